@@ -14,10 +14,10 @@ from twin.metrics.observed import Observed
 from twin.metrics.registry import LINE, METRICS, Metric, metric_of, shown, verdict
 from twin.metrics.summary import summarise
 from twin.scenario import Scenario
-from twin.ui import words
+from twin.ui import runs
 from twin.ui.pages.compare import comparison
-from twin.ui.pages.library import kept
-from twin.ui.pages.run import download, sections
+from twin.ui.pages.library.stored import figures
+from twin.ui.pages.run import results, sections
 from twin.ui.pages.run.results import headline
 
 
@@ -41,15 +41,15 @@ def test_a_metric_that_is_declared_stands_everywhere(dummy, monkeypatch):
     assert summary[key] == 0.5
     tiles = {tile["label"]: tile for tile in headline(summary, Scenario())}
     assert tiles[label]["value"] == said and "of " in tiles[label]["delta"]
-    assert f"dummy share {said}" in words.headlines(summary)
-    assert ("Dummy share (%)", key) in [figure[:2] for figure in kept.figures()]
+    assert f"dummy share {said}" in runs.headlines(summary)
+    assert ("Dummy share (%)", key) in [figure[:2] for figure in figures()]
     row = metric_row(key, [0.5, 0.25], 0)
     assert comparison.chosen([row], "Headlines") == comparison.chosen([row], "Use") == [row]
     assert row.verdicts == ("same", "worse") and row.cells()[0] == said
     assert (dummy.label, 0.5) in [row[:2] for row in sections.used(summary)]
     assert f"| `{key}` | {label} |" in metric_table()
     stored = dataclasses.make_dataclass("Row", ["summary"])(summary)
-    assert key in download.summary_table(stored)["figure"]
+    assert key in results.summary_table(stored)["figure"]
     printed = []
     monkeypatch.setattr(terminal, "print_rows", lambda *table: printed.append(table))
     body = {"summary": summary, "name": "a", "notes": [], "broken_checks": [], "wall_s": 1.0,

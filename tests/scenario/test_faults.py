@@ -13,9 +13,8 @@ from twin.hardware.faults import broken
 from twin.hardware.network import network
 from twin.lab.library import load_facts, scenario_from_toml, scenario_to_toml
 from twin.scenario import KINDS, Fault, FaultKind, SpecError, fields, parse_scenario, remarks
-from twin.ui import listed
 from twin.ui.charts import faults as charts
-from twin.ui.fields import choice_label, options
+from twin.ui.fields import choice_label, options, rows_in_words
 
 
 @pytest.fixture
@@ -39,7 +38,7 @@ def test_a_new_kind_is_one_entry(dirt):
     assert "dirt" in options("faults[].kind", load_facts())
     assert choice_label("faults[].kind", "dirt") == "Dirty connectors"
     assert "Dirty connectors" in fault_table() and "Every link keeps a tenth." in fault_table()
-    assert listed.told("faults", s.faults) == "node 1 is full of dirt from 1.5 s"
+    assert rows_in_words("faults", s.faults) == "node 1 is full of dirt from 1.5 s"
     chart = charts.faults(s.faults, s.horizon_s)
     assert [trace.name for trace in chart.figure.data] == ["Dirty connectors"]
     whole = network(build_fabric(s.supernode, load_facts()))

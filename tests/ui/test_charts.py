@@ -153,11 +153,12 @@ def test_what_is_at_work_names_the_slack_of_the_stream_that_waits(plan):
 
 def test_a_request_stands_beside_the_median_part_by_part():
     colours = {"front end": "#111111", "prefill": "#222222"}
-    chart = waterfall.beside_median({"front end": 0.1, "prefill": 0.5},
-                                    {"front end": 0.1, "prefill": 0.2}, colours)  # fmt: skip
-    one, median = chart.figure.data
+    median = {"front end": 0.1, "prefill": 0.2}
+    parts = {"front end": 0.1, "prefill": 0.5}
+    chart = waterfall.waterfall(parts, "Parts.", colours=colours, median=median)
+    one, usual = chart.figure.data
     assert list(one.base) == pytest.approx([0.0, 100.0]) and list(one.x)[1] == pytest.approx(500)
-    assert list(median.x)[1] == pytest.approx(200)
+    assert list(usual.x)[1] == pytest.approx(200)
     assert "prefill 500 ms (median 200 ms)" in chart.alt
 
 
@@ -179,7 +180,8 @@ def test_every_chart_says_below_how_it_is_read():
     # What the others draw with, and the one whose sentence hangs on what it shows.
     assert silent == [
         "twin.ui.charts.timeline", "twin.ui.charts.over_time", "twin.ui.charts.base.chart",
-        "twin.ui.charts.base.empty",
+        "twin.ui.charts.base.spans", "twin.ui.charts.base.empty",
+        "twin.ui.charts.waterfall.waterfall",
     ]  # fmt: skip
     assert charts.HOW_READ.keys() == charts.OVER_TIME.keys()
 

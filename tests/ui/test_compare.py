@@ -214,7 +214,7 @@ def seen(base, *others, fields=()):
 def test_a_difference_is_coloured_by_whether_it_is_better_not_by_its_sign():
     compared, _ = seen({"ttft_s_p99": 1.0, "goodput_req_per_s": 10.0},
                        {"ttft_s_p99": 0.5, "goodput_req_per_s": 8.0})  # fmt: skip
-    rows = {row.label: row for row in comparison.came_out_otherwise(compared)}
+    rows = {row.label: row for row in comparison.results_that_differ(compared)}
     assert rows["TTFT p99"].change == -0.5 and rows["TTFT p99"].standing == "better"
     assert rows["Goodput"].change == pytest.approx(-0.2) and rows["Goodput"].standing == "worse"
     bars = differences(list(rows.values()), ["B"], "came out otherwise").figure.data[0]
@@ -226,7 +226,7 @@ def test_added_idle_npus_are_not_red():
     served = {"throughput_req_per_s": 50.0, "ttft_s_p99": 0.5}
     compared, _ = seen(served | {"npus": 100, "tokens_per_s_per_npu": 600.0},
                        served | {"npus": 200, "tokens_per_s_per_npu": 300.0})  # fmt: skip
-    (row,) = comparison.came_out_otherwise(compared)
+    (row,) = comparison.results_that_differ(compared)
     assert row.label == "Machine throughput" and row.standing == "different"
     bars = differences([row], ["B"], "came out otherwise").figure.data[0]
     assert COLOURS["worse"] not in bars.marker.color

@@ -115,14 +115,14 @@ def test_what_switching_models_takes_stands_with_the_memory_pool(page):
     page.number_input(key="cache-instances").set_value(2).run()
     page.number_input(key="cache-hours").set_value(2).run()
     assert not page.exception
-    (table,) = (frame.value for frame in page.dataframe if "Kept in" in frame.value)
-    shown = dict(zip(table["Kept in"], table["memory pool"], strict=True))
+    (table,) = (frame.value for frame in page.dataframe if "Stored in" in frame.value)
+    shown = dict(zip(table["Stored in"], table["memory pool"], strict=True))
     assert (
         shown["Cold start"] == "269 s" and shown["DRAM for one model in every NPU slot"] == "1.00 x"
     )
     page.multiselect(key="cache-names").set_value(["qwen3-235b"]).run()
     assert not page.exception
-    (table,) = (frame.value for frame in page.dataframe if "Kept in" in frame.value)
+    (table,) = (frame.value for frame in page.dataframe if "Stored in" in frame.value)
     assert table["memory pool"][0] != shown["Cold start"]
     page.text_input(key="cache-shares").set_value("50 30").run()
     assert any("2 shares for 8 models" in caption.value for caption in page.caption)

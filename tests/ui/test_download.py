@@ -11,21 +11,21 @@ from twin.engine.recorder import STATUS
 from twin.lab.library import scenario_from_toml
 from twin.lab.store import open_store
 from twin.lab.store.restore import read_archive_file
-from twin.ui.pages.run import download
+from twin.ui.pages.run import results
 
 
 def formats(store, what, rows=None):
     s = scenario("Kept")
     run = done(store, s)
     row = store.runs.get(run)
-    return s, row, download._formats(store, row, s, what, rows)
+    return s, row, results.formats(store, row, s, what, rows)
 
 
 def test_text_that_would_be_a_formula_is_quoted_and_numbers_are_not():
     risky = ["=1+1", "+1", "-1", "@SUM(A1)", "\tx", "\0x", "plain", "a=b", None]
     frame = pl.DataFrame({"text": risky, "number": [-1.5] * 9})
-    lines = download.csv_bytes(frame).decode().splitlines()
-    read = pl.read_csv(io.BytesIO(download.csv_bytes(frame)))
+    lines = results.csv_bytes(frame).decode().splitlines()
+    read = pl.read_csv(io.BytesIO(results.csv_bytes(frame)))
     assert lines[0] == "text,number"
     assert read["text"].to_list()[:6] == ["'" + text for text in risky[:6]]
     assert read["text"].to_list()[6:] == ["plain", "a=b", None]
@@ -34,7 +34,7 @@ def test_text_that_would_be_a_formula_is_quoted_and_numbers_are_not():
 
 def test_named_states_come_out_as_words():
     frame = pl.DataFrame({"status": pl.Series(["finished", "queued"], dtype=STATUS)})
-    assert download.csv_bytes(frame).decode().split() == ["status", "finished", "queued"]
+    assert results.csv_bytes(frame).decode().split() == ["status", "finished", "queued"]
 
 
 def test_a_table_is_the_same_in_every_format(store):
@@ -71,7 +71,7 @@ def test_the_summary_names_units_and_pins_the_run(store):
 
 def test_a_file_name_is_plain_whatever_the_run_is_called(store):
     row = store.runs.get(done(store, scenario("../é = <b> Köln")))
-    assert set(download.stem(row)) <= set(
+    assert set(results.stem(row)) <= set(
         "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_"
     )
 

@@ -12,8 +12,7 @@ from twin.lab.explain.explain import Measured
 from twin.lab.explain.runs import Gain
 from twin.lab.runs.job import EXPLAIN, load_engine
 from twin.lab.store import Owner
-from twin.ui import session
-from twin.ui.pages.run import explained
+from twin.ui import runs, session
 
 GAIN = Gain({"deployment.prefill.instances": 10}, "ttft_s_p99", 31.2, 0.82, 25.0, 0.12, 1.0)
 CAUSE = Measured(CAUSES["prefill"], "", 6.0, GAIN, GAIN)
@@ -67,7 +66,7 @@ def test_a_suggestion_is_run_at_a_click_and_compared_in_place(app, store, made, 
     app.button(key="apply-0").click().run()
     assert not app.exception
     assert asked[0].deployment.prefill.instances == 10
-    assert [m.delta for m in app.metric if m.label == "SLO attainment"] == ["same"]
+    assert [m.delta for m in app.metric if m.label == "SLO met"] == ["same"]
     assert "apply-0" not in [b.key for b in app.button]
 
 
@@ -103,9 +102,9 @@ def test_a_run_of_another_engine_is_not_explained(app, store):
 )
 def test_a_run_that_is_waited_for_says_how_far_it_is(monkeypatch, state, live, told):
     row = SimpleNamespace(state=state, live=live, progress=0.25, ended=False)
-    runs = SimpleNamespace(get=lambda run: row)
-    monkeypatch.setattr(session, "store", lambda: SimpleNamespace(runs=runs))
+    found = SimpleNamespace(get=lambda run: row)
+    monkeypatch.setattr(session, "store", lambda: SimpleNamespace(runs=found))
     shown = []
-    monkeypatch.setattr(explained.st, "progress", lambda *progress: shown.append(progress))
-    explained._watch.__wrapped__("run", "Comparing.")
+    monkeypatch.setattr(runs.st, "progress", lambda *progress: shown.append(progress))
+    runs.watch.__wrapped__(["run"], "Comparing.")
     assert shown == [(0.25, told)]

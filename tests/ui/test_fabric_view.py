@@ -6,7 +6,7 @@ import polars as pl
 from twin.hardware.fabric import build_fabric
 from twin.lab.library import load_facts
 from twin.scenario import Supernode
-from twin.ui.fabric_view import cells_of_links
+from twin.ui.fabric_message import cells_of_links
 
 FACTS = load_facts()
 FULL = build_fabric(Supernode(), FACTS)

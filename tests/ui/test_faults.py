@@ -8,7 +8,7 @@ from twin.hardware.placement import place_instances
 from twin.scenario import Fault
 from twin.ui import formulas, session
 from twin.ui.charts import faults as charts_playback
-from twin.ui.forms.typical import offered_names, typical, wrong
+from twin.ui.forms.faults import offered_names, typical, wrong
 from twin.ui.pages import PAGES
 
 

@@ -9,7 +9,7 @@ from twin.scenario import Fault
 from twin.ui import record, session
 from twin.ui.charts import faults as charts_faults
 from twin.ui.pages.playback import player as playback
-from twin.ui.pages.run import faults_results
+from twin.ui.pages.run import own_sections
 
 
 @pytest.fixture(autouse=True)
@@ -55,7 +55,7 @@ def test_a_fault_after_the_end_is_said(app, store):
 def test_dips_are_found_once_and_marked_in_the_charts(app, store):
     app.run()
     run = done_broken(store)
-    [dip] = faults_results.dips(run, 5.0, 0.1)
+    [dip] = own_sections.dips(run, 5.0, 0.1)
     assert dip.at_s == 60.0
     assert dip.down == (("decode 0", 15.0),)
     windows, events = record.table(run, "windows"), record.table(run, "events")

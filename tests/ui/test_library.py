@@ -7,7 +7,7 @@ from tests.browsing import rest
 from tests.ui.stored_runs import done, queued, scenario
 from twin.lab.library import presets, scenario_to_toml
 from twin.ui.pages import PAGES
-from twin.ui.pages.library import kept
+from twin.ui.pages.library import stored
 
 
 @pytest.fixture
@@ -102,9 +102,9 @@ def test_a_forged_row_takes_no_page_down_and_can_be_deleted(library, store, case
 
 
 def test_a_long_list_is_shown_page_by_page(library, store):
-    for seed in range(kept.ROWS + 3):
+    for seed in range(stored.ROWS + 3):
         queued(store, scenario("Many", seed=seed))
-    assert len(names(run(library))) == kept.ROWS
+    assert len(names(run(library))) == stored.ROWS
     assert any("1 to 20 of 23 runs" in c.value for c in library.caption)
     library.session_state["page:Runs:All::2"] = 2
     assert len(names(run(library))) == 3
@@ -139,10 +139,10 @@ def test_every_preset_is_a_scenario_here(library):
 
 def test_deleting_spares_what_was_shared_and_says_so(store, monkeypatch):
     said = []
-    monkeypatch.setattr(kept.st, "toast", lambda text, **_: said.append(text))
+    monkeypatch.setattr(stored.st, "toast", lambda text, **_: said.append(text))
     shared, own = done(store, scenario()), done(store, scenario("Own", seed=8))
     store.runs.publish(shared)
-    kept._delete_all([shared, own], store.runs.delete, "run")
+    stored.delete_all([shared, own], store.runs.delete, "run")
     assert store.runs.get(own) is None
     assert store.runs.get(shared) is not None
     assert said == ["This run was shared: its link must keep working, or be revoked first."]
@@ -206,9 +206,9 @@ def test_a_deleted_scenario_comes_back_as_it_was(library, store):
 
 def test_a_preset_stays(store, monkeypatch):
     said = []
-    monkeypatch.setattr(kept.st, "toast", lambda text, **_: said.append(text))
+    monkeypatch.setattr(stored.st, "toast", lambda text, **_: said.append(text))
     row = store.scenarios.search(kind="presets").rows[0]
-    kept._delete_all([row.digest], store.scenarios.delete, "scenario")
+    stored.delete_all([row.digest], store.scenarios.delete, "scenario")
     assert said == [f"{row.name} is a preset: it stays."]
 
 

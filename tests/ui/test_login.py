@@ -157,8 +157,8 @@ def test_a_run_is_seen_by_who_asked_for_it(server, asked):
     # Somebody else's, and what is not there at all, are told in the same words.
     theirs, nobodys = (open_runs(server, ben, name) for name in (run, UNKNOWN))
     assert theirs.replace(run, UNKNOWN) == nobodys
-    assert "No run is kept here yet." in listed(server, ben)
-    assert "No run is kept here yet." not in listed(server, ann)
+    assert "No run is stored here yet." in listed(server, ben)
+    assert "No run is stored here yet." not in listed(server, ann)
 
 
 def test_only_who_asked_stops_and_deletes_it(server, asked):

@@ -14,7 +14,8 @@ from twin.ui import fabric_message, formulas, live, session, words
 from twin.ui.pages import PAGES
 from twin.ui.pages.playback import player
 from twin.ui.pages.start import answer
-from twin.ui.pages.start.gallery import SHELVES, chosen, picture, said
+from twin.ui.pages.start.gallery import SHELVES, chosen, picture
+from twin.ui.runs import headlines
 from twin.ui.show import plain
 
 
@@ -83,7 +84,8 @@ def test_every_preset_answers_one_of_the_questions_and_says_its_answer_in_a_pict
     }
     for preset in presets():
         assert "aria-label" in picture(preset.scenario)
-        assert said(shipped.summaries()[scenario_digest(preset.scenario)]), preset.key
+        summary = shipped.summaries()[scenario_digest(preset.scenario)]
+        assert headlines(summary, "card"), preset.key
     drawn = picture(presets()[0].scenario)
     assert drawn.count("<rect") == 48
     assert "96 prefill, 160 decode, 128 idle" in drawn
@@ -163,7 +165,7 @@ def test_each_button_says_of_what(app):
 
 def test_presets_are_found_by_their_words_and_say_their_answer(app):
     app.run()
-    assert any("within the SLO" in m.value for m in app.markdown)
+    assert any("SLO met" in m.value for m in app.markdown)
     app.text_input(key="preset-search").set_value("h100 prefill").run()
     assert {b.key for b in app.button if (b.key or "").startswith("edit-")} == {
         "edit-h100-sglang-prefill"

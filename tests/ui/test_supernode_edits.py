@@ -8,9 +8,10 @@ from twin.hardware.placement import place_instances
 from twin.hardware.prices import all_to_all, pool_read
 from twin.lab.library import load_facts
 from twin.scenario import Edit, Scenario, Supernode, with_overrides
-from twin.ui import listed
+from twin.ui import fields
+from twin.ui.fields import effect
 from twin.ui.pages import PAGES
-from twin.ui.pages.supernode.edits import change, effect, restore
+from twin.ui.pages.supernode.editor import change, restore
 from twin.ui.pages.supernode.prices import TRAFFIC, headlines, link_shares
 
 FACTS = load_facts()
@@ -129,6 +130,6 @@ def test_a_machine_with_an_added_switch_and_links_opens_and_is_told(app):
     at.session_state["history"], at.session_state["position"] = [drawn], 0
     at.switch_page(PAGES["supernode"].script).run()
     assert not at.exception and not at.error
-    said = listed.told("supernode.edits", drawn.supernode.edits, 4)
+    said = fields.rows_in_words("supernode.edits", drawn.supernode.edits, 4)
     assert "die 0.0.0 – die 3.0.0: a link of 50 GB/s that is added" in said
     assert said.startswith("Spine 1: a switch that is added")

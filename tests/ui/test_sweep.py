@@ -43,15 +43,17 @@ def test_a_sweep_asks_for_each_point_and_draws_what_came(app, asked):
     assert "SLO" in app.subheader[0].value
     table = app.dataframe[0].value
     assert len(table["Run"]) == 3
-    assert "J/token" in table and "Cost (/ M tokens)" not in table  # no price is set
+    assert (
+        "Energy per token (J/token)" in table and "Cost (/ M tokens)" not in table
+    )  # no price is set
     assert app.button(key="simulate").disabled
 
 
 def test_what_a_token_costs_is_drawn_where_a_price_is_set():
     runs = [SimpleNamespace(summary={"joules_per_token": 2.0}), None]
-    assert points.panels(runs) == list(charts.PANELS)
+    assert points.figures("panel", runs)[-1] == "joules_per_token"
     runs[0].summary["cost_per_million_tokens"] = 1.5
-    assert points.panels(runs)[-1] == "cost_per_million_tokens"
+    assert points.figures("panel", runs)[-1] == "cost_per_million_tokens"
 
 
 def test_whoever_asks_where_it_breaks_gets_it_simulated(app, asked):

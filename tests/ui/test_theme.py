@@ -91,6 +91,6 @@ def test_load_reads_in_grey():
     assert shades == sorted(shades, reverse=True)
 
 
-def test_an_unlisted_operator_keeps_its_family():
-    assert theme.operator_colour("fused_attention") == theme.OPERATOR["attention_core"]
-    assert theme.operator_colour("nobody_knows") == theme.OTHER
+def test_an_unlisted_operator_is_grey():
+    assert theme.operator_colour("experts") == theme.OPERATOR["experts"]
+    assert theme.operator_colour("unlisted") == theme.OTHER

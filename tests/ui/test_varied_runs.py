@@ -4,7 +4,7 @@ import pytest
 
 from tests.ui.stored_runs import done, scenario
 from twin.hooks import Page, found
-from twin.ui import listed, words
+from twin.ui import fields, words
 from twin.ui.fields import show, tooltip
 from twin.ui.pages import PAGES
 from twin.ui.pages.run import sections
@@ -46,15 +46,15 @@ def test_lists_are_told_in_words_as_models_and_as_plain_values():
     assert show(s.supernode.edits, "supernode.edits") == "sub-plane 3: 50 % of capacity"
     slow = {**FAULT, "kind": "slow", "factor": 0.5, "duration_s": 20.0}
     assert (
-        listed.told("faults", [slow])
+        fields.rows_in_words("faults", [slow])
         == "node 31 computes at 0.5 x of its speed from 106 s for 20 s"
     )
-    assert listed.told("faults", [slow] * 5).endswith("2 more")
-    assert listed.of(scenario()) == []
+    assert fields.rows_in_words("faults", [slow] * 5).endswith("2 more")
+    assert fields.lists_of(scenario()) == []
 
 
 def test_every_field_lists_faults_and_edits_and_says_what_is_not_used():
-    rows = sections._fields(varied())
+    rows = sections.field_rows(varied())
     told = {(row["Field"], row["Value"]) for row in rows}
     assert ("Faults", "node 31 fails at 106 s") in told
     assert ("Fabric edits", "sub-plane 3: 50 % of capacity") in told

@@ -5,17 +5,17 @@ import pytest
 from tests.ui.conftest import patient
 from twin.lab.library import presets
 from twin.scenario import Scenario, with_overrides
-from twin.ui.pages.supernode import wires
+from twin.ui.pages.supernode import panels
 
 QUICK = presets()[0].scenario
 
 
-@pytest.mark.parametrize("machine", wires.WIRINGS)
+@pytest.mark.parametrize("machine", panels.WIRINGS)
 def test_only_the_wires_differ(machine):
     edited = with_overrides(
         QUICK, {"supernode.edits": [{"element": "node 3", "capacity_factor": 0.0}]}
     )
-    asked = wires.on(edited, machine)
+    asked = panels.on(edited, machine)
     assert asked.supernode.machine == machine
     assert asked.supernode.chip == QUICK.supernode.chip
     assert not asked.supernode.edits
@@ -24,7 +24,7 @@ def test_only_the_wires_differ(machine):
 
 def page(body: str):
     from twin.scenario import scenario_from_canonical
-    from twin.ui.pages.supernode.wires import other_wires
+    from twin.ui.pages.supernode.panels import other_wires
 
     other_wires(scenario_from_canonical(body))
 
@@ -39,9 +39,9 @@ def test_a_torus_gives_experts_less_than_switches_do(store):
     app = shown(QUICK)
     assert not app.exception
     rows = app.dataframe[0].value
-    paces = dict(zip(rows["Wiring"], rows[wires.TPOT], strict=True))
-    rates = dict(zip(rows["Wiring"], rows[wires.RATE], strict=True))
-    assert len(paces) == len(wires.WIRINGS)
+    paces = dict(zip(rows["Wiring"], rows[panels.TPOT], strict=True))
+    rates = dict(zip(rows["Wiring"], rows[panels.RATE], strict=True))
+    assert len(paces) == len(panels.WIRINGS)
     assert paces["3-D torus"] > paces["CloudMatrix384"]
     assert rates["3-D torus"] < rates["CloudMatrix384"]
     assert any("link" in where for where in rows["Full first"])
@@ -52,4 +52,4 @@ def test_a_deployment_that_does_not_fit_says_so(store):
     app = shown(large)
     assert not app.exception
     # UB-Mesh as it is sold is the only one that is large enough.
-    assert len([c for c in app.caption if "NPUs" in c.value]) >= len(wires.WIRINGS) - 1
+    assert len([c for c in app.caption if "NPUs" in c.value]) >= len(panels.WIRINGS) - 1

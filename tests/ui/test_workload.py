@@ -9,7 +9,7 @@ from tests.ui.stored_runs import queued
 from twin.lab import ask
 from twin.lab.library import presets
 from twin.lab.traces.reader import read_trace
-from twin.ui.forms.first import behind
+from twin.ui.forms import behind
 from twin.ui.pages import PAGES
 
 MOONCAKE = "\n".join(

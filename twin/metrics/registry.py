@@ -19,7 +19,12 @@ from twin.scenario import Scenario, serving
 
 Better = Literal["lower", "higher", ""]
 Group = Literal["times", "ttft parts", "rates", "use", "counts", "run"]
-Place = Literal["line", "tile", "library", "comparison", "table"]
+Place = Literal[
+    "line", "tile", "library", "comparison", "table",  # lists of runs, a run's page, command line
+    "leading", "head",  # what a verdict is about: in sentences, at the head of a run's page
+    "card", "sweep", "panel",  # a preset's card; a sweep's table and its charts
+    "instances", "clients", "memory pool",  # sections of a run's page
+]  # fmt: skip
 Value = float | int | None
 Formula = Callable[[Observed], Value]
 
@@ -28,6 +33,7 @@ LINE: tuple[Place, ...] = ("line", "tile", "library", "comparison", "table")
 TILE: tuple[Place, ...] = ("tile", "comparison", "table")
 COMPARED: tuple[Place, ...] = ("comparison", "table")
 TABLE: tuple[Place, ...] = ("table",)
+SWEPT: tuple[Place, ...] = (*TILE, "leading", "head", "sweep", "panel")
 PER_REQUEST = "per request"
 
 
@@ -133,15 +139,16 @@ def _count(
 
 _LATENCY = [
     *_latency("ttft_s", "TTFT", "Time to first token: first token minus arrival, per request.",
-              {"p50": LINE, "p99": TILE}, lambda s: s.slo.ttft_s),
+              {"p50": LINE, "p99": (*SWEPT, "card")}, lambda s: s.slo.ttft_s),
     *_latency("tpot_s", "TPOT", "Time per output token: (finish minus first token) / (output "
               "tokens minus 1), per request.",
-              {"mean": LINE, "p99": TILE}, lambda s: 1e-3 * s.slo.tpot_ms),
+              {"mean": (*LINE, "card"), "p99": SWEPT}, lambda s: 1e-3 * s.slo.tpot_ms),
     *_latency("itl_s", "ITL", "Inter-token latency: each gap between two tokens of one request.",
               {}),
     *_latency("e2e_s", "E2E", "End to end: finish minus arrival, per request.", {"p50": TABLE}),
     *_latency("session_s", "Session", "First question of a session to its last answer, pauses "
-              "included; where turns wait for answers.", {"p50": COMPARED}),
+              "included; where turns wait for answers.",
+              {"p50": (*COMPARED, "clients"), "p99": ("clients",)}),
     _part("front_end", "Front end", "Waiting for and being served by an API server."),
     _part("router", "Waiting for admission", "Until decode room is reserved and prefill chosen."),
     _part("prefill_queue", "Prefill queue", "In the queue of the chosen prefill instance."),
@@ -167,12 +174,12 @@ def _ssd_ratio(o: Observed) -> float | None:
 _RATES = [
     Metric("goodput_req_per_s", "Goodput", "rate", "req/s", "higher",
            "Requests per second that met the whole SLO; the whole machine.", "rates",
-           lambda o: o.per_second(o.met), "whole machine", places=TILE,
+           lambda o: o.per_second(o.met), "whole machine", places=(*TILE, "leading", "sweep"),
            note=("slo_attainment", "{} met the SLO"), term="goodput"),
     Metric("slo_attainment", "SLO attainment", "share", "%", "higher",
            "Share of finished requests that met both the TTFT and the TPOT target.", "rates",
-           lambda o: quotient(o.met, float(o.finished_steady)),
-           places=("library", "comparison", "table"), term="SLO"),
+           lambda o: quotient(o.met, float(o.finished_steady)), short="SLO met",
+           places=("library", "comparison", "table", "leading", "card"), term="SLO"),
     Metric("throughput_req_per_s", "Finished requests per second", "rate", "req/s", "higher",
            "Requests finished per second; the whole machine.", "rates",
            lambda o: o.per_second(float(o.finished_steady)), "whole machine", places=COMPARED,
@@ -180,12 +187,12 @@ _RATES = [
     Metric("decode_tokens_per_s_per_npu", "Decode throughput", "rate", "tokens/s per NPU", "higher",
            "Output tokens per second over the NPUs of the decode pool (an NPU is two dies).",
            "rates", lambda o: o.per_second(o.totals["decode_tokens"], o.pool_npus("decode")),
-           "per decode NPU", "Decode", LINE, term="throughput"),
+           "per decode NPU", "Decode", (*LINE, "card"), term="throughput"),
     Metric("prefill_tokens_per_s_per_npu", "Prefill throughput", "rate", "tokens/s per NPU",
            "higher", "Input tokens computed per second over the NPUs of the prefill pool (an NPU "
            "is two dies).",
            "rates", lambda o: o.per_second(o.totals["prefill_tokens"], o.pool_npus("prefill")),
-           "per prefill NPU", "Prefill", LINE, unless_zero=True, term="throughput"),
+           "per prefill NPU", "Prefill", (*LINE, "card"), unless_zero=True, term="throughput"),
     Metric("prompt_tokens_per_s_per_npu", "Prompt throughput", "rate", "tokens/s per NPU",
            "higher", "Input tokens per second, computed or read from the memory pool, over the "
            "NPUs of the prefill pool.",
@@ -195,7 +202,7 @@ _RATES = [
     Metric("tokens_per_s_per_npu", "Machine throughput", "rate", "tokens/s per NPU", "higher",
            "Output tokens per second over every NPU that serves, prefill and decode together.",
            "rates", lambda o: o.per_second(o.output_tokens, o.npus_held),
-           "per serving NPU", "Output", TILE, term="throughput",
+           "per serving NPU", "Output", SWEPT, term="throughput",
            # One token a prompt: true, and no figure of anything.
            applies=lambda s: s.deployment.mode != "prefill_only"),
     Metric("output_tokens_per_s", "Output tokens", "rate", "tokens/s", "higher",
@@ -204,14 +211,14 @@ _RATES = [
     Metric("hit_token_ratio", "Hit ratio", "share", "%", "higher",
            "Share of input tokens read from the memory pool instead of computed.", "rates",
            lambda o: quotient(o.totals["hit_tokens"], o.totals["prompt_tokens"]),
-           "input tokens", places=TILE, term="prefix-cache hit"),
+           "input tokens", places=(*TILE, "memory pool"), term="prefix-cache hit"),
     Metric("ssd_token_ratio", "Hits from SSD", "share", "%", "",
            "Share of input tokens that the memory pool's DRAM had lost and its SSD tier still had.",
            "rates", _ssd_ratio, "input tokens", places=TABLE, unless_zero=True,
            term="prefix-cache hit"),
     Metric("fairness", "Fairness between tenants", "share", "%", "higher",
            "Jain's index of the tokens that each tenant was served over its max-min fair share by "
-           "weight.", "rates", fairness, places=COMPARED),
+           "weight.", "rates", fairness, places=(*COMPARED, "clients")),
 ]  # fmt: skip
 
 _COST = [
@@ -222,7 +229,8 @@ _COST = [
            places=COMPARED, term="power"),
     Metric("joules_per_token", "Energy per token", "rate", "J/token", "lower",
            "That power over output tokens per second; over input tokens where nothing is decoded.",
-           "rates", lambda o: _per_token(o, o.power_w), "serving NPUs", places=TILE, term="power"),
+           "rates", lambda o: _per_token(o, o.power_w), "serving NPUs",
+           places=(*TILE, "sweep", "panel"), term="power"),
     Metric("energy_kwh", "Energy", "rate", "kWh", "lower",
            "Energy of the steady state.", "rates",
            lambda o: None if o.power_w is None else o.power_w * o.steady_s / 3.6e6,
@@ -233,18 +241,18 @@ _COST = [
              applies=lambda s: s.cost.cap_w > 0.0) for role in ("prefill", "decode")),
     Metric("npu_hours", "NPU-hours", "rate", "NPU-hours", "lower",
            "NPUs that belong to an instance, times the simulated time.", "rates",
-           _npu_hours, places=COMPARED),
+           _npu_hours, places=(*COMPARED, "instances")),
     Metric("npu_hours_idle", "NPU-hours idle", "rate", "NPU-hours", "lower",
            "Of these, in the steady state, hours in which the instance computes nothing: it has no "
-           "request, starts or drains.", "rates", _idle_npu_hours, places=TABLE),
+           "request, starts or drains.", "rates", _idle_npu_hours, places=(*TABLE, "instances")),
     Metric("goodput_per_npu_hour", "Goodput per NPU-hour", "rate", "requests", "higher",
            "Requests that met the whole SLO for an hour of an NPU that belongs to an instance.",
            "rates", lambda o: quotient(3600.0 * o.met, o.npus_held * o.steady_s),
-           places=COMPARED, term="goodput"),
+           places=(*COMPARED, "instances"), term="goodput"),
     Metric("cost_per_million_tokens", "Cost", "rate", "/ M tokens", "lower",
            "Price of the NPU-hours over a million output tokens, in the currency of the price that "
            "was set; over input tokens where nothing is decoded.", "rates",
-           _cost, "serving NPUs", places=TILE,
+           _cost, "serving NPUs", places=(*TILE, "sweep", "panel"),
            applies=lambda s: s.cost.price_per_npu_hour > 0.0),
     Metric("tokens_per_currency", "Tokens for one unit of currency", "rate", "tokens", "higher",
            "The other way round.", "rates", lambda o: quotient(1e6, _cost(o) or 0.0),
@@ -273,7 +281,7 @@ _USE = [
     _used("kv_used_fraction_mean", "Decode KV space used", "KV tokens held over what fits in HBM.",
           lambda o: o.instance_mean("kv_used_s", "decode")),
     _used("pool_used_fraction", "Memory pool used", "KV blocks held over what the DRAM holds.",
-          lambda o: quotient(o.totals["pool_used"], o.totals["samples"])),
+          lambda o: quotient(o.totals["pool_used"], o.totals["samples"]), ("memory pool",)),
     *(Metric(f"{name}_bytes_per_s", label, "bytes", "B/s", "", f"{help_}; the whole machine.",
              "use", lambda o, name=name: o.per_second(o.totals.get(f"{name}_moved", 0.0)),  # type: ignore
              places=TABLE, unless_zero=True)
@@ -301,20 +309,20 @@ _COUNTS = [
            "Requests that finished in the steady state: what latency figures rest on.",
            lambda o: o.finished_steady),
     _count("rejected", "Rejected", "Requests never served.", lambda o: int(o.totals["rejected"]),
-           "lower", places=COMPARED, term="admission"),
+           "lower", places=(*COMPARED, "clients"), term="admission"),
     _count("cancelled", "Cancelled", "Requests whose clients left before the answer.",
-           lambda o: int(o.totals.get("cancelled", 0.0)), "lower", places=COMPARED,
+           lambda o: int(o.totals.get("cancelled", 0.0)), "lower", places=(*COMPARED, "clients"),
            unless_zero=True),
     _count("asked_again", "Asked again", "Retries of clients after a time-out or a refusal.",
-           lambda o: int(o.totals.get("asked_again", 0.0)), "lower", places=TABLE,
+           lambda o: int(o.totals.get("asked_again", 0.0)), "lower", places=(*TABLE, "clients"),
            unless_zero=True),
     _count("wasted_tokens", "Wasted tokens", "Prompt tokens computed and output tokens emitted "
            "for requests that were cancelled.",
            lambda o: int(o.totals.get("wasted_tokens", 0.0)), "lower", unit="tokens",
-           places=TABLE, unless_zero=True),
+           places=(*TABLE, "clients"), unless_zero=True),
     _count("sessions_finished", "Sessions finished", "Sessions whose last turn was answered, where "
            "turns wait for answers.", lambda o: session_times_s(o).size or None,
-           unit="sessions", places=TABLE),
+           unit="sessions", places=(*TABLE, "clients")),
     Metric("steady_state", "Steady state", "count", "state", "", "Whether queues and requests "
            "inside stay level after the warm-up: steady, filling or overloaded; nothing where load "
            "or machine change by themselves.", "counts", places=TABLE),
@@ -336,11 +344,13 @@ _COUNTS = [
            "Seconds that instances were out of service, summed over instances.", "counts",
            lambda o: o.incidents.down_s, places=TABLE, unless_zero=True, term="recovery"),
     _count("starts", "Instances started", "Instances that began to start on NPUs that were free.",
-           lambda o: int(o.totals.get("starts", 0)), unit="starts", places=TABLE,
+           lambda o: int(o.totals.get("starts", 0)), unit="starts",
+           places=(*TABLE, "instances"),
            unless_zero=True, term="instance"),
     _count("role_changes", "Changes of role", "Instances that took the NPUs of instances of the "
            "other pool, once these had drained.",
-           lambda o: int(o.totals.get("role_changes", 0)), unit="changes", places=COMPARED,
+           lambda o: int(o.totals.get("role_changes", 0)), unit="changes",
+           places=(*COMPARED, "instances"),
            unless_zero=True, term="instance"),
     Metric("little_error", "Little's law gap", "share", "%", "lower",
            "Requests inside, counted two ways: sampled over time, and rate times time inside.",

@@ -3,6 +3,7 @@ choices, tooltips. Draws nothing."""
 
 import re
 from collections import Counter
+from collections.abc import Callable, Sequence
 from functools import cache, lru_cache
 from typing import Any
 
@@ -10,16 +11,18 @@ from twin.facts import Facts
 from twin.lab.library import terms_in
 from twin.scenario import (
     FORMS,
+    KINDS,
+    Fault,
     Scenario,
     ScenarioField,
     field_info,
     field_unit,
     fields,
     form_groups,
+    read,
     unmet,
 )
 from twin.scenario import words as scenario_words
-from twin.ui import listed
 from twin.ui.show import plain
 
 IMPORTED = re.compile("[0-9a-f]{64}")  # the digest of an imported machine
@@ -81,8 +84,8 @@ def show(value: Any, path: str = "") -> str:
         return "on" if value else "off"
     if isinstance(value, int | float):
         return f"{value:,.6g}" if isinstance(value, float) else f"{value:,}"
-    if path in listed.LISTS:
-        return listed.told(path, value)
+    if path in LISTS:
+        return rows_in_words(path, value)
     if path == "supernode.machine":
         return choice_label(path, str(value))
     return scenario_words.choice_label(path, value) if value else "none"
@@ -116,8 +119,8 @@ def glossed(name: str, says: str = "") -> str:
 def sentence(refusal: str) -> str:
     """A refusal for people: fields and choices by their labels, one full sentence, as Markdown;
     what it quotes of a file or a link is shown as it was typed."""
-    told = scenario_words.labelled(CHOSEN.sub(_chosen, refusal))
-    return plain(NAME.sub(lambda name: _leaves().get(name.group(), name.group()), told))
+    text = scenario_words.labelled(CHOSEN.sub(_chosen, refusal))
+    return plain(NAME.sub(lambda name: _leaves().get(name.group(), name.group()), text))
 
 
 def _chosen(match: re.Match[str]) -> str:
@@ -145,3 +148,81 @@ def why_idle(path: str, scenario: Scenario) -> str:
     """Why a field has no effect with the scenario's other choices; '' when it has one."""
     condition = unmet(path, scenario)
     return scenario_words.idle_reason(condition) if condition else ""
+
+
+# Lists in a scenario as words: what breaks, what was edited, who sits where.
+
+
+ROWS_SHOWN = 3  # of a list
+
+
+def rows_in_words(path: str, rows: Sequence[Any], most: int = ROWS_SHOWN) -> str:
+    """Rows of one of `LISTS`, models or dicts, in words; 'none' when there are none.
+
+    >>> rows_in_words("faults", [{"element": "node 31", "kind": "fail", "at_s": 106.0, "to": ""}])
+    'node 31 fails at 106 s'
+    >>> rows_in_words("deployment.seats", [{"role": "decode", "index": 0, "element": "node 20"}])
+    'decode 0 on node 20'
+    >>> rows_in_words("elastic.schedule", [{"at_s": 600.0, "prefill": 2, "decode": 3}])
+    'from 600 s 2 prefill and 3 decode'
+    >>> rows_in_words("supernode.edits", [])
+    'none'
+    """
+    _, one = LISTS[path]
+    sentences = [one(dict(row)) for row in rows[:most]]
+    if rows[most:]:
+        sentences.append(f"{len(rows) - most:,} more")
+    return "; ".join(sentences) or "none"
+
+
+def _fault(row: dict[str, Any]) -> str:
+    """One fault: what, how and when."""
+    broken = Fault.model_validate(row)
+    does = KINDS[broken.kind].says(broken)
+    lasts = f" for {broken.duration_s:g} s" if broken.duration_s else ""
+    begins = "at" if does == "fails" else "from"
+    return f"{_named(row)} {does} {begins} {broken.at_s:g} s{lasts}"
+
+
+def _edit(row: dict[str, Any]) -> str:
+    """One edit of the fabric: where, and what is left."""
+    if row.get("add", "nothing") == "switch":
+        return f"{row['element']}: a switch that is added"
+    if row.get("add") == "link":
+        return f"{_named(row)}: a link of {row['gb_per_s']:g} GB/s that is added"
+    if row.get("links_out"):
+        return f"{_named(row)}: {row['links_out']} links out"
+    return f"{_named(row)}: {effect(row.get('capacity_factor'), row.get('latency_factor'))}"
+
+
+def _named(row: dict[str, Any]) -> str:
+    return f"{row['element']} – {row['to']}" if row.get("to") else str(row["element"])
+
+
+# What each list is called, and one row of it in words; those that name a run come first.
+LISTS: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
+    "faults": ("Faults", _fault),
+    "supernode.edits": ("Fabric edits", _edit),
+    "deployment.seats": ("Seats", "{role} {index} on {element}".format_map),
+    "elastic.schedule": (
+        "Instances", "from {at_s:g} s {prefill} prefill and {decode} decode".format_map,
+    ),
+}  # fmt: skip
+
+
+def lists_of(scenario: Scenario) -> list[str]:
+    """What breaks in a scenario and what was edited in it, a sentence each; often none."""
+    lists = ((path, head, read(scenario, path)) for path, (head, _) in LISTS.items())
+    return [f"{head}: {rows_in_words(path, rows)}" for path, head, rows in lists if rows]
+
+
+def effect(capacity: float | None, latency: float | None) -> str:
+    """What an edit does, for people: 'off', '50 % of capacity', 'latency ×2'."""
+    if capacity == 0.0:
+        return "off"
+    parts = []
+    if capacity is not None and capacity != 1.0:
+        parts.append(f"{100 * capacity:,.4g} % of capacity")
+    if latency is not None and latency != 1.0:
+        parts.append(f"latency ×{latency:,.4g}")
+    return ", ".join(parts) or "as built"

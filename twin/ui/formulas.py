@@ -1,5 +1,5 @@
-"""What the formulas say of a scenario, kept by its canonical form: a value, or the one sentence why
-there is none."""
+"""What the formulas say of a scenario, stored by its canonical form: a value, or the one sentence
+why there is none."""
 
 import threading
 from collections.abc import Callable
@@ -13,12 +13,10 @@ from twin.facts import FactError
 from twin.hardware.chip import HardwareError
 from twin.hardware.network import Wiring
 from twin.hardware.placement import Placement, place
+from twin.lab.explain.streams import full_plans
 from twin.lab.kinds import TRACE
 from twin.lab.sweep import break_even
-from twin.lab.sweep.hit_curve import HitCurve
 from twin.lab.sweep.hit_curve import hit_curve as lab_hit_curve
-from twin.model.predict import Prediction
-from twin.model.timeline import Timeline
 from twin.scenario import Recovery, Scenario, canonical
 from twin.ui import session
 from twin.ui.fields import sentence
@@ -26,110 +24,91 @@ from twin.workload import offered as offer
 from twin.workload.requests import TraceTable
 
 # Formulas share one interpreter: twenty at once would each take twenty times as long, and starve
-# the server's connections. With two places besides one that is long, short ones pass it.
+# the server's connections. With two more places, short ones pass one that is long.
 _PLACES = threading.BoundedSemaphore(3)
+Answer = Callable[[Scenario], Any]
 
 
-def offered(scenario: Scenario) -> offer.Offered | str:
-    """What the scenario's traffic asks for, or one sentence why that cannot be said."""
-    return session.store().traces.lacking(scenario) or _offered(canonical(scenario), scenario)
+def _formula(
+    name: str, compute: Answer, lacking: Answer, *, spinner: str | bool = False, entries: int = 200
+) -> Answer:
+    """A function of a scenario that returns what `compute` does, or one sentence why there is no
+    answer. The latest `entries` answers are stored by the scenario's canonical form. lacking: one
+    sentence where a file that the scenario names is not here, '' where none is missing."""
+
+    def cached(key: str, _scenario: Scenario) -> Any:
+        return or_why(lambda: compute(_scenario))
+
+    cached.__qualname__ = name  # Streamlit tells functions apart by name and source
+    found = st.cache_resource(show_spinner=spinner, max_entries=entries)(cached)
+    return lambda scenario: lacking(scenario) or found(canonical(scenario), scenario)
 
 
-@st.cache_resource(show_spinner="Drawing a sample of the requests", max_entries=200)
-def _offered(key: str, _scenario: Scenario) -> offer.Offered | str:
-    return _or_why(lambda: offer.offered(_scenario, session.facts(), _replayed(_scenario)))
+def or_why(compute: Callable[[], Any]) -> Any:
+    """The answer, or the one sentence why there is none."""
+    try:
+        with _PLACES:
+            return compute()
+    except (ValueError, FactError) as error:
+        return str(error)
 
 
-def hit_curve(scenario: Scenario) -> HitCurve | str:
-    """Hit ratio against the size of the memory pool, or one sentence why it cannot be said."""
-    return session.store().lacking(scenario) or _hit_curve(canonical(scenario), scenario)
+def _largest_batch(s: Scenario) -> str:
+    tpot_s = 1e-3 * s.slo.tpot_ms
+    return str(steady.largest_batch(s, session.facts(), tpot_s, *_files(s)).sentence)
 
 
-@st.cache_resource(show_spinner="Following the blocks of every prompt", max_entries=20)
-def _hit_curve(key: str, _scenario: Scenario) -> HitCurve | str:
-    return _or_why(lambda: lab_hit_curve(_scenario, session.facts(), _replayed(_scenario)))
+def _no_trace(s: Scenario) -> str:
+    return session.store().traces.lacking(s)
 
 
-def reads(scenario: Scenario) -> list[break_even.Read] | str:
-    """What reading cached KV takes beside computing it, or one sentence why it cannot be said."""
-    return session.store().lacking(scenario) or _reads(canonical(scenario), scenario)
+def _no_file(s: Scenario) -> str:
+    return session.store().lacking(s)
 
 
-@st.cache_resource(show_spinner=False, max_entries=200)
-def _reads(key: str, _scenario: Scenario) -> list[break_even.Read] | str:
-    return _or_why(lambda: break_even.reads(_scenario, session.facts(), *_files(_scenario)))
-
-
-def capacity(scenario: Scenario) -> Prediction | str:
-    """What the deployment sustains by formula, or one sentence why it cannot be."""
-    return session.store().lacking(scenario) or _capacity(canonical(scenario), scenario)
-
-
-@st.cache_resource(show_spinner="Working out the steady state", max_entries=200)
-def _capacity(key: str, _scenario: Scenario) -> Prediction | str:
-    return _or_why(lambda: steady.capacity(_scenario, session.facts(), *_files(_scenario)))
-
-
-@st.cache_resource(show_spinner=False, max_entries=200)
-def layers(key: str, _scenario: Scenario) -> dict[str, Timeline]:
-    """By phase: one layer on its two streams, of a scenario whose `capacity` is known."""
-    from twin.lab.explain.streams import full_plans
-
-    return full_plans(_scenario, session.facts(), *_files(_scenario))
+# What the traffic demands, by a sample of its requests (Offered).
+offered = _formula(
+    "offered", lambda s: offer.offered(s, session.facts(), _replayed(s)), _no_trace,
+    spinner="Drawing a sample of the requests",
+)  # fmt: skip
+# Hit ratio against the size of the memory pool (HitCurve).
+hit_curve = _formula(
+    "hit curve", lambda s: lab_hit_curve(s, session.facts(), _replayed(s)), _no_file,
+    spinner="Following the blocks of every prompt", entries=20,
+)  # fmt: skip
+# What reading cached KV takes against computing it (list[Read]).
+reads = _formula(
+    "reads", lambda s: break_even.reads(s, session.facts(), *_files(s)), _no_file
+)  # fmt: skip
+# What the deployment sustains (Prediction).
+capacity = _formula(
+    "capacity", lambda s: steady.capacity(s, session.facts(), *_files(s)), _no_file,
+    spinner="Working out the steady state",
+)  # fmt: skip
+# One layer on its two streams by phase, where it runs in microbatches (dict[str, Timeline]).
+layers = _formula("layers", lambda s: full_plans(s, session.facts(), *_files(s)), _no_file)
+# How the deployment fares under its load (Outlook).
+outlook = _formula(
+    "outlook", lambda s: load.outlook(s, session.facts(), *_files(s)), _no_file, entries=500
+)  # fmt: skip
+# (horizon_s, warmup_s) that fit the lives of its requests.
+times = _formula("times", lambda s: load.times(s, session.facts()), lambda s: "")
+# Which batch meets the SLO's TPOT, or that none does and why, as one sentence.
+bound = _formula("bound", _largest_batch, _no_file)
 
 
 def whole(scenario: Scenario) -> Scenario:
-    """Formulas know a whole machine: an edit of what breaks need not find their answers again."""
+    """The scenario without its faults, which formulas do not read: an edit of them finds the same
+    answers."""
     return scenario.model_copy(update={"faults": (), "recovery": Recovery()})
 
 
-def outlook(scenario: Scenario) -> load.Outlook | str:
-    """How the deployment fares under its load, or one sentence why it cannot be."""
-    return session.store().lacking(scenario) or _outlook(canonical(scenario), scenario)
-
-
-@st.cache_resource(show_spinner=False, max_entries=500)
-def _outlook(key: str, _scenario: Scenario) -> load.Outlook | str:
-    return _or_why(lambda: load.outlook(_scenario, session.facts(), *_files(_scenario)))
-
-
-def times(scenario: Scenario) -> tuple[float, float] | str:
-    """(horizon_s, warmup_s) that fit the lives of its requests, or why that is not known."""
-    return _times(canonical(scenario), scenario)
-
-
-@st.cache_data(show_spinner=False, max_entries=200)
-def _times(key: str, _scenario: Scenario) -> tuple[float, float] | str:
-    return _or_why(lambda: load.times(_scenario, session.facts()))
-
-
-def bound(scenario: Scenario) -> str:
-    """Which batch keeps the SLO's TPOT by formula, or that none does and why."""
-    return session.store().lacking(scenario) or _bound(canonical(scenario), scenario)
-
-
-@st.cache_data(show_spinner=False, max_entries=200)
-def _bound(key: str, _scenario: Scenario) -> str:
-    tpot_s, files = 1e-3 * _scenario.slo.tpot_ms, _files(_scenario)
-    best = _or_why(lambda: steady.largest_batch(_scenario, session.facts(), tpot_s, *files))
-    return best if isinstance(best, str) else str(best.sentence)
-
-
 def seated(scenario: Scenario, fabric: Wiring) -> tuple[Placement, str]:
-    """Who sits where; where nobody can, an empty placement and why."""
+    """The placement of the instances; an empty one and why, where they cannot be placed."""
     try:
         return place(scenario, fabric), ""
     except HardwareError as error:
         return Placement((), ()), sentence(str(error))
-
-
-def _or_why(ask: Callable[[], Any]) -> Any:
-    """The answer, or the one sentence why there is none."""
-    try:
-        with _PLACES:
-            return ask()
-    except (ValueError, FactError) as error:
-        return str(error)
 
 
 @st.cache_resource(show_spinner=False, max_entries=2)

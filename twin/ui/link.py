@@ -44,8 +44,8 @@ def _copied(on_copy: Callable[[], object] | None) -> None:
 
 
 def go_to(page: str, query: Mapping[str, str] | None = None) -> NoReturn:
-    """Open another page, by its name, under an address that says `query` and nothing else: without
-    a word Streamlit would not leave a page whose address remembers a choice (`bind`)."""
+    """Open another page, by its name, with `query` as the whole query of the address; without one,
+    Streamlit would stay on a page whose address has bound widgets (`bind`)."""
     st.switch_page(PAGES[page].script, query_params=dict(query or {}))
 
 

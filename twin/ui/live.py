@@ -1,7 +1,6 @@
-"""The answers of every edit: by formula at once (`strip`, at the head of every page that edits the
-draft), then the draft simulated in place (`answer`, called last), then its capacity, searched by
-short simulations. The next edit interrupts them and takes their place. A chip says which of them
-is on screen."""
+"""The answers to every edit: by formula at once (`strip`, at the head of every page that edits the
+draft), then a simulation of the draft (`answer`, called last), then its capacity, searched by short
+simulations. The next edit interrupts them. A badge says which of them is on screen."""
 
 import time
 from collections.abc import Mapping
@@ -23,11 +22,11 @@ from twin.ui.fields import sentence
 
 STATE = "live"  # session state: digest of the question that is on screen, its run, simulated time
 PATIENCE_S = 2.0  # for so long the script itself shows how a run goes; of a longer one a fragment
-TELL_S, AGAIN_S = 0.05, 1.0
+LOOK_S, AGAIN_S = 0.05, 1.0
 
 
 class Strip(NamedTuple):
-    """Where the head of a page says its two answers: the verdict, and the line below it."""
+    """Places at the head of a page: the verdict, and the line of the simulation below it."""
 
     verdict: DeltaGenerator
     simulated: DeltaGenerator
@@ -35,13 +34,13 @@ class Strip(NamedTuple):
 
 @st.cache_resource(show_spinner=False, on_release=lambda live: live.close())
 def _live() -> Live:
-    """The live runs of this server, made when somebody first looks."""
+    """The live runs of this server, made with the first of them."""
     return Live()
 
 
 def strip(draft: Scenario) -> Strip:
     """The verdict by formula, and the place below it for the second answer."""
-    _begin(draft)  # beside the formulas, which take as long
+    _begin(draft)  # concurrent with the formulas, which take as long
     head = st.container(key="verdict")
     verdict = _verdict(head, draft)  # replaced, and never empty between two answers
     known = not session.refusal() and not isinstance(formulas.outlook(formulas.whole(draft)), str)
@@ -53,8 +52,7 @@ def strip(draft: Scenario) -> Strip:
 
 def answer(strip: Strip, draft: Scenario) -> str:
     """Show the draft's simulation in `strip` as it comes, its figures then in the verdict too;
-    returns its run, '' where there is none. Whatever it draws is a moment at which an edit
-    interrupts it."""
+    returns its run, '' where there is none. An edit interrupts it wherever it draws."""
     place = strip.simulated
     run, horizon_s = _begin(draft)
     seen = _awaited(place, run) if run else None
@@ -72,7 +70,7 @@ def answer(strip: Strip, draft: Scenario) -> str:
         later = " · what fails later is not in it: press Run" if unseen else ""
         state = seen.summary.get("steady_state")
         early = " · still filling: press Run for a longer one" if state == "filling" else ""
-        st.markdown(_said(seen.summary, draft) + later + early, width="content")
+        st.markdown(_against_slo(seen.summary, draft) + later + early, width="content")
         if seen.searching:
             _look_again(run, until_found=True)
     figures = {} if state == "filling" else seen.summary
@@ -104,7 +102,7 @@ def _begin(draft: Scenario) -> tuple[str, float]:
 def _awaited(place: DeltaGenerator, run: str) -> Look | None:
     """The run once it has ended, shown as it comes; each look is a moment to be interrupted."""
     until_s, shown = time.monotonic() + PATIENCE_S, None
-    while (seen := _live().look(run, TELL_S)) is not None and not seen.ended:
+    while (seen := _live().look(run, LOOK_S)) is not None and not seen.ended:
         if seen != shown:
             _going(place, seen)
             shown = seen
@@ -140,21 +138,20 @@ def _chip(place: DeltaGenerator, text: str) -> None:
     place.badge(text, icon=":material/function:", color="gray", width="content")
 
 
-def _said(summary: Mapping[str, Any], draft: Scenario) -> str:
-    """What a run says of the SLO, in figures; red is what breaks it."""
+def _against_slo(summary: Mapping[str, Any], draft: Scenario) -> str:
+    """A run's figures against the SLO, as Markdown; what breaks it is red."""
     broken = [metric.key for metric, _ in sweep.broken(draft, dict(summary))]
-    told = []
+    parts = []
     for metric in sweep.SLOS:
         value, limit = summary.get(metric.key), metric.slo(draft) if metric.slo else 0.0
         if value is not None:
             of = f" of {shown(metric.key, limit)}" if one_slo(draft) else ""
             text = f"{metric.label} {shown(metric.key, value)}{of}"
-            told.append(f":red[{text}]" if metric.key in broken else text)
-    kept = summary.get("slo_attainment")
-    if kept is not None:
-        text = f"{shown('slo_attainment', kept)} within the SLO"
-        told.append(f":red[{text}]" if broken else text)
-    return " · ".join(told) or "too short for a figure: press Run"
+            parts.append(f":red[{text}]" if metric.key in broken else text)
+    if (attained := summary.get("slo_attainment")) is not None:
+        text = f"{shown('slo_attainment', attained)} within the SLO"
+        parts.append(f":red[{text}]" if broken else text)
+    return " · ".join(parts) or "too short for a figure: press Run"
 
 
 def _verdict(
@@ -165,42 +162,42 @@ def _verdict(
     summary, capacity: of its simulations, whose figures count where there are any."""
     if forms.refused():
         return place.empty()
-    told = formulas.outlook(formulas.whole(draft))
-    if isinstance(told, str):
-        return place.markdown(f":red[:material/error: {sentence(told)}]")
-    kept = sweep.holds(draft, dict(summary))
-    room = _simulated(draft, capacity, kept) if capacity else _room(draft, told, kept)
+    expected = formulas.outlook(formulas.whole(draft))
+    if isinstance(expected, str):
+        return place.markdown(f":red[:material/error: {sentence(expected)}]")
+    holds = sweep.holds(draft, dict(summary))
+    room = _simulated(draft, capacity, holds) if capacity else _room(draft, expected, holds)
     if summary.get("steady_state") == "overloaded":
-        room = f":red[**overloaded**]: queues grow above {_rate(told.sustained_req_per_s)}"
+        room = f":red[**overloaded**]: queues grow above {_rate(expected.sustained_req_per_s)}"
     npus = max(npus_of(draft.supernode) - npus_used(draft), 0)
     idle = f"**{words.npus(npus)} idle**" if npus else "no NPU idle"
-    return place.subheader(f"{_speed(told, summary)}; {room}; {idle}.", anchor=False)
+    return place.subheader(f"{_speed(expected, summary)}; {room}; {idle}.", anchor=False)
 
 
-def _speed(told: Outlook, summary: Mapping[str, Any]) -> str:
-    tpot_s = summary.get("tpot_s_mean") or told.tpot_s
+def _speed(expected: Outlook, summary: Mapping[str, Any]) -> str:
+    tpot_s = summary.get("tpot_s_mean") or expected.tpot_s
     if tpot_s is None:
         return "Prompts only"
-    load = "" if told.rate_req_per_s is None else f" at {_rate(told.rate_req_per_s)}"
+    load = "" if expected.rate_req_per_s is None else f" at {_rate(expected.rate_req_per_s)}"
     return f"**{seconds(tpot_s)} a token**{load}"
 
 
-def _room(draft: Scenario, told: Outlook, kept: bool | None) -> str:
-    """How much load its SLO takes by formula, and whether the simulation (None: none) kept it."""
-    if not told.slo_req_per_s:
+def _room(draft: Scenario, expected: Outlook, holds: bool | None) -> str:
+    """How much load its SLO takes by formula, and whether the simulation (None: none) holds it."""
+    if not expected.slo_req_per_s:
         slow = f"no batch keeps its SLO of {draft.slo.tpot_ms:g} ms"
         late = f"by formula no load keeps its TTFT SLO of {draft.slo.ttft_s:g} s"
-        return f":red[**{late if told.limit == 'prefill' else slow}**]"
-    rate, most = told.rate_req_per_s, _rate(told.slo_req_per_s)
-    if rate is not None and rate > told.slo_req_per_s:
-        full = f"{told.limit} is full"
+        return f":red[**{late if expected.limit == 'prefill' else slow}**]"
+    rate, most = expected.rate_req_per_s, _rate(expected.slo_req_per_s)
+    if rate is not None and rate > expected.slo_req_per_s:
+        full = f"{expected.limit} is full"
         return f":red[**too much load**]: by formula its SLO holds up to **{most}** ({full})"
-    if kept is False:
+    if holds is False:
         return f":red[**misses its SLO**], which by formula it holds up to **{most}**"
     return f"by formula holds its SLO up to **{most}**"
 
 
-def _simulated(draft: Scenario, capacity: Mapping[str, Any], kept: bool | None) -> str:
+def _simulated(draft: Scenario, capacity: Mapping[str, Any], holds: bool | None) -> str:
     """How much load keeps its SLO, found by simulation, with its interval."""
     unit, load = capacity["unit"], load_of(draft)[1]
     if not capacity["load"]:
@@ -212,7 +209,7 @@ def _simulated(draft: Scenario, capacity: Mapping[str, Any], kept: bool | None) 
     most = f"{most} ({low} to {high}, simulated)"
     if load >= capacity["high"]:
         return f":red[**too much load**]: it holds its SLO up to {most}"
-    if kept is False:
+    if holds is False:
         return f":red[**misses its SLO**], which it holds up to {most}"
     return f"holds its SLO up to {most}"
 

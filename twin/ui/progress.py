@@ -2,6 +2,9 @@
 state is one sentence and one next action; the run goes on whether someone looks or not."""
 
 import time
+from collections.abc import Callable, Mapping, Sequence
+from html import escape
+from itertools import groupby
 from typing import Literal
 
 import streamlit as st
@@ -9,10 +12,9 @@ from streamlit.delta_generator import DeltaGenerator
 
 from twin.lab.share import links as addresses
 from twin.lab.store import RunRow, StoreError
-from twin.lab.store.visitors import split_tags
-from twin.metrics.measures import three_figures
+from twin.metrics.measures import amount, seconds, three_figures
 from twin.scenario import Scenario, SpecError
-from twin.ui import record, session, unfolding, words
+from twin.ui import record, runs, session, theme, words
 from twin.ui.fields import sentence
 from twin.ui.link import copy_link, go_to, page_link
 from twin.ui.pages import PAGES
@@ -31,29 +33,14 @@ PACE_S = ((10.0, 0.25), (60.0, 0.5), (float("inf"), 1.0))
 def nothing_chosen(page: str) -> None:
     """No run in the address: the latest runs, or the way to the first one."""
     st.title(PAGES[page].title, anchor=False)
-    recent = session.recent_runs(RECENT)
+    recent = runs.recent(RECENT)
     st.markdown(
         "Choose one of the latest runs, or start a new one."
         if recent
         else "Nothing has been run here yet. Choose a preset and press Run."
     )
     _to_start()
-    links(page, recent)
-
-
-def links(page: str, runs: list[RunRow]) -> None:
-    """Runs as links to a page, each with its state and what came out, and the visitor's tags."""
-    notes = session.store().notes.of([run.id for run in runs])
-    for run, title in zip(runs, session.titles(runs), strict=True):
-        with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
-            icon, line = words.run_line(run)
-            page_link(page, plain(title), {"run": run.id}, icon)
-            tags = _badges(notes[run.id].tags) if run.id in notes else ""
-            st.caption(f"{line} {tags}", width="content")
-
-
-def _badges(tags: str) -> str:
-    return " ".join(f":gray-badge[{plain(tag)}]" for tag in split_tags(tags))
+    runs.links(page, recent)
 
 
 def heading(row: RunRow, question: str = "") -> None:
@@ -67,23 +54,26 @@ def heading(row: RunRow, question: str = "") -> None:
     if note.title:
         st.caption(f"Scenario: {plain(row.name)}")
     if note.tags or note.text:
-        st.markdown("  \n".join([_badges(note.tags), *map(plain, note.text.splitlines())]).strip())
+        st.markdown(
+            "  \n".join([runs.badges(note.tags), *map(plain, note.text.splitlines())]).strip()
+        )
 
 
 def absent(missing: addresses.NotHere) -> None:
     """The address names a run that is not here."""
     st.title("Run", anchor=False)
     st.error(sentence(missing.message), icon=":material/link_off:")
-    if not (asked := asked_in_link()):
+    if not (linked := linked_scenarios()):
         _to_start()
         return
-    offered(asked[0])
+    offered(linked[0])
     if st.button("Run it here", type="primary", icon=":material/play_arrow:", key="run-here"):
-        open_run(asked[0])
+        open_run(linked[0])
 
 
-def asked_in_link() -> list[Scenario]:
-    """What the runs of the address asked, where it says so; a damaged one is told."""
+def linked_scenarios() -> list[Scenario]:
+    """The scenarios that the address carries for its runs, none where it carries none or a damaged
+    one, which is reported."""
     try:
         return addresses.asked(st.query_params.to_dict(), session.hold)
     except addresses.ShareError as error:
@@ -92,8 +82,8 @@ def asked_in_link() -> list[Scenario]:
 
 
 def offered(scenario: Scenario) -> None:
-    """A question that a link brought along, to be asked here."""
-    st.markdown(f"The link says what was asked: **{plain(scenario.name)}**")
+    """A scenario that a link brought along, to be run here."""
+    st.markdown(f"The link carries the scenario: **{plain(scenario.name)}**")
     st.caption(plain(f"{words.machine(scenario)} · {words.brief(scenario)}"))
 
 
@@ -106,12 +96,12 @@ def named_run(page: str) -> tuple[RunRow, Scenario]:
     if isinstance(row, addresses.NotHere):
         absent(row)
         st.stop()
-    st.set_page_config(page_title=f"{session.titles([row])[0]} · {PAGES[page].title}")
+    st.set_page_config(page_title=f"{runs.titles([row])[0]} · {PAGES[page].title}")
     try:
         scenario = record.scenario(row.scenario)
-    except (StoreError, SpecError) as error:  # damaged, or asked in words this twin does not know
+    except (StoreError, SpecError) as error:  # damaged, or of fields this twin does not know
         heading(row)
-        why = f"What this run asked cannot be read. {sentence(str(error))}"
+        why = f"The scenario of this run cannot be read. {sentence(str(error))}"
         st.error(why, icon=":material/broken_image:")
         _to_start()
         st.stop()
@@ -137,8 +127,8 @@ def _to_start() -> None:
 
 def live(place: DeltaGenerator, row: RunRow, scenario: Scenario) -> RunRow | None:
     """A run that waits or runs, in `place`; the run when it has ended, which leaves the place
-    empty. Most runs end before a page that asks again has asked twice: the script itself awaits a
-    young run, so that it is drawn in one go. Of others a fragment looks."""
+    empty. The script itself awaits a young run, which mostly ends before a
+    fragment would look twice, so that it is drawn in one go; a fragment looks at others."""
     with place.container():
         heading(row, scenario.question or words.brief(scenario))
         bar = st.empty()
@@ -251,7 +241,7 @@ def _numbers(row: RunRow, scenario: Scenario) -> None:
             ("In the machine", "inside", "right now"), ("Decoding", "decoding", "right now"),
         ):  # fmt: skip
             st.metric(label, f"{now.get(key, 0):,.0f}", help=f"Requests {when}.")
-    if markup := unfolding.charts(now.get("points") or {}, scenario):
+    if markup := unfolding(now.get("points") or {}, scenario):
         drawn(markup, "unfolding")
     figures = [f"{three_figures(now.get('arrived', 0) / _elapsed_s(row))} requests per wall second"]
     if now.get("rejected"):
@@ -284,3 +274,83 @@ def ended_without_results(row: RunRow, scenario: Scenario) -> None:
 def _again(scenario: Scenario) -> None:
     if st.button("Run it again", type="primary", icon=":material/replay:", key="run-again"):
         open_run(scenario)
+
+
+# Charts of a run that fill while it runs: small SVG, redrawn in place; plotly would blink.
+
+
+WIDE, HIGH = 300, 90  # of a chart, in its own units
+ROOM = 1.15  # above the highest value
+
+
+def unfolding(points: Mapping[str, Sequence[float | None]], scenario: Scenario) -> str:
+    """Latency and throughput so far (`points` of a run's progress) over the whole simulated time,
+    each against its SLO, as HTML."""
+    slo = scenario.slo
+    prompts = scenario.deployment.mode == "prefill_only"
+    drawn = [
+        ("TTFT, mean", "ttft_s", seconds, slo.ttft_s, theme.ROLE["prefill"]),
+        ("TPOT, mean", "tpot_s", seconds, 1e-3 * slo.tpot_ms, theme.ROLE["decode"]),
+        (
+            "Prompt tokens" if prompts else "Output tokens", "tokens_per_s", _tokens, None,
+            theme.PLANE["vpc"],
+        ),
+    ]  # fmt: skip
+    parts = [
+        _chart(label, points["t_s"], points[key], text, limit, colour, scenario.horizon_s)
+        for label, key, text, limit, colour in drawn
+        if any(value is not None for value in points.get(key, ()))
+    ]
+    return f'<div class="unfolding">{"".join(parts)}</div>' if parts else ""
+
+
+def _tokens(value: float) -> str:
+    return amount(value, "rate", "tokens/s")
+
+
+def _chart(
+    label: str,
+    at_s: Sequence[float | None],
+    values: Sequence[float | None],
+    text: Callable[[float], str],
+    limit: float | None,
+    colour: str,
+    horizon_s: float,
+) -> str:
+    known = [value for value in values if value is not None]
+    most, now = max(known), known[-1]
+    near = limit is not None and limit < 3.0 * most  # an SLO far above would flatten the line
+    top = ROOM * max(most, limit if near and limit else 0.0) or 1.0
+
+    def high(value: float) -> float:
+        return HIGH * (1.0 - value / top)
+
+    lines = ""
+    for there, pairs in groupby(zip(at_s, values, strict=True), lambda pair: pair[1] is not None):
+        if there:
+            spots = " ".join(
+                f"{WIDE * (t or 0.0) / horizon_s:.1f},{high(v or 0.0):.1f}" for t, v in pairs
+            )
+            lines += _line(f'points="{spots}"', f'stroke="{colour}" stroke-width="2"')
+    if near and limit:
+        y = high(limit)
+        lines += _line(
+            f'points="0,{y:.1f} {WIDE},{y:.1f}"',
+            'stroke="currentColor" stroke-width="1" stroke-dasharray="4 4" opacity=".6"',
+        )
+    lines += _line(
+        f'points="0,{HIGH} {WIDE},{HIGH}"', 'stroke="currentColor" stroke-width="1" opacity=".4"'
+    )
+    against = f"SLO {text(limit)}" if limit is not None else ""
+    alt = escape(f"{label}: {text(now)} now, {text(most)} at most. {against}", quote=True)
+    return (
+        f"<figure><figcaption>{escape(label)}<b>{escape(text(now))}</b></figcaption>"
+        f'<svg viewBox="0 0 {WIDE} {HIGH}" preserveAspectRatio="none" role="img" '
+        f'aria-label="{alt}">{lines}</svg>'
+        f"<div><span>0 s</span><span>{escape(against)}</span>"
+        f"<span>{escape(words.duration(horizon_s))}</span></div></figure>"
+    )
+
+
+def _line(points: str, look: str) -> str:
+    return f'<polyline {points} fill="none" vector-effect="non-scaling-stroke" {look}/>'

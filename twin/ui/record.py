@@ -1,9 +1,7 @@
-"""What a stored run holds, read only when a section asks and kept by the run's id. The table of
-requests may have millions of rows: it is cut to quantiles and means, and let go. Draws nothing."""
+"""What a stored run holds, read when a section needs it and cached by the run's id. The table of
+requests may have millions of rows: only quantiles and means of it stay in memory. Draws nothing."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -11,19 +9,20 @@ import streamlit as st
 
 from twin.facts import Facts
 from twin.hardware.fabric import Fabric, build_fabric
+from twin.lab.explain.engine import as_json
+from twin.lab.explain.streams import stream_plans
+from twin.lab.explain.waterfall import iteration_of
+from twin.lab.runs import watched
 from twin.lab.runs.job import EXPLAIN, load_engine
 from twin.lab.runs.runner import find_run
 from twin.lab.store import RunRow
 from twin.metrics import latency
+from twin.model.timeline import Timeline
 from twin.scenario import Scenario
 from twin.ui import session
 
-if TYPE_CHECKING:
-    from twin.lab.runs.watched import Inside
-    from twin.model.timeline import Timeline
-
 LARGE = "requests"  # the table that may have millions of rows
-KEPT_QUANTILES = 2001  # of a distribution: p99.9 is still a point of its own
+QUANTILES = 2001  # of a distribution: p99.9 is still a point of its own
 SLOWEST = 0.01  # share of requests that the "slowest" row of the TTFT picture is of
 
 _STAMPS = ["arrival_s", "frontend_s", "routed_s", "prefill_start_s", "prefill_end_s",
@@ -31,7 +30,7 @@ _STAMPS = ["arrival_s", "frontend_s", "routed_s", "prefill_start_s", "prefill_en
 
 
 class Latencies(NamedTuple):
-    """The steady state's latencies: quantiles in seconds, f8[KEPT_QUANTILES] or empty."""
+    """The steady state's latencies: quantiles in seconds, f8[QUANTILES] or empty."""
 
     ttft_s: np.ndarray
     tpot_s: np.ndarray
@@ -78,15 +77,13 @@ def _quantiles(values: np.ndarray) -> np.ndarray:
         return values
     # One sort of the whole, instead of a selection for each of so many points.
     values = np.sort(values)
-    places = np.linspace(0.0, len(values) - 1.0, KEPT_QUANTILES)
+    places = np.linspace(0.0, len(values) - 1.0, QUANTILES)
     return np.interp(places, np.arange(len(values)), values)
 
 
 @st.cache_data(show_spinner=False, max_entries=100)
 def explanation(run: str, _row: RunRow) -> dict[str, Any]:
     """What a run means, from the run that explained it."""
-    from twin.lab.explain.engine import as_json
-
     runs = session.store().runs
     return as_json(_row.summary, *(runs.table(run, name) for name in ("causes", "waterfall")))
 
@@ -102,8 +99,6 @@ def time_of(row: RunRow, scenario: Scenario) -> dict[str, float]:
 @st.cache_resource(show_spinner=False, max_entries=100)
 def layers(run: str, _row: RunRow, _scenario: Scenario) -> dict[str, Timeline]:
     """By phase: one layer on its two streams, of the phases that run in microbatches."""
-    from twin.lab.explain.streams import stream_plans
-
     tables = {name: table(run, name) for name in ("windows", "operators", "ranks")}
     tables["requests"] = session.store().runs.table(run, "requests", ["input_tokens"])
     return stream_plans(_scenario, _facts(_row.facts_digest), tables)
@@ -111,8 +106,6 @@ def layers(run: str, _row: RunRow, _scenario: Scenario) -> dict[str, Timeline]:
 
 def iteration(row: RunRow, scenario: Scenario, phase: str) -> list[tuple[str, str, float]]:
     """(stream, operator, seconds at work) of a mean iteration; see `iteration_of`."""
-    from twin.lab.explain.waterfall import iteration_of
-
     plan = layers(row.id, row, scenario).get(phase)
     return iteration_of(table(row.id, "operators"), phase, plan)
 
@@ -145,10 +138,8 @@ def request(run: str, number: int) -> dict[str, Any] | None:
 
 
 @st.cache_data(show_spinner="Running its span again, watched", max_entries=200)
-def inside(run: str, number: int) -> Inside:
+def inside(run: str, number: int) -> watched.Inside:
     """What the instances did while they had a request. Raises SpecError and the engine's own."""
-    from twin.lab.runs import watched
-
     row = request(run, number)
     assert row is not None
     return watched.inside(watched.stored(session.store(), run), row)

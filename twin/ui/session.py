@@ -1,11 +1,11 @@
 """One visitor's draft: a list of `Scenario` values in session state and a position in it, so undo
-is a step in a list. Widgets never hold the truth: each is keyed by its field and by a generation
-number, which moves on whenever the draft changes by other means (undo, a preset, a link). An edit
-that cannot hold with the rest is *pending* and refused with one sentence, and taken as soon as
-another one makes it possible; the draft stays the last scenario that can be."""
+is a step in the list. Widgets do not own values: each is keyed by its field and by a generation
+number, which grows whenever the draft changes by other means (undo, a preset, a link). An edit that
+contradicts the other fields is *pending*: it is refused with one sentence, and applied as soon as
+another edit makes it valid. The draft is always the last valid scenario."""
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -67,7 +67,7 @@ def _store() -> Store:
 
 @contextmanager
 def refusals_toasted(icon: str = "error") -> Iterator[None]:
-    """What cannot be done is told in a toast, and the page goes on."""
+    """Show in a toast what cannot be done, and go on with the page."""
     try:
         yield
     except (StoreError, SpecError) as error:
@@ -75,8 +75,8 @@ def refusals_toasted(icon: str = "error") -> Iterator[None]:
 
 
 @contextmanager
-def damage_told() -> Iterator[None]:
-    """What is missing or damaged in the store is told in place of what it would have shown."""
+def damage_shown() -> Iterator[None]:
+    """Show what is missing or damaged in the store in place of the content."""
     try:
         yield
     except StoreError as error:
@@ -91,7 +91,7 @@ def runner() -> Runner:
 
 
 def get_ready() -> None:
-    """Start the runner before anybody asks for it; the first page says what is wrong with it."""
+    """Start the runner before its first use; the first page says what is wrong with it."""
     try:
         facts()
         shipped.refresh(_store(), runner())
@@ -106,7 +106,7 @@ def preset_list() -> list[tuple[str, Scenario]]:
 
 
 def first() -> Scenario:
-    """What a visitor begins with."""
+    """The first draft of a visitor."""
     return dict(preset_list()).get(library.FIRST_PRESET) or Scenario()
 
 
@@ -127,31 +127,30 @@ def draft() -> Scenario:
 
 
 def preset() -> Scenario:
-    """The scenario the draft started from: what a difference is told against."""
+    """The scenario the draft started from: the reference of its differences."""
     return _state().preset
 
 
 def set_draft(scenario: Scenario) -> None:
-    """Make this the draft, as one step that can be undone; what was undone before is dropped."""
+    """Make this the draft, as one step that can be undone; steps that were undone are dropped."""
     state = _state()
     if scenario != draft():
-        kept = state.history[: state.position + 1] + [scenario]
-        state.history = kept[-HISTORY_LENGTH:]
+        history = state.history[: state.position + 1] + [scenario]
+        state.history = history[-HISTORY_LENGTH:]
         state.position = len(state.history) - 1
     _settle()
 
 
 def start_from(scenario: Scenario) -> None:
-    """Take a preset or a stored scenario as the draft; its difference from a preset stays one."""
+    """Make a preset, a stored scenario or a variant of a preset the draft."""
     draft_, origin = words.taken_apart(scenario, (preset for _, preset in preset_list()))
     set_draft(draft_)
     _state().preset = origin
 
 
 def propose(changes: dict[str, Any]) -> str:
-    """Change fields by dotted path; returns '' or the one sentence why it cannot be. Fields refused
-    earlier are tried again with these, so edits that only hold together may be made in any
-    order."""
+    """Change fields by dotted path; returns '' or one sentence why that is refused. Pending fields
+    are tried again with these, so edits that are only valid together may be made in any order."""
     state = _state()
     wanted = state.pending | changes
     try:
@@ -167,7 +166,7 @@ def propose(changes: dict[str, Any]) -> str:
 
 
 def edit(path: str) -> None:
-    """Take the value of a field's widget into the draft: the one callback of every form."""
+    """Write the value of a field's widget into the draft: the callback of every form."""
     if gone(field_key(path)):
         return
     value = st.session_state[field_key(path)]
@@ -180,9 +179,9 @@ def edit(path: str) -> None:
 
 
 def gone(key: str) -> bool:
-    """Whether a widget has left the page since its edit was sent: a click that overtakes a running
-    script makes the browser send once more what the page before still shows, and Streamlit calls
-    its callbacks."""
+    """Whether a widget has left the page since its edit was sent: after a click during a running
+    script the browser sends the widgets of the previous page again, and Streamlit calls their
+    callbacks."""
     return key not in st.session_state
 
 
@@ -193,7 +192,7 @@ def value(path: str) -> Any:
 
 
 def wished() -> Scenario:
-    """The draft with pending edits in it, though they cannot hold: only for what a form shows."""
+    """The draft with pending edits in it, which may be invalid: only for what a form shows."""
     scenario = draft()
     for path, wish in _state().pending.items():
         scenario = _replaced(scenario, path.split("."), wish)
@@ -207,7 +206,7 @@ def _replaced(section: Any, parts: list[str], value: Any) -> Any:
 
 
 def refusal(path: str = "") -> str:
-    """Why pending edits cannot be taken; with a path, only when that field is one of them."""
+    """Why pending edits are refused; with a path, only when that field is one of them."""
     state = _state()
     return state.refusal if not path or path in state.pending else ""
 
@@ -256,9 +255,9 @@ def _settle() -> None:
 
 
 def open_link() -> None:
-    """Take the scenario that the address names, once per address that this session did not write
-    itself. Begins every page of the draft, and with the first visit the runner's work: a run left
-    by a dead server is marked, and a process is warm when Run is pressed."""
+    """Make the scenario that the address names the draft, once for each address that this session
+    did not write itself. Called first on every page. The first visit starts the runner: it marks
+    runs that a dead server left, and has a process warm when Run is pressed."""
     try:
         facts()
         runner()
@@ -282,15 +281,15 @@ def open_link() -> None:
 
 
 def hold(machine: ImportedMachine) -> None:
-    """Keep a machine that a link brought along while this session lasts: it is stored when it is
-    run or its link is copied."""
+    """Hold a machine that a link carries for this session; it is stored when it is run or its link
+    is copied."""
     held = {**st.session_state.get("held", {}), machine.digest: machine}
     st.session_state["held"] = dict(list(held.items())[-HELD_MAX:])
 
 
 def resume() -> None:
-    """Take the scenario of the run that the address names, where there is no draft of one's own:
-    Back from a run that was reloaded comes to a form whose address names that run."""
+    """Make the scenario of the run that the address names the draft, unless the draft was edited:
+    after a reload of a run's page, Back leads to a form whose address names that run."""
     query = st.query_params.to_dict()
     if edited() or links.scenario_query(query):
         return
@@ -322,19 +321,19 @@ def link(page: str) -> str:
 
 
 def edited() -> bool:
-    """Whether this visitor has made the draft their own: then the address bar keeps it."""
+    """Whether this visitor has edited the draft: then it stays in the address bar."""
     return len(_state().history) > 1
 
 
 def run(scenario: Scenario) -> str:
-    """Ask for a run in the background; returns its id. A question that was answered before, by this
-    engine and these facts, is not asked twice. Raises StoreError with one sentence."""
+    """Run a scenario in the background; returns the run's id. A stored run of this engine and these
+    facts is returned instead of a new one. Raises StoreError with one sentence."""
     return runner().submit(scenario, store())
 
 
 def explain(scenario: Scenario) -> str:
-    """Ask in the background what a scenario's run means; returns that run's id. It makes way for
-    runs. Raises StoreError with one sentence."""
+    """Explain a scenario's run in the background; returns the id of the explaining run, which makes
+    way for other runs. Raises StoreError with one sentence."""
     return runner().submit(scenario, store(), EXPLAIN)
 
 
@@ -344,16 +343,5 @@ def stop(run: str) -> None:
 
 
 def budget() -> Budget:
-    """What a run of the draft will take, roughly."""
+    """Estimated time and memory of a run of the draft."""
     return budget_of(store(), draft(), facts())
-
-
-def titles(runs: Sequence[RunRow]) -> list[str]:
-    """What this visitor calls these runs: the names they gave them, else those they came with."""
-    notes = store().notes.of([run.id for run in runs])
-    return [notes[run.id].title or run.name if run.id in notes else run.name for run in runs]
-
-
-def recent_runs(count: int) -> list[RunRow]:
-    """The latest runs kept here."""
-    return store().runs.search(limit=count).rows

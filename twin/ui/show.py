@@ -1,5 +1,5 @@
-"""What every page shows in the same way: the frame, charts, small pictures, text that somebody else
-typed, files to keep."""
+"""What every page shows in the same way: the frame, charts, small pictures, text of other people,
+files."""
 
 import csv
 import io
@@ -11,6 +11,7 @@ from typing import Any
 
 import streamlit as st
 
+from twin.metrics.measures import seconds
 from twin.model.timeline import Timeline
 from twin.ui.charts import Chart, waterfall
 
@@ -64,9 +65,9 @@ _drawn = st.components.v2.component(
 
 
 def frame(page: str, sought: tuple[int, str] = (0, "")) -> None:
-    """Around every page: choosing one closes the drawer that the navigation is on a phone, which
-    Streamlit leaves open, and the bar of every chart has SVG and CSV. sought: the number of a
-    search and the key of the widget it leads to, which is brought into view and marked once."""
+    """What is around every page: styles, SVG and CSV in the bar of each chart, and on a phone a
+    navigation drawer that closes after a choice, which Streamlit leaves open. sought: number of a
+    search and key of the widget that was looked for, which is scrolled to and marked once."""
     st.html(_LOOK)
     times, key = sought
     # Streamlit's class of an element with a key.
@@ -77,7 +78,7 @@ def frame(page: str, sought: tuple[int, str] = (0, "")) -> None:
 
 
 def drawn(markup: str, key: str) -> None:
-    """Show markup of our own making, exchanged in place; every text in it has been escaped."""
+    """Show HTML made by the twin, replaced in place; every text in it must be escaped."""
     _drawn(data={"markup": markup}, key=key)
 
 
@@ -111,13 +112,30 @@ def passes(
         plot(waterfall.at_work(rows, name_of), f"operators{key}")
 
 
-def beside(pictures: Iterable[tuple[str, Chart, str]]) -> None:
+def two_columns(pictures: Iterable[tuple[str, Chart, str]]) -> None:
     """Charts in two columns, each under its title and with its key."""
     columns = st.columns(2, gap="large")
     for place, (title, chart, key) in enumerate(pictures):
         with columns[place % 2]:
             st.subheader(title, anchor=False)
             plot(chart, key)
+
+
+def choice(label: str, options: Iterable[str], key: str, **look: Any) -> str:
+    """One of several options in a row, the first until another is chosen; only screen readers get
+    the label."""
+    names = list(options)
+    return st.segmented_control(
+        label, names, default=names[0], required=True, label_visibility="collapsed", key=key, **look
+    )
+
+
+def against_slo(value_s: float, limit_s: float) -> dict[str, Any]:
+    """Arguments of a metric that say how far a time is from its SLO."""
+    gap_s = value_s - limit_s
+    side, colour = ("over", "inverse") if gap_s > 0 else ("under", "normal")
+    text = f"{seconds(abs(gap_s))} {side} the SLO of {seconds(limit_s)}"
+    return {"delta": text, "delta_color": colour, "delta_arrow": "off"}
 
 
 def download(label: str, make: Callable[[], str | bytes], name: str, key: str, **look: Any) -> None:
@@ -132,9 +150,9 @@ def dark() -> bool:
 
 
 def plain(text: str) -> str:
-    """Text of a visitor or a file where Markdown is read: shown as it was typed.
+    """Text of a visitor or a file, escaped for Markdown so that it is shown as it was typed.
 
-    Addresses and names of icons, which no backslash keeps, are broken by a mark of no width.
+    Addresses and names of icons cannot be escaped: a character of no width is put into them.
 
     >>> print(plain("50 % *off*"))
     50 % \\*off\\*
@@ -146,7 +164,7 @@ def plain(text: str) -> str:
 
 
 def file_name(name: str, ending: str) -> str:
-    """A file's name made of what somebody called the thing.
+    """A file's name made of a title.
 
     >>> file_name("Quick start: 2 nodes", ".toml"), file_name("*", "-fabric.json")
     ('quick-start-2-nodes.toml', 'twin-fabric.json')

@@ -1,6 +1,6 @@
 """Colours with a meaning: a plane, a pool and an operator look the same on every page. One set
 serves the light and the dark theme, and stays apart for the colour-blind (tests/ui/test_theme.py
-measures both). Operators are coloured by family and told apart inside it by lightness. The accent
+measures both). Operators are coloured by family and differ inside it by lightness. The accent
 of buttons and links stands in .streamlit/config.toml and is never used for data."""
 
 from twin.metrics.operators import OPERATORS
@@ -49,24 +49,6 @@ OPERATOR = {
 }
 OTHER = "#7C8496"
 
-# What an unlisted operator is coloured by: the first word found in its name.
-_FAMILY = {
-    "attention": "attention_core",
-    "mla": "mla_prolog",
-    "proj": "o_proj",
-    "expert": "experts",
-    "ffn": "dense_ffn",
-    "mlp": "dense_ffn",
-    "dispatch": "dispatch",
-    "combine": "combine",
-    "gather": "all_gather",
-    "all_to_all": "all_to_all",
-    "mtp": "mtp",
-    "head": "lm_head",
-    "sampl": "sampling",
-    "gap": "launch_gaps",
-}
-
 # Runs side by side on the Compare page, in the order they were picked (two to six).
 SERIES = ("#2262FC", "#DA7204", "#0FAC76", "#E00543", "#A058C4", "#8A8DA2")
 
@@ -80,13 +62,8 @@ NAMES = {"ub": "UB", "rdma": "RDMA", "vpc": "VPC", "kv_transfer": "KV transfer"}
 
 
 def operator_colour(name: str) -> str:
-    """Colour of an operator by name; an unlisted one takes its family's colour, else grey."""
-    if name in OPERATOR:
-        return OPERATOR[name]
-    for word, cousin in _FAMILY.items():
-        if word in name:
-            return OPERATOR[cousin]
-    return OTHER
+    """Colour of an operator by name; grey for one that is not listed."""
+    return OPERATOR.get(name, OTHER)
 
 
 def title(name: str) -> str:

@@ -38,8 +38,8 @@ def header(page: str, *, run: bool = True) -> None:
 
 
 def workspace(page: str) -> live.Strip:
-    """The top of what is built: the header, its other parts, any field, and the places of the live
-    answer."""
+    """The top of a page that edits the machine, traffic or deployment: the header, the way to the
+    other two and to any field, and the places of the live answer."""
     header(page)
     _parts(page)
     return live.strip(session.draft())
@@ -79,8 +79,8 @@ def _findable(path: str) -> str:
 
 
 def draft_link(page: str) -> None:
-    """Copy the draft's address, which the address bar takes too when the draft is one's own. What
-    is too long for an address is stored when its link is copied, and not before."""
+    """A button that copies the draft's address, which is also put into the address bar once the
+    draft was edited. A draft too long for an address is stored when its link is copied."""
     path = session.link(page)
     if links.carries(path):
         copy_link(path, save=session.edited())
@@ -114,7 +114,7 @@ def run_button() -> None:
 
 
 def open_run(scenario: Scenario) -> None:
-    """Ask for a run and go to its page; where it cannot be, say why and stay."""
+    """Start a run and go to its page; where it is refused, say why and stay."""
     with session.refusals_toasted():
         go_to("run", {"run": session.run(scenario)})
 
@@ -142,7 +142,7 @@ def _changes() -> None:
             st.markdown(told_change(path, plain(show(old, path)), plain(show(new, path))))
         if fabric:
             count = f"{len(edits):,} edit{'s' if len(edits) != 1 else ''}"
-            st.markdown(f"Fabric: **{count}**, told one by one on the Supernode page")
+            st.markdown(f"Fabric: **{count}**, listed on the Supernode page")
         st.button(
             "Back to the preset", icon=":material/restart_alt:", on_click=session.set_draft,
             args=(session.preset(),),

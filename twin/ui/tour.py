@@ -50,6 +50,6 @@ STEPS = (
 
 
 def offer() -> None:
-    """The tour, one press away; a browser that does not know it yet is told that it is there."""
+    """The tour, one press away; a browser that has not seen it yet draws attention to it."""
     with st.container(key="tour"):
         _tour(data={"steps": [step._asdict() for step in STEPS]}, key="tour-steps")

@@ -1,16 +1,12 @@
-"""A scenario, or a run, in a few words, each with its unit; and what a varied scenario is called.
-Draws nothing."""
+"""A scenario in a few words, each with its unit; and what a varied scenario is called. Draws
+nothing."""
 
-import time
 from collections.abc import Iterable
-from typing import Any
 
 from twin.hardware.imported import npus_of
-from twin.lab.store import RunRow
 from twin.lab.sweep.compare import changed
-from twin.metrics.registry import placed, shown
 from twin.scenario import Scenario, field_unit, npus_used, pools, sharing
-from twin.ui import listed
+from twin.ui import fields
 from twin.ui.fields import choice_label, field_name, label, show
 
 WORDS = ("name", "question", "source")
@@ -65,8 +61,8 @@ def split(s: Scenario) -> tuple[str, str]:
 def brief(s: Scenario) -> str:
     """One line for a card: traffic, lengths, split."""
     counts = [n * each for _, n, each in pools(s)]
-    told = npus(counts[0]) if len(counts) == 1 else f"{split(s)[1]} NPUs"
-    return " · ".join((traffic(s), lengths(s), told))
+    used = npus(counts[0]) if len(counts) == 1 else f"{split(s)[1]} NPUs"
+    return " · ".join((traffic(s), lengths(s), used))
 
 
 def duration(seconds: float) -> str:
@@ -79,42 +75,6 @@ def duration(seconds: float) -> str:
         if seconds >= 2 * unit_s or seconds == unit_s:
             return f"{seconds / unit_s:,.3g} {unit}"
     return f"{seconds:,.4g} s"
-
-
-STATE_ICONS = {
-    "queued": ":material/schedule:",
-    "running": ":material/progress_activity:",
-    "done": ":material/check_circle:",
-    "failed": ":material/error:",
-    "cancelled": ":material/do_not_disturb_on:",
-    "interrupted": ":material/power_off:",
-}
-
-
-def run_line(run: RunRow) -> tuple[str, str]:
-    """A run in a list: its icon, and one line of when, how far or what came out."""
-    when = ago(time.time() - run.queued_s)
-    if run.state == "running":
-        return STATE_ICONS[run.state], f"{run.progress:.0%} done · started {when}"
-    if run.damaged:
-        return ":material/broken_image:", f"damaged: restore a backup · {when}"
-    if run.state != "done":
-        return STATE_ICONS.get(run.state, ""), f"{run.state} · {when}"
-    return STATE_ICONS["done"], " · ".join([*headlines(run.summary), when])
-
-
-def headlines(summary: dict[str, Any]) -> list[str]:
-    """The figures a run is remembered by, those that it has, each with its unit."""
-    return [
-        f"{_in_a_line(m.short or m.label)} {shown(m.key, summary[m.key])}"
-        for m in placed("line")
-        if summary.get(m.key)
-    ]
-
-
-def _in_a_line(text: str) -> str:
-    """A label inside a sentence: 'decode', but 'TTFT p50'."""
-    return text[:1].lower() + text[1:] if text[1:2].islower() else text
 
 
 def ago(seconds: float) -> str:
@@ -139,8 +99,8 @@ def named(draft: Scenario, origin: Scenario) -> Scenario:
     new = counted[path]
     if path.startswith("workload.") and draft.workload.arrivals == "trace":
         change = traffic(draft)
-    elif path in listed.LISTS:
-        change = listed.told(path, new, 1)
+    elif path in fields.LISTS:
+        change = fields.rows_in_words(path, new, 1)
     else:
         unit = f" {field_unit(path)}" if label(path) != field_name(path) else ""
         change = f"{field_name(path)} {show(new, path)}{unit}"
@@ -151,7 +111,7 @@ def named(draft: Scenario, origin: Scenario) -> Scenario:
 
 
 def taken_apart(scenario: Scenario, presets: Iterable[Scenario]) -> tuple[Scenario, Scenario]:
-    """A scenario as a draft, and what its difference is told against: a preset, else itself."""
+    """A scenario as a draft, and the reference of its differences: a preset, else itself."""
     for preset in presets:
         if scenario.name.startswith(preset.name + BETWEEN):
             draft = scenario.model_copy(update={"name": preset.name, "question": preset.question})
@@ -162,6 +122,6 @@ def taken_apart(scenario: Scenario, presets: Iterable[Scenario]) -> tuple[Scenar
 
 def _weight(path: str) -> int:
     """Which of several changes names a run: what breaks, an edit, any field, and last its time."""
-    if path in listed.LISTS:
-        return list(listed.LISTS).index(path)
+    if path in fields.LISTS:
+        return list(fields.LISTS).index(path)
     return 2 if "." in path else 3

@@ -9,7 +9,7 @@ from twin.extras.perfetto.writer import SPAN_S, write_trace
 from twin.lab.runs.watched import repeatable, stored
 from twin.lab.store import RunRow, Store
 from twin.scenario import Scenario
-from twin.ui.pages.run.download import stem
+from twin.ui.pages.run.results import stem
 from twin.ui.show import download
 from twin.ui.toolbar import open_run
 

@@ -32,7 +32,7 @@ __all__ = ["Chart", "Curve", "empty", "figure"]
 
 QUANTILES = 240  # points of a distribution curve
 TOP_OPERATORS = 5  # bands of a stacked picture before the rest is one band
-TOP_BESIDE = 8  # operators told apart where several runs stand beside each other
+TOP_COMPARED = 8  # operators shown apart where several runs are compared
 TOP_REASONS = 8
 
 
@@ -246,7 +246,7 @@ def shares(rows: Sequence[tuple[str, float, str]]) -> Chart:
         textposition="outside",
     )  # fmt: skip
     return chart(
-        fig, "; ".join(f"{label} {told}" for label, told in zip(labels, text, strict=True)) + ".",
+        fig, "; ".join(f"{label} {share}" for label, share in zip(labels, text, strict=True)) + ".",
         x={"range": [0, 112], "tickvals": [0, 25, 50, 75, 100], "ticksuffix": " %"},
         hovermode="closest", showlegend=False, bargap=0.35, margin={"t": 8},
     )  # fmt: skip
@@ -295,7 +295,7 @@ def operators_beside(runs: Mapping[str, tuple[str, Mapping[str, float]]]) -> Cha
         for operator, value in times.items():
             longest[operator] = max(longest.get(operator, 0.0), value)
     order = sorted((o for o in longest if longest[o] > 0), key=lambda o: (-longest[o], o))
-    order, rest = order[:TOP_BESIDE], order[TOP_BESIDE:]
+    order, rest = order[:TOP_COMPARED], order[TOP_COMPARED:]
     names = [theme.title(o) for o in order] + ["All other"] * bool(rest)
     factor, unit = time_unit(max(longest.values()))
     fig = figure(height=90 + (12 + 11 * len(each)) * len(names))
@@ -316,20 +316,20 @@ def operators_beside(runs: Mapping[str, tuple[str, Mapping[str, float]]]) -> Cha
 
 @reads("Both bars are equal where every request of a tenant meets its SLO.")
 def tenants(rows: Sequence[Mapping[str, Any]]) -> Chart:
-    """A pair of bars a tenant: requests per second asked, and those that met their SLO."""
-    fig, told = figure(height=110 + 44 * len(rows)), []
+    """A pair of bars a tenant: requests per second offered, and those that met their SLO."""
+    fig, listing = figure(height=110 + 44 * len(rows)), []
     names = [str(row["tenant"]) for row in rows]
     for key, name, colour in (
-        ("asked_req_per_s", "Asked", theme.OTHER),
+        ("asked_req_per_s", "Offered", theme.OTHER),
         ("goodput_req_per_s", "Met their SLO", theme.ROLE["decode"]),
     ):
         values = [float(row[key]) for row in rows]
         text = [amount(value, "rate", "req/s") for value in values]
         bars(fig, names, values, colour, name=name, text=text, textposition="outside")
-        told += [f"{who}: {name.lower()} {rate}" for who, rate in zip(names, text, strict=True)]
+        listing += [f"{who}: {name.lower()} {rate}" for who, rate in zip(names, text, strict=True)]
     most = max((float(row["asked_req_per_s"]) for row in rows), default=0.0)
     return chart(
-        fig, "; ".join(told) + ".", barmode="group", showlegend=True, hovermode="closest",
+        fig, "; ".join(listing) + ".", barmode="group", showlegend=True, hovermode="closest",
         x={"title_text": "req/s", "range": [0, 1.35 * most or 1]},  # room for the words
     )  # fmt: skip
 
@@ -344,5 +344,5 @@ def reasons(counts: Mapping[str, int]) -> Chart:
     text = [f"{count:,}" for count in some.values()]
     bars(fig, list(some), list(some.values()), theme.ROLE["prefill"], text=text,
          textposition="outside")  # fmt: skip
-    told = "; ".join(f"{why}: {count}" for why, count in zip(some, text, strict=True))
-    return chart(fig, f"{told}.", hovermode="closest")
+    listing = "; ".join(f"{why}: {count}" for why, count in zip(some, text, strict=True))
+    return chart(fig, f"{listing}.", hovermode="closest")

@@ -13,6 +13,7 @@ import polars as pl
 from twin.ui import theme
 
 LEGEND = 32  # characters of a name in a legend
+VISIBLE = 0.003  # of an axis of time: shorter spans are drawn so long
 CROSSHAIR = {
     "showspikes": True, "spikemode": "across", "spikesnap": "cursor", "spikethickness": 1,
     "spikedash": "dot", "spikecolor": theme.OTHER,
@@ -119,6 +120,31 @@ def bars(
     )  # fmt: skip
     fig.update_xaxes(showgrid=True)
     fig.update_yaxes(autorange="reversed", nticks=len(names))
+
+
+def spans(
+    rows: Sequence[str], series: Mapping[str, tuple[str, Sequence[tuple[str, float, float, str]]]],
+    alt: str, *, horizon_s: float, warmup_s: float = 0.0, row_px: int = 23,
+) -> Chart:  # fmt: skip
+    """Bars from begin to end on rows over the simulated time, the warm-up shaded; series: label ->
+    colour and bars as (row, begin_s, end_s, what it was)."""
+    factor, unit = time_axis(horizon_s)
+    fig = figure(height=115 + row_px * len(rows))
+    for label, (colour, parts) in series.items():
+        if parts:
+            names, begins, ends, what = zip(*parts, strict=True)
+            lasts = (end - begin for begin, end in zip(begins, ends, strict=True))
+            bars(
+                fig, names, [factor * max(s, VISIBLE * horizon_s) for s in lasts], colour,
+                base=[factor * begin for begin in begins], name=label, customdata=what,
+                hover="%{y}: from %{base:,.4~g} " + unit + ", %{customdata}<extra></extra>",
+            )  # fmt: skip
+    warm_up(fig, factor * warmup_s)
+    return chart(
+        fig, alt, x={"range": [0, factor * horizon_s], "title_text": f"simulated time ({unit})"},
+        y={"nticks": len(rows), "categoryorder": "array", "categoryarray": list(rows)},
+        barmode="overlay", hovermode="closest", bargap=0.3, showlegend=True,
+    )  # fmt: skip
 
 
 def line(

@@ -18,7 +18,7 @@ class Difference(NamedTuple):
     run: int  # 0 for the first that is not the baseline
     change: float  # signed, as a part of the baseline's value; 0 where that says nothing
     text: str  # short: the change
-    told: str  # from what to what
+    whole: str  # from what to what
     standing: str = ""  # better, worse; all else is only different
 
 
@@ -38,14 +38,14 @@ def differences(rows: Sequence[Difference], names: Sequence[str], what: str) -> 
             fig, labels, [100 * x for x in reach],
             [COLOURS.get(row.standing, theme.OTHER) for row in drawn], name=in_legend(name),
             text=[row.text for row in drawn], textposition="outside",
-            customdata=[row.told for row in drawn],
+            customdata=[row.whole for row in drawn],
             hover=f"%{{y}}: %{{customdata}}<extra>{name}</extra>",
         )  # fmt: skip
         fig.data[-1].marker.pattern = {"shape": HATCHES[run % len(HATCHES)], "solidity": 0.2}
     wide = 100 * min(FAR, max(0.05, *(abs(row.change) for row in rows)))
     fig.add_vline(x=0, line={"color": theme.OTHER, "width": 1})
     listing = "; ".join(
-        f"{names[row.run]}: {row.label} {row.told}" + (f", {row.standing}" if row.standing else "")
+        f"{names[row.run]}: {row.label} {row.whole}" + (f", {row.standing}" if row.standing else "")
         for row in rows
     )
     return chart(

@@ -8,7 +8,7 @@ import polars as pl
 from twin.metrics.measures import amount
 from twin.ui import theme
 from twin.ui.charts import timeline
-from twin.ui.charts.base import Chart, bars, chart, figure, line_at, reads, time_axis, warm_up
+from twin.ui.charts.base import Chart, chart, figure, line_at, reads, spans
 
 STATES = {
     "process": ("starts", "#C9CDD8"),
@@ -49,35 +49,24 @@ MOST = 60  # rows of a picture
 @reads("Each row is an instance: what it costs lasts from its start to the end of its drain.")
 def lives(table: pl.DataFrame, horizon_s: float, warmup_s: float = 0.0) -> Chart:
     """A row per instance that ever lived, sorted by its NPUs, with a bar for each state."""
-    factor, unit = time_axis(horizon_s)
-    first = pl.col("npus").sum(), pl.col("first_npu").first()
-    known = table.group_by("role", "instance").agg(*first)
+    known = table.group_by("role", "instance").agg(pl.col("first_npu").first())
     known = known.sort("first_npu", "role", "instance").head(MOST)
-    names = {(r["role"], r["instance"]): f"{r['role']} {r['instance']}"
-             for r in known.iter_rows(named=True)}  # fmt: skip
-    fig = figure(height=90 + 20 * len(names))
+    names = [f"{role} {number}" for role, number in known.select("role", "instance").iter_rows()]
+    series: dict[str, tuple[str, list[tuple[str, float, float, str]]]] = {}
     looks = {role: (f"{role} serves", theme.ROLE[role]) for role in ("prefill", "decode")} | STATES
-    of = pl.when(pl.col("state") == "serve").then(pl.col("role")).otherwise(pl.col("state"))
     for state, (label, colour) in looks.items():
-        rows = [r for r in table.filter(of == state).iter_rows(named=True)
-                if (r["role"], r["instance"]) in names]  # fmt: skip
-        if rows:
-            bars(
-                fig, [names[r["role"], r["instance"]] for r in rows],
-                [max(r["end_s"] - r["t_s"], 0.002 * horizon_s) * factor for r in rows],
-                colour, base=[r["t_s"] * factor for r in rows], name=label,
-                customdata=[r["end_s"] - r["t_s"] for r in rows],
-                hover="%{y} " + label + ": from %{base:,.4~g} " + unit
-                      + ", %{customdata:,.4~g} s<extra></extra>",
-            )  # fmt: skip
-    warm_up(fig, warmup_s * factor)
+        series[label] = (
+            colour,
+            [
+                (name, row["t_s"], row["end_s"], f"{label} for {row['end_s'] - row['t_s']:,.4g} s")
+                for row in table.iter_rows(named=True)
+                if (name := f"{row['role']} {row['instance']}") in names
+                and state == (row["role"] if row["state"] == "serve" else row["state"])
+            ],
+        )
     count = table.filter(pl.col("state") == "drain").height
-    return chart(
-        fig, f"{known.height} instances over the run; {count} times one drained.",
-        x={"range": [0, horizon_s * factor], "title_text": f"simulated time ({unit})"},
-        y={"nticks": len(names), "categoryorder": "array", "categoryarray": list(names.values())},
-        barmode="overlay", hovermode="closest", bargap=0.25, showlegend=True,
-    )  # fmt: skip
+    alt = f"{known.height} instances over the run; {count} times one drained."
+    return spans(names, series, alt, horizon_s=horizon_s, warmup_s=warmup_s)
 
 
 @reads("NPUs of instances that start, serve or drain; the rest of the machine is free.")
@@ -105,7 +94,7 @@ def pressures(decisions: pl.DataFrame, column: str, marks: tuple[float, float] |
 @reads("Each bar is one hour of the day.")
 def hourly(hours: pl.DataFrame, columns: Mapping[str, tuple[str, str]], unit: str) -> Chart:
     """Stacked bars, one an hour; `columns` maps name to (label, colour)."""
-    fig, told = figure(height=240), []
+    fig, sentences = figure(height=240), []
     for name, (label, colour) in columns.items():
         if name not in hours.columns or not hours[name].max():
             continue
@@ -116,12 +105,12 @@ def hourly(hours: pl.DataFrame, columns: Mapping[str, tuple[str, str]], unit: st
         known = hours.with_columns(pl.col(name).fill_null(0.0))
         least, most = (known.row(int(k or 0), named=True)
                        for k in (known[name].arg_min(), known[name].arg_max()))  # fmt: skip
-        told.append(
+        sentences.append(
             f"{label}: {amount(least[name], 'rate', unit)} at least, in hour {least['hour']}, "
             f"{amount(most[name], 'rate', unit)} at most, in hour {most['hour']}"
         )
     return chart(
-        fig, f"{unit} by hour. " + "; ".join(told) + ".",
+        fig, f"{unit} by hour. " + "; ".join(sentences) + ".",
         x={"title_text": "hour", "dtick": max(1, hours.height // 8)}, y={"title_text": unit},
-        barmode="stack", showlegend=len(told) > 1, bargap=0.15,
+        barmode="stack", showlegend=len(sentences) > 1, bargap=0.15,
     )  # fmt: skip

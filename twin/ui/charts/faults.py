@@ -8,7 +8,7 @@ import polars as pl
 from twin.scenario import KINDS, Fault
 from twin.ui import theme
 from twin.ui.charts import timeline
-from twin.ui.charts.base import Chart, bars, chart, empty, figure, reads, time_axis, warm_up
+from twin.ui.charts.base import Chart, empty, reads, spans, time_axis
 
 FAULT = "#D03B2F"  # a thing out of service; 4.5:1 on white, 3.9:1 on the dark page
 LOOKS = {"out": FAULT, "reduced": theme.PLANE["rdma"], "slow": theme.ROLE["colocated"]}
@@ -26,35 +26,22 @@ def faults(events: Sequence[Fault], horizon_s: float, warmup_s: float = 0.0) -> 
     seen = [e for e in events if e.at_s < horizon_s][:MOST]
     if not seen:
         return empty("Nothing breaks within the simulated time")
-    fig = figure(height=100 + 26 * len(seen))
     names = [f"{k + 1}  {e.where}" for k, e in enumerate(seen)]
-    for kind in KINDS.values():
-        rows = [
-            (k, begin_s, end_s)
-            for k, e in enumerate(seen)
-            if e.kind == kind.name
+    series = {
+        kind.label: (LOOKS[kind.look], [
+            (name, begin_s, end_s, _lasts(e))
+            for name, e in zip(names, seen, strict=True) if e.kind == kind.name
             for begin_s, end_s in _spans(e, horizon_s)
-        ]
-        if rows:
-            bars(
-                fig, [names[k] for k, _, _ in rows],
-                [max(end_s - begin_s, 0.004 * horizon_s) for _, begin_s, end_s in rows],
-                LOOKS[kind.look], base=[begin_s for _, begin_s, _ in rows], name=kind.label,
-                customdata=[_lasts(seen[k]) for k, _, _ in rows],
-                hover="%{y}: from %{base:,.6~g} s, %{customdata}<extra></extra>",
-            )  # fmt: skip
-    warm_up(fig, warmup_s, "warm-up", "bottom left")
-    told = "; ".join(f"{e.element} at {e.at_s:g} s, {_lasts(e)}" for e in seen[:5])
-    return chart(
-        fig, f"{len(seen)} faults over {horizon_s:g} s. {told}.",
-        x={"range": [0, horizon_s], "ticksuffix": " s"},
-        y={"nticks": len(seen), "categoryorder": "array", "categoryarray": names},
-        barmode="overlay", hovermode="closest", bargap=0.35, showlegend=True,
-    )  # fmt: skip
+        ])
+        for kind in KINDS.values()
+    }  # fmt: skip
+    listing = "; ".join(f"{e.element} at {e.at_s:g} s, {_lasts(e)}" for e in seen[:5])
+    alt = f"{len(seen)} faults over {horizon_s:g} s. {listing}."
+    return spans(names, series, alt, horizon_s=horizon_s, warmup_s=warmup_s)
 
 
 def _spans(fault: Fault, horizon_s: float) -> list[tuple[float, float]]:
-    """When a fault is in force; one span of all where there are too many to be told apart."""
+    """When a fault is in force; one span of all where there are too many to be distinguished."""
     spans = [
         (fault.at_s + begin_s, min(horizon_s, fault.at_s + end_s))
         for begin_s, end_s in islice(KINDS[fault.kind].spans(fault), MOST + 1)
@@ -114,5 +101,5 @@ def around(
             )  # fmt: skip
             free = max(free, row["t_s"] + 0.04 * end_s)
     kinds = events["kind"].value_counts().sort("kind").iter_rows()
-    told = ", ".join(f"{count} {kind.replace('_', ' ')}" for kind, count in kinds)
-    return Chart(drawn.figure, f"{drawn.alt} Marked: {told}.")
+    listing = ", ".join(f"{count} {kind.replace('_', ' ')}" for kind, count in kinds)
+    return Chart(drawn.figure, f"{drawn.alt} Marked: {listing}.")

@@ -30,7 +30,7 @@ TIERS = {
 }  # fmt: skip
 
 
-@reads("What DRAM has lost comes from SSD, beside the reads from DRAM.")
+@reads("What DRAM has lost comes from SSD, in addition to the reads from DRAM.")
 def tiers(windows: pl.DataFrame, traffic: pl.DataFrame, warmup_s: float) -> Chart:
     """Bytes per second that each tier of the memory pool was read at, over simulated time."""
     read = traffic.filter(pl.col("traffic").is_in(list(TIERS)))
@@ -94,10 +94,10 @@ def break_even(reads: Sequence[Read]) -> Chart:
     places = [read.place for read in reads]
     bars(fig, places, took_ms, theme.ROLE["memory_pool"], text=text, textposition="outside")
     line_at(fig, "computed again", "top left", x=1e6 * again)
-    told = "; ".join(f"{place} {time}" for place, time in zip(places, text, strict=True))
+    listing = "; ".join(f"{place} {time}" for place, time in zip(places, text, strict=True))
     computed, widest = amount(1e3 * again, "time"), 1.25 * max(1e6 * again, *took_ms)
     return chart(
-        fig, f"Reading a thousand cached tokens: {told}; computing them again: {computed}.",
+        fig, f"Reading a thousand cached tokens: {listing}; computing them again: {computed}.",
         x={"title_text": "ms for 1,000 cached tokens", "range": [0, widest]},
         hovermode="closest",
     )  # fmt: skip
@@ -146,10 +146,10 @@ def model_waits(answer: ModelCache) -> Chart:
             hovertemplate=f"%{{y}}, {store.name}: %{{customdata}}<extra></extra>",
         )  # fmt: skip
     waits = [wait_s for store in answer.stores for wait_s in store.wait_s_by_model]
-    told = ", ".join(f"{s.name} {amount(s.wait_s_mean, 'time')}" for s in answer.stores)
+    listing = ", ".join(f"{s.name} {amount(s.wait_s_mean, 'time')}" for s in answer.stores)
     scale = "linear" if 0.0 in waits else "log"
     return chart(
-        fig, f"Mean waiting of requests by model; of all: {told}.",
+        fig, f"Mean waiting of requests by model; of all: {listing}.",
         x={"type": scale, "title_text": "mean waiting of requests (s)", "showgrid": True},
         y={"autorange": "reversed", "dtick": 1, "showgrid": True},
         hovermode="closest", showlegend=True,

@@ -11,19 +11,18 @@ from twin.metrics.summary import UNSTEADY as NOTES
 from twin.ui import theme
 from twin.ui.charts.base import Chart, chart, empty, figure, line, line_at, reads, time_unit
 
-PANELS = ("ttft_s_p99", "tpot_s_p99", "tokens_per_s_per_npu", "joules_per_token")
 FOR_USER, PER_NPU = "tpot_s_mean", "decode_tokens_per_s_per_npu"
-KEPT, BROKEN, UNSTEADY = "circle", "circle-open", "x"
+MET, BROKEN, UNSTEADY = "circle", "circle-open", "x"
 PUBLISHED = theme.PLANE["rdma"]
-_AIR = 0.04  # of an axis, beside its first and last point
+_AIR = 0.04  # of an axis, beyond its first and last point
 
 
 class Ran(NamedTuple):
-    """A point: where it stands, what came out (empty: nothing yet), whether the SLO is kept."""
+    """A point: where it stands, what came out (empty: nothing yet), whether the SLO is met."""
 
     x: Any
     summary: Mapping[str, Any]
-    kept: bool
+    met: bool
     limits: Mapping[str, float]  # of the metrics that have an SLO, in SI
 
 
@@ -32,7 +31,7 @@ Series = Mapping[str, Sequence[Ran]]  # by the value of the second field; '' whe
 
 @reads("Each point is simulated; points marked x were in no steady state.")
 def over(axis: Axis, key: str, series: Series) -> Chart:
-    """One of PANELS over the swept field; hollow: the SLO is broken; x: no steady state, so no
+    """A metric over the swept field; hollow: the SLO is broken; x: no steady state, so no
     figure of one; dashed: knee and SLO. The axes stand before the first point, with the SLO."""
     ran = [p for points in series.values() for p in points]
     values = [p.summary[key] for p in ran if p.summary.get(key)]
@@ -50,7 +49,7 @@ def over(axis: Axis, key: str, series: Series) -> Chart:
             [p.summary[key] * factor for p in known], known,
             [f"{axis.said(p.x)}: {shown(key, p.summary[key])}" for p in known],
         )  # fmt: skip
-        for i in knees([p.kept for p in known]) if numeric else ():
+        for i in knees([p.met for p in known]) if numeric else ():
             word = "knee" if len(series) == 1 else ""
             line_at(fig, word, "top left", x=0.5 * (known[i].x + known[i + 1].x))
         sentences.append(", ".join(f"{axis.said(p.x)} {shown(key, p.summary[key])}" for p in known))
@@ -59,9 +58,9 @@ def over(axis: Axis, key: str, series: Series) -> Chart:
     y: dict[str, Any] = {"title_text": f"{metric.label} ({unit})"}
     if not values:
         y |= {"range": [0, 1.3 * highest * factor or 1], "showticklabels": highest > 0}
-    told = "; ".join(filter(None, sentences)) or "No point is done yet"
+    listing = "; ".join(filter(None, sentences)) or "No point is done yet"
     return chart(
-        fig, f"{metric.label} over {axis.label}. {told}.", x=_along(axis, numeric), y=y,
+        fig, f"{metric.label} over {axis.label}. {listing}.", x=_along(axis, numeric), y=y,
         hovermode="closest", showlegend=len(series) > 1,
     )  # fmt: skip
 
@@ -91,10 +90,10 @@ def frontier(axis: Axis, series: Series, published: Sequence[Published]) -> Char
         known = [p for p in points if p.summary.get(FOR_USER) and p.summary.get(PER_NPU)]
         speeds = [1.0 / p.summary[FOR_USER] for p in known]
         rates = [p.summary[PER_NPU] for p in known]
-        told = [f"{axis.said(p.x)}: {s:.3g} tokens/s a user, {r:,.0f} tokens/s per NPU"
+        texts = [f"{axis.said(p.x)}: {s:.3g} tokens/s a user, {r:,.0f} tokens/s per NPU"
                 for p, s, r in zip(known, speeds, rates, strict=True)]  # fmt: skip
-        _points(fig, name or "this sweep", colour, speeds, rates, known, told)
-        sentences += told
+        _points(fig, name or "this sweep", colour, speeds, rates, known, texts)
+        sentences += texts
         shown_speeds += speeds
     if not sentences and all(p.summary for points in series.values() for p in points):
         return empty("No point decodes")
@@ -122,11 +121,11 @@ def frontier(axis: Axis, series: Series, published: Sequence[Published]) -> Char
 
 def _points(
     fig: go.Figure, name: str, colour: str, x: Sequence[Any], y: Sequence[float],
-    points: Sequence[Ran], told: Sequence[str],
+    points: Sequence[Ran], texts: Sequence[str],
 ) -> None:  # fmt: skip
     line(
         fig, list(x), list(y), colour, "%{text}<extra></extra>", mode="lines+markers", name=name,
-        text=list(told), marker={"size": 9, "symbol": [_symbol(p) for p in points]},
+        text=list(texts), marker={"size": 9, "symbol": [_symbol(p) for p in points]},
     )  # fmt: skip
 
 
@@ -134,7 +133,7 @@ def _symbol(point: Ran) -> str:
     """How a point is drawn."""
     if point.summary.get("steady_state") in NOTES:
         return UNSTEADY
-    return KEPT if point.kept else BROKEN
+    return MET if point.met else BROKEN
 
 
 def _colours(series: Series) -> list[str]:

@@ -1,6 +1,6 @@
 """Pictures of where time goes: a request's from ideal to actual, and a layer's on two streams."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
 
 from twin.metrics.measures import amount, seconds
@@ -13,36 +13,43 @@ HATCHED = {"fillmode": "overlay", "fgcolor": "rgba(255, 255, 255, 0.75)"}
 SLACK_COLOUR = "rgba(128, 128, 128, 0.18)"
 
 
-@reads("Stages of a mean request from arrival to its last token, in their order.")
-def waterfall(pieces: Mapping[str, float], labels: Mapping[str, str]) -> Chart:
-    """The pieces of a mean time, each beginning where the one before ended; the sum last."""
-    whole = sum(pieces.values())
-    drawn = {name: value for name, value in pieces.items() if value > SHOWN * whole}
-    if not drawn:
+def waterfall(
+    parts: Mapping[str, float], how_read: str, *, total: str = "",
+    colours: Mapping[str, str] = {}, median: Mapping[str, float] = {},
+) -> Chart:  # fmt: skip
+    """A request's time in seconds part by part, each from where the one before ends. total: name of
+    a last bar over all of it; median: the parts of the median request, in grey."""
+    whole = max(sum(parts.values()), sum(median.values()))
+    shown = [n for n in parts if max(parts[n], median.get(n, 0.0)) > SHOWN * whole]
+    if not shown:
         return empty("No request finished")
     factor, unit = time_unit(whole)
-    names = [labels[name] for name in drawn]
-    values = [value * factor for value in drawn.values()]
-    texts = [f"{seconds(v)} · {amount(v / whole, 'share')}" for v in drawn.values()]
-    fig = figure(height=90 + 27 * (len(names) + 1))
-    bars(
-        fig, [*names, "A mean request"], [*values, whole * factor],
-        [*(theme.SERIES[k % len(theme.SERIES)] for k in range(len(names))), theme.OTHER],
-        base=[*_begins(values), 0.0], text=[*texts, seconds(whole)],
-        textposition=["auto"] * len(names) + ["inside"],
+    rows = [f"{n[0].upper()}{n[1:]}" for n in shown] + [total] * bool(total)
+    fig = figure(height=110 + (40 if median else 27) * len(rows))
+    palette = [colours.get(n) or theme.SERIES[k % len(theme.SERIES)] for k, n in enumerate(shown)]
+    series = {"this request": (parts, [*palette, theme.OTHER])}
+    if median:
+        series["the median request"] = median, [SLACK_COLOUR] * len(rows)
+    for name, (each, shades) in series.items():
+        begins = dict(zip(each, accumulate(each.values(), initial=0.0), strict=False))
+        values = [each.get(n, 0.0) for n in shown]
+        text = [seconds(v) if v else "" for v in values]
+        if not median:
+            text = [f"{seconds(v)} · {amount(v / whole, 'share')}" for v in values]
+        bars(
+            fig, rows, [v * factor for v in [*values, whole]][: len(rows)], shades[: len(rows)],
+            base=[begins.get(n, 0.0) * factor for n in shown] + [0.0] * bool(total), name=name,
+            text=[*text, seconds(whole)][: len(rows)],
+            textposition=["outside" if median else "auto"] * len(shown) + ["inside"] * bool(total),
+        )  # fmt: skip
+    usual = {n: f" (median {seconds(median.get(n, 0.0))})" if median else "" for n in shown}
+    listing = ", ".join(f"{n} {seconds(parts[n])}{usual[n]}" for n in shown)
+    drawn = chart(
+        fig, f"{total or 'One request'} takes {seconds(sum(parts.values()))}: {listing}.",
+        x={"title_text": unit, "range": [0, 1.15 * whole * factor]}, barmode="group",
+        hovermode="closest", showlegend=bool(median), bargap=0.24, legend_traceorder="normal",
     )  # fmt: skip
-    longest = sorted(drawn.items(), key=lambda item: -item[1])[:3]
-    listing = ", ".join(f"{labels[name]} {seconds(value)}" for name, value in longest)
-    return chart(
-        fig, f"A mean request takes {seconds(whole)}; most of it: {listing}.",
-        x={"title_text": unit, "range": [0, 1.15 * whole * factor]},
-        hovermode="closest", showlegend=False, bargap=0.28, margin={"t": 8},
-    )  # fmt: skip
-
-
-def _begins(values: Iterable[float]) -> list[float]:
-    """Where each of several values begins that stand one after the other."""
-    return list(accumulate(values, initial=0.0))[:-1]
+    return drawn._replace(reads=how_read)
 
 
 @reads("Hatched: the second microbatch. Grey: the stream waits for the other one.")
@@ -135,36 +142,4 @@ def at_work(rows: Sequence[tuple[str, str, float]], name_of: str) -> Chart:
         fig, f"At work in a mean {name_of}: {listing}.",
         x={"title_text": f"{unit} at work per {name_of}", "range": [0, 1.2 * longest * factor]},
         hovermode="closest", showlegend=False, bargap=0.28,
-    )  # fmt: skip
-
-
-@reads("Stages of this request beside the median of all.")
-def beside_median(
-    parts: Mapping[str, float], median: Mapping[str, float], colours: Mapping[str, str]
-) -> Chart:
-    """A request's time part by part, each beginning where the last one ended; grey: the median
-    request's."""
-    whole = max(sum(parts.values()), sum(median.values()))
-    if whole <= 0:
-        return empty("No first token was made")
-    factor, unit = time_unit(whole)
-    shown = [n for n in parts if max(parts[n], median.get(n, 0.0)) > SHOWN * whole]
-    fig = figure(height=110 + 40 * len(shown))
-    series = (("this request", parts, [colours[n] for n in shown]),
-              ("the median request", median, SLACK_COLOUR))  # fmt: skip
-    for name, each, colour in series:
-        begins = dict(zip(each, _begins(each.values()), strict=True))
-        values = [each.get(n, 0.0) for n in shown]
-        bars(
-            fig, [n[0].upper() + n[1:] for n in shown], [v * factor for v in values], colour,
-            base=[begins.get(n, 0.0) * factor for n in shown], name=name,
-            text=[seconds(v) if v else "" for v in values], textposition="outside",
-        )  # fmt: skip
-    listing = ", ".join(
-        f"{n} {seconds(parts[n])} (median {seconds(median.get(n, 0.0))})" for n in shown
-    )
-    return chart(
-        fig, f"Time of one request by part: {listing}.",
-        x={"title_text": unit, "range": [0, 1.15 * whole * factor]},
-        barmode="group", hovermode="closest", bargap=0.2, legend_traceorder="normal",
     )  # fmt: skip

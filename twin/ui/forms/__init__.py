@@ -2,12 +2,12 @@
 other choices is not shown, and the group says why; a refused edit says why below its field."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import streamlit as st
 
-from twin.scenario import ScenarioField
+from twin.scenario import ScenarioField, form_groups
 from twin.ui import session
 from twin.ui.fields import (
     choice_label,
@@ -28,7 +28,7 @@ ROW_CHARACTERS = 30  # choices up to this many letters in all stand side by side
 
 
 def group(paths: Iterable[str]) -> None:
-    """Draw the fields that apply, two to a row where there is room, and name those that do not."""
+    """Draw the fields that have an effect, two to a row, and name those that have none."""
     paths = list(paths)
     scenario = session.wished()
     idle: dict[str, str] = {}
@@ -45,7 +45,7 @@ def group(paths: Iterable[str]) -> None:
 
 
 def sweep_menu(paths: Sequence[str]) -> None:
-    """One of these fields over a range: a menu that leads to its sweep."""
+    """A menu that leads to a sweep of one of these fields."""
     known = [path for path in points.offered() if path in paths]
     if not known:
         return
@@ -59,14 +59,14 @@ def sweep_menu(paths: Sequence[str]) -> None:
 
 
 def field(path: str) -> None:
-    """One field's widget; an edit goes into the draft, or says right here why it cannot."""
+    """The widget of one field; a refused edit says why below it."""
     widget(declared(path), session.value(path), names=options(path, session.facts()), **edits(path))
     if refusal := session.refusal(path):
         problem(refusal)
 
 
 def seek(path: str) -> None:
-    """Lead to a field: its form opens it when it is drawn next, and the page goes there."""
+    """Look for a field: its form opens it when it is drawn next, and the page scrolls there."""
     st.session_state[SEARCHES] = st.session_state.get(SEARCHES, 0) + 1
     st.session_state[SOUGHT] = st.session_state[OPENS] = path
 
@@ -78,7 +78,7 @@ def sought() -> tuple[int, str]:
 
 
 def to_open(form: str) -> str | None:
-    """The field of this form that was looked for and is not open yet: told once."""
+    """The field of this form that was looked for and is not open yet; returned once."""
     path = st.session_state.get(OPENS)
     if path is None or declared(path).form != form:
         return None
@@ -87,17 +87,17 @@ def to_open(form: str) -> str | None:
 
 
 def edits(path: str) -> dict[str, Any]:
-    """What the widget of a field is given, so that it edits the draft."""
+    """Arguments that make a widget edit a field of the draft: key, help and callback."""
     take = {"on_change": session.edit, "args": (path,)}
     return {"key": session.field_key(path), "help": tooltip(path), **take}
 
 
 def refused() -> bool:
-    """Say that there is no answer while an edit cannot hold, and tell whether that is so: what was
+    """Whether an edit is refused, which is then shown in place of an answer: what was
     right of the settings before would else stand as if it were of these."""
     if refusal := session.refusal():
-        told = f"No answer with these settings. {sentence(refusal)} Undo goes back."
-        st.warning(told, icon=":material/error:")
+        text = f"No answer with these settings. {sentence(refusal)} Undo goes back."
+        st.warning(text, icon=":material/error:")
     return bool(refusal)
 
 
@@ -153,3 +153,64 @@ def _number(known: ScenarioField, value: float, common: dict[str, Any]) -> None:
     # Without ends of its own: a number beyond them is refused in a sentence that says them.
     shown = {"value": known.kind(value), "step": float(step)}
     st.number_input(label(known.path), **shown | common)
+
+
+# A form as people use it: the fields that matter first, all others one click behind by group.
+
+
+# What people change, in the order in which they think of it; those that apply are shown.
+FIRST: dict[str, tuple[str, ...]] = {
+    "supernode": (
+        "supernode.machine", "supernode.chip", "supernode.nodes", "supernode.supernodes",
+        "supernode.ub_link_gb_per_s", "supernode.rdma_gb_per_s_per_npu",
+    ),
+    "workload": (
+        "workload.arrivals", "workload.rate_req_per_s", "workload.concurrency", "workload.lengths",
+        "workload.input_tokens", "workload.output_tokens", "workload.prefix",
+        "workload.shared_fraction", "workload.follow_up_probability", "slo.ttft_s", "slo.tpot_ms",
+        "horizon_s",
+    ),
+    "deployment": (
+        "deployment.model", "deployment.mode", "deployment.prefill.instances",
+        "deployment.prefill.npus_per_instance", "deployment.prefill.core_share",
+        "deployment.decode.instances", "deployment.decode.npus_per_instance",
+        "deployment.colocated.instances", "deployment.colocated.npus_per_instance",
+        "deployment.decode.batch_per_npu", "deployment.decode.mtp_draft_tokens",
+        "experts.redundant", "router.policy", "memory_pool.enabled",
+    ),
+}  # fmt: skip
+
+
+def behind(form: str) -> dict[str, list[str]]:
+    """The groups of a form without the fields that stand first; a group of none is left out. One
+    that stands first but has no effect now is named in its group, with the reason."""
+    draft = session.wished()
+    groups = {
+        name: [path for path in paths if path not in FIRST[form] or why_idle(path, draft)]
+        for name, paths in form_groups(form).items()
+    }
+    return {name: paths for name, paths in groups.items() if set(paths) - set(FIRST[form])}
+
+
+def whole(form: str, own: Mapping[str, Callable[[], None]]) -> str | None:
+    """Draw a form; returns the group that is open. `own` draws a group in a way of its own."""
+    draft = session.wished()
+    group(path for path in FIRST[form] if not why_idle(path, draft))
+    more = behind(form)
+    key = f"{form}-group"
+    if path := to_open(form):
+        st.session_state[key] = None if path in FIRST[form] else declared(path).group
+    if st.session_state.get(key) not in more:
+        st.session_state[key] = None
+    st.markdown("**More fields**")
+    chosen = st.segmented_control(
+        "More fields", list(more), label_visibility="collapsed", key=key,
+        persist_state="session", wrap=True,
+    )  # fmt: skip
+    if chosen is None:
+        return None
+    if chosen in own:
+        own[chosen]()
+    else:
+        group(more[chosen])
+    return chosen

@@ -1,4 +1,4 @@
-"""What two controllers need beside their fields: the rows of a schedule, a file of the operator."""
+"""What two controllers need besides fields: the rows of a schedule, a file of the operator."""
 
 import streamlit as st
 
@@ -7,7 +7,6 @@ from twin.scenario import Scenario, npus_used, read
 from twin.ui import session, words
 from twin.ui.forms.tables import rows_table
 
-GROUP = "Elasticity"
 CHOICE = "own-controller"  # session state: the file that was chosen
 
 
@@ -34,21 +33,22 @@ def out_of_reach(draft: Scenario) -> list[str]:
     """What a schedule asks for and no run can give: NPUs beyond its bound, rows after its end."""
     d, rows = draft.deployment, draft.elastic.schedule
     most = max(draft.elastic.npus, npus_used(draft))
-    told = []
+    sentences = []
     wanted = [
         (row.prefill * d.prefill.npus_per_instance + row.decode * d.decode.npus_per_instance, row)
         for row in rows
         if d.mode == "disaggregated" and row.at_s < draft.horizon_s
     ]
     if wanted and (worst := max(wanted, key=lambda each: each[0]))[0] > most:
-        told.append(
+        sentences.append(
             f"From {words.duration(worst[1].at_s)} on {worst[0]:,} NPUs are wanted, and instances "
             f"may take {most:,}: those beyond do not start."
         )
     if late := [words.duration(row.at_s) for row in rows if row.at_s >= draft.horizon_s]:
         end = words.duration(draft.horizon_s)
-        told.append(f"After the end of the run at {end}, so never seen: rows at {', '.join(late)}.")
-    return told
+        rows_late = ", ".join(late)
+        sentences.append(f"After the end of the run at {end}, so never seen: rows at {rows_late}.")
+    return sentences
 
 
 def _take() -> None:

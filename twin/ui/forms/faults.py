@@ -1,21 +1,25 @@
 """The form of faults: a row a fault, typical faults to begin with, and the recovery from them. What
 this machine has no element for is refused below its row, and the draft keeps what it had."""
 
+from collections.abc import Iterable
+from functools import lru_cache
 from typing import Any
 
 import streamlit as st
 
 from twin.hardware.chip import HardwareError
-from twin.hardware.fabric import Fabric, build_fabric
+from twin.hardware.fabric import Fabric, build_fabric, element_names
+from twin.hardware.faults import broken
+from twin.hardware.placement import Instance
 from twin.scenario import KINDS, Fault, Scenario, form_groups, remarks, with_overrides
 from twin.ui import forms, session
 from twin.ui.charts import faults as charts_faults
 from twin.ui.fields import choice_label, declared, options, sentence
-from twin.ui.forms.typical import Row, offered_names, typical, wrong
 from twin.ui.formulas import seated
 from twin.ui.show import plot
 
-GROUP = "Faults"
+Row = dict[str, Any]  # the fields of a `twin.scenario.Fault`
+
 ROWS_SHOWN = 8  # at a time
 WIDTHS = (1.1, 1.9, 1.5, 0.9, 1.1)  # when, what, kind, a field of the kind, how long
 
@@ -44,7 +48,7 @@ def form() -> None:
     if rows:
         picture = charts_faults.faults(draft.faults, draft.horizon_s, draft.warmup_s)
         plot(picture, "faults-over-time")
-    recovery = form_groups("deployment")[GROUP]
+    recovery = form_groups("deployment")["Faults"]
     if rows or forms.sought()[1] in map(session.field_key, recovery):
         st.subheader("Recovery", anchor=False)
         forms.group(recovery)
@@ -94,11 +98,11 @@ def _row(rows: list[Row], number: int, fabric: Fabric) -> None:
             if "to" not in others:
                 _cell(row, number, "to", fabric)
             before, after = rows[:number], rows[number + 1 :]
-            for name, act, kept, icon in (
+            for name, act, changed, icon in (
                 ("Duplicate", "copy", [*before, row, row, *after], "content_copy"),
                 ("Remove", "remove", [*before, *after], "delete"),
             ):
-                _button(name, f"fault-{act}:{number}", kept, icon=f":material/{icon}:")
+                _button(name, f"fault-{act}:{number}", changed, icon=f":material/{icon}:")
         refused = st.session_state.get(key(number, "refused")) or wrong(fabric, row)
         if refused:
             forms.problem(refused)
@@ -146,8 +150,8 @@ def _take(number: int, field: str, fabric: Fabric) -> None:
     incomplete = KINDS[wished["kind"]].needs_to and not wished["to"]
     if refused and field in ("element", "to", "kind") and not incomplete:
         still = rows[number][field] or "the whole element"
-        kept = choice_label("faults[].kind", still) if field == "kind" else still
-        refused = f"{refused.rstrip('.')}; until then it stays {kept}"
+        value = choice_label("faults[].kind", still) if field == "kind" else still
+        refused = f"{refused.rstrip('.')}; until then it stays {value}"
     else:
         rows[number] = wished
         refused = session.propose({"faults": rows}) or refused
@@ -159,3 +163,58 @@ def _keep(rows: list[Row]) -> None:
     """Take another list of faults as the draft's, as a step that can be undone."""
     with session.refusals_toasted():
         session.set_draft(with_overrides(session.draft(), {"faults": rows}))
+
+
+# Faults that people ask about, as dicts of the fields of `twin.scenario.Fault`, and why one cannot.
+
+
+LEFT_OUT = ("NIC", "Qingtian")  # too many to choose from; their names can be typed
+
+
+def typical(s: Scenario, fabric: Fabric, instances: Iterable[Instance]) -> dict[str, list[Row]]:
+    """Faults that people ask about, by what they are called, each within this machine."""
+    at_s = float(f"{s.warmup_s + 0.3 * (s.horizon_s - s.warmup_s):.3g}")
+
+    def fault(element: str, kind: str = "fail", to: str = "", **more: float) -> Row:
+        row = {"at_s": at_s, "element": element, "kind": kind, "to": to} | more
+        return Fault.model_validate(row).model_dump()
+
+    dies: tuple[str, ...] = fabric.graph["dies"]
+    # A decode instance where there is one; where none can be placed, any die.
+    last = [Instance("machine", 0, tuple(range(len(dies)))), *instances][-1]
+    die = dies[last.die_of_rank[0]]
+    node = int(fabric.nodes[dies[last.die_of_rank[-1]]]["node"])
+    offered = {
+        f"A die of {last.name}": [fault(die)],
+        "A node": [fault(f"node {node}")],
+        f"A straggler in {last.name}, half speed": [fault(die, "slow")],
+        "An L2 switch": [fault("L2 3.12")],
+        "A rack": [fault("rack 0")],
+        f"An optical module of an L1 switch of node {node}": [
+            fault(f"L1 {node}.3", "module", "sub-plane 3")
+        ],
+        f"A flapping link of an L1 switch of node {node}": [
+            fault(f"L1 {node}.3", "flap", "L2 3.12", duration_s=10.0)
+        ],
+        "Sub-plane 3": [fault("sub-plane 3")],
+        "The RDMA plane at half its rate": [fault("RDMA plane", "derate")],
+        f"The memory server of node {node}": [
+            fault(f"CPU {node}.{cpu}") for cpu in range(s.supernode.cpus_per_node)
+        ],
+    }
+    return {name: rows for name, rows in offered.items() if not any(wrong(fabric, r) for r in rows)}
+
+
+def wrong(fabric: Fabric, row: Row) -> str:
+    """Why a fault cannot happen to this machine, one sentence; '' when it can."""
+    try:
+        broken(fabric, [Fault.model_validate(row)])
+    except (HardwareError, ValueError) as error:
+        return str(error)
+    return ""
+
+
+@lru_cache(maxsize=4)
+def offered_names(fabric: Fabric) -> list[str]:
+    """Elements to choose from: groups first, then chips by kind."""
+    return [name for name in element_names(fabric) if not name.startswith(LEFT_OUT)]

@@ -10,12 +10,12 @@ from twin.ui.fields import sentence
 from twin.ui.forms.tables import rows_table
 from twin.ui.formulas import seated
 
-GROUP = "Pools"  # of the form, below which this stands
 PATH = "deployment.seats"
 
 
 def form() -> None:
-    """Who moved off what is off, or why an instance cannot be placed; the table of seats."""
+    """Instances that moved off elements that are off, or why one cannot be placed; the table of
+    seats."""
     draft = session.draft()
     try:
         placement, no_place = seated(draft, build_fabric(draft.supernode, session.facts()))

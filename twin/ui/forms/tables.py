@@ -113,11 +113,11 @@ def _take_rows(path: str, widget: str) -> None:
         return
     edits = st.session_state[widget]
     rows = [row | edits["edited_rows"].get(i, {}) for i, row in enumerate(_shown(widget))]
-    kept = [row for i, row in enumerate(rows) if i not in edits["deleted_rows"]]
+    rows = [row for i, row in enumerate(rows) if i not in edits["deleted_rows"]]
     needed = [name for name, known in _columns(path).items() if known.required]
     whole = [
         {name: value for name, value in row.items() if value is not None}
-        for row in [*kept, *edits["added_rows"]]
+        for row in [*rows, *edits["added_rows"]]
         if all(row.get(name) is not None for name in needed)
     ]
     session.propose({path: whole})

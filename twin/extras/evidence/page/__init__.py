@@ -1,1 +1,1 @@
-"""What only the Evidence page needs, beside its script."""
+"""The Evidence page: its script and what only it uses."""

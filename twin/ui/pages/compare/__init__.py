@@ -1,1 +1,1 @@
-"""What only the Compare page needs, beside its script."""
+"""The Compare page: its script and what only it uses."""

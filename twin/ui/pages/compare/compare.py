@@ -1,4 +1,4 @@
-"""Two to six runs side by side: what was asked differently, then what came out differently."""
+"""Two to six runs side by side: which settings differ, then which results differ."""
 
 from functools import partial
 
@@ -10,33 +10,34 @@ from twin.lab.store import StoreError
 from twin.lab.sweep.compare import compare
 from twin.metrics.latency import ttft_parts
 from twin.ui import charts, record, session, theme
+from twin.ui import runs as lists
 from twin.ui.charts.compare import differences
 from twin.ui.fields import sentence
 from twin.ui.link import copy_link
 from twin.ui.pages import PAGES
-from twin.ui.pages.compare import beside, comparison
-from twin.ui.show import download, plain, plot
+from twin.ui.pages.compare import comparison
+from twin.ui.show import choice, download, plain, plot
 
 # 1) Gather: the address says which runs.
 session.open_link()
-runs, absent = beside.open_runs()
+runs, absent = comparison.open_runs()
 
 st.title(PAGES["compare"].title, anchor=False)
 for problem in absent:
     st.error(problem, icon=":material/link_off:")
 if absent:
-    beside.offer_missing(runs)
+    comparison.offer_missing(runs)
 if len(runs) < links.COMPARED_MIN:
-    st.caption("What was asked differently, and what came out differently. " + (
+    st.caption("Which settings differ, and which results. " + (
         "Add another run to the one in the address." if runs else "Choose two to six runs."
     ))  # fmt: skip
-    beside.choose(runs)
+    comparison.choose(runs)
     st.stop()
 
-base = beside.baseline(runs)
-st.set_page_config(page_title=" / ".join(session.titles(runs)) + " · Compare")
+base = comparison.baseline(runs)
+st.set_page_config(page_title=" / ".join(lists.titles(runs)) + " · Compare")
 scenarios = [session.store().scenarios.load(run.scenario) for run in runs]
-compared = compare(runs, scenarios, base, comparison.lettered(session.titles(runs)))
+compared = compare(runs, scenarios, base, comparison.lettered(lists.titles(runs)))
 titles = compared.names
 
 # 2) Which runs, and what to take away.
@@ -44,13 +45,13 @@ with st.container(horizontal=True, vertical_alignment="center", gap="small"):
     st.caption(f"Against {plain(titles[base])}", width="content")
     st.space("stretch")
     with st.popover("Change runs", icon=":material/tune:", width="content"):
-        beside.choose(runs)
+        comparison.choose(runs)
     with st.popover("Download", icon=":material/download:", width="content"):
         for form, make in (("csv", comparison.as_csv), ("json", comparison.as_json)):
             file = f"comparison.{form}"
             download(form.upper(), partial(make, compared), file, file, width="stretch")
     link = links.compare_url(compared.runs, compared.runs[base], scenarios)
-    copy_link(link, on_copy=partial(beside.publish, runs))
+    copy_link(link, on_copy=partial(comparison.publish, runs))
 for note in compared.notes:
     st.warning(plain(note), icon=":material/info:")
 
@@ -60,37 +61,36 @@ others = [title for i, title in enumerate(titles) if i != base]
 left, right = st.columns([2, 3], gap="large")
 with left:
     st.markdown("**Settings that differ**")
-    asked = comparison.asked_otherwise(compared, scenarios)
-    drawn = [row for row in asked if row.change]
-    if drawn or not asked:
-        plot(differences(drawn, others, "differs in settings"), "asked")
-    for row in asked:
+    settings = comparison.settings_that_differ(compared, scenarios)
+    drawn = [row for row in settings if row.change]
+    if drawn or not settings:
+        plot(differences(drawn, others, "differs in settings"), "settings")
+    for row in settings:
         if not row.change:
             who = f" ({plain(others[row.run])})" if others[1:] else ""
-            st.markdown(f"{row.label}: **{plain(row.told)}**{who}")
+            st.markdown(f"{row.label}: **{plain(row.whole)}**{who}")
 with right:
     st.markdown("**Results that differ**")
-    plot(differences(comparison.came_out_otherwise(compared), others, "differs in results"), "came")
+    plot(
+        differences(comparison.results_that_differ(compared), others, "differs in results"), "came"
+    )
     st.caption("Green is better than the baseline, red is worse, grey only different.")
 
 # 4) The runs, every field and every figure.
-beside.cards(runs, scenarios, base)
-if going := [run.id for run in runs if not run.ended]:
-    beside.wait_for(going)
+comparison.cards(runs, scenarios, base)
+if unfinished := [run.id for run in runs if not run.ended]:
+    lists.watch(unfinished)
 if table := comparison.input_table(compared, scenarios):
     with st.expander(f"Fields that differ: {len(table)}"):
         st.table(table, border="horizontal", hide_index=True)
 st.subheader("What came out", anchor=False)
-group = st.segmented_control(
-    "Figures", list(comparison.GROUPS), default="Headlines", required=True,
-    label_visibility="collapsed", key="figures", bind="query-params",
-)  # fmt: skip
+group = choice("Figures", comparison.GROUPS, "figures", bind="query-params")
 if figures := comparison.metric_table(compared, group):
     st.table(figures, border="horizontal", hide_index=True)
     with st.expander("What these figures count"):
         st.markdown(comparison.meanings(compared, group))
-    for told in near_each(dict(zip(titles, scenarios, strict=True)), session.facts()):
-        st.caption(f":material/target: How far off the twin is near these figures. {plain(told)}")
+    for text in near_each(dict(zip(titles, scenarios, strict=True)), session.facts()):
+        st.caption(f":material/target: How far off the twin is near these figures. {plain(text)}")
 else:
     st.caption("None of these figures is in the runs.")
 
@@ -98,9 +98,8 @@ else:
 done = [i for i, run in enumerate(runs) if run.state == "done"]
 try:
     seen = {i: record.latencies(runs[i].id, scenarios[i].warmup_s) for i in done}
-    operators = {
-        titles[i]: (theme.SERIES[i], beside.decode_operators(runs[i], scenarios[i])) for i in done
-    }  # fmt: skip
+    operators = {titles[i]: (theme.SERIES[i], comparison.decode_operators(runs[i], scenarios[i]))
+                 for i in done}  # fmt: skip
 except StoreError as error:
     st.error(sentence(str(error)), icon=":material/broken_image:")
     st.stop()

@@ -1,68 +1,201 @@
-"""Runs side by side as words: rows of tables, and files to keep. Every run has a letter
-(`lettered`), so that two of one name stay apart and colour is never the only sign. Draws
-nothing."""
+"""Runs side by side: which, their cards, and what differs as sentences, tables and files. Every run
+has a letter (`lettered`) and a colour by its place in the address, so that two of one name stay
+apart; the baseline is named apart and changes neither."""
 
-from collections.abc import Sequence
+import html
+from collections.abc import Iterator, Sequence
 from typing import TypeGuard
 
-from twin.lab.sweep.compare import Comparison, MetricRow
+import streamlit as st
+
+from twin.lab.explain.waterfall import SLACK
+from twin.lab.share import links
+from twin.lab.store import RunRow, StoreError
+from twin.lab.sweep.compare import Comparison, InputRow, MetricRow
 from twin.lab.sweep.compare import change as changed
 from twin.metrics.measures import NOTHING
-from twin.metrics.registry import METRICS, metric_of, shown
+from twin.metrics.registry import METRICS, metric_of, placed, shown
 from twin.scenario import Scenario
+from twin.ui import progress, record, runs, session, theme, words
 from twin.ui.charts.compare import Difference
-from twin.ui.fields import label, show, why_idle
+from twin.ui.fields import label, sentence, show, why_idle
+from twin.ui.link import go_to, page_link
 from twin.ui.show import csv_text, json_text, plain
 
 LETTERS = "ABCDEF"
 NAME_CHARS = 32  # of a run's name at the head of a column or in a legend
-# Words about a scenario change no result; a trace is told by its name.
+OFFERED = 100  # latest finished runs offered for choice
+CARDS_A_ROW = {2: 2, 4: 4}  # else three: no card alone in its row
+# Words about a scenario change no result; a trace is shown by its name.
 WORDS = ("name", "question", "source", "workload.trace.digest")
 
 # What a choice of figures shows: the group of a metric; '': headlines or all.
 GROUPS = {"Headlines": "", "Times": "times", "TTFT by part": "ttft parts", "Use": "use", "All": ""}
 
-FEW = 2  # differences told in a sentence
-TOLD_CHARS = 26  # of a field's change in a picture
-LEADING = ("slo_attainment", "goodput_req_per_s", "ttft_s_p99", "tpot_s_p99",
-           "tokens_per_s_per_npu")  # fmt: skip
-
+FEW = 2  # differences in a sentence
+CHANGE_CHARS = 26  # of a field's change in a picture
 Cells = dict[str, str]
+
+
+def open_runs() -> tuple[list[RunRow], list[str]]:
+    """The runs that the address names, and a sentence for each that cannot be shown."""
+    # Without the baseline's name: it would move that run, and its colour, to the front.
+    query = {links.RUNS: st.query_params.get(links.RUNS, "")}
+    try:
+        rows = links.open_runs(query, session.store())
+    except (links.ShareError, StoreError) as error:
+        return [], [sentence(str(error))]
+    absent = [sentence(row.message) for row in rows if isinstance(row, links.NotHere)]
+    return [row for row in rows if isinstance(row, RunRow)], absent
+
+
+def offer_missing(rows: list[RunRow]) -> None:
+    """A button that runs here what is not here, where the link carries its scenarios."""
+    linked = progress.linked_scenarios()
+    ids = [run for run in st.query_params.get(links.RUNS, "").split(",") if run]
+    if len(linked) != len(ids):
+        return
+    known = {run.id for run in rows}
+    missing = [scenario for run, scenario in zip(ids, linked, strict=True) if run not in known]
+    for scenario in missing:
+        progress.offered(scenario)
+    count = "it" if len(missing) == 1 else f"these {len(missing)}"
+    if st.button(f"Run {count} here", type="primary", icon=":material/play_arrow:", key="run-here"):
+        with session.refusals_toasted():
+            made = [run if run in known else session.run(scenario)
+                    for run, scenario in zip(ids, linked, strict=True)]  # fmt: skip
+            go_to("compare", {links.RUNS: ",".join(dict.fromkeys(made))})
+
+
+def baseline(rows: list[RunRow]) -> int:
+    """Place of the run the others are compared with: the one named, else the first that is done."""
+    usable = [i for i, run in enumerate(rows) if run.state == "done"]
+    named = [i for i in usable if rows[i].id == st.query_params.get(links.BASELINE)]
+    return (named + usable + [0])[0]
+
+
+def compare_these(ids: list[str], base: str = "") -> None:
+    """Compare these runs: a callback that only writes the address."""
+    st.query_params[links.RUNS] = ",".join(ids)
+    st.query_params.pop(links.BASELINE, None)
+    if base in ids:
+        st.query_params[links.BASELINE] = base
+
+
+def publish(rows: list[RunRow]) -> None:
+    """Protect the runs that ended from deletion, for somebody is given the link to them."""
+    for run in rows:
+        if run.ended and run.published_s is None:
+            session.store().runs.publish(run.id)
+
+
+def choose(rows: list[RunRow]) -> None:
+    """Pick among the latest finished runs; nothing changes before the button is pressed."""
+    offered = runs.choices([*rows, *runs.finished(OFFERED)], figures=2)
+    if len(offered) < links.COMPARED_MIN:
+        st.markdown("A comparison needs two finished runs, and there are not two here yet.")
+        page_link("start", "Run a preset", icon=":material/play_arrow:")
+        return
+    ids = [run.id for run in rows]
+    picked = st.multiselect(
+        "Two to six runs", list(offered), default=ids or list(offered)[: links.COMPARED_MIN],
+        format_func=lambda run: offered[run], max_selections=links.COMPARED_MAX,
+        key=f"picked:{','.join(ids)}", placeholder="Choose among the latest finished runs",
+    )  # fmt: skip
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.button(
+            "Compare", type="primary", icon=":material/compare_arrows:", key="compare",
+            disabled=len(picked) < links.COMPARED_MIN, on_click=compare_these, args=(picked,),
+        )  # fmt: skip
+        page_link("library", "Choose in the library")
+
+
+def cards(rows: list[RunRow], scenarios: list[Scenario], base: int) -> None:
+    """One card a run: its letter and colour, what it served, and what can be done with it."""
+    ids = [run.id for run in rows]
+    with st.grid(CARDS_A_ROW.get(len(rows), 3), min_column_width=250, gap="small"):
+        for i, title in enumerate(runs.titles(rows)):
+            with st.container(border=True, height="stretch", gap="xsmall"):
+                st.html(
+                    f'<span style="color:{theme.SERIES[i]};font-size:1.2em" aria-hidden="true">'
+                    f"●</span> <b>{LETTERS[i]} · {html.escape(title)}</b>"
+                )
+                _card(rows[i], scenarios[i], i, ids, base)
+
+
+def _card(run: RunRow, scenario: Scenario, i: int, ids: list[str], base: int) -> None:
+    st.caption(f"{words.brief(scenario)} · {words.duration(scenario.horizon_s)} simulated")
+    if run.state != "done":
+        st.caption(" ".join(runs.line(run)))
+    st.space("stretch")
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        if i == base and run.state == "done":
+            st.badge("Baseline", icon=":material/flag:")
+        elif run.state == "done":
+            st.button(
+                "Make baseline", icon=":material/flag:", type="tertiary", key=f"base:{run.id}",
+                on_click=compare_these, args=(ids, run.id),
+            )  # fmt: skip
+        st.space("stretch")
+        page_link("run", f"Open {LETTERS[i]}", {"run": run.id}, ":material/open_in_new:")
+        st.button(
+            "", icon=":material/close:", type="tertiary", key=f"drop:{run.id}",
+            help=f"Leave out {LETTERS[i]}", on_click=compare_these,
+            args=([other for other in ids if other != run.id], ids[base]),
+        )  # fmt: skip
+
+
+def decode_operators(run: RunRow, scenario: Scenario) -> dict[str, float]:
+    """Seconds that each operator is at work in a mean decode iteration, on whichever stream."""
+    spent: dict[str, float] = {}
+    for _, operator, seconds in record.iteration(run, scenario, "decode"):
+        if operator != SLACK:
+            spent[operator] = spent.get(operator, 0.0) + seconds
+    return spent
+
+
+# What differs.
 
 
 def lettered(names: Sequence[str]) -> list[str]:
     """What each run is called on the page: its letter and its scenario's name, cut if long."""
-    cut = [n if len(n) <= NAME_CHARS else f"{n[: NAME_CHARS - 1].rstrip()}…" for n in names]
-    return [f"{letter} · {name}" for letter, name in zip(LETTERS, cut, strict=False)]
+    return [f"{letter} · {_cut(name, NAME_CHARS)}"
+            for letter, name in zip(LETTERS, names, strict=False)]  # fmt: skip
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 1].rstrip()}…"
+
+
+def _differing(compared: Comparison) -> Iterator[tuple[str, InputRow]]:
+    """Label and row of every field that differs and may change a result."""
+    for row in compared.inputs:
+        if row.path not in WORDS:
+            yield "Trace" if row.path == "workload.trace.name" else label(row.path), row
 
 
 def input_table(compared: Comparison, scenarios: Sequence[Scenario]) -> list[Cells]:
     """One row per field in which the scenarios differ and that matters in one of them; bold: it
     differs from the baseline; a dash: it does nothing there."""
     table = []
-    for row in compared.inputs:
+    for name, row in _differing(compared):
         idle = [bool(why_idle(row.path, scenario)) for scenario in scenarios]
-        if row.path in WORDS or all(idle):
+        if all(idle):
             continue
-        base = row.values[compared.baseline]
-        cells = {"Field": _field(row.path)}
-        for name, value, nothing in zip(compared.names, row.values, idle, strict=True):
+        base, cells = row.values[compared.baseline], {"Field": name}
+        for run, value, nothing in zip(compared.names, row.values, idle, strict=True):
             text = NOTHING if nothing else plain(show(value, row.path))
-            cells[plain(name)] = text if value == base or nothing else f"**{text}**"
+            cells[plain(run)] = text if value == base or nothing else f"**{text}**"
         table.append(cells)
     return table
 
 
-def _field(path: str) -> str:
-    return "Trace" if path == "workload.trace.name" else label(path)
-
-
-def asked_otherwise(compared: Comparison, scenarios: Sequence[Scenario]) -> list[Difference]:
+def settings_that_differ(
+    compared: Comparison, scenarios: Sequence[Scenario]
+) -> list[Difference]:  # fmt: skip
     """Every field that matters and differs from the baseline's, of every other run."""
     rows = []
-    for row in compared.inputs:
-        if row.path in WORDS:
-            continue
+    for name, row in _differing(compared):
         base = row.values[compared.baseline]
         for run, i in enumerate(_others(compared)):
             value = row.values[i]
@@ -70,52 +203,50 @@ def asked_otherwise(compared: Comparison, scenarios: Sequence[Scenario]) -> list
             if value == base or idle:
                 continue
             change = value / base - 1.0 if _is_number(value) and _is_number(base) and base else 0.0
-            told = f"{show(base, row.path)} → {show(value, row.path)}"
-            text = told if len(told) <= TOLD_CHARS else f"{told[: TOLD_CHARS - 1].rstrip()}…"
-            rows.append(Difference(_field(row.path), run, change, text, told))
+            whole = f"{show(base, row.path)} → {show(value, row.path)}"
+            rows.append(Difference(name, run, change, _cut(whole, CHANGE_CHARS), whole))
     return rows
 
 
-def came_out_otherwise(compared: Comparison) -> list[Difference]:
+def results_that_differ(compared: Comparison) -> list[Difference]:
     """Every headline figure that is not the same as the baseline's, of every other run."""
     rows = []
     for row in chosen(compared.metrics, "Headlines"):
-        base, kind = row.values[compared.baseline], metric_of(row.name).kind
+        base, metric = row.values[compared.baseline], metric_of(row.name)
         for run, i in enumerate(_others(compared)):
             value = row.values[i]
             if value is None or base is None or row.verdicts[i] == "same":
                 continue
-            whole = 1.0 if kind == "share" else base
+            whole = 1.0 if metric.kind == "share" else base
             change = (value - base) / whole if whole else 0.0
             text = changed(row.name, value, base)[0]
-            told = f"{shown(row.name, base)} → {shown(row.name, value)}"
-            name = metric_of(row.name).label
-            rows.append(Difference(name, run, change, text, told, row.verdicts[i]))
+            pair = f"{shown(row.name, base)} → {shown(row.name, value)}"
+            rows.append(Difference(metric.label, run, change, text, pair, row.verdicts[i]))
     return rows
 
 
 def conclusion(compared: Comparison, scenarios: Sequence[Scenario]) -> str:
     """What a comparison says, in one sentence."""
-    came, others = came_out_otherwise(compared), _others(compared)
+    results, others = results_that_differ(compared), _others(compared)
     if len(others) > 1:
         return _leaders(compared)
-    asked = [f"{row.label} {row.told}" for row in asked_otherwise(compared, scenarios)]
-    told = f"With {' and '.join(asked)}" if 0 < len(asked) <= FEW else f"With {len(asked)} changes"
+    settings = [f"{r.label} {r.whole}" for r in settings_that_differ(compared, scenarios)]
+    changes = " and ".join(settings) if len(settings) <= FEW else f"{len(settings)} changes"
     parts = []
     # A lower attainment of the SLO comes before whatever is gained.
-    falls = any(row.label == METRICS[LEADING[0]].label and row.standing == "worse" for row in came)
+    slo = METRICS["slo_attainment"].label
+    falls = any(row.label == slo and row.standing == "worse" for row in results)
     for standing in ("worse", "better") if falls else ("better", "worse"):
-        rows = sorted((row for row in came if row.standing == standing), key=_weight)
+        rows = sorted((row for row in results if row.standing == standing), key=_weight)
         listed = ", ".join(f"{row.label} {row.text}" for row in rows[:FEW])
         more = f" and {len(rows) - FEW} more" if len(rows) > FEW else ""
         parts.append(f"{standing} in {listed}{more}" if rows else f"{standing} in nothing")
-    letter = LETTERS[others[0]]
-    return f"{told if asked else 'With the same question'}, {letter} is {'; '.join(parts)}."
+    return f"With {changes or 'the same question'}, {LETTERS[others[0]]} is {'; '.join(parts)}."
 
 
 def _weight(row: Difference) -> tuple[int, float]:
-    """What is told first: what the SLO is about, then what changes most."""
-    labels = [METRICS[name].label for name in LEADING]
+    """Order in a sentence: what the SLO is about, then what changes most."""
+    labels = [metric.label for metric in placed("leading")]
     return labels.index(row.label) if row.label in labels else len(labels), -abs(row.change)
 
 
@@ -124,7 +255,7 @@ def _leaders(compared: Comparison) -> str:
     best: dict[str, list[str]] = {}
     for row in compared.metrics:
         known = [(value, i) for i, value in enumerate(row.values) if value is not None]
-        if row.name not in LEADING or len({value for value, _ in known}) < 2:
+        if "leading" not in metric_of(row.name).places or len({value for value, _ in known}) < 2:
             continue
         top = max(known) if row.better == "higher" else min(known)
         if all(v == "same" for i, v in enumerate(row.verdicts) if i != compared.baseline):

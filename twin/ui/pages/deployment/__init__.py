@@ -1,1 +1,1 @@
-"""What only the Deployment page needs, beside its script."""
+"""The Deployment page: its script and what only it uses."""

@@ -1,16 +1,14 @@
-"""Which instances serve and by which policies, with the steady state by formula beside it."""
+"""Which instances serve and by which policies, with the steady state by formula next to them."""
 
 import streamlit as st
 
 from twin.hooks import drawn
 from twin.lab.explain.waterfall import iteration_of
 from twin.model.predict import DecodePrediction
-from twin.scenario import canonical
-from twin.ui import formulas, imports, live, session, tiles
+from twin.ui import formulas, imports, live, session
 from twin.ui.fields import sentence
-from twin.ui.forms import elastic, faults, seats
-from twin.ui.forms.first import whole
-from twin.ui.pages.deployment import break_even, model_cache
+from twin.ui.forms import elastic, faults, seats, whole
+from twin.ui.pages.deployment import answers
 from twin.ui.show import passes
 from twin.ui.toolbar import workspace
 
@@ -19,17 +17,17 @@ form, facts = st.columns([3, 2], gap="large")
 
 # 1) The form.
 with form:
-    group = whole("deployment", {faults.GROUP: faults.form})
+    group = whole("deployment", {"Faults": faults.form})
     seats.form()
-    if group == seats.GROUP:
+    if group == "Pools":
         drawn("deployment.pools", session.draft())
     if group == "Experts" and session.value("experts.popularity") == "imported":
         imports.upload(imports.COUNTS)
-    if group == elastic.GROUP:
+    if group == "Elasticity":
         elastic.form()
-    if group == model_cache.GROUP and not session.refusal():
-        break_even.section()
-        model_cache.section()
+    if group == "Memory pool" and not session.refusal():
+        answers.break_even_section()
+        answers.model_cache_section()
 
 # 2) What it sustains when every slot is taken, by the formulas that a run uses too.
 with facts, st.container(border=True):
@@ -37,7 +35,7 @@ with facts, st.container(border=True):
     if session.refusal():
         st.stop()
     draft = formulas.whole(session.draft())
-    prediction, asked = formulas.capacity(draft), formulas.offered(draft)
+    prediction, demand = formulas.capacity(draft), formulas.offered(draft)
     if isinstance(prediction, str):
         st.markdown(f":red[:material/error: {sentence(prediction)}]")
         st.stop()
@@ -46,7 +44,7 @@ with facts, st.container(border=True):
         advice = advice.replace(idle, "")
         st.warning(sentence(idle), icon=":material/event_busy:")
     with st.grid(2, min_column_width=180):
-        for tile in tiles.capacity(draft, prediction, asked):
+        for tile in answers.capacity(draft, prediction, demand):
             st.metric(**tile)
     st.caption(
         f"{sentence(advice.strip())} By formula, with every slot taken and the traffic's mean "
@@ -62,8 +60,8 @@ with facts:
         key=f"phase:{'+'.join(phases)}",
     )  # fmt: skip
     part, name_of = phases[phase], "iteration" if phase == "Decode" else "batch"
-    plan = formulas.layers(canonical(draft), draft).get(phase.lower())
-    rows = iteration_of(tiles.operators(phase.lower(), part), phase.lower(), plan)
+    plan = formulas.layers(draft).get(phase.lower())
+    rows = iteration_of(answers.operators(phase.lower(), part), phase.lower(), plan)
     took_s = part.iteration_s if isinstance(part, DecodePrediction) else part.batch_s
     passes(plan, rows, took_s, name_of)
 

@@ -1,1 +1,1 @@
-"""What only the Experts page needs, beside its script."""
+"""The Experts page: its script and what only it uses."""

@@ -6,6 +6,7 @@ from twin.ui import progress, session
 from twin.ui.link import page_link
 from twin.ui.pages.experts import load as experts
 from twin.ui.pages.experts import views as experts_views
+from twin.ui.show import choice
 from twin.ui.toolbar import open_run
 
 session.open_link()
@@ -13,12 +14,8 @@ row, scenario = progress.ended_run("experts")
 experts_views.conclusion(row, scenario)
 page_link("run", "Results of this run", {"run": row.id}, ":material/query_stats:")
 
-views = [*experts_views.VIEWS]
-view = st.segmented_control(
-    "View", views, default=views[0], required=True, label_visibility="collapsed",
-    key="experts-view", bind="query-params", wrap=True,
-)  # fmt: skip
-with session.damage_told():
+view = choice("View", experts_views.VIEWS, "experts-view", bind="query-params", wrap=True)
+with session.damage_shown():
     load = experts.table(row.id, "die_load")
     if load is None or not load.height:
         st.markdown("This run did not record the load of its experts: an earlier engine made it.")

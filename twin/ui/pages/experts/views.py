@@ -42,15 +42,15 @@ def chosen_moment(row: RunRow, role: str, instance: int) -> Moment:
     """The moment that the slider stands at."""
     moments = experts.moments(table(row, "die_load"), role, instance)
     if len(moments) == 1:
-        st.caption(_told(moments[0]))
+        st.caption(_moment(moments[0]))
         return moments[0]
     return st.select_slider(
-        "Moment", moments, format_func=_told, key=f"moment:{row.id}:{role}:{instance}",
+        "Moment", moments, format_func=_moment, key=f"moment:{row.id}:{role}:{instance}",
         help="Load is written down at the start, on both sides of each rebalance, and at the end.",
     )  # fmt: skip
 
 
-def _told(moment: Moment) -> str:
+def _moment(moment: Moment) -> str:
     number = f" {moment.number}" if moment.number else ""
     return (
         f"{MOMENTS.get(moment.name, moment.name)}{number} · {words.duration(round(moment.t_s, 1))}"
@@ -60,19 +60,19 @@ def _told(moment: Moment) -> str:
 def conclusion(row: RunRow, scenario: Scenario) -> None:
     """What imbalance costs: the piece of the run's own waterfall, which a re-run measured."""
     if scenario.experts.popularity == "uniform":
-        told = "Every expert is as popular as the others: imbalance costs nothing."
-        st.subheader(told, anchor=False)
+        text = "Every expert is as popular as the others: imbalance costs nothing."
+        st.subheader(text, anchor=False)
         return
     pieces = record.time_of(row, scenario)
     if not pieces:
         st.markdown("What imbalance costs is measured when the run is explained, on its results.")
         return
     cost_s, whole_s = pieces["imbalance"], sum(pieces.values())
-    told = "A re-run with perfectly even experts is no faster: imbalance is free."
+    text = "A re-run with perfectly even experts is no faster: imbalance is free."
     if cost_s > 0:
         of = f"{seconds(whole_s)}: {amount(cost_s / whole_s, 'share')}"
-        told = f"Expert imbalance costs {seconds(cost_s)} of a mean request's {of}."
-    st.subheader(told, anchor=False)
+        text = f"Expert imbalance costs {seconds(cost_s)} of a mean request's {of}."
+    st.subheader(text, anchor=False)
     st.caption(
         "What a re-run with perfectly even experts saves; the same piece of “Where the time goes” "
         "on the results of this run."
@@ -90,7 +90,7 @@ def tiles(row: RunRow, role: str, instance: int) -> None:
     begun, ended = float(first.hottest.mean()), float(last.hottest.mean())
     change = f"{ended - begun:+.2f}" if abs(ended - begun) >= 0.005 else None
     moved, moves_s = sum(m.bytes for m in own), f"in {seconds(took_s)}" if own else None
-    beside: dict[str, Any] = {"delta_color": "off", "delta_arrow": "off"}
+    plain: dict[str, Any] = {"delta_color": "off", "delta_arrow": "off"}
     with st.grid(5, min_column_width=165):
         st.metric("Hottest die, start", f"{begun:.2f} × mean", help=uneven)
         st.metric(
@@ -99,11 +99,11 @@ def tiles(row: RunRow, role: str, instance: int) -> None:
         st.metric(
             "Worst layer, end", f"{last.hottest.max():.2f} × mean",
             f"layer {last.layers[int(last.hottest.argmax())]}",
-            help="The layer whose hottest die is hottest.", **beside,
+            help="The layer whose hottest die is hottest.", **plain,
         )  # fmt: skip
         st.metric("Rebalances", f"{len(own):,}", help="Of this pool, over the whole run.")
         st.metric(
-            "Weights moved", amount(moved, "bytes"), moves_s, **beside,
+            "Weights moved", amount(moved, "bytes"), moves_s, **plain,
             help="Expert weights that went over the UB plane for rebalancing.",
         )  # fmt: skip
 
@@ -115,7 +115,7 @@ def dies(row: RunRow, scenario: Scenario, role: str, instance: int) -> None:
     plot(charts_experts.die_map(snap.layers, snap.load, snap.replicas, dark=dark()), "die-map")
     dots = "an orange dot marks a die that holds a redundant copy"
     if (snap.replicas > 0).sum() > charts_experts.MARKS_MOST:
-        dots = "nearly every die holds redundant copies, so they are told where the pointer is"
+        dots = "nearly every die holds redundant copies, so they are listed where the pointer is"
     st.caption(
         "Load of a die as a multiple of its layer's mean die, on one scale for every moment and "
         f"run; {dots}. {int(snap.replicas.sum()):,} redundant copies in {snap.layers.size} layers."

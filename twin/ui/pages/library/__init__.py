@@ -1,1 +1,1 @@
-"""What only the Library page needs, beside its script."""
+"""The Library page: its script and what only it uses."""

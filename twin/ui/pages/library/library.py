@@ -1,4 +1,4 @@
-"""Every scenario and run that is kept here: find, open, copy, compare, delete."""
+"""Every stored scenario and run: find, open, copy, compare, delete."""
 
 import math
 from typing import Any
@@ -9,7 +9,8 @@ from twin.lab.store import Page
 from twin.ui import session
 from twin.ui.link import page_link
 from twin.ui.pages import PAGES
-from twin.ui.pages.library import kept
+from twin.ui.pages.library import stored
+from twin.ui.show import choice
 
 
 def clear() -> None:
@@ -21,26 +22,20 @@ def clear() -> None:
             st.session_state[name] = "All"
 
 
-# 1) What to look for; it is in the address, so a search can be kept as a link.
+# 1) What to look for; it is in the address, so a search can be sent as a link.
 session.open_link()
 st.title(PAGES["library"].title, anchor=False)
 with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-    shown = st.segmented_control(
-        "Show", ["Runs", "Scenarios"], default="Runs", required=True, key="show",
-        label_visibility="collapsed", bind="query-params",
-    )  # fmt: skip
+    shown = choice("Show", ["Runs", "Scenarios"], "show", bind="query-params")
     text = st.text_input(
         "Search", key="q", type="search", live="100ms", bind="query-params",
         placeholder="Name, note, tag, question or id", label_visibility="collapsed", width=280,
     )  # fmt: skip
-    narrow = st.segmented_control(
-        "Only", list(kept.STATES if shown == "Runs" else kept.KINDS), default="All",
-        required=True, key="state" if shown == "Runs" else "kind",
-        label_visibility="collapsed", bind="query-params",
-    )  # fmt: skip
+    only = (stored.STATES, "state") if shown == "Runs" else (stored.KINDS, "kind")
+    narrow = choice("Only", *only, bind="query-params")
     st.space("stretch")
     with st.popover("Import", icon=":material/upload_file:", width="content"):
-        kept.import_scenario()
+        stored.import_scenario()
 
 # 2) One page of what was found.
 store = session.store()
@@ -52,27 +47,27 @@ tags = known and st.pills(
 
 
 def look(limit: int, offset: int = 0) -> Page[Any]:
-    """Some of what was asked for, and how many there are."""
+    """Some rows of what was searched for, and how many there are."""
     if shown == "Runs":
-        states = kept.STATES[narrow]
+        states = stored.STATES[narrow]
         return store.runs.search(text or "", states=states, tags=tags, limit=limit, offset=offset)
     return store.scenarios.search(
-        text or "", kind=kept.KINDS[narrow], tags=tags, limit=limit, offset=offset
+        text or "", kind=stored.KINDS[narrow], tags=tags, limit=limit, offset=offset
     )
 
 
-kept.undo_deletion()
+stored.undo_deletion()
 total = look(0).total
 if not total:
     if text or tags or narrow != "All":
-        st.markdown(f"None of the {shown.lower()} kept here fits that.")
+        st.markdown(f"None of the {shown.lower()} stored here fits that.")
         st.button("Clear the search", icon=":material/filter_alt_off:", on_click=clear)
     else:
-        st.markdown("No run is kept here yet.")
+        st.markdown("No run is stored here yet.")
         page_link("start", "Run a preset", icon=":material/play_arrow:")
     st.stop()
 
-pages = math.ceil(total / kept.ROWS)
+pages = math.ceil(total / stored.ROWS)
 search = f"{shown}:{narrow}:{':'.join([text or '', *tags])}"
 bar = st.container(horizontal=True, vertical_alignment="center", gap="small")
 body = st.container()
@@ -82,14 +77,14 @@ with st.container(horizontal=True, vertical_alignment="center"):
     # Another search, or fewer pages after a deletion, begins at the first page.
     key = f"page:{search}:{pages}"
     page = st.pagination(pages, key=key, max_visible_pages=5) if pages > 1 else 1
-first = kept.ROWS * (page - 1)
-rows = look(kept.ROWS, first).rows
+first = stored.ROWS * (page - 1)
+rows = look(stored.ROWS, first).rows
 count.caption(f"{first + 1:,} to {first + len(rows):,} of {total:,} {shown.lower()}")
 with body:
-    picked = kept.table(rows, f"table:{search}:{page}")
-kept.about(picked)
+    picked = stored.table(rows, f"table:{search}:{page}")
+stored.about(picked)
 with bar:
-    kept.actions(picked, runs=shown == "Runs")
+    stored.actions(picked, runs=shown == "Runs")
     acts = "open, name, compare, export or delete" if shown == "Runs" else "run, name or delete"
     tick = f"Tick {shown.lower()} to {acts} them."
     st.caption(f"{len(picked)} picked" if picked else tick, width="content")

@@ -1,1 +1,1 @@
-"""What only the Playback page needs, beside its script."""
+"""The Playback page: its script and what only it uses."""

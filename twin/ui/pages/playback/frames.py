@@ -1,7 +1,6 @@
-"""A run as one small message that a browser can play: what moved (bytes by window, plane, traffic
-class and instance) and where it went (shares by node and sub-plane), which it multiplies: a
-hundredth of all frames of all classes. Numbers travel as base64 of little-endian f4, NaN for
-"none"."""
+"""A run as one small message that a browser can play: bytes by window, plane, traffic class and
+instance, and their shares by node and sub-plane, which the browser multiplies; the products would
+be a hundred times larger. Numbers travel as base64 of little-endian f4, NaN for "none"."""
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise

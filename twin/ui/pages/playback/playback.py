@@ -17,7 +17,7 @@ if playback.missing(row.id):
     st.stop()
 
 # 1) The player, and what happened as words.
-with session.damage_told():
+with session.damage_shown():
     playback.player(row, scenario)
     st.subheader("What happened", anchor=False)
     playback.happened(record.table(row.id, "events"))

@@ -13,7 +13,7 @@ from twin.lab.store import RunRow
 from twin.metrics.measures import amount
 from twin.scenario import Scenario
 from twin.ui import record, session
-from twin.ui.fabric_view import component, geometry
+from twin.ui.fabric_message import component, geometry
 from twin.ui.formulas import seated
 from twin.ui.pages.playback import frames as playback_frames
 
@@ -54,15 +54,15 @@ def film(run: str, _row: RunRow, _scenario: Scenario) -> dict[str, Any]:
 @st.fragment
 def player(row: RunRow, scenario: Scenario) -> None:
     """The player; where it comes to rest is written into the address, and nothing else redrawn."""
-    asked = {"run": row.id, "film": film(row.id, row, scenario), "start": _start(row.id)}
-    if view := _playing(asked, record.fabric(row, scenario), "playback"):
+    data = {"run": row.id, "film": film(row.id, row, scenario), "start": _start(row.id)}
+    if view := _playing(data, record.fabric(row, scenario), "playback"):
         _remember(row.id, view)
 
 
-def _playing(asked: dict[str, Any], fabric: Fabric, key: str) -> dict[str, Any]:
+def _playing(data: dict[str, Any], fabric: Fabric, key: str) -> dict[str, Any]:
     """Draw the player; returns where its view came to rest."""
     with st.container(gap=None):
-        data = asked | {"machine": geometry(fabric, key)}
+        data |= {"machine": geometry(fabric, key)}
         return dict(_player(data=data, key=key, on_view_change=lambda: None).view or {})
 
 
@@ -84,9 +84,9 @@ def brief(name: str, film: dict[str, Any], fabric: Fabric) -> None:
 def _start(run: str) -> dict[str, Any]:
     """Where the player begins: what the address said when it was opened, not what the player itself
     wrote into it, so that the message stays the same between reruns and is sent once."""
-    asked, key = _asked(), f"playback:{run}"
-    if asked not in st.session_state.get(key, {}).values():
-        st.session_state[key] = {"start": asked}
+    data, key = _address(), f"playback:{run}"
+    if data not in st.session_state.get(key, {}).values():
+        st.session_state[key] = {"start": data}
     return st.session_state[key]["start"]
 
 
@@ -96,10 +96,10 @@ def _remember(run: str, rests: dict[str, Any]) -> None:
         st.query_params[SEE] = str(rests["see"])
     else:
         st.query_params.pop(SEE, None)
-    st.session_state[f"playback:{run}"]["now"] = _asked()
+    st.session_state[f"playback:{run}"]["now"] = _address()
 
 
-def _asked() -> dict[str, Any]:
+def _address() -> dict[str, Any]:
     query = st.query_params
     try:
         at = max(0.0, float(query.get(AT, "0")))

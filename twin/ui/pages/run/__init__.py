@@ -1,1 +1,1 @@
-"""What only the Run page needs, beside its script."""
+"""The Run page: its script and what only it uses."""

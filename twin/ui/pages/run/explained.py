@@ -1,29 +1,31 @@
-"""The head of a result: a verdict, four tiles against the SLO, and causes with what to do. All of
-it comes from re-runs (`lab/explain`), made in the background and found again."""
+"""The head of a result: a verdict, four tiles against the SLO, and causes with what to do, all from
+re-runs (`lab/explain`) that are made in the background; and why one request was slow."""
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import streamlit as st
 
+from twin.hooks import drawn
 from twin.lab.explain.words import change, effect
 from twin.lab.runs.job import EXPLAIN, load_engine
 from twin.lab.runs.runner import find_run
+from twin.lab.runs.watched import DECODE, Inside, stages
 from twin.lab.share import links
 from twin.lab.store import RunRow
 from twin.lab.sweep.compare import change as changed_by
-from twin.metrics.measures import three_figures
-from twin.metrics.registry import metric_of, shown
+from twin.metrics.measures import seconds, three_figures
+from twin.metrics.registry import placed, shown
 from twin.scenario import Scenario, with_overrides
-from twin.ui import access, record, session
+from twin.ui import access, record, runs, session, theme
+from twin.ui.charts import waterfall
 from twin.ui.fields import glossed, sentence
 from twin.ui.link import page_link
 from twin.ui.pages.run import results
-from twin.ui.show import plain
+from twin.ui.show import plain, plot
 
-TILES = ("ttft_s_p99", "tpot_s_p99", "tokens_per_s_per_npu")
-COMPARED = ("slo_attainment", "ttft_s_p99", "tpot_s_p99", "goodput_req_per_s",
-            "tokens_per_s_per_npu")  # fmt: skip
-AT_ONCE_S = 3.0  # wall time of a run up to which it is explained unasked
+HEAD = [metric.key for metric in placed("head")]  # figures of the tiles
+AT_ONCE_S = 3.0  # wall time of a run up to which it is explained and repeated unrequested
 FIRST = 3  # causes that are open
 HEADROOM = (
     "How many times this traffic keeps the SLO in steady state, found by short simulations at "
@@ -41,15 +43,15 @@ def applies(row: RunRow) -> bool:
 def card(row: RunRow, scenario: Scenario) -> None:
     """Verdict and tiles; what is below them keeps its place when the explanation comes."""
     known = _known(row, scenario)
-    told = known is not None and known.state == "done"
+    done = known is not None and known.state == "done"
     with st.container(border=True, key="explained"):
-        if known is not None and told:
+        if known is not None and done:
             st.subheader(plain(str(known.summary["verdict"])), anchor=False)
         elif known is not None and not known.ended:
             st.subheader("Looking for what limits this run …", anchor=False)
         else:
             st.subheader("This run is not explained yet.", anchor=False)
-        _tiles(row, scenario, known if told else None)
+        _tiles(row, scenario, known if done else None)
 
 
 def causes(row: RunRow, scenario: Scenario) -> None:
@@ -58,7 +60,7 @@ def causes(row: RunRow, scenario: Scenario) -> None:
     if known is None:
         _offer(row, scenario, "What limits this run, and what would help?")
     elif not known.ended:
-        _watch(known.id, "Looking for causes by removing one at a time.")
+        runs.watch([known.id], "Looking for causes by removing one at a time.")
     elif known.state == "done":
         _causes(row, scenario, known)
     else:
@@ -67,10 +69,10 @@ def causes(row: RunRow, scenario: Scenario) -> None:
 
 
 def _known(row: RunRow, scenario: Scenario) -> RunRow | None:
-    """The explanation: one asked for here, else a stored one, else one that is begun now."""
+    """The explanation: one requested here, else a stored one, else one that is started now."""
     key = f"explained:{row.id}"
-    if asked := st.session_state.get(key):
-        return session.store().runs.get(asked)
+    if run := st.session_state.get(key):
+        return session.store().runs.get(run)
     known = find_run(session.store(), scenario, engine=EXPLAIN)
     quick = (row.wall_s or 0.0) <= AT_ONCE_S and access.mode() != access.READ_ONLY
     if known is None and quick and _ask(row, scenario):
@@ -93,24 +95,10 @@ def _offer(row: RunRow, scenario: Scenario, why: str) -> None:
             st.rerun()
 
 
-@st.fragment(run_every=0.5)
-def _watch(run: str, text: str) -> None:
-    """How far a run is; it ended: draw the page anew."""
-    row = session.store().runs.get(run)
-    if row is None or row.ended:
-        st.rerun()
-    assert row is not None
-    made = row.live.get("runs")
-    told = f" {made:.0f} re-runs made" if made else ""
-    if row.state == "queued":
-        told = " Waiting for a free process"
-    st.progress(row.progress, text + told)
-
-
 def _tiles(row: RunRow, scenario: Scenario, known: RunRow | None) -> None:
     """TTFT, TPOT and throughput, and how much more traffic would keep the SLO."""
     with st.grid(4, min_column_width=135):
-        for tile in results.headline(row.summary, scenario, TILES):
+        for tile in results.headline(row.summary, scenario, HEAD):
             st.metric(**tile)
         st.metric("Headroom", **_headroom(known), help=glossed("SLO", HEADROOM))
 
@@ -168,10 +156,10 @@ def _cause(row: RunRow, scenario: Scenario, cause: dict[str, Any], number: int) 
 def _apply(row: RunRow, scenario: Scenario, settings: dict[str, Any], number: int) -> None:
     """One click runs the scenario with a suggestion; its figures then stand here."""
     key = f"applied:{row.id}:{number}"
-    if asked := st.session_state.get(key):
-        applied = session.store().runs.get(asked)
+    if run := st.session_state.get(key):
+        applied = session.store().runs.get(run)
         if applied is not None and not applied.ended:
-            _watch(applied.id, "Running it with this change.")
+            runs.watch([applied.id], "Running it with this change.")
             return
         if applied is not None and applied.state == "done":
             _compared(row, applied)
@@ -186,15 +174,177 @@ def _apply(row: RunRow, scenario: Scenario, settings: dict[str, Any], number: in
 
 def _compared(row: RunRow, applied: RunRow) -> None:
     with st.grid(3, min_column_width=140):
-        for key in COMPARED:
+        for metric in placed("leading"):
+            key = metric.key
             before, after = row.summary.get(key), applied.summary.get(key)
             if before is None or after is None:
                 continue
             text, standing = changed_by(key, float(after), float(before))
             st.metric(
-                metric_of(key).tile, shown(key, after).removesuffix(" per NPU"), text,
+                metric.tile, shown(key, after).removesuffix(" per NPU"), text,
                 delta_color=COLOURS.get(standing, "off"), delta_arrow="off",
             )  # fmt: skip
     with st.container(horizontal=True):
         page_link("run", "Open that run", {links.RUN: applied.id})
         page_link("compare", "Side by side", {links.RUNS: f"{row.id},{applied.id}"})
+
+
+# Why one request was slow: its time part by part, next to the median request's.
+
+
+PICKED = "request"  # of the address and of the session: the number of the request
+PART_COLOURS = {
+    "front end": theme.STAGE["front_end"],
+    "waiting for admission": theme.STAGE["router"],
+    "prefill queue": theme.STAGE["prefill_queue"],
+    "prefill": theme.STAGE["prefill"],
+    "KV transfer": theme.STAGE["kv_transfer"],
+}
+WAITS = "pool reads and other batches"  # of the time of prefill that no operator accounts for
+
+
+def one_request(row: RunRow, scenario: Scenario) -> None:
+    """Pick a request; where its time went to the first token, and how it decoded."""
+    picks = record.requests_by(row.id, scenario.warmup_s)
+    if not picks:
+        st.markdown("No request finished after the warm-up.")
+        return
+    by, number = _picked(picks, int(row.summary.get("requests") or 1))
+    here, median = record.request(row.id, number), record.request(row.id, picks[by][1])
+    if here is None or median is None:
+        st.warning(f"Request {number} is not in this run.", icon=":material/search_off:")
+        return
+    both = _watched(row, number, picks[by][1])
+    parts, usual = (_to_first_token(r, seen) for r, seen in zip((here, median), both, strict=True))
+    st.subheader(_conclusion(number, parts, usual, here, median), anchor=False)
+    st.caption(_about(here))
+    if both[0] is not None and both[0].hot_reads:
+        st.markdown(_hot(both[0]))
+    known = PART_COLOURS | {_prefill(name): colour for name, colour in theme.OPERATOR.items()}
+    colours = {n: known.get(n, theme.STAGE["prefill_queue"]) for n in {**parts, **usual}}
+    how = "Stages of this request next to the median of all."
+    plot(waterfall.waterfall(parts, how, colours=colours, median=usual), "request")
+    st.caption(f"To the first token. Grey: request {picks[by][1]:,}, the median by {by}.")
+    drawn("run.request", row, number)
+    _decoded((here, median), both)
+
+
+def _picked(picks: Mapping[str, tuple[int, int]], count: int) -> tuple[str, int]:
+    """By what the request is slow, and its number: the slowest unless one is named."""
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
+        by = st.segmented_control(
+            "Slowest by", list(picks), default=next(iter(picks)), required=True, key="slowest-by",
+        )  # fmt: skip
+        named = st.query_params.get(PICKED, "")
+        number = st.number_input(
+            "Or by its number", 0, max(0, count - 1),
+            int(named) if named.isdigit() and int(named) < count else None,
+            key="request-number", placeholder="any request", width=200,
+        )  # fmt: skip
+    if number is None:
+        st.query_params.pop(PICKED, None)
+        return by, picks[by][0]
+    st.query_params[PICKED] = str(number)
+    return by, int(number)
+
+
+def _watched(row: RunRow, *numbers: int) -> list[Inside | None]:
+    """What ran while these requests were there; None where that is not known."""
+    nothing: list[Inside | None] = [None for _ in numbers]
+    if not applies(row):
+        return nothing
+    key, wall_s = f"watch:{row.id}", row.wall_s or 0.0
+    if wall_s > AT_ONCE_S and not st.session_state.get(key):
+        text = f"Look inside its prefill: about {seconds(2 * wall_s)}"
+        if not st.button(text, icon=":material/zoom_in:", key="look-inside"):
+            return nothing
+        st.session_state[key] = True
+    try:
+        return [record.inside(row.id, number) for number in numbers]
+    except ValueError as error:
+        if not type(error).__module__.startswith("twin."):
+            raise
+        st.warning(sentence(str(error)), icon=":material/error:")
+        return nothing
+
+
+def _to_first_token(row: Mapping[str, Any], seen: Inside | None) -> dict[str, float]:
+    """Seconds by part up to the first token; prefill by operator where that is known."""
+    known: dict[str, float] = {}
+    for name, took in stages(row).items():
+        if name == "prefill" and seen is not None and seen.prefill:
+            operators = sorted(seen.prefill, key=lambda item: item[0] != "")
+            known |= {_prefill(operator): spent for operator, spent in operators}
+        elif name != DECODE:
+            known[name] = took
+    return known
+
+
+def _prefill(operator: str) -> str:
+    return f"prefill: {theme.title(operator).lower() if operator else WAITS}"
+
+
+def _conclusion(
+    number: int, parts: Mapping[str, float], usual: Mapping[str, float],
+    here: Mapping[str, Any], median: Mapping[str, Any],
+) -> str:  # fmt: skip
+    """How slow the request was, and what of it was slow."""
+    took, other = sum(parts.values()), sum(usual.values())
+    more = {name: spent - usual.get(name, 0.0) for name, spent in parts.items()}
+    worst = max(more, key=lambda name: more[name], default="")
+    text = f"Request {number:,}: first token after {seconds(took)}"
+    if other > 0:
+        text += f", {three_figures(took / other)} times the median's"
+    if worst and more[worst] > 0.05 * took:
+        text += f"; {seconds(more[worst])} of the difference is “{worst}”"
+    ran, usually = _per_token(here), _per_token(median)
+    if ran and usually:
+        text += f". TPOT {seconds(ran)}, the median's {seconds(usually)}"
+    return text + "."
+
+
+def _hot(seen: Inside) -> str:
+    """Which memory servers held the read of a request's cached tokens back, and by how much."""
+    nodes = [f"node {node} by {seconds(held_s)}" for node, held_s in seen.hot_reads]
+    return (
+        f"A hot memory server held the read of its cached tokens back: {', '.join(nodes)}. "
+        "Its port had more to send than those of the others."
+    )
+
+
+def _per_token(row: Mapping[str, Any]) -> float:
+    """Seconds from token to token; 0 where that is not known."""
+    took = stages(row).get(DECODE, 0.0)
+    return took / (row["output_tokens"] - 1) if row["output_tokens"] > 1 else 0.0
+
+
+def _about(row: Mapping[str, Any]) -> str:
+    """The request in one sentence, and what happened to it."""
+    parts = [f"arrived at {seconds(row['arrival_s'])}",
+            f"{row['input_tokens']:,} prompt tokens, {row['hit_tokens']:,} of them in the pool",
+            f"{row['output_tokens']:,} output tokens"]  # fmt: skip
+    parts += [f"{role} instance {row[f'{role}_instance']}" for role in ("prefill", "decode")
+             if row[f"{role}_instance"] is not None]  # fmt: skip
+    parts += [f"{row[name]} {name}" for name in ("preemptions", "retries") if row.get(name)]
+    ended = "" if str(row["status"]) == "finished" else f" It is {row['status']}."
+    return sentence(", ".join(parts)) + ended
+
+
+def _decoded(rows: tuple[Mapping[str, Any], ...], both: list[Inside | None]) -> None:
+    """How the request decoded: its wait, its iterations, what each gave; and the median's."""
+    rows_of = [
+        {
+            "Decode wait": seconds(seen.decode_wait_s),
+            "Iterations": f"{seen.iterations:,}",
+            "Mean iteration": seconds(seen.iteration_s),
+            "Tokens an iteration": three_figures(row["output_tokens"] / seen.iterations),
+        }
+        for row, seen in zip(rows, both, strict=True)
+        if seen is not None and seen.iterations
+    ]
+    if len(rows_of) == len(rows):
+        one, median = rows_of
+        with st.grid(4, min_column_width=165):
+            for label, value in one.items():
+                usual = f"median {median[label]}"
+                st.metric(label, value, usual, delta_color="off", delta_arrow="off")

@@ -1,7 +1,7 @@
-"""Sections that a finished run has only where there is something to tell: instances that came and
-went, a day by the hour, clients and tenants, the memory pool."""
+"""Sections that only some finished runs have: instances that came and went, a day by the hour,
+clients and tenants, the memory pool, faults."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -11,25 +11,27 @@ import streamlit as st
 from twin.lab.store import RunRow
 from twin.metrics.clients import by_tenant, session_times_s, turns_wait
 from twin.metrics.hours import DAILY, by_hour, hits_over_time, hour_s
-from twin.metrics.measures import NOTHING, amount, seconds
+from twin.metrics.measures import NOTHING, amount, seconds, three_figures
 from twin.metrics.observed import Observed
-from twin.metrics.registry import METRICS, shown
+from twin.metrics.registry import METRICS, Place, placed, shown
+from twin.metrics.resilience import Dip, resilience
 from twin.scenario import Scenario, is_elastic
 from twin.ui import charts, record, session, theme, words
 from twin.ui.charts import elastic, memory
-from twin.ui.fields import choice_label
-from twin.ui.show import beside, dark, plot
+from twin.ui.charts.faults import around
+from twin.ui.fields import choice_label, sentence
+from twin.ui.link import page_link
+from twin.ui.show import dark, plot, two_columns
 
 
-def _figures(summary: Mapping[str, Any], keys: Iterable[str]) -> None:
-    """Figures of a run in one line, those that it has."""
-    known = [k for k in keys if summary.get(k) is not None]
-    st.markdown(" · ".join(f"{METRICS[k].label}: **{shown(k, summary[k])}**" for k in known))
+def _figures(summary: Mapping[str, Any], place: Place) -> None:
+    """The figures that stand at a place, in one line."""
+    known = [metric for metric in placed(place) if summary.get(metric.key) is not None]
+    st.markdown(" · ".join(f"{m.label}: **{shown(m.key, summary[m.key])}**" for m in known))
 
 
 # Instances that came, went and changed role, and the decisions behind it.
 
-ELASTIC = ("goodput_per_npu_hour", "npu_hours", "npu_hours_idle", "role_changes", "starts")
 # The column of what a controller goes by, of both pools.
 GOES_BY = {"queue": "in_hand", "slo": "latency", "kv": "busy", "rebalance": "needed"}
 SAW = {"serving": "serving", "in hand": "in_hand", "busy": "busy", "latency / SLO": "latency",
@@ -41,7 +43,7 @@ DECIDED = {"Started": "started", "Stopped": "stopped", "Changed role": "changed_
 def instances(row: RunRow, scenario: Scenario) -> None:
     """Lives of the instances, NPUs by pool, and every decision with the metrics that it saw."""
     lives, windows = record.table(row.id, "lives"), record.table(row.id, "windows")
-    _figures(row.summary, ELASTIC)
+    _figures(row.summary, "instances")
     st.subheader("Lives of the instances", anchor=False)
     plot(elastic.lives(lives, scenario.horizon_s, scenario.warmup_s), "lives")
     st.caption(
@@ -50,7 +52,7 @@ def instances(row: RunRow, scenario: Scenario) -> None:
     )
     npus = ("NPUs by pool", elastic.npus(windows, scenario.warmup_s), "npus-by-pool")
     if not _wrote(row, "decisions"):
-        beside([npus])
+        two_columns([npus])
         return
     decisions, rule = record.table(row.id, "decisions"), scenario.elastic
     column = GOES_BY.get(rule.controller, "busy")
@@ -58,7 +60,7 @@ def instances(row: RunRow, scenario: Scenario) -> None:
         column = "busy"
     marks = (rule.high, rule.low) if rule.controller in ("queue", "slo", "kv") else None
     seen = elastic.pressures(decisions, column, marks)
-    beside([npus, ("What the controller saw", seen, "pressures")])
+    two_columns([npus, ("What the controller saw", seen, "pressures")])
     st.subheader("Decisions", anchor=False)
     begun = pl.col("started") + pl.col("stopped") + pl.col("changed_role")
     changes = decisions.filter((begun > 0) | (pl.col("held_back") != "")).head(500)
@@ -100,14 +102,14 @@ def day(row: RunRow, scenario: Scenario) -> None:
     )
     known = {name for name in hours.columns if hours[name].max()}
     held, idle = float(hours["npu_hours"].sum()), float(hours["npu_hours_idle"].sum())
-    told = [f"**{amount(held, 'rate', 'NPU-hours')}**",
+    figures = [f"**{amount(held, 'rate', 'NPU-hours')}**",
             f"without work: **{amount(idle / held if held else None, 'share')}**"]  # fmt: skip
     if "energy_kwh" in known:
-        told.append(f"energy: **{amount(float(hours['energy_kwh'].sum()), 'rate', 'kWh')}**")
+        figures.append(f"energy: **{amount(float(hours['energy_kwh'].sum()), 'rate', 'kWh')}**")
     busiest = hours.sort("arrived", descending=True)["hour"][0]
-    st.markdown(" · ".join([*told, f"busiest hour: **{busiest}**"]))
+    st.markdown(" · ".join([*figures, f"busiest hour: **{busiest}**"]))
     panels = [(title, *panel) for title, panel in elastic.DAY.items() if known & set(panel[0])]
-    beside((title, elastic.hourly(hours, series, unit), f"day-{next(iter(series))}")
+    two_columns((title, elastic.hourly(hours, series, unit), f"day-{next(iter(series))}")
            for title, series, unit in panels)  # fmt: skip
     table = hours.select(Hour="hour", **{HOURLY[c]: c for c in HOURLY if c in known})
     st.dataframe(table.with_columns(pl.col(pl.Float64).round(1)), hide_index=True)
@@ -122,10 +124,8 @@ def day(row: RunRow, scenario: Scenario) -> None:
 
 # Clients and tenants.
 
-COUNTS = ("sessions_finished", "session_s_p50", "session_s_p99", "cancelled", "asked_again",
-          "rejected", "wasted_tokens", "fairness")  # fmt: skip
 TENANT = {
-    "asked_req_per_s": "Asked", "goodput_req_per_s": "Goodput",
+    "asked_req_per_s": "Offered", "goodput_req_per_s": "Goodput",
     "slo_attainment": "SLO attainment", "ttft_s_p50": "TTFT p50", "ttft_s_p99": "TTFT p99",
     "tpot_s_mean": "TPOT mean", "tokens_per_s": "Tokens served", "hit_token_ratio": "Hit ratio",
     "fair_share_ratio": "Of its fair share", "refused": "Refused", "cancelled": "Cancelled",
@@ -141,10 +141,9 @@ def _has_clients(scenario: Scenario) -> bool:
 
 def clients(row: RunRow, scenario: Scenario) -> None:
     """Figures of all, a bar and a row for each tenant, why requests ended, and session times."""
-    told = [METRICS[key] for key in COUNTS if row.summary.get(key)]
-    if told:
+    if counts := [m for m in placed("clients") if row.summary.get(m.key)]:
         with st.container(horizontal=True):
-            for metric in told:
+            for metric in counts:
                 value = shown(metric.key, row.summary[metric.key])
                 st.metric(metric.label, value, help=metric.help, border=True)
     tenants, reasons, session_s = _clients(row.id, scenario)
@@ -155,14 +154,15 @@ def clients(row: RunRow, scenario: Scenario) -> None:
                  for of in tenants]  # fmt: skip
         st.dataframe(table, hide_index=True)
         st.caption(
-            "Steady state; SLO attainment is of requests that finished. A request that was asked "
-            "again counts from when it was asked first. A "
-            "fair share: of what all were served, by weight, to nobody more than it asked for."
+            "Steady state; SLO attainment is of requests that finished. A retried request "
+            "counts from its first try. A fair share: of what all were served, by weight, to no "
+            "tenant more than it offered."
         )
     curve = charts.Curve("Session", theme.ROLE["memory_pool"], session_s)
     times = charts.distribution([curve], of="sessions")
     why = ("Why requests came to nothing", charts.reasons(reasons), "reasons")
-    beside([why] * bool(reasons) + [("Sessions", times, "session-times")] * bool(session_s.size))
+    lasts = ("Sessions", times, "session-times")
+    two_columns([why] * bool(reasons) + [lasts] * bool(session_s.size))
     if not reasons:
         st.caption("Every request that ended was answered.")
     if session_s.size:
@@ -196,7 +196,7 @@ def memory_pool(row: RunRow, scenario: Scenario) -> None:
     """Hits and fill, bytes by tier, and a map of the memory servers, all over time."""
     windows, servers = record.table(row.id, "windows"), record.table(row.id, "servers")
     warmup_s = scenario.warmup_s
-    _figures(row.summary, ("hit_token_ratio", "pool_used_fraction"))
+    _figures(row.summary, "memory pool")
     traffic = record.table(row.id, "traffic")
     tiers = memory.tiers_read(traffic)
     pictures = [
@@ -209,7 +209,7 @@ def memory_pool(row: RunRow, scenario: Scenario) -> None:
         hits = _hits(row.id, scenario.horizon_s / BINS)
         picture = memory.namespaces(hits, names, warmup_s)
         pictures.append(("Hit ratio by namespace", picture, "pool-namespaces"))
-    beside(pictures)
+    two_columns(pictures)
     st.subheader("Memory servers", anchor=False)
     plot(memory.servers(servers, warmup_s, dark=dark()), "pool-servers")
     steady = servers.filter(pl.col("t_s") >= warmup_s)
@@ -242,8 +242,8 @@ def _held_back(by_node: pl.DataFrame) -> str:
         return "No read waited for a hot server: their ports had room for all."
     worst = by_node.sort("held_s", "node")[-1]
     return (
-        f"Batches read {seconds(whole_s)} longer in all than from servers that are "
-        f"asked alike; node {worst['node'].item()} held them back most, "
+        f"Batches read {seconds(whole_s)} longer in all than from servers with "
+        f"equal load; node {worst['node'].item()} held them back most, "
         f"by {seconds(worst['held_s'].item())}."
     )
 
@@ -252,8 +252,101 @@ def _wrote(row: RunRow, table: str) -> bool:
     return table in session.store().runs.tables(row.id)
 
 
+# The faults of a finished run: how deep output fell, when it was back, who paid for it.
+
+
+SHOWN = 6  # dips shown in full; the rest is one sentence each
+COLUMNS = ["arrival_s", "first_token_s", "finish_s", "output_tokens", "status", "retries"]
+
+
+def faults(row: RunRow, scenario: Scenario) -> None:
+    """Every dip with its figures, and the run's figures over time with what happened marked."""
+    fallen = dips(row.id, scenario.slo.ttft_s, 1e-3 * scenario.slo.tpot_ms)
+    windows, events = record.table(row.id, "windows"), record.table(row.id, "events")
+    if not fallen:
+        st.markdown("Every fault of this scenario comes after the end of the run.")
+        return
+    for number, dip in enumerate(fallen[:SHOWN]):
+        _dip(row, dip, number)
+    if fallen[SHOWN:]:
+        with st.expander(f"{len(fallen) - SHOWN} more"):
+            for dip in fallen[SHOWN:]:
+                st.markdown(f"- {dip.what}")
+    tokens = (f"{fallen[0].phase.capitalize()} tokens", f"{fallen[0].phase}_tokens_per_s")
+    times = ("Time to first token", "ttft_s_mean"), ("Time per output token", "tpot_s_mean")
+    two_columns((title, around(windows, events, scenario.faults, scenario.warmup_s, column),
+            f"fault-{column}") for title, column in (tokens, *times))  # fmt: skip
+    st.caption(
+        "✕ something breaks · ⇄ experts rebalanced · ≈ popularity shifts; shaded while a fault is "
+        "in force, darker while an instance was out of service. Before: the minute before the "
+        "fault, or 20 windows if shorter. Back: "
+        "within 5 % of that and staying there."
+    )
+
+
+@st.cache_data(show_spinner="Looking at the faults", max_entries=100)
+def dips(run: str, ttft_limit_s: float, tpot_limit_s: float) -> list[Dip]:
+    """What each fault cost; a run never changes, so the answer is cached."""
+    requests: pl.DataFrame = session.store().runs.table(run, "requests", COLUMNS)
+    tables = {name: record.table(run, name) for name in ("events", "windows")}
+    return resilience(tables | {"requests": requests}, ttft_limit_s, tpot_limit_s)
+
+
+def _dip(row: RunRow, dip: Dip, number: int) -> None:
+    with st.container(border=True):
+        head, link = st.columns([5, 1], vertical_alignment="center")
+        head.markdown(f"**{dip.detail or dip.element}** at {seconds(dip.at_s)}")
+        with link:
+            see = dip.down[0][0] if dip.down else dip.element
+            page_link("playback", "Watch it", {"run": row.id, "at": f"{dip.at_s:.6g}", "see": see})
+        with st.grid(5, min_column_width=170, key=f"dip-{number}"):
+            _dip_tiles(dip)
+        # Who was out of service and for how long: what no tile says.
+        down = [f"{name} was out of service for {seconds(t)}" for name, t in dip.down[:SHOWN]]
+        if dip.down[SHOWN:]:
+            down.append(f"{len(dip.down) - SHOWN} more were out of service for less")
+        if down:
+            st.caption(sentence("; ".join(down)))
+
+
+def _dip_tiles(dip: Dip) -> None:
+    """A tile a figure of a dip, each with its unit."""
+
+    def rate(value: float | None) -> str:
+        return NOTHING if value is None else amount(value, "rate", "tokens/s")
+
+    fall = None
+    if dip.before_tokens_per_s and dip.lowest_tokens_per_s is not None:
+        lower = 1 - dip.lowest_tokens_per_s / dip.before_tokens_per_s
+        fall = f"-{amount(lower, 'share')}" if lower > 0 else None
+    back = "did not fall" if dip.recovery_s == 0.0 else seconds(dip.recovery_s or 0.0)
+    if dip.recovery_s is None:
+        back = f"not in {seconds(dip.until_s - dip.at_s)}"
+    before, during = dip.goodput_before_req_per_s, dip.goodput_during_req_per_s
+    good = NOTHING if before is None else three_figures(before)
+    if during is not None:
+        good = f"{good} → {three_figures(during)}"
+    st.metric(f"{dip.phase.capitalize()} before", rate(dip.before_tokens_per_s))
+    st.metric("Lowest", rate(dip.lowest_tokens_per_s), fall)
+    st.metric(
+        "Back after", back,
+        help="From the fault until output was back within 5 % of before and stayed there; "
+        "where it was not: how long was looked, to the next fault or the end of the run.",
+    )  # fmt: skip
+    st.metric(
+        "Goodput before → then", f"{good} req/s",
+        help="Requests per second that met the SLO, before the fault and from it until output was "
+        "back.",
+    )  # fmt: skip
+    st.metric(
+        "Requests retried · lost", f"{dip.retried:,} · {dip.lost:,}",
+        help="Thrown out by this fault and tried again; given up.",
+    )  # fmt: skip
+
+
 # Whether a run has each section, and what draws it.
 SECTIONS = {
+    "Faults": (lambda row, s: bool(s.faults) and _wrote(row, "events"), faults),
     "Instances": (lambda row, s: is_elastic(s) and _wrote(row, "lives"), instances),
     "Day": (lambda row, s: hour_s(s) is not None, day),
     "Clients": (lambda row, s: _has_clients(s), clients),

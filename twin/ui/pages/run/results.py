@@ -1,26 +1,31 @@
-"""The head of a finished run's page: what was asked, the headline figures, what they are worth."""
+"""The head of a finished run's page: its scenario and headline figures, how far these can be
+relied on, and the run as files."""
 
-from collections.abc import Container, Mapping, Sequence
+import io
+import re
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
 
+import polars as pl
 import streamlit as st
 
+from twin.hooks import Section, found
 from twin.lab.evidence.envelope import outside_evidence
 from twin.lab.evidence.judge import near
 from twin.lab.explain.view import one_slo
+from twin.lab.library import scenario_to_toml
 from twin.lab.share import links
-from twin.lab.store import RunRow
-from twin.metrics.registry import placed, shown
+from twin.lab.store import RunRow, Store
+from twin.lab.store.archive import export_runs
+from twin.metrics.registry import metric_of, placed, shown
 from twin.metrics.summary import UNSTEADY
 from twin.scenario import Scenario
-from twin.ui import formulas, listed, progress, session, words
+from twin.ui import fields, formulas, progress, runs, session, words
 from twin.ui.fields import glossed, sentence
 from twin.ui.link import copy_link, go_to, page_link
 from twin.ui.pages import PAGES
 from twin.ui.pages.playback import player as playback
-from twin.ui.pages.run import download
-from twin.ui.show import plain
-from twin.ui.tiles import against_slo
+from twin.ui.show import against_slo, download, json_text, plain
 
 OFFERED = 30  # runs to compare with
 
@@ -28,7 +33,7 @@ OFFERED = 30  # runs to compare with
 def header(row: RunRow, scenario: Scenario) -> None:
     """Title and question, and what can be done with the run."""
     progress.heading(row, scenario.question or words.brief(scenario))
-    for line in listed.of(scenario):
+    for line in fields.lists_of(scenario):
         st.markdown(f":material/bolt: {plain(line)}")
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         if st.button("Edit a copy", icon=":material/tune:", key="edit-copy"):
@@ -39,7 +44,7 @@ def header(row: RunRow, scenario: Scenario) -> None:
         with st.popover("Compare with", icon=":material/compare_arrows:"):
             _compare(row, scenario)
         with st.popover("Download", icon=":material/download:"):
-            download.downloads(row, scenario)
+            downloads(row, scenario)
         copy_link(
             links.run_url(row.id, scenario), on_copy=lambda: session.store().runs.publish(row.id)
         )
@@ -52,30 +57,30 @@ def header(row: RunRow, scenario: Scenario) -> None:
 
 def _compare(row: RunRow, scenario: Scenario) -> None:
     """Runs to compare with: first what this one was edited from, then other edits of it."""
-    finished = session.store().runs.search(states=["done"], limit=OFFERED + 1).rows
-    others = {other.id: other for other in finished if other.id != row.id}
-    titles = dict(zip(others, session.titles([*others.values()]), strict=True))
+    rows = [run for run in runs.finished(OFFERED + 1) if run.id != row.id]
     origin = scenario.name.partition(words.BETWEEN)[0]
-    near = {run: (title != origin, not title.startswith(origin)) for run, title in titles.items()}
-    others = dict(sorted(others.items(), key=lambda item: near[item[0]]))
+    near = sorted(
+        zip(runs.titles(rows), rows, strict=True),
+        key=lambda pair: (pair[0] != origin, not pair[0].startswith(origin)),
+    )
+    others = runs.choices(run for _, run in near)
     if not others:
         st.markdown("There is no other finished run yet: edit a copy and run it.")
         return
     chosen = st.selectbox(
-        "Baseline", list(others), key="baseline",
-        format_func=lambda run: f"{titles[run]} · {words.run_line(others[run])[1]}",
-    )  # fmt: skip
+        "Baseline", list(others), key="baseline", format_func=lambda run: others[run]
+    )
     if st.button("Compare", type="primary", key="compare"):
         go_to("compare", {links.RUNS: f"{chosen},{row.id}"})
 
 
-def tiles(row: RunRow, scenario: Scenario, besides: Sequence[str] = ()) -> None:
-    """The headline figures this run has, but for those in `besides`, each with its unit and its
+def tiles(row: RunRow, scenario: Scenario, but: Sequence[str] = ()) -> None:
+    """The headline figures this run has, but for those in `but`, each with its unit and its
     basis; before them whether they are those of a steady state."""
     if (state := row.summary.get("steady_state")) in UNSTEADY:
         st.warning(UNSTEADY[str(state)], icon=":material/trending_up:")
     with st.grid(5, min_column_width=165, key="headline"):
-        for tile in headline(row.summary, scenario, [k for k in row.summary if k not in besides]):
+        for tile in headline(row.summary, scenario, [k for k in row.summary if k not in but]):
             st.metric(**tile)
 
 
@@ -96,10 +101,10 @@ def headline(
         }
         if metric.slo is not None and one_slo(s):
             tile |= against_slo(float(value), metric.slo(s))
-        beside, words_around = metric.note
-        if summary.get(beside) is not None:
-            told = words_around.format(shown(beside, summary[beside]))
-            tile |= {"delta": told, "delta_color": "off", "delta_arrow": "off"}
+        other, pattern = metric.note
+        if summary.get(other) is not None:
+            note = pattern.format(shown(other, summary[other]))
+            tile |= {"delta": note, "delta_color": "off", "delta_arrow": "off"}
         tiles.append(tile)
     return tiles
 
@@ -124,8 +129,8 @@ def validity(row: RunRow, scenario: Scenario) -> None:
             st.caption(f":material/info: {sentence(note)}")
     if (row.summary.get("tpot_s_mean") or 0.0) > scenario.slo.tpot_ms * 1e-3:
         st.caption(f":material/timer: {formulas.bound(scenario)}")
-    told = " ".join(each.sentence for each in near(scenario, session.facts()))
-    st.caption(f":material/target: How far off the twin is near these figures. {told}")
+    errors = " ".join(each.sentence for each in near(scenario, session.facts()))
+    st.caption(f":material/target: How far off the twin is near these figures. {errors}")
     if beyond := outside_evidence(scenario, session.facts()):
         respects = f"{len(beyond)} respect{'s' if beyond[1:] else ''}"
         label = f"Outside the published evidence in {respects}"
@@ -144,3 +149,109 @@ def _counted(s: Scenario) -> str:
         f"Figures are of the steady state, {words.duration(s.warmup_s)} to {end}: the warm-up "
         "before it is left out. Counts are of the whole run."
     )
+
+
+# A run's results as files, made only when clicked.
+
+
+FORMULA = r"^[=+\-@\t\r\x00]"  # what a spreadsheet takes for a formula, or may after trimming
+LONG_ROWS = 200_000  # from here on a CSV is compressed, and no JSON is offered
+SUMMARY, QUESTION = "Summary", "Scenario"
+WHOLE = "Whole run"  # as an archive
+ENDINGS = {  # of the name of a file
+    "CSV": "csv", "CSV, gzip": "csv.gz", "JSON": "json", "Parquet": "parquet", "TOML": "toml",
+    "Archive": "twin.tar",
+}  # fmt: skip
+
+
+def downloads(row: RunRow, scenario: Scenario) -> None:
+    """What to download, and a button for every format of it."""
+    store = session.store()
+    counts = {name.capitalize(): each.rows for name, each in store.runs.tables(row.id).items()}
+    extras = found(Section, "run.download")
+    what = [SUMMARY, WHOLE, *counts, QUESTION, *extras]
+    chosen = st.selectbox("What", what, key="download-what")
+    if chosen in extras:
+        extras[chosen].load()(store, row, scenario)
+        return
+    if chosen == WHOLE:
+        st.caption("Scenario, facts, engine version and tables: `twin library import` takes it in.")
+    rows = counts.get(chosen)
+    if rows is not None:
+        st.caption(f"{rows:,} rows; times in seconds, sizes in bytes.")
+    with st.container(horizontal=True):
+        for kind, make in formats(store, row, scenario, chosen, rows).items():
+            file = f"{stem(row)}-{chosen.lower()}.{ENDINGS[kind]}"
+            download(kind, make, file, f"download-{chosen}-{kind}")
+
+
+def formats(
+    store: Store, row: RunRow, scenario: Scenario, chosen: str, rows: int | None
+) -> dict[str, Callable[[], bytes]]:
+    """How each format of something is made; nothing is made yet."""
+    if chosen == WHOLE:
+        return {"Archive": lambda: export_runs(store, row.id)}
+    if chosen == QUESTION:
+        return {
+            "TOML": lambda: scenario_to_toml(scenario).encode(),
+            "JSON": lambda: json_text(scenario.model_dump(mode="json")).encode(),
+        }
+    if chosen == SUMMARY:
+        return {
+            "CSV": lambda: csv_bytes(summary_table(row)),
+            "JSON": lambda: json_text(answer(row)).encode(),
+        }
+
+    def table() -> pl.DataFrame:
+        return store.runs.table(row.id, chosen.lower())
+
+    def parquet() -> bytes:
+        file = io.BytesIO()
+        table().write_parquet(file, compression="zstd")
+        return file.getvalue()
+
+    if rows is not None and rows >= LONG_ROWS:
+        return {"CSV, gzip": lambda: csv_bytes(table(), packed=True), "Parquet": parquet}
+    return {
+        "CSV": lambda: csv_bytes(table()),
+        "Parquet": parquet,
+        "JSON": lambda: table().write_json().encode(),
+    }
+
+
+def stem(row: RunRow) -> str:
+    """The start of a file's name: the scenario's name and enough of the run's id."""
+    return f"{re.sub(r'[^a-z0-9]+', '-', row.name.lower()).strip('-')[:60] or 'run'}-{row.id[:8]}"
+
+
+def csv_bytes(frame: pl.DataFrame, *, packed: bool = False) -> bytes:
+    """The table as CSV with one header line; text that would be a formula behind an apostrophe."""
+    texts = [n for n, t in frame.schema.items() if t in (pl.String, pl.Enum, pl.Categorical)]
+    safe = frame.with_columns(
+        pl.col(n).cast(pl.String).str.replace(FORMULA, "'${0}") for n in texts
+    )
+    file = io.BytesIO()
+    safe.write_csv(file, compression="gzip" if packed else "uncompressed")
+    return file.getvalue()
+
+
+def answer(row: RunRow) -> dict[str, Any]:
+    """A run as one object, named as the command line names it."""
+    return {
+        "run": row.id, "scenario": row.scenario, "digest": row.result_digest,
+        "engine_version": row.engine_version, "facts": row.facts_digest, "wall_s": row.wall_s,
+        "requests": row.summary.get("requests"), "name": row.name, "valid": row.valid,
+        "checks": row.checks, "notes": row.notes, "summary": row.summary,
+    }  # fmt: skip
+
+
+def summary_table(row: RunRow) -> pl.DataFrame:
+    """The summary as a table: figure, value in SI, unit of the value, what it is."""
+    rows = []
+    for key, value in row.summary.items():
+        described = metric_of(key)
+        number = float(value) if isinstance(value, int | float) else None
+        unit = "1 = 100 %" if described.kind == "share" else described.unit
+        rows.append((key, number, unit, described.help))
+    names = {"figure": pl.String, "value": pl.Float64, "unit": pl.String, "what": pl.String}
+    return pl.DataFrame(rows, schema=names, orient="row")

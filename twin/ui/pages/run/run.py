@@ -4,6 +4,7 @@ import streamlit as st
 
 from twin.ui import progress, session
 from twin.ui.pages.run import explained, results, sections
+from twin.ui.show import choice
 
 session.open_link()
 
@@ -23,16 +24,13 @@ if not row.summary:
 results.header(row, scenario)
 if explained.applies(row):
     explained.card(row, scenario)
-results.tiles(row, scenario, explained.TILES if explained.applies(row) else ())
+results.tiles(row, scenario, explained.HEAD if explained.applies(row) else ())
 results.validity(row, scenario)
 
 # 3) One section at a time: only the chosen one reads its tables.
 shown = sections.of(row, scenario)
 if explained.applies(row):
     shown = {"Causes": explained.causes} | shown
-section = st.segmented_control(
-    "Section", list(shown), default=next(iter(shown)), required=True,
-    label_visibility="collapsed", key="section", bind="query-params", wrap=True,
-)  # fmt: skip
-with session.damage_told():
+section = choice("Section", shown, "section", bind="query-params", wrap=True)
+with session.damage_shown():
     shown[section](row, scenario)

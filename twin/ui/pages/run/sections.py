@@ -14,12 +14,11 @@ from twin.metrics.registry import METRICS, shown
 from twin.scenario import FORMS, Scenario, field_unit, form_groups, read
 from twin.ui import charts, formulas, record, theme, words
 from twin.ui.charts import waterfall
-from twin.ui.fabric_message import spread
-from twin.ui.fabric_view import cells_of_links, fabric_picture
+from twin.ui.fabric_message import cells_of_links, fabric_picture, spread
 from twin.ui.fields import field_name, show, why_idle
 from twin.ui.formulas import seated
-from twin.ui.pages.run import explained, faults_results, own_sections, request
-from twin.ui.show import beside, dark, passes, plain, plot
+from twin.ui.pages.run import explained, own_sections
+from twin.ui.show import choice, dark, passes, plain, plot, two_columns
 from twin.ui.toolbar import open_run
 
 Draw = Callable[[RunRow, Scenario], None]
@@ -40,7 +39,9 @@ def why(row: RunRow, scenario: Scenario) -> None:
     with whole:
         st.subheader("Where the time goes", anchor=False)
         if pieces:
-            plot(waterfall.waterfall(pieces, PIECES), "waterfall")
+            parts = {PIECES[name]: value for name, value in pieces.items()}
+            how = "Stages of a mean request from arrival to its last token, in their order."
+            plot(waterfall.waterfall(parts, how, total="A mean request"), "waterfall")
             st.caption(
                 "Mean over the requests that finished after the warm-up, from ideal to actual. "
                 "Faults and expert imbalance: what re-runs without them save."
@@ -90,7 +91,7 @@ def latency(row: RunRow, scenario: Scenario) -> None:
 def over_time(row: RunRow, scenario: Scenario) -> None:
     """Queues, requests being served and tokens per second, window by window."""
     windows, warmup_s = record.table(row.id, "windows"), scenario.warmup_s
-    beside((title, charts.over_time(key, windows, warmup_s), key)
+    two_columns((title, charts.over_time(key, windows, warmup_s), key)
            for key, title in OVER_TIME.items())  # fmt: skip
     width_s = float(windows["window_s"][0]) if windows.height else 0.0
     st.caption(f"Means over windows of {words.duration(width_s)} each.")
@@ -161,10 +162,7 @@ def load(row: RunRow, scenario: Scenario) -> None:
         if "power_w" in windows.columns and windows["power_w"].max():  # not of earlier engines
             plot(charts.over_time("power", windows, scenario.warmup_s), "power")
     st.subheader("Die by die", anchor=False)
-    figure = st.segmented_control(
-        "Figure", list(DIE_FIGURES), default=next(iter(DIE_FIGURES)), required=True,
-        label_visibility="collapsed", key="die-figure", wrap=True,
-    )  # fmt: skip
+    figure = choice("Figure", DIE_FIGURES, "die-figure", wrap=True)
     column, percent = DIE_FIGURES[figure]
     ranks = record.table(row.id, "ranks")
     plot(charts.dies(ranks, column, figure, percent=percent, dark=dark()), "dies")
@@ -189,10 +187,7 @@ USES = {"Mean": "utilisation_mean", "Busiest window": "utilisation_peak"}
 
 def fabric(row: RunRow, scenario: Scenario) -> None:
     """The machine, coloured by how full its links were."""
-    figure = st.segmented_control(
-        "Figure", list(USES), default="Mean", required=True,
-        label_visibility="collapsed", key="link-figure",
-    )  # fmt: skip
+    figure = choice("Figure", USES, "link-figure")
     machine = record.fabric(row, scenario)
     values = 100 * cells_of_links(machine, record.table(row.id, "links"), USES[figure])
     fabric_picture(
@@ -210,10 +205,10 @@ def fabric(row: RunRow, scenario: Scenario) -> None:
 
 
 def about(row: RunRow, scenario: Scenario) -> None:
-    """What was asked, and what pins the answer."""
+    """The scenario, and what pins the result."""
     left, right = st.columns([3, 2], gap="large")
     with left:
-        st.subheader("What was asked", anchor=False)
+        st.subheader("What was simulated", anchor=False)
         with st.grid(2, min_column_width=210):
             st.metric("NPUs that serve", words.machine(scenario))
             st.metric("Traffic", plain(words.traffic(scenario)))
@@ -222,10 +217,10 @@ def about(row: RunRow, scenario: Scenario) -> None:
         if scenario.source:
             st.caption(f"Figures: {plain(scenario.source)}")
     with right:
-        st.subheader("What pins the answer", anchor=False)
+        st.subheader("What pins the result", anchor=False)
         st.table(_pins(row), border="horizontal", hide_index=True, hide_header=True)
     st.subheader("Every field", anchor=False)
-    st.dataframe(_fields(scenario), hide_index=True, height=420)
+    st.dataframe(field_rows(scenario), hide_index=True, height=420)
 
 
 def _pins(row: RunRow) -> list[dict[str, str]]:
@@ -242,7 +237,8 @@ def _pins(row: RunRow) -> list[dict[str, str]]:
     return [{"": name, "Value": f"`{value}`"} for name, value in pairs.items()]
 
 
-def _fields(scenario: Scenario) -> list[dict[str, Any]]:
+def field_rows(scenario: Scenario) -> list[dict[str, Any]]:
+    """Rows of the table of all fields: group, field, value, unit."""
     rows = [
         _field(scenario, group, path)
         for form in FORMS
@@ -270,7 +266,7 @@ def _field(scenario: Scenario, group: str, path: str, value: Any = None) -> dict
 SECTIONS: dict[str, Draw] = {
     "Why": why,
     "Latency": latency,
-    "One request": request.section,
+    "One request": explained.one_request,
     "Over time": over_time,
     "Iteration": iteration,
     "Load": load,
@@ -280,8 +276,8 @@ SECTIONS: dict[str, Draw] = {
 
 
 def of(row: RunRow, scenario: Scenario) -> dict[str, Draw]:
-    """The sections of this run: what it was asked for comes first, the memory pool last."""
-    some = {"Faults": (faults_results.applies, faults_results.section), **own_sections.SECTIONS}
-    own = {name: draw for name, (applies, draw) in some.items() if applies(row, scenario)}
+    """The sections of this run: its own ones first, but for the memory pool, which is last."""
+    some = own_sections.SECTIONS.items()
+    own = {name: draw for name, (applies, draw) in some if applies(row, scenario)}
     pool = {name: own.pop(name) for name in ("Memory pool",) if name in own}
     return own | SECTIONS | pool

@@ -1,1 +1,1 @@
-"""What only the Start page needs, beside its script."""
+"""The Start page: its script and what only it uses."""

@@ -1,4 +1,4 @@
-"""The draft's answer at a glance: the fields that move it most, and the machine."""
+"""The draft's answer at a glance: the fields that change it most, and the machine."""
 
 import inspect
 import logging
@@ -17,10 +17,9 @@ from twin.lab.share.shipped import Shipped, shipped
 from twin.lab.sweep import sweep
 from twin.scenario import Scenario, npus_used, pools, scenario_digest
 from twin.ui import forms, formulas, live, session, words
-from twin.ui.fabric_message import built, machine_text
-from twin.ui.fabric_view import fabric_picture
+from twin.ui.fabric_message import built, fabric_picture, machine_text
 from twin.ui.fields import label, sentence, why_idle
-from twin.ui.forms.typical import typical
+from twin.ui.forms.faults import typical
 from twin.ui.formulas import seated
 from twin.ui.link import page_link
 from twin.ui.pages.playback import player
@@ -42,7 +41,7 @@ STOPS = {
 
 
 def break_point(draft: Scenario) -> sweep.Axis:
-    """The load over a range in which the SLO breaks, by formula: of a rate, callers or haste."""
+    """Rate, concurrency or replay speed over a range in which the SLO breaks by formula."""
     expected = formulas.outlook(draft)
     if draft.workload.arrivals == "closed_loop":
         return usual("workload.concurrency")
@@ -55,7 +54,7 @@ def break_point(draft: Scenario) -> sweep.Axis:
 
 
 def controls(draft: Scenario) -> None:
-    """The fields that move the verdict most, as sliders; a value of one's own is a stop too."""
+    """The fields that change the verdict most, as sliders; the present value is always a stop."""
     for path, stops in STOPS.items():
         if why_idle(path, draft):
             continue
@@ -75,7 +74,7 @@ def _came(digest: str, _draft: Scenario) -> Shipped | None:
 
 
 def get_ready() -> None:
-    """Work out what the first page shows, before its first visitor asks for all of it at once."""
+    """Compute what the first page shows before its first visitor arrives."""
     inspect.stack()  # Streamlit asks at its first element, and Python then looks at every module
     try:
         draft, facts = session.first(), session.facts()

@@ -10,9 +10,8 @@ import streamlit as st
 
 from twin.hardware.imported import npus_of
 from twin.lab.share import shipped
-from twin.metrics.registry import shown
 from twin.scenario import Scenario, pools, scenario_digest, sharing
-from twin.ui import session, theme, words
+from twin.ui import runs, session, theme, words
 from twin.ui.link import go_to
 from twin.ui.show import drawn, plain
 from twin.ui.toolbar import open_run
@@ -40,7 +39,12 @@ SHELVES = {
     ),
     "All": ("",),
 }  # fmt: skip
+CARD_FIGURES = 3  # of a run, on a card
 CELLS, ROW = 96, 24  # of a card's picture: at most so many nodes, and so many side by side
+
+
+# Summaries of the runs that came with the project, by the digest of their scenario; never changed.
+came_along = st.cache_resource(show_spinner=False, max_entries=1)(shipped.summaries)
 
 
 def chosen(presets: Iterable[Named], shelf: Iterable[str], sought: str) -> list[Named]:
@@ -61,8 +65,8 @@ def card(key: str, scenario: Scenario, summary: Mapping[str, Any]) -> None:
     st.markdown(f"**{called}**")
     st.markdown(plain(scenario.question))
     drawn(picture(scenario), f"card-{key}")
-    if figures := said(summary):
-        st.markdown(f":small[:material/speed: {figures}]")
+    if figures := runs.headlines(summary, "card")[:CARD_FIGURES]:
+        st.markdown(f":small[:material/speed: {', '.join(figures)}]")
     st.caption(words.brief(scenario))
     st.space("stretch")
     with st.container(horizontal=True, vertical_alignment="center"):
@@ -80,7 +84,7 @@ def card(key: str, scenario: Scenario, summary: Mapping[str, Any]) -> None:
 
 
 def picture(s: Scenario) -> str:
-    """How much of the machine does what, as rows of nodes: prefill, decode, idle."""
+    """NPUs by role as rows of coloured nodes, as SVG: prefill, decode, idle."""
     parts = [(role, count * npus) for role, count, npus in pools(s)]
     if sharing(s):
         (_, over), (_, npus) = parts
@@ -97,10 +101,10 @@ def picture(s: Scenario) -> str:
         look = f'fill="{colour}"' if colour else 'fill="currentColor" fill-opacity=".18"'
         x, y = 10 * (cell % ROW), 12 * (cell // ROW)
         cells += f'<rect x="{x}" y="{y}" width="8" height="10" rx="1" {look}/>'
-    told = ", ".join(f"{npus:,} {role}" for role, npus in parts if npus)
+    counts = ", ".join(f"{npus:,} {role}" for role, npus in parts if npus)
     wide, high = 10 * ROW - 2, 12 * -(-count // ROW) - 2
     return (
-        f'<svg viewBox="0 0 {wide} {high}" role="img" aria-label="NPUs: {escape(told)}">'
+        f'<svg viewBox="0 0 {wide} {high}" role="img" aria-label="NPUs: {escape(counts)}">'
         f"{cells}</svg>"
     )
 
@@ -108,35 +112,9 @@ def picture(s: Scenario) -> str:
 def cards(presets: Sequence[Named]) -> None:
     """Presets, each with what came of it last, or of the run that came with the project."""
     digests = {key: scenario_digest(scenario) for key, scenario in presets}
-    runs = session.store().runs.latest([*digests.values()])
+    latest = session.store().runs.latest([*digests.values()])
     with st.grid(3, min_column_width=290, gap="medium"):
         for key, scenario in presets:
-            run = runs.get(digests[key])
+            run = latest.get(digests[key])
             with st.container(border=True, height="stretch"):
-                card(key, scenario, run.summary if run else _shipped().get(digests[key], {}))
-
-
-def said(summary: Mapping[str, Any]) -> str:
-    """A run in three figures, those that it has.
-
-    >>> said({"tpot_s_mean": 0.0261, "ttft_s_p99": 0.677, "slo_attainment": 0.993})
-    'TPOT 26.1 ms, TTFT p99 677 ms, 99.3 % within the SLO'
-    """
-    wanted = {
-        "tpot_s_mean": "TPOT {}",
-        "ttft_s_p99": "TTFT p99 {}",
-        "slo_attainment": "{} within the SLO",
-        "decode_tokens_per_s_per_npu": "decode {}",
-        "prefill_tokens_per_s_per_npu": "prefill {}",
-    }
-    told = [
-        text.format(shown(key, summary[key]))
-        for key, text in wanted.items()
-        if summary.get(key) is not None
-    ]
-    return ", ".join(told[:3])
-
-
-@st.cache_resource(show_spinner=False, max_entries=1)
-def _shipped() -> dict[str, dict[str, Any]]:
-    return shipped.summaries()  # shared, so never changed
+                card(key, scenario, run.summary if run else came_along().get(digests[key], {}))

@@ -2,11 +2,11 @@
 
 import streamlit as st
 
-from twin.ui import live, progress, session, tour
+from twin.ui import live, runs, session, tour
 from twin.ui.link import go_to, page_link
 from twin.ui.pages.start import answer, gallery
 from twin.ui.pages.sweep import points
-from twin.ui.show import plain
+from twin.ui.show import choice, plain
 from twin.ui.toolbar import draft_link, open_run, refusal, run_button
 
 RECENT = 5
@@ -86,10 +86,7 @@ with st.container(border=True):
 # 3) Presets.
 st.subheader("Presets", anchor=False)
 with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-    shelf = st.segmented_control(
-        "Presets", list(gallery.SHELVES), default="Begin here", required=True,
-        label_visibility="collapsed", key="shelf", bind="query-params", wrap=True,
-    )  # fmt: skip
+    shelf = choice("Presets", gallery.SHELVES, "shelf", bind="query-params", wrap=True)
     sought = st.text_input(
         "Search the presets", key="preset-search", type="search", live="100ms",
         placeholder="Search: prefix, H800, fault", label_visibility="collapsed", width=260,
@@ -101,10 +98,10 @@ gallery.cards(chosen)
 
 # 4) Recent runs.
 st.subheader("Recent runs", anchor=False)
-recent = session.recent_runs(RECENT)
+recent = runs.recent(RECENT)
 if not recent:
-    st.caption("None yet: press Run above, and it will be kept here.")
-progress.links("run", recent)
+    st.caption("None yet: press Run above, and it will be listed here.")
+runs.links("run", recent)
 
 # 5) The second answer: the draft simulated, on the picture too where no stored run plays there.
 live_run = live.answer(simulated, draft)

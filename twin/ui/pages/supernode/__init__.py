@@ -1,1 +1,1 @@
-"""What only the Supernode page needs, beside its script."""
+"""The Supernode page: its script and what only it uses."""

@@ -1,5 +1,5 @@
-"""What the picture and the table change the draft's fabric by. Every change ends in one call of
-`take`, which makes it one step that can be undone, or says in one sentence why it cannot be."""
+"""Changes of the draft's fabric by the picture and the table. Every change ends in one call of
+`take`, which makes it one step that can be undone, or says in one sentence why it is refused."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 import streamlit as st
 
 from twin.hardware.chip import HardwareError
-from twin.hardware.fabric import Fabric, build_fabric
+from twin.hardware.fabric import Fabric, build_fabric, members
+from twin.hardware.names import plain
 from twin.hardware.placement import place
 from twin.scenario import Edit, Supernode, read, with_overrides
 from twin.ui import session
 from twin.ui.fields import sentence
-from twin.ui.pages.supernode.edits import change, restore
 
 Element = str | tuple[str, str]  # a name, or the two ends of a link
 
@@ -37,17 +37,17 @@ def shown_fabric() -> tuple[Fabric | None, str]:
 
 
 def outcome() -> tuple[str, bool]:
-    """What came of the last change, and whether it was refused; told once."""
+    """What came of the last change, and whether it was refused; returned once."""
     return st.session_state.pop("fabric-outcome", ("", False))
 
 
 def say(text: str) -> None:
-    """Keep a sentence for the next drawing of the page."""
+    """Store a sentence for the next drawing of the page."""
     st.session_state["fabric-outcome"] = (text, False)
 
 
 def refuse(text: str) -> bool:
-    """Keep a sentence that says why a change cannot be; False, for whoever asked."""
+    """Store a sentence that says why a change cannot be; returns False."""
     st.session_state["fabric-outcome"] = (sentence(text), True)
     return False
 
@@ -71,7 +71,7 @@ def propose(fields: dict[str, Any]) -> bool:
 
 
 def set_all(wishes: Iterable[tuple[Iterable[Element], dict[str, float]]]) -> bool:
-    """Set elements or links to shares of capacity or latency as built, as one step."""
+    """Set factors of capacity or latency (1: as built) of elements or links, as one step."""
     edits = session.draft().supernode.edits
     try:
         for names, factors in wishes:
@@ -87,11 +87,11 @@ def restore_elements(names: Sequence[Element]) -> bool:
     edits = session.draft().supernode.edits
     edits = tuple(e for e in edits if not any((e.element, e.to) in ends for ends in links))
     as_built = fabric_of(session.draft().supernode.model_copy(update={"edits": ()}))
-    kept, wider = restore(edits, [name for name in names if isinstance(name, str)], as_built)
+    left, wider = restore(edits, [name for name in names if isinstance(name, str)], as_built)
     if wider:
         whole = ", ".join(dict.fromkeys(e.element for e in wider))
         say(f"Still edited as part of {whole}: restore that to have all of it as built.")
-    return take(kept)
+    return take(left)
 
 
 def seat(instance: str, element: str) -> bool:
@@ -109,9 +109,9 @@ def seat(instance: str, element: str) -> bool:
     return propose(fields)
 
 
-def on_act(asked: Sequence[dict[str, Any]]) -> None:
-    """Do what was asked for in the picture, each wish once and in the order it was made."""
-    for wish in asked:
+def on_act(wishes: Sequence[dict[str, Any]]) -> None:
+    """Carry out the actions of the picture, each once and in their order."""
+    for wish in wishes:
         if (number := int(wish.get("number", 0))) > acted():
             st.session_state["fabric-acted"] = number
             try:
@@ -152,12 +152,12 @@ def take_back_edits(edits: Sequence[Edit]) -> None:
     """Set edits back to what the preset has for the same elements."""
     keys = {(e.element, e.to) for e in edits}
     before = {(e.element, e.to): e for e in session.preset().supernode.edits}
-    kept = [e for e in session.draft().supernode.edits if (e.element, e.to) not in keys]
-    take([*kept, *(before[k] for k in keys if k in before)])
+    others = [e for e in session.draft().supernode.edits if (e.element, e.to) not in keys]
+    take([*others, *(before[k] for k in keys if k in before)])
 
 
 def take_back_all() -> None:
-    """The preset's machine again."""
+    """Make the preset's machine the draft's again."""
     replace_machine(session.preset().supernode)
 
 
@@ -166,3 +166,59 @@ def replace_machine(machine: Supernode) -> bool:
     taken = propose({f"supernode.{k}": v for k, v in machine.model_dump().items()})
     st.session_state["generation"] += 1
     return taken
+
+
+# Edits of a fabric as values: set at elements or links, taken back again.
+
+
+MOST = 2000  # edits a scenario may hold
+
+
+def change(
+    edits: Sequence[Edit],
+    names: Iterable[str | tuple[str, str]],
+    *,
+    capacity: float | None = None,
+    latency: float | None = None,
+) -> tuple[Edit, ...]:
+    """The edits with elements, or links (two ends), set to a share of capacity or latency as built.
+    What is not given stays; an edit that no longer changes anything goes."""
+    by_ends = {_key(e): e for e in edits}
+    for name in names:
+        element, to = (name, "") if isinstance(name, str) else name
+        here, back = (plain(element), plain(to)), (plain(to), plain(element))
+        old = by_ends.get(here) or by_ends.get(back) or Edit(element=element, to=to)
+        if to:
+            by_ends.pop(back, None)
+        new = old.model_dump() | {
+            "element": element,
+            "to": to,
+            "capacity_factor": old.capacity_factor if capacity is None else capacity,
+            "latency_factor": old.latency_factor if latency is None else latency,
+        }
+        by_ends[here] = Edit(**new)
+    left = tuple(e for e in by_ends.values() if e != Edit(element=e.element, to=e.to))
+    if len(left) > MOST:
+        raise ValueError(f"{len(left):,} edits are more than the {MOST:,} a scenario may hold")
+    return left
+
+
+def restore(
+    edits: Sequence[Edit], names: Iterable[str], fabric: Fabric
+) -> tuple[tuple[Edit, ...], list[Edit]]:
+    """The edits without those at the named elements or within them; and the wider ones that stay,
+    as of a node that is edited as a whole."""
+    wanted = {vertex for name in names for vertex in members(fabric, name)}
+    left, wider = [], []
+    for edit in edits:
+        ends = [set(members(fabric, end)) for end in (edit.element, edit.to) if end]
+        if any(end <= wanted for end in ends):
+            continue
+        left.append(edit)
+        if not edit.to and ends[0] & wanted:
+            wider.append(edit)
+    return tuple(left), wider
+
+
+def _key(edit: Edit) -> tuple[str, str]:
+    return plain(edit.element), plain(edit.to)

@@ -2,18 +2,27 @@
 
 from functools import lru_cache, partial
 from itertools import groupby
+from typing import Any
 
 import streamlit as st
 
-from twin.hardware.chip import HardwareError
+from twin.hardware.chip import Chip, HardwareError
 from twin.hardware.fabric import Fabric
+from twin.hardware.placement import place_instances
+from twin.hardware.prices import all_to_all, point_to_point, summary
+from twin.hardware.recipes import as_sold
 from twin.hardware.validation import problems
-from twin.scenario import Edit, Scenario, Supernode
-from twin.ui import session
-from twin.ui.fields import sentence, show, told_change
+from twin.hooks import drawn
+from twin.metrics.measures import NOTHING
+from twin.model.predict import Prediction
+from twin.scenario import Edit, MemoryPool, Scenario, SpecError, Supernode, with_overrides
+from twin.ui import formulas, session
+from twin.ui.fields import choice_label, effect, sentence, show, told_change
+from twin.ui.imports import machine_upload
 from twin.ui.pages.supernode import editor
-from twin.ui.pages.supernode.edits import effect
+from twin.ui.pages.supernode.editor import fabric_of
 from twin.ui.pages.supernode.prices import Headline, headlines
+from twin.ui.show import plain
 
 SHOWN = 30  # differences listed one by one
 
@@ -45,8 +54,9 @@ def _price(price: Headline, before: float | None) -> None:
         wait = f" Latency {1e6 * price.latency_s:.3g} µs." if price.latency_s else ""
         text = _rate(price.bytes_per_s)
         says = (
-            f"A {price.per} gets this, one direction, nobody else on the way; the slowest one. "
-            f"Full first: {price.where}.{wait} The change is against the preset's machine."
+            f"A {price.per} gets this, one direction, with no other traffic on the way; the "
+            f"slowest one. Full first: {price.where}.{wait} The change is against the preset's "
+            "machine."
         )
     st.metric(
         price.label, text, delta, delta_color="normal" if moved else "off",
@@ -97,7 +107,7 @@ def changes() -> None:
         e.element.split()[0], e.to.split(" ")[0], e.capacity_factor, e.latency_factor
     )):  # fmt: skip
         edits = list(group)
-        rows.append((_told(edits), partial(editor.take_back_edits, edits)))
+        rows.append((_edits_in_words(edits), partial(editor.take_back_edits, edits)))
     if not rows:
         st.info(
             "This is the preset's machine. Change a number, or select something in the picture "
@@ -125,13 +135,231 @@ def _changed_edits(draft: Scenario, preset: Scenario) -> list[Edit]:
     """Edits that the preset has not, and the preset's that are gone (as built now)."""
     ours, theirs = draft.supernode.edits, preset.supernode.edits
     new = [e for e in ours if e not in theirs]
-    kept = {(e.element, e.to) for e in ours}
-    gone = [e for e in theirs if (e.element, e.to) not in kept]
+    edited = {(e.element, e.to) for e in ours}
+    gone = [e for e in theirs if (e.element, e.to) not in edited]
     return new + [Edit(element=e.element, to=e.to) for e in gone]
 
 
-def _told(group: list[Edit]) -> str:
+def _edits_in_words(group: list[Edit]) -> str:
     """Edits that are alike as one line: the elements, and what was done to them."""
     names = [f"{e.element} – {e.to}" if e.to else e.element for e in group]
     what = ", ".join(names) if len(names) < 4 else f"{names[0]} to {names[-1]}, {len(names)} in all"
     return f"{what}: **{effect(group[0].capacity_factor, group[0].latency_factor)}**"
+
+
+# What a machine adds up to, and what one die gets from it next to what was measured.
+
+
+totals = lru_cache(maxsize=8)(summary)  # of a fabric, each with its unit in its name
+ROUTED = {
+    "adaptive": "Rates are for traffic that is balanced over its paths to keep the fullest link "
+    "low (adaptive routing).",
+    "ecmp": "Rates are for traffic that splits by the capacity of its paths, whatever "
+    "else is under way (weighted ECMP).",
+}
+ADDED = {
+    "adaptive": "An added link comes on top of the paths that the machine has as built: no pair "
+    "loses bandwidth by it.",
+    "ecmp": "ECMP takes the paths of fewest hops only: an added link that shortens a pair's path "
+    "carries all of that pair's traffic, also where the longer paths are wider.",
+}
+
+
+def in_all(fabric: Fabric, chip: Chip, pool: MemoryPool) -> None:
+    """Counts and capacities of the whole machine, each with its unit."""
+    st.subheader("In all", anchor=False)
+    total, uneven = totals(fabric), bool(fabric.graph["supernode"].edits)
+    with st.grid(5, min_column_width=160):
+        for name, (text, says) in (_chips(total, chip, pool) | _rates(total, uneven)).items():
+            st.metric(name, text, help=says)
+    st.caption(ROUTED[fabric.graph["routing"]])
+    if any(edit.add == "link" for edit in fabric.graph["supernode"].edits):
+        st.caption(ADDED[fabric.graph["routing"]])
+
+
+def _chips(total: dict[str, float], chip: Chip, pool: MemoryPool) -> dict[str, tuple[str, str]]:
+    """Value and meaning of what the chips add up to."""
+    dies, nodes, parts = total["dies"], total["nodes"], total["supernodes"]
+    best = max(chip.flops, key=lambda p: (chip.flops[p], p))
+    beyond = f" in {parts} supernodes" if parts > 1 else ""
+    l1, l2, switches = total["l1_chips"], total["l2_chips"], total["switches"]
+    a_plane, ports = total["l2_chips_per_sub_plane"], total["l2_port_utilisation"]
+    lent = pool.gb_per_node * nodes / 1e3 if pool.enabled else 0.0
+    peak = f"{dies * chip.flops[best] / 1e15:,.0f} P{'OPS' if best[:3] == 'int' else 'FLOPS'}"
+    stored = f"{pool.gb_per_node:,.4g} GB of every node." if lent else "No blocks are stored."
+    chips = f"{switches:,}", "Of every level, scale-up and scale-out."
+    if l1 + l2 == switches > 0:
+        says = f"L1 in the nodes + L2 between them, {a_plane} a sub-plane; {ports:.0%} of the L2 "
+        chips = f"{l1:,} + {l2:,}", f"{says}ports are used."
+    return {
+        "NPUs": (f"{total['npus']:,}", f"{chip.title}, {dies:,} dies, in {nodes:,} nodes{beyond}."),
+        "HBM": (f"{dies * chip.hbm_bytes_per_die / 1e12:,.1f} TB", "Of all dies."),
+        "Memory pool, DRAM": (f"{lent:,.4g} TB" if lent else NOTHING, stored),
+        f"Peak, {best.upper()}": (
+            peak, "Dense, of all dies; what operators reach of it is the model's work.",
+        ),
+        "Switch chips": chips,
+    }  # fmt: skip
+
+
+def _rates(total: dict[str, float], uneven: bool) -> dict[str, tuple[str, str]]:
+    """Value and meaning of what the links add up to; uneven: some are edited."""
+    over = total["oversubscription"]
+    leaves = "." if over else ", and none of it leaves the node over UB."
+    rdma, vpc = (total[f"{plane}_bytes_per_s"] / 1e12 for plane in ("rdma", "vpc"))
+    return {
+        "UB of an NPU": (
+            f"{total['npu_bytes_per_s'] / 1e9:,.4g} GB/s",
+            "One direction, nominal, both dies together.",
+        ),
+        "UB out of the weakest node" if uneven else "UB out of a node": (
+            f"{total['node_uplink_bytes_per_s'] / 1e9:,.4g} GB/s",
+            "One direction, of the weakest node. A node's NPUs can send "
+            f"{total['node_npu_bytes_per_s'] / 1e9:,.4g} GB/s{leaves}",
+        ),
+        "Oversubscription": (
+            f"{over:.3g} : 1" if over else NOTHING,
+            "What the NPUs of a node can send over what leaves the weakest node over UB; "
+            "1 : 1 holds nothing back.",
+        ),
+        "UB bisection": (
+            f"{total['bisection_bytes_per_s'] / 1e12:,.4g} TB/s",
+            "What one half of the nodes can send to the other half, one direction.",
+        ),
+        "RDMA · VPC": (
+            f"{rdma:,.3g} · {vpc:,.3g} TB/s",
+            "All NICs together · all nodes' Qingtian DPUs together, one direction.",
+        ),
+    }
+
+
+def measured(fabric: Fabric) -> None:
+    """What the first die gets, pair by pair, next to the published table; computed when opened."""
+    fold = st.expander(
+        "Point to point: this fabric next to the published measurement", key="supernode-measured",
+        on_change="rerun",
+    )  # fmt: skip
+    with fold:
+        if not fold.open:
+            return
+        try:
+            rows = _rows(fabric)
+        except HardwareError as error:
+            st.warning(f"The first die does not reach all it is measured against: {error}.")
+            return
+        number = st.column_config.NumberColumn
+        st.dataframe(
+            rows, hide_index=True,
+            column_config={name: number(format="%.4g" if "GB" in name else "%.2f")
+                           for name in (rows or [{}])[0] if "," in name},
+        )  # fmt: skip
+        st.caption(
+            "Per die, one direction, 512 bytes for the latency. Measured on a CloudMatrix384 with "
+            "Ascend 910C (arXiv 2506.12708v2, Table 1): other chips and links have no such table."
+        )
+
+
+def _rows(fabric: Fabric) -> list[dict[str, Any]]:
+    rows = []
+    for (pair, operation, where), price in point_to_point(fabric).items():
+        seen = session.facts().group(f"fabric.measured.{pair}.{operation}.{where}")
+        end, home = "die" if pair == "npu_npu" else "CPU", where == "intra_node"
+        rows.append(
+            {
+                "From a die to": f"a {end} of {'its own' if home else 'another'} node",
+                "Operation": operation,
+                "This fabric, GB/s": price.bytes_per_s / 1e9,
+                "Measured, GB/s": seen["bandwidth"].value,
+                "This fabric, µs": price.latency_s * 1e6,
+                "Measured, µs": seen["first_512_bytes"].value,
+            }
+        )
+    return rows
+
+
+# The same chips and deployment on other wires: what each fabric makes of them.
+
+
+# Wirings that hold as many NPUs of any chip as the paper's; each as it is sold, but for its chip.
+WIRINGS = ("cloudmatrix384", "cloudmatrix-unified", "full-mesh", "dragonfly", "torus-3d", "ub-mesh")
+
+
+TPOT, RATE = "TPOT, slots full", "All-to-all, decode die"
+
+
+def other_wires(draft: Scenario) -> None:
+    """The steady state on each wiring, and what the exchange of experts gets there."""
+    st.caption(
+        "The draft's chips, deployment and traffic, every slot taken, on machines that are wired "
+        "otherwise; by formula, without edits and faults."
+    )
+    rows: list[dict[str, Any]] = []
+    table = st.empty()
+    for machine in WIRINGS:
+        title = choice_label("supernode.machine", machine, session.facts())
+        try:
+            rewired = on(draft, machine)
+            prediction = formulas.capacity(rewired)
+            if isinstance(prediction, str):
+                raise SpecError(prediction)
+            rows.append({"Wiring": title, **_row(rewired, prediction)})
+        except (HardwareError, SpecError) as error:
+            st.caption(f":material/info: {plain(title)}: {sentence(str(error))}")
+    if rows:
+        table.dataframe(rows, hide_index=True, column_config=_columns(rows))
+
+
+def _columns(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Bars for what is compared, each over the largest; every unit is in the cell."""
+
+    def bar(name: str, format: str) -> Any:
+        most = max((row[name] or 0.0 for row in rows), default=0.0)
+        return st.column_config.ProgressColumn(
+            name, format=format, min_value=0.0, max_value=most or 1.0, width="medium"
+        )
+
+    return {
+        TPOT: bar(TPOT, "%.1f ms"),
+        "Sustained": st.column_config.NumberColumn("Sustained", format="%.0f req/s"),
+        RATE: bar(RATE, "%.0f GB/s"),
+        "Full first": st.column_config.TextColumn("Full first", width="large"),
+    }
+
+
+def on(draft: Scenario, machine: str) -> Scenario:
+    """The draft on another wiring of the same chips, whole and with its instances packed."""
+    fields = as_sold(machine, session.facts()) | {
+        "supernode.chip": draft.supernode.chip,
+        "supernode.edits": [],
+        "faults": [],
+        "deployment.placement": "packed",
+    }
+    return with_overrides(draft, fields)
+
+
+def _row(rewired: Scenario, prediction: Prediction) -> dict[str, Any]:
+    """What one wiring gives the deployment: ms, req/s, GB/s, and the links that are full first."""
+    fabric = fabric_of(rewired.supernode)
+    exchanging = [i for i in place_instances(rewired, fabric) if i.role != "prefill" and i.dies > 1]
+    price = all_to_all(fabric, exchanging[0].die_of_rank) if exchanging else None
+    return {
+        TPOT: 1e3 * prediction.decode.tpot_s if prediction.decode else None,
+        "Sustained": float(prediction.requests_per_s),
+        RATE: 1e-9 * price.bytes_per_s if price else None,
+        "Full first": price.bottleneck if price else "",
+    }
+
+
+# Files of machines: what extras write for other tools, and a box for a machine from elsewhere.
+
+
+def files(fabric: Fabric) -> None:
+    """Downloads of the fabric, and an upload that replaces the draft's machine."""
+    drawn("supernode.downloads", fabric)
+    st.markdown("**Bring one in**")
+    st.caption(
+        "A cable list begins with the line from,to,GB/s,ns,plane and has a line a cable, as in "
+        "die 0.0.0,switch 0,28,200,ub. Graphs are read as networkx writes them."
+    )
+    # An extra may take the file; else it is read as a machine.
+    machine_upload(lambda file: any(drawn("supernode.upload", file)))

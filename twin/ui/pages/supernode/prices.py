@@ -92,7 +92,7 @@ def headlines(s: Scenario, fabric: Fabric) -> list[Headline]:
 
 def link_shares(s: Scenario, fabric: Fabric, traffic: str) -> np.ndarray[Any, Any]:
     """Share of every directed link that is in use while all instances move a class at once, each at
-    the rate it has with nobody else on the way."""
+    the rate it has with no other traffic on the way."""
     net = network(fabric)
     placed = place_instances(s, fabric)
     shares = np.zeros(net.capacity.size)
@@ -127,11 +127,11 @@ def _hand_off(fabric: Fabric, instance: Instance, plane: Plane) -> Price:
 
 
 def _slowest(
-    label: str, per: str, asked: Sequence[Instance], alike: _Alike,
+    label: str, per: str, instances: Sequence[Instance], alike: _Alike,
     price: Callable[[Instance], Price],
 ) -> Headline:  # fmt: skip
-    """The least rate among instances; instances alike are asked once."""
-    one_each = {alike.of(instance): instance for instance in reversed(asked)}
+    """The least rate among instances; of instances alike only one is priced."""
+    one_each = {alike.of(instance): instance for instance in reversed(instances)}
     try:
         known = {likeness: price(instance) for likeness, instance in one_each.items()}
     except HardwareError as error:

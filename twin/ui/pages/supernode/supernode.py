@@ -6,17 +6,15 @@ from twin.hardware.chip import load_chip
 from twin.hardware.network import network
 from twin.scenario import form_groups
 from twin.ui import forms, live, session, words
-from twin.ui.fabric_message import loads
-from twin.ui.fabric_view import ROLE, colour, fabric_picture
+from twin.ui.fabric_message import ROLE, colour, fabric_picture, loads
 from twin.ui.fields import declared, sentence, why_idle
-from twin.ui.forms.first import FIRST
+from twin.ui.forms import FIRST
 from twin.ui.forms.tables import number_table
 from twin.ui.formulas import seated
-from twin.ui.pages.supernode import editor, panels, totals
-from twin.ui.pages.supernode.files import files
+from twin.ui.pages.supernode import editor, panels
+from twin.ui.pages.supernode.panels import files, other_wires
 from twin.ui.pages.supernode.prices import TRAFFIC, link_shares
 from twin.ui.pages.supernode.table import parts_table
-from twin.ui.pages.supernode.wires import other_wires
 from twin.ui.toolbar import workspace
 
 FIELDS = [path for group in form_groups("supernode").values() for path in group]
@@ -95,10 +93,10 @@ with file:
     if file.open and fabric is not None and not fault:
         files(fabric)
 
-# 4) What it adds up to, and what one die gets from it beside what was measured.
+# 4) What it adds up to, and what one die gets from it next to what was measured.
 if fabric is not None and not fault:
-    totals.in_all(fabric, load_chip(session.facts(), draft.supernode.chip), draft.memory_pool)
-    totals.measured(fabric)
+    panels.in_all(fabric, load_chip(session.facts(), draft.supernode.chip), draft.memory_pool)
+    panels.measured(fabric)
 
 # 5) The second answer: the draft simulated.
 live.answer(simulated, draft)

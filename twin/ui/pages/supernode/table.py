@@ -77,10 +77,10 @@ def chosen(fabric: Fabric, names: Sequence[str]) -> pl.DataFrame:
 
 def matching(frame: pl.DataFrame, typed: str) -> pl.DataFrame:
     """Rows whose name is among those typed: "L1 20.3, node 7", "20.*", "L2 3"."""
-    asked = [part for part in re.split(r"[,;]", typed) if plain(part)]
-    if not asked:
+    wanted = [part for part in re.split(r"[,;]", typed) if plain(part)]
+    if not wanted:
         return frame
-    each = (re.escape(plain(part)).replace(r"\*", r"[\d ]+") for part in asked)
+    each = (re.escape(plain(part)).replace(r"\*", r"[\d ]+") for part in wanted)
     pattern = "|".join(rf"(?:^|\s){one}(?:\s|$)" for one in each)
     ends = [pl.col(c).str.to_lowercase().str.replace_all(r"[.:\-]", " ").str.contains(pattern)
             for c in (NAME, TO) if c in frame.columns]  # fmt: skip
@@ -143,8 +143,8 @@ def change(picked: Sequence[Row], amount: float, unit: str = SHARE) -> None:
         own = edits.get((named, "") if isinstance(named, str) else named)
         factor = amount / 100
         if unit == RATE:
-            kept = own.capacity_factor if own else 1.0
-            factor = amount / row[NOW] * kept if row[NOW] else amount / row[BUILT]
+            share = own.capacity_factor if own else 1.0
+            factor = amount / row[NOW] * share if row[NOW] else amount / row[BUILT]
         elif unit == WAIT:
             factor = amount / (row.get(DELAY) or 1.0) * (own.latency_factor if own else 1.0)
         by_factor[round(factor, 9)].append(named)

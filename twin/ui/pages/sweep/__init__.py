@@ -1,1 +1,1 @@
-"""What only the Sweep page needs, beside its script."""
+"""The Sweep page: its script and what only it uses."""

@@ -1,4 +1,4 @@
-"""The points of a sweep on the page: which are asked, their runs, and how they become series."""
+"""The points of a sweep on the page: which are wanted, their runs, and how they become series."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,15 +10,17 @@ from twin.lab.runs.runner import find_run
 from twin.lab.store import RunRow
 from twin.lab.sweep import sweep
 from twin.lab.sweep.sweep import Axis, Point
+from twin.metrics.registry import METRICS, Place, placed
 from twin.scenario import fields, read, scenario_digest
 from twin.ui import session, words
-from twin.ui.charts.sweep import PANELS, Ran
+from twin.ui.charts.sweep import Ran
 from twin.ui.fields import choice_label, formed, label, sentence, why_idle
 
-ASKED = "sweep-runs"  # session state: the run of each question that was asked here
+STARTED = "sweep-runs"  # session state: the run of each scenario that was started here
 NOW = "sweep-now"  # session state: whoever led here wants it simulated at once
-SPAN = (0.5, 2.0)  # of a field's value: where a sweep begins and ends unless told
+SPAN = (0.5, 2.0)  # of a field's value: where a sweep begins and ends by default
 POINTS = 7
+COST = "cost_per_million_tokens"
 
 
 def offered() -> list[str]:
@@ -84,28 +86,28 @@ def chosen(
     return axis if axis is given and as_given else sweep.between(path, low, high, int(count))
 
 
-def asked(axes: Sequence[Axis]) -> list[Point]:
-    """The questions of a sweep of the draft, each under the name that its own run would bear."""
+def of_draft(axes: Sequence[Axis]) -> list[Point]:
+    """The points of a sweep of the draft, each under the name that its own run would bear."""
     origin = session.preset()
     return sweep.points(session.draft(), axes, lambda s: words.named(s, origin))
 
 
 def runs(points: Sequence[Point]) -> list[RunRow | None]:
-    """The run of each point: one that was asked here, or a stored answer; None without either."""
-    store, asked_here = session.store(), st.session_state.get(ASKED, {})
+    """The run of each point: one that was started here, or a stored one; None without either."""
+    store, started = session.store(), st.session_state.get(STARTED, {})
     rows: list[RunRow | None] = []
     for point in points:
         row = None
         if point.scenario is not None:
-            run = asked_here.get(scenario_digest(point.scenario))
+            run = started.get(scenario_digest(point.scenario))
             row = store.runs.get(run) if run else find_run(store, point.scenario)
         rows.append(row)
     return rows
 
 
-def ask(points: Sequence[Point], rows: Sequence[RunRow | None]) -> None:
+def simulate(points: Sequence[Point], rows: Sequence[RunRow | None]) -> None:
     """Queue every point that has no run yet; a callback."""
-    known = st.session_state.setdefault(ASKED, {})
+    known = st.session_state.setdefault(STARTED, {})
     with session.refusals_toasted():
         for point, row in zip(points, rows, strict=True):
             if point.scenario is not None and (row is None or not (row.summary or not row.ended)):
@@ -141,8 +143,8 @@ def cells(axes: Sequence[Axis], points: Sequence[Point], rows: Sequence[RunRow |
         {
             **{a.label: a.said(value) for a, value in zip(axes, point.values, strict=True)},
             "SLO": "" if row is None or point.scenario is None or not row.summary
-            else "kept" if sweep.holds(point.scenario, row.summary) else "broken",
-            **{name: row.summary.get(key) if row else None for name, key in _columns(rows)},
+            else "met" if sweep.holds(point.scenario, row.summary) else "broken",
+            **{_head(key): row.summary.get(key) if row else None for key in figures("sweep", rows)},
             "State": row.state if row else sentence(point.refusal) if point.refusal else "not run",
             "Run": f"/run?run={row.id}" if row else None,
         }
@@ -150,26 +152,14 @@ def cells(axes: Sequence[Axis], points: Sequence[Point], rows: Sequence[RunRow |
     ]  # fmt: skip
 
 
-def panels(rows: Sequence[RunRow | None]) -> list[str]:
-    """The figures that are drawn: what tokens cost where a price is set, else their energy."""
-    priced = _known(rows, COST)
-    return [COST if priced and key == "joules_per_token" else key for key in PANELS]
+def _head(key: str) -> str:
+    """Column of a metric: 'TTFT p99 (s)'."""
+    return f"{METRICS[key].label} ({METRICS[key].unit})"
 
 
-def _known(rows: Sequence[RunRow | None], key: str) -> bool:
-    return any(row and row.summary.get(key) is not None for row in rows)
-
-
-def _columns(rows: Sequence[RunRow | None]) -> list[tuple[str, str]]:
-    return [(name, key) for name, key in _COLUMNS if key != COST or _known(rows, COST)]
-
-
-COST = "cost_per_million_tokens"
-_COLUMNS = (
-    ("TTFT p99 (s)", "ttft_s_p99"),
-    ("TPOT p99 (s)", "tpot_s_p99"),
-    ("Tokens/s per NPU", "tokens_per_s_per_npu"),
-    ("Goodput (req/s)", "goodput_req_per_s"),
-    ("J/token", "joules_per_token"),
-    ("Cost (/ M tokens)", COST),
-)
+def figures(place: Place, rows: Sequence[RunRow | None]) -> list[str]:
+    """Keys of the metrics that stand at a place of a sweep: of energy and cost, what tokens cost
+    where a price is set, else their energy."""
+    priced = any(row and row.summary.get(COST) is not None for row in rows)
+    unused = "joules_per_token" if priced else COST
+    return [metric.key for metric in placed(place) if metric.key != unused]

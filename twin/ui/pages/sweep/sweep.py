@@ -31,25 +31,25 @@ try:
     with second_field:
         two = pts.chosen(1, given[1] if given[1:] else None, but=one)
     axes = [axis for axis in (one, two) if axis is not None]
-    asked = pts.asked(axes)
+    wanted = pts.of_draft(axes)
 except sweep.SweepError as error:
     refused = sentence(str(error))
 if refused:
     st.warning(refused, icon=":material/error:")
     st.stop()
 
-rows = pts.runs(asked)
+rows = pts.runs(wanted)
 if st.session_state.pop(pts.NOW, False):
-    pts.ask(asked, rows)
-    rows = pts.runs(asked)
+    pts.simulate(wanted, rows)
+    rows = pts.runs(wanted)
 if [axis.text for axis in axes] != st.query_params.get_all(OVER):
     st.query_params[OVER] = [axis.text for axis in axes]
-missing = sum(p.scenario is not None and row is None for p, row in zip(asked, rows, strict=True))
+missing = sum(p.scenario is not None and row is None for p, row in zip(wanted, rows, strict=True))
 with st.container(horizontal=True, vertical_alignment="center", gap="small"):
     st.button(
-        f"Simulate {missing} points" if missing else "All points are asked for",
+        f"Simulate {missing} points" if missing else "All points are simulated",
         type="primary", icon=":material/play_arrow:", disabled=not missing, key="simulate",
-        on_click=pts.ask, args=(asked, rows),
+        on_click=pts.simulate, args=(wanted, rows),
     )  # fmt: skip
     address = f"{session.link('sweep')}&" + "&".join(f"{OVER}={axis.text}" for axis in axes)
     copy_link(address, label="Copy link of this sweep")
@@ -59,7 +59,7 @@ with st.container(horizontal=True, vertical_alignment="center", gap="small"):
 # 2) What came out, drawn anew while points are still to come.
 def results() -> None:
     """The conclusion, the pictures and the table of what there is so far."""
-    rows = pts.runs(asked)
+    rows = pts.runs(wanted)
     going = [row for row in rows if row is not None and not row.ended]
     if not going and LOOKING:
         st.rerun()
@@ -69,33 +69,34 @@ def results() -> None:
             st.progress(done / len(rows), f"{done} of {len(rows)} points")
             st.button("Stop the sweep", icon=":material/stop_circle:", key="stop-sweep",
                       on_click=pts.stop, args=(rows,))  # fmt: skip
-    series = pts.series(axes, asked, rows)
+    series = pts.series(axes, wanted, rows)
     if not series:
         return
     if len(axes) == 1:
         ran = [(p.scenario, row.summary if row else {})
-               for p, row in zip(asked, rows, strict=True) if p.scenario]  # fmt: skip
-        if not going and len(ran) == len(asked):
-            told = sweep.conclusion(axes[0], [s for s, _ in ran], [each for _, each in ran])
-            st.subheader(plain(told), anchor=False)
-    with st.grid(2, min_column_width=330, gap="medium"):
-        for key in pts.panels(rows):
+               for p, row in zip(wanted, rows, strict=True) if p.scenario]  # fmt: skip
+        if not going and len(ran) == len(wanted):
+            text = sweep.conclusion(axes[0], [s for s, _ in ran], [each for _, each in ran])
+            st.subheader(plain(text), anchor=False)
+    grid = st.grid(2, min_column_width=330, gap="medium")
+    for key in pts.figures("panel", rows):
+        with grid.cell():  # a chart and its sentence
             plot(charts.over(axes[0], key, series), f"sweep-{key}")
     plot(charts.frontier(axes[0], series, sweep.published()), "sweep-frontier")
     st.caption(
-        "Filled: the SLO is kept. Hollow: it is broken. x: overloaded or still filling, so the "
+        "Filled: the SLO is met. Hollow: it is broken. x: overloaded or still filling, so the "
         "figure depends on the horizon. Thin crosses: published operating points."
     )
     with st.expander("Points as a table, each with its run"):
         st.dataframe(
-            pts.cells(axes, asked, rows), hide_index=True, placeholder="–",
+            pts.cells(axes, wanted, rows), hide_index=True, placeholder="–",
             column_config={"Run": st.column_config.LinkColumn(display_text="Open")},
         )  # fmt: skip
-        table = sweep.table(axes, asked, rows)
+        table = sweep.table(axes, wanted, rows)
         rows_of = [list(table[0]), *(list(row.values()) for row in table)]
         download("CSV", lambda: csv_text(rows_of), "sweep.csv", "sweep-csv")
 
 
 LOOKING = any(row is not None and not row.ended for row in rows)
-with session.damage_told():
+with session.damage_shown():
     st.fragment(results, run_every=LOOK_S if LOOKING else None)()

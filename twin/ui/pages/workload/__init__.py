@@ -1,1 +1,1 @@
-"""What only the Workload page needs, beside its script."""
+"""The Workload page: its script and what only it uses."""

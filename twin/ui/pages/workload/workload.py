@@ -8,7 +8,7 @@ from twin.scenario import npus_used
 from twin.ui import formulas, imports, live, session, words
 from twin.ui.charts import memory as charts_memory
 from twin.ui.fields import sentence
-from twin.ui.forms.first import whole
+from twin.ui.forms import whole
 from twin.ui.forms.tables import rows_table
 from twin.ui.show import plot
 from twin.ui.toolbar import workspace
@@ -30,11 +30,11 @@ with facts, st.container(border=True):
     st.markdown("**What this asks for**")
     if session.refusal():
         st.stop()
-    asked = formulas.offered(session.draft())
-    if isinstance(asked, str):
-        st.caption(sentence(asked))
+    demand = formulas.offered(session.draft())
+    if isinstance(demand, str):
+        st.caption(sentence(demand))
         st.stop()
-    ratio = f"{asked.input_per_output:,.3g} : 1"
+    ratio = f"{demand.input_per_output:,.3g} : 1"
     with st.grid(2, min_column_width=180):
         st.metric(
             "Prompt : output tokens", ratio,
@@ -42,25 +42,25 @@ with facts, st.container(border=True):
             "and how many should decode.",
         )  # fmt: skip
         st.metric(*words.split(session.draft()))
-        answers = asked.output_tokens_per_s
+        answers = demand.output_tokens_per_s
         if answers is None:
             st.metric("Requests in flight", words.traffic(session.draft()))
         else:
             npus = npus_used(session.draft())
             per_npu = amount(answers / npus, "rate", "tokens/s")
             says = f"Output tokens per second for each NPU that serves ({npus:,} in all)."
-            st.metric("Requests", amount(asked.rate_req_per_s, "rate", "req/s"))
-            st.metric("Prompt tokens", amount(asked.input_tokens_per_s, "rate", "tokens/s"))
+            st.metric("Requests", amount(demand.rate_req_per_s, "rate", "req/s"))
+            st.metric("Prompt tokens", amount(demand.input_tokens_per_s, "rate", "tokens/s"))
             st.metric("Output tokens", amount(answers, "rate", "tokens/s"))
             st.metric("Output tokens per NPU", per_npu, help=says)
         says = (
-            f"Share of the prompt tokens of the first {asked.requests:,} requests that an endless "
+            f"Share of the prompt tokens of the first {demand.requests:,} requests that an endless "
             "memory pool has seen before. It rises with time where sessions come back: a long run "
             "can hit more."
         )
-        of_first = f"Reusable, first {asked.requests:,} requests"
-        st.metric(of_first, amount(asked.reuse, "share"), help=says)
-    if asked.reuse > 0.0 and st.toggle(
+        of_first = f"Reusable, first {demand.requests:,} requests"
+        st.metric(of_first, amount(demand.reuse, "share"), help=says)
+    if demand.reuse > 0.0 and st.toggle(
         "Hit ratio by size of the memory pool", key="hit-curve",
         help="One pass over the prompts of the run, an LRU of every size at once. In a run "
         "prompts wait and blocks are stored when they are computed: it mostly hits less.",
@@ -81,11 +81,11 @@ with facts, st.container(border=True):
     about = f"workloads.{session.draft().workload.lengths}.about"
     if about in session.facts():
         st.caption(session.facts()[about].value)
-    if asked.input_tokens_p95 > asked.input_tokens_p50:
+    if demand.input_tokens_p95 > demand.input_tokens_p50:
         st.caption(
-            f"Prompts: half are under {asked.input_tokens_p50:,.0f} tokens, 95\u00a0% under "
-            f"{asked.input_tokens_p95:,.0f}. Outputs: half under {asked.output_tokens_p50:,.0f}, "
-            f"95\u00a0% under {asked.output_tokens_p95:,.0f}. From {asked.requests:,} requests."
+            f"Prompts: half are under {demand.input_tokens_p50:,.0f} tokens, 95\u00a0% under "
+            f"{demand.input_tokens_p95:,.0f}. Outputs: half under {demand.output_tokens_p50:,.0f}, "
+            f"95\u00a0% under {demand.output_tokens_p95:,.0f}. From {demand.requests:,} requests."
         )
 
     if stationary(session.draft()):

@@ -1,5 +1,5 @@
-"""What is kept here as tables, a page of a query each, and what can be done with the rows someone
-picked; refusals of the store are shown as they are."""
+"""Stored runs and scenarios as tables, one page of a query each, and the actions on the selected
+rows; refusals of the store are shown as they are."""
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
@@ -34,7 +34,7 @@ STATES = {
     "Not finished": ("failed", "cancelled", "interrupted"),
 }
 KINDS: dict[str, Kind] = {"All": "all", "Presets": "presets", "Own": "own"}
-Kept = RunRow | ScenarioRow
+Row = RunRow | ScenarioRow
 
 
 def figures() -> list[tuple[str, str, float, str]]:
@@ -49,7 +49,7 @@ def figures() -> list[tuple[str, str, float, str]]:
     return rows
 
 
-def table(rows: Sequence[Kept], key: str) -> list[Any]:
+def table(rows: Sequence[Row], key: str) -> list[Any]:
     """Runs with their headline figures, or scenarios with the question each asks; the picked."""
     notes = session.store().notes.of([_name(row) for row in rows])
     tagged = any(note.tags for note in notes.values())
@@ -64,7 +64,7 @@ def table(rows: Sequence[Kept], key: str) -> list[Any]:
     columns: dict[str, Any] = dict.fromkeys(
         ("Run", "Scenario"), column.TextColumn(pinned=True, width=NAME_PX)
     )
-    columns |= dict.fromkeys(("Asked", "Kept"), column.DatetimeColumn(format="distance"))
+    columns |= dict.fromkeys(("Queued", "Stored"), column.DatetimeColumn(format="distance"))
     columns |= {"Question": column.TextColumn(width="large"),
                 "Runs": column.NumberColumn(format="%,d")}  # fmt: skip
     for name, figure, _, form in figures():
@@ -85,7 +85,7 @@ def _run(run: RunRow, called: str, tags: dict[str, Any]) -> dict[str, Any]:
         "State": "damaged" if run.damaged else state,
         **{name: None if value is None else by * value for name, value, by in known},
         **tags,
-        "Asked": datetime.fromtimestamp(run.queued_s, UTC),
+        "Queued": datetime.fromtimestamp(run.queued_s, UTC),
         "Stays": "shared" if run.published_s is not None else "",
         "Id": run.id,
     }
@@ -98,7 +98,7 @@ def _scenario(row: ScenarioRow, called: str, tags: dict[str, Any]) -> dict[str, 
         **tags,
         "Runs": row.runs,
         "Stays": "preset" if row.preset else "shared" if row.published else "",
-        "Kept": datetime.fromtimestamp(row.created_s, UTC),
+        "Stored": datetime.fromtimestamp(row.created_s, UTC),
         "Id": row.digest[:12],
     }
 
@@ -112,7 +112,7 @@ def _acted() -> None:
     st.session_state[ACTS] = st.session_state.get(ACTS, 0) + 1
 
 
-def about(picked: Sequence[Kept]) -> None:
+def about(picked: Sequence[Row]) -> None:
     """What a row has no room for: the note and question of the one picked, and why it ended."""
     if len(picked) != 1:
         return
@@ -133,18 +133,18 @@ def about(picked: Sequence[Kept]) -> None:
         st.caption(plain(scenario.question))
 
 
-def _name(row: Kept) -> str:
+def _name(row: Row) -> str:
     return row.id if isinstance(row, RunRow) else row.digest
 
 
-def _digest(row: Kept) -> str:
+def _digest(row: Row) -> str:
     return row.scenario if isinstance(row, RunRow) else row.digest
 
 
 # What can be done.
 
 
-def describe(picked: Sequence[Kept]) -> None:
+def describe(picked: Sequence[Row]) -> None:
     """A name of one's own, tags and a note for what is picked; of several rows tags alone."""
     names, store = [_name(row) for row in picked], session.store()
     with st.popover(
@@ -169,7 +169,7 @@ def describe(picked: Sequence[Kept]) -> None:
 
 
 def _save_note(names: list[str], key: str) -> None:
-    """Keep what the form says: of one thing all of it, of several the tags beside their own."""
+    """Store what the form says: of one row all of it, of several the tags, added to their own."""
     notes, form = session.store().notes, st.session_state
     before = notes.of(names)
     with session.refusals_toasted("lock"):
@@ -182,7 +182,7 @@ def _save_note(names: list[str], key: str) -> None:
         _acted()
 
 
-def actions(picked: Sequence[Kept], *, runs: bool) -> None:
+def actions(picked: Sequence[Row], *, runs: bool) -> None:
     """The buttons over the table of runs, or of scenarios."""
     one, store = picked[0] if len(picked) == 1 else None, session.store()
     if runs:
@@ -204,14 +204,14 @@ def actions(picked: Sequence[Kept], *, runs: bool) -> None:
     describe(picked)
     if runs:
         _archive([run for run in picked if isinstance(run, RunRow)])
-    kind, kept = ("run", store.runs) if runs else ("scenario", store.scenarios)
+    kind, held = ("run", store.runs) if runs else ("scenario", store.scenarios)
     if one is not None and one.published_s is not None:
         st.button(
             "Revoke link", icon=":material/link_off:", key="revoke", on_click=_revoke,
-            args=(kept.unpublish, _name(one)),
+            args=(held.unpublish, _name(one)),
             help=f"The {kind} may be deleted again; then its link finds nothing.",
         )  # fmt: skip
-    _delete([*map(_name, picked)], kept.delete, kind)
+    _delete([*map(_name, picked)], held.delete, kind)
 
 
 def _revoke(unpublish: Callable[[str], None], name: str) -> None:
@@ -262,11 +262,12 @@ def _delete(names: list[str], delete: Callable[[str], Undo], kind: str) -> None:
         st.markdown(f"**{count}** will be deleted. Presets, and what was shared, stay.")
         st.button(
             f"Delete {count}", type="primary", key="delete-picked",
-            on_click=_delete_all, args=(names, delete, kind),
+            on_click=delete_all, args=(names, delete, kind),
         )  # fmt: skip
 
 
-def _delete_all(names: list[str], delete: Callable[[str], Undo], kind: str) -> None:
+def delete_all(names: list[str], delete: Callable[[str], Undo], kind: str) -> None:
+    """Delete rows; those that the store refuses are reported, the others can be restored."""
     _acted()
     refused, undo = [], []
     for name in names:

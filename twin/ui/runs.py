@@ -1,0 +1,100 @@
+"""Lists of runs, the same on every page: a run in one line, as a link, as a choice."""
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import streamlit as st
+
+from twin.lab.store import RunRow
+from twin.lab.store.visitors import split_tags
+from twin.metrics.registry import Place, placed, shown
+from twin.ui import session, words
+from twin.ui.link import page_link
+from twin.ui.show import plain
+
+STATE_ICONS = {
+    "queued": ":material/schedule:",
+    "running": ":material/progress_activity:",
+    "done": ":material/check_circle:",
+    "failed": ":material/error:",
+    "cancelled": ":material/do_not_disturb_on:",
+    "interrupted": ":material/power_off:",
+}
+
+
+def titles(rows: Sequence[RunRow]) -> list[str]:
+    """What this visitor calls these runs: the names they gave them, else the scenarios' names."""
+    notes = session.store().notes.of([run.id for run in rows])
+    return [notes[run.id].title or run.name if run.id in notes else run.name for run in rows]
+
+
+def recent(count: int) -> list[RunRow]:
+    """The latest runs of the store."""
+    return session.store().runs.search(limit=count).rows
+
+
+def finished(count: int) -> list[RunRow]:
+    """The latest runs that ended with results."""
+    return session.store().runs.search(states=["done"], limit=count).rows
+
+
+def line(run: RunRow, figures: int | None = None) -> tuple[str, str]:
+    """A run in a list: its icon, and one line of how far it is or its first `figures`, and when."""
+    when = words.ago(time.time() - run.queued_s)
+    if run.state == "running":
+        return STATE_ICONS[run.state], f"{run.progress:.0%} done · started {when}"
+    if run.damaged:
+        return ":material/broken_image:", f"damaged: restore a backup · {when}"
+    if run.state != "done":
+        return STATE_ICONS.get(run.state, ""), f"{run.state} · {when}"
+    return STATE_ICONS["done"], " · ".join([*headlines(run.summary)[:figures], when])
+
+
+def headlines(summary: Mapping[str, Any], place: Place = "line") -> list[str]:
+    """The figures of a summary that stand at a place, as parts of a line, each with its unit."""
+    known = [metric for metric in placed(place) if summary.get(metric.key)]
+    return [f"{_in_a_line(m.short or m.label)} {shown(m.key, summary[m.key])}" for m in known]
+
+
+def _in_a_line(text: str) -> str:
+    """A label inside a sentence: 'decode', but 'TTFT p50'."""
+    return text[:1].lower() + text[1:] if text[1:2].islower() else text
+
+
+def choices(rows: Iterable[RunRow], figures: int | None = None) -> dict[str, str]:
+    """Id of each run -> title and line, for a choice among them."""
+    known = {run.id: run for run in rows}
+    named = zip(titles([*known.values()]), known.values(), strict=True)
+    return {run.id: f"{title} · {line(run, figures)[1]}" for title, run in named}
+
+
+def links(page: str, rows: list[RunRow]) -> None:
+    """Runs as links to a page, each with its state and what came out, and the visitor's tags."""
+    notes = session.store().notes.of([run.id for run in rows])
+    for run, title in zip(rows, titles(rows), strict=True):
+        with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
+            icon, text = line(run)
+            page_link(page, plain(title), {"run": run.id}, icon)
+            tags = badges(notes[run.id].tags) if run.id in notes else ""
+            st.caption(f"{text} {tags}", width="content")
+
+
+def badges(tags: str) -> str:
+    """Tags of a note as Markdown."""
+    return " ".join(f":gray-badge[{plain(tag)}]" for tag in split_tags(tags))
+
+
+@st.fragment(run_every=0.5)
+def watch(ids: Sequence[str], text: str = "") -> None:
+    """Draw the page anew when one of these runs has ended; until then, with a text, show how far
+    the first is."""
+    rows = [row for row in map(session.store().runs.get, ids) if row is not None and not row.ended]
+    if len(rows) < len(ids):
+        st.rerun()
+    if text:
+        made = rows[0].live.get("runs")
+        state = f" {made:.0f} re-runs made" if made else ""
+        if rows[0].state == "queued":
+            state = " Waiting for a free process"
+        st.progress(rows[0].progress, text + state)

@@ -259,7 +259,7 @@ def test_idle_counts_are_deleted_and_the_drafts_own_stay(store):
         for name, count in (("a", 1.0), ("b", 2.0))
     )
     at = patient(upload_form).run()
-    at.selectbox(key="kept-counts:").set_value(own).run()
+    at.selectbox(key="stored-counts:").set_value(own).run()
     assert at.session_state["history"][-1].experts.counts.digest == own
     at.selectbox(key="forget-counts").set_value(own).run()
     assert at.button(key="forget-counts-yes").disabled

@@ -175,7 +175,7 @@ def test_a_chosen_trace_that_is_gone_a_moment_later_is_one_sentence(store, monke
     store.traces.save(table)
     at = form_of(presets()[0].scenario)
     monkeypatch.setattr(store.traces, "load", _vanishing(store.traces.load, store.traces.delete))
-    at.selectbox(key="kept-trace:").set_value(table.digest).run()
+    at.selectbox(key="stored-trace:").set_value(table.digest).run()
     assert not at.exception
     assert "No trace here has the id" in at.error[0].value
     assert len(at.session_state["history"]) == 1

@@ -1,5 +1,5 @@
-"""What a visitor brings in from a file, or takes from what is kept here: an entry a kind, one form
-for all. What somebody uses stays, and says so before it is asked; the store has the last word."""
+"""Files that a visitor imports, or chooses among the stored ones: one entry a kind, one form for
+all. What is in use cannot be deleted; the form says so first, the store decides."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -22,7 +22,7 @@ from twin.ui.fields import sentence
 from twin.ui.show import plain
 from twin.workload.offered import offered
 
-KEPT = 50  # values offered for choice
+OFFERED = 50  # values offered for choice
 OWN = "What the draft uses stays: choose another first."
 
 
@@ -40,7 +40,7 @@ class Import(NamedTuple):
 
     one: str
     many: str
-    kept: Callable[[Store], Values[Any]]
+    stored: Callable[[Store], Values[Any]]
     says: str  # what a draft does with one: 'Replays **{}**'
     label: str  # of the uploader
     help: str
@@ -53,7 +53,7 @@ class Import(NamedTuple):
 def upload(kind: Import, elsewhere: Callable[[Any], bool] = lambda file: False) -> None:
     """The value the draft uses, and two ways to another one. elsewhere: takes an uploaded file that
     is not to be read here, and says whether it did."""
-    part = kind.kept(session.store())
+    part = kind.stored(session.store())
     used, lacks = part.kind.named(session.draft()), part.lacking(session.draft())
     digest, name = (used.digest, used.name) if used else ("", "")
     if lacks:
@@ -95,26 +95,26 @@ def _content(one: str, data: bytes, name: str, _kind: Kind[Any]) -> Any:
 
 
 def _choose(kind: Import, own: str) -> None:
-    part = kind.kept(session.store())
-    kept = distinct({row.digest: kind.called(row) for row in part.search(limit=KEPT).rows})
-    if not kept:
+    part = kind.stored(session.store())
+    names = distinct({row.digest: kind.called(row) for row in part.search(limit=OFFERED).rows})
+    if not names:
         return
     chosen = st.selectbox(
-        f"{kind.many.capitalize()} kept here", list(kept),
-        index=list(kept).index(own) if own in kept else None,
-        format_func=lambda d: kept.get(d, d), key=f"kept-{kind.one}:{own}",
+        f"Stored {kind.many}", list(names),
+        index=list(names).index(own) if own in names else None,
+        format_func=lambda d: names.get(d, d), key=f"stored-{kind.one}:{own}",
         placeholder=f"Choose {kind.many}, or drop a file below",
     )  # fmt: skip
     if chosen and chosen != own:
         _use(kind, lambda: part.load(chosen))
-    _forget(kind, kept, own)
+    _forget(kind, names, own)
 
 
 def _use(kind: Import, value: Callable[[], Any]) -> None:
     """Store the value and make the draft use it, or say why not."""
     try:
         used = value()  # another visitor may have deleted it just now
-        kind.kept(session.store()).save(used)
+        kind.stored(session.store()).save(used)
         session.set_draft(kind.take(session.draft(), used))
     except (StoreError, SpecError) as error:
         st.error(sentence(str(error)), icon=":material/error:")
@@ -134,22 +134,22 @@ def distinct(names: Mapping[str, str]) -> dict[str, str]:
     return {d: f"{n} · {d[:8]}" if called.count(n) > 1 else n for d, n in names.items()}
 
 
-def _forget(kind: Import, kept: Mapping[str, str], own: str) -> None:
-    """Choose one of what is kept (digest: what it is called), see who uses it, and confirm; what
-    the draft uses (`own`) is not taken from under its feet."""
+def _forget(kind: Import, names: Mapping[str, str], own: str) -> None:
+    """Choose a stored value (`names`: title by digest), see what uses it, and delete it; not what
+    the draft uses (`own`)."""
     key = f"forget-{kind.many}"
-    with st.popover(f"Delete kept {kind.many}", icon=":material/delete:"):
+    with st.popover(f"Delete stored {kind.many}", icon=":material/delete:"):
         digest = st.selectbox(
-            f"{kind.one.capitalize()} to delete", list(kept), index=None, key=key,
-            format_func=lambda d: kept.get(d, d), placeholder=f"Choose the {kind.one}",
+            f"{kind.one.capitalize()} to delete", list(names), index=None, key=key,
+            format_func=lambda d: names.get(d, d), placeholder=f"Choose the {kind.one}",
         )  # fmt: skip
         stays = OWN if digest == own else ""
-        if digest and not stays and (users := kind.kept(session.store()).used(digest)):
+        if digest and not stays and (users := kind.stored(session.store()).used(digest)):
             stays = sentence(users)
         if stays:
             st.markdown(f":material/lock: {stays}")
         elif digest:
-            st.markdown(f"**{plain(kept[digest])}** will be gone for good.")
+            st.markdown(f"**{plain(names[digest])}** will be gone for good.")
         st.button(
             "Delete for good", type="primary", disabled=not digest or bool(stays),
             key=f"{key}-yes", on_click=_delete, args=(kind, key, own),
@@ -164,13 +164,13 @@ def _delete(kind: Import, key: str, own: str) -> None:
     try:
         if digest == own:
             raise StoreError(OWN)
-        kind.kept(session.store()).delete(digest)
-        told, icon = f"{name} deleted.", ":material/delete:"
+        kind.stored(session.store()).delete(digest)
+        text, icon = f"{name} deleted.", ":material/delete:"
     except UnknownId:
-        told, icon = f"{name} already deleted.", ":material/delete:"
+        text, icon = f"{name} already deleted.", ":material/delete:"
     except StoreError as error:
-        told = sentence(str(error))
-    st.toast(told, icon=icon, duration="long")
+        text = sentence(str(error))
+    st.toast(text, icon=icon, duration="long")
 
 
 def _look_at_trace(table: Any) -> Look:
@@ -198,7 +198,7 @@ def _look_at_trace(table: Any) -> Look:
 TRACES = Import(
     one="trace",
     many="traces",
-    kept=lambda store: store.traces,
+    stored=lambda store: store.traces,
     says="Replays **{}**",
     label="Trace file",
     help=f"{reader.known()}; plain or gzip. Found by content.",
@@ -234,7 +234,7 @@ def _look_at_counts(table: CountsTable) -> Look:
 COUNTS = Import(
     one="counts",
     many="counts",
-    kept=lambda store: store.counts,
+    stored=lambda store: store.counts,
     says="Popularity of **{}**",
     label="File of routing counts",
     help="How often each expert of each layer was picked: a NumPy array [layers, experts] or "
@@ -300,11 +300,11 @@ def machine_upload(elsewhere: Callable[[Any], bool]) -> None:
 MACHINES = Import(
     one="machine",
     many="machines",
-    kept=lambda store: store.machines,
+    stored=lambda store: store.machines,
     says="The machine of **{}**",
     label="A cable list or a graph",
     help="Dies are called die NODE.NPU.DIE. A cable list, node-link JSON and other forms of graphs "
-    "are told apart by content.",
+    "are distinguished by content.",
     called=lambda row: f"{row.name} ({row.about.get('npus')} NPUs)",
     look=_look_at_machine,
     take=_with_machine,

@@ -1,4 +1,4 @@
-"""What two controllers need besides fields: the rows of a schedule, a file of the operator."""
+"""Extra forms of two controllers: the rows of a schedule, a file of the operator."""
 
 import streamlit as st
 

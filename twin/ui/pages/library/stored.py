@@ -316,7 +316,7 @@ def import_scenario() -> None:
     st.markdown(f"**{plain(scenario.name)}**")
     st.caption(plain(f"{words.machine(scenario)} · {words.brief(scenario)}"))
     with st.container(horizontal=True):
-        if st.button("Keep it", type="primary", icon=":material/check:", key="keep-file"):
+        if st.button("Store it", type="primary", icon=":material/check:", key="keep-file"):
             with session.refusals_toasted("lock"):
                 session.store().scenarios.save(scenario)
                 st.toast(f"{plain(scenario.name)} is in the library.", icon=":material/check:")

@@ -22,7 +22,10 @@ class Difference(NamedTuple):
     standing: str = ""  # better, worse; all else is only different
 
 
-@reads("Bars go right where a figure is above the baseline's; green is better, red is worse.")
+@reads(
+    "Bars go right where a figure is above the baseline's; green is better, red is worse, grey is "
+    "only different."
+)
 def differences(rows: Sequence[Difference], names: Sequence[str], what: str) -> Chart:
     """Bars to the left and right of the baseline, of the runs in `names`; green is better, red is
     worse."""

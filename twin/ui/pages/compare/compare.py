@@ -74,7 +74,6 @@ with right:
     plot(
         differences(comparison.results_that_differ(compared), others, "differs in results"), "came"
     )
-    st.caption("Green is better than the baseline, red is worse, grey only different.")
 
 # 4) The runs, every field and every figure.
 comparison.cards(runs, scenarios, base)

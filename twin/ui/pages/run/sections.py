@@ -167,9 +167,8 @@ def load(row: RunRow, scenario: Scenario) -> None:
     ranks = record.table(row.id, "ranks")
     plot(charts.dies(ranks, column, figure, percent=percent, dark=dark()), "dies")
     st.caption(
-        "Every cell is one die; nodes from left to right, a node's dies from top to bottom. A die "
-        "is busy while it computes, however few requests it holds; how full it is, requests held "
-        "and KV space say."
+        "A die is busy while it computes, however few requests it holds; how full it is, requests "
+        "held and KV space say."
     )
 
 

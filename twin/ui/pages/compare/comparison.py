@@ -246,7 +246,7 @@ def conclusion(compared: Comparison, scenarios: Sequence[Scenario]) -> str:
 
 def _weight(row: Difference) -> tuple[int, float]:
     """Order in a sentence: what the SLO is about, then what changes most."""
-    labels = [metric.label for metric in placed("leading")]
+    labels = [METRICS["slo_attainment"].label, *(m.label for m in placed("leading"))]
     return labels.index(row.label) if row.label in labels else len(labels), -abs(row.change)
 
 

@@ -100,6 +100,6 @@ def drawn(place: str, *shown: Any) -> list[Any]:
 @cache
 def extras() -> dict[str, tuple[Hook, ...]]:
     """The hooks of each extra whose folder is there."""
-    folder = Path(__file__).with_name("extras")
-    names = sorted(module.name for module in pkgutil.iter_modules([str(folder)]))
+    folders = import_module("twin.extras").__path__
+    names = sorted(module.name for module in pkgutil.iter_modules(folders))
     return {name: import_module(f"twin.extras.{name}").HOOKS for name in names}

@@ -13,7 +13,6 @@ from twin.lab.evidence.judge import (
 )
 from twin.lab.evidence.rows import load_published, scenario_of
 from twin.lab.library import load_facts, published_table
-from twin.lab.machines import slide_table
 
 
 @pytest.fixture(scope="module")
@@ -76,14 +75,3 @@ def test_an_error_that_runs_share_is_told_once(facts):
     other = scenario_of({"deployment.mode": "prefill_only"})
     assert len(near_each({"A": one, "B": one}, facts)) == 1
     assert near_each({"A": one, "B": other}, facts)[1].startswith("B: Prefill throughput")
-
-
-def test_the_slides_table_is_made_from_the_machines(facts):
-    table = {line["Figure"]: line for line in slide_table(facts)}
-    memory = table["Memory bandwidth, all, TB/s"]
-    for machine in ("NVL72", "CloudMatrix"):
-        printed, own = memory[f"{machine}, printed"], memory[f"{machine}, from data/"]
-        assert float(own.replace(",", "")) == pytest.approx(
-            float(printed.replace(",", "")), rel=0.01
-        )
-    assert table["Dense FP16 peak, all, PFLOPS"]["CloudMatrix, from data/"] == "288.8"

@@ -10,6 +10,7 @@ from twin.extras.evidence.choices import one_skew
 from twin.extras.evidence.made import load_made
 from twin.extras.evidence.page import charts as parity
 from twin.extras.evidence.page import judged, proof
+from twin.extras.evidence.slides import slide_table
 from twin.lab.evidence.envelope import outside_evidence, reach
 from twin.lab.evidence.judge import headlines, score_table
 from twin.lab.evidence.rows import (
@@ -20,7 +21,6 @@ from twin.lab.evidence.rows import (
     load_beyond,
     load_published,
 )
-from twin.lab.machines import slide_table
 from twin.lab.runs.runner import find_run
 from twin.lab.share import links
 from twin.scenario import Scenario

@@ -2,7 +2,8 @@
 
 import streamlit as st
 
-from twin.ui import live, runs, session, tour
+from twin.hooks import drawn
+from twin.ui import live, runs, session
 from twin.ui.link import go_to, page_link
 from twin.ui.pages.start import answer, gallery
 from twin.ui.pages.sweep import points
@@ -22,7 +23,7 @@ st.markdown(
     "Watch a CloudMatrix384 supernode serve DeepSeek-R1, request by request, "
     "and see why it is as fast as it is."
 )
-tour.offer()
+drawn("start.top")
 if session.link_problem():
     st.error(plain(session.link_problem()), icon=":material/link_off:")
 

@@ -4,7 +4,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.browsing import rest, until
-from twin.ui.tour import STEPS
+from twin.extras.tour.tour import STEPS
 
 pytestmark = pytest.mark.browser
 RING_PX = 16

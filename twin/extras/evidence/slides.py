@@ -1,0 +1,52 @@
+"""The slides' table of NVL72 and CloudMatrix384, with the same figures made from data/."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twin.facts import Facts
+from twin.hardware.chip import load_chip
+from twin.lab.library import RECORD, published_table
+from twin.lab.machines import supernode_of
+
+# What the slide prints, of the whole machine and of one accelerator.
+LINES = {
+    "accelerators": "Accelerators",
+    "peak_pflops": "Dense FP16 peak, all, PFLOPS",
+    "memory_tb_per_s": "Memory bandwidth, all, TB/s",
+    "memory_tb_per_s_each": "Memory bandwidth, each, TB/s",
+    "interconnect_tb_per_s": "Scale-up links, both directions, all, TB/s",
+    "interconnect_tb_per_s_each": "Scale-up links, both directions, each, TB/s",
+}
+
+
+def totals(entry: dict[str, Any], facts: Facts) -> dict[str, float]:
+    """The figures of one machine of the table, from its recipe as sold and its chip."""
+    supernode = supernode_of(entry["machine"], facts)
+    chip = load_chip(facts, supernode.chip)
+    npus = supernode.npus
+    dies = npus * chip.dies_per_npu
+    links = 2.0 * supernode.sub_planes * supernode.ub_link_gb_per_s * 1e9 * dies
+    memory = dies * chip.hbm_bytes_per_s
+    return {
+        "accelerators": float(npus),
+        "peak_pflops": dies * chip.peak("fp16") / 1e15,
+        "memory_tb_per_s": memory / 1e12,
+        "memory_tb_per_s_each": memory / npus / 1e12,
+        "interconnect_tb_per_s": links / 1e12,
+        "interconnect_tb_per_s_each": links / npus / 1e12,
+    }
+
+
+def slide_table(facts: Facts) -> list[dict[str, str]]:
+    """One line a figure: printed on the slide, and from data/, for either machine."""
+    entries = published_table(RECORD / "slides.toml")["machine"]
+    made = [totals(entry, facts) for entry in entries]
+    lines = []
+    for key, label in LINES.items():
+        line = {"Figure": label}
+        for entry, own in zip(entries, made, strict=True):
+            line[f"{entry['name']}, printed"] = f"{entry[key]:,g}"
+            line[f"{entry['name']}, from data/"] = f"{float(f'{own[key]:.4g}'):,g}"
+        lines.append(line)
+    return lines

@@ -1,0 +1,5 @@
+"""The two-minute tour of the first page."""
+
+from twin.hooks import Section
+
+HOOKS = (Section("tour", "twin.extras.tour.tour:offer", "start.top"),)

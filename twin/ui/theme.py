@@ -62,8 +62,12 @@ NAMES = {"ub": "UB", "rdma": "RDMA", "vpc": "VPC", "kv_transfer": "KV transfer"}
 
 
 def operator_colour(name: str) -> str:
-    """Colour of an operator by name; grey for one that is not listed."""
-    return OPERATOR.get(name, OTHER)
+    """Colour of an operator by name; one without its own has its family's, an unknown one grey."""
+    if name in OPERATOR or name not in OPERATORS:
+        return OPERATOR.get(name, OTHER)
+    family = OPERATORS[name].family
+    alike = (o.name for o in OPERATORS.values() if o.family == family and o.name in OPERATOR)
+    return OPERATOR.get(next(alike, ""), OTHER)
 
 
 def title(name: str) -> str:

@@ -46,8 +46,8 @@ def test_another_row_widens_the_reach(facts):
 @pytest.mark.parametrize(
     ("path", "value", "word"),
     [
-        ("supernode.chip", "h20", "Chip"),
-        ("deployment.precision.weights", "bf16", "eight precision"),
+        ("supernode.chip", "ascend-950dt", "Chip"),
+        ("deployment.precision.weights", "fp4", "eight precision"),
         ("workload.input_tokens", 60_000, "context"),
         ("deployment.decode.npus_per_instance", 2, "EP degree"),
         ("deployment.decode.mtp_draft_tokens", 4, "MTP draft"),

@@ -54,3 +54,7 @@ def test_a_field_is_found_by_its_name_and_shown(app, start, path, title, group):
     assert app.session_state[f"{PAGES[title.lower()].name}-group"] == group
     generation = app.session_state["generation"]
     assert app.get_by_key(f"field:{path}:{generation}") is not None
+
+
+def test_no_group_of_pages_is_called_as_a_page():
+    assert not set(SECTIONS) & {page.title for page in PAGES.values()}

@@ -9,7 +9,7 @@ from twin.hooks import Command, MadePart, Page, Section
 HOOKS = (
     Page(
         "evidence", "twin.extras.evidence.page", "Evidence", "fact_check",
-        "How far the twin is from what was measured.", "Library",
+        "How far the twin is from what was measured.", "Library and reference",
     ),
     Command("evidence", "twin.extras.evidence.commands:evidence"),
     Command("calibrate", "twin.extras.evidence.commands:calibrate"),

@@ -7,7 +7,8 @@ from pathlib import Path
 from twin.hooks import Page, found
 from twin.lab.share import links
 
-FIRST, BUILD, RESULTS, BOTH, LIBRARY = "start", "Build", "Results", "Compare and sweep", "Library"
+FIRST, BUILD, RESULTS, BOTH = "start", "Build", "Results", "Compare and sweep"
+LIBRARY = "Library and reference"  # a group is never called as one of its pages
 
 
 def _page(name: str, title: str, icon: str, section: str, about: str) -> Page:

@@ -205,6 +205,7 @@ def test_after_a_run_that_failed_the_next_begins_at_once_and_size_is_looked_at(s
     waited = []
     parent = SimpleNamespace(gone=False, wait=waited.append)
     monkeypatch.setattr(job, "peak_bytes", lambda: 0 if store.runs.queued() else 3e9)
+    monkeypatch.setattr(job, "resident_bytes", lambda: 0)  # not those of all tests before
     job.serve(store, Owner.here("job"), load_engine(ENGINE), parent, idle_s=60.0)
     assert [row.state for row in store.runs.search().rows] == ["done", "failed", "failed"]
     assert waited == []
@@ -225,6 +226,7 @@ def test_a_run_whose_end_was_not_stored_is_ended_before_the_next_begins(store, m
 
     monkeypatch.setattr(store.runs, "fail", full)
     monkeypatch.setattr(job, "peak_bytes", lambda: 0 if store.runs.queued() else 3e9)
+    monkeypatch.setattr(job, "resident_bytes", lambda: 0)  # not those of all tests before
     parent = SimpleNamespace(gone=False, wait=lambda _: None)
     job.serve(store, Owner.here("job"), load_engine(ENGINE), parent, idle_s=60.0)
     assert [row.state for row in store.runs.search().rows] == ["done", "interrupted"]

@@ -701,6 +701,8 @@ def simulated(seed: int, folder: Path, template: Path, spy: Callable[[], None]) 
             put(module, "load_facts", lambda: FACTS)
         for module in (executor, runner):
             put(module, "budget_of", lambda *_: Budget(1.0, 1.0, 1.0))
+        for name in ("peak_bytes", "resident_bytes"):  # of the simulated process, not of this one
+            put(job, name, lambda: 0)
         put(executor, "subprocess", SimpleNamespace(Popen=_popen(world), PIPE=None))
         put(owner, "os", SimpleNamespace(getpid=lambda: world.process.pid))
         put(owner, "this_host", lambda: world.process.host.name)

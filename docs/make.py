@@ -12,9 +12,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-import typer
-
-from twin.__main__ import app
+from twin.__main__ import COMMANDS, loaded
 from twin.hardware.chip import load_chip
 from twin.hooks import Command, Hook, MadePart, TraceFormat, extras, found
 from twin.lab.evidence.judge import evidence, score_table, write_errors
@@ -209,9 +207,10 @@ def preset_table(keys: Sequence[str] = ()) -> str:
 
 def command_list(extra: str = "") -> str:
     """The commands of the core or of an extra, with their help, arguments and options."""
-    group: Any = typer.main.get_command(app)
     text = []
-    commands = list(_of(extra, Command, group.commands).items())
+    commands: list[tuple[str, Any]] = [
+        (name, loaded(name)) for name in _of(extra, Command, COMMANDS)
+    ]
     while commands:
         name, command = commands.pop(0)
         if inner := getattr(command, "commands", None):

@@ -46,7 +46,7 @@ def test_full_slots_beyond_the_slo_are_told_which_batch_keeps_it(facts, paper):
 @pytest.mark.parametrize("preset", ["quickstart", "mooncake-like-conversation"])
 def test_a_formula_waits_for_no_compiler_no_store_and_no_tables(preset):
     asks = (
-        "import sys; from twin.lab.runs.answer import predicted"
+        "import sys; from twin.lab.runs.predicted import predicted"
         "; from twin.lab.ask import scenario_named"
         f"; predicted(scenario_named({preset!r}))"
         "; print(*{'numba', 'sqlalchemy', 'polars', 'scipy', 'streamlit'} & set(sys.modules))"

@@ -1,24 +1,31 @@
-"""The commands `library` and `machine`: what is kept, written to files and taken in."""
+"""The library: stored scenarios, runs and imported files."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
 
 from twin.commands.terminal import AsJson, out, print_json, print_rows
+from twin.lab.files import whole_file
+from twin.lab.store import open_store
+from twin.lab.store.archive import write_archive
+from twin.lab.store.restore import read_archive_file
+from twin.lab.traces.reader import preview, read_trace
+from twin.lab.traces.source import LOCAL
 
 if TYPE_CHECKING:
     from twin.lab.store.archive import Moved
 
-library_app = typer.Typer(
+app = typer.Typer(
     help="The library: stored scenarios, runs and imported files.", no_args_is_help=True
 )
 
 
-@library_app.command("export")
+@app.command("export")
 def export_library(
     file: Annotated[Path, typer.Argument(help="The archive to write.")],
     run: Annotated[
@@ -27,25 +34,18 @@ def export_library(
     as_json: AsJson = False,
 ) -> None:
     """Write all that is stored, or some runs and what belongs to them, to one file."""
-    from twin.lab.files import whole_file
-    from twin.lab.store import open_store
-    from twin.lab.store.archive import write_archive
-
     store = open_store()
     with whole_file(file) as target:
         moved = write_archive(store, target, run)
     _tell(f"written to {file.name}", moved, as_json)
 
 
-@library_app.command("import")
+@app.command("import")
 def import_library(
     file: Annotated[Path, typer.Argument(help="An archive that `library export` wrote.")],
     as_json: AsJson = False,
 ) -> None:
     """Take in what an archive holds; what is here already stays as it is."""
-    from twin.lab.store import open_store
-    from twin.lab.store.restore import read_archive_file
-
     _tell(f"taken from {file.name}", read_archive_file(open_store(), file), as_json)
 
 
@@ -63,95 +63,49 @@ def _tell(what: str, moved: Moved, as_json: bool) -> None:
         raise typer.Exit(1)
 
 
-machine_app = typer.Typer(
-    help="Machines: recipes, and what was imported from a file.", no_args_is_help=True
-)
-
-Named = Annotated[str, typer.Argument(help="A recipe, or an imported machine by name or digest.")]
-
-
-@machine_app.command("list")
-def list_machines(as_json: AsJson = False) -> None:
-    """List the recipes of data/machines and the machines that were imported."""
-    from twin.lab.library import load_facts
-    from twin.lab.machines import machine_rows
-    from twin.lab.store import open_store
-
-    rows = machine_rows(load_facts(), open_store())
+def check(as_json: AsJson = False) -> None:
+    """Read everything that is stored once, and say what is damaged."""
+    store = open_store()
+    damage = store.damage()
     if as_json:
-        print_json({row.pop("machine"): row for row in rows})
-        return
-    cells = [(row["machine"], f"{row['npus']:,}", row["title"]) for row in rows]
-    print_rows("Machines", ("machine", "NPUs", "what it is"), cells)
+        print_json({"damage": damage, "warnings": store.warnings})
+    for said in () if as_json else (*store.warnings, *(damage or ["Nothing stored is damaged."])):
+        out.print(escape(said), soft_wrap=True)
+    if damage:
+        raise typer.Exit(1)
 
 
-@machine_app.command("show")
-def show_machine(name: Named, as_json: AsJson = False) -> None:
-    """Count a machine's elements and say its headline rates."""
-    from twin.lab.library import load_facts
-    from twin.lab.machines import built_machine, machine_summary
-    from twin.lab.store import open_store
-
-    figures = machine_summary(built_machine(name, load_facts(), open_store()))
-    if as_json:
-        print_json(figures)
-        return
-    rows = [
-        (key.replace("_", " ").removesuffix(" bytes per s"),
-         f"{value / 1e9:,.1f} GB/s" if key.endswith("_per_s") else f"{value:,.0f}")
-        for key, value in figures.items()
-    ]  # fmt: skip
-    print_rows(name, ("figure", "value"), rows)
-
-
-@machine_app.command("import")
-def import_machine(
-    file: Annotated[Path, typer.Argument(help="A cable list or a graph.")],
-    routing: Annotated[
-        str, typer.Option(help="adaptive or ecmp; as the file says, else adaptive.")
-    ] = "",
+def import_trace(
+    trace: Annotated[Path, typer.Argument(help="A recorded request stream, plain or gzip.")],
+    block_tokens: Annotated[
+        int | None,
+        typer.Option(min=1, help="Tokens of a hashed block, where the file does not say."),
+    ] = None,
+    prompt_tokens: Annotated[
+        int,
+        typer.Option(
+            min=0, help="Leave longer prompts out; 0: than any model of data/models takes."
+        ),
+    ] = 0,
     as_json: AsJson = False,
+    no_store: Annotated[bool, typer.Option("--no-store", help="Only show what is in it.")] = False,
 ) -> None:
-    """Read a machine from a file, and keep it."""
-    from twin.hardware.imported import ROUTINGS
-    from twin.lab.machines import read_machine
-    from twin.lab.store import open_store
-
-    if routing and routing not in ROUTINGS:
-        raise typer.BadParameter(f"take {' or '.join(ROUTINGS)}", param_hint="--routing")
-    machine = read_machine(file)
-    machine = machine.routed(routing or machine.routing)
-    digest = open_store().machines.save(machine)
+    """Read a recorded request stream, show what is in it, and keep it."""
+    limits = replace(LOCAL, prompt_tokens=prompt_tokens)
+    table = read_trace(trace, block_tokens=block_tokens, limits=limits)
+    if not no_store:
+        open_store().traces.save(table)
+    contents = preview(table)
     if as_json:
-        print_json({"machine": digest, "npus": machine.npus})
+        print_json(contents)
         return
-    out.print(
-        escape(f"{machine.name}: {machine.npus:,} NPUs; ask for it as supernode.machine={digest}"),
-        soft_wrap=True,
-    )
+    flat = {f"{k} {n}".strip(): v for k, part in contents.items() for n, v in pairs(part)}
+    rows = [(k, f"{v:,.5g}" if isinstance(v, float) else str(v)) for k, v in flat.items()]
+    print_rows(table.name, ("what", "figure"), [row for row in rows if row[1] != "None"])
 
 
-@machine_app.command("export")
-def export_machine(
-    name: Named,
-    to: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write it here.")] = None,
-    form: Annotated[str, typer.Option("--format", help="json, csv, or an extra's.")] = "json",
-) -> None:
-    """Write a machine as node-link JSON, a cable list, or in another form of graphs."""
-    from twin.hardware.graph_text import forms
-    from twin.hardware.machine_file import write_machine
-    from twin.lab.files import check_writable, printable, write_text
-    from twin.lab.library import load_facts
-    from twin.lab.machines import built_machine
-    from twin.lab.store import open_store
-
-    if form not in forms():
-        raise typer.BadParameter(f"take {' or '.join(forms())}", param_hint="--format")
-    if to is not None:
-        check_writable(to)
-    text = write_machine(built_machine(name, load_facts(), open_store()), form)
-    if to is None:
-        out.file.write(text)
-    else:
-        write_text(to, text)
-        out.print(escape(f"{printable(str(to))} is written"))
+def pairs(value: object) -> list[tuple[str, Any]]:
+    """A nested part of a preview as pairs; a plain value is one pair without a name."""
+    if isinstance(value, dict):
+        return list(value.items())
+    return [("", "; ".join(value))] if isinstance(value, list) else [("", value)]

@@ -17,7 +17,16 @@ from twin.commands.terminal import (
     print_rows,
     progress,
 )
+from twin.lab import model_cache as cache
+from twin.lab.ask import question
+from twin.lab.library import load_facts
+from twin.lab.runs.executor import Runner
+from twin.lab.store import open_store
+from twin.lab.sweep import sweep as lab
+from twin.lab.sweep.break_even import reads
+from twin.lab.sweep.hit_curve import hit_curve as curve_of
 from twin.metrics.measures import amount
+from twin.metrics.registry import shown
 
 Over = Annotated[
     list[str],
@@ -38,12 +47,6 @@ def sweep(
     ] = False,
 ) -> None:
     """Simulate a scenario over a range of one or two fields, and say where its SLO breaks."""
-    from twin.lab.ask import question
-    from twin.lab.runs.executor import Runner
-    from twin.lab.store import open_store
-    from twin.lab.sweep import sweep as lab
-    from twin.metrics.registry import shown
-
     asked, _ = question(scenario, settings or [])
     axes = [lab.axis(text) for text in over]
     points = lab.points(asked, axes)
@@ -92,11 +95,6 @@ def hit_curve(
     as_json: AsJson = False,
 ) -> None:
     """Hit ratio against the size of the memory pool, in one pass over the prompts, before a run."""
-    from twin.lab.ask import question
-    from twin.lab.library import load_facts
-    from twin.lab.sweep.break_even import reads
-    from twin.lab.sweep.hit_curve import hit_curve as curve_of
-
     asked, stream = question(scenario, settings or [], trace)
     curve, cached = curve_of(asked, load_facts(), stream), reads(asked, load_facts(), stream)
     sizes = {"DRAM": curve.dram_bytes, "DRAM and SSD": curve.pool_bytes}
@@ -168,10 +166,6 @@ def model_cache(
     as_json: AsJson = False,
 ) -> None:
     """Cold start, warm start and switching of models: object storage, local DRAM, memory pool."""
-    from twin.lab import model_cache as cache
-    from twin.lab.ask import question
-    from twin.lab.library import load_facts
-
     asked, _ = question(scenario)
     facts = load_facts()
     served = cache.Asked(
@@ -190,14 +184,3 @@ def model_cache(
     ]
     print_rows("Mean waiting by model", ("model", *heads[1:]), waits)
     typer.echo(cache.takes_for_granted(asked, facts, served))
-
-
-def own_controllers(as_json: AsJson = False) -> None:
-    """Controllers of the folder that TWIN_CONTROLLERS names, with their digests."""
-    from twin.lab.controllers import VARIABLE, controllers
-
-    known = controllers()
-    if as_json:
-        print_json(known)
-        return
-    print_rows(f"Controllers of {VARIABLE}", ("name", "elastic.own.digest"), list(known.items()))

@@ -6,20 +6,19 @@ Standard output carries the answer, standard error everything else. It knows no 
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 
 if TYPE_CHECKING:
-    from twin.scenario import Scenario
+    pass
 
 Asked = Annotated[str, typer.Argument(help="A scenario file (.toml) or a preset's key.")]
 Settings = Annotated[
@@ -78,44 +77,3 @@ def print_rows(title: str, heads: tuple[str, ...], rows: Sequence[tuple[str, ...
     for row in rows:
         table.add_row(*map(escape, row))
     out.print(table)
-
-
-def pairs(value: object) -> list[tuple[str, Any]]:
-    """A nested part of a preview as pairs; a plain value is one pair without a name."""
-    if isinstance(value, dict):
-        return list(value.items())
-    return [("", "; ".join(value))] if isinstance(value, list) else [("", value)]
-
-
-def print_remarks(asked: Scenario) -> None:
-    """What nobody will see of a scenario, on standard error, before it is run."""
-    from twin.scenario import remarks
-
-    for remark in remarks(asked):
-        err.print(escape(remark))
-
-
-def print_run(answer: Mapping[str, Any]) -> None:
-    """A run's headlines, what to know about them, and where it is kept."""
-    from twin.metrics.registry import placed, shown
-
-    summary = answer["summary"]
-    metrics = [m for m in placed("table") if m.shows("table", summary.get(m.key))]
-    rows = [(m.key, shown(m.key, summary[m.key])) for m in metrics]
-    print_rows(str(answer["name"]), ("figure", "value"), rows)
-    for note in answer["notes"]:
-        out.print(escape(note))
-    for check in answer["broken_checks"]:
-        err.print(escape(f"broken: {check['id']} {check['statement']}: {check['detail']}"))
-    kept = f"kept as run {answer['run']}" if answer["run"] else "not kept"
-    out.print(f"{answer['requests']:,} requests in {answer['wall_s']:.2f} s; {kept}", style="dim")
-
-
-def become_dashboard(port: int) -> NoReturn:
-    """Turn this process into the dashboard's server."""
-    from twin.lab.library import ROOT, facts_environment
-
-    # The frame and its settings lie in one folder: streamlit reads them from where it is started.
-    os.chdir(ROOT)
-    command = [sys.executable, "-m", "streamlit", "run", "app.py", f"--server.port={port}"]
-    os.execve(sys.executable, command, {**os.environ, **facts_environment()})

@@ -12,6 +12,14 @@ import typer
 from rich.markup import escape
 
 from twin.commands.terminal import AsJson, err, out, print_json, print_rows
+from twin.extras.evidence.calibrate import calibrate as fitted
+from twin.extras.evidence.calibrate import write_calibration
+from twin.extras.evidence.choices import one_skew
+from twin.extras.evidence.made import keep_first, load_made, make, write_made
+from twin.extras.evidence.points import check_options, fit_points, write_private
+from twin.lab.evidence.judge import evidence as rows_of
+from twin.lab.evidence.judge import headlines, score_table, write_errors
+from twin.lab.library import load_facts
 
 if TYPE_CHECKING:
     from twin.extras.evidence.made import Made
@@ -27,11 +35,6 @@ def evidence(
     as_json: AsJson = False,
 ) -> None:
     """Put published figures beside the twin's own, with the error of each."""
-    from twin.extras.evidence.made import keep_first
-    from twin.lab.evidence.judge import evidence as rows_of
-    from twin.lab.evidence.judge import write_errors
-    from twin.lab.library import load_facts
-
     rows = keep_first(load_facts()) if first else rows_of(load_facts())
     if write and not first:
         write_errors(load_facts(), rows)
@@ -64,11 +67,6 @@ def calibrate(
     as_json: AsJson = False,
 ) -> None:
     """Fit the few constants of the model to the published rows that calibrate."""
-    from twin.extras.evidence.calibrate import calibrate as fitted
-    from twin.extras.evidence.calibrate import write_calibration
-    from twin.extras.evidence.points import check_options, fit_points, write_private
-    from twin.lab.library import load_facts
-
     check_options(points, private, write)
     if cross:
         _cross_validate(write, as_json)
@@ -97,8 +95,6 @@ def calibrate(
 
 
 def _cross_validate(write: bool, as_json: bool) -> None:
-    from twin.extras.evidence.made import make, write_made
-    from twin.lab.library import load_facts
 
     with err.status("fitting without each row in turn"):
         made = make(load_facts())
@@ -136,11 +132,6 @@ def print_made(made: Made) -> None:
 
 def print_evidence(rows: Sequence[Mapping[str, Any]]) -> None:
     """Published figures beside the twin's own, and the absolute errors by kind of row."""
-    from twin.extras.evidence.choices import one_skew
-    from twin.extras.evidence.made import load_made
-    from twin.lab.evidence.judge import headlines, score_table
-    from twin.lab.library import load_facts
-
     cells = [
         (
             row["id"],

@@ -8,21 +8,26 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
-from twin.lab import ask
+import numpy as np
+
+from twin.engine.simulate import simulate
+from twin.lab import ask, controllers
+from twin.lab.explain.engine import as_json
+from twin.lab.kinds import COUNTS, MACHINE
 from twin.lab.library import load_facts
+from twin.lab.runs.budget import estimate, require_fits
+from twin.lab.runs.job import EXPLAIN, Watch
+from twin.lab.runs.runner import found_or_made, run_now
+from twin.lab.store import RunRow, Store, open_store
+from twin.lab.sweep.compare import Comparison, check_number, compare
+from twin.metrics.clients import by_tenant
+from twin.metrics.observed import Observed
+from twin.policies.controllers import look_in as ask_controllers
 from twin.scenario import Scenario, SpecError, scenario_digest
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    import numpy as np
-
-    from twin.lab.runs.job import Watch
-    from twin.lab.store import RunRow, Store
-    from twin.lab.sweep.compare import Comparison
-    from twin.workload.generate import TraceTable
+from twin.workload.requests import TraceTable
 
 
 def answer(
@@ -33,10 +38,6 @@ def answer(
 
     `summary` is flat, its names carry their units; `tenants` has a row a tenant, `tables` the named
     tables of the run as rows. Raises the rooms' own ValueErrors, SpecError for no such table."""
-    from twin.engine.simulate import simulate
-    from twin.lab.runs.budget import estimate, require_fits
-    from twin.metrics.clients import by_tenant
-    from twin.metrics.observed import Observed
 
     def progress(fraction: float, live: Mapping[str, Any]) -> bool:
         watch(fraction, live)
@@ -44,9 +45,6 @@ def answer(
 
     begun, run_id = time.perf_counter(), None
     if keep:
-        from twin.lab.runs.runner import run_now
-        from twin.lab.store import open_store
-
         with closing(open_store()) as store:
             finished = run_now(store, scenario, trace=trace, watch=watch)
         run_id, result = finished.id, finished.result
@@ -78,14 +76,10 @@ def answer(
 def _found(scenario: Scenario) -> np.ndarray | None:
     """What a scenario names besides facts, made ready without keeping anything: own controllers,
     an imported machine; returns its expert counts. Raises StoreError for what is not stored."""
-    from twin.lab import controllers
-    from twin.lab.kinds import COUNTS, MACHINE
-    from twin.policies.controllers import look_in as ask_controllers
 
     ask_controllers(controllers.own)
     if not (COUNTS.named(scenario) or MACHINE.named(scenario)):
         return None
-    from twin.lab.store import open_store
 
     with closing(open_store()) as store:
         if scenario.supernode.imported:
@@ -94,63 +88,9 @@ def _found(scenario: Scenario) -> np.ndarray | None:
     return None if table is None else table.counts
 
 
-def predicted(scenario: Scenario) -> dict[str, Any]:
-    """The steady state by formula: a flat summary named as a run's, and seconds by operator."""
-    from twin.lab.evidence.judge import near
-    from twin.steady import largest_batch, steady
-
-    facts = load_facts()
-    begun = time.perf_counter()
-    full = steady(scenario, facts)
-    summary: dict[str, Any] = {"throughput_req_per_s": full.requests_per_s, "limit": full.limit}
-    operators = {}
-    advice = full.advice
-    if scenario.deployment.mode != "prefill_only":
-        target = largest_batch(scenario, facts, scenario.slo.tpot_ms * 1e-3)
-        advice += f" {target.sentence}"
-        summary |= {
-            "slo_tpot_s": target.tpot_s,
-            "slo_batch_per_npu": target.batch_per_npu,
-            "slo_best_tpot_s": target.best_tpot_s,
-            "slo_binds": target.bottleneck,
-        }
-    if (prefill := full.prefill) is not None:
-        operators["prefill"] = prefill.operators
-        summary |= {
-            "prefill_tokens_per_s_per_npu": prefill.tokens_per_s_per_npu,
-            "prefill_batch_s_mean": prefill.batch_s,
-            "prefill_limit": f"{prefill.longest_operator}: {prefill.resource}",
-        }
-    if (decode := full.serving) is not None:  # as what limits it feeds it
-        operators["decode"] = decode.operators
-        summary |= {
-            "decode_tokens_per_s_per_npu": decode.tokens_per_s_per_npu,
-            "decode_iteration_s_mean": decode.iteration_s,
-            "tpot_s_mean": decode.tpot_s,
-            "decode_batch_per_npu": decode.batch_per_npu,
-            "decode_batch_limit": decode.limited_by,
-            "decode_limit": f"{decode.longest_operator}: {decode.resource}",
-            "hbm_utilisation": decode.hbm_utilisation,
-            "cube_utilisation": decode.cube_utilisation,
-        }
-    wall_s = time.perf_counter() - begun
-    return {
-        "scenario": scenario_digest(scenario),
-        "name": scenario.name,
-        "wall_s": wall_s,
-        "summary": summary,
-        "operators": operators,
-        "advice": advice,
-        "errors": [each.sentence for each in near(scenario, facts)],
-    }
-
-
 def compared(names: Sequence[str], watching: Callable[[str], Watch]) -> Comparison:
     """Runs side by side, the first one the baseline; what was never run is run first. A name is a
     preset's key, a scenario file, or the id of a stored run."""
-    from twin.lab.runs.runner import found_or_made
-    from twin.lab.store import RunRow, open_store
-    from twin.lab.sweep.compare import check_number, compare
 
     check_number(len(names))
     with closing(open_store()) as store:
@@ -167,10 +107,6 @@ def explained(
 ) -> dict[str, Any]:
     """What a run, or the run of a scenario, means: as one object, stored and found again. Raises
     the rooms' own ValueErrors, each one sentence."""
-    from twin.lab.explain.engine import as_json
-    from twin.lab.runs.job import EXPLAIN
-    from twin.lab.runs.runner import found_or_made
-    from twin.lab.store import open_store
 
     with closing(open_store()) as store:
         known, table = store.runs.get(name), None

@@ -1,0 +1,95 @@
+"""Machines: recipes, and what was imported from a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.markup import escape
+
+from twin.commands.terminal import AsJson, out, print_json, print_rows
+from twin.hardware.graph_text import forms
+from twin.hardware.imported import ROUTINGS
+from twin.hardware.machine_file import write_machine
+from twin.lab.files import check_writable, printable, write_text
+from twin.lab.library import load_facts
+from twin.lab.machines import built_machine, machine_rows, machine_summary, read_machine
+from twin.lab.store import open_store
+
+if TYPE_CHECKING:
+    pass
+
+app = typer.Typer(
+    help="Machines: recipes, and what was imported from a file.", no_args_is_help=True
+)
+
+Named = Annotated[str, typer.Argument(help="A recipe, or an imported machine by name or digest.")]
+
+
+@app.command("list")
+def list_machines(as_json: AsJson = False) -> None:
+    """List the recipes of data/machines and the machines that were imported."""
+    rows = machine_rows(load_facts(), open_store())
+    if as_json:
+        print_json({row.pop("machine"): row for row in rows})
+        return
+    cells = [(row["machine"], f"{row['npus']:,}", row["title"]) for row in rows]
+    print_rows("Machines", ("machine", "NPUs", "what it is"), cells)
+
+
+@app.command("show")
+def show_machine(name: Named, as_json: AsJson = False) -> None:
+    """Count a machine's elements and say its headline rates."""
+    figures = machine_summary(built_machine(name, load_facts(), open_store()))
+    if as_json:
+        print_json(figures)
+        return
+    rows = [
+        (key.replace("_", " ").removesuffix(" bytes per s"),
+         f"{value / 1e9:,.1f} GB/s" if key.endswith("_per_s") else f"{value:,.0f}")
+        for key, value in figures.items()
+    ]  # fmt: skip
+    print_rows(name, ("figure", "value"), rows)
+
+
+@app.command("import")
+def import_machine(
+    file: Annotated[Path, typer.Argument(help="A cable list or a graph.")],
+    routing: Annotated[
+        str, typer.Option(help="adaptive or ecmp; as the file says, else adaptive.")
+    ] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Read a machine from a file, and keep it."""
+    if routing and routing not in ROUTINGS:
+        raise typer.BadParameter(f"take {' or '.join(ROUTINGS)}", param_hint="--routing")
+    machine = read_machine(file)
+    machine = machine.routed(routing or machine.routing)
+    digest = open_store().machines.save(machine)
+    if as_json:
+        print_json({"machine": digest, "npus": machine.npus})
+        return
+    out.print(
+        escape(f"{machine.name}: {machine.npus:,} NPUs; ask for it as supernode.machine={digest}"),
+        soft_wrap=True,
+    )
+
+
+@app.command("export")
+def export_machine(
+    name: Named,
+    to: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write it here.")] = None,
+    form: Annotated[str, typer.Option("--format", help="json, csv, or an extra's.")] = "json",
+) -> None:
+    """Write a machine as node-link JSON, a cable list, or in another form of graphs."""
+    if form not in forms():
+        raise typer.BadParameter(f"take {' or '.join(forms())}", param_hint="--format")
+    if to is not None:
+        check_writable(to)
+    text = write_machine(built_machine(name, load_facts(), open_store()), form)
+    if to is None:
+        out.file.write(text)
+    else:
+        write_text(to, text)
+        out.print(escape(f"{printable(str(to))} is written"))

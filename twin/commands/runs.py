@@ -1,0 +1,134 @@
+"""Commands that simulate: `run`, `compare`, `explain`, `warm`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Annotated, Any
+
+import typer
+from rich.markup import escape
+
+from twin.commands.terminal import (
+    AsJson,
+    Asked,
+    Settings,
+    TraceFile,
+    err,
+    out,
+    print_json,
+    print_rows,
+    progress,
+)
+from twin.lab.ask import question
+from twin.lab.explain.words import change, effect
+from twin.lab.runs.answer import answer, compared, explained
+from twin.lab.runs.job import compile_once
+from twin.metrics.registry import placed, shown
+from twin.scenario import Scenario, remarks
+
+Multiplier = Annotated[float, typer.Option(help="The trace's requests come so many times faster.")]
+Copies = Annotated[int, typer.Option(help="Copies of the trace, each under block ids of its own.")]
+NoStore = Annotated[bool, typer.Option("--no-store", help="Do not keep the run.")]
+
+
+def run(
+    scenario: Asked,
+    trace: TraceFile = None,
+    settings: Settings = None,
+    rate_multiplier: Multiplier = 1.0,
+    tree_copies: Copies = 1,
+    as_json: AsJson = False,
+    no_store: NoStore = False,
+    table: Annotated[
+        list[str] | None, typer.Option(help="With --json: a table of the run too, as rows.")
+    ] = None,
+) -> None:
+    """Simulate a scenario and keep the run."""
+    asked, recorded = question(scenario, settings or [], trace, rate_multiplier, tree_copies)
+    print_remarks(asked)
+    with progress(asked.name) as watch:
+        finished = answer(asked, recorded, watch, keep=not no_store, tables=table or ())
+    if as_json:
+        print_json(finished)
+    else:
+        print_run(finished)
+    raise typer.Exit(0 if finished["valid"] else 1)
+
+
+def compare(
+    runs: Annotated[list[str], typer.Argument(help="Presets, scenario files or run ids; 2 to 6.")],
+    as_json: AsJson = False,
+) -> None:
+    """Put runs side by side, the first one the baseline; what was never run is run first."""
+    with progress("compare") as watch:
+        comparison = compared(runs, lambda name: watch)
+    if as_json:
+        print_json(asdict(comparison))
+        return
+    heads = [f"{i + 1} {name}" for i, name in enumerate(comparison.names)]
+    asked = [r for r in comparison.inputs if r.path not in {"name", "question", "source"}]
+    inputs = [(r.path, *(f"{v} {r.unit}".strip() for v in r.values)) for r in asked]
+    print_rows("What was asked", ("field", *heads), inputs)
+    figures = [(r.name, *r.cells()) for r in comparison.metrics if set(r.verdicts) != {"same"}]
+    print_rows("What came of it", ("figure", *heads), figures)
+    for note in comparison.notes:
+        out.print(escape(note))
+
+
+def explain(
+    scenario: Annotated[str, typer.Argument(help="A preset, a scenario file or a run's id.")],
+    trace: TraceFile = None,
+    settings: Settings = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say why a run is as fast as it is and what would help, each measured by re-runs."""
+    with progress(scenario) as watch:
+        known = explained(scenario, settings or [], trace, lambda name: watch)
+    if as_json:
+        print_json(known)
+        return
+    out.print(escape(f"{known['name']}: {known['verdict']}"), soft_wrap=True)
+    rows = []
+    for row in known["causes"]:
+        gain = row.get("suggestion")
+        done = (change(gain["settings"]), effect(gain)) if gain else ("nothing tried helps", "")
+        named = f"{row['label']}: {row['named']}" if row["named"] else row["label"]
+        rows.append((named, effect(row["removal"]), *done))
+    if rows:
+        heads = ("cause", "without it", "what to do", "which brings")
+        print_rows("Causes, each removed in runs of its own", heads, rows)
+    else:
+        out.print("No cause was found that a re-run confirms.")
+    out.print(f"{known['runs']} runs", style="dim")
+
+
+def warm() -> None:
+    """Compile what runs need, once; the first run on a machine then waits for nothing."""
+
+    def tell(stage: str, took_s: float | None) -> None:
+        if took_s is not None:
+            err.print(f"{stage}: {took_s:.1f} s", style="dim")
+
+    compile_once(tell)
+    out.print("Runs are compiled: the first one begins at once.")
+
+
+def print_remarks(asked: Scenario) -> None:
+    """What nobody will see of a scenario, on standard error, before it is run."""
+    for remark in remarks(asked):
+        err.print(escape(remark))
+
+
+def print_run(answer: Mapping[str, Any]) -> None:
+    """A run's headlines, what to know about them, and where it is kept."""
+    summary = answer["summary"]
+    metrics = [m for m in placed("table") if m.shows("table", summary.get(m.key))]
+    rows = [(m.key, shown(m.key, summary[m.key])) for m in metrics]
+    print_rows(str(answer["name"]), ("figure", "value"), rows)
+    for note in answer["notes"]:
+        out.print(escape(note))
+    for check in answer["broken_checks"]:
+        err.print(escape(f"broken: {check['id']} {check['statement']}: {check['detail']}"))
+    kept = f"kept as run {answer['run']}" if answer["run"] else "not kept"
+    out.print(f"{answer['requests']:,} requests in {answer['wall_s']:.2f} s; {kept}", style="dim")

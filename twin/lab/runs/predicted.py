@@ -1,0 +1,60 @@
+"""The answer by formula, as the command line gives it: neither engine nor store is loaded."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from twin.lab.evidence.judge import near
+from twin.lab.library import load_facts
+from twin.scenario import Scenario, scenario_digest
+from twin.steady import largest_batch, steady
+
+
+def predicted(scenario: Scenario) -> dict[str, Any]:
+    """The steady state by formula: a flat summary named as a run's, and seconds by operator."""
+
+    facts = load_facts()
+    begun = time.perf_counter()
+    full = steady(scenario, facts)
+    summary: dict[str, Any] = {"throughput_req_per_s": full.requests_per_s, "limit": full.limit}
+    operators = {}
+    advice = full.advice
+    if scenario.deployment.mode != "prefill_only":
+        target = largest_batch(scenario, facts, scenario.slo.tpot_ms * 1e-3)
+        advice += f" {target.sentence}"
+        summary |= {
+            "slo_tpot_s": target.tpot_s,
+            "slo_batch_per_npu": target.batch_per_npu,
+            "slo_best_tpot_s": target.best_tpot_s,
+            "slo_binds": target.bottleneck,
+        }
+    if (prefill := full.prefill) is not None:
+        operators["prefill"] = prefill.operators
+        summary |= {
+            "prefill_tokens_per_s_per_npu": prefill.tokens_per_s_per_npu,
+            "prefill_batch_s_mean": prefill.batch_s,
+            "prefill_limit": f"{prefill.longest_operator}: {prefill.resource}",
+        }
+    if (decode := full.serving) is not None:  # as what limits it feeds it
+        operators["decode"] = decode.operators
+        summary |= {
+            "decode_tokens_per_s_per_npu": decode.tokens_per_s_per_npu,
+            "decode_iteration_s_mean": decode.iteration_s,
+            "tpot_s_mean": decode.tpot_s,
+            "decode_batch_per_npu": decode.batch_per_npu,
+            "decode_batch_limit": decode.limited_by,
+            "decode_limit": f"{decode.longest_operator}: {decode.resource}",
+            "hbm_utilisation": decode.hbm_utilisation,
+            "cube_utilisation": decode.cube_utilisation,
+        }
+    wall_s = time.perf_counter() - begun
+    return {
+        "scenario": scenario_digest(scenario),
+        "name": scenario.name,
+        "wall_s": wall_s,
+        "summary": summary,
+        "operators": operators,
+        "advice": advice,
+        "errors": [each.sentence for each in near(scenario, facts)],
+    }

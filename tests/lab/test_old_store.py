@@ -9,7 +9,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 
 from tests.conftest import ROOT
-from twin.lab.library import presets, seed_library
+from twin.lab.library import presets
 from twin.lab.store import open_store
 from twin.lab.store.models import Row
 from twin.scenario import canonical
@@ -77,7 +77,7 @@ def test_imported_files_open(old, frozen):
 
 def test_what_is_saved_again_keeps_its_row_and_is_found_by_either_digest(old, frozen):
     before = old.scenarios.search(limit=1).total
-    seeded = seed_library(old)
+    seeded = old.scenarios.seed()
     # Presets that begin in the steady state ask anew, and one since copies have a start; what they
     # asked stays and opens.
     asked_anew = set(frozen["presets"]) - set(seeded)

@@ -20,7 +20,7 @@ from sqlalchemy import event, select, update
 from tests.draws import draws
 from tests.lab import fake_engine
 from twin.lab.counts import CountsTable
-from twin.lab.library import load_facts, presets, seed_library
+from twin.lab.library import load_facts, presets
 from twin.lab.store import (
     ImportRow,
     Owner,
@@ -73,10 +73,10 @@ def test_a_digest_depends_on_the_values_and_on_nothing_else(seed, rate, name):
 
 
 def test_the_library_is_seeded_once_and_a_changed_preset_replaces_the_old(store):
-    digests = seed_library(store)
-    assert seed_library(store) == digests
+    digests = store.scenarios.seed()
+    assert store.scenarios.seed() == digests
     old = store.scenarios.save(Scenario(name="once a preset"), preset="quickstart")
-    seed_library(store)
+    store.scenarios.seed()
     assert store.scenarios.search(kind="presets", limit=100).total == len(presets())
     assert store.scenarios.get(old).preset == ""
 
@@ -94,7 +94,7 @@ def test_a_draft_can_be_deleted_until_it_is_shared_or_run(store, add_run):
     shared = store.scenarios.save(Scenario(name="shared"))
     store.scenarios.publish(shared)
     add_run(Scenario(name="run"))
-    preset = seed_library(store)[0]
+    preset = store.scenarios.seed()[0]
     store.scenarios.delete(draft)
     assert store.scenarios.get(draft) is None
     for digest in (shared, scenario_digest(Scenario(name="run")), preset):
@@ -713,7 +713,7 @@ def test_rot_of_any_page_of_the_database_is_noticed(file_store, add_run, monkeyp
     """A byte of what is stored, on twelve pages one after the other."""
     # Times and notes are under no seal; of 250 draws 4 fell on them. This one takes no byte.
     monkeypatch.setattr(time, "time", lambda: 1.0)
-    seed_library(file_store)
+    file_store.scenarios.seed()
     file_store.traces.save(trace())
     for seed in range(8):
         finish(file_store, add_run(Scenario(name=f"run {seed}", seed=seed), owner=ME))

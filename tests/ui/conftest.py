@@ -11,8 +11,8 @@ from streamlit.components.v2 import manifest_scanner
 from streamlit.testing.v1 import AppTest
 
 from tests.conftest import PATIENCE_S, ROOT
-from twin.lab import library
 from twin.lab.store import Store, open_store
+from twin.lab.store.scenarios import Scenarios
 from twin.ui import live, session
 
 # Every app of a test would read the metadata of all that is installed anew: a tenth of a second.
@@ -24,7 +24,7 @@ def seeded(tmp_path_factory) -> Path:
     """A database with the presets in it and nothing else."""
     path: Path = tmp_path_factory.mktemp("seeded") / "twin.db"
     store = open_store(f"sqlite:///{path}")
-    library.seed_library(store)
+    store.scenarios.seed()
     store.close()
     return path
 
@@ -34,7 +34,7 @@ def store(seeded, tmp_path, monkeypatch) -> Iterator[Store]:
     """Sends every page of this test to a store without a run; what formulas say is remembered."""
     shutil.copy(seeded, tmp_path / "twin.db")
     monkeypatch.setenv("TWIN_DB_URL", f"sqlite:///{tmp_path / 'twin.db'}")
-    monkeypatch.setattr(library, "seed_library", lambda store: [])
+    monkeypatch.setattr(Scenarios, "seed", lambda self: [])
     of_a_server = (session._store, session.runner, live._live)
     for kept in of_a_server:
         kept.clear()

@@ -1,7 +1,7 @@
 """The library: facts, presets, scenario files and the glossary, read from disk; scenarios as TOML.
 
 The only module that opens `data/*.toml`, `scenarios/*.toml` and `docs/CONCEPTS.md`, from which
-tooltips and the house test of words come. `seed_library` hands the database the presets.
+tooltips and the house test of words come.
 """
 
 from __future__ import annotations
@@ -12,16 +12,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tomli_w
 
 from twin.facts import FactError, Facts, facts_from_tables
 from twin.lab.files import decoded, printable, read_bytes, read_text, toml_table
 from twin.scenario import Scenario, SpecError, field_unit, parse_scenario
-
-if TYPE_CHECKING:
-    from twin.lab.store import Store
 
 SHARE = Path(__file__).resolve().parents[1] / "share"  # of an installed twin: see pyproject.toml
 ROOT = SHARE if SHARE.is_dir() else Path(__file__).resolve().parents[2]
@@ -141,13 +138,6 @@ def scenario_to_toml(scenario: Scenario) -> str:
     text = tomli_w.dumps(scenario.model_dump(mode="json"))
     # Not splitlines: it also splits at characters that may stand inside a string.
     return "\n".join(_with_units(text.split("\n")))
-
-
-def seed_library(store: Store) -> list[str]:
-    """Put every preset into a store; returns their digests in the order of `presets`."""
-    digests = [store.scenarios.save(p.scenario, preset=p.key) for p in presets()]
-    store.scenarios.keep_presets(digests)
-    return digests
 
 
 def _with_units(lines: list[str]) -> Iterator[str]:

@@ -61,7 +61,7 @@ def _seen_by(visitor: str) -> Store:
 def _store() -> Store:
     """The one store of this process, shared by all visitors, with every preset in it."""
     opened = open_store()
-    library.seed_library(opened)
+    opened.scenarios.seed()
     return opened
 
 

@@ -58,16 +58,14 @@ class Database:
     def write(self, *, durable: bool = False) -> Iterator[Session]:
         """A transaction that writes; `durable` waits until the disk itself has it. Keep it short:
         no one else writes meanwhile. Raises StoreError."""
-        kept = Session(self.writer, expire_on_commit=False)
-        with self._sentences(), kept as session, session.begin():
+        with self._sentences(), _session(self.writer) as session, session.begin():
             session.connection(execution_options={"durable": durable})
             yield session
 
     @contextmanager
     def read(self) -> Iterator[Session]:
         """A transaction that sees one consistent state and changes nothing."""
-        kept = Session(self.reader, expire_on_commit=False)
-        with self._sentences(), kept as session, session.begin():
+        with self._sentences(), _session(self.reader) as session, session.begin():
             yield session
 
     def close(self) -> None:
@@ -105,6 +103,12 @@ class Database:
                 kind = StoreFull if sign in UNWRITTEN else StoreError
                 return kind(sentence.format(where=where))
         return StoreError(f"{where} refused: {reason}")
+
+
+def _session(engine: Engine) -> Session:
+    """A session whose rows stay as they were read, whatever is updated or committed later."""
+    options = {"synchronize_session": False}
+    return Session(engine, expire_on_commit=False, execution_options=options)
 
 
 def open_database(url: str) -> Database:

@@ -95,9 +95,9 @@ class Store:
         files = self.artefacts.old(older_than_s)  # before the lock: nobody waits for a slow disk
         with self._database.write(durable=True) as session:
             session.execute(
-                delete(ArtefactRow)
-                .where(ArtefactRow.created_s < limit_s, ArtefactRow.sha256.not_in(used))
-                .execution_options(synchronize_session=False)
+                delete(ArtefactRow).where(
+                    ArtefactRow.created_s < limit_s, ArtefactRow.sha256.not_in(used)
+                )
             )
         # Files go when the disk has forgotten their rows, else a loss of power would bring these
         # back without them; and while the lock is held, so that no row naming one comes in between.

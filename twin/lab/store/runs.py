@@ -49,16 +49,14 @@ from twin.lab.store.scenarios import called, kept_as
 from twin.lab.store.statements import (
     PAGE,
     Page,
-    Undo,
     insert_once,
     keep_on,
     page_of,
     publish,
     remember,
     require,
-    undo_of,
 )
-from twin.lab.store.visitors import WRITTEN, Visitor, forget, noted
+from twin.lab.store.visitors import WRITTEN, Undo, Visitor, forget, noted, undo_of
 
 if TYPE_CHECKING:
     from twin.engine.simulate import Run
@@ -293,7 +291,7 @@ class Runs:
                 remember(session, self._artefacts, artefact)
                 session.add(RunTableRow(run=run, name=name, sha256=artefact.sha256))
             session.flush()
-            session.execute(_change(_held(run, owner), values))
+            session.execute(update(RunRow).where(_held(run, owner)).values(values))
         return True
 
     def fail(self, run: str, owner: Owner, message: str) -> bool:
@@ -346,7 +344,10 @@ class Runs:
         values = {"state": state, "message": message, "finished_s": time.time()}
         with self._database.write(durable=True) as session:
             changed = session.execute(
-                _change(where & (RunRow.state == RUNNING), values).returning(RunRow.id)
+                update(RunRow)
+                .where(where & (RunRow.state == RUNNING))
+                .values(values)
+                .returning(RunRow.id)
             )
             return changed.first() is not None
 
@@ -358,9 +359,9 @@ class Runs:
         ended = {"state": CANCELLED, "cancel_s": now, "finished_s": now, "message": STOPPED}
         with self._database.write(durable=True) as session:
             self._visitor.require_held(session, "run", run)
-            session.execute(_change((r.id == run) & (r.state == QUEUED), ended))
+            session.execute(update(RunRow).where((r.id == run) & (r.state == QUEUED)).values(ended))
             asked = (r.id == run) & (r.state == RUNNING) & r.cancel_s.is_(None)
-            session.execute(_change(asked, {"cancel_s": now}))
+            session.execute(update(RunRow).where(asked).values({"cancel_s": now}))
             return require(session.scalar(select(r.state).where(r.id == run)), "run", run)
 
     def publish(self, run: str) -> None:
@@ -377,7 +378,7 @@ class Runs:
         with self._database.write(durable=True) as session:
             self._visitor.require_held(session, "run", run)
             require(session.get(RunRow, run), "run", run)
-            session.execute(_change(RunRow.id == run, {"published_s": None}))
+            session.execute(update(RunRow).where(RunRow.id == run).values({"published_s": None}))
 
     def delete(self, run: str) -> Undo:
         """Delete a run that ended and was not shared; answers what brings it back for a while."""
@@ -413,9 +414,3 @@ def _held(run: str, owner: Owner) -> ColumnElement[bool]:
 def _given_back() -> ColumnElement[bool]:
     """Runs that began and are nobody's: they wait for another owner."""
     return (RunRow.state == RUNNING) & (RunRow.owner_name == NOBODY.name)
-
-
-def _change(where: ColumnElement[bool], values: Mapping[str, Any]) -> Any:
-    """One guarded UPDATE; rows that were read meanwhile stay as they were read."""
-    change = update(RunRow).where(where).values(dict(values))
-    return change.execution_options(synchronize_session=False)

@@ -8,27 +8,26 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal
 
 from sqlalchemy import ColumnElement, Select, delete, or_, select, update
 from sqlalchemy.orm import InstrumentedAttribute, Session, undefer
 from sqlalchemy.orm.interfaces import LoaderOption
 
+from twin.lab.library import presets
 from twin.lab.store.engines import Database
 from twin.lab.store.errors import StoreError
 from twin.lab.store.models import AliasRow, RunRow, ScenarioRow
 from twin.lab.store.statements import (
     PAGE,
     Page,
-    Undo,
     insert_once,
     page_of,
     publish,
     require,
-    undo_of,
 )
-from twin.lab.store.visitors import WRITTEN, Visitor, forget, noted
+from twin.lab.store.visitors import WRITTEN, Undo, Visitor, forget, noted, undo_of
 from twin.scenario import (
     SCHEMA_VERSION,
     Scenario,
@@ -160,10 +159,7 @@ class Scenarios:
         with self._database.write(durable=True) as session:
             self._visitor.require_held(session, "scenario", row.digest)
             session.execute(
-                update(ScenarioRow)
-                .where(ScenarioRow.digest == row.digest)
-                .values(published_s=None)
-                .execution_options(synchronize_session=False)
+                update(ScenarioRow).where(ScenarioRow.digest == row.digest).values(published_s=None)
             )
 
     def delete(self, digest: str) -> Undo:
@@ -188,16 +184,15 @@ class Scenarios:
             session.execute(delete(ScenarioRow).where(where))
         return undo
 
-    def keep_presets(self, digests: Collection[str]) -> None:
-        """Forget the preset mark of scenarios that are presets no longer."""
+    def seed(self) -> list[str]:
+        """Store every preset, and forget the mark of those that are presets no longer; returns
+        their digests in the order of `presets`."""
+        digests = [self.save(known.scenario, preset=known.key) for known in presets()]
         r = ScenarioRow
+        past = update(r).where(r.preset != "", r.digest.not_in(digests)).values(preset="")
         with self._database.write() as session:
-            session.execute(
-                update(r)
-                .where(r.preset != "", r.digest.not_in(sorted(digests)))
-                .values(preset="")
-                .execution_options(synchronize_session=False)
-            )
+            session.execute(past)
+        return digests
 
 
 def called(column: InstrumentedAttribute[str], digest: str) -> ColumnElement[bool]:

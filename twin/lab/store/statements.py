@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar
 
-from sqlalchemy import ColumnElement, Select, Table, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, Select, func, or_, select, update
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from twin.lab.store.artefacts import Artefact, Artefacts
 from twin.lab.store.engines import Database
 from twin.lab.store.errors import StoreError, UnknownId
-from twin.lab.store.models import ArtefactRow, NoteRow, Row, RunRow, ScenarioRow
-
-if TYPE_CHECKING:
-    from twin.lab.store.visitors import Visitor
+from twin.lab.store.models import ArtefactRow, Row, RunRow, ScenarioRow
 
 T = TypeVar("T")
-Undo = Callable[[], None]  # takes a deletion back; raises StoreError
 PAGE = 50  # rows of a page unless told
 
 
@@ -59,36 +55,7 @@ def publish(session: Session, kind: str, key: InstrumentedAttribute[str], name: 
 def keep_on(session: Session, names: Select[str]) -> None:
     """No sweep takes these files sooner than ones that were just written."""
     kept = update(ArtefactRow).where(ArtefactRow.sha256.in_(names)).values(created_s=time.time())
-    session.execute(kept.execution_options(synchronize_session=False))
-
-
-def undo_of(
-    database: Database,
-    session: Session,
-    named: tuple[str, str],
-    rows: Mapping[type[Row], ColumnElement[bool]],
-    visitor: Visitor,
-) -> Undo:
-    """What brings back rows that are here now, table by table, with what the visitor wrote, and
-    holds them again. named: kind and key of the first. What is here again stays as it is."""
-    kept: list[tuple[type[Row], Table, list[dict[str, Any]]]] = []
-    written = (NoteRow.name == named[1]) & (NoteRow.visitor == visitor.name)
-    rows = {**rows, NoteRow: written}
-    for kind, where in rows.items():
-        table = cast(Table, kind.__table__)
-        lost = session.execute(select(table).where(where)).mappings()
-        kept.append((kind, table, [dict(row) for row in lost]))
-
-    def undo() -> None:
-        with database.write(durable=True) as again:
-            for kind, table, lost in kept:
-                for row in lost:
-                    if again.get(kind, tuple(row[key.name] for key in table.primary_key)) is None:
-                        again.execute(insert(table), row)
-            require(again.get(next(iter(rows)), named[1]), *named)
-            visitor.hold(again, named[1])
-
-    return undo
+    session.execute(kept)
 
 
 def require(row: T | None, kind: str, name: str) -> T:

@@ -8,18 +8,19 @@ Notes are words beside the values, never part of them; each visitor sees only th
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Set
+from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
-from sqlalchemy import ColumnElement, Select, delete, exists, or_, select
+from sqlalchemy import ColumnElement, Select, Table, delete, exists, insert, or_, select
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from twin.lab.store.engines import Database
 from twin.lab.store.errors import StoreError
-from twin.lab.store.models import HoldingRow, NoteRow
-from twin.lab.store.statements import insert_once
+from twin.lab.store.models import HoldingRow, NoteRow, Row
+from twin.lab.store.statements import insert_once, require
 
+Undo = Callable[[], None]  # takes a deletion back; raises StoreError
 READ_ONLY = (
     "this server shows what is stored and keeps nothing: run a twin of your own to change it"
 )
@@ -82,6 +83,35 @@ class Visitor:
 
     def _holders(self, session: Session, name: str) -> Set[str]:
         return set(session.scalars(select(HoldingRow.visitor).where(HoldingRow.name == name)))
+
+
+def undo_of(
+    database: Database,
+    session: Session,
+    named: tuple[str, str],
+    rows: Mapping[type[Row], ColumnElement[bool]],
+    visitor: Visitor,
+) -> Undo:
+    """What brings back rows that are here now, table by table, with what the visitor wrote, and
+    holds them again. named: kind and key of the first. What is here again stays as it is."""
+    kept: list[tuple[type[Row], Table, list[dict[str, Any]]]] = []
+    written = (NoteRow.name == named[1]) & (NoteRow.visitor == visitor.name)
+    rows = {**rows, NoteRow: written}
+    for kind, where in rows.items():
+        table = cast(Table, kind.__table__)
+        lost = session.execute(select(table).where(where)).mappings()
+        kept.append((kind, table, [dict(row) for row in lost]))
+
+    def undo() -> None:
+        with database.write(durable=True) as again:
+            for kind, table, lost in kept:
+                for row in lost:
+                    if again.get(kind, tuple(row[key.name] for key in table.primary_key)) is None:
+                        again.execute(insert(table), row)
+            require(again.get(next(iter(rows)), named[1]), *named)
+            visitor.hold(again, named[1])
+
+    return undo
 
 
 TITLE_CHARS, TEXT_CHARS, TAG_CHARS, TAGS_MAX = 120, 10_000, 40, 20

@@ -9,18 +9,16 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 import polars as pl
 
 from twin.hardware.imported import ImportedMachine, brought
 from twin.hooks import Hook, Reader, found
-
-if TYPE_CHECKING:
-    from twin.lab.counts import CountsTable
-    from twin.scenario import Scenario
-    from twin.workload.requests import TraceTable
+from twin.lab.counts import CountsTable
+from twin.scenario import Scenario
+from twin.workload.requests import TraceTable
 
 
 class Named(Protocol):
@@ -61,13 +59,13 @@ class Kind(Generic[T]):
     """A kind of value that can be stored by digest."""
 
     key: str  # in the database, and in sentences: "no trace here has the id ..."
-    absent: str  # that one of that name is not stored here
-    in_use: str  # "this trace is": begins the sentence that says who uses it
-    smaller: str  # what to do with one that is too large
-    named: Callable[[Scenario], Reference | None]  # the one that a scenario uses
     reader: Hook | None  # makes one of (bytes, name); ValueError: one sentence; None: none is here
     split: Callable[[T], Parts]
     join: Callable[[Parts], T]  # KeyError, TypeError, ValueError: another version made the parts
+    named: Callable[[Scenario], Reference | None] = lambda _: None  # the one that a scenario uses
+    absent: str = ""  # that one of that name is not stored here
+    in_use: str = ""  # "this trace is": begins the sentence that says who uses it
+    smaller: str = ""  # what to do with one that is too large
     at_hand: Callable[[str], bool] = lambda _: False  # of a digest: here though nothing stores it
 
 
@@ -88,7 +86,6 @@ def _trace_parts(trace: TraceTable) -> Parts:
 
 
 def _trace(parts: Parts) -> TraceTable:
-    from twin.workload.requests import TraceTable
 
     frames = (parts.tables["requests"], parts.tables["segments"])
     columns: dict[str, Any] = {c.name: c.to_numpy() for frame in frames for c in frame}
@@ -105,7 +102,6 @@ def _counts_parts(table: CountsTable) -> Parts:
 
 
 def _counts(parts: Parts) -> CountsTable:
-    from twin.lab.counts import CountsTable
 
     about = parts.about
     counts = parts.tables["counts"]["count"].to_numpy().reshape(about["layers"], about["experts"])

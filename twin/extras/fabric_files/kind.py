@@ -48,10 +48,6 @@ def _join(parts: Parts) -> FabricFile:
 
 FABRIC = Kind(
     key="fabric",
-    absent="",
-    in_use="",
-    smaller="",
-    named=lambda _: None,
     reader=Hook("fabric", "twin.extras.fabric_files.kind:read_fabric_file"),
     split=lambda file: Parts(
         "", "fabric", {"supernode": file.supernode.model_dump(mode="json")}, {}

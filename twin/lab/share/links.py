@@ -12,10 +12,15 @@ import re
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 from urllib.parse import urlencode
 
+from twin.hardware.chip import HardwareError
+from twin.hardware.imported import ImportedMachine, bring, find
+from twin.hardware.machine_file import machine_text
 from twin.lab.library import SCENARIO_BYTES_MAX
+from twin.lab.machines import keep_brought, read_machine
+from twin.lab.store import RunRow, Store, StoreError, UnknownId
 from twin.lab.sweep.compare import RUNS_MAX, RUNS_MIN
 from twin.scenario import (
     Scenario,
@@ -24,10 +29,6 @@ from twin.scenario import (
     scenario_digest,
     scenario_from_canonical,
 )
-
-if TYPE_CHECKING:
-    from twin.hardware.imported import ImportedMachine
-    from twin.lab.store import RunRow, Store
 
 RUN, RUNS, BASELINE = "run", "runs", "baseline"  # names of query parameters
 SCENARIO, PORTABLE = "scenario", "s"
@@ -105,8 +106,6 @@ def carries(url: str) -> bool:
 
 def share_scenario(store: Store, scenario: Scenario) -> str:
     """The short address of a scenario to hand out, in this twin; it is stored, and stays."""
-    from twin.lab.machines import keep_brought
-
     keep_brought(store, scenario)
     digest = store.scenarios.save(scenario)
     store.scenarios.publish(digest)
@@ -127,8 +126,6 @@ def scenario_query(query: Mapping[str, str]) -> str:
 def open_scenario(query: Mapping[str, str], store: Store, hold: Hold) -> Scenario:
     """The scenario an address names; `hold` gets a machine that it brings along. Raises ShareError
     with a sentence for the visitor."""
-    from twin.lab.store import StoreError, UnknownId
-
     if query.get(PORTABLE):
         return _with_machine(query[PORTABLE], hold)
     digest = query.get(SCENARIO, "")
@@ -181,9 +178,6 @@ def _packed(text: str) -> str:
 
 def _machine_text(scenario: Scenario) -> str:
     """An imported machine below its scenario; '' for a recipe, or one that is not here."""
-    from twin.hardware.imported import find
-    from twin.hardware.machine_file import machine_text
-
     machine = find(scenario.supernode.machine) if scenario.supernode.imported else None
     return "\n" + machine_text(machine) if machine else ""
 
@@ -202,10 +196,6 @@ def _scenario_in(body: str) -> Scenario:
 
 def _with_machine(text: str, hold: Hold) -> Scenario:
     """The scenario inside a link; a machine that it brings along is found while it is held."""
-    from twin.hardware.chip import HardwareError
-    from twin.hardware.imported import bring
-    from twin.lab.machines import read_machine
-
     body = _unpacked(text)
     scenario, (_, _, brought) = _scenario_in(body), body.partition("\n")
     if brought and scenario.supernode.imported:
@@ -242,7 +232,6 @@ def _unpacked(text: str) -> str:
 
 
 def _find_run(name: str, store: Store) -> RunRow | NotHere:
-    from twin.lab.store import StoreError
 
     if not RUN_ID.fullmatch(name):
         return NotHere("this is no run's id: copy the link again, whole")

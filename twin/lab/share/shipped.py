@@ -19,6 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from twin.kernels.compiled import ANSWERS as ROOMS
+from twin.kernels.compiled import source_digest
+from twin.lab.evidence.judge import evidence
 from twin.lab.library import ROOT, load_facts, preset
 from twin.scenario import Scenario, scenario_digest
 
@@ -123,8 +126,6 @@ def shipped_evidence(facts: Facts, folder: Path = FOLDER) -> list[dict[str, Any]
 
 def write_evidence(facts: Facts, folder: Path = FOLDER) -> Path:
     """Judge every published row, and write the answers."""
-    from twin.lab.evidence.judge import evidence
-
     told = json.dumps({"of": _evidence_of(facts), "rows": evidence(facts)}, sort_keys=True)
     (folder / EVIDENCE).write_bytes(gzip.compress(told.encode(), mtime=0))
     return folder / EVIDENCE
@@ -132,9 +133,6 @@ def write_evidence(facts: Facts, folder: Path = FOLDER) -> Path:
 
 def _evidence_of(facts: Facts) -> str:
     """SHA-256 over all that the answers to the published rows follow from."""
-    from twin.kernels.compiled import ANSWERS as ROOMS
-    from twin.kernels.compiled import source_digest
-
     content = hashlib.sha256(f"{facts.digest} {source_digest((*ROOMS, 'lab/evidence'))}".encode())
     for path in (ROOT / "data" / "published.toml", *sorted((ROOT / "data" / "record").iterdir())):
         content.update(path.read_bytes())

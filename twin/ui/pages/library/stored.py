@@ -12,8 +12,7 @@ from twin.lab.share import links
 from twin.lab.store import RunRow, ScenarioRow, StoreError
 from twin.lab.store.archive import export_runs
 from twin.lab.store.scenarios import Kind
-from twin.lab.store.statements import Undo
-from twin.lab.store.visitors import TAGS_MAX, TEXT_CHARS, TITLE_CHARS, split_tags
+from twin.lab.store.visitors import TAGS_MAX, TEXT_CHARS, TITLE_CHARS, Undo, split_tags
 from twin.metrics.registry import metric_of, placed
 from twin.scenario import Scenario, SpecError
 from twin.ui import session, words

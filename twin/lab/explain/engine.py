@@ -11,7 +11,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,7 +22,6 @@ from twin.engine.simulate import Cancelled, Progress, Run, result_digest
 from twin.facts import Facts
 from twin.kernels.compiled import source_digest
 from twin.lab.explain.explain import EXPECTED_RUNS, Explanation, Measured, explain
-from twin.lab.explain.runs import Gain
 from twin.lab.explain.view import load_of
 from twin.lab.store.models import EXPLAINED
 from twin.metrics.summary import Summary
@@ -35,13 +34,6 @@ __all__ = ["ENGINE_VERSION", "Cancelled", "as_json", "simulate"]
 
 _SOURCES = hashlib.sha256((ENGINE + source_digest(("lab/explain",))).encode()).hexdigest()
 ENGINE_VERSION = f"{EXPLAINED}{_SOURCES[:12]}"
-WORDS = ("settings", "metric")
-GAIN = {f.name: pl.String if f.name in WORDS else pl.Float64 for f in fields(Gain)}
-COLUMNS = {
-    "key": pl.String, "label": pl.String, "named": pl.String, "advice": pl.String,
-    "score": pl.Float64, **{f"removal_{k}": v for k, v in GAIN.items()},
-    **{f"suggestion_{k}": v for k, v in GAIN.items()},
-}  # fmt: skip
 
 
 def simulate(
@@ -72,27 +64,20 @@ def waterfall_table(pieces: Mapping[str, float]) -> pl.DataFrame:
 
 
 def causes_table(causes: Sequence[Measured]) -> pl.DataFrame:
-    """A row a cause, the weightiest first; settings as JSON."""
-    rows = [
-        {"key": m.cause.key, "label": m.cause.label, "named": m.named, "advice": m.cause.advice,
-         "score": m.score}
-        | _flat("removal", m.removal) | _flat("suggestion", m.suggestion)
-        for m in causes
-    ]  # fmt: skip
-    return pl.DataFrame(rows, schema=COLUMNS, orient="row")
-
-
-def _flat(name: str, gain: Gain | None) -> dict[str, Any]:
-    if gain is None:
-        return {f"{name}_{key}": None for key in GAIN}
-    values = {key: getattr(gain, key) for key in GAIN}
-    values["settings"] = json.dumps(gain.settings, sort_keys=True)
-    return {f"{name}_{key}": value for key, value in values.items()}
+    """A row a cause, the weightiest first, each an object of JSON."""
+    rows = []
+    for m in causes:
+        gains = {"removal": m.removal, "suggestion": m.suggestion}
+        row = {name: getattr(m.cause, name) for name in ("key", "label", "advice")}
+        row |= {"named": m.named, "score": m.score}
+        row |= {name: asdict(gain) for name, gain in gains.items() if gain is not None}
+        rows.append(json.dumps(row, sort_keys=True))
+    return pl.DataFrame({"cause": rows}, schema={"cause": pl.String})
 
 
 def _summary(known: Explanation) -> Summary:
-    told = ("ttft_s_p99", "tpot_s_p99", "tokens_per_s_per_npu", "slo_attainment")
-    figures: Summary = {key: known.summary.get(key) for key in told}
+    shown = ("ttft_s_p99", "tpot_s_p99", "tokens_per_s_per_npu", "slo_attainment")
+    figures: Summary = {key: known.summary.get(key) for key in shown}
     return figures | {
         "verdict": known.verdict,
         "holds": int(known.holds),
@@ -110,14 +95,6 @@ def as_json(
     summary: Mapping[str, Any], causes: pl.DataFrame, waterfall: pl.DataFrame
 ) -> dict[str, Any]:
     """A stored explanation as one object, for the command line and for pages."""
-    rows = []
-    for row in causes.to_dicts():
-        entry: dict[str, Any] = {k: row[k] for k in ("key", "label", "named", "advice", "score")}
-        for name in ("removal", "suggestion"):
-            gain = {key: row[f"{name}_{key}"] for key in GAIN}
-            if gain["settings"] is not None:
-                gain["settings"] = json.loads(gain["settings"])
-                entry[name] = gain
-        rows.append(entry)
     pieces = dict(zip(waterfall["piece"], waterfall["seconds"], strict=True))
+    rows = [json.loads(text) for text in causes["cause"]]
     return {**summary, "waterfall_s": pieces, "causes": rows}

@@ -47,7 +47,7 @@ KINDS: dict[str, type[Row]] = {
     SCENARIO: ScenarioRow, FACTS: FactsRow, IMPORT: ImportRow, RUN: RunRow,
 }  # fmt: skip
 MEMBER = re.compile(rf"twin-([0-9]+)/({'|'.join((TABLE, *KINDS))})/([0-9a-f]{{64}})\.[a-z]+")
-# What a scenario's text says too, and what is nobody's business once a run has ended.
+# What a scenario's text says too, and what has no use once a run has ended.
 UNWRITTEN = {
     "name": ScenarioRow, "question": ScenarioRow, "source": ScenarioRow,
     "trace_digest": ScenarioRow, "live": RunRow, "beat_s": RunRow, "owner_name": RunRow,
@@ -98,11 +98,11 @@ def _shown(store: Store) -> tuple[list[str], list[str], list[str]]:
     known = store.scenarios.visible(select(ScenarioRow.digest)).order_by(ScenarioRow.digest)
     taken = store.traces.visible(select(ImportRow.digest)).order_by(ImportRow.digest)
     ended = RunRow.state.in_(ENDED_STATES)
-    asked = store.runs.visible(select(RunRow.scenario).where(ended)).distinct()
+    of_runs = store.runs.visible(select(RunRow.scenario).where(ended)).distinct()
     runs = store.runs.visible(select(RunRow.id).where(ended)).order_by(RunRow.queued_s, RunRow.id)
     with store._database.read() as session:
         scenarios, more, imports, ids = (
-            list(session.scalars(query)) for query in (known, asked, taken, runs)
+            list(session.scalars(query)) for query in (known, of_runs, taken, runs)
         )
     return sorted({*scenarios, *more}), imports, ids
 
@@ -177,22 +177,22 @@ class _Writer:
         columns = [getattr(model, key) for key in columns_of(model)]
         with self.store._database.read() as session:
             query = select(*columns).where(inspect(model).primary_key[0] == name)
-            told = dict(require(session.execute(query).mappings().first(), kind, name))
+            fields = dict(require(session.execute(query).mappings().first(), kind, name))
             if self._holders:
                 holds = select(HoldingRow.visitor).where(HoldingRow.name == name)
-                told[HOLDERS] = list(session.scalars(holds))
+                fields[HOLDERS] = list(session.scalars(holds))
             if written := self._notes(session, name):
-                told[WRITTEN] = written
+                fields[WRITTEN] = written
         if kind in TABLES:
-            told[FILES] = dict(files)
-        data = json_text(told).encode()
+            fields[FILES] = dict(files)
+        data = json_text(fields).encode()
         self._member(kind, hashlib.sha256(data).hexdigest(), len(data), io.BytesIO(data))
         self._written.add(name)
         self.moved.new[kind] += 1
 
     def _notes(self, session: Session, name: str) -> list[dict[str, Any]]:
         """What was written about something: by whoever exports, or by all where all is moved. Who
-        exports is not told: their words become those of whoever takes the archive in."""
+        exports is not named: their words become those of whoever takes the archive in."""
         n, whose = NoteRow, {} if self._holders else {"visitor": ""}
         query = select(*(getattr(n, key) for key in columns_of(n))).where(n.name == name)
         if whose:

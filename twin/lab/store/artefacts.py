@@ -187,8 +187,8 @@ class Artefacts:
 
     def _explain(self, error: Exception) -> str:
         # What polars says of the system's error ends with its number.
-        told = OS_ERROR.search(str(error))
-        number = getattr(error, "errno", None) or (told and int(told[1]))
+        found = OS_ERROR.search(str(error))
+        number = getattr(error, "errno", None) or (found and int(found[1]))
         if number in FULL:
             return f"the disk of {self.folder} is full: free some space and try again"
         if number in BOUNDED:

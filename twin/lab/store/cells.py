@@ -1,4 +1,4 @@
-"""Types of columns that say which values they hold: asked of an archive, and kept when read.
+"""Types of columns that say which values they hold: checked in archives and at every read.
 
 What is stored and cannot be reads as empty, so that one bad row takes no page down; that it was
 changed is found by the seal over its row.
@@ -73,8 +73,8 @@ def wrong_checks(checks: list[Any]) -> str:
     """Why checks of a result cannot be."""
     types = {"id": str, "statement": str, "ok": bool, "detail": str}
     for check in checks:
-        told = {"detail": "", **check} if isinstance(check, dict) else {}
-        if not all(isinstance(told.get(key), type_) for key, type_ in types.items()):
+        row = {"detail": "", **check} if isinstance(check, dict) else {}
+        if not all(isinstance(row.get(key), type_) for key, type_ in types.items()):
             return f"has a check without {', '.join(types)}"
     return ""
 

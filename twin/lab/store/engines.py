@@ -27,7 +27,7 @@ from twin.lab.store.errors import StoreError, StoreFull
 APPLICATION_ID = 0x5457494E  # "TWIN", in the header of every SQLite file of ours
 BUSY_TIMEOUT_S = 30
 BUSY = "{where} was busy for " + str(BUSY_TIMEOUT_S) + " s: try again in a moment"
-REFUSALS = {  # what a driver says: what a person is told
+REFUSALS = {  # what a driver says: the sentence for a person
     "is locked": BUSY,
     "lock timeout": BUSY,
     "read-only": "{where} cannot be written by one who only reads",
@@ -247,7 +247,7 @@ def migration_connection(database: Database) -> Iterator[Connection]:
 
 def prepare_file(database: Database, artefact_folder: Path) -> None:
     """Check that a SQLite file is ours or new, and switch it to write-ahead logging. Raises
-    StoreError for another program's, and for an empty one beside results."""
+    StoreError for another program's, and for an empty one where results are stored."""
     path = database.path
     if path is None:
         return

@@ -10,7 +10,7 @@ class StoreError(ValueError):
 
 
 class StoreFull(StoreError, NotWritten):
-    """The disk, or the right to write, is missing: an answer could not be kept."""
+    """The disk, or the right to write, is missing: an answer could not be stored."""
 
 
 class UnknownId(StoreError):

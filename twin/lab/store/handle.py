@@ -52,7 +52,7 @@ class Store:
     def __init__(self, database: Database, artefacts: Artefacts, visitor: Visitor = NOBODY):
         self._database = database
         self.artefacts = artefacts
-        self.visitor = visitor.name  # "" where nobody has to say who they are
+        self.visitor = visitor.name  # "" where visitors are not known
         self.scenarios = Scenarios(database, visitor)
         self.runs = Runs(database, artefacts, visitor)
         self.traces = Values(database, artefacts, visitor, TRACE)
@@ -92,7 +92,7 @@ class Store:
         """Forget artefacts that no run or trace uses, and delete their files; returns how many."""
         limit_s = time.time() - older_than_s
         used = select(RunTableRow.sha256).union_all(select(ImportTableRow.sha256))
-        files = self.artefacts.old(older_than_s)  # before the lock: nobody waits for a slow disk
+        files = self.artefacts.old(older_than_s)  # before the lock: no writer waits for a slow disk
         with self._database.write(durable=True) as session:
             session.execute(
                 delete(ArtefactRow).where(
@@ -169,7 +169,7 @@ def _own_folder(database: Database) -> Path:
         return common
     own = path.with_name(f"{path.name}-artifacts")
     if not path.exists() or not path.stat().st_size:
-        with suppress(OSError):  # who may not write here is told so when the file is made
+        with suppress(OSError):  # without the right to write, making the file fails with a sentence
             own.mkdir(exist_ok=True)
     # A database of before there were folders of their own keeps the one that it knows.
     return common if common.exists() and not own.exists() else own

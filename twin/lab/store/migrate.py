@@ -93,7 +93,7 @@ def _keep_backup(database: Database, revision: str) -> None:
     stem = f"{database.path.name}.before-migration-"
     copy = database.path.with_name(f"{stem}{revision}-{time.time_ns()}")
     back_up(database, copy)
-    log.warning("kept a backup of the database before migrating it: %s", copy)
+    log.warning("stored a backup of the database before migrating it: %s", copy)
     older = sorted(database.path.parent.glob(f"{stem}*"), key=lambda p: p.stat().st_mtime_ns)
     for path in older[:-BACKUPS_KEPT]:
         path.unlink()

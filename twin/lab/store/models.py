@@ -1,7 +1,7 @@
-"""The tables of the database, as classes: a row read is an instance that belongs to nobody.
+"""The tables of the database, as classes: a row read is an instance of no session.
 
 `migrations/` holds how older databases come to them; a test compares both. Times are Unix seconds.
-What is JSON here is at most a few kilobytes; anything longer is an artefact beside the database.
+What is JSON here is at most a few kilobytes; anything longer is an artefact outside the database.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class ScenarioRow(Row):
     created_s: Mapped[float]
     published_s: Mapped[float | None]
 
-    runs: Mapped[int] = column_property(  # how many were asked of it
+    runs: Mapped[int] = column_property(  # how many it has
         select(func.count())
         .select_from(_RUNS)
         .where(_RUNS.c.scenario == digest)
@@ -144,7 +144,7 @@ class RunRow(Row):
     queued_s: Mapped[float]
     # The attempt.
     state: Mapped[str] = mapped_column(String(16))
-    cancel_s: Mapped[float | None]  # when someone asked to stop it
+    cancel_s: Mapped[float | None]  # when a stop was requested
     progress: Mapped[float] = mapped_column(default=0.0)  # 0..1
     live: Mapped[dict[str, Any]] = mapped_column(default=dict)
     started_s: Mapped[float | None]
@@ -198,7 +198,7 @@ class NoteRow(Row):
 
     __tablename__ = "notes"
 
-    visitor: Mapped[str] = mapped_column(String(255), primary_key=True)  # "" where nobody says who
+    visitor: Mapped[str] = mapped_column(String(255), primary_key=True)  # "" without logins
     name: Mapped[str] = mapped_column(String(64), primary_key=True, index=True)  # id or digest
     title: Mapped[str] = mapped_column(String(120))  # shown in place of the scenario's name
     tags: Mapped[str]  # one a line

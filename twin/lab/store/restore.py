@@ -168,20 +168,20 @@ def _told(part: _Part, sha256: str) -> dict[str, Any]:
     data = part.read(ROW_BYTES_MAX)
     if hashlib.sha256(data).hexdigest() != sha256:
         raise StoreError(f"the row {sha256} is damaged (its SHA-256 is not its name)")
-    told = json.loads(data)
-    if not isinstance(told, dict):
+    fields = json.loads(data)
+    if not isinstance(fields, dict):
         raise StoreError(f"the row {sha256} is no table of columns")
-    return told
+    return fields
 
 
-def _values(kind: str, model: type[Row], told: Mapping[str, Any]) -> dict[str, Any]:
+def _values(kind: str, model: type[Row], fields: Mapping[str, Any]) -> dict[str, Any]:
     """The columns of a row, each of its type; raises StoreError."""
     columns = columns_of(model)
-    name = printable(str(told.get(str(inspect(model).primary_key[0].key), "")))
+    name = printable(str(fields.get(str(inspect(model).primary_key[0].key), "")))
     for key, column in columns.items():
-        if wrong := _wrong(column, told.get(key)):
+        if wrong := _wrong(column, fields.get(key)):
             raise StoreError(f"the {kind} {name} is left out: its {key} {wrong}")
-    return {key: told.get(key) for key in columns}
+    return {key: fields.get(key) for key in columns}
 
 
 def _wrong(column: Column[Any], value: Any) -> str:
@@ -202,10 +202,10 @@ def _wrong(column: Column[Any], value: Any) -> str:
     return f"is longer than {length} characters" if length and len(value) > length else ""
 
 
-def _take(store: Store, kind: str, told: Mapping[str, Any]) -> bool:
+def _take(store: Store, kind: str, fields: Mapping[str, Any]) -> bool:
     """Store a row that is not here yet; whether it was new. Raises StoreError."""
-    values = _values(kind, KINDS[kind], told)
-    files, holders, notes = told.get(FILES, {}), told.get(HOLDERS, []), told.get(WRITTEN, [])
+    values = _values(kind, KINDS[kind], fields)
+    files, holders, notes = fields.get(FILES, {}), fields.get(HOLDERS, []), fields.get(WRITTEN, [])
     if not (isinstance(files, dict) and isinstance(holders, list) and isinstance(notes, list)):
         raise StoreError(f"a {kind} here has no {FILES}, {HOLDERS} or {WRITTEN} that can be")
     written = [_note(store, note) for note in notes]
@@ -228,11 +228,11 @@ def _take(store: Store, kind: str, told: Mapping[str, Any]) -> bool:
     return new
 
 
-def _note(store: Store, told: object) -> NoteRow:
-    """What somebody wrote; what nobody is named for is written by whoever takes it in."""
-    if not isinstance(told, dict):
+def _note(store: Store, fields: object) -> NoteRow:
+    """A note; one without a name becomes that of the visitor who takes it in."""
+    if not isinstance(fields, dict):
         raise StoreError("a note in this archive is no table of columns")
-    row = NoteRow(**_values("note", NoteRow, told))
+    row = NoteRow(**_values("note", NoteRow, fields))
     row.visitor, row.tags = row.visitor or store.visitor, joined_tags(split_tags(row.tags))
     require_bounded(row)
     return row
@@ -267,8 +267,8 @@ def _imported(store: Store, values: Mapping[str, Any], files: Mapping[str, str])
 
 def _run(store: Store, values: Mapping[str, Any], files: Mapping[str, str]) -> Row:
     run, state = values["id"], values["state"]
-    asked = store.scenarios.get(values["scenario"])
-    if asked is None:
+    question = store.scenarios.get(values["scenario"])
+    if question is None:
         raise StoreError(f"run {printable(run)} asks a scenario that is not here: it is left out")
     with store._database.read() as session:
         facts = values["facts_digest"]
@@ -277,8 +277,8 @@ def _run(store: Store, values: Mapping[str, Any], files: Mapping[str, str]) -> R
     answer = {key: values[key] for key in ANSWER}
     if state not in ENDED_STATES or not (unsealed or seal(answer, files) == values["seal"]):
         raise StoreError(f"run {printable(run)} is damaged: its seal is broken")
-    nobody = {"owner_name": "", "owner_host": "", "owner_pid": 0, "owner_started": ""}
-    return RunRow(**{**values, **nobody, "scenario": asked.digest})
+    no_owner = {"owner_name": "", "owner_host": "", "owner_pid": 0, "owner_started": ""}
+    return RunRow(**{**values, **no_owner, "scenario": question.digest})
 
 
 def _add_tables(session: Session, kind: str, name: str, files: Mapping[str, str]) -> None:

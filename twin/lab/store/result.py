@@ -48,7 +48,7 @@ def tables_of(session: Session, run: str) -> dict[str, Artefact]:
 def same_question(
     session: Session, scenario: str, facts: str, version: str, states: Sequence[str]
 ) -> str | None:
-    """The newest run of a question in one of some states that nobody asked to stop."""
+    """The newest run of a question in one of some states without a request to stop."""
     r = RunRow
     return session.scalar(
         select(r.id)
@@ -84,8 +84,8 @@ def facts_text(facts: Facts) -> str:
 def facts_of_text(text: str, digest: str) -> Facts:
     """The facts of a stored text; raises StoreError where they are not those of the digest."""
     try:
-        told = json.loads(text).items()
-        facts = facts_from_tables({n: dict(zip(FACT, f, strict=True)) for n, f in told})
+        rows = json.loads(text).items()
+        facts = facts_from_tables({n: dict(zip(FACT, f, strict=True)) for n, f in rows})
     except (AttributeError, LookupError, TypeError, ValueError):
         facts = None
     if facts is None or facts.digest != digest:

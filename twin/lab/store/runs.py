@@ -45,7 +45,7 @@ from twin.lab.store.result import (
     seal,
     tables_of,
 )
-from twin.lab.store.scenarios import called, kept_as
+from twin.lab.store.scenarios import called, stored_as
 from twin.lab.store.statements import (
     PAGE,
     Page,
@@ -65,7 +65,7 @@ Beat = Literal["go", "cancel", "lost"]
 ID_BYTES = 18  # 144 bits: knowing a run's id is the right to see it
 STOPPED = "stopped on request"
 SHARED = "this run was shared: its link must keep working, or be revoked first"
-NOBODY = Owner("", "", 0, "")
+NO_OWNER = Owner("", "", 0, "")
 
 
 class Runs:
@@ -123,13 +123,13 @@ class Runs:
         """The newest done run of each scenario that has one, by its digest of any schema."""
         done = (RunRow.state == DONE, ~RunRow.engine_version.startswith(EXPLAINED))
         with self._database.read() as session:
-            kept = kept_as(session, scenarios)
-            these = select(RunRow).where(*done, RunRow.scenario.in_(kept.values()))
+            stored = stored_as(session, scenarios)
+            these = select(RunRow).where(*done, RunRow.scenario.in_(stored.values()))
             these = self.visible(these).order_by(RunRow.queued_s)
             pairs = session.execute(these.with_only_columns(RunRow.scenario, RunRow.id))
             runs = session.scalars(select(RunRow).where(RunRow.id.in_(dict(pairs.all()).values())))
             by_scenario = {run.scenario: run for run in runs}
-        return {name: by_scenario[own] for name, own in kept.items() if own in by_scenario}
+        return {name: by_scenario[own] for name, own in stored.items() if own in by_scenario}
 
     def visible(self, query: Select[Any]) -> Select[Any]:
         """Those rows of a query that a list shows: what this visitor holds."""
@@ -198,7 +198,7 @@ class Runs:
             seed=seed,
             queued_s=now,
             state=QUEUED,
-            owner=owner or NOBODY,
+            owner=owner or NO_OWNER,
         )
         if owner:
             row.state, row.started_s, row.beat_s = RUNNING, now, now
@@ -210,8 +210,8 @@ class Runs:
                 self._visitor.hold(session, same)
                 return same
             require(session.get(ScenarioRow, scenario), "scenario", scenario)
-            kept = FactsRow(digest=facts.digest, body=facts_text(facts), created_s=now)
-            insert_once(session, facts.digest, kept)
+            known = FactsRow(digest=facts.digest, body=facts_text(facts), created_s=now)
+            insert_once(session, facts.digest, known)
             session.add(row)
             self._visitor.hold(session, row.id)
         return row.id
@@ -234,11 +234,11 @@ class Runs:
 
     def release(self, run: str, owner: Owner) -> bool:
         """Give a run back, for another owner to begin anew; False when it was lost meanwhile. One
-        that was asked to stop has done so."""
-        asked = RunRow.cancel_s.is_not(None)
-        if self._end(_held(run, owner) & asked, CANCELLED, STOPPED):
+        with a request to stop has done so."""
+        stopping = RunRow.cancel_s.is_not(None)
+        if self._end(_held(run, owner) & stopping, CANCELLED, STOPPED):
             return True
-        values = {RunRow.owner: NOBODY, RunRow.progress: 0.0, RunRow.live: {}}
+        values = {RunRow.owner: NO_OWNER, RunRow.progress: 0.0, RunRow.live: {}}
         change = update(RunRow).where(_held(run, owner)).values(values).returning(RunRow.id)
         with self._database.write(durable=True) as session:
             return session.scalar(change) is not None
@@ -251,7 +251,7 @@ class Runs:
         live: Mapping[str, Any] | None = None,
     ) -> Beat:
         """Say that a run goes on, and how far it is (0..1); answers what to do. 'cancel': someone
-        asked to stop it. 'lost': it is no longer this owner's; drop it."""
+        requested its stop. 'lost': it is no longer this owner's; drop it."""
         values: dict[str, Any] = {"beat_s": time.time()}
         if progress is not None:
             values |= {"progress": min(1.0, max(0.0, progress)), "live": dict(live or {})}
@@ -264,7 +264,7 @@ class Runs:
 
     def finish(self, run: str, owner: Owner, result: Run, wall_s: float) -> bool:
         """Store a result: files first, then the row. False when the run was lost meanwhile. A
-        result whose checks do not all hold makes the run failed, its tables kept to look into."""
+        result whose checks do not all hold makes the run failed, and its tables are stored too."""
         stored = self._artefacts.put_all(result.tables)
         answer = {
             "summary": dict(result.summary),
@@ -334,11 +334,11 @@ class Runs:
         return ended
 
     def _abandon(self, row: RunRow, where: ColumnElement[bool], message: str) -> bool:
-        """End a run whose process is gone; one that was asked to stop has done so."""
+        """End a run whose process is gone; one with a request to stop has done so."""
         where = where & (RunRow.owner_name == row.owner.name)
-        asked = RunRow.cancel_s.is_not(None)
-        stopped = self._end(where & asked, CANCELLED, STOPPED)
-        return stopped or self._end(where & ~asked, INTERRUPTED, message)
+        stopping = RunRow.cancel_s.is_not(None)
+        stopped = self._end(where & stopping, CANCELLED, STOPPED)
+        return stopped or self._end(where & ~stopping, INTERRUPTED, message)
 
     def _end(self, where: ColumnElement[bool], state: str, message: str) -> bool:
         values = {"state": state, "message": message, "finished_s": time.time()}
@@ -360,8 +360,8 @@ class Runs:
         with self._database.write(durable=True) as session:
             self._visitor.require_held(session, "run", run)
             session.execute(update(RunRow).where((r.id == run) & (r.state == QUEUED)).values(ended))
-            asked = (r.id == run) & (r.state == RUNNING) & r.cancel_s.is_(None)
-            session.execute(update(RunRow).where(asked).values({"cancel_s": now}))
+            stopping = (r.id == run) & (r.state == RUNNING) & r.cancel_s.is_(None)
+            session.execute(update(RunRow).where(stopping).values({"cancel_s": now}))
             return require(session.scalar(select(r.state).where(r.id == run)), "run", run)
 
     def publish(self, run: str) -> None:
@@ -412,5 +412,5 @@ def _held(run: str, owner: Owner) -> ColumnElement[bool]:
 
 
 def _given_back() -> ColumnElement[bool]:
-    """Runs that began and are nobody's: they wait for another owner."""
-    return (RunRow.state == RUNNING) & (RunRow.owner_name == NOBODY.name)
+    """Runs that began and have no owner: they wait for another."""
+    return (RunRow.state == RUNNING) & (RunRow.owner_name == NO_OWNER.name)

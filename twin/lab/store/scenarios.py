@@ -102,11 +102,11 @@ class Scenarios:
         return scenario_from_canonical(body)
 
     def require_sound(self, digest: str) -> None:
-        """Raise StoreError where a scenario's text was changed on disk, or a column beside it."""
+        """Raise StoreError where a scenario's text or a column of its row was changed on disk."""
         scenario, row = self.load(digest), self.get(digest)
-        told = {"name": scenario.name, "question": scenario.question, "source": scenario.source,
+        columns = {"name": scenario.name, "question": scenario.question, "source": scenario.source,
                 "trace_digest": scenario.workload.trace.digest}  # fmt: skip
-        if wrong := [key for key, value in told.items() if getattr(row, key) != value]:
+        if wrong := [key for key, value in columns.items() if getattr(row, key) != value]:
             raise StoreError(f"the {wrong[0]} of scenario {digest} is damaged: restore a backup")
 
     def get(self, digest: str) -> ScenarioRow | None:
@@ -201,7 +201,7 @@ def called(column: InstrumentedAttribute[str], digest: str) -> ColumnElement[boo
     return or_(column == digest, column == alias)
 
 
-def kept_as(session: Session, digests: Sequence[str]) -> dict[str, str]:
-    """The digest under which a scenario is kept, by its digests of any schema."""
+def stored_as(session: Session, digests: Sequence[str]) -> dict[str, str]:
+    """The digest under which a scenario is stored, by its digests of any schema."""
     aliases = select(AliasRow.digest, AliasRow.scenario).where(AliasRow.digest.in_(digests))
     return dict(zip(digests, digests, strict=True)) | dict(session.execute(aliases).all())

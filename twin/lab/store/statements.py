@@ -16,7 +16,7 @@ from twin.lab.store.errors import StoreError, UnknownId
 from twin.lab.store.models import ArtefactRow, Row, RunRow, ScenarioRow
 
 T = TypeVar("T")
-PAGE = 50  # rows of a page unless told
+PAGE = 50  # rows of a page by default
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +54,8 @@ def publish(session: Session, kind: str, key: InstrumentedAttribute[str], name: 
 
 def keep_on(session: Session, names: Select[str]) -> None:
     """No sweep takes these files sooner than ones that were just written."""
-    kept = update(ArtefactRow).where(ArtefactRow.sha256.in_(names)).values(created_s=time.time())
-    session.execute(kept)
+    young = update(ArtefactRow).where(ArtefactRow.sha256.in_(names)).values(created_s=time.time())
+    session.execute(young)
 
 
 def require(row: T | None, kind: str, name: str) -> T:

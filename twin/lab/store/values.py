@@ -1,4 +1,4 @@
-"""Imported values: traces, expert counts and what else `lab.kinds` declares, kept by digest.
+"""Imported values: traces, expert counts and what else `lab.kinds` declares, stored by digest.
 
 A value is a row that says where it came from, and a few artefacts; so a scenario that names its
 digest can be run again without the file. A seal covers all of it: see `damage` of the store.

@@ -1,9 +1,9 @@
 """What one visitor may see and change, where a server knows its visitors by name; and their notes.
 
 Several may hold a value: whoever saves it or asks for it. A visitor sees what they hold, presets
-and what was shared, lets go of what they delete, and it is gone when nobody holds it. Where nothing
-can be kept, all is shown. A store that nobody logs in to knows no visitors: everybody may do all.
-Notes are words beside the values, never part of them; each visitor sees only their own.
+and what was shared, lets go of what they delete, and it is gone when no visitor holds it. Where
+nothing can be stored, all is shown. A store without logins knows no visitors: everybody may do all.
+Notes are words about the values, never part of them; each visitor sees only their own.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Visitor:
     """Who looks at a store; what is done with a session is part of its transaction."""
 
     name: str = ""  # whose notes are shown
-    known: bool = False  # False: nobody has to say who they are
+    known: bool = False  # False: visitors are not known
     writes: bool = True
 
     @property
@@ -62,24 +62,24 @@ class Visitor:
             insert_once(session, (self.name, name), HoldingRow(visitor=self.name, name=name))
 
     def let_go(self, session: Session, kind: str, name: str) -> bool:
-        """Let go of something; whether nobody else holds it. Raises StoreError where it is not
+        """Let go of something; whether no other visitor holds it. Raises StoreError where it is not
         this visitor's."""
         self.require_writes()
         if not self.known:
             return True
         holders = self._holders(session, name)
         if self.name not in holders:
-            raise StoreError(f"this {kind} is somebody else's: only who asked for it may do that")
+            raise StoreError(f"this {kind} is somebody else's: only who requested it may do that")
         h = HoldingRow
         session.execute(delete(h).where(h.name == name, h.visitor == self.name))
         return len(holders) == 1
 
     def require_held(self, session: Session, kind: str, name: str) -> None:
-        """Raise StoreError unless this visitor, and nobody else, holds something."""
+        """Raise StoreError unless this visitor, and no other, holds something."""
         self.require_writes()
         if self.known and (holders := self._holders(session, name)) != {self.name}:
             who = "others' too" if self.name in holders else "somebody else's"
-            raise StoreError(f"this {kind} is {who}: only who alone asked for it may do that")
+            raise StoreError(f"this {kind} is {who}: only who alone requested it may do that")
 
     def _holders(self, session: Session, name: str) -> Set[str]:
         return set(session.scalars(select(HoldingRow.visitor).where(HoldingRow.name == name)))
@@ -94,17 +94,17 @@ def undo_of(
 ) -> Undo:
     """What brings back rows that are here now, table by table, with what the visitor wrote, and
     holds them again. named: kind and key of the first. What is here again stays as it is."""
-    kept: list[tuple[type[Row], Table, list[dict[str, Any]]]] = []
+    lost_rows: list[tuple[type[Row], Table, list[dict[str, Any]]]] = []
     written = (NoteRow.name == named[1]) & (NoteRow.visitor == visitor.name)
     rows = {**rows, NoteRow: written}
     for kind, where in rows.items():
         table = cast(Table, kind.__table__)
         lost = session.execute(select(table).where(where)).mappings()
-        kept.append((kind, table, [dict(row) for row in lost]))
+        lost_rows.append((kind, table, [dict(row) for row in lost]))
 
     def undo() -> None:
         with database.write(durable=True) as again:
-            for kind, table, lost in kept:
+            for kind, table, lost in lost_rows:
                 for row in lost:
                     if again.get(kind, tuple(row[key.name] for key in table.primary_key)) is None:
                         again.execute(insert(table), row)
@@ -163,9 +163,9 @@ def forget(session: Session, name: str, visitor: str) -> None:
 def noted(
     query: Select[Any], column: InstrumentedAttribute[str], visitor: str, tags: Iterable[str]
 ) -> Select[Any]:
-    """A query with what a visitor wrote beside each row; only rows that bear all these tags."""
-    beside = (NoteRow.name == column) & (NoteRow.visitor == visitor)
-    query = query.outerjoin(NoteRow, beside)
+    """A query with what a visitor wrote about each row; only rows that bear all these tags."""
+    of_row = (NoteRow.name == column) & (NoteRow.visitor == visitor)
+    query = query.outerjoin(NoteRow, of_row)
     for tag in tags:
         query = query.where(NoteRow.tags.contains(f"\n{tag}\n", autoescape=True))
     return query

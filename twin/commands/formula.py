@@ -20,14 +20,14 @@ from twin.metrics.registry import shown
 
 def predict(scenario: Asked, settings: Settings = None, as_json: AsJson = False) -> None:
     """The steady state by formula alone: no arrivals, no queues, milliseconds of wall time."""
-    asked, _ = question(scenario, settings or [])
-    prediction = predicted(asked)
+    named, _ = question(scenario, settings or [])
+    prediction = predicted(named)
     if as_json:
         print_json(prediction)
         return
 
     rows = [(k, shown(k, v)) for k, v in prediction["summary"].items()]
-    print_rows(f"{asked.name}: always full", ("figure", "value"), rows)
+    print_rows(f"{named.name}: always full", ("figure", "value"), rows)
     for phase, operators in prediction["operators"].items():
         total = sum(operators.values())
         longest = sorted(operators.items(), key=lambda item: -item[1])

@@ -45,10 +45,10 @@ def run(
     ] = None,
 ) -> None:
     """Simulate a scenario and keep the run."""
-    asked, recorded = question(scenario, settings or [], trace, rate_multiplier, tree_copies)
-    print_remarks(asked)
-    with progress(asked.name) as watch:
-        finished = answer(asked, recorded, watch, keep=not no_store, tables=table or ())
+    named, recorded = question(scenario, settings or [], trace, rate_multiplier, tree_copies)
+    print_remarks(named)
+    with progress(named.name) as watch:
+        finished = answer(named, recorded, watch, keep=not no_store, tables=table or ())
     if as_json:
         print_json(finished)
     else:
@@ -67,11 +67,11 @@ def compare(
         print_json(asdict(comparison))
         return
     heads = [f"{i + 1} {name}" for i, name in enumerate(comparison.names)]
-    asked = [r for r in comparison.inputs if r.path not in {"name", "question", "source"}]
-    inputs = [(r.path, *(f"{v} {r.unit}".strip() for v in r.values)) for r in asked]
-    print_rows("What was asked", ("field", *heads), inputs)
+    changed = [r for r in comparison.inputs if r.path not in {"name", "question", "source"}]
+    inputs = [(r.path, *(f"{v} {r.unit}".strip() for v in r.values)) for r in changed]
+    print_rows("How the questions differ", ("field", *heads), inputs)
     figures = [(r.name, *r.cells()) for r in comparison.metrics if set(r.verdicts) != {"same"}]
-    print_rows("What came of it", ("figure", *heads), figures)
+    print_rows("How the answers differ", ("figure", *heads), figures)
     for note in comparison.notes:
         out.print(escape(note))
 
@@ -114,14 +114,14 @@ def warm() -> None:
     out.print("Runs are compiled: the first one begins at once.")
 
 
-def print_remarks(asked: Scenario) -> None:
-    """What nobody will see of a scenario, on standard error, before it is run."""
-    for remark in remarks(asked):
+def print_remarks(named: Scenario) -> None:
+    """What has no effect in a scenario, on standard error, before it is run."""
+    for remark in remarks(named):
         err.print(escape(remark))
 
 
 def print_run(answer: Mapping[str, Any]) -> None:
-    """A run's headlines, what to know about them, and where it is kept."""
+    """A run's headlines, what to know about them, and where it is stored."""
     summary = answer["summary"]
     metrics = [m for m in placed("table") if m.shows("table", summary.get(m.key))]
     rows = [(m.key, shown(m.key, summary[m.key])) for m in metrics]
@@ -130,5 +130,5 @@ def print_run(answer: Mapping[str, Any]) -> None:
         out.print(escape(note))
     for check in answer["broken_checks"]:
         err.print(escape(f"broken: {check['id']} {check['statement']}: {check['detail']}"))
-    kept = f"kept as run {answer['run']}" if answer["run"] else "not kept"
-    out.print(f"{answer['requests']:,} requests in {answer['wall_s']:.2f} s; {kept}", style="dim")
+    where = f"stored as run {answer['run']}" if answer["run"] else "not stored"
+    out.print(f"{answer['requests']:,} requests in {answer['wall_s']:.2f} s; {where}", style="dim")

@@ -47,8 +47,8 @@ def progress(name: str) -> Iterator[Callable[[float, Mapping[str, Any]], None]]:
         task = bar.add_task(escape(name), total=1.0, live="preparing (compiles once per machine)")
 
         def watch(fraction: float, live: Mapping[str, Any]) -> None:
-            told = ", ".join(f"{v:,.0f} {k}" for k, v in live.items() if k != "points")
-            bar.update(task, completed=fraction, live=told)
+            counts = ", ".join(f"{v:,.0f} {k}" for k, v in live.items() if k != "points")
+            bar.update(task, completed=fraction, live=counts)
 
         yield watch
 

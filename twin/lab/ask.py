@@ -28,7 +28,7 @@ def question(
     rate_multiplier: float = 1.0,
     tree_copies: int = 1,
 ) -> tuple[Scenario, TraceTable | None]:
-    """The scenario a person asked for, and the trace it replays, if any. Settings come last."""
+    """The scenario that a person names, and the trace it replays, if any. Settings come last."""
     scenario, table = scenario_named(name), None
     if trace is None and (rate_multiplier, tree_copies) != (1.0, 1):
         raise SpecError("a rate multiplier and tree copies are of a trace: name its file too")
@@ -51,12 +51,12 @@ def with_machine(scenario: Scenario, settings: dict[str, Any]) -> Scenario:
 
         of_machine = fields_of(str(name), load_facts(), open_store, scenario.supernode.chip)
         settings = of_machine | settings | {"supernode.machine": of_machine["supernode.machine"]}
-    asked = with_overrides(scenario, settings)
-    if asked.supernode.imported:
+    wanted = with_overrides(scenario, settings)
+    if wanted.supernode.imported:
         from twin.lab.store import open_store
 
         open_store()  # prices ask the store that was opened last
-    return asked
+    return wanted
 
 
 def scenario_named(name: str) -> Scenario:

@@ -1,4 +1,4 @@
-"""What can be imported and is then kept by the digest of its content: a kind of value an entry.
+"""What can be imported and is then stored by the digest of its content: a kind of value an entry.
 
 An entry takes a value apart into one row of words and figures and a few tables, and puts it
 together again; the rest is the same for all kinds (`store.values`).
@@ -70,7 +70,7 @@ class Kind(Generic[T]):
 
 
 OFFSET, SEGMENTS = "segment_offset", ("segment_first", "segment_blocks")
-COUNT = "segments"  # of each request, kept instead of the offsets
+COUNT = "segments"  # of each request, stored instead of the offsets
 
 
 def _trace_parts(trace: TraceTable) -> Parts:
@@ -164,7 +164,7 @@ MACHINE = Kind(
     key="machine",
     absent="the machine {} is not stored here: ask for its file and import that first",
     in_use="this machine is",
-    smaller="leave out what serves nobody",
+    smaller="leave out what serves no NPU",
     named=lambda s: MachineNamed(s.supernode.machine) if s.supernode.imported else None,
     reader=Hook("machine", "twin.lab.machines:read_machine"),
     split=_machine_parts,

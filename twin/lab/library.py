@@ -24,7 +24,7 @@ SHARE = Path(__file__).resolve().parents[1] / "share"  # of an installed twin: s
 ROOT = SHARE if SHARE.is_dir() else Path(__file__).resolve().parents[2]
 DATA = ROOT / "data"
 SCENARIOS = ROOT / "scenarios"
-# What is kept between starts: of a clone inside of it, of an installed twin in the user's home.
+# What is stored between starts: of a clone inside of it, of an installed twin in the user's home.
 KEPT = (
     DATA
     if ROOT is not SHARE

@@ -77,14 +77,14 @@ def keep_brought(store: Store, scenario: Scenario) -> None:
 
 
 def supernode_of(name: str, facts: Facts, store: Store | None = None, chip: str = "") -> Supernode:
-    """A recipe as sold, or a kept machine by its name or digest; raises HardwareError."""
+    """A recipe as sold, or a stored machine by its name or digest; raises HardwareError."""
     if name in recipe_names(facts):
         sold = as_sold(name, facts)
         return Supernode.model_validate({k.partition(".")[2]: v for k, v in sold.items()})
     rows = store.machines.search().rows if store else []
-    kept = [r for r in rows if name == r.name or (len(name) >= 8 and r.digest.startswith(name))]
-    if store and len(kept) == 1:
-        machine = store.machines.load(kept[0].digest)
+    stored = [r for r in rows if name == r.name or (len(name) >= 8 and r.digest.startswith(name))]
+    if store and len(stored) == 1:
+        machine = store.machines.load(stored[0].digest)
         chip = chip_of(machine, facts, chip or Supernode().chip)
         return Supernode(machine=machine.digest, chip=chip)
     raise HardwareError(
@@ -112,7 +112,7 @@ def chip_of(machine: ImportedMachine, facts: Facts, wanted: str) -> str:
 
 
 def machine_rows(facts: Facts, store: Store) -> list[dict[str, Any]]:
-    """Every recipe and every kept machine: name, NPUs and what it is."""
+    """Every recipe and every stored machine: name, NPUs and what it is."""
     rows: list[dict[str, Any]] = []
     for name in recipe_names(facts):
         title = str(facts[f"machines.{name}.title"].value)
@@ -130,5 +130,5 @@ def machine_summary(fabric: Fabric) -> dict[str, float]:
 
 
 def built_machine(name: str, facts: Facts, store: Store | None = None) -> Fabric:
-    """The graph of a recipe as sold, or of a kept machine."""
+    """The graph of a recipe as sold, or of a stored machine."""
     return build_fabric(supernode_of(name, facts, store), facts)

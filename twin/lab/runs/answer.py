@@ -117,9 +117,9 @@ def explained(
         else:
             scenario, table = ask.question(name, settings, trace)
         row = found_or_made(store, scenario, watch(scenario.name), trace=table, engine=EXPLAIN)
-        told = {"scenario": row.scenario, "name": scenario.name, "run": row.id}
+        named = {"scenario": row.scenario, "name": scenario.name, "run": row.id}
         tables = (store.runs.table(row.id, name) for name in ("causes", "waterfall"))
-        return told | as_json(row.summary, *tables)
+        return named | as_json(row.summary, *tables)
 
 
 def _named(store: Store, name: str) -> RunRow | Scenario:
@@ -130,4 +130,4 @@ def _named(store: Store, name: str) -> RunRow | Scenario:
     try:
         return ask.scenario_named(name)
     except SpecError as error:
-        raise SpecError(f"{error}; nor is it a run kept here") from None
+        raise SpecError(f"{error}; nor is it a run stored here") from None

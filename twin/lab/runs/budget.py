@@ -64,8 +64,8 @@ def estimate(s: Scenario, facts: Facts, trace_requests: int = 0) -> Budget:
     """What a run of a scenario will take; trace_requests: of the recorded stream it replays."""
     w, d, e = s.workload, s.deployment, s.experts
     if w.arrivals == "trace":
-        kept = min(trace_requests, w.trace.max_requests or trace_requests)
-        requests = float(kept * w.trace.tree_copies)
+        replayed = min(trace_requests, w.trace.max_requests or trace_requests)
+        requests = float(replayed * w.trace.tree_copies)
     elif w.arrivals == "closed_loop":
         _, output_tokens = mean_lengths(w, facts)
         turn_s = max(output_tokens, 1.0) * FASTEST_TOKEN_S
@@ -88,15 +88,15 @@ def estimate(s: Scenario, facts: Facts, trace_requests: int = 0) -> Budget:
 
 
 def budget_of(store: Store, scenario: Scenario, facts: Facts) -> Budget:
-    """What a run of a scenario is estimated to take; of a trace that is kept here."""
+    """What a run of a scenario is estimated to take; of a trace that is stored here."""
     used = store.traces.kind.named(scenario)
     row = store.traces.get(used.digest) if used else None
     return estimate(scenario, facts, row.rows if row is not None else 0)
 
 
 def limit_bytes(budget: Budget) -> float:
-    """Memory beyond which a run in the background is ended, for it is not what was asked for. Below
-    what a process may keep for good, nobody counts."""
+    """Memory beyond which a run in the background is ended, for it is not what was requested. Below
+    what a process may keep for good, no run is ended."""
     return min(max(PEAK_BYTES_MAX, OVER * budget.memory_bytes), SHARE * total_bytes())
 
 

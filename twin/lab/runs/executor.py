@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 WAITING_MAX = 200  # queued runs; more are refused
 EACH_MAX = 100  # of them and of running ones, of one visitor: a whole sweep, not the whole queue
-DEAF_S = 1.0  # a run that was asked to stop may take so long to obey
+DEAF_S = 1.0  # a run with a request to stop may take so long to obey
 # A process that for so long neither says that it lives nor takes processor time hangs.
 HUNG_S = 30.0
 BUSY_TICK_S, QUIET_TICK_S = 0.2, 1.0
@@ -79,14 +79,14 @@ class Runner:
         self._engine = engine
         self._size = processes or _size()
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
-        self._helpers: list[subprocess.Popen[bytes]] = []  # compile beside the first process
+        self._helpers: list[subprocess.Popen[bytes]] = []  # compile next to the first process
         self._lock = threading.Lock()
         self._wake = threading.Event()
         self._closed = False
         self._stillborn = 0
         self._rested_at_s = 0.0  # when one more process is tried
         self._door = threading.Lock()  # one after the other: each is weighed against all before
-        self._explaining = ""  # the explanation that was asked for last
+        self._explaining = ""  # the explanation that was requested last
         self._asked: dict[str, Budget] = {}  # of runs that were queued here and may still wait
         self._deaf: dict[str, float] = {}  # when runs were first seen to be stopped (monotonic s)
         self._lives: dict[int, Life] = {}  # of processes and helpers, by process id
@@ -196,7 +196,7 @@ class Runner:
                 log.warning("the runner could not look after its runs: %s", error)
                 busy = False
             except Exception:
-                # Without this thread no run would begin, end or stop any more, and nobody be told.
+                # Without this thread no run would begin, end or stop any more, without a word.
                 log.exception("the runner could not look after its runs")
                 busy = False
             self._wake.wait(BUSY_TICK_S if busy else QUIET_TICK_S)
@@ -242,12 +242,12 @@ class Runner:
                 log.error(self.trouble)
 
     def _silence(self, running: Sequence[RunRow]) -> None:
-        """Kill processes whose run was asked to stop and did not. Counted from when it was seen
+        """Kill processes whose run has a request to stop and did not. Counted from when it was seen
         here: clocks of two machines differ, and one may be set."""
         now = time.monotonic()
-        asked = [row for row in running if row.cancel_s is not None]
-        self._deaf = {row.id: self._deaf.get(row.id, now) for row in asked}
-        for row in asked:
+        stopping = [row for row in running if row.cancel_s is not None]
+        self._deaf = {row.id: self._deaf.get(row.id, now) for row in stopping}
+        for row in stopping:
             if now - self._deaf[row.id] > DEAF_S:
                 self._processes[row.owner.name].kill()
 

@@ -47,7 +47,7 @@ ENGINE = "twin.engine.simulate"
 EXPLAIN = "twin.lab.explain.engine"  # answers what a run means; its runs are its own
 PULSE_S = 0.25  # between two looks at the database while a run goes on
 POLL_S = 1.0  # between two looks for work; a line on standard input wakes at once
-LATER = ("colocated engine",)  # compiled by a helper or when first asked for: few runs need it
+LATER = ("colocated engine",)  # compiled by a helper or when first needed: few runs need it
 
 Watch = Callable[[float, Mapping[str, Any]], None]
 
@@ -144,7 +144,7 @@ def _answer(
     """Exactly what the row asks: its scenario, its facts, its engine."""
     if row.engine_version != engine.version:
         raise StoreError(
-            f"this run was asked of engine {row.engine_version}, and here is {engine.version}: "
+            f"this run was requested of engine {row.engine_version}, and here is {engine.version}: "
             "run the scenario again"
         )
     scenario = store.scenarios.load(row.scenario)
@@ -196,7 +196,7 @@ def _end_beyond(
 
 
 def _sentence(error: Exception, run: str) -> str:
-    """What a person is told; a failure of the program itself points to the log."""
+    """The sentence for a person; a failure of the program itself points to the log."""
     if type(error).__module__.startswith("twin."):
         return str(error)
     reference = secrets.token_hex(4)
@@ -223,7 +223,7 @@ class Parent:
         for _line in sys.stdin:
             self._woken.set()
         if not self.ready:
-            os._exit(0)  # nobody waits for what is being compiled
+            os._exit(0)  # no process waits for what is being compiled
         self.gone = True
         self._woken.set()
 
@@ -235,10 +235,10 @@ class Parent:
     def tell(self, stage: str, took_s: float | None) -> None:
         """Say which stage of getting ready has begun, or how long it took."""
         if not self._say(json.dumps({"stage": stage, "took_s": took_s})):
-            log.info("nobody listens any more")
+            log.info("the other end is closed")
 
     def _say(self, line: str) -> bool:
-        """Write a line at once and whole, whichever thread calls; False when nobody listens."""
+        """Write a line at once and whole, whichever thread calls; False: nothing reads it."""
         try:
             os.write(1, f"{line}\n".encode())
         except BrokenPipeError:

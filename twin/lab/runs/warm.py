@@ -1,7 +1,7 @@
 """Getting ready: what is compiled before a first run, shared out between processes.
 
-Stages do not depend on each other: every process takes the first that nobody is at, so that two of
-them share the work unknowingly. What is compiled is kept on disk by the meaning of the sources.
+Stages do not depend on each other. Every process takes the first one that no other works on, so
+two processes share the work. What is compiled is stored on disk by the meaning of the sources.
 """
 
 from __future__ import annotations

@@ -60,8 +60,8 @@ class Source:
 
 
 def traced(name: str, settings: Sequence[str], progress: Watch) -> Source:
-    """A stored run by id, else the scenario of that name, run now unless it is kept already. A run
-    of another version of the engine is made anew. Raises the rooms' own ValueErrors."""
+    """A stored run by id, else the scenario of that name, run now unless a run is stored. A run of
+    another version of the engine is made anew. Raises the rooms' own ValueErrors."""
     from twin.lab.runs.runner import found_or_made
     from twin.lab.store import open_store
 

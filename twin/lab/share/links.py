@@ -32,7 +32,7 @@ from twin.scenario import (
 
 RUN, RUNS, BASELINE = "run", "runs", "baseline"  # names of query parameters
 SCENARIO, PORTABLE = "scenario", "s"
-ASKED = "asked"  # what the runs of a link asked, for a twin that does not have them
+ASKED = "asked"  # the questions of the runs of a link, for a twin that does not have them
 RUN_PAGE, COMPARE_PAGE = "run", "compare"
 LINK_CHARS_MAX = 8000  # of a scenario inside a link
 COMPARED_MIN, COMPARED_MAX = RUNS_MIN, RUNS_MAX

@@ -108,9 +108,9 @@ def write(key: str, scenario: Scenario, run: Run, engine: str, folder: Path = FO
 
 
 def write_answers(figures: Mapping[str, Mapping[str, float]], folder: Path = FOLDER) -> None:
-    """Write what the presets answered, by their keys: what a card says where nobody ran it."""
-    asked = {key: preset(key) for key in figures}
-    by_digest = {scenario_digest(s): figures[key] for key, s in asked.items() if s is not None}
+    """Write what the presets answered, by their keys: what a card says before any run."""
+    questions = {key: preset(key) for key in figures}
+    by_digest = {scenario_digest(s): figures[key] for key, s in questions.items() if s is not None}
     (folder / ANSWERS).write_text(json.dumps(by_digest, indent=1) + "\n", "utf-8")
 
 
@@ -118,16 +118,16 @@ def shipped_evidence(facts: Facts, folder: Path = FOLDER) -> list[dict[str, Any]
     """The published rows with the twin's answers as they came with the project; None where other
     sources or figures made them."""
     try:
-        told = json.loads(gzip.decompress((folder / EVIDENCE).read_bytes()))
+        stored = json.loads(gzip.decompress((folder / EVIDENCE).read_bytes()))
     except (OSError, ValueError):
         return None
-    return told["rows"] if told["of"] == _evidence_of(facts) else None
+    return stored["rows"] if stored["of"] == _evidence_of(facts) else None
 
 
 def write_evidence(facts: Facts, folder: Path = FOLDER) -> Path:
     """Judge every published row, and write the answers."""
-    told = json.dumps({"of": _evidence_of(facts), "rows": evidence(facts)}, sort_keys=True)
-    (folder / EVIDENCE).write_bytes(gzip.compress(told.encode(), mtime=0))
+    text = json.dumps({"of": _evidence_of(facts), "rows": evidence(facts)}, sort_keys=True)
+    (folder / EVIDENCE).write_bytes(gzip.compress(text.encode(), mtime=0))
     return folder / EVIDENCE
 
 

@@ -1,7 +1,7 @@
-"""What reading a cached token takes by where it lies, beside computing it again.
+"""What reading a cached token takes by where it lies, against computing it again.
 
-By formula, for the first instance that prefills, with nobody else on the way; a run chooses by the
-same seconds.
+By formula, for the first instance that prefills, without other transfers; a run chooses by the same
+seconds.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def reads(
     s: Scenario, facts: Facts, trace: TraceTable | None = None, counts: Counts | None = None
 ) -> list[Read]:
     """From DRAM over each plane that could carry it, the scenario's own first, and from SSD. Empty
-    where nothing is kept or nobody prefills; raises the rooms' own errors."""
+    where nothing is stored or no instance prefills; raises the rooms' own errors."""
     if not s.memory_pool.enabled or s.deployment.mode == "decode_only":
         return []
     planes = [s.memory_pool.plane]
@@ -63,15 +63,15 @@ def reads(
 def _over(
     s: Scenario, plane: str, facts: Facts, trace: TraceTable | None, counts: Counts | None
 ) -> Iterator[Read]:
-    asked = with_overrides(s, {"memory_pool.plane": plane})
-    parts = assemble(asked, facts, trace, counts)
+    question = with_overrides(s, {"memory_pool.plane": plane})
+    parts = assemble(question, facts, trace, counts)
     role = parts.costs.prefill_role or parts.costs.colocated_role
     assert role is not None  # somebody prefills
-    computed_s = recompute_s(asked, parts, role, traffic_of(asked, facts, trace).input_tokens)
-    dies = next(i.die_of_rank for i in place_instances(asked, parts.net) if i.role != "decode")
+    computed_s = recompute_s(question, parts, role, traffic_of(question, facts, trace).input_tokens)
+    dies = next(i.die_of_rank for i in place_instances(question, parts.net) if i.role != "decode")
     local = s.memory_pool.scope == "local"
     nodes = parts.net.nodes_of(dies) if local else None
-    price = pool_read(parts.net, dies, pool_plane(asked), nodes)
+    price = pool_read(parts.net, dies, pool_plane(question), nodes)
     fetch, block, latency_s = role.fetch, s.memory_pool.block_tokens, price.latency_s
     left_s = computed_s - fetch.ahead_s_per_token(latency_s)
     enough = fetch.bytes_per_token / left_s if left_s > 0.0 else None
@@ -81,7 +81,7 @@ def _over(
     place = "DRAM of its own nodes" if local else f"DRAM over {plane.upper()}"
     yield Read(place, latency_s, token_s, computed_s, price.bytes_per_s, enough, block)
     cold = from_storage(parts.net, dies) if s.memory_pool.ssd_gb_per_node > 0.0 else None
-    if cold is not None and plane == s.memory_pool.plane:  # beside the copy out of DRAM
+    if cold is not None and plane == s.memory_pool.plane:  # together with the copy out of DRAM
         size, rate = parts.costs.kv_bytes_per_token, cold.alone(parts.net)[0]
         cold_s, enough = max(token_s, size / rate), enough and size / computed_s
         yield Read("SSD over VPC", latency_s, cold_s, computed_s, rate, enough, block)

@@ -1,4 +1,4 @@
-"""Comparing runs: what was asked differently first, then what came out differently.
+"""Comparing runs: how the questions differ first, then how the answers do.
 
 Two to six runs against a baseline. What a figure is called, its unit and which way is better stand
 in `metrics.measures`. This module knows nothing about storage, addresses or the screen.
@@ -115,7 +115,7 @@ def compare(
 def change(name: str, value: float, base: float) -> tuple[str, str]:
     """How far a figure is from another run's, and whether that is better, worse or the same.
 
-    Shares are told in percentage points, what is three times as large as a factor, everything else
+    Shares are given in percentage points, what is three times as large as a factor, everything else
     as a part of the other.
 
     >>> change("ttft_s_p50", 0.9, 1.0), change("slo_attainment", 0.8, 0.9)

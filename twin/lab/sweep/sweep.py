@@ -1,7 +1,7 @@
 """Sweeps: one question at several values of one or two fields, each point a full simulation.
 
 What is here says which points there are, which keep their SLO, where that changes (the knee), and
-which published operating points stand beside them.
+which published operating points stand next to them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from twin.lab.store import RunRow
 
 AXES_MAX, POINTS_MAX = 2, 64
-FIGURES = 3  # of a value between two ends: nobody asks for 116.66667 requests per second
+FIGURES = 3  # of a value between two ends: 116.66667 requests per second would say no more
 ATTAINED = "slo_attainment"  # what keeps its SLO where requests differ in it
 P99 = 0.99  # of the requests are within a p99
 SLOS = [metric for metric in METRICS.values() if metric.slo is not None]
@@ -58,13 +58,13 @@ class Axis:
 
     @property
     def text(self) -> str:
-        """The axis as it is asked for: `axis` reads it back."""
+        """The axis as a person writes it: `axis` reads it back."""
         return f"{self.path}={','.join(_plain(value) for value in self.values)}"
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """The question at one value of each axis, or why it cannot be asked there."""
+    """The question at one value of each axis, or why there is none."""
 
     values: tuple[Any, ...]
     scenario: Scenario | None
@@ -169,29 +169,31 @@ def points(
     made = []
     for values in itertools.product(*(a.values for a in axes)):
         try:
-            asked = with_overrides(scenario, {a.path: v for a, v in zip(axes, values, strict=True)})
+            question = with_overrides(
+                scenario, {a.path: v for a, v in zip(axes, values, strict=True)}
+            )
         except SpecError as error:
             made.append(Point(values, None, str(error)))
             continue
-        made.append(Point(values, named(asked) if named else _named(asked, scenario, axes)))
+        made.append(Point(values, named(question) if named else _named(question, scenario, axes)))
     return made
 
 
-def _named(asked: Scenario, origin: Scenario, axes: Sequence[Axis]) -> Scenario:
+def _named(question: Scenario, origin: Scenario, axes: Sequence[Axis]) -> Scenario:
     """A point under a name that says where it is; the sweep's own point keeps its name."""
-    told = [
+    changes = [
         f"{a.label} {a.said(value)}"
         for a in axes
-        if (value := read(asked, a.path)) != read(origin, a.path)
+        if (value := read(question, a.path)) != read(origin, a.path)
     ]
-    name = " · ".join([origin.name, *told])[:80]
-    return asked.model_copy(update={"name": name})
+    name = " · ".join([origin.name, *changes])[:80]
+    return question.model_copy(update={"name": name})
 
 
-def carried_out(runner: Runner, asked: Sequence[Point]) -> Iterator[RunRow | None]:
-    """The run of every point in order, as each ends; None for a point that cannot be asked. All are
+def carried_out(runner: Runner, points: Sequence[Point]) -> Iterator[RunRow | None]:
+    """The run of every point in order, as each ends; None for a point without a question. All are
     queued first, so that the runner's processes share them. Raises StoreError."""
-    runs = [runner.submit(point.scenario) if point.scenario else None for point in asked]
+    runs = [runner.submit(point.scenario) if point.scenario else None for point in points]
     for run in runs:
         row = None
         while run is not None and row is None:
@@ -222,10 +224,10 @@ def holds(scenario: Scenario, summary: dict[str, Any]) -> bool | None:
     return view.holds(summary, scenario)
 
 
-def knees(kept: Sequence[bool | None]) -> list[int]:
+def knees(held: Sequence[bool | None]) -> list[int]:
     """Where along an axis the SLO begins or ceases to hold: the index before each change."""
-    known = [i for i, one in enumerate(kept) if one is not None]
-    return [a for a, b in itertools.pairwise(known) if kept[a] != kept[b]]
+    known = [i for i, one in enumerate(held) if one is not None]
+    return [a for a, b in itertools.pairwise(known) if held[a] != held[b]]
 
 
 def conclusion(
@@ -233,22 +235,22 @@ def conclusion(
 ) -> str:
     """What a sweep of one field says, in one sentence."""
     pairs = list(zip(scenarios, summaries, strict=True))
-    kept = [holds(s, summary) for s, summary in pairs]
-    known = [i for i, one in enumerate(kept) if one is not None]
+    held = [holds(s, summary) for s, summary in pairs]
+    known = [i for i, one in enumerate(held) if one is not None]
     if len(known) < 2:
         return ""
-    at = knees(kept)
+    at = knees(held)
     if not at:
-        always = "The SLO holds" if kept[known[0]] else "The SLO is not kept"
+        always = "The SLO holds" if held[known[0]] else "The SLO is not kept"
         ends = f"{over.said(over.values[known[0]])} to {over.said(over.values[known[-1]])}"
         return f"{always} anywhere from {ends}."
     border = at[0]
     after = next(i for i in known if i > border)
-    good, bad = (border, after) if kept[border] else (after, border)
+    good, bad = (border, after) if held[border] else (after, border)
     metric, limit = broken(*pairs[bad])[0]
     value, most = shown(metric.key, summaries[bad][metric.key]), shown(metric.key, limit)
     why = f"at {over.said(over.values[bad])} {metric.label} is {value}, {most} asked"
-    edge = "up to" if kept[border] else "from"
+    edge = "up to" if held[border] else "from"
     more = "" if len(at) == 1 else f" It changes {len(at)} times along the way."
     return f"Holds its SLO {edge} {over.said(over.values[good])}; {why}.{more}"
 
@@ -279,7 +281,7 @@ def published() -> list[Published]:
 
 
 def table(
-    axes: Sequence[Axis], asked: Sequence[Point], rows: Sequence[RunRow | None]
+    axes: Sequence[Axis], points: Sequence[Point], rows: Sequence[RunRow | None]
 ) -> list[dict[str, Any]]:
     """A row a point: its values, its run, whether it keeps the SLO, and its figures in SI."""
     metrics = [m.key for m in placed("comparison")]
@@ -292,7 +294,7 @@ def table(
             "slo_kept": holds(point.scenario, row.summary) if row and point.scenario else None,
             **{key: row.summary.get(key) if row else None for key in metrics},
         }
-        for point, row in zip(asked, rows, strict=True)
+        for point, row in zip(points, rows, strict=True)
     ]
 
 

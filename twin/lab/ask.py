@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from twin.lab.files import printable, toml_table
-from twin.lab.library import load_scenario_file, preset, presets
+from twin.lab.library import load_facts, load_scenario_file, preset, presets
 from twin.scenario import Scenario, SpecError, fields, with_overrides
 from twin.scenario.fields import plain
 from twin.scenario.words import condition_text, no_field, quoted
@@ -45,7 +45,6 @@ def with_machine(scenario: Scenario, settings: dict[str, Any]) -> Scenario:
     imported machine is read from the store. Raises SpecError."""
     name = settings.get("supernode.machine")
     if name is not None:
-        from twin.lab.library import load_facts
         from twin.lab.machines import fields_of
         from twin.lab.store import open_store
 

@@ -9,6 +9,8 @@ import typer
 from rich.markup import escape
 
 from twin.commands.terminal import AsJson, out, print_json
+from twin.extras.count_import.reader import read_counts
+from twin.lab.store import open_store
 
 
 def import_counts(
@@ -16,9 +18,6 @@ def import_counts(
     as_json: AsJson = False,
 ) -> None:
     """Read how often each expert was picked, and keep it for runs."""
-    from twin.extras.count_import.reader import read_counts
-    from twin.lab.store import open_store
-
     table = read_counts(counts)
     digest = open_store().counts.save(table)
     layers, experts = table.counts.shape

@@ -10,6 +10,8 @@ import typer
 from rich.markup import escape
 
 from twin.commands.terminal import AsJson, out, print_json
+from twin.extras.model_import.reader import import_model as read
+from twin.extras.model_import.reader import write_model
 
 
 def import_model(
@@ -19,9 +21,6 @@ def import_model(
     as_json: AsJson = False,
 ) -> None:
     """Read a model's config.json and show it as a file of data/models."""
-    from twin.extras.model_import.reader import import_model as read
-    from twin.extras.model_import.reader import write_model
-
     model = read(config, name)
     path = write_model(model) if write else None
     if as_json:

@@ -5,10 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import polars as pl
 import typer
 from rich.markup import escape
 
 from twin.commands.terminal import Settings, bytes_out, err, out, progress
+from twin.extras.perfetto.writer import check_span, write_trace
+from twin.lab.files import check_writable, printable
+from twin.lab.runs import watched
+from twin.lab.runs.watched import stages
+from twin.metrics.measures import seconds
 
 if TYPE_CHECKING:
     from twin.lab.runs.watched import Source
@@ -34,10 +40,6 @@ def trace_run(
     most_events: Annotated[int, typer.Option(min=1000, help="At most so many events.")] = 200_000,
 ) -> None:
     """Write a span of a run as a trace that ui.perfetto.dev opens."""
-    from twin.extras.perfetto.writer import check_span, write_trace
-    from twin.lab.files import check_writable, printable
-    from twin.lab.runs import watched
-
     check_span(begin_s, end_s)
     if to is not None:
         check_writable(to)
@@ -56,11 +58,6 @@ def trace_run(
 
 def stages_of(run: Source, request: int) -> str:
     """The stages of a request that is in the run, as a sentence."""
-    import polars as pl
-
-    from twin.lab.runs.watched import stages
-    from twin.metrics.measures import seconds
-
     row = run.tables["requests"].row(by_predicate=pl.col("request_id") == request, named=True)
     parts = ", ".join(f"{name} {seconds(took)}" for name, took in stages(row).items())
     return f"Request {request}: {parts or 'still at the front end'}."

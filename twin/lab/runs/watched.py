@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -18,13 +18,12 @@ from twin.lab import ask
 from twin.lab.explain.streams import stream_plans
 from twin.lab.library import load_facts
 from twin.lab.runs.job import Watch
+from twin.lab.runs.runner import found_or_made
+from twin.lab.store import RunRow, Store, open_store
 from twin.lab.store.statements import require
 from twin.model.timeline import Timeline
 from twin.scenario import Scenario, SpecError, with_overrides
-
-if TYPE_CHECKING:
-    from twin.lab.store import RunRow, Store
-    from twin.workload.requests import TraceTable
+from twin.workload.requests import TraceTable
 
 PHASES = (
     ("front end", "arrival_s", "frontend_s"),
@@ -62,9 +61,6 @@ class Source:
 def traced(name: str, settings: Sequence[str], progress: Watch) -> Source:
     """A stored run by id, else the scenario of that name, run now unless a run is stored. A run of
     another version of the engine is made anew. Raises the rooms' own ValueErrors."""
-    from twin.lab.runs.runner import found_or_made
-    from twin.lab.store import open_store
-
     with closing(open_store()) as store:
         row = store.runs.get(name)
         if row is not None and settings:

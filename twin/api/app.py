@@ -18,9 +18,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from twin.engine.simulate import ENGINE_VERSION
 from twin.lab.ask import scenario_named, with_machine
 from twin.lab.library import presets
-from twin.lab.runs.answer import predicted
 from twin.lab.runs.budget import TooLarge
 from twin.lab.runs.executor import Runner
+from twin.lab.runs.predicted import predicted
 from twin.lab.store import RunRow, Store, StoreError
 from twin.lab.store.errors import UnknownId
 from twin.lab.store.statements import require

@@ -50,6 +50,7 @@ def test_other_stacks_on_the_same_machine_agree_within_twelve_percent(found):
 # Rows that are outside their bar, and known to be: mending one takes it off this list.
 OPEN = {
     "cm384-slo-15-4k", "cm384-slo-30-4k", "jiusi-mtp-gain", "slides-tpot-64",
+    "aic-b200-mla-16",  # derived since its table gives facts: one wave of the kernel, two at 32
 }  # fmt: skip
 
 

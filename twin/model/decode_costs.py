@@ -107,12 +107,14 @@ def _mode(
 
 
 def moe_parts(
-    x: Setting, t: MoeTraffic, cores: Cores = WHOLE, rate: float = 1.0
+    x: Setting, t: MoeTraffic, cores: Cores = WHOLE, rate: float = 1.0, operator: str = "grouped"
 ) -> tuple[Gate, Dispatch, Experts, Combine]:
-    """The MoE part of a layer on a stream's cores; rate: the wire's, over what it is by writes."""
+    """The MoE part of a layer on a stream's cores; rate: the wire's, over what it is by writes;
+    operator: what the product of all experts of a die is, `grouped` or `contiguous`."""
     s, f, m = x.shape, x.formats, x.machine
     gate_weight, gate_flop, gate_io, _ = x.seconds(o.gate(s, f), cores)
-    weight, flop, io, vector = x.seconds(o.expert(s, f), cores)
+    weight, flop, io, vector = x.seconds(o.expert(s, f), cores, operator)
+    reached = m.product(f.expert, operator)
     if not x.communication.early_quantisation and f.expert != "bf16":
         vector += (o.ACTIVATION_BYTES + 1.0) * s.hidden / m.vector_bytes_per_s(cores.vector)
     return (
@@ -124,13 +126,13 @@ def moe_parts(
             receive=t.dispatch_receive_s / rate,
         ),
         Experts(
-            fixed=2 * x.gap,
+            fixed=reached.start_s,
             weight=weight,
             flop=flop,
             io=io,
             vector=vector,
-            tile_small=m.tile_small,
-            tile_large=m.tile_large,
+            tile_small=reached.tile_small,
+            tile_large=reached.tile_large,
         ),
         Combine(
             fixed=t.combine_fixed_s,
@@ -159,7 +161,7 @@ def _whole_die(mode: Mode, x: Setting) -> Mode:
 def _core(x: Setting, query: int, cores: Cores) -> DecodeCore:
     """The attention core on cores of a decode die, and what prefill dies take of it."""
     many, one = (_context_s(x, x.machine, q, cores) for q in (query, 1))
-    core = DecodeCore(x.gap + x.machine.attention_fixed_s, many, one)
+    core = DecodeCore(x.machine.attention(x.formats.kv).start_s, many, one)
     if (away := x.offload) is None or x.lender is None:
         return core
     launch, a_round = launch_and_round_s(x.machine, x.facts)
@@ -180,11 +182,12 @@ def _core(x: Setting, query: int, cores: Cores) -> DecodeCore:
 
 def _context_s(x: Setting, m: Machine, query_tokens: float, cores: Cores) -> float:
     """Decode attention core: seconds per context token of a request (roofline)."""
+    reached = m.attention(x.formats.kv)
     compute = query_tokens * x.shape.decode_core_flops
-    compute /= m.attention_peak * m.attention_utilisation * cores.cube
+    compute /= m.chip.peak(reached.peak) * m.cores * reached.compute * cores.cube
     read = x.shape.kv_bytes_per_token_layer(x.formats.kv)
-    read /= m.chip.hbm_bytes_per_s * m.kv_bandwidth_utilisation * m.pull(cores.cube)
-    return float((compute**m.attention_roof + read**m.attention_roof) ** (1.0 / m.attention_roof))
+    read /= m.chip.hbm_bytes_per_s * reached.bandwidth * m.pull(cores.cube)
+    return float((compute**reached.power + read**reached.power) ** (1.0 / reached.power))
 
 
 def _demand(x: Setting, dense: o.Work, head: o.Work) -> Demand:

@@ -50,7 +50,7 @@ def prefill_costs(x: Setting, microbatch: bool, mtp: bool) -> Prefill:
     return Prefill(
         before=(
             Product(
-                fixed=4 * x.gap,
+                fixed=4 * x.product_start_s,
                 weight=x.seconds(down)[0] + x.seconds(up)[0] * form.up_share,
                 flop=form.down_rows * x.many_rows(down) + x.many_rows(up),
                 place=x.place("attention_input"),
@@ -62,7 +62,7 @@ def prefill_costs(x: Setting, microbatch: bool, mtp: bool) -> Prefill:
         exchange=form.exchange,
         after=(
             Product(
-                fixed=3 * x.gap,
+                fixed=3 * x.product_start_s,
                 weight=x.seconds(output)[0] * form.output_share,
                 flop=x.many_rows(output),
                 place=x.place("o_proj"),
@@ -76,7 +76,7 @@ def prefill_costs(x: Setting, microbatch: bool, mtp: bool) -> Prefill:
         dense=_product_of_many_rows(x, o.dense_ffn(s, f), 3),
         layout=layout(x),
         demand=_demand(x, s.moe_layers + mtp, form),
-        head=head.weight_bytes / m.stream_bytes_per_s() + 2 * x.gap,
+        head=head.weight_bytes / m.stream_bytes_per_s(fmt=head.format) + 2 * x.gap,
         launch=m.graph_launch_s + passes * x.traffic(own_streams=False).host_s,
         moe_layers=float(s.moe_layers + mtp),
         dense_layers=float(s.dense_layers),
@@ -101,7 +101,9 @@ def _more(x: Setting, where: str) -> list[Product]:
 
 def _product_of_many_rows(x: Setting, w: o.Work, launches: int) -> Product:
     weight, flop, io, vector = x.seconds(w)
-    return Product(launches * x.gap, weight, max(flop, io), 0.0, vector)
+    return Product(
+        launches * x.machine.product(w.format).start_s, weight, max(flop, io), 0.0, vector
+    )
 
 
 def _gathered_s(x: Exchange) -> float:
@@ -160,7 +162,7 @@ def _moe(x: Setting) -> tuple[Gate, Dispatch, Experts, Combine]:
     s, m, t = x.shape, x.machine, x.traffic(own_streams=False)
     # Copy engines move prefill's rows (arXiv 2506.12708v2 section 4.3.2), not vector cores.
     rate = m.fitted["copy_engine"] if m.family == "ascend" else 1.0
-    gate, dispatch, experts, combine = moe_parts(x, t, rate=rate)
+    gate, dispatch, experts, combine = moe_parts(x, t, rate=rate, operator="contiguous")
     row = o.dispatch_bytes(s, x.communication.early_quantisation, m.message_scale_bytes)
     answer, copied = o.combine_bytes(s), m.vector_bytes_per_s()
     return (

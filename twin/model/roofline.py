@@ -19,6 +19,7 @@ from twin.hardware.chip import Chip
 from twin.kernels.compiled import kernel
 from twin.model.shape import ModelError
 
+MEASURED_KERNEL = "fused_mla"  # of decode attention, in tables of chips
 PLAIN = "plain"  # the machine's own figures, no stack's
 FITTED = (
     "comm_fixed",
@@ -36,6 +37,19 @@ def of_family(fact: str, without: float | None = None) -> Any:
     return field(metadata={"fact": fact, "without": without})
 
 
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """What an operator reaches of a die's peaks, and how long it takes beyond both."""
+
+    compute: float  # share of the peak of its number format
+    bandwidth: float  # share of HBM's
+    tile_small: float = 0.0  # rows of a product's tile where all fit in one; 0: no tiles
+    tile_large: float = 0.0  # rows of a tile where they do not
+    start_s: float = 0.0  # of one call, with its launches
+    power: float = 2.0  # by which attention's computing and reading add up (2: see `roof`)
+    peak: str = ""  # number format that attention computes in
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
     """One die, or a share of its cores: peaks, efficiencies and fitted constants, SI units.
@@ -46,16 +60,11 @@ class Machine:
     chip: Chip
     family: str
     fitted: dict[str, float]
+    reaches: dict[str, Reach]  # by operator and format, "gemm.fp8": as measured on this chip
     cores: float = 1.0  # share of the die's cores, cube and vector, that an instance has
     hbm: float = 1.0  # share of the sustained HBM bandwidth that is there for it
-    attention_utilisation: float  # of the FP16 peak, decode attention, compute-bound
-    attention_peak: float  # FLOP/s the utilisation above and the next refer to
+    attention_peak: float  # FLOP/s that the next refers to
     prefill_attention_utilisation: float = of_family("prefill_attention_compute")
-    attention_fixed_s: float = of_family(
-        "attention_fixed"
-    )  # decode's core: what is beyond its roofs
-    attention_roof: float = of_family("attention_roof", 2.0)  # decode's core: power of its roofline
-    kv_bandwidth_utilisation: float = of_family("attention_bandwidth")  # of HBM, decode's core
     gemm_utilisation: float = of_family("gemm_compute")  # of the peak of the weights' number format
     gemm_bandwidth_utilisation: float = of_family("gemm_bandwidth")  # of HBM, weights streamed
     core_bytes_per_cycle: float = of_family(
@@ -86,13 +95,36 @@ class Machine:
         """Whether vector cores of their own stand next to the matrix cores."""
         return self.family == "ascend"
 
-    def gemm_flops(self, precision: str, cube_share: float = 1.0) -> float:
-        """Sustained FLOP/s of a matrix product on a share of the cube cores."""
-        return self.chip.peak(precision) * self.gemm_utilisation * cube_share * self.cores
+    def product(self, fmt: str, operator: str = "gemm") -> Reach:
+        """What a matrix product of a number format reaches; `grouped`: decode's, of all experts of
+        a die; `contiguous`: prefill's.
 
-    def stream_bytes_per_s(self, cube_share: float = 1.0) -> float:
+        Of an operator or a format that was not measured on this chip, what its family reaches.
+        """
+        gap = self.fitted["kernel_gap"]
+        return self.reaches.get(f"{operator}.{fmt}") or Reach(
+            self.gemm_utilisation,
+            self.gemm_bandwidth_utilisation,
+            self.tile_small,
+            self.tile_large,
+            gap if operator == "gemm" else 2 * gap,
+        )
+
+    def attention(self, kv: str) -> Reach:
+        """What decode's attention core reaches with KV of a number format."""
+        return self.reaches[f"attention.{'bf16' if kv == 'bf16' else '8bit'}"]
+
+    def gemm_flops(self, precision: str, cube_share: float = 1.0, operator: str = "gemm") -> float:
+        """Sustained FLOP/s of a matrix product on a share of the cube cores."""
+        reached = self.product(precision, operator).compute
+        return self.chip.peak(precision) * reached * cube_share * self.cores
+
+    def stream_bytes_per_s(
+        self, cube_share: float = 1.0, fmt: str = "", operator: str = "gemm"
+    ) -> float:
         """Sustained HBM bandwidth of a matrix product that streams its weights, bytes/s."""
-        return self.chip.hbm_bytes_per_s * self.gemm_bandwidth_utilisation * self.pull(cube_share)
+        reached = self.product(fmt, operator).bandwidth
+        return self.chip.hbm_bytes_per_s * reached * self.pull(cube_share)
 
     def pull(self, cube_share: float) -> float:
         """Share of the sustained HBM bandwidth that a share of the cores draws: linear, then full.
@@ -168,6 +200,45 @@ def of_stack(facts: Facts, stack: str, chip: str) -> Facts:
     )
 
 
+def _reaches(facts: Facts, chip: Chip, table: str, kernel: str, gap: float) -> dict[str, Reach]:
+    """What operators reach by "operator.format": as measured on the chip (its `operators` in
+    data/chips); attention else as its family does (data/operators.toml).
+
+    Raises FactError when the family has no figure for that attention kernel.
+    """
+    reached = f"{table}.attention_compute.{kernel}"
+    if reached not in facts:
+        raise FactError(
+            f"deployment.optimisations.attention_kernel = {kernel!r} has no figure for "
+            f"{chip.title}: take one of {facts.names(f'{table}.attention_compute')}"
+        )
+    power = f"{table}.attention_roof"
+    family = Reach(
+        facts.si(reached),
+        facts.si(f"{table}.attention_bandwidth"),
+        start_s=gap + facts.si(f"{table}.attention_fixed"),
+        power=facts.si(power) if power in facts else 2.0,
+        peak=str(facts[f"{table}.attention_format"].value),
+    )
+    reaches = {"attention.bf16": family, "attention.8bit": family}
+    for operator in facts.names(f"chips.{chip.name}.operators"):
+        if operator == "attention" and kernel != MEASURED_KERNEL:
+            continue
+        here = f"chips.{chip.name}.operators.{operator}"
+        for fmt in facts.names(here):
+            own = facts.group(f"{here}.{fmt}")
+            reaches[f"{operator}.{fmt}"] = Reach(
+                own["compute"].si,
+                own["bandwidth"].si,
+                own["tile_small"].si if "tile_small" in own else 0.0,
+                own["tile_large"].si if "tile_large" in own else 0.0,
+                own["start"].si,
+                own["power"].si if "power" in own else 2.0,
+                str(own["peak"].value) if "peak" in own else "",
+            )
+    return reaches
+
+
 def load_machine(
     facts: Facts, chip: Chip, kernel: str = "fused_mla", cores: float = 1.0, hbm: float = 1.0
 ) -> Machine:
@@ -186,12 +257,6 @@ def load_machine(
     fitted = {name: facts.si(f"calibration.{name}") for name in FITTED}
     if f"{table}.kernel_gap" in facts:
         fitted["kernel_gap"] = facts.si(f"{table}.kernel_gap")
-    reached = f"{table}.attention_compute.{kernel}"
-    if reached not in facts:
-        raise FactError(
-            f"deployment.optimisations.attention_kernel = {kernel!r} has no figure for "
-            f"{chip.title}: take one of {facts.names(f'{table}.attention_compute')}"
-        )
     figures = {}
     for declared in fields(Machine):
         if declared.metadata:
@@ -204,9 +269,9 @@ def load_machine(
         chip=chip,
         family=family,
         fitted=fitted,
+        reaches=_reaches(facts, chip, table, kernel, fitted["kernel_gap"]),
         cores=cores,
         hbm=hbm,
-        attention_utilisation=facts.si(reached),
         attention_peak=chip.peak(str(facts[f"{table}.attention_format"].value)) * cores,
         **figures,
     )

@@ -59,6 +59,11 @@ class Setting:
         return self.machine.fitted["kernel_gap"]
 
     @property
+    def product_start_s(self) -> float:
+        """Launch and tail of one matrix product in the format of the attention projections."""
+        return self.machine.product(self.formats.linear).start_s
+
+    @property
     def head_dies(self) -> int:
         """Dies that split the heads of one prompt: each has weights of its heads, and reads all of
         the prompt's KV."""
@@ -104,12 +109,14 @@ class Setting:
             self.shape, self.communication, self.machine, self.facts, self.route, own_streams
         )
 
-    def seconds(self, w: Work, cores: Cores = WHOLE) -> tuple[float, float, float, float]:
+    def seconds(
+        self, w: Work, cores: Cores = WHOLE, operator: str = "gemm"
+    ) -> tuple[float, float, float, float]:
         """Weight read, FLOP, activation and vector seconds (the last three per token)."""
-        rate = self.machine.stream_bytes_per_s(cores.cube)
+        rate = self.machine.stream_bytes_per_s(cores.cube, w.format, operator)
         return (
             w.weight_bytes / rate,
-            w.flops_per_token / self.machine.gemm_flops(w.format, cores.cube),
+            w.flops_per_token / self.machine.gemm_flops(w.format, cores.cube, operator),
             w.io_bytes_per_token / rate,
             w.vector_bytes_per_token / self.machine.vector_bytes_per_s(cores.vector),
         )
@@ -117,10 +124,10 @@ class Setting:
     def product(self, w: Work, launches: int, cores: Cores = WHOLE, name: str = "") -> Product:
         """A product after so many launches, booked under a name where it has one."""
         weight, flop, io, vector = self.seconds(w, cores)
-        m = self.machine
+        reached = self.machine.product(w.format)
         return Product(
-            launches * self.gap, weight, flop, io, vector, self.place(name),
-            m.tile_small, m.tile_large,
+            launches * reached.start_s, weight, flop, io, vector, self.place(name),
+            reached.tile_small, reached.tile_large,
         )  # fmt: skip
 
     def place(self, name: str) -> float:
@@ -143,7 +150,7 @@ class Setting:
         m = self.machine
         product = w.flops_per_token / m.gemm_flops(w.format)
         if not m.vector_cores_apart:
-            moved = w.io_bytes_per_token / m.stream_bytes_per_s()
+            moved = w.io_bytes_per_token / m.stream_bytes_per_s(fmt=w.format)
             return max(product, moved) + w.vector_bytes_per_token / m.vector_bytes_per_s()
         moved = (w.io_bytes_per_token + w.vector_bytes_per_token) / m.stream_bytes_per_s()
         return max(product, moved)

@@ -53,8 +53,8 @@ def _one_attention_operator(mode: Mode, x: Setting, on: bool, cores: Cores, _: b
     prolog, *others = mode.before
     prolog = replace(
         prolog,
-        fixed=prolog.fixed - 2 * x.gap,
-        io=max(0.0, prolog.io - written / m.stream_bytes_per_s(cores.cube)),
+        fixed=prolog.fixed - 2 * x.product_start_s,
+        io=max(0.0, prolog.io - written / m.stream_bytes_per_s(cores.cube, x.formats.linear)),
         vector=prolog.vector - query / m.vector_bytes_per_s(cores.vector),
     )
     gate = replace(mode.gate, fixed=mode.gate.fixed - 2 * x.gap)  # its weights are still read

@@ -21,11 +21,15 @@ def operator_facts(
     ] = 0.2,
     seed: Annotated[int, typer.Option(help="Draws the rows that are held back.")] = 26,
     node: Annotated[int, typer.Option(min=1, help="Dies of a node.")] = 8,
+    source: Annotated[
+        str, typer.Option(help="Print facts for data/chips, with this as where tables stand.")
+    ] = "",
     as_json: AsJson = False,
 ) -> None:
     """Say what a chip's operators reach by a measured table, and the error on rows held back."""
     from dataclasses import asdict
 
+    from twin.extras.operator_tables.chosen import chosen, lines
     from twin.extras.operator_tables.fits import fit
     from twin.extras.operator_tables.tables import NoTable, read_tables
 
@@ -38,7 +42,10 @@ def operator_facts(
     except NoTable as refusal:
         raise typer.BadParameter(str(refusal)) from refusal
     if as_json:
-        print_json([asdict(each) for each in found])
+        print_json([asdict(each) | {"table": each.table} for each in found])
+        return
+    if source:
+        typer.echo(lines(chosen(found), source))
         return
     heads = ("table", "start", "peak or rate", "memory", "tile or power", "rows", "held", "worst")
     print_rows("Facts", heads, [_row(each) for each in found])

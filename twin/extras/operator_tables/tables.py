@@ -39,11 +39,6 @@ class Table:
     engine: str
     rows: pl.DataFrame
 
-    @property
-    def name(self) -> str:
-        """'gemm fp8, sglang 0.5.14'."""
-        return f"{self.operator} {self.format}, {self.engine}"
-
 
 def read_tables(path: Path) -> list[Table]:
     """The tables of a file, or of all files below a folder. Raises NoTable where there is none."""

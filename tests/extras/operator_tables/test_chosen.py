@@ -1,0 +1,63 @@
+"""Which table a fact is of is decided by tables alone, and the lines are facts of a chip."""
+
+from __future__ import annotations
+
+import tomllib
+
+import pytest
+
+from twin.extras.operator_tables.chosen import chosen, lines
+from twin.extras.operator_tables.fits import Fitted
+from twin.facts import facts_from_tables
+from twin.lab.library import load_facts
+
+SHARES = {"start": 2e-5, "compute": 0.7, "bandwidth": 0.9, "tile_small": 64.0, "tile_large": 128.0}
+
+
+def fitted(engine: str, part: str = "", mean: float = 0.05, rows: int = 100, **more) -> Fitted:
+    return Fitted("grouped", "fp8", engine, part, SHARES | more, rows, 20, mean, 3 * mean)
+
+
+def test_a_kernel_for_spread_experts_goes_before_a_newer_release():
+    newer, spread = fitted("sglang 0.5.14", "triton"), fitted("sglang 0.5.10", "deepepmoe")
+    assert chosen([newer, spread]) == [spread]
+
+
+def test_releases_are_compared_as_numbers_and_the_larger_table_counts_among_equals():
+    old, new = fitted("sglang 0.5.9"), fitted("sglang 0.5.14")
+    large = fitted("sglang 0.5.14", "other", rows=200)
+    assert chosen([old, new, large]) == [large]
+
+
+def test_a_table_that_is_far_off_gives_way_to_another_engine_whatever_it_says():
+    poor, other = fitted("sglang 0.5.14", mean=0.21), fitted("vllm 0.24.0", mean=0.14)
+    assert chosen([poor, other]) == [other]
+    assert chosen([poor]) == []
+
+
+def test_attention_that_reads_at_a_fraction_of_the_memory_is_not_what_is_served():
+    slow = Fitted("mla", "fp8", "sglang 0.5.14", "computed in bf16",
+                  {"start": 2e-5, "compute": 0.3, "bandwidth": 0.06, "power": 2.0},
+                  100, 20, 0.03, 0.1)  # fmt: skip
+    assert chosen([slow]) == []
+
+
+def test_lines_are_facts_with_a_source_and_the_error_of_rows_held_back():
+    table = tomllib.loads(lines([fitted("sglang 0.5.10", "deepepmoe")], "somewhere"))
+    facts = facts_from_tables(table)
+    assert facts.si("operators.grouped.fp8.start") == pytest.approx(20e-6)
+    assert facts.si("operators.grouped.fp8.compute") == pytest.approx(0.7)
+    assert facts.count("operators.grouped.fp8.tile_large") == 128
+    held = facts["operators.grouped.fp8.held_back"]
+    assert held.si == pytest.approx(0.05) and "15 % at worst" in held.note
+    assert held.source == "somewhere: grouped fp8, sglang 0.5.10, deepepmoe"
+
+
+def test_shares_in_data_are_below_the_peaks_and_none_is_far_off_on_rows_held_back():
+    facts = load_facts()
+    held = [name for name in facts if ".operators." in name and name.endswith(".held_back")]
+    assert len(held) >= 30
+    for name in held:
+        own = facts.group(name.removesuffix(".held_back"))
+        assert 0.0 < own["compute"].si <= 1.0 and 0.0 < own["bandwidth"].si <= 1.0
+        assert 0.0 < own["held_back"].si <= 0.15 and own["start"].si < 50e-6

@@ -1,0 +1,67 @@
+"""Which of a chip's tables its facts are of, and these facts as lines of data/chips.
+
+The choice reads tables alone, never a published row of a whole system.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+
+from twin.extras.operator_tables.fits import Fitted
+
+ENGINES = ("sglang", "vllm", "trtllm")  # the first is the engine whose kernels the costs describe
+WORTH = 0.15  # mean error of held-back rows up to which a table gives a fact
+FALLBACK = 0.3  # share of the memory's rate: an attention kernel below it is not what is served
+SPREAD = "deepepmoe"  # the kernel of experts that are spread over dies by DeepEP
+ORDER = ("gemm", "grouped", "mla")
+PARTS = {"mla": "attention"}  # names in data/chips, where they differ from those of tables
+
+
+def chosen(found: Iterable[Fitted]) -> list[Fitted]:
+    """One table for each operator and format: of the first engine with one that is worth a fact,
+    its kernel for spread experts first, then its newest release and the table with most rows."""
+    best: dict[tuple[str, str], Fitted] = {}
+    for each in sorted(filter(_worth, found), key=_rank):
+        best.setdefault((each.operator, each.format), each)
+    return [best[name] for name in sorted(best, key=lambda name: (ORDER.index(name[0]), name[1]))]
+
+
+def _worth(each: Fitted) -> bool:
+    served = each.operator != "mla" or each.facts["bandwidth"] >= FALLBACK
+    return each.operator in ORDER and each.mean <= WORTH and served
+
+
+def _rank(each: Fitted) -> tuple[object, ...]:
+    engine, _, release = each.engine.partition(" ")
+    newest = tuple(-int(number) for number in re.findall(r"\d+", release))
+    known = ENGINES.index(engine) if engine in ENGINES else len(ENGINES)
+    return known, each.part != SPREAD, newest, -each.rows, round(each.mean, 3), each.part
+
+
+def lines(found: Iterable[Fitted], source: str) -> str:
+    """The facts as tables of a file in data/chips; source: where the operators were published."""
+    return "\n\n".join(_table(each, source) for each in found)
+
+
+def _table(each: Fitted, source: str) -> str:
+    operator = PARTS.get(each.operator, each.operator)
+    name = each.format if operator != "attention" or each.format == "bf16" else "8bit"
+    named = {"source": f"{source}: {each.table}", "mark": "d"}
+    told = [_line("start", round(1e6 * each.facts["start"], 1), "us", named)]
+    told += [_line(k, round(100 * each.facts[k], 1), "%", named) for k in ("compute", "bandwidth")]
+    if "power" in each.facts:
+        told.append(_line("power", int(each.facts["power"]), "", named))
+        told.append(_line("peak", each.part.removeprefix("computed in "), "", named))
+    elif each.facts["tile_large"] > 1.0:  # else it computes no more than its rows
+        told += [_line(k, int(each.facts[k]), "rows", named) for k in ("tile_small", "tile_large")]
+    note = f"of {each.held:,} of {each.rows:,} rows; {100 * each.worst:.0f} % at worst"
+    told.append(_line("held_back", round(100 * each.mean, 1), "%", named | {"note": note}))
+    return "\n".join((f"[operators.{operator}.{name}]", *told))
+
+
+def _line(name: str, value: object, unit: str, named: dict[str, str]) -> str:
+    fact = {"value": value, "unit": unit, **named}
+    inside = ", ".join(f"{key} = {json.dumps(said)}" for key, said in fact.items())
+    return f"{name} = {{ {inside} }}"

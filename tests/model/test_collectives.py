@@ -2,7 +2,7 @@ import pytest
 
 from twin.hardware.chip import load_chip
 from twin.hardware.fabric import build_fabric
-from twin.model.collectives import exchange, moe_traffic
+from twin.model.collectives import direct, exchange, moe_traffic
 from twin.model.roofline import load_machine
 from twin.model.shape import load_shape
 from twin.scenario import Communication, Supernode
@@ -86,3 +86,40 @@ def test_gathering_over_more_nodes_costs_in_proportion_to_the_dies(gathered):
 def test_an_exchange_knows_on_how_many_nodes_its_dies_are(facts, nodes, per_node):
     s = Supernode(chip="h800", nodes=nodes, npus_per_node=per_node, scale_up="node")
     assert exchange(build_fabric(s, facts), range(nodes * per_node)).nodes == nodes
+
+
+HGX = {"chip": "h100", "npus_per_node": 8, "scale_up": "node", "sub_planes": 1,
+       "ub_link_gb_per_s": 450.0, "rdma_gb_per_s_per_npu": 50.0}  # fmt: skip
+
+
+def hgx(facts, dies: int, chip: str = "h100"):
+    machine = load_machine(facts, load_chip(facts, chip))
+    found = exchange(
+        build_fabric(Supernode(**HGX | {"chip": chip, "nodes": 4}), facts), range(dies)
+    )
+    shape = load_shape(facts, "deepseek-r1")
+    return moe_traffic(shape, Communication(), machine, facts, direct(found, chip, facts))
+
+
+@pytest.mark.parametrize(("dies", "way", "link"), [(8, "inside", 450e9), (32, "across", 50e9)])
+def test_start_and_rate_are_those_of_the_network_that_is_crossed(facts, dies, way, link):
+    t, here = hgx(facts, dies), f"chips.h100.operators.exchange.{way}"
+    # Leaving the die inside a node, leaving the node across: of eight messages of a token.
+    leaving = 8 * ((dies - 1) / dies if way == "inside" else 1 - 8 / dies)
+    for phase, fixed, token, size in (
+        ("dispatch", t.dispatch_fixed_s, t.dispatch_send_s, 7_168 + 224),
+        ("combine", t.combine_fixed_s, t.combine_receive_s, 14_336),
+    ):
+        assert fixed == facts.si(f"{here}.{phase}_start")
+        rate = facts.si(f"{here}.{phase}_rate") * link
+        assert token == pytest.approx(leaving * size / rate, rel=0.01)
+
+
+def test_an_exchange_inside_a_node_starts_sooner_than_one_across(facts):
+    assert hgx(facts, 8).dispatch_fixed_s < 0.6 * hgx(facts, 32).dispatch_fixed_s
+
+
+def test_a_chip_without_a_table_says_of_which_other_it_has_its_exchange(facts):
+    one, other = hgx(facts, 8, "h20"), hgx(facts, 8, "h200")
+    assert facts["chips.h20.exchange_of"].value == "h200"
+    assert one == other

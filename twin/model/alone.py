@@ -33,7 +33,7 @@ def exchange_s(s: Scenario, facts: Facts, operation: str, dies: int, tokens: flo
     machine = load_machine(facts, load_chip(facts, s.supernode.chip))
     way = exchange(wired(s.supernode, facts), range(dies))
     if machine.family == "nvidia":
-        way = direct(way, facts)
+        way = direct(way, machine.chip.name, facts)
     t = moe_traffic(shape, s.deployment.communication, machine, facts, way)
     rows = tokens * shape.top_k
     if operation == "dispatch":

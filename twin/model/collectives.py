@@ -26,6 +26,14 @@ from twin.scenario import Communication
 
 
 @dataclass(frozen=True, slots=True)
+class Measured:
+    """Dispatch or combine as measured over one network of a chip."""
+
+    start_s: float  # with the latency of the way
+    gain: float  # the rate that it reaches, over what the fabric grants
+
+
+@dataclass(frozen=True, slots=True)
 class Exchange:
     """Uniform all-to-all among an instance's dies, as the fabric grants it.
 
@@ -41,6 +49,8 @@ class Exchange:
     slow_between: bool = False  # other nodes are reached over the RDMA plane
     inside_bytes_per_s: float = 0.0  # among the dies of one node alone, where nodes are slow apart
     beyond_bytes_per_s: float = 0.0  # over the plane between nodes alone
+    dispatch: Measured | None = None  # where its kernels were measured on such a network
+    combine: Measured | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,14 +124,28 @@ def two_level(x: Exchange, top_k: int, most_nodes: int) -> Exchange:
     return replace(x, rate_bytes_per_s=rate, off_node=crossing / top_k)
 
 
-def direct(x: Exchange, facts: Facts) -> Exchange:
-    """The same dies when each message goes straight to its die through the sender's NIC.
+def direct(x: Exchange, chip: str, facts: Facts) -> Exchange:
+    """The same dies by low-latency kernels: each message goes straight to its die, through the
+    sender's NIC where that is on another node.
 
-    Kernels that write without a proxy reach another share of the NIC than copies do.
+    Start and rate are those measured on the chip's own networks, inside a node and across
+    (`operators.exchange` of data/chips, or of the chip that `exchange_of` names). Of other chips
+    the family's: writes without a proxy reach another share of the NIC than copies do.
     """
-    if not x.slow_between or x.nodes < 2:
+    across = x.slow_between and x.nodes > 1
+    other = f"chips.{chip}.exchange_of"
+    like = str(facts[other].value) if other in facts else chip
+    way = f"chips.{like}.operators.exchange.{'across' if across else 'inside'}"
+    granted = facts.si("fabric.efficiency.rdma" if across else f"chips.{chip}.link_efficiency")
+    if f"{way}.dispatch_rate" in facts:
+        dispatch, combine = (
+            Measured(facts.si(f"{way}.{phase}_start"), facts.si(f"{way}.{phase}_rate") / granted)
+            for phase in ("dispatch", "combine")
+        )
+        return replace(x, dispatch=dispatch, combine=combine)
+    if not across:
         return x
-    gain = facts.si("operators.nvidia.direct_rdma") / facts.si("fabric.efficiency.rdma")
+    gain = facts.si("operators.nvidia.direct_rdma") / granted
     return replace(x, rate_bytes_per_s=x.rate_bytes_per_s * gain)
 
 
@@ -150,20 +174,21 @@ def moe_traffic(
     if m.family == "ascend" and comm.early_quantisation:
         quantise = m.fitted["quantise"]
     start = fixed + x.latency_s + barrier * math.log2(x.peers)
+    there, back = x.dispatch or Measured(start, 1.0), x.combine or Measured(start, 1.0)
+    sending, answering = (each.gain * x.rate_bytes_per_s for each in (there, back))
     per_token = s.top_k * x.remote
     extra = host_s = 0.0
     if not comm.fused:
-        start += _unfused(facts, x.peers)
         host_s = facts.si("operators.unfused.sync")
         extra = _unfused(facts, x.peers)
     return MoeTraffic(
-        dispatch_fixed_s=start + extra,
+        dispatch_fixed_s=there.start_s + 2.0 * extra,
         dispatch_message_s=s.top_k * quantise,
-        dispatch_send_s=per_token * sent / x.rate_bytes_per_s,
-        dispatch_receive_s=x.remote * sent / x.rate_bytes_per_s,
-        combine_fixed_s=start,
-        combine_send_s=x.remote * answered / x.rate_bytes_per_s,
-        combine_receive_s=per_token * answered / x.rate_bytes_per_s,
+        dispatch_send_s=per_token * sent / sending,
+        dispatch_receive_s=x.remote * sent / sending,
+        combine_fixed_s=back.start_s + extra,
+        combine_send_s=x.remote * answered / answering,
+        combine_receive_s=per_token * answered / answering,
         host_s=host_s,
     )
 

@@ -222,7 +222,7 @@ def _reaches(facts: Facts, chip: Chip, table: str, kernel: str, gap: float) -> d
     )
     reaches = {"attention.bf16": family, "attention.8bit": family}
     for operator in facts.names(f"chips.{chip.name}.operators"):
-        if operator == "attention" and kernel != MEASURED_KERNEL:
+        if operator == "exchange" or (operator == "attention" and kernel != MEASURED_KERNEL):
             continue
         here = f"chips.{chip.name}.operators.{operator}"
         for fmt in facts.names(here):

@@ -93,7 +93,7 @@ class Setting:
         The latter in decode of one chip family (low-latency kernels over RDMA).
         """
         if self.pool.phase == "decode" and self.machine.family == "nvidia":
-            return direct(self.exchange, self.facts)
+            return direct(self.exchange, self.machine.chip.name, self.facts)
         return two_level(self.exchange, self.shape.top_k, self.shape.most_nodes)
 
     @property

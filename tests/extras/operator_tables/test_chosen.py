@@ -53,6 +53,19 @@ def test_lines_are_facts_with_a_source_and_the_error_of_rows_held_back():
     assert held.source == "somewhere: grouped fp8, sglang 0.5.10, deepepmoe"
 
 
+def test_an_exchange_is_told_by_network_and_phase_as_shares_of_a_link():
+    ways = [
+        Fitted("exchange", "fp8", "sglang 0.5.12", f"{phase} inside a node",
+               {"start": 1.3e-5, "rate": 2.25e11}, 22, 3, 0.02, 0.06)
+        for phase in ("dispatch", "combine")
+    ]  # fmt: skip
+    facts = facts_from_tables(tomllib.loads(lines(chosen(ways), "somewhere", {"inside": 450.0})))
+    for phase in ("dispatch", "combine"):
+        assert facts.si(f"operators.exchange.inside.{phase}_start") == pytest.approx(13e-6)
+        assert facts.si(f"operators.exchange.inside.{phase}_rate") == pytest.approx(0.5)
+    assert facts.names("operators.exchange") == ["inside"]
+
+
 def test_shares_in_data_are_below_the_peaks_and_none_is_far_off_on_rows_held_back():
     facts = load_facts()
     held = [name for name in facts if ".operators." in name and name.endswith(".held_back")]

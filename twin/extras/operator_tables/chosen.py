@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from twin.extras.operator_tables.fits import Fitted
 
@@ -15,17 +15,20 @@ ENGINES = ("sglang", "vllm", "trtllm")  # the first is the engine whose kernels 
 WORTH = 0.15  # mean error of held-back rows up to which a table gives a fact
 FALLBACK = 0.3  # share of the memory's rate: an attention kernel below it is not what is served
 SPREAD = "deepepmoe"  # the kernel of experts that are spread over dies by DeepEP
-ORDER = ("gemm", "grouped", "mla")
+ORDER = ("gemm", "grouped", "mla", "exchange")
+NETWORKS = {"inside a node": "inside", "across nodes": "across"}
 PARTS = {"mla": "attention"}  # names in data/chips, where they differ from those of tables
 
 
 def chosen(found: Iterable[Fitted]) -> list[Fitted]:
-    """One table for each operator and format: of the first engine with one that is worth a fact,
-    its kernel for spread experts first, then its newest release and the table with most rows."""
-    best: dict[tuple[str, str], Fitted] = {}
+    """One table for each operator and format, and each way of an exchange: of the first engine with
+    one that is worth a fact, its kernel for spread experts first, then its newest release and the
+    table with most rows."""
+    best: dict[tuple[int, str, str], Fitted] = {}
     for each in sorted(filter(_worth, found), key=_rank):
-        best.setdefault((each.operator, each.format), each)
-    return [best[name] for name in sorted(best, key=lambda name: (ORDER.index(name[0]), name[1]))]
+        way = each.part if each.operator == "exchange" else ""
+        best.setdefault((ORDER.index(each.operator), each.format, way), each)
+    return [best[name] for name in sorted(best)]
 
 
 def _worth(each: Fitted) -> bool:
@@ -40,9 +43,32 @@ def _rank(each: Fitted) -> tuple[object, ...]:
     return known, each.part != SPREAD, newest, -each.rows, round(each.mean, 3), each.part
 
 
-def lines(found: Iterable[Fitted], source: str) -> str:
-    """The facts as tables of a file in data/chips; source: where the operators were published."""
-    return "\n\n".join(_table(each, source) for each in found)
+def lines(found: Iterable[Fitted], source: str, links: Mapping[str, float] | None = None) -> str:
+    """The facts as tables of a file in data/chips; source: where the operators were published;
+    links: GB/s of a die in one direction, `inside` a node and `across` nodes."""
+    products = [_table(each, source) for each in found if each.operator != "exchange"]
+    told = {name: _exchange(found, where, source, (links or {}).get(name, 0.0))
+            for where, name in NETWORKS.items()}  # fmt: skip
+    ways = [f"[operators.exchange.{name}]\n{said}" for name, said in told.items() if said]
+    return "\n\n".join((*products, *ways))
+
+
+def _exchange(found: Iterable[Fitted], where: str, source: str, link: float) -> str:
+    """Start of dispatch and combine over one network, and the share of a link that they reach."""
+    told = []
+    for each in found:
+        phase, _, place = each.part.partition(" ")
+        if each.operator != "exchange" or place != where or not link:
+            continue
+        named = {"source": f"{source}: {each.table}", "mark": "d"}
+        rate = each.facts["rate"] / 1e9
+        of_link = named | {"note": f"{rate:.0f} of {link:g} GB/s"}
+        told += [
+            _line(f"{phase}_start", round(1e6 * each.facts["start"], 1), "us", named),
+            _line(f"{phase}_rate", round(100 * rate / link, 1), "%", of_link),
+            _held(f"{phase}_held_back", each, named),
+        ]
+    return "\n".join(told)
 
 
 def _table(each: Fitted, source: str) -> str:
@@ -56,9 +82,13 @@ def _table(each: Fitted, source: str) -> str:
         told.append(_line("peak", each.part.removeprefix("computed in "), "", named))
     elif each.facts["tile_large"] > 1.0:  # else it computes no more than its rows
         told += [_line(k, int(each.facts[k]), "rows", named) for k in ("tile_small", "tile_large")]
-    note = f"of {each.held:,} of {each.rows:,} rows; {100 * each.worst:.0f} % at worst"
-    told.append(_line("held_back", round(100 * each.mean, 1), "%", named | {"note": note}))
+    told.append(_held("held_back", each, named))
     return "\n".join((f"[operators.{operator}.{name}]", *told))
+
+
+def _held(name: str, each: Fitted, named: dict[str, str]) -> str:
+    note = f"of {each.held:,} of {each.rows:,} rows; {100 * each.worst:.0f} % at worst"
+    return _line(name, round(100 * each.mean, 1), "%", named | {"note": note})
 
 
 def _line(name: str, value: object, unit: str, named: dict[str, str]) -> str:

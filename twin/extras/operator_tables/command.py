@@ -24,6 +24,8 @@ def operator_facts(
     source: Annotated[
         str, typer.Option(help="Print facts for data/chips, with this as where tables stand.")
     ] = "",
+    link: Annotated[float, typer.Option(help="GB/s of a die inside a node, one way.")] = 450.0,
+    nic: Annotated[float, typer.Option(help="GB/s of a die's NIC, one way.")] = 50.0,
     as_json: AsJson = False,
 ) -> None:
     """Say what a chip's operators reach by a measured table, and the error on rows held back."""
@@ -45,7 +47,7 @@ def operator_facts(
         print_json([asdict(each) | {"table": each.table} for each in found])
         return
     if source:
-        typer.echo(lines(chosen(found), source))
+        typer.echo(lines(chosen(found), source, {"inside": link, "across": nic}))
         return
     heads = ("table", "start", "peak or rate", "memory", "tile or power", "rows", "held", "worst")
     print_rows("Facts", heads, [_row(each) for each in found])

@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from twin.engine.agenda import Agenda
 from twin.engine.balancing import Balance
 from twin.engine.build import build_world
 from twin.engine.clock import steps_in
 from twin.engine.codes import ARRIVED
 from twin.engine.columns import World
+from twin.engine.lifecycle.agenda import Agenda
+from twin.engine.lifecycle.machine import Machine
+from twin.engine.lifecycle.present import Present
 from twin.engine.loop import advance, close_books
-from twin.engine.machine import Machine
-from twin.engine.present import Present
 from twin.engine.recorder import capacities, stamps_of, tables
 from twin.engine.setup import Setup, set_up
 from twin.engine.simulate import Run, simulate

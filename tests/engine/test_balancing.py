@@ -7,10 +7,10 @@ import pytest
 from tests.engine.small import run, small
 from tests.laws.lawful import lawful
 from twin import experts as x
-from twin.engine.agenda import Agenda
 from twin.engine.balancing import Balance
 from twin.engine.build import build_world
-from twin.engine.machine import Machine
+from twin.engine.lifecycle.agenda import Agenda
+from twin.engine.lifecycle.machine import Machine
 from twin.engine.setup import set_up
 from twin.lab.library import load_facts
 

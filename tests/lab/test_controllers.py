@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.engine.lifecycle.test_elastic import QUICK, RULED
 from tests.engine.small import small
-from tests.engine.test_elastic import QUICK, RULED
 from twin.engine.simulate import simulate
 from twin.lab import controllers
 from twin.lab.runs import answer

@@ -13,8 +13,8 @@ import pytest
 from tests.engine.small import end_of, recorded, small
 from twin.engine.build import build_world
 from twin.engine.clock import steps_in
+from twin.engine.contention.kv_transfer import kv_transfer
 from twin.engine.lists import append
-from twin.engine.phases.kv_transfer import kv_transfer
 from twin.engine.setup import set_up
 from twin.engine.simulate import simulate
 from twin.hardware.fabric import build_fabric

@@ -4,8 +4,8 @@ import random
 
 import pytest
 
+from tests.engine.lifecycle.test_elastic import BUSY, RULED, SWAP
 from tests.engine.small import facts_with, small
-from tests.engine.test_elastic import BUSY, RULED, SWAP
 from twin.engine.simulate import Run, simulate
 
 QUICK = facts_with({"startup.process": 0.6, "startup.compile": 0.8, "startup.regroup": 0.3})

@@ -9,10 +9,10 @@ import pytest
 from tests.draws import seeds
 from tests.engine.small import run, small
 from tests.laws.lawful import lawful
-from twin.engine.agenda import Agenda
 from twin.engine.build import build_world
-from twin.engine.incidents import Incidents
-from twin.engine.machine import Machine
+from twin.engine.lifecycle.agenda import Agenda
+from twin.engine.lifecycle.incidents import Incidents
+from twin.engine.lifecycle.machine import Machine
 from twin.engine.setup import set_up
 from twin.engine.simulate import simulate
 from twin.lab.library import load_facts

@@ -15,10 +15,10 @@ import numpy as np
 
 from twin import experts as x
 from twin.engine import codes as w
-from twin.engine.agenda import Agenda
 from twin.engine.books import book_traffic
 from twin.engine.events import Event
-from twin.engine.machine import Machine
+from twin.engine.lifecycle.agenda import Agenda
+from twin.engine.lifecycle.machine import Machine
 
 REFRESHES = 120  # looks at a popularity that moves, at most
 MEASUREMENTS, SNAPSHOTS = 60, 8  # what is kept for people

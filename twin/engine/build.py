@@ -11,7 +11,7 @@ import numpy as np
 
 from twin.engine import codes as w
 from twin.engine import columns as c
-from twin.engine.build_clients import (
+from twin.engine.clients.build_clients import (
     client_settings,
     client_sizes,
     clients_due,
@@ -20,12 +20,12 @@ from twin.engine.build_clients import (
     request_rows,
 )
 from twin.engine.clock import EDGES, WINDOWS, steps_in
-from twin.engine.flows import first_flows
+from twin.engine.contention.flows import first_flows
+from twin.engine.contention.shared_links import Streams, Traffic
 from twin.engine.loop import DECODE, PREFILL
 from twin.engine.record import Log, Record
 from twin.engine.settings import Settings
 from twin.engine.setup import Setup
-from twin.engine.shared_links import Streams, Traffic
 from twin.engine.start import take_seats
 from twin.hardware.placement import Instance
 from twin.hardware.prices import nic, pool_read, port_rates
@@ -278,7 +278,7 @@ def _tier(setup: Setup, prefill: list[Instance], blocks: int, ssd: bool = False)
 
 
 def _costs(setup: Setup, sizes: dict[str, int]) -> c.Costs:
-    """Coefficients of every instance; engine/machine.py fills them in."""
+    """Coefficients of every instance; engine/lifecycle/machine.py fills them in."""
     prices, hot_prefill, hot_decode = setup.costs, setup.prefill_imbalance, setup.decode_imbalance
 
     def rows(values: np.ndarray, of: str) -> np.ndarray:
@@ -308,6 +308,6 @@ def _traffic(sizes: dict[str, int], first: dict[str, int], settings: Settings) -
 
 
 def _stream_flows(prefills: int, first: dict[str, int]) -> np.ndarray:
-    """Number of each stream's flow, i8[4 * instances]; rows as engine/streams.py has them."""
+    """Number of each stream's flow, i8[4 * instances]; rows as contention/streams.py has them."""
     rows = (first[name] for name in ("pool_read", "pool_write", "ssd_write", "ssd_read"))
     return np.concatenate([number + np.arange(prefills) for number in rows])

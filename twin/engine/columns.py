@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from math import nan
 
-from twin.engine.asked import Gate, Loop, Turns
+from twin.engine.clients.state import Gate, Loop, Turns
 from twin.engine.codes import NONE, WAITING
+from twin.engine.contention.shared_links import Streams, Traffic
 from twin.engine.record import Log, Record
 from twin.engine.settings import Settings
-from twin.engine.shared_links import Streams, Traffic
 from twin.kernels.buffers import Columns, column, group
 from twin.model.coefficients import Decode as DecodePrices
 from twin.model.coefficients import Prefill as PrefillPrices
@@ -27,14 +27,14 @@ LINK = "Link of the list that holds it."
 class Requests(Columns):
     """One row per request, in order of arrival."""
 
-    arrival_s = column("f8", "requests", "Arrival.", unit="s", fill=None, by="arrivals, clients")
+    arrival_s = column("f8", "requests", "Arrival.", unit="s", fill=None, by="arrivals")
     input_tokens = column(
-        "i4", "requests", "Length of the prompt.", unit="tokens", fill=None, by="clients"
+        "i4", "requests", "Length of the prompt.", unit="tokens", fill=None, by="arrivals"
     )
     output_tokens = column(
-        "i4", "requests", "Length of the answer.", unit="tokens", fill=None, by="clients"
+        "i4", "requests", "Length of the answer.", unit="tokens", fill=None, by="arrivals"
     )
-    session = column("i4", "requests", "Conversation.", fill=None, by="clients")
+    session = column("i4", "requests", "Conversation.", fill=None, by="arrivals")
     segment_offset = column("i8", "requests + 1", "First row of its chain of blocks.", fill=None)
     segment_first = column("i8", "segments", "First block of a run of blocks.", fill=None)
     segment_blocks = column("i4", "segments", "Blocks of a run.", fill=None)
@@ -87,19 +87,23 @@ class Requests(Columns):
     retries = column("i2", "requests", "How often a fault threw it out.", by="faults")
     status = column(
         "i1", "requests", "Where it is.", fill=WAITING,
-        by="admission, decode, drain, faults, kv_transfer, prefill, returns, router",
+        by="admission, decode, drain, faults, kv_transfer, prefill, returns, "
+        "router",
     )  # fmt: skip
     reason = column(
-        "i1", "requests", "Why it was turned away.", by="admission, clients, decode, faults, router"
+        "i1",
+        "requests",
+        "Why it was turned away.",
+        by="admission, arrivals, decode, faults, router",
     )
-    turn = column("i4", "made", "Its row of the prepared stream.", by="clients")
-    attempt = column("i2", "made", "How often it was asked before.", by="clients")
-    gone = column("i1", "made", "Its client left while its batch computes.", by="clients")
+    turn = column("i4", "made", "Its row of the prepared stream.", by="arrivals")
+    attempt = column("i2", "made", "How often it was asked before.", by="arrivals")
+    gone = column("i1", "made", "Its client left while its batch computes.", by="arrivals")
     held = column("i1", "gated", "How far inside it is.", by="admission, fair, returns")
     place = column("f8", "gated", "Place in the queues: lower goes first.", by="admission, fair")
     following = column(
         "i4", "requests", LINK, fill=NONE,
-        by="admission, clients, colocated, decode, fair, faults, kv_transfer, prefill, router",
+        by="admission, arrivals, colocated, decode, fair, faults, kv_transfer, prefill, router",
     )  # fmt: skip
 
 
@@ -107,7 +111,7 @@ class Prefill(Columns):
     """One row per prefill (or colocated) instance."""
 
     queue = column(
-        "i4", "prefills, 2", "List of who waits.", fill=NONE, by="clients, faults, prefill, router"
+        "i4", "prefills, 2", "List of who waits.", fill=NONE, by="arrivals, faults, prefill, router"
     )
     batch = column(
         "i4", "prefills, 2", "List of whose last piece runs.", fill=NONE,
@@ -216,7 +220,7 @@ class Transfers(Columns):
     now_s = column("f8", "1", "Up to when they have moved.", unit="s", by="kv_transfer")
     unsent = column(
         "i4", "1, 2", "List of who is prefilled and not under way.", fill=NONE,
-        by="clients, faults, kv_transfer, prefill",
+        by="arrivals, faults, kv_transfer, prefill",
     )  # fmt: skip
     fresh = column("i4", "transfers", "Scratch: these in order of time.", by="kv_transfer")
     flows_out = column("i4", "ports", "Transfers that leave by a port.", by="kv_transfer")
@@ -245,7 +249,7 @@ class Decode(Columns):
     iteration = column("i8", "decodes", "Iterations begun.", by="decode")
     wait = column(
         "i4", "decodes, 2", "List of those with their KV in place.", fill=NONE,
-        by="clients, decode, faults, kv_transfer, router",
+        by="arrivals, decode, faults, kv_transfer, router",
     )  # fmt: skip
     in_batch = column("i8", "decodes", "Requests in the running batch.", by="decode")
     taken = column("i8", "decodes", "Slots running or reserved.", by="decode, router")
@@ -259,7 +263,7 @@ class Decode(Columns):
         "i4", "decodes, ring", "First request due at an iteration.", fill=NONE, by="decode"
     )
     requests = column("i8", "ranks", "Running requests.", by="decode")
-    context = column("f8", "ranks", "Their context.", unit="tokens", by="clients, decode")
+    context = column("f8", "ranks", "Their context.", unit="tokens", by="arrivals, decode")
     growth = column("f8", "ranks", "What an iteration adds to it.", unit="tokens", by="decode")
     tenant_growth = column(
         "f8", "decodes, tenants", "The same by tenant, all ranks.", unit="tokens", by="fair"
@@ -290,7 +294,7 @@ class Decode(Columns):
     received_bytes = column("f8", "ranks", "KV received.", unit="B", by="kv_transfer")
     returned = column(
         "i4", "1, 2", "List of who goes back to the router.", fill=NONE,
-        by="clients, decode, faults, router",
+        by="arrivals, decode, faults, router",
     )  # fmt: skip
 
 

@@ -17,7 +17,7 @@ from twin.engine import codes as w
 from twin.engine.build import slots_of
 from twin.engine.clock import steps_in
 from twin.engine.columns import World
-from twin.engine.life import Life
+from twin.engine.lifecycle.life import Life
 from twin.engine.setup import Setup
 from twin.engine.tabling import parts
 from twin.metrics.little import samples_of_stays

@@ -5,20 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from twin.engine import codes as w
+from twin.engine.clients.arrivals import arrivals, expire, let_in
 from twin.engine.clock import window_of
 from twin.engine.columns import World
+from twin.engine.contention.kv_transfer import kv_transfer
+from twin.engine.contention.streams import settle_stream
+from twin.engine.contention.traffic import traffic
 from twin.engine.lists import heap_count, length
-from twin.engine.phases.arrivals import arrivals
-from twin.engine.phases.clients import expire, let_in
 from twin.engine.phases.colocated import colocated
 from twin.engine.phases.decode import decode
 from twin.engine.phases.front_end import front_end
-from twin.engine.phases.kv_transfer import kv_transfer
 from twin.engine.phases.prefill import prefill
 from twin.engine.phases.router import router
 from twin.engine.pool import book_reading
-from twin.engine.streams import settle_stream
-from twin.engine.traffic import traffic
 from twin.kernels.borrowed import Piece, prepare, run_piece
 from twin.kernels.compiled import entry, kernel, stage
 from twin.model.roofline import interpolate

@@ -10,9 +10,9 @@ import polars as pl
 
 from twin.engine import codes as w
 from twin.engine.columns import World
+from twin.engine.contention.flows import shares_of
 from twin.engine.events import Event
-from twin.engine.flows import shares_of
-from twin.engine.machine import Epoch, Machine
+from twin.engine.lifecycle.machine import Epoch, Machine
 from twin.engine.setup import Setup
 from twin.engine.tabling import stacked
 from twin.hardware.placement import Instance

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from twin.engine import codes as w
 from twin.engine.books import book_one, book_traffic
+from twin.engine.clients.returns import tenant_of, turn_of
 from twin.engine.clock import add_at, spread
 from twin.engine.columns import World
-from twin.engine.lists import fill
-from twin.engine.returns import tenant_of, turn_of
-from twin.engine.streams import (
+from twin.engine.contention.streams import (
     ARCHIVES,
     READS,
     RECALLS,
@@ -22,7 +21,8 @@ from twin.engine.streams import (
     end_of,
     read_through_s,
 )
-from twin.engine.traffic import ask_servers, first_rate, hot_server
+from twin.engine.contention.traffic import ask_servers, first_rate, hot_server
+from twin.engine.lists import fill
 from twin.kernels.compiled import kernel
 from twin.policies.memory_pool import (
     cold_blocks,

@@ -14,7 +14,7 @@ class Record(Columns):
         "i8",
         f"{COUNTERS}",
         "Events so far.",
-        by="admission, arrivals, clients, colocated, decode, drain, faults, front_end, "
+        by="admission, arrivals, colocated, decode, drain, faults, front_end, "
         "kv_transfer, prefill, returns, router",
     )
     fields = column(

@@ -15,7 +15,8 @@ from twin.engine import codes as w
 from twin.engine.balancing import Balance
 from twin.engine.columns import World
 from twin.engine.events import Event, events_table
-from twin.engine.machine import Machine
+from twin.engine.lifecycle.machine import Machine
+from twin.engine.lifecycle.present import Present
 from twin.engine.movement import (
     instances_table,
     links_table,
@@ -24,7 +25,6 @@ from twin.engine.movement import (
     shares_table,
     traffic_table,
 )
-from twin.engine.present import Present
 from twin.engine.setup import Setup
 from twin.engine.tabling import parts, stacked
 from twin.hardware.prices import port_rates

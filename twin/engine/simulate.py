@@ -15,18 +15,18 @@ import polars as pl
 
 from twin.engine import codes as w
 from twin.engine import recorder
-from twin.engine.agenda import Agenda
 from twin.engine.balancing import Balance
 from twin.engine.build import build_world
 from twin.engine.clock import ITERATION_EDGES_S, steps_in
 from twin.engine.columns import World
-from twin.engine.elastic import Elastic
 from twin.engine.events import Event
-from twin.engine.incidents import Incidents
 from twin.engine.invariants import Check, check_all, ends_of, one_role, pool_consistent
+from twin.engine.lifecycle.agenda import Agenda
+from twin.engine.lifecycle.elastic import Elastic
+from twin.engine.lifecycle.incidents import Incidents
+from twin.engine.lifecycle.machine import Machine
+from twin.engine.lifecycle.present import Present
 from twin.engine.loop import advance, close_books
-from twin.engine.machine import Machine
-from twin.engine.present import Present
 from twin.engine.record import Log
 from twin.engine.setup import Setup, set_up
 from twin.engine.unfolding import Unfolding

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from twin.engine import codes as w
+from twin.engine.clients.returns import BEGUN
 from twin.engine.columns import World
-from twin.engine.returns import BEGUN
 from twin.facts import Facts
 from twin.model.shape import ModelError
 from twin.outlook import Lengths, at_load

@@ -22,8 +22,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from twin.engine.agenda import Agenda
-from twin.engine.life import Bucket
+from twin.engine.lifecycle.agenda import Agenda
+from twin.engine.lifecycle.life import Bucket
 
 Kept = Literal["object storage", "local DRAM", "memory pool"]
 

@@ -15,8 +15,8 @@ from tests.extras.perfetto.trace_format import check, parsed
 from tests.metrics.test_resilience import events
 from twin.engine.build import build_world
 from twin.engine.clock import steps_in
+from twin.engine.lifecycle.machine import Machine
 from twin.engine.loop import advance
-from twin.engine.machine import Machine
 from twin.engine.setup import set_up
 from twin.engine.simulate import Run
 from twin.extras.perfetto.command import stages_of

@@ -10,13 +10,13 @@ import numpy as np
 
 from twin.engine import codes as w
 from twin.engine.books import book_traffic, log_pass
+from twin.engine.clients.fair import charge, charge_iteration, note_growth
+from twin.engine.clients.returns import come_back, tenant_of
 from twin.engine.clock import add_at, bin_of, spread
 from twin.engine.columns import World
-from twin.engine.fair import charge, charge_iteration, note_growth
+from twin.engine.contention.traffic import beside_hand_off, crowd, note_duty
 from twin.engine.lists import append, fill, pop
 from twin.engine.pool import store_answer
-from twin.engine.returns import come_back, tenant_of
-from twin.engine.traffic import beside_hand_off, crowd, note_duty
 from twin.kernels.compiled import kernel
 from twin.model.decode import decode_flops, decode_hbm_bytes, decode_iteration_s
 from twin.policies.batching import iterations_needed

@@ -6,9 +6,11 @@ import math
 
 from twin.engine import codes as w
 from twin.engine.books import book_traffic, log_pass
+from twin.engine.clients.fair import bring_forward, charge_prompt
+from twin.engine.clients.returns import cancel, come_back
 from twin.engine.clock import add_at, spread
 from twin.engine.columns import World
-from twin.engine.fair import bring_forward, charge_prompt
+from twin.engine.contention.traffic import give_ports_back, note_duty
 from twin.engine.lists import append, fill, pop, remove_after
 from twin.engine.phases.decode import give_slot_back
 from twin.engine.pool import (
@@ -22,8 +24,6 @@ from twin.engine.pool import (
     warm,
     write_blocks,
 )
-from twin.engine.returns import cancel, come_back
-from twin.engine.traffic import give_ports_back, note_duty
 from twin.kernels.compiled import kernel
 from twin.model.prefill import (
     layerwise_s,

@@ -9,13 +9,13 @@ from __future__ import annotations
 import numpy as np
 
 from twin.engine import codes as w
+from twin.engine.clients.admission import refuse, take_in
+from twin.engine.clients.fair import bring_forward, charge_prompt, note_handed_on
+from twin.engine.clients.returns import come_back, tenant_of, turn_of
+from twin.engine.clients.shedding import handed_over_in_s, prefilled_in_s
 from twin.engine.columns import World
-from twin.engine.fair import bring_forward, charge_prompt, note_handed_on
 from twin.engine.lists import any_of, append, insert, pop, total
-from twin.engine.phases.admission import refuse, take_in
-from twin.engine.phases.shedding import handed_over_in_s, prefilled_in_s
 from twin.engine.pool import pool_row
-from twin.engine.returns import come_back, tenant_of, turn_of
 from twin.kernels.compiled import kernel
 from twin.kernels.rng import uniform
 from twin.policies.memory_pool import matched_blocks

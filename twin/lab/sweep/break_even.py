@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from twin.engine.flows import from_storage
+from twin.engine.contention.flows import from_storage
 from twin.facts import Facts
 from twin.hardware.placement import place_instances
 from twin.hardware.prices import pool_read

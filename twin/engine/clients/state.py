@@ -10,15 +10,13 @@ from twin.kernels.buffers import Columns, column
 class Loop(Columns):
     """Clients that come back: when, as a binary heap, and for which turn."""
 
-    due_s = column(
-        "f8", "clients", "When a client comes.", unit="s", by="arrivals, clients, returns"
-    )
+    due_s = column("f8", "clients", "When a client comes.", unit="s", by="arrivals, returns")
     turn = column(
         "i8", "clients", "Turn and attempt it comes for; NONE: the next one.", fill=-1,
-        by="arrivals, clients, returns",
+        by="arrivals, returns",
     )  # fmt: skip
-    size = column("i8", "1", "Clients that are due.", by="arrivals, clients, returns")
-    expired = column("i8", "2", "Requests whose time-outs were looked at.", by="clients")
+    size = column("i8", "1", "Clients that are due.", by="arrivals, returns")
+    expired = column("i8", "2", "Requests whose time-outs were looked at.", by="arrivals")
 
 
 class Turns(Columns):
@@ -29,7 +27,7 @@ class Turns(Columns):
     session = column("i4", "turns", "Conversation.", fill=None)
     following = column("i4", "turns", "The turn that waits for its answer, or NONE.", fill=None)
     pause_s = column("f8", "turns", "Pause before it.", unit="s", fill=None)
-    asked_s = column("f8", "turns", "When it was asked first.", unit="s", by="clients")
+    asked_s = column("f8", "turns", "When it was asked first.", unit="s", by="arrivals")
 
 
 class Gate(Columns):
@@ -55,5 +53,5 @@ class Gate(Columns):
     last = column("i8", "1", "The tenant whose request began last.", by="fair")
     reached = column("f8", "tenants", "Scratch of places in a queue.", by="fair")
     wait = column(
-        "i4", "1, 2", "List of whom the router may take.", fill=-1, by="admission, clients, router"
+        "i4", "1, 2", "List of whom the router may take.", fill=-1, by="admission, arrivals, router"
     )

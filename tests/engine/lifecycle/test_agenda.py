@@ -1,6 +1,6 @@
 """Actions happen at the first border that is not before them, in order, each once."""
 
-from twin.engine.agenda import Agenda
+from twin.engine.lifecycle.agenda import Agenda
 
 
 def noted(agenda, at):

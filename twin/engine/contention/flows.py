@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from twin.engine.codes import NONE
-from twin.engine.shared_links import Traffic
+from twin.engine.contention.shared_links import Traffic
 from twin.hardware import demands
 from twin.hardware.faults import dies_without
 from twin.hardware.flows import Load, mixed

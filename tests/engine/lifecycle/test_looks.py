@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tests.engine.small import machine_at_end, small
-from twin.engine.looks import Forecast, Look
+from twin.engine.lifecycle.looks import Forecast, Look
 from twin.lab.library import load_facts
 from twin.scenario import with_overrides
 from twin.steady import largest_batch, steady

@@ -12,12 +12,12 @@ import math
 from twin.engine import codes as w
 from twin.engine.books import book_traffic
 from twin.engine.columns import World
+from twin.engine.contention.shared_links import Traffic
 from twin.engine.lists import fill
-from twin.engine.shared_links import Traffic
 from twin.kernels.compiled import kernel
 
 READS, WRITES, ARCHIVES, RECALLS = range(4)  # rows of instances, in this order
-ABSENT = 1e30  # bytes/s of a flow that is not laid out (engine/flows.IDLE)
+ABSENT = 1e30  # bytes/s of a flow that is not laid out (contention/flows.IDLE)
 
 
 @kernel

@@ -14,9 +14,9 @@ import numpy as np
 
 from twin.engine.build import slots_of
 from twin.engine.columns import World
-from twin.engine.flows import Flow, Seat, flows_of, lay_out
+from twin.engine.contention.flows import Flow, Seat, flows_of, lay_out
+from twin.engine.contention.traffic import ask_servers
 from twin.engine.setup import Setup
-from twin.engine.traffic import ask_servers
 from twin.facts import Facts
 from twin.hardware.chip import HardwareError
 from twin.hardware.faults import broken, dies_unfit, slow_dies
@@ -70,7 +70,7 @@ class Machine:
         self.change([])
         for members in self.members:  # an edit of the supernode may have cut dies off
             members[:] = [None if die in self.out else die for die in members]
-        self.off: set[int] = set()  # instances that hold no die: engine/life.py
+        self.off: set[int] = set()  # instances that hold no die: engine/lifecycle/life.py
         self.absent: set[int] = set()  # these, and those that start
         self.epochs: list[Epoch] = []
         self._slots = slots_of(setup, setup.of_role("decode"))

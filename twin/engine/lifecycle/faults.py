@@ -1,6 +1,6 @@
 """Phase: faults throw requests out, and they go back to the router.
 
-What a fault does is decided in engine/incidents.py at a step's border; this file moves the
+What a fault does is decided in lifecycle/incidents.py at a step's border; this file moves the
 requests. A request that loses its KV or its unfinished prefill is tried again, its emitted tokens
 kept; after `retries` times it is lost, with the reason.
 """
@@ -10,13 +10,13 @@ from __future__ import annotations
 import numpy as np
 
 from twin.engine import codes as w
+from twin.engine.clients.returns import come_back
 from twin.engine.columns import World
+from twin.engine.contention.kv_transfer import collect, take_back
 from twin.engine.lists import append, length, pop
 from twin.engine.phases.decode import give_slot_back, pull
-from twin.engine.phases.kv_transfer import collect, take_back
 from twin.engine.phases.prefill import leave_queue, note_ending
 from twin.engine.pool import stop_reading
-from twin.engine.returns import come_back
 from twin.kernels.compiled import kernel
 
 

@@ -1,4 +1,4 @@
-"""Phase: clients come, also back; and leave when no answer came in time.
+"""Phase: requests arrive, by their stamp or when a client comes back; clients that time out leave.
 
 A client that leaves takes its request out of wherever it is: queue, batch, KV transfer or decode
 slot. A batch that computes goes on, and the request leaves at its end, as in real engines.
@@ -7,13 +7,35 @@ slot. A batch that computes goes on, and the request leaves at its end, as in re
 from __future__ import annotations
 
 from twin.engine import codes as w
+from twin.engine.clients.returns import ATTEMPTS, ask_again, cancel
 from twin.engine.columns import World
+from twin.engine.contention.kv_transfer import take_back
 from twin.engine.lists import heap_pop, unlist
 from twin.engine.phases.decode import give_slot_back, pull
-from twin.engine.phases.kv_transfer import take_back
 from twin.engine.phases.prefill import leave_queue
-from twin.engine.returns import ATTEMPTS, ask_again, cancel
 from twin.kernels.compiled import kernel
+
+
+@kernel
+def arrivals(world: World, t0: float, t1: float) -> None:
+    """Let every request with arrival_s <= t1 in; rows are in order of arrival."""
+    request = world.request
+    counters = world.record.counters
+    cursor = counters[w.ARRIVED]
+    total = request.arrival_s.size
+    while cursor < total and request.arrival_s[cursor] <= t1:
+        cursor += 1
+    if world.settings.closed_loop:
+        # A client that came back by this step's border is seen now, at its exact time.
+        loop = world.loop
+        while loop.size[0] > 0 and loop.due_s[0] <= t0:
+            due_s = heap_pop(loop.due_s, loop.turn, loop.size)
+            if cursor == total:
+                counters[w.EXHAUSTED] += 1
+                continue
+            request.arrival_s[cursor] = due_s
+            cursor += 1
+    counters[w.ARRIVED] = cursor
 
 
 @kernel

@@ -11,10 +11,10 @@ import math
 
 import numpy as np
 
+from twin.engine.clients.returns import BEGUN, HANDED_ON, LET_IN, stop_waiting, tenant_of
 from twin.engine.codes import HEAD, NONE
 from twin.engine.columns import World
 from twin.engine.lists import copy, fill, put_after, remove_after
-from twin.engine.returns import BEGUN, HANDED_ON, LET_IN, stop_waiting, tenant_of
 from twin.kernels.compiled import kernel
 
 

@@ -4,10 +4,10 @@ A die that fails takes its instance with it: the iteration under way ends, nothi
 after the detection time the policy decides (`Recovery.policy`): start anew, recover in place, or
 go on with fewer dies. Links that fail or lose capacity only change prices, until an instance cannot
 work over what is left: then it stands still until they are back, and the router learns of it after
-the detection time. A memory server that fails takes its blocks (engine/memory_servers.py).
-Requests are moved by engine/phases/faults.py.
+the detection time. A memory server that fails takes its blocks (lifecycle/memory_servers.py).
+Requests are moved by engine/lifecycle/faults.py.
 
-Where instances come and go (engine/life.py), one that fails while it starts is off at once; one
+Where instances come and go (lifecycle/life.py), one that fails while it starts is off at once; one
 that fails while it drains, or that cannot serve again, is off from its detection, and its NPUs are
 free for the controller.
 """
@@ -19,13 +19,13 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from twin.engine import codes as w
-from twin.engine.agenda import Agenda
 from twin.engine.books import book_busy, log_pass
 from twin.engine.events import Event
-from twin.engine.life import Life
-from twin.engine.machine import Machine
-from twin.engine.memory_servers import MemoryServers
-from twin.engine.phases import faults as phase
+from twin.engine.lifecycle import faults as phase
+from twin.engine.lifecycle.agenda import Agenda
+from twin.engine.lifecycle.life import Life
+from twin.engine.lifecycle.machine import Machine
+from twin.engine.lifecycle.memory_servers import MemoryServers
 from twin.engine.phases.colocated import finish_pieces
 from twin.engine.phases.decode import settle
 from twin.experts import ExpertsError

@@ -3,7 +3,7 @@
 At every interval the pools are measured; when the metrics have aged, the controller
 (policies/controllers.py) says how many instances it wants, and as many begin to start, change role
 or drain as cool-down and the hourly bound allow. A schedule is followed at once. What an instance
-then goes through is engine/life.py's.
+then goes through is engine/lifecycle/life.py's.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from collections import deque
 from dataclasses import dataclass
 from functools import partial
 
-from twin.engine.agenda import Agenda
-from twin.engine.life import STARTS, Life, Restored, Then
-from twin.engine.looks import Look
-from twin.engine.machine import Machine
+from twin.engine.lifecycle.agenda import Agenda
+from twin.engine.lifecycle.life import STARTS, Life, Restored, Then
+from twin.engine.lifecycle.looks import Look
+from twin.engine.lifecycle.machine import Machine
 from twin.policies.controllers import (
     CONTROLLERS,
     PoolSeen,

@@ -1,6 +1,6 @@
 """Phase: an instance that is to stop runs empty, or hands its requests' KV on to others.
 
-Between two steps (engine/life.py). A request that moves keeps what it has emitted: its KV goes over
+Between two steps (life.py). A request that moves keeps what it has emitted: its KV goes over
 the port of its old die to that of its new one, beside the hand-offs from prefill, and is booked
 with the prefill instance that computed its prompt.
 """
@@ -10,8 +10,8 @@ from __future__ import annotations
 from twin.engine import codes as w
 from twin.engine.books import book_busy
 from twin.engine.columns import World
+from twin.engine.contention.kv_transfer import begin_transfer
 from twin.engine.phases.decode import pull, settle
-from twin.engine.phases.kv_transfer import begin_transfer
 from twin.engine.phases.router import refresh_view, reserve
 from twin.kernels.compiled import kernel
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from twin.engine import codes as w
+from twin.engine.clients.fair import line_up
 from twin.engine.columns import World
-from twin.engine.fair import line_up
-from twin.engine.phases.kv_transfer import kv_bytes
+from twin.engine.contention.kv_transfer import kv_bytes
 from twin.kernels.compiled import kernel
 
 

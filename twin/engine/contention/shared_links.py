@@ -9,7 +9,7 @@ from twin.kernels.buffers import Columns, column, number
 
 class Traffic(Columns):
     """Flows of instances that may meet on a link, and what they get of it. A flow is a class of an
-    instance's traffic; engine/flows.py numbers them, and the numbers below are of the first of a
+    instance's traffic; flows.py numbers them, and the numbers below are of the first of a
     class. Links are those on which flows can meet. A column is an instance over both roles."""
 
     pool_read = number(int, "First of the reads from the memory pool.")

@@ -1,6 +1,6 @@
 """Contention: flows that meet on a link share it; what an instance's exchange gets sets its pace.
 
-Flows are whole classes of an instance's traffic (engine/flows.py). What each gets is max-min fair
+Flows are whole classes of an instance's traffic (flows.py). What each gets is max-min fair
 (hardware/sharing.py), in shares of what it would get alone. It is found anew at a step's border
 when something began or ended on links that are overloaded; single KV transfers share their ports in
 their own phase.
@@ -12,9 +12,9 @@ import numpy as np
 
 from twin.engine.codes import NONE
 from twin.engine.columns import World
+from twin.engine.contention.shared_links import Traffic
+from twin.engine.contention.streams import end_of, room_for, steer, under_way
 from twin.engine.lists import copy, fill
-from twin.engine.shared_links import Traffic
-from twin.engine.streams import end_of, room_for, steer, under_way
 from twin.hardware.sharing import max_min_levels
 from twin.kernels.compiled import kernel
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from twin.engine.elastic import ROLES, Elastic, decision_rows
-from twin.engine.life import STATES
+from twin.engine.lifecycle.elastic import ROLES, Elastic, decision_rows
+from twin.engine.lifecycle.life import STATES
 from twin.engine.setup import Setup
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """Nodes whose DRAM is the memory pool: what they take along when they fail.
 
 What is gone is read again from the SSD tier or lost, as the scenario says. Who fails, and when, is
-engine/incidents.py's.
+engine/lifecycle/incidents.py's.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from twin.engine.events import Event
-from twin.engine.machine import Machine
+from twin.engine.lifecycle.machine import Machine
 from twin.hardware.faults import servers_out
 from twin.policies.memory_pool import lose_server, resize
 

@@ -9,10 +9,10 @@ from tests.draws import seeds
 from tests.engine.small import small
 from tests.hardware.max_min import max_min_rates
 from twin.engine.build import build_world
-from twin.engine.flows import from_storage
-from twin.engine.machine import Machine
+from twin.engine.contention.flows import from_storage
+from twin.engine.contention.traffic import settle_links
+from twin.engine.lifecycle.machine import Machine
 from twin.engine.setup import set_up
-from twin.engine.traffic import settle_links
 from twin.hardware.prices import all_to_all, pool_read
 from twin.lab.library import load_facts
 from twin.scenario import Fault

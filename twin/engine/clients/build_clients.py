@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from twin.engine import codes as w
-from twin.engine.asked import Gate, Loop, Turns
-from twin.engine.phases.admission import ORDERS
-from twin.engine.returns import ATTEMPTS
+from twin.engine.clients.admission import ORDERS
+from twin.engine.clients.returns import ATTEMPTS
+from twin.engine.clients.state import Gate, Loop, Turns
 from twin.engine.settings import Settings
 from twin.engine.setup import Setup
 from twin.kernels.rng import stream_key, uniforms

@@ -1,16 +1,16 @@
 """Admission: who waits for the router in which order, and who is refused.
 
 Prefill queues keep the same order. Fair queues are in order of arrival, and who is next is chosen
-when there is room (engine/fair.py).
+when there is room (engine/clients/fair.py).
 """
 
 from __future__ import annotations
 
 from twin.engine import codes as w
+from twin.engine.clients.fair import begin_waiting
+from twin.engine.clients.returns import LET_IN, ask_again, tenant_of
 from twin.engine.columns import World
-from twin.engine.fair import begin_waiting
 from twin.engine.lists import append, insert
-from twin.engine.returns import LET_IN, ask_again, tenant_of
 from twin.kernels.compiled import kernel
 
 ORDERS = {"fifo": w.FIFO, "priority": w.PRIORITY, "fair": w.FAIR}

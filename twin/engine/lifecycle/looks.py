@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from twin.engine import codes as w
-from twin.engine.machine import Machine
+from twin.engine.lifecycle.machine import Machine
 from twin.model.decode import decode_iteration_s
 from twin.policies.batching import tokens_per_iteration
 

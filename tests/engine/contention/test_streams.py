@@ -5,10 +5,10 @@ import polars as pl
 import pytest
 
 from tests.engine.small import end_of, machine_at_end, run, small
+from twin.engine.contention.streams import add_to_stream, room_for, settle_stream
+from twin.engine.contention.streams import end_of as stream_end
+from twin.engine.contention.traffic import traffic
 from twin.engine.pool import begin_reading, note_read
-from twin.engine.streams import add_to_stream, room_for, settle_stream
-from twin.engine.streams import end_of as stream_end
-from twin.engine.traffic import traffic
 from twin.scenario import Fault
 
 # Long shared prompts over a narrow VPC plane: reads and writes of all instances meet at DPUs.

@@ -2,7 +2,7 @@
 
 Which instances there may be is settled before time starts (`hardware.placement.further`): they
 share NPUs, and an NPU belongs to one of them at a time. What a step of a start takes is bytes over
-a rate or a published figure (data/startup.toml). Who starts and stops is engine/elastic.py's.
+a rate or a published figure (data/startup.toml). Who starts and stops is lifecycle/elastic.py's.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from twin.engine import codes as w
-from twin.engine.agenda import Agenda
 from twin.engine.books import book_traffic
-from twin.engine.machine import Machine
-from twin.engine.phases.drain import empty_by_moving, is_empty_decode, is_empty_prefill
+from twin.engine.lifecycle.agenda import Agenda
+from twin.engine.lifecycle.drain import empty_by_moving, is_empty_decode, is_empty_prefill
+from twin.engine.lifecycle.machine import Machine
 from twin.hardware.chip import HardwareError
 from twin.hardware.faults import servers_out
 from twin.hardware.prices import pool_read

@@ -5,7 +5,7 @@ import pytest
 
 from tests.engine.small import MODES, small
 from twin.engine.build import build_world
-from twin.engine.machine import Machine
+from twin.engine.lifecycle.machine import Machine
 from twin.engine.setup import set_up
 from twin.hardware.chip import HardwareError
 from twin.lab.library import load_facts

@@ -1,0 +1,1 @@
+"""Contention: who crosses which link, and what each gets of it."""

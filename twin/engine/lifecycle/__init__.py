@@ -1,0 +1,1 @@
+"""One life of an instance: start, load weights, serve, drain, fail, recover, change role."""

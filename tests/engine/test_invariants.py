@@ -64,11 +64,11 @@ def receive_what_was_not_sent(world):
 
 def stand_idle(world):
     world.prefill.queue[0, w.HEAD] = 0
-    world.prefill.running[0] = 0
+    world.instance.running[0] = 0
 
 
 def work_after_the_end(world):
-    world.decode.busy_s[0] += 5.0
+    world.instance.busy_s[0] += 5.0
 
 
 CHECKS = {

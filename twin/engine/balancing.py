@@ -219,8 +219,7 @@ class Balance:
 
     def _serves(self, k: int) -> bool:
         """Whether instance k takes part: one that is down loads its experts when it comes back."""
-        i, world = self.setup.instances[k], self.machine.world
-        return bool((world.prefill if i.role == "prefill" else world.decode).up[i.index])
+        return bool(self.machine.world.instance.up[self.machine.column(k)])
 
     def _weights(self, k: int) -> int:
         """The flow of expert weights into instance k."""
@@ -244,15 +243,12 @@ class Balance:
 
     def _stand_still(self, k: int, span_s: float, t_s: float) -> None:
         """What runs goes on after the pause, and is busy so long; what would begin waits."""
-        i, world = self.setup.instances[k], self.machine.world
-        state = world.prefill if i.role == "prefill" else world.decode
-        running = bool(state.running[i.index])
-        clock = world.prefill.free_s if i.role == "prefill" and not running else state.ends_s
-        begin_s = max(float(clock[i.index]), t_s)
-        clock[i.index] = begin_s + span_s
-        if running:
+        instance, at = self.machine.world.instance, self.machine.column(k)
+        begin_s = max(float(instance.ends_s[at]), t_s)
+        instance.ends_s[at] = begin_s + span_s
+        if instance.running[at]:
             horizon_s = self.setup.scenario.horizon_s
-            state.busy_s[i.index] += max(0.0, min(begin_s + span_s, horizon_s) - begin_s)
+            instance.busy_s[at] += max(0.0, min(begin_s + span_s, horizon_s) - begin_s)
 
     def _ratio(self, group: Group, slots: np.ndarray, load: np.ndarray) -> float:
         return float(x.hottest_by_layer(load, slots, self._nearest(group)).mean())

@@ -52,24 +52,19 @@ def log_pass(
     log.tokens[k] = tokens
     log.hot[k] = w.NONE
     if requests == 0 or world.settings.colocated:  # it may have read of the memory pool
-        p = column % world.prefill.running.size
+        p = column % world.settings.prefills
         log.hot[k], log.held_s[k] = world.streams.hot[p], world.streams.held_s[p]
     for j in range(operators.size):
         log.operators[k, j] = operators[j]
 
 
-def book_busy(
-    world: World, prefills: bool, index: int, begin_s: float, end_s: float, sign: float
-) -> None:
+def book_busy(world: World, column: int, begin_s: float, end_s: float, sign: float) -> None:
     """Book time of what is under way: what was booked when it began is not what happens."""
     s, record = world.settings, world.record
     if end_s <= begin_s:
         return
-    (world.prefill if prefills else world.decode).busy_s[index] += sign * max(
-        0.0, min(end_s, s.horizon_s) - begin_s
-    )
-    column = index if prefills else world.prefill.running.size + index
-    whole = w.PREFILL_BUSY_S if prefills else w.DECODE_BUSY_S
+    world.instance.busy_s[column] += sign * max(0.0, min(end_s, s.horizon_s) - begin_s)
+    whole = w.PREFILL_BUSY_S if column < s.prefills else w.DECODE_BUSY_S
     for book, field in (
         (record.windows, whole),
         (record.instances, column * w.AT_FIELDS + w.AT_BUSY_S),

@@ -107,6 +107,25 @@ class Requests(Columns):
     )  # fmt: skip
 
 
+class Instances(Columns):
+    """One row per instance of any role: prefill, then decode or colocated (`Settings.prefills` and
+    `prompt_row` say where each role begins)."""
+
+    open = column("i1", "instances", "The router may choose it.", fill=1, by="incidents, life")
+    up = column("i1", "instances", "Its dies serve.", fill=1, by="incidents, life")
+    running = column(
+        "i1", "instances", "Whether a batch or an iteration runs.",
+        by="colocated, decode, drain, faults, incidents, prefill",
+    )  # fmt: skip
+    ends_s = column(
+        "f8", "instances", "End of it, or of the last one.", unit="s",
+        by="balancing, colocated, decode, drain, incidents, life, prefill",
+    )  # fmt: skip
+    busy_s = column(
+        "f8", "instances", "Time busy.", unit="s", by="balancing, books, decode, pool, prefill"
+    )
+
+
 class Prefill(Columns):
     """One row per prefill (or colocated) instance."""
 
@@ -116,14 +135,6 @@ class Prefill(Columns):
     batch = column(
         "i4", "prefills, 2", "List of whose last piece runs.", fill=NONE,
         by="colocated, faults, prefill",
-    )  # fmt: skip
-    running = column("i1", "prefills", "Whether a batch computes.", by="faults, prefill")
-    ends_s = column(
-        "f8", "prefills", "End of the running batch.", unit="s", by="balancing, incidents, prefill"
-    )
-    free_s = column(
-        "f8", "prefills", "End of the last batch.", unit="s",
-        by="balancing, incidents, life, prefill",
     )  # fmt: skip
     queued_tokens = column(
         "i8", "prefills", "Tokens waiting or in prefill.", unit="tokens", by="prefill, router"
@@ -141,8 +152,6 @@ class Prefill(Columns):
     serve_s = column("f8", "prefills", "Scratch: a request there.", unit="s", by="router")
     hit_share = column("f8", "prefills", "Scratch: cached of a prompt.", by="router")
     kv_used = column("f8", "prefills", "Scratch: KV space in use.", by="router")
-    open = column("i1", "prefills", "The router may choose it.", fill=1, by="incidents, life")
-    up = column("i1", "prefills", "Its dies serve.", fill=1, by="incidents, life")
     reading = column(
         "i1", "prefills", "The next batch reads its cached KV.", by="colocated, pool, prefill"
     )
@@ -201,7 +210,6 @@ class Prefill(Columns):
     sending = column("i8", "prefills", "KV transfers under way.", by="kv_transfer")
     die_tokens = column("f8", "prefill_ranks", "Scratch of data-parallel attention.", by="prefill")
     die_pairs = column("f8", "prefill_ranks", "Scratch of data-parallel attention.", by="prefill")
-    busy_s = column("f8", "prefills", "Time busy.", unit="s", by="balancing, books, pool, prefill")
     fetched_bytes = column("f8", "prefills", "Read from the memory pool.", unit="B", by="pool")
     sent_bytes = column(
         "f8", "prefills, prefill_ranks", "KV handed over by a die.", unit="B", by="kv_transfer"
@@ -239,13 +247,6 @@ class Transfers(Columns):
 class Decode(Columns):
     """One row per decode (or colocated) instance, and one per decode rank."""
 
-    running = column(
-        "i1", "decodes", "Whether an iteration runs.", by="colocated, decode, drain, incidents"
-    )
-    ends_s = column(
-        "f8", "decodes", "End of the running iteration.", unit="s",
-        by="balancing, colocated, decode, drain, incidents, life",
-    )  # fmt: skip
     iteration = column("i8", "decodes", "Iterations begun.", by="decode")
     wait = column(
         "i4", "decodes, 2", "List of those with their KV in place.", fill=NONE,
@@ -257,8 +258,6 @@ class Decode(Columns):
     kv_tokens = column(
         "f8", "decodes", "KV of one rank.", unit="tokens", fill=float("inf"), by="machine"
     )
-    open = column("i1", "decodes", "The router may choose it.", fill=1, by="incidents, life")
-    up = column("i1", "decodes", "Its ranks serve.", fill=1, by="incidents, life")
     calendar = column(
         "i4", "decodes, ring", "First request due at an iteration.", fill=NONE, by="decode"
     )
@@ -286,7 +285,6 @@ class Decode(Columns):
         by="decode, machine, router",
     )  # fmt: skip
     slot_table = column("i4", "ranks, slots", "Request of a slot.", fill=NONE, by="decode")
-    busy_s = column("f8", "decodes", "Time busy.", unit="s", by="balancing, books, decode, pool")
     request_s = column("f8", "ranks", "Integral of requests over busy time.", unit="s", by="decode")
     context_s = column(
         "f8", "ranks", "Integral of context over busy time.", unit="tokens s", by="decode"
@@ -335,6 +333,7 @@ class World(Columns):
 
     settings = group(Settings)
     request = group(Requests)
+    instance = group(Instances)
     prefill = group(Prefill)
     transfer = group(Transfers)
     decode = group(Decode)

@@ -114,7 +114,7 @@ def ends_of(world: World, arrived: int) -> np.ndarray:
 
 def busy_within_time(world: World) -> Check:
     """I3: no instance is busy longer than the run."""
-    most = max(float(world.prefill.busy_s.max()), float(world.decode.busy_s.max()))
+    most = float(world.instance.busy_s.max())
     limit = world.settings.horizon_s
     return Check(
         "I3", "0 <= busy time <= horizon", 0 <= most <= limit * (1 + ROUNDING),
@@ -158,7 +158,11 @@ def kv_space(setup: Setup, world: World) -> Check:
     instance = rank // world.settings.decode_ranks
     left = r.output_tokens[i] - r.emitted[i]
     # The running iteration has begun but its tokens are not out.
-    past = d.iteration[instance] - r.joined[i] - d.running[instance]
+    past = (
+        d.iteration[instance]
+        - r.joined[i]
+        - world.instance.running[world.settings.prefills + instance]
+    )
     tokens = r.input_tokens[i] + r.emitted[i] + past * (left / (r.due[i] - r.joined[i]))
     held = np.bincount(rank, tokens, d.requests.size)
     worst = float((np.abs(held - d.context) / np.maximum(held, 1.0)).max())
@@ -207,18 +211,18 @@ def causal(requests: pl.DataFrame) -> Check:
 def work_conserving(world: World) -> Check:
     """I8: no instance is idle at the end while a request it could take waits."""
     idle = 0
-    r, p, d = world.request, world.prefill, world.decode
+    r, p, d, instance = world.request, world.prefill, world.decode, world.instance
     horizon_s = world.settings.horizon_s
     for row in range(p.queue.shape[0]):
-        head = p.queue[row, w.HEAD]
-        busy = p.reading[row] or (d if world.settings.colocated else p).running[row]
-        waits = head != w.NONE and max(r.ready_s[head], p.free_s[row]) <= horizon_s
-        idle += int(p.up[row] and waits and not busy)
+        head, at = p.queue[row, w.HEAD], world.settings.prompt_row + row
+        busy = p.reading[row] or instance.running[at]
+        waits = head != w.NONE and max(r.ready_s[head], instance.ends_s[at]) <= horizon_s
+        idle += int(instance.up[at] and waits and not busy)
     for row in range(d.wait.shape[0]):
-        head = d.wait[row, w.HEAD]
+        head, at = d.wait[row, w.HEAD], world.settings.prefills + row
         waits = (head != w.NONE and r.ready_s[head] <= horizon_s) or d.in_batch[row] > 0
-        may = d.up[row] and d.ends_s[row] <= horizon_s
-        busy = d.running[row] or (world.settings.colocated and p.reading[row])
+        may = instance.up[at] and instance.ends_s[at] <= horizon_s
+        busy = instance.running[at] or (world.settings.colocated and p.reading[row])
         idle += int(may and waits and not busy)
     return Check("I8", "no instance idle while work waits", idle == 0, f"{idle} idle with work")
 

@@ -184,7 +184,7 @@ def look_at_instances(world: World, t1: float) -> None:
     flows = world.traffic
     row = window_of(t1 - 0.5 * settings.step_s, settings.horizon_s, book.shape[0] - 1)
     prefill, decode, following = world.prefill, world.decode, world.request.following
-    instances = prefill.running.size
+    instances = settings.prefills
     prefill_hot = world.costs.prefill_hot_factor
     most_tokens = prefill_hot.shape[1] - 1
     for p in range(instances):
@@ -194,7 +194,7 @@ def look_at_instances(world: World, t1: float) -> None:
         book[row, at + w.AT_CROWDED] += flows.crowding[p]
         book[row, at + w.AT_HOT] += prefill_hot[p, most_tokens]
         book[row, at + w.AT_SAMPLES] += 1.0
-    for d in range(decode.running.size):
+    for d in range(decode.taken.size):
         at = (instances + d) * w.AT_FIELDS
         asked = (settings.draft_tokens + 1.0) * decode.in_batch[d]
         hot = interpolate(asked, world.costs.decode_hot_tokens, world.costs.decode_hot_factor[d])

@@ -55,7 +55,7 @@ def traffic_table(setup: Setup, world: World) -> pl.DataFrame:
     cells = book.reshape(windows, len(w.TRAFFIC), len(w.PLANES), -1)
     width_s = world.settings.horizon_s / windows
     pieces = []
-    for column, instance in columns_of(setup, world.prefill.running.size):
+    for column, instance in columns_of(setup, world.settings.prefills):
         for kind, traffic in enumerate(w.TRAFFIC):
             for plane, name in enumerate(w.PLANES):
                 moved = cells[:, kind, plane, column]
@@ -174,7 +174,7 @@ def _placed_bytes(
     net = setup.fabric
     book = world.record.traffic[:-1]
     cells = book.reshape(book.shape[0], len(w.TRAFFIC), len(w.PLANES), -1)
-    column = {(i.role, i.index): c for c, i in columns_of(setup, world.prefill.running.size)}
+    column = {(i.role, i.index): c for c, i in columns_of(setup, world.settings.prefills)}
     middle = (np.arange(book.shape[0]) + 0.5) * setup.scenario.horizon_s / book.shape[0]
     # What a plane carries of a class is known; its shares there are brought back to a whole.
     groups = ("t_s", "end_s", "plane", "traffic", "role", "instance", "direction")
@@ -209,7 +209,7 @@ def instances_table(setup: Setup, machine: Machine, log: list[Event]) -> pl.Data
     latest = np.searchsorted([e.t_s for e in epochs], begin + width_s) - 1  # at a window's end
     in_service = np.array([[len(seat.dies) for seat in e.seats] for e in epochs], np.int32)
     pieces = []
-    for k, (column, i) in enumerate(columns_of(setup, world.prefill.running.size)):
+    for k, (column, i) in enumerate(columns_of(setup, world.settings.prefills)):
         at = book[:, column * w.AT_FIELDS : (column + 1) * w.AT_FIELDS]
         looks = np.maximum(at[:, w.AT_SAMPLES], 1.0)
         seen = at[:, w.AT_SAMPLES] > 0

@@ -115,7 +115,7 @@ def begin_reading(world: World, p: int, column: int, now_s: float) -> None:
     settings = world.settings
     state = world.prefill
     streams = world.streams
-    instances = state.running.size
+    instances = settings.prefills
     cold, size = RECALLS * instances + p, state.cold_blocks[0] * settings.block_bytes
     state.reading[p] = 1
     if size > 0.0:
@@ -171,8 +171,8 @@ def book_servers(world: World, p: int, now_s: float) -> None:
 def stop_reading(world: World, p: int, now_s: float) -> None:
     """The batch that reads is given up."""
     if world.prefill.reading[p]:
-        drop_stream(world, READS * world.prefill.running.size + p, now_s)
-        drop_stream(world, RECALLS * world.prefill.running.size + p, now_s)
+        drop_stream(world, READS * world.settings.prefills + p, now_s)
+        drop_stream(world, RECALLS * world.settings.prefills + p, now_s)
         book_reading(world, p, now_s)
         world.prefill.reading[p] = 0
 
@@ -182,12 +182,10 @@ def book_reading(world: World, p: int, now_s: float) -> None:
     """A batch that reads and never comes to compute has kept its instance busy until now."""
     settings, state, record = world.settings, world.prefill, world.record
     spent_s = max(0.0, now_s - state.begin_s[p])
-    column, busy = p, w.PREFILL_BUSY_S
+    column, busy = settings.prompt_row + p, w.PREFILL_BUSY_S
     if settings.colocated:
-        column, busy = state.running.size + p, w.DECODE_BUSY_S
-        world.decode.busy_s[p] += spent_s
-    else:
-        state.busy_s[p] += spent_s
+        busy = w.DECODE_BUSY_S
+    world.instance.busy_s[column] += spent_s
     book_one(world, state.begin_s[p], now_s, busy, spent_s)
     record.fields[0], record.amounts[0] = column * w.AT_FIELDS + w.AT_BUSY_S, spent_s
     spread(record.instances, state.begin_s[p], now_s, record, 1, settings)
@@ -197,7 +195,7 @@ def book_reading(world: World, p: int, now_s: float) -> None:
 def write_blocks(world: World, p: int, now_s: float, before: tuple[int, int]) -> None:
     """What both tiers have kept beyond `before` goes to the pool's DRAM beside the next batch, and
     on to the SSD tier."""
-    instances, size = world.prefill.running.size, world.settings.block_bytes
+    instances, size = world.settings.prefills, world.settings.block_bytes
     kept, archived = kept_by(world, p)
     if kept > before[0]:
         add_to_stream(world, WRITES * instances + p, now_s, (kept - before[0]) * size)
@@ -242,7 +240,7 @@ def store_answer(world: World, i: int, now_s: float) -> None:
     keep_first(world, p, i, whole // settings.block_tokens)
     kept, _ = kept_by(world, p)
     write_blocks(world, p, now_s, (kept, before[1]))
-    column, size = world.prefill.running.size + d, (kept - before[0]) * settings.block_bytes
+    column, size = world.settings.prefills + d, (kept - before[0]) * settings.block_bytes
     first_s = request.transfer_end_s[i]
     book_traffic(world, w.POOL_WRITE, settings.pool_plane, column, first_s, now_s, size)
 

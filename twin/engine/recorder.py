@@ -18,6 +18,7 @@ from twin.engine.events import Event, events_table
 from twin.engine.lifecycle.machine import Machine
 from twin.engine.lifecycle.present import Present
 from twin.engine.movement import (
+    columns_of,
     instances_table,
     links_table,
     seats_table,
@@ -368,14 +369,13 @@ def ranks_table(setup: Setup, world: World) -> pl.DataFrame:
     page = 0.5 * s.page_tokens
     net = setup.fabric
     pieces = []
-    for instance in setup.instances:
+    for column, instance in columns_of(setup, s.prefills):
         n = instance.dies
         dies = np.array(instance.die_of_rank)
         decodes = instance.role != "prefill"
         at = slice(instance.index * n, (instance.index + 1) * n)
         requests = world.decode.request_s[at] / steady_s if decodes else np.full(n, np.nan)
         context = world.decode.context_s[at] / steady_s if decodes else np.full(n, np.nan)
-        busy_s = (world.decode if decodes else world.prefill).busy_s[instance.index]
         hot = setup.decode_imbalance if decodes else setup.prefill_imbalance
         load = np.full(n, np.nan)
         load[: hot.die_load.shape[1]] = hot.die_load.mean(axis=0)[:n]
@@ -391,7 +391,7 @@ def ranks_table(setup: Setup, world: World) -> pl.DataFrame:
                 "requests_mean": requests,
                 "context_tokens_mean": context,
                 "kv_used_fraction_mean": (context + requests * page) / room,
-                "busy_fraction": busy_s / s.horizon_s,
+                "busy_fraction": world.instance.busy_s[column] / s.horizon_s,
                 "expert_load": load,
             }
         )

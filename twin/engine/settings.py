@@ -27,6 +27,10 @@ class Settings(Columns):
     has_prefill = number(int, "Whether prompts are computed.")
     has_decode = number(int, "Whether answers are computed.")
     colocated = number(int, "Whether the same instances do both.")
+    prefills = number(
+        int, "Instances that compute prompts: rows of `Prefill`; decode begins after."
+    )
+    prompt_row = number(int, "Row of the first of these among `Instances`.")
     api_servers = number(int, "API servers of the front end.")
     service_s = number(float, "What an API server takes for a request.", unit="s")
     router_policy = number(int, "Code of the router's policy.")

@@ -55,7 +55,7 @@ def watch(
     operators = max(len(DECODE_OPERATORS), len(PREFILL_OPERATORS))
     log = Log({"passes": most, "operators": operators}, span_s=np.array(span_s))
     passed = pass_time(setup, facts, progress, log=log, until_s=span_s[1])
-    prefills = passed.machine.world.prefill.running.size
+    prefills = passed.machine.world.settings.prefills
     decode_role = "colocated" if scenario.deployment.mode == "colocated" else "decode"
     passes: dict[tuple[str, int], list[Pass]] = {}
     happened = int(log.count[0])

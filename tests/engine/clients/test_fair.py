@@ -103,7 +103,8 @@ def test_a_tenant_pays_for_what_it_was_served_and_nothing_else():
     begun = ~np.isnan(request.prefill_start_s)
     given = request.emitted.astype(float)
     running = request.status == w.DECODING
-    past = decode.iteration[0] - decode.running[0] - request.joined[running]
+    under_way = world.instance.running[world.settings.prefills]
+    past = decode.iteration[0] - under_way - request.joined[running]
     left = request.output_tokens[running] - request.emitted[running]
     given[running] += left * past / (request.due - request.joined)[running]
     for t, weight in enumerate(WEIGHTS.values()):

@@ -59,7 +59,7 @@ def machine():
 
 def test_a_stream_alone_takes_its_bytes_over_its_rate(machine):
     streams, shared = machine.world.streams, machine.world
-    v = machine.world.prefill.running.size  # what instance 0 writes
+    v = machine.world.settings.prefills  # what instance 0 writes
     rate = machine.world.traffic.alone[streams.flow[v]]
     add_to_stream(shared, v, 1.1, 0.2 * rate)
     assert stream_end(shared, v) == pytest.approx(1.3)

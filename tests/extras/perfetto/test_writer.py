@@ -104,14 +104,13 @@ def watched(scenario):
     setup = set_up(scenario, load_facts(), None)
     machine = Machine(setup, load_facts(), build_world(setup))
     world = machine.world
-    found = {("decode", d): set() for d in range(world.decode.running.size)}
-    found |= {("prefill", p): set() for p in range(world.prefill.running.size)}
+    instance = world.instance
+    found = {(i.role, i.index): set() for i in setup.instances}
     for k in range(steps_in(scenario.horizon_s, scenario.step_s)):
         advance(world, k, k + 1)
-        for role, state in (("decode", world.decode), ("prefill", world.prefill)):
-            for i in range(state.running.size):
-                if state.running[i]:
-                    found[role, i].add(float(state.ends_s[i]))
+        for i, i_found in enumerate(found.values()):  # prefill, then decode: rows of the table
+            if instance.running[i]:
+                i_found.add(float(instance.ends_s[i]))
     return {key: np.array(sorted(ends)) for key, ends in found.items()}
 
 

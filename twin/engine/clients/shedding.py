@@ -14,6 +14,8 @@ def prefilled_in_s(world: World, p: int, i: int, hit: int, own_s: float, now_s: 
     """Seconds until the batch of instance p ends that a request joins last: the batch under way,
     those ahead, and its own, which those who come later fill up as they did the one before."""
     settings, request, prefill = world.settings, world.request, world.prefill
+    at = settings.prompt_row + p
+    ends_s, running = world.instance.ends_s[at], world.instance.running[at]
     budget, pass_s = settings.prefill_budget, prefill.pass_s[p]
     batch_tokens, left_s = int(prefill.batch_tokens[p]), 0.0
     under_way_s = (
@@ -21,12 +23,10 @@ def prefilled_in_s(world: World, p: int, i: int, hit: int, own_s: float, now_s: 
     )
     if prefill.reading[p]:
         left_s = max(0.0, prefill.read_end_s[p] - now_s) + pass_s + under_way_s
-    elif prefill.running[p]:
-        left_s = prefill.ends_s[p] - now_s
-    elif settings.colocated and world.decode.running[p]:
-        left_s = world.decode.ends_s[p] - now_s
-        # The next iterations decode as this one does.
-        pass_s = max(pass_s, world.decode.ends_s[p] - prefill.begin_s[p] - under_way_s)
+    elif running:
+        left_s = ends_s - now_s
+        if settings.colocated:  # the next iterations decode as this one does
+            pass_s = max(pass_s, ends_s - prefill.begin_s[p] - under_way_s)
     else:
         batch_tokens = 0
     own_tokens = max(request.input_tokens[i] + request.emitted[i] - hit, 1)

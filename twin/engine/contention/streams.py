@@ -35,7 +35,7 @@ def end_of(world: World, v: int) -> float:
 def read_through_s(world: World, p: int) -> float:
     """When an instance has read its batch's cached KV if nothing changes: from DRAM, and what is
     not there from the SSD tier (s)."""
-    instances = world.prefill.running.size
+    instances = world.settings.prefills
     return max(end_of(world, READS * instances + p), end_of(world, RECALLS * instances + p))
 
 
@@ -53,9 +53,9 @@ def settle_stream(world: World, v: int, now_s: float) -> None:
     moved = left if end_s <= now_s else min(left, streams.rate[v] * (now_s - since_s))
     streams.left_bytes[v] = left - moved
     settings = world.settings
-    instances = world.prefill.running.size
+    instances = world.settings.prefills
     kind, p = v // instances, v % instances
-    column = instances + p if settings.colocated else p
+    column = settings.prompt_row + p
     traffic, plane = w.POOL_READ, settings.pool_plane
     if kind == WRITES:
         traffic = w.POOL_WRITE

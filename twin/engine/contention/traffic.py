@@ -34,24 +34,20 @@ def traffic(world: World, t1: float) -> None:
 @kernel
 def mark(world: World, now_s: float) -> None:
     """Which flows are under way."""
-    prefill, decode = world.prefill, world.decode
-    flows = world.traffic
+    flows, instances, first = world.traffic, world.settings.prefills, world.settings.prompt_row
     # Into locals: each access through a reference costs.
     active, pace = flows.active, flows.pace
-    running, up, sending = prefill.running, prefill.up, prefill.sending
-    decodes, serves = decode.running, decode.up
-    instances = running.size
+    running, up, sending = world.instance.running, world.instance.up, world.prefill.sending
+    for c in range(running.size):
+        active[c] = running[c] and up[c]
     for p in range(instances):
-        active[p] = running[p] and up[p]
         active[flows.kv_hand_off + p] = sending[p] > 0
-    for d in range(decodes.size):
-        active[instances + d] = decodes[d] and serves[d]
     for f in range(flows.weights, flows.ssd_write):
         active[f] = pace[f] > 0.0
     left, flow = world.streams.left_bytes, world.streams.flow
     for v in range(left.size):
         moving = left[v] > 0.0 and under_way(world, v, now_s)
-        active[flow[v]] = moving and (v >= instances or up[v])
+        active[flow[v]] = moving and (v >= instances or up[first + v])
 
 
 @kernel
@@ -130,7 +126,7 @@ def meet_for_their_time(world: World) -> None:
     """Exchanges of prefill and of decode on the same dies hold each other while both are on the
     wire: each role has its share so long, and what the others leave for the rest of the time."""
     flows = world.traffic
-    instances, columns = world.prefill.running.size, flows.duty.size
+    instances, columns = world.settings.prefills, flows.duty.size
     copy(flows.level, flows.beside)
     copy(flows.most, flows.wished)
     meet(world, 0, instances, instances, columns)
@@ -218,7 +214,7 @@ def crowd(world: World, column: int, more: float) -> None:
     """Let a column's exchange take its crowding times `more` as long on the wire."""
     costs = world.costs
     factor = world.traffic.crowding[column] * more
-    instances = world.prefill.running.size
+    instances = world.settings.prefills
     if column < instances:
         if world.settings.has_prefill and not world.settings.colocated:
             for k in costs.prefill_carried:
@@ -242,7 +238,7 @@ def leave_to_hand_off(world: World) -> None:
             port = transfer.port_of_prefill[p, r]
             transfer.capacity[port] = transfer.granted[port] * part
     width = world.settings.decode_ranks
-    for d in range(world.decode.running.size):
+    for d in range(world.decode.taken.size):
         c = instances + d
         part = 1.0 - 0.5 * flows.duty[c] if flows.active[c] else 1.0
         for r in range(d * width, (d + 1) * width):
@@ -299,7 +295,7 @@ def first_rate(world: World, p: int, column: int, now_s: float, amount: float) -
     flows = world.traffic
     first = flows.pool_read
     crowded = flows.held[0] == 1
-    for other in range(world.prefill.running.size):
+    for other in range(world.settings.prefills):
         # Within a step instances move one after the other: what others read may be over or later.
         if flows.most[first + other] > 0.0 and other != p:
             reads = world.streams.since_s[other] <= now_s < end_of(world, other)

@@ -7,6 +7,8 @@ with the prefill instance that computed its prompt.
 
 from __future__ import annotations
 
+import numpy as np
+
 from twin.engine import codes as w
 from twin.engine.books import book_busy
 from twin.engine.columns import World
@@ -18,8 +20,8 @@ from twin.kernels.compiled import kernel
 
 def is_empty_prefill(world: World, p: int) -> bool:
     """Whether nothing waits, computes or is still to be sent: KV stays until it is handed over."""
-    state = world.prefill
-    if state.queued_tokens[p] or state.running[p] or state.reading[p] or state.sending[p]:
+    state, running = world.prefill, world.instance.running[world.settings.prompt_row + p]
+    if state.queued_tokens[p] or running or state.reading[p] or state.sending[p]:
         return False
     i = world.transfer.unsent[0, w.HEAD]
     while i != w.NONE:
@@ -31,21 +33,24 @@ def is_empty_prefill(world: World, p: int) -> bool:
 
 def is_empty_decode(world: World, d: int) -> bool:
     """Whether no slot is taken or reserved, and no iteration runs."""
-    return bool(world.decode.taken[d] == 0 and not world.decode.running[d])
+    return bool(
+        world.decode.taken[d] == 0 and not world.instance.running[world.settings.prefills + d]
+    )
 
 
 def empty_by_moving(world: World, d: int, now_s: float) -> int:
     """Send what instance d decodes to others, as far as they have room; how many. The iteration
     under way ends now. Who has only just joined goes with a later look."""
-    state = world.decode
-    room = sum(int(state.room[e] - state.taken[e]) for e in range(state.room.size) if state.open[e])
+    state, instance, first = world.decode, world.instance, world.settings.prefills
+    opened = np.flatnonzero(instance.open[first:])
+    room = int((state.room - state.taken)[opened].sum())
     if state.in_batch[d] == 0 or room <= 0:
         return 0
-    if state.running[d]:
-        book_busy(world, False, d, now_s, state.ends_s[d], -1.0)
+    if instance.running[first + d]:
+        book_busy(world, first + d, now_s, instance.ends_s[first + d], -1.0)
         settle(world, d, now_s)
-        state.running[d] = 0
-        state.ends_s[d] = now_s
+        instance.running[first + d] = 0
+        instance.ends_s[first + d] = now_s
     refresh_view(world)
     count, ranks = 0, world.settings.decode_ranks
     for r in range(d * ranks, (d + 1) * ranks):

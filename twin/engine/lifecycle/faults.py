@@ -118,7 +118,7 @@ def empty_prefill(world: World, p: int, now_s: float) -> int:
             break
         send_from_prefill(world, p, i, now_s)
         count += 1
-    state.running[p] = 0
+    world.instance.running[world.settings.prompt_row + p] = 0
     stop_reading(world, p, now_s)
     return count
 

@@ -179,8 +179,8 @@ class Incidents:
 
     def _stop(self, k: int, t_s: float, why: str) -> None:
         """Nothing of the instance moves any more; the iteration under way ends now."""
-        i = self.machine.setup.instances[k]
-        world = self.machine.world
+        i, at = self.machine.setup.instances[k], self.machine.column(k)
+        world, instance = self.machine.world, self.machine.world.instance
         if k not in self.down:
             event = Event(t_s, "instance_down", why, element=i.name, role=i.role, instance=i.index)
             event.end_s = math.inf
@@ -189,22 +189,19 @@ class Incidents:
             if self.life is not None:
                 self.life.fail(k, t_s)
         self.down[k].detail = why
-        if i.role != "decode" and world.prefill.up[i.index]:
-            world.prefill.up[i.index] = 0
-            if world.prefill.running[i.index]:
-                book_busy(
-                    world, i.role == "prefill", i.index, t_s, world.prefill.ends_s[i.index], -1.0
-                )
-        if i.role != "prefill" and world.decode.up[i.index]:
-            decode = world.decode
-            decode.up[i.index] = 0
-            if decode.running[i.index]:
-                book_busy(world, False, i.index, t_s, decode.ends_s[i.index], -1.0)
-                settle(self.machine.world, i.index, t_s)
-                decode.running[i.index] = 0
-                if i.role == "colocated":
-                    finish_pieces(self.machine.world, i.index, t_s)
-            decode.ends_s[i.index] = t_s
+        if not instance.up[at]:
+            return
+        instance.up[at] = 0
+        if instance.running[at]:
+            book_busy(world, at, t_s, instance.ends_s[at], -1.0)
+        if i.role == "prefill":  # its batch goes on where it was, if its dies come back in time
+            return
+        if instance.running[at]:
+            settle(world, i.index, t_s)
+            instance.running[at] = 0
+            if i.role == "colocated":
+                finish_pieces(world, i.index, t_s)
+        instance.ends_s[at] = t_s
 
     def _detected(self, k: int, t_s: float) -> None:
         """The policy's answer: who is thrown out, and when the instance is back. A die that was
@@ -233,13 +230,12 @@ class Incidents:
         rule = self.machine.setup.scenario.recovery
         world = self.machine.world
         thrown = 0
+        world.instance.open[self.machine.column(k)] = 0
         if i.role != "decode":
-            world.prefill.open[i.index] = 0
             thrown += phase.empty_prefill(world, i.index, t_s)
             if i.role == "prefill" and world.settings.has_decode:
                 thrown += phase.empty_transfers(world, i.index, w.NONE, w.NONE, t_s)
         if i.role != "prefill":
-            world.decode.open[i.index] = 0
             if rule.policy == "restart":
                 thrown += phase.empty_decode(world, i.index, w.NONE, t_s)
                 if i.role == "decode" and world.settings.has_prefill:
@@ -336,25 +332,21 @@ class Incidents:
 
     def _go_on(self, k: int, t_s: float) -> None:
         machine = self.machine
-        i = machine.setup.instances[k]
-        world = machine.world
+        i, at = machine.setup.instances[k], machine.column(k)
+        world, instance = machine.world, machine.world.instance
         event = self.down.pop(k)
         event.end_s = t_s
         self.hit[k].clear()
-        if i.role != "decode":
-            world.prefill.open[i.index] = world.prefill.up[i.index] = 1
-            world.prefill.free_s[i.index] = t_s
-            if world.prefill.reading[i.index]:
-                world.prefill.begin_s[i.index] += t_s - event.t_s  # so long it was not busy
-            if world.prefill.running[i.index]:
-                world.prefill.ends_s[i.index] += t_s - event.t_s  # goes on where it was
-                ends_s = world.prefill.ends_s[i.index]
-                book_busy(world, i.role == "prefill", i.index, t_s, ends_s, 1.0)
-                log_pass(world, i.index, t_s, ends_s, 0, 0.0, world.costs.prefill_operators[:0])
-        if i.role != "prefill":
-            decode = world.decode
-            decode.open[i.index] = decode.up[i.index] = 1
-            decode.ends_s[i.index] = t_s
+        instance.open[at] = instance.up[at] = 1
+        if i.role != "decode" and world.prefill.reading[i.index]:
+            world.prefill.begin_s[i.index] += t_s - event.t_s  # so long it was not busy
+        if instance.running[at]:  # a batch of prefill goes on where it was
+            instance.ends_s[at] += t_s - event.t_s
+            book_busy(world, at, t_s, instance.ends_s[at], 1.0)
+            none = world.costs.prefill_operators[:0]
+            log_pass(world, at, t_s, instance.ends_s[at], 0, 0.0, none)
+        else:
+            instance.ends_s[at] = t_s
         if self.life is not None:
             self.life.recover(k, t_s)
         self._count_dies(k, "shrunk", t_s)

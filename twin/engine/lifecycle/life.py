@@ -210,10 +210,8 @@ class Life:
 
     def _close(self, k: int, up: int) -> None:
         """Shut instance k to the router; `up` 0: nothing of it moves any more either."""
-        i, world = self.setup.instances[k], self.machine.world
-        pool = world.prefill if i.role == "prefill" else world.decode
-        pool.open[i.index] = 0
-        pool.up[i.index] = up
+        instance, at = self.machine.world.instance, self.machine.column(k)
+        instance.open[at], instance.up[at] = 0, up
 
     def start(self, k: int, t_s: float, *, changes_role: bool) -> None:
         """Begin the way of an instance to serving; its dies are free, or it stays off: some failed,
@@ -299,13 +297,9 @@ class Life:
             machine.members[k] = [None] * i.dies
             self._enter(k, "off", t_s)
             return
-        world = machine.world
-        if i.role == "prefill":
-            world.prefill.open[i.index] = world.prefill.up[i.index] = 1
-            world.prefill.free_s[i.index] = t_s
-        else:
-            world.decode.open[i.index] = world.decode.up[i.index] = 1
-            world.decode.ends_s[i.index] = t_s
+        instance, at = machine.world.instance, machine.column(k)
+        instance.open[at] = instance.up[at] = 1
+        instance.ends_s[at] = t_s
         self._enter(k, "serve", t_s)
         if k in self._failed:  # it may have served with fewer dies
             self._failed.discard(k)
@@ -321,8 +315,7 @@ class Life:
 
     def reopen(self, k: int, t_s: float) -> None:
         """An instance that drains, and that nobody waits for, serves on."""
-        i, world = self.setup.instances[k], self.machine.world
-        (world.prefill if i.role == "prefill" else world.decode).open[i.index] = 1
+        self.machine.world.instance.open[self.machine.column(k)] = 1
         self._enter(k, "serve", t_s)
 
     def may_reopen(self, k: int) -> bool:

@@ -115,7 +115,7 @@ class Look:
             "full_line_s": float(self.world.prefill.full_line_s.sum()),
             "left": float(count[w.JOINED]) - decoding,
             "iterations": float(d.iteration.sum()),
-            "iteration_s": float(d.busy_s.sum()),
+            "iteration_s": float(self.world.instance.busy_s[self.world.settings.prefills :].sum()),
         }
         self._rate = {k: (total - before.get(k, 0.0)) / span_s for k, total in counted.items()}
         self._counted, self.arrivals_per_s = counted, self._rate["requests"]

@@ -112,7 +112,7 @@ class Machine:
     def column(self, k: int) -> int:
         """Column of instance k (its place in setup.instances) in the record and the traffic."""
         i = self.setup.instances[k]
-        return i.index if i.role == "prefill" else self.world.prefill.running.size + i.index
+        return i.index if i.role == "prefill" else self.world.settings.prefills + i.index
 
     def serving(self, k: int) -> tuple[int, ...]:
         """Dies of instance k that are in service, by their numbers; failed ones until replaced."""
@@ -233,7 +233,7 @@ class Machine:
 
     def lay_flows(self, t_s: float = 0.0) -> None:
         """Who crosses which link, from t_s on: the fabric or an instance's dies changed."""
-        prefills = self.world.prefill.running.size
+        prefills = self.world.settings.prefills
         columns = self.world.traffic.duty.size
         scenario = self.setup.scenario
         seats = self.seats()

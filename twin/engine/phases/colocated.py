@@ -37,28 +37,28 @@ from twin.model.mixed import mixed_flops, mixed_hits_s, mixed_iteration_s
 @kernel
 def colocated(world: World, t1: float) -> None:
     """Advance every colocated instance to t1."""
-    state = world.decode
+    state, instance, first = world.decode, world.instance, world.settings.prefills
     queue = world.prefill
-    for c in range(state.running.size):
-        while state.up[c]:
+    for c in range(state.taken.size):
+        while instance.up[first + c]:
             if queue.reading[c]:
-                read_s = max(queue.read_end_s[c], state.ends_s[c])
+                read_s = max(queue.read_end_s[c], instance.ends_s[first + c])
                 if read_s > t1:
                     break
                 launch_mixed(world, c, read_s)
             now_s = acts_s(world, c, queue.queue[c, w.HEAD])
             if now_s > t1:
                 break
-            if state.running[c]:
+            if instance.running[first + c]:
                 settle(world, c, now_s)
                 finish_pieces(world, c, now_s)
             admit(world, c, now_s)  # who is there when the run begins
             make_room(world, c, now_s)
             taken = form_batch(world, c, now_s)
-            state.running[c] = 0
-            state.ends_s[c] = now_s
+            instance.running[first + c] = 0
+            instance.ends_s[first + c] = now_s
             if queue.batch_hits[c] > 0.0:
-                begin_reading(world, c, queue.running.size + c, now_s)
+                begin_reading(world, c, first + c, now_s)
             elif state.in_batch[c] > 0 or taken > 0:
                 launch_mixed(world, c, now_s)
 
@@ -95,7 +95,7 @@ def book_pieces(world: World, c: int, begin_s: float, end_s: float, taken: float
     """Book the prompt tokens of an iteration, and the bytes that their experts move."""
     book_one(world, begin_s, end_s, w.PREFILL_TOKENS, taken)
     book_one(world, begin_s, end_s, w.PREFILL_BATCHES, 1.0)
-    move_activations(world, world.prefill.running.size + c, begin_s, end_s, taken)
+    move_activations(world, world.settings.prefills + c, begin_s, end_s, taken)
 
 
 @kernel

@@ -25,30 +25,32 @@ from twin.policies.batching import iterations_needed
 @kernel
 def decode(world: World, t1: float) -> None:
     """Advance every decode instance to t1: iterations end and begin at their exact times."""
-    state = world.decode
-    for d in range(state.running.size):
-        while state.up[d]:
+    state, instance, first = world.decode, world.instance, world.settings.prefills
+    for d in range(state.taken.size):
+        while instance.up[first + d]:
             now_s = acts_s(world, d, state.wait[d, w.HEAD])
             if now_s > t1:
                 break
-            if state.running[d]:
+            if instance.running[first + d]:
                 settle(world, d, now_s)
             admit(world, d, now_s)
             make_room(world, d, now_s)
             if state.in_batch[d] > 0:
                 launch(world, d, now_s)
             else:
-                state.running[d] = 0
-                state.ends_s[d] = now_s
+                instance.running[first + d] = 0
+                instance.ends_s[first + d] = now_s
 
 
 @kernel
 def acts_s(world: World, d: int, head: int) -> float:
     """When an instance ends its iteration, or may begin one with the first that waits (s)."""
-    state = world.decode
-    if state.running[d] or state.in_batch[d] > 0:  # a batch that a fault stopped goes on by itself
-        return float(state.ends_s[d])
-    return np.inf if head == w.NONE else max(state.ends_s[d], world.request.ready_s[head])
+    at = world.settings.prefills + d
+    ends_s = world.instance.ends_s[at]
+    # A batch that a fault stopped goes on by itself.
+    if world.instance.running[at] or world.decode.in_batch[d] > 0:
+        return float(ends_s)
+    return np.inf if head == w.NONE else max(ends_s, world.request.ready_s[head])
 
 
 @kernel
@@ -112,7 +114,7 @@ def launch(world: World, d: int, now_s: float) -> None:
     operators = costs.decode_operators
     fill(operators, 0.0)
     if settings.kv_among_experts:
-        crowd(world, world.prefill.running.size + d, beside_hand_off(world, d))
+        crowd(world, world.settings.prefills + d, beside_hand_off(world, d))
     prices = costs.decode[d]
     took_s = decode_iteration_s(
         prices, state.requests, state.context, first, settings.decode_ranks,
@@ -151,11 +153,11 @@ def sit_through(world: World, d: int, begin_s: float, end_s: float) -> tuple[flo
 @kernel
 def begin_iteration(world: World, d: int, now_s: float, took_s: float) -> None:
     """Let an iteration of took_s seconds run."""
-    state = world.decode
-    state.iteration[d] += 1
-    state.running[d] = 1
-    state.ends_s[d] = now_s + took_s
-    state.busy_s[d] += min(now_s + took_s, world.settings.horizon_s) - now_s
+    instance, at = world.instance, world.settings.prefills + d
+    world.decode.iteration[d] += 1
+    instance.running[at] = 1
+    instance.ends_s[at] = now_s + took_s
+    instance.busy_s[at] += min(now_s + took_s, world.settings.horizon_s) - now_s
 
 
 @kernel
@@ -183,7 +185,7 @@ def book_iteration(
         record.fields[7 + k] = w.FIRST_OPERATOR + k
         record.amounts[7 + k] = operators[k]
     spread(record.windows, begin_s, end_s, record, 7 + operators.size, settings)
-    column = world.prefill.running.size + d
+    column = world.settings.prefills + d
     first = column * w.AT_FIELDS
     record.fields[0], record.amounts[0] = first + w.AT_BUSY_S, took_s
     record.fields[1], record.amounts[1] = first + w.AT_ITERATION_S, took_s

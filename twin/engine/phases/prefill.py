@@ -38,22 +38,22 @@ from twin.policies.batching import tokens_to_take
 @kernel
 def prefill(world: World, t1: float) -> None:
     """Advance every prefill instance to t1: batches end and begin at their exact times."""
-    state = world.prefill
+    state, instance = world.prefill, world.instance
     for p in range(state.queue.shape[0]):
-        while state.up[p]:
+        while instance.up[p]:
             if state.reading[p]:
-                read_s = max(state.read_end_s[p], state.free_s[p])
+                read_s = max(state.read_end_s[p], instance.ends_s[p])
                 if read_s > t1:
                     break
                 compute_batch(world, p, read_s)
-            if state.running[p]:
-                if state.ends_s[p] > t1:
+            if instance.running[p]:
+                if instance.ends_s[p] > t1:
                     break
                 finish_batch(world, p)
             head = state.queue[p, w.HEAD]
             if head == w.NONE:
                 break
-            start_s = max(state.free_s[p], world.request.ready_s[head])
+            start_s = max(instance.ends_s[p], world.request.ready_s[head])
             if start_s > t1:
                 break
             start_batch(world, p, start_s)
@@ -266,9 +266,9 @@ def compute_batch(world: World, p: int, now_s: float) -> None:
         end_s = state.begin_s[p] + layerwise_s(prices, now_s - state.begin_s[p], compute_s)
     note_read(world, p)
     state.reading[p] = 0
-    state.running[p] = 1
-    state.ends_s[p] = end_s
-    state.busy_s[p] += min(end_s, settings.horizon_s) - state.begin_s[p]
+    world.instance.running[p] = 1
+    world.instance.ends_s[p] = end_s
+    world.instance.busy_s[p] += min(end_s, settings.horizon_s) - state.begin_s[p]
     if 2.0 * state.batch_tokens[p] >= settings.prefill_budget:
         state.full_s[p] += end_s - state.begin_s[p]
         state.full_line_s[p] += state.pass_s[p] + state.batch_tokens[p] * state.s_per_token[p]
@@ -326,9 +326,8 @@ def finish_batch(world: World, p: int) -> None:
     settings = world.settings
     request = world.request
     state = world.prefill
-    end_s = state.ends_s[p]
-    state.running[p] = 0
-    state.free_s[p] = end_s
+    end_s = world.instance.ends_s[p]
+    world.instance.running[p] = 0
     give_ports_back(world, p)
     look_at_pool(world, p, end_s)
     before = kept_by(world, p)

@@ -119,13 +119,15 @@ def place(world: World, i: int, now_s: float) -> bool:
     """Reserve decode room and choose a prefill instance; False when there is no room."""
     settings = world.settings
     request = world.request
+    first = settings.prompt_row
+    opened = world.instance.open[first : first + settings.prefills]
     instance = w.NONE
     if settings.has_prefill and (settings.colocated or not settings.has_decode):
         instance = choose_prefill(world, i, now_s)
         if instance == w.NONE:
             return False
     if settings.has_decode:
-        if instance == w.NONE and settings.has_prefill and not any_of(world.prefill.open, 1):
+        if instance == w.NONE and settings.has_prefill and not any_of(opened, 1):
             return False
         need = float(request.input_tokens[i] + request.emitted[i]) + 0.5 * settings.page_tokens
         rank = reserve(world, instance, need)
@@ -144,19 +146,19 @@ def reserve(world: World, instance: int, need: float) -> int:
     """A rank with room for `need` tokens, or NONE: of `instance`, else of the least taken one."""
     settings = world.settings
     decode = world.decode
-    ranks = settings.decode_ranks
+    ranks, opened = settings.decode_ranks, world.instance.open[settings.prefills :]
     best = instance
     if instance == w.NONE:
         best = 0
         for d in range(1, decode.taken.size):  # of those that are open
             fewer = decode.taken[d] < decode.taken[best]
-            if decode.open[d] and (fewer or not decode.open[best]):
+            if opened[d] and (fewer or not opened[best]):
                 best = d
     for k in range(decode.taken.size):
         d = (best + k) % decode.taken.size
         if k > 0 and settings.colocated:
             break
-        if not decode.open[d] or decode.taken[d] >= decode.room[d]:
+        if not opened[d] or decode.taken[d] >= decode.room[d]:
             continue
         first, end = d * ranks, (d + 1) * ranks
         place = choose_rank(
@@ -187,9 +189,8 @@ def see_queues(world: World, now_s: float) -> None:
     batch that has ended within this step is gone from it, or what a router sees would hang on the
     step. Who comes now still gets into a batch that is not full: only full ones take their time."""
     prefill, settings = world.prefill, world.settings
-    running, ends_s, budget = prefill.running, prefill.ends_s, settings.prefill_budget
-    if settings.colocated:
-        running, ends_s = world.decode.running, world.decode.ends_s
+    running = world.instance.running[settings.prompt_row :]
+    ends_s, budget = world.instance.ends_s[settings.prompt_row :], settings.prefill_budget
     for p in range(prefill.queue_view.size):
         tokens, work_s, left_s = prefill.queued_tokens[p], prefill.queued_s[p], 0.0
         pass_s = prefill.pass_s[p]
@@ -310,12 +311,14 @@ def choose_prefill(world: World, i: int, now_s: float) -> int:
     if policy in SEES_HITS:
         see_hits(world, i)
         see_kv(world)
+    first = settings.prompt_row
+    opened = world.instance.open[first : first + settings.prefills]
     draws = policy == 2
     turn = world.record.counters[w.ROUTED]
     if settings.shed_at > 0.0:  # a turn that was refused is over: else it would refuse all
         turn += world.record.counters[w.REJECTED_ROUTER]
     return choose_instance(
-        policy, turn, prefill.open, prefill.wait_s, prefill.serve_s,
+        policy, turn, opened, prefill.wait_s, prefill.serve_s,
         prefill.queue_view, prefill.hit_view, prefill.hit_share, prefill.kv_used,
         (settings.queue_weight, settings.prefix_weight, settings.kv_weight),
         world.request.session[i], uniform(settings.key_route_a, i) if draws else 0.5,

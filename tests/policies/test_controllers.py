@@ -19,7 +19,7 @@ def seen(
         PoolSeen(count, 0, 0, size, 900, 5.0, 0.1, 3.0, needed)
         for count, needed in zip(serving, needs, strict=True)
     )
-    return Seen(30.0, npus, 40.0, prefill, decode)
+    return Seen(30.0, npus, 40.0, {"prefill": prefill, "decode": decode})
 
 
 def test_each_pool_gets_what_it_needs_and_the_rest_is_given_back():

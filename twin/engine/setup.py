@@ -27,7 +27,7 @@ from twin.model.fetch import node_dram_bytes
 from twin.model.operators import FORMAT_BYTES, formats
 from twin.model.prefill import PREFILL_OPERATORS, prefill_batch_s
 from twin.policies.batching import tokens_per_iteration
-from twin.scenario import Scenario, is_elastic, remarks
+from twin.scenario import Scenario, is_elastic, pools, remarks
 from twin.steady import assemble, router_groups, tokens_per_request
 from twin.workload.generate import Requests, TraceTable, generate, mean_lengths
 from twin.workload.requests import MOST_REQUESTS
@@ -69,6 +69,11 @@ class Setup:
     def first_die(self) -> int:
         """A die that serves: of it is asked what is alike for all."""
         return self.instances[0].die_of_rank[0]
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        """The pools of the deployment: prefill and decode, one of them, or colocated."""
+        return tuple(role for role, _, _ in pools(self.scenario))
 
     def of_role(self, role: str) -> list[Instance]:
         """Instances of a role; colocated ones count as both."""

@@ -125,28 +125,23 @@ def place(s: Scenario, fabric: Wiring) -> Placement:
 
 
 def further(s: Scenario, fabric: Wiring) -> list[Instance]:
-    """Instances that may come later, where those of `place` are now or on NPUs nobody has.
-
-    Prefill ones on the NPUs of decode, decode ones on those of prefill, and both on as many free
-    NPUs as `elastic.npus` adds. They share NPUs: an NPU belongs to one at a time.
-    """
+    """Instances that may come later: of each pool on the NPUs of the other pools' instances and on
+    as many free NPUs as `elastic.npus` adds. They share NPUs: one holds an NPU at a time."""
     net = network(fabric)
     npus = _npus(s, net)
     declared = place(s, net).instances
-    first = {"prefill": 0, "decode": 0}
-    own: dict[str, list[int]] = {"prefill": [], "decode": []}
+    own: dict[str, list[int]] = {role: [] for role, _, _ in pools(s)}
     for one in declared:
-        first[one.role] += 1
         own[one.role] += [die // npus.dies for die in one.die_of_rank[:: npus.dies]]
     taken = {npu for held in own.values() for npu in held}
     free = [n for n in np.flatnonzero(npus.on).tolist() if n not in taken]
     free = free[: max(0, s.elastic.npus - len(taken))]
     came = []
     for role, _, size in pools(s):
-        other = "decode" if role == "prefill" else "prefill"
-        room = own[other] + free
+        room = [npu for other, held in own.items() if other != role for npu in held] + free
+        first = sum(one.role == role for one in declared)
         came += [
-            Instance(role, first[role] + k, tuple(npus.dies_of(room[k * size : (k + 1) * size])))
+            Instance(role, first + k, tuple(npus.dies_of(room[k * size : (k + 1) * size])))
             for k in range(len(room) // size)
         ]
     return came

@@ -1,9 +1,9 @@
-"""Controllers: how many prefill and decode instances are wanted, from metrics that are stale.
+"""Controllers: how many instances of each pool are wanted, from metrics that are stale.
 
-Pure choices: what a controller sees is a value (`Seen`), its answer two numbers. A pool's pressure
-is 1 at its limit. An autoscaler keeps each pool's pressure between two marks by itself, as Knative
-and Dynamo do; re-balancing looks at both at once, because the NPUs that one gives up are those
-that the other may take.
+Pure choices: what a controller sees is a value (`Seen`), its answer a number for each pool. The
+pressure of a pool is 1 at its limit. An autoscaler keeps the pressure of each pool between two
+marks by itself, as Knative and Dynamo do; re-balancing looks at all pools at once, because the NPUs
+that one gives up are those that another may take.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from itertools import product
 from typing import Any
 
 HELD = 1e-9  # marks are met within rounding
@@ -49,8 +50,7 @@ class Seen:
     t_s: float  # when it was measured
     npus: int  # that instances may take up in all
     arrivals_per_s: float
-    prefill: PoolSeen
-    decode: PoolSeen
+    pools: dict[str, PoolSeen]  # prefill and decode, or the one pool that there is
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class Rule:
     keep: bool  # every NPU in a pool
 
 
-Wanted = tuple[int, int]  # prefill and decode instances
+Wanted = tuple[int, ...]  # instances of each pool
 Controller = Callable[[Seen, Rule], Wanted]
 
 
@@ -80,46 +80,43 @@ def _scaled(pool: PoolSeen, pressure: float, rule: Rule) -> int:
 
 def by_queues(seen: Seen, rule: Rule) -> Wanted:
     """Each pool by the work it has in hand over what it holds at once (KPA's concurrency)."""
-    p, d = seen.prefill, seen.decode
-    return _scaled(p, p.in_hand, rule), _scaled(d, d.in_hand, rule)
+    return tuple(_scaled(pool, pool.in_hand, rule) for pool in seen.pools.values())
 
 
 def by_slo(seen: Seen, rule: Rule) -> Wanted:
     """Prefill by mean TTFT, decode by mean TPOT, each over its SLO."""
-    p, d = seen.prefill, seen.decode
-    return _scaled(p, p.latency, rule), _scaled(d, d.latency, rule)
+    return tuple(_scaled(pool, pool.latency, rule) for pool in seen.pools.values())
 
 
 def by_kv(seen: Seen, rule: Rule) -> Wanted:
     """Prefill by busy time, decode by slots and KV space taken (Dynamo's load-based planner)."""
-    p, d = seen.prefill, seen.decode
-    return _scaled(p, p.busy, rule), _scaled(d, d.busy, rule)
+    return tuple(_scaled(pool, pool.busy, rule) for pool in seen.pools.values())
 
 
 def rebalanced(seen: Seen, rule: Rule) -> Wanted:
-    """As many instances as each pool is expected to need, whatever it does now.
-
-    Where there are too few NPUs for both, and where all are to be kept in a pool, the split whose
-    pool that lacks most lacks least.
-    """
-    p, d = seen.prefill, seen.decode
-    now = (p.committed, d.committed)
+    """As many instances as each pool is expected to need, whatever it does now. Where there are
+    too few NPUs for that, and where all are to stay in a pool: the split that minimises the larger
+    relative shortage."""
+    pools = tuple(seen.pools.values())
+    now = tuple(pool.committed for pool in pools)
 
     def npus(split: Wanted) -> int:
-        return split[0] * p.npus_per_instance + split[1] * d.npus_per_instance
+        return sum(n * pool.npus_per_instance for n, pool in zip(split, pools, strict=True))
 
     def lack(split: Wanted) -> float:
-        return max(p.needed / max(split[0], 1), d.needed / max(split[1], 1))
+        return max(pool.needed / max(n, 1) for n, pool in zip(split, pools, strict=True))
 
-    wanted = [max(rule.least, math.ceil(pool.needed - HELD)) for pool in (p, d)]
-    enough = (wanted[0], wanted[1])
+    enough = tuple(max(rule.least, math.ceil(pool.needed - HELD)) for pool in pools)
     if not rule.keep and npus(enough) <= seen.npus:
         return enough
-    full = [(a, (seen.npus - a * p.npus_per_instance) // d.npus_per_instance)
-            for a in range(rule.least, seen.npus // p.npus_per_instance + 1)]  # fmt: skip
-    splits = [split for split in full if split[1] >= rule.least]
+    *first, last = (pool.npus_per_instance for pool in pools)
+    heads = product(*(range(rule.least, seen.npus // size + 1) for size in first))
+    rest = (
+        (head, seen.npus - sum(n * s for n, s in zip(head, first, strict=True))) for head in heads
+    )
+    splits = [(*head, left // last) for head, left in rest if left // last >= rule.least]
     best = min(splits, key=lambda split: (lack(split), -npus(split), split), default=now)
-    if min(best[0] - now[0], best[1] - now[1]) >= 0:
+    if all(b >= n for b, n in zip(best, now, strict=True)):
         return best
     return best if lack(now) > 1.0 and lack(best) <= GAIN * lack(now) else now
 
@@ -152,8 +149,9 @@ def own_controller(digest: str) -> Controller:
 
     def controller(seen: Seen, rule: Rule) -> Wanted:
         try:
-            answer = decide(asdict(seen) | {"rule": asdict(rule)})
-            wanted = int(answer["prefill"]), int(answer["decode"])
+            question = asdict(seen)
+            answer = decide(question | question.pop("pools") | {"rule": asdict(rule)})
+            wanted = tuple(int(answer[role]) for role in seen.pools)
         except Exception as error:  # whatever a stranger's function may do is told in a sentence
             raise ControllerError(f"the own controller failed: {error!r}") from error
         if min(wanted) < 0:

@@ -29,7 +29,11 @@ class Step(Section):
     prefill: int = quantity(1, "instances", "Prefill instances", (0, 512))
     """Prefill instances that are wanted."""
     decode: int = quantity(1, "instances", "Decode instances", (0, 128))
-    """Decode instances that are wanted."""
+    """Decode instances that are wanted, or colocated ones where these do both."""
+
+    def wanted(self, role: str) -> int:
+        """Instances of a pool that are wanted."""
+        return self.prefill if role == "prefill" else self.decode
 
 
 class Own(Section):
@@ -113,7 +117,7 @@ class Elastic(Section):
         applies=MOVES,
     )
     """A decode instance that is to stop takes no more requests, and finishes those it has or
-    hands their KV to others with room; prefill always finishes its queue."""
+    hands their KV to others with room; prefill and colocated instances always finish."""
     weights: Literal["pool", "local", "object_storage"] = choice(
         "pool",
         "Weights come from",

@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import model_validator
 
 from twin.scenario.clients import Admission, Clients, Tenant
-from twin.scenario.declaration import Section, choice, quantity, rows, section, text, unless, when
+from twin.scenario.declaration import Section, choice, quantity, rows, section, text, unless
 from twin.scenario.deployment import Deployment
 from twin.scenario.elastic import Elastic
 from twin.scenario.experts import Experts
@@ -57,9 +57,7 @@ class Scenario(Section):
         MemoryPool, group="Memory pool", applies=unless("deployment.mode", "decode_only")
     )
     experts: Experts = section(Experts, group="Experts")
-    elastic: Elastic = section(
-        Elastic, group="Elasticity", applies=when("deployment.mode", "disaggregated"), since=2
-    )
+    elastic: Elastic = section(Elastic, group="Elasticity", since=2)
     slo: Slo = section(Slo, group="SLO")
     cost: Cost = section(Cost, group="Power and price", since=2)
     faults: tuple[Fault, ...] = rows("Faults", most=500)
@@ -129,7 +127,7 @@ def _offload_disagreements(s: Scenario) -> list[str]:
 
 def is_elastic(s: Scenario) -> bool:
     """Whether instances may come and go while a run goes on."""
-    return s.elastic.controller != "fixed" and s.deployment.mode == "disaggregated"
+    return s.elastic.controller != "fixed"
 
 
 def _elastic_disagreements(s: Scenario) -> list[str]:

@@ -9,7 +9,7 @@ then goes through is engine/lifecycle/life.py's.
 from __future__ import annotations
 
 import math
-from collections import deque
+from collections import Counter, deque
 from dataclasses import dataclass
 from functools import partial
 
@@ -26,8 +26,6 @@ from twin.policies.controllers import (
     own_controller,
 )
 
-ROLES = ("prefill", "decode")
-PAIRS = (ROLES, ROLES[::-1])
 HOUR_S = 3600.0
 
 
@@ -50,19 +48,18 @@ class Elastic:
     def __init__(self, machine: Machine, agenda: Agenda, restored: Restored) -> None:
         self.machine, self.agenda = machine, agenda
         self.setup = machine.setup
-        s = self.setup.scenario
-        self.rule = s.elastic
+        self.rule, self.roles = self.setup.scenario.elastic, self.setup.roles
         self.life = Life(machine, agenda, restored)
         self.decisions: list[Decision] = []
         self.role_changes = 0
         self._npus = max(self.rule.npus, len(self.life.held()) // self.setup.dies_per_npu)
         self._planned: dict[int, set[int]] = {}  # instances that wait for others to drain
         self._changed_s: deque[float] = deque()
-        self._calm_s = dict.fromkeys(ROLES, 0.0)  # until when a pool is left alone
-        self._lately = deque([(0.0, (self._committed("prefill"), self._committed("decode")))])
-        self._size = {role: next(i.dies for i in self.setup.of_role(role)) for role in ROLES}
+        self._calm_s = dict.fromkeys(self.roles, 0.0)  # until when a pool is left alone
+        self._lately = deque([(0.0, self._all_committed())])
+        self._size = {role: next(i.dies for i in self.setup.of_role(role)) for role in self.roles}
         for row in self.rule.schedule if self.rule.controller == "schedule" else ():
-            wanted = row.prefill, row.decode
+            wanted = tuple(row.wanted(role) for role in self.roles)
             agenda.at(row.at_s, partial(self._follow, wanted))
         if self.rule.controller != "schedule":
             rule = self.rule
@@ -83,44 +80,52 @@ class Elastic:
         waits = sum(self.setup.instances[k].role == role for k in self._planned)
         return self._count(role, *STARTS, "serve", "down") + waits
 
+    def _all_committed(self) -> Wanted:
+        return tuple(self._committed(role) for role in self.roles)
+
     def _measure(self, t_s: float) -> None:
         self.agenda.at(t_s + self.rule.interval_s, self._measure)
-        serving = {role: self.life.of(role, "serve") for role in ROLES}
-        at = {role: [self.setup.instances[k].index for k in serving[role]] for role in ROLES}
-        starting = self._committed("prefill") - len(serving["prefill"])
-        pools = [
-            PoolSeen(
-                len(serving[role]), self._committed(role) - len(serving[role]),
-                self._count(role, "drain"), self._size[role] // self.setup.dies_per_npu, *measured,
+        at, starting = {}, {}
+        for role in self.roles:
+            serving = self.life.of(role, "serve")
+            at[role] = [self.setup.instances[k].index for k in serving]
+            starting[role] = self._committed(role) - len(serving)
+        measured = self._look.at(at, starting, t_s)
+        pools = {
+            role: PoolSeen(
+                len(at[role]), starting[role], self._count(role, "drain"),
+                self._size[role] // self.setup.dies_per_npu, *measured[role],
             )
-            for role, measured in zip(ROLES, self._look.at(at, starting, t_s), strict=True)
-        ]  # fmt: skip
-        seen = Seen(t_s, self._npus, self._look.arrivals_per_s, *pools)
+            for role in self.roles
+        }  # fmt: skip
+        seen = Seen(t_s, self._npus, self._look.arrivals_per_s, pools)
         self.agenda.at(t_s + self.rule.metrics_age_s, lambda now_s: self._decide(seen, now_s))
 
     def _decide(self, seen: Seen, t_s: float) -> None:
         wanted = self._choose(seen, self._limits)
-        calm = {role: t_s >= self._calm_s[role] for role in ROLES}
+        calm = {role: t_s >= self._calm_s[role] for role in self.roles}
         self._reach(wanted, t_s, calm, seen, self._patient(wanted, t_s))
 
     def _patient(self, wanted: Wanted, t_s: float) -> Wanted:
-        """No pool smaller than it was wanted lately, as far as there are NPUs for both."""
+        """No pool smaller than it was wanted lately, as far as there are NPUs for all."""
         self._lately.append((t_s, wanted))
         while self._lately[0][0] < t_s - self.rule.shrink_after_s:
             self._lately.popleft()
-        most = [max(each[pool] for _, each in self._lately) for pool in range(len(ROLES))]
-        for pool, role in enumerate(ROLES):
-            most[pool] = max(wanted[pool], min(most[pool], self._committed(role)))
-        dies = sum(count * self._size[role] for count, role in zip(most, ROLES, strict=True))
-        return (most[0], most[1]) if dies <= self._npus * self.setup.dies_per_npu else wanted
+        lately = zip(*(each for _, each in self._lately), strict=True)
+        most = tuple(
+            max(now, min(max(pool), committed))
+            for now, pool, committed in zip(wanted, lately, self._all_committed(), strict=True)
+        )
+        dies = sum(count * self._size[role] for count, role in zip(most, self.roles, strict=True))
+        return most if dies <= self._npus * self.setup.dies_per_npu else wanted
 
     def _follow(self, wanted: Wanted, t_s: float) -> None:
         """A row of the schedule: what cannot begin yet is tried again until the next row."""
         self._goal = wanted
-        self._reach(wanted, t_s, dict.fromkeys(ROLES, True), None, wanted)
+        self._reach(wanted, t_s, dict.fromkeys(self.roles, True), None, wanted)
         least = self.rule.least_instances
         asked = tuple(max(least, count) for count in wanted)
-        if asked != tuple(self._committed(role) for role in ROLES):
+        if asked != self._all_committed():
             again_s = t_s + self.rule.interval_s
 
             def again(now_s: float) -> None:
@@ -147,25 +152,27 @@ class Elastic:
     ) -> None:
         """Begin what leads to the numbers of `now`: starts and changes of role before stops."""
         least = self.rule.least_instances
-        goal = {role: max(least, count) for role, count in zip(ROLES, now, strict=True)}
-        gap = {role: goal[role] - self._committed(role) for role in ROLES}
+        goal = {role: max(least, count) for role, count in zip(self.roles, now, strict=True)}
+        gap = {role: goal[role] - self._committed(role) for role in self.roles}
         started = stopped = changed = 0
         why = ""
-        for role, other in PAIRS:
+        for role in self.roles:
+            others = [other for other in self.roles if other != role]
             while gap[role] > 0 and calm[role]:
                 if not self._may(t_s):
                     why = "bound of changes per hour"
                     break
-                spare = -gap[other] if calm[other] else 0
-                taken = self._grow(role, max(0, spare), t_s)
+                spare = {other: max(0, -gap[other]) for other in others if calm[other]}
+                taken = self._grow(role, spare, t_s)
                 if taken is None:
                     why = "no NPUs are free"
                     break
                 gap[role] -= 1
-                gap[other] += taken
-                changed += taken > 0
-                started += taken == 0
-        for role in ROLES:
+                for other in taken:
+                    gap[other] += 1
+                changed += bool(taken)
+                started += not taken
+        for role in self.roles:
             while gap[role] < 0 and calm[role] and self._may(t_s):
                 serving = self.life.of(role, "serve")
                 if len(serving) <= least:
@@ -187,45 +194,49 @@ class Elastic:
             return int(world.prefill.queued_tokens[i.index]), -i.index
         return int(world.decode.taken[i.index]), -i.index
 
-    def _grow(self, role: str, spare: int, t_s: float) -> int | None:
-        """Add an instance to a pool; how many of the other give way, None where none can come.
+    def _grow(self, role: str, spare: dict[str, int], t_s: float) -> list[str] | None:
+        """Add an instance to a pool; the pools of those that give way, None where none can come.
 
-        One that drains for nobody's sake serves on; else one starts on free NPUs, where it takes
-        fewest free places of the other pool; else up to `spare` of the other pool drain for it.
+        One that drains without a successor serves on; else one starts on free NPUs, where it takes
+        fewest free places of other pools; else at most `spare` of each other pool drain for it.
         """
         life = self.life
         for k in life.of(role, "drain"):
             if life.may_reopen(k):
                 life.reopen(k, t_s)
                 self._note(t_s, role)
-                return 0
+                return []
         held = life.held()
         claimed = {die for k in self._planned for die in life.dies[k]}
-        free = [life.dies[j] for j in life.of(dict(PAIRS)[role], "off") if not life.dies[j] & held]
+        free = [life.dies[j] for other in self.roles if other != role
+                for j in life.of(other, "off") if not life.dies[j] & held]  # fmt: skip
         ways = []
         for k in life.of(role, "off"):
             if k in self._planned or life.dies[k] & (claimed | self.machine.out):
                 continue
             inside = [j for j, state in enumerate(life.state)
                       if state != "off" and life.has(j) & life.dies[k]]  # fmt: skip
-            if any(life.state[j] != "serve" for j in inside) or len(inside) > spare:
+            giving = Counter(self.setup.instances[j].role for j in inside)
+            if any(life.state[j] != "serve" for j in inside) or any(
+                count > spare.get(other, 0) for other, count in giving.items()
+            ):
                 continue
             blocked = sum(not dies.isdisjoint(life.dies[k]) for dies in free)
             load = sum(self._load(j)[0] for j in inside)
             ways.append((len(inside), blocked, load, k, inside))
         if not ways:
             return None
-        count, _, _, k, inside = min(ways)
+        _, _, _, k, inside = min(ways)
         if not inside:
             self.life.start(k, t_s, changes_role=False)
             self._note(t_s, role)
-            return 0
+            return []
         whole = life.dies[k] <= held
         self._planned[k] = set(inside)
         for j in inside:
             life.drain(j, t_s, self._drained(j, k, whole))
-        self._note(t_s, *ROLES)
-        return count
+        self._note(t_s, *self.roles)
+        return [self.setup.instances[j].role for j in inside]
 
     def _drained(self, j: int, k: int, whole: bool) -> Then:
         """When j has run empty: the last of those that k waits for makes way for it."""
@@ -246,8 +257,7 @@ def decision_rows(elastic: Elastic) -> list[dict[str, object]]:
         row: dict[str, object] = {
             "t_s": one.t_s, "seen_s": one.seen.t_s, "arrivals_per_s": one.seen.arrivals_per_s,
         }  # fmt: skip
-        for role, wanted in zip(ROLES, one.wanted, strict=True):
-            pool: PoolSeen = getattr(one.seen, role)
+        for (role, pool), wanted in zip(one.seen.pools.items(), one.wanted, strict=True):
             needed = {} if math.isnan(pool.needed) else {f"{role}_needed": pool.needed}
             row |= {
                 f"{role}_serving": pool.serving, f"{role}_starting": pool.starting,

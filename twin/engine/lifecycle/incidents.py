@@ -309,8 +309,9 @@ class Incidents:
         if self.life is None:
             return
         world, i = self.machine.world, self.machine.setup.instances[k]
-        if i.role == "decode":
+        if i.role != "prefill":
             phase.empty_decode(world, i.index, w.NONE, t_s)
+        if i.role == "decode" and world.settings.has_prefill:
             phase.empty_transfers(world, w.NONE, i.index, w.NONE, t_s)
             for rank in range(i.index * i.dies, (i.index + 1) * i.dies):
                 phase.leave_prefill(world, rank, t_s)

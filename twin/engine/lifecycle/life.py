@@ -329,8 +329,9 @@ class Life:
             i, world = self.setup.instances[k], self.machine.world
             if i.role == "decode" and self.rule.drain == "hand_on":
                 empty_by_moving(world, i.index, t_s)
-            empty = is_empty_prefill if i.role == "prefill" else is_empty_decode
-            if not empty(world, i.index):
+            if (i.role != "decode" and not is_empty_prefill(world, i.index)) or (
+                i.role != "prefill" and not is_empty_decode(world, i.index)
+            ):
                 self.agenda.at(t_s + LOOK_S, drained)
                 return
             self.end(k, t_s)

@@ -30,6 +30,15 @@ LEAST = 0.05  # instances: of less, no share says anything
 STEPS = 4  # towards the load that keeps the SLO
 
 
+def _both(prefill: Measured, decode: Measured) -> Measured:
+    """Of instances that do both: what waits and what is needed adds up, for an iteration computes
+    prompts and answers one after the other; of use and latency the worse counts."""
+    return (
+        prefill[0] + decode[0], max(prefill[1], decode[1]), max(prefill[2], decode[2]),
+        max(prefill[3], decode[3]), prefill[4] + decode[4],
+    )  # fmt: skip
+
+
 class Forecast:
     """A load expected a lead ahead, and the margin by which loads have outgrown forecasts."""
 
@@ -73,7 +82,7 @@ class Look:
         )
         self._forecasts = Forecast(lead_s), Forecast(lead_s)
         instances = machine.setup.instances
-        self._place = {i.index: k for k, i in enumerate(instances) if i.role == "decode"}
+        self._place = {i.index: k for k, i in enumerate(instances) if i.role != "prefill"}
         self._looked_s = 0.0
         self._oldest = 0  # request without a first token at the look before
         self._counted: dict[str, float] = {}
@@ -84,18 +93,23 @@ class Look:
         self.arrivals_per_s = 0.0
 
     def at(
-        self, instances: Mapping[str, Sequence[int]], starting: int, t_s: float
-    ) -> tuple[Measured, Measured]:
-        """Prefill and decode, over their instances that serve, by their numbers.
-
-        starting: prefill instances that do not serve yet, and will a lead from now.
-        """
+        self, instances: Mapping[str, Sequence[int]], starting: Mapping[str, int], t_s: float
+    ) -> dict[str, Measured]:
+        """Each pool, over its instances that serve, by their numbers; starting: instances that do
+        not serve yet, and will a lead from now."""
         span_s = max(t_s - self._looked_s, 1e-9)
         self._looked_s = t_s
         self._count(span_s)
-        of_prefill = np.array(instances["prefill"], np.int64)
-        prefill, handed_on = self._prefill(of_prefill, starting, t_s, span_s)
-        return prefill, self._decode(np.array(instances["decode"], np.int64), handed_on, t_s)
+        handed_on, found = math.inf, {}
+        for role, serving in instances.items():
+            at, parts = np.array(serving, np.int64), []
+            if role != "decode":
+                measured, handed_on = self._prefill(at, starting[role], t_s, span_s)
+                parts.append(measured)
+            if role != "prefill":
+                parts.append(self._decode(at, handed_on, t_s))
+            found[role] = parts[0] if len(parts) == 1 else _both(*parts)
+        return found
 
     def _count(self, span_s: float) -> None:
         """What has come, been computed and gone since the look before."""

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from twin.engine.lifecycle.elastic import ROLES, Elastic, decision_rows
+from twin.engine.lifecycle.elastic import Elastic, decision_rows
 from twin.engine.lifecycle.life import STATES
 from twin.engine.setup import Setup
 
 if TYPE_CHECKING:
     Counts = np.ndarray | float
 
+DUTIES = ("prefill", "decode")
 LIVES = {
     "role": pl.String, "instance": pl.Int32, "state": pl.String, "t_s": pl.Float64,
     "end_s": pl.Float64, "npus": pl.Int32, "first_npu": pl.Int32,
@@ -24,7 +25,8 @@ LIVES = {
 
 
 class Present:
-    """Instances and NPUs by pool over time."""
+    """Instances and NPUs by pool over time. A colocated instance counts as prefill and as decode,
+    and its NPUs once."""
 
     def __init__(self, setup: Setup, elastic: Elastic | None) -> None:
         self._setup, self._elastic = setup, elastic
@@ -34,53 +36,60 @@ class Present:
         assert self._elastic is not None
         total = np.zeros(edges_s.size - 1)
         for span in self._elastic.life.spans:
-            of_role = self._setup.instances[span.instance].role == role
+            of_role = self._setup.instances[span.instance].role in (role, "colocated")
             if of_role and (not states or span.state in states):
                 end_s = np.minimum(span.end_s, edges_s[1:])
                 total += np.clip(end_s - np.maximum(span.t_s, edges_s[:-1]), 0.0, None)
         return total
 
-    def _mean(self, windows: int, role: str, *states: str) -> np.ndarray:
+    def _mean(self, windows: int, role: str, *states: str) -> Counts:
         """Mean instances of a pool in each window."""
+        if self._elastic is None:
+            return len(self._setup.of_role(role))
         edges_s = np.linspace(0.0, self._setup.scenario.horizon_s, windows + 1)
         return self._time(role, edges_s, *states) / np.diff(edges_s)
 
     def _size(self, role: str) -> float:
-        return self._setup.of_role(role)[0].dies / self._setup.dies_per_npu
+        """NPUs of an instance of a pool."""
+        instances = self._setup.of_role(role)
+        return instances[0].dies / self._setup.dies_per_npu if instances else 0.0
 
     def instances(self, windows: int) -> tuple[Counts, Counts]:
         """Prefill and decode instances that can compute, mean of each window."""
-        if self._elastic is None:
-            return tuple(len(self._setup.of_role(role)) for role in ROLES)  # type: ignore
-        prefill, decode = (self._mean(windows, role, "serve", "drain") for role in ROLES)
+        prefill, decode = (self._mean(windows, role, "serve", "drain") for role in DUTIES)
         return prefill, decode
 
     def npus_held(self, windows: int) -> tuple[Counts, Counts]:
         """NPUs that belong to an instance, and those of prefill, mean of each window."""
-        if self._elastic is None:
-            dies = self._setup.dies_per_npu
-            of_prefill = sum(i.dies for i in self._setup.of_role("prefill")) / dies
+        of_prefill = self._mean(windows, "prefill") * self._size("prefill")
+        if self._elastic is None:  # pools may share NPUs
             held = {die for i in self._setup.instances for die in i.die_of_rank}
-            return len(held) / dies, of_prefill
-        prefill, decode = (self._mean(windows, role) * self._size(role) for role in ROLES)
-        return prefill + decode, prefill
+            return len(held) / self._setup.dies_per_npu, of_prefill
+        return self._sum(windows, 0.0), of_prefill
+
+    def _sum(self, windows: int, total: Counts, *states: str) -> Counts:
+        """NPUs of all pools in some states, mean of each window."""
+        for role in self._setup.roles:
+            total = total + self._mean(windows, role, *states) * self._size(role)
+        return total
 
     def npus_by_state(self, windows: int) -> dict[str, np.ndarray]:
         """NPUs that serve in each pool, and those that start or drain; nothing where none moves."""
         if self._elastic is None:
             return {}
-        found = {f"{r}_npus": self._mean(windows, r, "serve") * self._size(r) for r in ROLES}
-        changing = [self._mean(windows, r, *NOT_SERVING) * self._size(r) for r in ROLES]
-        return found | {"changing_npus": changing[0] + changing[1]}
+        columns = {
+            f"{role}_npus": self._mean(windows, role, "serve") * self._size(role)
+            for role in self._setup.roles
+        } | {"changing_npus": self._sum(windows, 0.0, *NOT_SERVING)}
+        return {name: np.asarray(values) for name, values in columns.items()}
 
     def npus(self) -> dict[str, float]:
         """NPUs by pool, mean of the steady state."""
+        roles = self._setup.roles
         if self._elastic is None:
-            npus: dict[str, float] = {}
-            for i in self._setup.instances:
-                npus[i.role] = npus.get(i.role, 0) + i.dies // self._setup.dies_per_npu
-            return npus
-        return {role: self._steady(role) * self._size(role) for role in ROLES}
+            dies = {role: sum(i.dies for i in self._setup.of_role(role)) for role in roles}
+            return {role: count // self._setup.dies_per_npu for role, count in dies.items()}
+        return {role: self._steady(role) * self._size(role) for role in roles}
 
     def _steady(self, role: str, *states: str) -> float:
         s = self._setup.scenario
@@ -90,12 +99,13 @@ class Present:
     def totals(self) -> dict[str, float]:
         """Instances of the steady state that can compute; NPU-seconds held, and changes."""
         if self._elastic is None:
-            return {f"{role}_instances": float(len(self._setup.of_role(role))) for role in ROLES}
-        found = {f"{role}_instances": self._steady(role, "serve", "drain") for role in ROLES}
+            return {f"{duty}_instances": float(len(self._setup.of_role(duty))) for duty in DUTIES}
+        found = {f"{duty}_instances": self._steady(duty, "serve", "drain") for duty in DUTIES}
         whole = np.array([0.0, self._setup.scenario.horizon_s])
         for name, states in (("held", ()), ("not_serving", NOT_SERVING)):
             found[f"npu_s_{name}"] = sum(
-                float(self._time(role, whole, *states)[0]) * self._size(role) for role in ROLES
+                float(self._time(role, whole, *states)[0]) * self._size(role)
+                for role in self._setup.roles
             )
         begun = [s for s in self._elastic.life.spans if s.state == "process" and s.t_s < s.end_s]
         return found | {

@@ -18,6 +18,7 @@ STATES = {
     "drain": ("drains", theme.OTHER),
     "down": ("is down", theme.SERIES[3]),
 }
+ROLES = ("prefill", "decode", "colocated")
 POOLS = {
     "decode_npus": ("decode", theme.ROLE["decode"]),
     "colocated_npus": ("colocated", theme.ROLE["decode"]),
@@ -53,7 +54,7 @@ def lives(table: pl.DataFrame, horizon_s: float, warmup_s: float = 0.0) -> Chart
     known = known.sort("first_npu", "role", "instance").head(MOST)
     names = [f"{role} {number}" for role, number in known.select("role", "instance").iter_rows()]
     series: dict[str, tuple[str, list[tuple[str, float, float, str]]]] = {}
-    looks = {role: (f"{role} serves", theme.ROLE[role]) for role in ("prefill", "decode")} | STATES
+    looks = {role: (f"{role} serves", theme.ROLE[role]) for role in ROLES} | STATES
     for state, (label, colour) in looks.items():
         series[label] = (
             colour,
@@ -81,7 +82,8 @@ def npus(windows: pl.DataFrame, warmup_s: float) -> Chart:
 )
 def pressures(decisions: pl.DataFrame, column: str, marks: tuple[float, float] | None) -> Chart:
     """What the controller saw of both pools over time, with its high and low mark if it has any."""
-    columns = {f"{role}_{column}": (role, theme.ROLE[role]) for role in ("prefill", "decode")}
+    columns = {f"{role}_{column}": (role, theme.ROLE[role]) for role in ROLES
+               if f"{role}_{column}" in decisions.columns}  # fmt: skip
     unit = "instances needed" if column == "needed" else "pressure, 1 at its limit"
     seen = timeline(decisions.with_columns(t_s="seen_s"), columns, unit)
     for name, place, y in zip(

@@ -3,7 +3,7 @@
 import streamlit as st
 
 from twin.lab.controllers import VARIABLE, controllers
-from twin.scenario import Scenario, npus_used, read
+from twin.scenario import Scenario, npus_used, pools, read
 from twin.ui import session, words
 from twin.ui.forms.tables import rows_table
 
@@ -31,13 +31,13 @@ def form() -> None:
 
 def out_of_reach(draft: Scenario) -> list[str]:
     """What a schedule asks for and no run can give: NPUs beyond its bound, rows after its end."""
-    d, rows = draft.deployment, draft.elastic.schedule
+    rows = draft.elastic.schedule
     most = max(draft.elastic.npus, npus_used(draft))
     sentences = []
     wanted = [
-        (row.prefill * d.prefill.npus_per_instance + row.decode * d.decode.npus_per_instance, row)
+        (sum(row.wanted(role) * npus for role, _, npus in pools(draft)), row)
         for row in rows
-        if d.mode == "disaggregated" and row.at_s < draft.horizon_s
+        if row.at_s < draft.horizon_s
     ]
     if wanted and (worst := max(wanted, key=lambda each: each[0]))[0] > most:
         sentences.append(

@@ -56,7 +56,9 @@ def instances(row: RunRow, scenario: Scenario) -> None:
         return
     decisions, rule = record.table(row.id, "decisions"), scenario.elastic
     column = GOES_BY.get(rule.controller, "busy")
-    if f"prefill_{column}" not in decisions.columns:  # a run from before it was measured
+    if not any(
+        f"{role}_{column}" in decisions.columns for role in elastic.ROLES
+    ):  # a run from before it was measured
         column = "busy"
     marks = (rule.high, rule.low) if rule.controller in ("queue", "slo", "kv") else None
     seen = elastic.pressures(decisions, column, marks)
@@ -65,7 +67,7 @@ def instances(row: RunRow, scenario: Scenario) -> None:
     begun = pl.col("started") + pl.col("stopped") + pl.col("changed_role")
     changes = decisions.filter((begun > 0) | (pl.col("held_back") != "")).head(500)
     saw = {f"{role.capitalize()}: {name}": pl.col(f"{role}_{column}")
-           for role in ("prefill", "decode") for name, column in SAW.items()
+           for role in elastic.ROLES for name, column in SAW.items()
            if f"{role}_{column}" in decisions.columns}  # fmt: skip
     moment = pl.col("t_s").map_elements(words.duration, return_dtype=pl.String)
     number = st.column_config.NumberColumn(format="%.2f")

@@ -223,7 +223,7 @@ class Balance:
 
     def _weights(self, k: int) -> int:
         """The flow of expert weights into instance k."""
-        return self.machine.world.traffic.weights + self.machine.column(k)
+        return int(self.machine.world.traffic.first[w.WEIGHTS]) + self.machine.column(k)
 
     def _carry(self, k: int, most: float, total: float, t_s: float, background: bool) -> float:
         """Send an instance its weights: bytes into the busiest die, bytes in all; seconds."""

@@ -20,7 +20,7 @@ from twin.engine.clients.build_clients import (
     request_rows,
 )
 from twin.engine.clock import EDGES, WINDOWS, steps_in
-from twin.engine.contention.flows import first_flows
+from twin.engine.contention.flows import numbers_of
 from twin.engine.contention.shared_links import Streams, Traffic
 from twin.engine.loop import DECODE, PREFILL
 from twin.engine.record import Log, Record
@@ -58,7 +58,7 @@ def _empty_world(setup: Setup) -> c.World:
     price = nic(setup.fabric, setup.first_die, s.deployment.kv_transfer_plane)
     ports = math.ceil(setup.fabric.dies.size / price.shared_by_dies)
     slots = slots_of(setup, decode)
-    first, flows = first_flows(prefills, columns)
+    first, end = numbers_of(prefills, columns)
     servers = max((len(setup.pool_nodes(i.index)) for i in setup.of_role("prefill")), default=1)
     sizes = client_sizes(setup, settings)
     sizes |= {
@@ -73,7 +73,8 @@ def _empty_world(setup: Setup) -> c.World:
         "ring": 1 << (int(requests.output_tokens.max()) + 2).bit_length(),
         "transfers": min(int(slots.sum()), sizes["requests"]) + 1,
         "ports": ports,
-        "flows": flows,
+        "flows": int(end.max()),
+        "classes": len(w.TRAFFIC),
         "links": 0,
         "crossings": 0,
         "streams": 4 * prefills,
@@ -112,8 +113,10 @@ def _empty_world(setup: Setup) -> c.World:
         pool=_tier(setup, prefill, setup.pool_blocks),
         ssd=_tier(setup, prefill, setup.ssd_blocks, ssd=True),
         costs=_costs(setup, sizes),
-        traffic=_traffic(sizes, first, settings),
-        streams=Streams(sizes, flow=_stream_flows(prefills, first)),
+        traffic=_traffic(sizes, first, end, settings),
+        streams=Streams(
+            sizes, flow=np.concatenate([first[k] + np.arange(prefills) for k in w.STREAMS])
+        ),
         loop=clients_due(setup, sizes, settings),
         turn=prepared_turns(requests, settings),
         gate=gate_of(setup, sizes),
@@ -303,15 +306,11 @@ def _costs(setup: Setup, sizes: dict[str, int]) -> c.Costs:
     )  # fmt: skip
 
 
-def _traffic(sizes: dict[str, int], first: dict[str, int], settings: Settings) -> Traffic:
+def _traffic(
+    sizes: dict[str, int], first: np.ndarray, end: np.ndarray, settings: Settings
+) -> Traffic:
     """Flows before they are laid out, with the pace of those that have one."""
-    traffic = Traffic(sizes, **first)
-    traffic.pace[first["weights"] : first["ssd_write"]] = 0.0
-    traffic.pace[first["ssd_write"] : first["ssd_read"]] = settings.ssd_write_bytes_per_s
+    traffic = Traffic(sizes, first=first, end=end)
+    traffic.pace[first[w.WEIGHTS] : end[w.WEIGHTS]] = 0.0
+    traffic.pace[first[w.SSD_WRITE] : end[w.SSD_WRITE]] = settings.ssd_write_bytes_per_s
     return traffic
-
-
-def _stream_flows(prefills: int, first: dict[str, int]) -> np.ndarray:
-    """Number of each stream's flow, i8[4 * instances]; rows as contention/streams.py has them."""
-    rows = (first[name] for name in ("pool_read", "pool_write", "ssd_write", "ssd_read"))
-    return np.concatenate([number + np.arange(prefills) for number in rows])

@@ -41,15 +41,23 @@ ROUTER_SEEN = 18  # requests that the router has looked at
 CANCELLED_BY_CLIENT, LEFT_EARLY, WASTED_TOKENS, TURNS_TAKEN, ASKED_AGAIN = range(19, 24)
 COUNTERS = 24
 
-# Planes, and classes of traffic on them.
 UB, RDMA, VPC = range(3)
 PLANES = ("ub", "rdma", "vpc")
-EXPERTS, ATTENTION, KV_HAND_OFF, POOL_READ, POOL_WRITE, WEIGHTS, SSD_READ, SSD_WRITE = range(8)
-OFFLOAD = 8
+
+# Classes of traffic. Those of FLOWS share links (contention/flows.py), in this order: a class of
+# PER_INSTANCE has a flow for every instance, the others for every one that computes prompts.
 TRAFFIC = (
     "experts", "attention", "kv_hand_off", "pool_read", "pool_write", "weights",
     "ssd_read", "ssd_write", "offload",
 )  # fmt: skip
+(
+    EXPERTS, ATTENTION, KV_HAND_OFF, POOL_READ, POOL_WRITE, WEIGHTS, SSD_READ, SSD_WRITE, OFFLOAD,
+) = range(9)  # fmt: skip
+FLOWS = (EXPERTS, POOL_READ, POOL_WRITE, KV_HAND_OFF, WEIGHTS, SSD_WRITE, SSD_READ)
+PER_INSTANCE = (EXPERTS, WEIGHTS)
+# Classes whose bytes are streams (contention/streams.py): rows of instances in this order.
+STREAMS = (POOL_READ, POOL_WRITE, SSD_WRITE, SSD_READ)
+READS, WRITES, ARCHIVES, RECALLS = range(4)
 
 # Fields of an instance's record: sampled sums, then what iterations and batches book.
 (

@@ -12,10 +12,6 @@ from twin.engine.clients.returns import tenant_of, turn_of
 from twin.engine.clock import add_at, spread
 from twin.engine.columns import World
 from twin.engine.contention.streams import (
-    ARCHIVES,
-    READS,
-    RECALLS,
-    WRITES,
     add_to_stream,
     drop_stream,
     end_of,
@@ -116,11 +112,11 @@ def begin_reading(world: World, p: int, column: int, now_s: float) -> None:
     state = world.prefill
     streams = world.streams
     instances = settings.prefills
-    cold, size = RECALLS * instances + p, state.cold_blocks[0] * settings.block_bytes
+    cold, size = w.RECALLS * instances + p, state.cold_blocks[0] * settings.block_bytes
     state.reading[p] = 1
     if size > 0.0:
         add_to_stream(world, cold, now_s, size)
-    v = READS * instances + p
+    v = w.READS * instances + p
     drop_stream(world, v, now_s)  # the last batch's read is through, and perhaps not booked yet
     begin_s = now_s + settings.fetch_latency_s
     begin_s += state.batch_hits[p] * state.ahead_s_per_token[p]
@@ -151,7 +147,7 @@ def note_read(world: World, p: int) -> None:
     server = streams.hot[p]
     if server == w.NONE:
         return
-    streams.held_s[p] = max(0.0, end_of(world, READS * streams.hot.size + p) - streams.even_s[p])
+    streams.held_s[p] = max(0.0, end_of(world, w.READS * streams.hot.size + p) - streams.even_s[p])
     first = p * streams.asked.shape[1] if world.settings.pool_local else 0
     begin_s = world.prefill.begin_s[p]
     add_at(world.record.held, begin_s, first + server, streams.held_s[p], world.settings)
@@ -171,8 +167,8 @@ def book_servers(world: World, p: int, now_s: float) -> None:
 def stop_reading(world: World, p: int, now_s: float) -> None:
     """The batch that reads is given up."""
     if world.prefill.reading[p]:
-        drop_stream(world, READS * world.settings.prefills + p, now_s)
-        drop_stream(world, RECALLS * world.settings.prefills + p, now_s)
+        drop_stream(world, w.READS * world.settings.prefills + p, now_s)
+        drop_stream(world, w.RECALLS * world.settings.prefills + p, now_s)
         book_reading(world, p, now_s)
         world.prefill.reading[p] = 0
 
@@ -198,9 +194,9 @@ def write_blocks(world: World, p: int, now_s: float, before: tuple[int, int]) ->
     instances, size = world.settings.prefills, world.settings.block_bytes
     kept, archived = kept_by(world, p)
     if kept > before[0]:
-        add_to_stream(world, WRITES * instances + p, now_s, (kept - before[0]) * size)
+        add_to_stream(world, w.WRITES * instances + p, now_s, (kept - before[0]) * size)
     if archived > before[1]:
-        add_to_stream(world, ARCHIVES * instances + p, now_s, (archived - before[1]) * size)
+        add_to_stream(world, w.ARCHIVES * instances + p, now_s, (archived - before[1]) * size)
 
 
 @kernel

@@ -8,6 +8,7 @@ import pytest
 from tests.draws import seeds
 from tests.engine.small import small
 from tests.hardware.max_min import max_min_rates
+from twin.engine import codes as w
 from twin.engine.build import build_world
 from twin.engine.contention.flows import from_storage
 from twin.engine.contention.traffic import settle_links
@@ -41,7 +42,7 @@ def number(found, traffic, role, instance=0):
 def rates(found, active):
     """Rates of the flows in `active`, over the links as they were merged; exchanges never rest."""
     t = found.world.traffic
-    t.duty[:], t.wish[t.weights : t.ssd_write] = 1.0, 1.0
+    t.duty[:], t.wish[t.first[w.WEIGHTS] : t.end[w.WEIGHTS]] = 1.0, 1.0
     t.active[:] = active
     settle_links(found.world)
     return t.level * t.alone

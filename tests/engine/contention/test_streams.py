@@ -5,6 +5,7 @@ import polars as pl
 import pytest
 
 from tests.engine.small import end_of, machine_at_end, run, small
+from twin.engine import codes as w
 from twin.engine.contention.streams import add_to_stream, room_for, settle_stream
 from twin.engine.contention.streams import end_of as stream_end
 from twin.engine.contention.traffic import traffic
@@ -112,7 +113,7 @@ def size_of(machine, blocks, p=0):
 
 
 def test_a_read_takes_as_long_as_the_port_of_its_fullest_server(machine):
-    alone = machine.world.traffic.alone[machine.world.traffic.pool_read]
+    alone = machine.world.traffic.alone[machine.world.traffic.first[w.POOL_READ]]
     assert read(machine, 0, [1, 1, 1, 1], 1.1) == pytest.approx(size_of(machine, 4) / alone)
     slow(machine)
     for blocks in ([5, 5, 5, 5], [9, 0, 1, 0], [0, 0, 3, 0]):

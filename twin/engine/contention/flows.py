@@ -1,7 +1,7 @@
 """Which flows there are in a deployment, and which links they may meet on.
 
-Each class of traffic is a row of flows (`first_flows`), one per prefill (or colocated) instance or
-one per column: instances, prefill first, then decode or colocated. Links that only one flow crosses
+Each class of traffic is a row of flows (`numbers_of`): one per instance, or one per instance that
+computes prompts. Links that only one flow crosses
 are left out: they are in that flow's rate alone. Links that the same flows cross in the same
 proportion count as one, and those that all flows together cannot fill as none.
 """
@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from twin.engine.codes import NONE
+from twin.engine import codes as w
 from twin.engine.contention.shared_links import Traffic
 from twin.hardware import demands
 from twin.hardware.faults import dies_without
@@ -29,14 +29,16 @@ TINY = 1e-9  # bytes/s of a link that is gone
 SPARE = 1e-9  # how much more than a link flows may want in all before it holds them
 
 
-def first_flows(prefills: int, columns: int) -> tuple[dict[str, int], int]:
-    """Number of the first flow of each class after the exchange of every column; how many in all.
-    expert weights move into columns; the rest is of prefill instances."""
-    first, number = {}, columns
-    for name in ("pool_read", "pool_write", "kv_hand_off", "weights", "ssd_write", "ssd_read"):
-        first[name] = number
-        number += columns if name == "weights" else prefills
-    return first, number
+def numbers_of(prefills: int, columns: int) -> tuple[INTS, INTS]:
+    """First flow of each class of traffic and the one behind its last, both i8[classes]; equal for
+    a class that takes no part."""
+    first, end = np.zeros((2, len(w.TRAFFIC)), np.int64)
+    number = 0
+    for kind in w.FLOWS:
+        first[kind] = number
+        number += columns if kind in w.PER_INSTANCE else prefills
+        end[kind] = number
+    return first, end
 
 
 @dataclass(frozen=True)
@@ -44,13 +46,18 @@ class Flow:
     """One class of an instance's traffic: who, what, and what it puts on the links."""
 
     number: int  # NONE: of traffic that takes no part in sharing links
-    traffic: str  # as in codes.TRAFFIC
+    kind: int  # class of traffic
     role: str
     instance: int
     load: Load
     sources: tuple[int, ...] = ()  # of reads: nodes whose memory servers are reached
     port: INTS | None = None  # of each link: place of the memory server whose port it is, -1: none
     beyond: BOOLS | None = None  # links that are not on the servers' side
+
+    @property
+    def traffic(self) -> str:
+        """Name of its class."""
+        return w.TRAFFIC[self.kind]
 
     def alone(self, net: Network) -> float:
         """Bytes/s with nobody else there; of reads, were servers as fast as one likes."""
@@ -83,20 +90,20 @@ def flows_of(
     among = [die for die in among if die not in no_way]
     written = demands.to_storage(net)
     flows: list[Flow] = []
-    first, _ = first_flows(prefills, columns)
+    first, _ = numbers_of(prefills, columns)
 
-    def add(traffic: str, seat: Seat, load: Load, **reads: Any) -> None:
-        row = seat.column if traffic in ("experts", "weights") else seat.index
-        number = first.get(traffic, 0) + row
-        flows.append(Flow(number, traffic, seat.role, seat.index, load, **reads))
+    def add(kind: int, seat: Seat, load: Load, **reads: Any) -> None:
+        row = seat.column if kind in w.PER_INSTANCE else seat.index
+        number = int(first[kind]) + row
+        flows.append(Flow(number, kind, seat.role, seat.index, load, **reads))
 
     for seat in seats:
         if not seat.dies:
             continue
         if len(seat.dies) > 1:
             exchange = demands.exchange(net, seat.dies)
-            add("experts", seat, exchange)
-            add("weights", seat, exchange)
+            add(w.EXPERTS, seat, exchange)
+            add(w.WEIGHTS, seat, exchange)
         if seat.role == "decode":
             continue
         wanted = s.memory_pool.enabled
@@ -106,19 +113,19 @@ def flows_of(
             node, side = demands.server_ports(net, load, plane)
             port = np.where(node >= 0, np.searchsorted(seat.pool_nodes, node), -1)
             reached = tuple(sources.tolist())
-            add("pool_read", seat, load, sources=reached, port=port, beyond=~side)
+            add(w.POOL_READ, seat, load, sources=reached, port=port, beyond=~side)
             back = demands.pool(net, seat.dies, plane, seat.pool_nodes, "write")
             if back is not None:
-                add("pool_write", seat, back[0])
+                add(w.POOL_WRITE, seat, back[0])
             if written is not None:
-                add("ssd_write", seat, written)
+                add(w.SSD_WRITE, seat, written)
             cold = from_storage(net, seat.dies)
             if cold is not None:
-                add("ssd_read", seat, cold)
+                add(w.SSD_READ, seat, cold)
         source = [die for die in seat.dies if die not in no_way]
         if seat.role == "prefill" and among and source:
             hand = demands.hand_off(net, source, among, hand_off)
-            add("kv_hand_off", seat, hand)
+            add(w.KV_HAND_OFF, seat, hand)
     if offloaded_share(s):
         flows += _offloads(net, seats, no_way, hand_off)
     return flows
@@ -140,7 +147,7 @@ def _offloads(
                 out, places=np.concatenate((out.places, back.places)),
                 placed=np.concatenate((out.placed, back.placed)),
             )  # fmt: skip
-            yield Flow(NONE, "offload", seat.role, seat.index, both)
+            yield Flow(w.NONE, w.OFFLOAD, seat.role, seat.index, both)
 
 
 def from_storage(net: Network, dies: Sequence[int]) -> Load | None:
@@ -178,7 +185,7 @@ def lay_out(flows: Sequence[Flow], net: Network, traffic: Traffic) -> None:
     alone = np.full(count, IDLE)
     crossings = [np.zeros((5, 0))]
     for flow in flows:
-        if flow.number == NONE:
+        if flow.number == w.NONE:
             continue
         alone[flow.number] = rate = flow.alone(net)
         load = flow.load

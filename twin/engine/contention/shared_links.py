@@ -4,21 +4,16 @@ from __future__ import annotations
 
 from math import inf
 
-from twin.kernels.buffers import Columns, column, number
+from twin.kernels.buffers import Columns, column
 
 
 class Traffic(Columns):
     """Flows of instances that may meet on a link, and what they get of it. A flow is a class of an
-    instance's traffic; flows.py numbers them, and the numbers below are of the first of a
-    class. Links are those on which flows can meet. A column is an instance over both roles."""
+    instance's traffic, numbered by flows.py. Links are those on which flows can meet. A column is
+    an instance of any role."""
 
-    pool_read = number(int, "First of the reads from the memory pool.")
-    pool_write = number(int, "First of the writes to it.")
-    kv_hand_off = number(int, "First of the KV hand-offs.")
-    weights = number(int, "First of the expert weights that move into a column.")
-    ssd_write = number(int, "First of the writes to the SSD tier.")
-    ssd_read = number(int, "First of the reads from it.")
-
+    first = column("i8", "classes", "First flow of a class of traffic.", fill=None)
+    end = column("i8", "classes", "The one behind its last.", fill=None)
     start = column("i8", "flows + 1", "Rows of `links` and `parts`.")
     links = column("i8", "crossings", "Link that is crossed.")
     parts = column("f8", "crossings", "Share of it that the flow takes alone.", by="traffic")

@@ -16,7 +16,6 @@ from twin.engine.contention.shared_links import Traffic
 from twin.engine.lists import fill
 from twin.kernels.compiled import kernel
 
-READS, WRITES, ARCHIVES, RECALLS = range(4)  # rows of instances, in this order
 ABSENT = 1e30  # bytes/s of a flow that is not laid out (contention/flows.IDLE)
 
 
@@ -36,7 +35,7 @@ def read_through_s(world: World, p: int) -> float:
     """When an instance has read its batch's cached KV if nothing changes: from DRAM, and what is
     not there from the SSD tier (s)."""
     instances = world.settings.prefills
-    return max(end_of(world, READS * instances + p), end_of(world, RECALLS * instances + p))
+    return max(end_of(world, w.READS * instances + p), end_of(world, w.RECALLS * instances + p))
 
 
 @kernel
@@ -56,14 +55,8 @@ def settle_stream(world: World, v: int, now_s: float) -> None:
     instances = world.settings.prefills
     kind, p = v // instances, v % instances
     column = settings.prompt_row + p
-    traffic, plane = w.POOL_READ, settings.pool_plane
-    if kind == WRITES:
-        traffic = w.POOL_WRITE
-    elif kind == ARCHIVES:
-        traffic, plane = w.SSD_WRITE, w.VPC
-    elif kind == RECALLS:
-        traffic, plane = w.SSD_READ, w.VPC
-    book_traffic(world, traffic, plane, column, since_s, min(end_s, now_s), moved)
+    plane = settings.pool_plane if kind <= w.WRITES else w.VPC
+    book_traffic(world, w.STREAMS[kind], plane, column, since_s, min(end_s, now_s), moved)
 
 
 @kernel
@@ -126,7 +119,7 @@ def steer(world: World, now_s: float) -> None:
             settle_stream(world, v, now_s)
             rates[v] = rate
         p = v % read_end_s.size
-        if v == p or v // read_end_s.size == RECALLS:
+        if v == p or v // read_end_s.size == w.RECALLS:
             read_end_s[p] = read_through_s(world, p)
 
 
@@ -151,12 +144,13 @@ def room_for(world: World, v: int, begin_s: float, amount: float) -> float:
                 fill(taken, 0.0)
                 anyone = True
             take_room(flows, flow[u], rates[u] / alone[flow[u]])
-    for f in range(flows.kv_hand_off, flows.ssd_write):  # and weights
-        if most[f] > 0.0:
-            if not anyone:
-                fill(taken, 0.0)
-                anyone = True
-            take_room(flows, f, level[f])
+    for kind in (w.KV_HAND_OFF, w.WEIGHTS):  # flows that are neither exchanges nor streams
+        for f in range(flows.first[kind], flows.end[kind]):
+            if most[f] > 0.0:
+                if not anyone:
+                    fill(taken, 0.0)
+                    anyone = True
+                take_room(flows, f, level[f])
     least = 1.0
     if anyone:
         links, parts, start = flows.links, flows.parts, flows.start

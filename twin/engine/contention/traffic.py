@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from twin.engine.codes import NONE
+from twin.engine import codes as w
 from twin.engine.columns import World
 from twin.engine.contention.shared_links import Traffic
 from twin.engine.contention.streams import end_of, room_for, steer, under_way
@@ -41,8 +41,8 @@ def mark(world: World, now_s: float) -> None:
     for c in range(running.size):
         active[c] = running[c] and up[c]
     for p in range(instances):
-        active[flows.kv_hand_off + p] = sending[p] > 0
-    for f in range(flows.weights, flows.ssd_write):
+        active[flows.first[w.KV_HAND_OFF] + p] = sending[p] > 0
+    for f in range(flows.first[w.WEIGHTS], flows.end[w.WEIGHTS]):
         active[f] = pace[f] > 0.0
     left, flow = world.streams.left_bytes, world.streams.flow
     for v in range(left.size):
@@ -205,7 +205,7 @@ def hold_hand_off(world: World) -> None:
 def hand_off_level(world: World, p: int) -> float:
     """What an instance's hand-off as a whole gets of what it would get alone."""
     flows = world.traffic
-    f = flows.kv_hand_off + p
+    f = flows.first[w.KV_HAND_OFF] + p
     return float(flows.level[f]) if flows.active[f] else 1.0
 
 
@@ -278,7 +278,7 @@ def beside_hand_off(world: World, d: int) -> float:
 def ask_servers(world: World, p: int) -> None:
     """Put what an instance's batch reads on the ports of the memory servers that have it."""
     flows, asked = world.traffic, world.streams.asked
-    f, blocks = flows.pool_read + p, 0
+    f, blocks = flows.first[w.POOL_READ] + p, 0
     take_note(world, f, 0.0)  # the last batch's read is through
     for s in range(asked.shape[1]):
         blocks += asked[p, s]
@@ -293,7 +293,7 @@ def first_rate(world: World, p: int, column: int, now_s: float, amount: float) -
     """Bytes/s at which an instance begins now to read an amount from the memory pool. Its fair
     share, but no more than the others leave: they hear of it at the step's border."""
     flows = world.traffic
-    first = flows.pool_read
+    first = flows.first[w.POOL_READ]
     crowded = flows.held[0] == 1
     for other in range(world.settings.prefills):
         # Within a step instances move one after the other: what others read may be over or later.
@@ -314,8 +314,8 @@ def hot_server(world: World, p: int) -> int:
     """The memory server whose port holds an instance's read back: fuller than all else on its way;
     NONE where the read is not held, or by another link."""
     flows = world.traffic
-    f = flows.pool_read + p
-    server, fullest = NONE, 0.0
+    f = flows.first[w.POOL_READ] + p
+    server, fullest = w.NONE, 0.0
     if world.streams.rate[p] < (1.0 - SLACK) * flows.wish[f] * flows.alone[f]:
         for k in range(flows.start[f], flows.start[f + 1]):
             load = flows.load[flows.links[k]]

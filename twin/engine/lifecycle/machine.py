@@ -12,6 +12,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from twin.engine import codes as w
 from twin.engine.build import slots_of
 from twin.engine.columns import World
 from twin.engine.contention.flows import Flow, Seat, flows_of, lay_out
@@ -188,7 +189,9 @@ class Machine:
             hot = c.decode_hot_tokens, c.decode_hot_factor[at]
         prompt = float(self.setup.requests.input_tokens[self.setup.at_start :].mean())
         prefill.read_bytes_per_token[at] = costs.fetch.bytes_per_token
-        self.set_pace(self.world.traffic.pool_read + at, costs.fetch.copies_bytes_per_s)
+        self.set_pace(
+            int(self.world.traffic.first[w.POOL_READ]) + at, costs.fetch.copies_bytes_per_s
+        )
         prefill.ahead_s_per_token[at] = costs.fetch.ahead_s_per_token(settings.fetch_latency_s)
         of_batch = costs, float(settings.prefill_budget), prompt, hot
         prefill.recompute_s_per_token[at] = recompute_s_per_token(*of_batch)
@@ -267,9 +270,9 @@ class Machine:
         prefill.ssd_bytes_per_s[:] = 0.0
         for flow in self.flows:
             at = flow.instance
-            if flow.traffic == "ssd_read":
+            if flow.kind == w.SSD_READ:
                 prefill.ssd_bytes_per_s[at] = traffic.alone[flow.number]
-            if flow.traffic != "pool_read":
+            if flow.kind != w.POOL_READ:
                 continue
             prefill.pool_open[at] = 1
             rate, _ = flow.load.alone(self.fabric)

@@ -8,12 +8,15 @@ last, collects what falls between the end of the warm-up and the horizon.
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from twin.engine.record import Record
-from twin.engine.settings import Settings
 from twin.kernels.compiled import kernel
+
+if TYPE_CHECKING:
+    from twin.engine.record import Record
+    from twin.engine.settings import Settings
 
 WINDOWS = 240
 

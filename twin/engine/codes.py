@@ -28,6 +28,7 @@ TIMED_OUT, ANSWER_TIMED_OUT, ABOVE_RATE, ABOVE_CONCURRENCY, TOO_LATE = range(5, 
 
 # Who goes first in a queue.
 FIFO, PRIORITY, FAIR = range(3)
+ORDERS = {"fifo": FIFO, "priority": PRIORITY, "fair": FAIR}
 
 # Counters of events so far; one writer each.
 ARRIVED, FRONTED, ROUTED, PREFILL_BEGUN, PREFILLED, TRANSFERRED, JOINED = range(7)

@@ -1,81 +1,211 @@
-"""Numbers of a run, declared once; engine/build.py derives them from a scenario."""
+"""Numbers of a run, each declared once with how it is computed from a scenario that is set up."""
 
+from __future__ import annotations
+
+import math
+from operator import attrgetter
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+
+from twin.engine import codes as w
+from twin.engine.clock import WINDOWS, steps_in
+from twin.hardware.prices import nic, pool_read, port_rates
 from twin.kernels.buffers import Columns, key, number
+from twin.kernels.rng import stream_key
+from twin.model.fetch import pool_plane
+from twin.model.offload import bytes_per_token
+from twin.policies.router import RANK_CHOICES, ROUTERS
+from twin.scenario import shares_npus
+
+if TYPE_CHECKING:
+    from twin.engine.setup import Setup
+    from twin.hardware.placement import Instance
+
+T = TypeVar("T", int, float)
+EXCHANGE, GATHER = "Dispatch and combine.", "What attention of prefill collects."
+LOOKS = 8  # at every instance, in each window of the record
+
+
+class Source:
+    """What the numbers of a run are computed from."""
+
+    def __init__(self, setup: Setup) -> None:
+        self.setup, s = setup, setup.scenario
+        self.s, self.d, self.costs, pool = s, s.deployment, setup.costs, s.memory_pool
+        self.prefill, self.decode = setup.of_role("prefill"), setup.of_role("decode")
+        self.closed_loop = s.workload.arrivals == "closed_loop"
+        self.patient = s.clients.timeout_s > 0.0 or s.clients.answer_timeout_s > 0.0
+        self.client_retries = s.clients.retries if setup.dynamic else 0
+        self.order = w.ORDERS[s.admission.order] if len(s.tenants) > 1 else w.FIFO
+        self.colocated = self.d.mode == "colocated"
+        self.prompt_row = len(self.prefill) if self.colocated else 0
+        p, both = self.d.prefill, self.d.colocated
+        self.budget, self.chunk_tokens = p.tokens_per_npu * p.npus_per_instance, p.chunk_tokens
+        if self.colocated:
+            self.budget = self.chunk_tokens = both.chunk_tokens_per_npu * both.npus_per_instance
+        self.data_parallel = p.attention == "dp" and not self.colocated
+        self.even = p.dp_balance == "attention"
+        # Staged attention keeps the whole latent KV on every die; data parallel spreads prompts.
+        self.kv_dies = self.prefill[0].dies if self.prefill and p.attention == "dp" else 1
+        self.pooled = pool.enabled and self.d.mode != "decode_only"
+        self.local = pool.enabled and pool.scope == "local"
+        self.keep_answers = pool.enabled and pool.answers and bool(self.prefill)
+        self.block_bytes = setup.requests.block_tokens * self.costs.kv_bytes_per_token
+
+    def sample_every(self) -> int:
+        """Steps between two looks at the instances."""
+        return max(1, steps_in(self.s.horizon_s, self.s.step_s) // (LOOKS * WINDOWS))
+
+    def dies(self, instances: list[Instance]) -> int:
+        """Dies of an instance of a pool; 1 without one."""
+        return instances[0].dies if instances else 1
+
+    def kv_space(self, dies: int) -> float:
+        """KV tokens of so many dies of a prefill instance."""
+        if self.costs.prefill_role is None:
+            return math.inf
+        return float(self.costs.prefill_kv_tokens_per_die) * dies
+
+    def transfer_latency_s(self) -> float:
+        """Latency of a KV transfer."""
+        return nic(self.setup.fabric, self.setup.first_die, self.d.kv_transfer_plane).latency_s
+
+    def fetch_latency_s(self) -> float:
+        """Latency of a read from the memory pool, 0 without one."""
+        if not self.s.memory_pool.enabled:
+            return 0.0
+        first_npu = self.setup.instances[0].die_of_rank[: self.setup.dies_per_npu]
+        return pool_read(self.setup.fabric, first_npu, pool_plane(self.s)).latency_s
+
+    def among_experts(self) -> bool:
+        """Whether KV hand-off uses the very ports that dispatch and combine use."""
+        plane = self.d.kv_transfer_plane
+        return self.d.mode == "disaggregated" and plane == self.setup.fabric.scale_up_plane
+
+    def ssd_pace(self) -> float:
+        """Bytes/s of an instance's writes to the SSD tier: together at most half of the VPC
+        plane."""
+        declared = self.setup.instances[: self.setup.declared]
+        instances = max(sum(i.role != "decode" for i in declared), 1)
+        return 0.5 * float(port_rates(self.setup.fabric, "vpc").sum()) / instances
+
+    def exchanged(self, name: str, away: bool) -> float:
+        """Dispatch and combine bytes of a token within a node (UB) or beyond it (RDMA)."""
+        c = self.costs
+        role = c.colocated_role or {"prefill": c.prefill_role, "decode": c.decode_role}[name]
+        if role is None:
+            return 0.0
+        sent = (c.dispatch_bytes_per_token + c.combine_bytes_per_token) * role.leaving
+        return sent * (role.off_node_fraction if away else 1.0 - role.off_node_fraction)
+
+    def gathered(self, away: bool) -> float:
+        """Bytes that attention of prefill collects for a token, all layers and dies, by plane."""
+        if (role := self.costs.prefill_role) is None:
+            return 0.0
+        p = role.prefill
+        seconds = p.gather.token * role.dies + p.exchange.token
+        seconds *= p.moe_layers + p.dense_layers
+        gathered = seconds * role.gather_bytes_per_s if seconds > 0.0 else 0.0
+        return gathered * (role.gather_off_node if away else 1.0 - role.gather_off_node)
+
+    def kv_bytes(self) -> tuple[float, float]:
+        """Bytes of a token's KV that is handed to decode, and of its offloaded attention."""
+        return bytes_per_token(self.s, self.costs.shape, self.costs.kv_bytes_per_token)
+
+
+def taken(kind: type[T], path: str) -> T:
+    """Declare a number that the scenario states at this path."""
+    return number(kind, f"{path} of the scenario.", lambda f: attrgetter(path)(f.s))
+
+
+def drawn(stream: str, meaning: str) -> np.uint64:
+    """Declare the key of the scenario's stream of random numbers of this name."""
+    return key(meaning, of=lambda f: stream_key(f.s.seed, stream))
 
 
 class Settings(Columns):
-    """Numbers of a run: one compiled engine serves all scenarios."""
+    """Numbers of a run: one compiled engine serves all scenarios. Units stand in their names."""
 
-    horizon_s = number(float, "End of the run.", unit="s")
-    warmup_s = number(float, "Begin of the steady state.", unit="s")
-    step_s = number(float, "Length of a step.", unit="s")
-    closed_loop = number(int, "Whether clients wait for their answers.")
-    think_s = number(float, "Mean pause of a closed loop's client.", unit="s")
-    dynamic = number(int, "Whether rows of requests are made as clients come.")
-    patient = number(int, "Whether clients leave after a time-out.")
-    timeout_s = number(float, "Longest wait for a first token.", unit="s")
-    answer_timeout_s = number(float, "Longest wait for a whole answer.", unit="s")
-    client_retries = number(int, "How often a client asks again.")
-    backoff_s = number(float, "Pause before the first time.", unit="s")
-    backoff_most_s = number(float, "Longest pause.", unit="s")
-    gated = number(int, "Whether requests are let in by tenant or refused.")
-    order = number(int, "Code of the order in which they wait.")
-    shed_at = number(float, "Predicted TTFT over its SLO above which one is refused; 0: none.")
-    tenants = number(int, "Tenants.")
-    namespaces = number(int, "Namespaces of a memory pool.")
-    keep_answers = number(int, "Whether the memory pool keeps the KV of answers.")
-    has_prefill = number(int, "Whether prompts are computed.")
-    has_decode = number(int, "Whether answers are computed.")
-    colocated = number(int, "Whether the same instances do both.")
-    prefills = number(
-        int, "Instances that compute prompts: rows of `Prefill`; decode begins after."
-    )
-    prompt_row = number(int, "Row of the first of these among `Instances`.")
-    api_servers = number(int, "API servers of the front end.")
-    service_s = number(float, "What an API server takes for a request.", unit="s")
-    router_policy = number(int, "Code of the router's policy.")
-    queue_weight = number(float, "Of a short queue, in a weighted score.")
-    prefix_weight = number(float, "Of prefix hits, in a weighted score.")
-    kv_weight = number(float, "Of free KV space, in a weighted score.")
-    rank_choice = number(int, "Code of the choice of a decode rank.")
-    pool_enabled = number(int, "Whether there is a memory pool.")
-    pool_local = number(int, "Whether each prefill instance has a memory pool of its own.")
-    layerwise = number(int, "Whether prefill reads a layer while it computes those before.")
-    block_tokens = number(int, "Tokens of a KV block.", unit="tokens")
-    prefill_ranks = number(int, "Dies of a prefill instance.")
-    prefill_budget = number(int, "Tokens of a prefill batch.", unit="tokens")
-    chunk_tokens = number(int, "Tokens of a prompt's piece, 0: whole prompts.", unit="tokens")
-    data_parallel_attention = number(int, "Whether a prompt's attention stays on one die.")
-    even_attention = number(int, "Whether its dies get equal attention, prompts in pieces.")
-    prompt_kv_tokens = number(float, "Longest prompt that fits prefill.", unit="tokens")
-    batch_kv_tokens = number(float, "KV tokens of one prefill batch.", unit="tokens")
-    decode_ranks = number(int, "Dies of a decode instance.")
-    page_tokens = number(int, "Tokens of a page of KV.", unit="tokens")
-    draft_tokens = number(int, "Tokens that MTP drafts in an iteration.", unit="tokens")
-    acceptance = number(float, "Share of draft tokens that is accepted.")
-    kv_bytes_per_token = number(float, "KV of one token that is handed to decode.", unit="B")
-    offloaded_bytes_per_token = number(float, "Offloaded attention: there and back.", unit="B")
-    fetch_latency_s = number(float, "Latency of a read from the memory pool.", unit="s")
-    transfer_latency_s = number(float, "Latency of a KV transfer.", unit="s")
-    kv_plane = number(int, "Plane that carries KV transfers.")
-    pool_plane = number(int, "Plane that the memory pool is read and written over.")
-    kv_among_experts = number(int, "Whether KV transfers use the ports of dispatch and combine.")
-    shares_npus = number(int, "Whether prefill instances lie over the NPUs of decode.")
-    sample_every = number(int, "Steps between two looks at the instances.")
-    retries = number(int, "How often a request that a fault threw out is tried again.")
-    block_bytes = number(float, "KV of one block.", unit="B")
-    ssd_write_bytes_per_s = number(float, "Pace of writes to the SSD tier.", unit="B/s")
-    prefill_ub_bytes_per_token = number(float, "Dispatch and combine over UB.", unit="B")
-    prefill_rdma_bytes_per_token = number(float, "Dispatch and combine over RDMA.", unit="B")
-    decode_ub_bytes_per_token = number(float, "Dispatch and combine over UB.", unit="B")
-    decode_rdma_bytes_per_token = number(float, "Dispatch and combine over RDMA.", unit="B")
-    attention_ub_bytes_per_token = number(float, "Prefill's attention gathers, on UB.", unit="B")
-    attention_rdma_bytes_per_token = number(float, "The same on RDMA.", unit="B")
+    horizon_s = taken(float, "horizon_s")
+    warmup_s = taken(float, "warmup_s")
+    step_s = taken(float, "step_s")
+    sample_every = number(int, "Steps between two looks at instances.", lambda f: f.sample_every())
+
+    # Clients, tenants and admission.
+    closed_loop = number(int, "Whether clients wait for answers.", lambda f: f.closed_loop)
+    think_s = taken(float, "workload.think_s")
+    dynamic = number(int, "Whether rows are made as clients come.", lambda f: f.setup.dynamic)
+    patient = number(int, "Whether clients leave after a time-out.", lambda f: f.patient)
+    timeout_s = taken(float, "clients.timeout_s")
+    answer_timeout_s = taken(float, "clients.answer_timeout_s")
+    client_retries = number(int, "How often a client tries again.", lambda f: f.client_retries)
+    backoff_s = taken(float, "clients.backoff_s")
+    backoff_most_s = taken(float, "clients.backoff_most_s")
+    gated = number(int, "Whether requests are lined up or refused.", lambda f: f.setup.gated)
+    order = number(int, "Who goes first, as in `codes.ORDERS`.", lambda f: f.order)
+    shed_at = taken(float, "admission.shed_at")
+    tenants = number(int, "Tenants.", lambda f: max(len(f.s.tenants), 1))
+    api_servers = taken(int, "front_end.api_servers")
+    service_s = number(float, "Of an API server.", lambda f: f.s.front_end.service_ms * 1e-3)
+
+    # Instances. Rows of `Prefill` are those that compute prompts, rows of `Decode` the others.
+    has_prefill = number(int, "Whether prompts are computed.", lambda f: bool(f.prefill))
+    has_decode = number(int, "Whether answers are computed.", lambda f: bool(f.decode))
+    colocated = number(int, "Whether the same instances do both.", lambda f: f.colocated)
+    prefills = number(int, "Instances that compute prompts.", lambda f: max(len(f.prefill), 1))
+    prompt_row = number(int, "Of these the first of `Instances`.", lambda f: f.prompt_row)
+    prefill_ranks = number(int, "Dies of a prefill instance.", lambda f: f.dies(f.prefill))
+    decode_ranks = number(int, "Dies of a decode instance.", lambda f: f.dies(f.decode))
+    shares_npus = number(int, "Whether pools lie on the same NPUs.", lambda f: shares_npus(f.s))
+    retries = taken(int, "recovery.retries")
+
+    # Routing and batching.
+    router_policy = number(int, "As in ROUTERS.", lambda f: ROUTERS[f.s.router.policy])
+    queue_weight = taken(float, "router.queue_weight")
+    prefix_weight = taken(float, "router.prefix_weight")
+    kv_weight = taken(float, "router.kv_weight")
+    rank_choice = number(int, "As named.", lambda f: RANK_CHOICES[f.d.decode.rank_choice])
+    prefill_budget = number(int, "Prompt tokens of a batch.", lambda f: f.budget)
+    chunk_tokens = number(int, "Of a piece of a prompt, 0: whole.", lambda f: f.chunk_tokens)
+    data_parallel_attention = number(int, "A prompt's, on one die.", lambda f: f.data_parallel)
+    even_attention = number(int, "Dies get equal attention, prompts in pieces.", lambda f: f.even)
+    prompt_kv_tokens = number(float, "Longest prompt that fits.", lambda f: f.kv_space(1))
+    batch_kv_tokens = number(float, "KV of a prefill batch.", lambda f: f.kv_space(f.kv_dies))
+    draft_tokens = taken(int, "deployment.decode.mtp_draft_tokens")
+    acceptance = number(float, "Share of drafts accepted.", lambda f: f.costs.mtp_acceptance)
+
+    # The memory pool.
+    pool_enabled = number(int, "Whether prompts are looked up.", lambda f: f.pooled)
+    pool_local = number(int, "Whether each instance has its own.", lambda f: f.local)
+    layerwise = taken(int, "memory_pool.layerwise")
+    namespaces = number(int, "Rows of a memory pool.", lambda f: f.setup.namespaces)
+    keep_answers = number(int, "Whether KV of answers is stored.", lambda f: f.keep_answers)
+    block_tokens = number(int, "Of a KV block.", lambda f: f.setup.requests.block_tokens)
+    block_bytes = number(float, "KV of a block.", lambda f: f.block_bytes)
+    page_tokens = taken(int, "memory_pool.block_tokens")
+    fetch_latency_s = number(float, "Of a read.", lambda f: f.fetch_latency_s())
+    pool_plane = number(int, "As in PLANES.", lambda f: w.PLANES.index(pool_plane(f.s)))
+    ssd_write_bytes_per_s = number(float, "Of an instance.", lambda f: f.ssd_pace())
+
+    # Bytes that travel for a token: within a node over UB, beyond it over RDMA.
+    kv_bytes_per_token = number(float, "KV handed to decode.", lambda f: f.kv_bytes()[0])
+    offloaded_bytes_per_token = number(float, "There and back.", lambda f: f.kv_bytes()[1])
+    transfer_latency_s = number(float, "Of a KV transfer.", lambda f: f.transfer_latency_s())
+    kv_plane = number(int, "As in PLANES.", lambda f: w.PLANES.index(f.d.kv_transfer_plane))
+    kv_among_experts = number(int, "On the ports of experts.", lambda f: f.among_experts())
+    prefill_ub_bytes_per_token = number(float, EXCHANGE, lambda f: f.exchanged("prefill", False))
+    prefill_rdma_bytes_per_token = number(float, EXCHANGE, lambda f: f.exchanged("prefill", True))
+    decode_ub_bytes_per_token = number(float, EXCHANGE, lambda f: f.exchanged("decode", False))
+    decode_rdma_bytes_per_token = number(float, EXCHANGE, lambda f: f.exchanged("decode", True))
+    attention_ub_bytes_per_token = number(float, GATHER, lambda f: f.gathered(False))
+    attention_rdma_bytes_per_token = number(float, GATHER, lambda f: f.gathered(True))
+
     prefill_code = number(int, "Where the compiled phase of prefill begins.")
     decode_code = number(int, "Where the compiled phase of decode begins.")
-    key_route_a = key("Router, first draw.")
-    key_route_b = key("Router, second draw.")
-    key_accept = key("MTP acceptance.")
-    key_round = key("Rounding of iterations.")
-    key_think = key("Pauses of clients.")
-    key_backoff = key("Pauses before clients ask again.")
+    key_route_a = drawn("router.first", "Router, first draw.")
+    key_route_b = drawn("router.second", "Router, second draw.")
+    key_accept = drawn("mtp.acceptance", "MTP acceptance.")
+    key_round = drawn("mtp.rounding", "Rounding of iterations.")
+    key_think = drawn("clients.think", "Pauses of clients.")
+    key_backoff = drawn("clients.backoff", "Pauses before clients try again.")

@@ -97,6 +97,13 @@ class Setup:
         return self.requests.waits_for is not None or bool(c.retries and ends)
 
     @property
+    def gated(self) -> bool:
+        """Whether the router lines requests up by tenant, or refuses some."""
+        a, tenants = self.scenario.admission, self.scenario.tenants
+        limited = any(t.rate_req_per_s or t.in_flight for t in tenants)
+        return bool(len(tenants) > 1 or limited or a.shed_at or a.rate_req_per_s or a.in_flight)
+
+    @property
     def namespaces(self) -> int:
         """Rows that each memory pool has, one for each tenant where they share no block."""
         tenants, pool = self.scenario.tenants, self.scenario.memory_pool

@@ -18,7 +18,7 @@ nothing about what is held.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any, ClassVar, Self, TypeVar
@@ -43,6 +43,7 @@ class Column:
     group: type[Columns] | None = None
     name: str = ""
     place: int = 0  # of its address or value in the block
+    of: Callable[[Any], Any] | None = None  # a number: its value for what a group is computed from
 
 
 def column(
@@ -59,15 +60,18 @@ def column(
     return declared
 
 
-def number(kind: type[T], meaning: str, *, unit: str = "") -> T:
-    """Declare a number that is given when the run begins and that nothing writes after that."""
-    declared: Any = Column(np.dtype(CODES[kind]), (), meaning, unit)
+def number(
+    kind: type[T], meaning: str, of: Callable[[Any], T | bool] | None = None, *, unit: str = ""
+) -> T:
+    """Declare a number that is given when the run begins, or computed by `of` from what
+    `Columns.computed` is called with; nothing writes it after that."""
+    declared: Any = Column(np.dtype(CODES[kind]), (), meaning, unit, of=of)
     return declared
 
 
-def key(meaning: str) -> np.uint64:
+def key(meaning: str, *, of: Callable[[Any], np.uint64] | None = None) -> np.uint64:
     """Declare the key of a stream of random numbers."""
-    declared: Any = Column(np.dtype("u8"), (), meaning)
+    declared: Any = Column(np.dtype("u8"), (), meaning, of=of)
     return declared
 
 
@@ -112,6 +116,12 @@ class Columns:
             setattr(self, name, value)
         if given:
             raise TypeError(f"{type(self).__name__} declares no {', '.join(given)}")
+
+    @classmethod
+    def computed(cls, source: Any, /, **given: Any) -> Self:
+        """The group with its numbers computed from a source, but for those that are given."""
+        found = {name: c.of(source) for name, c in cls.declared.items() if c.of is not None}
+        return cls(**(found | given))
 
     @property
     def address(self) -> int:

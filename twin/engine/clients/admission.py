@@ -13,7 +13,6 @@ from twin.engine.columns import World
 from twin.engine.lists import append, insert
 from twin.kernels.compiled import kernel
 
-ORDERS = {"fifo": w.FIFO, "priority": w.PRIORITY, "fair": w.FAIR}
 BURST_S = 1.0  # a token bucket holds what comes in so long
 CLASS = 1e9  # places between two priorities: longer than any run, in seconds
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
 from twin.engine import codes as w
-from twin.engine.clients.admission import ORDERS
 from twin.engine.clients.returns import ATTEMPTS
 from twin.engine.clients.state import Gate, Loop, Turns
 from twin.engine.settings import Settings
@@ -17,30 +15,6 @@ from twin.kernels.rng import stream_key, uniforms
 from twin.scenario import Admission, Scenario, Tenant
 from twin.workload.arrivals import first_turns
 from twin.workload.requests import Requests
-
-
-def client_settings(setup: Setup) -> dict[str, Any]:
-    """Numbers of the run about clients, tenants and admission."""
-    s, prefill = setup.scenario, setup.of_role("prefill")
-    return {
-        "closed_loop": int(s.workload.arrivals == "closed_loop"),
-        "think_s": float(s.workload.think_s),
-        "dynamic": int(setup.dynamic),
-        "patient": int(s.clients.timeout_s > 0.0 or s.clients.answer_timeout_s > 0.0),
-        "timeout_s": float(s.clients.timeout_s),
-        "answer_timeout_s": float(s.clients.answer_timeout_s),
-        "client_retries": s.clients.retries if setup.dynamic else 0,
-        "backoff_s": float(s.clients.backoff_s),
-        "backoff_most_s": float(s.clients.backoff_most_s),
-        "gated": int(is_gated(s)),
-        "order": ORDERS[s.admission.order] if len(s.tenants) > 1 else 0,
-        "shed_at": float(s.admission.shed_at),
-        "tenants": max(len(s.tenants), 1),
-        "namespaces": setup.namespaces,
-        "keep_answers": int(s.memory_pool.enabled and s.memory_pool.answers and bool(prefill)),
-        "key_think": stream_key(s.seed, "clients.think"),
-        "key_backoff": stream_key(s.seed, "clients.backoff"),
-    }
 
 
 def client_sizes(setup: Setup, settings: Settings) -> dict[str, int]:
@@ -116,13 +90,6 @@ def clients_due(setup: Setup, sizes: dict[str, int], settings: Settings) -> Loop
     loop.turn[: begins.size] = turns
     loop.size[0] = begins.size
     return loop
-
-
-def is_gated(s: Scenario) -> bool:
-    """Whether the router lines requests up by tenant, or refuses some."""
-    a = s.admission
-    limited = any(t.rate_req_per_s or t.in_flight for t in s.tenants)
-    return bool(len(s.tenants) > 1 or limited or a.shed_at or a.rate_req_per_s or a.in_flight)
 
 
 def gate_of(setup: Setup, sizes: dict[str, int]) -> Gate:

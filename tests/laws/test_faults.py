@@ -12,6 +12,7 @@ from tests.laws.lawful import lawful
 from twin.engine.build import build_world
 from twin.engine.lifecycle.agenda import Agenda
 from twin.engine.lifecycle.incidents import Incidents
+from twin.engine.lifecycle.life import Life
 from twin.engine.lifecycle.machine import Machine
 from twin.engine.setup import set_up
 from twin.engine.simulate import simulate
@@ -177,7 +178,7 @@ def test_a_flapping_link_returns_prices_to_the_last_bit_each_time():
     setup = set_up(small({"faults": [flap]}), load_facts(), None)
     machine = Machine(setup, load_facts(), build_world(setup))
     agenda, log = Agenda(0.005), []
-    Incidents(machine, agenda, log, lambda k, t_s: None, lambda k, dies: 0)
+    Incidents(Life(machine, agenda, lambda k, t_s: None), log, lambda k, dies: 0)
     usual = [role.coefficients for role in machine.roles]
     alike = []
     for step in range(180, 700, 20):

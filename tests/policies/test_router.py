@@ -17,6 +17,7 @@ from twin.policies.router import (
     NOBODY,
     RANK_CHOICES,
     ROUTERS,
+    View,
     choose_instance,
     choose_rank,
 )
@@ -26,15 +27,16 @@ def test_every_router_is_dispatched():
     """An unknown code would silently be `least_loaded`, which comes last."""
     source = ast.parse(inspect.getsource(router)).body
     function = next(n for n in source if getattr(n, "name", "") == "choose_instance")
-    asked = {n.comparators[0].value for n in ast.walk(function) if isinstance(n, ast.Compare)}
+    compared = [n.comparators[0].id for n in ast.walk(function) if isinstance(n, ast.Compare)]
+    asked = {getattr(router, name) for name in compared}
     assert asked == set(ROUTERS.values()) - {ROUTERS["least_loaded"]}
 
 
 loads = st.lists(st.integers(0, 100_000), min_size=1, max_size=12)
 chances = st.floats(0, 1, exclude_min=True, exclude_max=True)
 SEES = {
-    "policy", "routed", "opened", "wait_s", "serve_s", "queued_tokens", "hit_tokens", "hit_share",
-    "kv_used", "weights", "session", "draw_a", "draw_b",
+    "policy", "view", "routed", "opened", "wait_s", "serve_s", "queued_tokens", "hit_tokens",
+    "hit_share", "kv_used", "weights", "session", "draw_a", "draw_b",
 }  # fmt: skip
 PROMPT = 8192  # tokens of the request that is routed; a token takes a millisecond
 
@@ -44,10 +46,12 @@ def seen(name, queued, hits=None, routed=0, session=0, a=0.5, b=0.5, opened=None
     queued = np.array(queued, np.int64)
     hits = np.zeros(queued.size, np.int64) if hits is None else np.array(hits, np.int64)
     opened = np.ones(queued.size, np.int8) if opened is None else np.array(opened, np.int8)
-    return (
-        ROUTERS[name], routed, opened, 1e-3 * queued, 1e-3 * (PROMPT - hits), queued, hits,
-        hits / PROMPT, np.minimum(1.0, queued / 1e6), weights or (1.0, 1.0, 1.0), session, a, b,
+    view = View(
+        opened=opened, wait_s=1e-3 * queued, serve_s=1e-3 * (PROMPT - hits), queued_tokens=queued,
+        hit_tokens=hits, hit_share=hits / PROMPT, kv_used=np.minimum(1.0, queued / 1e6),
+        weights=np.array(weights or (1.0, 1.0, 1.0)),
     )  # fmt: skip
+    return ROUTERS[name], view, routed, session, a, b
 
 
 def choose(name, queued, *more, **asked):
@@ -87,7 +91,7 @@ def test_every_router_names_an_instance_and_plain_python_agrees(name, data):
 
 
 def test_no_router_can_see_an_output_length():
-    assert set(inspect.signature(choose_instance).parameters) == SEES
+    assert {*inspect.signature(choose_instance).parameters, *View.declared} == SEES
     names = {
         n.id if isinstance(n, ast.Name) else n.arg
         for n in ast.walk(ast.parse(inspect.getsource(router)))

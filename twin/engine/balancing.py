@@ -2,7 +2,7 @@
 
 Popularity is a function of time and of the topics in the traffic; instances of one role and one
 layout share a placement. At every decision the load of the last window is measured, layers are
-chosen, weights move over the UB plane beside the serving traffic (or the instance stands still),
+chosen, weights move over the UB plane with the serving traffic (or the instance stands still),
 and the new placement counts from when they are there. What a placement is worth is its hottest
 die over the mean, which the cost kernels read. Policy is experts'; this file gives it time.
 """
@@ -16,12 +16,12 @@ import numpy as np
 from twin import experts as x
 from twin.engine import codes as w
 from twin.engine.books import book_traffic
-from twin.engine.events import Event
 from twin.engine.lifecycle.agenda import Agenda
 from twin.engine.lifecycle.machine import Machine
+from twin.metrics.events import Event, Kind
 
 REFRESHES = 120  # looks at a popularity that moves, at most
-MEASUREMENTS, SNAPSHOTS = 60, 8  # what is kept for people
+MEASUREMENTS, SNAPSHOTS = 60, 8  # what is recorded for people
 EVERY = 5  # every so many points of a table its change is computed, the others lie between
 Key = tuple[str, int, int]
 
@@ -161,7 +161,7 @@ class Balance:
         return group.nodes if self.experts.placement == "topology" else 1
 
     def _shift(self, t_s: float) -> None:
-        self.log.append(Event(t_s, "shift", "popularity shifts: other experts are hot"))
+        self.log.append(Event(t_s, Kind.SHIFT, "popularity shifts: other experts are hot"))
         self.refresh(t_s)
 
     def _decide(self, t_s: float) -> None:
@@ -202,7 +202,7 @@ class Balance:
         self._note("before", t_s)
         words = f"{layers.size} layers, hottest/mean {before:.2f} -> {after:.2f}"
         event = Event(
-            t_s, "rebalance", words, role=group.role, end_s=t_s + took_s,
+            t_s, Kind.REBALANCE, words, role=group.role, end_s=t_s + took_s,
             bytes=total * len(at),
         )  # fmt: skip
         self.log.append(event)

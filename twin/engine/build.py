@@ -32,7 +32,7 @@ from twin.metrics.operators import DECODE_OPERATORS, PREFILL_OPERATORS
 from twin.model.coefficients import Decode, Prefill
 from twin.model.record import dtype_of, numbers, places
 from twin.policies.memory_pool import BlockPool, empty_pool
-from twin.policies.router import BLOCK
+from twin.policies.router import BLOCK, View
 
 
 def build_world(setup: Setup) -> c.World:
@@ -43,7 +43,7 @@ def build_world(setup: Setup) -> c.World:
 
 
 def _empty_world(setup: Setup) -> c.World:
-    s, requests = setup.scenario, setup.requests
+    s, r, requests = setup.scenario, setup.scenario.router, setup.requests
     prefill, decode = setup.of_role("prefill"), setup.of_role("decode")
     apart = s.deployment.mode != "colocated"
     settings = Settings.computed(
@@ -100,6 +100,7 @@ def _empty_world(setup: Setup) -> c.World:
         ),
         instance=c.Instances(sizes),
         prefill=c.Prefill(sizes),
+        seen=View(sizes, weights=np.array([r.queue_weight, r.prefix_weight, r.kv_weight])),
         transfer=c.Transfers(
             sizes,
             capacity=free.copy(),
@@ -139,7 +140,7 @@ def slots_of(setup: Setup, decode: list[Instance]) -> np.ndarray:
 
 
 def _tier(setup: Setup, prefill: list[Instance], blocks: int, ssd: bool = False) -> BlockPool:
-    """An empty tier of the memory pool that holds so many blocks a row; that of SSD keeps to LRU
+    """An empty tier of the memory pool that holds so many blocks a row; that of SSD is LRU
     but for a time to live."""
     pool = setup.scenario.memory_pool
     if not pool.enabled or not prefill:

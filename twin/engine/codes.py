@@ -38,7 +38,7 @@ EXHAUSTED = 12
 BACK_FROM_QUEUE, BACK_FROM_PREFILL, BACK_FROM_TRANSFER, BACK_FROM_DECODE, GIVEN_UP = range(13, 18)
 ROUTER_SEEN = 18  # requests that the router has looked at
 # Requests whose clients left; of these, still in the front end; tokens computed for them in vain;
-# turns that a closed loop's clients have taken; requests that were asked again.
+# turns that a closed loop's clients have taken; requests that were tried again.
 CANCELLED_BY_CLIENT, LEFT_EARLY, WASTED_TOKENS, TURNS_TAKEN, ASKED_AGAIN = range(19, 24)
 COUNTERS = 24
 

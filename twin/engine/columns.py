@@ -20,6 +20,7 @@ from twin.model.coefficients import Decode as DecodePrices
 from twin.model.coefficients import Prefill as PrefillPrices
 from twin.model.record import dtype_of
 from twin.policies.memory_pool import BlockPool
+from twin.policies.router import View
 
 LINK = "Link of the list that holds it."
 
@@ -97,7 +98,7 @@ class Requests(Columns):
         by="admission, arrivals, decode, faults, router",
     )
     turn = column("i4", "made", "Its row of the prepared stream.", by="arrivals")
-    attempt = column("i2", "made", "How often it was asked before.", by="arrivals")
+    attempt = column("i2", "made", "Attempts before it.", by="arrivals")
     gone = column("i1", "made", "Its client left while its batch computes.", by="arrivals")
     held = column("i1", "gated", "How far inside it is.", by="admission, fair, returns")
     place = column("f8", "gated", "Place in the queues: lower goes first.", by="admission, fair")
@@ -111,8 +112,8 @@ class Instances(Columns):
     """One row per instance of any role: prefill, then decode or colocated (`Settings.prefills` and
     `prompt_row` say where each role begins)."""
 
-    open = column("i1", "instances", "The router may choose it.", fill=1, by="incidents, life")
-    up = column("i1", "instances", "Its dies serve.", fill=1, by="incidents, life")
+    open = column("i1", "instances", "The router may choose it.", fill=1, by="life")
+    up = column("i1", "instances", "Its dies serve.", fill=1, by="life")
     running = column(
         "i1", "instances", "Whether a batch or an iteration runs.",
         by="colocated, decode, drain, faults, incidents, prefill",
@@ -144,14 +145,6 @@ class Prefill(Columns):
     )
     queued_s = column("f8", "prefills", "These, as predicted.", unit="s", by="prefill, router")
     ending_s = column("f8", "prefills", "Of these, the running batch.", unit="s", by="prefill")
-    queue_view = column(
-        "i8", "prefills", "Scratch: what the router sees.", unit="tokens", by="router"
-    )
-    hit_view = column("i8", "prefills", "Scratch: cached there.", unit="tokens", by="router")
-    wait_s = column("f8", "prefills", "Scratch: its queue, predicted.", unit="s", by="router")
-    serve_s = column("f8", "prefills", "Scratch: a request there.", unit="s", by="router")
-    hit_share = column("f8", "prefills", "Scratch: cached of a prompt.", by="router")
-    kv_used = column("f8", "prefills", "Scratch: KV space in use.", by="router")
     reading = column(
         "i1", "prefills", "The next batch reads its cached KV.", by="colocated, pool, prefill"
     )
@@ -184,7 +177,7 @@ class Prefill(Columns):
         "f8", "prefills", "What computing a token takes in a full batch.", unit="s", by="machine"
     )
     pass_s = column(
-        "f8", "prefills", "What a batch takes beside its tokens.", unit="s", by="machine"
+        "f8", "prefills", "What a batch takes without its tokens.", unit="s", by="machine"
     )
     s_per_token = column("f8", "prefills", "What a token adds to a batch.", unit="s", by="machine")
     s_per_pair = column("f8", "prefills", "What a pair of attention adds.", unit="s", by="machine")
@@ -237,7 +230,7 @@ class Transfers(Columns):
         "f8", "ports", "What other traffic leaves of it.", unit="B/s", fill=None,
         by="machine, traffic",
     )  # fmt: skip
-    granted = column("f8", "ports", "With nobody else there.", unit="B/s", fill=None, by="machine")
+    granted = column("f8", "ports", "Without other traffic.", unit="B/s", fill=None, by="machine")
     port_of_prefill = column(
         "i4", "prefills, prefill_ranks", "Port of a rank.", fill=None, by="machine"
     )
@@ -335,6 +328,7 @@ class World(Columns):
     request = group(Requests)
     instance = group(Instances)
     prefill = group(Prefill)
+    seen = group(View)
     transfer = group(Transfers)
     decode = group(Decode)
     pool = group(BlockPool)

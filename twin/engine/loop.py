@@ -99,7 +99,7 @@ def close_books(world: World) -> None:
 
 @kernel
 def idle_until(world: World, step: int, last_step: int) -> int:
-    """The step in which the next request arrives while nobody is inside, else `step` itself."""
+    """The step in which the next request arrives while no request is inside, else `step` itself."""
     settings = world.settings
     count = world.record.counters
     ended = count[w.FINISHED_DECODE] + count[w.FINISHED_PREFILL]
@@ -111,7 +111,7 @@ def idle_until(world: World, step: int, last_step: int) -> int:
     if settings.dynamic:
         if world.loop.size[0] == 0:
             return last_step
-        # So far off that it is no step of this run: kept from being too large a number.
+        # So far off that it is no step of this run: bounded, or the number would be too large.
         due_s = min(world.loop.due_s[0], settings.horizon_s)
         return max(step, min(int(due_s / settings.step_s) - 1, last_step))
     arrival_s = world.request.arrival_s
@@ -123,7 +123,7 @@ def idle_until(world: World, step: int, last_step: int) -> int:
 
 @kernel
 def sample_idle(world: World, first_step: int, last_step: int) -> None:
-    """Count the ends of steps in which nobody was inside: only the memory pool holds anything."""
+    """Count the ends of steps without a request inside: only the memory pool holds anything."""
     settings = world.settings
     windows = world.record.windows
     last = windows.shape[0] - 1
@@ -196,8 +196,8 @@ def look_at_instances(world: World, t1: float) -> None:
         book[row, at + w.AT_SAMPLES] += 1.0
     for d in range(decode.taken.size):
         at = (instances + d) * w.AT_FIELDS
-        asked = (settings.draft_tokens + 1.0) * decode.in_batch[d]
-        hot = interpolate(asked, world.costs.decode_hot_tokens, world.costs.decode_hot_factor[d])
+        verified = (settings.draft_tokens + 1.0) * decode.in_batch[d]
+        hot = interpolate(verified, world.costs.decode_hot_tokens, world.costs.decode_hot_factor[d])
         book[row, at + w.AT_QUEUE] += length(decode.wait, d, following)
         book[row, at + w.AT_RUNNING] += decode.in_batch[d]
         book[row, at + w.AT_CROWDED] += flows.crowding[instances + d]

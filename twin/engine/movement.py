@@ -11,36 +11,22 @@ import polars as pl
 from twin.engine import codes as w
 from twin.engine.columns import World
 from twin.engine.contention.flows import shares_of
-from twin.engine.events import Event
 from twin.engine.lifecycle.machine import Epoch, Machine
 from twin.engine.setup import Setup
-from twin.engine.tabling import stacked
+from twin.engine.tabling import schema, stacked
 from twin.hardware.placement import Instance
 from twin.hardware.prices import port_rates
+from twin.metrics.events import Event, Kind
 
-SHARES = {
-    "t_s": pl.Float64, "end_s": pl.Float64,
-    "plane": pl.String, "traffic": pl.String, "role": pl.String, "instance": pl.Int32,
-    "node": pl.Int32, "sub_plane": pl.Int32, "direction": pl.String, "share": pl.Float64,
-}  # fmt: skip
-SEATS = {
-    "t_s": pl.Float64, "end_s": pl.Float64, "role": pl.String, "instance": pl.Int32,
-    "first_die": pl.Int32, "dies": pl.Int32,
-}  # fmt: skip
-TRAFFIC = {
-    "t_s": pl.Float64, "window_s": pl.Float64, "plane": pl.String, "traffic": pl.String,
-    "role": pl.String, "instance": pl.Int32, "bytes": pl.Float64,
-}  # fmt: skip
-LINKS = {
-    "plane": pl.String, "node": pl.Int32, "sub_plane": pl.Int32, "direction": pl.String,
-    "bytes": pl.Float64, "capacity_bytes_per_s": pl.Float64, "utilisation_mean": pl.Float64,
-    "utilisation_peak": pl.Float64,
-}  # fmt: skip
-INSTANCES = {
-    "t_s": pl.Float64, "window_s": pl.Float64, "role": pl.String, "instance": pl.Int32,
-    "queue": pl.Float64, "running": pl.Float64, "busy": pl.Float64, "iteration_s": pl.Float64,
-    "hot_factor": pl.Float64, "contention": pl.Float64, "up": pl.Float64, "dies": pl.Int32,
-}  # fmt: skip
+SHARES = schema("t_s end_s plane traffic role instance node sub_plane direction share")
+SEATS = schema("t_s end_s role instance first_die dies")
+TRAFFIC = schema("t_s window_s plane traffic role instance bytes")
+LINKS = schema(
+    "plane node sub_plane direction bytes capacity_bytes_per_s utilisation_mean utilisation_peak"
+)
+INSTANCES = schema(
+    "t_s window_s role instance queue running busy iteration_s hot_factor contention up dies"
+)
 
 
 def columns_of(setup: Setup, prefills: int) -> list[tuple[int, Instance]]:
@@ -81,8 +67,8 @@ def shares_table(machine: Machine, horizon_s: float) -> pl.DataFrame:
         name: pl.Series(name, [getattr(place, name) for place in places], SHARES[name]).gather(at)
         for name in ("plane", "node", "sub_plane", "direction")
     }
-    told = stacked({name: kind for name, kind in SHARES.items() if name not in columns}, pieces)
-    return told.with_columns(**columns).select(*SHARES)
+    known = stacked({name: kind for name, kind in SHARES.items() if name not in columns}, pieces)
+    return known.with_columns(**columns).select(*SHARES)
 
 
 def seats_table(machine: Machine, horizon_s: float) -> pl.DataFrame:
@@ -215,7 +201,7 @@ def instances_table(setup: Setup, machine: Machine, log: list[Event]) -> pl.Data
         seen = at[:, w.AT_SAMPLES] > 0
         down = np.zeros(windows)
         for e in log:
-            if e.kind == "instance_down" and (e.role, e.instance) == (i.role, i.index):
+            if e.kind == Kind.INSTANCE_DOWN and (e.role, e.instance) == (i.role, i.index):
                 assert e.end_s is not None  # infinite while it lasts
                 down += np.clip(
                     np.minimum(e.end_s, begin + width_s) - np.maximum(e.t_s, begin), 0, None

@@ -1,7 +1,7 @@
 """What a batch reads from the memory pool and what it leaves there.
 
-Lookups happen when a prompt joins a batch and stores when the batch ends, so this is asked by the
-phases of prefill and of colocated instances; it has no clock of its own.
+Lookups happen when a prompt joins a batch and stores when the batch ends: the phases of
+prefill and of colocated instances call these functions, which have no clock of their own.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from twin.engine.contention.streams import (
     end_of,
     read_through_s,
 )
-from twin.engine.contention.traffic import ask_servers, first_rate, hot_server
+from twin.engine.contention.traffic import first_rate, hot_server, load_servers
 from twin.engine.lists import fill
 from twin.kernels.compiled import kernel
 from twin.policies.memory_pool import (
+    LRU,
     cold_blocks,
     count_servers,
     hold_chain,
@@ -33,7 +34,7 @@ from twin.policies.reuse import fetch_pays
 
 @kernel
 def pool_row(world: World, p: int, i: int) -> int:
-    """The row of the memory pool in which instance p keeps a request's blocks."""
+    """The row of the memory pool that holds the blocks of a request at instance p."""
     row = p if world.settings.pool_local else 0
     if world.settings.namespaces > 1:
         return row * world.settings.namespaces + tenant_of(world, i)
@@ -42,7 +43,7 @@ def pool_row(world: World, p: int, i: int) -> int:
 
 @kernel
 def look_at_pool(world: World, p: int, now_s: float) -> None:
-    """Tell both tiers of instance p the time, before it asks or stores."""
+    """Set the time of both tiers of instance p before it looks up or stores."""
     if world.settings.pool_enabled:
         names = world.settings.namespaces
         first = p * names if world.settings.pool_local else 0
@@ -78,7 +79,7 @@ def worth_reading(world: World, p: int, i: int, blocks: int) -> bool:
     took_s = settings.fetch_latency_s + tokens * state.ahead_s_per_token[p]
     took_s += tokens * state.read_bytes_per_token[p] / state.read_bytes_per_s[p]
     cold = cold_of(world, p, i, blocks)
-    if cold > 0:  # comes in beside what goes on
+    if cold > 0:  # comes in while the batch before computes
         took_s = max(took_s, cold * settings.block_bytes / state.ssd_bytes_per_s[p])
     return fetch_pays(took_s, tokens * state.recompute_s_per_token[p])
 
@@ -91,13 +92,13 @@ def cold_of(world: World, p: int, i: int, blocks: int) -> int:
 
 @kernel
 def warm(world: World, p: int, i: int, held: int) -> int:
-    """Note which servers a request's cached tokens are asked of. Returns how many of their blocks
+    """Note from which servers a request's cached tokens are read. Returns how many of their blocks
     come from the SSD tier; they are in DRAM after."""
     streams = world.streams
     blocks = -(-held // world.settings.block_tokens)
     count_servers(
         world.request, turn_of(world, i), blocks, streams.answers[p], streams.servers[p],
-        streams.asked[p],
+        streams.requested[p],
     )  # fmt: skip
     cold = cold_of(world, p, i, blocks)
     if cold > 0:
@@ -107,7 +108,7 @@ def warm(world: World, p: int, i: int, held: int) -> int:
 
 @kernel
 def begin_reading(world: World, p: int, column: int, now_s: float) -> None:
-    """Read a batch's cached KV; what DRAM has lost comes from the SSD tier beside it."""
+    """Read a batch's cached KV; what DRAM has lost comes from the SSD tier at the same time."""
     settings = world.settings
     state = world.prefill
     streams = world.streams
@@ -122,7 +123,7 @@ def begin_reading(world: World, p: int, column: int, now_s: float) -> None:
     begin_s += state.batch_hits[p] * state.ahead_s_per_token[p]
     left = state.batch_hits[p] * state.read_bytes_per_token[p]
     streams.since_s[v] = begin_s
-    ask_servers(world, p)
+    load_servers(world, p)
     book_servers(world, p, now_s)
     streams.rate[v] = first_rate(world, p, column, begin_s, left)
     streams.left_bytes[v] = left
@@ -133,10 +134,10 @@ def begin_reading(world: World, p: int, column: int, now_s: float) -> None:
 
 
 @kernel
-def ask_nobody(world: World, p: int) -> None:
+def forget_servers(world: World, p: int) -> None:
     """Forget which memory servers the last batch of an instance read from."""
     streams = world.streams
-    fill(streams.asked[p], 0)
+    fill(streams.requested[p], 0)
     streams.hot[p], streams.held_s[p] = w.NONE, 0.0
 
 
@@ -148,7 +149,7 @@ def note_read(world: World, p: int) -> None:
     if server == w.NONE:
         return
     streams.held_s[p] = max(0.0, end_of(world, w.READS * streams.hot.size + p) - streams.even_s[p])
-    first = p * streams.asked.shape[1] if world.settings.pool_local else 0
+    first = p * streams.requested.shape[1] if world.settings.pool_local else 0
     begin_s = world.prefill.begin_s[p]
     add_at(world.record.held, begin_s, first + server, streams.held_s[p], world.settings)
 
@@ -156,11 +157,11 @@ def note_read(world: World, p: int) -> None:
 @kernel
 def book_servers(world: World, p: int, now_s: float) -> None:
     """Book the blocks that a batch reads from each memory server."""
-    record, asked = world.record, world.streams.asked
-    first = p * asked.shape[1] if world.settings.pool_local else 0
-    for s in range(asked.shape[1]):
-        if asked[p, s] > 0:
-            add_at(record.servers, now_s, first + s, float(asked[p, s]), world.settings)
+    record, requested = world.record, world.streams.requested
+    first = p * requested.shape[1] if world.settings.pool_local else 0
+    for s in range(requested.shape[1]):
+        if requested[p, s] > 0:
+            add_at(record.servers, now_s, first + s, float(requested[p, s]), world.settings)
 
 
 @kernel
@@ -175,7 +176,7 @@ def stop_reading(world: World, p: int, now_s: float) -> None:
 
 @kernel
 def book_reading(world: World, p: int, now_s: float) -> None:
-    """A batch that reads and never comes to compute has kept its instance busy until now."""
+    """A batch that reads and never comes to compute has occupied its instance until now."""
     settings, state, record = world.settings, world.prefill, world.record
     spent_s = max(0.0, now_s - state.begin_s[p])
     column, busy = settings.prompt_row + p, w.PREFILL_BUSY_S
@@ -189,7 +190,7 @@ def book_reading(world: World, p: int, now_s: float) -> None:
 
 @kernel
 def write_blocks(world: World, p: int, now_s: float, before: tuple[int, int]) -> None:
-    """What both tiers have kept beyond `before` goes to the pool's DRAM beside the next batch, and
+    """What both tiers took in since `before` goes to the pool's DRAM during the next batch, and
     on to the SSD tier."""
     instances, size = world.settings.prefills, world.settings.block_bytes
     kept, archived = kept_by(world, p)
@@ -216,7 +217,7 @@ def keep_first(world: World, p: int, i: int, most: int) -> None:
     blocks = min(blocks, most)
     keep_chain(world.pool, row, request, turn, blocks)
     if world.prefill.ssd_bytes_per_s[p] > 0.0:
-        if world.ssd.policy == 0 and world.ssd.capacity[row] >= world.ssd.newer.shape[1]:
+        if world.ssd.policy == LRU and world.ssd.capacity[row] >= world.ssd.newer.shape[1]:
             hold_chain(world.ssd, row, request, turn, blocks)
         else:
             keep_chain(world.ssd, row, request, turn, blocks)
@@ -224,8 +225,8 @@ def keep_first(world: World, p: int, i: int, most: int) -> None:
 
 @kernel
 def store_answer(world: World, i: int, now_s: float) -> None:
-    """Keep the blocks of an answer that is out, beside its prompt's. What decode dies write is
-    booked and slows nobody: tens of MB/s of a die."""
+    """Store the blocks of a finished answer behind those of its prompt. What decode dies write is
+    booked but takes no share of a link: tens of MB/s of a die."""
     settings, request = world.settings, world.request
     p, d = request.prefill_instance[i], request.rank[i] // settings.decode_ranks
     if p == w.NONE or not world.prefill.pool_open[p]:

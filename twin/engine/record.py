@@ -33,9 +33,9 @@ class Record(Columns):
 
 
 class Log(Columns):
-    """Iterations and batches that touch a span, kept where a run is made again to be watched."""
+    """Iterations and batches that touch a span, recorded where a run is repeated to be watched."""
 
-    span_s = column("f8", "2", "The span; empty where nobody watches.", unit="s")
+    span_s = column("f8", "2", "The span; empty where the run is not watched.", unit="s")
     count = column("i8", "1", "Passes that touched it.", by="books")
     instance = column("i4", "passes", "Its column, over both roles.", by="books")
     begin_s = column("f8", "passes", "Begin.", unit="s", by="books")

@@ -14,7 +14,6 @@ import polars as pl
 from twin.engine import codes as w
 from twin.engine.balancing import Balance
 from twin.engine.columns import World
-from twin.engine.events import Event, events_table
 from twin.engine.lifecycle.machine import Machine
 from twin.engine.lifecycle.present import Present
 from twin.engine.movement import (
@@ -27,8 +26,9 @@ from twin.engine.movement import (
     traffic_table,
 )
 from twin.engine.setup import Setup
-from twin.engine.tabling import parts, stacked
+from twin.engine.tabling import parts, schema, stacked
 from twin.hardware.prices import port_rates
+from twin.metrics.events import Event, events_table
 from twin.metrics.operators import OPERATORS
 from twin.model.decode import DECODE_OPERATORS
 from twin.model.prefill import PREFILL_OPERATORS
@@ -40,19 +40,12 @@ REASON = pl.Enum(list(w.REASONS[: w.TIMED_OUT]))
 STATUS_OF_CLIENTS = pl.Enum([*STATUS.categories, "cancelled"])
 REASON_OF_CLIENTS = pl.Enum(list(w.REASONS))
 PREFILL_COLUMNS = (*PREFILL_OPERATORS, "kv_fetch")
-HOTTEST = {
-    "t_s": pl.Float64, "role": pl.String, "instance": pl.Int32, "layer": pl.Int32,
-    "hottest": pl.Float64,
-}  # fmt: skip
-DIE_LOAD = {
-    "t_s": pl.Float64, "role": pl.String, "instance": pl.Int32, "moment": pl.String,
-    "layer": pl.Int32, "die": pl.Int32, "load": pl.Float64, "replicas": pl.Int32,
-}  # fmt: skip
-RANKS = {
-    "role": pl.String, "instance": pl.Int32, "rank": pl.Int32, "die": pl.Int32, "npu": pl.Int32,
-    "node": pl.Int32, "requests_mean": pl.Float64, "context_tokens_mean": pl.Float64,
-    "kv_used_fraction_mean": pl.Float64, "busy_fraction": pl.Float64, "expert_load": pl.Float64,
-}  # fmt: skip
+HOTTEST = schema("t_s role instance layer hottest")
+DIE_LOAD = schema("t_s role instance moment layer die load replicas")
+RANKS = schema(
+    "role instance rank die npu node requests_mean context_tokens_mean "
+    "kv_used_fraction_mean busy_fraction expert_load"
+)
 
 
 def tables(
@@ -97,7 +90,7 @@ def hottest_table(balance: Balance) -> pl.DataFrame:
 
 
 def die_load_table(balance: Balance) -> pl.DataFrame:
-    """Load of every die over its layer's mean, at the moments that are kept."""
+    """Load of every die over its layer's mean, at the moments that are recorded."""
     pieces = []
     for t_s, role, instance, moment, load, extra in balance.loads:
         layers, dies = load.shape
@@ -345,9 +338,9 @@ def operators_table(world: World) -> pl.DataFrame:
             steady[w.PREFILL_BATCHES],
         ),
     ):
-        told = [k for k, n in enumerate(names) if times[k] > 0.0 or not OPERATORS[n].optional]
-        total = float(times[told].sum())
-        for k in told:
+        shown = [k for k, n in enumerate(names) if times[k] > 0.0 or not OPERATORS[n].optional]
+        total = float(times[shown].sum())
+        for k in shown:
             name, time_s = names[k], times[k]
             rows.append(
                 {

@@ -162,9 +162,6 @@ class Settings(Columns):
 
     # Routing and batching.
     router_policy = number(int, "As in ROUTERS.", lambda f: ROUTERS[f.s.router.policy])
-    queue_weight = taken(float, "router.queue_weight")
-    prefix_weight = taken(float, "router.prefix_weight")
-    kv_weight = taken(float, "router.kv_weight")
     rank_choice = number(int, "As named.", lambda f: RANK_CHOICES[f.d.decode.rank_choice])
     prefill_budget = number(int, "Prompt tokens of a batch.", lambda f: f.budget)
     chunk_tokens = number(int, "Of a piece of a prompt, 0: whole.", lambda f: f.chunk_tokens)

@@ -46,7 +46,7 @@ class Setup:
 
     scenario: Scenario
     chip: Chip
-    fabric: Network  # the arrays of the graph: a run asks the graph once
+    fabric: Network  # the graph as arrays
     instances: list[Instance]
     costs: Costs
     prefill_imbalance: Imbalance
@@ -67,7 +67,7 @@ class Setup:
 
     @property
     def first_die(self) -> int:
-        """A die that serves: of it is asked what is alike for all."""
+        """A die that serves, for what is alike for all."""
         return self.instances[0].die_of_rank[0]
 
     @property

@@ -19,11 +19,11 @@ from twin.engine.balancing import Balance
 from twin.engine.build import build_world
 from twin.engine.clock import ITERATION_EDGES_S, steps_in
 from twin.engine.columns import World
-from twin.engine.events import Event
 from twin.engine.invariants import Check, check_all, ends_of, one_role, pool_consistent
 from twin.engine.lifecycle.agenda import Agenda
 from twin.engine.lifecycle.elastic import Elastic
 from twin.engine.lifecycle.incidents import Incidents
+from twin.engine.lifecycle.life import Life
 from twin.engine.lifecycle.machine import Machine
 from twin.engine.lifecycle.present import Present
 from twin.engine.loop import advance, close_books
@@ -32,6 +32,7 @@ from twin.engine.setup import Setup, set_up
 from twin.engine.unfolding import Unfolding
 from twin.facts import Facts
 from twin.kernels.compiled import ANSWERS, source_digest
+from twin.metrics.events import Event
 from twin.metrics.latency import PERCENTILES
 from twin.metrics.little import gap, stays_s
 from twin.metrics.observed import Observed
@@ -51,7 +52,7 @@ Progress = Callable[[float, dict[str, Any]], bool]
 
 
 class Cancelled(Exception):
-    """The progress callback asked the run to stop."""
+    """The progress callback has stopped the run."""
 
 
 @dataclass(frozen=True)
@@ -105,9 +106,9 @@ def pass_time(
         machine.world.log = log
     agenda, events = Agenda(s.step_s), list[Event]()
     balance = Balance(machine, agenda, events)
-    incidents = Incidents(machine, agenda, events, balance.changed, balance.missing)
-    elastic = Elastic(machine, agenda, balance.changed) if is_elastic(s) else None
-    incidents.life = elastic.life if elastic else None
+    life = Life(machine, agenda, balance.changed)
+    Incidents(life, events, balance.missing)
+    elastic = Elastic(life) if is_elastic(s) else None
     steps = steps_in(s.horizon_s if until_s is None else min(until_s, s.horizon_s), s.step_s)
     stride = max(1, steps // REPORTS)
     first, report = 0, stride

@@ -61,7 +61,7 @@ def limits(s: Scenario) -> bool:
 def residents(
     s: Scenario, facts: Facts, parts: Assembly, requests: Requests, counts: np.ndarray | None
 ) -> Residents | None:
-    """Who is under way at time zero; None: nobody. Raises as `steady`."""
+    """Who is under way at time zero; None: no request is. Raises as `steady`."""
     if not begins_steady(s):
         return None
     closed = s.workload.arrivals == "closed_loop"

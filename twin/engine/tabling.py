@@ -8,12 +8,24 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+# Types of columns by name; all others are figures.
+TYPES: dict[str, Any] = dict.fromkeys(
+    ("role", "state", "plane", "traffic", "direction", "moment"), pl.String
+) | dict.fromkeys(
+    ("instance", "node", "sub_plane", "first_die", "dies", "npus", "first_npu", "layer", "die",
+     "replicas", "rank", "npu"), pl.Int32,
+)  # fmt: skip
 PART = 1 << 15  # rows that are looked at together: their columns stay in the processor's cache
 
 
 def parts(rows: int) -> Iterator[slice]:
     """Parts of columns, in order."""
     return (slice(first, min(first + PART, rows)) for first in range(0, rows, PART))
+
+
+def schema(columns: str) -> dict[str, Any]:
+    """Types of a table's columns, which are named in one string, in order."""
+    return {name: TYPES.get(name, pl.Float64) for name in columns.split()}
 
 
 def stacked(schema: Mapping[str, Any], pieces: Sequence[Mapping[str, Any]]) -> pl.DataFrame:

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from twin.engine.events import Event
 from twin.engine.record import Log
 from twin.engine.setup import set_up
 from twin.engine.simulate import Progress, pass_time
 from twin.facts import Facts
+from twin.metrics.events import Event, Kind
 from twin.metrics.operators import DECODE_OPERATORS, PREFILL_OPERATORS
 from twin.scenario import Scenario
 
@@ -80,7 +80,7 @@ def watch(
 
 def _cut_short(where: tuple[str, int], rows: list[Pass], events: list[Event]) -> list[Pass]:
     """Passes that end when their instance goes out of service, if that comes first."""
-    down = [e.t_s for e in events if e.kind == "instance_down" and (e.role, e.instance) == where]
+    down = [e.t_s for e in events if e.kind == Kind.INSTANCE_DOWN and (e.role, e.instance) == where]
     if not down:
         return rows
     ends = [min([p.end_s, *(t for t in down if p.begin_s <= t < p.end_s)]) for p in rows]

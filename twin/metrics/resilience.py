@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import polars as pl
 
+from twin.metrics.events import Kind
 from twin.metrics.goodput import met_slo
 from twin.metrics.latency import span, tpot_s
 from twin.metrics.measures import amount, seconds, three_figures
@@ -60,7 +61,7 @@ def resilience(tables: Tables, ttft_limit_s: float, tpot_limit_s: float) -> list
     events, windows = tables.get("events"), tables.get("windows")
     if events is None or windows is None or not windows.height:
         return []
-    faults = events.filter(pl.col("kind") == "fault").sort("t_s", maintain_order=True)
+    faults = events.filter(pl.col("kind") == Kind.FAULT).sort("t_s", maintain_order=True)
     moments: list[float] = faults["t_s"].unique().sort().to_list()
     if not moments:
         return []
@@ -83,7 +84,7 @@ def resilience(tables: Tables, ttft_limit_s: float, tpot_limit_s: float) -> list
 
 def _still_down(events: pl.DataFrame, at_s: float) -> bool:
     """Whether an instance that went out before a moment is out at it."""
-    down = events.filter((pl.col("kind") == "instance_down") & (pl.col("t_s") < at_s))
+    down = events.filter((pl.col("kind") == Kind.INSTANCE_DOWN) & (pl.col("t_s") < at_s))
     return bool((down["end_s"].cast(pl.Float64).fill_null(float("inf")) > at_s).any())
 
 
@@ -179,7 +180,7 @@ def _down(
 ) -> tuple[tuple[str, float], ...]:
     """Instances that went out of service in a span, with their seconds out, longest first."""
     within = (pl.col("t_s") >= at_s) & ((pl.col("t_s") < stop_s) | (pl.lit(stop_s) >= end_s))
-    rows = events.filter((pl.col("kind") == "instance_down") & within)
+    rows = events.filter((pl.col("kind") == Kind.INSTANCE_DOWN) & within)
     out: dict[str, float] = {}
     for row in rows.iter_rows(named=True):
         name = instance_name(row["role"], row["instance"])
@@ -214,7 +215,7 @@ def _victims(
 
 def _noticed(events: pl.DataFrame, moments: Sequence[float]) -> np.ndarray:
     """When each fault was noticed: the last 'detected' before the next fault, else the fault."""
-    seen = events.filter(pl.col("kind") == "detected")["t_s"].to_list()
+    seen = events.filter(pl.col("kind") == Kind.DETECTED)["t_s"].to_list()
     edges = [*moments[1:], np.inf]
     return np.array(
         [
@@ -334,10 +335,10 @@ def incidents(
         if "retries" in requests.columns:
             retried = int((requests["retries"] > 0).sum())
     if events is not None and events.height:
-        moves = events.filter(pl.col("kind") == "rebalance")
+        moves = events.filter(pl.col("kind") == Kind.REBALANCE)
         rebalances = moves.height
         moved_bytes = float(moves["bytes"].fill_null(0.0).sum())
-        down = events.filter(pl.col("kind") == "instance_down")
+        down = events.filter(pl.col("kind") == Kind.INSTANCE_DOWN)
         # Filled first: an open end of a column that is all null has no type of its own.
         until = down["end_s"].cast(pl.Float64).fill_null(horizon_s).clip(upper_bound=horizon_s)
         down_s = float((until - down["t_s"]).clip(lower_bound=0.0).sum())

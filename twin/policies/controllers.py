@@ -19,7 +19,7 @@ GAIN = 0.9  # an instance is away while it changes role: NPUs that are too few m
 
 
 class ControllerError(ValueError):
-    """A controller of the operator's own that cannot be asked, or whose answer is none."""
+    """A controller of the operator's own that cannot be called, or whose answer is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class PoolSeen:
     in_hand: float  # work waiting or running over what its instances hold at once
     busy: float  # tokens computed, or slots and KV taken, over what is possible
     latency: float  # mean TTFT, or TPOT, over its SLO; 0: nothing was measured
-    # Instances that keep the SLO when one that starts now would serve; nan: nobody asked.
+    # Instances that keep the SLO when one that starts now would serve; nan: not computed.
     needed: float
 
     @property
@@ -152,7 +152,9 @@ def own_controller(digest: str) -> Controller:
             question = asdict(seen)
             answer = decide(question | question.pop("pools") | {"rule": asdict(rule)})
             wanted = tuple(int(answer[role]) for role in seen.pools)
-        except Exception as error:  # whatever a stranger's function may do is told in a sentence
+        except (
+            Exception
+        ) as error:  # whatever a stranger's function may do is reported in a sentence
             raise ControllerError(f"the own controller failed: {error!r}") from error
         if min(wanted) < 0:
             raise ControllerError(f"the own controller wants {wanted} instances: none may be < 0")

@@ -1,4 +1,4 @@
-"""Context caching: which KV blocks of prompts are kept, and which go when room is needed.
+"""Context caching: which KV blocks of prompts stay, and which go when room is needed.
 
 A pool holds blocks by content id. A prompt is a chain of blocks (`Chains`); it hits as far as its
 chain is resident without a gap.
@@ -28,7 +28,8 @@ from twin.kernels.buffers import Columns, column, number
 from twin.kernels.compiled import entry, kernel
 from twin.kernels.rng import bits
 
-POLICIES = {"lru": 0, "lfu": 1, "s3_fifo": 2, "ttl": 3, "infinite": 0}
+LRU, LFU, S3_FIFO, TTL = range(4)
+POLICIES = {"lru": LRU, "lfu": LFU, "s3_fifo": S3_FIFO, "ttl": TTL, "infinite": LRU}
 LEVELS = {0: 1, 1: 16, 2: 2, 3: 1}  # lists of a policy, by its code
 SMALL, MAIN = 0, 1  # queues of S3-FIFO
 SMALL_SHARE = 10  # the small queue has one block in so many
@@ -155,7 +156,7 @@ def link_newest(pool: BlockPool, row: int, block: int) -> None:
 @kernel
 def drop(pool: BlockPool, row: int, block: int) -> None:
     """Forget a resident block; it stays counted in `used`."""
-    if pool.policy != 0 or pool.newest[row, 0] != NONE:  # else a tier that keeps no order
+    if pool.policy != LRU or pool.newest[row, 0] != NONE:  # else a tier that keeps no order
         unlink(pool, row, block)
     pool.newer[row, block] = ABSENT
 
@@ -196,16 +197,16 @@ def keep_run(pool: BlockPool, row: int, first: int, count: int) -> None:
 @kernel
 def keep_block(pool: BlockPool, row: int, block: int) -> None:
     """Note the use of a block, by any policy; a new one evicts another where the pool is full."""
-    if pool.policy == 3:
+    if pool.policy == TTL:
         pool.touched_s[row, block] = pool.now_s[row]
     if pool.newest.shape[1] == 1 and pool.newest[row, 0] == block:
         return
     if pool.newer[row, block] != ABSENT:
-        if pool.policy == 2:  # where it stands says when it came, not when it was used
+        if pool.policy == S3_FIFO:  # where it stands says when it came, not when it was used
             pool.uses[row, block] = min(pool.uses[row, block] + 1, 3)
             return
         unlink(pool, row, block)
-        if pool.policy == 1:
+        if pool.policy == LFU:
             pool.level[row, block] = min(pool.level[row, block] + 1, pool.newest.shape[1] - 1)
     elif pool.capacity[row] <= 0:  # a pool without room keeps nothing
         return
@@ -213,9 +214,9 @@ def keep_block(pool: BlockPool, row: int, block: int) -> None:
         if pool.used[row] >= pool.capacity[row]:
             evict(pool, row)
         pool.used[row] += 1
-        if pool.policy == 1:
+        if pool.policy == LFU:
             pool.level[row, block] = 0
-        elif pool.policy == 2:
+        elif pool.policy == S3_FIFO:
             pool.uses[row, block] = 0
             pool.level[row, block] = MAIN if lately_gone(pool, row, block) else SMALL
     link_newest(pool, row, block)
@@ -233,7 +234,7 @@ def lately_gone(pool: BlockPool, row: int, block: int) -> bool:
 def evict(pool: BlockPool, row: int) -> None:
     """Make room for one block."""
     victim = NONE
-    if pool.policy == 2:
+    if pool.policy == S3_FIFO:
         victim = leaving(pool, row)
     else:
         for at in range(pool.newest.shape[1]):
@@ -291,7 +292,7 @@ def keep_chain(pool: BlockPool, row: int, chains: Chains, k: int, blocks: int) -
     for s in range(end - 1, begin - 1, -1):
         past -= chains.segment_blocks[s]
         first, count = chains.segment_first[s], min(chains.segment_blocks[s], blocks - past)
-        if pool.policy == 0:
+        if pool.policy == LRU:
             keep_run(pool, row, first, count)
             continue
         for block in range(first + count - 1, first - 1, -1):
@@ -326,13 +327,13 @@ def server_of(block: int, up: np.ndarray, servers: int) -> int:
 
 @kernel
 def count_servers(
-    chains: Chains, k: int, blocks: int, up: np.ndarray, servers: int, asked: np.ndarray
+    chains: Chains, k: int, blocks: int, up: np.ndarray, servers: int, requested: np.ndarray
 ) -> None:
-    """Add the first blocks of chain k to those asked for of each server that holds them."""
+    """Add the first blocks of chain k to those requested of each server that holds them."""
     for s in range(chains.segment_offset[k], chains.segment_offset[k + 1]):
         first, count = chains.segment_first[s], min(chains.segment_blocks[s], blocks)
         for block in range(first, first + count):
-            asked[server_of(block, up, servers)] += 1
+            requested[server_of(block, up, servers)] += 1
         blocks -= count
 
 

@@ -1,38 +1,63 @@
 """Routers: which prefill instance takes the next request, and which decode rank awaits it.
 
-A policy sees how long each prefill instance's queue will take, what a request would take there and
-how full its KV space is, and the decode ranks as of the last step border plus its own choices
-since, and nothing else: never an output length. Queues count in seconds: a batch that is about to
-end and one that has just begun hold the same tokens. Add a router by writing one function, giving
-it a code in `ROUTERS` and a line in `choose_instance`; its code stands in `SEES_WAITS` if it reads
-`wait_s` or `serve_s`, and in `SEES_HITS` if it reads `serve_s`, hits or `kv_used`: for others these
-are not kept up to date.
+A policy sees a `View` of the instances that compute prompts, and the decode ranks as of the last
+step border plus its own choices since, and nothing else: never an output length. Queues count in
+seconds: a batch that is about to end and one that has just begun hold the same tokens. Add a router
+by writing one function, giving it a code and a name in `ROUTERS` and a line in `choose_instance`;
+its code stands in `SEES_WAITS` if it reads `wait_s` or `serve_s`, and in `SEES_HITS` if it reads
+`serve_s`, hits or `kv_used`: for others these columns are not up to date.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
+from twin.kernels.buffers import Columns, column
 from twin.kernels.compiled import kernel
 from twin.kernels.rng import scattered
 
+(
+    ROUND_ROBIN, LEAST_LOADED, POWER_OF_TWO, PREFIX_AFFINITY, SESSION_STICKY, PREDICTED_TTFT,
+    WEIGHTED,
+) = range(7)  # fmt: skip
 ROUTERS = {
-    "round_robin": 0,
-    "least_loaded": 1,
-    "power_of_two": 2,
-    "prefix_affinity": 3,
-    "session_sticky": 4,
-    "predicted_ttft": 5,
-    "weighted": 6,
+    "round_robin": ROUND_ROBIN,
+    "least_loaded": LEAST_LOADED,
+    "power_of_two": POWER_OF_TWO,
+    "prefix_affinity": PREFIX_AFFINITY,
+    "session_sticky": SESSION_STICKY,
+    "predicted_ttft": PREDICTED_TTFT,
+    "weighted": WEIGHTED,
 }
-SEES_HITS = (3, 5, 6)  # routers that ask the memory pool about a prompt
-SEES_WAITS = (1, 2, 5, 6)  # routers that predict how long a queue will take
+SEES_HITS = (PREFIX_AFFINITY, PREDICTED_TTFT, WEIGHTED)  # routers that look into the memory pool
+SEES_WAITS = (LEAST_LOADED, POWER_OF_TWO, PREDICTED_TTFT, WEIGHTED)  # and into queues
 
-RANK_CHOICES = {"kv_and_requests": 0, "kv_tokens": 1, "requests": 2, "round_robin": 3}
+BY_BOTH, BY_TOKENS, BY_REQUESTS, RANKS_IN_TURN = range(4)
+RANK_CHOICES = {
+    "kv_and_requests": BY_BOTH, "kv_tokens": BY_TOKENS, "requests": BY_REQUESTS,
+    "round_robin": RANKS_IN_TURN,
+}  # fmt: skip
 
 NOBODY = -1  # every instance is out of service
 INFINITE = np.int64(0x7FF0000000000000)  # the bits of infinity
 BLOCK = 32  # ranks that are looked at together
+
+
+class View(Columns):
+    """What a router sees of the instances that compute prompts, one row each."""
+
+    opened = column("i1", "prefills", "It takes requests, as far as is known.", by="router")
+    queued_tokens = column("i8", "prefills", "Waiting or in prefill.", unit="tokens", by="router")
+    wait_s = column(
+        "f8", "prefills", "Until a request that came now would be computed.", unit="s", by="router"
+    )
+    hit_tokens = column("i8", "prefills", "Of the prompt, cached.", unit="tokens", by="router")
+    hit_share = column("f8", "prefills", "Cached share of the prompt.", by="router")
+    serve_s = column(
+        "f8", "prefills", "To read the hits and to compute the rest.", unit="s", by="router"
+    )
+    kv_used = column("f8", "prefills", "Share of the KV space in use.", by="router")
+    weights = column("f8", "3", "Of queue, prefix and KV space in a weighted score.", fill=None)
 
 
 @kernel
@@ -47,8 +72,8 @@ def taking(opened: np.ndarray) -> int:
 
 @kernel
 def in_turn(opened: np.ndarray, turn: int) -> int:
-    """Of those that take requests the one whose turn it is; or NOBODY. Those that do not have no
-    turn: else the next one after many of them had theirs too."""
+    """Round robin over open instances; NOBODY if none is open. Closed ones are not counted, so that
+    the next open one after them does not get their turns too."""
     count = taking(opened)
     left = turn % count if count > 0 else 0
     for i in range(opened.size):
@@ -116,14 +141,11 @@ def predicted_ttft(opened: np.ndarray, wait_s: np.ndarray, serve_s: np.ndarray, 
 
 
 @kernel
-def weighted(
-    opened: np.ndarray, wait_s: np.ndarray, hit_share: np.ndarray, kv_used: np.ndarray,
-    weights: tuple[float, float, float], routed: int,
-) -> int:  # fmt: skip
-    """The instance of the highest weighted score; of equals the next in turn. Each scorer is
+def weighted(view: View, routed: int) -> int:
+    """The open instance of the highest weighted score; of equals the next in turn. Each scorer is
     between 0 and 1, as llm-d's are: how short the queue is between the longest and the shortest,
-    how much of the prompt is cached, how much KV space is free. hit_share, kv_used f8[instances]:
-    shares; weights: of the three in that order."""
+    how much of the prompt is cached, how much KV space is free."""
+    opened, wait_s, weights = view.opened, view.wait_s, view.weights
     n = wait_s.size
     best = in_turn(opened, routed)
     first = best
@@ -137,7 +159,7 @@ def weighted(
         i = (first + k) % n
         if opened[i]:
             score = weights[0] * (longest_s - wait_s[i]) / spread_s
-            score += weights[1] * hit_share[i] + weights[2] * (1.0 - kv_used[i])
+            score += weights[1] * view.hit_share[i] + weights[2] * (1.0 - view.kv_used[i])
             if score > highest:
                 highest, best = score, i
     return best
@@ -145,26 +167,23 @@ def weighted(
 
 @kernel
 def choose_instance(
-    policy: int, routed: int, opened: np.ndarray, wait_s: np.ndarray, serve_s: np.ndarray,
-    queued_tokens: np.ndarray, hit_tokens: np.ndarray, hit_share: np.ndarray, kv_used: np.ndarray,
-    weights: tuple[float, float, float], session: int, draw_a: float, draw_b: float,
-) -> int:  # fmt: skip
-    """Dispatch on the policy's code; an index below opened.size, or NOBODY. opened i1[instances]: 1
-    for those in service, as far as the router knows; the other rows are those of the functions
-    above."""
-    if policy == 0:
-        return in_turn(opened, routed)
-    if policy == 2:
-        return power_of_two(opened, wait_s, draw_a, draw_b)
-    if policy == 3:
-        return prefix_affinity(opened, queued_tokens, hit_tokens)
-    if policy == 4:
-        return session_sticky(opened, session)
-    if policy == 5:
-        return predicted_ttft(opened, wait_s, serve_s, routed)
-    if policy == 6:
-        return weighted(opened, wait_s, hit_share, kv_used, weights, routed)
-    return least_loaded(opened, wait_s, routed)
+    policy: int, view: View, routed: int, session: int, draw_a: float, draw_b: float
+) -> int:
+    """The instance that a policy picks, NOBODY where none is open. routed: requests so far, to
+    take turns; draws are uniform in (0, 1)."""
+    if policy == ROUND_ROBIN:
+        return in_turn(view.opened, routed)
+    if policy == POWER_OF_TWO:
+        return power_of_two(view.opened, view.wait_s, draw_a, draw_b)
+    if policy == PREFIX_AFFINITY:
+        return prefix_affinity(view.opened, view.queued_tokens, view.hit_tokens)
+    if policy == SESSION_STICKY:
+        return session_sticky(view.opened, session)
+    if policy == PREDICTED_TTFT:
+        return predicted_ttft(view.opened, view.wait_s, view.serve_s, routed)
+    if policy == WEIGHTED:
+        return weighted(view, routed)
+    return least_loaded(view.opened, view.wait_s, routed)
 
 
 @kernel
@@ -185,14 +204,14 @@ def choose_rank(
     room included (arXiv 2508.02520); vLLM's balancer counts requests; SGLang's takes turns.
     """
     count = taken_slots.size
-    if choice == 3:
+    if choice == RANKS_IN_TURN:
         for k in range(count):
             r = (routed + k) % count
             if taken_slots[r] < slots[r] and taken_tokens[r] + need_tokens <= capacity_tokens:
                 return r
         return NOBODY
-    by_tokens = 0.0 if choice == 2 else max(float(all_slots), 1.0)
-    by_slots = 0.0 if choice == 1 else max(all_tokens, 1.0)
+    by_tokens = 0.0 if choice == BY_REQUESTS else max(float(all_slots), 1.0)
+    by_slots = 0.0 if choice == BY_TOKENS else max(all_tokens, 1.0)
     for careful in range(2):
         need = need_tokens * careful
         most = capacity_tokens if careful else np.inf
@@ -215,7 +234,7 @@ def lightest(
     """The rank of the least load that has room, of equals that with the fewest tokens.
 
     floor f8[blocks]: a load that no rank of a block of ranks is below, 0 where nothing is known.
-    While nobody leaves, loads only grow and less is free, so that few blocks are looked
+    While no request leaves, loads only grow and less is free, so that few blocks are looked
     at: those whose floor is not above the least load. Their floors are exact then.
     Loads are not negative: such numbers are in the order of their bits, and the least of integers
     is found on vectors.

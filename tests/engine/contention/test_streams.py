@@ -86,7 +86,7 @@ def test_what_begins_beside_others_takes_what_they_leave(machine):
 def read(machine, p, blocks, now_s):
     """Instance p begins to read so many blocks of each server; seconds until it is through."""
     world = machine.world
-    world.streams.asked[p] = blocks
+    world.streams.requested[p] = blocks
     world.prefill.batch_hits[p] = sum(blocks) * world.settings.block_tokens
     begin_reading(world, p, p, now_s)
     return stream_end(world, p) - world.streams.since_s[p]

@@ -1,4 +1,4 @@
-"""What a client does when its request ends: it asks the next turn, asks again, or goes."""
+"""What a client does when its request ends: it sends the next turn, tries again, or goes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ JITTER = 0.25  # of a back-off, at most (openai-python)
 
 @kernel
 def come_back(world: World, i: int, now_s: float) -> None:
-    """A request ended: tell when its client asks the next one, in a closed loop or a session."""
+    """A request ended: note when its client sends the next one, in a closed loop or a session."""
     settings, loop = world.settings, world.loop
     if settings.gated:
         leave_gate(world, i)
@@ -36,7 +36,7 @@ def come_back(world: World, i: int, now_s: float) -> None:
 
 @kernel
 def ask_again(world: World, i: int, left_s: float, now_s: float) -> None:
-    """A request came to nothing at left_s: its client asks again after a back-off, or gives up."""
+    """A request came to nothing at left_s: its client tries again after a back-off, or gives up."""
     settings, request, loop = world.settings, world.request, world.loop
     if settings.client_retries == 0 or request.attempt[i] >= settings.client_retries:
         come_back(world, i, max(left_s, now_s + SOON_S))

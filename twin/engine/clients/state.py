@@ -1,4 +1,4 @@
-"""Who asks: the prepared stream where clients wait, who comes back when, and whose a request is.
+"""Clients: the prepared stream where clients wait, who comes back when, and whose a request is.
 
 A run whose clients wait for answers or try again makes its rows of requests as they arrive; each
 names a turn of the prepared stream. All other runs have their rows beforehand, and here nothing.

@@ -60,7 +60,7 @@ class Flow:
         return w.TRAFFIC[self.kind]
 
     def alone(self, net: Network) -> float:
-        """Bytes/s with nobody else there; of reads, were servers as fast as one likes."""
+        """Bytes/s without other flows; of reads, if servers had no limit."""
         rate = self.load.alone(net)[0]
         if self.beyond is not None and self.beyond.any():
             links = self.load.links[self.beyond]
@@ -135,7 +135,7 @@ def _offloads(
     net: Network, seats: Sequence[Seat], no_way: frozenset[int], plane: str
 ) -> Iterator[Flow]:
     """Queries of each decode instance to all prefill dies and values back, half of the bytes each
-    (to a few percent). They tell where bytes go: they hold nobody, and nobody holds them."""
+    (to a few percent). They only say where bytes go: they take no part in sharing."""
     lend = [die for seat in seats if seat.role == "prefill" for die in seat.dies]
     lend = [die for die in lend if die not in no_way]
     for seat in seats:
@@ -178,8 +178,8 @@ def _rounded(amounts: FLOATS) -> FLOATS:
 
 def lay_out(flows: Sequence[Flow], net: Network, traffic: Traffic) -> None:
     """Write the flows as the solver reads them; what is under way stays as it was. A flow at its
-    rate alone takes a part of each of its links; links that all flows together cannot fill hold
-    nobody, and those that the same flows take the same parts of count as one. A memory server's
+    rate alone takes a part of each of its links; links that all flows together cannot fill are
+    left out, and those that the same flows take the same parts of count as one. A memory server's
     port stays by itself: what a batch takes of it hangs on where its blocks lie."""
     count, size = traffic.alone.size, net.capacity.size
     alone = np.full(count, IDLE)

@@ -25,7 +25,7 @@ class Traffic(Columns):
         "f8", "crossings", "What each of them takes alone, as in `parts`.", by="traffic"
     )
     place = column("i8", "crossings", "Where a crossing stands in `owner_parts`.")
-    alone = column("f8", "flows", "Pace with nobody else there.", unit="B/s", fill=1)
+    alone = column("f8", "flows", "Rate without other flows.", unit="B/s", fill=1)
     pace = column(
         "f8", "flows", "Most it takes by itself; 0 of weights that rest.", unit="B/s", fill=inf,
         by="machine",
@@ -36,8 +36,8 @@ class Traffic(Columns):
     load = column("f8", "links", "Sum of parts times most.", by="traffic")
     level = column("f8", "flows", "Share of `alone` that it gets.", by="traffic")
     scratch = column("f8", "links", "Scratch.", by="streams, traffic")
-    beside = column("f8", "flows", "Scratch: levels beside exchanges.", by="traffic")
-    wished = column("f8", "flows", "Scratch: `most` while exchanges are left out.", by="traffic")
+    mixed = column("f8", "flows", "Scratch: mean of levels, by time.", by="traffic")
+    wished = column("f8", "flows", "Scratch: `most` while some are left out.", by="traffic")
     held = column("i8", "1", "1 while a flow gets less than it would take.", by="traffic")
     duty = column("f8", "columns", "Share of time an exchange is on the wire.", by="traffic")
     crowding = column(
@@ -56,7 +56,7 @@ class Streams(Columns):
     since_s = column("f8", "streams", "Up to when it has moved.", unit="s", by="pool, streams")
     servers = column("i8", "prefills", "Memory servers of an instance's pool.", by="machine")
     answers = column("i1", "prefills, servers", "It reaches them.", by="machine")
-    asked = column("i8", "prefills, servers", "Blocks its batch reads of each.", by="pool")
+    requested = column("i8", "prefills, servers", "Blocks its batch reads of each.", by="pool")
     hot = column("i4", "prefills", "Server that holds its read back, -1: none.", by="pool")
     even_s = column("f8", "prefills", "End of its read, were servers even.", unit="s", by="pool")
     held_s = column("f8", "prefills", "By how much it came later.", unit="s", by="pool")

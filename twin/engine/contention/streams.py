@@ -1,6 +1,6 @@
 """Streams: bytes on their way to and from the memory pool, at a rate that changes on the way.
 
-A stream is what one flow still has to carry. It keeps its rate until the flow's share of the links
+A stream is what one flow still has to carry. Its rate stays until the flow's share of the links
 changes at a step's border; what it moved is booked then, or when it is through. What begins inside
 a step takes no more than the links have left, since the others hear of it at the border only.
 """
@@ -62,7 +62,7 @@ def settle_stream(world: World, v: int, now_s: float) -> None:
 @kernel
 def add_to_stream(world: World, v: int, now_s: float, amount: float) -> None:
     """More bytes to go, behind those under way; a stream that stood still begins now. Where no way
-    is left nothing goes: what should have been kept is not."""
+    is left nothing goes: what should have been stored is not."""
     streams = world.streams
     if world.traffic.alone[streams.flow[v]] >= ABSENT:
         return
@@ -111,7 +111,7 @@ def steer(world: World, now_s: float) -> None:
             continue
         f = flow[v]
         rate = alone[f] * level[f] if active[f] else 0.0
-        if alone[f] >= ABSENT:  # the pool is out of reach: what was asked for still comes
+        if alone[f] >= ABSENT:  # the pool is out of reach: what was requested still comes
             rate = rates[v]
             if rate <= 0.0:
                 left[v] = 0.0

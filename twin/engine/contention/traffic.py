@@ -1,9 +1,14 @@
-"""Contention: flows that meet on a link share it; what an instance's exchange gets sets its pace.
+"""What each flow gets of the links that it shares, and how much longer exchanges take for it.
 
-Flows are whole classes of an instance's traffic (flows.py). What each gets is max-min fair
-(hardware/sharing.py), in shares of what it would get alone. It is found anew at a step's border
-when something began or ended on links that are overloaded; single KV transfers share their ports in
-their own phase.
+A flow (flows.py) is a class of an instance's traffic. Alone it would move at `alone` bytes/s, and
+it wishes for a share of that. Its level is the share that it gets: max-min fair over all links that
+flows meet on (hardware/sharing.py). An exchange whose level is 1/2 takes twice as long on the wire,
+so the prices of its instance rise by that factor (`crowding`); a stream (streams.py) moves at level
+times `alone`. Levels are found anew at a step's border, and only when a flow began or ended on an
+overloaded link. Single KV transfers share ports in kv_transfer.py; here they get what is left.
+
+An exchange is on the wire for a part of an iteration only (`duty`). Other flows so meet it for that
+share of the time: their level is the mean, weighted by duty, of their levels with and without it.
 """
 
 from __future__ import annotations
@@ -90,14 +95,19 @@ def take_note(world: World, f: int, wants: float) -> bool:
 
 @kernel
 def share(world: World) -> None:
-    """Max-min levels of the flows under way, and how crowded each column's exchange is."""
+    """Find the levels of the flows under way, and from them the crowding of each exchange."""
     flows = world.traffic
     columns = flows.duty.size
     sum_loads(flows, flows.load)
     held = levels(world)
     flows.held[0] = held
     if held and world.settings.shares_npus:
-        meet_for_their_time(world)
+        # Prefill and decode on the same dies meet for a part of the time as well.
+        prefills = world.settings.prefills
+        begin_mixing(flows)
+        mix_by_duty(world, prefills, columns, 0, prefills)
+        mix_by_duty(world, 0, prefills, prefills, columns)
+        copy(flows.mixed, flows.level)
     for c in range(columns):
         crowding = 1.0
         if flows.most[c] > 0.0 and flows.level[c] > 0.0:
@@ -106,13 +116,15 @@ def share(world: World) -> None:
             flows.crowding[c] = crowding
             crowd(world, c, 1.0)
     if held:
-        see_exchanges_for_their_time(world)
+        begin_mixing(flows)
+        mix_by_duty(world, 0, columns, columns, flows.most.size)
+        copy(flows.mixed, flows.level)
     hold_hand_off(world)
 
 
 @kernel
 def levels(world: World) -> bool:
-    """Fill the levels; returns whether a flow is held."""
+    """Fill the levels; returns whether a flow gets less than it wishes."""
     flows = world.traffic
     sum_loads(flows, flows.scratch)
     return max_min_levels(
@@ -122,24 +134,19 @@ def levels(world: World) -> bool:
 
 
 @kernel
-def meet_for_their_time(world: World) -> None:
-    """Exchanges of prefill and of decode on the same dies hold each other while both are on the
-    wire: each role has its share so long, and what the others leave for the rest of the time."""
-    flows = world.traffic
-    instances, columns = world.settings.prefills, flows.duty.size
-    copy(flows.level, flows.beside)
+def begin_mixing(flows: Traffic) -> None:
+    """Remember the levels with all flows, and what these would take."""
+    copy(flows.level, flows.mixed)
     copy(flows.most, flows.wished)
-    meet(world, 0, instances, instances, columns)
-    meet(world, instances, columns, 0, instances)
-    copy(flows.beside, flows.level)
 
 
 @kernel
-def meet(world: World, first: int, last: int, others: int, end: int) -> None:
-    """Levels of columns first..last by the time that columns others..end are on the wire."""
+def mix_by_duty(world: World, first: int, last: int, low: int, high: int) -> None:
+    """Let flows low..high meet the exchanges of columns first..last for the mean share of time that
+    those are on the wire; the result stands in `mixed`."""
     flows = world.traffic
     busy, duty = 0, 0.0
-    for c in range(others, end):
+    for c in range(first, last):
         if flows.most[c] > 0.0:
             busy += 1
             duty += flows.duty[c]
@@ -147,40 +154,14 @@ def meet(world: World, first: int, last: int, others: int, end: int) -> None:
     if busy > 0:
         duty /= busy
         levels(world)
-        for c in range(first, last):
-            flows.beside[c] = duty * flows.beside[c] + (1.0 - duty) * flows.level[c]
+        for f in range(low, high):
+            flows.mixed[f] = duty * flows.mixed[f] + (1.0 - duty) * flows.level[f]
         copy(flows.wished, flows.most)
 
 
 @kernel
-def see_exchanges_for_their_time(world: World) -> None:
-    """Exchanges are on the wire for a part of the time only: so long the other flows meet them."""
-    flows = world.traffic
-    columns = flows.duty.size
-    busy, weight = 0, 0.0
-    for c in range(columns):
-        if flows.most[c] > 0.0:
-            busy += 1
-            weight += flows.duty[c]
-    if busy == 0:
-        return
-    weight /= busy
-    most, level, beside, wished = flows.most, flows.level, flows.beside, flows.wished
-    copy(level, beside)
-    copy(most, wished)
-    for c in range(columns):
-        most[c] = 0.0
-    levels(world)
-    copy(wished, most)
-    for f in range(columns, beside.size):
-        level[f] = weight * beside[f] + (1.0 - weight) * level[f]
-    for c in range(columns):
-        level[c] = beside[c]
-
-
-@kernel
 def sum_loads(flows: Traffic, load: np.ndarray) -> None:
-    """What every link would carry if all flows had what they want; no rounding adds up."""
+    """Load of every link if all flows had what they wish; summed anew: no rounding adds up."""
     start, links, parts, most = flows.start, flows.links, flows.parts, flows.most
     fill(load, 0.0)
     for f in range(most.size):
@@ -191,7 +172,7 @@ def sum_loads(flows: Traffic, load: np.ndarray) -> None:
 
 @kernel
 def hold_hand_off(world: World) -> None:
-    """Let the ports of a prefill instance send no faster than its hand-off as a whole may."""
+    """Limit the ports of a prefill instance to the level of its hand-off as a whole."""
     transfer = world.transfer
     instances, ranks = transfer.port_of_prefill.shape
     for p in range(instances):
@@ -211,7 +192,7 @@ def hand_off_level(world: World, p: int) -> float:
 
 @kernel
 def crowd(world: World, column: int, more: float) -> None:
-    """Let a column's exchange take its crowding times `more` as long on the wire."""
+    """Price an exchange at its crowding times `more`: so much longer it is on the wire."""
     costs = world.costs
     factor = world.traffic.crowding[column] * more
     instances = world.settings.prefills
@@ -227,8 +208,8 @@ def crowd(world: World, column: int, more: float) -> None:
 
 @kernel
 def leave_to_hand_off(world: World) -> None:
-    """What ports that also carry experts' traffic leave to KV transfers: half of its time. Those of
-    a prefill instance send no faster than its hand-off as a whole may, either."""
+    """Capacity that ports which also carry exchanges leave to KV transfers: during an exchange one
+    half. Ports of a prefill instance are also limited to the level of its hand-off."""
     transfer, flows = world.transfer, world.traffic
     instances, ranks = transfer.port_of_prefill.shape
     for p in range(instances):
@@ -248,7 +229,7 @@ def leave_to_hand_off(world: World) -> None:
 
 @kernel
 def give_ports_back(world: World, p: int) -> None:
-    """A batch has ended: its hand-off has the ports to itself until the next border tells more."""
+    """After a batch its hand-off has the ports alone, until the next border."""
     if world.settings.kv_among_experts:
         transfer = world.transfer
         for port in transfer.port_of_prefill[p]:
@@ -256,10 +237,9 @@ def give_ports_back(world: World, p: int) -> None:
 
 
 @kernel
-def beside_hand_off(world: World, d: int) -> float:
-    """How much longer an instance's exchange takes beside the KV that its dies now receive. The
-    slowest die sets the pace: at a port with n transfers the exchange gets its fair share, or what
-    they leave of it."""
+def slowed_by_hand_off(world: World, d: int) -> float:
+    """Factor by which KV that dies of instance d receive now prolongs its exchange. The slowest die
+    sets the pace: at a port with n transfers the exchange gets 1 / (n + 1), or what they leave."""
     transfer = world.transfer
     width = world.settings.decode_ranks
     worst = 1.0
@@ -275,16 +255,16 @@ def beside_hand_off(world: World, d: int) -> float:
 
 
 @kernel
-def ask_servers(world: World, p: int) -> None:
-    """Put what an instance's batch reads on the ports of the memory servers that have it."""
-    flows, asked = world.traffic, world.streams.asked
+def load_servers(world: World, p: int) -> None:
+    """Load the ports of memory servers by the blocks that the batch of instance p reads of each."""
+    flows, requested = world.traffic, world.streams.requested
     f, blocks = flows.first[w.POOL_READ] + p, 0
     take_note(world, f, 0.0)  # the last batch's read is through
-    for s in range(asked.shape[1]):
-        blocks += asked[p, s]
+    for s in range(requested.shape[1]):
+        blocks += requested[p, s]
     for k in range(flows.start[f], flows.start[f + 1]):
         if flows.server[k] >= 0 and blocks > 0:
-            flows.parts[k] = flows.whole[k] * asked[p, flows.server[k]] / blocks
+            flows.parts[k] = flows.whole[k] * requested[p, flows.server[k]] / blocks
             flows.owner_parts[flows.place[k]] = flows.parts[k]
 
 
@@ -311,8 +291,8 @@ def first_rate(world: World, p: int, column: int, now_s: float, amount: float) -
 
 @kernel
 def hot_server(world: World, p: int) -> int:
-    """The memory server whose port holds an instance's read back: fuller than all else on its way;
-    NONE where the read is not held, or by another link."""
+    """The memory server whose port limits a read: the fullest link on its way. NONE if nothing
+    limits it, or another link does."""
     flows = world.traffic
     f = flows.first[w.POOL_READ] + p
     server, fullest = w.NONE, 0.0
@@ -326,7 +306,7 @@ def hot_server(world: World, p: int) -> int:
 
 @kernel
 def note_duty(world: World, column: int, bytes_per_die: float, took_s: float) -> None:
-    """Remember which share of the time an exchange is on the wire."""
+    """Note the share of an iteration that its exchange is on the wire."""
     flows = world.traffic
     if took_s > 0.0 and flows.alone[column] > 0.0:
         flows.duty[column] = min(1.0, bytes_per_die / flows.alone[column] / took_s)

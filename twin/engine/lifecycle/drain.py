@@ -1,7 +1,7 @@
 """Phase: an instance that is to stop runs empty, or hands its requests' KV on to others.
 
 Between two steps (life.py). A request that moves keeps what it has emitted: its KV goes over
-the port of its old die to that of its new one, beside the hand-offs from prefill, and is booked
+the port of its old die to that of its new one, as hand-offs from prefill do, and is booked
 with the prefill instance that computed its prompt.
 """
 

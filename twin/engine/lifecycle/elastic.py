@@ -13,10 +13,8 @@ from collections import Counter, deque
 from dataclasses import dataclass
 from functools import partial
 
-from twin.engine.lifecycle.agenda import Agenda
-from twin.engine.lifecycle.life import STARTS, Life, Restored, Then
+from twin.engine.lifecycle.life import STARTS, Life, Then
 from twin.engine.lifecycle.looks import Look
-from twin.engine.lifecycle.machine import Machine
 from twin.policies.controllers import (
     CONTROLLERS,
     PoolSeen,
@@ -45,11 +43,10 @@ class Decision:
 class Elastic:
     """The controller of a run, and what it has decided."""
 
-    def __init__(self, machine: Machine, agenda: Agenda, restored: Restored) -> None:
-        self.machine, self.agenda = machine, agenda
-        self.setup = machine.setup
+    def __init__(self, life: Life) -> None:
+        self.life, self.machine, self.agenda = life, life.machine, life.agenda
+        self.setup = self.machine.setup
         self.rule, self.roles = self.setup.scenario.elastic, self.setup.roles
-        self.life = Life(machine, agenda, restored)
         self.decisions: list[Decision] = []
         self.role_changes = 0
         self._npus = max(self.rule.npus, len(self.life.held()) // self.setup.dies_per_npu)
@@ -60,17 +57,19 @@ class Elastic:
         self._size = {role: next(i.dies for i in self.setup.of_role(role)) for role in self.roles}
         for row in self.rule.schedule if self.rule.controller == "schedule" else ():
             wanted = tuple(row.wanted(role) for role in self.roles)
-            agenda.at(row.at_s, partial(self._follow, wanted))
+            self.agenda.at(row.at_s, partial(self._follow, wanted))
         if self.rule.controller != "schedule":
             rule = self.rule
             lead_s = rule.metrics_age_s + self.life.start_s()
-            self._look = Look(machine, lead_s, forecasts=rule.controller in ("rebalance", "own"))
+            self._look = Look(
+                self.machine, lead_s, forecasts=rule.controller in ("rebalance", "own")
+            )
             if rule.controller == "own":
                 self._choose = own_controller(rule.own.digest)
             else:
                 self._choose = CONTROLLERS[rule.controller]
             self._limits = Rule(rule.high, rule.low, rule.least_instances, rule.idle == "keep")
-            agenda.at(rule.interval_s, self._measure)
+            self.agenda.at(rule.interval_s, self._measure)
 
     def _count(self, role: str, *states: str) -> int:
         return len(self.life.of(role, *states))

@@ -1,8 +1,8 @@
 """Phase: faults throw requests out, and they go back to the router.
 
 What a fault does is decided in lifecycle/incidents.py at a step's border; this file moves the
-requests. A request that loses its KV or its unfinished prefill is tried again, its emitted tokens
-kept; after `retries` times it is lost, with the reason.
+requests. A request that loses its KV or its unfinished prefill is tried again, and keeps its
+emitted tokens; after `retries` times it is lost, with the reason.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def empty_transfers(world: World, p: int, d: int, rank: int, now_s: float) -> in
 
 @kernel
 def hit(at: int, its_rank: int, width: int, p: int, d: int, rank: int) -> bool:
-    """Whether a transfer is one of those asked for: from p, else to `rank`, else into d."""
+    """Whether a transfer is one of the named ones: from p, else to `rank`, else into d."""
     if p != w.NONE:
         return at == p
     if rank != w.NONE:

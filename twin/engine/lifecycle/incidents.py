@@ -20,37 +20,29 @@ from collections.abc import Callable, Sequence
 
 from twin.engine import codes as w
 from twin.engine.books import book_busy, log_pass
-from twin.engine.events import Event
 from twin.engine.lifecycle import faults as phase
-from twin.engine.lifecycle.agenda import Agenda
 from twin.engine.lifecycle.life import Life
-from twin.engine.lifecycle.machine import Machine
 from twin.engine.lifecycle.memory_servers import MemoryServers
 from twin.engine.phases.colocated import finish_pieces
 from twin.engine.phases.decode import settle
 from twin.experts import ExpertsError
 from twin.hardware.chip import HardwareError
 from twin.hardware.prices import pool_read
+from twin.metrics.events import Event, Kind
 from twin.model.shape import ModelError
 from twin.scenario import KINDS, Fault
 from twin.scenario.faults import Spans
 
-Changed = Callable[[int, float], None]  # an instance got other dies, at a time
 Missing = Callable[[int, set[int]], int]  # expert weights that only these dies of it held
 
 
 class Incidents:
     """The scenario's faults, entered into the agenda."""
 
-    def __init__(
-        self, machine: Machine, agenda: Agenda, log: list[Event], changed: Changed, missing: Missing
-    ) -> None:
-        self.machine = machine
-        self.agenda = agenda
-        self.log = log
-        self.changed = changed
+    def __init__(self, life: Life, log: list[Event], missing: Missing) -> None:
+        machine, agenda = life.machine, life.agenda
+        self.life, self.machine, self.agenda, self.log = life, machine, agenda, log
         self.missing = missing
-        self.life: Life | None = None  # where instances come and go
         self.servers = MemoryServers(machine, log)
         self.down: dict[int, Event] = {}  # instances out of service
         self.shrunk: dict[int, Event] = {}  # instances that serve with fewer dies than built
@@ -63,7 +55,7 @@ class Incidents:
     def _begin(self, fault: Fault) -> Callable[[float], None]:
         def begin(t_s: float) -> None:
             words = f"{fault.where} {KINDS[fault.kind].says(fault)}"
-            event = Event(t_s, "fault", words, element=fault.where)
+            event = Event(t_s, Kind.FAULT, words, element=fault.where)
             self.log.append(event)
             self._in_force(fault, KINDS[fault.kind].spans(fault), event)
 
@@ -98,8 +90,7 @@ class Incidents:
         machine.change(in_force)
         self.servers.adjust(t_s)
         lost = machine.out - before
-        if self.life is not None:
-            self.life.lose(lost, t_s)
+        self.life.lose(lost, t_s)
         for k, members in enumerate(machine.members):
             if k in machine.absent:
                 continue
@@ -144,7 +135,7 @@ class Incidents:
         def action(t_s: float) -> None:
             if k not in self.down and k not in self.machine.absent and self._go_home(k):
                 self._reprice(k, True, t_s)
-                self._count_dies(k, "rejoined", t_s)
+                self._count_dies(k, Kind.REJOINED, t_s)
                 self.machine.lay_flows(t_s)
 
         return action
@@ -155,7 +146,7 @@ class Incidents:
         try:
             machine.adopt(k, machine.price(k))
             if grown:
-                self.changed(k, t_s)
+                self.life.restored(k, t_s)
         except (HardwareError, ModelError, ExpertsError) as error:
             self._stop(k, t_s, str(error))
             self._notice(k, t_s)
@@ -181,17 +172,14 @@ class Incidents:
         """Nothing of the instance moves any more; the iteration under way ends now."""
         i, at = self.machine.setup.instances[k], self.machine.column(k)
         world, instance = self.machine.world, self.machine.world.instance
-        if k not in self.down:
-            event = Event(t_s, "instance_down", why, element=i.name, role=i.role, instance=i.index)
-            event.end_s = math.inf
-            self.down[k] = event
-            self.log.append(event)
-            if self.life is not None:
-                self.life.fail(k, t_s)
-        self.down[k].detail = why
-        if not instance.up[at]:
+        if k in self.down:
+            self.down[k].detail = why
             return
-        instance.up[at] = 0
+        event = Event(t_s, Kind.INSTANCE_DOWN, why, element=i.name, role=i.role, instance=i.index)
+        event.end_s = math.inf
+        self.down[k] = event
+        self.log.append(event)
+        self.life.fail(k, t_s)
         if instance.running[at]:
             book_busy(world, at, t_s, instance.ends_s[at], -1.0)
         if i.role == "prefill":  # its batch goes on where it was, if its dies come back in time
@@ -215,11 +203,11 @@ class Incidents:
         if not self.hit[k]:
             name = "waits for its links"
         self.log.append(
-            Event(t_s, "detected", f"{i.name} {name}", element=i.name, role=i.role,
+            Event(t_s, Kind.DETECTED, f"{i.name} {name}", element=i.name, role=i.role,
                   instance=i.index, requests=thrown)
         )  # fmt: skip
         self.down[k].requests += thrown
-        if self.life is not None and self.life.was_to_stop(k):
+        if self.life.was_to_stop(k):
             self._leave(k, t_s)
         elif self.hit[k]:
             self._recover_at(k, t_s + self._wait_s(k))
@@ -230,7 +218,7 @@ class Incidents:
         rule = self.machine.setup.scenario.recovery
         world = self.machine.world
         thrown = 0
-        world.instance.open[self.machine.column(k)] = 0
+        self.life.shut(k)
         if i.role != "decode":
             thrown += phase.empty_prefill(world, i.index, t_s)
             if i.role == "prefill" and world.settings.has_decode:
@@ -297,7 +285,7 @@ class Incidents:
             return self._leave(k, t_s)
         try:
             machine.adopt(k, machine.price(k))
-            self.changed(k, t_s)
+            self.life.restored(k, t_s)
         except (HardwareError, ModelError, ExpertsError) as error:
             self.down[k].detail = f"cannot serve: {error}"
             return self._leave(k, t_s)
@@ -306,7 +294,7 @@ class Incidents:
 
     def _leave(self, k: int, t_s: float) -> None:
         """Where instances come and go, one that will not serve again gives its NPUs back."""
-        if self.life is None:
+        if not self.life.moves:
             return
         world, i = self.machine.world, self.machine.setup.instances[k]
         if i.role != "prefill":
@@ -329,7 +317,9 @@ class Incidents:
         nodes = net.node[net.dies[list(came)]].tolist()
         for node, count in sorted(Counter(nodes).items()):
             words, at = f"{i.name} goes on with spare dies: {count}", f"node {node}"
-            self.log.append(Event(t_s, "spare", words, element=at, role=i.role, instance=i.index))
+            self.log.append(
+                Event(t_s, Kind.SPARE, words, element=at, role=i.role, instance=i.index)
+            )
 
     def _go_on(self, k: int, t_s: float) -> None:
         machine = self.machine
@@ -338,7 +328,6 @@ class Incidents:
         event = self.down.pop(k)
         event.end_s = t_s
         self.hit[k].clear()
-        instance.open[at] = instance.up[at] = 1
         if i.role != "decode" and world.prefill.reading[i.index]:
             world.prefill.begin_s[i.index] += t_s - event.t_s  # so long it was not busy
         if instance.running[at]:  # a batch of prefill goes on where it was
@@ -348,12 +337,11 @@ class Incidents:
             log_pass(world, at, t_s, instance.ends_s[at], 0, 0.0, none)
         else:
             instance.ends_s[at] = t_s
-        if self.life is not None:
-            self.life.recover(k, t_s)
-        self._count_dies(k, "shrunk", t_s)
+        self.life.recover(k, t_s)
+        self._count_dies(k, Kind.SHRUNK, t_s)
         machine.lay_flows(t_s)
 
-    def _count_dies(self, k: int, kind: str, t_s: float) -> None:
+    def _count_dies(self, k: int, kind: Kind, t_s: float) -> None:
         """Note how many dies an instance serves with, when they are not all or were not before."""
         i, count = self.machine.setup.instances[k], len(self.machine.serving(k))
         if k in self.shrunk:

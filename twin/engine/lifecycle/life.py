@@ -1,8 +1,10 @@
-"""The life of instances: they start, load weights, make graphs, serve, drain, fail and stop.
+"""One life cycle of every instance: start, load weights, make graphs, serve, drain, fail, stop.
 
-Which instances there may be is settled before time starts (`hardware.placement.further`): they
-share NPUs, and an NPU belongs to one of them at a time. What a step of a start takes is bytes over
-a rate or a published figure (data/startup.toml). Who starts and stops is lifecycle/elastic.py's.
+A schedule or controller (elastic.py) starts and drains instances, faults (incidents.py) fail them
+and let them recover; here are the states, and what each step does to the instance table. Which
+instances there may be is settled before time starts (`hardware.placement.further`): they share
+NPUs, and an NPU belongs to one of them at a time. What a step of a start takes is bytes over a rate
+or a published figure (data/startup.toml).
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from twin.hardware.prices import pool_read
 from twin.model.fetch import pool_plane
 from twin.model.memory import whole_model_bytes
 from twin.model.operators import formats
+from twin.scenario import is_elastic
 
 LOOK_S = 0.25  # between two looks at what drains
 STARTS = ("process", "fetch", "load", "graphs")
@@ -98,6 +101,7 @@ class Life:
     def __init__(self, machine: Machine, agenda: Agenda, restored: Restored) -> None:
         self.machine, self.agenda, self.restored = machine, agenda, restored
         self.setup = machine.setup
+        self.moves = is_elastic(self.setup.scenario)  # whether instances come and go
         self.rule = self.setup.scenario.elastic
         facts = machine.facts
         self._process_s = facts.si("startup.process")
@@ -121,10 +125,11 @@ class Life:
                 self._enter(k, "serve", 0.0)
                 self._holding |= self._nodes(k)
             else:
-                self._close(k, 0)
+                self._admit(k, 0, up=0)
                 self._enter(k, "off", 0.0)
                 machine.members[k] = [None] * len(self.dies[k])
-        machine.lay_flows()
+        if self.moves:
+            machine.lay_flows()
 
     def of(self, role: str, *states: str) -> list[int]:
         """Instances of a role in one of some states."""
@@ -152,7 +157,8 @@ class Life:
                 self._enter(k, "off", t_s)
 
     def fail(self, k: int, t_s: float) -> None:
-        """An instance stands still."""
+        """An instance stands still; the router learns of it later (`shut`)."""
+        self.machine.world.instance.up[self.machine.column(k)] = 0
         if self.state[k] == "drain":
             self._stops.add(k)
         self._failed.add(k)
@@ -162,18 +168,23 @@ class Life:
         """Whether an instance that stands still was about to stop when it failed."""
         return k in self._stops
 
+    def shut(self, k: int) -> None:
+        """The router sends no more requests to an instance that stands still."""
+        self._admit(k, 0, up=0)
+
     def recover(self, k: int, t_s: float) -> None:
         """An instance that stood still serves again, or drains on."""
         if k in self._stops:
             self._stops.discard(k)
             self.drain(k, t_s, self._then.get(k))
         else:
+            self._admit(k, 1, up=1)
             self._enter(k, "serve", t_s)
 
     def end(self, k: int, t_s: float) -> None:
         """An instance holds nothing any more: its dies are free, what waits for them goes on."""
         self._stops.discard(k)
-        self._close(k, 0)
+        self._admit(k, 0, up=0)
         self.machine.members[k] = [None] * len(self.dies[k])
         self._enter(k, "off", t_s)
         self.machine.lay_flows(t_s)
@@ -208,10 +219,10 @@ class Life:
             self._span[k] = Span(k, state, t_s)
             self.spans.append(self._span[k])
 
-    def _close(self, k: int, up: int) -> None:
-        """Shut instance k to the router; `up` 0: nothing of it moves any more either."""
+    def _admit(self, k: int, opened: int, *, up: int) -> None:
+        """Open instance k to the router or shut it; `up` 0: nothing of it moves either."""
         instance, at = self.machine.world.instance, self.machine.column(k)
-        instance.open[at], instance.up[at] = 0, up
+        instance.open[at], instance.up[at] = opened, up
 
     def start(self, k: int, t_s: float, *, changes_role: bool) -> None:
         """Begin the way of an instance to serving; its dies are free, or it stays off: some failed,
@@ -297,9 +308,8 @@ class Life:
             machine.members[k] = [None] * i.dies
             self._enter(k, "off", t_s)
             return
-        instance, at = machine.world.instance, machine.column(k)
-        instance.open[at] = instance.up[at] = 1
-        instance.ends_s[at] = t_s
+        self._admit(k, 1, up=1)
+        machine.world.instance.ends_s[machine.column(k)] = t_s
         self._enter(k, "serve", t_s)
         if k in self._failed:  # it may have served with fewer dies
             self._failed.discard(k)
@@ -308,18 +318,18 @@ class Life:
 
     def drain(self, k: int, t_s: float, then: Then | None = None) -> None:
         """Take no more requests; when the last has left, stop, and go on with `then`."""
-        self._close(k, 1)
+        self._admit(k, 0, up=1)
         self._enter(k, "drain", t_s)
         self._then[k] = then
         self.agenda.at(t_s + LOOK_S, self._look(k, self._span[k]))
 
     def reopen(self, k: int, t_s: float) -> None:
-        """An instance that drains, and that nobody waits for, serves on."""
-        self.machine.world.instance.open[self.machine.column(k)] = 1
+        """An instance that drains without a successor serves on."""
+        self._admit(k, 1, up=1)
         self._enter(k, "serve", t_s)
 
     def may_reopen(self, k: int) -> bool:
-        """Whether it drains for nobody's sake."""
+        """Whether it drains without a successor."""
         return self.state[k] == "drain" and self._then[k] is None
 
     def _look(self, k: int, span: Span) -> Then:

@@ -1,6 +1,6 @@
 """What a controller is shown of the pools: work in hand, use, latency, and instances needed.
 
-Read between two steps from counters and columns that the phases keep anyway. What is needed is a
+Read between two steps from counters and columns of the phases. What is needed is a
 forecast: the load that comes, over what one instance does within the SLO, when one that starts now
 would serve.
 """

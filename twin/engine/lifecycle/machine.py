@@ -16,7 +16,7 @@ from twin.engine import codes as w
 from twin.engine.build import slots_of
 from twin.engine.columns import World
 from twin.engine.contention.flows import Flow, Seat, flows_of, lay_out
-from twin.engine.contention.traffic import ask_servers
+from twin.engine.contention.traffic import load_servers
 from twin.engine.setup import Setup
 from twin.facts import Facts
 from twin.hardware.chip import HardwareError
@@ -280,7 +280,7 @@ class Machine:
             nodes = self.pool_nodes(at)
             streams.servers[at] = len(nodes)
             streams.answers[at, : len(nodes)] = np.isin(nodes, flow.sources)
-            ask_servers(self.world, at)
+            load_servers(self.world, at)
 
     def pool_nodes(self, row: int) -> list[int]:
         """Nodes whose DRAM is a row of the memory pool."""

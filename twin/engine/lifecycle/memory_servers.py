@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from twin.engine.events import Event
 from twin.engine.lifecycle.machine import Machine
 from twin.hardware.faults import servers_out
+from twin.metrics.events import Event, Kind
 from twin.policies.memory_pool import lose_server, resize
 
 
@@ -49,7 +49,7 @@ class MemoryServers:
                 count += lose_server(pool, ssd, row, nodes.index(node), up, keeps)
         what = "read again from the SSD tier" if keeps else "lost"
         words = f"{count:,} KV blocks of node {node} {what}"
-        self._log.append(Event(t_s, "pool_lost", words, element=f"node {node}"))
+        self._log.append(Event(t_s, Kind.POOL_LOST, words, element=f"node {node}"))
 
     def _resize(self) -> None:
         machine = self._machine

@@ -1,6 +1,6 @@
 """Who was there when: instances and NPUs of each pool over a run, and the tables of their lives.
 
-Where nobody comes or goes, what the deployment declares is there all the time.
+Where instances are fixed, what the deployment declares is there all the time.
 """
 
 from __future__ import annotations
@@ -13,15 +13,13 @@ import polars as pl
 from twin.engine.lifecycle.elastic import Elastic, decision_rows
 from twin.engine.lifecycle.life import STATES
 from twin.engine.setup import Setup
+from twin.engine.tabling import schema
 
 if TYPE_CHECKING:
     Counts = np.ndarray | float
 
 DUTIES = ("prefill", "decode")
-LIVES = {
-    "role": pl.String, "instance": pl.Int32, "state": pl.String, "t_s": pl.Float64,
-    "end_s": pl.Float64, "npus": pl.Int32, "first_npu": pl.Int32,
-}  # fmt: skip
+LIVES = schema("role instance state t_s end_s npus first_npu")
 
 
 class Present:
@@ -74,7 +72,7 @@ class Present:
         return total
 
     def npus_by_state(self, windows: int) -> dict[str, np.ndarray]:
-        """NPUs that serve in each pool, and those that start or drain; nothing where none moves."""
+        """NPUs that serve in each pool, and those that start or drain; empty without elasticity."""
         if self._elastic is None:
             return {}
         columns = {
@@ -113,7 +111,7 @@ class Present:
         }  # fmt: skip
 
     def tables(self) -> dict[str, pl.DataFrame]:
-        """Lives of the instances, and decisions with what they saw; none where nobody moves."""
+        """Lives of the instances, and decisions with what they saw; empty without elasticity."""
         if self._elastic is None:
             return {}
         horizon_s, rows = self._setup.scenario.horizon_s, []

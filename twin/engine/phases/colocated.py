@@ -1,6 +1,6 @@
 """Phase: colocated instances prefill and decode in the same iterations.
 
-Each iteration takes a piece of the waiting prompts beside the whole decode batch, so a long
+Each iteration takes a piece of the waiting prompts together with the whole decode batch, so a long
 prompt delays everyone's next token: the contrast that shows what disaggregation buys.
 """
 

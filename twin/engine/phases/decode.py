@@ -14,7 +14,7 @@ from twin.engine.clients.fair import charge, charge_iteration, note_growth
 from twin.engine.clients.returns import come_back, tenant_of
 from twin.engine.clock import add_at, bin_of, spread
 from twin.engine.columns import World
-from twin.engine.contention.traffic import beside_hand_off, crowd, note_duty
+from twin.engine.contention.traffic import crowd, note_duty, slowed_by_hand_off
 from twin.engine.lists import append, fill, pop
 from twin.engine.pool import store_answer
 from twin.kernels.compiled import kernel
@@ -114,7 +114,7 @@ def launch(world: World, d: int, now_s: float) -> None:
     operators = costs.decode_operators
     fill(operators, 0.0)
     if settings.kv_among_experts:
-        crowd(world, world.settings.prefills + d, beside_hand_off(world, d))
+        crowd(world, world.settings.prefills + d, slowed_by_hand_off(world, d))
     prices = costs.decode[d]
     took_s = decode_iteration_s(
         prices, state.requests, state.context, first, settings.decode_ranks,

@@ -14,9 +14,9 @@ from twin.engine.contention.traffic import give_ports_back, note_duty
 from twin.engine.lists import append, fill, pop, remove_after
 from twin.engine.phases.decode import give_slot_back
 from twin.engine.pool import (
-    ask_nobody,
     begin_reading,
     cached_tokens,
+    forget_servers,
     kept_by,
     look_at_pool,
     note_read,
@@ -91,18 +91,17 @@ def start_batch(world: World, p: int, now_s: float) -> None:
 
 @kernel
 def form_batch(world: World, p: int, now_s: float) -> int:
-    """Move pieces of queued prompts into the batch, first come, first served. Notes the tokens to
-    compute, the cached tokens to read, and the attention pairs; returns the tokens."""
-    settings = world.settings
-    request = world.request
-    state = world.prefill
+    """Move pieces of queued prompts into the batch, first come, first served, until it has its
+    budget of tokens or its KV space; returns the tokens that it computes. Notes also the cached
+    tokens that it reads and its attention pairs."""
+    settings, request, state = world.settings, world.request, world.prefill
     fill(state.die_tokens, 0.0)
     fill(state.die_pairs, 0.0)
     state.cold_blocks[0] = 0
-    ask_nobody(world, p)
+    forget_servers(world, p)
     look_at_pool(world, p, now_s)
-    taken, held_by_batch, hits, pairs = 0, 0, 0, 0.0
-    before = w.NONE
+    taken, kv_tokens, hits, pairs = 0, 0, 0, 0.0
+    before = w.NONE  # the last prompt that stays in the queue with a part of it
     i = state.queue[p, w.HEAD]
     while i != w.NONE and request.ready_s[i] <= now_s and taken < settings.prefill_budget:
         begins = request.progress[i] == w.NONE
@@ -110,33 +109,20 @@ def form_batch(world: World, p: int, now_s: float) -> int:
             i = bring_forward(world, state.queue, p, before, now_s, False)
         held = cached_tokens(world, p, i) if begins else request.progress[i]
         remaining = request.input_tokens[i] + request.emitted[i] - held
-        take = tokens_to_take(
-            remaining, settings.prefill_budget - taken, settings.chunk_tokens, taken == 0
-        )
-        die = 0
-        if settings.data_parallel_attention:
-            die = lightest_die(world, p)
-            if settings.even_attention:
-                take = min(
-                    remaining, settings.prefill_budget - taken, share_left(world, p, die, held)
-                )
-                if settings.chunk_tokens > 0:
-                    take = min(take, settings.chunk_tokens)
-        if taken > 0 and held_by_batch + held + take > settings.batch_kv_tokens:
-            take = 0
-        if take <= 0:
+        die = lightest_die(world, p) if settings.data_parallel_attention else 0
+        take = piece_of(world, p, die, held, remaining, taken)
+        if take <= 0 or (taken > 0 and kv_tokens + held + take > settings.batch_kv_tokens):
             break
         if begins:
             begin_pass(world, i, held, now_s)
             hits += held
             if held > 0:
                 state.cold_blocks[0] += warm(world, p, i, held)
-        new_pairs = take * (held + 0.5 * (take + 1))
-        if settings.data_parallel_attention:
-            state.die_tokens[die] += take
-            state.die_pairs[die] += new_pairs
+        new_pairs = take * (held + 0.5 * (take + 1))  # each token attends to all before it
+        state.die_tokens[die] += take
+        state.die_pairs[die] += new_pairs
         taken += take
-        held_by_batch += held + take
+        kv_tokens += held + take
         pairs += new_pairs
         request.progress[i] += take
         following = request.following[i]
@@ -149,6 +135,18 @@ def form_batch(world: World, p: int, now_s: float) -> int:
     note_batch(world, p, now_s, float(taken), float(hits), pairs)
     note_ending(world, p)
     return taken
+
+
+@kernel
+def piece_of(world: World, p: int, die: int, held: int, remaining: int, taken: int) -> int:
+    """Tokens of a prompt that join the batch now: `remaining` behind `held`, `taken` by others.
+    Where dies are to have equal attention, a die gets no more than its share."""
+    settings = world.settings
+    left = settings.prefill_budget - taken
+    if not (settings.data_parallel_attention and settings.even_attention):
+        return tokens_to_take(remaining, left, settings.chunk_tokens, taken == 0)
+    most = settings.chunk_tokens if settings.chunk_tokens > 0 else remaining
+    return min(remaining, left, share_left(world, p, die, held), most)
 
 
 @kernel

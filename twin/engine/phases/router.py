@@ -19,7 +19,13 @@ from twin.engine.pool import pool_row
 from twin.kernels.compiled import kernel
 from twin.kernels.rng import uniform
 from twin.policies.memory_pool import matched_blocks
-from twin.policies.router import SEES_HITS, SEES_WAITS, choose_instance, choose_rank
+from twin.policies.router import (
+    POWER_OF_TWO,
+    SEES_HITS,
+    SEES_WAITS,
+    choose_instance,
+    choose_rank,
+)
 
 ROUNDING = 1.0 - 1e-9  # more than sums of loads can be off
 
@@ -188,10 +194,14 @@ def see_queues(world: World, now_s: float) -> None:
     """What waits at each instance as of now: tokens, and the seconds until they are computed. A
     batch that has ended within this step is gone from it, or what a router sees would hang on the
     step. Who comes now still gets into a batch that is not full: only full ones take their time."""
-    prefill, settings = world.prefill, world.settings
-    running = world.instance.running[settings.prompt_row :]
+    prefill, settings, view = world.prefill, world.settings, world.seen
+    opened, running = (
+        world.instance.open[settings.prompt_row :],
+        world.instance.running[settings.prompt_row :],
+    )
     ends_s, budget = world.instance.ends_s[settings.prompt_row :], settings.prefill_budget
-    for p in range(prefill.queue_view.size):
+    for p in range(view.wait_s.size):
+        view.opened[p] = opened[p]
         tokens, work_s, left_s = prefill.queued_tokens[p], prefill.queued_s[p], 0.0
         pass_s = prefill.pass_s[p]
         waiting = tokens
@@ -209,9 +219,9 @@ def see_queues(world: World, now_s: float) -> None:
                 begun = waiting > 0 or (settings.colocated and world.decode.in_batch[p] > 0)
                 left_s = max(0.0, left_s + pass_s + work_s) if begun else 0.0
                 waiting, work_s = max(0, waiting - budget), 0.0
-        prefill.queue_view[p] = tokens
+        view.queued_tokens[p] = tokens
         full = waiting // budget if waiting >= budget else 0  # batches ahead
-        prefill.wait_s[p] = left_s + max(0.0, work_s) + full * pass_s
+        view.wait_s[p] = left_s + max(0.0, work_s) + full * pass_s
 
 
 @kernel
@@ -260,23 +270,23 @@ def work_s(world: World, p: int, i: int, hit: int) -> float:
 @kernel
 def see_hits(world: World, i: int) -> None:
     """What a request would take at each instance, with what is cached of its prompt there."""
-    prefill = world.prefill
+    view = world.seen
     hit = 0
-    for p in range(prefill.hit_view.size):
+    for p in range(view.hit_tokens.size):
         if p == 0 or world.settings.pool_local:  # else alike everywhere
             hit = cached_at(world, p, i)
-        prefill.hit_view[p] = hit
-        prefill.hit_share[p] = hit / (world.request.input_tokens[i] + world.request.emitted[i])
-        prefill.serve_s[p] = prefill.pass_s[p] + work_s(world, p, i, hit)
+        view.hit_tokens[p] = hit
+        view.hit_share[p] = hit / (world.request.input_tokens[i] + world.request.emitted[i])
+        view.serve_s[p] = world.prefill.pass_s[p] + work_s(world, p, i, hit)
 
 
 @kernel
 def join_queue(world: World, p: int, i: int) -> None:
-    """Count a request as waiting at an instance: its tokens, and for who asks its seconds."""
+    """Count a request as waiting at an instance: its tokens, and seconds if a policy reads them."""
     prefill, request, policy = world.prefill, world.request, world.settings.router_policy
     prefill.queued_tokens[p] += request.input_tokens[i] + request.emitted[i]
     if policy in SEES_WAITS or world.settings.shed_at > 0.0:
-        hit = prefill.hit_view[p] if policy in SEES_HITS else cached_at(world, p, i)
+        hit = world.seen.hit_tokens[p] if policy in SEES_HITS else cached_at(world, p, i)
         request.work_s[i] = work_s(world, p, i, hit)
         length = request.input_tokens[i] + request.emitted[i]
         request.fresh_tokens[i] = max(length - hit, 1)
@@ -293,35 +303,30 @@ def join_queue(world: World, p: int, i: int) -> None:
 @kernel
 def see_kv(world: World) -> None:
     """Share of each instance's KV space that is in use."""
-    settings, prefill, decode = world.settings, world.prefill, world.decode
-    for p in range(prefill.kv_used.size):
-        held, room = float(prefill.queue_view[p]), settings.batch_kv_tokens
+    settings, view, decode = world.settings, world.seen, world.decode
+    for p in range(view.kv_used.size):
+        held, room = float(view.queued_tokens[p]), settings.batch_kv_tokens
         if settings.colocated:
             held, room = decode.all_tokens[p], decode.kv_tokens[p] * settings.decode_ranks
-        prefill.kv_used[p] = min(1.0, held / room)
+        view.kv_used[p] = min(1.0, held / room)
 
 
 @kernel
 def choose_prefill(world: World, i: int, now_s: float) -> int:
     """The prefill (or colocated) instance that the policy picks."""
     settings = world.settings
-    prefill = world.prefill
     policy = settings.router_policy
     see_queues(world, now_s)
     if policy in SEES_HITS:
         see_hits(world, i)
         see_kv(world)
-    first = settings.prompt_row
-    opened = world.instance.open[first : first + settings.prefills]
-    draws = policy == 2
+    draws = policy == POWER_OF_TWO
     turn = world.record.counters[w.ROUTED]
     if settings.shed_at > 0.0:  # a turn that was refused is over: else it would refuse all
         turn += world.record.counters[w.REJECTED_ROUTER]
     return choose_instance(
-        policy, turn, opened, prefill.wait_s, prefill.serve_s,
-        prefill.queue_view, prefill.hit_view, prefill.hit_share, prefill.kv_used,
-        (settings.queue_weight, settings.prefix_weight, settings.kv_weight),
-        world.request.session[i], uniform(settings.key_route_a, i) if draws else 0.5,
+        policy, world.seen, turn, world.request.session[i],
+        uniform(settings.key_route_a, i) if draws else 0.5,
         uniform(settings.key_route_b, i) if draws else 0.5,
     )  # fmt: skip
 

@@ -15,6 +15,7 @@ import polars as pl
 
 from twin.engine.window import Pass
 from twin.lab.runs.watched import PHASES
+from twin.metrics.events import Kind
 from twin.metrics.resilience import instance_name
 
 RUN, REQUESTS, FIRST_INSTANCE = 1, 2, 10  # process ids
@@ -250,7 +251,7 @@ class Finder:
         return k if k < edges.size and edges[k] == ns(at_s) else None
 
 
-LASTING = ("fault", "instance_down")  # kinds of events that go on until somebody ends them
+LASTING = (Kind.FAULT, Kind.INSTANCE_DOWN)  # kinds of events that go on until somebody ends them
 # Counters: name, and the columns that are its series.
 WINDOW_COUNTERS = {
     "waiting": ("front_end_queue", "router_queue", "prefill_queue"),

@@ -38,6 +38,7 @@ from twin.extras.perfetto.tracks import (
     ns,
 )
 from twin.lab.files import whole_file
+from twin.metrics.events import Kind
 from twin.model.timeline import Timeline
 
 if TYPE_CHECKING:
@@ -133,7 +134,7 @@ def span_of(run: Source, begin_s: float | None, end_s: float | None) -> tuple[fl
     if begin_s is None:
         begin_s = min(run.scenario.warmup_s, max(0.0, last_s - SPAN_S))
         events = run.tables.get("events")
-        if events is not None and (faults := events.filter(pl.col("kind") == "fault")).height:
+        if events is not None and (faults := events.filter(pl.col("kind") == Kind.FAULT)).height:
             begin_s = max(0.0, float(faults["t_s"].min()) - 0.5)  # type: ignore[arg-type]
         if end_s is not None:
             begin_s = min(begin_s, max(0.0, end_s - SPAN_S))

@@ -5,6 +5,7 @@ import numpy as np
 import plotly.graph_objects as go
 import polars as pl
 
+from twin.metrics.events import Kind
 from twin.metrics.measures import amount, seconds
 from twin.ui import theme
 from twin.ui.charts import timeline
@@ -25,7 +26,10 @@ HOVER = "%{y:.2f} × mean"
 LOAD_TOP = 4.0  # end of the load scale, times the mean; hotter dies are drawn in its last colour
 MARKS_MOST = 4000  # replicas that are marked one by one
 BEFORE, AFTER = theme.SERIES[1], theme.SERIES[0]
-KIND = {"rebalance": ("triangle-down", theme.SERIES[2]), "shift": ("x", theme.SERIES[3])}
+KIND: dict[str, tuple[str, str]] = {
+    Kind.REBALANCE: ("triangle-down", theme.SERIES[2]),
+    Kind.SHIFT: ("x", theme.SERIES[3]),
+}
 
 
 @reads(

@@ -5,6 +5,7 @@ from itertools import islice
 
 import polars as pl
 
+from twin.metrics.events import Kind
 from twin.scenario import KINDS, Fault
 from twin.ui import theme
 from twin.ui.charts import timeline
@@ -14,9 +15,9 @@ FAULT = "#D03B2F"  # a thing out of service; 4.5:1 on white, 3.9:1 on the dark p
 LOOKS = {"out": FAULT, "reduced": theme.PLANE["rdma"], "slow": theme.ROLE["colocated"]}
 MOST = 40  # rows of a picture
 MARKS = {
-    "fault": ("✕", FAULT),
-    "rebalance": ("⇄", theme.ROLE["colocated"]),
-    "shift": ("≈", theme.PLANE["vpc"]),
+    Kind.FAULT: ("✕", FAULT),
+    Kind.REBALANCE: ("⇄", theme.ROLE["colocated"]),
+    Kind.SHIFT: ("≈", theme.PLANE["vpc"]),
 }
 
 
@@ -86,7 +87,7 @@ def around(
                 opacity=SHADES[0], line_width=0, layer="below",
             )  # fmt: skip
     for row in events.sort("t_s").head(10 * MOST).iter_rows(named=True):
-        if row["kind"] == "instance_down":
+        if row["kind"] == Kind.INSTANCE_DOWN:
             until = end_s if row["end_s"] is None else row["end_s"]
             drawn.figure.add_vrect(
                 x0=row["t_s"] * factor, x1=until * factor, fillcolor=FAULT, opacity=SHADES[1],

@@ -11,6 +11,7 @@ import streamlit as st
 
 from twin.facts import Facts
 from twin.hardware.chip import load_chip
+from twin.metrics.events import Kind
 from twin.model.operators import combine_bytes, dispatch_bytes
 from twin.model.roofline import load_machine
 from twin.model.shape import load_shape
@@ -126,7 +127,7 @@ def moves(
     events: pl.DataFrame, per_window: pl.DataFrame | None, role: str, instance: int
 ) -> list[Move]:
     """The rebalances of an instance, or of its whole pool, with what they cost and gained."""
-    rows = events.filter(pl.col("kind") == "rebalance", concerns(role, instance)).sort("t_s")
+    rows = events.filter(pl.col("kind") == Kind.REBALANCE, concerns(role, instance)).sort("t_s")
     own = None if per_window is None else per_window.filter(of(role, instance))
     return [
         Move(

@@ -8,8 +8,9 @@ import numpy as np
 import polars as pl
 import streamlit as st
 
-from twin.engine.events import SCHEMA as EVENTS
 from twin.lab.store import RunRow
+from twin.metrics.events import SCHEMA as EVENTS
+from twin.metrics.events import Kind
 from twin.metrics.measures import NOTHING, amount, seconds
 from twin.scenario import Scenario
 from twin.ui import record, session, theme, words
@@ -155,7 +156,7 @@ def layers(row: RunRow, scenario: Scenario, role: str, instance: int) -> None:
 def over_time(row: RunRow, scenario: Scenario, role: str, instance: int) -> None:
     """TPOT and the hottest die over time with signs for rebalances and shifts; what moves cost."""
     events = table(row, "events")
-    own = events.filter((pl.col("kind") == "shift") | experts.concerns(role, instance))
+    own = events.filter((pl.col("kind") == Kind.SHIFT) | experts.concerns(role, instance))
     windows = record.table(row.id, "windows")
     if scenario.deployment.mode != "prefill_only":
         st.subheader("Time per output token", anchor=False)

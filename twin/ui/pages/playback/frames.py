@@ -12,6 +12,7 @@ import polars as pl
 from twin.hardware.fabric import Fabric
 from twin.hardware.network import network
 from twin.hardware.placement import Instance
+from twin.metrics.events import Kind
 from twin.scenario import Scenario
 from twin.ui import theme
 from twin.ui.fabric_message import changes, columns, deflated, packed
@@ -33,7 +34,12 @@ WAY = (  # columns of `windows` along the way of a request: what it is called, u
     ("output_tokens_per_s", "Answers", "tokens/s", "decode"),
 )
 WAITING, POOL = ("front_end_queue", "router_queue", "prefill_queue"), "pool_used_fraction"
-LASTING = ("fault", "instance_down", "shrunk", "rejoined")  # an open end means: until the run ends
+LASTING = (
+    Kind.FAULT,
+    Kind.INSTANCE_DOWN,
+    Kind.SHRUNK,
+    Kind.REJOINED,
+)  # an open end means: until the run ends
 TRAFFIC = {
     "experts": "Expert exchange",
     "attention": "Attention exchange",

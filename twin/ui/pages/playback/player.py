@@ -10,6 +10,7 @@ import streamlit as st
 from twin.hardware.fabric import Fabric, build_fabric
 from twin.lab.share.shipped import Shipped
 from twin.lab.store import RunRow
+from twin.metrics.events import Kind
 from twin.metrics.measures import amount
 from twin.scenario import Scenario
 from twin.ui import record, session
@@ -19,15 +20,15 @@ from twin.ui.pages.playback import frames as playback_frames
 
 AT, SEE = "at", "see"  # query parameters: seconds of simulated time, name of what is selected
 KINDS = {
-    "fault": "Something breaks",
-    "detected": "Noticed",
-    "instance_down": "Instance out of service",
-    "shrunk": "Instance goes on smaller",
-    "spare": "Spares take over",
-    "rejoined": "Repaired die serves again",
-    "rebalance": "Experts rebalanced",
-    "shift": "Popularity shifts",
-    "pool_lost": "Memory pool loses blocks",
+    Kind.FAULT: "Something breaks",
+    Kind.DETECTED: "Noticed",
+    Kind.INSTANCE_DOWN: "Instance out of service",
+    Kind.SHRUNK: "Instance goes on smaller",
+    Kind.SPARE: "Spares take over",
+    Kind.REJOINED: "Repaired die serves again",
+    Kind.REBALANCE: "Experts rebalanced",
+    Kind.SHIFT: "Popularity shifts",
+    Kind.POOL_LOST: "Memory pool loses blocks",
 }
 
 _PARTS = ("playback_frames", "playback_strip", "playback_tools", "playback")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 import polars as pl
 
@@ -19,12 +20,26 @@ SCHEMA = {
 }
 
 
+class Kind(StrEnum):
+    """What kind of event it is."""
+
+    FAULT = "fault"
+    DETECTED = "detected"
+    INSTANCE_DOWN = "instance_down"
+    SHRUNK = "shrunk"
+    SPARE = "spare"
+    REJOINED = "rejoined"
+    REBALANCE = "rebalance"
+    SHIFT = "shift"
+    POOL_LOST = "pool_lost"
+
+
 @dataclass(slots=True)
 class Event:
     """One entry: a moment, or a span once `end_s` is known. Seconds and bytes."""
 
     t_s: float
-    kind: str
+    kind: Kind
     detail: str = ""
     element: str = ""
     role: str = ""

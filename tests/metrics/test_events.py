@@ -2,7 +2,7 @@
 
 import math
 
-from twin.engine.events import SCHEMA, Event, events_table
+from twin.metrics.events import SCHEMA, Event, events_table
 
 
 def test_events_stand_in_order_of_time_and_equal_times_as_they_were_entered():

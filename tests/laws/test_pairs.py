@@ -1,0 +1,130 @@
+"""Mechanisms compose: each pair of what-ifs runs on random small scenarios and keeps every law."""
+
+import random
+from functools import cache
+from itertools import combinations
+
+import pytest
+
+from tests.draws import some
+from tests.engine.small import facts_with, small
+from tests.laws.lawful import lawful
+from twin.engine.simulate import simulate
+from twin.hardware.fabric import build_fabric
+from twin.hardware.imported import bring
+from twin.hardware.machine_file import read_machine, write_machine
+from twin.lab.library import load_facts
+from twin.scenario import with_overrides
+
+QUICK = facts_with({"startup.process": 0.2, "startup.compile": 0.3, "startup.regroup": 0.1})
+HORIZON_S = 2.5
+BUSY = {
+    "horizon_s": HORIZON_S, "warmup_s": 0.5, "workload.rate_req_per_s": 80.0,
+    "workload.output_tokens": 60,
+}  # fmt: skip
+
+
+def faults(d):
+    def broken():
+        node, npu = d.randrange(4), d.randrange(8)
+        places = (f"node {node}", f"NPU {node}.{npu}", f"die {node}.{npu}.1", "L1 0.0", "UB plane")
+        lasts_s = d.choice((0.0, d.uniform(0.1, 1.0)))
+        return {"element": d.choice(places), "at_s": d.uniform(0.2, 2.0), "duration_s": lasts_s}
+
+    return {
+        "faults": [broken() for _ in range(d.randint(1, 3))],
+        "recovery.policy": d.choice(("restart", "in_place", "shrink")),
+        "recovery.spares": d.random() < 0.5, "recovery.detection_s": 0.1,
+        "recovery.restart_s": 0.4, "recovery.in_place_s": 0.2,
+    }  # fmt: skip
+
+
+def elasticity(d):
+    rows = [{"at_s": at_s, "prefill": d.randint(1, 3), "decode": d.randint(1, 4)}
+            for at_s in (0.3, 1.2)]  # fmt: skip
+    return {
+        "elastic.controller": d.choice(("schedule", "queue", "slo", "kv", "rebalance")),
+        "elastic.schedule": rows, "elastic.npus": d.choice((0, 24, 32)),
+        "elastic.interval_s": 1.0, "elastic.metrics_age_s": 0.1, "elastic.cool_down_s": 0.2,
+        "elastic.shrink_after_s": 0.2, "elastic.high": d.choice((0.2, 0.8)), "elastic.low": 0.1,
+        "elastic.drain": d.choice(("finish", "hand_on")),
+    }  # fmt: skip
+
+
+def colocated(d):
+    return {"deployment.mode": "colocated", "deployment.colocated.instances": d.randint(2, 3)}
+
+
+def domains(d):
+    return {
+        "deployment.decode.expert_npus": d.randint(1, 2),
+        "deployment.decode.domains": d.randint(1, 2),
+    }
+
+
+def tenants(d):
+    return {
+        "tenants": [{"name": "a", "share": 0.7, "rate_req_per_s": d.choice((0.0, 30.0))},
+                    {"name": "b", "share": 0.3, "weight": 2.0, "priority": 1}],
+        "admission.order": d.choice(("fifo", "priority", "fair")),
+        "memory_pool.namespaces": d.random() < 0.5,
+    }  # fmt: skip
+
+
+def supernodes(_):
+    return {"supernode.supernodes": 2, "supernode.nodes": 2}
+
+
+def retries(d):
+    return {
+        "clients.timeout_s": d.uniform(0.02, 0.3), "clients.answer_timeout_s": d.uniform(0.2, 1.0),
+        "clients.retries": d.randint(1, 3), "clients.backoff_s": 0.1,
+    }  # fmt: skip
+
+
+def drift(d):
+    return {
+        "experts.drift_s": d.choice((0.0, 1.0)), "experts.shift_every_s": 0.5,
+        "experts.balancing.policy": d.choice(("periodic", "threshold")),
+        "experts.balancing.interval_s": 0.3, "experts.balancing.window_s": 0.2,
+        "experts.balancing.swap": d.choice(("background", "stall")),
+    }  # fmt: skip
+
+
+def imported(_):
+    return {}  # the machine of the scenario comes from its own file: see `drawn`
+
+
+MECHANISMS = (
+    faults, elasticity, colocated, domains, tenants, supernodes, retries, drift, imported,
+)  # fmt: skip
+PAIRS = [*combinations(MECHANISMS, 2)]
+SEVERAL = 20
+
+
+@cache
+def from_file(supernode):
+    machine = read_machine(write_machine(build_fabric(supernode, load_facts()), "csv"), "file")
+    bring(machine)
+    return machine  # kept: found for as long as somebody holds it
+
+
+def drawn(pair, seed):
+    """A random small scenario in which both mechanisms of a pair are at work."""
+    d = random.Random(f"{pair[0].__name__} {pair[1].__name__} {seed}")
+    asked = BUSY | {"seed": seed, "start": d.choice(("empty", "steady"))}
+    for mechanism in pair:
+        asked |= mechanism(d)
+    scenario = small(asked)
+    if imported in pair:
+        machine = from_file(scenario.supernode)
+        scenario = with_overrides(scenario, {"supernode.machine": machine.digest})
+    return scenario
+
+
+@pytest.mark.parametrize("seed", some([0, 1], *range(2, SEVERAL)))
+@pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: " x ".join(m.__name__ for m in pair))
+def test_a_pair_runs_and_keeps_every_law(pair, seed):
+    found = simulate(drawn(pair, seed), QUICK)
+    lawful(found)
+    assert found.summary["finished"] > 0

@@ -42,24 +42,15 @@ def build_world(setup: Setup) -> c.World:
     return world
 
 
-def _empty_world(setup: Setup) -> c.World:
-    s, r, requests = setup.scenario, setup.scenario.router, setup.requests
-    prefill, decode = setup.of_role("prefill"), setup.of_role("decode")
-    apart = s.deployment.mode != "colocated"
-    settings = Settings.computed(
-        Source(setup),
-        prefill_code=PREFILL.code(c.World) if prefill and apart else 0,
-        decode_code=DECODE.code(c.World) if decode and apart else 0,
-    )
-    prefills, decodes = max(len(prefill), 1), max(len(decode), 1)
-    columns = prefills + decodes
-    price = nic(setup.fabric, setup.first_die, s.deployment.kv_transfer_plane)
-    ports = math.ceil(setup.fabric.dies.size / price.shared_by_dies)
-    slots = slots_of(setup, decode)
-    first, end = numbers_of(prefills, columns)
-    servers = max((len(setup.pool_nodes(i.index)) for i in setup.of_role("prefill")), default=1)
+def _sizes(
+    setup: Setup, settings: Settings, slots: np.ndarray, ports: int, flows: int
+) -> dict[str, int]:
+    """Length of every dimension of the state, by the name that its columns declare."""
     sizes = client_sizes(setup, settings)
-    sizes |= {
+    prefills, decodes = settings.prefills, slots.size // settings.decode_ranks
+    columns = prefills + decodes
+    servers = max((len(setup.pool_nodes(i.index)) for i in setup.of_role("prefill")), default=1)
+    return sizes | {
         "prefills": prefills,
         "decodes": decodes,
         "columns": columns,
@@ -68,14 +59,14 @@ def _empty_world(setup: Setup) -> c.World:
         "ranks": slots.size,
         "rank_blocks": -(-settings.decode_ranks // BLOCK),
         "slots": max(int(slots.max()), 1),
-        "ring": 1 << (int(requests.output_tokens.max()) + 2).bit_length(),
+        "ring": 1 << (int(setup.requests.output_tokens.max()) + 2).bit_length(),
         "transfers": min(int(slots.sum()), sizes["requests"]) + 1,
         "ports": ports,
-        "flows": int(end.max()),
+        "flows": flows,
         "classes": len(w.TRAFFIC),
         "links": 0,
         "crossings": 0,
-        "streams": 4 * prefills,
+        "streams": len(w.STREAMS) * prefills,
         "servers": servers,
         "served": setup.memory_pools * servers,
         "prefill_operators": len(PREFILL_OPERATORS),
@@ -88,6 +79,23 @@ def _empty_world(setup: Setup) -> c.World:
         "cells": len(w.TRAFFIC) * len(w.PLANES) * columns,
         "looks": columns * w.AT_FIELDS,
     }
+
+
+def _empty_world(setup: Setup) -> c.World:
+    s, r, requests = setup.scenario, setup.scenario.router, setup.requests
+    prefill, decode = setup.of_role("prefill"), setup.of_role("decode")
+    apart = s.deployment.mode != "colocated"
+    settings = Settings.computed(
+        Source(setup),
+        prefill_code=PREFILL.code(c.World) if prefill and apart else 0,
+        decode_code=DECODE.code(c.World) if decode and apart else 0,
+    )
+    prefills, decodes = max(len(prefill), 1), max(len(decode), 1)
+    price = nic(setup.fabric, setup.first_die, s.deployment.kv_transfer_plane)
+    ports = math.ceil(setup.fabric.dies.size / price.shared_by_dies)
+    slots = slots_of(setup, decode)
+    first, end = numbers_of(prefills, prefills + decodes)
+    sizes = _sizes(setup, settings, slots, ports, int(end.max()))
     free = np.full(ports, float(price.bytes_per_s))
     return c.World(
         settings=settings,

@@ -18,14 +18,14 @@ from twin.hardware.placement import Instance
 from twin.hardware.prices import port_rates
 from twin.metrics.events import Event, Kind
 
-SHARES = schema("t_s end_s plane traffic role instance node sub_plane direction share")
-SEATS = schema("t_s end_s role instance first_die dies")
-TRAFFIC = schema("t_s window_s plane traffic role instance bytes")
+SHARES = schema("t_s,end_s,plane,traffic,role,instance,node,sub_plane,direction,share")
+SEATS = schema("t_s,end_s,role,instance,first_die,dies")
+TRAFFIC = schema("t_s,window_s,plane,traffic,role,instance,bytes")
 LINKS = schema(
-    "plane node sub_plane direction bytes capacity_bytes_per_s utilisation_mean utilisation_peak"
+    "plane,node,sub_plane,direction,bytes,capacity_bytes_per_s,utilisation_mean,utilisation_peak"
 )
 INSTANCES = schema(
-    "t_s window_s role instance queue running busy iteration_s hot_factor contention up dies"
+    "t_s,window_s,role,instance,queue,running,busy,iteration_s,hot_factor,contention,up,dies"
 )
 
 

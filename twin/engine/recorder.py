@@ -40,11 +40,11 @@ REASON = pl.Enum(list(w.REASONS[: w.TIMED_OUT]))
 STATUS_OF_CLIENTS = pl.Enum([*STATUS.categories, "cancelled"])
 REASON_OF_CLIENTS = pl.Enum(list(w.REASONS))
 PREFILL_COLUMNS = (*PREFILL_OPERATORS, "kv_fetch")
-HOTTEST = schema("t_s role instance layer hottest")
-DIE_LOAD = schema("t_s role instance moment layer die load replicas")
+HOTTEST = schema("t_s,role,instance,layer,hottest")
+DIE_LOAD = schema("t_s,role,instance,moment,layer,die,load,replicas")
 RANKS = schema(
-    "role instance rank die npu node requests_mean context_tokens_mean "
-    "kv_used_fraction_mean busy_fraction expert_load"
+    "role,instance,rank,die,npu,node,requests_mean,context_tokens_mean,"
+    "kv_used_fraction_mean,busy_fraction,expert_load"
 )
 
 

@@ -24,8 +24,8 @@ def parts(rows: int) -> Iterator[slice]:
 
 
 def schema(columns: str) -> dict[str, Any]:
-    """Types of a table's columns, which are named in one string, in order."""
-    return {name: TYPES.get(name, pl.Float64) for name in columns.split()}
+    """Types of a table's columns, which are named in order in one string, by commas."""
+    return {name: TYPES.get(name, pl.Float64) for name in columns.split(",")}
 
 
 def stacked(schema: Mapping[str, Any], pieces: Sequence[Mapping[str, Any]]) -> pl.DataFrame:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     Counts = np.ndarray | float
 
 DUTIES = ("prefill", "decode")
-LIVES = schema("role instance state t_s end_s npus first_npu")
+LIVES = schema("role,instance,state,t_s,end_s,npus,first_npu")
 
 
 class Present:

@@ -37,8 +37,8 @@ def looked(settings: dict[str, object]) -> tuple[float, float]:
     """Instances needed of both pools at the end of a small run."""
     setup, machine = machine_at_end(small(LOADED | settings))
     at = {role: [i.index for i in setup.of_role(role)] for role in ("prefill", "decode")}
-    prefill, decode = Look(machine, 5.0).at(at, 0, machine.world.settings.horizon_s)
-    return prefill[-1], decode[-1]
+    found = Look(machine, 5.0).at(at, dict.fromkeys(at, 0), machine.world.settings.horizon_s)
+    return found["prefill"][-1], found["decode"][-1]
 
 
 @pytest.mark.parametrize("rate", [150.0, 250.0])

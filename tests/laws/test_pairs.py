@@ -104,8 +104,9 @@ def offload(d):
 
 def sharing(d):
     return {
-        "deployment.prefill.on": "decode_npus", "deployment.prefill.core_share": d.uniform(0.1, 0.8),
-    }  # fmt: skip
+        "deployment.prefill.on": "decode_npus",
+        "deployment.prefill.core_share": d.uniform(0.1, 0.8),
+    }
 
 
 def imported(_):

@@ -34,6 +34,7 @@ COMMANDS = {
     "predict": "twin.commands.formula:predict",
     "compare": "twin.commands.runs:compare",
     "explain": "twin.commands.runs:explain",
+    "plan": "twin.commands.plan:plan",
     "sweep": "twin.commands.study:sweep",
     "hit-curve": "twin.commands.study:hit_curve",
     "model-cache": "twin.commands.study:model_cache",

@@ -204,11 +204,11 @@ def _near(quantity: str, chip: str, facts: Facts) -> Near:
         for row in load_published()
         if row.kind in HONEST and row.measure in QUANTITIES[quantity] and row.against is None
     ]
-    same = [row for row in rows if _chip(row) == chip]
+    same = [row for row in rows if chip_of(row) == chip]
     where = load_chip(facts, chip).title
     if not same:
         family = chip.startswith("ascend")
-        same = [row for row in rows if _chip(row).startswith("ascend") == family]
+        same = [row for row in rows if chip_of(row).startswith("ascend") == family]
         where = "other Ascend chips" if family else "other NVIDIA chips"
     kept = kept_errors()
     errors = [abs(kept["error"][row.id]) for row in same if row.id in kept["error"]]
@@ -246,7 +246,8 @@ def write_errors(facts: Facts, answers: Judged, path: Path = ERRORS) -> None:
     write_text(path, head + tomli_w.dumps(table))
 
 
-def _chip(row: Row) -> str:
+def chip_of(row: Row) -> str:
+    """The chip of the machine that a row is about."""
     return scenario_of(row.scenario).supernode.chip
 
 

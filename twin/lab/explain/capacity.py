@@ -1,6 +1,6 @@
 """Capacity: the largest load at which a deployment keeps its SLO in steady state.
 
-The SLO is kept where `slo.share` of the requests, by default 99 %, meet TTFT and TPOT and the run
+The SLO holds where `slo.share` of the requests, by default 99 %, meet TTFT and TPOT and the run
 is not overloaded. The first answer is the formula's (`outlook`); the search here replaces it by
 bisection over simulations that begin in the steady state. A load is judged by the mean over seeds,
 as many as it takes to tell it from `slo.share`; all loads have the same seeds, so a difference
@@ -44,6 +44,7 @@ class Capacity:
     low: float  # the largest load that keeps it beyond chance
     high: float  # the least that misses it beyond chance; infinite: all that were tried keep it
     runs: int
+    held: float = 0.0  # the largest load tried that keeps the SLO
 
     @property
     def unit(self) -> str:
@@ -54,22 +55,22 @@ class Capacity:
 def capacity(s: Scenario, facts: Facts, simulated: Simulated) -> Capacity:
     """The capacity of a scenario. Raises what `simulated` raises."""
     search = searching(s, facts)
-    asked = next(search)
+    wanted = next(search)
     while True:
         try:
-            asked = search.send(simulated(asked))
+            wanted = search.send(simulated(wanted))
         except StopIteration as found:
             return found.value
 
 
-def searching(s: Scenario, facts: Facts) -> Search:
+def searching(s: Scenario, facts: Facts, begin: float | None = None) -> Search:
     """The search: it gives scenarios, is sent their summaries and returns the capacity.
 
-    From the formula's answer it steps up or down, each step the square of the one before, until
-    the SLO changes between kept and missed; then it halves.
+    From `begin`, or else the formula's answer, it steps up or down, each step the square of the
+    one before, until the SLO changes between met and missed; then it halves.
     """
     path, own = load_of(s)
-    first = load = first_load(s, facts) or own
+    first = load = begin or first_load(s, facts) or own
     judged, step, runs = at_steady(s, facts, first), STEP, 0
     low, high, surely, surely_not = 0.0, math.inf, 0.0, math.inf
     variances: list[float] = []
@@ -89,10 +90,10 @@ def searching(s: Scenario, facts: Facts) -> Search:
             load = load * step if keeps else load / step
             step *= step
     if not low or math.isinf(high):
-        return Capacity(path, low, low, high, runs)
+        return Capacity(path, low, low, high, runs, low)
     most = low if apart else math.sqrt(low * high)
     surely_not = high if math.isinf(surely_not) else surely_not
-    return Capacity(path, most, (surely or low) / CLOSE, surely_not * CLOSE, runs)
+    return Capacity(path, most, (surely or low) / CLOSE, surely_not * CLOSE, runs, low)
 
 
 def first_load(s: Scenario, facts: Facts) -> float | None:
@@ -133,26 +134,26 @@ def with_load(s: Scenario, load: float) -> Scenario:
 def _judged(
     s: Scenario, load: float, variances: list[float]
 ) -> Generator[Scenario, Summary | None, tuple[bool, bool, int]]:
-    """(whether the SLO is kept at a load, whether that is beyond chance, runs).
+    """(whether the SLO holds at a load, whether that is beyond chance, runs).
 
     variances: of the share of requests between seeds, at the loads before; this one's is added. Two
     seeds that agree by luck do not decide: the mean variance over loads does.
     """
     shares: list[float] = []
-    overloaded, kept, sure = 0, False, False
+    overloaded, holds, sure = 0, False, False
     try:
-        asked = with_load(s, load)
+        wanted = with_load(s, load)
     except SpecError:
         return False, True, 0
     while len(shares) < SEEDS and not sure:
         seed = OTHERS + len(shares) if shares else s.seed
-        summary = yield with_overrides(asked, {"seed": seed})
+        summary = yield with_overrides(wanted, {"seed": seed})
         if summary is None:
             return False, True, len(shares) + 1
         shares.append(served_well(summary))
         overloaded += summary.get("steady_state") == "overloaded"
         many, mean = len(shares), sum(shares) / len(shares)
-        kept = mean >= s.slo.share and 2 * overloaded <= many
+        holds = mean >= s.slo.share and 2 * overloaded <= many
         if many < (2 if variances else FIRST):
             continue
         own = sum((x - mean) ** 2 for x in shares) / (many - 1)
@@ -163,4 +164,4 @@ def _judged(
         sure = overloaded == many or (not overloaded and abs(mean - s.slo.share) > off)
     if not overloaded and len(shares) > 2:
         variances.append(own)
-    return kept, sure, len(shares)
+    return holds, sure, len(shares)

@@ -1,0 +1,73 @@
+"""Deployments of a plan: which there are, what they cost, and why some cannot be."""
+
+import pytest
+
+from tests.lab.plan.small import facts, plan, small
+from twin.lab.plan.candidates import npus_of, score, space_of
+from twin.lab.plan.question import PlanError, plan_digest, plan_from, plan_from_text, question_text
+from twin.lab.plan.space import CHOICES, COUNTED
+from twin.scenario import canonical, field_info, npus_used, with_overrides
+
+
+def test_every_field_of_every_choice_exists_and_takes_its_values():
+    base = small()
+    for choice in CHOICES.values():
+        for path in choice.values:
+            assert field_info(path) is not None, path
+    space = space_of(plan(base, vary=tuple(CHOICES)), facts())
+    space.around(space.open[0])
+    changed = {path for c in space.candidates for path in c.given}
+    assert {"router.policy", "deployment.precision.kv", "experts.redundant"} <= changed
+    for candidate in space.open[::100]:
+        made = with_overrides(space.base, candidate.given)
+        assert npus_used(made) == candidate.npus == npus_of(space.base, candidate.given)
+
+
+def test_no_deployment_comes_twice_and_each_that_is_out_says_why():
+    space = space_of(plan(), facts())
+    assert len({c.settings for c in space.candidates}) == len(space.candidates)
+    assert space.open and all(c.reason for c in space.candidates if c.status != "untested")
+    bounds = [c.bound("npus") for c in space.open]
+    assert bounds == sorted(bounds, reverse=True)
+
+
+def test_a_limit_of_npus_is_kept_and_the_own_deployment_is_among_them():
+    space = space_of(plan(npus=16), facts())
+    assert max(c.npus for c in space.open) <= 16
+    own = {COUNTED["prefill"]: 1, COUNTED["decode"]: 1, "deployment.decode.batch_per_npu": 96}
+    assert any(all(c.given.get(p) == v for p, v in own.items()) for c in space.candidates)
+
+
+def test_what_the_formula_cannot_carry_is_out_with_both_figures():
+    space = space_of(plan(small(workload__rate_req_per_s=50_000.0)), facts())
+    assert not space.open
+    assert any("of 5e+04 requests/s" in c.reason for c in space.candidates)
+
+
+def test_a_plan_is_read_back_from_its_text_and_equal_ones_have_one_digest():
+    wanted = plan(goal="rate", survives=("node", "die"), npus=24)
+    again = plan_from_text(f"{canonical(wanted.scenario)}\n{question_text(wanted)}")
+    assert again == wanted and plan_digest(again) == plan_digest(wanted)
+    assert plan_digest(plan(goal="rate")) != plan_digest(wanted)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"goal": "fame"}, {"vary": ("colour",)}, {"survives": ("flood",)},
+              {"cost_per_million_tokens": 3.0}, {"simulations": 0}],
+)  # fmt: skip
+def test_what_is_no_plan_is_one_sentence(wrong):
+    with pytest.raises(PlanError) as refused:
+        plan_from(small(), wrong)
+    assert "\n" not in str(refused.value)
+
+
+def test_faults_and_controllers_of_the_scenario_are_set_aside_and_named():
+    fault = [{"element": "node 1", "at_s": 6.0}]
+    space = space_of(plan(with_overrides(small(), {"faults": fault})), facts())
+    assert not space.base.faults and len(space.notes) == 1
+
+
+def test_a_score_is_higher_for_what_the_goal_wants():
+    assert score("npus", 5.0, 8) > score("npus", 9.0, 16)
+    assert score("rate", 9.0, 16) > score("rate", 5.0, 8)
+    assert score("efficiency", 9.0, 8) > score("efficiency", 9.0, 16)

@@ -1,0 +1,85 @@
+"""A whole plan: what it answers, that it answers the same again, and that it can be stopped."""
+
+import json
+from functools import cache
+
+import pytest
+
+from tests.lab.plan.small import facts, plan
+from twin.engine.simulate import simulate
+from twin.lab.explain.view import holds
+from twin.lab.plan import drive
+from twin.lab.plan.answer import in_words, sentences
+from twin.scenario import with_overrides
+
+
+class Remembered(dict):
+    """A memory of simulations."""
+
+    def get(self, digests):
+        """Those that are known."""
+        return {d: self[d] for d in digests if d in self}
+
+    def put(self, answers):
+        """Store some."""
+        self.update(answers)
+
+
+MEMORY = Remembered()
+
+
+@cache
+def answer():
+    """The answer of the small plan, found once."""
+    return drive.carried_out(plan(), facts(), helpers=0, memory=MEMORY)
+
+
+def test_the_first_of_the_ranking_keeps_its_slo_when_it_is_run_by_its_settings():
+    first = answer()["ranked"][0]
+    scenario = with_overrides(plan().scenario, first["settings"])
+    run = simulate(scenario, facts())
+    assert holds(run.summary, scenario)
+    assert run.summary["tokens_per_s_per_npu"] == pytest.approx(
+        first["summary"]["tokens_per_s_per_npu"], rel=1e-5
+    )
+
+
+def test_ranked_deployments_differ_and_scores_fall():
+    rows = answer()["ranked"]
+    assert 1 <= len(rows) <= 2 and len({r["key"] for r in rows}) == len(rows)
+    scores = [r["score"] for r in rows]
+    assert scores == sorted(scores, reverse=True)
+    assert all(r["margins"]["slo_share"] >= -0.01 and r["margins"]["seeds"] == 5 for r in rows)
+    assert all(r["margins"]["headroom"] > -0.05 for r in rows)
+
+
+def test_the_ledger_has_every_deployment_with_its_status():
+    whole = answer()
+    rows = whole["ledger"]
+    kinds = {row["status"] for row in rows}
+    assert kinds <= {"feasible", "infeasible", "untested", "failed", "unsupported"}
+    assert sum(whole["counts"].values()) - whole["counts"]["simulations"] == len(rows)
+    for row in rows:
+        assert row["status"] == "feasible" or row["reason"]
+        assert all(each["digest"] and each["seed"] for each in row["simulated"])
+    json.dumps(whole, allow_nan=False)
+
+
+def test_the_same_plan_gives_the_same_bytes_and_remembers_its_simulations(monkeypatch):
+    once = json.dumps(answer(), sort_keys=True)
+    with_helper = drive.carried_out(plan(), facts(), helpers=1)
+    assert json.dumps(with_helper, sort_keys=True) == once
+    monkeypatch.setattr(drive, "one", lambda *_: pytest.fail("simulated again"))
+    again = drive.carried_out(plan(), facts(), helpers=0, memory=MEMORY)
+    assert json.dumps(again, sort_keys=True) == once
+
+
+def test_a_plan_stops_when_it_is_told_to():
+    with pytest.raises(drive.Stopped):
+        drive.carried_out(plan(), facts(), note=lambda _share, _so_far: False, helpers=0)
+
+
+def test_it_is_told_in_sentences():
+    text = sentences(answer())
+    assert "NPUs" in text[0] and any("No other deployment" in t for t in text)
+    assert "prefill" in in_words(answer()["ranked"][0]["settings"])

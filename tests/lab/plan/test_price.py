@@ -1,0 +1,63 @@
+"""The bound of a price: no steady simulation keeps its SLO at it."""
+
+import random
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.draws import draws
+from tests.lab.plan.small import facts
+from twin.engine.simulate import simulate
+from twin.lab.explain.capacity import at_steady, with_load
+from twin.lab.explain.view import holds
+from twin.lab.plan.candidates import space_of
+from twin.lab.plan.question import Plan
+from twin.scenario import Scenario, parse_scenario, with_overrides
+
+LENGTHS = ("fixed", "sharegpt", "mooncake-conversation", "azure-2023-conv")
+
+
+def drawn(r: random.Random) -> Scenario:
+    """A scenario of a small machine with any traffic."""
+    model = r.choice(["deepseek-v2-lite", "deepseek-v2-lite", "qwen3-235b"])
+    big = model != "deepseek-v2-lite"
+
+    def size() -> dict[str, int]:
+        npus = r.choice((16, 32) if big else (2, 4, 8))
+        return {"instances": 1, "npus_per_instance": npus}
+
+    return parse_scenario({
+        "name": "drawn", "seed": r.randrange(1, 9999),
+        "supernode": {"nodes": 16 if big else r.choice([2, 4, 6])},
+        "workload": {
+            "arrivals": r.choice(["poisson", "poisson", "uniform"]),
+            "lengths": r.choice(LENGTHS), "prefix": r.choice(["none", "none", "shared"]),
+            "input_tokens": r.choice([128, 512, 2048, 6000]),
+            "output_tokens": r.choice([32, 64, 200, 600]),
+        },
+        "deployment": {
+            "mode": r.choice(["disaggregated", "disaggregated", "colocated"]), "model": model,
+            "prefill": size(), "colocated": size(),
+            "decode": size() | {"mtp_draft_tokens": 0, "batch_per_npu": r.choice([8, 32, 96, 192])},
+        },
+        "experts": {"redundant": r.choice([0, 16])},
+        "slo": {
+            "ttft_s": r.choice([0.2, 1.0, 3.0]), "share": r.choice([0.5, 0.9, 0.99]),
+            "tpot_ms": r.choice([8.0, 20.0, 40.0]) * (2 if big else 1),
+        },
+    })  # fmt: skip
+
+
+@draws(20)
+@given(st.integers(0, 10**6))
+def test_no_steady_simulation_keeps_its_slo_at_the_bound(seed):
+    r = random.Random(seed)
+    vary = ("instances", "sizes", "decode_batch")
+    space = space_of(Plan(scenario=drawn(r), goal="efficiency", vary=vary), facts())
+    if not space.open:
+        return
+    deployed = r.choice(space.open)
+    bound = deployed.price.bound
+    wanted = with_overrides(space.base, deployed.given)
+    run = simulate(with_load(at_steady(wanted, facts(), bound), bound), facts())
+    assert not holds(run.summary, run.scenario), (seed, bound, deployed.given)

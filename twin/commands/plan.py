@@ -1,0 +1,90 @@
+"""The command `plan`: what to deploy."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from twin.commands.terminal import AsJson, Asked, Settings, out, print_json, print_rows, progress
+from twin.lab.ask import question
+from twin.lab.files import write_text
+from twin.lab.plan.answer import in_words, sentences
+from twin.lab.plan.drive import carried_out
+from twin.lab.plan.question import plan_from, usual_goal
+from twin.lab.plan.space import CHOICES
+from twin.metrics.measures import amount
+
+
+def plan(
+    scenario: Asked,
+    settings: Settings = None,
+    goal: Annotated[
+        str, typer.Option(help="npus, efficiency or rate; as the traffic suggests if left out.")
+    ] = "",
+    npus: Annotated[int, typer.Option(min=0, help="NPUs that may be taken; 0: all.")] = 0,
+    power_kw: Annotated[float, typer.Option(min=0, help="Limit of power in kW; 0: none.")] = 0.0,
+    cost: Annotated[
+        float, typer.Option(min=0, help="Limit of cost per million tokens; 0: none.")
+    ] = 0.0,
+    survives: Annotated[
+        list[str] | None,
+        typer.Option(help="die, node, sub_plane or memory_server; repeat it for more."),
+    ] = None,
+    vary: Annotated[
+        list[str] | None, typer.Option(help="What may vary; repeat it. --vary list names all.")
+    ] = None,
+    more: Annotated[float, typer.Option(help="Load beyond the scenario's: 0.2 is 20 %.")] = 0.0,
+    simulations: Annotated[
+        int, typer.Option(min=1, max=20_000, help="Budget of the search, in short simulations.")
+    ] = 96,
+    seconds: Annotated[float, typer.Option(min=0, help="Budget in seconds too; 0: none.")] = 0.0,
+    ledger: Annotated[
+        Path | None, typer.Option(help="Write every deployment with its status to this file.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Find what to deploy for a scenario: priced by formula, proved by simulation, ranked."""
+    if vary == ["list"]:
+        choices = [(key, c.label, "yes" if c.crossed else "") for key, c in CHOICES.items()]
+        print_rows("What may vary", ("--vary", "choice", "by default"), choices)
+        return
+    base, _ = question(scenario, settings or [])
+    given = {
+        "goal": goal or usual_goal(base), "npus": npus, "power_kw": power_kw, "more": more,
+        "cost_per_million_tokens": cost, "survives": survives or (), "simulations": simulations,
+        "seconds": seconds,
+    }  # fmt: skip
+    if ledger is not None and not ledger.absolute().parent.is_dir():
+        raise typer.BadParameter(f"{ledger.parent} is no folder to write the ledger to")
+    wanted = plan_from(base, given | ({"vary": vary} if vary else {}))
+    with progress(base.name) as watch:
+
+        def note(share: float, so_far: Mapping[str, Any]) -> bool:
+            watch(share, {"simulations": so_far["simulations"]})
+            return True
+
+        answer = carried_out(wanted, note=note)
+    if ledger is not None:
+        write_text(ledger, json.dumps(answer["ledger"], indent=1))
+    if as_json:
+        print_json(answer)
+        return
+    rows = [
+        (f"{'=' if row['equal_to_first'] else row['rank']}", in_words(row["settings"]),
+         f"{row['npus']:,}", amount(row["summary"]["tokens_per_s_per_npu"], "rate"),
+         amount(row["summary"]["tpot_s_mean"] or 0.0, "time"),
+         amount(row["summary"]["ttft_s_p99"] or 0.0, "time"),
+         *("yes" if row["losses"].get(loss, {}).get("status") == "feasible" else "no"
+           for loss in wanted.survives))
+        for row in answer["ranked"]
+    ]  # fmt: skip
+    heads = ("", "deployment", "NPUs", "tokens/s/NPU", "TPOT", "TTFT p99",
+             *(f"without a {loss}" for loss in wanted.survives))  # fmt: skip
+    if rows:
+        print_rows(f"{base.name}: what to deploy", heads, rows)
+    for sentence in sentences(answer):
+        out.print(sentence)

@@ -1,0 +1,287 @@
+"""The answer of a plan as one JSON object: the front, the ranking, relaxations, gap and ledger."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import statistics
+from collections.abc import Sequence
+from typing import Any
+
+from twin.lab.evidence.judge import chip_of, kept_errors
+from twin.lab.evidence.rows import load_published
+from twin.lab.explain.view import load_of
+from twin.lab.plan.candidates import Candidate, score
+from twin.lab.plan.finish import Finalist, Finish
+from twin.lab.plan.search import Search, front
+from twin.lab.plan.space import CHOICES, COUNTED
+from twin.scenario import field_info
+
+PAIRS_LEAST, EQUAL = 3, 0.05  # published pairs for an error of ratios; what is taken without them
+FIGURES = 6
+LEDGER_MOST = 12_000
+NEXT_GAIN = 1.1  # of its rate: what a next step has to bring
+
+
+def answered(finish: Finish) -> dict[str, Any]:
+    """The whole answer. Equal plans give equal objects where the budget is one of simulations."""
+    search = finish.search
+    ranked = _ranked(finish)
+    best = ranked[0]["score"] if ranked else 0.0
+    plan, space = search.plan, search.space
+    sure = {f.candidate.settings for f in finish.finalists}
+    gap = search.gap(best, sure) if best else None
+    return _rounded({
+        "goal": plan.goal,
+        "load": {"path": load_of(space.base)[0], "req_per_s": space.rate},
+        "ranked": ranked,
+        "equal_within": equal_within(search),
+        "gap": gap,
+        "gap_sentence": "" if gap is None else
+        f"No other deployment of the ledger beats the first by more than {100 * gap:.1f} %.",
+        "front": _front(search),
+        "tornado": _tornado(search, finish.finalists[0]) if finish.finalists else [],
+        "relaxations": finish.relaxations,
+        "notes": list(space.notes),
+        "counts": counts(search),
+        "left_out": space.left_out,
+    })  # fmt: skip
+
+
+def counts(search: Search) -> dict[str, int]:
+    """How many deployments there are by status, and how many simulations were made."""
+    total: dict[str, int] = {"simulations": search.runs}
+    for c in search.space.candidates:
+        status, _ = status_of(search, c)
+        total[status] = total.get(status, 0) + 1
+    return total
+
+
+def so_far(search: Search) -> dict[str, Any]:
+    """A ranking while the search goes on: the best few, by what was simulated."""
+    rows = []
+    for t in search.ranked()[:5]:
+        point = search.found(t)
+        assert point is not None
+        rows.append({"settings": t.candidate.given, "npus": t.candidate.npus, "score": point[0],
+                     "summary": t.best})  # fmt: skip
+    return _rounded({"so_far": rows, "simulations": search.runs, "front": _front(search),
+                     "deployments": len(search.space.candidates)})  # fmt: skip
+
+
+def ledger(search: Search) -> list[dict[str, Any]]:
+    """A row for every deployment: its settings, what the formula says, its status and the reason,
+    and what was simulated, with seed and digest."""
+    rows = []
+    for c in search.space.candidates[:LEDGER_MOST]:
+        status, reason = status_of(search, c)
+        t = search.tested.get(c.settings)
+        rows.append({
+            "key": c.key, "settings": c.given, "npus": c.npus, "status": status, "reason": reason,
+            "bound_req_per_s": c.price.bound, "expected_req_per_s": c.price.expected,
+            "limit": c.price.limit,
+            "simulated": [
+                {"req_per_s": rate, **{k: trial.get(k) for k in (
+                    "share", "tokens_per_s_per_npu", "tpot_s_mean", "ttft_s_p99", "seed",
+                    "scenario", "digest")}}
+                for rate, trial in (t.trials if t else ())
+            ],
+        })  # fmt: skip
+    return [_rounded(row) for row in rows]
+
+
+def status_of(search: Search, c: Candidate) -> tuple[str, str]:
+    """(status, reason in a sentence) of a deployment."""
+    t = search.tested.get(c.settings)
+    if t is None:
+        if c.status != "untested":
+            return c.status, c.reason
+        return "untested", "others were expected to do better by formula"
+    if t.failed:
+        return "failed", t.failed
+    if t.low:
+        return "feasible", ""
+    return "infeasible", search.misses(t.trials[-1][1]) or "keeps the SLO with too few seeds"
+
+
+def _ranked(finish: Finish) -> list[dict[str, Any]]:
+    search, top = finish.search, 0.0
+    near = equal_within(search)
+    rows: list[dict[str, Any]] = []
+    goal = search.plan.goal
+    for f in finish.finalists:
+        rate = f.rate
+        c = f.candidate
+        worth = score(goal, rate, c.npus)
+        top = top or worth
+        equal = abs(worth / top - 1.0) < near
+        rows.append({
+            "rank": len(rows) + 1, "equal_to_first": bool(rows) and equal,
+            "key": c.key, "npus": c.npus, "score": worth, "req_per_s": rate,
+            "settings": _settings(f), "summary": f.seeds[0],
+            "margins": _margins(search, f), "losses": f.losses,
+            "held_back_by": c.price.limit, "next_step": _next_step(search, c),
+            "own": search.space.is_own(c),
+        })  # fmt: skip
+    return rows
+
+
+def equal_within(search: Search) -> float:
+    """How far apart two deployments may be and count as equal: the median error of the ratio of two
+    published figures of one kind on this chip, where the error of each mostly cancels."""
+    chip = search.space.base.supernode.chip
+    errors: dict[str, list[float]] = {}
+    stored = kept_errors()["error"]
+    for row in load_published():
+        if row.id in stored and chip_of(row) == chip:
+            errors.setdefault(row.measure, []).append(math.log1p(stored[row.id]))
+    pairs = [
+        abs(one - other)
+        for same in errors.values()
+        for one, other in itertools.combinations(same, 2)
+    ]
+    return statistics.median(pairs) if len(pairs) >= PAIRS_LEAST else EQUAL
+
+
+def _settings(f: Finalist) -> dict[str, Any]:
+    """The deployment and its load as `--set` takes them, with the times of its simulations."""
+    load = load_of(f.scenario)
+    times = {path: getattr(f.scenario, path) for path in ("horizon_s", "warmup_s")}
+    return f.candidate.given | dict([load]) | times
+
+
+def _margins(search: Search, f: Finalist) -> dict[str, Any]:
+    """How far from every limit: shares of it that are left, and the headroom of the load."""
+    s, trial, plan = search.space.base, f.seeds[0], search.plan
+    shares = f.shares
+    margins: dict[str, Any] = {
+        "slo_share": min(shares) - s.slo.share, "seeds": len(shares),
+        "share_by_seed": shares, "npus": search.space.machine.npus - f.candidate.npus,
+    }  # fmt: skip
+    limits = {
+        "ttft_s_p99": s.slo.ttft_s, "tpot_s_p99": 1e-3 * s.slo.tpot_ms,
+        "power_kw": plan.power_kw, "cost_per_million_tokens": plan.cost_per_million_tokens,
+    }  # fmt: skip
+    for key, limit in limits.items():
+        if limit and trial.get(key) is not None:
+            margins[key] = 1.0 - trial[key] / limit
+    if (found := f.capacity) is not None:
+        own = search.space.rate or f.rate
+        margins |= {
+            "headroom": found.load / own - 1.0, "largest_req_per_s": found.load,
+            "largest_low": found.low,
+            "largest_high": None if math.isinf(found.high) else found.high,
+        }  # fmt: skip
+    return margins
+
+
+def _next_step(search: Search, own: Candidate) -> str:
+    """The cheapest change of one choice that carries clearly more, by formula, in a sentence."""
+    best = None
+    for c in search.space.open:
+        changed = [p for p, v in c.settings if dict(own.settings).get(p) != v]
+        if len(changed) != 1 or c.price.expected < NEXT_GAIN * own.price.expected:
+            continue
+        cost = (c.npus - own.npus, -c.price.expected)
+        if best is None or cost < best[0]:
+            best = cost, c, changed[0]
+    if best is None:
+        return ""
+    (more, _), c, path = best
+    known = field_info(path)
+    assert known is not None
+    gain = 100 * (c.price.expected / own.price.expected - 1.0)
+    npus = f"{more} more NPUs" if more > 0 else "no more NPUs"
+    return f"{known.label} {c.given[path]:,}: {gain:.0f} % more load by formula, {npus}."
+
+
+def _front(search: Search) -> list[dict[str, Any]]:
+    """Deployments that none beats both in tokens/s per NPU and in tokens/s of a user."""
+    points = []
+    for t in search.tested.values():
+        if (trial := t.best) is None or not trial["tokens_per_s_per_npu"]:
+            continue
+        per_user = 1.0 / (trial["tpot_s_mean"] or math.inf)
+        points.append(((trial["tokens_per_s_per_npu"], per_user), t))
+    best = {t.candidate.settings for _, t in front(points)}
+    return [
+        {"key": t.candidate.key, "settings": t.candidate.given, "npus": t.candidate.npus,
+         "tokens_per_s_per_npu": x, "tokens_per_s_per_user": y,
+         "on_front": t.candidate.settings in best, "req_per_s": t.low}
+        for (x, y), t in sorted(points, key=lambda p: (-p[0][0], p[1].candidate.settings))
+    ]  # fmt: skip
+
+
+def _tornado(search: Search, best: Finalist) -> list[dict[str, Any]]:
+    """What each choice alone does to the first deployment: the best that was simulated with every
+    value, over the first."""
+    own = search.found(best.tested)
+    assert own is not None
+    rows: dict[tuple[str, Any], float] = {}
+    for t in search.tested.values():
+        changed = list(search.space.differs(t.candidate, best.candidate).items())
+        if len(changed) == 1 and not t.failed:
+            point = search.found(t)
+            rows[changed[0]] = max(rows.get(changed[0], 0.0), point[0] if point else 0.0)
+    return [
+        {"path": path, "value": value, "score_ratio": worth / own[0], "fits": worth > 0.0}
+        for (path, value), worth in sorted(
+            rows.items(), key=lambda row: (row[0][0], str(row[0][1]))
+        )
+    ]
+
+
+def _rounded(value: Any) -> Any:
+    """Numbers to six figures, so that texts of answers stay short."""
+    if isinstance(value, float):
+        return float(f"{value:.{FIGURES}g}") if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: _rounded(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_rounded(each) for each in value]
+    return value
+
+
+def in_words(settings: dict[str, Any]) -> str:
+    """A deployment in a few words: '4 x 16 prefill + 1 x 128 decode, batch 96, MTP 1'."""
+    parts = []
+    for role, path in COUNTED.items():
+        size = settings.get(f"deployment.{role}.npus_per_instance")
+        if path in settings and size:
+            parts.append(f"{settings[path]} x {size} {role}")
+    named = " + ".join(parts)
+    rest = {"deployment.decode.batch_per_npu": "batch", "deployment.decode.mtp_draft_tokens": "MTP"}
+    more = [f"{word} {settings[path]}" for path, word in rest.items() if path in settings]
+    shown = {*COUNTED.values(), *rest, "deployment.mode"}
+    for path, value in settings.items():
+        known = field_info(path)
+        if path in shown or path.endswith("npus_per_instance") or known is None:
+            continue
+        if any(path in choice.values for choice in CHOICES.values()):
+            more.append(f"{known.label} {value}")
+    return ", ".join([named, *more]) if named else ", ".join(more)
+
+
+def _word(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value)) or "none"
+    return f"{value:.5g}"
+
+
+def sentences(answer: dict[str, Any]) -> Sequence[str]:
+    """The answer for people, a sentence each."""
+    made = answer["counts"]
+    said = [f"{sum(made.values()) - made['simulations']:,} deployments priced, "
+            f"{made['simulations']} simulations."]  # fmt: skip
+    if answer["ranked"]:
+        first = answer["ranked"][0]
+        said.insert(0, f"{in_words(first['settings'])}: {first['npus']} NPUs.")
+        said.append(answer["gap_sentence"])
+    else:
+        said.insert(0, "Nothing fits within the limits.")
+        said += [
+            f"{r['limit']} {_word(r['to'])} in place of {_word(r['from'])} makes "
+            f"{in_words(r['settings'])} ({r['npus']} NPUs) fit."
+            for r in answer["relaxations"]
+        ]
+    return [*said, *answer["notes"]]

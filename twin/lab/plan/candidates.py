@@ -1,0 +1,257 @@
+"""The deployments of a plan, each with its price, and those that cannot be with the reason."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from twin.facts import Facts
+from twin.lab.explain.view import load_of
+from twin.lab.plan.price import LUCK, Price, Prices
+from twin.lab.plan.question import Plan, PlanError, base_of
+from twin.lab.plan.space import (
+    BATCH,
+    CHOICES,
+    COUNTED,
+    COUNTS,
+    DRAFTS,
+    MODE,
+    SIZED,
+    Machine,
+    Settings,
+    products,
+    roles_of,
+    varied,
+)
+from twin.scenario import Scenario, read
+
+MOST = 12_000  # deployments of a ledger: of more, those with the best bound
+MATCHED = (0.75, 1.6)  # what prefill sustains over what decode does, or over the load
+SPARE = 3.0  # decode sustains at most so many times a load that is given
+Status = Literal["untested", "feasible", "infeasible", "unsupported", "failed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A deployment: what it differs in from the scenario, and what a formula says of it."""
+
+    settings: tuple[tuple[str, Any], ...]  # paths of fields and values, in order of paths
+    npus: int
+    price: Price
+    status: Status = "untested"
+    reason: str = ""
+
+    @property
+    def key(self) -> str:
+        """A short digest of its settings."""
+        return hashlib.sha256(json.dumps(self.settings).encode()).hexdigest()[:12]
+
+    @property
+    def kind(self) -> tuple[tuple[str, Any], ...]:
+        """Its settings without the counts of instances."""
+        return tuple(pair for pair in self.settings if pair[0] not in COUNTED.values())
+
+    @property
+    def different(self) -> tuple[tuple[str, Any], ...]:
+        """What makes two deployments different in kind: mode, sizes of instances, drafts."""
+        return tuple(pair for pair in self.settings if pair[0] in (MODE, DRAFTS, *SIZED.values()))
+
+    @property
+    def given(self) -> Settings:
+        """Its settings as overrides of a scenario."""
+        return dict(self.settings)
+
+    def bound(self, goal: str) -> float:
+        """The score that no simulation of it beats."""
+        return score(goal, self.price.bound, self.npus)
+
+    def expected(self, goal: str) -> float:
+        """The score that the formula expects."""
+        return score(goal, self.price.expected, self.npus)
+
+    def refused(self, reason: str) -> Candidate:
+        """The same, removed for a reason."""
+        return replace(self, status="infeasible", reason=reason)
+
+
+def score(goal: str, rate: float, npus: int) -> float:
+    """What a goal makes of a deployment with a rate (requests/s); the higher the better."""
+    return {"npus": 1.0, "rate": rate * npus}.get(goal, rate) / max(npus, 1)
+
+
+@dataclass
+class Space:
+    """The deployments of a plan."""
+
+    plan: Plan
+    base: Scenario  # what settings are relative to
+    machine: Machine
+    prices: Prices
+    notes: tuple[str, ...]
+    candidates: list[Candidate] = field(default_factory=list)  # the best bound first
+    left_out: int = 0  # beyond `MOST`, each with a lower bound
+    _known: set[tuple[Any, ...]] = field(default_factory=set)
+
+    @property
+    def rate(self) -> float | None:
+        """Requests/s where every deployment has the same load, None where each has its own."""
+        return self.prices.rate
+
+    @property
+    def open(self) -> list[Candidate]:
+        """Those that a formula does not refuse."""
+        return [c for c in self.candidates if c.status == "untested"]
+
+    def is_own(self, c: Candidate) -> bool:
+        """Whether a candidate is the scenario's own deployment."""
+        return all(read(self.base, path) == value for path, value in c.settings)
+
+    def differs(self, c: Candidate, other: Candidate) -> Settings:
+        """The settings of `c`, counts left out, in which it differs from another."""
+        own, its = dict(c.kind), dict(other.kind)
+        if own == its:
+            return {}
+        values = {p: own[p] if p in own else read(self.base, p) for p in {**own, **its}}
+        return {
+            p: v for p, v in values.items() if v != (its[p] if p in its else read(self.base, p))
+        }
+
+    def crossed(self) -> None:
+        """Add every combination of the choices that are crossed, and the scenario's own."""
+        base, keys = self.base, [k for k in self.plan.vary if CHOICES[k].crossed]
+        values = varied(base, tuple(keys), self.machine)
+        found = []
+        for mode in values.get(MODE, [base.deployment.mode]):
+            for chosen in products(_concerned(values, mode)):
+                found += self._counted({MODE: mode, **chosen}, values.get(BATCH, []))
+        mode = base.deployment.mode
+        own = (MODE, *_concerned(values, mode), *(COUNTED[r] for r in roles_of(mode)))
+        found += self._judged({path: read(base, path) for path in own})
+        goal = self.plan.goal
+        found.sort(
+            key=lambda c: (c.status != "untested", -c.bound(goal), -c.expected(goal), c.settings)
+        )
+        self.candidates, self.left_out = found[:MOST], len(found[MOST:])
+
+    def around(self, c: Candidate) -> None:
+        """Add what differs from a deployment in one choice that is not crossed, counts matched."""
+        keys = tuple(k for k in self.plan.vary if not CHOICES[k].crossed)
+        kind = dict(c.kind)
+        values = _concerned(varied(self.base, keys, self.machine), kind[MODE])
+        for path, options in values.items():
+            for value in options:
+                if value != kind.get(path, read(self.base, path)):
+                    self.candidates += self._counted(kind | {path: value}, [])
+
+    def _judged(self, settings: Settings) -> list[Candidate]:
+        """A deployment that was not known before, with its price, or why it cannot be."""
+        named = tuple(sorted(settings.items()))
+        if named in self._known:
+            return []
+        self._known.add(named)
+        npus, most, prices = npus_of(self.base, settings), self.machine.npus, self.prices
+        if npus > most:
+            reason = f"needs {npus:,} NPUs, and {most:,} may be taken"
+            return [Candidate(named, npus, Price(0.0, 0.0, "", 0.0)).refused(reason)]
+        price, rate = prices.price(settings), prices.rate
+        found = Candidate(named, npus, price)
+        if price.refused:
+            return [found.refused(price.refused)]
+        if rate is not None and prices.offered is not None and price.bound < rate:
+            most_of = f"{price.limit} sustains at most {price.bound:.4g} of {rate:.4g} requests/s"
+            return [found.refused(most_of)]
+        return [found]
+
+    def _counted(self, settings: Settings, batches: list[int]) -> list[Candidate]:
+        """A kind of deployment with numbers of instances that match one another, or the load."""
+        base, m, prices = self.base, self.machine, self.prices
+        roles = roles_of(settings[MODE])
+        last, others = roles[-1], roles[:-1]
+        if not prices.batch_matters(last, settings, batches):
+            return []
+        if "instances" not in self.plan.vary:
+            return self._judged(settings)
+        size = {
+            r: settings.get(SIZED[r], getattr(base.deployment, r).npus_per_instance) for r in roles
+        }
+        single = settings | {COUNTED[r]: 1 for r in roles}
+        one = prices.price(single)
+        if one.refused or one.expected <= 0.0 or sum(size.values()) > m.npus:
+            return self._judged(single)
+        found, load = [], prices.rate or math.inf
+        alone = {r: _alone(prices, r, settings) for r in roles}
+        for count in COUNTS:
+            if count * size[last] > m.npus - sum(size[r] for r in others):
+                break
+            sustained = count * alone[last]
+            # Fewer cannot carry a load that is given, and many more are never the fewest NPUs.
+            if math.isfinite(load) and not load / LUCK <= sustained <= SPARE * load and count > 1:
+                continue
+            counts: list[Settings] = [{COUNTED[last]: count}]
+            for r in others:
+                need = min(sustained, load) / alone[r]
+                near = [c for c in COUNTS if MATCHED[0] * need <= c <= MATCHED[1] * need]
+                near = near or [min(COUNTS, key=lambda c: abs(c - need))]
+                counts = [each | {COUNTED[r]: c} for each in counts for c in near]
+            for each in counts:
+                if npus_of(base, settings | each) <= m.npus:
+                    found += self._judged(settings | each)
+        return found
+
+
+def space_of(plan: Plan, facts: Facts, like: Space | None = None) -> Space:
+    """The deployments of a plan, priced; like: of the same plan with another SLO, whose prices hold
+    too. Raises PlanError where there is none."""
+    base, notes = base_of(plan)
+    machine = Machine.of(base, facts, plan.npus)
+    prices = Prices(base, facts, None, like.prices.known if like else {})
+    if plan.fixed_load:
+        prices.rate = _load(base, prices) * (1.0 + plan.more)
+    space = Space(plan, base, machine, prices, tuple(notes))
+    space.crossed()
+    if not space.candidates:
+        raise PlanError("no deployment fits the NPUs of this plan: raise the limit or vary sizes")
+    return space
+
+
+def _load(base: Scenario, prices: Prices) -> float:
+    """Requests/s that arrive; of callers that wait for their answers what they make at most."""
+    if prices.offered is not None:
+        return prices.offered
+    stays_s = prices.tpot_s * max(prices.traffic.output_tokens - 1.0, 1.0)
+    return load_of(base)[1] / (stays_s + base.slo.ttft_s)
+
+
+def npus_of(base: Scenario, settings: Settings) -> int:
+    """NPUs that a deployment takes."""
+    total = 0
+    for role in roles_of(settings.get(MODE, base.deployment.mode)):
+        own = getattr(base.deployment, role)
+        total += settings.get(COUNTED[role], own.instances) * settings.get(
+            SIZED[role], own.npus_per_instance
+        )
+    return total
+
+
+def _concerned(values: dict[str, list[Any]], mode: str) -> dict[str, list[Any]]:
+    """Of values that vary, those that have an effect in a mode."""
+    roles = roles_of(mode)
+    others = tuple(f"deployment.{r}." for r in COUNTED if r not in roles)
+    decodes = roles != ("prefill",)  # the batch and the drafts are of colocated instances too
+    return {
+        path: options
+        for path, options in values.items()
+        if (decodes and path in (BATCH, DRAFTS)) or (path != MODE and not path.startswith(others))
+    }
+
+
+def _alone(prices: Prices, role: str, settings: Settings) -> float:
+    """Requests/s of one instance of a pool."""
+    known, _ = prices.curves(role, settings)
+    if role == "prefill":
+        return known.rates[0]
+    batch = settings.get(BATCH, prices.base.deployment.decode.batch_per_npu)
+    return known.within(float(batch), prices.tpot_s)[0]

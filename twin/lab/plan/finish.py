@@ -1,0 +1,372 @@
+"""What is made sure of the best deployments: more seeds over a longer time, their largest load, and
+what they survive; and where nothing fits, the smallest relaxation of each limit that makes one fit.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from twin.facts import Facts
+from twin.hardware.chip import HardwareError
+from twin.hardware.fabric import wired
+from twin.hardware.faults import broken
+from twin.hardware.placement import Instance, place_instances
+from twin.lab.explain.capacity import OTHERS, Capacity, at_steady, searching, steady_by_itself
+from twin.lab.plan.candidates import Candidate, score, space_of
+from twin.lab.plan.search import BATCHED, FRESH, Search, Steps, Tested
+from twin.lab.plan.trial import Trial, scenario_of
+from twin.scenario import Fault, Scenario, with_overrides
+
+SEEDS = tuple(OTHERS + k for k in range(1, 5))  # beyond the scenario's own
+AFTER_S = 30.0  # from a recovery until what a loss leaves is judged
+JUDGED_S = 40.0  # how long it is judged, at least
+RELAXED = 12  # simulations for each limit, where nothing fits
+CARRIED = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5)  # of its largest load, tried until a loss is survived
+SPARED = (1.1, 1.25, 1.5, 2.0)  # of the load by formula, where nothing smaller survives
+SPARES = 4  # deployments of each of these
+LONGER, LONGEST_S = 1.2, 10.0  # a TPOT that is tried after another; beyond, nothing helps
+HAIR = 1.001  # what fits exactly fits with so much more
+
+
+@dataclass
+class Finalist:
+    """A deployment that is ranked, with what was made sure of it."""
+
+    tested: Tested
+    rate: float  # the load that it is ranked by, requests/s
+    scenario: Scenario  # at that load, long enough for a steady state
+    seeds: list[Trial] = field(default_factory=list)  # the scenario's own first
+    capacity: Capacity | None = None
+    losses: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    @property
+    def candidate(self) -> Candidate:
+        """The deployment."""
+        return self.tested.candidate
+
+    @property
+    def shares(self) -> list[float]:
+        """Share of the requests that keep the SLO, by seed."""
+        return [trial["share"] for trial in self.seeds]
+
+    @property
+    def survives(self) -> bool:
+        """Whether the SLO holds after every loss that was tried."""
+        return all(row["status"] in ("feasible", "unsupported") for row in self.losses.values())
+
+
+@dataclass
+class Finish:
+    """The end of a search."""
+
+    search: Search
+    facts: Facts
+    finalists: list[Finalist] = field(default_factory=list)
+    fallen: list[Finalist] = field(default_factory=list)  # those that a loss takes out
+    relaxations: list[dict[str, Any]] = field(default_factory=list)
+
+    def steps(self) -> Steps:
+        """The finalists made sure of; where there are none, relaxations of the limits."""
+        yield from self._chosen()
+        if self.search.plan.survives:
+            yield from self._losses(self.finalists)
+            yield from self._spared()
+            self.fallen = [f for f in self.finalists if not f.survives]
+            self.finalists = [f for f in self.finalists if f.survives]
+        self.finalists.sort(key=self._worth)
+        del self.finalists[self.search.plan.finalists :]
+        if not self.finalists:
+            yield from self._relaxed()
+
+    def _worth(self, f: Finalist) -> tuple[float, float, Any]:
+        """The best first: by score, then by what a deployment has to spare."""
+        spare = f.capacity.load if f.capacity else f.rate
+        return -score(self.search.plan.goal, f.rate, f.candidate.npus), -spare, f.candidate.settings
+
+    def _chosen(self) -> Steps:
+        """The best deployment of each kind, made sure of; one that fails makes way for the next."""
+        search, looked = self.search, set()
+        while not self.finalists or not search.over():
+            best: dict[Any, Tested] = {f.candidate.different: f.tested for f in self.finalists}
+            for t in search.ranked():
+                if t.candidate.settings not in looked:
+                    best.setdefault(t.candidate.different, t)
+            new = [t for t in best.values() if t.candidate.settings not in looked]
+            new = new[: search.plan.finalists - len(self.finalists)]
+            if not new:
+                return
+            looked |= {t.candidate.settings for t in new}
+            made = [self._finalist(t) for t in new]
+            if not search.one_load:  # the largest load first: it is what they are ranked by
+                yield from self._capacities(made)
+            yield from self._seeded(made)
+            good = [f for f in made if self._holds(f)]
+            if search.one_load:
+                yield from self._capacities(good)
+            self.finalists += good
+
+    def _finalist(self, t: Tested) -> Finalist:
+        """A deployment at the load that it was found to carry."""
+        space, rate = self.search.space, t.low
+        s = scenario_of(space, t.candidate.given, rate)
+        if space.prices.offered is None and t.best:
+            rate = float(t.best["throughput_req_per_s"] or 0.0)
+        return Finalist(t, rate, at_steady(s, self.facts, rate))
+
+    def _seeded(self, chosen: Sequence[Finalist]) -> Steps:
+        """The load of each with several seeds."""
+        pairs = [
+            (f, with_overrides(f.scenario, {"seed": seed}))
+            for f in chosen
+            for seed in (f.scenario.seed, *SEEDS)
+        ]
+        for (f, _), trial in (yield from _answers(pairs)):
+            if not isinstance(trial, str):
+                f.seeds.append(trial | {"within": not self.search.misses(trial)})
+
+    def _holds(self, f: Finalist) -> bool:
+        """Whether the mean over seeds keeps the SLO; else what was found is taken back."""
+        over = sum(trial["steady_state"] == "overloaded" for trial in f.seeds)
+        share = statistics.fmean(f.shares) if f.seeds else 0.0
+        if share >= self.search.space.base.slo.share and 2 * over <= len(f.seeds):
+            return True
+        t, low = f.tested, f.tested.low
+        mean = {**(t.best or {}), "share": share, "within": False, "holds": False}
+        t.trials = [(r, trial) for r, trial in t.trials if r < low] + [(low, mean)]
+        return False
+
+    def _capacities(self, finalists: Sequence[Finalist]) -> Steps:
+        """The largest load of each finalist, all searched at once."""
+        space = self.search.space
+        if not steady_by_itself(space.base) or space.prices.offered is None:
+            return
+        going: list[tuple[Finalist, Any, Scenario]] = []
+        for f in finalists:
+            begin = f.rate if self.search.one_load else f.tested.middle
+            search = searching(f.scenario, self.facts, begin)
+            going.append((f, search, next(search)))
+        while going:
+            answers = yield tuple(wanted for _, _, wanted in going)
+            left = []
+            for (f, search, _), trial in zip(going, answers, strict=True):
+                try:
+                    wanted = search.send(None if isinstance(trial, str) else trial)
+                    left.append((f, search, wanted))
+                except StopIteration as found:
+                    f.capacity = found.value
+                    if not self.search.one_load and found.value.held:
+                        f.rate = found.value.held
+                        f.scenario = self._at(f, f.rate)
+            going = left
+
+    def _at(self, f: Finalist, rate: float) -> Scenario:
+        """A finalist at another load."""
+        return at_steady(scenario_of(self.search.space, f.candidate.given, rate), self.facts, rate)
+
+    def _losses(self, finalists: Sequence[Finalist]) -> Steps:
+        """Every loss of the plan, at the load of each; where that is its own largest, at less load
+        until the SLO holds after it."""
+        one, left = self.search.one_load, list(finalists)
+        for level in (1.0,) if one else CARRIED:
+            largest = [(f, f.rate) for f in left]
+            for f, rate in largest:
+                f.losses, f.rate = {}, level * rate
+                if level < 1.0:
+                    f.scenario = self._at(f, f.rate)
+            for loss in self.search.plan.survives:
+                yield from self._lost(loss, left)
+            for f, rate in largest:
+                f.rate = f.rate if f.survives else rate
+            left = [f for f in left if not f.survives]
+
+    def _lost(self, loss: str, finalists: Sequence[Finalist]) -> Steps:
+        """Deployments after a loss: the worst of the elements of that kind that they depend on."""
+        pairs = []
+        for f in finalists:
+            elements = list(lost_elements(f.scenario, self.facts, loss))
+            pairs += [((f, name), after_loss(f.scenario, faults)) for name, faults in elements]
+            if not elements:
+                f.losses[loss] = {"status": "unsupported", "reason": "the machine has none"}
+        for ((f, element), s), trial in (yield from _answers(pairs)):
+            row = _margin_after(s, element, trial)
+            worst = f.losses.get(loss)
+            if worst is None or (row.get("margin") or -1.0) < (worst.get("margin") or -1.0):
+                f.losses[loss] = row
+
+    def _spared(self) -> Steps:
+        """Where no finalist survives: deployments with more and more to spare, until one does."""
+        search, rate = self.search, self.search.space.rate
+        for spare in SPARED if rate is not None else ():
+            if any(f.survives for f in self.finalists):
+                return
+            best: dict[Any, Candidate] = {}
+            for c in sorted(search.space.open, key=lambda c: (c.npus, c.price.tpot_s, c.settings)):
+                able = c.price.expected * FRESH >= spare * (rate or 0.0)
+                if able and c.price.tpot_s < search.space.prices.tpot_s:
+                    best.setdefault(c.different, c)
+            chosen = list(best.values())[:SPARES]
+            yield from search.tried([c for c in chosen if c.settings not in search.tested])
+            more = [self._finalist(t) for c in chosen if (t := search.tested[c.settings]).low]
+            yield from self._seeded(more)
+            more = [f for f in more if self._holds(f)]
+            yield from self._losses(more)
+            yield from self._capacities([f for f in more if f.survives])
+            self.finalists += more
+
+    def _relaxed(self) -> Steps:
+        """Each limit alone: the deployment that needs least of it, and what it needs over several
+        seeds."""
+        search, s, plan = self.search, self.search.space.base, self.search.plan
+        for limit, key, scale in (
+            ("slo.tpot_ms", "needs_tpot_s", 1e3), ("slo.ttft_s", "needs_ttft_s", 1.0),
+        ):  # fmt: skip
+            yield from self._fastest(limit)
+            own = plan.scenario.slo.tpot_ms if scale > 1.0 else s.slo.ttft_s
+            yield from self._least(limit, own, key, scale * HAIR)
+        yield from self._least("slo.share", s.slo.share, "share", -1.0)
+        for name in ("power_kw", "cost_per_million_tokens"):
+            if getattr(plan, name):
+                yield from self._least(name, getattr(plan, name), name, HAIR)
+        if self.fallen:
+            f = max(self.fallen, key=lambda f: len(_survived(f)))
+            self._relax("survives", list(plan.survives), _survived(f), f.candidate)
+        if plan.npus:
+            found = yield from self._otherwise(npus=0)
+            if found:
+                c = min((t.candidate for t in found), key=lambda c: (c.npus, c.settings))
+                self._relax("npus", plan.npus, c.npus, c)
+        if plan.fixed_load and search.space.prices.offered is not None:
+            found = yield from self._otherwise(goal="rate")
+            if found:
+                self._relax("load_req_per_s", search.space.rate, found[0].low, found[0].candidate)
+
+    def _otherwise(self, **changed: Any) -> Generator[tuple[Scenario, ...], Any, list[Tested]]:
+        """What fits a plan with another limit, the best first."""
+        search = self.search
+        plan = search.plan.model_copy(update={"simulations": 4 * RELAXED, **changed})
+        other = Search(space_of(plan, self.facts, search.space), self.facts, search.over)
+        yield from other.steps()
+        return other.ranked()
+
+    def _least(self, limit: str, own: Any, key: str, scale: float) -> Steps:
+        """The trial that needs least of a limit, with more seeds; a negative scale: has most."""
+        search, more = self.search, scale < 0.0
+        limited = key in ("power_kw", "cost_per_million_tokens")
+        known = [
+            (-trial[key] if more else trial[key], t.candidate.settings, rate, t.candidate)
+            for t in search.tested.values()
+            for rate, trial in t.trials
+            if trial[key] is not None and (trial["holds"] or not limited)
+        ]
+        if not known:
+            return
+        _, _, rate, c = min(known, key=lambda row: row[:3])
+        s = at_steady(scenario_of(search.space, c.given, rate), self.facts, rate)
+        pairs = [(c, with_overrides(s, {"seed": seed})) for seed in (s.seed, *SEEDS)]
+        values = [
+            trial[key] for _, trial in (yield from _answers(pairs)) if not isinstance(trial, str)
+        ]
+        if None in values or not values:
+            return
+        value = math.floor(1e4 * min(values)) / 1e4 if more else scale * max(values)
+        if value > 0.0 and (value < own if more else value > own):
+            self._relax(limit, own, value, c)
+
+    def _fastest(self, limit: str) -> Steps:
+        """Simulations of those that may need least of a limit, by formula; of TPOT also of
+        deployments that only a longer one allows."""
+        search = self.search
+        space, rate = search.space, (search.space.rate or 0.0)
+
+        def able() -> list[Candidate]:
+            return [c for c in space.open if c.price.expected > FRESH * rate]
+
+        if limit == "slo.tpot_ms":
+            tpot_s = space.prices.tpot_s
+            while not able() and tpot_s < LONGEST_S:
+                tpot_s *= LONGER
+                s = with_overrides(search.plan.scenario, {limit: 1e3 * tpot_s})
+                looser = search.plan.model_copy(update={"scenario": s})
+                space = space_of(looser, self.facts, search.space)
+            order = sorted(able(), key=lambda c: (c.price.tpot_s, c.npus, c.settings))
+        else:
+            order = sorted(able(), key=lambda c: (-c.price.bound, c.npus, c.settings))
+        yield from search.tried([c for c in order if c.settings not in search.tested][:RELAXED])
+
+    def _relax(self, limit: str, own: Any, value: Any, c: Candidate) -> None:
+        self.relaxations.append(
+            {"limit": limit, "from": own, "to": value, "settings": c.given, "npus": c.npus}
+        )
+
+
+def _answers(
+    pairs: Sequence[tuple[Any, Scenario]],
+) -> Generator[tuple[Scenario, ...], Any, list[tuple[tuple[Any, Scenario], Trial | str]]]:
+    """Pairs of anything and a scenario, each with what was simulated of it."""
+    found: list[tuple[tuple[Any, Scenario], Trial | str]] = []
+    for k in range(0, len(pairs), BATCHED):
+        part = pairs[k : k + BATCHED]
+        answers = yield tuple(s for _, s in part)
+        found += zip(part, answers, strict=True)
+    return found
+
+
+def _survived(f: Finalist) -> list[str]:
+    return [loss for loss, row in f.losses.items() if row["status"] == "feasible"]
+
+
+def lost_elements(
+    s: Scenario, facts: Facts, loss: str
+) -> Iterator[tuple[str, tuple[dict[str, Any], ...]]]:
+    """Elements of a kind of loss that a deployment depends on, each with its faults: one of every
+    pool. None where the machine has no such element."""
+    net = wired(s.supernode, facts)
+    firsts: dict[str, Instance] = {}
+    for instance in place_instances(s, net):
+        firsts.setdefault(instance.role, instance)
+    for role, instance in firsts.items():
+        vertex = int(net.dies[instance.die_of_rank[-1]])
+        node = net.vertex_data[vertex]["node"]
+        names = {
+            "die": (net.vertices[vertex],),
+            "node": (f"node {node}",),
+            "sub_plane": ("sub-plane 3",),
+            "memory_server": tuple(f"CPU {node}.{k}" for k in range(s.supernode.cpus_per_node)),
+        }[loss]
+        faults = tuple({"element": name, "at_s": 0.0} for name in names)
+        try:
+            broken(net, [Fault.model_validate(fault) for fault in faults])
+        except (HardwareError, ValueError):
+            continue
+        yield (f"{names[0]} ({role})" if loss in ("die", "node") else names[0]), faults
+        if loss == "sub_plane":
+            return
+
+
+def after_loss(s: Scenario, faults: Sequence[dict[str, Any]]) -> Scenario:
+    """The scenario with a loss at the end of its warm-up, judged once it has recovered."""
+    r = s.recovery
+    at_s = min(s.warmup_s, 20.0)
+    took_s = {"restart": r.restart_s, "in_place": r.in_place_s}.get(r.policy, 0.0)
+    from_s = at_s + r.detection_s + took_s + AFTER_S
+    lasts_s = max(s.horizon_s - s.warmup_s, JUDGED_S)
+    rows = [{**fault, "at_s": at_s} for fault in faults]
+    return with_overrides(
+        s, {"faults": rows, "warmup_s": math.ceil(from_s), "horizon_s": math.ceil(from_s + lasts_s)}
+    )
+
+
+def _margin_after(s: Scenario, element: str, trial: Trial | str) -> dict[str, Any]:
+    """What a loss leaves: the share that keeps the SLO beyond the share that has to."""
+    if isinstance(trial, str):
+        return {"status": "failed", "reason": trial, "element": element, "margin": None}
+    return {
+        "status": "feasible" if trial["holds"] else "infeasible", "element": element,
+        "share": trial["share"], "margin": trial["share"] - s.slo.share, "lost": trial["lost"],
+        "ttft_s_p99": trial["ttft_s_p99"], "tpot_s_p99": trial["tpot_s_p99"],
+        "steady_state": trial["steady_state"], "faults": [f.model_dump() for f in s.faults],
+    }  # fmt: skip

@@ -1,0 +1,256 @@
+"""What a deployment sustains by formula: each kind of instance is priced once, then combined.
+
+Two figures of each: what is expected, and an optimistic bound that no steady simulation beats
+(`tests/lab/plan/test_price.py`). The bound deals contexts evenly over the dies, bunches the
+prompts of colocated instances, reads cached KV where that is faster, and adds what a run can be
+above its mean (`LUCK`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from twin.facts import Facts
+from twin.lab.plan.space import BATCH, COUNTED, DRAFTS, MODE, Settings, roles_of
+from twin.model.batch import Hot
+from twin.model.costs import build_costs
+from twin.model.mixed import mixed_iteration_s
+from twin.model.predict import Held, Prediction, Traffic, predict, rank_load
+from twin.scenario import Scenario, SpecError, with_overrides
+from twin.steady import asked_for, assemble, traffic_of
+
+CURVE = (4, 12, 32, 80, 256)  # requests per NPU that are priced; between them a line
+LUCK = 1.05  # of a rate: what a run of some minutes can be above its mean
+PER_NODE = ("memory_pool.gb_per_node", "router.policy")  # a formula does not see them
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """An instance with more and more requests under way, or why it cannot be."""
+
+    batches: tuple[float, ...] = ()  # requests per NPU
+    rates: tuple[float, ...] = ()  # requests/s of the instance
+    tpots_s: tuple[float, ...] = ()
+    refused: str = ""
+
+    def within(self, batch: float, tpot_s: float) -> tuple[float, float]:
+        """(the largest rate with at most so many requests per NPU and this TPOT, its TPOT)."""
+        most = min(batch, self.batches[-1])
+        if math.isinf(most):
+            return self.rates[-1], self.tpots_s[-1]
+        if tpot_s >= self.tpots_s[0]:
+            return self._at(min(most, float(np.interp(tpot_s, self.tpots_s, self.batches))))
+        # Less than a request on each die: the line of the two smallest batches goes on.
+        first, second = self.batches[0], self.batches[min(1, len(self.batches) - 1)]
+        rise = self._at(second)[1] - self.tpots_s[0]
+        batch = first - (self.tpots_s[0] - tpot_s) * (second - first) / rise if rise > 0 else 0.0
+        return max(0.0, self._per_request * batch / tpot_s), tpot_s
+
+    def tpot_at(self, rate: float, batch: float) -> float:
+        """TPOT at a rate of the instance; infinite where it does not keep up."""
+        most, tpot_s = self._at(min(batch, self.batches[-1]))
+        if rate > most:
+            return math.inf
+        return min(tpot_s, float(np.interp(rate, self.rates, self.tpots_s)))
+
+    def _at(self, batch: float) -> tuple[float, float]:
+        """(rate, TPOT) with a batch. Between two batches that are priced, TPOT follows a line: it
+        bends downwards as more experts are hit, so the line is not above it."""
+        tpot_s = float(np.interp(batch, self.batches, self.tpots_s))
+        return self._per_request * batch / tpot_s, tpot_s
+
+    @property
+    def _per_request(self) -> float:
+        """Requests/s of an instance for each request per NPU, times TPOT."""
+        return self.rates[-1] * self.tpots_s[-1] / self.batches[-1]
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """A deployment by formula. Rates are of requests a second, at most."""
+
+    bound: float
+    expected: float
+    limit: str  # the pool in the way of more
+    tpot_s: float  # at `expected`, or at the load where that is the same for all; 0: no decode
+    refused: str = ""
+
+
+@dataclass
+class Prices:
+    """Prices of the deployments of one scenario."""
+
+    base: Scenario
+    facts: Facts
+    rate: float | None  # requests/s where every deployment gets the same; None: its own largest
+    known: dict[tuple[Any, ...], tuple[Curve, Curve]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.traffic = traffic_of(self.base, self.facts)
+        sample = asked_for(self.base, self.facts)
+        self.per_request = self.traffic.output_tokens
+        if self.base.deployment.mode == "prefill_only":
+            self.per_request = self.traffic.input_tokens
+        self.offered = sample.rate_req_per_s  # None in a closed loop
+        self.tpot_s = 1e-3 * self.base.slo.tpot_ms
+        self.front = self.base.front_end.api_servers / max(
+            1e-3 * self.base.front_end.service_ms, 1e-9
+        )
+
+    def curves(self, role: str, settings: Settings) -> tuple[Curve, Curve]:
+        """(expected, optimistic) of one instance of a pool, its batch left open."""
+        own = {
+            path: value
+            for path, value in settings.items()
+            if _concerns(role, path) and path not in (BATCH, *PER_NODE)
+        }
+        if role == "prefill":  # its costs know only whether there are drafts
+            own[DRAFTS] = min(1, own.get(DRAFTS, self.base.deployment.decode.mtp_draft_tokens))
+        key = (role, *sorted(own.items()))
+        if key not in self.known:
+            self.known[key] = self._priced(role, own)
+        return self.known[key]
+
+    def price(self, settings: Settings) -> Price:
+        """What a deployment sustains; `settings` as overrides of the scenario."""
+        mode = settings.get(MODE, self.base.deployment.mode)
+        bounds, rates = {"front end": self.front}, {"front end": self.front}
+        tpot_s, limit_s = 0.0, self.tpot_s
+        d = self.base.deployment
+        batch = float(settings.get(BATCH, d.decode.batch_per_npu))
+        for role in roles_of(mode):
+            count = settings.get(COUNTED[role], getattr(d, role).instances)
+            known, optimistic = self.curves(role, settings)
+            if known.refused:
+                return Price(0.0, 0.0, role, 0.0, known.refused)
+            most = math.inf if role == "prefill" else batch
+            limit = math.inf if role == "prefill" else limit_s
+            rate, took_s = known.within(most, limit)
+            # TPOT with less than a request on each die is not priced: no bound is below that rate.
+            bound = max(optimistic.within(most, limit)[0], optimistic.rates[0])
+            bounds[role], rates[role] = LUCK * count * bound, count * rate
+            if role != "prefill":
+                tpot_s = took_s
+                if self.rate is not None:
+                    tpot_s = known.tpot_at(self.rate / count, batch)
+        limiting = min(rates, key=lambda name: (rates[name], name))
+        return Price(min(bounds.values()), rates[limiting], limiting, tpot_s)
+
+    @property
+    def least_tpot_s(self) -> float:
+        """The shortest TPOT of all instances that were priced, by formula."""
+        curves = [known for key, (known, _) in self.known.items() if key[0] != "prefill"]
+        return min((c.tpots_s[0] for c in curves if not c.refused), default=math.inf)
+
+    def batch_matters(self, role: str, settings: Settings, batches: Sequence[int]) -> bool:
+        """Whether a batch gives another deployment than the next smaller one: not where with that
+        one TPOT or KV space already limits what is under way."""
+        own = settings.get(BATCH)
+        smaller = [b for b in batches if own is not None and b < own]
+        if not smaller or role == "prefill":
+            return True
+        known, _ = self.curves(role, settings)
+        if known.refused:
+            return False
+        rate, tpot_s = known.within(float(smaller[-1]), self.tpot_s)
+        return rate > 0.0 and tpot_s < self.tpot_s and smaller[-1] < known.batches[-1]
+
+    def _priced(self, role: str, own: Settings) -> tuple[Curve, Curve]:
+        mode = {"prefill": "prefill_only", "decode": "decode_only"}.get(role, "colocated")
+        alone = {**own, MODE: mode, COUNTED[role]: 1, "memory_pool.layerwise": False}
+        try:
+            whole = with_overrides(self.base, alone | {BATCH: CURVE[0]})
+            # How uneven experts are hardly depends on the drafts.
+            even_drafts = {DRAFTS: self.base.deployment.decode.mtp_draft_tokens}
+            parts = assemble(with_overrides(whole, even_drafts), self.facts)
+        except ValueError as error:
+            if not isinstance(error, SpecError) and not type(error).__module__.startswith("twin."):
+                raise
+            return Curve(refused=str(error)), Curve()
+        hot = parts.prefill_imbalance.table, parts.decode_imbalance.table
+        # Contexts dealt evenly over the dies: a bound, and nearly what is expected.
+        even = replace(self.traffic, held=Held(self.traffic.held_mean, 0.0))
+        if role == "decode":
+            even = replace(even, hit_tokens=0.0)
+        batches = {CURVE[0]}
+        if role != "prefill":
+            own_batch = self.base.deployment.decode.batch_per_npu
+            batches = {parts.costs.chip.dies_per_npu, *CURVE, own_batch}
+        reads = [even, replace(even, hit_tokens=0.0)] if even.hit_tokens else [even]
+        expected, optimistic, why = [], [], ""
+        for batch in sorted(batches):
+            try:
+                wanted = with_overrides(whole, {BATCH: batch})
+                costs = build_costs(wanted, self.facts, parts.net)
+                # What is read of a prefix may take longer than computing it.
+                looks = [(t, predict(wanted, costs, parts.net, t, *hot)) for t in reads]
+            except ValueError as error:
+                if not type(error).__module__.startswith("twin."):
+                    raise
+                why = why or str(error)
+                continue
+            expected.append(max(_point(found) for _, found in looks))
+            optimistic.append(max(_bunched(wanted, found, t, hot[1]) for t, found in looks))
+        if not expected:
+            return Curve(refused=why), Curve()
+        return _curve(expected), _curve(optimistic)
+
+
+Point = tuple[float, float, float]  # requests/s of an instance, requests per NPU, TPOT
+
+
+def _point(found: Prediction) -> Point:
+    if found.decode is None:
+        assert found.prefill is not None
+        return found.prefill.requests_per_s, math.inf, 0.0
+    return found.decode.requests_per_s, found.decode.batch_per_npu, found.decode.tpot_s
+
+
+def _bunched(s: Scenario, found: Prediction, traffic: Traffic, hot: Hot) -> Point:
+    """A point of the bound. A formula deals prompts evenly over a colocated instance's iterations.
+    In a run they come in bunches, which costs less where a longer chunk costs less per token: so
+    full chunks in as few iterations as carry all prompts, the others without."""
+    role, (rate, batch, tpot_s) = found.costs.colocated_role, _point(found)
+    if role is None or found.decode is None or found.prefill is None:
+        return rate, batch, tpot_s
+    per_npu = found.costs.chip.dies_per_npu
+    full = float(s.deployment.colocated.chunk_tokens_per_npu) * role.dies / per_npu
+    share = min(1.0, found.prefill.batch_tokens / full)
+    pairs = full / traffic.fresh_tokens * traffic.fresh_pairs
+    requests, context = rank_load(batch / per_npu, role.dies, traffic)
+    least_s = sum(
+        part * mixed_iteration_s(
+            role.decode, requests, context, 0, role.dies, chunk, chunk / full * pairs, *hot,
+            role.operator_sink(),
+        )
+        for part, chunk in ((share, full), (1.0 - share, 0.0))
+    )  # fmt: skip
+    faster = min(1.0, least_s / found.decode.iteration_s)
+    return rate / faster, batch, tpot_s * faster
+
+
+def _curve(points: Sequence[Point]) -> Curve:
+    """A curve through points of growing batches; it never falls."""
+    rising = [points[0]]
+    for point in points[1:]:
+        if point[0] > rising[-1][0] and point[1] > rising[-1][1]:
+            rising.append(point)
+    rates, batches, tpots = zip(*rising, strict=True)
+    return Curve(batches, rates, tpots)
+
+
+def _concerns(role: str, path: str) -> bool:
+    """Whether a field changes what an instance of a pool sustains."""
+    if path == MODE or path in COUNTED.values():
+        return False
+    pool = path.removeprefix("deployment.").partition(".")[0]
+    if pool in ("prefill", "colocated"):
+        return pool == role
+    if pool == "decode" and path != DRAFTS:
+        return role == "decode"
+    return not (role == "decode" and path.startswith("memory_pool"))

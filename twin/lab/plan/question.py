@@ -1,0 +1,134 @@
+"""The question of a plan: a scenario, a goal, limits, what may vary, and a budget."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any, Literal
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+
+from twin.lab.plan.space import CHOICES, TICKED
+from twin.scenario import Scenario, canonical, read, scenario_from_canonical, with_overrides
+
+Goal = Literal["efficiency", "rate", "npus"]
+Loss = Literal["die", "node", "sub_plane", "memory_server"]
+GOALS: dict[Goal, str] = {
+    "npus": "The fewest NPUs for this load",
+    "efficiency": "Most tokens/s per NPU, each at its largest load",
+    "rate": "The largest load on this machine",
+}
+LOSSES: dict[Loss, str] = {
+    "die": "A die", "node": "A node", "sub_plane": "A sub-plane of UB",
+    "memory_server": "A memory server",
+}  # fmt: skip
+SIMULATIONS = 96  # of a search, without what finalists take
+PLACEMENT = "deployment.placement"
+# What a plan sets itself, or cannot compare: (path, value, sentence).
+PLAIN: tuple[tuple[str, Any, str], ...] = (
+    ("faults", (), "the faults of the scenario are left out: `survives` asks about losses"),
+    ("elastic.controller", "fixed", "instances are fixed: a plan compares fixed deployments"),
+    ("deployment.prefill.on", "own_npus", "prefill has NPUs of its own"),
+    ("deployment.decode.attention_offload", 0.0, "no attention is offloaded"),
+    (PLACEMENT, "packed", "instances are packed, not placed by hand"),
+)
+
+
+class PlanError(ValueError):
+    """A plan that cannot be: one sentence that says why."""
+
+
+class Plan(BaseModel):
+    """What should be deployed for a scenario's machine and traffic.
+
+    TTFT, TPOT and the share of requests that has to keep them are the scenario's SLO.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    scenario: Scenario
+    goal: Goal = "npus"
+    more: float = Field(0.0, ge=-0.99, le=100.0)  # load beyond the scenario's, a share of it
+    npus: int = Field(0, ge=0)  # limit; 0: the machine's
+    power_kw: float = Field(0.0, ge=0.0)  # limit of what the deployment draws; 0: none
+    cost_per_million_tokens: float = Field(0.0, ge=0.0)  # limit; 0: none
+    survives: tuple[Loss, ...] = ()  # losses after which the SLO has to hold
+    vary: tuple[str, ...] = TICKED  # keys of `space.CHOICES`
+    simulations: int = Field(SIMULATIONS, ge=1, le=20_000)  # of the search
+    finalists: int = Field(7, ge=1, le=20)  # deployments that are made sure of and ranked
+    seconds: float = Field(0.0, ge=0.0)  # of wall time for the search; 0: simulations alone count
+
+    @field_validator("vary")
+    @classmethod
+    def _known(cls, vary: tuple[str, ...]) -> tuple[str, ...]:
+        for key in vary:
+            if key not in CHOICES:
+                raise ValueError(f"{key} does not vary: choose of {', '.join(CHOICES)}")
+        return tuple(key for key in CHOICES if key in vary)
+
+    @model_validator(mode="after")
+    def _priced(self) -> Plan:
+        if self.cost_per_million_tokens and not self.scenario.cost.price_per_npu_hour:
+            raise ValueError("a limit of cost needs cost.price_per_npu_hour of the scenario")
+        return self
+
+    @property
+    def fixed_load(self) -> bool:
+        """Whether every deployment gets the same load; else each its own largest."""
+        return self.goal == "npus"
+
+
+def plan_from(scenario: Scenario, given: dict[str, Any]) -> Plan:
+    """The plan of a scenario and other fields by name. Raises PlanError with one sentence."""
+    try:
+        return Plan.model_validate({"scenario": scenario, **given})
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = str(first["loc"][0]) if first["loc"] else "plan"
+        raise PlanError(f"{place}: {first['msg']}".replace("Value error, ", "")) from None
+
+
+def usual_goal(s: Scenario) -> Goal:
+    """The goal that fits the traffic: callers of a closed loop fill whatever is deployed."""
+    return "efficiency" if s.workload.arrivals == "closed_loop" else "npus"
+
+
+def base_of(plan: Plan) -> tuple[Scenario, list[str]]:
+    """The scenario that candidates differ from, and what was set aside, in sentences."""
+    s, notes = plan.scenario, []
+    for path, value, sentence in PLAIN:
+        own = read(s, path)
+        if own != value and (path != PLACEMENT or own == "by_hand"):
+            s = with_overrides(s, {path: list(value) if isinstance(value, tuple) else value})
+            notes.append(f"{sentence[0].upper()}{sentence[1:]}.")
+    return s, notes
+
+
+def question_text(plan: Plan) -> str:
+    """A plan without its scenario as JSON, only what differs from the defaults."""
+    text = plan.model_dump(mode="json", exclude={"scenario"}, exclude_defaults=True)
+    return json.dumps(text, sort_keys=True, separators=(",", ":"))
+
+
+def plan_of(scenario: Scenario, text: str) -> Plan:
+    """The plan of a scenario and the text of `question_text`."""
+    return plan_from(scenario, json.loads(text or "{}"))
+
+
+def plan_digest(plan: Plan) -> str:
+    """SHA-256 (hex) of a plan: the same for equal questions."""
+    whole = f"{canonical(plan.scenario)}\n{question_text(plan)}"
+    return hashlib.sha256(whole.encode()).hexdigest()
+
+
+def plan_from_text(text: str) -> Plan:
+    """A plan of two lines, as `plan_digest` hashes them: scenario, then the rest."""
+    scenario, _, rest = text.partition("\n")
+    return plan_of(scenario_from_canonical(scenario), rest)

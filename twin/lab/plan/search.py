@@ -1,0 +1,318 @@
+"""The search of a plan: which deployments are simulated, at which load, and when it ends.
+
+`Search.steps` gives scenarios in batches and is sent what they measured, so that the same search
+runs in one process, in several, or from a store: batches never depend on who simulates. All
+deployments have the same requests (one seed), so a difference comes from the deployment.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import defaultdict
+from collections.abc import Callable, Container, Generator, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from twin.facts import Facts
+from twin.lab.plan.candidates import Candidate, Space, score
+from twin.lab.plan.price import LUCK
+from twin.lab.plan.question import Plan
+from twin.lab.plan.trial import Trial, scenario_of
+from twin.scenario import Scenario, SpecError
+
+BATCHED = 8  # simulations at a time
+SCREENED, NEAR = 0.5, 0.2  # of the budget: one simulation each; neighbours of the best
+FRESH = 0.93  # of the formula's rate keeps an SLO, before anything is known
+STEP = 1.05  # between two loads of a deployment
+CLOSE = 1.03  # between a load that keeps the SLO and one that does not: near enough
+PROMISING = 1.03  # a formula may be so far below the simulation, once corrected
+BEST = 3  # deployments whose neighbours are tried
+
+Steps = Generator[tuple[Scenario, ...], Sequence[Trial | str], None]
+
+
+@dataclass
+class Tested:
+    """A deployment with what its simulations say."""
+
+    candidate: Candidate
+    trials: list[tuple[float, Trial]] = field(default_factory=list)  # by rate
+    failed: str = ""
+
+    @property
+    def low(self) -> float:
+        """The largest rate at which it keeps the SLO and the other limits; 0: none."""
+        return max((rate for rate, trial in self.trials if trial["within"]), default=0.0)
+
+    @property
+    def high(self) -> float:
+        """The least rate at which it does not; infinite: none."""
+        return min((rate for rate, trial in self.trials if not trial["within"]), default=math.inf)
+
+    @property
+    def best(self) -> Trial | None:
+        """The simulation at `low`."""
+        fit = [(rate, trial) for rate, trial in self.trials if trial["within"]]
+        return max(fit, key=lambda pair: pair[0])[1] if fit else None
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing is left to find out at this precision."""
+        return bool(self.failed) or self.high <= self.low * CLOSE
+
+    @property
+    def middle(self) -> float:
+        """Its largest rate, as well as it is known."""
+        if not self.low:
+            return self.high / STEP
+        return (
+            self.low * math.sqrt(STEP)
+            if math.isinf(self.high)
+            else math.sqrt(self.low * max(self.high, self.low))
+        )
+
+
+@dataclass
+class Search:
+    """The state of a search."""
+
+    space: Space
+    facts: Facts
+    over: Callable[[], bool] = lambda: False  # whether the seconds of the plan are used up
+    tested: dict[Any, Tested] = field(default_factory=dict)  # by settings of the candidate
+    runs: int = 0
+
+    @property
+    def plan(self) -> Plan:
+        """The question."""
+        return self.space.plan
+
+    @property
+    def one_load(self) -> bool:
+        """Whether a deployment has one load only: given, or all its slots taken."""
+        return self.plan.fixed_load or self.space.prices.offered is None
+
+    def steps(self) -> Steps:
+        """The whole search for deployments; `tested` has what it found."""
+        budget = self.plan.simulations
+        own = self._own()
+        screened = budget if self.one_load else SCREENED * budget
+        yield from self.tried([own] if own else [])
+        yield from self._screen(int(screened * (1.0 - NEAR)))
+        yield from self._neighbours(int(screened))
+        if not self.one_load:
+            yield from self._halved(budget)
+
+    def _own(self) -> Candidate | None:
+        """The scenario's own deployment, where it is one of the candidates: the baseline."""
+        return next((c for c in self.space.open if self.space.is_own(c)), None)
+
+    @property
+    def ratios(self) -> dict[str, float]:
+        """By limiting pool, what simulations reach of the formula's rate: a median."""
+        known: dict[str, list[float]] = {}
+        for t in self.tested.values():
+            if t.trials and not t.failed and (t.low or t.high < math.inf):
+                ratio = t.middle / max(t.candidate.price.expected, 1e-12)
+                if not self.one_load:
+                    known.setdefault(t.candidate.price.limit, []).append(ratio)
+        return {pool: statistics.median(values) for pool, values in known.items()}
+
+    def point(self, c: Candidate, ratios: dict[str, float]) -> tuple[float, float]:
+        """(score, tokens/s of a user) that a deployment is expected to have."""
+        rate = c.price.expected * ratios.get(c.price.limit, FRESH)
+        tpot_s = c.price.tpot_s
+        if not math.isfinite(tpot_s) or tpot_s <= 0.0:
+            tpot_s = self.space.prices.tpot_s
+        return score(self.plan.goal, rate, c.npus), 1.0 / tpot_s
+
+    def proved(self) -> list[tuple[float, float]]:
+        """The points of all deployments that keep the limits."""
+        return [p for t in self.tested.values() if (p := self.found(t)) is not None]
+
+    def found(self, t: Tested) -> tuple[float, float] | None:
+        """(score, tokens/s of a user) that was simulated; None where a limit was missed."""
+        if (trial := t.best) is None:
+            return None
+        rate = trial["throughput_req_per_s"] if self.space.prices.offered is None else t.low
+        user = 1.0 / (trial["tpot_s_mean"] or trial["ttft_s_mean"] or math.inf)
+        return score(self.plan.goal, rate or 0.0, t.candidate.npus), user
+
+    def _screen(self, until: int) -> Steps:
+        """One simulation each, the most promising first, until nothing promises more."""
+        left = [c for c in self.space.open if c.settings not in self.tested]
+        while left and self.runs < until and not self.over():
+            chosen = self._next(left, min(BATCHED, until - self.runs))
+            if not chosen:
+                return
+            taken = {c.settings for c in chosen}
+            left = [c for c in left if c.settings not in taken]
+            yield from self.tried(chosen)
+
+    def _next(self, left: Sequence[Candidate], count: int) -> list[Candidate]:
+        """Candidates on the expected front, layer by layer; of one kind one at a time."""
+        ratios, proved = self.ratios, self.proved()
+        points = [(self.point(c, ratios), c) for c in left]
+        worth = [
+            (p, c) for p, c in points
+            if self._may_do(c, ratios) and not _beaten((PROMISING * p[0], PROMISING * p[1]), proved)
+        ]  # fmt: skip
+        chosen: list[Candidate] = []
+        kinds: set[Any] = set()
+        while worth and len(chosen) < count:
+            layer = front(worth)
+            if not layer:
+                break
+            for _, c in layer:
+                if c.different not in kinds and len(chosen) < count:
+                    kinds.add(c.different)
+                    chosen.append(c)
+            taken = {c.settings for _, c in layer}
+            worth = [(p, c) for p, c in worth if c.settings not in taken]
+        return chosen
+
+    def _may_do(self, c: Candidate, ratios: dict[str, float]) -> bool:
+        """Whether a deployment may keep TPOT, and carry a load that is the same for all."""
+        rate = self.space.rate
+        if rate is None or self.space.prices.offered is None:
+            return c.price.expected > 0.0
+        return c.price.expected * max(ratios.get(c.price.limit, FRESH), FRESH) * STEP >= rate
+
+    def _neighbours(self, until: int) -> Steps:
+        """One choice at a time around the best deployments, their counts matched anew."""
+        while self.runs < until and not self.over():
+            best = self.ranked()[:BEST]
+            near = self._near([t.candidate for t in best])[: min(BATCHED, until - self.runs)]
+            if not near:
+                return
+            yield from self.tried(near)
+
+    def _near(self, best: Sequence[Candidate]) -> list[Candidate]:
+        """For each of the best and each change of one choice that was not tried, the most promising
+        deployment."""
+        for c in best:
+            self.space.around(c)
+        ratios, kinds = self.ratios, defaultdict(list)
+        for c in self.space.open:
+            kinds[c.kind].append(c)
+        found: dict[Any, tuple[float, Candidate]] = {}
+        for b in best:
+            for members in kinds.values():
+                changed = self.space.differs(members[0], b)
+                left = [c for c in members if c.settings not in self.tested]
+                if len(changed) > 1 or (changed and len(left) < len(members)):
+                    continue
+                able = [(self.point(c, ratios)[0], c) for c in left if self._may_do(c, ratios)]
+                if able:
+                    worth, c = max(able, key=lambda pair: (pair[0], pair[1].price.expected))
+                    found[c.settings] = worth, c
+        return [c for _, c in sorted(found.values(), key=lambda x: (-x[0], x[1].settings))]
+
+    def _halved(self, budget: int) -> Steps:
+        """More loads for the better half, then for its better half, until they differ."""
+        share = 0.5
+        while self.runs < budget and not self.over():
+            order = sorted(
+                self.tested.values(),
+                key=lambda t: (-score(self.plan.goal, t.middle, t.candidate.npus),
+                               t.candidate.settings),
+            )  # fmt: skip
+            fit = order[: max(2 * BATCHED, int(share * len(order)))]
+            going = [t for t in fit if not t.closed][: min(BATCHED, budget - self.runs)]
+            if not going:
+                return
+            share = max(0.5 * share, 0.05)
+            yield from self._simulated([(t, _next_load(t)) for t in going])
+
+    def tried(self, candidates: Iterable[Candidate]) -> Steps:
+        """The first simulation of each."""
+        ratios, pairs = self.ratios, []
+        for c in candidates:
+            t = self.tested.setdefault(c.settings, Tested(c))
+            rate = self.space.rate
+            if rate is None:
+                rate = max(c.price.expected * ratios.get(c.price.limit, FRESH), 1e-3)
+            pairs.append((t, rate))
+        yield from self._simulated(pairs)
+
+    def _simulated(self, pairs: Sequence[tuple[Tested, float]]) -> Steps:
+        wanted, scenarios = [], []
+        for t, rate in pairs:
+            try:
+                scenarios.append(scenario_of(self.space, t.candidate.given, rate))
+                wanted.append((t, rate))
+            except SpecError as error:
+                t.failed = str(error)
+        if not scenarios:
+            return
+        answers = yield tuple(scenarios)
+        self.runs += len(scenarios)
+        for (t, rate), trial in zip(wanted, answers, strict=True):
+            if isinstance(trial, str):
+                t.failed = trial
+            else:
+                t.trials.append((rate, trial | {"within": not self.misses(trial)}))
+
+    def misses(self, trial: Trial) -> str:
+        """The limits that a simulation misses, in a sentence; '' where it keeps all."""
+        s, plan, said = self.space.base, self.plan, []
+        if not trial["holds"]:
+            p99 = [
+                f"{name} p99 {1e3 * value:,.4g} ms"
+                for name, key in (("TTFT", "ttft_s_p99"), ("TPOT", "tpot_s_p99"))
+                if (value := trial[key]) is not None
+            ]
+            state = "overloaded, " if trial["steady_state"] == "overloaded" else ""
+            said.append(
+                f"{state}{100 * trial['share']:.1f} % of requests keep the SLO, "
+                f"{100 * s.slo.share:g} % have to ({', '.join(p99)})"
+            )
+        for key, unit in (("power_kw", "kW"), ("cost_per_million_tokens", "per million tokens")):
+            limit, value = getattr(plan, key), trial[key]
+            if limit and (value is None or value > limit):
+                said.append(f"{value or math.inf:,.4g} {unit}, {limit:g} are allowed")
+        return "; ".join(said)
+
+    def ranked(self) -> list[Tested]:
+        """Deployments that keep every limit, the best first."""
+        fit = [(p, t) for t in self.tested.values() if (p := self.found(t)) is not None]
+        return [
+            t for p, t in sorted(fit, key=lambda x: (-x[0][0], -x[0][1], x[1].candidate.settings))
+        ]
+
+    def gap(self, best: float, sure: Container[Any]) -> float:
+        """The share by which a deployment beats the best score, at most, of those that were not
+        made sure of: by its bound, or the least load at which a simulation missed a limit. sure:
+        settings of those that were."""
+        most = best
+        for c in self.space.open:
+            rate, t = c.price.bound, self.tested.get(c.settings)
+            if c.settings in sure or (t and (t.failed or self.one_load)):
+                continue
+            rate = min(rate, LUCK * t.high) if t else rate
+            most = max(most, score(self.plan.goal, rate, c.npus))
+        return most / best - 1.0
+
+
+def _next_load(t: Tested) -> float:
+    """The load to try next: beyond what is known, or between."""
+    if not t.low:
+        return t.high / STEP ** len(t.trials)
+    return t.low * STEP if math.isinf(t.high) else math.sqrt(t.low * t.high)
+
+
+def front(
+    points: Sequence[tuple[tuple[float, float], Any]],
+) -> list[tuple[tuple[float, float], Any]]:
+    """Of points (x, y), both the higher the better, those that none beats in both."""
+    best, found = -math.inf, []
+    for point, c in sorted(points, key=lambda pc: (-pc[0][0], -pc[0][1])):
+        if point[1] > best:
+            best = point[1]
+            found.append((point, c))
+    return found
+
+
+def _beaten(point: tuple[float, float], proved: Sequence[tuple[float, float]]) -> bool:
+    return any(p[0] >= point[0] and p[1] >= point[1] for p in proved)

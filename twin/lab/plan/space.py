@@ -1,0 +1,192 @@
+"""What may vary in a plan: each choice declared once, with the values that it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from twin.facts import Facts
+from twin.hardware.chip import load_chip
+from twin.hardware.imported import npus_of
+from twin.model.shape import load_shape
+from twin.scenario import Scenario, fields, read, unmet
+
+Settings = dict[str, Any]
+Values = Callable[[Scenario, "Machine"], list[Any]]
+
+COUNTS = (*range(1, 9), 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 128, 192, 256)
+SIZES = (1, 2, 4, 8, 16, 24, 32, 48, 64, 80, 96, 128, 144, 160, 192, 256, 320, 384)  # NPUs
+BATCHES = (4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256)  # requests per NPU
+MTP_MOST = 3  # draft tokens: nothing is published of more
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What the values of a choice follow from."""
+
+    npus: int  # that a deployment may take
+    npus_per_node: int
+    dies_per_npu: int
+    routed_experts: int
+    mtp_layers: int
+
+    @classmethod
+    def of(cls, s: Scenario, facts: Facts, npus: int = 0) -> Machine:
+        """The machine and model of a scenario; npus: fewer than the machine has, 0 for all."""
+        chip = load_chip(facts, s.supernode.chip)
+        shape = load_shape(facts, s.deployment.model)
+        whole = npus_of(s.supernode)
+        return cls(
+            min(npus or whole, whole), s.supernode.npus_per_node, chip.dies_per_npu,
+            shape.routed_experts, shape.mtp_layers,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Fields that vary together under one tick."""
+
+    label: str
+    help: str
+    values: dict[str, Values]  # by the path of a field
+    # Crossed with all others and ticked at first; else varied one at a time around the best: all
+    # combinations are millions, and these choices change a deployment by some per cent each.
+    crossed: bool = True
+
+
+def _around(path: str) -> Values:
+    """Half, once and twice a field's own value."""
+
+    def values(s: Scenario, _: Machine) -> list[Any]:
+        own, known = read(s, path), fields()[path]
+        near = [type(own)(own * by) for by in (0.5, 1.0, 2.0)]
+        return [v for v in near if (known.low or 0) <= v <= (known.high or v)]
+
+    return values
+
+
+def _options(path: str, *left_out: str) -> Values:
+    def values(s: Scenario, _: Machine) -> list[Any]:
+        known = fields()[path]
+        names = list(known.options) if known.kind is str else [False, True]
+        return [name for name in names if name not in left_out or name == read(s, path)]
+
+    return values
+
+
+def _sizes(path: str, most: float = 1.0) -> Values:
+    """Sizes of an instance: whole nodes, or parts of a node that divide it."""
+
+    def values(s: Scenario, m: Machine) -> list[Any]:
+        node = m.npus_per_node
+        whole = [n for n in SIZES if n % node == 0 or node % n == 0]
+        return [n for n in sorted({*whole, read(s, path)}) if n <= most * m.npus]
+
+    return values
+
+
+def _batches(s: Scenario, m: Machine) -> list[Any]:
+    own = s.deployment.decode.batch_per_npu
+    return [b for b in sorted({*BATCHES, own}) if b >= m.dies_per_npu]
+
+
+def _modes(s: Scenario, _: Machine) -> list[Any]:
+    own = s.deployment.mode
+    both = ["disaggregated", "colocated"]
+    return both if own in both else [own]
+
+
+def _drafts(_: Scenario, m: Machine) -> list[Any]:
+    return list(range(MTP_MOST + 1)) if m.mtp_layers else [0]
+
+
+def _redundant(s: Scenario, m: Machine) -> list[Any]:
+    experts = m.routed_experts
+    return sorted({0, experts // 8, experts // 4, s.experts.redundant}) if experts else [0]
+
+
+PREFILL, DECODE, MIXED = "deployment.prefill", "deployment.decode", "deployment.colocated"
+COUNTED = {role: f"deployment.{role}.instances" for role in ("prefill", "decode", "colocated")}
+SIZED = {role: f"deployment.{role}.npus_per_instance" for role in COUNTED}
+BATCH, MODE, DRAFTS = f"{DECODE}.batch_per_npu", "deployment.mode", f"{DECODE}.mtp_draft_tokens"
+
+# Counts of instances are no list: they follow from what the pools sustain (`candidates`).
+CHOICES: dict[str, Choice] = {
+    "mode": Choice(
+        "Disaggregated or colocated", "Pools for prefill and decode, or instances that do both.",
+        {MODE: _modes},
+    ),
+    "instances": Choice(
+        "Instances of each pool", "How many prefill and decode instances share the NPUs.", {},
+    ),
+    "sizes": Choice(
+        "NPUs of an instance", "Expert parallelism: all dies of an instance share the experts.",
+        {SIZED["prefill"]: _sizes(SIZED["prefill"], 0.5), SIZED["decode"]: _sizes(SIZED["decode"]),
+         SIZED["colocated"]: _sizes(SIZED["colocated"])},
+    ),
+    "decode_batch": Choice(
+        "Decode batch", "Requests that an NPU decodes at once, at most.", {BATCH: _batches},
+    ),
+    "prefill_batch": Choice(
+        "Prefill batch and chunk", "Prompt tokens of an NPU in one batch or iteration.",
+        {f"{PREFILL}.tokens_per_npu": _around(f"{PREFILL}.tokens_per_npu"),
+         f"{MIXED}.chunk_tokens_per_npu": _around(f"{MIXED}.chunk_tokens_per_npu")},
+        crossed=False,
+    ),
+    "mtp": Choice("MTP draft tokens", "Drafts that a decode pass verifies.", {DRAFTS: _drafts}),
+    "redundant": Choice(
+        "Redundant experts", "Second copies of experts that are much in demand.",
+        {"experts.redundant": _redundant}, crossed=False,
+    ),
+    "memory_pool": Choice(
+        "Memory pool", "Its plane, and DRAM that a node lends.",
+        {"memory_pool.plane": _options("memory_pool.plane"),
+         "memory_pool.gb_per_node": _around("memory_pool.gb_per_node")},
+        crossed=False,
+    ),
+    "kv_plane": Choice(
+        "Plane of the KV transfer", "How KV gets from prefill to decode.",
+        {"deployment.kv_transfer_plane": _options("deployment.kv_transfer_plane", "vpc")},
+        crossed=False,
+    ),
+    "router": Choice(
+        "Router", "Which prefill instance takes a request.",
+        {"router.policy": _options("router.policy", "weighted", "round_robin")}, crossed=False,
+    ),
+    "kv_format": Choice(
+        "Format of the KV cache", "INT8 halves its bytes; what it does to answers is not modelled.",
+        {"deployment.precision.kv": _options("deployment.precision.kv")}, crossed=False,
+    ),
+}  # fmt: skip
+TICKED = tuple(key for key, choice in CHOICES.items() if choice.crossed)
+
+
+def varied(s: Scenario, vary: tuple[str, ...], m: Machine) -> dict[str, list[Any]]:
+    """The values of every field that varies and has an effect in some mode of the plan."""
+    found = {}
+    for key in vary:
+        for path, values in CHOICES[key].values.items():
+            known = unmet(path, s)
+            by_mode = known is not None and known.path == MODE
+            if known is None or (by_mode and "mode" in vary):
+                found[path] = values(s, m)
+    return found
+
+
+def roles_of(mode: str) -> tuple[str, ...]:
+    """The pools of a serving mode."""
+    single = {"colocated": ("colocated",), "prefill_only": ("prefill",), "decode_only": ("decode",)}
+    return single.get(mode, ("prefill", "decode"))
+
+
+def products(values: dict[str, list[Any]]) -> Iterator[Settings]:
+    """Every combination of values, the last field first."""
+    if not values:
+        yield {}
+        return
+    path, *_ = values
+    rest = {p: v for p, v in values.items() if p != path}
+    for value in values[path]:
+        for more in products(rest):
+            yield {path: value, **more}

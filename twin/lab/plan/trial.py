@@ -1,0 +1,111 @@
+"""One simulation of a plan: a deployment at a load, and what is stored of its run."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from twin.engine.simulate import Run
+from twin.lab.explain.capacity import steady_by_itself
+from twin.lab.explain.view import given_up, holds, load_of, served_well
+from twin.lab.plan.candidates import Space
+from twin.lab.plan.space import BATCH, COUNTED, SIZED, Settings, roles_of
+from twin.metrics.latency import tpot_s
+from twin.scenario import Scenario, scenario_digest, with_overrides
+
+Trial = dict[str, Any]  # figures of `STORED`, SI, and what `measured` adds
+STORED = (
+    "slo_attainment", "tokens_per_s_per_npu", "throughput_req_per_s", "goodput_req_per_s",
+    "ttft_s_mean", "ttft_s_p99", "tpot_s_mean", "tpot_s_p99", "power_kw",
+    "cost_per_million_tokens", "steady_state", "lost",
+    "rejected", "requests", "requests_steady",
+)  # fmt: skip
+LIVES = 0.5  # of a request's life: how long a warm-up lasts, and at least what counts
+REQUESTS = 800.0  # that count, at least
+WARM_S, COUNTED_S = (5.0, 60.0), (10.0, 120.0)
+FIGURES = 4  # of a rate
+
+
+def times(space: Space, rate: float) -> Settings:
+    """Horizon and warm-up of a short run at a rate; a scenario's own where it is not steady."""
+    s = space.base
+    if not steady_by_itself(s):
+        return {}
+    traffic, tpot = space.prices.traffic, space.prices.tpot_s
+    life_s = s.slo.ttft_s * 0.2 + tpot * traffic.output_tokens
+    warm_s = min(max(LIVES * life_s, WARM_S[0]), WARM_S[1])
+    counted_s = min(max(LIVES * life_s, REQUESTS / rate, COUNTED_S[0]), COUNTED_S[1])
+    return {"warmup_s": math.ceil(warm_s), "horizon_s": math.ceil(warm_s) + math.ceil(counted_s)}
+
+
+def slots(space: Space, settings: Settings) -> int:
+    """Requests that a deployment decodes at once, at most."""
+    d = space.base.deployment
+    role = roles_of(settings.get("deployment.mode", d.mode))[-1]
+    own = getattr(d, role)
+    npus = settings.get(COUNTED[role], own.instances) * settings.get(
+        SIZED[role], own.npus_per_instance
+    )
+    return int(npus * settings.get(BATCH, d.decode.batch_per_npu))
+
+
+def load_settings(space: Space, settings: Settings, rate: float) -> Settings:
+    """The load of a simulation: a rate (requests/s), or as many callers as there are slots."""
+    path, own = load_of(space.base)
+    if path == "workload.concurrency":
+        if space.plan.fixed_load:
+            return {path: max(1, round(own * (1.0 + space.plan.more)))}
+        return {path: slots(space, settings)}
+    if path == "workload.rate_req_per_s":
+        return {path: float(f"{rate:.{FIGURES}g}")}
+    offered = space.prices.offered or 1.0
+    return {path: float(f"{own * rate / offered:.{FIGURES}g}")}
+
+
+def scenario_of(space: Space, settings: Settings, rate: float) -> Scenario:
+    """A deployment at a load, over a short time. Raises SpecError."""
+    return with_overrides(
+        space.base, settings | load_settings(space, settings, rate) | times(space, rate)
+    )
+
+
+def measured(run: Run) -> Trial:
+    """What a plan stores of a run."""
+    s, summary = run.scenario, run.summary
+    return {
+        **{key: summary.get(key) for key in STORED},
+        "share": served_well(summary),
+        "holds": bool(holds(summary, s)) and run.valid,
+        **_needs(run),
+        "scenario": scenario_digest(s),
+        "digest": run.digest,
+        "seed": s.seed,
+    }
+
+
+def _needs(run: Run) -> Trial:
+    """The SLO that the run would have met: the shortest TTFT and TPOT, each with the other as it
+    is; None: none would."""
+    s, table = run.scenario, run.tables.get("requests")
+    nothing = {"needs_ttft_s": None, "needs_tpot_s": None}
+    if table is None or run.summary.get("steady_state") == "overloaded":
+        return nothing
+    finish_s, first_s = table["finish_s"].to_numpy(), table["first_token_s"].to_numpy()
+    counted = (finish_s >= s.warmup_s) & (first_s > 0.0)
+    if not counted.any():
+        return nothing
+    ttft_s = (first_s - table["arrival_s"].to_numpy())[counted]
+    per_token_s = np.nan_to_num(tpot_s(table)[counted], nan=0.0)
+    left = 1.0 - given_up(run.summary)
+    needed = math.ceil(s.slo.share / left * ttft_s.size - 1e-9) if left > 0 else ttft_s.size + 1
+
+    def shortest(values: np.ndarray, others: np.ndarray, limit: float) -> float | None:
+        good = np.sort(values[others <= limit])
+        return float(good[needed - 1]) if needed <= good.size else None
+
+    return {
+        "needs_ttft_s": shortest(ttft_s, per_token_s, 1e-3 * s.slo.tpot_ms),
+        "needs_tpot_s": shortest(per_token_s, ttft_s, s.slo.ttft_s),
+    }

@@ -77,3 +77,34 @@ def test_a_stack_that_is_unknown_or_of_other_chips_is_refused(facts):
         costs(facts, **{"deployment.stack": "no-such"})
     with pytest.raises(ModelError, match="figures of nvidia chips and says nothing of ascend-910c"):
         costs(facts, **{"deployment.stack": "tensorrt-llm"})
+
+
+def core_s(facts, chip: str, kv: str) -> float:
+    """Seconds of decode's attention core per cached token of a die, launches left out."""
+    fields = {"supernode.chip": chip, "deployment.precision.weights": "fp8",
+              "deployment.precision.kv": kv}  # fmt: skip
+    return costs(facts, **fields).decode.splits[0].core.context_one  # waits for no other die
+
+
+@pytest.mark.parametrize(
+    ("chip", "least", "most"),
+    [("h100", 1.1, 1.4), ("h200", 1.1, 1.4), ("b200", 1.5, 2.0), ("h20", 1.9, 2.0)],
+)
+def test_8_bit_kv_helps_as_far_as_the_kernel_of_the_chip_computes_in_8_bits(
+    facts, chip, least, most
+):
+    # Computed in BF16 with half of the bytes on H100 and H200; in FP8 on B200 and H20.
+    assert least < core_s(facts, chip, "bf16") / core_s(facts, chip, "int8") <= most
+
+
+def test_attention_bound_by_computing_takes_flops_over_the_peak_that_its_kernel_has(facts):
+    m = load_machine(facts, load_chip(facts, "h20"))
+    flops = 128 * 2.0 * (2 * 512 + 64)
+    for kv, peak in (("bf16", 148e12), ("int8", 296e12)):
+        assert core_s(facts, "h20", kv) == pytest.approx(flops / (0.855 * peak), rel=0.02)
+    assert (m.attention("bf16").peak, m.attention("int8").peak) == ("bf16", "fp8")
+
+
+def test_another_attention_kernel_than_the_measured_one_has_its_own_figures(facts):
+    m = load_machine(facts, load_chip(facts, "ascend-910c"), kernel="amla")
+    assert m.attention("bf16").compute == facts.si("operators.ascend.attention_compute.amla")

@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from twin.workload.generate import TraceTable
 
 
+class UnknownScenario(SpecError):
+    """No preset and no file has that name."""
+
+
 def question(
     name: str,
     settings: Sequence[str] = (),
@@ -66,7 +70,7 @@ def scenario_named(name: str) -> Scenario:
         return scenario
     close = difflib.get_close_matches(name, [p.key for p in presets()], n=1)
     hint = f", perhaps {close[0]}" if close else "; the command presets lists them"
-    raise SpecError(f"{printable(name)} is neither a .toml file nor a preset{hint}")
+    raise UnknownScenario(f"{printable(name)} is neither a .toml file nor a preset{hint}")
 
 
 def fields_like(text: str) -> list[dict[str, str]]:

@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 
 from twin.engine.simulate import simulate
-from twin.lab import ask, controllers
+from twin.lab import controllers
 from twin.lab.explain.engine import as_json
 from twin.lab.kinds import COUNTS, MACHINE
 from twin.lab.library import load_facts
 from twin.lab.runs.budget import estimate, require_fits
 from twin.lab.runs.job import EXPLAIN, Watch
-from twin.lab.runs.runner import found_or_made, run_now
-from twin.lab.store import RunRow, Store, open_store
+from twin.lab.runs.runner import found_or_made, run_now, run_or_question
+from twin.lab.store import open_store
 from twin.lab.sweep.compare import Comparison, check_number, compare
 from twin.metrics.clients import by_tenant
 from twin.metrics.observed import Observed
@@ -91,15 +91,14 @@ def _found(scenario: Scenario) -> np.ndarray | None:
 def compared(names: Sequence[str], watching: Callable[[str], Watch]) -> Comparison:
     """Runs side by side, the first one the baseline; what was never run is run first. A name is a
     preset's key, a scenario file, or the id of a stored run."""
-
     check_number(len(names))
     with closing(open_store()) as store:
-        questions = [_named(store, name) for name in names]  # before any of them is run
+        questions = [run_or_question(store, name) for name in names]  # before any of them is run
         rows = [
-            row if isinstance(row, RunRow) else found_or_made(store, row, watching(name))
-            for name, row in zip(names, questions, strict=True)
+            row or found_or_made(store, scenario, watching(name))
+            for name, (row, scenario, _) in zip(names, questions, strict=True)
         ]
-        return compare(rows, [store.scenarios.load(row.scenario) for row in rows])
+        return compare(rows, [scenario for _, scenario, _ in questions])
 
 
 def explained(
@@ -107,27 +106,9 @@ def explained(
 ) -> dict[str, Any]:
     """What a run, or the run of a scenario, means: as one object, stored and found again. Raises
     the rooms' own ValueErrors, each one sentence."""
-
     with closing(open_store()) as store:
-        known, table = store.runs.get(name), None
-        if known is not None and (settings or trace):
-            raise SpecError(f"{name} is a run that was made: settings change a scenario")
-        if known is not None:
-            scenario = store.scenarios.load(known.scenario)
-        else:
-            scenario, table = ask.question(name, settings, trace)
+        _, scenario, table = run_or_question(store, name, settings, trace)
         row = found_or_made(store, scenario, watch(scenario.name), trace=table, engine=EXPLAIN)
         named = {"scenario": row.scenario, "name": scenario.name, "run": row.id}
         tables = (store.runs.table(row.id, name) for name in ("causes", "waterfall"))
         return named | as_json(row.summary, *tables)
-
-
-def _named(store: Store, name: str) -> RunRow | Scenario:
-    """A stored run by its id, else the scenario of that name."""
-    row = store.runs.get(name)
-    if row is not None:
-        return row
-    try:
-        return ask.scenario_named(name)
-    except SpecError as error:
-        raise SpecError(f"{error}; nor is it a run stored here") from None

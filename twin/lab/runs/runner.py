@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from twin.lab import ask
 from twin.lab.library import load_facts
 from twin.lab.machines import keep_brought
 from twin.lab.runs.budget import Budget, budget_of, require_fits
 from twin.lab.runs.job import ENGINE, Watch, execute, load_engine
 from twin.lab.store import Owner, RunRow, Store, StoreError
 from twin.lab.store.statements import require
-from twin.scenario import Scenario, scenario_digest
+from twin.scenario import Scenario, SpecError, scenario_digest
 
 if TYPE_CHECKING:
     from twin.engine.simulate import Run
@@ -85,3 +87,19 @@ def found_or_made(
         return row
     run = run_now(store, scenario, trace=trace, watch=watch, engine=engine).id
     return require(store.runs.get(run), "run", run)
+
+
+def run_or_question(
+    store: Store, name: str, settings: Sequence[str] = (), trace: Path | None = None
+) -> tuple[RunRow | None, Scenario, TraceTable | None]:
+    """A stored run by its id with its scenario; else the scenario that a person names, and the
+    trace that it replays. Raises SpecError, also for settings of a run."""
+    row = store.runs.get(name)
+    if row is not None:
+        if settings or trace:
+            raise SpecError(f"{name} is a run that was made: settings change a scenario")
+        return row, store.scenarios.load(row.scenario), None
+    try:
+        return None, *ask.question(name, settings, trace)
+    except ask.UnknownScenario as error:
+        raise SpecError(f"{error}; nor is it a run stored here") from None

@@ -14,15 +14,14 @@ import polars as pl
 from twin.engine.simulate import ENGINE_VERSION
 from twin.engine.window import Pass, Window, watch
 from twin.facts import Facts
-from twin.lab import ask
 from twin.lab.explain.streams import stream_plans
 from twin.lab.library import load_facts
 from twin.lab.runs.job import Watch
-from twin.lab.runs.runner import found_or_made
+from twin.lab.runs.runner import found_or_made, run_or_question
 from twin.lab.store import RunRow, Store, open_store
 from twin.lab.store.statements import require
 from twin.model.timeline import Timeline
-from twin.scenario import Scenario, SpecError, with_overrides
+from twin.scenario import Scenario, SpecError
 from twin.workload.requests import TraceTable
 
 PHASES = (
@@ -62,16 +61,10 @@ def traced(name: str, settings: Sequence[str], progress: Watch) -> Source:
     """A stored run by id, else the scenario of that name, run now unless a run is stored. A run of
     another version of the engine is made anew. Raises the rooms' own ValueErrors."""
     with closing(open_store()) as store:
-        row = store.runs.get(name)
-        if row is not None and settings:
-            raise SpecError(f"{name} is a run that was made: settings change a scenario")
-        if row is not None and (repeatable(row) or row.state != "done"):
-            return stored(store, name)
-        if row is not None:
-            scenario = store.scenarios.load(row.scenario)
-        else:
-            scenario = with_overrides(ask.scenario_named(name), ask.settings_from(settings))
-        return stored(store, found_or_made(store, scenario, progress).id)
+        row, scenario, _ = run_or_question(store, name, settings)
+        if row is None or (row.state == "done" and not repeatable(row)):
+            row = found_or_made(store, scenario, progress)
+        return stored(store, row.id)
 
 
 def repeatable(row: RunRow) -> bool:

@@ -37,7 +37,6 @@ COMMANDS = {
     "plan": "twin.commands.plan:plan",
     "sweep": "twin.commands.study:sweep",
     "hit-curve": "twin.commands.study:hit_curve",
-    "model-cache": "twin.commands.study:model_cache",
     "controllers": "twin.commands.lists:own_controllers",
     "import": "twin.commands.library:import_trace",
     "check": "twin.commands.library:check",

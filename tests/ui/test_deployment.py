@@ -109,29 +109,6 @@ def test_seats_by_hand_are_a_table_and_a_wrong_one_is_one_sentence(page):
     assert any("no element is named 'node 99'" in m.value.lower() for m in page.markdown)
 
 
-def test_what_switching_models_takes_stands_with_the_memory_pool(page):
-    page.get_by_key("deployment-group").set_value("Memory pool")
-    page.run()
-    page.number_input(key="cache-instances").set_value(2).run()
-    page.number_input(key="cache-hours").set_value(2).run()
-    assert not page.exception
-    (table,) = (frame.value for frame in page.dataframe if "Stored in" in frame.value)
-    shown = dict(zip(table["Stored in"], table["memory pool"], strict=True))
-    assert (
-        shown["Cold start"] == "269 s" and shown["DRAM for one model in every NPU slot"] == "1.00 x"
-    )
-    page.multiselect(key="cache-names").set_value(["qwen3-235b"]).run()
-    assert not page.exception
-    (table,) = (frame.value for frame in page.dataframe if "Stored in" in frame.value)
-    assert table["memory pool"][0] != shown["Cold start"]
-    page.text_input(key="cache-shares").set_value("50 30").run()
-    assert any("2 shares for 8 models" in caption.value for caption in page.caption)
-    page.text_input(key="cache-shares").set_value("").run()
-    page.number_input(key="cache-rate").set_value(1_000_000).run()
-    assert not page.exception
-    assert any("200,000 requests" in caption.value for caption in page.caption)
-
-
 def test_where_reading_breaks_even_stands_with_the_memory_pool(page):
     page.get_by_key("deployment-group").set_value("Memory pool")
     page.run()

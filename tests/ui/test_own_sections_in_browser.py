@@ -1,5 +1,5 @@
-"""Instances, Day, Clients and Memory pool of a run, several models, a controller's form and the hit
-curve in a real browser: each draws its pictures, fits a phone and breaks no rule of axe-core."""
+"""Sections of a run, break-even of reads, a controller's form and the hit curve in a real browser:
+each draws its pictures, fits a phone and breaks no rule of axe-core."""
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -66,16 +66,9 @@ def opened(page: Page, app_url: str, path: str, group: str) -> None:
     rest(page)
 
 
-def test_a_fleet_of_several_models_answers_on_the_deployment_page(page: Page, app_url):
+def test_where_reading_breaks_even_is_drawn_on_the_deployment_page(page: Page, app_url):
     opened(page, app_url, "deployment", "Memory pool")
-    expect(page.get_by_text("8 take 2,048 NPUs")).to_be_visible()
     expect(page.locator(".st-key-break-even .js-plotly-plot").first).to_be_visible()
-    rest(page)
-    slots = page.get_by_role("spinbutton", name="NPU slots")
-    slots.fill("2")
-    slots.press("Enter")
-    expect(page.get_by_text("2 take 512 NPUs")).to_be_visible()
-    expect(page.locator(".st-key-model-waits .js-plotly-plot").first).to_be_visible()
 
 
 def test_a_controller_shows_its_fields(page: Page, app_url):

@@ -1,4 +1,4 @@
-"""Studies of more than one run: `sweep`, `hit-curve`, `model-cache`."""
+"""Studies of more than one run: `sweep`, `hit-curve`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from twin.commands.terminal import (
     print_rows,
     progress,
 )
-from twin.lab import model_cache as cache
 from twin.lab.ask import question
 from twin.lab.library import load_facts
 from twin.lab.runs.executor import Runner
@@ -131,56 +130,3 @@ def hit_curve(
     heads = ("1,000 cached tokens from", "read", "computed again", "at", "break even at")
     if taken:
         print_rows("Read or compute again", heads, taken)
-
-
-def model_cache(
-    scenario: Asked,
-    models: Annotated[int, typer.Option(min=1, max=64, help="Models that are served.")] = 8,
-    instances: Annotated[
-        int, typer.Option(min=1, max=512, help="NPU slots: each holds one model at a time.")
-    ] = 8,
-    skew: Annotated[
-        float, typer.Option(min=0, max=5, help="Popularity by rank to this power; 0: alike.")
-    ] = 0.0,
-    local_models: Annotated[
-        int, typer.Option(min=0, max=64, help="Models that an NPU slot's own DRAM holds.")
-    ] = 1,
-    pool_models: Annotated[
-        int, typer.Option(min=0, max=64, help="Models that the memory pool holds.")
-    ] = 16,
-    bucket_gb_per_s: Annotated[
-        float, typer.Option(min=0.01, max=1000, help="GB/s of a bucket of object storage.")
-    ] = 2.5,
-    share: Annotated[
-        list[float] | None, typer.Option(help="Share of each model, in place of --skew.")
-    ] = None,
-    model: Annotated[
-        list[str] | None, typer.Option(help="Which models, in turn; else the scenario's.")
-    ] = None,
-    rate: Annotated[float, typer.Option(min=0, help="Requests/s of all models.")] = 0.05,
-    idle_s: Annotated[
-        float, typer.Option(min=0, help="An idle model gives its NPUs back after so long.")
-    ] = 60.0,
-    hours: Annotated[float, typer.Option(min=0.01, help="Simulated time.")] = 24.0,
-    seed: Annotated[int, typer.Option(min=0, help="Of the requests.")] = 0,
-    as_json: AsJson = False,
-) -> None:
-    """Cold start, warm start and switching of models: object storage, local DRAM, memory pool."""
-    asked, _ = question(scenario)
-    facts = load_facts()
-    served = cache.Asked(
-        models, instances, skew, local_models, pool_models, 1e9 * bucket_gb_per_s,
-        tuple(share or ()), tuple(model or ()), rate, idle_s, hours, seed,
-    )  # fmt: skip
-    answer = cache.model_stores(asked, facts, served)
-    if as_json:
-        print_json(asdict(answer))
-        return
-    heads = ("kept in", *(store.name for store in answer.stores))
-    print_rows(f"{asked.name}: {answer.title}", heads, cache.table(answer.stores))
-    waits = [
-        (name, *(amount(store.wait_s_by_model[k], "time") for store in answer.stores))
-        for k, name in enumerate(answer.models)
-    ]
-    print_rows("Mean waiting by model", ("model", *heads[1:]), waits)
-    typer.echo(cache.takes_for_granted(asked, facts, served))

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import polars as pl
 
-from twin.lab.model_cache import ModelCache
 from twin.lab.sweep.break_even import Read
 from twin.metrics.measures import amount, seconds
 from twin.ui import theme
@@ -127,30 +126,4 @@ def hit_curve(
         f"{amount(ratio, 'share')} with {amount(size, 'bytes')}.", showlegend=False,
         x={"type": "log", "title_text": "memory pool (GB)", "showgrid": True},
         y={"range": [0, 101], "ticksuffix": " %", "title_text": "hit ratio"},
-    )  # fmt: skip
-
-
-@reads("Each row is a model; its requests wait while processes start and weights load.")
-def model_waits(answer: ModelCache) -> Chart:
-    """Mean waiting of requests by model, a mark for each place that keeps weights."""
-    fig = figure(height=90 + 30 * len(answer.models))
-    looks = zip(
-        answer.stores, (theme.OTHER, theme.PLANE["vpc"], theme.ROLE["memory_pool"]),
-        (("circle", 12), ("diamond-open", 16), ("square", 9)), strict=True,
-    )  # fmt: skip
-    for store, colour, (symbol, size) in looks:
-        fig.add_scatter(
-            x=store.wait_s_by_model, y=answer.models, mode="markers", name=store.name,
-            marker={"color": colour, "size": size, "symbol": symbol},
-            customdata=[amount(wait_s, "time") for wait_s in store.wait_s_by_model],
-            hovertemplate=f"%{{y}}, {store.name}: %{{customdata}}<extra></extra>",
-        )  # fmt: skip
-    waits = [wait_s for store in answer.stores for wait_s in store.wait_s_by_model]
-    listing = ", ".join(f"{s.name} {amount(s.wait_s_mean, 'time')}" for s in answer.stores)
-    scale = "linear" if 0.0 in waits else "log"
-    return chart(
-        fig, f"Mean waiting of requests by model; of all: {listing}.",
-        x={"type": scale, "title_text": "mean waiting of requests (s)", "showgrid": True},
-        y={"autorange": "reversed", "dtick": 1, "showgrid": True},
-        hovermode="closest", showlegend=True,
     )  # fmt: skip

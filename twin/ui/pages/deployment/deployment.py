@@ -27,7 +27,7 @@ with form:
         elastic.form()
     if group == "Memory pool" and not session.refusal():
         answers.break_even_section()
-        answers.model_cache_section()
+        drawn("deployment.memory_pool", session.draft())
 
 # 2) What it sustains when every slot is taken, by the formulas that a run uses too.
 with facts, st.container(border=True):

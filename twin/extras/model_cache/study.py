@@ -2,7 +2,7 @@
 
 A slot of the fleet is the deployment that a scenario declares. What it sustains with a model is the
 formula's, what a model weighs and how fast DRAM is read are those of its machine, and
-lab/model_fleet.py simulates who waits: with object storage alone, with local DRAM, with the pool.
+fleet.py simulates who waits: with object storage alone, with local DRAM, with the pool.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from twin.extras.model_cache.fleet import Fleet, FleetRun, Kept, Served, ServedModel
 from twin.facts import Facts
 from twin.hardware.flows import Plane
 from twin.hardware.prices import pool_read
-from twin.lab.model_fleet import Fleet, FleetRun, Kept, Served, ServedModel
 from twin.metrics.measures import Kind, amount
 from twin.model.fetch import pool_plane
 from twin.model.memory import whole_model_bytes

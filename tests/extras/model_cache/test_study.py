@@ -5,9 +5,9 @@ import json
 import numpy as np
 import pytest
 
+from twin.extras.model_cache.fleet import Fleet, FleetRun, ServedModel
+from twin.extras.model_cache.study import Asked, model_stores, summed_up, table
 from twin.lab.library import load_facts
-from twin.lab.model_cache import Asked, model_stores, summed_up, table
-from twin.lab.model_fleet import Fleet, FleetRun, ServedModel
 from twin.model.shape import ModelError
 from twin.scenario import Scenario
 

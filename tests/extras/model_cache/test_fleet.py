@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.draws import draws
+from twin.extras.model_cache.fleet import Dram, Fleet, FleetRun, ServedModel
 from twin.lab.library import load_facts
-from twin.lab.model_fleet import Dram, Fleet, FleetRun, ServedModel
 
 SIZE, LOAD_S, RATE, TOOK_S = 600.0, 2.0, 0.5, 8.0
 MODEL = ServedModel("a model", SIZE, LOAD_S, RATE, 1.0, TOOK_S)

@@ -1,4 +1,4 @@
-"""The terminal: what many commands ask for, tables, one JSON object, a bar that moves.
+"""The terminal: options that many commands have, tables, one JSON object, a bar that moves.
 
 Standard output carries the answer, standard error everything else. It knows no command.
 """
@@ -11,14 +11,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
+from typing import Annotated, Any, BinaryIO
 
 import typer
 from rich.console import Console
 from rich.markup import escape
-
-if TYPE_CHECKING:
-    pass
 
 Asked = Annotated[str, typer.Argument(help="A scenario file (.toml) or a preset's key.")]
 Settings = Annotated[

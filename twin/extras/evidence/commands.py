@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -108,26 +107,8 @@ def _cross_validate(write: bool, as_json: bool) -> None:
 
 def print_made(made: Made) -> None:
     """The constants without each row, errors of rows left out, and the figures that count."""
-    constants = [
-        (c.name, f"{c.value:g}", f"{c.low:.4g} to {c.high:.4g}", c.row,
-         "yes" if c.identified else "no")
-        for c in made.cross.constants
-    ]  # fmt: skip
-    heads = ("constant", "value", "without any one row", "moved most without", "identified")
-    print_rows("Which constants the rows identify", heads, constants)
-    cells = [
-        (each.name, each.by, str(each.rows), f"{100 * each.fitted:.1f} %",
-         f"{100 * each.predicted:.1f} %")
-        for each in made.cross.left_out
-    ]  # fmt: skip
-    print_rows("Rows left out", ("rows", "by", "number", "fitted", "predicted"), cells)
-    counted = [
-        (f.name, f.kind, f.row, "all of it" if math.isinf(f.share) else f"{100 * f.share:.1f} %")
-        for f in made.figures
-        if f.counts
-    ]
-    title = f"{made.counted} figures without a source of their own move a row when a tenth larger"
-    print_rows(title, ("figure", "kind", "row moved most", "by"), counted)
+    for title, rows in made.tables().items():
+        print_rows(title, tuple(rows[0]), [tuple(row.values()) for row in rows])
 
 
 def print_evidence(rows: Sequence[Mapping[str, Any]]) -> None:

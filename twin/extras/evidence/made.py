@@ -64,6 +64,28 @@ class Made:
         """Figures that were fitted, chosen, assumed or recalled, and that move a row."""
         return sum(figure.counts for figure in self.figures)
 
+    def tables(self) -> dict[str, list[dict[str, str]]]:
+        """Rows of three tables in words, by title: constants, rows left out, figures that count."""
+        return {
+            "Which constants the rows identify": [
+                {"constant": c.name, "value": f"{c.value:g}",
+                 "without any one row": f"{c.low:.3g} to {c.high:.3g}",
+                 "moved most without": c.row, "identified": "yes" if c.identified else "no"}
+                for c in self.cross.constants
+            ],
+            "Rows left out": [
+                {"left out": left.name, "rows": str(left.rows),
+                 "fitted": f"{100 * left.fitted:.1f} %",
+                 "predicted": f"{100 * left.predicted:.1f} %"}
+                for left in self.cross.left_out
+            ],
+            f"{self.counted} figures without a source of their own move a row by more than 1 %": [
+                {"figure": f.name, "kind": f.kind, "row moved most": f.row,
+                 "by": "all of it" if math.isinf(f.share) else f"{100 * f.share:.1f} %"}
+                for f in self.figures if f.counts
+            ],
+        }  # fmt: skip
+
     def stale(self, facts: Facts) -> bool:
         """Whether facts or rows are others than those it was made from."""
         return (self.facts, self.rows) != (facts.digest, rows_digest(load_published()))

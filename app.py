@@ -47,7 +47,7 @@ else:
 
     @asynccontextmanager
     async def while_serving(_app: st.App) -> AsyncIterator[None]:
-        """Import every page's modules, start the processes of runs, which nobody waits for, and
+        """Import every page's modules, start the processes of runs, which no page waits for, and
         work out the first page.
 
         Before the first visitor: threads that import the same modules at once may find them half
@@ -58,7 +58,7 @@ else:
 
         threading.Thread(target=session.get_ready, name="get ready", daemon=True).start()
         answer.get_ready()
-        gc.freeze()  # none of this is garbage: nobody needs to look through it again
+        gc.freeze()  # none of this is garbage: it need not be looked through again
         yield
         drawn("server.stop")
 

@@ -1,7 +1,7 @@
 """The made parts of the documents: what stands between `<!-- made: NAME -->` and `<!-- end -->`.
 
-Nobody writes these by hand: `make docs` does, from declarations, and tests/test_docs.py compares
-the committed pages with what this module says now. It knows nothing about the words around them.
+`make docs` makes them from declarations, and tests/test_docs.py compares the committed pages with
+what this module says now. It knows nothing about the words around them.
 """
 
 from __future__ import annotations
@@ -144,10 +144,10 @@ def _decodes(fields: dict[str, Any]) -> str:
     """Tokens/s of decode with all slots taken, and its TPOT, in the preset of attention offload."""
     found = preset("attention-offload")
     assert found is not None
-    asked = with_overrides(found, fields)
-    decode = steady(asked, load_facts()).decode
+    changed = with_overrides(found, fields)
+    decode = steady(changed, load_facts()).decode
     assert decode is not None
-    npus = asked.deployment.decode.npus_per_instance
+    npus = changed.deployment.decode.npus_per_instance
     return f"{decode.tokens_per_s_per_npu * npus / 1e3:.1f} ({decode.tpot_s * 1e3:.0f} ms)"
 
 
@@ -159,8 +159,8 @@ def lent_table() -> str:
     assert found is not None
     machine = load_machine(load_facts(), load_chip(load_facts(), found.supernode.chip))
     for lent in (0.0, *LENT):
-        asked = {"deployment.prefill.lent_cores": lent} if lent else {SHARE: 0.0}
-        prefill = steady(with_overrides(found, asked), load_facts()).prefill
+        settings = {"deployment.prefill.lent_cores": lent} if lent else {SHARE: 0.0}
+        prefill = steady(with_overrides(found, settings), load_facts()).prefill
         assert prefill is not None
         rows.append(
             _row(f"{lent:.0%}", f"{machine.pull(lent):.0%}", f"{prefill.tokens_per_s_per_npu:,.0f}")
@@ -172,11 +172,11 @@ def offload_runs() -> str:
     """The pair of presets that differ in attention offload alone, as they ran."""
     rows = ["| preset | TTFT p50 | TTFT p99 | TPOT, mean | within the SLO | preemptions |",
             "|---|---|---|---|---|---|"]  # fmt: skip
-    told = summaries()
+    known = summaries()
     for key in ("attention-offload-contrast", "attention-offload"):
         found = preset(key)
         assert found is not None
-        run = told[scenario_digest(found)]
+        run = known[scenario_digest(found)]
         rows.append(
             _row(f"`{key}`", f"{run['ttft_s_p50']:.2g} s", f"{run['ttft_s_p99']:.2g} s",
                  f"{run['tpot_s_mean'] * 1e3:.0f} ms", f"{run['goodput_req_per_s']:.1f} req/s",
@@ -200,9 +200,9 @@ def _of(extra: str, kind: type[Hook], named: Mapping[str, Any]) -> dict[str, Any
 
 def preset_table(keys: Sequence[str] = ()) -> str:
     """The presets by key, all or some of them, each with the question it asks."""
-    asked = {preset.key: preset.scenario.question for preset in presets()}
+    questions = {preset.key: preset.scenario.question for preset in presets()}
     rows = ["| preset | the question it asks |", "|---|---|"]
-    return "\n".join(rows + [_row(f"`{key}`", asked[key]) for key in keys or asked])
+    return "\n".join(rows + [_row(f"`{key}`", questions[key]) for key in keys or questions])
 
 
 def command_list(extra: str = "") -> str:
@@ -227,7 +227,7 @@ def command_list(extra: str = "") -> str:
 
 
 def evidence_table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Errors by system and kind, then every published row beside the twin's answer."""
+    """Errors by system and kind, then every published row next to the twin's answer."""
     text = [
         "| system | what | published | twin | error | first error | kind | others | source |",
         "|---|---|---|---|---|---|---|---|---|",

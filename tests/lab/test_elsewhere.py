@@ -150,7 +150,7 @@ def test_a_database_from_before_keeps_the_folder_that_it_knows(tmp_path):
 @pytest.mark.parametrize("odd", ["a b", "50%20", "what?x=1", "a#b"])
 def test_the_project_may_lie_in_any_folder(tmp_path, monkeypatch, odd):
     folder = tmp_path / odd
-    monkeypatch.setattr(handle, "KEPT", folder)
+    monkeypatch.setattr(handle, "STORED", folder)
     monkeypatch.delenv("TWIN_DB_URL", raising=False)
     monkeypatch.delenv("TWIN_ARTIFACTS", raising=False)
     store = open_store()

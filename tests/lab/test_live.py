@@ -50,7 +50,7 @@ def test_a_run_tells_how_far_it_is_and_one_that_cannot_be_is_gone(running):
 
 
 def test_runs_whose_visitors_left_are_forgotten(running, monkeypatch):
-    monkeypatch.setattr(live, "KEPT", 1)
+    monkeypatch.setattr(live, "RUNS_MOST", 1)
     first, second = (running.ask(quick(seed=seed)) for seed in (1, 2))
     assert running.look(first) is None
     assert running.look(second, 120.0).ended

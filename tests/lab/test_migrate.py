@@ -9,7 +9,7 @@ from alembic.migration import MigrationContext
 
 from twin.lab.store import StoreError, open_store
 from twin.lab.store.engines import open_database
-from twin.lab.store.migrate import BACKUPS_KEPT, GUARDS, VERSIONS, current, revisions, upgrade
+from twin.lab.store.migrate import BACKUPS_MOST, GUARDS, VERSIONS, current, revisions, upgrade
 from twin.lab.store.models import Row
 from twin.scenario import Scenario
 
@@ -77,10 +77,10 @@ def test_an_upgrade_keeps_rows_references_and_guards_and_makes_a_backup(tmp_path
 def test_only_the_latest_backups_are_kept(tmp_path, file_store):
     store = file_store
     folder = with_next(tmp_path, then="raise RuntimeError('broken migration')")
-    for _ in range(BACKUPS_KEPT + 2):
+    for _ in range(BACKUPS_MOST + 2):
         with pytest.raises(RuntimeError):
             upgrade(store._database, folder)
-    assert len(list(store._database.path.parent.glob("*before-migration*"))) == BACKUPS_KEPT
+    assert len(list(store._database.path.parent.glob("*before-migration*"))) == BACKUPS_MOST
 
 
 def test_a_migration_that_fails_leaves_everything_as_it_was(tmp_path, store, add_run):

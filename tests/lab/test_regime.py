@@ -6,9 +6,9 @@ from twin.lab.evidence.judge import (
     HONEST,
     QUANTITIES,
     evidence,
-    kept_errors,
     near,
     near_each,
+    stored_errors,
     write_errors,
 )
 from twin.lab.evidence.rows import load_published, scenario_of
@@ -28,7 +28,7 @@ def test_the_error_near_a_figure_is_that_of_unseen_and_seen_rows_on_its_chip(fac
         and row.against is None
         and row.scenario.get("supernode.chip", "ascend-910c") == "ascend-910c"
     ]  # fmt: skip
-    kept = kept_errors()["error"]
+    kept = stored_errors()["error"]
     errors = [abs(kept[row.id]) for row in rows]
     assert told["TPOT"].rows == len(rows) > 5
     assert told["TPOT"].mean == pytest.approx(sum(errors) / len(errors))
@@ -46,7 +46,7 @@ def test_errors_are_kept_of_every_row_that_no_fit_helped_and_earlier_facts_are_s
     assert kept["error"] == {
         a["id"]: pytest.approx(a["error"], abs=1e-4) for a in answers if a["kind"] == "seen"
     }
-    assert set(kept_errors()["error"]) == {
+    assert set(stored_errors()["error"]) == {
         row.id
         for row in load_published()
         if row.kind in HONEST and not row.at_most  # a bound that is kept says nothing

@@ -148,16 +148,16 @@ def test_the_part_of_an_address_that_names_a_scenario():
 
 def test_a_link_of_runs_says_what_they_asked_and_a_long_one_only_which(store):
     asked = [Scenario(seed=1), Scenario(seed=2)]
-    assert links.asked(query_of(links.run_url("r" * 24, asked[0])), id) == asked[:1]
+    assert links.questions(query_of(links.run_url("r" * 24, asked[0])), id) == asked[:1]
     url = links.compare_url(["a" * 24, "b" * 24], "", asked)
-    assert links.asked(query_of(url), id) == asked
+    assert links.questions(query_of(url), id) == asked
     assert links.RUNS in query_of(url)
     noise = Random(1)
     edits = tuple(Edit(element=f"node {i}", capacity_factor=noise.random()) for i in range(40 * 48))
     long = Scenario(supernode=Supernode(edits=edits))
     assert query_of(links.run_url("r" * 24, long)) == {"run": "r" * 24}
     with pytest.raises(ShareError):
-        links.asked({"asked": "!"}, id)
+        links.questions({"asked": "!"}, id)
 
 
 def test_a_scenario_opens_to_who_holds_it_until_its_link_is_given_away(store):

@@ -79,7 +79,7 @@ def said(values, ttft_s, path=RATE):
         ([1, None, 7], "Holds its SLO up to 50 req/s; at 150 req/s"),
         ([1, 7, 1], "It changes 2 times along the way."),
         ([1, 2, 3], "The SLO holds anywhere from 50 req/s to 150 req/s."),
-        ([6, 7, 8], "The SLO is not kept anywhere from 50 req/s to 150 req/s."),
+        ([6, 7, 8], "The SLO is not met anywhere from 50 req/s to 150 req/s."),
     ],
 )
 def test_the_knee_is_said_in_one_sentence(ttft_s, sentence):

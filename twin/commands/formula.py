@@ -6,7 +6,7 @@ from rich.markup import escape
 
 from twin.commands.terminal import (
     AsJson,
-    Asked,
+    ScenarioName,
     Settings,
     out,
     print_json,
@@ -18,7 +18,7 @@ from twin.metrics.measures import seconds
 from twin.metrics.registry import shown
 
 
-def predict(scenario: Asked, settings: Settings = None, as_json: AsJson = False) -> None:
+def predict(scenario: ScenarioName, settings: Settings = None, as_json: AsJson = False) -> None:
     """The steady state by formula alone: no arrivals, no queues, milliseconds of wall time."""
     named, _ = question(scenario, settings or [])
     prediction = predicted(named)

@@ -11,7 +11,7 @@ from rich.markup import escape
 
 from twin.commands.terminal import (
     AsJson,
-    Asked,
+    ScenarioName,
     Settings,
     TraceFile,
     err,
@@ -33,7 +33,7 @@ NoStore = Annotated[bool, typer.Option("--no-store", help="Do not keep the run."
 
 
 def run(
-    scenario: Asked,
+    scenario: ScenarioName,
     trace: TraceFile = None,
     settings: Settings = None,
     rate_multiplier: Multiplier = 1.0,

@@ -9,7 +9,7 @@ import typer
 
 from twin.commands.terminal import (
     AsJson,
-    Asked,
+    ScenarioName,
     Settings,
     TraceFile,
     out,
@@ -37,7 +37,7 @@ Over = Annotated[
 
 
 def sweep(
-    scenario: Asked,
+    scenario: ScenarioName,
     over: Over,
     settings: Settings = None,
     as_json: AsJson = False,
@@ -46,27 +46,27 @@ def sweep(
     ] = False,
 ) -> None:
     """Simulate a scenario over a range of one or two fields, and say where its SLO breaks."""
-    asked, _ = question(scenario, settings or [])
+    wanted, _ = question(scenario, settings or [])
     axes = [lab.axis(text) for text in over]
-    points = lab.points(asked, axes)
+    points = lab.points(wanted, axes)
     store = open_store()
     runner = Runner(store).start()
     rows = []
     try:
-        with progress(asked.name) as watch:
+        with progress(wanted.name) as watch:
             for row in lab.carried_out(runner, points):
                 rows.append(row)
                 watch(len(rows) / len(points), {"points": len(rows)})
     finally:
         runner.close()
     table = lab.table(axes, points, rows)
-    told = ""
+    said = ""
     if len(axes) == 1:
-        ran = [(p.scenario or asked, row.summary if row else {})
+        ran = [(p.scenario or wanted, row.summary if row else {})
                for p, row in zip(points, rows, strict=True)]  # fmt: skip
-        told = lab.conclusion(axes[0], [s for s, _ in ran], [summary for _, summary in ran])
+        said = lab.conclusion(axes[0], [s for s, _ in ran], [summary for _, summary in ran])
     if as_json:
-        print_json({"over": [a.text for a in axes], "conclusion": told, "points": table})
+        print_json({"over": [a.text for a in axes], "conclusion": said, "points": table})
         return
     if as_csv:
         out.file.write(lab.csv_of(table))
@@ -75,27 +75,27 @@ def sweep(
     cells = [
         (
             *(a.said(row[a.path]) for a in axes),
-            {True: "kept", False: "broken", None: row["why"] or row["state"]}[row["slo_kept"]],
+            {True: "met", False: "broken", None: row["why"] or row["state"]}[row["slo_kept"]],
             *(shown(key, row[key]) for key in keys),
             row["run"] or "",
         )
         for row in table
     ]
-    print_rows(f"{asked.name} over {' and '.join(a.label for a in axes)}",
+    print_rows(f"{wanted.name} over {' and '.join(a.label for a in axes)}",
                (*(a.label for a in axes), "SLO", *keys, "run"), cells)  # fmt: skip
-    if told:
-        out.print(told)
+    if said:
+        out.print(said)
 
 
 def hit_curve(
-    scenario: Asked,
+    scenario: ScenarioName,
     settings: Settings = None,
     trace: TraceFile = None,
     as_json: AsJson = False,
 ) -> None:
     """Hit ratio against the size of the memory pool, in one pass over the prompts, before a run."""
-    asked, stream = question(scenario, settings or [], trace)
-    curve, cached = curve_of(asked, load_facts(), stream), reads(asked, load_facts(), stream)
+    wanted, stream = question(scenario, settings or [], trace)
+    curve, cached = curve_of(wanted, load_facts(), stream), reads(wanted, load_facts(), stream)
     sizes = {"DRAM": curve.dram_bytes, "DRAM and SSD": curve.pool_bytes}
     if as_json:
         print_json({
@@ -110,7 +110,7 @@ def hit_curve(
         })  # fmt: skip
         return
     rows = [(amount(size, "bytes"), amount(ratio, "share")) for size, ratio in curve.points()]
-    print_rows(f"{asked.name}: hit ratio by size", ("memory pool", "hit ratio"), rows)
+    print_rows(f"{wanted.name}: hit ratio by size", ("memory pool", "hit ratio"), rows)
     named = {
         "requests looked at": f"{curve.requests:,}",
         "endless": amount(curve.curve.ideal, "share"),

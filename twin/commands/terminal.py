@@ -17,7 +17,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-Asked = Annotated[str, typer.Argument(help="A scenario file (.toml) or a preset's key.")]
+ScenarioName = Annotated[str, typer.Argument(help="A scenario file (.toml) or a preset's key.")]
 Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="FIELD=VALUE", help="Replace a field that `fields` lists."),

@@ -25,7 +25,7 @@ ROOT = SHARE if SHARE.is_dir() else Path(__file__).resolve().parents[2]
 DATA = ROOT / "data"
 SCENARIOS = ROOT / "scenarios"
 # What is stored between starts: of a clone inside of it, of an installed twin in the user's home.
-KEPT = (
+STORED = (
     DATA
     if ROOT is not SHARE
     else Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local/share") / "twin"

@@ -1,6 +1,6 @@
 """Who visits, and what they may do, as `TWIN_ACCESS` says: unset, everybody everything; `login`,
 with OpenID Connect (`[auth]` of secrets.toml) each sees what they hold, presets and what was
-shared; `read-only`, nothing can be kept, run or deleted."""
+shared; `read-only`, nothing can be stored, run or deleted."""
 
 import json
 import os
@@ -21,10 +21,10 @@ MODES = ("", LOGIN, READ_ONLY)
 
 def mode() -> str:
     """How this server is shared; raises ValueError for a word that means nothing."""
-    asked = os.environ.get(VARIABLE, "")
-    if asked not in MODES:
-        raise ValueError(f"{VARIABLE} = {asked} is none of: unset, {LOGIN}, {READ_ONLY}")
-    return asked
+    named = os.environ.get(VARIABLE, "")
+    if named not in MODES:
+        raise ValueError(f"{VARIABLE} = {named} is none of: unset, {LOGIN}, {READ_ONLY}")
+    return named
 
 
 def visitor() -> str:
@@ -62,7 +62,7 @@ def gate() -> None:
         st.stop()
     if not st.user.is_logged_in or not visitor():
         st.title("Supernode twin", anchor=False)
-        st.markdown("Runs and scenarios belong to who asked for them: say who you are.")
+        st.markdown("Runs and scenarios belong to who requested them: say who you are.")
         st.button("Log in", type="primary", icon=":material/login:", on_click=st.login)
         st.stop()
     with st.sidebar:

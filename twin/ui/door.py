@@ -53,7 +53,7 @@ def unforeseen(error: Exception) -> bool:
     reference = secrets.token_hex(4)
     log.error("reference %s: %s on a page", reference, type(error).__name__, exc_info=error)
     st.error(
-        "This page met an error that nobody foresaw. Load it again; if it comes back, tell whoever "
+        "This page met an unforeseen error. Load it again; if it comes back, tell whoever "
         f"runs this server: reference {reference} in its log.",
         icon=":material/report:",
     )
@@ -83,8 +83,8 @@ class Door:
         async def answer(message: Message) -> None:
             if message["type"] == "http.response.start":
                 own = {name for name, _ in _headers()}
-                kept = [pair for pair in message.get("headers", ()) if pair[0].lower() not in own]
-                message = {**message, "headers": [*kept, *_headers()]}
+                others = [pair for pair in message.get("headers", ()) if pair[0].lower() not in own]
+                message = {**message, "headers": [*others, *_headers()]}
             await send(message)
 
         await self._app(scope, receive, answer)

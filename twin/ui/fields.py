@@ -91,7 +91,7 @@ def show(value: Any, path: str = "") -> str:
     return scenario_words.choice_label(path, value) if value else "none"
 
 
-def told_change(path: str, before: str, now: str) -> str:
+def change_line(path: str, before: str, now: str) -> str:
     """A change of a field as a line of Markdown, of values that are shown already."""
     return f"{field_name(path)}: :gray[{before}] → **{now}** {field_unit(path)}".rstrip()
 

@@ -75,7 +75,7 @@ def linked_scenarios() -> list[Scenario]:
     """The scenarios that the address carries for its runs, none where it carries none or a damaged
     one, which is reported."""
     try:
-        return addresses.asked(st.query_params.to_dict(), session.hold)
+        return addresses.questions(st.query_params.to_dict(), session.hold)
     except addresses.ShareError as error:
         st.error(sentence(str(error)), icon=":material/link_off:")
         return []

@@ -5,7 +5,7 @@ import streamlit as st
 from twin.lab.share import links
 from twin.scenario import Scenario
 from twin.ui import forms, formulas, live, session, words
-from twin.ui.fields import declared, formed, label, sentence, show, told_change, why_idle
+from twin.ui.fields import change_line, declared, formed, label, sentence, show, why_idle
 from twin.ui.link import copy_link, go_to, page_link
 from twin.ui.pages import BUILD, PAGES, SECTIONS
 from twin.ui.show import plain
@@ -139,7 +139,7 @@ def _changes() -> None:
     with st.popover(count, icon=":material/difference:"):
         st.caption(f"Against {plain(session.preset().name)}")
         for path, (old, new) in changed.items():
-            st.markdown(told_change(path, plain(show(old, path)), plain(show(new, path))))
+            st.markdown(change_line(path, plain(show(old, path)), plain(show(new, path))))
         if fabric:
             count = f"{len(edits):,} edit{'s' if len(edits) != 1 else ''}"
             st.markdown(f"Fabric: **{count}**, listed on the Supernode page")

@@ -64,13 +64,13 @@ def test_bytes_and_time_are_conserved(question):
     out = FleetRun(fleet).serve(named, arrived_s)
     missed = [one for one in out.starts if not one.hit]
     assert all(one.fetched_s - one.ready_s > 0.0 for one in missed)
-    if fleet.kept == "memory pool":  # who needs what is on its way waits for it
+    if fleet.place == "memory pool":  # who needs what is on its way waits for it
         arrivals = {(one.model, one.fetched_s) for one in missed}
         assert out.fetched_bytes == pytest.approx(SIZE * len(arrivals))
         assert out.dram_bytes <= fleet.dram_bytes
     else:
         assert out.fetched_bytes == SIZE * len(missed)
-        assert out.dram_bytes <= fleet.dram_bytes * fleet.slots * (fleet.kept == "local DRAM")
+        assert out.dram_bytes <= fleet.dram_bytes * fleet.slots * (fleet.place == "local DRAM")
     if missed:  # the bucket is no faster than it is
         from_s, to_s = min(o.ready_s for o in missed), max(o.fetched_s for o in missed)
         assert out.fetched_bytes <= fleet.bucket_bytes_per_s * (to_s - from_s) * (1 + 1e-5)
@@ -156,7 +156,7 @@ def test_a_model_scales_to_zero_and_back():
 
 
 def test_a_queue_longer_than_a_start_gets_another_slot_and_a_shorter_one_does_not():
-    fleet = replace(FLEET, slots=3, kept="memory pool")
+    fleet = replace(FLEET, slots=3, place="memory pool")
     wait_s = fleet.process_s + LOAD_S  # of another slot, once DRAM has the model
     for queue, starts in ((int(RATE * wait_s), 1), (int(RATE * wait_s) + 3, 2)):
         out = FleetRun(fleet).serve([0] * (queue + 1), [0.0] + [1000.0] * queue)
@@ -165,10 +165,10 @@ def test_a_queue_longer_than_a_start_gets_another_slot_and_a_shorter_one_does_no
 
 def test_every_slot_at_once_shares_the_bucket_or_fetches_once():
     bare = replace(FLEET, slots=8, idle_s=0.0, process_s=0.0, regroup_s=0.0)
-    for kept, cold_s in (("object storage", 8), ("local DRAM", 8), ("memory pool", 1)):
-        run = FleetRun(replace(bare, kept=kept))
+    for place, cold_s in (("object storage", 8), ("local DRAM", 8), ("memory pool", 1)):
+        run = FleetRun(replace(bare, place=place))
         assert run.load_everywhere(0, 0.0) == pytest.approx(cold_s * FETCH_S + LOAD_S)
-        if kept != "object storage":
+        if place != "object storage":
             assert run.load_everywhere(0, 1e4) == pytest.approx(LOAD_S)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from twin.extras.model_cache.fleet import Fleet, FleetRun, ServedModel
-from twin.extras.model_cache.study import Asked, model_stores, summed_up, table
+from twin.extras.model_cache.study import Question, model_stores, summed_up, table
 from twin.lab.library import load_facts
 from twin.model.shape import ModelError
 from twin.scenario import Scenario
@@ -19,21 +19,21 @@ DAY_S = 86_400.0
 
 
 def answer(**asked):
-    return model_stores(Scenario(), FACTS, Asked(**asked))
+    return model_stores(Scenario(), FACTS, Question(**asked))
 
 
-def of_the_paper(kept, slots):
+def of_the_paper(place, slots):
     """Eight models, asked for rarely and each as often; every request needs a load."""
     model = ServedModel("671B in INT8", SIZE, SIZE / ONE_NPU, 100.0, 0.0, 1.0)
-    rooms = {"object storage": 0, "local DRAM": 1, "memory pool": 8}[kept]
-    fleet = Fleet((model,) * 8, slots, kept, rooms * SIZE, SIZE / BUCKET_S, 0.0, 0.0, 0.0)
+    rooms = {"object storage": 0, "local DRAM": 1, "memory pool": 8}[place]
+    fleet = Fleet((model,) * 8, slots, place, rooms * SIZE, SIZE / BUCKET_S, 0.0, 0.0, 0.0)
     named = np.random.default_rng(0).integers(0, 8, 4000)
     out = FleetRun(fleet).serve(named.tolist(), (1000.0 * np.arange(4000)).tolist())
     return summed_up(fleet, out, 1000.0 * named.size, 1.0, 16)
 
 
 @pytest.mark.parametrize(
-    ("kept", "cold_s", "warm_s", "hit_ratio", "switch_s", "dram"),
+    ("place", "cold_s", "warm_s", "hit_ratio", "switch_s", "dram"),
     [
         ("object storage", 2560, None, 0.0, 320, 0),
         ("local DRAM", 2560, 5, 0.125, 281, 8),
@@ -41,9 +41,9 @@ def of_the_paper(kept, slots):
     ],
 )
 def test_the_papers_table_follows_where_its_assumptions_hold(
-    kept, cold_s, warm_s, hit_ratio, switch_s, dram
+    place, cold_s, warm_s, hit_ratio, switch_s, dram
 ):
-    loads, switches = of_the_paper(kept, 8), of_the_paper(kept, 1)
+    loads, switches = of_the_paper(place, 8), of_the_paper(place, 1)
     assert loads.cold_s == pytest.approx(cold_s, rel=0.1)
     assert loads.warm_s == (warm_s and pytest.approx(warm_s, rel=0.1))
     assert loads.dram_models == pytest.approx(dram)

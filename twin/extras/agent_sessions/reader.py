@@ -65,7 +65,7 @@ class _Sessions:
 
 def read_weka(reading: Reading) -> Columns:
     """Sessions of one or more JSON files, each one object or one object a line."""
-    kept = _Sessions()
+    sessions = _Sessions()
     size, most = reading.block_tokens or 0, _most_tokens(reading.limits)
     for piece in reading.every():
         for where, body in _objects(piece):
@@ -75,12 +75,12 @@ def read_weka(reading: Reading) -> Columns:
             if size not in {0, own} and reading.block_tokens is None:
                 raise TraceError(f"{where} has blocks of {own} tokens where others have {size}")
             size = reading.block_tokens or own
-            _read_session(where, body, most, kept)
-    cells = cells_of_rows(kept.bodies, kept.places.__getitem__)
-    session = np.repeat(np.arange(len(kept.lengths)), kept.lengths)
+            _read_session(where, body, most, sessions)
+    cells = cells_of_rows(sessions.bodies, sessions.places.__getitem__)
+    session = np.repeat(np.arange(len(sessions.lengths)), sessions.lengths)
     offset, hashes = hash_array(hash_lists(cells), cells.where)
     columns = Columns(
-        ticks=_clock(np.array(kept.times_s), session),
+        ticks=_clock(np.array(sessions.times_s), session),
         ticks_per_s=1.0,
         input_tokens=cells.tokens("in"),
         output_tokens=cells.tokens("out"),
@@ -88,12 +88,12 @@ def read_weka(reading: Reading) -> Columns:
         session=session,
         hash_offset=offset,
         hashes=hashes,
-        scope=np.array(kept.scopes, np.int64)[session],
+        scope=np.array(sessions.scopes, np.int64)[session],
         block_tokens=size,
         think_s=cells.times_if_known("think_time"),
         in_order=False,
     )
-    return _finished(columns, kept.left_out, len(kept.lengths), most)
+    return _finished(columns, sessions.left_out, len(sessions.lengths), most)
 
 
 def _most_tokens(limits: Limits) -> int:
@@ -124,19 +124,20 @@ def _objects(piece: Piece) -> Iterator[tuple[str, dict[str, Any]]]:
         yield where, body
 
 
-def _read_session(where: str, body: dict[str, Any], most: int, kept: _Sessions) -> None:
+def _read_session(where: str, body: dict[str, Any], most: int, sessions: _Sessions) -> None:
     rows = list(_requests(where, body["requests"], 0.0, 0))
     times_s, bodies, places = zip(*rows, strict=True) if rows else ((), (), ())
     sizes = cells_of_rows(bodies, places.__getitem__).tokens("in")
     taken = np.flatnonzero(sizes <= most)
-    kept.left_out += len(rows) - taken.size
+    sessions.left_out += len(rows) - taken.size
     if not taken.size:
         return
     of_all = body.get("hash_id_scope") == "global"
-    kept.scopes.append(-1 if of_all else len(kept.scopes))
-    kept.lengths.append(taken.size)
-    for values, column in ((times_s, kept.times_s), (bodies, kept.bodies), (places, kept.places)):
-        column.extend(values[i] for i in taken)
+    sessions.scopes.append(-1 if of_all else len(sessions.scopes))
+    sessions.lengths.append(taken.size)
+    sessions.times_s.extend(times_s[i] for i in taken)
+    sessions.bodies.extend(bodies[i] for i in taken)
+    sessions.places.extend(places[i] for i in taken)
 
 
 def _requests(
@@ -171,11 +172,11 @@ def read_session_table(reading: Reading) -> Columns:
     if piece.path is None:
         raise TraceError(f"{piece.name}: parquet is read from disk only, not from an upload")
     try:
-        kept, hash_lists, rows = _session_rows(piece.name, piece.path, reading.limits, most)
+        chosen, hash_lists, rows = _session_rows(piece.name, piece.path, reading.limits, most)
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError):
         raise TraceError(f"{piece.name} is not a sound parquet file: copy it again") from None
-    session = kept["trace"].rank("dense").cast(pl.Int64).to_numpy() - 1
-    offset = np.zeros(kept.height + 1, np.int64)
+    session = chosen["trace"].rank("dense").cast(pl.Int64).to_numpy() - 1
+    offset = np.zeros(chosen.height + 1, np.int64)
     np.cumsum(hash_lists.list.len().cast(pl.Int64).to_numpy(), out=offset[1:])
     hashes = hash_lists.explode().drop_nulls()  # of an empty list a null comes out
     if hashes.len() != offset[-1]:
@@ -183,20 +184,20 @@ def read_session_table(reading: Reading) -> Columns:
     unsigned = hashes.dtype == pl.UInt64
     hashes = hashes.reinterpret(signed=True) if unsigned else hashes.cast(pl.Int64)
     columns = Columns(
-        ticks=_clock(kept["t"].to_numpy(), session),
+        ticks=_clock(chosen["t"].to_numpy(), session),
         ticks_per_s=1.0,
-        input_tokens=kept["input_length"].cast(pl.Int64).to_numpy(),
-        output_tokens=kept["output_length"].cast(pl.Int64).to_numpy(),
-        source_row=kept["row"].cast(pl.Int64).to_numpy(),
+        input_tokens=chosen["input_length"].cast(pl.Int64).to_numpy(),
+        output_tokens=chosen["output_length"].cast(pl.Int64).to_numpy(),
+        source_row=chosen["row"].cast(pl.Int64).to_numpy(),
         session=session,
         hash_offset=offset,
         hashes=np.array(hashes, np.int64),  # a copy that may be overwritten
         scope=session,
         block_tokens=PARQUET_BLOCK_TOKENS,
-        think_s=kept["think_time"].cast(pl.Float64).fill_null(np.nan).to_numpy(),
+        think_s=chosen["think_time"].cast(pl.Float64).fill_null(np.nan).to_numpy(),
         in_order=False,
     )
-    return _finished(columns, rows - kept.height, int(session.max(initial=-1)) + 1, most)
+    return _finished(columns, rows - chosen.height, int(session.max(initial=-1)) + 1, most)
 
 
 def _session_rows(
@@ -208,7 +209,7 @@ def _session_rows(
     if rows > limits.rows:
         raise TraceError(f"{name} holds {rows:,} requests, more than {limits.rows:,}")
     _check_types(name, scan.collect_schema())
-    # Hashes are a hundred times the rest, so they are read last and only of what is kept.
+    # Hashes are a hundred times the rest, so they are read last and only of the chosen rows.
     plain = scan.select(PARQUET_COLUMNS[:-1]).with_row_index("row", 1).collect()
     if plain["trace"].null_count():
         raise TraceError(f"{name}: every row must name its trace")
@@ -218,12 +219,12 @@ def _session_rows(
         check(cells, column)
     own_t = pl.when(pl.col("subagent") == 0).then(pl.col("t"))
     called_t = own_t.forward_fill().over("trace").fill_null(0.0) + pl.col("t")
-    kept = plain.with_columns(t=pl.when(pl.col("subagent") == 0).then("t").otherwise(called_t))
-    kept = kept.filter(pl.col("input_length") <= most)
+    chosen = plain.with_columns(t=pl.when(pl.col("subagent") == 0).then("t").otherwise(called_t))
+    chosen = chosen.filter(pl.col("input_length") <= most)
     lists = scan.filter(pl.col("input_length") <= most).select("hash_ids").collect()["hash_ids"]
     if lists.null_count():
         raise TraceError(f"{name}: every row must have a list of hash_ids, if an empty one")
-    return kept, lists, rows
+    return chosen, lists, rows
 
 
 def _check_types(name: str, schema: pl.Schema) -> None:

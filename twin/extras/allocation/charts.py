@@ -13,17 +13,17 @@ HOVER = "%{y:.1f} %"
 @reads("Each line is a mix of block sizes; the rest of the NPUs is free.")
 def by_size(fillings: Sequence[Filling]) -> Chart:
     """A line for each mix of blocks: the share of the NPUs that is allocated, by supernode size."""
-    fig, told = figure(height=280), []
+    fig, sentences = figure(height=280), []
     for colour, (name, shares) in zip(COLOURS, by_blocks(fillings).items(), strict=False):
         points = [(npus, 100 * share) for npus, share in shares.items() if share is not None]
         npus, percent = zip(*points, strict=True) if points else ((), ())
         line(fig, npus, percent, colour, HOVER, mode="lines+markers", name=name)
         if points:
-            told.append(f"{name}: {percent[0]:.0f} % of {npus[0]} NPUs, "
+            sentences.append(f"{name}: {percent[0]:.0f} % of {npus[0]} NPUs, "
                         f"{percent[-1]:.0f} % of {npus[-1]}")  # fmt: skip
     sizes = sorted({one.supernode_npus for one in fillings})
     return chart(
-        fig, f"Share of the NPUs that is allocated, over time. {'; '.join(told)}.",
+        fig, f"Share of the NPUs that is allocated, over time. {'; '.join(sentences)}.",
         x={"title_text": "NPUs of a supernode", "tickvals": sizes},
         y={"title_text": "allocated, %", "rangemode": "normal"},
     )  # fmt: skip

@@ -9,7 +9,7 @@ from twin.extras.allocation.blocks import Allocation, Mix, allocation, mix_of_me
 from twin.facts import Facts
 from twin.scenario import Scenario, seated
 
-SEEDS = 3  # whose mean is told
+SEEDS = 3  # whose mean is given
 
 
 @dataclass(frozen=True)

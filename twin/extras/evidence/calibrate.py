@@ -220,8 +220,8 @@ def cross_validate(
     slopes = [at_start, *[_jacobian(space, space.present, fitted)] * STEPS]
     left_out, refits = [], []
     for by, name, gone in _groups(used):
-        kept = [i for i in range(len(used)) if i not in gone]
-        moved = _refit(space, slopes, weights, kept)
+        left = [i for i in range(len(used)) if i not in gone]
+        moved = _refit(space, slopes, weights, left)
         own = sorted(gone)
         predicted = _mean(space.errors(moved, own))
         left_out.append(LeftOut(by, name, len(own), _mean(fitted[own]), predicted))
@@ -257,7 +257,7 @@ def _jacobian(space: Space, x: Vector, at_x: Vector) -> Vector:
 
 
 def _refit(space: Space, slopes: Sequence[Vector], weights: Vector, rows: list[int]) -> Vector:
-    """Constants that fit the rows kept best, from the start of the fit on."""
+    """Constants that fit the remaining rows best, from the start of the fit on."""
     start = space.start
 
     def residuals(at: Vector) -> Vector:

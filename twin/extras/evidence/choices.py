@@ -117,7 +117,7 @@ def _concerns(figure: Figure, row: Row) -> bool:
     both = [row.scenario] if row.against is None else [row.scenario, row.against]
     field = READ_BY.get(part)
     if field:
-        return any(asked.get(field, default[field]) == name for asked in both)
+        return any(row.get(field, default[field]) == name for row in both)
     if part == "operators" and name in ("ascend", "nvidia"):
         chip = str(row.scenario.get("supernode.chip", default["supernode.chip"]))
         return chip.startswith("ascend") == (name == "ascend")

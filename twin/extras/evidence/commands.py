@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 def evidence(
     first: Annotated[
-        bool, typer.Option("--first", help="Keep the first errors of rows never asked before.")
+        bool, typer.Option("--first", help="Store the first errors of rows never answered before.")
     ] = False,
     write: Annotated[
         bool, typer.Option("--write", help="Keep the errors for whoever asks for one figure.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Put published figures beside the twin's own, with the error of each."""
+    """Put published figures next to the twin's own, with the error of each."""
     rows = keep_first(load_facts()) if first else rows_of(load_facts())
     if write and not first:
         write_errors(load_facts(), rows)
@@ -60,7 +60,7 @@ def calibrate(
         typer.Option(
             "--cross-validate",
             help="Fit without each row, source and system in turn, and count every figure that was "
-            "chosen; some minutes. With --write kept in data/record.",
+            "chosen; some minutes. With --write stored in data/record.",
         ),
     ] = False,
     as_json: AsJson = False,
@@ -84,8 +84,8 @@ def calibrate(
     if as_json:
         print_json(asdict(fit) | ({"untouched": untouched} if points else {}))
         return
-    kept = {name: "as before: no point informs it" for name in untouched}
-    rows = [(k, f"{v:g}", kept.get(k, "")) for k, v in fit.values.items()]
+    remarks = {name: "as before: no point informs it" for name in untouched}
+    rows = [(k, f"{v:g}", remarks.get(k, "")) for k, v in fit.values.items()]
     print_rows("Constants", ("constant", "value", ""), rows)
     errors = [(k, f"{100 * v:+.1f} %") for k, v in fit.errors.items()]
     print_rows("Rows fitted to", ("row", "error"), errors)
@@ -112,7 +112,7 @@ def print_made(made: Made) -> None:
 
 
 def print_evidence(rows: Sequence[Mapping[str, Any]]) -> None:
-    """Published figures beside the twin's own, and the absolute errors by kind of row."""
+    """Published figures next to the twin's own, and the absolute errors by kind of row."""
     cells = [
         (
             row["id"],

@@ -1,6 +1,7 @@
-"""What is worked out once and kept in data/record: what hangs on each figure, the cross-validation
-(`calibrate --cross-validate --write`, with digests of facts and rows, so that whoever shows it can
-say when it is stale), and first errors: what the twin said of a row before anyone had looked.
+"""What is worked out once and stored in data/record: what hangs on each figure, the
+cross-validation (`calibrate --cross-validate --write`, with digests of facts and rows, so that
+whoever shows it can say when it is stale), and first errors: what the twin said of a row
+before anyone had looked.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ HEAD = (
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """The kept answers, and what they were made from."""
+    """The stored answers, and what they were made from."""
 
     facts: str
     rows: str
@@ -113,7 +114,7 @@ def write_made(made: Made, path: Path = MADE) -> None:
 
 
 def load_made(path: Path = MADE) -> Made:
-    """What was kept last."""
+    """What was stored last."""
     table = published_table(path)
     figures, spans, left = (table.pop(name) for name in ("figure", "constant", "left_out"))
     cross = CrossValidation([Span(**span) for span in spans], [LeftOut(**rows) for rows in left])
@@ -129,7 +130,7 @@ def _short(value: float) -> float:
 
 
 FIRST_HEAD = (
-    "# The twin's first answers to rows that nobody had asked it before: made by\n"
+    "# The twin's first answers to rows that it had never answered before: made by\n"
     "# `python -m twin evidence --first`, with the commit that answered. Never changed.\n\n"
 )
 
@@ -140,10 +141,10 @@ def unasked(rows: Sequence[Row], first: dict[str, First]) -> list[Row]:
 
 
 def keep_first(facts: Facts, path: Path = FIRST, root: Path = ROOT) -> list[dict[str, Any]]:
-    """Ask the twin every unseen row that it was never asked, and keep the errors. Returns what is
+    """Answer every unseen row that has no first error yet, and store the errors. Returns what is
     new. Raises EvidenceError where files differ from their commit, NotWritten."""
-    kept = load_first(path)
-    rows = unasked(load_published(), kept)
+    before = load_first(path)
+    rows = unasked(load_published(), before)
     if not rows:
         return []
     commit = committed(root)
@@ -153,7 +154,7 @@ def keep_first(facts: Facts, path: Path = FIRST, root: Path = ROOT) -> list[dict
         new[row.id] = First(
             float(f"{twin:.6g}"), round(twin / row.value - 1.0, 6), commit, row.digest
         )
-    entries = {name: asdict(entry) for name, entry in {**kept, **new}.items()}
+    entries = {name: asdict(entry) for name, entry in {**before, **new}.items()}
     write_text(path, FIRST_HEAD + tomli_w.dumps(entries))
     return [{"id": name, **asdict(entry)} for name, entry in new.items()]
 

@@ -176,47 +176,47 @@ def _check_heads(heads: Sequence[str], file: str) -> None:
 def _row(cells: Mapping[str | None, Any], here: str, line: int, facts: Facts) -> Row:
     if None in cells or None in cells.values():
         raise PointsError(f"{here}: it must have a cell, if an empty one, for each column")
-    told = {str(k): v.strip() for k, v in cells.items() if v.strip()}
-    quantity = told.get("quantity", "")
+    filled = {str(k): v.strip() for k, v in cells.items() if v.strip()}
+    quantity = filled.get("quantity", "")
     if quantity not in QUANTITIES:
         known = ", ".join(QUANTITIES)
         raise PointsError(f"{here}: quantity {quantity[:40]!r} must be one of {known}")
     measure, unit, role = QUANTITIES[quantity]
-    args: dict[str, float] = {"weight": _number(told, "weight", here, "1")}
+    args: dict[str, float] = {"weight": _number(filled, "weight", here, "1")}
     try:
-        scenario = scenario_named(told["preset"]) if "preset" in told else Scenario()
-        settings = settings_from([f"{k}={v}" for k, v in told.items() if k not in COLUMNS])
-        asked = with_overrides(scenario, settings)
+        scenario = scenario_named(filled["preset"]) if "preset" in filled else Scenario()
+        settings = settings_from([f"{k}={v}" for k, v in filled.items() if k not in COLUMNS])
+        wanted = with_overrides(scenario, settings)
     except SpecError as error:
         raise PointsError(f"{here}: {error}") from None
     if not role:
-        args |= {k: _number(told, k, here) for k in ("ep", "tokens")}
-        s = asked.supernode
+        args |= {k: _number(filled, k, here) for k in ("ep", "tokens")}
+        s = wanted.supernode
         dies = s.nodes * s.npus_per_node * load_chip(facts, s.chip).dies_per_npu
         if args["ep"] != int(args["ep"]) or not 2 <= args["ep"] <= dies:
             raise PointsError(f"{here}: ep must be a whole number from 2 to the {dies} dies")
-    elif role not in {name for name, *_ in pools(asked)}:
-        mode = asked.deployment.mode
+    elif role not in {name for name, *_ in pools(wanted)}:
+        mode = wanted.deployment.mode
         raise PointsError(f"{here}: deployment.mode = {mode!r} has no {role} pool to measure")
-    _refuse_unsteady(asked, role, here)
+    _refuse_unsteady(wanted, role, here)
     return Row(
         id=f"line {line}: {quantity}", system="", regime="", quantity=quantity, unit=unit,
-        value=_number(told, "value", here), basis="", measure=measure, kind="calibrating",
-        source=here, mark="m", scenario=leaves(asked), args=args,
+        value=_number(filled, "value", here), basis="", measure=measure, kind="calibrating",
+        source=here, mark="m", scenario=leaves(wanted), args=args,
     )  # fmt: skip
 
 
-def _refuse_unsteady(asked: Scenario, role: str, here: str) -> None:
+def _refuse_unsteady(wanted: Scenario, role: str, here: str) -> None:
     """A point is a steady state of fixed lengths without reuse: nothing else has a formula."""
-    w = asked.workload
+    w = wanted.workload
     if role and (w.lengths != "fixed" or w.arrivals == "trace"):
         raise PointsError(f"{here}: workload.lengths must be fixed, and no trace: give the lengths")
-    if role == "prefill" and w.prefix != "none" and asked.memory_pool.enabled:
+    if role == "prefill" and w.prefix != "none" and wanted.memory_pool.enabled:
         raise PointsError(f"{here}: workload.prefix must be none: prefill is measured unshared")
 
 
-def _number(told: Mapping[str, str], name: str, here: str, absent: str = "") -> float:
-    text = told.get(name, absent)
+def _number(filled: Mapping[str, str], name: str, here: str, absent: str = "") -> float:
+    text = filled.get(name, absent)
     try:
         value = float(text)
     except ValueError:

@@ -112,7 +112,7 @@ OPERATORS = {"decode": LAYER, "prefill": PREFILL_LAYER}
 
 
 def breakdown(row: Row, rows: Sequence[Row], facts: Facts) -> list[Part]:
-    """One layer of the row's configuration by operator, beside what was published of the same (a
+    """One layer of the row's configuration by operator, next to what was published of the same (a
     profile where there is one); [] for rows that are not about a whole pool."""
     pool = row.measure.split(".")[0]
     if pool not in OPERATORS:
@@ -138,5 +138,5 @@ def breakdown(row: Row, rows: Sequence[Row], facts: Facts) -> list[Part]:
 
 
 def _layer_s(row: Row, head: str, names: Sequence[str], facts: Facts) -> float:
-    asked = replace(row, measure=head + "+".join(names), unit="s", against=None, args={})
-    return answer_row(asked, facts)
+    one = replace(row, measure=head + "+".join(names), unit="s", against=None, args={})
+    return answer_row(one, facts)

@@ -71,8 +71,8 @@ def read_fabric(text: str, kind: str, facts: Facts) -> Supernode:
     graph = parse(text, kind)
     parameters, vertices = graph.about, [v for v, _ in graph.vertices]
     links = _links(graph.links)
-    supernode, told = _supernode(parameters), _edits_told(parameters)
-    added = additions(told or ())
+    supernode, stated = _supernode(parameters), _stated_edits(parameters)
+    added = additions(stated or ())
     bare = network(build_fabric(supernode.model_copy(update={"edits": added}), facts))
     faults = [
         f"{v[:60]!r} is no element of this supernode." for v in vertices if v not in bare.number
@@ -92,8 +92,8 @@ def read_fabric(text: str, kind: str, facts: Facts) -> Supernode:
         rates[pair] = rate
         if rate > 0.0:
             waits[pair] = wait
-    alike = told is not None and _lead_to(bare, told, rates, waits)
-    edits = told if alike else (*added, *_as_edits(made, rates, waits))
+    alike = stated is not None and _lead_to(bare, stated, rates, waits)
+    edits = stated if alike else (*added, *_as_edits(made, rates, waits))
     return Supernode.model_validate(supernode.model_dump() | {"edits": edits})
 
 
@@ -174,11 +174,11 @@ class _Pairs:
         return np.unique(self.net.pairs[1][self.net.links_at(element)])
 
 
-def _edits_told(parameters: Mapping[str, Any]) -> tuple[Edit, ...] | None:
+def _stated_edits(parameters: Mapping[str, Any]) -> tuple[Edit, ...] | None:
     """The edits a file lists; None where it has no such list."""
-    told = parameters.get("edits")
+    stated = parameters.get("edits")
     try:
-        rows = json.loads(told) if isinstance(told, str) else told
+        rows = json.loads(stated) if isinstance(stated, str) else stated
         if not isinstance(rows, list) or len(rows) > MOST_EDITS:
             return None
         return TypeAdapter(tuple[Edit, ...]).validate_python(rows)
@@ -200,7 +200,7 @@ def _lead_to(bare: Network, edits: Sequence[Edit], rates: FLOATS, waits: FLOATS)
 def _as_edits(made: _Pairs, rates: FLOATS, waits: FLOATS) -> list[Edit]:
     """Few edits that turn the links as built into these, of whole elements where they can be.
 
-    What is taken out comes last, so that the elements it is taken from can be told by one factor.
+    What is taken out comes last, so that the elements it is taken from can be stated by one factor.
     """
     factors = {"capacity": _over(rates, made.capacity), "latency": _over(waits, made.latency)}
     open_ = factors["capacity"] > 0.0
@@ -213,7 +213,7 @@ def _as_edits(made: _Pairs, rates: FLOATS, waits: FLOATS) -> list[Edit]:
     edits = [(a, b, f.get("capacity", 1.0), f.get("latency", 1.0)) for (a, b), f in found.items()]
     faults = [
         f"The links at {a} have {rate:g} times the capacity and {wait:g} times the latency as "
-        "built: factors of 0 to 100 and of 0.01 to 1000 can be kept."
+        "built: factors of 0 to 100 and of 0.01 to 1000 can be stored."
         for a, _, rate, wait in edits
         if rate > 100.0 or not 0.01 <= wait <= 1000.0
     ]
@@ -240,14 +240,14 @@ def _by_element(
     """
     wanted[~open_] = 1.0
     for name, links in elements:
-        kept = links[open_[links]]
-        if kept.size < 2:
+        remaining = links[open_[links]]
+        if remaining.size < 2:
             continue
-        values, counts = np.unique(wanted[kept], return_counts=True)
+        values, counts = np.unique(wanted[remaining], return_counts=True)
         most = int(counts.argmax())
-        if 2 * counts[most] > kept.size and not _is_one(values[most]):
+        if 2 * counts[most] > remaining.size and not _is_one(values[most]):
             yield (name, ""), float(values[most])
-            wanted[kept] /= values[most]
+            wanted[remaining] /= values[most]
     for i in np.flatnonzero(~_is_one(wanted) & open_).tolist():
         yield made.edge(i), float(wanted[i])
 
@@ -272,7 +272,7 @@ def _over(now: FLOATS, as_built: FLOATS) -> FLOATS:
     factors = np.ones(now.size)
     factors[some] = now[some] / as_built[some]
     for towards in (0.0, np.inf):
-        beside = np.nextafter(factors, towards)
-        better = (factors * as_built != now) & (beside * as_built == now) & some
-        factors[better] = beside[better]
+        neighbours = np.nextafter(factors, towards)
+        better = (factors * as_built != now) & (neighbours * as_built == now) & some
+        factors[better] = neighbours[better]
     return factors

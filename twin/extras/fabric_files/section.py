@@ -59,6 +59,6 @@ def take_text(raw: bytes, name: str) -> list[str]:
     if not editor.replace_machine(supernode):
         return [editor.outcome()[0]]
     count = len(supernode.edits)
-    told = f"{count:,} edit{'s' if count != 1 else ''}" if count else "no edits"
-    editor.say(f"The machine of the file: {words.npus(supernode.npus)}, {told}.")
+    count_text = f"{count:,} edit{'s' if count != 1 else ''}" if count else "no edits"
+    editor.say(f"The machine of the file: {words.npus(supernode.npus)}, {count_text}.")
     return []

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from twin.commands.terminal import AsJson, Asked, print_json, print_rows
+from twin.commands.terminal import AsJson, ScenarioName, print_json, print_rows
 from twin.extras.model_cache import study
 from twin.lab.ask import question
 from twin.lab.library import load_facts
@@ -15,7 +15,7 @@ from twin.metrics.measures import amount
 
 
 def model_cache(
-    scenario: Asked,
+    scenario: ScenarioName,
     models: Annotated[int, typer.Option(min=1, max=64, help="Models that are served.")] = 8,
     instances: Annotated[
         int, typer.Option(min=1, max=512, help="NPU slots: each holds one model at a time.")
@@ -47,21 +47,21 @@ def model_cache(
     as_json: AsJson = False,
 ) -> None:
     """Cold start, warm start and switching of models: object storage, local DRAM, memory pool."""
-    asked, _ = question(scenario)
+    wanted, _ = question(scenario)
     facts = load_facts()
-    served = study.Asked(
+    served = study.Question(
         models, instances, skew, local_models, pool_models, 1e9 * bucket_gb_per_s,
         tuple(share or ()), tuple(model or ()), rate, idle_s, hours, seed,
     )  # fmt: skip
-    answer = study.model_stores(asked, facts, served)
+    answer = study.model_stores(wanted, facts, served)
     if as_json:
         print_json(asdict(answer))
         return
-    heads = ("kept in", *(store.name for store in answer.stores))
-    print_rows(f"{asked.name}: {answer.title}", heads, study.table(answer.stores))
+    heads = ("stored in", *(store.name for store in answer.stores))
+    print_rows(f"{wanted.name}: {answer.title}", heads, study.table(answer.stores))
     waits = [
         (name, *(amount(store.wait_s_by_model[k], "time") for store in answer.stores))
         for k, name in enumerate(answer.models)
     ]
     print_rows("Mean waiting by model", ("model", *heads[1:]), waits)
-    typer.echo(study.takes_for_granted(asked, facts, served))
+    typer.echo(study.takes_for_granted(wanted, facts, served))

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from twin.engine.lifecycle.agenda import Agenda
 from twin.engine.lifecycle.life import Bucket
 
-Kept = Literal["object storage", "local DRAM", "memory pool"]
+Place = Literal["object storage", "local DRAM", "memory pool"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +42,14 @@ class ServedModel:
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """What is there: slots, models, where weights are kept, and how long a start takes."""
+    """What is there: slots, models, where weights are stored, and how long a start takes."""
 
     models: tuple[ServedModel, ...]
     slots: int
-    kept: Kept
+    place: Place
     dram_bytes: float  # for weights: of each slot's nodes, or of the whole memory pool
     bucket_bytes_per_s: float
-    idle_s: float  # after which a model that nobody asks for gives its NPUs back
+    idle_s: float  # after which a model without requests gives its NPUs back
     process_s: float  # processes and graphs on NPUs that were free
     regroup_s: float  # groups and graphs on NPUs that another model had
 
@@ -84,7 +84,7 @@ class Served:
     starts: list[Start]
     held_s: float  # of all slots, from a start until they are given up
     busy_s: float  # of that, with a request in hand
-    dram_bytes: float  # most that was kept at any time, all DRAM together
+    dram_bytes: float  # most that was stored at any time, all DRAM together
     fetched_bytes: float  # from object storage
 
     @property
@@ -168,8 +168,8 @@ class FleetRun:
         self.clock = Clock()
         self._bucket = Bucket(self.clock, fleet.bucket_bytes_per_s)
         pooled = Dram(fleet.dram_bytes)
-        pool = fleet.kept == "memory pool"
-        own_bytes = fleet.dram_bytes if fleet.kept == "local DRAM" else 0.0
+        pool = fleet.place == "memory pool"
+        own_bytes = fleet.dram_bytes if fleet.place == "local DRAM" else 0.0
         self.slots = [Slot(pooled if pool else Dram(own_bytes)) for _ in range(fleet.slots)]
         self._stores = [pooled] if pool else [slot.dram for slot in self.slots]
         self._demands = [Demand() for _ in fleet.models]
@@ -273,10 +273,10 @@ class FleetRun:
             self._seek(model, t_s, of_idle=True)
 
     def _start_s(self, model: int) -> float:
-        """What one more slot for a model would take, if NPUs are free and nobody fetches."""
+        """What one more slot for a model would take, if NPUs are free and no slot fetches."""
         of, fleet = self.fleet.models[model], self.fleet
-        kept = any(model in dram.held for dram in self._stores)
-        return fleet.process_s + of.load_s + (0.0 if kept else self._fetch_s(of))
+        stored = any(model in dram.held for dram in self._stores)
+        return fleet.process_s + of.load_s + (0.0 if stored else self._fetch_s(of))
 
     def _fetch_s(self, of: ServedModel) -> float:
         return of.size_bytes / self.fleet.bucket_bytes_per_s

@@ -4,8 +4,8 @@ of requests, by where weights are stored."""
 import streamlit as st
 
 from twin.extras.model_cache.study import (
-    Asked,
     ModelCache,
+    Question,
     model_stores,
     table,
     takes_for_granted,
@@ -56,7 +56,7 @@ def section(draft: Scenario) -> None:
         st.caption("Shares are numbers, as 50 30 20.")
         return
     try:
-        question = Asked(
+        question = Question(
             int(models), int(instances), skew, int(local), int(pooled), 1e9 * bucket,
             each, tuple(names), rate / 3600, idle_s, hours,
         )  # fmt: skip
@@ -72,7 +72,7 @@ def section(draft: Scenario) -> None:
 
 
 @st.cache_data(show_spinner="Serving the models", max_entries=50)
-def _answer(key: str, question: Asked, _draft: Scenario) -> ModelCache:
+def _answer(key: str, question: Question, _draft: Scenario) -> ModelCache:
     return model_stores(_draft, session.facts(), question)
 
 

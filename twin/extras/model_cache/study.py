@@ -1,4 +1,4 @@
-"""Several models served: cold start, warm start, switches and waiting, by where weights are kept.
+"""Several models served: cold start, warm start, switches and waiting, by where weights are stored.
 
 A slot of the fleet is the deployment that a scenario declares. What it sustains with a model is the
 formula's, what a model weighs and how fast DRAM is read are those of its machine, and
@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from twin.extras.model_cache.fleet import Fleet, FleetRun, Kept, Served, ServedModel
+from twin.extras.model_cache.fleet import Fleet, FleetRun, Place, Served, ServedModel
 from twin.facts import Facts
 from twin.hardware.flows import Plane
 from twin.hardware.prices import pool_read
@@ -33,7 +33,7 @@ MOST_SHARE = 1e9  # of a model's requests: a sum of them stays a number
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class Question:
     """How many models and slots, how popular, and what is there to hold them."""
 
     models: int = 8
@@ -55,21 +55,21 @@ class Store:
     """One way to keep models, and how the fleet fares with it; means over the time after the
     warm-up, NPU-hours over all of it."""
 
-    name: Kept
+    name: Place
     cold_s: float  # until every slot has the first model, from nothing; processes not counted
-    warm_s: float | None  # the same again out of DRAM; None: nothing is kept
+    warm_s: float | None  # the same again out of DRAM; None: nothing is stored
     hit_ratio: float | None  # of starts and switches, weights found in DRAM; None: there were none
     switch_s: float | None  # mean that weights took
     switch_from_dram_s: float | None
     switch_from_bucket_s: float | None
     dram_models: float  # copies of a model in DRAM when every slot has loaded the same one
-    dram_bytes: float  # most that was kept
+    dram_bytes: float  # most that was stored
     starts: int  # on free NPUs
     switches: int  # on NPUs of another model
     wait_s_mean: float  # of a request, for NPUs, weights, graphs and those before it
     wait_s_p99: float
     wait_s_by_model: tuple[float | None, ...]
-    goodput_per_hour: float  # requests whose first token kept the SLO
+    goodput_per_hour: float  # requests whose first token met the SLO
     slo_share: float
     npu_hours: float  # from a start until NPUs are given back
     npu_hours_starting: float
@@ -92,30 +92,30 @@ class ModelCache:
         return f"{self.requests:,} requests for {len(self.models)} models of up to {size}"
 
 
-def model_stores(scenario: Scenario, facts: Facts, asked: Asked) -> ModelCache:
+def model_stores(scenario: Scenario, facts: Facts, sizes: Question) -> ModelCache:
     """No DRAM, local DRAM and the memory pool for one scenario; raises the rooms' own errors."""
-    most = MOST_REQUESTS * SLOTS // max(SLOTS, asked.instances)
-    if asked.rate_req_per_s * asked.hours * HOUR_S > most:
+    most = MOST_REQUESTS * SLOTS // max(SLOTS, sizes.instances)
+    if sizes.rate_req_per_s * sizes.hours * HOUR_S > most:
         raise ModelError(f"more than {most:,} requests: ask for less time or a lower rate")
-    shares = _shares(asked)
-    names = asked.names or (scenario.deployment.model,)
+    shares = _shares(sizes)
+    names = sizes.names or (scenario.deployment.model,)
     known = {name: _served(scenario, facts, name) for name in names}
-    own, pooled = zip(*(known[names[k % len(names)]] for k in range(asked.models)), strict=True)
+    own, pooled = zip(*(known[names[k % len(names)]] for k in range(sizes.models)), strict=True)
     largest = max(model.size_bytes for model in pooled)
-    draws = np.random.default_rng(asked.seed)
-    end_s = asked.hours * HOUR_S
-    count = int(draws.poisson(asked.rate_req_per_s * end_s))
+    draws = np.random.default_rng(sizes.seed)
+    end_s = sizes.hours * HOUR_S
+    count = int(draws.poisson(sizes.rate_req_per_s * end_s))
     arrived_s = np.sort(draws.uniform(0.0, end_s, count)).tolist()
-    named = draws.choice(asked.models, count, p=shares).tolist()
-    stores: list[tuple[Kept, tuple[ServedModel, ...], int]] = [
+    named = draws.choice(sizes.models, count, p=shares).tolist()
+    stores: list[tuple[Place, tuple[ServedModel, ...], int]] = [
         ("object storage", own, 0),
-        ("local DRAM", own, asked.local_models),
-        ("memory pool", pooled, asked.pool_models),
+        ("local DRAM", own, sizes.local_models),
+        ("memory pool", pooled, sizes.pool_models),
     ]
     answers = []
-    for kept, models, room in stores:
+    for place, models, room in stores:
         fleet = Fleet(
-            models, asked.instances, kept, room * largest, asked.bucket_bytes_per_s, asked.idle_s,
+            models, sizes.instances, place, room * largest, sizes.bucket_bytes_per_s, sizes.idle_s,
             facts.si("startup.process"), facts.si("startup.regroup"),
         )  # fmt: skip
         out = FleetRun(fleet).serve(named, arrived_s)
@@ -133,21 +133,21 @@ def summed_up(fleet: Fleet, out: Served, end_s: float, ttft_s: float, npus: int)
     warm_s = alone.load_everywhere(0, cold_s) if copies else None
     counted = out.arrived_s >= WARM_UP * end_s
     model, wait_s = out.model[counted], out.wait_s[counted]
-    kept_slo = wait_s + np.array([m.ttft_s for m in fleet.models])[model] <= ttft_s
+    within_slo = wait_s + np.array([m.ttft_s for m in fleet.models])[model] <= ttft_s
     starts = [one for one in out.starts if one.begun_s >= WARM_UP * end_s]
 
     def took_s(*hit: bool) -> float | None:
         return _mean([one.weights_s for one in starts if one.hit in hit])
 
     return Store(
-        fleet.kept, cold_s, warm_s, _mean([float(one.hit) for one in starts]),
+        fleet.place, cold_s, warm_s, _mean([float(one.hit) for one in starts]),
         took_s(True, False), took_s(True), took_s(False), copies, out.dram_bytes,
         sum(not one.switched for one in starts), sum(one.switched for one in starts),
         float(wait_s.mean()) if wait_s.size else 0.0,
         float(np.quantile(wait_s, 0.99)) if wait_s.size else 0.0,
         tuple(_mean(wait_s[model == k].tolist()) for k in range(len(fleet.models))),
-        HOUR_S * float(kept_slo.sum()) / ((1.0 - WARM_UP) * end_s),
-        float(kept_slo.mean()) if wait_s.size else 1.0,
+        HOUR_S * float(within_slo.sum()) / ((1.0 - WARM_UP) * end_s),
+        float(within_slo.mean()) if wait_s.size else 1.0,
         npus * out.held_s / HOUR_S, npus * out.starting_s / HOUR_S,
         npus * (out.held_s - out.starting_s - out.busy_s) / HOUR_S,
     )  # fmt: skip
@@ -182,15 +182,15 @@ def table(stores: Sequence[Store]) -> list[tuple[str, ...]]:
     ]
 
 
-def takes_for_granted(scenario: Scenario, facts: Facts, asked: Asked) -> str:
+def takes_for_granted(scenario: Scenario, facts: Facts, sizes: Question) -> str:
     """What the figures count, and what the seconds of the paper's table take for granted."""
     size, cold_s = facts.si("startup.table.model"), facts.si("startup.table.cold")
     stated, implied = facts.si("startup.bucket"), size / cold_s
-    used = asked.instances * npus_used(scenario)
+    used = sizes.instances * npus_used(scenario)
     there = assemble(scenario, facts).net.npus
     beyond = f", more than the {there:,} of this machine" if used > there else ""
     return (
-        f"An NPU slot is this deployment: {asked.instances} take {used:,} NPUs{beyond}. Starts and "
+        f"An NPU slot is this deployment: {sizes.instances} take {used:,} NPUs{beyond}. Starts and "
         "switches are those of weights alone; requests also wait "
         f"{facts.si('startup.process'):.0f} s for processes on free NPUs, and "
         f"{facts.si('startup.regroup'):.0f} s for graphs on those of another model. "
@@ -200,15 +200,15 @@ def takes_for_granted(scenario: Scenario, facts: Facts, asked: Asked) -> str:
     )
 
 
-def _shares(asked: Asked) -> NDArray[np.float64]:
+def _shares(sizes: Question) -> NDArray[np.float64]:
     """Popularity by model; raises ModelError where shares are not one positive number a model."""
-    if not asked.shares:
-        weight = np.arange(1, asked.models + 1) ** -asked.skew
-    elif len(asked.shares) == asked.models and all(0.0 < x < MOST_SHARE for x in asked.shares):
-        weight = np.array(asked.shares)
+    if not sizes.shares:
+        weight = np.arange(1, sizes.models + 1) ** -sizes.skew
+    elif len(sizes.shares) == sizes.models and all(0.0 < x < MOST_SHARE for x in sizes.shares):
+        weight = np.array(sizes.shares)
     else:
         raise ModelError(
-            f"{len(asked.shares)} shares for {asked.models} models: give one positive number each"
+            f"{len(sizes.shares)} shares for {sizes.models} models: give one positive number each"
         )
     return weight / weight.sum()
 

@@ -1,6 +1,6 @@
 """A model's shape from its `config.json` of Hugging Face: one file of data/models.
 
-Families whose fields are known here are read, all others refused: in a family nobody looked at, a
+Families whose fields are known here are read, all others refused: in an unknown family, a
 field may mean something else. It knows nothing about weights, tokenizers or speed.
 """
 

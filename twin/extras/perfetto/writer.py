@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 Sink = IO[bytes] | gzip.GzipFile  # where bytes go: a file, a pipe, a compressor
 
-SPAN_S = 2.0  # how much of a run is written unless asked otherwise
+SPAN_S = 2.0  # how much of a run is written by default
 MOST_EVENTS = 200_000
 
 ROOM_FOR_COUNTERS = 0.2  # of all events, at most
@@ -86,8 +86,8 @@ def write_trace(
     *,
     may_be_empty: bool = False,
 ) -> Written:
-    """Write a span of a run (SPAN_S from the end of the warm-up or the first fault, unless told);
-    .gz compresses it. Raises TraceError where there is no such span, or nobody is in it."""
+    """Write a span of a run (SPAN_S from the end of the warm-up or the first fault by default);
+    .gz compresses it. Raises TraceError where there is no such span, or no request is in it."""
     begin_s, end_s = span_of(run, begin_s, end_s)
     if not may_be_empty:
         _check_occupied(run, begin_s, end_s)
@@ -146,7 +146,7 @@ def span_of(run: Source, begin_s: float | None, end_s: float | None) -> tuple[fl
 
 
 def _check_occupied(run: Source, begin_s: float, end_s: float) -> None:
-    """Raise TraceError when nobody is in the machine during a span."""
+    """Raise TraceError when no request is in the machine during a span."""
     gone = (pl.col("finish_s") < begin_s).fill_null(value=False)
     inside = run.tables["requests"].filter((pl.col("arrival_s") < end_s) & ~gone)
     if not inside.height:

@@ -1,8 +1,8 @@
-"""How well the twin does: published rows beside its answers, in groups, and near a figure.
+"""How well the twin does: published rows next to its answers, in groups, and near a figure.
 
 What a row can say depends on its kind (`rows.KINDS`): kinds are never mixed, and circular and
 unstated rows are judged by nothing. Near are unseen and seen rows of the same quantity on the same
-chip, else of its family, with the errors that `evidence --write` kept last.
+chip, else of its family, with the errors that `evidence --write` stored last.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from twin.lab.library import RECORD, published_table
 from twin.scenario import Scenario, pools
 
 JUDGED = tuple(kind for kind in KINDS if kind not in UNJUDGED)
-# What of a row stands beside its answer.
+# What of a row stands next to its answer.
 SAID = ("id", "system", "group", "regime", "quantity", "unit", "basis", "kind", "because",
         "source", "mark", "note")  # fmt: skip
 HONEST = (*UNSEEN, "seen")  # kinds of row that no fit and no arithmetic helped
@@ -49,7 +49,7 @@ Judged = Sequence[Mapping[str, Any]]
 def evidence(facts: Facts, rows: Sequence[Row] | None = None) -> list[dict[str, Any]]:
     """Each published row with `twin` in the row's unit and `error` = twin / published - 1.
     `judged_error` is the error that counts: of an unseen row the first one, of a row that is
-    circular or unstated, or of a bound that is kept, none. `outside`: beyond the row's `bar`."""
+    circular or unstated, or of a bound that holds, none. `outside`: beyond the row's `bar`."""
     first = load_first()
     others: dict[str, list[list[Any]]] = {}
     for other in load_others():
@@ -60,8 +60,8 @@ def evidence(facts: Facts, rows: Sequence[Row] | None = None) -> list[dict[str, 
         error = twin / row.value - 1.0
         begun = first.get(row.id)
         counts = begun.error if begun is not None and row.kind in UNSEEN else error
-        kept = row.at_most and counts <= 0.0
-        judged = None if row.kind in UNJUDGED or kept else counts
+        holds = row.at_most and counts <= 0.0
+        judged = None if row.kind in UNJUDGED or holds else counts
         bar = bars().of(row)
         answers.append(
             {name: getattr(row, name) for name in SAID}
@@ -108,12 +108,12 @@ def score(rows: Judged, group: str, kind: str) -> Score | None:
 
 def scores(rows: Judged) -> list[Score]:
     """Every kind of rows of either group of machines, the strictest judge first."""
-    told = [
+    said = [
         score([row for row in rows if row["group"] == group], group, kind)
         for group in GROUPS
         for kind in JUDGED
     ]
-    return [each for each in told if each is not None]
+    return [each for each in said if each is not None]
 
 
 def headline(rows: Judged, group: str) -> Score | None:
@@ -124,12 +124,12 @@ def headline(rows: Judged, group: str) -> Score | None:
 
 def headlines(rows: Judged) -> list[str]:
     """The headline of every group as a sentence, and that of unseen rows of families known."""
-    told = [headline(rows, group) for group in GROUPS]
-    told += [score([r for r in rows if r["group"] == g], g, UNSEEN[1]) for g in GROUPS]
+    said = [headline(rows, group) for group in GROUPS]
+    said += [score([r for r in rows if r["group"] == g], g, UNSEEN[1]) for g in GROUPS]
     return [
         f"{best.group[0].upper()}{best.group[1:]}: {100 * best.mean:.1f} % off on average, "
         f"{100 * best.worst:.0f} % at worst ({best.rows} {best.kind} rows)."
-        for best in told
+        for best in said
         if best is not None
     ]
 
@@ -140,17 +140,17 @@ def score_table(rows: Judged, by: str = "group") -> list[dict[str, str]]:
     table = []
     for name in names:
         own = [row for row in rows if row[by] == name]
-        told = {kind: score(own, name, kind) for kind in JUDGED}
+        said = {kind: score(own, name, kind) for kind in JUDGED}
         table.append(
             {"rows of": name}
-            | {kind: "" if each is None else each.text for kind, each in told.items()}
+            | {kind: "" if each is None else each.text for kind, each in said.items()}
             | {kind: str(sum(row["kind"] == kind for row in own) or "") for kind in UNJUDGED}
         )
     return table
 
 
 ERRORS = RECORD / "errors.toml"
-# Quantity -> measures of rows that say something about it; none for what nobody has published.
+# Quantity -> measures of rows that say something about it; none for what was never published.
 QUANTITIES = {
     "TPOT": ("decode.tpot", "decode.iteration", "finite.burst.tpot"),
     "decode throughput": ("decode.throughput", "decode.slo", "finite.drain.throughput",
@@ -169,7 +169,7 @@ class Near:
     rows: int
     mean: float
     worst: float
-    stale: bool  # whether the errors were kept with other facts or rows
+    stale: bool  # whether the errors were stored with other facts or rows
 
     @property
     def sentence(self) -> str:
@@ -210,8 +210,8 @@ def _near(quantity: str, chip: str, facts: Facts) -> Near:
         family = chip.startswith("ascend")
         same = [row for row in rows if chip_of(row).startswith("ascend") == family]
         where = "other Ascend chips" if family else "other NVIDIA chips"
-    kept = kept_errors()
-    errors = [abs(kept["error"][row.id]) for row in same if row.id in kept["error"]]
+    stored = stored_errors()["error"]
+    errors = [abs(stored[row.id]) for row in same if row.id in stored]
     if not errors:
         return Near(quantity, "", 0, 0.0, 0.0, False)
     mean, worst = sum(errors) / len(errors), max(errors)
@@ -220,14 +220,14 @@ def _near(quantity: str, chip: str, facts: Facts) -> Near:
 
 @lru_cache(maxsize=4)
 def _stale(facts: Facts) -> bool:
-    """Whether the errors were kept with other facts or rows."""
-    kept = kept_errors()
-    return (kept["facts"], kept["rows"]) != (facts.digest, rows_digest(load_published()))
+    """Whether the errors were stored with other facts or rows."""
+    stored = stored_errors()
+    return (stored["facts"], stored["rows"]) != (facts.digest, rows_digest(load_published()))
 
 
 @lru_cache(maxsize=1)
-def kept_errors() -> dict[str, Any]:
-    """The errors that were kept last, with the digests of facts and rows behind them."""
+def stored_errors() -> dict[str, Any]:
+    """The errors that were stored last, with the digests of facts and rows behind them."""
     return published_table(ERRORS)
 
 
@@ -252,11 +252,11 @@ def chip_of(row: Row) -> str:
 
 
 def near_each(scenarios: Mapping[str, Scenario], facts: Facts) -> list[str]:
-    """The error of the regime of several deployments by name; told once where they share it."""
-    told: dict[str, list[str]] = {}
+    """The error of the regime of several deployments by name; said once where they share it."""
+    said: dict[str, list[str]] = {}
     for name, scenario in scenarios.items():
         text = " ".join(each.sentence for each in near(scenario, facts))
-        told.setdefault(text, []).append(name)
-    if len(told) == 1:
-        return list(told)
-    return [f"{', '.join(names)}: {text}" for text, names in told.items()]
+        said.setdefault(text, []).append(name)
+    if len(said) == 1:
+        return list(said)
+    return [f"{', '.join(names)}: {text}" for text, names in said.items()]

@@ -29,7 +29,7 @@ TO_UNIT = {"us": 1e6, "ms": 1e3}
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """What a measure is asked: a scenario, what is known, and the row's own arguments."""
+    """What a measure reads: a scenario, the facts, and the row's own arguments."""
 
     scenario: Scenario
     facts: Facts
@@ -63,7 +63,7 @@ def answer_row(row: Row, facts: Facts) -> float:
     return float(answer) * float(row.args.get("times", 1.0)) * TO_UNIT.get(row.unit, 1.0)
 
 
-# --- Measures: (parts of its name after the family, what is asked) -> SI value -----------------
+# --- Measures: (parts of its name after the family, what it reads) -> SI value -----------------
 
 
 def _decode(parts: Sequence[str], ask: Ask) -> float:

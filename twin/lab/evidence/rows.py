@@ -1,6 +1,6 @@
 """The published rows and the bars they are held to: data/published.toml, read and checked.
 
-data/record/ holds what belongs to rows beside their figures: first errors, rows beyond the twin,
+data/record/ holds what belongs to rows besides their figures: first errors, rows beyond the twin,
 other simulators' answers. Nothing here knows what the twin answers.
 """
 
@@ -20,7 +20,7 @@ from twin.scenario import Scenario, with_overrides
 SUPERNODE, OTHER = "CloudMatrix384", "other systems"  # groups of rows, as the bars name them
 # What a row of each kind can say, the strictest judge first.
 KINDS = {
-    "unseen": "entered before the twin was asked; judged by that first error, for ever",
+    "unseen": "entered before the twin answered; judged by that first error, for ever",
     "unseen, known family": "as unseen, of a system that has other rows here",
     "seen": "a choice of the model or of the row was made with the figure in sight",
     "derived": "follows from another row: half of a sum, the same run twice",
@@ -53,7 +53,7 @@ class Row:
     source: str
     mark: str
     because: str = ""  # why it is derived, circular or unstated
-    at_most: bool = False  # the published value is a bound: kept, it says nothing
+    at_most: bool = False  # the published value is a bound: where it holds, it says nothing
     note: str = ""
     scenario: Mapping[str, Any] = field(default_factory=dict)
     facts: Mapping[str, Any] = field(default_factory=dict)
@@ -68,9 +68,9 @@ class Row:
     @property
     def digest(self) -> str:
         """SHA-256 of what the row asks and of its published figure."""
-        asked = [self.measure, self.value, self.unit, self.scenario, self.facts, self.args,
+        question = [self.measure, self.value, self.unit, self.scenario, self.facts, self.args,
                  self.against]  # fmt: skip
-        return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
+        return hashlib.sha256(json.dumps(question, sort_keys=True).encode()).hexdigest()
 
     @property
     def family(self) -> str:
@@ -90,7 +90,7 @@ class First:
     twin: float
     error: float  # signed fraction
     commit: str  # of the twin that answered
-    asked: str  # digest of the row as it was asked
+    asked: str  # digest of the row that was answered
 
 
 @dataclass(frozen=True, slots=True)

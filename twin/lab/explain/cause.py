@@ -11,12 +11,12 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from twin.lab.explain.view import BEHIND, SERVED, Settings, View, kept_up, served_well
+from twin.lab.explain.view import BEHIND, SERVED, Settings, View, finished_share, served_well
 from twin.outlook import Standing, standing_at
 from twin.scenario import Scenario, SpecError, field_info, read, with_overrides
 from twin.steady import steady
 
-FAULT, CAUSE, DEMAND = 0, 1, 2  # what breaks; what limits; what is asked for
+FAULT, CAUSE, DEMAND = 0, 1, 2  # what breaks; what limits; demand
 WAITS = 0.2  # of the mean TTFT: from here on a queue is looked into
 
 
@@ -142,7 +142,7 @@ def _score(view: View, base: Expected, after: Expected) -> float:
         better += SERVED * (
             lacking if late <= 1.0 and slow <= 1.0 else min(max(gained, 0.0), lacking)
         )
-    if kept_up(view.summary, view.scenario) < BEHIND and view.arrived_per_s:
+    if finished_share(view.summary, view.scenario) < BEHIND and view.arrived_per_s:
         rates = [min(view.arrived_per_s, known.requests_per_s) for known in (base, after)]
         better += math.log(max(rates[1], 1e-9) / max(rates[0], 1e-9))
     return better

@@ -1,4 +1,4 @@
-"""Causes that are not of size: what breaks, how work is spread, wires, software, what is asked."""
+"""Causes that are not of size: what breaks, how work is spread, wires, software, and demand."""
 
 from __future__ import annotations
 
@@ -52,13 +52,13 @@ def recovery(v: View) -> Found:
 @cause("edits", "Links out of order", "Bring the links back to what was built.", FAULT)
 def edits(v: View) -> Found:
     """The fabric without the edits that take something away."""
-    kept = [
+    left = [
         edit
         for edit in v.scenario.supernode.edits
         if edit.capacity_factor >= 1.0 and edit.latency_factor <= 1.0 and not edit.links_out
     ]
-    if len(kept) < len(v.scenario.supernode.edits):
-        yield Change({"supernode.edits": _dumped(kept)})
+    if len(left) < len(v.scenario.supernode.edits):
+        yield Change({"supernode.edits": _dumped(left)})
 
 
 def _dumped(rows: list[Any]) -> list[dict[str, Any]]:
@@ -252,7 +252,7 @@ def afd(v: View) -> Found:
             yield Change({"deployment.decode.expert_npus": wanted})
 
 
-# What is asked for.
+# Demand.
 
 
 @cause(

@@ -1,4 +1,4 @@
-"""An explanation as a run: asked for, stopped, stored and found again as any other run is.
+"""An explanation as a run: requested, stopped, stored and found again as any other run is.
 
 This module is an engine (`lab/runs/job.py`): `simulate` answers with the explanation of a scenario,
 as a summary and two tables. Its version names what decides the answer: the engine, and this

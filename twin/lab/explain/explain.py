@@ -55,8 +55,8 @@ CONFIRMED = 3  # until so many are
 TRIED = 2  # changes of a cause that may be
 NEARLY = 0.9  # of the best: then the less intrusive change is advised
 FELT = 0.05  # of a score
-WORTH_SAYING = 0.1  # of a score: what a first cause has to bring where the SLO is kept
-IDEAL = 0.5  # of its score, where nobody can make a change: it shows what is there to gain
+WORTH_SAYING = 0.1  # of a score: what a first cause has to bring where the SLO is met
+IDEAL = 0.5  # of its score, where no operator can make the change: it shows what is there to gain
 OUTRANKS = 0.3  # of what the best other change brings: a fault that brings as much comes first
 EXPECTED_RUNS = 12 + RUNS  # for a bar of progress
 LOAD = Cause("load", "More traffic than it takes", "Admit less traffic, or add NPUs.",
@@ -109,18 +109,18 @@ def explain(
 
     runs = Runs(facts, trace, counts, note)
     summary = runs.needed(scenario)
-    asked = shortened(scenario, summary)
-    base = runs.needed(asked)
+    short = shortened(scenario, summary)
+    base = runs.needed(short)
     try:
-        full = steady(asked, facts, trace, counts)
+        full = steady(short, facts, trace, counts)
     except ModelError:  # a single request of mean length does not fit
         full = None
-    waiting = waiting_s(runs.tables[asked]["requests"], asked.horizon_s)
-    view = View(asked, facts, base, full, _shares(runs, asked), trace, counts, waiting=waiting)
+    waiting = waiting_s(runs.tables[short]["requests"], short.horizon_s)
+    view = View(short, facts, base, full, _shares(runs, short), trace, counts, waiting=waiting)
     pieces = waterfall(runs, view)  # first: its re-runs are looks, too
-    even = runs.summaries.get(with_overrides(asked, EVEN))
-    view = replace(view, uneven=score(base, even, asked) if even else 0.0)
-    room = capacity(asked, facts, runs.of)
+    even = runs.summaries.get(with_overrides(short, EVEN))
+    view = replace(view, uneven=score(base, even, short) if even else 0.0)
+    room = capacity(short, facts, runs.of)
     weighed = ranked(_measured(runs, view, room))
     whole = View(scenario, facts, summary, view.full, view.operators)
     text = verdict(whole, room, weighed)
@@ -174,7 +174,7 @@ def _candidates(view: View) -> list[Look]:
 
 
 def _counted(view: View, change: Change, gain: float) -> float:
-    """What a score counts: NPUs have to save more than they are, and nobody makes an ideal."""
+    """What a score counts: NPUs have to save more than they are, and an ideal cannot be made."""
     npus = [npus_used(s) for s in (view.scenario, with_overrides(view.scenario, change.settings))]
     paid = math.log(max(1.0, npus[1] / npus[0]))
     return (gain - paid) * (1.0 if change.doable else IDEAL)
@@ -220,7 +220,7 @@ def _looked(runs: Runs, view: View, candidates: list[Look]) -> list[Look]:
 def _smaller(
     runs: Runs, view: View, candidates: list[Look], helped: list[tuple[int, Look]]
 ) -> list[tuple[int, Look]]:
-    """Smaller steps of what meets the SLO that meet it too: nobody is to add more than it takes."""
+    """Smaller steps of what meets the SLO that meet it too: no more is added than it takes."""
     found, known = [], {k for k, _ in helped}
     for k, look in helped:
         if not (look.change.doable and _meets(runs, view, look.change)):
@@ -278,8 +278,8 @@ def _first_that_holds(runs: Runs, s: Scenario, looks: Sequence[Look]) -> tuple[L
 
 
 def ranked(measured: list[Measured]) -> tuple[Measured, ...]:
-    """By what the advised change brings; what nobody can change after that. Faults first where they
-    weigh, what is asked for last unless nothing else mends it."""
+    """By what the advised change brings; what cannot be changed after that. Faults first where they
+    weigh, demand last unless nothing else mends it."""
     done = [m for m in measured if m.cause.kind == CAUSE and m.suggestion is not None]
     best = max((m.score for m in done), default=0.0)
 
@@ -296,7 +296,7 @@ def ranked(measured: list[Measured]) -> tuple[Measured, ...]:
 
 
 def verdict(view: View, room: Capacity, ranks: Sequence[Measured]) -> str:
-    """Whether the SLO is kept, how much traffic would keep it, what is first to mend."""
+    """Whether the SLO is met, how much traffic would meet it, what is first to mend."""
     limit = _limit(view.held, room)
     if view.held:
         sentences = [f"It keeps its SLO{limit}."]
@@ -322,4 +322,4 @@ def _limit(held: bool, room: Capacity) -> str:
     most = f"{three_figures(room.load)} {room.unit}"
     if math.isinf(room.high):
         return f", and would at {most}"
-    return f", up to {most}" if held else f"; it is kept up to {most}"
+    return f", up to {most}" if held else f"; it is met up to {most}"

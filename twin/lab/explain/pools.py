@@ -110,17 +110,17 @@ def colocated(v: View) -> Found:
         yield Change({"deployment.colocated.instances": count + more})
 
 
-@cause("chunk", "Prefill beside decode", "Change how many prompt tokens an iteration may prefill.")
+@cause("chunk", "Prefill next to decode", "Change how many prompt tokens an iteration may prefill.")
 def chunk(v: View) -> Found:
-    """Longer or shorter pieces of prompts beside decode, down to where they just keep up."""
+    """Longer or shorter pieces of prompts next to decode, down to where they just keep up."""
     if "colocated" not in v.role_npus:
         return
     tokens = v.scenario.deployment.colocated.chunk_tokens_per_npu
     each = v.figure("prefill_tokens_per_s_per_npu") * v.figure("decode_iteration_s_mean")
     # A limit far above what comes with an iteration binds at no factor of itself.
-    kept_up = [2.0 * each, 1.25 * each] if 0 < 2.0 * each < 0.25 * tokens else []
+    enough = [2.0 * each, 1.25 * each] if 0 < 2.0 * each < 0.25 * tokens else []
     usual = Scenario().deployment.colocated.chunk_tokens_per_npu
-    for wanted in (max(2 * tokens, usual), 0.5 * tokens, 0.25 * tokens, *kept_up):
+    for wanted in (max(2 * tokens, usual), 0.5 * tokens, 0.25 * tokens, *enough):
         yield Change({"deployment.colocated.chunk_tokens_per_npu": max(2, round(wanted))})
 
 
@@ -143,16 +143,16 @@ def batch(v: View) -> Found:
     """Fewer requests an NPU where TPOT is near the SLO, more where requests wait for a slot."""
     if "decode" not in v.role_npus and "colocated" not in v.role_npus:
         return
-    path, asked = "deployment.decode.batch_per_npu", v.scenario.deployment.decode.batch_per_npu
+    path, batch_now = "deployment.decode.batch_per_npu", v.scenario.deployment.decode.batch_per_npu
     if v.slow > CLOSE and v.full is not None:
         bound_s = 0.9e-3 * v.scenario.slo.tpot_ms
         target = largest_batch(v.scenario, v.facts, bound_s, v.trace, v.counts)
-        for wanted in sorted({target.batch_per_npu, round(0.75 * asked), asked // 2}):
-            if 0 < wanted < asked:
+        for wanted in sorted({target.batch_per_npu, round(0.75 * batch_now), batch_now // 2}):
+            if 0 < wanted < batch_now:
                 yield Change({path: wanted})
     elif v.parts["router"] >= WAITS:
-        yield Change({path: 2 * asked})
-        yield Change({path: 4 * asked})
+        yield Change({path: 2 * batch_now})
+        yield Change({path: 4 * batch_now})
 
 
 @cause("ep", "Expert-parallel degree", "Serve with instances of another size.")

@@ -18,7 +18,7 @@ from twin.lab.explain.view import (
     Summary,
     attained,
     catches_up,
-    kept_up,
+    finished_share,
     served_well,
     tpot_share,
     ttft_share,
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 # Of an explanation, beyond the scenario's own: what is judged elsewhere takes other ones.
 MORE_SEEDS = (60_013, 60_017)
-REQUESTS_MAX = 24_000.0  # of one re-run: longer questions are asked of a shorter time
+REQUESTS_MAX = 24_000.0  # of one re-run: longer questions are answered over a shorter time
 STAYS = 3.0  # of the slowest 1 % that the steady state is to hold
 
 Note = Callable[[int], None]
@@ -43,17 +43,17 @@ class ExplainError(ValueError):
 
 @dataclass
 class Runs:
-    """Answers by scenario; the same question is asked once."""
+    """Answers by scenario; the same question is simulated once."""
 
     facts: Facts
     trace: TraceTable | None = None
     counts: np.ndarray | None = None
-    note: Note = lambda _: None  # told how many runs there were; may raise to stop
+    note: Note = lambda _: None  # gets how many runs there were; may raise to stop
     summaries: dict[Scenario, Summary | None] = field(default_factory=dict)
     tables: dict[Scenario, Mapping[str, pl.DataFrame]] = field(default_factory=dict)
 
     def needed(self, scenario: Scenario) -> Summary:
-        """The summary of a run whose tables are kept. Raises what the engine raises."""
+        """The summary of a run whose tables are stored. Raises what the engine raises."""
         if scenario not in self.tables:
             run = self._run(scenario)
             if not run.valid:
@@ -112,14 +112,14 @@ def seeded(s: Scenario, seeds: Sequence[int]) -> list[Scenario]:
     return [with_overrides(s, {"seed": seed}) for seed in own]
 
 
-AGREES = 0.7  # of one seed's gain, the other's: then no third is asked
+AGREES = 0.7  # of one seed's gain, the other's: then no third is run
 EASY = 0.7  # of the SLO: a p99 below it breaks on no other seed
 SAID = 0.05  # a metric that moves by less is not worth a sentence
 NOTABLE = 0.05  # more requests within the SLO, or half of those that miss it: less is chance
 CLEAR = 0.02  # more requests within the SLO: enough to let a p99 rise
 NAMED = ("slo_attainment", "ttft_s_p99", "tpot_s_p99", "tpot_s_mean", "ttft_s_mean",
          "throughput_req_per_s")  # fmt: skip
-LEAST_KEPT_UP = 0.01  # of what arrives
+LEAST_FINISHED = 0.01  # of what arrives
 
 
 @dataclass(frozen=True)
@@ -142,16 +142,18 @@ def score(before: Summary, after: Summary, s: Scenario) -> float:
     used = [ttft_share(x, s) + tpot_share(x, s) + 1e-3 for x in (before, after)]
     better = SERVED * (served_well(after) - served_well(before)) + math.log(used[0] / used[1])
     if catches_up(before, after, s):
-        better += math.log(kept_up(after, s) / max(kept_up(before, s), LEAST_KEPT_UP))
+        better += math.log(
+            finished_share(after, s) / max(finished_share(before, s), LEAST_FINISHED)
+        )
     return better
 
 
 def gained(runs: Runs, s: Scenario, settings: Settings) -> Gain | None:
     """What a change brings on all seeds; None where it fails or harms on one of them."""
     pairs = []
-    for asked in seeded(s, MORE_SEEDS):
-        before, after = runs.of(asked), runs.changed(asked, settings)
-        if before is None or after is None or harms(before, after, asked):
+    for each in seeded(s, MORE_SEEDS):
+        before, after = runs.of(each), runs.changed(each, settings)
+        if before is None or after is None or harms(before, after, each):
             return None
         pairs.append((before, after))
         if len(pairs) == 2 and _agree(pairs, s):
@@ -160,7 +162,7 @@ def gained(runs: Runs, s: Scenario, settings: Settings) -> Gain | None:
 
 
 def _agree(pairs: list[tuple[Summary, Summary]], s: Scenario) -> bool:
-    """Whether two seeds say the same, and the SLO is kept easily or far more often on both."""
+    """Whether two seeds say the same, and the SLO is met easily or far more often on both."""
     clear = all(
         served_well(after) - served_well(before) >= 2 * CLEAR
         or max(ttft_share(after, s), tpot_share(after, s)) < EASY
@@ -227,8 +229,8 @@ def _gain_in(
 
 
 def figure_of(metric: str, summary: Summary, s: Scenario) -> float | None:
-    """A metric of a run. Where nobody was served the SLO attainment is 0 and a first token takes
-    longer than the run: so long is what is said."""
+    """A metric of a run. Where no request was served the SLO attainment is 0, and the TTFT is the
+    length of the run: it is longer."""
     value = summary.get(metric)
     if value is not None:
         return float(value)

@@ -1,6 +1,6 @@
 """The streams of a run's instances: what the model says of their microbatches at the mean load.
 
-A run books only what is on the critical path; what runs beside it is asked of the model.
+A run books only what is on the critical path; what runs concurrently comes from the model.
 """
 
 from __future__ import annotations

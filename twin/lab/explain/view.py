@@ -20,7 +20,7 @@ from twin.workload.requests import TraceTable
 
 Summary = Mapping[str, float | int | str | None]
 Settings = dict[str, Any]
-UNSERVED = 20.0  # times the SLO, at least: what nobody was served in counts as
+UNSERVED = 20.0  # times the SLO, at least: what counts where no request was served
 SERVED = 10.0  # of a score: all requests within the SLO instead of none, before any time counts
 BEHIND = 0.8  # of what arrives: whoever finishes less falls behind
 CLEARLY = 1.2  # times as many served: less is chance in a short run that falls behind
@@ -52,7 +52,7 @@ class View:
 
     @cached_property
     def parts(self) -> dict[str, float]:
-        """Share of the mean TTFT by part, in pipeline order; where nobody got a first token, of
+        """Share of the mean TTFT by part, in pipeline order; where no request got a first token, of
         the time that those inside have waited."""
         seconds = {name: self.figure(f"ttft_{name}_s_mean") for name, *_ in TTFT_PARTS}
         if not any(seconds.values()):
@@ -139,16 +139,16 @@ def tpot_share(summary: Summary, s: Scenario) -> float:
 
 
 def attained(summary: Summary) -> float:
-    """Share of the finished that kept the SLO; 0 where none finished."""
+    """Share of the finished that met the SLO; 0 where none finished."""
     return float(summary.get("slo_attainment") or 0.0)
 
 
 def served_well(summary: Summary) -> float:
-    """Share of the requests that kept the SLO and were not given up."""
+    """Share of the requests that met the SLO and were not given up."""
     return attained(summary) * (1.0 - given_up(summary))
 
 
-def kept_up(summary: Summary, s: Scenario) -> float:
+def finished_share(summary: Summary, s: Scenario) -> float:
     """Requests finished a second over those that arrived, at most 1. Where a run falls behind, its
     times are those of the few that were served, and say little."""
     arrived_per_s = float(summary.get("requests") or 0) / s.horizon_s
@@ -158,8 +158,8 @@ def kept_up(summary: Summary, s: Scenario) -> float:
 
 def catches_up(before: Summary, after: Summary, s: Scenario) -> bool:
     """Whether a run that falls behind serves clearly more."""
-    share = kept_up(before, s)
-    return share < BEHIND and kept_up(after, s) > CLEARLY * share
+    share = finished_share(before, s)
+    return share < BEHIND and finished_share(after, s) > CLEARLY * share
 
 
 def given_up(summary: Summary) -> float:

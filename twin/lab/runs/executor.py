@@ -87,7 +87,7 @@ class Runner:
         self._rested_at_s = 0.0  # when one more process is tried
         self._door = threading.Lock()  # one after the other: each is weighed against all before
         self._explaining = ""  # the explanation that was requested last
-        self._asked: dict[str, Budget] = {}  # of runs that were queued here and may still wait
+        self._budgets: dict[str, Budget] = {}  # of runs that were queued here and may still wait
         self._deaf: dict[str, float] = {}  # when runs were first seen to be stopped (monotonic s)
         self._lives: dict[int, Life] = {}  # of processes and helpers, by process id
         self._hung: set[str] = set()  # names of processes that were killed because they hung
@@ -121,8 +121,8 @@ class Runner:
                 raise StoreError(
                     f"{EACH_MAX} runs of yours wait or run: let some finish, or stop some"
                 )
-            self._asked = {name: of for name, of in self._asked.items() if name in queued}
-            waiting = self._asked.values()
+            self._budgets = {name: of for name, of in self._budgets.items() if name in queued}
+            waiting = self._budgets.values()
             # Who waits for a run waits for nothing else.
             if not engine and self._store.runs.get(self._explaining):
                 self._store.runs.ask_cancel(self._explaining)
@@ -130,7 +130,7 @@ class Runner:
             module = engine or self._engine
             run = add_run(seen, scenario, again=False, engine=module, waiting=waiting)
             self._explaining = run if engine else self._explaining
-            self._asked[run] = budget_of(self._store, scenario, load_facts())
+            self._budgets[run] = budget_of(self._store, scenario, load_facts())
         self._stillborn, self.trouble = 0, ""
         self._nudge()
         return run

@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 
 SECONDS = 0.6  # that a live run may be estimated to take
 SHORTEST_S = 20.0  # of simulated time: below, next to nothing would finish
-KEPT = 40  # live runs whose visitors may still be looking
+RUNS_MOST = 40  # live runs whose visitors may still be looking
 REPORT_S = 0.04  # between two reports of how far a run is
 DEATHS_MAX = 3  # processes that end without an answer, before no more is started
 
@@ -83,7 +83,7 @@ class Live:
                 self._process = self._start()
             self._forget(superseded)
             self._runs[run] = Look()
-            while len(self._runs) > KEPT:
+            while len(self._runs) > RUNS_MOST:
                 self._forget(next(iter(self._runs)))
             self._send(run, question)
         return run

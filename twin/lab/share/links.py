@@ -32,7 +32,7 @@ from twin.scenario import (
 
 RUN, RUNS, BASELINE = "run", "runs", "baseline"  # names of query parameters
 SCENARIO, PORTABLE = "scenario", "s"
-ASKED = "asked"  # the questions of the runs of a link, for a twin that does not have them
+QUESTIONS = "asked"  # the questions of the runs of a link, for a twin that does not have them
 RUN_PAGE, COMPARE_PAGE = "run", "compare"
 LINK_CHARS_MAX = 8000  # of a scenario inside a link
 COMPARED_MIN, COMPARED_MAX = RUNS_MIN, RUNS_MAX
@@ -75,13 +75,13 @@ def _asking(scenarios: Sequence[Scenario]) -> dict[str, str]:
         text = ",".join(pack(scenario) for scenario in scenarios)
     except ShareError:  # the link still opens here
         return {}
-    return {ASKED: text} if 0 < len(text) <= LINK_CHARS_MAX else {}
+    return {QUESTIONS: text} if 0 < len(text) <= LINK_CHARS_MAX else {}
 
 
-def asked(query: Mapping[str, str], hold: Hold) -> list[Scenario]:
+def questions(query: Mapping[str, str], hold: Hold) -> list[Scenario]:
     """The scenarios inside a run's or a comparison's link, in the order of its runs; `hold` gets
     the machines that they bring along. Raises ShareError where one cannot be read."""
-    texts = [text for text in query.get(ASKED, "")[:LINK_CHARS_MAX].split(",") if text]
+    texts = [text for text in query.get(QUESTIONS, "")[:LINK_CHARS_MAX].split(",") if text]
     return [_with_machine(text, hold) for text in texts[:COMPARED_MAX]]
 
 

@@ -57,7 +57,7 @@ class Artefacts:
 
     def __init__(self, folder: Path):
         self.folder = folder
-        self._kept: set[Path] = set()  # folders whose names the disk holds
+        self._made: set[Path] = set()  # folders whose names the disk holds
 
     def path(self, sha256: str) -> Path:
         """Where an artefact lies."""
@@ -153,11 +153,11 @@ class Artefacts:
 
     def _keep(self, folder: Path) -> None:
         """Make a folder where there is none, and the disk hold its name."""
-        if folder in self._kept and folder.is_dir():
+        if folder in self._made and folder.is_dir():
             return
         folder.mkdir(parents=True, exist_ok=True)
         _sync_folder(folder.parent)
-        self._kept.add(folder)
+        self._made.add(folder)
 
     def old(self, older_than_s: float = SWEEP_AGE_S) -> list[Path]:
         """Files that a sweep may take when no row names them: a long look at a large folder."""

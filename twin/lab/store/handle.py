@@ -17,7 +17,7 @@ from twin.facts import Facts
 from twin.hardware.imported import look_in
 from twin.lab import controllers
 from twin.lab.kinds import COUNTS, MACHINE, TRACE
-from twin.lab.library import KEPT
+from twin.lab.library import STORED
 from twin.lab.store.artefacts import SWEEP_AGE_S, Artefacts
 from twin.lab.store.engines import Database, check_integrity, open_database, prepare_file
 from twin.lab.store.errors import StoreError, StoreFull
@@ -43,13 +43,13 @@ from twin.scenario import Scenario
 URL_VARIABLE = "TWIN_DB_URL"
 ARTEFACTS_VARIABLE = "TWIN_ARTIFACTS"
 DEFAULT_NAME = "twin.db"
-NOBODY = Visitor()  # who need not say who they are
+ANYONE = Visitor()  # where visitors are not known
 
 
 class Store:
     """Scenarios, runs and traces of one database; safe to share between threads."""
 
-    def __init__(self, database: Database, artefacts: Artefacts, visitor: Visitor = NOBODY):
+    def __init__(self, database: Database, artefacts: Artefacts, visitor: Visitor = ANYONE):
         self._database = database
         self.artefacts = artefacts
         self.visitor = visitor.name  # "" where visitors are not known
@@ -143,7 +143,7 @@ def open_store(url: str | None = None, artefacts: Path | None = None) -> Store:
     """Open the store of a URL, else of TWIN_DB_URL, else `data/twin.db`, migrated; runs of dead
     processes are marked. Raises StoreError with one sentence."""
     # A path may hold what a URL must escape.
-    own = URL.create("sqlite", database=str(KEPT / DEFAULT_NAME)).render_as_string()
+    own = URL.create("sqlite", database=str(STORED / DEFAULT_NAME)).render_as_string()
     database = open_database(url or os.environ.get(URL_VARIABLE) or own)
     named = artefacts or os.environ.get(ARTEFACTS_VARIABLE)
     folder = Path(named).resolve() if named else _own_folder(database)
@@ -163,7 +163,7 @@ def _own_folder(database: Database) -> Path:
     path = database.path
     if path is None:
         address = f"{database.url.host} {database.url.port} {database.url.database}"
-        return KEPT / f"artifacts-{hashlib.sha256(address.encode()).hexdigest()[:12]}"
+        return STORED / f"artifacts-{hashlib.sha256(address.encode()).hexdigest()[:12]}"
     common = path.with_name("artifacts")
     if path.name == DEFAULT_NAME:
         return common

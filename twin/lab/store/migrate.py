@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 MIGRATIONS = Path(__file__).parent / "migrations"
 VERSIONS = MIGRATIONS / "versions"
-BACKUPS_KEPT = 3
+BACKUPS_MOST = 3
 
 
 def revisions(versions: Path = VERSIONS) -> list[str]:
@@ -95,7 +95,7 @@ def _keep_backup(database: Database, revision: str) -> None:
     back_up(database, copy)
     log.warning("stored a backup of the database before migrating it: %s", copy)
     older = sorted(database.path.parent.glob(f"{stem}*"), key=lambda p: p.stat().st_mtime_ns)
-    for path in older[:-BACKUPS_KEPT]:
+    for path in older[:-BACKUPS_MOST]:
         path.unlink()
 
 

@@ -72,7 +72,7 @@ def read_archive(store: Store, file: IO[bytes], name: str) -> Moved:
                 with store._database.write() as session:
                     remember(session, store.artefacts, artefact)
                 continue
-            new = _take(store, kind, _told(part, sha256))
+            new = _take(store, kind, _row_in(part, sha256))
             (moved.new if new else moved.here)[kind] += 1
         except StoreFull:
             raise
@@ -163,7 +163,7 @@ def _members(file: IO[bytes], name: str, moved: Moved) -> Iterator[tuple[str, st
         moved.leave_out(f"{name} is cut off: what came before is taken, the rest is missing")
 
 
-def _told(part: _Part, sha256: str) -> dict[str, Any]:
+def _row_in(part: _Part, sha256: str) -> dict[str, Any]:
     """The row inside a member; raises StoreError."""
     data = part.read(ROW_BYTES_MAX)
     if hashlib.sha256(data).hexdigest() != sha256:

@@ -241,7 +241,7 @@ def conclusion(
         return ""
     at = knees(held)
     if not at:
-        always = "The SLO holds" if held[known[0]] else "The SLO is not kept"
+        always = "The SLO holds" if held[known[0]] else "The SLO is not met"
         ends = f"{over.said(over.values[known[0]])} to {over.said(over.values[known[-1]])}"
         return f"{always} anywhere from {ends}."
     border = at[0]
@@ -249,7 +249,7 @@ def conclusion(
     good, bad = (border, after) if held[border] else (after, border)
     metric, limit = broken(*pairs[bad])[0]
     value, most = shown(metric.key, summaries[bad][metric.key]), shown(metric.key, limit)
-    why = f"at {over.said(over.values[bad])} {metric.label} is {value}, {most} asked"
+    why = f"at {over.said(over.values[bad])} {metric.label} is {value}, {most} is the limit"
     edge = "up to" if held[border] else "from"
     more = "" if len(at) == 1 else f" It changes {len(at)} times along the way."
     return f"Holds its SLO {edge} {over.said(over.values[good])}; {why}.{more}"

@@ -33,7 +33,7 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """A source that is about to be read, and what was asked about it."""
+    """A source that is about to be read, and the options that it is read with."""
 
     label: str
     first: Piece
@@ -62,7 +62,7 @@ class Format:
     name: str
     title: str  # as its publisher calls it
     shape: str  # JSON lines, CSV, ...
-    tells: str  # what it holds beside the lengths of prompts and answers
+    tells: str  # what it holds besides the lengths of prompts and answers
     fits: Callable[[Head], bool]
     read: Callable[[Reading], Columns]
 
@@ -124,17 +124,17 @@ def build_table(c: Columns, most_rows: int) -> TraceTable:
     if n > most_rows:
         raise TraceError(f"{c.name} holds {n:,} requests, more than {most_rows:,}: cut it")
     counts = dict(c.counts)
-    kept = _wanted_rows(c, counts)
-    if kept.size == 0:
+    chosen = _wanted_rows(c, counts)
+    if chosen.size == 0:
         reasons = "".join(f"; {count:,} {reason}" for reason, count in counts.items())
         raise TraceError(f"{c.name} holds no request to keep{reasons}")
-    arrival_s = (c.ticks[kept] - c.ticks[kept[0]]) / c.ticks_per_s
-    offset, first, blocks, distinct, block_tokens = _chains(c, kept, counts)
-    session = np.arange(kept.size) if c.session is None else _dense(c.session[kept])
+    arrival_s = (c.ticks[chosen] - c.ticks[chosen[0]]) / c.ticks_per_s
+    offset, first, blocks, distinct, block_tokens = _chains(c, chosen, counts)
+    session = np.arange(chosen.size) if c.session is None else _dense(c.session[chosen])
     return TraceTable(
         arrival_s=arrival_s.astype(np.float64),
-        input_tokens=c.input_tokens[kept].astype(np.int32),
-        output_tokens=c.output_tokens[kept].astype(np.int32),
+        input_tokens=c.input_tokens[chosen].astype(np.int32),
+        output_tokens=c.output_tokens[chosen].astype(np.int32),
         session=session.astype(np.int32),
         segment_offset=offset,
         segment_first=first,
@@ -143,8 +143,8 @@ def build_table(c: Columns, most_rows: int) -> TraceTable:
         block_tokens=block_tokens,
         has_prefix=c.hashes is not None,
         has_time=c.has_time,
-        source_row=c.source_row[kept].astype(np.int64),
-        think_s=np.full(kept.size, np.nan) if c.think_s is None else c.think_s[kept],
+        source_row=c.source_row[chosen].astype(np.int64),
+        think_s=np.full(chosen.size, np.nan) if c.think_s is None else c.think_s[chosen],
         counts=counts,
         name=c.name,
         format=c.format,
@@ -172,14 +172,14 @@ def _note(counts: dict[str, int], reason: str, count: int) -> None:
 
 
 def _chains(
-    c: Columns, kept: np.ndarray, counts: dict[str, int]
+    c: Columns, chosen: np.ndarray, counts: dict[str, int]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, int, int]:
     """(segment_offset, segment_first, segment_blocks, distinct ids, tokens of a block)."""
     if c.hashes is None or c.hash_offset is None:
         none = np.zeros(0, np.int64)
-        return np.zeros(kept.size + 1, np.int64), none, none.astype(np.int32), 0, 0
-    given = np.diff(c.hash_offset)[kept]
-    prompt = c.input_tokens[kept]
+        return np.zeros(chosen.size + 1, np.int64), none, none.astype(np.int32), 0, 0
+    given = np.diff(c.hash_offset)[chosen]
+    prompt = c.input_tokens[chosen]
     size = c.block_tokens or _likely_block_tokens(given, prompt)
     most = -(-prompt // size)
     if (given > most).mean() > 0.5:
@@ -190,9 +190,9 @@ def _chains(
     _note(counts, "clipped: hashes beyond the prompt", int((given > most).sum()))
     fewer = int((given < prompt // size).sum())
     _note(counts, "kept: prompts with fewer hashes than whole blocks", fewer)
-    begin = c.hash_offset[:-1][kept]
+    begin = c.hash_offset[:-1][chosen]
     end = begin + np.minimum(given, most)
-    scope = np.zeros(kept.size, np.int64) if c.scope is None else _dense(c.scope[kept])
+    scope = np.zeros(chosen.size, np.int64) if c.scope is None else _dense(c.scope[chosen])
     distinct = chain_ids(begin, end, scope, c.hashes)
     return (*runs_of(begin, end, c.hashes), distinct, size)
 

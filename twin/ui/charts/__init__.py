@@ -285,7 +285,7 @@ def dies(
 
 
 @reads("Where two streams overlap, operators add up to more than the iteration.")
-def operators_beside(runs: Mapping[str, tuple[str, Mapping[str, float]]]) -> Chart:
+def operators_of(runs: Mapping[str, tuple[str, Mapping[str, float]]]) -> Chart:
     """Seconds by operator of several runs, a bar each: runs maps name to (colour, seconds)."""
     each = {name: times for name, (_, times) in runs.items() if sum(times.values()) > 0}
     if not each:

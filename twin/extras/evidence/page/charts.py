@@ -86,13 +86,13 @@ def _points(fig: Any, rows: Rows, x: str, y: str, scale: float) -> None:
                 fig.add_scatter(
                     x=[r[x] for r in part], y=[scale * r[y] for r in part], mode="markers",
                     name=f"{group}, {name}",
-                    customdata=[_told_row(r) for r in part], hovertemplate=HOVER,
+                    customdata=[_row_text(r) for r in part], hovertemplate=HOVER,
                     marker={"symbol": symbol, "size": 9, "color": colour,
                             "line": {"color": colour, "width": 2 * (name not in HONEST)}},
                 )  # fmt: skip
 
 
-def _told_row(row: Mapping[str, Any]) -> list[str]:
+def _row_text(row: Mapping[str, Any]) -> list[str]:
     figures = (f"{three_figures(row[key])} {row['unit']}" for key in ("published", "twin"))
     return [row["quantity"], row["system"], *figures, f"{100 * row['error']:+.1f} %"]
 
@@ -114,11 +114,11 @@ def parts(rows: Sequence[Part]) -> Chart:
         if values:
             bars(
                 fig, names, [None if v is None else v * factor for v in values], colour, name=name,
-                text=[_told(v) for v in values], textposition="outside",
+                text=[_time_text(v) for v in values], textposition="outside",
                 hover=f"%{{y}}: %{{text}}<extra>{name}</extra>",
             )  # fmt: skip
     listing = "; ".join(
-        f"{name.replace('<br>', ' ')} {_told(row.twin_s)}"
+        f"{name.replace('<br>', ' ')} {_time_text(row.twin_s)}"
         + ("" if row.published_s is None else f", published {seconds(row.published_s)}")
         for name, row in zip(names, rows, strict=True)
     )
@@ -129,6 +129,6 @@ def parts(rows: Sequence[Part]) -> Chart:
     )  # fmt: skip
 
 
-def _told(value: float | None) -> str:
+def _time_text(value: float | None) -> str:
     """A part's seconds; nothing of it on the critical path means that the other stream hides it."""
     return "" if value is None else seconds(value) if value else "hidden"

@@ -35,8 +35,8 @@ SEARCHED = ("quantity", "system", "kind", "regime", "source", "note")  # of a ro
 @st.cache_data(show_spinner=False, max_entries=4)
 def scenario_links(digest: str) -> dict[str, str]:
     """The address of each row's scenario, where it has one that can run."""
-    asked = {row.id: runnable(row) for row in load_published()}
-    return {name: links.scenario_link(s, "") for name, s in asked.items() if s is not None}
+    scenarios = {row.id: runnable(row) for row in load_published()}
+    return {name: links.scenario_link(s, "") for name, s in scenarios.items() if s is not None}
 
 
 @st.cache_data(show_spinner="Working out the operators", max_entries=64)
@@ -48,12 +48,12 @@ def operators(digest: str, name: str) -> list[reproduce.Part]:
 
 def runnable(row: Row, *, against: bool = False) -> Scenario | None:
     """The row's scenario, or the preset that asks the same; None where nothing can run."""
-    asked = reproduce.question(row, against=against)
-    return None if asked is None else reproduce.preset_of(asked, session.preset_list())
+    wanted = reproduce.question(row, against=against)
+    return None if wanted is None else reproduce.preset_of(wanted, session.preset_list())
 
 
 def run_row(scenario: Scenario, label: str, key: str) -> None:
-    """A button that makes the scenario the draft and runs it, or opens the run that is kept."""
+    """A button that makes the scenario the draft and runs it, or opens the run that is stored."""
     icon = ":material/play_arrow:"
     if find_run(session.store(), scenario):
         label, icon = label.replace("Run", "Open the run of"), ":material/monitoring:"
@@ -118,7 +118,7 @@ st.caption(
     "By formula: the closed steady state with every slot taken."
 )
 
-# 3) One row, open where it was asked for.
+# 3) One row, open where the address names it.
 shown_row = by_id[st.session_state["row"]]
 with st.expander(f"One row: {shown_row['quantity']} · {shown_row['system']}", expanded=named):
     left, right = st.columns(2, gap="large")
@@ -138,8 +138,8 @@ with left:
         st.markdown(f":red[:material/warning: {sentence(proof.why(row))}]")
     elif row["note"]:
         st.markdown(sentence(row["note"]))
-    told = "; ".join(proof.differs(source))
-    st.caption(f"{sentence(told) if told else ''} Basis: {row['basis']}.")
+    text = "; ".join(proof.differs(source))
+    st.caption(f"{sentence(text) if text else ''} Basis: {row['basis']}.")
     st.caption(sentence(proof.standing(row)))
     if row["others"]:
         st.caption(f"Other simulators on this row: {proof.others(row)}.")
@@ -159,8 +159,8 @@ with left:
                 run_row(other, "Run what it is compared to", "run-against")
         for fact, value in source.facts.items():  # what its answer changes in data/
             taken = f"{fact} = {proof.short(value)} {facts[fact].unit}"
-            told = f"{taken} in place of {proof.short(facts[fact].value)}"
-            st.caption(f"This answer takes {told}; a run takes the figure in data/ as it is.")
+            text = f"{taken} in place of {proof.short(facts[fact].value)}"
+            st.caption(f"This answer takes {text}; a run takes the figure in data/ as it is.")
 with right:
     st.markdown("**One layer by operator**")
     if layer := operators(facts.digest, name):
@@ -184,14 +184,14 @@ def take_row() -> None:
         name_row(shown[picked[0]]["id"])
 
 
-asked_for = bool({"regime", "missed"} & set(st.query_params))
-with st.expander(f"All {len(answers)} rows: search, kinds, files", expanded=asked_for):
+named_rows = bool({"regime", "missed"} & set(st.query_params))
+with st.expander(f"All {len(answers)} rows: search, kinds, files", expanded=named_rows):
     scores = [
         {name[0].upper() + name[1:]: cell for name, cell in line.items() if name not in UNJUDGED}
         for line in score_table(answers)
     ]
     st.table(scores, border="horizontal", hide_index=True)
-    kinds = " ".join(f"*{kind.capitalize()}*: {told}." for kind, told in KINDS.items())
+    kinds = " ".join(f"*{kind.capitalize()}*: {text}." for kind, text in KINDS.items())
     st.caption(f"Absolute errors: mean (worst, rows). {kinds}")
     regimes = ["All", *dict.fromkeys(row["regime"] for row in answers)]
     with st.container(horizontal=True, vertical_alignment="bottom"):
@@ -297,7 +297,7 @@ with beyond_tab:
 with machines:
     st.table(slide_table(facts), border="horizontal", hide_index=True)
     st.caption(
-        "The slides' table beside the same figures from data/chips and data/machines. Its 2.8 TB/s "
+        "The slides' table, and the same figures from data/chips and data/machines. Its 2.8 TB/s "
         "of one CloudMatrix accelerator does not fit its own 269 TB/s in all, which is 0.7 TB/s "
         "each: read as terabits a second, one direction."
     )
@@ -309,11 +309,11 @@ with every_fact:
             "Marks", list(proof.marks_in(facts)), selection_mode="multi", wrap=True,
             format_func=lambda mark: f"{mark} · {proof.marks_in(facts)[mark]}", key="marks",
         )  # fmt: skip
-    kept_facts = proof.fact_table(facts, words, marks)
+    found_facts = proof.fact_table(facts, words, marks)
     st.dataframe(
-        kept_facts, hide_index=True, height=min(420, 38 + 35 * max(1, len(kept_facts))),
+        found_facts, hide_index=True, height=min(420, 38 + 35 * max(1, len(found_facts))),
         key="facts", column_config={"Fact": st.column_config.TextColumn(width=300, pinned=True)}
         | widths(Value=150, Unit=80, Mark=55, Source=420, Note=420),
     )  # fmt: skip
     meanings = "; ".join(f"**{mark}** {proof.MARKS[mark]}" for mark in proof.marks_in(facts))
-    st.caption(f"{len(kept_facts):,} of {len(facts):,} facts. Marks: {meanings}.")
+    st.caption(f"{len(found_facts):,} of {len(facts):,} facts. Marks: {meanings}.")

@@ -44,7 +44,7 @@ def prepare() -> None:
 
 
 def stop() -> None:
-    """Nobody is left to ask: what is prepared is given up, with the process that works it out."""
+    """Give up what is prepared, and end the process that works it out: no page will request it."""
     for each in _STOPS:
         each()
 
@@ -65,7 +65,7 @@ def _elsewhere(stopped: threading.Event) -> None:
             stderr=subprocess.PIPE,
         ) as child:  # fmt: skip
             _STOPS.append(child.kill)
-            if stopped.is_set():  # while the process began: nobody could stop it yet
+            if stopped.is_set():  # while the process began: nothing could stop it yet
                 child.kill()
             written, errors = child.communicate()
         if child.returncode > 0:  # below: it was stopped with the server

@@ -1,4 +1,4 @@
-"""Published rows beside the twin as words and tables; a row outside its bar stays in each, marked.
+"""Published rows next to the twin as words and tables; a row outside its bar stays in each, marked.
 A row is a dict as `lab.evidence.evidence` makes it. Draws nothing."""
 
 import math
@@ -48,9 +48,9 @@ def by_regime(rows: Found) -> list[dict[str, Any]]:
 
 def bars_in_words() -> str:
     """The largest error of one row that is no miss: '±12 % on CloudMatrix384, ...'."""
-    told = [f"±{100 * bar:.0f} % on {group}" for group, bar in bars().worst.items()]
-    told.append(f"±{100 * bars().exchange:.0f} % for dispatch and combine over EP degree")
-    return ", ".join(told)
+    text = [f"±{100 * bar:.0f} % on {group}" for group, bar in bars().worst.items()]
+    text.append(f"±{100 * bars().exchange:.0f} % for dispatch and combine over EP degree")
+    return ", ".join(text)
 
 
 def unit(row: Mapping[str, Any]) -> str:
@@ -79,10 +79,10 @@ def others(row: Mapping[str, Any]) -> str:
 
 def standing(row: Mapping[str, Any]) -> str:
     """What the row can say of the twin: its kind, why, and its first error where it has one."""
-    told = row["because"] or KINDS[row["kind"]]
+    text = row["because"] or KINDS[row["kind"]]
     if row["first_error"] is not None:
-        told += f"; first error {100 * row['first_error']:+.1f} % at {row['first_commit'][:7]}"
-    return f"{row['kind']}: {told}"
+        text += f"; first error {100 * row['first_error']:+.1f} % at {row['first_commit'][:7]}"
+    return f"{row['kind']}: {text}"
 
 
 def table(rows: Found, links: Mapping[str, str]) -> list[dict[str, Any]]:
@@ -122,7 +122,7 @@ def farthest(rows: Found) -> list[Mapping[str, Any]]:
 
 
 def missing_in_words(rows: Sequence[Beyond]) -> str:
-    """What most of the published results wait for that cannot be asked, as a list in Markdown."""
+    """What most published results that no scenario can express wait for, as a list in Markdown."""
     reasons = [_FIELD.sub("", part.strip()) for row in rows for part in row.missing.split(";")]
     common = Counter(filter(None, reasons)).most_common(MISSING)
     lines = [f"- {plain(why)} ({count} published results)" for why, count in common]
@@ -185,12 +185,12 @@ def constants(facts: Facts, cross: CrossValidation) -> list[dict[str, Any]]:
 
 def cross_in_words(cross: CrossValidation) -> str:
     """How well rows are predicted by a fit that has not seen them."""
-    told = ", ".join(f"{100 * cross.mean(by):.1f} % {by} by {by}" for by in ("row", "source"))
+    text = ", ".join(f"{100 * cross.mean(by):.1f} % {by} by {by}" for by in ("row", "source"))
     fitted = [left.fitted for left in cross.left_out if left.by == "row"]
     return (
         "Fitted by least squares over the calibrating rows; `python -m twin calibrate` makes it "
         "anew. A constant near a bound would go further: the physics there is incomplete. Mean "
-        f"error of rows left out of the fit: {told}; with them {100 * fmean(fitted):.1f} %."
+        f"error of rows left out of the fit: {text}; with them {100 * fmean(fitted):.1f} %."
     )
 
 
@@ -222,8 +222,8 @@ def fact_table(facts: Facts, words: str = "", marks: Sequence[str] = ()) -> list
         for name, fact in facts.items()
         if not marks or fact.mark in marks
     )
-    asked = words.lower().split()
-    return [row for row in rows if all(word in " ".join(row.values()).lower() for word in asked)]
+    wanted = words.lower().split()
+    return [row for row in rows if all(word in " ".join(row.values()).lower() for word in wanted)]
 
 
 def short(value: Any) -> str:
@@ -244,7 +244,7 @@ def figures(row: Mapping[str, Any], key: str) -> str:
 
 
 def per(row: Mapping[str, Any]) -> str:
-    """'/NPU' where a rate is told per die, NPU or card, else ''."""
+    """'/NPU' where a rate is given per die, NPU or card, else ''."""
     tail = f"/{row['basis']}"
     return tail if row["unit"].endswith(tail) else ""
 

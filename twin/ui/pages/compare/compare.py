@@ -118,4 +118,4 @@ with left:
     plot(charts.stages({titles[i]: ttft_parts(runs[i].summary) for i in done}), "stages")
 with right:
     st.markdown("**One decode iteration, by operator**")
-    plot(charts.operators_beside(operators), "operators")
+    plot(charts.operators_of(operators), "operators")

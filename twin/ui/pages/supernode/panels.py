@@ -17,7 +17,7 @@ from twin.metrics.measures import NOTHING
 from twin.model.predict import Prediction
 from twin.scenario import Edit, MemoryPool, Scenario, SpecError, Supernode, with_overrides
 from twin.ui import formulas, session
-from twin.ui.fields import choice_label, effect, sentence, show, told_change
+from twin.ui.fields import change_line, choice_label, effect, sentence, show
 from twin.ui.imports import machine_upload
 from twin.ui.pages.supernode import editor
 from twin.ui.pages.supernode.editor import fabric_of
@@ -98,7 +98,7 @@ def changes() -> None:
     """Everything in which the machine differs from the preset's, each to be taken back."""
     draft, preset = session.draft(), session.preset()
     rows = [
-        (told_change(path, show(old, path), show(new, path)), partial(editor.take_back, path))
+        (change_line(path, show(old, path), show(new, path)), partial(editor.take_back, path))
         for path, (old, new) in session.changes().items()
         if path.startswith("supernode.") and path != "supernode.edits"
     ]

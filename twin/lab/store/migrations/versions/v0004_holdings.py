@@ -8,7 +8,7 @@ down_revision = "v0003"
 
 
 def upgrade() -> None:
-    """Add the table; what was stored before is nobody's."""
+    """Add the table; no visitor holds what was stored before."""
     op.create_table(
         "holdings",
         sa.Column("visitor", sa.String(255), nullable=False),

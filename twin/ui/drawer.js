@@ -27,7 +27,7 @@ export default function ({ data }) {
 // page may still be drawn: it is looked for again, `left` times, and brought back into view when
 // what stands above it has grown, until the visitor moves the page.
 function lead(found, left) {
-  const field = document.querySelector(`.${found}, .st-key-number-table`)
+  const field = document.querySelector(`.${found}`)
   if (!field || !field.offsetParent) {
     if (left > 0) setTimeout(() => lead(found, left - 1), 150)
     return

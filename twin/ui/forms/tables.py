@@ -1,6 +1,5 @@
-"""Fields of the draft as editable tables: numbers, and the rows of a list."""
+"""Lists of the draft as editable tables."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import polars as pl
@@ -8,9 +7,7 @@ import streamlit as st
 
 from twin.scenario import ScenarioField, fields, read
 from twin.ui import forms, session
-from twin.ui.fields import declared, label, why_idle
 
-TABLE = "number-table"  # `drawer.js` marks it where the field that was looked for is a row
 TYPES = {int: pl.Int64, float: pl.Float64, bool: pl.Boolean, str: pl.String}
 
 
@@ -19,57 +16,6 @@ def _shown(widget: str, rows: Any = None) -> list[dict[str, Any]]:
     whose own input moves under it forgets every second edit."""
     shown: list[dict[str, Any]] = st.session_state.setdefault(f"{widget}:rows", rows)
     return shown
-
-
-def number_table(paths: Sequence[str], key: str) -> None:
-    """Draw the numeric fields among `paths` that apply, each with the preset's value and what it
-    means; names those without effect."""
-    idle = {path: why_idle(path, session.draft()) for path in paths}
-    shown = [path for path in paths if not idle[path]]
-    searches, found = forms.sought()
-    shown.sort(key=lambda path: session.field_key(path) != found)  # what was looked for is on top
-    widget = f"{session.field_key(key)}:{len(shown)}:{searches}"
-    number = st.column_config.NumberColumn
-    rows = [
-        {
-            "Part": ("→ " if session.field_key(path) == found else "") + label(path),
-            "Value": float(session.value(path)),
-            "Preset": float(read(session.preset(), path)),
-        }
-        for path in shown
-    ]
-    with st.container(key=TABLE):
-        st.data_editor(
-            _shown(widget, rows), key=widget, hide_index=True, height="content",
-            on_change=_take_numbers, args=(widget, shown), disabled=["Part", "Preset"],
-            column_config={
-                "Part": st.column_config.TextColumn(width=190),
-                "Value": number(required=True, format="%.6g", width=75),
-                "Preset": number(format="%.6g", width=70),
-            },
-        )  # fmt: skip
-    # A column of sentences would be cut off at any width that leaves room for the picture.
-    with st.popover("What these mean", icon=":material/help:"):
-        st.markdown("\n".join(f"- **{label(path)}**: {declared(path).help}" for path in shown))
-    if refused := next((path for path in shown if session.refusal(path)), ""):
-        forms.problem(session.refusal(refused))
-    forms.unused({path: reason for path, reason in idle.items() if reason})
-
-
-def _take_numbers(widget: str, paths: Sequence[str]) -> None:
-    """Hand what the table now shows to the draft. All rows, not only those the editor calls edited:
-    it forgets a row that is set back."""
-    if session.gone(widget):
-        return
-    edited = st.session_state[widget]["edited_rows"]
-    changes: dict[str, Any] = {}
-    for index, (path, row) in enumerate(zip(paths, _shown(widget), strict=True)):
-        value = edited.get(index, {}).get("Value", row["Value"])
-        if value is not None and value != session.value(path):
-            counts = declared(path).kind is int and float(value).is_integer()
-            changes[path] = int(value) if counts else float(value)
-    if changes:
-        session.propose(changes)
 
 
 def rows_table(path: str, options: dict[str, list[str]] | None = None) -> None:

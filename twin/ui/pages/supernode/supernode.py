@@ -7,9 +7,8 @@ from twin.hardware.network import network
 from twin.scenario import form_groups
 from twin.ui import forms, live, session, words
 from twin.ui.fabric_message import ROLE, colour, fabric_picture, loads
-from twin.ui.fields import declared, sentence, why_idle
+from twin.ui.fields import sentence, why_idle
 from twin.ui.forms import FIRST
-from twin.ui.forms.tables import number_table
 from twin.ui.formulas import seated
 from twin.ui.pages.supernode import editor, panels
 from twin.ui.pages.supernode.panels import files, other_wires
@@ -19,8 +18,7 @@ from twin.ui.toolbar import workspace
 
 FIELDS = [path for group in form_groups("supernode").values() for path in group]
 BEHIND = [path for path in FIELDS if path not in FIRST["supernode"]]
-NUMBERS = [path for path in BEHIND if declared(path).kind in (int, float)]
-NUMBERS.append("memory_pool.gb_per_node")  # what a node's DRAM lends: read here, set here too
+BEHIND.append("memory_pool.gb_per_node")  # what a node's DRAM lends: read here, set here too
 PICTURE = "supernode-picture"
 
 simulated = workspace("supernode")
@@ -79,10 +77,7 @@ with parts:
         parts_table(fabric, selected.get("names", []))
 with numbers:
     if numbers.open:
-        narrow, _ = st.columns([3, 5])
-        with narrow:
-            forms.group(path for path in BEHIND if path not in NUMBERS)
-            number_table(NUMBERS, "supernode-table")
+        forms.group(BEHIND)
 with changes:
     if changes.open:
         panels.changes()

@@ -109,17 +109,6 @@ def test_seats_by_hand_are_a_table_and_a_wrong_one_is_one_sentence(page):
     assert any("no element is named 'node 99'" in m.value.lower() for m in page.markdown)
 
 
-def test_where_reading_breaks_even_stands_with_the_memory_pool(page):
-    page.get_by_key("deployment-group").set_value("Memory pool")
-    page.run()
-    assert not page.exception
-    (table,) = (frame.value for frame in page.dataframe if "Breaks even at" in frame.value)
-    assert table["Read from"].to_list() == ["DRAM over UB", "SSD over VPC", "DRAM over VPC"]
-    assert all(text.endswith("B/s") for text in table["Breaks even at"])
-    edit(page, "memory_pool.enabled", False)
-    assert "Read or compute again" not in [s.value for s in page.subheader]
-
-
 def test_a_schedule_has_rows_and_an_own_controller_a_file_of_the_operator(page, monkeypatch):
     page.get_by_key("deployment-group").set_value("Elasticity")
     page.run()

@@ -1,5 +1,4 @@
-"""Sections of a run, break-even of reads, a controller's form and the hit curve in a real browser:
-each draws its pictures, fits a phone and breaks no rule of axe-core."""
+"""Sections of a run and a controller's form in a real browser: pictures, a phone, axe-core."""
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -66,22 +65,9 @@ def opened(page: Page, app_url: str, path: str, group: str) -> None:
     rest(page)
 
 
-def test_where_reading_breaks_even_is_drawn_on_the_deployment_page(page: Page, app_url):
-    opened(page, app_url, "deployment", "Memory pool")
-    expect(page.locator(".st-key-break-even .js-plotly-plot").first).to_be_visible()
-
-
 def test_a_controller_shows_its_fields(page: Page, app_url):
     opened(page, app_url, "deployment", "Elasticity")
     expect(page.get_by_role("spinbutton", name="Decision interval")).to_have_count(0)
     page.get_by_role("combobox", name="Controller").click()
     page.get_by_role("option", name="Prefill:decode re-balancing").click()
     expect(page.get_by_role("spinbutton", name="Decision interval")).to_be_visible()
-
-
-def test_hits_by_size_are_drawn_before_a_run(page: Page, app_url):
-    opened(page, app_url, "workload", "Clients")
-    expect(page.get_by_text("Tenants: who shares the machine")).to_be_visible()
-    page.get_by_text("Hit ratio by size of the memory pool").click()
-    expect(page.get_by_text("of an endless pool's")).to_be_visible()
-    expect(page.locator(".st-key-hit-curve-chart .js-plotly-plot").first).to_be_visible()

@@ -241,12 +241,3 @@ def test_a_link_opens_its_scenario_and_says_when_it_cannot(app):
     assert not app.exception
     assert app.error[0].value.startswith("this link")
     assert app.session_state["history"][-1] == sent
-
-
-def test_the_hit_ratio_by_size_is_drawn_where_prompts_share_blocks(page):
-    page.get_by_key("workload-group").set_value("Shared prefixes")
-    page.run()
-    edit(page, "workload.prefix", "shared")
-    page.toggle(key="hit-curve").set_value(True).run()
-    assert not page.exception
-    assert any("The pool's DRAM" in caption.value for caption in page.caption)

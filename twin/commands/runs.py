@@ -1,4 +1,4 @@
-"""Commands that simulate: `run`, `compare`, `explain`, `warm`."""
+"""Commands that simulate: `run`, `compare`, `explain`, `sweep`, `warm`."""
 
 from __future__ import annotations
 
@@ -23,12 +23,22 @@ from twin.commands.terminal import (
 from twin.lab.ask import question
 from twin.lab.explain.words import change, effect
 from twin.lab.runs.answer import answer, compared, explained
+from twin.lab.runs.executor import Runner
 from twin.lab.runs.job import compile_once
+from twin.lab.store import open_store
+from twin.lab.sweep import sweep as lab
 from twin.metrics.registry import placed, shown
 from twin.scenario import Scenario, remarks
 
 Multiplier = Annotated[float, typer.Option(help="The trace's requests come so many times faster.")]
 Copies = Annotated[int, typer.Option(help="Copies of the trace, each under block ids of its own.")]
+Over = Annotated[
+    list[str],
+    typer.Option(
+        metavar="FIELD=A:B:N",
+        help="N values from A to B (:log in even ratios), or FIELD=A,B,C; twice for two fields.",
+    ),
+]
 NoStore = Annotated[bool, typer.Option("--no-store", help="Do not keep the run.")]
 
 
@@ -101,6 +111,57 @@ def explain(
     else:
         out.print("No cause was found that a re-run confirms.")
     out.print(f"{known['runs']} runs", style="dim")
+
+
+def sweep(
+    scenario: ScenarioName,
+    over: Over,
+    settings: Settings = None,
+    as_json: AsJson = False,
+    as_csv: Annotated[
+        bool, typer.Option("--csv", help="CSV on standard output; SI units.")
+    ] = False,
+) -> None:
+    """Simulate a scenario over a range of one or two fields, and say where its SLO breaks."""
+    wanted, _ = question(scenario, settings or [])
+    axes = [lab.axis(text) for text in over]
+    points = lab.points(wanted, axes)
+    store = open_store()
+    runner = Runner(store).start()
+    rows = []
+    try:
+        with progress(wanted.name) as watch:
+            for row in lab.carried_out(runner, points):
+                rows.append(row)
+                watch(len(rows) / len(points), {"points": len(rows)})
+    finally:
+        runner.close()
+    table = lab.table(axes, points, rows)
+    said = ""
+    if len(axes) == 1:
+        ran = [(p.scenario or wanted, row.summary if row else {})
+               for p, row in zip(points, rows, strict=True)]  # fmt: skip
+        said = lab.conclusion(axes[0], [s for s, _ in ran], [summary for _, summary in ran])
+    if as_json:
+        print_json({"over": [a.text for a in axes], "conclusion": said, "points": table})
+        return
+    if as_csv:
+        out.file.write(lab.csv_of(table))
+        return
+    keys = ["ttft_s_p99", "tpot_s_p99", "tokens_per_s_per_npu"]
+    cells = [
+        (
+            *(a.said(row[a.path]) for a in axes),
+            {True: "met", False: "broken", None: row["why"] or row["state"]}[row["slo_kept"]],
+            *(shown(key, row[key]) for key in keys),
+            row["run"] or "",
+        )
+        for row in table
+    ]
+    print_rows(f"{wanted.name} over {' and '.join(a.label for a in axes)}",
+               (*(a.label for a in axes), "SLO", *keys, "run"), cells)  # fmt: skip
+    if said:
+        out.print(said)
 
 
 def warm() -> None:

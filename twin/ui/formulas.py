@@ -15,8 +15,6 @@ from twin.hardware.network import Wiring
 from twin.hardware.placement import Placement, place
 from twin.lab.explain.streams import full_plans
 from twin.lab.kinds import TRACE
-from twin.lab.sweep import break_even
-from twin.lab.sweep.hit_curve import hit_curve as lab_hit_curve
 from twin.scenario import Recovery, Scenario, canonical
 from twin.ui import session
 from twin.ui.fields import sentence
@@ -29,7 +27,7 @@ _PLACES = threading.BoundedSemaphore(3)
 Answer = Callable[[Scenario], Any]
 
 
-def _formula(
+def formula(
     name: str, compute: Answer, lacking: Answer, *, spinner: str | bool = False, entries: int = 200
 ) -> Answer:
     """A function of a scenario that returns what `compute` does, or one sentence why there is no
@@ -55,46 +53,38 @@ def or_why(compute: Callable[[], Any]) -> Any:
 
 def _largest_batch(s: Scenario) -> str:
     tpot_s = 1e-3 * s.slo.tpot_ms
-    return str(steady.largest_batch(s, session.facts(), tpot_s, *_files(s)).sentence)
+    return str(steady.largest_batch(s, session.facts(), tpot_s, *files(s)).sentence)
 
 
 def _no_trace(s: Scenario) -> str:
     return session.store().traces.lacking(s)
 
 
-def _no_file(s: Scenario) -> str:
+def no_file(s: Scenario) -> str:
+    """One sentence where a file that a scenario names is not here, else ''."""
     return session.store().lacking(s)
 
 
 # What the traffic demands, by a sample of its requests (Offered).
-offered = _formula(
-    "offered", lambda s: offer.offered(s, session.facts(), _replayed(s)), _no_trace,
+offered = formula(
+    "offered", lambda s: offer.offered(s, session.facts(), replayed(s)), _no_trace,
     spinner="Drawing a sample of the requests",
 )  # fmt: skip
-# Hit ratio against the size of the memory pool (HitCurve).
-hit_curve = _formula(
-    "hit curve", lambda s: lab_hit_curve(s, session.facts(), _replayed(s)), _no_file,
-    spinner="Following the blocks of every prompt", entries=20,
-)  # fmt: skip
-# What reading cached KV takes against computing it (list[Read]).
-reads = _formula(
-    "reads", lambda s: break_even.reads(s, session.facts(), *_files(s)), _no_file
-)  # fmt: skip
 # What the deployment sustains (Prediction).
-capacity = _formula(
-    "capacity", lambda s: steady.capacity(s, session.facts(), *_files(s)), _no_file,
+capacity = formula(
+    "capacity", lambda s: steady.capacity(s, session.facts(), *files(s)), no_file,
     spinner="Working out the steady state",
 )  # fmt: skip
 # One layer on its two streams by phase, where it runs in microbatches (dict[str, Timeline]).
-layers = _formula("layers", lambda s: full_plans(s, session.facts(), *_files(s)), _no_file)
+layers = formula("layers", lambda s: full_plans(s, session.facts(), *files(s)), no_file)
 # How the deployment fares under its load (Outlook).
-outlook = _formula(
-    "outlook", lambda s: load.outlook(s, session.facts(), *_files(s)), _no_file, entries=500
+outlook = formula(
+    "outlook", lambda s: load.outlook(s, session.facts(), *files(s)), no_file, entries=500
 )  # fmt: skip
 # (horizon_s, warmup_s) that fit the lives of its requests.
-times = _formula("times", lambda s: load.times(s, session.facts()), lambda s: "")
+times = formula("times", lambda s: load.times(s, session.facts()), lambda s: "")
 # Which batch meets the SLO's TPOT, or that none does and why, as one sentence.
-bound = _formula("bound", _largest_batch, _no_file)
+bound = formula("bound", _largest_batch, no_file)
 
 
 def whole(scenario: Scenario) -> Scenario:
@@ -116,13 +106,13 @@ def _trace(digest: str) -> TraceTable:
     return session.store().traces.load(digest)
 
 
-def _replayed(scenario: Scenario) -> TraceTable | None:
+def replayed(scenario: Scenario) -> TraceTable | None:
     """The trace a scenario replays, None where it replays none."""
     used = TRACE.named(scenario)
     return _trace(used.digest) if used else None
 
 
-def _files(scenario: Scenario) -> tuple[TraceTable | None, Any]:
+def files(scenario: Scenario) -> tuple[TraceTable | None, Any]:
     """The trace and the routing counts f8[layers, experts] that a scenario uses, None for none."""
     table = session.store().counts.of(scenario)
-    return _replayed(scenario), table.counts if table else None
+    return replayed(scenario), table.counts if table else None

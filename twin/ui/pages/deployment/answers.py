@@ -3,15 +3,13 @@
 from typing import Any
 
 import polars as pl
-import streamlit as st
 
 from twin.metrics.measures import amount, seconds
 from twin.model.predict import DecodePrediction, Prediction, PrefillPrediction
 from twin.scenario import Scenario
-from twin.ui import formulas, session, theme
-from twin.ui.charts.memory import break_even
-from twin.ui.fields import glossed, sentence
-from twin.ui.show import against_slo, plot
+from twin.ui import theme
+from twin.ui.fields import glossed
+from twin.ui.show import against_slo
 from twin.workload.offered import Offered
 
 Tile = dict[str, Any]
@@ -76,34 +74,3 @@ def operators(phase: str, part: DecodePrediction | PrefillPrediction) -> pl.Data
     """Seconds by operator of one iteration, as the operators table of a run has them."""
     table = pl.DataFrame([*part.operators.items()], ["operator", "per_iteration_s"], orient="row")
     return table.with_columns(phase=pl.lit(phase), total_s="per_iteration_s")
-
-
-# Whether cached KV is read or computed again, and how slow reads may be until it is computed.
-
-
-def break_even_section() -> None:
-    """Seconds of a thousand cached tokens by where they lie, and where reading them breaks even."""
-    reads = formulas.reads(session.draft())
-    if not reads:
-        return
-    st.subheader("Read or compute again", anchor=False)
-    if isinstance(reads, str):
-        st.caption(sentence(reads))
-        return
-    plot(break_even(reads), "break-even")
-    table = [
-        {
-            "Read from": read.place,
-            "Rate, one instance": amount(read.bytes_per_s, "bytes", "B/s"),
-            "Breaks even at": amount(read.pays_above_bytes_per_s, "bytes", "B/s"),
-            "Pays from": amount(read.pays_from_tokens, "count", "tokens"),
-        }
-        for read in reads
-    ]
-    st.dataframe(table, hide_index=True)
-    st.caption(
-        "By formula, for the first instance, all memory servers alike. A run reads cached blocks "
-        "where that takes no longer than computing them again: at rates above the break-even. Over "
-        "UB every die that shares out a prompt's heads reads its blocks, over VPC every node of "
-        "such dies; copies into HBM can take longer than the plane, and SSD comes by way of DRAM."
-    )

@@ -26,7 +26,6 @@ with form:
     if group == "Elasticity":
         elastic.form()
     if group == "Memory pool" and not session.refusal():
-        answers.break_even_section()
         drawn("deployment.memory_pool", session.draft())
 
 # 2) What it sustains when every slot is taken, by the formulas that a run uses too.

@@ -2,15 +2,14 @@
 
 import streamlit as st
 
+from twin.hooks import drawn
 from twin.metrics.measures import amount
 from twin.metrics.steadiness import stationary
 from twin.scenario import npus_used
 from twin.ui import formulas, imports, live, session, words
-from twin.ui.charts import memory as charts_memory
 from twin.ui.fields import sentence
 from twin.ui.forms import whole
 from twin.ui.forms.tables import rows_table
-from twin.ui.show import plot
 from twin.ui.toolbar import workspace
 
 simulated = workspace("workload")
@@ -60,24 +59,7 @@ with facts, st.container(border=True):
         )
         of_first = f"Reusable, first {demand.requests:,} requests"
         st.metric(of_first, amount(demand.reuse, "share"), help=says)
-    if demand.reuse > 0.0 and st.toggle(
-        "Hit ratio by size of the memory pool", key="hit-curve",
-        help="One pass over the prompts of the run, an LRU of every size at once. In a run "
-        "prompts wait and blocks are stored when they are computed: it mostly hits less.",
-    ):  # fmt: skip
-        curve = formulas.hit_curve(session.draft())
-        if isinstance(curve, str):
-            st.caption(sentence(curve))
-        else:
-            sizes = {"DRAM": curve.dram_bytes, "with SSD": curve.pool_bytes}
-            tiers = {name: (size, curve.hit_ratio(size)) for name, size in sizes.items()}
-            plot(charts_memory.hit_curve(curve.points(), tiers), "hit-curve-chart")
-            st.caption(
-                f"Of {curve.requests:,} requests. The pool's DRAM "
-                f"({amount(curve.dram_bytes, 'bytes')}) hits "
-                f"{amount(curve.hit_ratio(curve.dram_bytes), 'share')}; from "
-                f"{amount(curve.knee_bytes, 'bytes')} on it is 95\u00a0% of an endless pool's."
-            )
+    drawn("workload.facts", session.draft(), demand)
     about = f"workloads.{session.draft().workload.lengths}.about"
     if about in session.facts():
         st.caption(session.facts()[about].value)

@@ -3,8 +3,8 @@
 import pytest
 
 from tests.engine.small import run, small
+from twin.extras.cached_kv.break_even import reads
 from twin.lab.library import load_facts
-from twin.lab.sweep.break_even import reads
 from twin.scenario import with_overrides
 
 REUSE = {

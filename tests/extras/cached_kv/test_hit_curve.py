@@ -5,8 +5,8 @@ import json
 import pytest
 
 from tests.engine.small import run, small
+from twin.extras.cached_kv.hit_curve import hit_curve
 from twin.lab.library import load_facts
-from twin.lab.sweep.hit_curve import hit_curve
 
 SHORT = ["--set", "horizon_s=20", "--set", "warmup_s=5"]
 REUSE = {"workload.prefix": "shared", "workload.rate_req_per_s": 80.0, "warmup_s": 0.0}

@@ -1,0 +1,9 @@
+"""The study of cached KV: what a memory pool of any size hits, and whether reading it pays."""
+
+from twin.hooks import Command, Section
+
+HOOKS = (
+    Command("hit-curve", "twin.extras.cached_kv.command:hit_curve"),
+    Section("hit ratio", "twin.extras.cached_kv.section:hits", "workload.facts"),
+    Section("read or compute", "twin.extras.cached_kv.section:reading", "deployment.memory_pool"),
+)

@@ -1,0 +1,57 @@
+"""The command `hit-curve`."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from twin.commands.terminal import AsJson, ScenarioName, Settings, TraceFile, print_json, print_rows
+from twin.extras.cached_kv.break_even import reads
+from twin.extras.cached_kv.hit_curve import hit_curve as curve_of
+from twin.lab.ask import question
+from twin.lab.library import load_facts
+from twin.metrics.measures import amount
+
+
+def hit_curve(
+    scenario: ScenarioName,
+    settings: Settings = None,
+    trace: TraceFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Hit ratio against the size of the memory pool, in one pass over the prompts, before a run."""
+    wanted, stream = question(scenario, settings or [], trace)
+    curve, cached = curve_of(wanted, load_facts(), stream), reads(wanted, load_facts(), stream)
+    sizes = {"DRAM": curve.dram_bytes, "DRAM and SSD": curve.pool_bytes}
+    if as_json:
+        print_json({
+            "requests": curve.requests, "blocks": curve.curve.blocks,
+            "block_bytes": curve.block_bytes, "sampled": curve.curve.sampled,
+            "ideal_hit_token_ratio": curve.curve.ideal, "knee_bytes": curve.knee_bytes,
+            "pool": [{"tier": name, "bytes": size, "hit_token_ratio": curve.hit_ratio(size)}
+                     for name, size in sizes.items()],
+            "curve": [{"bytes": size, "hit_token_ratio": ratio} for size, ratio in curve.points()],
+            "reads": [asdict(read) | {"pays_from_tokens": read.pays_from_tokens}
+                      for read in cached],
+        })  # fmt: skip
+        return
+    rows = [(amount(size, "bytes"), amount(ratio, "share")) for size, ratio in curve.points()]
+    print_rows(f"{wanted.name}: hit ratio by size", ("memory pool", "hit ratio"), rows)
+    named = {
+        "requests looked at": f"{curve.requests:,}",
+        "endless": amount(curve.curve.ideal, "share"),
+    }
+    named["95 % of that from"] = amount(curve.knee_bytes, "bytes")
+    named |= {
+        f"this pool's {name}": f"{amount(size, 'bytes')}: {amount(curve.hit_ratio(size), 'share')}"
+        for name, size in sizes.items()
+    }
+    print_rows("The pool", ("", ""), list(named.items()))
+    taken = [
+        (read.place, amount(1e3 * read.s_per_token + read.latency_s, "time"),
+         amount(1e3 * read.computed_s_per_token, "time"), amount(read.bytes_per_s, "bytes", "B/s"),
+         amount(read.pays_above_bytes_per_s, "bytes", "B/s"))
+        for read in cached
+    ]  # fmt: skip
+    heads = ("1,000 cached tokens from", "read", "computed again", "at", "break even at")
+    if taken:
+        print_rows("Read or compute again", heads, taken)

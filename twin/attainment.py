@@ -25,7 +25,7 @@ from twin.model.prefill import prefill_batch_s, prefill_hits_s
 from twin.model.waiting import Pool, Prompts, waits_s
 from twin.policies.batching import token_variance, tokens_per_iteration
 from twin.scenario import Scenario
-from twin.steady import Assembly
+from twin.steady import Assembly, Priced
 from twin.workload.offered import Offered
 
 CLOSE, LEAST = 0.01, 1 / 256  # of a rate; of the largest: lower ones are not tried
@@ -171,11 +171,12 @@ class Attainment:
         return SAFE * low
 
 
-def attainment(s: Scenario, parts: Assembly, traffic: Traffic, sample: Offered) -> Attainment:
-    """The attainment of a deployment; sample: of the requests that come."""
+def attainment(priced: Priced) -> Attainment:
+    """The attainment of a deployment, over a sample of the requests that come."""
+    s, parts, traffic = priced.scenario, priced.parts, priced.traffic
     costs, d = parts.costs, s.deployment
     colocated, pool = None, None
-    prompts = _prompts(s, sample, traffic.hit_tokens / traffic.input_tokens)
+    prompts = _prompts(s, priced.sample, traffic.hit_tokens / traffic.input_tokens)
     if costs.colocated_role is not None:
         colocated = _mixed(s, parts, costs.colocated_role, traffic)
     elif costs.prefill_role is not None:
@@ -188,7 +189,7 @@ def attainment(s: Scenario, parts: Assembly, traffic: Traffic, sample: Offered) 
         extra_s += price.latency_s
     drafts, accepted = d.decode.mtp_draft_tokens, costs.mtp_acceptance
     return Attainment(
-        s, prompts, [int(v) for v in sample.answers[: len(prompts.fresh)]], pool, extra_s,
+        s, prompts, [int(v) for v in priced.sample.answers[: len(prompts.fresh)]], pool, extra_s,
         transfer_s, tokens_per_iteration(drafts, accepted), token_variance(drafts, accepted),
         colocated,
     )  # fmt: skip

@@ -16,18 +16,9 @@ from twin.attainment import Attainment, attainment
 from twin.facts import Facts
 from twin.model.batch import batch_line
 from twin.model.costs import RoleCosts
-from twin.model.predict import Prediction, Traffic
 from twin.population import Arriving, Chunk, Stationary, population_of, stationary
-from twin.scenario import Scenario, with_overrides
-from twin.steady import (
-    Assembly,
-    Counts,
-    asked_for,
-    assemble,
-    steady,
-    traffic_of,
-)
-from twin.workload.offered import Offered
+from twin.scenario import Scenario
+from twin.steady import Counts, Priced
 from twin.workload.requests import TraceTable
 
 MISSED = 1.02  # of the SLO: no load meets it
@@ -59,28 +50,31 @@ class Lengths:
 
 
 def at_load(
-    s: Scenario, facts: Facts, parts: Assembly, full: Prediction, traffic: Traffic,
-    lengths: Lengths, rate: float, most_iteration_s: float = math.inf,
-    reserved_s: float | None = None, patience_s: float = math.inf,
+    priced: Priced, rate: float, lengths: Lengths | None = None,
+    most_iteration_s: float = math.inf, reserved_s: float | None = None,
+    patience_s: float = math.inf,
 ) -> Stationary | None:  # fmt: skip
     """A decode or colocated instance while `rate` requests/s (infinite: a closed loop) reach the
     deployment, of which prefill and front end pass on what they can. None: nothing decodes.
 
-    reserved_s: between a request's place and its first iteration, where it is known better than
-    from the load; patience_s: that a request may wait for its place."""
+    lengths: of the requests, by default of their sample; reserved_s: between a request's place and
+    its first iteration, where it is known better than from the load; patience_s: that a request may
+    wait for its place."""
+    s, parts, full, traffic = priced.scenario, priced.parts, priced.full, priced.traffic
     costs = parts.costs
     role = costs.colocated_role or costs.decode_role
     if role is None:
         return None
-    d = s.deployment
-    instances = d.colocated.instances if costs.colocated_role else d.decode.instances
+    if lengths is None:
+        lengths = Lengths(priced.sample.prompts, priced.sample.answers)
+    d, instances = s.deployment, priced.instances
     passed = min(rate, full.front_end_requests_per_s)
     if costs.prefill_role is not None and full.prefill is not None:
         passed = min(passed, full.prefill.requests_per_s)
         if full.decode is not None:  # even slots answer no more, and prefill waits for them
             passed = min(passed, full.decode.requests_per_s)
     if reserved_s is None:
-        reserved_s = _prefill_s(s, parts, traffic, passed) if costs.prefill_role else 0.0
+        reserved_s = _prefill_s(priced, passed)
     clients = math.inf
     if s.workload.arrivals == "closed_loop" and not math.isfinite(most_iteration_s):
         clients = s.workload.concurrency / instances
@@ -123,14 +117,17 @@ def _slots(s: Scenario, role: RoleCosts, dies: int) -> NDArray[np.int64]:
     return batch * (ranks + 1) // dies - batch * ranks // dies
 
 
-def _prefill_s(s: Scenario, parts: Assembly, traffic: Traffic, rate: float) -> float:
-    """Seconds from the router to the first token while `rate` requests/s arrive, about.
+def _prefill_s(priced: Priced, rate: float) -> float:
+    """Seconds from the router to the first token while `rate` requests/s arrive, about; 0 where
+    nothing prefills by itself.
 
     A batch takes what waits: its fixed part over the share of time that prompts leave (the line of
     `batch_line`), at least as long as one prompt takes and at most as a full batch.
     """
-    role, d = parts.costs.prefill_role, s.deployment.prefill
-    assert role is not None
+    parts, traffic = priced.parts, priced.traffic
+    role, d = parts.costs.prefill_role, priced.scenario.deployment.prefill
+    if role is None:
+        return 0.0
     budget = float(d.tokens_per_npu) * role.dies / parts.costs.chip.dies_per_npu
     hot = parts.prefill_imbalance.table
     fixed_s, token_s, pair_s = batch_line(role, budget, traffic.input_tokens, hot)
@@ -147,31 +144,19 @@ def outlook(
 ) -> Outlook:
     """How fast tokens come at the offered load, and how much load meets the SLO. Raises as
     `steady`."""
-    full = steady(scenario, facts, trace, counts)
-    offered = asked_for(scenario, facts, trace)
-    rate = offered.rate_req_per_s
-    parts = assemble(scenario, facts, trace, counts)
-    traffic = traffic_of(scenario, facts, trace)
+    priced = Priced(scenario, facts, trace, counts)
+    full, rate = priced.full, priced.sample.rate_req_per_s
     if full.decode is None:
-        found, limit = _slo_rate(scenario, facts, parts, full, traffic, offered)
-        return Outlook(None, rate, full.requests_per_s, found, limit)
-    lengths = Lengths(offered.prompts, offered.answers)
-    standing = at_load(
-        scenario, facts, parts, full, traffic, lengths, math.inf if rate is None else rate
-    )
+        return Outlook(None, rate, full.requests_per_s, *_slo_rate(priced))
+    standing = at_load(priced, math.inf if rate is None else rate)
     assert standing is not None
     tpot_s = standing.iteration_s / full.decode.tokens_per_iteration
-    found, limit = _slo_rate(scenario, facts, parts, full, traffic, offered)
+    found, limit = _slo_rate(priced)
     sustained = full.requests_per_s
-    if rate is None or rate > found:  # else nobody asks: uneven ranks lower it
-        reserved_s = (
-            _prefill_s(scenario, parts, traffic, found) if parts.costs.prefill_role else 0.0
-        )
-        standing = at_load(
-            scenario, facts, parts, full, traffic, lengths, math.inf, reserved_s=reserved_s
-        )
+    if rate is None or rate > found:  # else it is not needed: uneven ranks lower it
+        standing = at_load(priced, math.inf, reserved_s=_prefill_s(priced, found))
         assert standing is not None
-        sustained = max(found, min(sustained, standing.rate_req_per_s * _instances(scenario)))
+        sustained = max(found, min(sustained, standing.rate_req_per_s * priced.instances))
     return Outlook(tpot_s, rate, sustained, found, limit)
 
 
@@ -184,21 +169,13 @@ class Standing:
     attained: float  # share of the requests that meet the SLO
 
 
-def standing_at(
-    scenario: Scenario, facts: Facts, rate: float, trace: TraceTable | None = None,
-    counts: Counts | None = None,
-) -> Standing:  # fmt: skip
+def standing_at(priced: Priced, rate: float) -> Standing:
     """How requests fare while `rate` requests/s come, or as many as its callers make of a closed
     loop. Raises as `steady`."""
-    full = steady(scenario, facts, trace, counts)
-    sample = asked_for(scenario, facts, trace)
-    parts, traffic = assemble(scenario, facts, trace, counts), traffic_of(scenario, facts, trace)
-    judged = attainment(scenario, parts, traffic, sample)
+    full, judged = priced.full, attainment(priced)
     tpot_s, iteration_s, fluent = 0.0, 0.0, 1.0
     if full.decode is not None:
-        lengths = Lengths(sample.prompts, sample.answers)
-        offered = math.inf if sample.rate_req_per_s is None else rate
-        standing = at_load(scenario, facts, parts, full, traffic, lengths, offered)
+        standing = at_load(priced, math.inf if priced.sample.rate_req_per_s is None else rate)
         assert standing is not None
         iteration_s = standing.iteration_s
         tpot_s = iteration_s / full.decode.tokens_per_iteration
@@ -207,91 +184,65 @@ def standing_at(
     return Standing(tpot_s, prefill_s, judged.in_time(rate, iteration_s) * fluent)
 
 
-def _slo_rate(
-    s: Scenario, facts: Facts, parts: Assembly, full: Prediction, traffic: Traffic, sample: Offered
-) -> tuple[float, str]:
+def _slo_rate(priced: Priced) -> tuple[float, str]:
     """(the largest rate at which `slo.share` of the requests meet their SLO, the pool in the way of
     more). TPOT bounds the time of an iteration and so decode's rate, TTFT that of prefill."""
-    opened = s
-    if s.workload.arrivals == "closed_loop":  # as many callers as the rate takes
-        opened = with_overrides(s, {"workload.arrivals": "poisson"})
-    judged = attainment(opened, parts, traffic, sample)
+    full, judged = priced.full, attainment(priced)
     most, took_s, limit = full.requests_per_s, 0.0, full.limit
     if full.decode is not None:
-        standing = _within(opened, facts, parts, full, traffic, sample, judged)
+        standing = _within(priced, judged)
         if standing is None:
-            return 0.0, _decoding(s)
-        took_s, by_decode = standing.iteration_s, standing.rate_req_per_s * _instances(s)
+            return 0.0, priced.decoding
+        took_s, by_decode = standing.iteration_s, standing.rate_req_per_s * priced.instances
         if by_decode < most:
-            most, limit = by_decode, _decoding(s)
-    if s.deployment.mode == "decode_only":
+            most, limit = by_decode, priced.decoding
+    mode = priced.scenario.deployment.mode
+    if mode == "decode_only":
         return most, limit
     in_time = judged.largest_rate(FULL * most, took_s)
     if in_time < FULL * most:
-        return in_time, "prefill" if s.deployment.mode != "colocated" else "colocated"
+        return in_time, "prefill" if mode != "colocated" else "colocated"
     return in_time, limit
 
 
-def _within(
-    s: Scenario, facts: Facts, parts: Assembly, full: Prediction, traffic: Traffic,
-    sample: Offered, judged: Attainment,
-) -> Stationary | None:  # fmt: skip
+def _within(priced: Priced, judged: Attainment) -> Stationary | None:
     """Decode at the largest load at which `slo.share` of the requests meet TPOT and find a place in
-    time for TTFT; None: at none."""
-    lengths = Lengths(sample.prompts, sample.answers)
+    time for TTFT; None: at none. In a closed loop as many clients come as the load takes."""
     patience_s = min(limit_s for _, limit_s, _ in judged.parts)
     reserved_s, swing = None, 0.0
 
     def standing(rate: float, longest_s: float) -> Stationary:
-        found = at_load(
-            s, facts, parts, full, traffic, lengths, rate, longest_s, reserved_s, patience_s
-        )
+        found = at_load(priced, rate, None, longest_s, reserved_s, patience_s)
         assert found is not None
         return found
 
     for _ in range(ROUNDS):  # how iterations swing is known once the load is
         longest_s = judged.longest_iteration_s(swing)
         found = standing(math.inf, longest_s)
-        swing, rate = found.swing, found.rate_req_per_s * _instances(s)
+        swing, rate = found.swing, found.rate_req_per_s * priced.instances
         reserved_s = judged.mean_wait_s(rate) if judged.pool else None
     if found.iteration_s > MISSED * longest_s:
         return None
     for _ in range(TRIES if found.overloaded else 0):  # places are full before TPOT is too long
         rate *= LESS
         found = standing(rate, longest_s)
-        if found.late <= 1.0 - s.slo.share:
+        if found.late <= 1.0 - priced.scenario.slo.share:
             break
     return found
-
-
-def _instances(s: Scenario) -> int:
-    """How many instances decode."""
-    d = s.deployment
-    return d.colocated.instances if d.mode == "colocated" else d.decode.instances
 
 
 def times(scenario: Scenario, facts: Facts) -> tuple[float, float]:
     """(horizon_s, warmup_s) that fit a run from the steady state: a life of a request passes before
     what counts, so that nearly all who were there at the start have left; then two lives, and
     `ENOUGH` requests. Raises as `steady`."""
-    full, traffic = steady(scenario, facts), traffic_of(scenario, facts)
-    offered = asked_for(scenario, facts)
-    closed = offered.rate_req_per_s is None
-    rate = full.requests_per_s if closed else offered.rate_req_per_s
-    assert rate is not None
+    priced = Priced(scenario, facts)
+    offered = priced.sample.rate_req_per_s
+    rate = priced.full.requests_per_s if offered is None else offered
     stays_s = scenario.front_end.service_ms * 1e-3
-    parts = assemble(scenario, facts)
-    if parts.costs.prefill_role is not None:
-        stays_s += _prefill_s(scenario, parts, traffic, min(rate, full.requests_per_s))
-    lengths = Lengths(offered.prompts, offered.answers)
-    standing = at_load(scenario, facts, parts, full, traffic, lengths, math.inf if closed else rate)
+    stays_s += _prefill_s(priced, min(rate, priced.full.requests_per_s))
+    standing = at_load(priced, math.inf if offered is None else rate)
     if standing is not None:
         stays_s += standing.life * standing.iteration_s
     warmup_s = 5.0 * math.ceil(max(stays_s, LEAST_S) / 5.0)
     counted_s = min(max(2.0 * stays_s, ENOUGH / rate, 3.0 * LEAST_S), MOST_S)
     return 10.0 * math.ceil((warmup_s + counted_s) / 10.0), warmup_s
-
-
-def _decoding(s: Scenario) -> str:
-    """The pool that decodes."""
-    return "colocated" if s.deployment.mode == "colocated" else "decode"

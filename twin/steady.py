@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -94,9 +94,53 @@ def steady(
     """
     if traffic is None:
         traffic = traffic_of(scenario, facts, trace)
-    parts = assemble(scenario, facts, trace, counts)
+    return _full(scenario, assemble(scenario, facts, trace, counts), traffic)
+
+
+def _full(scenario: Scenario, parts: Assembly, traffic: Traffic) -> Prediction:
     full = _predict(scenario, parts.costs, parts, traffic)
     return fed(scenario, full, traffic, parts.decode_imbalance.table)
+
+
+@dataclass(frozen=True)
+class Priced:
+    """A scenario with what formulas need of it, each worked out once. Raises as `steady`."""
+
+    scenario: Scenario
+    facts: Facts
+    trace: TraceTable | None = None
+    counts: Counts | None = None
+
+    @cached_property
+    def parts(self) -> Assembly:
+        """The machine with its prices."""
+        return assemble(self.scenario, self.facts, self.trace, self.counts)
+
+    @cached_property
+    def traffic(self) -> Traffic:
+        """Mean lengths and reuse."""
+        return traffic_of(self.scenario, self.facts, self.trace)
+
+    @cached_property
+    def full(self) -> Prediction:
+        """What it sustains with every slot taken."""
+        return _full(self.scenario, self.parts, self.traffic)
+
+    @cached_property
+    def sample(self) -> Offered:
+        """A sample of its requests."""
+        return asked_for(self.scenario, self.facts, self.trace)
+
+    @property
+    def decoding(self) -> str:
+        """The pool that decodes."""
+        return "colocated" if self.scenario.deployment.mode == "colocated" else "decode"
+
+    @property
+    def instances(self) -> int:
+        """How many instances decode."""
+        d = self.scenario.deployment
+        return d.colocated.instances if self.decoding == "colocated" else d.decode.instances
 
 
 def capacity(

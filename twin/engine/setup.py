@@ -221,7 +221,7 @@ def set_up(
             f"no request arrives within horizon_s = {scenario.horizon_s:g} s: "
             "raise workload.rate_req_per_s or the horizon"
         )
-    there = residents(scenario, facts, parts, requests, counts)
+    there = residents(scenario, facts, requests, counts)
     requests = with_residents(requests, there, scenario.workload.arrivals == "closed_loop")
     _refuse_too_large(scenario, requests)
     notes = [f"{n:,} requests: {reason}" for reason, n in sorted(requests.counts.items()) if n]

@@ -19,7 +19,7 @@ from twin.model.shape import ModelError
 from twin.outlook import Lengths, at_load
 from twin.population import COMING, DECODING, ITERATION, Stationary, live_through
 from twin.scenario import Scenario
-from twin.steady import Assembly, steady, traffic_of
+from twin.steady import Priced
 from twin.workload.requests import Requests
 
 APART = 0.25  # of a life: between the populations that several instances begin with
@@ -59,22 +59,21 @@ def limits(s: Scenario) -> bool:
 
 
 def residents(
-    s: Scenario, facts: Facts, parts: Assembly, requests: Requests, counts: np.ndarray | None
+    s: Scenario, facts: Facts, requests: Requests, counts: np.ndarray | None
 ) -> Residents | None:
     """Who is under way at time zero; None: no request is. Raises as `steady`."""
     if not begins_steady(s):
         return None
     closed = s.workload.arrivals == "closed_loop"
     rate = np.inf if closed else s.workload.rate_req_per_s
+    priced = Priced(s, facts, None, counts)
     try:
-        full, traffic = steady(s, facts, None, counts), traffic_of(s, facts)
+        lengths = Lengths(requests.input_tokens, requests.output_tokens)
+        standing = at_load(priced, rate, lengths)
     except ModelError:  # mean requests do not fit: the run says so of each of them
         return None
-    lengths = Lengths(requests.input_tokens, requests.output_tokens)
-    standing = at_load(s, facts, parts, full, traffic, lengths, rate)
     assert standing is not None
-    d, ranks = s.deployment, standing.population.slots.size
-    instances = d.colocated.instances if d.mode == "colocated" else d.decode.instances
+    ranks, instances = standing.population.slots.size, priced.instances
     found = []
     for k in range(instances):
         if k > 0:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from twin.lab.explain.view import BEHIND, SERVED, Settings, View, finished_share, served_well
 from twin.outlook import Standing, standing_at
 from twin.scenario import Scenario, SpecError, field_info, read, with_overrides
-from twin.steady import steady
+from twin.steady import Priced
 
 FAULT, CAUSE, DEMAND = 0, 1, 2  # what breaks; what limits; demand
 WAITS = 0.2  # of the mean TTFT: from here on a queue is looked into
@@ -98,9 +98,9 @@ def promised(view: View, change: Change, base: Expected | None) -> float:
 def expected(view: View, s: Scenario) -> Expected | None:
     """The closed forms of a scenario under the view's load; None where they have no answer."""
     try:
-        full = steady(s, view.facts, view.trace, view.counts)
-        rate = view.arrived_per_s or full.requests_per_s
-        standing = standing_at(s, view.facts, rate, view.trace, view.counts)
+        priced = Priced(s, view.facts, view.trace, view.counts)
+        full = priced.full
+        standing = standing_at(priced, view.arrived_per_s or full.requests_per_s)
     except ValueError as error:
         if not type(error).__module__.startswith("twin."):
             raise

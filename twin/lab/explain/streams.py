@@ -17,7 +17,7 @@ from twin.model.predict import rank_load
 from twin.model.roofline import interpolate
 from twin.model.timeline import Timeline, decode_timeline, prefill_timeline
 from twin.scenario import Scenario, with_overrides
-from twin.steady import assemble, steady, traffic_of
+from twin.steady import Priced, assemble
 
 Tables = Mapping[str, pl.DataFrame]
 
@@ -49,8 +49,8 @@ def full_plans(
 
     The rank with most context sets the pace; imbalance is that of one microbatch.
     """
-    full, traffic = steady(scenario, facts, trace, counts), traffic_of(scenario, facts, trace)
-    parts = assemble(scenario, facts, trace, counts)
+    priced = Priced(scenario, facts, trace, counts)
+    full, traffic, parts = priced.full, priced.traffic, priced.parts
     costs, plans = parts.costs, dict[str, Timeline | None]()
     if costs.decode_role is not None and full.decode is not None:
         dies, query = costs.decode_role.dies, costs.decode.query_tokens

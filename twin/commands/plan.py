@@ -9,7 +9,15 @@ from typing import Annotated, Any
 
 import typer
 
-from twin.commands.terminal import AsJson, Asked, Settings, out, print_json, print_rows, progress
+from twin.commands.terminal import (
+    AsJson,
+    ScenarioName,
+    Settings,
+    out,
+    print_json,
+    print_rows,
+    progress,
+)
 from twin.lab.ask import question
 from twin.lab.files import write_text
 from twin.lab.plan.answer import in_words, sentences
@@ -20,7 +28,7 @@ from twin.metrics.measures import amount
 
 
 def plan(
-    scenario: Asked,
+    scenario: ScenarioName,
     settings: Settings = None,
     goal: Annotated[
         str, typer.Option(help="npus, efficiency or rate; as the traffic suggests if left out.")

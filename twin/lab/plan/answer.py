@@ -8,7 +8,7 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from twin.lab.evidence.judge import chip_of, kept_errors
+from twin.lab.evidence.judge import chip_of, stored_errors
 from twin.lab.evidence.rows import load_published
 from twin.lab.explain.view import load_of
 from twin.lab.plan.candidates import Candidate, score
@@ -131,7 +131,7 @@ def equal_within(search: Search) -> float:
     published figures of one kind on this chip, where the error of each mostly cancels."""
     chip = search.space.base.supernode.chip
     errors: dict[str, list[float]] = {}
-    stored = kept_errors()["error"]
+    stored = stored_errors()["error"]
     for row in load_published():
         if row.id in stored and chip_of(row) == chip:
             errors.setdefault(row.measure, []).append(math.log1p(stored[row.id]))

@@ -25,7 +25,7 @@ from twin.hardware.fabric import Fabric
 from twin.hardware.graph_text import forms
 from twin.hardware.machine_file import write_machine
 from twin.lab.ask import settings_from
-from twin.lab.counts import CountsTable
+from twin.lab.kinds import CountsTable
 from twin.lab.library import (
     CALIBRATION,
     DATA,

@@ -23,7 +23,7 @@ import numpy as np
 
 from tests.lab import fake_engine, simulated
 from tests.lab.simulated import World
-from twin.lab.counts import CountsTable
+from twin.lab.kinds import CountsTable
 from twin.lab.runs.executor import Runner
 from twin.lab.runs.runner import run_now
 from twin.lab.store import RunRow, Store, StoreError, handle, open_store

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from twin.lab.counts import CountsTable
+from twin.lab.kinds import CountsTable
 from twin.lab.store import UnknownId
 
 COUNTS = np.array([[5.0, 0.0, 3.0, 2.0], [1.0, 1.0, 1.0, 9.0]])

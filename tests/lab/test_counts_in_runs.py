@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from twin.lab.counts import CountsTable
+from twin.lab.kinds import CountsTable
 from twin.lab.library import load_facts, presets
 from twin.lab.runs.runner import add_run
 from twin.lab.store import StoreError, open_store

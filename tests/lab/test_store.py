@@ -19,7 +19,7 @@ from sqlalchemy import event, select, update
 
 from tests.draws import draws
 from tests.lab import fake_engine
-from twin.lab.counts import CountsTable
+from twin.lab.kinds import CountsTable
 from twin.lab.library import load_facts, presets
 from twin.lab.store import (
     ImportRow,

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tests.lab import fake_engine
-from twin.lab.counts import CountsTable
+from twin.lab.kinds import CountsTable
 from twin.lab.library import load_facts
 from twin.lab.runs import executor
 from twin.lab.share import links

@@ -5,7 +5,7 @@ import streamlit as st
 
 from twin.lab.library import DATA
 from twin.scenario import Scenario, form_groups, with_overrides
-from twin.ui.forms.elastic import out_of_reach
+from twin.ui.forms.instances import out_of_reach
 from twin.ui.pages import PAGES
 
 UNITS = ("req/s", "%", " s", "ms", "µs", "tokens/s", "tokens", "requests")

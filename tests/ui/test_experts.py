@@ -16,7 +16,7 @@ from tests.ui.experts_run import (
     skewed,
 )
 from tests.ui.stored_runs import done, scenario
-from twin.lab.counts import CountsTable
+from twin.lab.kinds import CountsTable
 from twin.lab.library import presets
 from twin.ui import record, session
 from twin.ui.charts import experts as charts_experts

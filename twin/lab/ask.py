@@ -17,7 +17,7 @@ from twin.scenario.fields import plain
 from twin.scenario.words import condition_text, no_field, quoted
 
 if TYPE_CHECKING:
-    from twin.lab.counts import CountsTable
+    from twin.lab.kinds import CountsTable
     from twin.workload.generate import TraceTable
 
 

@@ -6,6 +6,7 @@ together again; the rest is the same for all kinds (`store.values`).
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
@@ -13,10 +14,10 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from twin.hardware.imported import ImportedMachine, brought
 from twin.hooks import Hook, Reader, found
-from twin.lab.counts import CountsTable
 from twin.scenario import Scenario
 from twin.workload.requests import TraceTable
 
@@ -30,6 +31,7 @@ class Named(Protocol):
 
 
 T = TypeVar("T", bound=Named)
+Floats = NDArray[np.float64]
 
 
 class Reference(Protocol):
@@ -86,12 +88,34 @@ def _trace_parts(trace: TraceTable) -> Parts:
 
 
 def _trace(parts: Parts) -> TraceTable:
-
     frames = (parts.tables["requests"], parts.tables["segments"])
     columns: dict[str, Any] = {c.name: c.to_numpy() for frame in frames for c in frame}
     columns[OFFSET] = np.concatenate(([0], np.cumsum(columns.pop(COUNT), dtype=np.int64)))
     about = {k: tuple(v) if isinstance(v, list) else v for k, v in parts.about.items()}
     return TraceTable(name=parts.name, format=parts.format, **(columns | about))
+
+
+@dataclass(frozen=True)
+class CountsTable:
+    """How often each expert of each layer of a model was picked, as a file says. counts f8[layers,
+    experts]: MoE layers only, in order. note: what was derived or left out."""
+
+    name: str
+    format: str
+    counts: Floats
+    note: str = ""
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 (hex) of the counts alone, by which a scenario names them."""
+        return digest_of(self.counts)
+
+
+def digest_of(counts: Floats) -> str:
+    """SHA-256 (hex) of the canonical table: shape, then counts as little-endian f8 by row."""
+    content = hashlib.sha256(f"expert counts 1 {counts.shape[0]} {counts.shape[1]}\n".encode())
+    content.update(np.ascontiguousarray(counts, "<f8").tobytes())
+    return content.hexdigest()
 
 
 def _counts_parts(table: CountsTable) -> Parts:
@@ -102,7 +126,6 @@ def _counts_parts(table: CountsTable) -> Parts:
 
 
 def _counts(parts: Parts) -> CountsTable:
-
     about = parts.about
     counts = parts.tables["counts"]["count"].to_numpy().reshape(about["layers"], about["experts"])
     return CountsTable(parts.name, parts.format, counts.astype(np.float64), about["note"])

@@ -9,8 +9,7 @@ import streamlit as st
 
 from twin.hardware.imported import ROUTINGS, ImportedMachine, npus_of
 from twin.lab import ask, machines
-from twin.lab.counts import CountsTable
-from twin.lab.kinds import TRACE, Kind
+from twin.lab.kinds import TRACE, CountsTable, Kind
 from twin.lab.runs.apart import Refused, apart
 from twin.lab.store import ImportRow, Store, StoreError, UnknownId
 from twin.lab.store.values import Values

@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 
 from twin.__main__ import app
 from twin.extras.count_import.reader import CountsError, read_counts
-from twin.lab.counts import digest_of
 from twin.lab.kinds import COUNTS as KIND
+from twin.lab.kinds import digest_of
 from twin.lab.library import ROOT, presets
 from twin.lab.runs.answer import answer
 from twin.lab.runs.apart import apart

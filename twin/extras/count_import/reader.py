@@ -22,8 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twin.hardware.graph_text import short_lines
-from twin.lab.counts import CountsTable, Floats
 from twin.lab.files import printable, read_bytes
+from twin.lab.kinds import CountsTable, Floats
 from twin.lab.traces.source import (
     LOCAL,
     UPLOAD,

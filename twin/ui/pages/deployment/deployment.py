@@ -7,7 +7,7 @@ from twin.lab.explain.waterfall import iteration_of
 from twin.model.predict import DecodePrediction
 from twin.ui import formulas, imports, live, session
 from twin.ui.fields import sentence
-from twin.ui.forms import elastic, faults, seats, whole
+from twin.ui.forms import faults, instances, whole
 from twin.ui.pages.deployment import answers
 from twin.ui.show import passes
 from twin.ui.toolbar import workspace
@@ -18,13 +18,13 @@ form, facts = st.columns([3, 2], gap="large")
 # 1) The form.
 with form:
     group = whole("deployment", {"Faults": faults.form})
-    seats.form()
+    instances.seats()
     if group == "Pools":
         drawn("deployment.pools", session.draft())
     if group == "Experts" and session.value("experts.popularity") == "imported":
         imports.upload(imports.COUNTS)
     if group == "Elasticity":
-        elastic.form()
+        instances.scaling()
     if group == "Memory pool" and not session.refusal():
         drawn("deployment.memory_pool", session.draft())
 

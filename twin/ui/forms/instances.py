@@ -1,23 +1,46 @@
-"""Extra forms of two controllers: the rows of a schedule, a file of the operator."""
+"""Where instances sit, and how many there are when: seats by hand, the rows of a schedule, the
+operator's own controllers."""
 
 import streamlit as st
 
+from twin.hardware.chip import HardwareError
+from twin.hardware.fabric import build_fabric
 from twin.lab.controllers import VARIABLE, controllers
 from twin.scenario import Scenario, npus_used, pools, read
-from twin.ui import session, words
+from twin.scenario import seated as seated_pools
+from twin.ui import forms, session, words
+from twin.ui.fields import sentence
 from twin.ui.forms.tables import rows_table
+from twin.ui.formulas import seated
 
 CHOICE = "own-controller"  # session state: the file that was chosen
 
 
-def form() -> None:
+def seats() -> None:
+    """Instances that moved off elements that are off, or why one cannot be placed; the table of
+    seats."""
+    draft = session.draft()
+    try:
+        placement, no_place = seated(draft, build_fabric(draft.supernode, session.facts()))
+    except HardwareError as error:
+        no_place, placement = sentence(str(error)), None
+    if no_place:
+        forms.problem(no_place)
+    for move in placement.moved if placement else ():
+        st.caption(f":material/event_seat: {sentence(move)}")
+    if draft.deployment.placement == "by_hand":
+        st.caption("One row an instance, or several; those without a row are packed around them.")
+        rows_table("deployment.seats", {"role": [role for role, _, _ in seated_pools(draft)]})
+
+
+def scaling() -> None:
     """The table of a schedule, or the choice of the operator's own controllers."""
     controller = session.value("elastic.controller")
     if controller == "schedule":
         st.caption("How many instances of each pool are wanted, and from when on.")
         rows_table("elastic.schedule")
-        for sentence in out_of_reach(session.draft()):
-            st.warning(sentence, icon=":material/event_busy:")
+        for late in out_of_reach(session.draft()):
+            st.warning(late, icon=":material/event_busy:")
     elif controller == "own" and (known := controllers()):
         digests = list(known.values())
         own = read(session.draft(), "elastic.own.digest")

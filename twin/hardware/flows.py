@@ -138,7 +138,13 @@ def _planes_of(demand: Demand) -> list[tuple[str, bool | None]]:
 class _Quotient:
     """The part of a network that a demand can use, with what nothing tells apart made one.
 
-    A vertex that only sends or receives is split in two, so no path leads through it.
+    The idea: 768 dies are 48 kinds of senders. Vertices with the same links to the very same
+    neighbours, of the same capacities and with the same bytes to send, carry the same in every best
+    split, so each such group is one vertex and its links one link of their total capacity.
+    Sameness is found by hashing (`_twins`), not by comparing pairs.
+
+    A vertex that only sends or receives is split in two, so no path leads through it: vertex i
+    enters as `size + i` and is left at `2 * size + i`; one that passes the plane on is i for both.
     """
 
     def __init__(self, net: Network, demand: Demand, plane: str, same_domain: bool | None) -> None:
@@ -239,7 +245,8 @@ class _Quotient:
 
 
 def mixed(x: HASHES) -> HASHES:
-    """The finaliser of splitmix64: equal stays equal, and different becomes very different."""
+    """The finaliser of splitmix64 (Steele, Lea, Flood 2014): a bijection of 64 bits in which each
+    bit changes half of the result, so that sums of such numbers identify sets."""
     with np.errstate(over="ignore"):
         x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -247,11 +254,15 @@ def mixed(x: HASHES) -> HASHES:
 
 
 def _bits(values: FLOATS | INTS) -> HASHES:
+    """The same bytes read as whole numbers: equal floats are equal numbers, without rounding."""
     return np.ascontiguousarray(values).view(np.uint64)
 
 
 def _colours(net: Network, out: FLOATS, into: FLOATS, passes: BOOLS) -> HASHES:
-    """What must be equal of two vertices that are routed as one; u8[3 * vertices]."""
+    """A number of what must be equal of two vertices that are routed as one, u8[3 * vertices].
+
+    By the numbering of `_Quotient`: vertices that pass the plane on, senders, receivers.
+    """
     size = out.size
     ends = (out > 0.0) | (into > 0.0)
     # A node matters where bytes stay in it: where nothing is received, senders are all far.
@@ -268,6 +279,9 @@ def _without_ports(
 ) -> tuple[INTS, INTS, INTS, INTS]:
     """(link, tail, head, second link or -1) with every end's own port (its NIC) made part of its
     link: so ends that only differ by these are alike. All stays as it is unless every end has one.
+
+    die -> NIC -> leaf becomes die -> leaf. A port qualifies (`fits`) that belongs to one end, has
+    one link to the network, and has its way back from where its way out leads.
     """
     size = len(net.vertices)
     plain = links, tail, head, np.full(links.size, -1)
@@ -310,8 +324,13 @@ def _without_ports(
 def _twins(
     prints: HASHES, tail: INTS, head: INTS, colour: HASHES, enter: INTS, leave: INTS
 ) -> tuple[INTS, int]:
-    """Group of every vertex in use: one for those with equal links to the very same neighbours."""
-    with np.errstate(over="ignore"):
+    """Group of every vertex in use: one for those with equal links to the very same neighbours.
+
+    Each vertex adds up a number for each of its links, mixed from what the link is (`prints`) and
+    which vertex is at its other end. Sums do not depend on the order of links; 11 and 13 let links
+    in and links out differ. Two different vertices get the same sum with a chance of 2**-64.
+    """
+    with np.errstate(over="ignore"):  # whole numbers wrap round, as in every hash
         np.add.at(colour, tail, mixed(prints + mixed(head.astype(np.uint64) + np.uint64(11))))
         np.add.at(colour, head, mixed(prints ^ mixed(tail.astype(np.uint64) + np.uint64(13))))
     used = np.zeros(colour.size, bool)

@@ -11,8 +11,8 @@ from tests.draws import some
 from tests.laws.advice import PLANTED, planted, top_three, varied
 from twin.lab.explain.explain import explain
 
-FEW = [3, 6, 21, 23]  # both models and ways to deploy, a fault, a recorded stream
-KEYS = ["one prefill instance too few", "failed die", "host gap"]
+FEW = [6, 21]  # both models and ways to deploy
+KEYS = ["failed die"]
 
 
 @pytest.fixture(scope="module")

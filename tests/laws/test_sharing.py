@@ -202,6 +202,7 @@ ROWS = ((256, 1536, 20), (256, 1536, 30), (256, 1536, 50), (256, 512, 20), (256,
         (32, 1536, 20), (32, 1536, 30), (32, 1536, 50))  # fmt: skip
 
 
+@pytest.mark.long
 def test_sharing_beats_mixing_at_a_tight_tpot_and_own_pools_on_a_small_machine():
     """What docs/studies/SHARING.md says, of a third of the deployments there."""
     rates = {name: best(20.0, FACTS, few) for name, few in ways(256, 3).items()}

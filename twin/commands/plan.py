@@ -22,7 +22,7 @@ from twin.lab.ask import question
 from twin.lab.files import write_text
 from twin.lab.plan.answer import in_words, sentences
 from twin.lab.plan.drive import carried_out
-from twin.lab.plan.question import plan_from, usual_goal
+from twin.lab.plan.question import Plan, plan_from, usual_goal
 from twin.lab.plan.space import CHOICES
 from twin.metrics.measures import amount
 
@@ -33,6 +33,9 @@ def plan(
     goal: Annotated[
         str, typer.Option(help="npus, efficiency or rate; as the traffic suggests if left out.")
     ] = "",
+    by: Annotated[
+        str, typer.Option(help="share: so many requests meet TTFT and TPOT; or mean: means do.")
+    ] = "share",
     npus: Annotated[int, typer.Option(min=0, help="NPUs that may be taken; 0: all.")] = 0,
     power_kw: Annotated[float, typer.Option(min=0, help="Limit of power in kW; 0: none.")] = 0.0,
     cost: Annotated[
@@ -62,9 +65,9 @@ def plan(
         return
     base, _ = question(scenario, settings or [])
     given = {
-        "goal": goal or usual_goal(base), "npus": npus, "power_kw": power_kw, "more": more,
+        "goal": goal or usual_goal(base), "by": by, "npus": npus, "power_kw": power_kw,
         "cost_per_million_tokens": cost, "survives": survives or (), "simulations": simulations,
-        "seconds": seconds,
+        "seconds": seconds, "more": more,
     }  # fmt: skip
     if ledger is not None and not ledger.absolute().parent.is_dir():
         raise typer.BadParameter(f"{ledger.parent} is no folder to write the ledger to")
@@ -81,6 +84,10 @@ def plan(
     if as_json:
         print_json(answer)
         return
+    _printed(base.name, wanted, answer)
+
+
+def _printed(name: str, wanted: Plan, answer: Mapping[str, Any]) -> None:
     rows = [
         (f"{'=' if row['equal_to_first'] else row['rank']}", in_words(row["settings"]),
          f"{row['npus']:,}", amount(row["summary"]["tokens_per_s_per_npu"], "rate"),
@@ -93,6 +100,6 @@ def plan(
     heads = ("", "deployment", "NPUs", "tokens/s/NPU", "TPOT", "TTFT p99",
              *(f"without a {loss}" for loss in wanted.survives))  # fmt: skip
     if rows:
-        print_rows(f"{base.name}: what to deploy", heads, rows)
-    for sentence in sentences(answer):
+        print_rows(f"{name}: what to deploy", heads, rows)
+    for sentence in sentences(dict(answer)):
         out.print(sentence)

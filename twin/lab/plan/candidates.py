@@ -30,6 +30,7 @@ from twin.scenario import Scenario, read
 
 MOST = 12_000  # deployments of a ledger: of more, those with the best bound
 MATCHED = (0.75, 1.6)  # what prefill sustains over what decode does, or over the load
+FINER = (-16, -8, -4, 4, 8, 16)  # requests per NPU, around a batch
 SPARE = 3.0  # decode sustains at most so many times a load that is given
 Status = Literal["untested", "feasible", "infeasible", "unsupported", "failed"]
 
@@ -140,7 +141,10 @@ class Space:
         """Add what differs from a deployment in one choice that is not crossed, counts matched."""
         keys = tuple(k for k in self.plan.vary if not CHOICES[k].crossed)
         kind = dict(c.kind)
-        values = _concerned(varied(self.base, keys, self.machine), kind[MODE])
+        values = varied(self.base, keys, self.machine)
+        if self.prices.offered is None and BATCH in kind:  # the batch is the load: finer steps
+            values[BATCH] = [b for step in FINER if (b := kind[BATCH] + step) > 0]
+        values = _concerned(values, kind[MODE])
         for path, options in values.items():
             for value in options:
                 if value != kind.get(path, read(self.base, path)):
@@ -187,6 +191,8 @@ class Space:
             if count * size[last] > m.npus - sum(size[r] for r in others):
                 break
             sustained = count * alone[last]
+            if self._never_full(settings, last, load / count, size[last], batches):
+                continue
             # Fewer cannot carry a load that is given, and many more are never the fewest NPUs.
             if math.isfinite(load) and not load / LUCK <= sustained <= SPARE * load and count > 1:
                 continue
@@ -200,6 +206,19 @@ class Space:
                 if npus_of(base, settings | each) <= m.npus:
                     found += self._judged(settings | each)
         return found
+
+    def _never_full(
+        self, settings: Settings, role: str, rate: float, npus: int, batches: list[int]
+    ) -> bool:
+        """Whether even a smaller batch is never full at the load of an instance, so that it gives
+        the same deployment. Requests under way are about Poisson: seldom beyond three
+        deviations."""
+        if role == "prefill" or not math.isfinite(rate):
+            return False
+        known, _ = self.prices.curves(role, settings)
+        mean = known.under_way(rate) * npus
+        most = (mean + 3.0 * math.sqrt(mean)) / npus
+        return any(most <= b < settings.get(BATCH, 0) for b in batches)
 
 
 def space_of(plan: Plan, facts: Facts, like: Space | None = None) -> Space:

@@ -24,7 +24,7 @@ from twin.lab.plan.candidates import space_of
 from twin.lab.plan.finish import Finish
 from twin.lab.plan.question import Plan
 from twin.lab.plan.search import Search, Steps
-from twin.lab.plan.trial import Trial, measured
+from twin.lab.plan.trial import Trial, judged, measured
 from twin.scenario import Scenario, canonical, scenario_digest, scenario_from_canonical
 
 Note = Callable[[float, Mapping[str, Any]], bool]  # share done, answer so far; False: stop
@@ -182,7 +182,8 @@ def carried_out(
             for scenarios, send in _driven(steps):
                 news = so_far(search)
                 beat()
-                send(by.all(scenarios, beat))
+                answers = by.all(scenarios, beat)
+                send([a if isinstance(a, str) else judged(a, plan) for a in answers])
                 made += len(scenarios)
     finally:
         by.close()

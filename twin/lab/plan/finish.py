@@ -114,7 +114,7 @@ class Finish:
         space, rate = self.search.space, t.low
         s = scenario_of(space, t.candidate.given, rate)
         if space.prices.offered is None and t.best:
-            rate = float(t.best["throughput_req_per_s"] or 0.0)
+            rate = self.search.answered(t.candidate, t.best)
         return Finalist(t, rate, at_steady(s, self.facts, rate))
 
     def _seeded(self, chosen: Sequence[Finalist]) -> Steps:

@@ -45,10 +45,8 @@ class Curve:
             return self.rates[-1], self.tpots_s[-1]
         if tpot_s >= self.tpots_s[0]:
             return self._at(min(most, float(np.interp(tpot_s, self.tpots_s, self.batches))))
-        # Less than a request on each die: the line of the two smallest batches goes on.
-        first, second = self.batches[0], self.batches[min(1, len(self.batches) - 1)]
-        rise = self._at(second)[1] - self.tpots_s[0]
-        batch = first - (self.tpots_s[0] - tpot_s) * (second - first) / rise if rise > 0 else 0.0
+        rise = self._rise
+        batch = self.batches[0] - (self.tpots_s[0] - tpot_s) / rise if rise > 0.0 else 0.0
         return max(0.0, self._per_request * batch / tpot_s), tpot_s
 
     def tpot_at(self, rate: float, batch: float) -> float:
@@ -56,13 +54,27 @@ class Curve:
         most, tpot_s = self._at(min(batch, self.batches[-1]))
         if rate > most:
             return math.inf
+        if rate < self.rates[0]:
+            return self.tpots_s[0] - self._rise * (self.batches[0] - self.under_way(rate))
         return min(tpot_s, float(np.interp(rate, self.rates, self.tpots_s)))
+
+    def under_way(self, rate: float) -> float:
+        """Requests per NPU at a rate of the instance, by Little's law."""
+        return float(np.interp(rate, (0.0, *self.rates), (0.0, *self.batches)))
 
     def _at(self, batch: float) -> tuple[float, float]:
         """(rate, TPOT) with a batch. Between two batches that are priced, TPOT follows a line: it
         bends downwards as more experts are hit, so the line is not above it."""
         tpot_s = float(np.interp(batch, self.batches, self.tpots_s))
         return self._per_request * batch / tpot_s, tpot_s
+
+    @property
+    def _rise(self) -> float:
+        """TPOT for a request per NPU, where there is less than one on each die: that is not priced,
+        so the line of the two smallest batches goes on."""
+        if len(self.batches) < 2:
+            return 0.0
+        return (self.tpots_s[1] - self.tpots_s[0]) / (self.batches[1] - self.batches[0])
 
     @property
     def _per_request(self) -> float:

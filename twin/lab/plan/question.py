@@ -19,6 +19,7 @@ from twin.lab.plan.space import CHOICES, TICKED
 from twin.scenario import Scenario, canonical, read, scenario_from_canonical, with_overrides
 
 Goal = Literal["efficiency", "rate", "npus"]
+By = Literal["share", "mean"]
 Loss = Literal["die", "node", "sub_plane", "memory_server"]
 GOALS: dict[Goal, str] = {
     "npus": "The fewest NPUs for this load",
@@ -48,13 +49,14 @@ class PlanError(ValueError):
 class Plan(BaseModel):
     """What should be deployed for a scenario's machine and traffic.
 
-    TTFT, TPOT and the share of requests that has to keep them are the scenario's SLO.
+    TTFT, TPOT and the share of requests that has to meet them are the scenario's SLO.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     scenario: Scenario
     goal: Goal = "npus"
+    by: By = "share"  # of requests that meet TTFT and TPOT; or their means over requests do
     more: float = Field(0.0, ge=-0.99, le=100.0)  # load beyond the scenario's, a share of it
     npus: int = Field(0, ge=0)  # limit; 0: the machine's
     power_kw: float = Field(0.0, ge=0.0)  # limit of what the deployment draws; 0: none

@@ -26,7 +26,9 @@ SCREENED, NEAR = 0.5, 0.2  # of the budget: one simulation each; neighbours of t
 FRESH = 0.93  # of the formula's rate keeps an SLO, before anything is known
 STEP = 1.05  # between two loads of a deployment
 CLOSE = 1.03  # between a load that keeps the SLO and one that does not: near enough
-PROMISING = 1.03  # a formula may be so far below the simulation, once corrected
+# What a deployment promises next to one that fits, both by formula: more first; then not much less,
+# for the formula compares two deployments within some per cent.
+PROMISING = (1.0, 1.08)
 BEST = 3  # deployments whose neighbours are tried
 
 Steps = Generator[tuple[Scenario, ...], Sequence[Trial | str], None]
@@ -135,9 +137,13 @@ class Search:
         """(score, tokens/s of a user) that was simulated; None where a limit was missed."""
         if (trial := t.best) is None:
             return None
-        rate = trial["throughput_req_per_s"] if self.space.prices.offered is None else t.low
+        rate = self.answered(t.candidate, trial) if self.space.prices.offered is None else t.low
         user = 1.0 / (trial["tpot_s_mean"] or trial["ttft_s_mean"] or math.inf)
-        return score(self.plan.goal, rate or 0.0, t.candidate.npus), user
+        return score(self.plan.goal, rate, t.candidate.npus), user
+
+    def answered(self, c: Candidate, trial: Trial) -> float:
+        """Requests/s by the tokens of a simulation: in a short one, answers end in waves."""
+        return (trial["tokens_per_s_per_npu"] or 0.0) * c.npus / self.space.prices.per_request
 
     def _screen(self, until: int) -> Steps:
         """One simulation each, the most promising first, until nothing promises more."""
@@ -152,12 +158,14 @@ class Search:
 
     def _next(self, left: Sequence[Candidate], count: int) -> list[Candidate]:
         """Candidates on the expected front, layer by layer; of one kind one at a time."""
-        ratios, proved = self.ratios, self.proved()
-        points = [(self.point(c, ratios), c) for c in left]
-        worth = [
-            (p, c) for p, c in points
-            if self._may_do(c, ratios) and not _beaten((PROMISING * p[0], PROMISING * p[1]), proved)
-        ]  # fmt: skip
+        ratios = self.ratios
+        able = [(self.point(c, ratios), c) for c in left if self._may_do(c, ratios)]
+        fit = [self.point(t.candidate, ratios) for t in self.tested.values() if t.low]
+        worth: list[tuple[tuple[float, float], Candidate]] = []
+        for more in PROMISING:
+            worth = worth or [
+                (p, c) for p, c in able if not _beaten((more * p[0], more * p[1]), fit)
+            ]
         chosen: list[Candidate] = []
         kinds: set[Any] = set()
         while worth and len(chosen) < count:
@@ -258,16 +266,16 @@ class Search:
         """The limits that a simulation misses, in a sentence; '' where it keeps all."""
         s, plan, said = self.space.base, self.plan, []
         if not trial["holds"]:
-            p99 = [
-                f"{name} p99 {1e3 * value:,.4g} ms"
-                for name, key in (("TTFT", "ttft_s_p99"), ("TPOT", "tpot_s_p99"))
-                if (value := trial[key]) is not None
+            which = "mean" if plan.by == "mean" else "p99"
+            times = [
+                f"{which} {name} {1e3 * value:,.4g} ms"
+                for name in ("TTFT", "TPOT")
+                if (value := trial[f"{name.lower()}_s_{which}"]) is not None
             ]
             state = "overloaded, " if trial["steady_state"] == "overloaded" else ""
-            said.append(
-                f"{state}{100 * trial['share']:.1f} % of requests keep the SLO, "
-                f"{100 * s.slo.share:g} % have to ({', '.join(p99)})"
-            )
+            share = f"{100 * trial['share']:.1f} % of requests keep the SLO, "
+            share += f"{100 * s.slo.share:g} % have to: "
+            said.append(state + (share if plan.by == "share" else "") + ", ".join(times))
         for key, unit in (("power_kw", "kW"), ("cost_per_million_tokens", "per million tokens")):
             limit, value = getattr(plan, key), trial[key]
             if limit and (value is None or value > limit):

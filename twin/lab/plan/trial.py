@@ -11,6 +11,7 @@ from twin.engine.simulate import Run
 from twin.lab.explain.capacity import steady_by_itself
 from twin.lab.explain.view import given_up, holds, load_of, served_well
 from twin.lab.plan.candidates import Space
+from twin.lab.plan.question import Plan
 from twin.lab.plan.space import BATCH, COUNTED, SIZED, Settings, roles_of
 from twin.metrics.latency import tpot_s
 from twin.scenario import Scenario, scenario_digest, with_overrides
@@ -83,6 +84,24 @@ def measured(run: Run) -> Trial:
         "digest": run.digest,
         "seed": s.seed,
     }
+
+
+def judged(trial: Trial, plan: Plan) -> Trial:
+    """The same as the plan judges it: where not a share of requests has to meet TTFT and TPOT but
+    their means, the share is 1 or 0."""
+    if plan.by == "share":
+        return trial
+    s = plan.scenario
+    ttft_s, token_s = trial["ttft_s_mean"], trial["tpot_s_mean"] or 0.0
+    in_time = ttft_s is not None and ttft_s <= s.slo.ttft_s
+    fluent = token_s <= 1e-3 * s.slo.tpot_ms
+    able = trial["steady_state"] != "overloaded" and trial["slo_attainment"] is not None
+    share = float(able and in_time and fluent)
+    return trial | {
+        "share": share, "slo_attainment": share, "holds": share > 0.0,
+        "needs_ttft_s": ttft_s if able and fluent else None,
+        "needs_tpot_s": token_s if able and in_time else None,
+    }  # fmt: skip
 
 
 def _needs(run: Run) -> Trial:

@@ -1,0 +1,139 @@
+"""The five functions of `import twin`: load, predict, simulate, sweep and plan.
+
+All of them work in this process with the facts of the project and store nothing. Their answers show
+themselves as tables in a notebook.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from twin.engine import simulate as engine
+from twin.lab.ask import replayed, scenario_named, with_machine
+from twin.lab.library import load_facts
+from twin.lab.plan.answer import in_words, sentences
+from twin.lab.plan.drive import carried_out
+from twin.lab.plan.question import plan_from, usual_goal
+from twin.lab.runs.predicted import predicted
+from twin.lab.sweep.sweep import Axis, holds, label_of, points
+from twin.lab.traces.reader import read_trace
+from twin.metrics.registry import placed, shown
+from twin.scenario import Scenario, parse_scenario
+
+Rows = Sequence[tuple[str, ...]]
+
+
+class Run(engine.Run):
+    """A run that shows its headline figures in a notebook; everything else is the engine's."""
+
+    def _repr_markdown_(self) -> str:
+        metrics = [m for m in placed("table") if m.shows("table", self.summary.get(m.key))]
+        rows = [(m.key, shown(m.key, self.summary[m.key])) for m in metrics]
+        return _markdown(self.scenario.name, ("figure", "value"), rows, self.notes)
+
+
+class Prediction(dict[str, Any]):
+    """The answer by formula, as `python -m twin predict --json` prints it."""
+
+    def _repr_markdown_(self) -> str:
+        rows = [(key, shown(key, value)) for key, value in self["summary"].items()]
+        return _markdown(f"{self['name']}, by formula", ("figure", "value"), rows,
+                         (self["advice"], *self["errors"]))  # fmt: skip
+
+
+class Plan(dict[str, Any]):
+    """The answer of a plan, as `python -m twin plan --json` prints it."""
+
+    def _repr_markdown_(self) -> str:
+        rows = [
+            (str(row["rank"]), in_words(row["settings"]), f"{row['npus']:,}",
+             *(shown(key, row["summary"][key]) for key in PLANNED))
+            for row in self["ranked"]
+        ]  # fmt: skip
+        heads = ("", "deployment", "NPUs", *PLANNED)
+        return _markdown("What to deploy", heads, rows, sentences(self))
+
+
+PLANNED = ("tokens_per_s_per_npu", "tpot_s_mean", "ttft_s_p99")
+
+
+def load(
+    scenario: str | Path | Mapping[str, Any] = "quickstart",
+    settings: Mapping[str, Any] | None = None,
+) -> Scenario:
+    """A scenario: a preset by its key, a TOML file, or nested values; with fields replaced by path.
+
+    Raises SpecError, a ValueError, with one sentence that says what is wrong and what would be
+    right.
+
+    >>> load("quickstart", {"workload.rate_req_per_s": 120}).workload.rate_req_per_s
+    120.0
+    """
+    if isinstance(scenario, Mapping):
+        return with_machine(parse_scenario(dict(scenario)), dict(settings or {}))
+    return with_machine(scenario_named(str(scenario)), dict(settings or {}))
+
+
+def predict(scenario: Scenario) -> Prediction:
+    """The steady state by formula in milliseconds: `summary` (SI units), seconds by operator,
+    advice, known errors. Raises ValueError where the deployment does not fit."""
+    return Prediction(predicted(scenario))
+
+
+def simulate(scenario: Scenario, trace: str | Path | None = None) -> Run:
+    """Serve the scenario's workload, or a recorded trace, request by request.
+
+    The run has `summary` (SI units), `tables` (polars data frames), `checks` and a `digest`: equal
+    scenarios give equal bytes. Raises ValueError where the deployment does not fit, TraceError
+    where a line of the trace cannot be read.
+    """
+    table = None
+    if trace is not None:
+        table = read_trace(Path(trace))
+        scenario = replayed(scenario, table)
+    run = engine.simulate(scenario, load_facts(), table)
+    return Run(**{field.name: getattr(run, field.name) for field in fields(run)})
+
+
+def sweep(scenario: Scenario, over: Mapping[str, Sequence[Any]]) -> pl.DataFrame:
+    """A run for each value of one field or each pair of values of two, as rows.
+
+    Columns: the fields; `slo_kept`; `why`, where there is no run, the reason; the figures of the
+    run's summary (SI units). Raises SweepError for a field that is not there or too many points.
+    """
+    axes = [Axis(path, tuple(values)) for path, values in over.items() if label_of(path)]
+    facts, rows = load_facts(), []
+    for point in points(scenario, axes):
+        row: dict[str, Any] = {a.path: v for a, v in zip(axes, point.values, strict=True)}
+        row |= {"slo_kept": None, "why": point.refusal}
+        if point.scenario is not None:
+            try:
+                summary = engine.simulate(point.scenario, facts).summary
+                row |= {"slo_kept": holds(point.scenario, summary), **summary}
+            except ValueError as refusal:  # it does not fit: the sweep goes on
+                row["why"] = str(refusal)
+        rows.append(row)
+    return pl.DataFrame(rows, infer_schema_length=None)
+
+
+def plan(scenario: Scenario, **limits: Any) -> Plan:
+    """What to deploy for a scenario: deployments priced by formula, proved by simulation, ranked.
+
+    limits: `goal` (npus, efficiency or rate; as the traffic suggests if left out), `npus`,
+    `power_kw`, `cost_per_million_tokens`, `survives` (die, node, sub_plane, memory_server), `vary`,
+    `more`, `simulations`, `seconds`; docs/PLAN.md says what each does. Raises PlanError, a
+    ValueError, for a limit that is not there or cannot be.
+    """
+    return Plan(carried_out(plan_from(scenario, {"goal": usual_goal(scenario)} | limits)))
+
+
+def _markdown(title: str, heads: tuple[str, ...], rows: Rows, said: Sequence[str]) -> str:
+    """A table with a title, and sentences after it."""
+    lines = [f"**{title}**", "", "| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
+    lines += ["| " + " | ".join(row) + " |" for row in rows]
+    return "\n".join([*lines, "", *(f"- {sentence}" for sentence in said)])

@@ -39,6 +39,7 @@ COMMANDS = {
     "controllers": "twin.commands.lists:own_controllers",
     "import": "twin.commands.library:import_trace",
     "check": "twin.commands.library:check",
+    "verify": "twin.commands.library:verify",
     "library": "twin.commands.library:app",
     "machine": "twin.commands.machine:app",
 } | {name: hook.code for name, hook in found(Command).items()}

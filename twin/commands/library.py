@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
 
-from twin.commands.terminal import AsJson, out, print_json, print_rows
+from twin.commands.terminal import AsJson, out, print_json, print_rows, progress
 from twin.lab.files import whole_file
+from twin.lab.runs.verify import verified
 from twin.lab.store import open_store
 from twin.lab.store.archive import write_archive
 from twin.lab.store.restore import read_archive_file
@@ -72,6 +74,28 @@ def check(as_json: AsJson = False) -> None:
     for said in () if as_json else (*store.warnings, *(damage or ["Nothing stored is damaged."])):
         out.print(escape(said), soft_wrap=True)
     if damage:
+        raise typer.Exit(1)
+
+
+def verify(
+    file: Annotated[Path, typer.Argument(help="An archive that `library export` wrote.")],
+    as_json: AsJson = False,
+) -> None:
+    """Compute every run of an archive anew, and say whether it gives the same bytes."""
+    rows = []
+    with progress(file.name) as watch:
+
+        def note(share: float, live: Mapping[str, Any]) -> bool:
+            watch(share, live)
+            return True
+
+        rows += [*verified(file, note)]
+    if as_json:
+        print_json([asdict(row) for row in rows])
+    else:
+        cells = [(row.run[:12], row.name, row.state, row.why) for row in rows]
+        print_rows(f"Runs of {file.name}", ("run", "scenario", "computed anew", ""), cells)
+    if not rows or any(row.state != "same bytes" for row in rows):
         raise typer.Exit(1)
 
 

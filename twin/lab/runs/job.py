@@ -123,7 +123,7 @@ def execute(
                     watch(fraction, live)
                 return note(fraction, live)
 
-            result = _answer(store, row, engine, trace, progress)
+            result = answered(store, row, engine, trace, progress)
             store.runs.finish(row.id, owner, result, time.monotonic() - start_s)
     except (engine.cancelled, KeyboardInterrupt):
         store.runs.cancelled(row.id, owner)
@@ -134,7 +134,7 @@ def execute(
     return result
 
 
-def _answer(
+def answered(
     store: Store,
     row: RunRow,
     engine: Engine,

@@ -166,7 +166,7 @@ def edit_a_link(page):
     """One die's link at half its capacity, in the picture."""
     canvas = page.locator("canvas#canvas[data-draw]")
     canvas.wait_for()
-    page.get_by_text("Point to point: this fabric").first.wait_for()  # what stands last has come
+    page.get_by_text("Rates are for traffic").first.wait_for()  # what stands last has come
     rest(page)
     search = page.get_by_label("Find an element by its name")
     search.fill("node 3")

@@ -50,7 +50,7 @@ def opened(page: Page, app_url: str):
     found = page.locator("canvas#canvas[data-draw]")
     expect(found).to_have_attribute("data-view", "machine")
     # What stands last has come: nothing moves any more.
-    expect(page.get_by_text("Point to point: this fabric").first).to_be_visible()
+    expect(page.get_by_text("Rates are for traffic").first).to_be_visible()
     rest(page)
     return found
 

@@ -2,27 +2,21 @@
 
 from functools import lru_cache, partial
 from itertools import groupby
-from typing import Any
 
 import streamlit as st
 
 from twin.hardware.chip import Chip, HardwareError
 from twin.hardware.fabric import Fabric
-from twin.hardware.placement import place_instances
-from twin.hardware.prices import all_to_all, point_to_point, summary
-from twin.hardware.recipes import as_sold
+from twin.hardware.prices import summary
 from twin.hardware.validation import problems
 from twin.hooks import drawn
 from twin.metrics.measures import NOTHING
-from twin.model.predict import Prediction
-from twin.scenario import Edit, MemoryPool, Scenario, SpecError, Supernode, with_overrides
-from twin.ui import formulas, session
-from twin.ui.fields import change_line, choice_label, effect, sentence, show
+from twin.scenario import Edit, MemoryPool, Scenario, Supernode
+from twin.ui import session
+from twin.ui.fields import change_line, effect, sentence, show
 from twin.ui.imports import machine_upload
 from twin.ui.pages.supernode import editor
-from twin.ui.pages.supernode.editor import fabric_of
 from twin.ui.pages.supernode.prices import Headline, headlines
-from twin.ui.show import plain
 
 SHOWN = 30  # differences listed one by one
 
@@ -147,7 +141,7 @@ def _edits_in_words(group: list[Edit]) -> str:
     return f"{what}: **{effect(group[0].capacity_factor, group[0].latency_factor)}**"
 
 
-# What a machine adds up to, and what one die gets from it next to what was measured.
+# What a machine adds up to.
 
 
 totals = lru_cache(maxsize=8)(summary)  # of a fabric, each with its unit in its name
@@ -230,123 +224,6 @@ def _rates(total: dict[str, float], uneven: bool) -> dict[str, tuple[str, str]]:
             f"{rdma:,.3g} · {vpc:,.3g} TB/s",
             "All NICs together · all nodes' Qingtian DPUs together, one direction.",
         ),
-    }
-
-
-def measured(fabric: Fabric) -> None:
-    """What the first die gets, pair by pair, next to the published table; computed when opened."""
-    fold = st.expander(
-        "Point to point: this fabric next to the published measurement", key="supernode-measured",
-        on_change="rerun",
-    )  # fmt: skip
-    with fold:
-        if not fold.open:
-            return
-        try:
-            rows = _rows(fabric)
-        except HardwareError as error:
-            st.warning(f"The first die does not reach all it is measured against: {error}.")
-            return
-        number = st.column_config.NumberColumn
-        st.dataframe(
-            rows, hide_index=True,
-            column_config={name: number(format="%.4g" if "GB" in name else "%.2f")
-                           for name in (rows or [{}])[0] if "," in name},
-        )  # fmt: skip
-        st.caption(
-            "Per die, one direction, 512 bytes for the latency. Measured on a CloudMatrix384 with "
-            "Ascend 910C (arXiv 2506.12708v2, Table 1): other chips and links have no such table."
-        )
-
-
-def _rows(fabric: Fabric) -> list[dict[str, Any]]:
-    rows = []
-    for (pair, operation, where), price in point_to_point(fabric).items():
-        seen = session.facts().group(f"fabric.measured.{pair}.{operation}.{where}")
-        end, home = "die" if pair == "npu_npu" else "CPU", where == "intra_node"
-        rows.append(
-            {
-                "From a die to": f"a {end} of {'its own' if home else 'another'} node",
-                "Operation": operation,
-                "This fabric, GB/s": price.bytes_per_s / 1e9,
-                "Measured, GB/s": seen["bandwidth"].value,
-                "This fabric, µs": price.latency_s * 1e6,
-                "Measured, µs": seen["first_512_bytes"].value,
-            }
-        )
-    return rows
-
-
-# The same chips and deployment on other wires: what each fabric makes of them.
-
-
-# Wirings that hold as many NPUs of any chip as the paper's; each as it is sold, but for its chip.
-WIRINGS = ("cloudmatrix384", "cloudmatrix-unified", "full-mesh", "dragonfly", "torus-3d", "ub-mesh")
-
-
-TPOT, RATE = "TPOT, slots full", "All-to-all, decode die"
-
-
-def other_wires(draft: Scenario) -> None:
-    """The steady state on each wiring, and what the exchange of experts gets there."""
-    st.caption(
-        "The draft's chips, deployment and traffic, every slot taken, on machines that are wired "
-        "otherwise; by formula, without edits and faults."
-    )
-    rows: list[dict[str, Any]] = []
-    table = st.empty()
-    for machine in WIRINGS:
-        title = choice_label("supernode.machine", machine, session.facts())
-        try:
-            rewired = on(draft, machine)
-            prediction = formulas.capacity(rewired)
-            if isinstance(prediction, str):
-                raise SpecError(prediction)
-            rows.append({"Wiring": title, **_row(rewired, prediction)})
-        except (HardwareError, SpecError) as error:
-            st.caption(f":material/info: {plain(title)}: {sentence(str(error))}")
-    if rows:
-        table.dataframe(rows, hide_index=True, column_config=_columns(rows))
-
-
-def _columns(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Bars for what is compared, each over the largest; every unit is in the cell."""
-
-    def bar(name: str, format: str) -> Any:
-        most = max((row[name] or 0.0 for row in rows), default=0.0)
-        return st.column_config.ProgressColumn(
-            name, format=format, min_value=0.0, max_value=most or 1.0, width="medium"
-        )
-
-    return {
-        TPOT: bar(TPOT, "%.1f ms"),
-        "Sustained": st.column_config.NumberColumn("Sustained", format="%.0f req/s"),
-        RATE: bar(RATE, "%.0f GB/s"),
-        "Full first": st.column_config.TextColumn("Full first", width="large"),
-    }
-
-
-def on(draft: Scenario, machine: str) -> Scenario:
-    """The draft on another wiring of the same chips, whole and with its instances packed."""
-    fields = as_sold(machine, session.facts()) | {
-        "supernode.chip": draft.supernode.chip,
-        "supernode.edits": [],
-        "faults": [],
-        "deployment.placement": "packed",
-    }
-    return with_overrides(draft, fields)
-
-
-def _row(rewired: Scenario, prediction: Prediction) -> dict[str, Any]:
-    """What one wiring gives the deployment: ms, req/s, GB/s, and the links that are full first."""
-    fabric = fabric_of(rewired.supernode)
-    exchanging = [i for i in place_instances(rewired, fabric) if i.role != "prefill" and i.dies > 1]
-    price = all_to_all(fabric, exchanging[0].die_of_rank) if exchanging else None
-    return {
-        TPOT: 1e3 * prediction.decode.tpot_s if prediction.decode else None,
-        "Sustained": float(prediction.requests_per_s),
-        RATE: 1e-9 * price.bytes_per_s if price else None,
-        "Full first": price.bottleneck if price else "",
     }
 
 

@@ -4,6 +4,7 @@ import streamlit as st
 
 from twin.hardware.chip import load_chip
 from twin.hardware.network import network
+from twin.hooks import Section, drawn, found
 from twin.scenario import form_groups
 from twin.ui import forms, live, session, words
 from twin.ui.fabric_message import ROLE, colour, fabric_picture, loads
@@ -11,7 +12,7 @@ from twin.ui.fields import sentence, why_idle
 from twin.ui.forms import FIRST
 from twin.ui.formulas import seated
 from twin.ui.pages.supernode import editor, panels
-from twin.ui.pages.supernode.panels import files, other_wires
+from twin.ui.pages.supernode.panels import files
 from twin.ui.pages.supernode.prices import TRAFFIC, link_shares
 from twin.ui.pages.supernode.table import parts_table
 from twin.ui.toolbar import workspace
@@ -67,8 +68,9 @@ if fabric is not None and not fault:
 # 3) The same machine as a table of elements and links, as numbers, differences and files.
 if forms.to_open("supernode") in BEHIND:
     st.session_state["supernode-tab"] = "More fields"
-parts, numbers, changes, other, file = st.tabs(
-    ["Elements and links", "More fields", "Changes", "Other wires", "File"],
+studies = found(Section, "supernode.tab")
+parts, numbers, changes, *tabs, file = st.tabs(
+    ["Elements and links", "More fields", "Changes", *studies, "File"],
     key="supernode-tab",
     on_change="rerun",
 )
@@ -81,17 +83,18 @@ with numbers:
 with changes:
     if changes.open:
         panels.changes()
-with other:
-    if other.open and not fault:
-        other_wires(draft)
+for tab, study in zip(tabs, studies.values(), strict=True):
+    with tab:
+        if tab.open and not fault:
+            study.load()(draft)
 with file:
     if file.open and fabric is not None and not fault:
         files(fabric)
 
-# 4) What it adds up to, and what one die gets from it next to what was measured.
+# 4) What it adds up to.
 if fabric is not None and not fault:
     panels.in_all(fabric, load_chip(session.facts(), draft.supernode.chip), draft.memory_pool)
-    panels.measured(fabric)
+    drawn("supernode.end", fabric)
 
 # 5) The second answer: the draft simulated.
 live.answer(simulated, draft)

@@ -3,19 +3,19 @@
 import pytest
 
 from tests.ui.conftest import patient
+from twin.extras.wires import section
 from twin.lab.library import presets
 from twin.scenario import Scenario, with_overrides
-from twin.ui.pages.supernode import panels
 
 QUICK = presets()[0].scenario
 
 
-@pytest.mark.parametrize("machine", panels.WIRINGS)
+@pytest.mark.parametrize("machine", section.WIRINGS)
 def test_only_the_wires_differ(machine):
     edited = with_overrides(
         QUICK, {"supernode.edits": [{"element": "node 3", "capacity_factor": 0.0}]}
     )
-    asked = panels.on(edited, machine)
+    asked = section.on(edited, machine)
     assert asked.supernode.machine == machine
     assert asked.supernode.chip == QUICK.supernode.chip
     assert not asked.supernode.edits
@@ -23,8 +23,8 @@ def test_only_the_wires_differ(machine):
 
 
 def page(body: str):
+    from twin.extras.wires.section import other_wires
     from twin.scenario import scenario_from_canonical
-    from twin.ui.pages.supernode.panels import other_wires
 
     other_wires(scenario_from_canonical(body))
 
@@ -39,9 +39,9 @@ def test_a_torus_gives_experts_less_than_switches_do(store):
     app = shown(QUICK)
     assert not app.exception
     rows = app.dataframe[0].value
-    paces = dict(zip(rows["Wiring"], rows[panels.TPOT], strict=True))
-    rates = dict(zip(rows["Wiring"], rows[panels.RATE], strict=True))
-    assert len(paces) == len(panels.WIRINGS)
+    paces = dict(zip(rows["Wiring"], rows[section.TPOT], strict=True))
+    rates = dict(zip(rows["Wiring"], rows[section.RATE], strict=True))
+    assert len(paces) == len(section.WIRINGS)
     assert paces["3-D torus"] > paces["CloudMatrix384"]
     assert rates["3-D torus"] < rates["CloudMatrix384"]
     assert any("link" in where for where in rows["Full first"])
@@ -52,4 +52,4 @@ def test_a_deployment_that_does_not_fit_says_so(store):
     app = shown(large)
     assert not app.exception
     # UB-Mesh as it is sold is the only one that is large enough.
-    assert len([c for c in app.caption if "NPUs" in c.value]) >= len(panels.WIRINGS) - 1
+    assert len([c for c in app.caption if "NPUs" in c.value]) >= len(section.WIRINGS) - 1

@@ -1,0 +1,54 @@
+"""Rates between two places of the draft's fabric next to the published ones."""
+
+from typing import Any
+
+import streamlit as st
+
+from twin.hardware.chip import HardwareError
+from twin.hardware.fabric import Fabric
+from twin.hardware.prices import point_to_point
+from twin.ui import session
+
+
+def measured(fabric: Fabric) -> None:
+    """What the first die gets, pair by pair, next to the published table; computed when opened."""
+    fold = st.expander(
+        "Point to point: this fabric next to the published measurement", key="supernode-measured",
+        on_change="rerun",
+    )  # fmt: skip
+    with fold:
+        if not fold.open:
+            return
+        try:
+            rows = _rows(fabric)
+        except HardwareError as error:
+            st.warning(f"The first die does not reach all it is measured against: {error}.")
+            return
+        number = st.column_config.NumberColumn
+        st.dataframe(
+            rows, hide_index=True,
+            column_config={name: number(format="%.4g" if "GB" in name else "%.2f")
+                           for name in (rows or [{}])[0] if "," in name},
+        )  # fmt: skip
+        st.caption(
+            "Per die, one direction, 512 bytes for the latency. Measured on a CloudMatrix384 with "
+            "Ascend 910C (arXiv 2506.12708v2, Table 1): other chips and links have no such table."
+        )
+
+
+def _rows(fabric: Fabric) -> list[dict[str, Any]]:
+    rows = []
+    for (pair, operation, where), price in point_to_point(fabric).items():
+        seen = session.facts().group(f"fabric.measured.{pair}.{operation}.{where}")
+        end, home = "die" if pair == "npu_npu" else "CPU", where == "intra_node"
+        rows.append(
+            {
+                "From a die to": f"a {end} of {'its own' if home else 'another'} node",
+                "Operation": operation,
+                "This fabric, GB/s": price.bytes_per_s / 1e9,
+                "Measured, GB/s": seen["bandwidth"].value,
+                "This fabric, µs": price.latency_s * 1e6,
+                "Measured, µs": seen["first_512_bytes"].value,
+            }
+        )
+    return rows

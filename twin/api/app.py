@@ -6,7 +6,7 @@ what is not stored or not this visitor's, 413 for what is too large, 422 for a s
 be, 409 for what the store refuses.
 """
 
-from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 from fastapi import Depends, FastAPI, Request
@@ -14,6 +14,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.middleware.trustedhost import TrustedHostMiddleware
 from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, ConfigDict, Field
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from twin.engine.simulate import ENGINE_VERSION
 from twin.lab.ask import scenario_named, with_machine
@@ -21,17 +22,13 @@ from twin.lab.library import presets
 from twin.lab.runs.budget import TooLarge
 from twin.lab.runs.executor import Runner
 from twin.lab.runs.predicted import predicted
-from twin.lab.store import RunRow, Store, StoreError
+from twin.lab.store import Store, StoreError
 from twin.lab.store.errors import UnknownId
 from twin.lab.store.statements import require
 from twin.model.shape import ModelError
 from twin.scenario import Scenario, SpecError, parse_scenario, scenario_digest
 
 MOST_BYTES = 256 * 1024  # of a request: as much as a link unpacks to
-
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
 
 
 class Question(BaseModel):
@@ -161,30 +158,20 @@ def _malformed(_request: Request, error: Exception) -> Response:
 
 
 def _shown(seen: Store, run: str) -> Run:
-    row: RunRow = require(seen.runs.get(run), "run", run)
-    return Run(
-        run=row.id,
-        scenario=row.scenario,
-        name=row.name,
-        state=row.state,
-        progress=row.progress,
-        message=row.message,
-        valid=row.valid,
-        summary=row.summary,
-        notes=row.notes,
-        digest=row.result_digest,
-        tables=sorted(seen.runs.tables(run)),
-    )
+    row = require(seen.runs.get(run), "run", run)
+    own = {"run": row.id, "digest": row.result_digest, "tables": sorted(seen.runs.tables(run))}
+    same = {name: getattr(row, name) for name in Run.model_fields if name not in own}
+    return Run(**own, **same)
 
 
 class Bounded:
     """ASGI middleware: a body of more than MOST_BYTES is refused while it comes in."""
 
-    def __init__(self, app: Callable[[Message, Receive, Send], Awaitable[None]]) -> None:
+    def __init__(self, app: ASGIApp) -> None:
         """Stand before `app`."""
         self._app = app
 
-    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)

@@ -5,16 +5,11 @@ import logging
 import os
 import re
 import secrets
-from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any
 
 import streamlit as st
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 log = logging.getLogger(__name__)
-
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
 
 METRICS = "/_stcore/metrics"
 PAGE, PORT = re.compile(r"https?://(\[[^]]*\]|[^][/:?#@]+)(?::\d+)?(?:/|$)"), re.compile(r":\d+$")
@@ -64,11 +59,11 @@ class Door:
     """ASGI middleware: the headers on every answer, no counters for everybody, and no foreign page
     logs a visitor out."""
 
-    def __init__(self, app: Callable[[Message, Receive, Send], Awaitable[None]]) -> None:
+    def __init__(self, app: ASGIApp) -> None:
         """Stand before `app`."""
         self._app = app
 
-    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
@@ -95,7 +90,7 @@ async def _refuse(send: Send, status: int) -> None:
     await send({"type": "http.response.body", "body": b""})
 
 
-def _from_our_page(scope: Message) -> bool:
+def _from_our_page(scope: Scope) -> bool:
     """Whether no foreign page made the browser ask: the browser says so, or, where it does
     not (plain HTTP), names the page, as our own policy lets it."""
     said = {name.lower(): value.decode("latin-1") for name, value in scope["headers"]}

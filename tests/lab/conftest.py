@@ -101,7 +101,7 @@ def store(new_store):
 @pytest.fixture
 def file_store(store):
     """The same, for what is asked of a SQLite file alone."""
-    if store._database.path is None:
+    if store.database.path is None:
         pytest.skip("asked of SQLite alone")
     return store
 

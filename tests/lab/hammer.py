@@ -12,7 +12,7 @@ def add_ones(url: str, run: str, times: int) -> None:
     store = open_store(url)
     named = RunRow.id == run
     for _ in range(times):
-        with store._database.write() as session:
+        with store.database.write() as session:
             live = session.execute(select(RunRow.live).where(named)).scalar_one()
             more = {"n": live["n"] + 1, "pad": "x" * 2000}
             session.execute(update(RunRow).where(named).values(live=more))

@@ -375,7 +375,7 @@ class History:
             self._check_run(store, rows[run])
         self._check_told(rows)
         self._check_files(store)
-        busy = store._database.writer.pool.checkedout() + store._database.reader.pool.checkedout()
+        busy = store.database.writer.pool.checkedout() + store.database.reader.pool.checkedout()
         if busy:
             fault(f"{busy} connections were never given back")
 

@@ -111,7 +111,7 @@ def _held_later() -> Iterator[None]:
     def added(self: Any, *given: Any, **named: Any) -> str:
         with patch.object(visitors.Visitor, "hold", lambda *_: None):
             run = add(self, *given, **named)
-        with self._database.write(durable=True) as session:
+        with self.database.write(durable=True) as session:
             self._visitor.hold(session, run)
         return run
 

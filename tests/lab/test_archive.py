@@ -79,7 +79,7 @@ def test_everything_comes_back_and_a_second_time_nothing_is_new(filled, new_stor
     assert other.runs.table(run.id, "requests").equals(filled.runs.table(run.id, "requests"))
     old = legacy_digests(asked(name="plain", start="empty"))[0]
     assert other.scenarios.get(old).digest == filled.scenarios.get(old).digest
-    with other._database.read() as session:
+    with other.database.read() as session:
         assert session.scalars(select(HoldingRow.visitor)).all() == ["ann"]
     again = taken(other, data)
     assert again.new.total() == 0 and again.here == moved.new
@@ -176,7 +176,7 @@ def test_a_visitor_exports_what_they_see_and_nobody_s_names(filled, new_store):
         export_runs(ben, run.id)
     other = new_store()
     assert taken(other, exported(ann)).new == {"scenario": 1}
-    with other._database.read() as session:
+    with other.database.read() as session:
         assert session.scalars(select(ScenarioRow.name)).all() == ["hers"]
         assert session.scalars(select(HoldingRow.visitor)).all() == []
 
@@ -226,13 +226,13 @@ HOSTILE = {
 
 @pytest.mark.parametrize("case", HOSTILE)
 def test_a_hostile_archive_is_sentences_and_touches_nothing(file_store, case, tmp_path):
-    before = sorted(file_store._database.path.parent.rglob("*"))
+    before = sorted(file_store.database.path.parent.rglob("*"))
     try:
         told = taken(file_store, HOSTILE[case]).left_out
     except StoreError as error:
         told = [str(error)]
     assert told and all("\n" not in sentence and len(sentence) < 400 for sentence in told)
-    assert sorted(file_store._database.path.parent.rglob("*.parquet")) == [
+    assert sorted(file_store.database.path.parent.rglob("*.parquet")) == [
         path for path in before if path.suffix == ".parquet"
     ]
     assert file_store.damage() == []

@@ -156,7 +156,7 @@ def test_the_project_may_lie_in_any_folder(tmp_path, monkeypatch, odd):
     store = open_store()
     assert (folder / "twin.db").exists()
     again = open_store(store.environment["TWIN_DB_URL"])
-    assert again._database.path == store._database.path
+    assert again.database.path == store.database.path
     assert again.artefacts.folder == folder / "artifacts"
 
 
@@ -267,7 +267,7 @@ def test_a_folder_nobody_may_write_in_is_said_before_a_run(store, monkeypatch):
 def test_a_comparison_that_cannot_be_is_refused_before_it_is_run(
     store, monkeypatch, names, error, said
 ):
-    monkeypatch.setenv("TWIN_DB_URL", str(store._database.url))
+    monkeypatch.setenv("TWIN_DB_URL", str(store.database.url))
     monkeypatch.setattr("twin.lab.runs.runner.run_now", lambda *a, **k: pytest.fail("it was run"))
     with pytest.raises(error, match=said):
         answer.compared(names, lambda name: lambda fraction, live: None)

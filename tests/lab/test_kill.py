@@ -23,7 +23,7 @@ class BusyServer:
     """A server process that can be killed and started again; all share one diary."""
 
     def __init__(self, store, folder: Path, first_seed: int = 0):
-        self.url = store._database.url.render_as_string(hide_password=False)
+        self.url = store.database.url.render_as_string(hide_password=False)
         self.environment = {**os.environ, **store.environment}
         self.first_seed = first_seed
         self.diary = folder / f"diary {first_seed}"
@@ -135,7 +135,7 @@ def test_a_run_left_by_a_killed_command_is_marked_by_whoever_opens_the_store(sto
     gone.wait()
     left = add_run(Scenario(), owner=Owner("gone", Owner.here().host, gone.pid, "1"))
     own = add_run(Scenario(seed=2), owner=Owner.here())
-    open_store(str(store._database.url), store.artefacts.folder).close()
+    open_store(str(store.database.url), store.artefacts.folder).close()
     assert [store.runs.get(run).state for run in (left, own)] == ["interrupted", "running"]
 
 

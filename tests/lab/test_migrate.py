@@ -46,13 +46,13 @@ SCHEMA = {
 
 
 def schema(store):
-    with store._database.read() as session:
+    with store.database.read() as session:
         connection = session.connection()
         return connection.exec_driver_sql(SCHEMA[connection.dialect.name]).all()
 
 
 def test_a_new_database_has_exactly_the_tables_of_the_models(store):
-    with store._database.read() as session:
+    with store.database.read() as session:
         context = MigrationContext.configure(session.connection(), opts={"compare_type": True})
         assert compare_metadata(context, Row.metadata) == []
     names = {name for kind, name in schema(store) if kind == "trigger"}
@@ -63,13 +63,13 @@ def test_an_upgrade_keeps_rows_references_and_guards_and_makes_a_backup(tmp_path
     run = add_run(Scenario(name="kept"))
     before = schema(store)
     store.close()
-    upgrade(store._database, with_next(tmp_path))
-    assert current(store._database) == "v9999"
+    upgrade(store.database, with_next(tmp_path))
+    assert current(store.database) == "v9999"
     assert store.runs.get(run).name == "kept"
     assert schema(store) == before
-    if store._database.path is None:
+    if store.database.path is None:
         return  # a server has backups of its own
-    (backup,) = store._database.path.parent.glob("*before-migration*")
+    (backup,) = store.database.path.parent.glob("*before-migration*")
     with sqlite3.connect(backup) as connection:
         assert connection.execute("SELECT id FROM runs").fetchall() == [(run,)]
 
@@ -79,28 +79,28 @@ def test_only_the_latest_backups_are_kept(tmp_path, file_store):
     folder = with_next(tmp_path, then="raise RuntimeError('broken migration')")
     for _ in range(BACKUPS_MOST + 2):
         with pytest.raises(RuntimeError):
-            upgrade(store._database, folder)
-    assert len(list(store._database.path.parent.glob("*before-migration*"))) == BACKUPS_MOST
+            upgrade(store.database, folder)
+    assert len(list(store.database.path.parent.glob("*before-migration*"))) == BACKUPS_MOST
 
 
 def test_a_migration_that_fails_leaves_everything_as_it_was(tmp_path, store, add_run):
     run = add_run()
     before = schema(store)
     with pytest.raises(RuntimeError, match="broken migration"):
-        upgrade(store._database, with_next(tmp_path, then="raise RuntimeError('broken migration')"))
+        upgrade(store.database, with_next(tmp_path, then="raise RuntimeError('broken migration')"))
     assert schema(store) == before
     assert store.runs.get(run).state == "queued"
 
 
 def test_a_newer_database_is_refused_by_an_older_twin(tmp_path, store):
-    upgrade(store._database, with_next(tmp_path))
+    upgrade(store.database, with_next(tmp_path))
     store.close()
     with pytest.raises(StoreError, match="newer twin .* update the twin"):
-        open_store(str(store._database.url))
+        open_store(str(store.database.url))
 
 
 def test_a_second_start_changes_nothing(file_store):
     store = file_store
-    before = store._database.path.read_bytes()
-    upgrade(open_database(str(store._database.url)))
-    assert store._database.path.read_bytes() == before
+    before = store.database.path.read_bytes()
+    upgrade(open_database(str(store.database.url)))
+    assert store.database.path.read_bytes() == before

@@ -37,12 +37,12 @@ def old(tmp_path_factory, frozen):
 
 
 def test_it_was_migrated_after_a_backup_and_nothing_is_damaged(old):
-    assert len(list(old._database.path.parent.glob("*before-migration-v0001*"))) == 1
+    assert len(list(old.database.path.parent.glob("*before-migration-v0001*"))) == 1
     assert old.damage() == []
 
 
 def test_it_has_exactly_the_tables_of_the_models(old):
-    with old._database.read() as session:
+    with old.database.read() as session:
         context = MigrationContext.configure(session.connection(), opts={"compare_type": True})
         assert compare_metadata(context, Row.metadata) == []
 

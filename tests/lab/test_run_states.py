@@ -122,7 +122,7 @@ class RunStates(RuleBasedStateMachine):
         now = self.expected(run)[0]
         statement = f"UPDATE runs SET state = '{state}' WHERE id = '{run}'"
         if now is not None and (now, state) not in TRANSITIONS:
-            with pytest.raises(StoreError), self.store._database.write() as session:
+            with pytest.raises(StoreError), self.store.database.write() as session:
                 session.connection().exec_driver_sql(statement)
 
     def expected(self, run):

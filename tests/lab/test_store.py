@@ -169,18 +169,18 @@ def test_the_database_refuses_to_change_what_was_shared(store, add_run, statemen
     store.scenarios.publish(store.runs.get(run).scenario)
     with (
         pytest.raises(StoreError, match="value|shared|state|fixed"),
-        store._database.write() as session,
+        store.database.write() as session,
     ):
         session.connection().exec_driver_sql(statement)
 
 
 def test_reading_connections_cannot_write(store):
-    with pytest.raises(StoreError, match="written"), store._database.read() as session:
+    with pytest.raises(StoreError, match="written"), store.database.read() as session:
         session.connection().exec_driver_sql("DELETE FROM scenarios")
 
 
 def test_a_failing_transaction_leaves_nothing_and_no_lock(store):
-    with pytest.raises(KeyboardInterrupt), store._database.write() as session:
+    with pytest.raises(KeyboardInterrupt), store.database.write() as session:
         session.connection().exec_driver_sql("UPDATE scenarios SET preset = 'x'")
         raise KeyboardInterrupt
     store.scenarios.save(Scenario())
@@ -190,16 +190,16 @@ def test_a_failing_transaction_leaves_nothing_and_no_lock(store):
 def test_the_engines_are_set_as_measured(file_store):
     store = file_store
     asked = ("journal_mode", "synchronous", "foreign_keys", "busy_timeout", "application_id")
-    with store._database.write() as session:
+    with store.database.write() as session:
         connection = session.connection()
         found = [connection.exec_driver_sql(f"PRAGMA {name}").scalar() for name in asked]
     assert found == ["wal", 1, 1, 30_000, engines.APPLICATION_ID]
-    with store._database.write(durable=True) as session:
+    with store.database.write(durable=True) as session:
         assert session.connection().exec_driver_sql("PRAGMA synchronous").scalar() == 2
 
 
 def test_a_reader_does_not_wait_for_a_writer(store):
-    with store._database.write() as session:
+    with store.database.write() as session:
         session.connection().exec_driver_sql("UPDATE scenarios SET preset = 'x'")
         assert store.scenarios.search().total == 0
 
@@ -207,7 +207,7 @@ def test_a_reader_does_not_wait_for_a_writer(store):
 def test_eight_processes_lose_no_update(store, add_run):
     run = add_run(owner=ME)
     store.runs.beat(run, ME, 0.0, {"n": 0})
-    url = store._database.url.render_as_string(hide_password=False)
+    url = store.database.url.render_as_string(hide_password=False)
     command = [sys.executable, "-m", "tests.lab.hammer", url, run, "60", "8"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -326,7 +326,7 @@ def test_an_owner_is_not_confused_with_a_later_process_of_its_number():
 def test_paging_reaches_every_run_once_with_two_statements_a_page(store, add_run):
     runs = {add_run(Scenario(seed=seed)) for seed in range(7)}
     asked = []
-    event.listen(store._database.reader, "after_execute", lambda *a: asked.append(a))
+    event.listen(store.database.reader, "after_execute", lambda *a: asked.append(a))
     pages = [store.runs.search(limit=3, offset=3 * i) for i in range(3)]
     assert {row.id for page in pages for row in page.rows} == runs
     assert [(len(page.rows), page.total) for page in pages] == [(3, 7), (3, 7), (1, 7)]
@@ -440,8 +440,8 @@ def test_what_rotted_of_an_imported_value_is_mended_by_importing_it_again(store)
         store.counts.load(digest)
     assert store.counts.save(counts()) == digest
     assert store.damage() == []
-    with store._database.write() as session:
-        on = " ON imports" if store._database.path is None else ""
+    with store.database.write() as session:
+        on = " ON imports" if store.database.path is None else ""
         session.connection().exec_driver_sql(f"DROP TRIGGER import_is_a_value{on}")
         session.execute(update(ImportRow).values(rows=7))
     with pytest.raises(StoreError, match="import its file again"):
@@ -503,8 +503,8 @@ def test_a_damaged_or_missing_file_is_one_sentence_and_listed(store, add_run):
 def test_a_changed_summary_is_found(store, add_run):
     run = add_run(owner=ME)
     finish(store, run)
-    with store._database.write() as session:
-        on = " ON runs" if store._database.path is None else ""
+    with store.database.write() as session:
+        on = " ON runs" if store.database.path is None else ""
         session.connection().exec_driver_sql(f"DROP TRIGGER ended_run_is_a_value{on}")
         session.execute(update(RunRow).values(summary={"ttft_s_p50": 0.001}))
     with pytest.raises(StoreError, match="damaged"):
@@ -534,9 +534,9 @@ def test_any_cell_overwritten_in_facts_and_imports_is_found(store, add_run, tabl
     store.counts.save(counts())
     assert store.damage() == []
     guard = {"facts": "facts_are_values", "imports": "import_is_a_value"}.get(table.__tablename__)
-    with store._database.write() as session:
+    with store.database.write() as session:
         if guard:
-            on = f" ON {table.__tablename__}" if store._database.path is None else ""
+            on = f" ON {table.__tablename__}" if store.database.path is None else ""
             session.connection().exec_driver_sql(f"DROP TRIGGER {guard}{on}")
         value = session.scalars(select(column)).first()
         changed = update(table).where(column == value) if isinstance(value, str) else update(table)
@@ -547,7 +547,7 @@ def test_any_cell_overwritten_in_facts_and_imports_is_found(store, add_run, tabl
 
 def test_every_overwritten_piece_of_stored_facts_is_found(store, add_run):
     run = store.runs.get(add_run())
-    with store._database.read() as session:
+    with store.database.read() as session:
         body = session.scalars(select(FactsRow.body)).one()
     chance = random.Random(1)
     for _ in range(14):
@@ -562,7 +562,7 @@ def test_one_cell_of_json_that_rots_hides_no_other_row(file_store, add_run):
     bad, good = add_run(owner=ME), add_run(Scenario(seed=2), owner=ME)
     finish(store, bad)
     finish(store, good, Scenario(seed=2))
-    with store._database.write() as session:
+    with store.database.write() as session:
         connection = session.connection()
         connection.exec_driver_sql("DROP TRIGGER ended_run_is_a_value")
         for cells in ("summary = '{\"a\": ', checks = '7'",):
@@ -717,7 +717,7 @@ def test_rot_of_any_page_of_the_database_is_noticed(file_store, add_run, monkeyp
     file_store.traces.save(trace())
     for seed in range(8):
         finish(file_store, add_run(Scenario(name=f"run {seed}", seed=seed), owner=ME))
-    path, url = file_store._database.path, f"sqlite:///{file_store._database.path}"
+    path, url = file_store.database.path, f"sqlite:///{file_store.database.path}"
     file_store.close()
     with sqlite3.connect(path) as connection:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")

@@ -52,7 +52,7 @@ def test_search_and_state_narrow_the_runs(library, store):
 
 def test_a_run_whose_figures_rotted_is_named_and_the_others_are_listed(library, store):
     good, bad = done(store, scenario("Good")), done(store, scenario("Bad", seed=2))
-    with store._database.write() as session:
+    with store.database.write() as session:
         connection = session.connection()
         connection.exec_driver_sql("DROP TRIGGER ended_run_is_a_value")
         connection.exec_driver_sql(f"UPDATE runs SET summary = '[7' WHERE id = '{bad}'")
@@ -78,7 +78,7 @@ FORGED = {
 @pytest.mark.parametrize("case", FORGED)
 def test_a_forged_row_takes_no_page_down_and_can_be_deleted(library, store, case):
     good, bad = done(store, scenario("Good")), done(store, scenario("Bad", seed=2))
-    with store._database.write() as session:
+    with store.database.write() as session:
         connection = session.connection()
         for guard in ("ended_run_is_a_value", "question_of_a_run_is_fixed"):
             connection.exec_driver_sql(f"DROP TRIGGER {guard}")

@@ -198,7 +198,7 @@ def test_what_was_shared_is_seen_and_hidden_again(server, asked):
 
 
 def holder_of(server: Server, run: str) -> str:
-    with server.store._database.read() as session:
+    with server.store.database.read() as session:
         connection = session.connection()
         rows = connection.exec_driver_sql("SELECT visitor FROM holdings WHERE name = ?", (run,))
         (name,) = rows.one()

@@ -100,7 +100,7 @@ def _shown(store: Store) -> tuple[list[str], list[str], list[str]]:
     ended = RunRow.state.in_(ENDED_STATES)
     of_runs = store.runs.visible(select(RunRow.scenario).where(ended)).distinct()
     runs = store.runs.visible(select(RunRow.id).where(ended)).order_by(RunRow.queued_s, RunRow.id)
-    with store._database.read() as session:
+    with store.database.read() as session:
         scenarios, more, imports, ids = (
             list(session.scalars(query)) for query in (known, of_runs, taken, runs)
         )
@@ -144,7 +144,7 @@ class _Writer:
 
     def imported(self, digest: str) -> None:
         """An imported file, its tables before it."""
-        with self.store._database.read() as session:
+        with self.store.database.read() as session:
             row = require(session.get(ImportRow, digest), IMPORT, digest)
             files = _files(session, IMPORT, digest)
         if sealed(row, files) != row.seal:
@@ -175,7 +175,7 @@ class _Writer:
             self._written.add(sha256)
         model = KINDS[kind]
         columns = [getattr(model, key) for key in columns_of(model)]
-        with self.store._database.read() as session:
+        with self.store.database.read() as session:
             query = select(*columns).where(inspect(model).primary_key[0] == name)
             fields = dict(require(session.execute(query).mappings().first(), kind, name))
             if self._holders:

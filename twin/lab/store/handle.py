@@ -50,7 +50,7 @@ class Store:
     """Scenarios, runs and traces of one database; safe to share between threads."""
 
     def __init__(self, database: Database, artefacts: Artefacts, visitor: Visitor = ANYONE):
-        self._database = database
+        self.database = database
         self.artefacts = artefacts
         self.visitor = visitor.name  # "" where visitors are not known
         self.scenarios = Scenarios(database, visitor)
@@ -63,24 +63,24 @@ class Store:
 
     def of(self, visitor: str, *, writes: bool = True) -> Store:
         """The same store as a visitor sees it; `writes`: whether they may keep anything."""
-        return Store(self._database, self.artefacts, Visitor(visitor, known=True, writes=writes))
+        return Store(self.database, self.artefacts, Visitor(visitor, known=True, writes=writes))
 
     @property
     def warnings(self) -> tuple[str, ...]:
         """Sentences about this installation that whoever runs it should read."""
-        return self._database.warnings
+        return self.database.warnings
 
     @property
     def environment(self) -> dict[str, str]:
         """Environment variables with which another process opens this same store."""
         return {
-            URL_VARIABLE: self._database.url.render_as_string(hide_password=False),
+            URL_VARIABLE: self.database.url.render_as_string(hide_password=False),
             ARTEFACTS_VARIABLE: str(self.artefacts.folder),
         }
 
     def facts(self, digest: str) -> Facts:
         """The facts a run was made with; raises UnknownId, or StoreError when damaged."""
-        with self._database.read() as session:
+        with self.database.read() as session:
             row = require(session.get(FactsRow, digest), "set of facts", digest)
         return facts_of_text(row.body, digest)
 
@@ -93,7 +93,7 @@ class Store:
         limit_s = time.time() - older_than_s
         used = select(RunTableRow.sha256).union_all(select(ImportTableRow.sha256))
         files = self.artefacts.old(older_than_s)  # before the lock: no writer waits for a slow disk
-        with self._database.write(durable=True) as session:
+        with self.database.write(durable=True) as session:
             session.execute(
                 delete(ArtefactRow).where(
                     ArtefactRow.created_s < limit_s, ArtefactRow.sha256.not_in(used)
@@ -101,13 +101,13 @@ class Store:
             )
         # Files go when the disk has forgotten their rows, else a loss of power would bring these
         # back without them; and while the lock is held, so that no row naming one comes in between.
-        with self._database.write() as session:
+        with self.database.write() as session:
             named = set(session.scalars(select(ArtefactRow.sha256)))
             return self.artefacts.drop(files, named, older_than_s)
 
     def damage(self) -> list[str]:
         """Everything that is wrong with the stored bytes: database, files, results."""
-        wrong = check_integrity(self._database) + check_guards(self._database)
+        wrong = check_integrity(self.database) + check_guards(self.database)
         checks: list[tuple[Callable[[str], object], InstrumentedAttribute[str]]] = [
             (self.artefacts.read, ArtefactRow.sha256),
             (self.facts, FactsRow.digest),
@@ -116,7 +116,7 @@ class Store:
             (self._imported, ImportRow.digest),
         ]
         for check, key in checks:
-            with self._database.read() as session:
+            with self.database.read() as session:
                 names = session.scalars(select(key)).all()
             for name in names:
                 try:
@@ -127,7 +127,7 @@ class Store:
 
     def _imported(self, digest: str) -> object:
         """An imported value of whatever kind; raises StoreError."""
-        with self._database.read() as session:
+        with self.database.read() as session:
             row = require(session.get(ImportRow, digest), "import", digest)
         for part in self.imports:
             if part.kind.key == row.kind:
@@ -136,7 +136,7 @@ class Store:
 
     def close(self) -> None:
         """Give back all connections; the store can still be used afterwards."""
-        self._database.close()
+        self.database.close()
 
 
 def open_store(url: str | None = None, artefacts: Path | None = None) -> Store:

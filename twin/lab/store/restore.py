@@ -69,7 +69,7 @@ def read_archive(store: Store, file: IO[bytes], name: str) -> Moved:
         try:
             if kind == TABLE:
                 artefact = store.artefacts.take(part, sha256)
-                with store._database.write() as session:
+                with store.database.write() as session:
                     remember(session, store.artefacts, artefact)
                 continue
             new = _take(store, kind, _row_in(part, sha256))
@@ -214,12 +214,12 @@ def _take(store: Store, kind: str, fields: Mapping[str, Any]) -> bool:
     else:
         row = {FACTS: _facts, IMPORT: _imported, RUN: _run}[kind](store, values, files)
         name = str(inspect(KINDS[kind]).primary_key_from_instance(row)[0])
-        with store._database.write(durable=True) as session:
+        with store.database.write(durable=True) as session:
             if new := session.get(KINDS[kind], name) is None:
                 session.add(row)
                 session.flush()
                 _add_tables(session, kind, name, files)
-    with store._database.write() as session:
+    with store.database.write() as session:
         for visitor in {holder for holder in holders if isinstance(holder, str)}:
             insert_once(session, (visitor, name), HoldingRow(visitor=visitor[:255], name=name))
         for note in written:
@@ -270,7 +270,7 @@ def _run(store: Store, values: Mapping[str, Any], files: Mapping[str, str]) -> R
     question = store.scenarios.get(values["scenario"])
     if question is None:
         raise StoreError(f"run {printable(run)} asks a scenario that is not here: it is left out")
-    with store._database.read() as session:
+    with store.database.read() as session:
         facts = values["facts_digest"]
         require(session.get(FactsRow, facts), "set of facts", facts)
     unsealed = state != DONE and not values["seal"] and not files

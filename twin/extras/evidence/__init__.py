@@ -16,6 +16,6 @@ HOOKS = (
     Section("point to point", "twin.extras.evidence.page.measured:measured", "supernode.end"),
     Section("judge rows", "twin.extras.evidence.page.judged:prepare", "server.start"),
     Section("stop judging", "twin.extras.evidence.page.judged:stop", "server.stop"),
-    MadePart("accuracy", "twin.extras.evidence.document:accuracy_table"),
-    MadePart("cross", "twin.extras.evidence.document:cross_table"),
+    MadePart("accuracy", "twin.extras.evidence.made:accuracy_table"),
+    MadePart("cross", "twin.extras.evidence.made:cross_table"),
 )  # fmt: skip

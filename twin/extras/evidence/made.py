@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import math
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import tomli_w
 
 from twin.extras.evidence.calibrate import CrossValidation, LeftOut, Span, cross_validate
-from twin.extras.evidence.choices import Moved, all_moved, at_default_skew
+from twin.extras.evidence.choices import Moved, all_moved, at_default_skew, one_skew
 from twin.facts import Facts
-from twin.lab.evidence.judge import evidence
+from twin.lab.evidence.judge import evidence, headlines, score_table
 from twin.lab.evidence.measures import answer_row
 from twin.lab.evidence.rows import (
     FIRST,
@@ -32,7 +32,7 @@ from twin.lab.evidence.rows import (
     rows_digest,
 )
 from twin.lab.files import write_text
-from twin.lab.library import RECORD, ROOT, published_table
+from twin.lab.library import RECORD, ROOT, load_facts, published_table
 
 MADE = RECORD / "made.toml"
 HEAD = (
@@ -177,3 +177,25 @@ def _git(root: Path, *words: str) -> str:
     except (OSError, subprocess.CalledProcessError):
         raise EvidenceError("a first error needs the git clone whose commit answers") from None
     return done.stdout.strip()
+
+
+# The parts of docs/EVIDENCE.md that hang on what was fitted, chosen and left out.
+
+
+Rows: TypeAlias = Sequence[Mapping[str, Any]]
+Table: TypeAlias = Callable[[Sequence[Mapping[str, str]]], str]  # rows as a Markdown table
+
+
+def accuracy_table(rows: Rows, table: Table) -> str:
+    """The headline of either group of machines, and the errors by kind of row."""
+    lines = [*headlines(rows), f"{one_skew(load_facts())} {load_made().default_skew}"]
+    return "\n".join([*(f"- {line}" for line in lines), "", table(score_table(rows))])
+
+
+def cross_table(rows: Rows, table: Table) -> str:
+    """Where constants go when rows are left out, what such fits predict, and what was counted."""
+    (_, constants), (_, errors), (counted, figures) = load_made().tables().items()
+    for row in (*constants, *figures):
+        name = next(iter(row))
+        row[name] = f"`{row[name]}`"
+    return "\n\n".join([table(constants), table(errors), f"{counted}:", table(figures)])

@@ -2,16 +2,42 @@
 
 import streamlit as st
 
-from twin.ui import progress, session
+from twin.lab.store import RunRow
+from twin.metrics.measures import amount, seconds
+from twin.scenario import Scenario
+from twin.ui import progress, record, session
 from twin.ui.link import page_link
 from twin.ui.pages.experts import load as experts
 from twin.ui.pages.experts import views as experts_views
 from twin.ui.show import choice
 from twin.ui.toolbar import open_run
 
+
+def conclusion(row: RunRow, scenario: Scenario) -> None:
+    """What imbalance costs: the piece of the run's own waterfall, which a re-run measured."""
+    if scenario.experts.popularity == "uniform":
+        text = "Every expert is as popular as the others: imbalance costs nothing."
+        st.subheader(text, anchor=False)
+        return
+    pieces = record.time_of(row, scenario)
+    if not pieces:
+        st.markdown("What imbalance costs is measured when the run is explained, on its results.")
+        return
+    cost_s, whole_s = pieces["imbalance"], sum(pieces.values())
+    text = "A re-run with perfectly even experts is no faster: imbalance is free."
+    if cost_s > 0:
+        of = f"{seconds(whole_s)}: {amount(cost_s / whole_s, 'share')}"
+        text = f"Expert imbalance costs {seconds(cost_s)} of a mean request's {of}."
+    st.subheader(text, anchor=False)
+    st.caption(
+        "What a re-run with perfectly even experts saves; the same piece of “Where the time goes” "
+        "on the results of this run."
+    )
+
+
 session.open_link()
 row, scenario = progress.ended_run("experts")
-experts_views.conclusion(row, scenario)
+conclusion(row, scenario)
 page_link("run", "Results of this run", {"run": row.id}, ":material/query_stats:")
 
 view = choice("View", experts_views.VIEWS, "experts-view", bind="query-params", wrap=True)

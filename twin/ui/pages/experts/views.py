@@ -58,28 +58,6 @@ def _moment(moment: Moment) -> str:
     )
 
 
-def conclusion(row: RunRow, scenario: Scenario) -> None:
-    """What imbalance costs: the piece of the run's own waterfall, which a re-run measured."""
-    if scenario.experts.popularity == "uniform":
-        text = "Every expert is as popular as the others: imbalance costs nothing."
-        st.subheader(text, anchor=False)
-        return
-    pieces = record.time_of(row, scenario)
-    if not pieces:
-        st.markdown("What imbalance costs is measured when the run is explained, on its results.")
-        return
-    cost_s, whole_s = pieces["imbalance"], sum(pieces.values())
-    text = "A re-run with perfectly even experts is no faster: imbalance is free."
-    if cost_s > 0:
-        of = f"{seconds(whole_s)}: {amount(cost_s / whole_s, 'share')}"
-        text = f"Expert imbalance costs {seconds(cost_s)} of a mean request's {of}."
-    st.subheader(text, anchor=False)
-    st.caption(
-        "What a re-run with perfectly even experts saves; the same piece of “Where the time goes” "
-        "on the results of this run."
-    )
-
-
 def tiles(row: RunRow, role: str, instance: int) -> None:
     """How uneven the instance was at the start and at the end, and what was moved."""
     die_load = table(row, "die_load")

@@ -1,11 +1,34 @@
 """A finished run played back: the machine over time, from the moment that the address names."""
 
+import polars as pl
 import streamlit as st
 
+from twin.metrics.measures import amount
 from twin.ui import progress, record, session
 from twin.ui.link import page_link
 from twin.ui.pages.playback import player as playback
 from twin.ui.toolbar import open_run
+
+
+def happened(events: pl.DataFrame) -> None:
+    """What happened, as a table: the same that the signs of the strip say."""
+    if not events.height:
+        st.caption("Nothing broke in this run and no expert was moved.")
+        return
+    rows = [
+        {
+            "Time": f"{row['t_s']:.4g} s",
+            "What": playback.KINDS.get(row["kind"], row["kind"].replace("_", " ").capitalize()),
+            "Where": row["element"] or "",
+            "Lasted": "" if row["end_s"] is None else f"{row['end_s'] - row['t_s']:.4g} s",
+            "Moved": amount(row["bytes"], "bytes") if row["bytes"] else "",
+            "Requests": f"{row['requests']:,}" if row["requests"] else "",
+            "Detail": (row["detail"] or "").replace("->", "→"),
+        }
+        for row in events.sort("t_s").iter_rows(named=True)
+    ]
+    st.dataframe(rows, hide_index=True)
+
 
 session.open_link()
 row, scenario = progress.ended_run("playback")
@@ -20,4 +43,4 @@ if playback.missing(row.id):
 with session.damage_shown():
     playback.player(row, scenario)
     st.subheader("What happened", anchor=False)
-    playback.happened(record.table(row.id, "events"))
+    happened(record.table(row.id, "events"))

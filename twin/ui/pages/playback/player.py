@@ -4,14 +4,12 @@ there (`playback*.js`), and what comes back is where the view came to rest, for 
 from pathlib import Path
 from typing import Any
 
-import polars as pl
 import streamlit as st
 
 from twin.hardware.fabric import Fabric, build_fabric
 from twin.lab.share.shipped import Shipped
 from twin.lab.store import RunRow
 from twin.metrics.events import Kind
-from twin.metrics.measures import amount
 from twin.scenario import Scenario
 from twin.ui import record, session
 from twin.ui.fabric_message import component, geometry
@@ -107,23 +105,3 @@ def _address() -> dict[str, Any]:
     except ValueError:
         at = 0.0
     return {"at": at if at < float("inf") else 0.0, "see": query.get(SEE, "")[:60]}
-
-
-def happened(events: pl.DataFrame) -> None:
-    """What happened, as a table: the same that the signs of the strip say."""
-    if not events.height:
-        st.caption("Nothing broke in this run and no expert was moved.")
-        return
-    rows = [
-        {
-            "Time": f"{row['t_s']:.4g} s",
-            "What": KINDS.get(row["kind"], row["kind"].replace("_", " ").capitalize()),
-            "Where": row["element"] or "",
-            "Lasted": "" if row["end_s"] is None else f"{row['end_s'] - row['t_s']:.4g} s",
-            "Moved": amount(row["bytes"], "bytes") if row["bytes"] else "",
-            "Requests": f"{row['requests']:,}" if row["requests"] else "",
-            "Detail": (row["detail"] or "").replace("->", "→"),
-        }
-        for row in events.sort("t_s").iter_rows(named=True)
-    ]
-    st.dataframe(rows, hide_index=True)

@@ -3,7 +3,7 @@
 import streamlit as st
 
 from twin.ui import progress, session
-from twin.ui.pages.run import explained, results, sections
+from twin.ui.pages.run import explained, own_sections, results, sections
 from twin.ui.show import choice
 
 session.open_link()
@@ -28,9 +28,11 @@ results.tiles(row, scenario, explained.HEAD if explained.applies(row) else ())
 results.validity(row, scenario)
 
 # 3) One section at a time: only the chosen one reads its tables.
-shown = sections.of(row, scenario)
-if explained.applies(row):
-    shown = {"Causes": explained.causes} | shown
+some = own_sections.SECTIONS.items()
+own = {name: draw for name, (applies, draw) in some if applies(row, scenario)}
+last = {name: own.pop(name) for name in ("Memory pool",) if name in own}
+causes = {"Causes": explained.causes} if explained.applies(row) else {}
+shown = causes | own | sections.SECTIONS | last
 section = choice("Section", shown, "section", bind="query-params", wrap=True)
 with session.damage_shown():
     shown[section](row, scenario)

@@ -17,7 +17,7 @@ from twin.ui.charts import waterfall
 from twin.ui.fabric_message import cells_of_links, fabric_picture, spread
 from twin.ui.fields import field_name, show, why_idle
 from twin.ui.formulas import seated
-from twin.ui.pages.run import explained, own_sections
+from twin.ui.pages.run import explained
 from twin.ui.show import choice, dark, passes, plain, plot, two_columns
 from twin.ui.toolbar import open_run
 
@@ -272,11 +272,3 @@ SECTIONS: dict[str, Draw] = {
     "Fabric": fabric,
     "Scenario": about,
 }
-
-
-def of(row: RunRow, scenario: Scenario) -> dict[str, Draw]:
-    """The sections of this run: its own ones first, but for the memory pool, which is last."""
-    some = own_sections.SECTIONS.items()
-    own = {name: draw for name, (applies, draw) in some if applies(row, scenario)}
-    pool = {name: own.pop(name) for name in ("Memory pool",) if name in own}
-    return own | SECTIONS | pool

@@ -2,7 +2,10 @@
 
 from pathlib import Path
 
+PAGES = Path(__file__).parent / "twin" / "ui" / "pages"
+
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:
     """Leave a page's script, which bears its package's name, alone."""
-    return True if collection_path.stem == collection_path.parent.name else None
+    script = collection_path.stem == collection_path.parent.name
+    return True if script and PAGES in collection_path.parents else None

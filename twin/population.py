@@ -415,7 +415,7 @@ def stationary(population: Population, prices: Decode, arriving: Arriving) -> St
         p.seen[:] = 0.0
         live_through(p, 0, int(MEASURED * life) + LOOK_EVERY, each, wait)
         count, seconds, square, decoding, context, late = (float(v) for v in p.seen)
-        if decoding > 0.0:  # else nobody came: one alone is even
+        if decoding > 0.0:  # else none came: one alone is even
             held = context / decoding
             even_s = count * _even_s(p, prices, decoding / count, held, each)
             if n == 1:  # the first pass is still near where it was begun
@@ -455,7 +455,7 @@ def mean_square(tokens: NDArray[np.int32]) -> float:
 def _even_s(p: Population, prices: Decode, decoding: float, held: float, each: float) -> float:
     """Seconds of an iteration whose ranks are alike; held: tokens of a request that decodes."""
     ranks = p.slots.size
-    requests = np.full(ranks, max(decoding, 1.0) / ranks)  # nobody iterates without a request
+    requests = np.full(ranks, max(decoding, 1.0) / ranks)  # none iterates without a request
     load = requests, requests * held, 0, ranks
     hot = p.hot_tokens, p.hot_factor, np.zeros_like(p.operators)
     if not p.colocated:

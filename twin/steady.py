@@ -57,7 +57,7 @@ def assemble(
 ) -> Assembly:
     """Price a scenario once. Raises the rooms' own errors (HardwareError, ModelError,
     ExpertsError, WorkloadError), each with one sentence."""
-    if trace is None and counts is None:  # asked again for the largest batch of the same question
+    if trace is None and counts is None:  # needed again for the largest batch of the same question
         return _assembled(scenario, facts)
     return _assemble(scenario, facts, trace, counts)
 
@@ -129,7 +129,7 @@ class Priced:
     @cached_property
     def sample(self) -> Offered:
         """A sample of its requests."""
-        return asked_for(self.scenario, self.facts, self.trace)
+        return sampled(self.scenario, self.facts, self.trace)
 
     @property
     def decoding(self) -> str:
@@ -161,29 +161,29 @@ def _with_batch(
 ) -> Prediction:
     """The steady state when every decode die has so many slots."""
     batch = per_die * parts.costs.chip.dies_per_npu
-    asked = with_overrides(scenario, {"deployment.decode.batch_per_npu": batch})
-    costs = build_costs(asked, facts, parts.net, parts.costs.clocks)
-    return _predict(asked, costs, parts, traffic)
+    changed = with_overrides(scenario, {"deployment.decode.batch_per_npu": batch})
+    costs = build_costs(changed, facts, parts.net, parts.costs.clocks)
+    return _predict(changed, costs, parts, traffic)
 
 
 def traffic_of(scenario: Scenario, facts: Facts, trace: TraceTable | None = None) -> Traffic:
     """Mean lengths of a long run, and of a sample the reuse that an endless memory pool gives."""
     means, hits = length_means(scenario.workload, facts, trace), 0.0
     if scenario.memory_pool.enabled and scenario.deployment.mode != "decode_only":
-        hits = asked_for(scenario, facts, trace).reuse * means.input_tokens
+        hits = sampled(scenario, facts, trace).reuse * means.input_tokens
     return Traffic(means.input_tokens, means.output_tokens, hits, spread=means.prompt_spread)
 
 
-def asked_for(scenario: Scenario, facts: Facts, trace: TraceTable | None = None) -> Offered:
+def sampled(scenario: Scenario, facts: Facts, trace: TraceTable | None = None) -> Offered:
     """`offered`; of generated requests one sample serves every question about the same traffic."""
     if trace is not None:
         return offered(scenario, facts, trace)
-    kept = {name: getattr(scenario, name) for name in OF_TRAFFIC}
-    return _asked_for(Scenario().model_copy(update=kept), facts)
+    read = {name: getattr(scenario, name) for name in OF_TRAFFIC}
+    return _sampled(Scenario().model_copy(update=read), facts)
 
 
 @lru_cache(maxsize=32)
-def _asked_for(traffic: Scenario, facts: Facts) -> Offered:
+def _sampled(traffic: Scenario, facts: Facts) -> Offered:
     return offered(traffic, facts)
 
 
@@ -191,7 +191,8 @@ def traffic_under_way(scenario: Scenario, facts: Facts, hit_share: float = 0.0) 
     """The workload's lengths, and what requests under way hold when every slot is always taken.
 
     Where answers differ in length, mostly long ones are met under way: the age of a renewal
-    process has mean E[a^2] / (2 E[a]) and second moment E[a^3] / (3 E[a]); prompts vary beside it.
+    process has mean E[a^2] / (2 E[a]) and second moment E[a^3] / (3 E[a]). Prompts vary by
+    themselves.
     """
     w = scenario.workload
     if w.lengths == "fixed":
@@ -292,15 +293,15 @@ class Target:
     @property
     def sentence(self) -> str:
         """The answer for people."""
-        asked = f"TPOT of {self.tpot_s * 1e3:,.4g} ms"
+        bound = f"TPOT of {self.tpot_s * 1e3:,.4g} ms"
         if self.feasible:
             return (
                 f"{self.batch_per_npu:,} requests per NPU is the largest batch that keeps a "
-                f"{asked}: {self.batch_tpot_s * 1e3:,.4g} ms."
+                f"{bound}: {self.batch_tpot_s * 1e3:,.4g} ms."
             )
         first, *more = self.causes
         return (
-            f"No batch keeps a {asked} in this deployment: the best is "
+            f"No batch keeps a {bound} in this deployment: the best is "
             f"{self.best_tpot_s * 1e3:,.4g} ms with {self.best_batch_per_npu} per NPU, "
             f"{self.causes[first]:.0%} of it {first}"
             + (f" and {self.causes[more[0]]:.0%} {more[0]}." if more else ".")
@@ -338,11 +339,11 @@ def largest_batch(
     assert best.decode is not None
     causes = shares_by_cause(best.costs, traffic, parts.decode_imbalance.table)
     best_s = best.decode.tpot_s
-    batch, kept_s = 0, best_s
+    batch, batch_s = 0, best_s
     if best_s <= tpot_s:
-        asked = scenario.deployment.decode.batch_per_npu // per_npu
-        batch, kept_s = _largest_within(tried, best_s, tpot_s, asked, max(2, 4096 // per_npu + 1))
-    return Target(tpot_s, batch * per_npu, kept_s, per_npu, best_s, causes)
+        guess = scenario.deployment.decode.batch_per_npu // per_npu
+        batch, batch_s = _largest_within(tried, best_s, tpot_s, guess, max(2, 4096 // per_npu + 1))
+    return Target(tpot_s, batch * per_npu, batch_s, per_npu, best_s, causes)
 
 
 def _largest_within(
@@ -366,7 +367,7 @@ def _largest_within(
         else:
             high = guess
         misses = misses + 1 if high - low > gap // 2 else 0
-        if 0 < fits < guess and fits > low:  # as many fit a larger batch's buffers beside them
+        if 0 < fits < guess and fits > low:  # as many fit a larger batch's buffers next to them
             guess = fits
         elif fits < guess or misses > 1 or len(known) < 2:
             guess, misses = (low + high) // 2, 0

@@ -48,7 +48,7 @@ class Imbalance:
 
 
 class Curve(Sequence[float]):
-    """`Imbalance.curve`: a function of the place, asked once for each, or the whole at once."""
+    """`Imbalance.curve`: a function of the place, called once for each, or the whole at once."""
 
     def __init__(self, point: Callable[[int], float], whole: Callable[[], Floats]) -> None:
         self._point = cache(point)

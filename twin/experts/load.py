@@ -47,7 +47,7 @@ def hot_factors(
 
 
 class Peaks:
-    """What one token brings to each die, ready to be asked for one batch size after another."""
+    """What one token brings to each die, ready for one batch size after another."""
 
     def __init__(
         self,

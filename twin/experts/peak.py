@@ -96,12 +96,12 @@ def _likely(x: Floats, sd: Floats, skew: Floats, sure: Floats, mean: Floats) -> 
     far = (x - mean) / sd
     y = 1.0 + 0.5 * skew * far
     likely = np.where(far > sure, 1.0, 0.0)
-    asked = (far <= sure) & (y > 0.0)
-    bent = skew[asked]
-    roots = map(math.pow, y[asked].tolist(), repeat(1.0 / 3.0))
+    near = (far <= sure) & (y > 0.0)
+    bent = skew[near]
+    roots = map(math.pow, y[near].tolist(), repeat(1.0 / 3.0))
     root = np.fromiter(roots, np.float64, bent.size)
     z = 6.0 / bent * (root - 1.0) + bent / 6.0
-    likely[asked] = 0.5 * each(math.erfc, -z * ROOT_HALF)
+    likely[near] = 0.5 * each(math.erfc, -z * ROOT_HALF)
     return likely
 
 

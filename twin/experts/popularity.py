@@ -94,7 +94,7 @@ def _checked(counts: Floats | None, layers: int, routed_experts: int, name: str)
 
 
 def _logs(counts: Floats) -> Floats:
-    """Log of counts f8[layers, experts] over their layer's mean, kept off log 0."""
+    """Log of counts f8[layers, experts] over their layer's mean, away from log 0."""
     mean = np.add.accumulate(counts, axis=1)[:, -1:] / counts.shape[1]
     return each(math.log, np.maximum(counts / mean, LEAST_SHARE))
 

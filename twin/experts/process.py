@@ -1,6 +1,6 @@
 """Popularity over time: drift, sudden shifts, topics, and what a balancer measures of it.
 
-A function of (scenario seed, time): asked twice, or out of order, it answers the same. Log
+A function of (scenario seed, time): called twice, or out of order, it answers the same. Log
 popularity is that of `popularity.log_loads` plus drift (a stationary normal process whose
 autocorrelation integrates to `drift_s`), shifts (every `shift_every_s` a share of the experts stand
 in each other's place and the drift is drawn anew) and topics (each class adds an offset; tokens of

@@ -98,7 +98,7 @@ def wired(supernode: Supernode, facts: Facts) -> Network:
 
 
 def _made_of(s: Supernode, facts: Facts) -> Recipe | Facts:
-    """A recipe, or the facts beside an imported machine: the key of what is built from it."""
+    """A recipe, or the facts with an imported machine: the key of what is built from it."""
     return facts if s.imported else recipe(s.machine, s.chip, facts)
 
 
@@ -137,7 +137,7 @@ def _plan(s: Supernode, made_of: Recipe | Facts) -> Plan:
 def edited(fabric: Fabric, edits: Iterable[Edit], supernode: Supernode | None = None) -> Fabric:
     """A frozen copy with edits in force: what they add first, then the others in order.
 
-    A link of capacity 0 stays in the graph and carries nothing, so the numbering of dies is kept.
+    A link of capacity 0 stays in the graph and carries nothing, so the numbering of dies stays.
     supernode: what the copy says it was built from (default: as before). Raises HardwareError when
     a name or a link is not there.
     """

@@ -33,7 +33,7 @@ CELLS = 40_000_000  # largest table of links by senders that is held at once
 
 @dataclass(frozen=True)
 class Demand:
-    """`out[i] * into[j]` bytes/s from each sender to each receiver; nobody sends to itself.
+    """`out[i] * into[j]` bytes/s from each sender to each receiver; none sends to itself.
 
     Pairs on one scale-up plane take `planes[0]`, others the last of `planes`.
     """
@@ -64,7 +64,7 @@ class Load:
     placed: FLOATS  # bytes there
 
     def alone(self, net: Network) -> tuple[float, int]:
-        """Rate with nobody else on the way, and the link that is full first.
+        """Rate with no other traffic on the way, and the link that is full first.
 
         (0, -1) where something is cut off, (inf, -1) where nothing travels. Of several full links
         one between switches is named before those at their ends.

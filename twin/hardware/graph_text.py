@@ -18,7 +18,7 @@ from twin.hooks import GraphForm, found
 
 LONGEST = 48_000_000  # characters of a file; eight supernodes of 384 NPUs take 35 million
 SHOWN = 20  # faults listed in full
-MOST_FAULTS = 10_000  # after which nobody reads on
+MOST_FAULTS = 10_000  # after which reading stops
 MOST_CABLES = 500_000  # each is a link of two directions (`machine_file.MOST_LINKS`)
 LONGEST_LINE = 64 << 10  # characters of a row of a table
 Rows: TypeAlias = Sequence[tuple[str, Mapping[str, Any]]]
@@ -93,11 +93,11 @@ def _to_json(graph: GraphText) -> str:
 
 def _from_json(text: str) -> GraphText:
     try:
-        told = json.loads(text, parse_constant=_no_constant)
+        given = json.loads(text, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
         raise FabricFileError([f"The file is not JSON: {str(error)[:100]}."]) from None
-    parts = [told.get(key) if isinstance(told, dict) else None for key in ("graph", "nodes")]
-    rows = (told.get("edges", told.get("links"))) if isinstance(told, dict) else None
+    parts = [given.get(key) if isinstance(given, dict) else None for key in ("graph", "nodes")]
+    rows = (given.get("edges", given.get("links"))) if isinstance(given, dict) else None
     graph, nodes = parts
     if not (isinstance(graph, dict) and isinstance(nodes, list) and isinstance(rows, list)):
         raise FabricFileError(
@@ -110,7 +110,7 @@ def _from_json(text: str) -> GraphText:
         graph,
         [(str(row.get("id")), row) for row in nodes],
         [(str(row.get("source")), str(row.get("target")), row) for row in rows],
-        told.get("directed") is True,
+        given.get("directed") is True,
     )
 
 
@@ -122,8 +122,8 @@ COLUMNS = ("from", "to", "GB/s", "ns", "plane")
 
 
 def _from_csv(text: str) -> GraphText:
-    """A cable list: a line a cable, of both ways; the two of a pair may be told apart by a second
-    line the other way round."""
+    """A cable list: a line a cable, of both ways; a second line the other way round may state that
+    way by itself."""
     lines = csv.reader(short_lines(text.splitlines()))
     try:
         links, faults = _cables(lines)

@@ -32,7 +32,7 @@ MOST_BYTES_PER_S, MOST_LATENCY_S = 1e18, 3600.0
 ENDS = [kind for kind, known in VERTICES.items() if known.end]
 FIRST = [kind for kind, known in VERTICES.items() if known.place]  # a link's kind begins with one
 WHOLE = ("node", "npu", "die", "index", "sub_plane", "supernode", "domain")
-KEPT = {
+STORED = {
     "vertex": (*WHOLE, "kind", "rack", "forwards"),
     "link": ("links", "added", "sub_plane", "kind", "plane", "serves", "read_efficiency",
              "write_efficiency", "write_extra_s", "capacity_bytes_per_s", "latency_s"),
@@ -58,7 +58,7 @@ def read_machine(text: str, name: str) -> ImportedMachine:
     ordered = dict(sorted(vertices.items(), key=lambda item: _order(item[0], item[1])))
     place = {v: i for i, v in enumerate(ordered)}
     rows = sorted(links.items(), key=lambda item: (place[item[0][0]], place[item[0][1]]))
-    about = {k: graph.about[k] for k in KEPT["graph"] if k in graph.about}
+    about = {k: graph.about[k] for k in STORED["graph"] if k in graph.about}
     _check_about(about)
     return ImportedMachine(
         name[:200], about, list(ordered.items()), [(a, b, data) for (a, b), data in rows]
@@ -81,15 +81,15 @@ def _check_about(about: Mapping[str, Any]) -> None:
 
 
 def _links(graph: GraphText) -> Iterator[tuple[tuple[str, str], dict[str, Any]]]:
-    """Directed links by their ends; one of both ways gives two, unless the other is told too."""
-    told: dict[tuple[str, str], dict[str, Any]] = {}
+    """Directed links by their ends; one of both ways gives two, unless the other is given too."""
+    given: dict[tuple[str, str], dict[str, Any]] = {}
     known, faults = {v for v, _ in graph.vertices}, []
     for a, b, row in graph.links:
         name = f"The link of {a[:60]!r} and {b[:60]!r}"
-        data = {k: row[k] for k in KEPT["link"] if k in row}
+        data = {k: row[k] for k in STORED["link"] if k in row}
         rate, wait = data.get("capacity_bytes_per_s"), data.get("latency_s")
         plane = data.setdefault("plane", "ub")
-        if (a, b) in told:
+        if (a, b) in given:
             faults.append(f"{name} stands there twice: add up parallel cables in one line.")
         elif a == b or a not in known or b not in known:
             faults.append(f"{name} does not join two vertices of the file.")
@@ -109,10 +109,10 @@ def _links(graph: GraphText) -> Iterator[tuple[tuple[str, str], dict[str, Any]]]
             and all(_word(data.get(k, "")) for k in ("kind", "serves"))
         ):  # fmt: skip
             faults.append(f"{name} has an attribute that is no such number or word.")
-        told[a, b] = data
+        given[a, b] = data
     if faults:
         raise FabricFileError(faults)
-    for (a, b), data in told.items():
+    for (a, b), data in given.items():
         plane = "ub" if data["plane"] == "package" else data["plane"]
         plain = {"kind": _kind(a, b), "links": 1, "write_extra_s": 0.0}
         whole = {**plain, **data, "plane": plane}
@@ -121,7 +121,7 @@ def _links(graph: GraphText) -> Iterator[tuple[tuple[str, str], dict[str, Any]]]
         for key in ("capacity_bytes_per_s", "latency_s"):
             whole[key] = float(whole[key])
         yield (a, b), whole
-        if not graph.directed and (b, a) not in told:
+        if not graph.directed and (b, a) not in given:
             yield (b, a), dict(whole)
 
 
@@ -148,12 +148,12 @@ def _fits(value: Any, most: float) -> bool:
 def _vertices(
     rows: Rows, links: Mapping[tuple[str, str], dict[str, Any]]
 ) -> dict[str, dict[str, Any]]:
-    """Attributes of every vertex: as told, else read from its name and its links."""
+    """Attributes of every vertex: as given, else read from its name and its links."""
     faults: list[str] = []
     vertices: dict[str, dict[str, Any]] = {}
-    for name, told in rows:
-        data = _named(name) | {k: told[k] for k in KEPT["vertex"] if told.get(k) is not None}
-        grid = told.get("grid")
+    for name, given in rows:
+        data = _named(name) | {k: given[k] for k in STORED["vertex"] if given.get(k) is not None}
+        grid = given.get("grid")
         if isinstance(grid, str) and re.fullmatch(r"\d{1,6}(x\d{1,6}){0,5}", grid):
             data["grid"] = [int(n) for n in grid.split("x")]
         if name in vertices:
@@ -181,7 +181,7 @@ def _place_of(kind: str) -> tuple[str, ...]:
 def _planes(
     vertices: Mapping[str, dict[str, Any]], links: Mapping[tuple[str, str], dict[str, Any]]
 ) -> None:
-    """Who may use a link and what a vertex passes on, where that is not told.
+    """Who may use a link and what a vertex passes on, where that is not given.
 
     Links of dies and CPUs inside their node are also the way to storage and to the node's NICs.
     Dies that are joined without a switch pass on what is for others. A cable between two dies that
@@ -240,7 +240,7 @@ def _named(name: str) -> dict[str, Any]:
 def _domains(
     vertices: Mapping[str, dict[str, Any]], links: Mapping[tuple[str, str], Mapping[str, Any]]
 ) -> None:
-    """Scale-up planes where none are told: what UB links join, numbered from the first die on."""
+    """Scale-up planes where none are given: what UB links join, numbered from the first die on."""
     ends = [v for v, data in vertices.items() if data["kind"] in ("die", "cpu", "nic")]
     if any("domain" in vertices[v] for v in ends):
         for v in ends:
@@ -313,13 +313,13 @@ def write_machine(fabric: Fabric, kind: str) -> str:
         )  # fmt: skip
     vertices = []
     for v, data in fabric.nodes(data=True):
-        kept = {k: data[k] for k in KEPT["vertex"] if k in data}
+        stored = {k: data[k] for k in STORED["vertex"] if k in data}
         if "grid" in data:
-            kept["grid"] = "x".join(map(str, data["grid"]))
-        vertices.append((v, kept))
+            stored["grid"] = "x".join(map(str, data["grid"]))
+        vertices.append((v, stored))
     links = [
-        (a, b, {k: data[k] for k in KEPT["link"] if k in data})
+        (a, b, {k: data[k] for k in STORED["link"] if k in data})
         for a, b, data in fabric.edges(data=True)
     ]
-    about = {k: fabric.graph[k] for k in KEPT["graph"] if k in fabric.graph}
+    about = {k: fabric.graph[k] for k in STORED["graph"] if k in fabric.graph}
     return compose(GraphText(about, vertices, links, directed=True), kind)

@@ -30,12 +30,12 @@ EXAMPLES = (
 class Names:
     """Plain spelling -> vertices, of a machine's vertices and their groups."""
 
-    told: Mapping[str, Mapping[str, Any]]  # attributes of every vertex
+    given: Mapping[str, Mapping[str, Any]]  # attributes of every vertex
 
     @cached_property
     def _groups(self) -> dict[str, list[str]]:
         groups: dict[str, list[str]] = defaultdict(list)
-        for vertex, data in self.told.items():
+        for vertex, data in self.given.items():
             kind, home, part = data["kind"], data.get("node"), data.get("supernode")
             if kind == "die" and "npu" in data:
                 groups[f"NPU {home}.{data['npu']}"].append(vertex)
@@ -57,8 +57,8 @@ class Names:
     @cached_property
     def vertices(self) -> dict[str, tuple[str, ...]]:
         """What each plain spelling stands for."""
-        single = {plain(vertex): (vertex,) for vertex in self.told}
-        for vertex, data in self.told.items():
+        single = {plain(vertex): (vertex,) for vertex in self.given}
+        for vertex, data in self.given.items():
             if data["kind"] == "l2" and "supernode" in data:
                 full = f"L2 {data['supernode']}:{data['sub_plane']}.{data['index']}"
                 single[plain(full)] = (vertex,)
@@ -75,7 +75,7 @@ class Names:
         """Every name as shown to people: groups first, then vertices by kind."""
         several = sum(name.startswith("supernode") for name in self._groups) > 1
         groups = [g for g in self._groups if several or not (":" in g or g.startswith("supernode"))]
-        vertices = sorted(self.told, key=lambda v: (v.split()[0], v))
+        vertices = sorted(self.given, key=lambda v: (v.split()[0], v))
         return [*sorted(groups, key=_by_number), *vertices]
 
 

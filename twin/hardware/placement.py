@@ -1,9 +1,9 @@
 """Who sits where: the dies of every instance, rank by rank.
 
 An instance takes whole NPUs, alone but where prefill shares those of decode. Where it gets them is
-the scenario's choice (`PLACEMENTS`): a function of what is asked and of the NPUs of the graph, with
-their nodes, racks and planes. What is switched off serves nobody: `place` moves instances away from
-it and says so. It prices nothing, and knows nothing of faults that come later.
+the scenario's choice (`PLACEMENTS`): a function of the instances and of the NPUs of the graph, with
+their nodes, racks and planes. What is switched off serves nothing: `place` moves instances away
+from it and says so. It prices nothing, and knows nothing of faults that come later.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Npus:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class Needed:
     """An instance that needs a place."""
 
     role: str
@@ -102,23 +102,23 @@ class Asked:
         return f"{self.role} {self.index}"
 
 
-Policy = Callable[[Sequence[Asked], Npus, Scenario], list[list[int]]]
+Policy = Callable[[Sequence[Needed], Npus, Scenario], list[list[int]]]
 
 
 def place(s: Scenario, fabric: Wiring) -> Placement:
     """The deployment's instances on the dies of a machine.
 
-    Raises HardwareError with one sentence when there are not as many NPUs as asked, or rows of
+    Raises HardwareError with one sentence when there are not as many NPUs as needed, or rows of
     `deployment.seats` cannot be.
     """
     net = network(fabric)
     d = s.deployment
-    asked = [Asked(role, i, npus) for role, count, npus in seated(s) for i in range(count)]
+    needed = [Needed(role, i, npus) for role, count, npus in seated(s) for i in range(count)]
     over = (d.prefill.instances, d.prefill.npus_per_instance) if shares_npus(s) else ()
-    question = ("placement", tuple(asked), over, d.placement, d.when_off, d.seats,
+    question = ("placement", tuple(needed), over, d.placement, d.when_off, d.seats,
                 d.kv_transfer_plane)  # fmt: skip
     if question not in net.memo:
-        placed = _place(s, net, asked)
+        placed = _place(s, net, needed)
         net.memo[question] = _with_prefill(s, net, placed) if over else placed
     answer: Placement = net.memo[question]
     return answer
@@ -152,9 +152,9 @@ def place_instances(s: Scenario, fabric: Wiring) -> list[Instance]:
     return list(place(s, fabric).instances)
 
 
-def _place(s: Scenario, net: Network, asked: Sequence[Asked]) -> Placement:
+def _place(s: Scenario, net: Network, needed: Sequence[Needed]) -> Placement:
     npus = _npus(s, net)
-    wanted = sum(one.npus for one in asked)
+    wanted = sum(one.npus for one in needed)
     if wanted > npus.count:
         raise HardwareError(
             f"the deployment needs {wanted} NPUs but the machine has {npus.count}: take fewer or "
@@ -164,14 +164,14 @@ def _place(s: Scenario, net: Network, asked: Sequence[Asked]) -> Placement:
     chosen = s.deployment.placement
     if wanted > npus.on.sum() and (moves or chosen not in MAY_SIT_ON_WHAT_IS_OFF):
         raise HardwareError(_over_subscribed(wanted, npus))
-    seats = PLACEMENTS[chosen](asked, npus, s)
+    seats = PLACEMENTS[chosen](needed, npus, s)
     moved = []
     if moves:
-        moved = _move_off(seats, [one.name for one in asked], npus)
+        moved = _move_off(seats, [one.name for one in needed], npus)
     return Placement(
         tuple(
             Instance(one.role, one.index, tuple(npus.dies_of(own)))
-            for one, own in zip(asked, seats, strict=True)
+            for one, own in zip(needed, seats, strict=True)
         ),
         tuple(moved),
     )
@@ -204,26 +204,26 @@ def _npus(s: Scenario, net: Network) -> Npus:
     return Npus(net, dies, net.node[first], rack, net.domain[first], on)
 
 
-def packed(asked: Sequence[Asked], npus: Npus, _s: Scenario) -> list[list[int]]:
+def packed(needed: Sequence[Needed], npus: Npus, _s: Scenario) -> list[list[int]]:
     """One after the other, from the first NPU of the machine on."""
-    return _in_order(asked, list(range(npus.count)))
+    return _in_order(needed, list(range(npus.count)))
 
 
-def around_off(asked: Sequence[Asked], npus: Npus, _s: Scenario) -> list[list[int]]:
+def around_off(needed: Sequence[Needed], npus: Npus, _s: Scenario) -> list[list[int]]:
     """One after the other over the NPUs that are on."""
-    return _in_order(asked, np.flatnonzero(npus.on).tolist())
+    return _in_order(needed, np.flatnonzero(npus.on).tolist())
 
 
-def _in_order(asked: Sequence[Asked], free: Sequence[int]) -> list[list[int]]:
-    ends = np.cumsum([0, *(one.npus for one in asked)])
+def _in_order(needed: Sequence[Needed], free: Sequence[int]) -> list[list[int]]:
+    ends = np.cumsum([0, *(one.npus for one in needed)])
     return [list(free[a:b]) for a, b in zip(ends[:-1], ends[1:], strict=True)]
 
 
-def spread(asked: Sequence[Asked], npus: Npus, _s: Scenario) -> list[list[int]]:
+def spread(needed: Sequence[Needed], npus: Npus, _s: Scenario) -> list[list[int]]:
     """Each instance over as many nodes as it can touch, those with the most free NPUs first."""
     free = _grouped(np.flatnonzero(npus.on).tolist(), npus.node)
     seats = []
-    for one in asked:
+    for one in needed:
         own: list[int] = []
         while len(own) < one.npus:
             emptiest = sorted((n for n in free if free[n]), key=lambda n: -len(free[n]))
@@ -232,13 +232,13 @@ def spread(asked: Sequence[Asked], npus: Npus, _s: Scenario) -> list[list[int]]:
     return seats
 
 
-def by_rack(asked: Sequence[Asked], npus: Npus, _s: Scenario) -> list[list[int]]:
+def by_rack(needed: Sequence[Needed], npus: Npus, _s: Scenario) -> list[list[int]]:
     """Each instance in the first rack that has room for all of it, else in the emptiest ones."""
     if (npus.rack < 0).any():
         raise HardwareError("not every node of this machine is in a rack: take another placement")
     free = _grouped(np.flatnonzero(npus.on).tolist(), npus.rack)
     seats = []
-    for one in asked:
+    for one in needed:
         own: list[int] = []
         while len(own) < one.npus:
             left = one.npus - len(own)
@@ -250,13 +250,13 @@ def by_rack(asked: Sequence[Asked], npus: Npus, _s: Scenario) -> list[list[int]]
     return seats
 
 
-def by_hand(asked: Sequence[Asked], npus: Npus, s: Scenario) -> list[list[int]]:
+def by_hand(needed: Sequence[Needed], npus: Npus, s: Scenario) -> list[list[int]]:
     """Instances of `deployment.seats` where its rows say, the others packed around them.
 
     An instance whose rows name fewer NPUs than it needs goes on with those that follow.
     """
-    number = {(one.role, one.index): k for k, one in enumerate(asked)}
-    seats: list[list[int]] = [[] for _ in asked]
+    number = {(one.role, one.index): k for k, one in enumerate(needed)}
+    seats: list[list[int]] = [[] for _ in needed]
     owner: dict[int, int] = {}
     for row in s.deployment.seats:
         if (row.role, row.index) not in number:
@@ -266,11 +266,11 @@ def by_hand(asked: Sequence[Asked], npus: Npus, s: Scenario) -> list[list[int]]:
             )
         k = number[row.role, row.index]
         named = [npu for npu in npus.of(row.element) if npu not in seats[k]]
-        for npu in named[: asked[k].npus - len(seats[k])]:
+        for npu in named[: needed[k].npus - len(seats[k])]:
             if owner.setdefault(npu, k) != k:
                 raise HardwareError(
-                    f"deployment.seats gives {npus.name(npu)} to {asked[owner[npu]].name} and to "
-                    f"{asked[k].name}: name another element"
+                    f"deployment.seats gives {npus.name(npu)} to {needed[owner[npu]].name} and to "
+                    f"{needed[k].name}: name another element"
                 )
             seats[k].append(npu)
     by_row = [k for k, own in enumerate(seats) if own]
@@ -280,7 +280,7 @@ def by_hand(asked: Sequence[Asked], npus: Npus, s: Scenario) -> list[list[int]]:
         following = [n % npus.count for n in range(after, after + npus.count)]
         free = [n for n in following if n not in owner]
         free.sort(key=lambda n: not npus.on[n])  # what is off last, and only where nothing moves
-        new = free[: asked[k].npus - len(seats[k])]
+        new = free[: needed[k].npus - len(seats[k])]
         owner.update(dict.fromkeys(new, k))
         seats[k] += new
     return seats

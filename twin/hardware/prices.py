@@ -1,8 +1,8 @@
 """What a way through the fabric costs: rate, latency and the links that are full first.
 
-Every answer is a `Price` of one demand with nobody else on the way, read from the load that it puts
-on the graph's links (flows.py); who else is there is the engine's business (sharing.py). It sees no
-queues in switch chips and no software in front of the ports.
+Every answer is a `Price` of one demand with no other traffic on the way, read from the load that it
+puts on the graph's links (flows.py); who else is there is the engine's business (sharing.py). It
+sees no queues in switch chips and no software in front of the ports.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Price:
     shared_by_dies: int = 1  # dies that share `bytes_per_s` between them
 
     def seconds(self, size_bytes: float) -> float:
-        """Time of `size_bytes` with nobody else on the way."""
+        """Time of `size_bytes` with no other traffic on the way."""
         return self.latency_s + size_bytes / self.bytes_per_s
 
 

@@ -34,17 +34,17 @@ def problems(supernode: Supernode, facts: Facts) -> list[str]:
     except HardwareError as error:
         return [_sentence(str(error))]
     found = []
-    kept = []
+    left = []
     for i, edit in enumerate(supernode.edits):
         if edit.add != "nothing":
             continue
         try:
             bare.links_at(edit.element, edit.to)
-            kept.append(edit)
+            left.append(edit)
         except HardwareError as error:
             found.append(_sentence(f"edit {i + 1} changes nothing: {error}"))
     try:
-        now = with_edits(bare, kept)
+        now = with_edits(bare, left)
     except HardwareError as error:
         return [*found, _sentence(f"the edits together cannot be: {error}")]
     return found + unreachable(now)

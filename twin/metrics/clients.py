@@ -1,7 +1,7 @@
 """What clients and tenants saw: sessions from end to end, goodput and fairness by tenant.
 
 Reads the columns that a table of requests has only where clients wait, ask again or are of several
-tenants. A request that was asked again counts from when it was asked first.
+tenants. A request that was retried counts from its first attempt.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def waited_s(requests: pl.DataFrame) -> np.ndarray | float:
-    """Seconds between a turn's first attempt and this one, f8[n]; 0 where nobody asks again."""
+    """Seconds between a turn's first attempt and this one, f8[n]; 0 where no client retries."""
     if "asked_s" not in requests.columns:
         return 0.0
     result: np.ndarray = (requests["arrival_s"] - requests["asked_s"]).to_numpy()
@@ -59,18 +59,18 @@ def session_times_s(o: Observed) -> np.ndarray:
     return result
 
 
-def fair_shares(total: float, asked: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    """A total shared out by weight, to nobody more than asked (max-min fair).
+def fair_shares(total: float, offered: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    """A total shared out by weight, to none more than it offered (max-min fair).
 
     >>> fair_shares(10.0, np.array([1.0, 9.0, 9.0]), np.array([1.0, 1.0, 2.0])).tolist()
     [1.0, 3.0, 6.0]
     """
-    given = np.zeros_like(asked)
-    hungry = asked > 0.0
-    while hungry.any() and total > 1e-9 * asked.sum():
+    given = np.zeros_like(offered)
+    hungry = offered > 0.0
+    while hungry.any() and total > 1e-9 * offered.sum():
         level = (total / weight[hungry].sum()) * weight
-        full = hungry & (asked - given <= level)
-        take = np.where(full, asked - given, 0.0) if full.any() else np.where(hungry, level, 0.0)
+        full = hungry & (offered - given <= level)
+        take = np.where(full, offered - given, 0.0) if full.any() else np.where(hungry, level, 0.0)
         given += take
         total -= float(take.sum())
         hungry &= ~full if full.any() else False
@@ -97,13 +97,13 @@ def fairness(o: Observed) -> float | None:
 
 def _of_fair_share(o: Observed) -> np.ndarray:
     """Tokens that each tenant was served over its max-min fair share by weight; NaN of nothing."""
-    served, asked = _tokens(o, o.finished), _tokens(o, _asked_first(o))
+    served, offered = _tokens(o, o.finished), _tokens(o, _first_attempt(o))
     weight = np.array([t.weight for t in o.scenario.tenants])
-    due = fair_shares(float(served.sum()), np.maximum(asked, served), weight)
+    due = fair_shares(float(served.sum()), np.maximum(offered, served), weight)
     return np.divide(served, due, out=np.full(due.size, np.nan), where=due > 0.0)
 
 
-def _asked_first(o: Observed) -> np.ndarray:
+def _first_attempt(o: Observed) -> np.ndarray:
     """Mask of the requests that came in the steady state and are no retry."""
     come: np.ndarray = o.requests["arrival_s"].to_numpy() >= o.scenario.warmup_s
     if "attempt" in o.requests.columns:
@@ -125,7 +125,7 @@ def by_tenant(o: Observed) -> list[dict[str, Any]]:
     rows, requests = [], o.requests
     whose = requests["tenant"].to_physical().to_numpy()
     status = requests["status"].cast(str).to_numpy()
-    come, served = _asked_first(o), _tokens(o, o.finished)
+    come, served = _first_attempt(o), _tokens(o, o.finished)
     of_fair_share = _of_fair_share(o)
     for k, tenant in enumerate(o.scenario.tenants):
         own = whose == k
@@ -133,7 +133,7 @@ def by_tenant(o: Observed) -> list[dict[str, Any]]:
         ttft_s, hits = o.ttft[started], requests["hit_tokens"].to_numpy()[started]
         prompts = requests["input_tokens"].to_numpy()[started]
         tpot_s = o.tpot[own[o.finished]]
-        met = float(o.kept_slo[own[o.finished]].sum())
+        met = float(o.within_slo[own[o.finished]].sum())
         rows.append({
             "tenant": tenant.name,
             "asked_req_per_s": float((own & come).sum()) / o.steady_s,

@@ -11,7 +11,7 @@ def met_slo(
     ttft_limit_s: float | np.ndarray,
     tpot_limit_s: float | np.ndarray,
 ) -> np.ndarray:
-    """Whether each finished request kept both limits; an answer of one token has no TPOT to miss.
+    """Whether each finished request met both limits; an answer of one token has no TPOT to miss.
 
     >>> met_slo(np.array([0.5, 2.0]), np.array([0.04, 0.04]), 1.0, 0.05).tolist()
     [True, False]

@@ -17,7 +17,7 @@ def stays_s(arrival_s: np.ndarray, end_s: np.ndarray, horizon_s: float) -> float
 
 
 def gap(sampled_s: float, stayed_s: float) -> float:
-    """Signed relative difference of the two, 0 when nobody came."""
+    """Signed relative difference of the two, 0 when no request came."""
     return (sampled_s - stayed_s) / stayed_s if stayed_s > 0 else 0.0
 
 
@@ -42,7 +42,7 @@ def samples_of_stays(
 
 
 def _earlier(sampled_at_s: np.ndarray, times_s: np.ndarray) -> np.ndarray:
-    """How many samples lie before each time: told by their distance, mended by one at most.
+    """How many samples lie before each time: found by their distance, mended by one at most.
 
     Searching millions of times among as many samples would wait for memory at every step.
     """

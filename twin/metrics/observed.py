@@ -125,8 +125,8 @@ class Observed:
         return per_token_s(emitting_s[self.finished], tokens[self.finished])
 
     @cached_property
-    def kept_slo(self) -> np.ndarray:
-        """Mask of the finished that met the whole SLO, counted from when they were asked first."""
+    def within_slo(self) -> np.ndarray:
+        """Mask of the finished that met the whole SLO, counted from their first attempt."""
         ttft_s, (most_ttft_s, most_tpot_s) = self.ttft, limits(self.scenario, self.requests)
         some = self.finished
         if self.scenario.tenants:
@@ -140,7 +140,7 @@ class Observed:
         """Requests that finished and met the whole SLO; those that were there at the start count
         as the others do."""
         judged = int(self.whole.sum())
-        return float(self.kept_slo[self.whole].sum()) * self.finished_steady / max(judged, 1)
+        return float(self.within_slo[self.whole].sum()) * self.finished_steady / max(judged, 1)
 
     @cached_property
     def _spreads(self) -> dict[str, Spread]:

@@ -22,7 +22,7 @@ ROOFS = {"decode": "HBM bandwidth and cube cores", "prefill": "cube cores"}
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """One operator, or what else takes time beside operators."""
+    """One operator, or what else takes time besides operators."""
 
     name: str
     label: str
@@ -31,7 +31,7 @@ class Operator:
     place: Place  # in the attention of every layer, in MoE layers, or once an iteration
     waits_for: str = ""  # what bounds it where it is the longest, if not its phase's `ROOFS`
     meaning: str = ""
-    optional: bool = False  # told of only where it takes time
+    optional: bool = False  # mentioned only where it takes time
 
 
 BOTH = ("decode", "prefill")

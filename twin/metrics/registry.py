@@ -50,10 +50,10 @@ class Metric:
     group: Group = "run"
     of: Formula | None = None  # from what a run left; None: not of a summary
     basis: str = ""  # per what, or of what: NPU, request, machine
-    short: str = ""  # the label in a tile, where the basis stands beside it
+    short: str = ""  # the label in a tile, where the basis stands next to it
     places: tuple[Place, ...] = ()
     slo: Callable[[Scenario], float] | None = None  # the limit it is held against, in SI
-    note: tuple[str, str] = ("", "")  # beside its tile: another metric, and words around its value
+    note: tuple[str, str] = ("", "")  # next to its tile: another metric, and words around its value
     applies: Callable[[Scenario], bool] | None = None  # where it says something; None: always
     unless_zero: bool = False  # in a tile or a table only where it is not zero
     term: str = ""  # its row of the glossary
@@ -287,9 +287,9 @@ _USE = [
              places=TABLE, unless_zero=True)
       for name, label, help_ in (
           ("pool_read", "Read from the memory pool", "KV bytes of hits that DRAM answers"),
-          ("pool_write", "Written to the memory pool", "KV bytes of prompts kept"),
+          ("pool_write", "Written to the memory pool", "KV bytes of prompts stored"),
           ("ssd_read", "Read from the SSD tier", "KV bytes that DRAM had lost"),
-          ("ssd_write", "Written to the SSD tier", "KV bytes of prompts kept"))),
+          ("ssd_write", "Written to the SSD tier", "KV bytes of prompts stored"))),
     _count("concurrency_mean", "Requests in the machine",
            "Mean number of requests inside, from arrival to finish.",
            lambda o: quotient(o.totals["inside"], o.totals["samples"]), group="use"),
@@ -328,8 +328,8 @@ _COUNTS = [
            "or machine change by themselves.", "counts", places=TABLE),
     _count("running", "Unfinished", "Still in the machine at the end.",
            lambda o: o.requests.height - o.ended, places=TABLE),
-    _count("lost", "Lost", "Requests given up after faults: their last retry failed, or nobody "
-           "was left to serve.", lambda o: o.incidents.lost, "lower", places=TABLE,
+    _count("lost", "Lost", "Requests given up after faults: their last retry failed, or no "
+           "instance was left to serve.", lambda o: o.incidents.lost, "lower", places=TABLE,
            unless_zero=True),
     _count("retried", "Retried", "Requests that a fault threw out at least once and that were "
            "tried again.", lambda o: o.incidents.retried, "lower", places=TABLE,

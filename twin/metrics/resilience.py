@@ -241,8 +241,8 @@ def _good_ends(
         return None
     done = requests.filter(pl.col("finish_s").is_not_null())
     ttft = span(done, "arrival_s", "first_token_s")
-    kept = met_slo(ttft, tpot_s(done), ttft_limit_s, tpot_limit_s)
-    return np.sort(done["finish_s"].to_numpy()[kept])
+    met = met_slo(ttft, tpot_s(done), ttft_limit_s, tpot_limit_s)
+    return np.sort(done["finish_s"].to_numpy()[met])
 
 
 def _goodput(good_s: np.ndarray | None, begin_s: float, end_s: float) -> float | None:
@@ -262,8 +262,8 @@ def _listed(names: Sequence[str]) -> str:
 
 def _sentences(dip: Dip, stop_s: float) -> str:
     """A dip in sentences: what broke, how deep output fell, when it was back, who paid."""
-    told = all(name in dip.detail for name in dip.element.split(" and ")[0].split(", "))
-    broke = dip.detail if told else f"{dip.element} ({dip.detail})" if dip.detail else dip.element
+    named = all(name in dip.detail for name in dip.element.split(" and ")[0].split(", "))
+    broke = dip.detail if named else f"{dip.element} ({dip.detail})" if dip.detail else dip.element
     parts = [f"{broke} at {seconds(dip.at_s)}: {_course(dip, stop_s)}."]
     if dip.down:
         out = [f"{name} was down for {seconds(time)}" for name, time in dip.down]

@@ -52,7 +52,7 @@ class Offered:
 
     @property
     def output_tokens_per_s(self) -> float | None:
-        """Answer tokens asked for per second."""
+        """Answer tokens requested per second."""
         if self.rate_req_per_s is None:
             return None
         return self.rate_req_per_s * self.output_tokens_mean

@@ -15,7 +15,7 @@ from twin.kernels.compiled import kernel, late
 from twin.kernels.rng import lognormal, uniform, uniforms
 
 NONE = -1
-TOOLS = np.uint64(0x7001)  # a stream beside that of the gaps
+TOOLS = np.uint64(0x7001)  # a stream next to that of the gaps
 CLOSED = np.int32(2**31 - 1)  # in place of the tokens of a turn that has been extended
 NEAREST_REACH = 4096  # requests looked at on either side for an open turn
 MOST_TOKENS = 1_000_000  # a session that outgrew the longest prompt a scenario can ask for ends
@@ -163,12 +163,12 @@ def find_parents(
     """Fill parent i4[n]: the earlier turn that each request extends, or NONE.
 
     arrival_s f8[n] sorted, lengths i4[n]. A request follows up with the given probability; its
-    last turn is looked for around a log-normal gap before it, among turns nobody has extended.
+    last turn is looked for around a log-normal gap before it, among turns that none has extended.
     grow = True: input_tokens are what a turn adds, and are raised in place to the whole prompt
     (last prompt + answer + new tokens); the nearest turn is extended.
     grow = False: they are whole prompts and stay; of the `candidates` nearest requests the longest
     that fits is extended, and a request for which none fits hands its wish to follow up on to the
-    next that would not, so the probability is kept.
+    next that would not, so the probability stays.
     A gap that reaches back beyond the first arrival finds a turn of before: its prompt has grown
     but none of it has been seen.
     """

@@ -2,7 +2,7 @@
 
 Arrivals are drawn or recorded at their mean rate in a time of their own and carried over to the
 clock through the area under the profile. So a burst stays a burst, a trace keeps its order, and a
-constant profile changes nothing. Factors hold for a cell of the grid; where they are zero, nobody
+constant profile changes nothing. Factors hold for a cell of the grid; where they are zero, none
 arrives.
 """
 

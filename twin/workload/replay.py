@@ -50,7 +50,7 @@ def replay(
 ) -> Requests:
     """The trace's requests: copied, spread, squeezed, cut at the horizon and re-blocked.
 
-    Where turns wait, sessions that begin before the horizon are kept whole. answers: chains go on
+    Where turns wait, sessions that begin before the horizon stay whole. answers: chains go on
     with the blocks of the answers.
     Of the workload section only `trace` and `turns` count, and `rate_req_per_s` without times;
     `clock` says when they come where the rate follows a profile.
@@ -84,13 +84,13 @@ def replay(
     if waits:
         begun_s = times.reshape(-1, n)[:, first_turn(before)].reshape(-1)
         inside = order[begun_s[order] < horizon_s]
-    kept = inside[: min(count if count is not None else NO_LIMIT, ask.max_requests or NO_LIMIT)]
-    copy, row = np.divmod(kept, max(n, 1))
+    chosen = inside[: min(count if count is not None else NO_LIMIT, ask.max_requests or NO_LIMIT)]
+    copy, row = np.divmod(chosen, max(n, 1))
     chains = _trace_blocks(table, block_tokens, before if answers else None)
     offset, first, blocks, distinct = place_rows(chains, copy, row)
     sessions = int(table.session.max()) + 1 if n else 0
     return Requests(
-        times[kept],
+        times[chosen],
         table.input_tokens[row],
         table.output_tokens[row],
         (table.session[row] + copy * sessions).astype(np.int32),
@@ -100,9 +100,9 @@ def replay(
         distinct,
         block_tokens=chains.block_tokens,
         has_prefix=table.has_prefix,
-        counts=_replay_counts(table, order.size, inside.size, kept.size),
+        counts=_replay_counts(table, order.size, inside.size, chosen.size),
         notes=_replay_notes(workload, table, quantum_s, chains.block_tokens, block_tokens),
-        waits_for=_places(kept, copy * n + before[row], before[row] >= 0) if waits else None,
+        waits_for=_places(chosen, copy * n + before[row], before[row] >= 0) if waits else None,
         pause_s=_pauses(table, arrival_s, before)[row] if waits else None,
     )
 
@@ -130,10 +130,10 @@ def _pauses(table: TraceTable, arrival_s: np.ndarray, before: np.ndarray) -> np.
     return np.where(np.isnan(table.think_s), arrival_s - arrival_s[before], table.think_s)
 
 
-def _places(kept: np.ndarray, wanted: np.ndarray, some: np.ndarray) -> np.ndarray:
-    """Place among the rows kept of some wanted ones, NONE for the others."""
-    order = np.argsort(kept, kind="stable")
-    place = order[np.minimum(np.searchsorted(kept[order], wanted), max(kept.size - 1, 0))]
+def _places(chosen: np.ndarray, wanted: np.ndarray, some: np.ndarray) -> np.ndarray:
+    """Place among the chosen rows of some wanted ones, NONE for the others."""
+    order = np.argsort(chosen, kind="stable")
+    place = order[np.minimum(np.searchsorted(chosen[order], wanted), max(chosen.size - 1, 0))]
     return np.where(some, place, NONE)
 
 
@@ -154,12 +154,12 @@ def _trace_blocks(table: TraceTable, block_tokens: int, before: np.ndarray | Non
     return Blocks(offset, first, blocks, distinct, chains.block_tokens)
 
 
-def _replay_counts(table: TraceTable, offered: int, inside: int, kept: int) -> dict[str, int]:
+def _replay_counts(table: TraceTable, offered: int, inside: int, chosen: int) -> dict[str, int]:
     counts = dict(table.counts)
     if offered > inside:
         counts["after the horizon"] = offered - inside
-    if inside > kept:
-        counts["beyond max_requests"] = inside - kept
+    if inside > chosen:
+        counts["beyond max_requests"] = inside - chosen
     return counts
 
 

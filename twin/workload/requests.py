@@ -1,6 +1,6 @@
 """Tables of requests: what a run is fed with, and what a trace file holds.
 
-Prompts are chains of KV blocks, kept as runs of consecutive block ids (segments), because a list
+Prompts are chains of KV blocks, stored as runs of consecutive block ids (segments), because a list
 of every block would be larger than all else together. Knows nothing about where rows come from.
 """
 

@@ -22,7 +22,7 @@ from twin.model.costs import build_costs
 from twin.model.mixed import mixed_iteration_s
 from twin.model.predict import Held, Prediction, Traffic, predict, rank_load
 from twin.scenario import Scenario, SpecError, with_overrides
-from twin.steady import asked_for, assemble, traffic_of
+from twin.steady import assemble, sampled, traffic_of
 
 CURVE = (4, 12, 32, 80, 256)  # requests per NPU that are priced; between them a line
 LUCK = 1.05  # of a rate: what a run of some minutes can be above its mean
@@ -104,7 +104,7 @@ class Prices:
 
     def __post_init__(self) -> None:
         self.traffic = traffic_of(self.base, self.facts)
-        sample = asked_for(self.base, self.facts)
+        sample = sampled(self.base, self.facts)
         self.per_request = self.traffic.output_tokens
         if self.base.deployment.mode == "prefill_only":
             self.per_request = self.traffic.input_tokens

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
 
+from twin.lab.explain.waterfall import SLACK, busy_of
 from twin.metrics.measures import amount, seconds
 from twin.model.timeline import Timeline
 from twin.ui import theme
@@ -97,15 +98,12 @@ def _within(begin: float, end: float) -> list[tuple[float, float]]:
 
 def slack_of(plan: Timeline) -> list[tuple[str, float]]:
     """Share of a layer in which a stream waits for the other, by stream."""
-    busy = [0.0] * len(plan.streams)
-    for piece in plan.pieces:
-        busy[piece.stream] += piece.high - piece.low
-    return [(name, max(0.0, 1.0 - b)) for name, b in zip(plan.streams, busy, strict=True)]
+    return [(stream, share) for stream, name, share in busy_of(plan) if name == SLACK]
 
 
 def pace(plan: Timeline | None, rows: Sequence[tuple[str, str, float]]) -> str:
     """What sets the pace of an iteration, in one sentence."""
-    work = sorted((row for row in rows if row[1] != "slack"), key=lambda row: -row[2])
+    work = sorted((row for row in rows if row[1] != SLACK), key=lambda row: -row[2])
     longest = " and ".join(theme.title(name).lower() for _, name, _ in work[:2])
     if plan is None:
         return f"Its operators run one after the other; the longest: {longest}."
@@ -125,14 +123,14 @@ def at_work(rows: Sequence[tuple[str, str, float]], name_of: str) -> Chart:
     if not rows:
         return empty(f"No {name_of} ran")
     rows = [row for row in rows if row[2] > SHOWN * sum(value for _, _, value in rows)]
-    rows = sorted(rows, key=lambda row: (row[1] == "slack", -row[2]))
+    rows = sorted(rows, key=lambda row: (row[1] == SLACK, -row[2]))
     longest = max(value for _, _, value in rows)
     factor, unit = time_unit(longest)
-    names = [f"Slack of {stream}" if n == "slack" else theme.title(n) for stream, n, _ in rows]
+    names = [f"Slack of {stream}" if n == SLACK else theme.title(n) for stream, n, _ in rows]
     fig = figure(height=90 + 27 * len(rows))
     bars(
         fig, names, [value * factor for _, _, value in rows],
-        [SLACK_COLOUR if n == "slack" else theme.operator_colour(n) for _, n, _ in rows],
+        [SLACK_COLOUR if n == SLACK else theme.operator_colour(n) for _, n, _ in rows],
         text=[seconds(value) for _, _, value in rows], textposition="outside",
         customdata=[f", {stream} stream" if stream else "" for stream, _, _ in rows],
         hover="%{y}%{customdata}: %{text}<extra></extra>",

@@ -18,7 +18,7 @@ SECTIONS = {
                    "Decisions"], 3),
     "Day": (["NPUs by pool", "NPU-hours used and wasted", "Energy", "Prompt tokens found cached",
              "Memory pool used", "Requests that came"], 6),
-    "Clients": (["Tenants", "Why requests came to nothing"], 2),
+    "Clients": (["Tenants", "Why requests came to nothing", "Sessions"], 3),
     "Memory pool": (["Hit ratio and fill", "Read from DRAM", "Hit ratio by namespace",
                      "Memory servers"], 4),
 }  # fmt: skip

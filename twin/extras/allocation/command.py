@@ -7,6 +7,9 @@ from typing import Annotated
 import typer
 
 from twin.commands.terminal import AsJson, print_json, print_rows
+from twin.extras.allocation.study import by_blocks, study
+from twin.lab.ask import scenario_named
+from twin.lab.library import load_facts
 
 
 def allocate(
@@ -25,10 +28,6 @@ def allocate(
     as_json: AsJson = False,
 ) -> None:
     """How full tightly coupled blocks keep supernodes of several sizes, over time."""
-    from twin.extras.allocation.study import by_blocks, study
-    from twin.lab.ask import scenario_named
-    from twin.lab.library import load_facts
-
     deployment = scenario_named(instances_of) if instances_of else None
     table = by_blocks(study(load_facts(), supernode or (), block or (), deployment, seed))
     if as_json:

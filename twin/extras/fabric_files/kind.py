@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from twin.extras.fabric_files.exchange import read_fabric
+from twin.hardware.graph_text import FabricFileError
 from twin.hooks import Hook
 from twin.lab.kinds import Kind, Parts
-
-if TYPE_CHECKING:
-    from twin.scenario import Supernode
+from twin.lab.library import load_facts
+from twin.scenario import Supernode
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,10 +23,6 @@ class FabricFile:
 def read_fabric_file(data: bytes, name: str) -> FabricFile:
     """Read node-link JSON or GraphML, by the ending of the name. Raises ValueError with a sentence
     a line, one for every fault."""
-    from twin.extras.fabric_files.exchange import read_fabric
-    from twin.hardware.graph_text import FabricFileError
-    from twin.lab.library import load_facts
-
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError:
@@ -40,17 +36,11 @@ def read_fabric_file(data: bytes, name: str) -> FabricFile:
         raise ValueError("\n".join(error.faults)) from None
 
 
-def _join(parts: Parts) -> FabricFile:
-    from twin.scenario import Supernode
-
-    return FabricFile(Supernode.model_validate(parts.about["supernode"]))
-
-
 FABRIC = Kind(
     key="fabric",
     reader=Hook("fabric", "twin.extras.fabric_files.kind:read_fabric_file"),
     split=lambda file: Parts(
         "", "fabric", {"supernode": file.supernode.model_dump(mode="json")}, {}
     ),
-    join=_join,
+    join=lambda parts: FabricFile(Supernode.model_validate(parts.about["supernode"])),
 )

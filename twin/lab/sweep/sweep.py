@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from twin.lab.evidence.rows import load_published
 from twin.lab.explain import view
 from twin.lab.explain.view import one_slo
 from twin.metrics.registry import METRICS, Metric, placed, shown
@@ -267,8 +268,6 @@ class Published:
 
 def published() -> list[Published]:
     """Operating points of which both TPOT and throughput per NPU were published."""
-    from twin.lab.evidence.rows import load_published
-
     rows = load_published()
     rates = {r.id.removesuffix("-tput"): r for r in rows if r.id.endswith("-tput")}
     return [

@@ -7,7 +7,7 @@ import pytest
 
 from docs.make import metric_table
 from tests.ui.fake_run import fake_tables
-from twin.commands import terminal
+from twin.commands import runs as commands
 from twin.lab.library import terms
 from twin.lab.sweep.compare import metric_row
 from twin.metrics.observed import Observed
@@ -51,10 +51,10 @@ def test_a_metric_that_is_declared_stands_everywhere(dummy, monkeypatch):
     stored = dataclasses.make_dataclass("Row", ["summary"])(summary)
     assert key in results.summary_table(stored)["figure"]
     printed = []
-    monkeypatch.setattr(terminal, "print_rows", lambda *table: printed.append(table))
+    monkeypatch.setattr(commands, "print_rows", lambda *table: printed.append(table))
     body = {"summary": summary, "name": "a", "notes": [], "broken_checks": [], "wall_s": 1.0,
             "requests": 1, "run": None}  # fmt: skip
-    terminal.print_run(body)
+    commands.print_run(body)
     assert (key, said) in printed[0][2]
 
 

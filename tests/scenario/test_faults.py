@@ -6,7 +6,7 @@ import pytest
 
 from docs.make import fault_table
 from tests.engine.small import run, small
-from twin.commands import terminal
+from twin.commands import runs
 from twin.engine.simulate import simulate
 from twin.hardware.fabric import build_fabric
 from twin.hardware.faults import broken
@@ -84,5 +84,5 @@ def test_a_fault_that_the_run_never_sees_is_said_before_and_after_it():
 
 
 def test_the_command_line_says_it_before_a_run(capsys):
-    terminal.print_remarks(small({"faults": [{"at_s": 9.0, "element": "node 1"}]}))
+    runs.print_remarks(small({"faults": [{"at_s": 9.0, "element": "node 1"}]}))
     assert "so never seen: node 1 at 9 s" in capsys.readouterr().err

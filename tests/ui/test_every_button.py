@@ -6,6 +6,7 @@ from tests.ui.playback_run import done_broken
 from tests.ui.stored_runs import done, queued, scenario
 from tests.ui.test_run import Runner
 from twin.hooks import Page, found
+from twin.lab.plan.work import Plans
 from twin.ui import session
 from twin.ui.pages import PAGES
 
@@ -15,6 +16,7 @@ VISITS = [
     ("supernode", "", "", ""),
     ("workload", "", "", ""),
     ("deployment", "", "", ""),
+    ("plan", "", "", ""),
     ("run", "broken", "section", "Faults"),
     ("run", "done", "section", "Why"),
     ("run", "queued", "", ""),
@@ -38,6 +40,7 @@ def runs(store, monkeypatch):
     }
     monkeypatch.setattr(session, "runner", lambda: Runner(store))
     monkeypatch.setattr(session, "run", lambda s: kept["done"])
+    monkeypatch.setattr(Plans, "start", lambda _, plan: "begun")  # no process of its own
     return kept
 
 

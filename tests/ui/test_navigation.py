@@ -12,7 +12,7 @@ from twin.ui.pages import BUILD, FIRST, PAGES, SECTIONS
 def test_every_page_stands_in_one_section_and_the_first_is_open():
     listed = [name for names in SECTIONS.values() for name in names]
     assert sorted(listed) == sorted(PAGES)
-    assert SECTIONS[""] == (FIRST,)
+    assert SECTIONS[""] == (FIRST, "plan")
 
 
 @pytest.mark.parametrize("script", [str(ROOT / "app.py"), *(p.script for p in PAGES.values())])

@@ -89,7 +89,7 @@ def plan(
 
 def _printed(name: str, wanted: Plan, answer: Mapping[str, Any]) -> None:
     rows = [
-        (f"{'=' if row['equal_to_first'] else row['rank']}", in_words(row["settings"]),
+        (f"{row['rank']}{' =' if row['equal_to_first'] else ''}", in_words(row["settings"]),
          f"{row['npus']:,}", amount(row["summary"]["tokens_per_s_per_npu"], "rate"),
          amount(row["summary"]["tpot_s_mean"] or 0.0, "time"),
          amount(row["summary"]["ttft_s_p99"] or 0.0, "time"),

@@ -19,6 +19,10 @@ from twin.scenario import field_info
 
 PAIRS_LEAST, EQUAL = 3, 0.05  # published pairs for an error of ratios; what is taken without them
 FIGURES = 6
+LIMITS = {
+    "survives": "Losses that are survived", "npus": "NPUs", "load_req_per_s": "Load (req/s)",
+    "power_kw": "Power (kW)", "cost_per_million_tokens": "Cost per million tokens",
+}  # fmt: skip
 LEDGER_MOST = 12_000
 NEXT_GAIN = 1.1  # of its rate: what a next step has to bring
 
@@ -38,7 +42,7 @@ def answered(finish: Finish) -> dict[str, Any]:
         "equal_within": equal_within(search),
         "gap": gap,
         "gap_sentence": "" if gap is None else
-        f"No other deployment of the ledger beats the first by more than {100 * gap:.1f} %.",
+        f"Of those priced none beats the first by more than {100 * gap:.1f} %.",
         "front": _front(search),
         "tornado": _tornado(search, finish.finalists[0]) if finish.finalists else [],
         "relaxations": finish.relaxations,
@@ -262,7 +266,15 @@ def in_words(settings: dict[str, Any]) -> str:
     return ", ".join([named, *more]) if named else ", ".join(more)
 
 
-def _word(value: Any) -> str:
+def named(limit: str) -> str:
+    """The name of a limit that may be relaxed."""
+    known = field_info(limit)
+    unit = f" ({known.unit})" if known and known.unit else ""
+    return f"{known.label}{unit}" if known else LIMITS[limit]
+
+
+def amount_of(value: Any) -> str:
+    """A limit as text."""
     if isinstance(value, list | tuple):
         return ", ".join(map(str, value)) or "none"
     return f"{value:.5g}"
@@ -280,7 +292,7 @@ def sentences(answer: dict[str, Any]) -> Sequence[str]:
     else:
         said.insert(0, "Nothing fits within the limits.")
         said += [
-            f"{r['limit']} {_word(r['to'])} in place of {_word(r['from'])} makes "
+            f"{named(r['limit'])}: {amount_of(r['to'])} in place of {amount_of(r['from'])} makes "
             f"{in_words(r['settings'])} ({r['npus']} NPUs) fit."
             for r in answer["relaxations"]
         ]

@@ -105,11 +105,17 @@ class Simulators:
             with lock:
                 return left.pop(0) if left else None
 
+        def store(digest: str, answer: Trial | str) -> None:
+            with lock:
+                found[digest] = answer
+                if self.memory is not None:
+                    self.memory.put({digest: answer})
+
         def help_out(helper: Helper) -> None:
             while (item := take()) is not None:
                 digest, scenario = item
                 try:
-                    found[digest] = helper.ask(scenario)
+                    store(digest, helper.ask(scenario))
                 except (OSError, ValueError):
                     with lock:
                         left.insert(0, item)
@@ -122,7 +128,7 @@ class Simulators:
             while True:
                 while (item := take()) is not None:
                     beat()
-                    found[item[0]] = one(item[1], self.facts)
+                    store(item[0], one(item[1], self.facts))
                 for thread in threads:
                     thread.join()
                 if not left:  # else a helper ended and gave its scenario back
@@ -132,8 +138,6 @@ class Simulators:
             left.clear()
             raise
         self.made += len(found)
-        if self.memory is not None and found:
-            self.memory.put(found)
         answers |= found
         return [answers[d] for d in digests]
 
@@ -170,8 +174,8 @@ def carried_out(
     try:
         search = Search(space_of(plan, facts), facts, over)
         finish = Finish(search, facts)
-        # Simulations of finalists, about: seeds, their largest loads, losses.
-        total = plan.simulations + 28 + 60 + 14 * len(plan.survives)
+        # Simulations of a finalist, about: five seeds, its largest load, losses.
+        total = plan.simulations + plan.finalists * (5 + 12 + 2 * len(plan.survives))
         made, news = 0, so_far(search)
 
         def beat() -> None:
@@ -187,7 +191,9 @@ def carried_out(
                 made += len(scenarios)
     finally:
         by.close()
-    return answered(finish) | {"ledger": ledger(search)}
+    found = answered(finish) | {"ledger": ledger(search)}
+    found["counts"]["simulations"] = made
+    return found
 
 
 def _driven(

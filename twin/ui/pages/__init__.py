@@ -30,6 +30,10 @@ _ENTRIES = (
         "Which instances serve, how they batch, and who decides what goes where.",
     ),
     _page(
+        "plan", "Plan", "travel_explore", "",
+        "What to deploy for this machine and traffic: priced by formula, proved by simulation.",
+    ),
+    _page(
         links.RUN_PAGE, "Run", "play_circle", RESULTS, "A run while it runs, and its results."
     ),
     _page(

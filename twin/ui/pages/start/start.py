@@ -5,6 +5,7 @@ import streamlit as st
 from twin.hooks import drawn
 from twin.ui import live, runs, session
 from twin.ui.link import go_to, page_link
+from twin.ui.pages.plan import requested
 from twin.ui.pages.start import answer, gallery
 from twin.ui.pages.sweep import points
 from twin.ui.show import choice, plain
@@ -49,6 +50,13 @@ with st.container(border=True):
             horizontal=True, vertical_alignment="center", gap="small", key="tour-questions"
         ):
             refused = bool(refusal())
+            if st.button(
+                "What should I deploy?", icon=":material/travel_explore:", type="tertiary",
+                key="what-to-deploy", disabled=refused,
+                help="Searches deployments of this machine for this traffic, and ranks them.",
+            ):  # fmt: skip
+                st.session_state[requested.NOW] = True
+                go_to("plan")
             if st.button(
                 "Where does it break?", icon=":material/ssid_chart:", type="tertiary",
                 key="where-it-breaks", disabled=refused,

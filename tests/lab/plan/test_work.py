@@ -1,0 +1,73 @@
+"""Plans in the background: killed, stopped, taken up again, watched by two."""
+
+import json
+import os
+import signal
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from tests.draws import some
+from tests.lab.plan.small import facts, plan
+from twin.engine.simulate import ENGINE_VERSION
+from twin.lab.plan import drive
+from twin.lab.plan.work import Plans
+
+PATIENCE_S = 300.0
+
+
+def until(true, pause_s: float = 0.02):
+    """Wait until something is true."""
+    end_s = time.monotonic() + PATIENCE_S
+    while not true():
+        assert time.monotonic() < end_s
+        time.sleep(pause_s)
+
+
+def lines(path) -> list[str]:
+    """The scenarios that were simulated, by digest."""
+    return [json.loads(line)["scenario"] for line in path.read_text().splitlines()]
+
+
+def process_of(folder) -> int:
+    """The process at work in a folder."""
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            if str(folder).encode() in path.read_bytes():
+                return int(path.parent.name)
+    return 0
+
+
+@pytest.mark.parametrize("after", some([3], 1, 2, 5, 8, 13, 21, 30))
+def test_a_plan_that_is_killed_goes_on_and_simulates_nothing_twice(tmp_path, after):
+    plans = Plans(tmp_path, f"{ENGINE_VERSION} {facts().digest}")
+    wanted = plan(simulations=6, finalists=1)
+    key = plans.start(wanted)
+    simulated = tmp_path / key / "simulated.jsonl"
+    until(lambda: simulated.exists() and len(simulated.read_text().splitlines()) >= after)
+    os.kill(process_of(tmp_path / key), signal.SIGKILL)
+    until(lambda: not Plans(tmp_path, plans.version).look(key).working)
+    before = lines(simulated)
+    assert "interrupted" in plans.look(key).problem and plans.question(key) == wanted
+    assert plans.start(wanted) == key
+    until(lambda: plans.look(key).answer or plans.look(key).problem)
+    after_all = lines(simulated)
+    assert after_all[: len(before)] == before and len(set(after_all)) == len(after_all)
+    again = drive.carried_out(wanted, facts(), helpers=0)
+    assert json.dumps(plans.look(key).answer, sort_keys=True) == json.dumps(again, sort_keys=True)
+
+
+def test_a_plan_is_stopped_from_elsewhere_and_keeps_what_it_has(tmp_path):
+    plans = Plans(tmp_path, "one version")
+    key = plans.start(plan(simulations=200))
+    until(lambda: plans.look(key).so_far.get("simulations", 0) >= 1)
+    Plans(tmp_path, "one version").stop(key)
+    until(lambda: not plans.look(key).working)
+    assert "stopped" in plans.look(key).problem and plans.look(key).so_far
+
+
+def test_a_plan_that_is_not_known_has_not_begun(tmp_path):
+    plans = Plans(tmp_path, "one version")
+    assert plans.question("../etc") is None and not plans.look("../etc").working

@@ -1,0 +1,86 @@
+"""The page Plan: its form makes the plan, an answer is shown, a deployment goes on from it."""
+
+import json
+
+import pytest
+
+from twin.engine.simulate import ENGINE_VERSION
+from twin.lab.library import load_facts
+from twin.lab.plan.question import Plan
+from twin.lab.plan.work import Plans
+from twin.scenario import Scenario
+from twin.ui.pages import PAGES
+from twin.ui.pages.plan import requested
+
+SETTINGS = {"deployment.prefill.instances": 2, "deployment.decode.instances": 1}
+FIGURES = {
+    "tokens_per_s_per_npu": 800.0, "tpot_s_mean": 0.03, "ttft_s_p99": 1.0, "power_kw": 90.0,
+    "cost_per_million_tokens": None,
+}  # fmt: skip
+ROW = {
+    "rank": 1, "equal_to_first": False, "key": "a", "npus": 192, "score": 1 / 192,
+    "req_per_s": 90.0, "settings": SETTINGS | {"workload.rate_req_per_s": 90.0, "horizon_s": 40.0},
+    "summary": FIGURES, "margins": {"headroom": 0.04}, "losses": {}, "held_back_by": "decode",
+    "next_step": "", "own": False,
+}  # fmt: skip
+ANSWER = {
+    "ranked": [ROW, ROW | {"rank": 2, "equal_to_first": True, "key": "b"}],
+    "equal_within": 0.05, "gap": 0.1, "gap_sentence": "None is better by 10 %.", "tornado": [],
+    "front": [], "relaxations": [], "notes": [], "counts": {"simulations": 9, "feasible": 2},
+}  # fmt: skip
+RELAXED = {"limit": "slo.tpot_ms", "from": 50.0, "to": 61.0, "settings": SETTINGS, "npus": 192}
+
+
+@pytest.fixture
+def stored(store):
+    """A function that stores a plan with its answer and returns its key."""
+    folder = store.artefacts.folder / "plans"
+    version = f"{ENGINE_VERSION} {load_facts().digest}"
+
+    def put(answer, scenario):
+        plans = Plans(folder, version)
+        key = plans.key(Plan(scenario=scenario))
+        (folder / key).mkdir(parents=True)
+        plans.write_question(key, Plan(scenario=scenario))
+        (folder / key / "plan.json").write_text(json.dumps(answer))
+        return key
+
+    return put
+
+
+def opened(app, **query):
+    app.switch_page(PAGES["plan"].script)
+    for name, value in query.items():
+        app.query_params[name] = value
+    app.run()
+    assert not app.exception
+    return app
+
+
+def test_the_form_starts_the_plan_that_it_shows(app, monkeypatch):
+    begun = []
+    monkeypatch.setattr(Plans, "start", lambda _, plan: begun.append(plan) or "none")
+    opened(app)
+    app.radio(key="plan-goal").set_value("rate").run()
+    app.number_input(key="plan-npus").set_value(100).run()
+    app.button(key="find").click().run()
+    assert [(p.goal, p.npus, p.simulations) for p in begun] == [("rate", 100, requested.USUAL)]
+
+
+def test_an_answer_is_shown_with_its_ranking_and_goes_into_the_draft(app, stored):
+    opened(app, plan=stored(ANSWER, Scenario()))
+    assert "192 NPUs" in app.subheader[0].value
+    assert list(app.dataframe[0].value[""]) == ["1", "2 ="]
+    app.button(key="plan-take").click().run()
+    assert not app.exception
+
+
+def test_where_nothing_fits_the_relaxations_stand(app, stored):
+    none = ANSWER | {"ranked": [], "relaxations": [RELAXED], "gap": None}
+    opened(app, plan=stored(none, Scenario()))
+    assert "Nothing fits" in app.subheader[0].value
+    assert list(app.dataframe[0].value["Fits from"]) == ["61"]
+
+
+def test_a_plan_that_is_not_stored_here_is_said(app):
+    assert "not stored" in opened(app, plan="nowhere").error[0].value

@@ -1,0 +1,227 @@
+"""Plans in the background: each in a folder of its own and a process of its own.
+
+A folder, named by the digest of the question, holds the question, how far the plan is, what was
+simulated, and the answer. So a plan outlives the pages, two browsers watch the same one, and one
+that was interrupted, as by the end of the server, goes on without simulating anything again. A lock
+on the folder, which the system gives back however a process ends, says whether a plan is at work.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from twin.engine.simulate import ENGINE_VERSION
+from twin.lab.files import write_text
+from twin.lab.library import ROOT, facts_environment, load_facts
+from twin.lab.plan.drive import Stopped, carried_out
+from twin.lab.plan.question import (
+    Plan,
+    PlanError,
+    plan_digest,
+    plan_from_text,
+    question_text,
+)
+from twin.lab.plan.trial import Trial
+from twin.scenario import canonical
+
+QUESTION, STATUS, ANSWER, MEMORY, STOP, LOCK, LOG = (
+    "question.txt", "status.json", "plan.json", "simulated.jsonl", "stop", "lock", "log.txt",
+)  # fmt: skip
+NOTED_S = 0.3  # between two words of how far a plan is
+WORKING_MOST = 2  # plans at work at the same time; more are refused
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """How a plan stands."""
+
+    working: bool
+    progress: float  # 0..1
+    so_far: Mapping[str, Any]  # `answer.so_far`; empty before there is any
+    answer: Mapping[str, Any]  # `answer.answered` with its ledger; empty before the end
+    problem: str  # why it ended without an answer
+
+
+@dataclass(frozen=True, slots=True)
+class Plans:
+    """The plans of a folder, as one engine answers them with one set of facts."""
+
+    folder: Path
+    version: str
+
+    def start(self, plan: Plan) -> str:
+        """Begin a plan, or go on with it; returns its key. Raises PlanError where too many work."""
+        key = self.key(plan)
+        here = self.folder / key
+        if self.look(key).answer or _taken(here):
+            return key
+        if self.folder.is_dir() and sum(map(_taken, self.folder.iterdir())) >= WORKING_MOST:
+            raise PlanError(f"{WORKING_MOST} plans are at work: stop one, or wait for it")
+        here.mkdir(parents=True, exist_ok=True)
+        self.write_question(key, plan)
+        for name in (STOP, STATUS):
+            (here / name).unlink(missing_ok=True)
+        with (here / LOG).open("wb") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "twin.lab.plan.work", str(here)], cwd=ROOT,
+                env={**os.environ, **facts_environment()}, stdin=subprocess.DEVNULL,
+                stdout=log, stderr=log, start_new_session=True,
+            )  # fmt: skip
+        until_s = time.monotonic() + 5.0
+        while not _taken(here) and process.poll() is None and time.monotonic() < until_s:
+            time.sleep(0.05)
+        return key
+
+    def key(self, plan: Plan) -> str:
+        """The folder of a plan: equal plans of one engine with the same facts have one."""
+        return hashlib.sha256(f"{plan_digest(plan)} {self.version}".encode()).hexdigest()[:24]
+
+    def write_question(self, key: str, plan: Plan) -> None:
+        """Store what a plan answers."""
+        text = f"{canonical(plan.scenario)}\n{question_text(plan)}"
+        write_text(self._of(key) / QUESTION, text)
+
+    def stop(self, key: str) -> None:
+        """Ask a plan to stop; what it has simulated stays."""
+        here = self._of(key)
+        if here.is_dir():
+            (here / STOP).touch()
+
+    def look(self, key: str) -> Look:
+        """How a plan stands; one that is not known here has not begun."""
+        here = self._of(key)
+        status, answer = _json(here / STATUS), _json(here / ANSWER)
+        working = _taken(here)
+        problem = str(status.get("problem", ""))
+        if not working and not answer and not problem and here.is_dir():
+            problem = "It was interrupted; go on, and nothing is simulated twice."
+        return Look(working, float(status.get("progress", 0.0)), status.get("so_far", {}),
+                    answer, "" if working or answer else problem)  # fmt: skip
+
+    def question(self, key: str) -> Plan | None:
+        """The question of a plan; None where it is not known here."""
+        try:
+            return plan_from_text((self._of(key) / QUESTION).read_text())
+        except (OSError, ValueError):
+            return None
+
+    def _of(self, key: str) -> Path:
+        return self.folder / ("".join(c for c in key if c.isalnum())[:64] or "none")
+
+
+class Memory:
+    """What a plan has simulated, a line each; of this engine and these facts."""
+
+    def __init__(self, path: Path, version: str):
+        """Read what is there; a line that was cut short is left out."""
+        self._path, self._version = path, version
+        self._known: dict[str, Trial | str] = {}
+        try:
+            lines = path.read_text().splitlines()
+        except OSError:
+            lines = []
+        for line in lines:
+            try:
+                row = json.loads(line)
+            except ValueError:
+                continue
+            if row.get("version") == version:
+                self._known[row["scenario"]] = row["trial"]
+
+    def get(self, digests: Sequence[str]) -> dict[str, Trial | str]:
+        """Those that are known."""
+        return {d: self._known[d] for d in digests if d in self._known}
+
+    def put(self, answers: Mapping[str, Trial | str]) -> None:
+        """Store some."""
+        self._known |= answers
+        with self._path.open("a") as file:
+            for digest, trial in answers.items():
+                row = {"version": self._version, "scenario": digest, "trial": trial}
+                file.write(json.dumps(row) + "\n")
+
+
+def work(here: Path) -> None:
+    """Carry out the plan of a folder; does nothing where another process does."""
+    with _locked(here, patience_s=2.0) as free:  # who only looks has it for a moment
+        if not free:
+            return
+        facts = load_facts()
+        plan = plan_from_text((here / QUESTION).read_text())
+        memory = Memory(here / MEMORY, f"{ENGINE_VERSION} {facts.digest}")
+        noted_s, server = 0.0, os.getppid()
+
+        def note(share: float, so_far: Mapping[str, Any]) -> bool:
+            nonlocal noted_s
+            if time.monotonic() - noted_s > NOTED_S:
+                noted_s = time.monotonic()
+                write_text(here / STATUS, json.dumps({"progress": share, "so_far": so_far}))
+            return not (here / STOP).exists() and os.getppid() == server
+
+        try:
+            answer = carried_out(plan, facts, note, memory=memory)
+        except Stopped:
+            _problem(here, "It was stopped; go on, and nothing is simulated twice.")
+        except ValueError as error:
+            _problem(here, str(error))
+        else:
+            write_text(here / ANSWER, json.dumps(answer, sort_keys=True))
+
+
+def _problem(here: Path, sentence: str) -> None:
+    status = _json(here / STATUS)
+    write_text(here / STATUS, json.dumps({**status, "problem": sentence}))
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+@contextmanager
+def _locked(here: Path, how: int = fcntl.LOCK_EX, patience_s: float = 0.0) -> Iterator[bool]:
+    """Whether the lock of a folder could be had; it is held until the end."""
+    until_s = time.monotonic() + patience_s
+    with (here / LOCK).open("ab") as file:
+        while True:
+            try:
+                fcntl.flock(file, how | fcntl.LOCK_NB)
+                break
+            except OSError:
+                if time.monotonic() >= until_s:
+                    yield False
+                    return
+                time.sleep(0.05)
+        yield True
+
+
+def _taken(here: Path) -> bool:
+    """Whether a process is at work in a folder."""
+    if not (here / LOCK).exists():
+        return False
+    with _locked(here, fcntl.LOCK_SH) as free:
+        return not free
+
+
+def main() -> None:
+    """Carry out the plan of the folder that is named."""
+    os.nice(5)  # the pages stay quick
+    work(Path(sys.argv[1]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""What only the Plan page needs, next to its script."""

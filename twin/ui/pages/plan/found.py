@@ -1,0 +1,145 @@
+"""What a plan has found: the ranking, the front, what each choice does, and what to do with one."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import streamlit as st
+
+from twin.lab.plan.answer import amount_of, in_words, named, sentences
+from twin.lab.plan.question import LOSSES, Loss, Plan
+from twin.lab.share import links
+from twin.lab.sweep.sweep import published
+from twin.scenario import Scenario, SpecError, with_overrides
+from twin.ui import session
+from twin.ui.charts import plan as charts
+from twin.ui.fields import label, sentence, show
+from twin.ui.link import go_to
+from twin.ui.show import download, json_text, plain, plot
+from twin.ui.toolbar import open_run
+
+SURVIVED = {"feasible": "SLO holds", "infeasible": "SLO breaks", "unsupported": "no such part"}
+LIMITED = {"prefill": "prefill", "decode": "decode", "colocated": "its instances"}
+
+
+def progress(so_far: Mapping[str, Any]) -> None:
+    """The ranking while the search goes on."""
+    if rows := so_far.get("so_far"):
+        st.markdown("**Best so far**, with one seed")
+        st.dataframe([_cells(k + 1, row, ()) for k, row in enumerate(rows)], hide_index=True)
+    plot(charts.front(so_far.get("front", ()), {}, published()), "plan-front")
+
+
+def answer(plan: Plan, found: Mapping[str, Any]) -> None:
+    """The whole answer."""
+    first, *more = sentences(dict(found))
+    st.subheader(plain(first), anchor=False)
+    st.markdown(plain(" ".join(more)))
+    rows = found["ranked"]
+    if rows:
+        _ranking(plan, rows)
+    elif found["relaxations"]:
+        _relaxed(plan, found["relaxations"])
+    ranks = {row["key"]: row["rank"] for row in rows}
+    plot(charts.front(found["front"], ranks, published()), "plan-front")
+    if found["tornado"]:
+        with st.expander("What each choice alone does to the first"):
+            st.dataframe(
+                [{"Choice": label(r["path"]), "Value": show(r["value"], r["path"]),
+                  "Score of the first": r["score_ratio"] if r["fits"] else None}
+                 for r in found["tornado"]],
+                hide_index=True, placeholder="breaks a limit",
+                column_config={
+                    "Score of the first": st.column_config.NumberColumn(format="percent")
+                },
+            )  # fmt: skip
+    download("plan.json", lambda: json_text(dict(found)), "plan.json", "plan-json")
+    st.caption(
+        f"= within {100 * found['equal_within']:.0f} % of the first: closer than the twin compares "
+        "two deployments of one machine. What is ranked was simulated with five seeds; plan.json "
+        "has every deployment with its bound by formula, status, reason, seed and digest."
+    )
+
+
+def _ranking(plan: Plan, rows: Sequence[Mapping[str, Any]]) -> None:
+    cells = [
+        _cells(f"{r['rank']}{' =' if r['equal_to_first'] else ''}", r, plan.survives) for r in rows
+    ]
+    picked = st.dataframe(
+        cells, hide_index=True, placeholder="–", on_select="rerun", selection_mode="multi-row",
+        key="plan-ranking",
+    )  # fmt: skip
+    chosen = [rows[k] for k in picked["selection"]["rows"] if k < len(rows)] or [rows[0]]
+    one = chosen[0]
+    if one["next_step"]:
+        st.markdown(f"Next step of {one['rank']}: {plain(one['next_step'])}")
+    with st.container(horizontal=True, gap="small"):
+        if st.button(
+            "Run it", icon=":material/play_arrow:", key="plan-run",
+            help="Simulates the first of the marked ones: Playback and Why follow.",
+        ):  # fmt: skip
+            open_run(deployed(plan, one))
+        if st.button("Take it into the draft", icon=":material/edit:", key="plan-take"):
+            if why := session.propose(_fields(one)):
+                st.toast(sentence(why), icon=":material/error:")
+            else:
+                go_to("deployment")
+        several = [row for row in (chosen if len(chosen) > 1 else rows)][: links.COMPARED_MAX]
+        if len(several) > 1 and st.button(
+            f"Compare {len(several)}", icon=":material/compare_arrows:", key="plan-compare"
+        ):
+            with session.refusals_toasted():
+                runs = [session.run(deployed(plan, row)) for row in several]
+                go_to(links.COMPARE_PAGE, {links.RUNS: ",".join(runs)})
+
+
+def _relaxed(plan: Plan, rows: Sequence[Mapping[str, Any]]) -> None:
+    """For each limit alone the smallest relaxation."""
+    st.dataframe(
+        [{"Limit": named(r["limit"]), "Now": amount_of(r["from"]), "Fits from": amount_of(r["to"]),
+          "Then": in_words(dict(r["settings"])), "NPUs": r["npus"]} for r in rows],
+        hide_index=True,
+    )  # fmt: skip
+
+
+def deployed(plan: Plan, row: Mapping[str, Any]) -> Scenario:
+    """The scenario of a ranked deployment, under a name that says which."""
+    name = f"{plan.scenario.name} · plan {row['rank']}"[:80]
+    try:
+        return with_overrides(plan.scenario, {**row["settings"], "name": name})
+    except SpecError:
+        return plan.scenario
+
+
+def _fields(row: Mapping[str, Any]) -> dict[str, Any]:
+    """What a deployment sets in the draft: not its load, nor the times of the short run."""
+    times = ("horizon_s", "warmup_s")
+    return {p: v for p, v in row["settings"].items() if p not in times and p[:9] != "workload."}
+
+
+def _cells(rank: int | str, row: Mapping[str, Any], survives: Sequence[Loss]) -> dict[str, Any]:
+    figures = row["summary"]
+    margins = row.get("margins", {})
+    cells = {
+        "": str(rank), "Deployment": in_words(dict(row["settings"])), "NPUs": row["npus"],
+        "Tokens/s per NPU": _round(figures["tokens_per_s_per_npu"], 1),
+        "TPOT (ms)": _round(figures["tpot_s_mean"], 1e3),
+        "TTFT p99 (s)": _round(figures["ttft_s_p99"], 1.0),
+    }  # fmt: skip
+    if margins:
+        cells |= {
+            "Headroom (%)": _round(margins.get("headroom"), 100),
+            "Power (kW)": _round(figures["power_kw"], 1.0),
+            "Held back by": LIMITED.get(row["held_back_by"], row["held_back_by"]),
+        }
+        if figures["cost_per_million_tokens"] is not None:
+            cells["Cost (/ M tokens)"] = _round(figures["cost_per_million_tokens"], 1.0)
+    for loss in survives:
+        row_after = row["losses"].get(loss, {})
+        cells[f"After: {LOSSES[loss].lower()}"] = SURVIVED.get(
+            row_after.get("status", ""), "failed"
+        )
+    return cells
+
+
+def _round(value: float | None, by: float) -> float | None:
+    return None if value is None else float(f"{by * value:.4g}")

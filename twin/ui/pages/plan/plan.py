@@ -1,0 +1,87 @@
+"""What should I deploy? Deployments priced by formula, proved by simulation, and ranked."""
+
+import streamlit as st
+
+from twin.lab.plan.question import Plan, PlanError
+from twin.ui import session
+from twin.ui.fields import sentence
+from twin.ui.link import copy_link
+from twin.ui.pages.plan import found, requested
+from twin.ui.show import plain
+from twin.ui.toolbar import header, refusal
+
+LOOK_S = 0.7
+
+header("plan", run=False)
+plans = requested.plans()
+key = st.query_params.get(requested.PLAN, "")
+shown = plans.question(key) if key else None
+if key and shown is None:
+    st.error("This plan is not stored here.", icon=":material/link_off:")
+
+# 1) The question.
+refused, wanted = refusal(), None
+try:
+    wanted = requested.form(shown)
+except PlanError as error:
+    refused = refused or str(error)
+if refused:
+    st.warning(sentence(refused), icon=":material/error:")
+
+
+def begin(plan: Plan) -> None:
+    """Start a plan, or go on with it, and show it."""
+    try:
+        st.query_params[requested.PLAN] = plans.start(plan)
+    except (PlanError, OSError) as error:
+        st.toast(sentence(str(error)), icon=":material/error:")
+
+
+if wanted and not refused and st.session_state.pop(requested.NOW, False):
+    begin(wanted)
+    st.rerun()
+with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+    st.button(
+        "Find what to deploy", type="primary", icon=":material/search:", key="find",
+        disabled=bool(refused or wanted is None), on_click=begin, args=(wanted,),
+    )  # fmt: skip
+    if key:
+        copy_link(f"/plan?{requested.PLAN}={key}", label="Copy link of this plan")
+
+# 2) What it found, drawn anew while it searches.
+LOOKING = bool(shown) and plans.look(key).working
+
+
+def results() -> None:
+    """How far the plan is, or its answer."""
+    assert shown is not None
+    look = plans.look(key)
+    if LOOKING and not look.working:
+        st.rerun()
+    if look.answer:
+        found.answer(shown, look.answer)
+        return
+    if look.working:
+        with st.container(horizontal=True, vertical_alignment="center"):
+            made = look.so_far.get("simulations", 0)
+            text = f"{made} simulations of {look.so_far.get('deployments', 0):,} deployments"
+            st.progress(look.progress, text if made else "Pricing deployments by formula")
+            st.button("Stop", icon=":material/stop_circle:", key="stop-plan",
+                      on_click=plans.stop, args=(key,))  # fmt: skip
+    elif look.problem:
+        with st.container(horizontal=True, vertical_alignment="center"):
+            st.warning(plain(look.problem), icon=":material/info:")
+            st.button("Go on", icon=":material/play_arrow:", key="resume-plan",
+                      on_click=begin, args=(shown,))  # fmt: skip
+    if look.so_far:
+        found.progress(look.so_far)
+
+
+if shown is not None:
+    with session.damage_shown():
+        st.fragment(results, run_every=LOOK_S if LOOKING else None)()
+else:
+    st.caption(
+        "Prices every deployment by formula, simulates the promising ones on the same requests, "
+        "and ranks at most seven different ones, each with its margins."
+    )

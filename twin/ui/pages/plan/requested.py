@@ -1,0 +1,87 @@
+"""The form of a plan: goal, limits, what may vary, and how long to search."""
+
+from typing import Any
+
+import streamlit as st
+
+from twin.engine.simulate import ENGINE_VERSION
+from twin.hardware.imported import npus_of
+from twin.lab.plan.question import GOALS, LOSSES, Plan, plan_from, usual_goal
+from twin.lab.plan.space import CHOICES, TICKED
+from twin.lab.plan.work import Plans
+from twin.ui import forms, session
+from twin.ui.fields import why_idle
+
+NOW = "plan-now"  # session state: whoever led here wants it searched at once
+PLAN = "plan"  # of the address: the plan that is shown
+BY = {"share": "That share of requests", "mean": "The means"}  # TTFT and TPOT
+USUAL = 96
+BUDGETS = {48: "Quick look", USUAL: "Usual", 240: "Thorough"}  # simulations of the search
+
+
+def plans() -> Plans:
+    """The plans of this store."""
+    version = f"{ENGINE_VERSION} {session.facts().digest}"
+    return Plans(session.store().artefacts.folder / "plans", version)
+
+
+def form(shown: Plan | None) -> Plan:
+    """The question as the form has it; shown: the plan of the address. Raises PlanError."""
+    draft = session.draft()
+    same = shown if shown and shown.scenario == session.named_draft() else None
+    given: dict[str, Any] = same.model_dump(exclude={"scenario"}) if same else {}
+    with st.container(border=True):
+        goal = st.radio(
+            "Find", list(GOALS), format_func=GOALS.__getitem__, horizontal=True, key="plan-goal",
+            index=list(GOALS).index(given.get("goal") or usual_goal(draft)),
+        )  # fmt: skip
+        with st.container(horizontal=True, vertical_alignment="bottom"):
+            for path in ("slo.ttft_s", "slo.tpot_ms", "slo.share"):
+                if not why_idle(path, draft):
+                    with st.container(width=150):
+                        forms.field(path)
+            most = npus_of(draft.supernode)
+            by = st.selectbox(
+                "Met by", list(BY), list(BY).index(given.get("by", "share")), key="plan-by",
+                format_func=BY.__getitem__, width=190,
+                help="Published figures are often means; an SLO is about each request.",
+            )  # fmt: skip
+            npus = st.number_input(
+                "NPUs at most", 1, max(most, 1), min(given.get("npus") or most, most),
+                key="plan-npus", width=150,
+            )  # fmt: skip
+            simulations = st.selectbox(
+                "Search", list(BUDGETS), list(BUDGETS).index(USUAL), key="plan-budget", width=170,
+                format_func=lambda n: f"{BUDGETS[n]} ({n})", help="Short simulations of a search.",
+            )  # fmt: skip
+        survives = st.pills(
+            "The SLO holds after the loss of", list(LOSSES), default=given.get("survives", ()),
+            format_func=LOSSES.__getitem__, selection_mode="multi", key="plan-survives",
+        )  # fmt: skip
+        with st.expander("What may vary, and more limits"):
+            vary = st.pills(
+                "May vary", list(CHOICES), default=given.get("vary", TICKED), key="plan-vary",
+                format_func=lambda key: CHOICES[key].label, selection_mode="multi",
+            )  # fmt: skip
+            with st.container(horizontal=True, vertical_alignment="bottom"):
+                more = st.number_input(
+                    "Load beyond the scenario's (%)", -90, 1000,
+                    round(100 * given.get("more", 0.0)), key="plan-more", width=200,
+                )  # fmt: skip
+                power_kw = st.number_input(
+                    "Power at most (kW)", 0.0, None, given.get("power_kw", 0.0), key="plan-power",
+                    width=170, help="0: no limit.",
+                )  # fmt: skip
+                cost = st.number_input(
+                    "Cost per million tokens at most", 0.0, None,
+                    given.get("cost_per_million_tokens", 0.0), key="plan-cost", width=220,
+                    help="0: no limit. It needs a price of an NPU-hour.",
+                )  # fmt: skip
+    return plan_from(
+        session.named_draft(),
+        {
+            "goal": goal, "by": by, "npus": 0 if npus == most else npus, "simulations": simulations,
+            "survives": survives, "vary": vary, "more": more / 100, "power_kw": power_kw,
+            "cost_per_million_tokens": cost,
+        },
+    )  # fmt: skip

@@ -4,8 +4,8 @@ import streamlit as st
 
 from twin.lab.share import links
 from twin.scenario import Scenario
-from twin.ui import forms, formulas, live, session, words
-from twin.ui.fields import change_line, declared, formed, label, sentence, show, why_idle
+from twin.ui import changes, forms, formulas, live, session, words
+from twin.ui.fields import declared, formed, label, sentence, why_idle
 from twin.ui.link import copy_link, go_to, page_link
 from twin.ui.pages import BUILD, PAGES, SECTIONS
 from twin.ui.show import plain
@@ -21,7 +21,7 @@ def header(page: str, *, run: bool = True) -> None:
     st.caption(PAGES[page].about)
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         _name()
-        _changes()
+        changes.popover()
         st.space("stretch")
         for name, step, can in (
             ("undo", session.undo, session.can_undo()), ("redo", session.redo, session.can_redo()),
@@ -125,25 +125,3 @@ def _name() -> None:
         forms.field("question")
         if session.draft().source:
             st.caption(f"Figures: {plain(session.draft().source)}")
-
-
-def _changes() -> None:
-    counted = session.changes().items()
-    changed = {p: v for p, v in counted if declared(p).group or p in ("faults", "deployment.seats")}
-    edits = session.draft().supernode.edits
-    fabric = edits != session.preset().supernode.edits
-    if not (changed or fabric):
-        return
-    total = len(changed) + fabric
-    count = f"{total} change{'s' if total > 1 else ''}"
-    with st.popover(count, icon=":material/difference:"):
-        st.caption(f"Against {plain(session.preset().name)}")
-        for path, (old, new) in changed.items():
-            st.markdown(change_line(path, plain(show(old, path)), plain(show(new, path))))
-        if fabric:
-            count = f"{len(edits):,} edit{'s' if len(edits) != 1 else ''}"
-            st.markdown(f"Fabric: **{count}**, listed on the Supernode page")
-        st.button(
-            "Back to the preset", icon=":material/restart_alt:", on_click=session.set_draft,
-            args=(session.preset(),),
-        )  # fmt: skip

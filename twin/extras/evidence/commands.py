@@ -94,7 +94,6 @@ def calibrate(
 
 
 def _cross_validate(write: bool, as_json: bool) -> None:
-
     with err.status("fitting without each row in turn"):
         made = make(load_facts())
     if write:

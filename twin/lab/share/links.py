@@ -232,7 +232,6 @@ def _unpacked(text: str) -> str:
 
 
 def _find_run(name: str, store: Store) -> RunRow | NotHere:
-
     if not RUN_ID.fullmatch(name):
         return NotHere("this is no run's id: copy the link again, whole")
     try:

@@ -143,8 +143,10 @@ def _act(wish: dict[str, Any]) -> None:
 
 
 def take_back(path: str) -> None:
-    """Set one parameter of the machine back to the preset's value."""
-    session.propose({path: read(session.preset(), path)})
+    """Set one field back to the preset's value."""
+    value = read(session.preset(), path)
+    rows = [row.model_dump() for row in value] if isinstance(value, tuple) else value
+    session.propose({path: rows})
     st.session_state["generation"] += 1
 
 
@@ -154,11 +156,6 @@ def take_back_edits(edits: Sequence[Edit]) -> None:
     before = {(e.element, e.to): e for e in session.preset().supernode.edits}
     others = [e for e in session.draft().supernode.edits if (e.element, e.to) not in keys]
     take([*others, *(before[k] for k in keys if k in before)])
-
-
-def take_back_all() -> None:
-    """Make the preset's machine the draft's again."""
-    replace_machine(session.preset().supernode)
 
 
 def replace_machine(machine: Supernode) -> bool:

@@ -1,7 +1,6 @@
 """What stands around the picture of the fabric: prices, what came of a change, differences."""
 
-from functools import lru_cache, partial
-from itertools import groupby
+from functools import lru_cache
 
 import streamlit as st
 
@@ -11,14 +10,12 @@ from twin.hardware.prices import summary
 from twin.hardware.validation import problems
 from twin.hooks import drawn
 from twin.metrics.measures import NOTHING
-from twin.scenario import Edit, MemoryPool, Scenario, Supernode
+from twin.scenario import MemoryPool, Scenario, Supernode
 from twin.ui import session
-from twin.ui.fields import change_line, effect, sentence, show
+from twin.ui.fields import sentence
 from twin.ui.imports import machine_upload
 from twin.ui.pages.supernode import editor
 from twin.ui.pages.supernode.prices import Headline, headlines
-
-SHOWN = 30  # differences listed one by one
 
 
 def prices(draft: Scenario, fabric: Fabric) -> None:
@@ -86,59 +83,6 @@ def outcome() -> None:
     if text:
         colour, icon = ("red", "error") if refused else ("green", "check")
         st.markdown(f":small[:{colour}[:material/{icon}: {text}]]")
-
-
-def changes() -> None:
-    """Everything in which the machine differs from the preset's, each to be taken back."""
-    draft, preset = session.draft(), session.preset()
-    rows = [
-        (change_line(path, show(old, path), show(new, path)), partial(editor.take_back, path))
-        for path, (old, new) in session.changes().items()
-        if path.startswith("supernode.") and path != "supernode.edits"
-    ]
-    # Edits that stand together and do the same to the same kind of thing are one row.
-    for _, group in groupby(_changed_edits(draft, preset), lambda e: (
-        e.element.split()[0], e.to.split(" ")[0], e.capacity_factor, e.latency_factor
-    )):  # fmt: skip
-        edits = list(group)
-        rows.append((_edits_in_words(edits), partial(editor.take_back_edits, edits)))
-    if not rows:
-        st.info(
-            "This is the preset's machine. Change a number, or select something in the picture "
-            "and disable or slow it: the difference will stand here.",
-            icon=":material/difference:",
-        )
-        return
-    with st.container(gap="xsmall"):
-        for place, (text, take_back) in enumerate(rows[:SHOWN]):
-            with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-                st.markdown(text, width="stretch")
-                st.button(
-                    "", icon=":material/settings_backup_restore:", type="tertiary",
-                    key=f"take-back-{place}", help="Back to the preset", on_click=take_back,
-                )  # fmt: skip
-        if rows[SHOWN:]:
-            st.caption(f"And {len(rows) - SHOWN:,} more.")
-    st.button(
-        "Take all of it back", icon=":material/restart_alt:", key="take-all-back",
-        on_click=editor.take_back_all,
-    )  # fmt: skip
-
-
-def _changed_edits(draft: Scenario, preset: Scenario) -> list[Edit]:
-    """Edits that the preset has not, and the preset's that are gone (as built now)."""
-    ours, theirs = draft.supernode.edits, preset.supernode.edits
-    new = [e for e in ours if e not in theirs]
-    edited = {(e.element, e.to) for e in ours}
-    gone = [e for e in theirs if (e.element, e.to) not in edited]
-    return new + [Edit(element=e.element, to=e.to) for e in gone]
-
-
-def _edits_in_words(group: list[Edit]) -> str:
-    """Edits that are alike as one line: the elements, and what was done to them."""
-    names = [f"{e.element} – {e.to}" if e.to else e.element for e in group]
-    what = ", ".join(names) if len(names) < 4 else f"{names[0]} to {names[-1]}, {len(names)} in all"
-    return f"{what}: **{effect(group[0].capacity_factor, group[0].latency_factor)}**"
 
 
 # What a machine adds up to.

@@ -65,12 +65,12 @@ if fabric is not None and not fault:
             panels.prices(draft, fabric)
     panels.cannot_work(draft)
 
-# 3) The same machine as a table of elements and links, as numbers, differences and files.
+# 3) The same machine as a table of elements and links, as numbers and files.
 if forms.to_open("supernode") in BEHIND:
     st.session_state["supernode-tab"] = "More fields"
 studies = found(Section, "supernode.tab")
-parts, numbers, changes, *tabs, file = st.tabs(
-    ["Elements and links", "More fields", "Changes", *studies, "File"],
+parts, numbers, *tabs, file = st.tabs(
+    ["Elements and links", "More fields", *studies, "File"],
     key="supernode-tab",
     on_change="rerun",
 )
@@ -80,9 +80,6 @@ with parts:
 with numbers:
     if numbers.open:
         forms.group(BEHIND)
-with changes:
-    if changes.open:
-        panels.changes()
 for tab, study in zip(tabs, studies.values(), strict=True):
     with tab:
         if tab.open and not fault:

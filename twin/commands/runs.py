@@ -20,15 +20,22 @@ from twin.commands.terminal import (
     print_rows,
     progress,
 )
+from twin.hooks import Hook
 from twin.lab.ask import question
 from twin.lab.explain.words import change, effect
-from twin.lab.runs.answer import answer, compared, explained
-from twin.lab.runs.executor import Runner
-from twin.lab.runs.job import compile_once
-from twin.lab.store import open_store
-from twin.lab.sweep import sweep as lab
 from twin.metrics.registry import placed, shown
 from twin.scenario import Scenario, remarks
+
+# What these commands call. It takes a second to import: their help does not wait for it.
+LAB = {
+    "answer": "twin.lab.runs.answer:answer",
+    "compared": "twin.lab.runs.answer:compared",
+    "explained": "twin.lab.runs.answer:explained",
+    "swept": "twin.lab.runs.answer:swept",
+    "axis": "twin.lab.sweep.sweep:axis",
+    "csv_of": "twin.lab.sweep.sweep:csv_of",
+    "compile_once": "twin.lab.runs.job:compile_once",
+}
 
 Multiplier = Annotated[float, typer.Option(help="The trace's requests come so many times faster.")]
 Copies = Annotated[int, typer.Option(help="Copies of the trace, each under block ids of its own.")]
@@ -40,6 +47,11 @@ Over = Annotated[
     ),
 ]
 NoStore = Annotated[bool, typer.Option("--no-store", help="Do not keep the run.")]
+
+
+def lab(name: str) -> Any:
+    """A function of `LAB`, its module imported now."""
+    return Hook(name, LAB[name]).load()
 
 
 def run(
@@ -58,7 +70,7 @@ def run(
     named, recorded = question(scenario, settings or [], trace, rate_multiplier, tree_copies)
     print_remarks(named)
     with progress(named.name) as watch:
-        finished = answer(named, recorded, watch, keep=not no_store, tables=table or ())
+        finished = lab("answer")(named, recorded, watch, keep=not no_store, tables=table or ())
     if as_json:
         print_json(finished)
     else:
@@ -72,7 +84,7 @@ def compare(
 ) -> None:
     """Put runs side by side, the first one the baseline; what was never run is run first."""
     with progress("compare") as watch:
-        comparison = compared(runs, lambda name: watch)
+        comparison = lab("compared")(runs, lambda name: watch)
     if as_json:
         print_json(asdict(comparison))
         return
@@ -94,7 +106,7 @@ def explain(
 ) -> None:
     """Say why a run is as fast as it is and what would help, each measured by re-runs."""
     with progress(scenario) as watch:
-        known = explained(scenario, settings or [], trace, lambda name: watch)
+        known = lab("explained")(scenario, settings or [], trace, lambda name: watch)
     if as_json:
         print_json(known)
         return
@@ -124,30 +136,15 @@ def sweep(
 ) -> None:
     """Simulate a scenario over a range of one or two fields, and say where its SLO breaks."""
     wanted, _ = question(scenario, settings or [])
-    axes = [lab.axis(text) for text in over]
-    points = lab.points(wanted, axes)
-    store = open_store()
-    runner = Runner(store).start()
-    rows = []
-    try:
-        with progress(wanted.name) as watch:
-            for row in lab.carried_out(runner, points):
-                rows.append(row)
-                watch(len(rows) / len(points), {"points": len(rows)})
-    finally:
-        runner.close()
-    table = lab.table(axes, points, rows)
-    said = ""
-    if len(axes) == 1:
-        ran = [(p.scenario or wanted, row.summary if row else {})
-               for p, row in zip(points, rows, strict=True)]  # fmt: skip
-        said = lab.conclusion(axes[0], [s for s, _ in ran], [summary for _, summary in ran])
+    with progress(wanted.name) as watch:
+        found = lab("swept")(wanted, over, watch)
     if as_json:
-        print_json({"over": [a.text for a in axes], "conclusion": said, "points": table})
+        print_json(found)
         return
     if as_csv:
-        out.file.write(lab.csv_of(table))
+        out.file.write(lab("csv_of")(found["points"]))
         return
+    axes = [lab("axis")(text) for text in found["over"]]
     keys = ["ttft_s_p99", "tpot_s_p99", "tokens_per_s_per_npu"]
     cells = [
         (
@@ -156,12 +153,12 @@ def sweep(
             *(shown(key, row[key]) for key in keys),
             row["run"] or "",
         )
-        for row in table
+        for row in found["points"]
     ]
     print_rows(f"{wanted.name} over {' and '.join(a.label for a in axes)}",
                (*(a.label for a in axes), "SLO", *keys, "run"), cells)  # fmt: skip
-    if said:
-        out.print(said)
+    if found["conclusion"]:
+        out.print(found["conclusion"])
 
 
 def warm() -> None:
@@ -171,7 +168,7 @@ def warm() -> None:
         if took_s is not None:
             err.print(f"{stage}: {took_s:.1f} s", style="dim")
 
-    compile_once(tell)
+    lab("compile_once")(tell)
     out.print("Runs are compiled: the first one begins at once.")
 
 

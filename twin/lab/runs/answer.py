@@ -19,9 +19,11 @@ from twin.lab.explain.engine import as_json
 from twin.lab.kinds import COUNTS, MACHINE
 from twin.lab.library import load_facts
 from twin.lab.runs.budget import estimate, require_fits
+from twin.lab.runs.executor import Runner
 from twin.lab.runs.job import EXPLAIN, Watch
 from twin.lab.runs.runner import found_or_made, run_now, run_or_question
-from twin.lab.store import open_store
+from twin.lab.store import RunRow, open_store
+from twin.lab.sweep import sweep
 from twin.lab.sweep.compare import Comparison, check_number, compare
 from twin.metrics.clients import by_tenant
 from twin.metrics.observed import Observed
@@ -112,3 +114,25 @@ def explained(
         named = {"scenario": row.scenario, "name": scenario.name, "run": row.id}
         tables = (store.runs.table(row.id, name) for name in ("causes", "waterfall"))
         return named | as_json(row.summary, *tables)
+
+
+def swept(scenario: Scenario, over: Sequence[str], watch: Watch) -> dict[str, Any]:
+    """A scenario simulated over one or two fields (`sweep.axis`), as one object: `over` as text,
+    `conclusion` in a sentence ('' of two fields), `points` as rows."""
+    axes = [sweep.axis(text) for text in over]
+    points = sweep.points(scenario, axes)
+    rows: list[RunRow | None] = []
+    with closing(open_store()) as store:
+        runner = Runner(store).start()
+        try:
+            for row in sweep.carried_out(runner, points):
+                rows.append(row)
+                watch(len(rows) / len(points), {"points": len(rows)})
+        finally:
+            runner.close()
+    said = ""
+    if len(axes) == 1:
+        scenarios = [point.scenario or scenario for point in points]
+        said = sweep.conclusion(axes[0], scenarios, [row.summary if row else {} for row in rows])
+    table = sweep.table(axes, points, rows)
+    return {"over": [axis.text for axis in axes], "conclusion": said, "points": table}

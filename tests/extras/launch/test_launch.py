@@ -1,0 +1,132 @@
+"""Launch files: every option is one that the engine takes, and ranks add up."""
+
+import json
+import shlex
+import shutil
+import subprocess
+
+import pytest
+
+from tests.draws import some
+from twin.extras.launch.engines import ENGINES, OPTIONS, launched
+from twin.extras.launch.section import packed
+from twin.extras.launch.workers import workers
+from twin.lab.library import load_facts, preset, presets
+from twin.scenario import with_overrides
+
+FACTS = load_facts()
+KEYS = [p.key for p in presets()]
+
+
+def options_in(text):
+    """The options of a script or a manifest's arguments, each with its value."""
+    parts = text if isinstance(text, list) else shlex.split(text)
+    found = {}
+    for word, after in zip(parts, [*parts[1:], "--"], strict=True):
+        if word.startswith("--"):
+            found[word] = True if after.startswith("--") else after
+    return found
+
+
+def command_of(text):
+    """A script without its head, in one line; what the shell computes stands for 0."""
+    body = text[text.index("\nvllm serve" if "vllm serve" in text else "\npython3 -m") + 1 :]
+    body = body.replace('$( [ "$NODE" -gt 0 ] && echo --headless )', "--headless")
+    return body.replace("\\\n", " ")
+
+
+def checked(engine, options):
+    for flag, value in options.items():
+        kind = OPTIONS[engine][flag]  # KeyError: no such option
+        if kind is bool:
+            assert value is True, flag
+        elif kind is dict:
+            assert isinstance(json.loads(value), dict), flag
+        elif kind is not str:
+            kind(value)
+
+
+@pytest.mark.parametrize("every", some([7], 1))
+@pytest.mark.parametrize("engine", ENGINES)
+def test_every_preset_gives_commands_of_known_options_or_one_sentence(engine, every):
+    written = 0
+    for key in [*KEYS[::every], "gb200-nvl72-decode", "quickstart"]:
+        s = preset(key)
+        try:
+            found = launched(s, FACTS, engine)
+        except ValueError as refusal:
+            assert "\n" not in str(refusal) and "take " in str(refusal), key
+            continue
+        written += 1
+        for name, text in found.files.items():
+            if name.endswith(".json"):
+                services = json.loads(text)["spec"]["services"]
+                for role in workers(s, FACTS):
+                    main = services[role.role]["extraPodSpec"]["mainContainer"]
+                    checked(engine, options_in(main["args"]))
+            else:
+                checked(engine, options_in(command_of(text)))
+        assert found.checks and found.left_out
+    assert written
+
+
+def test_ranks_batches_and_graphs_are_those_of_the_scenario():
+    s = preset("quickstart")
+    prefill, decode = workers(s, FACTS)
+    d = s.deployment
+    assert decode.ranks == 2 * d.decode.npus_per_instance == 16 * decode.nodes
+    assert decode.sequences * 2 == d.decode.batch_per_npu
+    assert decode.graphs[-1] == decode.rows == decode.sequences * (1 + decode.drafts)
+    assert prefill.data_parallel * prefill.tensor_parallel == prefill.ranks
+    options = options_in(command_of(launched(s, FACTS, "vllm-ascend").files["decode.sh"]))
+    assert int(options["--data-parallel-size"]) == decode.ranks
+    assert int(options["--max-num-seqs"]) == decode.sequences
+    kv = json.loads(options["--kv-transfer-config"])
+    assert kv["kv_connector_extra_config"]["decode"] == {"dp_size": decode.ranks, "tp_size": 1}
+
+
+@pytest.mark.skipif(not shutil.which("bash"), reason="no bash")
+@pytest.mark.parametrize("engine", ["vllm-ascend", "sglang"])
+def test_a_script_runs_in_a_shell_and_passes_what_is_written(engine, tmp_path):
+    """With a stand-in for the engine, on the second node of an instance."""
+    text = launched(preset("quickstart"), FACTS, engine).files["decode.sh"]
+    (tmp_path / "run.sh").write_text(text)
+    for name in ("vllm", "python3"):
+        (tmp_path / name).write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+        (tmp_path / name).chmod(0o755)
+    env = {"PATH": f"{tmp_path}:/usr/bin:/bin", "MODEL": "/a model", "HEAD_IP": "10.0.0.1",
+           "NODE": "1", "INSTANCE": "3"}  # fmt: skip
+    run = ["bash", str(tmp_path / "run.sh")]
+    words = subprocess.run(run, env=env, check=True, capture_output=True, text=True).stdout
+    said = words.splitlines()
+    assert "/a model" in said
+    if engine == "vllm-ascend":
+        assert "--headless" in said
+        assert said[said.index("--data-parallel-start-rank") + 1] == "16"
+        assert json.loads(said[said.index("--kv-transfer-config") + 1])["engine_id"] == "3"
+    else:
+        assert said[said.index("--node-rank") + 1] == "1"
+        assert said[said.index("--dist-init-addr") + 1] == "10.0.0.1:12321"
+
+
+@pytest.mark.parametrize(
+    ("engine", "settings", "sentence"),
+    [
+        ("mindie", {}, "mindie is no engine here: take one of vllm-ascend, sglang, dynamo"),
+        ("dynamo", {}, "dynamo does not run on ascend-910c: take vllm-ascend or sglang"),
+        ("sglang", {"deployment.decode.npus_per_instance": 84}, "take a multiple of 8 NPUs"),
+    ],
+)
+def test_what_cannot_be_launched_is_one_sentence(engine, settings, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        launched(with_overrides(preset("quickstart"), settings), FACTS, engine)
+
+
+def test_what_an_engine_is_not_told_is_listed():
+    found = launched(preset("attention-offload"), FACTS, "vllm-ascend")
+    assert any(sentence.startswith("Attention offload") for sentence in found.left_out)
+
+
+def test_an_archive_of_the_same_files_has_the_same_bytes():
+    first, second = (launched(preset("quickstart"), FACTS, "sglang") for _ in range(2))
+    assert packed(first) == packed(second)

@@ -1,0 +1,8 @@
+"""Launch files of a deployment for vLLM-Ascend, SGLang and Dynamo, with a start check."""
+
+from twin.hooks import Command, Section
+
+HOOKS = (
+    Command("launch", "twin.extras.launch.command:launch"),
+    Section("launch", "twin.extras.launch.section:section", "deployment.pools"),
+)

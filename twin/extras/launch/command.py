@@ -1,0 +1,45 @@
+"""The command `launch`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from twin.commands.terminal import AsJson, ScenarioName, Settings, out, print_json
+from twin.lab.ask import question
+from twin.lab.files import write_text
+from twin.lab.library import load_facts
+
+
+def launch(
+    scenario: ScenarioName,
+    engine: Annotated[str, typer.Option(help="vllm-ascend, sglang or dynamo.")] = "vllm-ascend",
+    settings: Settings = None,
+    folder: Annotated[
+        Path | None, typer.Option(help="Write the files to this folder; else they are printed.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Launch files of a deployment for an engine, what they leave out, and a start check."""
+    from twin.extras.launch.engines import launched
+
+    wanted, _ = question(scenario, settings or [])
+    found = launched(wanted, load_facts(), engine)
+    if folder is not None:
+        if not folder.is_dir():
+            raise typer.BadParameter(f"{folder} is no folder to write to")
+        for name, text in found.files.items():
+            write_text(folder / name, text)
+    if as_json:
+        print_json({"files": found.files, "left_out": found.left_out, "checks": found.checks})
+        return
+    for name, text in found.files.items():
+        out.print(escape(f"wrote {folder / name}" if folder else f"# {name}\n{text}"),
+                  soft_wrap=True, highlight=False)  # fmt: skip
+    for title, sentences in (("Not expressed", found.left_out), ("Start check", found.checks)):
+        out.print(title, style="bold")
+        for sentence in sentences:
+            out.print(escape(f"- {sentence}"), soft_wrap=True, highlight=False)

@@ -1,0 +1,265 @@
+"""Commands of engines: the options that each takes, and how a worker is written with them.
+
+The tables of options are what this module writes and a test reads again. Sources: vLLM-Ascend,
+docs/source/tutorials/features/pd_disaggregation_mooncake_multi_node.md, and vLLM's data-parallel
+deployment; SGLang, `sglang.launch_server` (server_args.py) and its Ascend tests; Dynamo,
+recipes/deepseek-r1/sglang/disagg-16gpu/deploy.yaml.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from twin.extras.launch.workers import (
+    FIRST_PORT,
+    KV_PORT,
+    RPC_PORT,
+    Worker,
+    left_out,
+    start_check,
+    workers,
+)
+from twin.facts import Facts
+from twin.model.roofline import family_of
+from twin.scenario import Scenario
+
+Value = str | int | float | bool | dict[str, Any] | list[Any]
+# Kinds of values: a flag has none.
+VLLM: dict[str, type] = {
+    "--host": str, "--port": int, "--served-model-name": str, "--trust-remote-code": bool,
+    "--data-parallel-size": int, "--data-parallel-size-local": int,
+    "--data-parallel-start-rank": str, "--data-parallel-address": str,
+    "--data-parallel-rpc-port": int, "--headless": bool, "--tensor-parallel-size": int,
+    "--enable-expert-parallel": bool, "--max-num-seqs": int, "--max-num-batched-tokens": int,
+    "--quantization": str, "--gpu-memory-utilization": float, "--enforce-eager": bool,
+    "--enable-prefix-caching": bool, "--no-enable-prefix-caching": bool,
+    "--speculative-config": dict, "--additional-config": dict, "--compilation-config": dict,
+    "--kv-transfer-config": dict,
+}  # fmt: skip
+SGLANG: dict[str, type] = {
+    "--model-path": str, "--served-model-name": str, "--host": str, "--port": int,
+    "--trust-remote-code": bool, "--tp-size": int, "--dp-size": int,
+    "--enable-dp-attention": bool, "--ep-size": int, "--moe-a2a-backend": str,
+    "--deepep-mode": str, "--attention-backend": str, "--quantization": str,
+    "--dist-init-addr": str, "--nnodes": int, "--node-rank": str, "--mem-fraction-static": float,
+    "--max-running-requests": int, "--chunked-prefill-size": int, "--cuda-graph-max-bs": int,
+    "--disable-cuda-graph": bool, "--enable-two-batch-overlap": bool,
+    "--disable-radix-cache": bool, "--speculative-algorithm": str, "--speculative-num-steps": int,
+    "--speculative-eagle-topk": int, "--speculative-num-draft-tokens": int, "--enable-eplb": bool,
+    "--ep-num-redundant-experts": int, "--disaggregation-mode": str,
+    "--disaggregation-transfer-backend": str, "--disaggregation-bootstrap-port": int,
+}  # fmt: skip
+OPTIONS: dict[str, dict[str, type]] = {"vllm-ascend": VLLM, "sglang": SGLANG, "dynamo": SGLANG}
+MODEL, SERVED = "$MODEL", "served"
+MEMORY = 0.9  # of the HBM that an engine may take
+HEAD = """\
+#!/usr/bin/env bash
+# One node of a {role} instance. Set before: MODEL (path of the checkpoint), HEAD_IP (first node of
+# the instance), NODE (0 .. {last}), INSTANCE (0 .. {instances}).
+set -euo pipefail
+: "${{MODEL:?}}" "${{HEAD_IP:?}}" "${{NODE:=0}}" "${{INSTANCE:=0}}"
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """An engine: how it writes its files, and the families of chips it runs on."""
+
+    name: str
+    families: tuple[str, ...]
+    write: Callable[[Scenario, list[Worker], str], dict[str, str]]
+
+
+def words(options: Mapping[str, Value]) -> list[str]:
+    """Options as words of a command line."""
+    made: list[str] = []
+    for flag, value in options.items():
+        if value is False:
+            continue
+        made.append(flag)
+        if value is not True:
+            made.append(json.dumps(value) if isinstance(value, dict | list) else str(value))
+    return made
+
+
+def _script(worker: Worker, command: str, options: Mapping[str, Value]) -> str:
+    """A shell script: one option a line; words with $ are expanded, all others are quoted."""
+    text = HEAD.format(role=worker.role, last=worker.nodes - 1, instances=worker.instances - 1)
+    lines, pending = [command], ""
+    for word in words(options):
+        said = f'"{word}"' if "$" in word and "{" not in word else shlex.quote(word)
+        if word.startswith("--"):
+            if pending:
+                lines.append(pending)
+            pending = said
+        else:
+            pending += f" {said}"
+    return text + " \\\n  ".join([*lines, pending]) + "\n"
+
+
+def _sizes(found: list[Worker]) -> dict[str, dict[str, int]]:
+    return {w.role: {"dp_size": w.data_parallel, "tp_size": w.tensor_parallel} for w in found}
+
+
+def vllm_ascend(s: Scenario, found: list[Worker], _family: str) -> dict[str, str]:
+    """A script for each pool, `vllm serve` on every node of an instance."""
+    files = {}
+    for w in found:
+        local = max(1, w.data_parallel // w.nodes)
+        options: dict[str, Value] = {
+            "--host": "0.0.0.0",  # noqa: S104 - the proxy and other nodes have to reach it
+            "--port": FIRST_PORT, "--served-model-name": SERVED, "--trust-remote-code": True,
+            "--data-parallel-size": w.data_parallel, "--data-parallel-size-local": local,
+            "--data-parallel-start-rank": f"$((NODE * {local}))",
+            "--data-parallel-address": "$HEAD_IP", "--data-parallel-rpc-port": RPC_PORT,
+            "--tensor-parallel-size": w.tensor_parallel, "--enable-expert-parallel": True,
+            "--max-num-seqs": w.sequences, "--max-num-batched-tokens": w.tokens,
+            "--gpu-memory-utilization": MEMORY,
+        }  # fmt: skip
+        if s.deployment.precision.weights == "int8":
+            options["--quantization"] = "ascend"
+        cached = (
+            "--enable-prefix-caching" if s.memory_pool.enabled else "--no-enable-prefix-caching"
+        )
+        options[cached] = True
+        if w.drafts:
+            options["--speculative-config"] = {
+                "method": "deepseek_mtp", "num_speculative_tokens": w.drafts,
+            }  # fmt: skip
+        if w.role == "prefill":
+            options["--enforce-eager"] = True
+        else:
+            options["--compilation-config"] = {
+                "cudagraph_mode": "FULL_DECODE_ONLY", "cudagraph_capture_sizes": w.graphs,
+            }  # fmt: skip
+        if s.experts.balancing.policy not in ("none", "oracle"):
+            options["--additional-config"] = {
+                "eplb_config": {
+                    "dynamic_eplb": True, "num_redundant_experts": s.experts.redundant,
+                }
+            }  # fmt: skip
+        text = _script(w, f'vllm serve "{MODEL}"', options)
+        text = text.replace(f"--data-parallel-start-rank \"$((NODE * {local}))\"",
+                            f"$( [ \"$NODE\" -gt 0 ] && echo --headless ) \\\n"
+                            f"  --data-parallel-start-rank \"$((NODE * {local}))\"")  # fmt: skip
+        if len(found) > 1:  # KV goes from one pool to the other
+            kv = {
+                "kv_connector": "MooncakeConnectorV1", "kv_port": str(KV_PORT),
+                "kv_role": "kv_producer" if w.role == "prefill" else "kv_consumer",
+                "engine_id": "@INSTANCE@", "kv_connector_extra_config": _sizes(found),
+            }  # fmt: skip
+            quoted = shlex.quote(json.dumps(kv)).replace("@INSTANCE@", "'\"$INSTANCE\"'")
+            text = text.rstrip("\n") + f" \\\n  --kv-transfer-config {quoted}\n"
+        files[f"{w.role}.sh"] = text
+    return files
+
+
+def sglang_options(s: Scenario, w: Worker, family: str, disaggregated: bool) -> dict[str, Value]:
+    """The options of one node of an instance."""
+    ascend = family == "ascend"
+    options: dict[str, Value] = {
+        "--model-path": MODEL, "--served-model-name": SERVED, "--trust-remote-code": True,
+        "--host": "0.0.0.0",  # noqa: S104 - the router has to reach it
+        "--port": FIRST_PORT, "--tp-size": w.ranks, "--dp-size": w.data_parallel,
+        "--enable-dp-attention": w.data_parallel > 1, "--ep-size": w.ranks,
+        "--moe-a2a-backend": "deepep",
+        "--deepep-mode": "normal" if w.role == "prefill" else "low_latency",
+        "--dist-init-addr": f"$HEAD_IP:{RPC_PORT}", "--nnodes": w.nodes, "--node-rank": "$NODE",
+        "--mem-fraction-static": MEMORY,
+        # Of all ranks together, as these two options count.
+        "--max-running-requests": w.sequences * w.data_parallel,
+        "--chunked-prefill-size": w.tokens * w.data_parallel if w.role != "decode" else False,
+        "--disable-radix-cache": not s.memory_pool.enabled,
+        "--enable-two-batch-overlap": s.deployment.prefill.microbatch and w.role == "prefill",
+    }  # fmt: skip
+    if ascend:
+        options["--attention-backend"] = "ascend"
+        if s.deployment.precision.weights == "int8":
+            options["--quantization"] = "modelslim"
+    if w.role == "prefill":
+        options["--disable-cuda-graph"] = True
+    else:
+        options["--cuda-graph-max-bs"] = w.sequences
+    if w.drafts:
+        options |= {
+            "--speculative-algorithm": "EAGLE", "--speculative-num-steps": w.drafts,
+            "--speculative-eagle-topk": 1, "--speculative-num-draft-tokens": 1 + w.drafts,
+        }  # fmt: skip
+    if s.experts.balancing.policy not in ("none", "oracle"):
+        options |= {"--enable-eplb": True, "--ep-num-redundant-experts": s.experts.redundant}
+    if disaggregated:
+        options |= {
+            "--disaggregation-mode": w.role, "--disaggregation-bootstrap-port": 30001,
+            "--disaggregation-transfer-backend": "ascend" if ascend else "mooncake",
+        }  # fmt: skip
+    return options
+
+
+def sglang(s: Scenario, found: list[Worker], family: str) -> dict[str, str]:
+    """A script for each pool, `sglang.launch_server` on every node of an instance."""
+    command = "python3 -m sglang.launch_server"
+    return {
+        f"{w.role}.sh": _script(w, command, sglang_options(s, w, family, len(found) > 1))
+        for w in found
+    }
+
+
+def dynamo(s: Scenario, found: list[Worker], family: str) -> dict[str, str]:
+    """One manifest for Kubernetes, JSON that `kubectl apply -f` takes; nodes of an instance are
+    started by the operator, which fills in their rank and address."""
+    ours = ("--dist-init-addr", "--nnodes", "--node-rank")
+    services: dict[str, Any] = {"Frontend": {"componentType": "frontend", "replicas": 1}}
+    for w in found:
+        options = sglang_options(s, w, family, len(found) > 1)
+        args = words({key: value for key, value in options.items() if key not in ours})
+        services[w.role] = {
+            "componentType": "worker", "replicas": w.instances,
+            "multinode": {"nodeCount": w.nodes},
+            "resources": {"limits": {"gpu": str(w.ranks // w.nodes)}},
+            "extraPodSpec": {"mainContainer": {
+                "image": "your-registry/sglang-runtime:your-tag",
+                "command": ["python3", "-m", "dynamo.sglang"],
+                "args": ["/model" if word == MODEL else word for word in args],
+            }},
+        }  # fmt: skip
+    manifest = {
+        "apiVersion": "nvidia.com/v1alpha1", "kind": "DynamoGraphDeployment",
+        "metadata": {"name": "supernode"}, "spec": {"services": services},
+    }  # fmt: skip
+    return {"deploy.json": json.dumps(manifest, indent=2) + "\n"}
+
+
+ENGINES = {
+    engine.name: engine
+    for engine in (
+        Engine("vllm-ascend", ("ascend",), vllm_ascend),
+        Engine("sglang", ("ascend", "nvidia"), sglang),
+        Engine("dynamo", ("nvidia",), dynamo),
+    )
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """What starts a deployment."""
+
+    files: dict[str, str]  # text by name
+    left_out: list[str]
+    checks: list[str]
+
+
+def launched(s: Scenario, facts: Facts, engine: str) -> Launch:
+    """The launch files of a deployment for an engine of ENGINES. Raises ValueError, with one
+    sentence, for another engine, a chip that it does not run on, and what does not fit."""
+    if engine not in ENGINES:
+        raise ValueError(f"{engine} is no engine here: take one of {', '.join(ENGINES)}")
+    family, chosen = family_of(facts, s.supernode.chip), ENGINES[engine]
+    if family not in chosen.families:
+        others = [e.name for e in ENGINES.values() if family in e.families]
+        raise ValueError(f"{engine} does not run on {s.supernode.chip}: take {' or '.join(others)}")
+    found = workers(s, facts)
+    return Launch(chosen.write(s, found, family), left_out(s), start_check(s, facts, found))

@@ -1,0 +1,43 @@
+"""Launch files, below the pools of the Deployment page."""
+
+import io
+import tarfile
+from functools import partial
+
+import streamlit as st
+
+from twin.extras.launch.engines import ENGINES, Launch, launched
+from twin.facts import FactError
+from twin.scenario import Scenario
+from twin.ui import session
+from twin.ui.show import choice, download, plain
+
+
+def section(draft: Scenario) -> None:
+    """Commands that start this deployment, a start check and what they leave out, where wanted."""
+    if not st.toggle("Launch files of this deployment", key="launch-files"):
+        return
+    engine = choice("Engine", ENGINES, "launch-engine")
+    try:
+        found = launched(draft, session.facts(), engine)
+    except (ValueError, FactError) as refusal:
+        st.warning(plain(str(refusal)))
+        return
+    for name, text in found.files.items():
+        st.caption(name)
+        st.code(text, "json" if name.endswith(".json") else "bash", wrap_lines=True, height=320)
+    download("All files", partial(packed, found), f"launch-{engine}.tar", "launch-download")
+    for title, sentences in (("Start check", found.checks), ("Not expressed", found.left_out)):
+        st.markdown(f"**{title}**")
+        st.markdown("\n".join(f"- {plain(sentence)}" for sentence in sentences))
+
+
+def packed(found: Launch) -> bytes:
+    """The files in one archive; the same bytes for the same files."""
+    target = io.BytesIO()
+    with tarfile.open(fileobj=target, mode="w") as archive:
+        for name, text in found.files.items():
+            member, data = tarfile.TarInfo(name), text.encode()
+            member.size, member.mode = len(data), 0o755
+            archive.addfile(member, io.BytesIO(data))
+    return target.getvalue()

@@ -1,0 +1,131 @@
+"""What an engine needs to know of a deployment, the same for every engine; and the start check."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from twin.facts import Facts
+from twin.scenario import Scenario, offloaded_share, serving, sharing
+from twin.scenario.groups import Pool
+from twin.steady import assemble
+
+FIRST_PORT, RPC_PORT, KV_PORT = 7100, 12321, 36000
+# The largest batch that vLLM captures by itself; SGLang captures up to --cuda-graph-max-bs.
+# [vLLM, compilation config: the smaller of 512 and twice --max-num-seqs]
+CAPTURED = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """One kind of instance, in ranks (dies or GPUs)."""
+
+    role: str
+    instances: int
+    ranks: int  # of an instance
+    nodes: int  # of an instance
+    tensor_parallel: int  # ranks that share one request's attention
+    sequences: int  # requests of a data-parallel rank, at most
+    tokens: int  # of one pass of a data-parallel rank, at most
+    drafts: int
+
+    @property
+    def data_parallel(self) -> int:
+        """Data-parallel ranks of an instance."""
+        return self.ranks // self.tensor_parallel
+
+    @property
+    def rows(self) -> int:
+        """Tokens of the largest pass that only decodes, of a data-parallel rank."""
+        return self.sequences * (1 + self.drafts)
+
+    @property
+    def graphs(self) -> list[int]:
+        """Passes, in tokens, for which a graph is captured: up to the largest batch, 16 sizes."""
+        step = 1 + self.drafts
+        most = self.sequences
+        sizes = {step * max(1, round(most * k / 16)) for k in range(1, 17)}
+        return sorted(sizes)
+
+
+def workers(s: Scenario, facts: Facts) -> list[Worker]:
+    """The kinds of instances of a deployment. Raises ValueError where ranks do not fill nodes."""
+    dies = int(facts.si(f"chips.{s.supernode.chip}.dies_per_npu"))
+    return [_worker(s, pool, dies) for pool in serving(s).values()]
+
+
+def _worker(s: Scenario, pool: Pool, dies: int) -> Worker:
+    d, ranks, per_node = s.deployment, pool.npus * dies, s.supernode.npus_per_node * dies
+    if ranks > per_node and ranks % per_node:
+        raise ValueError(
+            f"a {pool.role} instance of {pool.npus} NPUs does not fill nodes of "
+            f"{s.supernode.npus_per_node}: engines start the same number of ranks on every node, "
+            f"take a multiple of {s.supernode.npus_per_node} NPUs"
+        )
+    tp, drafts = 1, d.decode.mtp_draft_tokens
+    sequences = max(1, round(d.decode.batch_per_npu / dies))
+    tokens = sequences * (1 + drafts)
+    if pool.role == "prefill":
+        tp = pool.own.tp_dies if pool.own.attention == "tp" else 1
+        tokens = d.prefill.chunk_tokens or round(d.prefill.tokens_per_npu / dies * tp)
+        sequences = max(1, round(tokens / max(s.workload.input_tokens, 1)))
+    elif pool.role == "colocated":
+        tokens = sequences * (1 + drafts) + round(d.colocated.chunk_tokens_per_npu / dies)
+    return Worker(pool.role, pool.instances, ranks, -(-ranks // per_node), tp, sequences, tokens,
+                  drafts)  # fmt: skip
+
+
+def left_out(s: Scenario) -> list[str]:
+    """What a scenario says and no engine gets here, each with what happens instead."""
+    d, said = s.deployment, []
+    roles = serving(s)
+    if "prefill" in roles and roles["prefill"].own.attention == "sp_tp_sp":
+        said.append("Staged prefill (SP-TP-SP): engines start data-parallel attention instead.")
+    if any(pool.experts for pool in roles.values()):
+        said.append("Attention/FFN disaggregation: experts stay with attention.")
+    if sharing(s):
+        said.append("Prefill on decode's NPUs: each pool is started on NPUs of its own.")
+    if offloaded_share(s):
+        said.append("Attention offload: all attention stays on decode's own dies.")
+    if s.memory_pool.enabled and s.memory_pool.scope != "local":
+        said.append("The memory pool over nodes: each instance has its own prefix cache; a shared "
+                    "store (Mooncake, HiCache) has a configuration of its own.")  # fmt: skip
+    if d.precision.kv == "int8":
+        said.append("8-bit KV: checkpoints with KV scales are needed, the cache is BF16 here.")
+    if d.placement != "packed":
+        said.append(f"Placement {d.placement}: which nodes an instance gets is the scheduler's.")
+    said.append(f"Router {s.router.policy}: proxies have policies of their own.")
+    if s.experts.balancing.policy not in ("none", "oracle"):
+        said.append("The interval of rebalancing: engines count iterations, not seconds.")
+    if s.elastic.controller != "fixed":
+        said.append("The controller of instances: counts are those at the start.")
+    if s.admission.order != "fifo" or s.admission.shed_at or s.tenants:
+        said.append("Admission and tenants: a gateway in front has to do this.")
+    return said
+
+
+def start_check(s: Scenario, facts: Facts, found: list[Worker]) -> list[str]:
+    """Whether it fits and starts: memory of a die by pool, captured graphs, ports. Raises the
+    rooms' own errors where a deployment does not fit."""
+    costs, said = assemble(s, facts).costs, []
+    for worker in found:
+        role = getattr(costs, f"{worker.role}_role")
+        budget = role.memory
+        said.append(
+            f"{worker.role}: weights {budget.weights / 1e9:.1f} GB, exchange buffers "
+            f"{budget.buffers / 1e9:.1f} GB, reserved for graphs and the runtime "
+            f"{budget.reserve / 1e9:.1f} GB, left for KV {budget.kv / 1e9:.1f} GB of "
+            f"{budget.hbm / 1e9:.0f} GB."
+        )
+        if worker.role != "prefill":
+            beyond = worker.rows > CAPTURED
+            said.append(
+                f"{worker.role}: graphs are captured up to {worker.graphs[-1]} tokens, the whole "
+                f"batch of a rank; " + (
+                    f"an engine left alone captures {CAPTURED} and runs larger batches eagerly."
+                    if beyond else "one request more falls back to eager launches."
+                )
+            )  # fmt: skip
+    most = max(worker.data_parallel // worker.nodes for worker in found)
+    said.append(f"Ports of a node: {FIRST_PORT} to {FIRST_PORT + most - 1}, {RPC_PORT}, and from "
+                f"{KV_PORT} on one a rank for KV.")  # fmt: skip
+    return said

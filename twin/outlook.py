@@ -16,7 +16,8 @@ from twin.attainment import Attainment, attainment
 from twin.facts import Facts
 from twin.model.batch import batch_line
 from twin.model.costs import RoleCosts
-from twin.population import Arriving, Chunk, Stationary, population_of, stationary
+from twin.model.mixed import Chunk
+from twin.population import Arriving, Stationary, population_of, stationary
 from twin.scenario import Scenario
 from twin.steady import Counts, Priced
 from twin.workload.requests import TraceTable
@@ -94,7 +95,8 @@ def at_load(
     if costs.colocated_role is not None:
         npus = role.dies // costs.chip.dies_per_npu
         budget = float(d.colocated.chunk_tokens_per_npu * npus)
-        chunk = Chunk(traffic.fresh_tokens, traffic.fresh_pairs, budget)
+        most, ranks = budget / role.dies, d.colocated.prompt_dies
+        chunk = Chunk(traffic.fresh_tokens, traffic.fresh_pairs, most, ranks)
     population = population_of(
         role, parts.decode_imbalance, _slots(s, role, costs.chip.dies_per_npu), d.decode, s.seed,
         costs.mtp_acceptance, s.memory_pool.block_tokens, arriving, chunk,

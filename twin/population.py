@@ -25,7 +25,7 @@ from twin.kernels.rng import gamma, stream_key, uniform
 from twin.model.coefficients import Decode
 from twin.model.costs import RoleCosts
 from twin.model.decode import decode_iteration_s
-from twin.model.mixed import mixed_iteration_s
+from twin.model.mixed import Chunk, mixed_iteration_s, mixed_mean_s, prompts_by_rank
 from twin.model.record import dtype_of, numbers
 from twin.policies.batching import iterations_needed, tokens_per_iteration
 from twin.policies.router import BLOCK, NOBODY, RANK_CHOICES, choose_rank
@@ -46,7 +46,8 @@ class Population(Columns):
     colocated = number(int, "Whether prompts are computed in the same iterations.")
     pair = number(float, "Query-key pairs of a prompt, for the square of its tokens.")
     fresh = number(float, "Share of a prompt that is computed.")
-    chunk_most = number(float, "Prompt tokens of an iteration, at most.", unit="tokens")
+    prompt_ranks = number(int, "Ranks that split a prompt.")
+    chunk_most = number(float, "Prompt tokens of a rank in an iteration, at most.", unit="tokens")
     hot_tokens = column("f8", "points", "Tokens of the table below.", fill=None)
     hot_factor = column("f8", "points", "Imbalance of experts.", fill=None)
     inputs = column("i4", "sample", "Prompt lengths to draw from.", unit="tokens", fill=None)
@@ -83,7 +84,10 @@ class Population(Columns):
     due = column("i8", "places", "Iteration at which it joins or ends.")
     at = column("i8", "6", "Iteration, places taken, draws, first free place, decoding, waiting.")
     ahead = column("f8", "1", "Iterations until the next arrival.")
-    backlog = column("f8", "2", "Prompts that wait for their computing: tokens, pairs.")
+    backlog = column("f8", "ranks", "Prompts of a rank that wait to be computed.", unit="tokens")
+    backlog_pairs = column("f8", "ranks", "Query-key pairs of these.")
+    chunk = column("f8", "ranks", "Prompt tokens of a rank in this iteration.", unit="tokens")
+    chunk_pairs = column("f8", "ranks", "Query-key pairs of these.")
     most_waiting = number(
         float, "Requests without a place that still get their first token in time."
     )
@@ -194,9 +198,11 @@ def arrive(p: Population, per_iteration: float, reserved_for: float) -> None:
         p.at[DRAWS] += 1
         if i == NONE:
             break
-        tokens = float(p.inputs[k])
-        p.backlog[0] += p.fresh * tokens
-        p.backlog[1] += p.pair * tokens * tokens
+        tokens, first = float(p.inputs[k]), p.rank[i] // p.prompt_ranks * p.prompt_ranks
+        last = min(first + p.prompt_ranks, p.slots.size)
+        for r in range(first, last):
+            p.backlog[r] += p.fresh * tokens / (last - first)
+            p.backlog_pairs[r] += p.pair * tokens * tokens / (last - first)
         p.at[WAITS] -= 1
         wait = int(reserved_for + uniform(p.offset, p.at[DRAWS]))
         p.due[i] = p.at[ITERATION] + max(wait, 1)
@@ -223,21 +229,22 @@ def iterate(p: Population, iterations: int, per_iteration: float, reserved_for: 
                 leave(p, i)
             i = after
         arrive(p, per_iteration, reserved_for)
-        share = min(1.0, p.chunk_most / max(p.backlog[0], 1.0))
-        chunk, pairs = share * p.backlog[0], share * p.backlog[1]
-        p.backlog[0] -= chunk
-        p.backlog[1] -= pairs
+        for r in range(ranks):
+            share = min(1.0, p.chunk_most / max(p.backlog[r], 1.0))
+            p.chunk[r], p.chunk_pairs[r] = share * p.backlog[r], share * p.backlog_pairs[r]
+            p.backlog[r] -= p.chunk[r]
+            p.backlog_pairs[r] -= p.chunk_pairs[r]
         if p.at[ITERATION] % LOOK_EVERY == 0 and p.at[DECODES] > 0:
-            look(p, chunk, pairs)
+            look(p)
 
 
 @kernel
-def look(p: Population, chunk: float, pairs: float) -> None:
-    """Add the iteration of now to what was seen; of prompts it computes a chunk (tokens, pairs)."""
+def look(p: Population) -> None:
+    """Add the iteration of now to what was seen; each rank computes its chunk of prompts."""
     ranks = p.requests.size
     if p.colocated:
         took_s = mixed_iteration_s(
-            p.prices[0], p.requests, p.context, 0, ranks, chunk, pairs, p.hot_tokens,
+            p.prices[0], p.requests, p.context, p.chunk, p.chunk_pairs, 0, ranks, p.hot_tokens,
             p.hot_factor, p.operators,
         )  # fmt: skip
     else:
@@ -339,15 +346,6 @@ class Arriving:
     patience_s: float = math.inf  # that a request may wait for its place
 
 
-@dataclass(frozen=True, slots=True)
-class Chunk:
-    """What an iteration of a colocated instance prefills."""
-
-    tokens: float  # of a request
-    pairs: float
-    most_tokens: float  # of an iteration
-
-
 def population_of(
     role: RoleCosts, hot: Imbalance, slots: NDArray[np.int64], decode: DecodePool, seed: int,
     acceptance: float, page_tokens: int, arriving: Arriving, chunk: Chunk | None = None,
@@ -368,6 +366,7 @@ def population_of(
         sizes, prices=prices, colocated=int(chunk is not None),
         fresh=chunk.tokens / float(arriving.inputs.mean()) if chunk else 0.0,
         pair=chunk.pairs / mean_square(arriving.inputs) if chunk else 0.0,
+        prompt_ranks=chunk.ranks if chunk else 1,
         chunk_most=chunk.most_tokens if chunk else 0.0, most_waiting=math.inf,
         hot_tokens=hot.tokens, hot_factor=hot.factor,
         inputs=arriving.inputs, outputs=arriving.outputs,
@@ -456,14 +455,15 @@ def _even_s(p: Population, prices: Decode, decoding: float, held: float, each: f
     """Seconds of an iteration whose ranks are alike; held: tokens of a request that decodes."""
     ranks = p.slots.size
     requests = np.full(ranks, max(decoding, 1.0) / ranks)  # none iterates without a request
-    load = requests, requests * held, 0, ranks
-    hot = p.hot_tokens, p.hot_factor, np.zeros_like(p.operators)
+    load, spread = (requests, requests * held), mean_square(p.inputs) / float(p.inputs.mean()) ** 2
+    hot, ops = (p.hot_tokens, p.hot_factor), np.zeros_like(p.operators)
     if not p.colocated:
-        return float(decode_iteration_s(prices, *load, *hot))
-    tokens, square = float(p.inputs.mean()), mean_square(p.inputs)
-    some = min(each, p.chunk_most / max(p.fresh * tokens, 1.0))  # requests
-    chunk, pairs = some * p.fresh * tokens, some * p.pair * square
-    return float(mixed_iteration_s(prices, *load, chunk, pairs, *hot))
+        return float(decode_iteration_s(prices, *load, 0, ranks, *hot, ops))
+    prompt = p.fresh * float(p.inputs.mean())
+    tokens = min(each, ranks * p.chunk_most / max(prompt, 1.0)) * prompt
+    pairs = tokens / p.fresh * p.pair * spread * float(p.inputs.mean())
+    chunk = prompts_by_rank(tokens, pairs, prompt, p.chunk_most, ranks, p.prompt_ranks, spread)
+    return mixed_mean_s(prices, *load, chunk, hot, ops)
 
 
 def _arrivals(
@@ -482,7 +482,8 @@ def _arrivals(
 
     high = places / (life + arriving.reserved_s / took_s(places / life))
     if p.colocated:
-        high = min(high, p.chunk_most / max(p.fresh * float(p.inputs.mean()), 1.0))
+        prompt = max(p.fresh * float(p.inputs.mean()), 1.0)
+        high = min(high, p.slots.size * p.chunk_most / prompt)
     above = beyond(high)
     if above < 0.0:
         return high * (1.0 + OVER), True

@@ -292,6 +292,7 @@ FIELDS: dict[str, tuple[dict[str, Any], list[Any]]] = {
     "deployment.colocated.instances": (COLOCATED, [2, 1]),
     "deployment.colocated.npus_per_instance": (COLOCATED, [4, 5]),
     "deployment.colocated.chunk_tokens_per_npu": (COLOCATED, [1024, 100]),
+    "deployment.colocated.prompt_dies": (COLOCATED, [1, 4]),
     "deployment.precision.weights": (HOT | {"supernode.chip": "b200"},
                                      ["fp8", "bf16", "int8", "fp4"]),
     "deployment.precision.kv": (PLAIN, EVERY),

@@ -39,8 +39,8 @@ def test_dealing_conserves_iterations_and_never_exceeds_the_slots(lengths, slots
 
 def test_equal_answers_run_in_waves(role):
     slots, answers = 640, np.full(1280, 512.0)
-    once = drain(role, 1024.0, answers[:slots], slots, EVEN)
-    twice = drain(role, 1024.0, answers, slots, EVEN)
+    once = drain(role, 1024.0, answers[:slots], slots, 1024.0, EVEN)
+    twice = drain(role, 1024.0, answers, slots, 1024.0, EVEN)
     assert (once.iterations, twice.iterations) == (512, 1024)
     assert twice.seconds == pytest.approx(2 * once.seconds, rel=1e-6)
 
@@ -49,7 +49,7 @@ def test_a_long_answer_leaves_the_machine_to_itself_and_costs_throughput(role):
     even = np.full(640, 512.0)
     uneven = even.copy()
     uneven[-1] = 4096.0
-    short, long = (drain(role, 1024.0, a, 640, EVEN) for a in (even, uneven))
+    short, long = (drain(role, 1024.0, a, 640, 1024.0, EVEN) for a in (even, uneven))
     assert uneven.sum() / long.seconds < 0.5 * even.sum() / short.seconds
     # Alone it is faster than in company, so it takes less than in proportion.
     assert long.seconds < 8 * short.seconds

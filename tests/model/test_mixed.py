@@ -6,7 +6,8 @@ from twin.kernels.compiled import entry
 from twin.metrics.operators import DECODE_OPERATORS
 from twin.model.costs import build_costs
 from twin.model.decode import decode_iteration_s
-from twin.model.mixed import mixed_flops, mixed_iteration_s
+from twin.model.layer import attention_s
+from twin.model.mixed import mixed_flops, mixed_iteration_s, prompt_iterations, prompts_by_rank
 from twin.model.prefill import prefill_flops
 from twin.model.record import row_of
 from twin.scenario import Scenario, with_overrides
@@ -21,9 +22,11 @@ def p(facts):
 
 
 def mixed(p, chunk, requests=48, call=mixed_iteration_s):
+    """chunk: prompt tokens of all ranks, even; or f8[320] by rank."""
     r, c = np.full(320, requests), np.full(320, requests * 4_000.0)
     ops = np.zeros(len(DECODE_OPERATORS))
-    took = call(p, r, c, 0, 320, chunk, chunk * 2_048, ONE, ONE, ops)
+    chunks = np.full(320, 1.0 / 320) * chunk if np.ndim(chunk) == 0 else chunk
+    took = call(p, r, c, chunks, chunks * 2_048, 0, 320, ONE, ONE, ops)
     assert ops.sum() == pytest.approx(took, rel=1e-12)
     return took
 
@@ -50,3 +53,93 @@ def test_a_chunk_computes_as_many_flops_as_in_prefill_but_for_the_module(facts, 
     prefill = build_costs(s, facts, build_fabric(s.supernode, facts)).prefill
     alone = mixed_flops(p, 0.0, 0.0, 1_000.0, 5e5)
     assert alone == pytest.approx(prefill_flops(prefill, 1_000.0, 5e5), rel=1e-12)
+
+
+def test_all_ranks_wait_for_the_one_that_computes_a_whole_prompt(p):
+    one = np.zeros(320)
+    one[7] = 4_096.0
+    even = mixed(p, 4_096.0)
+    whole = mixed(p, one)
+    m, rows, decode = p.sequence, 48.0 * p.query_tokens, m_core(p, 48 * 4_000.0)
+    pairs = p.chunk.pair * 4_096.0 * 2_048
+    layers = p.moe_layers + p.dense_layers
+    more = attention_s(m, rows + 4_096.0, decode + pairs)
+    more -= attention_s(m, rows + 4_096.0 / 320, decode + pairs / 320)
+    # Attention by closed form; the rank also sends its tokens alone, and its dense layers grow.
+    assert whole - even > more * layers
+    assert mixed(p, 320 * one.max()) > whole  # as much on every rank: experts have more to do
+
+
+def m_core(p, context):
+    return p.sequence.core.context * context
+
+
+def test_the_rank_of_a_prompt_does_not_matter_where_all_decode_alike(p):
+    first, last = np.zeros(320), np.zeros(320)
+    first[0] = last[-1] = 2_048.0
+    assert mixed(p, first) == mixed(p, last)
+
+
+def mean_prompts(tokens, pairs, *args, **more):
+    """Tokens and pairs of each rank in the mean iteration, f8[R]."""
+    loads = prompts_by_rank(tokens, pairs, *args, **more)
+    return np.mean([t for t, _ in loads], axis=0), np.mean([q for _, q in loads], axis=0)
+
+
+def served(work, room):
+    """Largest tokens of a rank in each iteration; a rank computes at most `room` in one.
+
+    work f8[T, R]: prompt tokens that come to each rank in an iteration.
+    """
+    waiting, most = np.zeros(work.shape[1]), []
+    for coming in work:
+        waiting += coming
+        computed = np.minimum(waiting, room)
+        waiting -= computed
+        most.append(computed.max())
+    return np.array(most)
+
+
+@pytest.mark.parametrize(
+    ("rate", "room", "spread"),
+    [(0.02, 4.0, 1.0), (0.4, 4.0, 1.0), (0.1, 2.0, 2.0), (0.05, 0.5, 1.0), (0.05, 0.3, 3.0)],
+)
+def test_prompts_of_the_fullest_rank_are_those_of_poisson_arrivals_at_ranks(rate, room, spread):
+    rng, sigma = np.random.default_rng(1), np.sqrt(np.log(spread))
+    count = rng.poisson(rate, (20_000, 8))
+    lengths = np.exp(sigma * rng.standard_normal((count.max(), 20_000, 8)) - 0.5 * sigma**2)
+    work = 1_000.0 * (lengths * (np.arange(count.max())[:, None, None] < count)).sum(axis=0)
+    drawn = served(work, 1_000.0 * room)
+    tokens, pairs = mean_prompts(rate * 8_000.0, 5e5, 1_000.0, room * 1_000.0, 8, spread=spread)
+    assert tokens[0] == pytest.approx(drawn.mean(), rel=0.03)
+    assert (tokens.sum(), pairs.sum()) == pytest.approx((rate * 8_000.0, 5e5))
+
+
+def test_iterations_are_equally_likely_and_differ_in_their_fullest_rank_alone():
+    loads = prompts_by_rank(400.0, 1.0, 2_000.0, 4_000.0, 8)
+    largest = [tokens[0] for tokens, _ in loads]
+    assert largest == sorted(largest) and largest[0] == 0.0 and largest[-1] >= 2_000.0
+    assert len({tokens[1] for tokens, _ in loads}) == 1
+
+
+def test_a_prompt_longer_than_a_rank_computes_comes_in_pieces():
+    tokens, _ = mean_prompts(400.0, 1.0, 8_000.0, 1_000.0, 8)
+    assert tokens[0] == pytest.approx(1_000.0 * (1.0 - 0.95**8))  # any of 8 ranks has a piece
+    assert prompt_iterations(8_000.0, 1_000.0) == 8.0
+    assert prompt_iterations(900.0, 1_000.0) == 1.0
+
+
+def test_one_rank_has_all_prompts():
+    tokens, pairs = mean_prompts(700.0, 9.0, 200.0, 1_000.0, 1)
+    assert (tokens[0], pairs[0]) == pytest.approx((700.0, 9.0))
+
+
+def test_dies_that_split_a_prompt_share_what_one_would_have():
+    whole, _ = mean_prompts(400.0, 1.0, 2_000.0, 4_000.0, 8)
+    split, _ = mean_prompts(400.0, 1.0, 2_000.0, 4_000.0, 8, 4)
+    assert (split.sum(), whole.sum()) == pytest.approx((400.0, 400.0))
+    assert (split[:4] == split[0]).all()
+    # Of two groups each has a Poisson count with mean 0.1: the expected maximum of the two.
+    drawn = np.random.default_rng(1).poisson(0.1, (200_000, 2)).max(axis=1).mean()
+    assert split[0] == pytest.approx(2_000.0 / 4 * drawn, rel=0.02)
+    assert split[0] < 0.3 * whole[0]

@@ -96,6 +96,19 @@ PREFILL_BOUND = {
                 "front_end.service_ms": 100.0, "workload.output_tokens": 900}, 240,
     ),
 }  # fmt: skip
+# Answers of unequal length: of equal ones, clients that began together would stay together.
+MIXED_BOUND = {
+    "prompts in the iterations of answers": (
+        {"deployment.mode": "colocated", "deployment.colocated.instances": 1,
+         "deployment.colocated.npus_per_instance": 16, "deployment.decode.batch_per_npu": 24,
+         "workload.lengths": "sharegpt"}, 24 * 16,
+    ),
+}  # fmt: skip
+MIXED_BOUND["prompts split by four dies"] = (
+    MIXED_BOUND["prompts in the iterations of answers"][0]
+    | {"deployment.colocated.prompt_dies": 4},
+    24 * 16,
+)
 SUITE = ("prefill of both", "prefill on the dies of decode")
 
 
@@ -130,3 +143,14 @@ def test_what_prefill_feeds_by_formula_is_what_a_simulation_serves(name):
     assert run["tpot_s_mean"] == pytest.approx(formula.serving.tpot_s, rel=0.02)
     found = run["decode_tokens_per_s_per_npu"]
     assert found == pytest.approx(formula.serving.tokens_per_s_per_npu, rel=0.02)
+
+
+@pytest.mark.parametrize("name", MIXED_BOUND)
+def test_mixed_serving_by_formula_is_mixed_serving_by_simulation(name):
+    formula, run = at(MIXED_BOUND[name])
+    assert formula.limit == "colocated"
+    found = run["decode_iteration_s_mean"]
+    assert found == pytest.approx(formula.decode.iteration_s, rel=0.02)
+    assert run["tpot_s_mean"] == pytest.approx(formula.decode.tpot_s, rel=0.02)
+    found = run["decode_tokens_per_s_per_npu"]
+    assert found == pytest.approx(formula.decode.tokens_per_s_per_npu, rel=0.02)

@@ -257,6 +257,10 @@ class Decode(Columns):
     requests = column("i8", "ranks", "Running requests.", by="decode")
     context = column("f8", "ranks", "Their context.", unit="tokens", by="arrivals, decode")
     growth = column("f8", "ranks", "What an iteration adds to it.", unit="tokens", by="decode")
+    prompt_tokens = column(
+        "f8", "ranks", "Of prompts, computed in an iteration.", unit="tokens", by="prefill"
+    )
+    prompt_pairs = column("f8", "ranks", "Pairs of attention of these.", by="prefill")
     tenant_growth = column(
         "f8", "decodes, tenants", "The same by tenant, all ranks.", unit="tokens", by="fair"
     )

@@ -43,7 +43,8 @@ class Source:
         p, both = self.d.prefill, self.d.colocated
         self.budget, self.chunk_tokens = p.tokens_per_npu * p.npus_per_instance, p.chunk_tokens
         if self.colocated:
-            self.budget = self.chunk_tokens = both.chunk_tokens_per_npu * both.npus_per_instance
+            self.budget = both.chunk_tokens_per_npu * both.npus_per_instance
+            self.chunk_tokens = self.budget // self.decode[0].dies
         self.data_parallel = p.attention == "dp" and not self.colocated
         self.even = p.dp_balance == "attention"
         # Staged attention keeps the whole latent KV on every die; data parallel spreads prompts.
@@ -164,7 +165,10 @@ class Settings(Columns):
     router_policy = number(int, "As in ROUTERS.", lambda f: ROUTERS[f.s.router.policy])
     rank_choice = number(int, "As named.", lambda f: RANK_CHOICES[f.d.decode.rank_choice])
     prefill_budget = number(int, "Prompt tokens of a batch.", lambda f: f.budget)
-    chunk_tokens = number(int, "Of a piece of a prompt, 0: whole.", lambda f: f.chunk_tokens)
+    chunk_tokens = number(
+        int, "Of a piece of a prompt, 0: whole; colocated: of a rank.", lambda f: f.chunk_tokens
+    )
+    prompt_ranks = taken(int, "deployment.colocated.prompt_dies")
     data_parallel_attention = number(int, "A prompt's, on one die.", lambda f: f.data_parallel)
     even_attention = number(int, "Dies get equal attention, prompts in pieces.", lambda f: f.even)
     prompt_kv_tokens = number(float, "Longest prompt that fits.", lambda f: f.kv_space(1))

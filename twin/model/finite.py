@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from twin.model.batch import Hot
 from twin.model.costs import RoleCosts
-from twin.model.mixed import mixed_iteration_s
+from twin.model.mixed import mixed_iteration_s, mixed_mean_s, prompts_by_rank
 from twin.model.predict import Held, Traffic, rank_load
 
 WINDOW = 64  # iterations that are priced at their mean load
@@ -44,12 +44,20 @@ def deal(answers: NDArray[np.float64], slots: int) -> tuple[NDArray[np.int64], N
 
 
 def drain(
-    role: RoleCosts, prompt: float, answers: NDArray[np.float64], slots: int, hot: Hot
+    role: RoleCosts,
+    prompt: float,
+    answers: NDArray[np.float64],
+    slots: int,
+    most: float,
+    hot: Hot,
+    spread: float = 1.0,
 ) -> Finite:
     """All requests wait from the start; each takes a slot of the instance when one is free.
 
     answers f8[N]: iterations of each answer in the order of the queue; slots: of all dies
-    together; hot as in mixed_iteration_s. Prompts are computed together with the answers under way.
+    together; most: prompt tokens of a rank in an iteration; hot as in mixed_iteration_s; spread:
+    mean square of prompts over the square of their mean. Prompts are computed in the iterations of
+    the answers under way.
     """
     first, end = deal(answers, slots)
     last = int(end.max())
@@ -73,10 +81,9 @@ def drain(
         traffic = Traffic(prompt, 0.0, held=held)
         requests, context = rank_load(count / role.dies, role.dies, traffic)
         chunk = float(joining[part].sum()) * prompt / width
-        took = mixed_iteration_s(
-            role.decode, requests, context, 0, role.dies, chunk, 0.5 * chunk * (prompt + 1.0),
-            *hot, ops,
-        )  # fmt: skip
+        pairs = 0.5 * chunk * (spread * prompt + 1.0)
+        prompts = prompts_by_rank(chunk, pairs, prompt, most, role.dies, spread=spread)
+        took = mixed_mean_s(role.decode, requests, context, prompts, hot, ops)
         seconds += width * took
         token_s += width * took * count
     return Finite(seconds, token_s / float((end - first).sum()), last)
@@ -93,16 +100,18 @@ def burst(
     ops = role.operator_sink()
     prompts = max(1.0, batch_tokens // prompt)
     none = np.zeros(role.dies, np.int64)
-    chunk = prompts * prompt
+    # Whole prompts, dealt to the ranks in turn.
+    chunk = prompt * np.floor((prompts - np.arange(role.dies) - 1.0) / role.dies + 1.0)
     passes = int(np.ceil(requests / prompts))
     one_s = mixed_iteration_s(
-        role.decode, none, none.astype(np.float64), 0, role.dies, chunk,
-        0.5 * chunk * (prompt + 1.0), *hot, ops,
+        role.decode, none, none.astype(np.float64), chunk, 0.5 * chunk * (prompt + 1.0),
+        0, role.dies, *hot, ops,
     )  # fmt: skip
     traffic = Traffic(prompt, answer, held=Held(0.0, 0.0))
     together, context = rank_load(requests / role.dies, role.dies, traffic)
     context += together * 0.5 * answer  # the time is linear in it, so its mean will do
-    step_s = mixed_iteration_s(role.decode, together, context, 0, role.dies, 0.0, 0.0, *hot, ops)
+    idle = np.zeros(role.dies)
+    step_s = mixed_iteration_s(role.decode, together, context, idle, idle, 0, role.dies, *hot, ops)
     steps = max(1.0, answer - 1.0)
     stalled_s = 0.5 * (passes - 1) * one_s
     return Finite(passes * one_s + steps * step_s, step_s + stalled_s / steps, int(answer) + passes)

@@ -19,7 +19,13 @@ from twin.model.batch import Hot
 from twin.model.costs import Costs, RoleCosts
 from twin.model.decode import decode_flops, decode_hbm_bytes, decode_iteration_s
 from twin.model.fetch import fetch_s, hot_server_s
-from twin.model.mixed import mixed_flops, mixed_hits_s, mixed_iteration_s
+from twin.model.mixed import (
+    mixed_flops,
+    mixed_hits_s,
+    mixed_mean_s,
+    prompt_iterations,
+    prompts_by_rank,
+)
 from twin.model.prefill import layerwise_s, prefill_batch_s, prefill_flops, prefill_hits_s
 from twin.model.roofline import largest_of
 from twin.model.shape import ModelError
@@ -327,17 +333,19 @@ def _colocated(
     wanted = d.decode.batch_per_npu / per_npu
     count, limited = slots(role, wanted, traffic.input_tokens + traffic.held_mean)
     budget = float(d.colocated.chunk_tokens_per_npu) * npus
-    # Answers that end in an iteration; a prompt's own pass gives the first token.
-    ending = count * role.dies * per_iteration / max(1.0, answer - 1.0)
+    most, group = budget / role.dies, d.colocated.prompt_dies
+    # A prompt's own iterations hold its slot and give the first token; answers end in the others.
+    life = max(1.0, answer - 1.0) / per_iteration
+    held = life + prompt_iterations(fresh, most * min(group, role.dies), traffic.spread)
+    ending, count = count * role.dies / held, count * life / held
     if ending * fresh > budget:  # prompts cannot keep up: fewer answers are under way
         count *= budget / (ending * fresh)
         ending, limited = budget / fresh, "prompt tokens an iteration may prefill"
     chunk, pairs = ending * fresh, ending * traffic.fresh_pairs
     requests, context = rank_load(count, role.dies, traffic)
+    prompts = prompts_by_rank(chunk, pairs, fresh, most, role.dies, group, traffic.spread)
     ops = role.operator_sink()
-    took = float(
-        mixed_iteration_s(role.decode, requests, context, 0, role.dies, chunk, pairs, *hot, ops)
-    )
+    took = mixed_mean_s(role.decode, requests, context, prompts, hot, ops)
     took += float(mixed_hits_s(role.decode, ending * traffic.hit_tokens, ops))
     cached = ending * traffic.hit_tokens
     took += fetch_s(s, fabric, role.fetch, cached, ending)

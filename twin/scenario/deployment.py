@@ -214,7 +214,10 @@ class Colocated(Section):
     chunk_tokens_per_npu: int = quantity(
         1024, "tokens/NPU", "Prefill chunk beside decode", (2, 65_536)
     )
-    """Prompt tokens an iteration may prefill beside the decode batch."""
+    """Prompt tokens an iteration may prefill beside the decode batch; a rank takes its share."""
+    prompt_dies: int = quantity(1, "dies", "Dies that share a prompt's attention", (1, 768))
+    """Ranks with tensor-parallel attention, which split a prompt evenly; 1: attention is
+    data-parallel, and the rank that decodes the answer computes the whole prompt."""
 
 
 class Precision(Section):

@@ -46,7 +46,10 @@ def colocated(world: World, t1: float) -> None:
                 if read_s > t1:
                     break
                 launch_mixed(world, c, read_s)
-            now_s = acts_s(world, c, queue.queue[c, w.HEAD])
+            # Those whose KV is there from the start wait to join, with or without a prompt.
+            now_s = min(
+                acts_s(world, c, queue.queue[c, w.HEAD]), acts_s(world, c, state.wait[c, w.HEAD])
+            )
             if now_s > t1:
                 break
             if instance.running[first + c]:
@@ -113,8 +116,9 @@ def launch_mixed(world: World, c: int, read_s: float) -> None:
     operators = costs.decode_operators
     fill(operators, 0.0)
     took_s = mixed_iteration_s(
-        prices, state.requests, state.context, c * settings.decode_ranks, settings.decode_ranks,
-        taken, pairs, costs.decode_hot_tokens, costs.decode_hot_factor[c], operators,
+        prices, state.requests, state.context, state.prompt_tokens, state.prompt_pairs,
+        c * settings.decode_ranks, settings.decode_ranks, costs.decode_hot_tokens,
+        costs.decode_hot_factor[c], operators,
     )  # fmt: skip
     if queue.batch_hits[c] > 0.0:
         took_s += mixed_hits_s(prices, queue.batch_hits[c], operators)

@@ -97,6 +97,9 @@ def form_batch(world: World, p: int, now_s: float) -> int:
     settings, request, state = world.settings, world.request, world.prefill
     fill(state.die_tokens, 0.0)
     fill(state.die_pairs, 0.0)
+    if settings.colocated:
+        for r in range(p * settings.decode_ranks, (p + 1) * settings.decode_ranks):
+            world.decode.prompt_tokens[r] = world.decode.prompt_pairs[r] = 0.0
     state.cold_blocks[0] = 0
     forget_servers(world, p)
     look_at_pool(world, p, now_s)
@@ -110,7 +113,10 @@ def form_batch(world: World, p: int, now_s: float) -> int:
         held = cached_tokens(world, p, i) if begins else request.progress[i]
         remaining = request.input_tokens[i] + request.emitted[i] - held
         die = lightest_die(world, p) if settings.data_parallel_attention else 0
-        take = piece_of(world, p, die, held, remaining, taken)
+        take = piece_of(world, p, i, die, held, remaining, taken)
+        if take <= 0 and settings.colocated:  # its ranks have their share; those of others do not
+            before, i = i, request.following[i]
+            continue
         if take <= 0 or (taken > 0 and kv_tokens + held + take > settings.batch_kv_tokens):
             break
         if begins:
@@ -121,6 +127,8 @@ def form_batch(world: World, p: int, now_s: float) -> int:
         new_pairs = take * (held + 0.5 * (take + 1))  # each token attends to all before it
         state.die_tokens[die] += take
         state.die_pairs[die] += new_pairs
+        if settings.colocated:
+            give_to_ranks(world, p, i, float(take), new_pairs)
         taken += take
         kv_tokens += held + take
         pairs += new_pairs
@@ -138,15 +146,44 @@ def form_batch(world: World, p: int, now_s: float) -> int:
 
 
 @kernel
-def piece_of(world: World, p: int, die: int, held: int, remaining: int, taken: int) -> int:
+def piece_of(world: World, p: int, i: int, die: int, held: int, remaining: int, taken: int) -> int:
     """Tokens of a prompt that join the batch now: `remaining` behind `held`, `taken` by others.
-    Where dies are to have equal attention, a die gets no more than its share."""
+    Where dies are to have equal attention, a die gets no more than its share; on a colocated
+    instance, the ranks that compute the prompt no more than theirs of an iteration."""
     settings = world.settings
     left = settings.prefill_budget - taken
+    if settings.colocated:
+        return min(remaining, left, rank_room(world, p, i))
     if not (settings.data_parallel_attention and settings.even_attention):
         return tokens_to_take(remaining, left, settings.chunk_tokens, taken == 0)
     most = settings.chunk_tokens if settings.chunk_tokens > 0 else remaining
     return min(remaining, left, share_left(world, p, die, held), most)
+
+
+@kernel
+def sharers(world: World, p: int, i: int) -> tuple[int, int]:
+    """(first, one after the last) rank of those that split a prompt on a colocated instance."""
+    ranks, group = world.settings.decode_ranks, world.settings.prompt_ranks
+    place = (world.request.rank[i] - p * ranks) // group * group
+    return p * ranks + place, p * ranks + min(place + group, ranks)
+
+
+@kernel
+def rank_room(world: World, p: int, i: int) -> int:
+    """Prompt tokens that the ranks of a request can still compute in the iteration."""
+    first, end = sharers(world, p, i)
+    left = world.settings.chunk_tokens - world.decode.prompt_tokens[first]
+    return int(left * (end - first))
+
+
+@kernel
+def give_to_ranks(world: World, p: int, i: int, tokens: float, pairs: float) -> None:
+    """Add a piece of a prompt to the rank that will decode the answer, or to the ranks that split
+    it: attention is data-parallel."""
+    first, end = sharers(world, p, i)
+    for r in range(first, end):
+        world.decode.prompt_tokens[r] += tokens / (end - first)
+        world.decode.prompt_pairs[r] += pairs / (end - first)
 
 
 @kernel

@@ -146,18 +146,20 @@ def _finite(parts: Sequence[str], ask: Ask) -> float:
     assert d is not None and role is not None
     hot = ask.parts.decode_imbalance.table
     npus = s.deployment.colocated.npus_per_instance
+    batch = float(s.deployment.colocated.chunk_tokens_per_npu * npus)
     if parts[0] == "drain":
         prompts, answers = fitted_lengths(ask.facts, s.workload.lengths)
         level = np.modf((0.5 + np.arange(requests)) * 0.5 * (math.sqrt(5.0) - 1.0))[0]
         tokens = np.interp(level, answers.levels, answers.tokens)
         slots = int(d.batch_per_npu * npus)
-        ran = finite.drain(role, prompts.mean, tokens / d.tokens_per_iteration, slots, hot)
+        iterations = tokens / d.tokens_per_iteration
+        spread = prompts.mean_square / prompts.mean**2
+        ran = finite.drain(role, prompts.mean, iterations, slots, batch / role.dies, hot, spread)
     else:
         tokens = np.full(requests, float(s.workload.output_tokens))
-        batch = float(s.deployment.colocated.chunk_tokens_per_npu * npus)
-        iterations = s.workload.output_tokens / d.tokens_per_iteration
+        answer = s.workload.output_tokens / d.tokens_per_iteration
         prompt = float(s.workload.input_tokens)
-        ran = finite.burst(role, prompt, iterations, requests, batch, hot)
+        ran = finite.burst(role, prompt, answer, requests, batch, hot)
     if parts[1] == "tpot":
         return ran.tpot_s / d.tokens_per_iteration
     return float(tokens.sum()) / ran.seconds / npus

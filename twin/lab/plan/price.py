@@ -226,7 +226,7 @@ def _point(found: Prediction) -> Point:
 def _bunched(s: Scenario, found: Prediction, traffic: Traffic, hot: Hot) -> Point:
     """A point of the bound. A formula deals prompts evenly over a colocated instance's iterations.
     In a run they come in bunches, which costs less where a longer chunk costs less per token: so
-    full chunks in as few iterations as carry all prompts, the others without."""
+    full chunks of every rank in as few iterations as carry all prompts, the others without."""
     role, (rate, batch, tpot_s) = found.costs.colocated_role, _point(found)
     if role is None or found.decode is None or found.prefill is None:
         return rate, batch, tpot_s
@@ -235,12 +235,13 @@ def _bunched(s: Scenario, found: Prediction, traffic: Traffic, hot: Hot) -> Poin
     share = min(1.0, found.prefill.batch_tokens / full)
     pairs = full / traffic.fresh_tokens * traffic.fresh_pairs
     requests, context = rank_load(batch / per_npu, role.dies, traffic)
+    ranks = np.full(role.dies, 1.0 / role.dies)
     least_s = sum(
         part * mixed_iteration_s(
-            role.decode, requests, context, 0, role.dies, chunk, chunk / full * pairs, *hot,
-            role.operator_sink(),
+            role.decode, requests, context, of_full * full * ranks, of_full * pairs * ranks, 0,
+            role.dies, *hot, role.operator_sink(),
         )
-        for part, chunk in ((share, full), (1.0 - share, 0.0))
+        for part, of_full in ((share, 1.0), (1.0 - share, 0.0))
     )  # fmt: skip
     faster = min(1.0, least_s / found.decode.iteration_s)
     return rate / faster, batch, tpot_s * faster

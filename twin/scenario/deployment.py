@@ -215,7 +215,9 @@ class Colocated(Section):
         1024, "tokens/NPU", "Prefill chunk beside decode", (2, 65_536)
     )
     """Prompt tokens an iteration may prefill beside the decode batch; a rank takes its share."""
-    prompt_dies: int = quantity(1, "dies", "Dies that share a prompt's attention", (1, 768))
+    prompt_dies: int = quantity(
+        1, "dies", "Dies that share a prompt's attention", (1, 768), since=4
+    )
     """Ranks with tensor-parallel attention, which split a prompt evenly; 1: attention is
     data-parallel, and the rank that decodes the answer computes the whole prompt."""
 

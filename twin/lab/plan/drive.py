@@ -176,15 +176,15 @@ def carried_out(
         finish = Finish(search, facts)
         # Simulations of a finalist, about: five seeds, its largest load, losses.
         total = plan.simulations + plan.finalists * (5 + 12 + 2 * len(plan.survives))
-        made, news = 0, so_far(search)
+        made, news = 0, so_far(search) | {"stage": "Searching"}
 
         def beat() -> None:
             if not note(min(0.99, made / total), news):
                 raise Stopped
 
-        for steps in (search.steps(), finish.steps()):
+        for stage, steps in (("Searching", search.steps()), ("Making sure", finish.steps())):
             for scenarios, send in _driven(steps):
-                news = so_far(search)
+                news = so_far(search) | {"stage": stage, "simulations": made}
                 beat()
                 answers = by.all(scenarios, beat)
                 send([a if isinstance(a, str) else judged(a, plan) for a in answers])

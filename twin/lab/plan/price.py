@@ -22,7 +22,7 @@ from twin.model.costs import build_costs
 from twin.model.mixed import mixed_iteration_s
 from twin.model.predict import Held, Prediction, Traffic, predict, rank_load
 from twin.scenario import Scenario, SpecError, with_overrides
-from twin.steady import assemble, sampled, traffic_of
+from twin.steady import Assembly, assemble, sampled, traffic_of
 
 CURVE = (4, 12, 32, 80, 256)  # requests per NPU that are priced; between them a line
 LUCK = 1.05  # of a rate: what a run of some minutes can be above its mean
@@ -101,6 +101,7 @@ class Prices:
     facts: Facts
     rate: float | None  # requests/s where every deployment gets the same; None: its own largest
     known: dict[tuple[Any, ...], tuple[Curve, Curve]] = field(default_factory=dict)
+    parts: dict[tuple[Any, ...], Assembly] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.traffic = traffic_of(self.base, self.facts)
@@ -177,9 +178,12 @@ class Prices:
         alone = {**own, MODE: mode, COUNTED[role]: 1, "memory_pool.layerwise": False}
         try:
             whole = with_overrides(self.base, alone | {BATCH: CURVE[0]})
-            # How uneven experts are hardly depends on the drafts.
-            even_drafts = {DRAFTS: self.base.deployment.decode.mtp_draft_tokens}
-            parts = assemble(with_overrides(whole, even_drafts), self.facts)
+            # How uneven experts are hardly depends on the drafts, and takes longest: once for all.
+            even_drafts = own | {DRAFTS: self.base.deployment.decode.mtp_draft_tokens}
+            key = (role, *sorted(even_drafts.items()))
+            if key not in self.parts:
+                self.parts[key] = assemble(with_overrides(whole, even_drafts), self.facts)
+            parts = self.parts[key]
         except ValueError as error:
             if not isinstance(error, SpecError) and not type(error).__module__.startswith("twin."):
                 raise

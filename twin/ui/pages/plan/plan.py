@@ -56,7 +56,7 @@ def results() -> None:
     """How far the plan is, or its answer."""
     assert shown is not None
     look = plans.look(key)
-    if LOOKING and not look.working:
+    if look.working != LOOKING:  # begun, taken up again or ended: the page, not this part of it
         st.rerun()
     if look.answer:
         found.answer(shown, look.answer)
@@ -64,7 +64,8 @@ def results() -> None:
     if look.working:
         with st.container(horizontal=True, vertical_alignment="center"):
             made = look.so_far.get("simulations", 0)
-            text = f"{made} simulations of {look.so_far.get('deployments', 0):,} deployments"
+            priced = look.so_far.get("deployments", 0)
+            text = f"{look.so_far.get('stage')}: {made} simulations, {priced:,} deployments priced"
             st.progress(look.progress, text if made else "Pricing deployments by formula")
             st.button("Stop", icon=":material/stop_circle:", key="stop-plan",
                       on_click=plans.stop, args=(key,))  # fmt: skip

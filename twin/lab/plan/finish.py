@@ -18,7 +18,7 @@ from twin.hardware.placement import Instance, place_instances
 from twin.lab.explain.capacity import OTHERS, Capacity, at_steady, searching, steady_by_itself
 from twin.lab.plan.candidates import Candidate, score, space_of
 from twin.lab.plan.search import BATCHED, FRESH, Search, Steps, Tested
-from twin.lab.plan.trial import Trial, scenario_of
+from twin.lab.plan.trial import REQUESTS, Trial, scenario_of
 from twin.scenario import Fault, Scenario, with_overrides
 
 SEEDS = tuple(OTHERS + k for k in range(1, 5))  # beyond the scenario's own
@@ -29,6 +29,7 @@ CARRIED = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5)  # of its largest load, tried until a l
 SPARED = (1.1, 1.25, 1.5, 2.0)  # of the load by formula, where nothing smaller survives
 SPARES = 4  # deployments of each of these
 LONGER, LONGEST_S = 1.2, 10.0  # a TPOT that is tried after another; beyond, nothing helps
+NEARLY = 3.0  # standard errors of a share of requests in a short run
 HAIR = 1.001  # what fits exactly fits with so much more
 
 
@@ -72,6 +73,9 @@ class Finish:
     def steps(self) -> Steps:
         """The finalists made sure of; where there are none, relaxations of the limits."""
         yield from self._chosen()
+        if not self.finalists:
+            yield from self._nearly()
+            yield from self._capacities(self.finalists)
         if self.search.plan.survives:
             yield from self._losses(self.finalists)
             yield from self._spared()
@@ -109,9 +113,26 @@ class Finish:
                 yield from self._capacities(good)
             self.finalists += good
 
-    def _finalist(self, t: Tested) -> Finalist:
-        """A deployment at the load that it was found to carry."""
-        space, rate = self.search.space, t.low
+    def _nearly(self) -> Steps:
+        """Where nothing fits: deployments that miss the share in a short run by no more than chance
+        makes of it, for as long and with as many seeds as the others."""
+        search, near, share = self.search, [], self.search.space.base.slo.share
+        chance = NEARLY * math.sqrt(share * (1.0 - share) / REQUESTS)
+        for t in search.tested.values():
+            for rate, trial in t.trials:
+                short = share - trial["share"]
+                if search.one_load and 0.0 < short <= chance:
+                    near.append((short, t.candidate.settings, t, rate))
+        made = [self._finalist(t, rate) for _, _, t, rate in sorted(near)[:SPARES]]
+        yield from self._seeded(made)
+        for f in made:
+            if self._holds(f):
+                f.tested.trials = [(f.rate, f.seeds[0] | {"within": True})]
+                self.finalists.append(f)
+
+    def _finalist(self, t: Tested, rate: float = 0.0) -> Finalist:
+        """A deployment at the load that it was found to carry, or another."""
+        space, rate = self.search.space, rate or t.low
         s = scenario_of(space, t.candidate.given, rate)
         if space.prices.offered is None and t.best:
             rate = self.search.answered(t.candidate, t.best)
@@ -273,7 +294,7 @@ class Finish:
         if None in values or not values:
             return
         value = math.floor(1e4 * min(values)) / 1e4 if more else scale * max(values)
-        if value > 0.0 and (value < own if more else value > own):
+        if value > (0.5 if more else 0.0) and (value < own if more else value > own):
             self._relax(limit, own, value, c)
 
     def _fastest(self, limit: str) -> Steps:

@@ -7,6 +7,7 @@ deployments have the same requests (one seed), so a difference comes from the de
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
 from collections import defaultdict
@@ -161,6 +162,8 @@ class Search:
         ratios = self.ratios
         able = [(self.point(c, ratios), c) for c in left if self._may_do(c, ratios)]
         fit = [self.point(t.candidate, ratios) for t in self.tested.values() if t.low]
+        if not able and not fit:
+            return self._fastest(left, count)
         worth: list[tuple[tuple[float, float], Candidate]] = []
         for more in PROMISING:
             worth = worth or [
@@ -179,6 +182,14 @@ class Search:
             taken = {c.settings for _, c in layer}
             worth = [(p, c) for p, c in worth if c.settings not in taken]
         return chosen
+
+    def _fastest(self, left: Sequence[Candidate], count: int) -> list[Candidate]:
+        """Where the formula expects that nothing fits and nothing does: the shortest TPOT and the
+        largest bounds, half and half. They show how much has to be relaxed, or that it is wrong."""
+        by_tpot = sorted(left, key=lambda c: (c.price.tpot_s, c.npus, c.settings))
+        by_bound = sorted(left, key=lambda c: (-c.price.bound, c.npus, c.settings))
+        mixed = itertools.chain.from_iterable(zip(by_tpot, by_bound, strict=True))
+        return list({c.settings: c for c in itertools.islice(mixed, count)}.values())
 
     def _may_do(self, c: Candidate, ratios: dict[str, float]) -> bool:
         """Whether a deployment may keep TPOT, and carry a load that is the same for all."""

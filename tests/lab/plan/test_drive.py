@@ -60,7 +60,8 @@ def test_the_ledger_has_every_deployment_with_its_status():
     assert kinds <= {"feasible", "infeasible", "untested", "failed", "unsupported"}
     assert sum(whole["counts"].values()) - whole["counts"]["simulations"] == len(rows)
     for row in rows:
-        assert row["status"] == "feasible" or row["reason"]
+        assert (row["status"] == "feasible") == bool(row["rank"])
+        assert row["rank"] or row["reason"]
         assert all(each["digest"] and each["seed"] for each in row["simulated"])
     json.dumps(whole, allow_nan=False)
 

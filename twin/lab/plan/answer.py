@@ -75,15 +75,15 @@ def so_far(search: Search) -> dict[str, Any]:
 
 def ledger(search: Search) -> list[dict[str, Any]]:
     """A row for every deployment: its settings, what the formula says, its status and the reason,
-    and what was simulated, with seed and digest."""
-    rows = []
+    its rank among those that fit with one seed, and what was simulated, with seed and digest."""
+    rows, ranks = [], {t.candidate.settings: k + 1 for k, t in enumerate(search.ranked())}
     for c in search.space.candidates[:LEDGER_MOST]:
         status, reason = status_of(search, c)
         t = search.tested.get(c.settings)
         rows.append({
             "key": c.key, "settings": c.given, "npus": c.npus, "status": status, "reason": reason,
             "bound_req_per_s": c.price.bound, "expected_req_per_s": c.price.expected,
-            "limit": c.price.limit,
+            "limit": c.price.limit, "rank": ranks.get(c.settings), "own": search.space.is_own(c),
             "simulated": [
                 {"req_per_s": rate, **{k: trial.get(k) for k in (
                     "share", "tokens_per_s_per_npu", "tpot_s_mean", "ttft_s_p99", "seed",

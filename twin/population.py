@@ -461,8 +461,10 @@ def _even_s(p: Population, prices: Decode, decoding: float, held: float, each: f
         return float(decode_iteration_s(prices, *load, 0, ranks, *hot, ops))
     prompt = p.fresh * float(p.inputs.mean())
     tokens = min(each, ranks * p.chunk_most / max(prompt, 1.0)) * prompt
-    pairs = tokens / p.fresh * p.pair * spread * float(p.inputs.mean())
-    chunk = prompts_by_rank(tokens, pairs, prompt, p.chunk_most, ranks, p.prompt_ranks, spread)
+    query_key_pairs = tokens / p.fresh * p.pair * spread * float(p.inputs.mean())
+    chunk = prompts_by_rank(
+        tokens, query_key_pairs, prompt, p.chunk_most, ranks, p.prompt_ranks, spread
+    )
     return mixed_mean_s(prices, *load, chunk, hot, ops)
 
 

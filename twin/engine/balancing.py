@@ -197,8 +197,8 @@ class Balance:
         at = [k for k, other in enumerate(self.of) if other == key and self._serves(k)]
         took_s = max((self._carry(k, most, total, t_s, background) for k in at), default=0.0)
         group.moving = True
-        before = float(self._ratio(group, group.slots, load))
-        after = float(self._ratio(group, new, load))
+        before = float(self._hottest_over_mean(group, group.slots, load))
+        after = float(self._hottest_over_mean(group, new, load))
         self._note("before", t_s)
         words = f"{layers.size} layers, hottest/mean {before:.2f} -> {after:.2f}"
         event = Event(
@@ -229,14 +229,14 @@ class Balance:
         """Send an instance its weights: bytes into the busiest die, bytes in all; seconds."""
         machine = self.machine
         world = machine.world
-        column = machine.column(k)
+        traffic_column = machine.column(k)
         flow = self._weights(k)
         rate = float(world.traffic.alone[flow])
         if background:
             rate = min(rate, self.rule.move_gb_per_s * 1e9)
             machine.set_pace(flow, rate)
         took_s = most / rate
-        book_traffic(machine.world, w.WEIGHTS, w.UB, column, t_s, t_s + took_s, total)
+        book_traffic(machine.world, w.WEIGHTS, w.UB, traffic_column, t_s, t_s + took_s, total)
         if not background:
             self._stand_still(k, took_s, t_s)
         return took_s
@@ -250,7 +250,8 @@ class Balance:
             horizon_s = self.setup.scenario.horizon_s
             instance.busy_s[at] += max(0.0, min(begin_s + span_s, horizon_s) - begin_s)
 
-    def _ratio(self, group: Group, slots: np.ndarray, load: np.ndarray) -> float:
+    def _hottest_over_mean(self, group: Group, slots: np.ndarray, load: np.ndarray) -> float:
+        """Load of the group's hottest die over the mean die, averaged over layers."""
         return float(x.hottest_by_layer(load, slots, self._nearest(group)).mean())
 
     def _keep_hottest(self, t_s: float, group: Group, load: np.ndarray) -> None:

@@ -185,7 +185,8 @@ def _costs(setup: Setup, sizes: dict[str, int]) -> c.Costs:
 def _traffic(
     sizes: dict[str, int], first: np.ndarray, end: np.ndarray, settings: Settings
 ) -> Traffic:
-    """Flows before they are laid out, with the pace of those that have one."""
+    """The table of all flows, still without links. pace: a cap in bytes/s; weights have 0, for none
+    move yet."""
     traffic = Traffic(sizes, first=first, end=end)
     traffic.pace[first[w.WEIGHTS] : end[w.WEIGHTS]] = 0.0
     traffic.pace[first[w.SSD_WRITE] : end[w.SSD_WRITE]] = settings.ssd_write_bytes_per_s

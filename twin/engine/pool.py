@@ -108,16 +108,17 @@ def warm(world: World, p: int, i: int, held: int) -> int:
 
 @kernel
 def begin_reading(world: World, p: int, column: int, now_s: float) -> None:
-    """Read a batch's cached KV; what DRAM has lost comes from the SSD tier at the same time."""
+    """Begin to read the cached KV of prefill instance p's batch; blocks that DRAM has lost come
+    from the SSD tier at the same time. column: the instance's column in the record of traffic."""
     settings = world.settings
     state = world.prefill
     streams = world.streams
     instances = settings.prefills
-    cold, size = w.RECALLS * instances + p, state.cold_blocks[0] * settings.block_bytes
+    recall, size = w.RECALLS * instances + p, state.cold_blocks[0] * settings.block_bytes
     state.reading[p] = 1
     if size > 0.0:
-        add_to_stream(world, cold, now_s, size)
-    v = w.READS * instances + p
+        add_to_stream(world, recall, now_s, size)
+    v = w.READS * instances + p  # the stream of this read
     drop_stream(world, v, now_s)  # the last batch's read is through, and perhaps not booked yet
     begin_s = now_s + settings.fetch_latency_s
     begin_s += state.batch_hits[p] * state.ahead_s_per_token[p]

@@ -66,20 +66,22 @@ class Peaks:
     def factors(self, tokens: Floats, tokens_per_request: float, correlation: float) -> Floats:
         """Expected load of the hottest die over the mean, averaged over layers, f8[g]."""
         return np.array(
-            [self._mean(peaks, float(n), tokens_per_request, correlation) for n in tokens]
+            [self._mean_factor(peaks, float(n), tokens_per_request, correlation) for n in tokens]
         )
 
     def factor(self, tokens: float, tokens_per_request: float, correlation: float) -> float:
         """One of `factors`, without a compiler."""
-        return self._mean(side_by_side, tokens, tokens_per_request, correlation)
+        return self._mean_factor(side_by_side, tokens, tokens_per_request, correlation)
 
-    def _mean(
+    def _mean_factor(
         self,
         peaks_of: Callable[[Floats, Floats], Floats],
         tokens: float,
         tokens_per_request: float,
         correlation: float,
     ) -> float:
+        """Expected load of the hottest die over the mean die, averaged over layers, for a batch of
+        tokens. peaks_of: the hottest die's load from dies' mean loads and variances over means."""
         layers, dies = self._picks.shape
         # Topic correlation times the other tokens of the same request.
         shared = max(0.0, min(tokens_per_request, tokens) - 1.0) * correlation

@@ -64,7 +64,7 @@ class Draft:
             write = self.share["write"]
         else:
             read = write = self.share[plane]
-        place = {} if sub_plane is None else {"sub_plane": sub_plane}
+        sub_plane_entry = {} if sub_plane is None else {"sub_plane": sub_plane}
         if self.recipe.scale_out == "unified" and plane == "rdma":
             serves += " vpc"
         return {
@@ -72,7 +72,7 @@ class Draft:
             "plane": plane,
             "capacity_bytes_per_s": capacity,
             "latency_s": self.hop[of_kind.hop],
-            **place,
+            **sub_plane_entry,
             "links": links,
             "serves": serves,
             "read_efficiency": read,

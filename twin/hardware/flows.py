@@ -194,13 +194,16 @@ class _Quotient:
     ) -> None:  # fmt: skip
         """Bytes/s between the groups, f8[senders, receivers]: within a node, and beyond it."""
         senders, receivers = np.flatnonzero(out), np.flatnonzero(into)
-        self.rows, one, row = np.unique(
+        self.rows, first_sender, row = np.unique(
             group[enter[senders]], return_index=True, return_inverse=True
         )
-        self.columns, other, column = np.unique(
+        self.columns, first_receiver, column = np.unique(
             group[leave[receivers]], return_index=True, return_inverse=True
         )
-        self.sender, self.receiver = senders[one], receivers[other]  # an example of each
+        self.sender, self.receiver = (
+            senders[first_sender],
+            receivers[first_receiver],
+        )  # an example of each
         moved = np.outer(np.bincount(row, out[senders]), np.bincount(column, into[receivers]))
         both, i, j = np.intersect1d(senders, receivers, return_indices=True)
         np.subtract.at(moved, (row[i], column[j]), out[both] * into[both])

@@ -234,13 +234,13 @@ def summary(fabric: Fabric) -> dict[str, float]:
         "node_uplink_bytes_per_s": weakest,
         "oversubscription": most / weakest if weakest > 0.0 else 0.0,
         "bisection_bytes_per_s": _bisection(net, uplinks),
-        "rdma_bytes_per_s": float(_beyond(net, "nic", "rdma")),
-        "vpc_bytes_per_s": float(_beyond(net, "qingtian", "vpc")),
+        "rdma_bytes_per_s": float(_capacity_out_of_nodes(net, "nic", "rdma")),
+        "vpc_bytes_per_s": float(_capacity_out_of_nodes(net, "qingtian", "vpc")),
     }
 
 
-def _beyond(net: Network, kind: str, plane: str) -> float:
-    """What the ports of a kind put into the links that lead away from their node."""
+def _capacity_out_of_nodes(net: Network, kind: str, plane: str) -> float:
+    """Bytes/s that a plane's links carry from all ports of a kind out of their nodes."""
     away = (net.serves & net.bit(plane) > 0) & np.isin(net.tail, net.of_kind(kind))
     away &= net.node[net.head] != net.node[net.tail]
     return float(net.capacity[away].sum())

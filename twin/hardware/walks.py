@@ -190,9 +190,8 @@ class Walks:
         return [(int(r) + first_row, int(e)) for r, e in zip(row, end, strict=True)]
 
     def by_weight(self, log_weight: FLOATS) -> FLOATS:
-        """Bytes/s on every link, f8[parts, links], where each path has the product of its links'
-        weights as its weight among those of its pair.
-        """
+        """Bytes/s on every link, f8[parts, links]: the bytes of a pair are split over its paths in
+        proportion to the product of their links' weights. log_weight: their natural logarithms."""
         weights, shares = self._shares(log_weight)
         return self._split(self._arriving(weights), shares)
 

@@ -61,12 +61,13 @@ def drain(
     """
     first, end = deal(answers, slots)
     last = int(end.max())
-    # Of those under way at an iteration: how many, and the sum and the sum of squares of `first`.
-    sums = [np.zeros(last + 1) for _ in range(3)]
-    for power, total in enumerate(sums):
-        np.add.at(total, first, first.astype(np.float64) ** power)
-        np.add.at(total, end, -(first.astype(np.float64) ** power))
-    under_way, begun, squared = (np.cumsum(total)[:last] for total in sums)
+    # Of those under way at an iteration: how many, and the sum and the sum of squares of `first`;
+    # first what each iteration changes, then the running sums.
+    changes = [np.zeros(last + 1) for _ in range(3)]
+    for power, change in enumerate(changes):
+        np.add.at(change, first, first.astype(np.float64) ** power)
+        np.add.at(change, end, -(first.astype(np.float64) ** power))
+    under_way, begun, squared = (np.cumsum(change)[:last] for change in changes)
     joining = np.bincount(first, minlength=last)
     ops = role.operator_sink()
     seconds = token_s = 0.0

@@ -59,8 +59,8 @@ def offload(s: Scenario, net: Network, clocks: Mapping[str, float]) -> Offload:
     dies: dict[str, list[int]] = {"decode": [], "prefill": []}
     per_npu = int(net.about["dies_per_npu"])
     for i in place_instances(s, net):
-        apart = per_npu * pool.experts.npus if pool.experts and i.role == pool.role else 0
-        ends = i.die_of_rank[: len(i.die_of_rank) - apart]  # experts send no queries
+        expert_dies = per_npu * pool.experts.npus if pool.experts and i.role == pool.role else 0
+        ends = i.die_of_rank[: len(i.die_of_rank) - expert_dies]  # experts send no queries
         dies[i.role] += [die for die in ends if die not in cut]
     if not all(dies.values()):
         raise HardwareError(

@@ -109,8 +109,8 @@ def cached_up(s: Shape, f: Formats) -> Work:
     """Up-projection of a cached token's latent to keys and values of all heads (MLA)."""
     if s.attention != "mla":
         return Work(f.linear, 0.0, 0.0, 0.0, 0.0)
-    heads_out = ACTIVATION_BYTES * s.heads * (s.nope_dim + s.value_dim)
-    return linear(f.linear, s.kv_up_weights, f.activation_bytes * s.kv_lora, heads_out)
+    out_bytes = ACTIVATION_BYTES * s.heads * (s.nope_dim + s.value_dim)
+    return linear(f.linear, s.kv_up_weights, f.activation_bytes * s.kv_lora, out_bytes)
 
 
 def prefill_output(s: Shape, f: Formats) -> Work:

@@ -100,10 +100,11 @@ def _more(x: Setting, where: str) -> list[Product]:
 
 
 def _product_of_many_rows(x: Setting, w: o.Work, launches: int) -> Product:
+    """A product with so many rows that computing and moving activations overlap: the longer of the
+    two is taken. Launches and weights in s, the rest in s per row."""
     weight, flop, io, vector = x.seconds(w)
-    return Product(
-        launches * x.machine.product(w.format).start_s, weight, max(flop, io), 0.0, vector
-    )
+    start_s = launches * x.machine.product(w.format).start_s
+    return Product(fixed=start_s, weight=weight, flop=max(flop, io), io=0.0, vector=vector)
 
 
 def _gathered_s(x: Exchange) -> float:

@@ -84,7 +84,7 @@ def by_queues(seen: Seen, rule: Rule) -> Wanted:
 
 
 def by_slo(seen: Seen, rule: Rule) -> Wanted:
-    """Prefill by mean TTFT, decode by mean TPOT, each over its SLO."""
+    """Instances of each pool, scaled by mean TTFT (prefill) or TPOT (decode) over its SLO."""
     return tuple(_scaled(pool, pool.latency, rule) for pool in seen.pools.values())
 
 
@@ -148,9 +148,11 @@ def own_controller(digest: str) -> Controller:
     decide = _SOURCES[0](digest)
 
     def controller(seen: Seen, rule: Rule) -> Wanted:
+        """Instances of each pool that the operator's function wants."""
         try:
             question = asdict(seen)
-            answer = decide(question | question.pop("pools") | {"rule": asdict(rule)})
+            pools = question.pop("pools")
+            answer = decide(question | pools | {"rule": asdict(rule)})
             wanted = tuple(int(answer[role]) for role in seen.pools)
         except (
             Exception

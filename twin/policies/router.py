@@ -192,13 +192,13 @@ def choose_rank(
     all_tokens: float, slots: np.ndarray, capacity_tokens: float, need_tokens: float,
     price: np.ndarray, floor: np.ndarray,
 ) -> int:  # fmt: skip
-    """The rank (die) of an instance that awaits a request, or NOBODY when none has room.
+    """The rank (die) of an instance that takes the next request, or NOBODY when none has room.
 
     choice: a code of `RANK_CHOICES`. taken_slots i8[ranks], taken_tokens f8[ranks]: running plus
-    reserved, and their sums; slots i8[ranks]: how many each may hold; `routed` counts the choices
-    made so far; price f8[ranks]: scratch; floor f8[ranks / BLOCK]: see
+    reserved; all_slots, all_tokens: their sums; slots i8[ranks]: how many each may hold; `routed`
+    counts the choices made so far; price f8[ranks]: scratch; floor f8[ranks / BLOCK]: see
     `lightest`.
-    Of equals the first. The fewest of both is the least sum of the two, each over its mean:
+    Of equals the first. `kv_and_requests` takes the least sum of the two, each over its mean:
     DeepSeek's decode balancer evens KV usage and requests (open-infra-index, day 6) and does not
     say how it weighs them. xDeepServe takes the lowest KV usage below the batch limit, reserved
     room included (arXiv 2508.02520); vLLM's balancer counts requests; SGLang's takes turns.
@@ -212,7 +212,7 @@ def choose_rank(
         return NOBODY
     by_tokens = 0.0 if choice == BY_REQUESTS else max(float(all_slots), 1.0)
     by_slots = 0.0 if choice == BY_TOKENS else max(all_tokens, 1.0)
-    for careful in range(2):
+    for careful in range(2):  # room for tokens counts only if the lightest rank lacks it
         need = need_tokens * careful
         most = capacity_tokens if careful else np.inf
         best = lightest(

@@ -353,4 +353,5 @@ def _chart(
 
 
 def _line(points: str, look: str) -> str:
+    """An SVG polyline; points and look are whole attributes, as `points="0,0 1,1"`."""
     return f'<polyline {points} fill="none" vector-effect="non-scaling-stroke" {look}/>'

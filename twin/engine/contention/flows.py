@@ -60,7 +60,7 @@ class Flow:
         return w.TRAFFIC[self.kind]
 
     def alone(self, net: Network) -> float:
-        """Bytes/s without other flows; of reads, if servers had no limit."""
+        """Bytes/s without other flows, at least 1; of reads, only links beyond servers count."""
         rate = self.load.alone(net)[0]
         if self.beyond is not None and self.beyond.any():
             links = self.load.links[self.beyond]

@@ -135,7 +135,8 @@ def send_from_prefill(world: World, p: int, i: int, now_s: float) -> None:
 
 @kernel
 def free_rank(world: World, rank: int, now_s: float) -> int:
-    """A decode rank is gone for good: nothing may stay on it or be on its way; how many left."""
+    """Take every request off a decode rank that is lost for good, and off the way to it; returns
+    how many were taken off."""
     d = rank // world.settings.decode_ranks
     count = empty_decode(world, d, rank, now_s)
     if world.settings.has_prefill and not world.settings.colocated:

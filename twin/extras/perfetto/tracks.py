@@ -228,12 +228,12 @@ class Finder:
 
     def begins(self, at_s: float | None) -> Point | None:
         """In the slice that begins at a stamp; None when none does."""
-        k = self._at(self._begin, at_s)
+        k = self._index_of_edge(self._begin, at_s)
         return None if k is None else self._point(k)
 
     def ends(self, at_s: float | None) -> Point | None:
         """In the slice that ends at a stamp, at its end; None when none does."""
-        k = self._at(self._end, at_s)
+        k = self._index_of_edge(self._end, at_s)
         return None if k is None else self._point(k, last=True)
 
     def next(self, at_s: float | None) -> Point | None:
@@ -244,7 +244,9 @@ class Finder:
         return self._point(k) if k < self._begin.size else None
 
     @staticmethod
-    def _at(edges: np.ndarray, at_s: float | None) -> int | None:
+    def _index_of_edge(edges: np.ndarray, at_s: float | None) -> int | None:
+        """Index of the edge that lies exactly at a time in s, None where there is none; edges i8[n]
+        in ns, sorted."""
         if at_s is None:
             return None
         k = int(np.searchsorted(edges, ns(at_s), "left"))

@@ -184,16 +184,19 @@ def _published() -> tuple[Configuration, ...]:
 
 
 def reach(
-    facts: Facts, known: Sequence[Configuration] | None = None, chip: str = ""
+    facts: Facts, configurations: Sequence[Configuration] | None = None, chip: str = ""
 ) -> list[Reach]:
-    """How far the published rows go, aspect by aspect; with a chip, only the rows on it."""
-    if known is None:
+    """How far the published rows go, aspect by aspect; with a chip, only
+    the rows on it, all where none is. configurations: None for those of the published rows."""
+    if configurations is None:
         return list(_published_reach(facts, chip))
     if chip:
-        known = [c for c in known if c.scenario.supernode.chip == chip] or known
+        configurations = [
+            c for c in configurations if c.scenario.supernode.chip == chip
+        ] or configurations
     found = []
     for aspect in ASPECTS:
-        read = [(c.row, aspect.read(c, facts)) for c in known if _concerns(aspect, c)]
+        read = [(c.row, aspect.read(c, facts)) for c in configurations if _concerns(aspect, c)]
         said = [(row, value) for row, value in read if value is not None]
         values = sorted({value for _, value in said}, key=lambda v: (isinstance(v, str), v))
         if values:

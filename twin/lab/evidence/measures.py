@@ -92,19 +92,19 @@ def _under_slo(ask: Ask) -> float:
     target = largest_batch(ask.scenario, ask.facts, 1e-3 * ask.scenario.slo.tpot_ms)
     if not target.feasible:
         return 0.0
-    batch = {"deployment.decode.batch_per_npu": target.batch_per_npu}
-    full = replace(ask, scenario=with_overrides(ask.scenario, batch)).steady
+    at_batch = {"deployment.decode.batch_per_npu": target.batch_per_npu}
+    full = replace(ask, scenario=with_overrides(ask.scenario, at_batch)).steady
     assert full.decode is not None
     return full.decode.tokens_per_s_per_npu
 
 
 def _prefill(parts: Sequence[str], ask: Ask) -> float:
-    full = ask.steady
-    p = full.prefill
+    prediction = ask.steady
+    p = prediction.prefill
     assert p is not None
     if parts[0] == "layer":
         names = parts[1].split("+") if len(parts) > 1 else PREFILL_LAYER
-        moe_layers, layers = alone.prefill_layers(full.costs)
+        moe_layers, layers = alone.prefill_layers(prediction.costs)
         if len(parts) > 1 and names[0] in MOE_ONLY:
             layers = moe_layers
         return math.fsum(p.operators.get(n, 0.0) for n in names) / layers

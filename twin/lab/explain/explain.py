@@ -263,11 +263,11 @@ def _confirmed(runs: Runs, view: View, group: list[Look]) -> Measured | None:
     if not (able or whole):
         return None
     top, removal = max(filter(None, (able, whole)), key=lambda row: row[0].worth)
-    brings = able[0].worth if able else top.worth
+    worth = able[0].worth if able else top.worth
     suggestion = able[1] if able else None
     if ideal is None and suggestion is not None:
         removal = suggestion
-    return Measured(top.cause, top.change.named, brings, removal, suggestion)
+    return Measured(top.cause, top.change.named, worth, removal, suggestion)
 
 
 def _first_that_holds(runs: Runs, s: Scenario, looks: Sequence[Look]) -> tuple[Look, Gain] | None:

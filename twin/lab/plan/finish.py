@@ -87,9 +87,9 @@ class Finish:
             yield from self._relaxed()
 
     def _worth(self, f: Finalist) -> tuple[float, float, Any]:
-        """The best first: by score, then by what a deployment has to spare."""
-        spare = f.capacity.load if f.capacity else f.rate
-        return -score(self.search.plan.goal, f.rate, f.candidate.npus), -spare, f.candidate.settings
+        """The best first: by score, then by the largest load that a deployment carries."""
+        load = f.capacity.load if f.capacity else f.rate
+        return -score(self.search.plan.goal, f.rate, f.candidate.npus), -load, f.candidate.settings
 
     def _chosen(self) -> Steps:
         """The best deployment of each kind, made sure of; one that fails makes way for the next."""

@@ -269,7 +269,7 @@ class Runner:
                 self._hung.add(name)
 
     def _run_again(self, name: str) -> None:
-        """Give back what a process ran that hung: once; a run that hangs again has failed."""
+        """Queue again the runs of a process that hung; a run that hangs a second time fails."""
         self._hung.discard(name)
         for row in self._store.runs.running([name]):
             if row.id in self._rerun:

@@ -142,7 +142,8 @@ class Artefacts:
             return False
 
     def _publish(self, draft: Path, sha256: str) -> None:
-        """Give a whole file its name, and make the disk hold both."""
+        """Move a complete draft to the path of its digest and sync both to disk; where a sound file
+        is there already, the draft is left to the caller."""
         final = self.path(sha256)
         self._keep(final.parent)
         if not self.renew(sha256):

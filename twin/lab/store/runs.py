@@ -120,12 +120,14 @@ class Runs:
         return page_of(self._database, self.visible(query), text, columns, order, limit, offset)
 
     def latest(self, scenarios: Sequence[str]) -> dict[str, RunRow]:
-        """The newest done run of each scenario that has one, by its digest of any schema."""
+        """{digest as given: newest finished run of that scenario}; digests of older schemas are
+        found too, explanations do not count, scenarios without a run are left out."""
         done = (RunRow.state == DONE, ~RunRow.engine_version.startswith(EXPLAINED))
         with self._database.read() as session:
             stored = stored_as(session, scenarios)
             these = select(RunRow).where(*done, RunRow.scenario.in_(stored.values()))
             these = self.visible(these).order_by(RunRow.queued_s)
+            # Oldest first: later pairs replace earlier ones.
             pairs = session.execute(these.with_only_columns(RunRow.scenario, RunRow.id))
             runs = session.scalars(select(RunRow).where(RunRow.id.in_(dict(pairs.all()).values())))
             by_scenario = {run.scenario: run for run in runs}

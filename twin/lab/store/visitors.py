@@ -52,7 +52,7 @@ class Visitor:
         return query.where(or_(held, *others)) if self._bounded else query
 
     def sees(self, session: Session, name: str) -> bool:
-        """Whether this visitor holds a run or a scenario, or need not."""
+        """Whether this visitor may see a run or a scenario: it holds it, or sees everything."""
         return not self._bounded or self.name in self._holders(session, name)
 
     def hold(self, session: Session, name: str) -> None:

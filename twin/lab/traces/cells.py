@@ -167,7 +167,8 @@ def decode(text: str, where: str, wanted: str = "one request {...}") -> Any:
 
 
 def json_cells(piece: Piece) -> Iterator[tuple[Cells, np.ndarray]]:
-    """Every line that is not blank, each one object, and their numbers i8[n]; by portions."""
+    """For each portion of a file: the cells of its lines that are not blank, one JSON object each,
+    and the line numbers i8[n]. Raises TraceError for another line."""
     for first, lines in portions(piece):
         bodies, numbers = [], []
         for number, line in enumerate(lines, first):

@@ -64,7 +64,7 @@ def run_row(scenario: Scenario, label: str, key: str) -> None:
 
 
 def widths(**columns: int) -> dict[str, Any]:
-    """Columns of text, each so wide."""
+    """Settings of text columns by header (`_` stands for a space), each with its width in px."""
     column = st.column_config.TextColumn
     return {name.replace("_", " "): column(width=width) for name, width in columns.items()}
 

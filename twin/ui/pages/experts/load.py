@@ -141,14 +141,17 @@ def moves(
 def iteration_around(
     windows: pl.DataFrame | None, t_s: float, end_s: float
 ) -> tuple[float | None, float | None, float | None]:
-    """Mean iteration (s) in the windows before, during and after a span; None where unknown."""
+    """Mean iteration (s) during a span, and in as many windows before and after it; None where
+    unknown."""
     if windows is None or not windows.height or "iteration_s" not in windows.columns:
         return None, None, None
     begin, width = windows["t_s"].to_numpy(), windows["window_s"].to_numpy()
     value = windows["iteration_s"].cast(pl.Float64).to_numpy()
     inside = (begin < max(end_s, t_s + 1e-9)) & (begin + width > t_s)
     count = max(1, int(inside.sum()))
-    first, last = np.flatnonzero(inside)[[0, -1]] if inside.any() else (0, -1)
+    if not inside.any():
+        return None, None, None
+    first, last = np.flatnonzero(inside)[[0, -1]]
     earlier = slice(max(0, first - count), first)
     later = slice(last + 1, last + 1 + count)
     return tuple(_mean(value[part]) for part in (earlier, inside, later))  # type: ignore[return-value]

@@ -68,8 +68,8 @@ def controls(draft: Scenario) -> None:
 
 
 @st.cache_resource(show_spinner=False, max_entries=20)
-def _came(digest: str, _draft: Scenario) -> Shipped | None:
-    """The run of a question that came with the project, read once."""
+def _shipped_run(digest: str, _draft: Scenario) -> Shipped | None:
+    """The run that the project ships for a scenario, None where it ships none; cached by digest."""
     return shipped(_draft)
 
 
@@ -81,7 +81,7 @@ def get_ready() -> None:
         load.outlook(draft, facts)
         fabric = fabric_of(draft.supernode)
         machine_text(built(fabric))
-        if came := _came(scenario_digest(draft), draft):
+        if came := _shipped_run(scenario_digest(draft), draft):
             player.shipped_film(draft, came, came.scenario)
     except (FactError, ValueError, OSError, BadZipFile) as error:
         log.warning("the first page was not made ready: %s", error)
@@ -134,7 +134,7 @@ def _played(draft: Scenario, fabric: Fabric) -> bool:
         player.brief(row.id, player.film(row.id, row, draft), fabric)
         page_link("run", f"A run of {words.ago(time.time() - row.queued_s)}", {"run": row.id})
         return True
-    came = _came(digest, draft)
+    came = _shipped_run(digest, draft)
     if came is None:
         return False
     player.brief(came.key, player.shipped_film(draft, came, came.scenario), fabric)

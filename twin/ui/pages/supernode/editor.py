@@ -145,8 +145,8 @@ def _act(wish: dict[str, Any]) -> None:
 def take_back(path: str) -> None:
     """Set one field back to the preset's value."""
     value = read(session.preset(), path)
-    rows = [row.model_dump() for row in value] if isinstance(value, tuple) else value
-    session.propose({path: rows})
+    plain = [row.model_dump() for row in value] if isinstance(value, tuple) else value
+    session.propose({path: plain})
     st.session_state["generation"] += 1
 
 

@@ -104,6 +104,9 @@ def link_shares(s: Scenario, fabric: Fabric, traffic: str) -> np.ndarray[Any, An
 
 
 def _loads(s: Scenario, net: Network, placed: Sequence[Instance], traffic: str) -> Iterator[Load]:
+    """What one kind of traffic (experts, kv_hand_off, pool_read) puts on the network; nothing where
+    the scenario has no such traffic. Of experts, prefill's only where nothing decodes."""
+
     def dies(*roles: str) -> list[int]:
         return [die for i in placed if i.role in roles for die in i.die_of_rank]
 

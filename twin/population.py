@@ -461,10 +461,8 @@ def _even_s(p: Population, prices: Decode, decoding: float, held: float, each: f
         return float(decode_iteration_s(prices, *load, 0, ranks, *hot, ops))
     prompt = p.fresh * float(p.inputs.mean())
     tokens = min(each, ranks * p.chunk_most / max(prompt, 1.0)) * prompt
-    query_key_pairs = tokens / p.fresh * p.pair * spread * float(p.inputs.mean())
-    chunk = prompts_by_rank(
-        tokens, query_key_pairs, prompt, p.chunk_most, ranks, p.prompt_ranks, spread
-    )
+    qk_pairs = tokens / p.fresh * p.pair * spread * float(p.inputs.mean())
+    chunk = prompts_by_rank(tokens, qk_pairs, prompt, p.chunk_most, ranks, p.prompt_ranks, spread)
     return mixed_mean_s(prices, *load, chunk, hot, ops)
 
 

@@ -167,3 +167,8 @@ def test_a_pair_that_is_not_modelled_is_refused_in_one_sentence(pair):
     with pytest.raises(ValueError, match=REFUSED[pair]) as refusal:
         drawn(pair, 0)
     assert "\n" not in str(refusal.value).strip()
+
+
+def test_who_was_behind_a_client_that_left_begins_no_earlier_than_that():
+    """An idle decode instance began an iteration in the past when the head of its line left."""
+    lawful(simulate(drawn((retries, sharing), 15), QUICK))

@@ -119,8 +119,8 @@ class Instances(Columns):
         by="colocated, decode, drain, faults, incidents, prefill",
     )  # fmt: skip
     ends_s = column(
-        "f8", "instances", "End of it, or of the last one.", unit="s",
-        by="balancing, colocated, decode, drain, incidents, life, prefill",
+        "f8", "instances", "End of it, or of the last one; idle: none begins before.", unit="s",
+        by="arrivals, balancing, colocated, decode, drain, incidents, life, prefill",
     )  # fmt: skip
     busy_s = column(
         "f8", "instances", "Time busy.", unit="s", by="balancing, books, decode, pool, prefill"

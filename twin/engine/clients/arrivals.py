@@ -99,7 +99,19 @@ def withdraw(world: World, i: int, now_s: float) -> None:
                 request.gone[i] = 1
                 return
             counters[place] += 1
+            idle_until_now(world, i, now_s)
     cancel(world, i, now_s)
+
+
+@kernel
+def idle_until_now(world: World, i: int, now_s: float) -> None:
+    """Where a request left the line of an idle decode instance, those behind it begin now at the
+    earliest: their KV was there before, and only their turn comes now."""
+    settings, instance = world.settings, world.instance
+    if settings.has_decode and world.request.rank[i] != w.NONE:
+        at = settings.prefills + world.request.rank[i] // settings.decode_ranks
+        if not instance.running[at] and instance.up[at]:
+            instance.ends_s[at] = max(instance.ends_s[at], now_s)
 
 
 @kernel

@@ -110,13 +110,13 @@ def form_batch(world: World, p: int, now_s: float) -> int:
         begins = request.progress[i] == w.NONE
         if begins and settings.order == w.FAIR:
             i = bring_forward(world, state.queue, p, before, now_s, False)
+        if settings.colocated and rank_room(world, p, i) <= 0:  # ranks of others have room
+            before, i = i, request.following[i]
+            continue
         held = cached_tokens(world, p, i) if begins else request.progress[i]
         remaining = request.input_tokens[i] + request.emitted[i] - held
         die = lightest_die(world, p) if settings.data_parallel_attention else 0
         take = piece_of(world, p, i, die, held, remaining, taken)
-        if take <= 0 and settings.colocated:  # its ranks have their share; those of others do not
-            before, i = i, request.following[i]
-            continue
         if take <= 0 or (taken > 0 and kv_tokens + held + take > settings.batch_kv_tokens):
             break
         if begins:

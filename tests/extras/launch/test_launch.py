@@ -85,6 +85,18 @@ def test_ranks_batches_and_graphs_are_those_of_the_scenario():
     assert kv["kv_connector_extra_config"]["decode"] == {"dp_size": decode.ranks, "tp_size": 1}
 
 
+def test_dies_that_share_a_prompt_are_tensor_parallel_and_hold_its_share_of_requests():
+    mixed = {"deployment.mode": "colocated", "deployment.colocated.npus_per_instance": 16,
+             "deployment.colocated.instances": 2}  # fmt: skip
+    s = with_overrides(preset("quickstart"), mixed)
+    (whole,) = workers(s, FACTS)
+    (split,) = workers(with_overrides(s, {"deployment.colocated.prompt_dies": 8}), FACTS)
+    assert (whole.tensor_parallel, split.tensor_parallel, split.data_parallel) == (1, 8, 4)
+    assert split.sequences == 8 * whole.sequences and split.tokens == 8 * whole.tokens
+    with pytest.raises(ValueError, match="take 4"):
+        workers(with_overrides(s, {"deployment.colocated.prompt_dies": 12}), FACTS)
+
+
 @pytest.mark.skipif(not shutil.which("bash"), reason="no bash")
 @pytest.mark.parametrize("engine", ["vllm-ascend", "sglang"])
 def test_a_script_runs_in_a_shell_and_passes_what_is_written(engine, tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from twin.facts import Facts
@@ -69,7 +70,14 @@ def _worker(s: Scenario, pool: Pool, dies: int) -> Worker:
         tokens = d.prefill.chunk_tokens or round(d.prefill.tokens_per_npu / dies * tp)
         sequences = max(1, round(tokens / max(s.workload.input_tokens, 1)))
     elif pool.role == "colocated":
-        tokens = sequences * (1 + drafts) + round(d.colocated.chunk_tokens_per_npu / dies)
+        tp = d.colocated.prompt_dies
+        sequences = max(1, round(d.decode.batch_per_npu / dies * tp))
+        tokens = sequences * (1 + drafts) + round(d.colocated.chunk_tokens_per_npu / dies * tp)
+    if ranks % tp:
+        raise ValueError(
+            f"{tp} dies that share a prompt do not divide the {ranks} of a {pool.role} instance: "
+            f"take {math.gcd(tp, ranks)}"
+        )
     return Worker(pool.role, pool.instances, ranks, -(-ranks // per_node), tp, sequences, tokens,
                   drafts)  # fmt: skip
 

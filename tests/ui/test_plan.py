@@ -9,6 +9,7 @@ from twin.lab.library import load_facts
 from twin.lab.plan.question import Plan
 from twin.lab.plan.work import Plans
 from twin.scenario import Scenario
+from twin.ui import access
 from twin.ui.pages import PAGES
 from twin.ui.pages.plan import requested
 
@@ -84,3 +85,14 @@ def test_where_nothing_fits_the_relaxations_stand(app, stored):
 
 def test_a_plan_that_is_not_stored_here_is_said(app):
     assert "not stored" in opened(app, plan="nowhere").error[0].value
+
+
+def test_a_read_only_server_shows_what_was_found_and_searches_nothing(app, stored, monkeypatch):
+    key = stored(ANSWER, Scenario())
+    monkeypatch.setenv(access.VARIABLE, access.READ_ONLY)
+    monkeypatch.setattr(Plans, "start", lambda *_: pytest.fail("searched"))
+    app.session_state[requested.NOW] = True
+    opened(app, **{requested.PLAN: key})
+    assert app.button(key="find").disabled
+    assert any("read-only" in warning.value for warning in app.warning)
+    assert "192 NPUs" in app.subheader[0].value

@@ -112,7 +112,7 @@ class Plans:
     def question(self, key: str) -> Plan | None:
         """The question of a plan; None where it is not known here."""
         try:
-            return plan_from_text((self._of(key) / QUESTION).read_text())
+            return plan_from_text((self._of(key) / QUESTION).read_text("utf-8"))
         except (OSError, ValueError):
             return None
 
@@ -128,7 +128,7 @@ class Memory:
         self._path, self._version = path, version
         self._known: dict[str, Trial | str] = {}
         try:
-            lines = path.read_text().splitlines()
+            lines = path.read_text("utf-8").splitlines()
         except OSError:
             lines = []
         for line in lines:
@@ -146,7 +146,7 @@ class Memory:
     def put(self, answers: Mapping[str, Trial | str]) -> None:
         """Store some."""
         self._known |= answers
-        with self._path.open("a") as file:
+        with self._path.open("a", encoding="utf-8") as file:
             for digest, trial in answers.items():
                 row = {"version": self._version, "scenario": digest, "trial": trial}
                 file.write(json.dumps(row) + "\n")
@@ -158,7 +158,7 @@ def work(here: Path) -> None:
         if not free:
             return
         facts = load_facts()
-        plan = plan_from_text((here / QUESTION).read_text())
+        plan = plan_from_text((here / QUESTION).read_text("utf-8"))
         memory = Memory(here / MEMORY, f"{ENGINE_VERSION} {facts.digest}")
         noted_s, server = 0.0, os.getppid()
 
@@ -186,7 +186,7 @@ def _problem(here: Path, sentence: str) -> None:
 
 def _json(path: Path) -> dict[str, Any]:
     try:
-        found = json.loads(path.read_text())
+        found = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}

@@ -3,7 +3,7 @@
 import streamlit as st
 
 from twin.lab.plan.question import Plan, PlanError
-from twin.ui import session
+from twin.ui import access, session
 from twin.ui.fields import sentence
 from twin.ui.link import copy_link
 from twin.ui.pages.plan import found, requested
@@ -11,6 +11,7 @@ from twin.ui.show import plain
 from twin.ui.toolbar import header, refusal
 
 LOOK_S = 0.7
+READS = access.mode() == access.READ_ONLY  # nothing may be begun or stopped here
 
 header("plan", run=False)
 plans = requested.plans()
@@ -21,6 +22,8 @@ if key and shown is None:
 
 # 1) The question.
 refused, wanted = refusal(), None
+if READS:
+    refused = "this server is read-only: what others have found is shown, nothing is searched here"
 try:
     wanted = requested.form(shown)
 except PlanError as error:
@@ -67,12 +70,12 @@ def results() -> None:
             priced = look.so_far.get("deployments", 0)
             text = f"{look.so_far.get('stage')}: {made} simulations, {priced:,} deployments priced"
             st.progress(look.progress, text if made else "Pricing deployments by formula")
-            st.button("Stop", icon=":material/stop_circle:", key="stop-plan",
+            st.button("Stop", icon=":material/stop_circle:", key="stop-plan", disabled=READS,
                       on_click=plans.stop, args=(key,))  # fmt: skip
     elif look.problem:
         with st.container(horizontal=True, vertical_alignment="center"):
             st.warning(plain(look.problem), icon=":material/info:")
-            st.button("Go on", icon=":material/play_arrow:", key="resume-plan",
+            st.button("Go on", icon=":material/play_arrow:", key="resume-plan", disabled=READS,
                       on_click=begin, args=(shown,))  # fmt: skip
     if look.so_far:
         found.progress(look.so_far)

@@ -104,6 +104,12 @@ def test_uniform_is_skew_zero_and_even_where_copies_divide():
         assert got.factor[-1] < 1.02 and got.factor[16] > 1.1  # a finite batch is never even
 
 
+def test_points_by_compiled_code_are_those_without():
+    got = imbalance(Experts(), *R1, 32, 9, FACTS, 1)
+    plain, compiled = got.table[1], got.compiled_table[1]
+    assert [plain[k] for k in (0, 12, 30)] == [compiled[k] for k in (0, 12, 30)]
+
+
 def test_same_bytes_again_and_other_seed_other_draw():
     a, b, c = (imbalance(Experts(), *R1, 40, 8, FACTS, seed) for seed in (1, 1, 2))
     assert a.factor.tobytes() == b.factor.tobytes() and a.die_load.tobytes() == b.die_load.tobytes()

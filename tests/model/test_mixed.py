@@ -80,6 +80,21 @@ def test_the_rank_of_a_prompt_does_not_matter_where_all_decode_alike(p):
     assert mixed(p, first) == mixed(p, last)
 
 
+def test_the_order_of_ranks_does_not_matter(p):
+    rng = np.random.default_rng(3)
+    requests, chunk = rng.integers(0, 60, 320), rng.choice([0.0, 512.0, 2_048.0], 320)
+    loads = requests, requests * rng.uniform(1e3, 9e3, 320), chunk, chunk * rng.uniform(1, 4e3, 320)
+
+    def took(order):
+        ops = np.zeros(len(DECODE_OPERATORS))
+        return mixed_iteration_s(p, *(x[order] for x in loads), 0, 320, ONE, ONE, ops)
+
+    here = np.arange(320)
+    by_core = np.argsort(loads[3])
+    assert took(here[::-1]) == pytest.approx(took(here), rel=1e-12)
+    assert took(by_core) == pytest.approx(took(by_core[::-1]), rel=1e-12) == took(here)
+
+
 def mean_prompts(tokens, pairs, *args, **more):
     """Tokens and pairs of each rank in the mean iteration, f8[R]."""
     loads = prompts_by_rank(tokens, pairs, *args, **more)

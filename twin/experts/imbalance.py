@@ -46,13 +46,28 @@ class Imbalance:
         """(tokens, curve) as cost kernels read them."""
         return self.tokens, self.curve
 
+    @property
+    def compiled_table(self) -> tuple[Floats, Any]:
+        """`table` where compiled code is loaded anyway: the same numbers, sooner."""
+        known = self.curve
+        return self.tokens, known.compiled if isinstance(known, Curve) else known
+
 
 class Curve(Sequence[float]):
     """`Imbalance.curve`: a function of the place, called once for each, or the whole at once."""
 
-    def __init__(self, point: Callable[[int], float], whole: Callable[[], Floats]) -> None:
+    def __init__(self, point: Callable[[int], float], points: Callable[[slice], Floats]) -> None:
         self._point = cache(point)
-        self.whole = whole
+        self._points = points
+
+    def whole(self) -> Floats:
+        """All of it; compiled."""
+        return self._points(slice(None))
+
+    @cached_property
+    def compiled(self) -> Curve:
+        """The same function, each point by compiled code."""
+        return Curve(lambda i: float(self._points(slice(i, i + 1))[0]), self._points)
 
     def __len__(self) -> int:
         return GRID
@@ -104,8 +119,8 @@ def imbalance(
     def point(i: int) -> float:
         return peaks.factor(float(tokens[i]), tokens_per_request, process.correlation)
 
-    def whole() -> Floats:
-        return peaks.factors(tokens, tokens_per_request, process.correlation)
+    def points(some: slice) -> Floats:
+        return peaks.factors(tokens[some], tokens_per_request, process.correlation)
 
     picks, _, _ = die_moments(chances, slots, copy_shares(slots, routed_experts, nearest))
-    return Imbalance(tokens, Curve(point, whole), picks * (routed_dies / top_k))
+    return Imbalance(tokens, Curve(point, points), picks * (routed_dies / top_k))

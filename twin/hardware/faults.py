@@ -72,21 +72,18 @@ def dies_out(fabric: Wiring) -> frozenset[int]:
     They have no UB link left, or reach no other node though their UB plane goes beyond theirs.
     """
     net = network(fabric)
-    if "dies_out" not in net.memo:
-        lost = _apart(net, "ub") if net.spans_nodes else ~_linked(net, "ub")
-        net.memo["dies_out"] = _numbers(lost)
-    out: frozenset[int] = net.memo["dies_out"]
-    return out
+
+    def out() -> frozenset[int]:
+        return _numbers(_apart(net, "ub") if net.spans_nodes else ~_linked(net, "ub"))
+
+    return net.once("dies_out", out)
 
 
 def dies_without(fabric: Wiring, plane: Plane) -> frozenset[int]:
     """Dies that cannot send to another node on a plane; beyond a UB plane NICs do."""
     net = network(fabric)
     way = "rdma" if plane == "ub" and not net.spans_nodes else plane
-    if ("dies_without", way) not in net.memo:
-        net.memo["dies_without", way] = _numbers(_apart(net, way))
-    out: frozenset[int] = net.memo["dies_without", way]
-    return out
+    return net.once(("dies_without", way), lambda: _numbers(_apart(net, way)))
 
 
 def dies_unfit(fabric: Wiring, deployment: Deployment) -> frozenset[int]:

@@ -83,10 +83,7 @@ class Load:
 
 def load_of(net: Network, demand: Demand) -> Load:
     """The load of a demand on a network; equal questions share one answer."""
-    known: Load | None = net.memo.get(demand)
-    if known is None:
-        known = net.memo[demand] = _load(net, demand)
-    return known
+    return net.once(demand, lambda: _load(net, demand))
 
 
 def _load(net: Network, demand: Demand) -> Load:

@@ -7,10 +7,10 @@ flows.py, what that costs in prices.py.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -23,6 +23,7 @@ from twin.hardware.walks import BOOLS, FLOATS, INTS
 # Planes whose bytes are counted where they leave and enter a node's ends, by number.
 COUNTED = {"ub": 1, "rdma": 2, "vpc": 3}
 CAPACITY, LATENCY = "capacity_bytes_per_s", "latency_s"
+T = TypeVar("T")
 
 
 class Place(NamedTuple):
@@ -69,6 +70,13 @@ class Network:
         """The same wiring with other capacities and latencies."""
         return replace(self, capacity=capacity, latency=latency, memo={})
 
+    def once(self, question: Hashable, answer: Callable[[], T]) -> T:
+        """The answer to a question about this network, worked out at the first time."""
+        if question not in self.memo:
+            self.memo[question] = answer()
+        known: T = self.memo[question]
+        return known
+
     @property
     def dies_per_node(self) -> int:
         """Most dies that one node has."""
@@ -108,7 +116,11 @@ class Network:
 
     def of_kind(self, kind: str) -> INTS:
         """Vertices of a kind, in the graph's order."""
-        return np.array([i for i, d in enumerate(self.vertex_data) if d["kind"] == kind], np.int64)
+        kinds = (d["kind"] for d in self.vertex_data)
+        return self.once(
+            ("kind", kind),
+            lambda: np.array([i for i, each in enumerate(kinds) if each == kind], np.int64),
+        )
 
     @cached_property
     def link_prints(self) -> NDArray[np.uint64]:

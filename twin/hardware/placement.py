@@ -117,11 +117,12 @@ def place(s: Scenario, fabric: Wiring) -> Placement:
     over = (d.prefill.instances, d.prefill.npus_per_instance) if shares_npus(s) else ()
     question = ("placement", tuple(needed), over, d.placement, d.when_off, d.seats,
                 d.kv_transfer_plane)  # fmt: skip
-    if question not in net.memo:
+
+    def answer() -> Placement:
         placed = _place(s, net, needed)
-        net.memo[question] = _with_prefill(s, net, placed) if over else placed
-    answer: Placement = net.memo[question]
-    return answer
+        return _with_prefill(s, net, placed) if over else placed
+
+    return net.once(question, answer)
 
 
 def further(s: Scenario, fabric: Wiring) -> list[Instance]:

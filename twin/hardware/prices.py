@@ -20,7 +20,7 @@ from twin.hardware.flows import Demand, Load, Operation, Plane, load_of
 from twin.hardware.kinds import is_switch
 from twin.hardware.names import Fabric
 from twin.hardware.network import Network, Wiring, network
-from twin.hardware.walks import FLOATS
+from twin.hardware.walks import FLOATS, INTS
 
 
 @dataclass(frozen=True)
@@ -99,6 +99,14 @@ def all_to_all(
     return Price(rate, load.latency_s, label, len(dies) - 1, load.off_node)
 
 
+def _reached(
+    net: Network, dies: Sequence[int], plane: Plane, nodes: Sequence[int] | None
+) -> tuple[Load, INTS] | None:
+    """`demands.pool`; formulas of one machine ask the same again and again."""
+    question = ("pool", tuple(dies), plane, None if nodes is None else tuple(nodes))
+    return net.once(question, lambda: demands.pool(net, dies, plane, nodes))
+
+
 def pool_read(
     fabric: Wiring, dies: Sequence[int], plane: Plane = "ub",
     nodes: Sequence[int] | None = None,
@@ -109,7 +117,7 @@ def pool_read(
     be read.
     """
     net = network(fabric)
-    reached = demands.pool(net, dies, plane, nodes)
+    reached = _reached(net, dies, plane, nodes)
     if reached is None:
         at = demands.dies_of(net, dies)
         unlinked = at[net.offers(plane, at) <= 0.0]
@@ -127,15 +135,19 @@ def server_port(
 ) -> float:  # fmt: skip
     """Bytes/s that one memory server of the median sends into `dies`, were all read from it."""
     net = network(fabric)
-    reached = demands.pool(net, dies, plane, nodes)
+    reached = _reached(net, dies, plane, nodes)
     if reached is None:
         return 0.0
     load, sources = reached
-    port, _ = demands.server_ports(net, load, plane)
-    own = port >= 0
-    rates = np.full(net.nodes, np.inf)
-    np.minimum.at(rates, port[own], net.capacity[load.links[own]] / load.amounts[own])
-    return float(np.median(rates[sources])) / sources.size
+
+    def rate() -> float:
+        port, _ = demands.server_ports(net, load, plane)
+        own = port >= 0
+        rates = np.full(net.nodes, np.inf)
+        np.minimum.at(rates, port[own], net.capacity[load.links[own]] / load.amounts[own])
+        return float(np.median(rates[sources])) / sources.size
+
+    return net.once(("server port", tuple(dies), plane, tuple(nodes or ())), rate)
 
 
 def nic(fabric: Wiring, die: int, plane: Plane = "rdma", operation: Operation = "write") -> Price:

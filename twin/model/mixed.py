@@ -68,13 +68,16 @@ def mixed_iteration_s(
         load = Pass(tokens, rank_context, query * busiest, query * total, dies, hot)
         alone += layers_in_sequence_s(p, p.moe_layers, load, ops)
     m = p.sequence
-    attention = dense = 0.0
+    attention = dense = most_rows = most_core = 0.0
     for r in range(first, first + count):
         if chunk[r] > 0.0 or r == who:
             rows = query * requests[r] + chunk[r]
             core = m.core.context * context[r] + p.chunk.pair * pairs[r]
-            attention = max(attention, attention_s(m, rows, core))
-            dense = max(dense, dense_s(p, rows))
+            if rows > most_rows or core > most_core:  # else a rank before it has no less of either
+                took = attention_s(m, rows, core)
+                if took > attention:
+                    attention, most_rows, most_core = took, rows, core
+                dense = max(dense, dense_s(p, rows))
     layer = attention + moe_s(p, m, Pass(most, rank_context, most, entering, dies, hot))
     # Without a chunk the two are equal but for rounding, and a time is never negative.
     ops[_CHUNK] += max(0.0, layer * p.moe_layers - alone)
@@ -177,9 +180,10 @@ def mixed_mean_s(
 ) -> float:
     """Mean seconds of mixed_iteration_s over equally likely prompts; ops: their mean, added."""
     sink, seconds = np.zeros_like(ops), 0.0
+    load = requests.tolist(), context.tolist()  # Python reads lists several times as fast
     for chunk, pairs in prompts:
         seconds += mixed_iteration_s(
-            p, requests, context, chunk, pairs, 0, len(chunk), *hot, sink
+            p, *load, chunk.tolist(), pairs.tolist(), 0, len(chunk), *hot, sink
         )  # fmt: skip
     ops += sink / len(prompts)
     return seconds / len(prompts)

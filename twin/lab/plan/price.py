@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from twin.facts import Facts
 from twin.lab.plan.space import BATCH, COUNTED, DRAFTS, MODE, Settings, roles_of
 from twin.model.batch import Hot
 from twin.model.costs import build_costs
-from twin.model.mixed import mixed_iteration_s
+from twin.model.mixed import mixed_mean_s
 from twin.model.predict import Held, Prediction, Traffic, predict, rank_load
 from twin.scenario import Scenario, SpecError, with_overrides
 from twin.steady import Assembly, assemble, sampled, traffic_of
@@ -188,7 +189,7 @@ class Prices:
             if not isinstance(error, SpecError) and not type(error).__module__.startswith("twin."):
                 raise
             return Curve(refused=str(error)), Curve()
-        hot = parts.prefill_imbalance.table, parts.decode_imbalance.table
+        hot = parts.prefill_imbalance.compiled_table, parts.decode_imbalance.compiled_table
         # Contexts dealt evenly over the dies: a bound, and nearly what is expected.
         even = replace(self.traffic, held=Held(self.traffic.held_mean, 0.0))
         if role == "decode":
@@ -241,9 +242,9 @@ def _bunched(s: Scenario, found: Prediction, traffic: Traffic, hot: Hot) -> Poin
     requests, context = rank_load(batch / per_npu, role.dies, traffic)
     ranks = np.full(role.dies, 1.0 / role.dies)
     least_s = sum(
-        part * mixed_iteration_s(
-            role.decode, requests, context, of_full * full * ranks, of_full * pairs * ranks, 0,
-            role.dies, *hot, role.operator_sink(),
+        part * mixed_mean_s(
+            role.decode, requests, context, [(of_full * full * ranks, of_full * pairs * ranks)],
+            hot, role.operator_sink(),
         )
         for part, of_full in ((share, 1.0), (1.0 - share, 0.0))
     )  # fmt: skip
@@ -261,6 +262,7 @@ def _curve(points: Sequence[Point]) -> Curve:
     return Curve(batches, rates, tpots)
 
 
+@cache
 def _concerns(role: str, path: str) -> bool:
     """Whether a field changes what an instance of a pool sustains."""
     if path == MODE or path in COUNTED.values():

@@ -29,6 +29,7 @@ COMMANDS = {
     "run": "twin.commands.runs:run",
     "serve": "twin.commands.lists:serve",
     "warm": "twin.commands.runs:warm",
+    "worker": "twin.commands.runs:worker",
     "presets": "twin.commands.lists:presets",
     "fields": "twin.commands.lists:fields",
     "predict": "twin.commands.formula:predict",

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from twin.lab.library import ROOT
-from twin.lab.runs.budget import peak_bytes
+from twin.lab.runs.process import peak_bytes
 from twin.lab.traces.source import TraceError
 from twin.scenario import Scenario, SpecError, parse_scenario, with_overrides
 

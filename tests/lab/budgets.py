@@ -54,7 +54,7 @@ def ratios(name: str) -> tuple[float, float]:
 
 def _measure(name: str) -> None:
     from twin.engine.simulate import simulate
-    from twin.lab.runs.budget import peak_bytes
+    from twin.lab.runs.process import peak_bytes
 
     facts = load_facts()
     short = {"horizon_s": 1.0, "warmup_s": 0.0}

@@ -6,7 +6,7 @@ import pytest
 
 from twin.lab.kinds import KINDS, TRACE
 from twin.lab.runs.apart import Refused, apart
-from twin.lab.runs.budget import peak_bytes
+from twin.lab.runs.process import peak_bytes
 from twin.lab.traces.reader import read_trace
 
 ROW = '{"timestamp": %d, "input_length": 100, "output_length": 10, "hash_ids": [%d, %d]}\n'

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-CHILD = "from twin.lab.runs.budget import peak_bytes; print(peak_bytes())"
+CHILD = "from twin.lab.runs.process import peak_bytes; print(peak_bytes())"
 PARENT = f"""
 import subprocess, sys
 block = b"1" * 400_000_000
@@ -19,7 +19,7 @@ def test_a_process_started_by_a_large_one_is_not_large_itself():
 
 
 GIVES_BACK = """
-from twin.lab.runs.budget import peak_bytes
+from twin.lab.runs.process import peak_bytes
 before = peak_bytes()
 block = b"1" * (before + 50_000_000)
 high = peak_bytes()

@@ -309,7 +309,7 @@ def peak_of_import(path, rows) -> int:
             clock = f"{i // 3_600_000:02d}:{i // 60_000 % 60:02d}:{i // 1000 % 60:02d}"
             file.write(f"2024-05-10 {clock}.{i % 1000:03d}0000,{100 + i % 4000},{1 + i % 300}\n")
     code = (
-        "import sys; from twin.lab.runs.budget import peak_bytes\n"
+        "import sys; from twin.lab.runs.process import peak_bytes\n"
         "from twin.lab.traces.reader import read_trace\n"
         f"assert len(read_trace(sys.argv[1])) == {rows}; print(peak_bytes())"
     )

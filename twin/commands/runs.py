@@ -1,4 +1,4 @@
-"""Commands that simulate: `run`, `compare`, `explain`, `sweep`, `warm`."""
+"""Commands that simulate: `run`, `compare`, `explain`, `sweep`, `warm`, `worker`."""
 
 from __future__ import annotations
 
@@ -34,6 +34,8 @@ LAB = {
     "swept": "twin.lab.runs.answer:swept",
     "axis": "twin.lab.sweep.sweep:axis",
     "csv_of": "twin.lab.sweep.sweep:csv_of",
+    "scheduler": "twin.lab.runs.cluster:scheduler",
+    "work_for": "twin.lab.runs.worker:serve",
     "compile_once": "twin.lab.runs.job:compile_once",
 }
 
@@ -170,6 +172,15 @@ def warm() -> None:
 
     lab("compile_once")(tell)
     out.print("Runs are compiled: the first one begins at once.")
+
+
+def worker(
+    address: Annotated[
+        str, typer.Argument(metavar="[SCHEDULER]", help="tcp://host:8786; else TWIN_SCHEDULER.")
+    ] = "",
+) -> None:
+    """Simulate for a Dask scheduler with one process, until Ctrl-C."""
+    lab("work_for")(lab("scheduler")(address, required=True))
 
 
 def print_remarks(named: Scenario) -> None:

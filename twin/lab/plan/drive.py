@@ -1,33 +1,35 @@
-"""Who simulates for a plan: this process, and where there are more cores, helpers of its own.
-
-A helper (`python -m twin.lab.plan.drive`) reads a scenario a line and writes its figures a line; it
-ends when its input does, so none outlives the process that started it.
+"""Who simulates for a plan: this process, and where there are more cores, helpers of its own; or
+the workers of a scheduler (`runs.cluster`).
 """
 
 from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from twin.engine.simulate import simulate
+from twin.engine.simulate import ENGINE_VERSION, simulate
 from twin.facts import Facts
-from twin.lab.library import ROOT, facts_environment, load_facts
+from twin.lab.library import load_facts
 from twin.lab.plan.answer import answered, ledger, so_far
 from twin.lab.plan.candidates import space_of
 from twin.lab.plan.finish import Finish
-from twin.lab.plan.question import Plan
+from twin.lab.plan.question import Plan, PlanError
 from twin.lab.plan.search import Search, Steps
 from twin.lab.plan.trial import Trial, judged, measured
+from twin.lab.runs.cluster import Cluster, ClusterError, scheduler
+from twin.lab.runs.worker import Child
 from twin.scenario import Scenario, canonical, scenario_digest, scenario_from_canonical
 
 Note = Callable[[float, Mapping[str, Any]], bool]  # share done, answer so far; False: stop
+
+
+BEAT_S = 0.2  # between two looks at a cluster
+PATIENCE_S = 60.0  # for a scheduler that does not answer, before a plan ends
 
 
 class Stopped(Exception):
@@ -54,41 +56,31 @@ def one(scenario: Scenario, facts: Facts) -> Trial | str:
         return str(error)
 
 
-class Helper:
-    """A process that simulates."""
+def version_of(facts: Facts) -> str:
+    """What simulations depend on beside their scenario."""
+    return f"{ENGINE_VERSION} {facts.digest}"
 
-    def __init__(self) -> None:
-        """Start it."""
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "twin.lab.plan.drive"],
-            cwd=ROOT, env={**os.environ, **facts_environment()},
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-        )  # fmt: skip
 
-    def ask(self, scenario: Scenario) -> Trial | str:
-        """The figures of one simulation. Raises OSError where the process is gone."""
-        assert self._process.stdin is not None and self._process.stdout is not None
-        self._process.stdin.write(canonical(scenario).encode() + b"\n")
-        self._process.stdin.flush()
-        line = self._process.stdout.readline()
-        if not line:
-            raise OSError("a helper of the plan ended")
-        answer: Trial | str = json.loads(line)
-        return answer
-
-    def close(self) -> None:
-        """End it."""
-        self._process.kill()
-        self._process.wait()
+def trial(text: str) -> str:
+    """The figures of one simulation as JSON, in whatever process: of a version and a scenario, a
+    line each. Raises PlanError where engine or facts are others here."""
+    version, _, scenario = text.partition("\n")
+    if version != version_of(facts := load_facts()):
+        raise PlanError(
+            "a process of the cluster has another twin or other facts: install the same version"
+        )
+    return json.dumps(one(scenario_from_canonical(scenario), facts))
 
 
 @dataclass
 class Simulators:
-    """This process and its helpers; what is in the memory is not simulated again."""
+    """This process and its helpers, or a cluster in their place; what is in the memory is not
+    simulated again."""
 
     facts: Facts
-    helpers: list[Helper] = field(default_factory=list)
+    helpers: list[Child] = field(default_factory=list)
     memory: Memory | None = None
+    cluster: Cluster | None = None
     made: int = 0  # simulations that were carried out, not remembered
 
     def all(self, scenarios: Sequence[Scenario], beat: Callable[[], None]) -> list[Trial | str]:
@@ -111,16 +103,19 @@ class Simulators:
                 if self.memory is not None:
                     self.memory.put({digest: answer})
 
-        def help_out(helper: Helper) -> None:
+        def help_out(helper: Child) -> None:
             while (item := take()) is not None:
                 digest, scenario = item
                 try:
-                    store(digest, helper.ask(scenario))
+                    store(digest, json.loads(helper.answer("trial", self._text(scenario))))
                 except (OSError, ValueError):
                     with lock:
                         left.insert(0, item)
                     return
 
+        if self.cluster is not None:
+            self._elsewhere(self.cluster, left, store, beat)
+            left = []
         threads = [threading.Thread(target=help_out, args=(h,)) for h in self.helpers]
         for thread in threads:
             thread.start()
@@ -141,10 +136,39 @@ class Simulators:
         answers |= found
         return [answers[d] for d in digests]
 
+    def _text(self, scenario: Scenario) -> str:
+        return f"{version_of(self.facts)}\n{canonical(scenario)}"
+
+    def _elsewhere(
+        self, cluster: Cluster, left: Sequence[tuple[str, Scenario]],
+        store: Callable[[str, Trial | str], None], beat: Callable[[], None],
+    ) -> None:  # fmt: skip
+        """Have the workers of a cluster simulate. Raises ClusterError where they cannot, also where
+        no scheduler has answered for so long."""
+        keys = {}
+        for digest, scenario in left:
+            key = f"{version_of(self.facts)} {digest}"
+            keys[key] = digest
+            cluster.send(key, "trial", self._text(scenario))
+        heard_s = time.monotonic()
+        while keys:
+            beat()
+            try:
+                ended = cluster.answers(BEAT_S)
+                heard_s = time.monotonic()
+            except ClusterError:
+                if time.monotonic() - heard_s > PATIENCE_S:
+                    raise
+                ended = {}
+            for key, answer in ended.items():
+                if isinstance(answer, Exception):
+                    raise ClusterError(f"a simulation on the cluster failed: {answer}")
+                store(keys.pop(key), json.loads(answer))
+
     def close(self) -> None:
-        """End the helpers."""
-        for helper in self.helpers:
-            helper.close()
+        """End the helpers, and what a cluster is at."""
+        for by in (*self.helpers, *([self.cluster] if self.cluster else ())):
+            by.close()
 
 
 def cores() -> int:
@@ -169,8 +193,10 @@ def carried_out(
     def over() -> bool:
         return bool(plan.seconds) and time.monotonic() - began_s > plan.seconds
 
-    count = cores() - 1 if helpers is None else helpers
-    by = Simulators(facts, [Helper() for _ in range(count)], memory)
+    address = scheduler() if helpers is None else ""
+    count = (0 if address else cores() - 1) if helpers is None else helpers
+    by = Simulators(facts, [Child() for _ in range(count)], memory,
+                    Cluster(address) if address else None)  # fmt: skip
     try:
         search = Search(space_of(plan, facts), facts, over)
         finish = Finish(search, facts)
@@ -208,18 +234,3 @@ def _driven(
             wanted = steps.send(sent.pop())
     except StopIteration:
         return
-
-
-def main() -> None:
-    """Answer one scenario after the other until there will be no more."""
-    facts = load_facts()
-    with os.fdopen(os.dup(sys.stdout.fileno()), "wb") as answers:
-        os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what a library prints is no answer
-        for line in sys.stdin.buffer:
-            answer = one(scenario_from_canonical(line.decode()), facts)
-            answers.write(json.dumps(answer).encode() + b"\n")
-            answers.flush()
-
-
-if __name__ == "__main__":
-    main()

@@ -21,10 +21,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from twin.engine.simulate import ENGINE_VERSION
+from twin.facts import Facts
 from twin.lab.files import write_text
 from twin.lab.library import ROOT, facts_environment, load_facts
-from twin.lab.plan.drive import Stopped, carried_out
+from twin.lab.plan.drive import Stopped, carried_out, version_of
 from twin.lab.plan.question import (
     Plan,
     PlanError,
@@ -120,6 +120,11 @@ class Plans:
         return self.folder / ("".join(c for c in key if c.isalnum())[:64] or "none")
 
 
+def plans_of(artefacts: Path, facts: Facts) -> Plans:
+    """The plans of a store, by the folder of its artefacts."""
+    return Plans(artefacts / "plans", version_of(facts))
+
+
 class Memory:
     """What a plan has simulated, a line each; of this engine and these facts."""
 
@@ -159,7 +164,7 @@ def work(here: Path) -> None:
             return
         facts = load_facts()
         plan = plan_from_text((here / QUESTION).read_text("utf-8"))
-        memory = Memory(here / MEMORY, f"{ENGINE_VERSION} {facts.digest}")
+        memory = Memory(here / MEMORY, version_of(facts))
         noted_s, server = 0.0, os.getppid()
 
         def note(share: float, so_far: Mapping[str, Any]) -> bool:

@@ -1,4 +1,4 @@
-"""What a run will take of its machine, and refusing too much; how much memory there is and is used.
+"""What a run will take of its machine, and refusing too much.
 
 The estimate is arithmetic over the scenario; its rates are rough upper figures of the reports of
 `bench`, good to a factor of about three: they tell seconds, hours and what never ends apart.
@@ -7,13 +7,12 @@ The estimate is arithmetic over the scenario; its rates are rough upper figures 
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from twin.facts import Facts
+from twin.lab.runs.process import PEAK_BYTES_MAX, total_bytes
 from twin.lab.store.errors import StoreError
 from twin.scenario import Scenario
 from twin.workload.generate import mean_lengths
@@ -28,7 +27,6 @@ SHIFT_S, DECISION_S = 0.03, 0.1  # popularity changes; experts are placed anew
 LOOKS = 120  # of a run at a popularity that moves, however long it is
 FASTEST_TOKEN_S = 0.01  # of a closed loop, whose clients ask again when they are answered
 SHARE = 0.8  # of the machine's memory for a run
-PEAK_BYTES_MAX = 2e9  # a process that grew beyond this gives its memory back by ending
 OVER = 2.0  # as many times its estimate may a run take that is beyond that
 LIMIT, LIMIT_S = "TWIN_RUN_SECONDS", 3600.0
 QUEUE = 4.0  # as many times the limit of one run may wait in all
@@ -129,42 +127,3 @@ def require_fits(budget: Budget, waiting: Iterable[Budget] = ()) -> None:
             f"runs of about {queued_s / 60.0:,.0f} minutes are waiting already: let some finish, "
             "or stop some"
         )
-
-
-STATUS = Path("/proc/self/status")
-SYSTEM = Path("/proc/meminfo")
-
-
-def peak_bytes() -> int:
-    """Most resident memory this process itself ever had; 0 where the system does not say. Linux's
-    `ru_maxrss` would not do: a child inherits its parent's peak."""
-    if STATUS.exists():
-        return _kilobytes(STATUS, "VmHWM:") * 1024
-    if sys.platform == "win32":
-        return 0
-    import resource
-
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
-
-
-def resident_bytes() -> int:
-    """Resident memory of this process now; 0 where the system does not say."""
-    return _kilobytes(STATUS, "VmRSS:") * 1024 if STATUS.exists() else 0
-
-
-def available_bytes() -> float:
-    """Memory that programs may still take; without end where the system does not say."""
-    known = _kilobytes(SYSTEM, "MemAvailable:") if SYSTEM.exists() else 0
-    return known * 1024 or float("inf")
-
-
-def total_bytes() -> float:
-    """Memory of the whole machine; without end where the system does not say."""
-    known = _kilobytes(SYSTEM, "MemTotal:") if SYSTEM.exists() else 0
-    return known * 1024 or float("inf")
-
-
-def _kilobytes(path: Path, name: str) -> int:
-    lines = path.read_text("utf-8", "replace").splitlines()
-    return next((int(line.split()[1]) for line in lines if line.startswith(name)), 0)

@@ -1,6 +1,7 @@
 """Runs in the background, in a few warm processes that outlive every page.
 
-The processes of a `Runner` (`job`) take runs from the store's queue, so neither a closed tab nor a
+With a scheduler (TWIN_SCHEDULER) workers on other machines carry them out instead (`cluster`). The
+processes of a `Runner` (`job`) take runs from the store's queue, so neither a closed tab nor a
 stopped server ends one. A process that dies is noticed and its run marked; one that does not obey a
 request to stop is killed, and so is one that hangs: its run is run once more, then failed. Every
 answer is a row of the store.
@@ -12,22 +13,28 @@ import json
 import logging
 import os
 import secrets
-import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from twin.lab.library import ROOT, facts_environment, load_facts
+from twin.lab.library import load_facts
 from twin.lab.runs import warm
-from twin.lab.runs.budget import PEAK_BYTES_MAX, Budget, available_bytes, budget_of
+from twin.lab.runs.budget import Budget, budget_of
+from twin.lab.runs.cluster import Cluster, ClusterError, scheduler
 from twin.lab.runs.job import ENGINE
+from twin.lab.runs.process import (
+    HUNG_S,
+    PEAK_BYTES_MAX,
+    available_bytes,
+    how_ended,
+    processor_time,
+    start_process,
+)
 from twin.lab.runs.runner import add_run
-from twin.lab.store import RunRow, Store, StoreError
+from twin.lab.store import Owner, RunRow, Store, StoreError
 from twin.lab.store.models import QUEUED, RUNNING
-from twin.lab.store.owner import processor_time
 from twin.lab.store.statements import require
 from twin.scenario import Scenario
 
@@ -36,8 +43,6 @@ log = logging.getLogger(__name__)
 WAITING_MAX = 200  # queued runs; more are refused
 EACH_MAX = 100  # of them and of running ones, of one visitor: a whole sweep, not the whole queue
 DEAF_S = 1.0  # a run with a request to stop may take so long to obey
-# A process that for so long neither says that it lives nor takes processor time hangs.
-HUNG_S = 30.0
 BUSY_TICK_S, QUIET_TICK_S = 0.2, 1.0
 LOOK_S = 0.02  # between two looks of one who waits for a result
 RECOVER_S = 5.0  # between two looks for runs whose process, of whatever server, died
@@ -45,13 +50,6 @@ SWEEP_S = 3600.0
 IDLE_S = 120.0  # a process without work ends after so long; the first one stays warm
 STILLBORN_MAX = 3  # processes in a row that end before doing anything
 REST_S = 60.0  # then it is said, and one more is tried after so long
-# One run uses one core; more threads would only fight over it.
-ONE_THREAD = {
-    "POLARS_MAX_THREADS": "1",
-    "OMP_NUM_THREADS": "1",
-    "OPENBLAS_NUM_THREADS": "1",
-    "NUMBA_NUM_THREADS": "1",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +76,8 @@ class Runner:
         self._store = store
         self._engine = engine
         self._size = processes or _size()
+        address = scheduler()
+        self._cluster = Cluster(address) if address else None
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._helpers: list[subprocess.Popen[bytes]] = []  # compile next to the first process
         self._lock = threading.Lock()
@@ -101,7 +101,7 @@ class Runner:
     def start(self) -> Runner:
         """Mark what dead processes left behind, then start working the queue."""
         self._store.runs.recover()
-        if not warm.is_ready() and self._engine == ENGINE and _cores() > 1:
+        if not warm.is_ready() and self._engine == ENGINE and (_cores() > 1 or self._cluster):
             self._helpers.append(self._start_process("helper", 0.0, "--prepare-only"))
         self._thread.start()
         return self
@@ -161,6 +161,8 @@ class Runner:
         self._wake.set()
         if self._thread.is_alive():
             self._thread.join()
+        if self._cluster is not None:
+            self._cluster.close(kill=kill)
         with self._lock:
             for process in self._helpers:
                 _tell(process)
@@ -213,6 +215,8 @@ class Runner:
         if now >= self._sweep_at_s:
             self._sweep_at_s = now + SWEEP_S
             self._store.sweep()
+        if self._cluster is not None:
+            return self._look_at(self._cluster)
         with self._lock:
             running = self._store.runs.running(list(self._processes))
             self._silence(running)
@@ -221,6 +225,33 @@ class Runner:
                 self._stillborn, self.trouble = 0, ""
             waiting = len(self._store.runs.queued())
             self._hire(waiting, len(running))
+        return bool(running or waiting)
+
+    def _look_at(self, cluster: Cluster) -> bool:
+        """Send a cluster what waits, stop there what has to, and end what it could not carry out;
+        tells whether anything runs or waits."""
+        running = self._store.runs.running((), cluster=True)
+        for row in self._deaf_of(running):
+            cluster.stop([row.id])
+            self._store.runs.release(row.id, row.owner)  # it is to stop: so it ends here
+        waiting = self._store.runs.queued()
+        for run in waiting:
+            cluster.send(run, "run", f"{self._engine} {run}")
+        try:
+            ended = cluster.answers()
+            none = waiting and not cluster.workers()
+            self.trouble = (
+                f"nothing has joined {cluster.address} to simulate: runs wait" if none else ""
+            )
+        except ClusterError as error:
+            self.trouble = f"{error}: runs wait"
+            return False
+        for run, answer in ended.items():
+            if isinstance(answer, Exception):
+                owner = Owner.here()
+                left = self._store.runs.claim(owner, run) or self._store.runs.get(run)
+                if left is not None:
+                    self._store.runs.fail(run, left.owner, f"the cluster gave it up: {answer}")
         return bool(running or waiting)
 
     def _bury(self) -> None:
@@ -234,22 +265,29 @@ class Runner:
                 self._run_again(name)
             del self._processes[name]
             _tell(process)
-            left = self._store.runs.disown(name, f"its process ended unexpectedly ({_how(code)})")
+            left = self._store.runs.disown(
+                name, f"its process ended unexpectedly ({how_ended(code)})"
+            )
             self._stillborn = 0 if left or code == 0 else self._stillborn + 1
             if self._stillborn >= STILLBORN_MAX:
                 self._rested_at_s = time.monotonic() + REST_S
-                self.trouble = f"no run can be started ({_how(code)}): the server's log says why"
+                self.trouble = (
+                    f"no run can be started ({how_ended(code)}): the server's log says why"
+                )
                 log.error(self.trouble)
 
     def _silence(self, running: Sequence[RunRow]) -> None:
-        """Kill processes whose run has a request to stop and did not. Counted from when it was seen
-        here: clocks of two machines differ, and one may be set."""
+        """Kill processes whose run has a request to stop and did not."""
+        for row in self._deaf_of(running):
+            self._processes[row.owner.name].kill()
+
+    def _deaf_of(self, running: Sequence[RunRow]) -> list[RunRow]:
+        """Runs that have a request to stop and did not: their processes are to be killed. Counted
+        from when it was seen here: clocks of two machines differ, and one may be set."""
         now = time.monotonic()
         stopping = [row for row in running if row.cancel_s is not None]
         self._deaf = {row.id: self._deaf.get(row.id, now) for row in stopping}
-        for row in stopping:
-            if now - self._deaf[row.id] > DEAF_S:
-                self._processes[row.owner.name].kill()
+        return [row for row in stopping if now - self._deaf[row.id] > DEAF_S]
 
     def _kill_hung(self, now_s: float) -> None:
         """Kill processes that hang. A look counts for the time of one tick at most: where this
@@ -310,19 +348,6 @@ class Runner:
                 self.stages[news["stage"]] = Stage(began, news["took_s"])
 
 
-def start_process(module: str, *words: str, **environment: str) -> subprocess.Popen[bytes]:
-    """A process of a module of the twin, with pipes to its standard input and output."""
-    return subprocess.Popen(
-        [sys.executable, "-X", "faulthandler", "-m", module, *words],
-        cwd=ROOT,
-        # Its folder is another one, so files are named by absolute paths.
-        env={**os.environ, **ONE_THREAD, **facts_environment(), **environment},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        start_new_session=True,  # a Ctrl-C meant for the server does not end a run
-    )
-
-
 def _size() -> int:
     """Processes that fit: a core is left to the pages, and each may grow to its largest."""
     return max(1, int(min(_cores() - 1, available_bytes() / PEAK_BYTES_MAX)))
@@ -333,11 +358,6 @@ def _cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
-
-
-def _how(code: int) -> str:
-    """How a process ended, in words."""
-    return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
 
 
 def _tell(process: subprocess.Popen[bytes], line: bytes = b"") -> None:

@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from twin.facts import Facts
@@ -25,16 +26,16 @@ from twin.kernels import compiled
 from twin.lab.library import load_facts
 from twin.lab.runs import warm
 from twin.lab.runs.budget import (
-    PEAK_BYTES_MAX,
     Budget,
     budget_of,
     limit_bytes,
-    peak_bytes,
-    resident_bytes,
 )
+from twin.lab.runs.process import PEAK_BYTES_MAX, peak_bytes, resident_bytes
 from twin.lab.store import Owner, RunRow, Store, StoreError, open_store
 from twin.lab.store.models import EXPLAINED
+from twin.lab.store.owner import CLUSTER
 from twin.lab.store.runs import Beat
+from twin.lab.store.statements import require
 from twin.scenario import Scenario
 
 if TYPE_CHECKING:
@@ -270,6 +271,47 @@ def compile_once(tell: warm.Tell) -> None:
     if not warm.is_ready():
         load_engine()
         warm.prepare(stages_of(ENGINE), tell)
+
+
+@cache
+def _of_cluster() -> tuple[Store, Owner]:
+    """The store that the environment names, and this process as one of a cluster."""
+    return open_store(), Owner.here(CLUSTER + secrets.token_urlsafe(12))
+
+
+def warm_up(_: str) -> str:
+    """Compile, or load, all that runs need."""
+    warm.prepare(stages_of(ENGINE), lambda _stage, _took_s: None, later=LATER)
+    return ""
+
+
+def carry_out(text: str) -> str:
+    """Carry out a stored run ("engine's-module id") as a process of a cluster; returns its state.
+    Waits for another process that has it, and begins it anew where that one has died. Raises
+    StoreError where it is not stored here, or how it ended cannot be."""
+    module, _, run = text.partition(" ")
+    store, owner = _of_cluster()
+    store.runs.disown(owner.name, "how it ended could not be stored")
+    engine = load_engine(module)
+    while (row := store.runs.claim(owner, run)) is None:
+        seen = store.runs.get(run)
+        if seen is None:
+            raise StoreError(
+                f"run {run} is not in the store that this process of a cluster opens: start it "
+                "with the TWIN_DB_URL and the TWIN_ARTIFACTS of the server"
+            )
+        if seen.ended:
+            return seen.state
+        time.sleep(PULSE_S)
+        store.runs.recover()
+    try:
+        execute(store, row, owner, within_budget(engine_of(row, engine), store, row, owner))
+    except engine.cancelled:
+        log.info("run %s was stopped on request", run)
+    except Exception as error:
+        log.error("%s", error)
+        store.runs.disown(owner.name, str(error))
+    return require(store.runs.get(run), "run", run).state
 
 
 def serve(store: Store, owner: Owner, engine: Engine, parent: Parent, idle_s: float) -> None:

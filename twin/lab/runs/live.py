@@ -33,8 +33,8 @@ from twin.lab.library import load_facts
 from twin.lab.runs import warm
 from twin.lab.runs.apart import packed, unpacked
 from twin.lab.runs.budget import estimate
-from twin.lab.runs.executor import start_process
 from twin.lab.runs.job import ENGINE, LATER, load_engine, stages_of
+from twin.lab.runs.process import start_process
 from twin.lab.share.shipped import TABLES
 from twin.scenario import Scenario, SpecError, canonical, scenario_from_canonical, with_overrides
 

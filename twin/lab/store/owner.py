@@ -16,6 +16,8 @@ from pathlib import Path
 SILENT_S = 30.0  # no heartbeat for so long: an owner on another machine is taken for dead
 STUCK_S = 600.0  # the same for a process of this machine that exists but does nothing
 PROC = Path("/proc")
+# The name of a process of a cluster begins so: when it dies, its run waits for another.
+CLUSTER = "cluster."
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,11 @@ class Owner:
         pid = os.getpid()
         return Owner(name or secrets.token_urlsafe(12), this_host(), pid, _started(pid) or "")
 
+    @property
+    def of_cluster(self) -> bool:
+        """Whether a cluster has this process, which has what it leaves done by another."""
+        return self.name.startswith(CLUSTER)
+
     def lives(self, silent_s: float) -> bool:
         """Whether the process still runs, given for how long (s) no heartbeat of it was seen."""
         if self.host != this_host():
@@ -40,15 +47,6 @@ class Owner:
         started = _started(self.pid)
         awake = self.pid == os.getpid() or silent_s < STUCK_S
         return started in ("", self.started) and awake
-
-
-def processor_time(pid: int) -> str:
-    """Clock ticks that a process has spent so far, by itself and for it; '' where unknown."""
-    try:
-        text = PROC.joinpath(str(pid), "stat").read_text("utf-8", "replace")
-    except OSError:
-        return ""
-    return " ".join(text.rpartition(")")[2].split()[11:13])
 
 
 @lru_cache(maxsize=1)

@@ -35,7 +35,7 @@ from twin.lab.store.models import (
     RunTableRow,
     ScenarioRow,
 )
-from twin.lab.store.owner import Owner
+from twin.lab.store.owner import CLUSTER, Owner
 from twin.lab.store.result import (
     ANSWER,
     broken_checks,
@@ -171,9 +171,12 @@ class Runs:
                 session.scalars(select(RunRow.id).where((RunRow.state == QUEUED) | _given_back()))
             )
 
-    def running(self, owners: Sequence[str]) -> Sequence[RunRow]:
-        """What some owners, by name, run now."""
-        query = select(RunRow).where(RunRow.state == RUNNING, RunRow.owner_name.in_(list(owners)))
+    def running(self, owners: Sequence[str], *, cluster: bool = False) -> Sequence[RunRow]:
+        """What some owners, by name, run now; with `cluster` also what a cluster's processes do."""
+        these: list[ColumnElement[bool]] = [RunRow.owner_name.in_(list(owners))]
+        if cluster:
+            these.append(RunRow.owner_name.startswith(CLUSTER))
+        query = select(RunRow).where(RunRow.state == RUNNING, or_(*these))
         with self._database.read() as session:
             return session.scalars(query).all()
 
@@ -220,18 +223,19 @@ class Runs:
 
     # Advancing it: only its owner does.
 
-    def claim(self, owner: Owner) -> RunRow | None:
+    def claim(self, owner: Owner, run: str = "") -> RunRow | None:
         """Take a run that was given back, else the oldest queued one, or None; no two owners ever
-        get the same one."""
+        get the same one. run: none but this."""
         r, now = RunRow, time.time()
         taken = {r.started_s: now, r.beat_s: now, r.owner: owner}
         with self._database.write() as session:
             for where, more in ((_given_back(), {}), (r.state == QUEUED, {r.state: RUNNING})):
-                oldest = select(r.id).where(where).order_by(r.queued_s, r.id).limit(1)
+                these = (where, r.id == run) if run else (where,)
+                oldest = select(r.id).where(*these).order_by(r.queued_s, r.id).limit(1)
                 this = (r.id == oldest.scalar_subquery()) & where
                 change = update(r).where(this).values({**taken, **more}).returning(r.id)
-                if run := session.scalar(change):
-                    return session.get(r, run)
+                if taken_run := session.scalar(change):
+                    return session.get(r, taken_run)
         return None
 
     def release(self, run: str, owner: Owner) -> bool:
@@ -314,7 +318,7 @@ class Runs:
     def recover(self, alive: Callable[[Owner, float], bool] = Owner.lives) -> list[str]:
         """Mark running rows of dead processes interrupted; returns their ids. `alive` gets an owner
         and for how long (s) this process has seen no new heartbeat of it. A heartbeat that comes in
-        between saves its run."""
+        between saves its run. What a process of a cluster leaves is given back."""
         r = RunRow
         with self._database.read() as session:
             rows = session.scalars(select(r).where(r.state == RUNNING, ~_given_back())).all()
@@ -329,6 +333,9 @@ class Runs:
         ended = []
         for row in rows:
             if alive(row.owner, now - last[row.id][1]):
+                continue
+            if row.owner.of_cluster:
+                self.release(row.id, row.owner)
                 continue
             silent = (r.id == row.id) & (r.beat_s == row.beat_s)
             if self._abandon(row, silent, "the process that ran it ended before it was finished"):

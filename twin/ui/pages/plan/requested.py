@@ -4,11 +4,10 @@ from typing import Any
 
 import streamlit as st
 
-from twin.engine.simulate import ENGINE_VERSION
 from twin.hardware.imported import npus_of
 from twin.lab.plan.question import GOALS, LOSSES, Plan, plan_from, usual_goal
 from twin.lab.plan.space import CHOICES, TICKED
-from twin.lab.plan.work import Plans
+from twin.lab.plan.work import Plans, plans_of
 from twin.ui import forms, session
 from twin.ui.fields import why_idle
 
@@ -21,8 +20,7 @@ BUDGETS = {48: "Quick look", USUAL: "Usual", 240: "Thorough"}  # simulations of 
 
 def plans() -> Plans:
     """The plans of this store."""
-    version = f"{ENGINE_VERSION} {session.facts().digest}"
-    return Plans(session.store().artefacts.folder / "plans", version)
+    return plans_of(session.store().artefacts.folder, session.facts())
 
 
 def form(shown: Plan | None) -> Plan:

@@ -1,0 +1,31 @@
+"""A server that has the small plan carried out in a folder, to be killed."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+from tests.lab.plan.small import facts, plan
+from twin.lab.plan.drive import version_of
+from twin.lab.plan.work import Plans
+
+
+def small_plans(folder: Path) -> Plans:
+    """The plans of a folder."""
+    return Plans(folder, version_of(facts()))
+
+
+def main() -> None:
+    """Begin the plan, or go on with it, until there is an answer."""
+    folder, simulations = Path(sys.argv[1]), int(sys.argv[2])
+    plans = small_plans(folder)
+    key = plans.start(plan(simulations=simulations, finalists=1))
+    # "Interrupted" is also what it is before its process has begun.
+    while not (look := plans.look(key)).answer and (look.working or "interrupt" in look.problem):
+        time.sleep(0.05)
+    sys.exit(look.problem or None)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,153 @@
+"""Simulations on other machines: questions and answers as text, by a scheduler of Dask.
+
+The key of a question is made of digests and the store is the truth; a scheduler only fills holes.
+What has no answer yet is sent again after a loss of the scheduler, and Dask itself gives the work
+of a lost worker to another. So whatever is killed costs what was under way. Dask is optional: 41 MB
+that one machine has no use for.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from importlib import import_module
+from typing import Any
+
+from twin.hooks import Hook
+
+SCHEDULER = "TWIN_SCHEDULER"
+MISSING = 'TWIN_SCHEDULER needs Dask here: pip install "distributed==2026.8.0"'
+WORK, STOP = "twin.lab.runs.worker:work", "twin.lab.runs.worker:stop"
+CONNECT_S, LOOK_S = 5.0, 0.005
+AGAIN = 2  # times that a question is sent again whose process ended, or that a worker refused
+
+
+class ClusterError(ValueError):
+    """A cluster that does not do what it was requested: one sentence."""
+
+
+def dask() -> Any:
+    """The library. Raises ClusterError where it is not installed."""
+    try:
+        return import_module("distributed")
+    except ModuleNotFoundError:
+        raise ClusterError(MISSING) from None
+
+
+def scheduler(address: str = "", *, required: bool = False) -> str:
+    """The address of the scheduler, else that of the environment; '' where there is none. Raises
+    ClusterError for what is no address, or none where one is required."""
+    address = address or os.environ.get(SCHEDULER, "")
+    if (address or required) and not re.fullmatch(r"(tcp|tls)://[^\s/]+:\d+", address):
+        raise ClusterError(f"{SCHEDULER} is an address as tcp://host:8786, not {address[:80]!r}")
+    return address
+
+
+class Cluster:
+    """The scheduler as one process sees it; safe to share between threads."""
+
+    def __init__(self, address: str):
+        """Nothing is connected before it is needed."""
+        self.address = address
+        self._client: Any = None
+        self._lock = threading.Lock()
+        self._sent: dict[str, tuple[str, str]] = {}  # what is under way, by key
+        self._futures: dict[str, Any] = {}  # of what this connection has sent
+
+    def send(self, key: str, what: str, text: str) -> None:
+        """Have work done (`worker.DONE`) on a text by whichever worker is free; one that is under
+        way already goes on."""
+        self._sent.setdefault(key, (what, text))
+
+    def answers(self, wait_s: float = 0.0) -> dict[str, str | Exception]:
+        """What has ended since the last call, each once, after at most so long. Raises ClusterError
+        where no scheduler answers; what was sent then waits for one."""
+        with self._lock:
+            if not self._sent:
+                return {}
+            dask()
+            client = self._connected()
+            work = Hook("work", WORK).load()
+            for key, (what, text) in list(self._sent.items()):
+                if key not in self._futures:
+                    self._futures[key] = client.submit(
+                        work, key, what, text, key=key, retries=AGAIN
+                    )
+            until_s = time.monotonic() + wait_s
+            while not any(f.done() for f in self._futures.values()):
+                if time.monotonic() >= until_s:
+                    return {}
+                time.sleep(LOOK_S)
+            return self._ended()
+
+    def _ended(self) -> dict[str, str | Exception]:
+        found: dict[str, str | Exception] = {}
+        for key, future in list(self._futures.items()):
+            if future.status == "pending":
+                continue
+            if future.status in ("cancelled", "lost"):  # the scheduler is another, or gone
+                self._drop()
+                break
+            try:
+                found[key] = future.result(timeout=CONNECT_S)
+            except dask().client.FutureCancelledError:
+                self._drop()
+                break
+            except TimeoutError:  # its worker is gone: the scheduler has it done once more
+                continue
+            except Exception as error:
+                found[key] = error
+            del self._futures[key]
+        for key in found:
+            self._sent.pop(key, None)
+        return found
+
+    def stop(self, keys: Iterable[str]) -> None:
+        """Stop work, whoever has sent it; a process that is at it is killed."""
+        with self._lock, suppress(OSError, TimeoutError, ValueError):  # gone: nothing is at work
+            these = list(keys)
+            for key in these:
+                self._sent.pop(key, None)
+            futures = [f for key in these if (f := self._futures.pop(key, None)) is not None]
+            client = self._connected()
+            client.cancel(futures)
+            client.run(Hook("stop", STOP).load(), these, on_error="ignore")
+
+    def workers(self) -> int:
+        """Workers that have joined. Raises ClusterError where no scheduler answers."""
+        with self._lock:
+            try:
+                return len(self._connected().nthreads())
+            except (OSError, TimeoutError):
+                self._drop()
+                return 0
+
+    def close(self, *, kill: bool = True) -> None:
+        """Leave the scheduler; what is under way goes on or is killed."""
+        if kill and self._sent:
+            self.stop(list(self._sent))
+        with self._lock:
+            self._drop()
+
+    def _connected(self) -> Any:
+        if self._client is not None and self._client.status != "running":
+            self._drop()
+        if self._client is None:
+            library = dask()
+            try:
+                self._client = library.Client(self.address, timeout=CONNECT_S, set_as_default=False)
+            except (OSError, TimeoutError):
+                raise ClusterError(f"no scheduler answers at {self.address}") from None
+        return self._client
+
+    def _drop(self) -> None:
+        """Forget the connection, not what was sent."""
+        client, self._client = self._client, None
+        self._futures.clear()
+        if client is not None:
+            with suppress(OSError, TimeoutError):
+                client.close(timeout=1)

@@ -1,0 +1,86 @@
+"""Processes: started, how they ended, what they take of memory and processor time."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from twin.lab.library import ROOT, facts_environment
+
+PEAK_BYTES_MAX = 2e9  # a process that grew beyond this gives its memory back by ending
+# A process that for so long neither says that it lives nor takes processor time hangs.
+HUNG_S = 30.0
+# One run uses one core; more threads would only fight over it.
+ONE_THREAD = {
+    "POLARS_MAX_THREADS": "1",
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "NUMBA_NUM_THREADS": "1",
+}
+PROC = Path("/proc")
+STATUS, SYSTEM = PROC / "self/status", PROC / "meminfo"
+
+
+def start_process(module: str, *words: str, **environment: str) -> subprocess.Popen[bytes]:
+    """A process of a module of the twin, with pipes to its standard input and output."""
+    return subprocess.Popen(
+        [sys.executable, "-X", "faulthandler", "-m", module, *words],
+        cwd=ROOT,
+        # Its folder is another one, so files are named by absolute paths.
+        env={**os.environ, **ONE_THREAD, **facts_environment(), **environment},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        start_new_session=True,  # a Ctrl-C meant for the server does not end a run
+    )
+
+
+def how_ended(code: int) -> str:
+    """How a process ended, in words."""
+    return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
+
+
+def processor_time(pid: int) -> str:
+    """Clock ticks that a process has spent so far, by itself and for it; '' where unknown."""
+    try:
+        text = PROC.joinpath(str(pid), "stat").read_text("utf-8", "replace")
+    except OSError:
+        return ""
+    return " ".join(text.rpartition(")")[2].split()[11:13])
+
+
+def peak_bytes() -> int:
+    """Most resident memory this process itself ever had; 0 where the system does not say. Linux's
+    `ru_maxrss` would not do: a child inherits its parent's peak."""
+    if STATUS.exists():
+        return _kilobytes(STATUS, "VmHWM:") * 1024
+    if sys.platform == "win32":
+        return 0
+    import resource
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+def resident_bytes() -> int:
+    """Resident memory of this process now; 0 where the system does not say."""
+    return _kilobytes(STATUS, "VmRSS:") * 1024 if STATUS.exists() else 0
+
+
+def available_bytes() -> float:
+    """Memory that programs may still take; without end where the system does not say."""
+    known = _kilobytes(SYSTEM, "MemAvailable:") if SYSTEM.exists() else 0
+    return known * 1024 or float("inf")
+
+
+def total_bytes() -> float:
+    """Memory of the whole machine; without end where the system does not say."""
+    known = _kilobytes(SYSTEM, "MemTotal:") if SYSTEM.exists() else 0
+    return known * 1024 or float("inf")
+
+
+def _kilobytes(path: Path, name: str) -> int:
+    lines = path.read_text("utf-8", "replace").splitlines()
+    return next((int(line.split()[1]) for line in lines if line.startswith(name)), 0)

@@ -1,12 +1,14 @@
-"""A search against all deployments simulated: what it misses with a fifth of the simulations."""
+"""A search against all deployments simulated: what it misses of their front with a fifth of the
+simulations."""
 
+import numpy as np
 import pytest
 
 from tests.draws import some
 from tests.lab.plan.small import facts, plan, small
 from twin.lab.plan.candidates import space_of
 from twin.lab.plan.drive import one
-from twin.lab.plan.search import Search
+from twin.lab.plan.search import Search, beyond
 from twin.scenario import scenario_digest
 
 LOADS = [
@@ -14,6 +16,7 @@ LOADS = [
     {"workload__rate_req_per_s": 90.0},
     {"workload__rate_req_per_s": 25.0, "workload__lengths": "sharegpt", "slo__tpot_ms": 10.0},
     {"workload__rate_req_per_s": 40.0, "workload__input_tokens": 2048, "slo__tpot_ms": 12.0},
+    {"workload__rate_req_per_s": 200.0, "workload__output_tokens": 128, "slo__tpot_ms": 20.0},
 ]  # fmt: skip
 MISSED = 0.02
 SIMULATED = {}
@@ -34,7 +37,7 @@ def driven(steps):
 
 @pytest.mark.parametrize("load", some([0], *range(1, len(LOADS))))
 @pytest.mark.parametrize("seed", some([1], 2, 3, 4, 5))
-def test_a_fifth_of_the_simulations_finds_the_best_of_all(load, seed):
+def test_a_fifth_of_the_simulations_misses_no_point_of_the_front(load, seed):
     s = small(**LOADS[load], seed=seed)
     every = Search(space_of(plan(s, simulations=10_000), facts()), facts())
     deployments = every.space.open
@@ -42,5 +45,6 @@ def test_a_fifth_of_the_simulations_finds_the_best_of_all(load, seed):
     some_of = plan(s, simulations=len(deployments) // 5)
     search = Search(space_of(some_of, facts()), facts())
     driven(search.steps())
-    best = max(score for score, _ in every.proved())
-    assert max(score for score, _ in search.proved()) >= (1.0 - MISSED) * best
+    every_point = np.array(every.proved())
+    missed = np.min([beyond(every_point, *point) for point in search.proved()], axis=0)
+    assert missed.max() <= MISSED  # a point behind the front is missed by less than one on it

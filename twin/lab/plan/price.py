@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from twin.facts import Facts
-from twin.lab.plan.space import BATCH, COUNTED, DRAFTS, MODE, Settings, roles_of
+from twin.lab.plan.space import BATCH, COUNTED, DRAFTS, MODE, SIZED, Settings, roles_of
 from twin.model.batch import Hot
 from twin.model.costs import build_costs
 from twin.model.mixed import mixed_mean_s
@@ -50,14 +50,23 @@ class Curve:
         batch = self.batches[0] - (self.tpots_s[0] - tpot_s) / rise if rise > 0.0 else 0.0
         return max(0.0, self._per_request * batch / tpot_s), tpot_s
 
-    def tpot_at(self, rate: float, batch: float) -> float:
-        """TPOT at a rate of the instance; infinite where it does not keep up."""
-        most, tpot_s = self._at(min(batch, self.batches[-1]))
-        if rate > most:
+    def tpot_at(self, rate: float, batch: float, npus: int) -> float:
+        """TPOT of a request at a rate of the instance; infinite where it does not keep up.
+
+        It decodes with the others, whose number is about Poisson and never beyond the batch: half
+        the time a deviation more than the mean, half the time a deviation less.
+        """
+        most = min(batch, self.batches[-1])
+        if rate > self._at(most)[0]:
             return math.inf
-        if rate < self.rates[0]:
-            return self.tpots_s[0] - self._rise * (self.batches[0] - self.under_way(rate))
-        return min(tpot_s, float(np.interp(rate, self.rates, self.tpots_s)))
+        mean = self.under_way(rate) * npus
+        met = (mean + sign * math.sqrt(mean) for sign in (-1.0, 1.0))
+        return sum(self._tpot_s(min(most, max(n, 0.0) / npus)) for n in met) / 2.0
+
+    def _tpot_s(self, batch: float) -> float:
+        if batch < self.batches[0]:
+            return self.tpots_s[0] - self._rise * (self.batches[0] - batch)
+        return float(np.interp(batch, self.batches, self.tpots_s))
 
     def under_way(self, rate: float) -> float:
         """Requests per NPU at a rate of the instance, by Little's law."""
@@ -139,6 +148,7 @@ class Prices:
         batch = float(settings.get(BATCH, d.decode.batch_per_npu))
         for role in roles_of(mode):
             count = settings.get(COUNTED[role], getattr(d, role).instances)
+            npus = settings.get(SIZED[role], getattr(d, role).npus_per_instance)
             known, optimistic = self.curves(role, settings)
             if known.refused:
                 return Price(0.0, 0.0, role, 0.0, known.refused)
@@ -151,7 +161,7 @@ class Prices:
             if role != "prefill":
                 tpot_s = took_s
                 if self.rate is not None:
-                    tpot_s = known.tpot_at(self.rate / count, batch)
+                    tpot_s = known.tpot_at(self.rate / count, batch, npus)
         limiting = min(rates, key=lambda name: (rates[name], name))
         return Price(min(bounds.values()), rates[limiting], limiting, tpot_s)
 

@@ -13,7 +13,10 @@ import statistics
 from collections import defaultdict
 from collections.abc import Callable, Container, Generator, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from twin.facts import Facts
 from twin.lab.plan.candidates import Candidate, Space, score
@@ -27,12 +30,21 @@ SCREENED, NEAR = 0.5, 0.2  # of the budget: one simulation each; neighbours of t
 FRESH = 0.93  # of the formula's rate keeps an SLO, before anything is known
 STEP = 1.05  # between two loads of a deployment
 CLOSE = 1.03  # between a load that keeps the SLO and one that does not: near enough
-# What a deployment promises next to one that fits, both by formula: more first; then not much less,
-# for the formula compares two deployments within some per cent.
-PROMISING = (1.0, 1.08)
+# What a deployment may have of what is expected: first that, then more, for the formula compares
+# two deployments within some per cent.
+PROMISING = (1.0, 1.04, 1.08)
+LITTLE, UNLIKELY = 0.003, 0.1  # of the front; a chance
 BEST = 3  # deployments whose neighbours are tried
 
+FLOATS = NDArray[np.float64]
 Steps = Generator[tuple[Scenario, ...], Sequence[Trial | str], None]
+
+
+class Reached(NamedTuple):
+    """What simulations reach of the formula."""
+
+    rates: dict[str, float]  # of its largest rate, by limiting pool
+    tpot: float
 
 
 @dataclass
@@ -112,20 +124,25 @@ class Search:
         return next((c for c in self.space.open if self.space.is_own(c)), None)
 
     @property
-    def ratios(self) -> dict[str, float]:
-        """By limiting pool, what simulations reach of the formula's rate: a median."""
+    def reached(self) -> Reached:
+        """What simulations reach of the formula's figures: medians."""
         known: dict[str, list[float]] = {}
+        paces: list[float] = []
         for t in self.tested.values():
-            if t.trials and not t.failed and (t.low or t.high < math.inf):
-                ratio = t.middle / max(t.candidate.price.expected, 1e-12)
-                if not self.one_load:
-                    known.setdefault(t.candidate.price.limit, []).append(ratio)
-        return {pool: statistics.median(values) for pool, values in known.items()}
+            price, trial = t.candidate.price, t.best
+            if t.trials and not t.failed and not self.one_load:
+                known.setdefault(price.limit, []).append(t.middle / max(price.expected, 1e-12))
+            if trial and trial["tpot_s_mean"] and 0.0 < price.tpot_s < math.inf:
+                paces.append(trial["tpot_s_mean"] / price.tpot_s)
+        return Reached(
+            {pool: statistics.median(values) for pool, values in known.items()},
+            statistics.median(paces) if paces else 1.0,
+        )
 
-    def point(self, c: Candidate, ratios: dict[str, float]) -> tuple[float, float]:
+    def point(self, c: Candidate, reached: Reached) -> tuple[float, float]:
         """(score, tokens/s of a user) that a deployment is expected to have."""
-        rate = c.price.expected * ratios.get(c.price.limit, FRESH)
-        tpot_s = c.price.tpot_s
+        rate = c.price.expected * reached.rates.get(c.price.limit, FRESH)
+        tpot_s = reached.tpot * c.price.tpot_s
         if not math.isfinite(tpot_s) or tpot_s <= 0.0:
             tpot_s = self.space.prices.tpot_s
         return score(self.plan.goal, rate, c.npus), 1.0 / tpot_s
@@ -158,30 +175,47 @@ class Search:
             yield from self.tried(chosen)
 
     def _next(self, left: Sequence[Candidate], count: int) -> list[Candidate]:
-        """Candidates on the expected front, layer by layer; of one kind one at a time."""
-        ratios = self.ratios
-        able = [(self.point(c, ratios), c) for c in left if self._may_do(c, ratios)]
-        fit = [self.point(t.candidate, ratios) for t in self.tested.values() if t.low]
-        if not able and not fit:
+        """Candidates without which most of the expected front would be missed: one after the other
+        the point that lies farthest beyond all others, times its chance to keep the limits. Of
+        deployments at one point that with more to spare comes first."""
+        reached, fit = self.reached, self.proved()
+        able = sorted(
+            (c for c in left if self._may_do(c)), key=lambda c: (-c.price.expected, c.settings)
+        )
+        chance = np.array([self._chance(c) for c in able])
+        if not fit and not (chance > UNLIKELY).any():
             return self._fastest(left, count)
-        worth: list[tuple[tuple[float, float], Candidate]] = []
+        expected = np.array([self.point(c, reached) for c in able]).reshape(-1, 2)
         for more in PROMISING:
-            worth = worth or [
-                (p, c) for p, c in able if not _beaten((more * p[0], more * p[1]), fit)
-            ]
-        chosen: list[Candidate] = []
-        kinds: set[Any] = set()
-        while worth and len(chosen) < count:
-            layer = front(worth)
-            if not layer:
-                break
-            for _, c in layer:
-                if c.different not in kinds and len(chosen) < count:
-                    kinds.add(c.different)
-                    chosen.append(c)
-            taken = {c.settings for _, c in layer}
-            worth = [(p, c) for p, c in worth if c.settings not in taken]
-        return chosen
+            points = more * expected
+            chosen: list[Candidate] = []
+            known = fit or [tuple(points.min(axis=0))]
+            missed = np.min([beyond(points, *point) for point in known], axis=0)
+            while len(chosen) < min(count, len(able)):
+                best = int(np.argmax(chance * missed))
+                if chance[best] * missed[best] < LITTLE:
+                    break
+                chosen.append(able[best])
+                missed = np.minimum(missed, beyond(points, *points[best]))
+            if chosen:
+                return chosen
+        return []
+
+    def _chance(self, c: Candidate) -> float:
+        """How likely a deployment carries the load that is the same for all: by what others, whose
+        limit is the same pool, made of the formula's rate."""
+        if self.space.rate is None or self.space.prices.offered is None:
+            return 1.0
+        passed, failed = 1.0 / FRESH, 0.0
+        for t in self.tested.values():
+            own = t.candidate.price
+            if t.trials and own.limit == c.price.limit:
+                if t.low:
+                    passed = min(passed, own.expected / self.space.rate)
+                else:
+                    failed = max(failed, own.expected / self.space.rate)
+        over = c.price.expected / self.space.rate
+        return 0.5 * float(over >= passed) + 0.5 * float(over > failed) or UNLIKELY
 
     def _fastest(self, left: Sequence[Candidate], count: int) -> list[Candidate]:
         """Where the formula expects that nothing fits and nothing does: the shortest TPOT and the
@@ -191,12 +225,12 @@ class Search:
         mixed = itertools.chain.from_iterable(zip(by_tpot, by_bound, strict=True))
         return list({c.settings: c for c in itertools.islice(mixed, count)}.values())
 
-    def _may_do(self, c: Candidate, ratios: dict[str, float]) -> bool:
+    def _may_do(self, c: Candidate) -> bool:
         """Whether a deployment may keep TPOT, and carry a load that is the same for all."""
         rate = self.space.rate
         if rate is None or self.space.prices.offered is None:
             return c.price.expected > 0.0
-        return c.price.expected * max(ratios.get(c.price.limit, FRESH), FRESH) * STEP >= rate
+        return c.price.bound >= rate
 
     def _neighbours(self, until: int) -> Steps:
         """One choice at a time around the best deployments, their counts matched anew."""
@@ -212,7 +246,7 @@ class Search:
         deployment."""
         for c in best:
             self.space.around(c)
-        ratios, kinds = self.ratios, defaultdict(list)
+        reached, kinds = self.reached, defaultdict(list)
         for c in self.space.open:
             kinds[c.kind].append(c)
         found: dict[Any, tuple[float, Candidate]] = {}
@@ -222,7 +256,7 @@ class Search:
                 left = [c for c in members if c.settings not in self.tested]
                 if len(changed) > 1 or (changed and len(left) < len(members)):
                     continue
-                able = [(self.point(c, ratios)[0], c) for c in left if self._may_do(c, ratios)]
+                able = [(self.point(c, reached)[0], c) for c in left if self._may_do(c)]
                 if able:
                     worth, c = max(able, key=lambda pair: (pair[0], pair[1].price.expected))
                     found[c.settings] = worth, c
@@ -246,12 +280,12 @@ class Search:
 
     def tried(self, candidates: Iterable[Candidate]) -> Steps:
         """The first simulation of each."""
-        ratios, pairs = self.ratios, []
+        reached, pairs = self.reached.rates, []
         for c in candidates:
             t = self.tested.setdefault(c.settings, Tested(c))
             rate = self.space.rate
             if rate is None:
-                rate = max(c.price.expected * ratios.get(c.price.limit, FRESH), 1e-3)
+                rate = max(c.price.expected * reached.get(c.price.limit, FRESH), 1e-3)
             pairs.append((t, rate))
         yield from self._simulated(pairs)
 
@@ -314,6 +348,12 @@ class Search:
         return most / best - 1.0
 
 
+def beyond(points: FLOATS, x: float, y: float) -> FLOATS:
+    """By which share of its worth each of `points` f8[n, 2] would be missed, were (x, y) all that
+    is known; 0 where that is as good."""
+    return np.asarray(np.maximum(0.0, 1.0 - np.array([x, y]) / points).max(axis=1))
+
+
 def _next_load(t: Tested) -> float:
     """The load to try next: beyond what is known, or between."""
     if not t.low:
@@ -331,7 +371,3 @@ def front(
             best = point[1]
             found.append((point, c))
     return found
-
-
-def _beaten(point: tuple[float, float], proved: Sequence[tuple[float, float]]) -> bool:
-    return any(p[0] >= point[0] and p[1] >= point[1] for p in proved)

@@ -17,5 +17,6 @@ HOOKS = (
     Section("judge rows", "twin.extras.evidence.page.judged:prepare", "server.start"),
     Section("stop judging", "twin.extras.evidence.page.judged:stop", "server.stop"),
     MadePart("accuracy", "twin.extras.evidence.made:accuracy_table"),
+    MadePart("rankings", "twin.extras.evidence.rankings:made_table"),
     MadePart("cross", "twin.extras.evidence.made:cross_table"),
 )  # fmt: skip

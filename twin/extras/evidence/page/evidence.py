@@ -10,6 +10,7 @@ from twin.extras.evidence.choices import one_skew
 from twin.extras.evidence.made import load_made
 from twin.extras.evidence.page import charts as parity
 from twin.extras.evidence.page import judged, proof
+from twin.extras.evidence.rankings import ranking_table
 from twin.extras.evidence.slides import slide_table
 from twin.lab.evidence.envelope import outside_evidence, reach
 from twin.lab.evidence.judge import headlines, score_table
@@ -236,10 +237,17 @@ with st.expander(f"All {len(answers)} rows: search, kinds, files", expanded=name
 
 # 5) What stands behind the rows.
 with st.expander("What stands behind them: where it stops holding, fitted figures, every fact"):
-    holding, chosen, beyond_tab, machines, every_fact, glance = st.tabs([
-        "Where it stops holding", "Fitted and chosen figures", "Beyond the twin",
-        "NVL72 and CloudMatrix", "Every fact", "Published against twin",
+    holding, order, chosen, beyond_tab, machines, every_fact, glance = st.tabs([
+        "Where it stops holding", "Order of layouts", "Fitted and chosen figures",
+        "Beyond the twin", "NVL72 and CloudMatrix", "Every fact", "Published against twin",
     ])  # fmt: skip
+with order:
+    st.caption(
+        "Whether the twin puts layouts of one machine in the published order: Kendall's tau of "
+        "every published sweep with three points or more. +1 is the same order, 0 none, −1 the "
+        "reverse. Points that follow from other points are left out."
+    )
+    st.table(ranking_table(answers), border="horizontal", hide_index=True)
 with glance:
     plot(parity.parity(answers), "parity-p")
 

@@ -1,0 +1,85 @@
+"""How well the twin ranks: Kendall's tau with each published sweep of layouts of one machine.
+
+Who asks a planner what to deploy needs the order of deployments more than the figures themselves.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from twin.lab.evidence.rows import Row, load_published
+from twin.scenario import fields
+
+LEAST = 3  # rows of a sweep
+# What a deployment chooses; all else is the machine, the model, the traffic and the software.
+LAYOUT = ("supernode.nodes", "deployment.mode", "deployment.prefill", "deployment.decode",
+          "deployment.colocated", "experts.redundant", "experts.placement")  # fmt: skip
+SERVED = ("decode.throughput", "decode.tpot", "prefill.throughput", "prefill.requests")
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """A published sweep and how the twin orders it."""
+
+    system: str
+    measure: str
+    rows: tuple[str, ...]
+    differ: tuple[str, ...]  # labels of the fields
+    tau: float  # Kendall's tau b: 1 the same order, -1 the reverse
+
+
+def rankings(twin: Mapping[str, float], published: Sequence[Row] | None = None) -> list[Ranking]:
+    """Every sweep of three rows and more. twin: its answers by row. Rows that follow from others
+    (derived) are left out: they would count the same order twice."""
+    sweeps: dict[str, list[Row]] = {}
+    for row in load_published() if published is None else published:
+        if row.measure in SERVED and row.against is None and row.kind != "derived":
+            fixed = {p: v for p, v in row.scenario.items() if not _chosen(p)}
+            sweep = [row.system, row.measure, row.unit, fixed, dict(row.facts), dict(row.args)]
+            sweeps.setdefault(json.dumps(sweep, sort_keys=True), []).append(row)
+    found = []
+    for rows in sweeps.values():
+        tau = kendall([row.value for row in rows], [twin[row.id] for row in rows])
+        if len(rows) >= LEAST and tau is not None:
+            paths = sorted({p for row in rows for p in row.scenario if _chosen(p)})
+            differ = [p for p in paths if len({str(row.scenario.get(p)) for row in rows}) > 1]
+            names = tuple(row.id for row in rows)
+            labels = tuple(fields()[path].label for path in differ)
+            found.append(Ranking(rows[0].system, rows[0].measure, names, labels, tau))
+    return sorted(found, key=lambda r: (-len(r.rows), r.system, r.measure))
+
+
+def _chosen(path: str) -> bool:
+    return any(path == own or path.startswith(f"{own}.") for own in LAYOUT)
+
+
+def kendall(one: Sequence[float], other: Sequence[float]) -> float | None:
+    """Kendall's tau b of two orders; None where one of them has only ties."""
+    signs = [
+        ((a > b) - (a < b), (x > y) - (x < y))
+        for (a, x), (b, y) in itertools.combinations(zip(one, other, strict=True), 2)
+    ]
+    apart = math.sqrt(sum(s != 0 for s, _ in signs) * sum(t != 0 for _, t in signs))
+    return sum(s * t for s, t in signs) / apart if apart else None
+
+
+def ranking_table(answers: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
+    """The sweeps as rows of a table, from the judged rows."""
+    return [
+        {"Published sweep": f"{r.system}, {r.measure.replace('.', ' ')}",
+         "What differs": ", ".join(r.differ), "Points": str(len(r.rows)),
+         "Kendall's tau": f"{r.tau:+.2f}"}
+        for r in rankings({row["id"]: row["twin"] for row in answers})
+    ]  # fmt: skip
+
+
+def made_table(
+    rows: Sequence[Mapping[str, Any]], table: Callable[[Sequence[Mapping[str, str]]], str]
+) -> str:
+    """The same for the documents."""
+    return table(ranking_table(rows))

@@ -17,7 +17,7 @@ QUESTION = {"scenario": "quickstart", "settings": SHORT}
 def client(tmp_path_factory):
     store = open_store(f"sqlite:///{tmp_path_factory.mktemp('api') / 'twin.db'}")
     runner = Runner(store).start()
-    with TestClient(application(lambda: store, lambda: runner)) as browser:
+    with TestClient(application(lambda _: store, lambda: runner)) as browser:
         yield browser
     runner.close(kill=True)
     store.close()
@@ -62,7 +62,9 @@ def test_a_refusal_is_one_sentence(client, method, path, body, status, says):
 
 
 def test_a_foreign_name_that_leads_here_gets_nothing():
-    app = application(lambda: pytest.fail("asked"), lambda: pytest.fail("asked"), ["twin.example"])
+    app = application(
+        lambda _: pytest.fail("asked"), lambda: pytest.fail("asked"), ["twin.example"]
+    )
     with TestClient(app, base_url="http://rebound.example") as foreign:
         assert foreign.get("/presets").status_code == 400
 
@@ -70,4 +72,5 @@ def test_a_foreign_name_that_leads_here_gets_nothing():
 def test_openapi_names_every_path(client):
     assert set(client.get("/openapi.json").json()["paths"]) == {
         "/presets", "/predict", "/runs", "/runs/{run}", "/runs/{run}/tables/{table}",
+        "/plans", "/plans/{plan}", "/plans/{plan}/result",
     }  # fmt: skip

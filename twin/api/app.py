@@ -1,4 +1,4 @@
-"""The JSON API: submit a scenario, follow its run, read its result; formula answers at once.
+"""The JSON API: submit a scenario, follow its run, read its result; formula answers at once; plans.
 
 FastAPI writes the OpenAPI document, `/api/openapi.json`. Every answer is the
 object that the command line prints with `--json`. A refusal is `{"detail": one sentence}`: 404 for
@@ -7,18 +7,21 @@ be, 409 for what the store refuses.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import Depends, FastAPI, Request
+from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.middleware.trustedhost import TrustedHostMiddleware
 from fastapi.responses import JSONResponse, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from twin.api import plans
+from twin.api.question import Question, Seen
 from twin.engine.simulate import ENGINE_VERSION
-from twin.lab.ask import scenario_named, with_machine
 from twin.lab.library import presets
+from twin.lab.plan.question import PlanError
+from twin.lab.plan.work import PlansBusy
 from twin.lab.runs.budget import TooLarge
 from twin.lab.runs.executor import Runner
 from twin.lab.runs.predicted import predicted
@@ -26,28 +29,9 @@ from twin.lab.store import Store, StoreError
 from twin.lab.store.errors import UnknownId
 from twin.lab.store.statements import require
 from twin.model.shape import ModelError
-from twin.scenario import Scenario, SpecError, parse_scenario, scenario_digest
+from twin.scenario import SpecError, scenario_digest
 
 MOST_BYTES = 256 * 1024  # of a request: as much as a link unpacks to
-
-
-class Question(BaseModel):
-    """A scenario: a preset's key or a table of fields, and fields that replace some of them."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    scenario: str | dict[str, Any] = Field(examples=["quickstart"])
-    settings: dict[str, Any] = Field(
-        default_factory=dict, examples=[{"workload.rate_req_per_s": 120.0}]
-    )
-
-    def resolved(self) -> Scenario:
-        """The scenario; raises SpecError. A file's name is refused: presets and tables only."""
-        if isinstance(self.scenario, dict):
-            return with_machine(parse_scenario(self.scenario), self.settings)
-        if self.scenario.endswith(".toml"):
-            raise SpecError("name a preset, or send the scenario's fields as a table")
-        return with_machine(scenario_named(self.scenario), self.settings)
 
 
 class Run(BaseModel):
@@ -88,7 +72,8 @@ def application(
     for kind, code in REFUSALS.items():
         app.add_exception_handler(kind, _refuse(code))
     app.add_exception_handler(RequestValidationError, _malformed)
-    Seen = Annotated[Store, Depends(store_of)]
+    app.state.store_of = store_of
+    app.include_router(plans.router())
 
     @app.get("/presets")
     def list_presets(_seen: Seen) -> list[dict[str, str]]:
@@ -140,6 +125,8 @@ REFUSALS: dict[type[Exception], int] = {
     StoreError: 409,
     SpecError: 422,
     ModelError: 422,
+    PlanError: 422,
+    PlansBusy: 409,
 }
 
 

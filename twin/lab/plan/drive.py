@@ -57,7 +57,7 @@ def one(scenario: Scenario, facts: Facts) -> Trial | str:
 
 
 def version_of(facts: Facts) -> str:
-    """What simulations depend on beside their scenario."""
+    """What simulations depend on besides their scenario."""
     return f"{ENGINE_VERSION} {facts.digest}"
 
 

@@ -39,7 +39,12 @@ QUESTION, STATUS, ANSWER, MEMORY, STOP, LOCK, LOG = (
     "question.txt", "status.json", "plan.json", "simulated.jsonl", "stop", "lock", "log.txt",
 )  # fmt: skip
 NOTED_S = 0.3  # between two words of how far a plan is
+BEGUN_S = 30.0  # at most until its process is at work, on a machine that is very busy
 WORKING_MOST = 2  # plans at work at the same time; more are refused
+
+
+class PlansBusy(PlanError):
+    """A plan that cannot begin yet: one sentence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +66,13 @@ class Plans:
     version: str
 
     def start(self, plan: Plan) -> str:
-        """Begin a plan, or go on with it; returns its key. Raises PlanError where too many work."""
+        """Begin a plan, or go on with it; returns its key. Raises PlansBusy where too many work."""
         key = self.key(plan)
         here = self.folder / key
         if self.look(key).answer or _taken(here):
             return key
         if self.folder.is_dir() and sum(map(_taken, self.folder.iterdir())) >= WORKING_MOST:
-            raise PlanError(f"{WORKING_MOST} plans are at work: stop one, or wait for it")
+            raise PlansBusy(f"{WORKING_MOST} plans are at work: stop one, or wait for it")
         here.mkdir(parents=True, exist_ok=True)
         self.write_question(key, plan)
         for name in (STOP, STATUS):
@@ -78,7 +83,7 @@ class Plans:
                 env={**os.environ, **facts_environment()}, stdin=subprocess.DEVNULL,
                 stdout=log, stderr=log, start_new_session=True,
             )  # fmt: skip
-        until_s = time.monotonic() + 5.0
+        until_s = time.monotonic() + BEGUN_S
         while not _taken(here) and process.poll() is None and time.monotonic() < until_s:
             time.sleep(0.05)
         return key

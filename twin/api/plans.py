@@ -1,0 +1,104 @@
+"""Plans in the JSON API: submit one, follow it, stop it, read its answer.
+
+A plan is found by the digest of its whole question, as its link finds it on the pages: the page and
+the API show and stop the same plans.
+"""
+
+from typing import Any, NamedTuple
+
+from fastapi import APIRouter
+from pydantic import BaseModel, Field
+
+from twin.api.question import PlanQuestion, Seen
+from twin.lab.library import load_facts
+from twin.lab.plan.question import Plan
+from twin.lab.plan.work import Plans, plans_of
+from twin.lab.runs.budget import budget_of, require_fits
+from twin.lab.store import Store, StoreError
+from twin.lab.store.errors import UnknownId
+
+
+class PlanState(BaseModel):
+    """A plan as it stands: how far it is (0 to 1), the best so far, and whether it has answered."""
+
+    plan: str
+    name: str
+    limits: dict[str, Any]
+    working: bool
+    answered: bool
+    progress: float
+    problem: str = Field(description="Why it ended without an answer; submitted again it goes on.")
+    so_far: dict[str, Any]
+
+
+class Found(NamedTuple):
+    """Plans of a store, and one of them."""
+
+    plans: Plans
+    question: Plan
+
+
+def router() -> APIRouter:
+    """The paths below `/plans`."""
+    paths = APIRouter(prefix="/plans", tags=["plans"])
+
+    @paths.post("", status_code=202)
+    def submit(question: PlanQuestion, seen: Seen) -> PlanState:
+        """Begin a plan, or go on with one that was stopped; the same question is the same plan."""
+        plan = question.plan()
+        seen.require_writes()
+        if lacks := seen.lacking(plan.scenario):
+            raise StoreError(lacks)
+        require_fits(budget_of(seen, plan.scenario, load_facts()))
+        plans = _plans(seen)
+        return _shown(seen, plans.start(plan))
+
+    @paths.get("/{plan}")
+    def status(plan: str, seen: Seen) -> PlanState:
+        """A plan as it stands."""
+        return _shown(seen, plan)
+
+    @paths.delete("/{plan}")
+    def stop(plan: str, seen: Seen) -> PlanState:
+        """Ask a plan to stop; what it has simulated stays, and it can go on."""
+        found = _found(seen, plan)
+        seen.require_writes()
+        found.plans.stop(plan)
+        return _shown(seen, plan)
+
+    @paths.get("/{plan}/result")
+    def result(plan: str, seen: Seen) -> dict[str, Any]:
+        """What `plan --json` prints: `ranked`, `gap`, `relaxations`, `front`, `ledger`."""
+        look = _found(seen, plan).plans.look(plan)
+        if not look.answer:
+            raise StoreError(look.problem or f"plan {plan} is at work: its answer is to come")
+        return dict(look.answer)
+
+    return paths
+
+
+def _plans(seen: Store) -> Plans:
+    return plans_of(seen.artefacts.folder, load_facts())
+
+
+def _found(seen: Store, key: str) -> Found:
+    plans = _plans(seen)
+    question = plans.question(key)
+    if question is None:
+        raise UnknownId("plan", key)
+    return Found(plans, question)
+
+
+def _shown(seen: Store, key: str) -> PlanState:
+    plans, question = _found(seen, key)
+    look = plans.look(key)
+    return PlanState(
+        plan=key,
+        name=question.scenario.name,
+        limits=question.model_dump(mode="json", exclude={"scenario"}),
+        working=look.working,
+        answered=bool(look.answer),
+        progress=1.0 if look.answer else look.progress,
+        problem=look.problem,
+        so_far=dict(look.so_far),
+    )

@@ -8,8 +8,10 @@ from types import SimpleNamespace
 import pytest
 
 from tests.ui.stored_runs import done, queued, scenario
+from twin.engine.simulate import ENGINE_VERSION
 from twin.lab.share import links
 from twin.lab.sweep.compare import compare
+from twin.lab.sweep.paired import SEEDS
 from twin.metrics.registry import METRICS
 from twin.ui import session
 from twin.ui.charts.compare import COLOURS, differences
@@ -263,3 +265,25 @@ def test_the_page_opens_with_the_sentence_and_the_picture(app, runs):
     assert len(app.get("plotly_chart")) == 6
     headings = [m.value for m in app.markdown]
     assert headings.index("**Results that differ**") < headings.index("**Time to first token**")
+
+
+def test_runs_of_other_seeds_are_offered_and_what_is_chance_is_then_said(app, store, monkeypatch):
+    made = []
+
+    def run(s):
+        made.append(s)
+        return done(store, s, engine=ENGINE_VERSION, requests=300 + s.seed)
+
+    monkeypatch.setattr(session, "run", run)
+    runs = [done(store, scenario(name), engine=ENGINE_VERSION) for name in ("Base", "Other")]
+    opened(app, runs=",".join(runs))
+    (button,) = [b for b in app.button if "other seeds" in b.label]
+    assert f"Run {2 * (SEEDS - 1)} with" in button.label
+    button.click().run()
+    assert not app.exception and not [b for b in app.button if "other seeds" in b.label]
+    assert sorted(s.seed for s in made) == sorted([scenario().seed + k for k in range(1, 5)] * 2)
+    assert "95 % interval" in words(app)
+    rows = [store.runs.get(run) for run in runs]
+    scenarios = [store.scenarios.load(row.scenario) for row in rows]
+    found, missing = comparison.with_seeds(compare(rows, scenarios), rows, scenarios)
+    assert not missing and all(row.verdicts[1] == "same" for row in found.metrics)

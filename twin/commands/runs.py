@@ -82,11 +82,14 @@ def run(
 
 def compare(
     runs: Annotated[list[str], typer.Argument(help="Presets, scenario files or run ids; 2 to 6.")],
+    seeds: Annotated[
+        int, typer.Option(min=1, max=99, help="Seeds of each, in pairs; from 3 on, with intervals.")
+    ] = 1,
     as_json: AsJson = False,
 ) -> None:
     """Put runs side by side, the first one the baseline; what was never run is run first."""
     with progress("compare") as watch:
-        comparison = lab("compared")(runs, lambda name: watch)
+        comparison = lab("compared")(runs, lambda name: watch, seeds)
     if as_json:
         print_json(asdict(comparison))
         return

@@ -25,6 +25,7 @@ from twin.lab.runs.runner import found_or_made, run_now, run_or_question
 from twin.lab.store import RunRow, open_store
 from twin.lab.sweep import sweep
 from twin.lab.sweep.compare import Comparison, check_number, compare
+from twin.lab.sweep.paired import LEAST, seeded, with_pairs
 from twin.metrics.clients import by_tenant
 from twin.metrics.observed import Observed
 from twin.policies.controllers import look_in as ask_controllers
@@ -90,9 +91,9 @@ def _found(scenario: Scenario) -> np.ndarray | None:
     return None if table is None else table.counts
 
 
-def compared(names: Sequence[str], watching: Callable[[str], Watch]) -> Comparison:
+def compared(names: Sequence[str], watching: Callable[[str], Watch], seeds: int = 1) -> Comparison:
     """Runs side by side, the first one the baseline; what was never run is run first. A name is a
-    preset's key, a scenario file, or the id of a stored run."""
+    preset's key, a scenario file, or the id of a stored run. seeds: of each, in pairs."""
     check_number(len(names))
     with closing(open_store()) as store:
         questions = [run_or_question(store, name) for name in names]  # before any of them is run
@@ -100,7 +101,14 @@ def compared(names: Sequence[str], watching: Callable[[str], Watch]) -> Comparis
             row or found_or_made(store, scenario, watching(name))
             for name, (row, scenario, _) in zip(names, questions, strict=True)
         ]
-        return compare(rows, [scenario for _, scenario, _ in questions])
+        scenarios = [scenario for _, scenario, _ in questions]
+        found = compare(rows, scenarios)
+        if seeds < LEAST:
+            return found
+        return with_pairs(found, [
+            [found_or_made(store, s, watching(name)).summary for s in own]
+            for name, own in zip(names, seeded(scenarios, 0, seeds), strict=True)
+        ])  # fmt: skip
 
 
 def explained(

@@ -6,6 +6,7 @@ in `metrics.measures`. This module knows nothing about storage, addresses or the
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
@@ -19,9 +20,10 @@ if TYPE_CHECKING:
     from twin.lab.store import RunRow
 
 RUNS_MIN, RUNS_MAX = 2, 6
+LARGE = 10.0  # a difference so many times the baseline is said in its unit, not in per cent
 SAME_LOAD = 0.01  # two runs serve the same load where they finish as many requests, within this
 
-Verdict = Literal["better", "worse", "same", "different", "unknown"]
+Verdict = Literal["better", "worse", "same", "noise", "different", "unknown"]
 
 
 class CompareError(ValueError):
@@ -38,6 +40,29 @@ class InputRow:
 
 
 @dataclass(frozen=True, slots=True)
+class Paired:
+    """What pairs of runs with the same seeds say of a difference, in the figure's own unit."""
+
+    pairs: int
+    base: float  # mean of the baseline's runs
+    mean: float  # difference
+    half: float  # half of its 95 % interval
+
+    def text(self, name: str) -> str:
+        """'−8.2 ± 1.3 %', in words where that is chance."""
+        described = metric_of(name)
+        scale, unit = 1.0, described.unit
+        if described.kind == "share":
+            scale, unit = 100.0, "points"
+        elif abs(self.mean) < LARGE * abs(self.base):
+            scale, unit = 100.0 / abs(self.base), "%"
+        half = scale * self.half
+        places = max(1, -math.floor(math.log10(half))) if half > 0.0 else 1
+        text = f"{scale * self.mean:+z.{places}f} ± {half:.{places}f} {unit}".replace("-", "−")
+        return text if abs(self.mean) > self.half else f"equal within noise ({text})"
+
+
+@dataclass(frozen=True, slots=True)
 class MetricRow:
     """A figure of every run, against the baseline's. None: not there, or no number."""
 
@@ -48,15 +73,21 @@ class MetricRow:
     deltas: tuple[float | None, ...]  # value - baseline, in the unit
     ratios: tuple[float | None, ...]  # value / baseline
     verdicts: tuple[Verdict, ...]
+    paired: tuple[Paired | None, ...] = ()  # empty: one seed each
+
+    def pair(self, run: int) -> str:
+        """What pairs say of the run's difference, in words; '' where there are none."""
+        found = self.paired[run] if self.paired else None
+        return found.text(self.name) if found and self.verdicts[run] != "same" else ""
 
     def cells(self) -> list[str]:
         """The figure of every run in words, each but the baseline's with its change."""
         pairs = zip(self.ratios, self.verdicts, strict=True)
-        changes = [
-            "" if r is None or v == "same" else f"  {100 * (r - 1):+.1f} %" for r, v in pairs
+        changes = ["" if r is None or v == "same" else f"{100 * (r - 1):+.1f} %" for r, v in pairs]
+        return [
+            f"{shown(self.name, value)}  {self.pair(i) or change}".rstrip()
+            for i, (value, change) in enumerate(zip(self.values, changes, strict=True))
         ]
-        figures = [shown(self.name, value) for value in self.values]
-        return [figure + change for figure, change in zip(figures, changes, strict=True)]
 
 
 @dataclass(frozen=True, slots=True)

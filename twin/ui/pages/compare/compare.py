@@ -38,6 +38,7 @@ base = comparison.baseline(runs)
 st.set_page_config(page_title=" / ".join(lists.titles(runs)) + " · Compare")
 scenarios = [session.store().scenarios.load(run.scenario) for run in runs]
 compared = compare(runs, scenarios, base, comparison.lettered(lists.titles(runs)))
+compared, unseeded = comparison.with_seeds(compared, runs, scenarios)
 titles = compared.names
 
 # 2) Which runs, and what to take away.
@@ -57,6 +58,7 @@ for note in compared.notes:
 
 # 3) The differences: what they come to, and as a picture.
 st.subheader(plain(comparison.conclusion(compared, scenarios)), anchor=False)
+comparison.offer_seeds(compared, unseeded)
 others = [title for i, title in enumerate(titles) if i != base]
 left, right = st.columns([2, 3], gap="large")
 with left:

@@ -4,15 +4,18 @@ apart; the baseline is named apart and changes neither."""
 
 import html
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from typing import TypeGuard
 
 import streamlit as st
 
 from twin.lab.explain.waterfall import SLACK
+from twin.lab.runs.runner import find_run
 from twin.lab.share import links
 from twin.lab.store import RunRow, StoreError
 from twin.lab.sweep.compare import Comparison, InputRow, MetricRow
 from twin.lab.sweep.compare import change as changed
+from twin.lab.sweep.paired import SEEDS, seeded, with_pairs
 from twin.metrics.measures import NOTHING
 from twin.metrics.registry import METRICS, metric_of, placed, shown
 from twin.scenario import Scenario
@@ -32,6 +35,7 @@ WORDS = ("name", "question", "source", "workload.trace.digest")
 # What a choice of figures shows: the group of a metric; '': headlines or all.
 GROUPS = {"Headlines": "", "Times": "times", "TTFT by part": "ttft parts", "Use": "use", "All": ""}
 
+EQUAL = ("same", "noise")  # verdicts
 FEW = 2  # differences in a sentence
 CHANGE_CHARS = 26  # of a field's change in a picture
 Cells = dict[str, str]
@@ -215,11 +219,11 @@ def results_that_differ(compared: Comparison) -> list[Difference]:
         base, metric = row.values[compared.baseline], metric_of(row.name)
         for run, i in enumerate(_others(compared)):
             value = row.values[i]
-            if value is None or base is None or row.verdicts[i] == "same":
+            if value is None or base is None or row.verdicts[i] in EQUAL:
                 continue
             whole = 1.0 if metric.kind == "share" else base
             change = (value - base) / whole if whole else 0.0
-            text = changed(row.name, value, base)[0]
+            text = row.pair(i) or changed(row.name, value, base)[0]
             pair = f"{shown(row.name, base)} → {shown(row.name, value)}"
             rows.append(Difference(metric.label, run, change, text, pair, row.verdicts[i]))
     return rows
@@ -258,7 +262,7 @@ def _leaders(compared: Comparison) -> str:
         if "leading" not in metric_of(row.name).places or len({value for value, _ in known}) < 2:
             continue
         top = max(known) if row.better == "higher" else min(known)
-        if all(v == "same" for i, v in enumerate(row.verdicts) if i != compared.baseline):
+        if all(v in EQUAL for i, v in enumerate(row.verdicts) if i != compared.baseline):
             continue
         best.setdefault(LETTERS[top[1]], []).append(metric_of(row.name).label)
     if not best:
@@ -282,7 +286,8 @@ def metric_table(compared: Comparison, group: str) -> list[Cells]:
         for i, value in enumerate(row.values):
             text = shown(row.name, value)
             if i != compared.baseline and value is not None and base is not None:
-                text = f"{text}  \n{change(row.name, value, base, row.verdicts[i])}"
+                said = change(row.name, value, base, row.verdicts[i], row.pair(i))
+                text = f"{text}  \n{said}"
             cells[plain(compared.names[i])] = text
         table.append(cells)
     return table
@@ -308,18 +313,64 @@ def chosen(rows: Sequence[MetricRow], group: str) -> list[MetricRow]:
     return [row for row in known if GROUPS[group] in ("", metric_of(row.name).group)]
 
 
-def change(name: str, value: float, base: float, verdict: str = "") -> str:
+def change(name: str, value: float, base: float, verdict: str = "", pairs: str = "") -> str:
     """How a figure stands against the baseline's, coloured and in words.
 
-    verdict: of its row; a figure that only spare NPUs made "different" is no worse.
+    verdict: of its row; a figure that only spare NPUs made "different" is no worse. pairs: what
+    pairs of seeds say.
 
     >>> change("ttft_s_p50", 0.9, 1.0), change("slo_attainment", 0.8, 0.9)
     (':green[−10.0 %, better]', ':red[−10.0 points, worse]')
     """
     text, standing = changed(name, value, base)
+    if pairs:
+        text, standing = pairs, verdict if verdict in ("better", "worse") else ""
     standing = "" if verdict == "different" else standing
     colour = {"better": "green", "worse": "red"}.get(standing, "gray")
     return f":{colour}[{text}{f', {standing}' if standing not in ('', 'same') else ''}]"
+
+
+# Other seeds.
+
+
+def with_seeds(
+    compared: Comparison, rows: list[RunRow], scenarios: list[Scenario]
+) -> tuple[Comparison, list[Scenario]]:
+    """The comparison with what stored runs of other seeds say, and the scenarios of those that are
+    not there."""
+    known = [
+        [(s, find_run(session.store(), s)) for s in own]
+        for own in seeded(scenarios, compared.baseline)
+    ]
+    missing = [s for own in known for s, run in own if run is None]
+    if any(run.state != "done" for run in rows):
+        return compared, []
+    summaries = [[None if run is None else run.summary for _, run in own] for own in known]
+    return with_pairs(compared, summaries), missing
+
+
+def offer_seeds(compared: Comparison, missing: list[Scenario]) -> None:
+    """What the intervals are, or a button that makes the runs that they need."""
+    if any(any(row.paired) for row in compared.metrics):
+        st.caption(
+            f"Over up to {SEEDS} seeds, in pairs with the same requests; ± is the 95 % interval of "
+            "the mean difference: of 20 figures about one differs by chance alone."
+        )
+    key = f"seeds:{','.join(compared.runs)}"
+    ids = st.session_state.get(key, [])
+    states = [session.store().runs.get(run) for run in ids]
+    left = [run.id for run in states if run is not None and not run.ended]
+    if left:
+        st.caption(f"{len(ids) - len(left)} of {len(ids)} runs with other seeds are done.")
+        runs.watch(left)
+    elif missing and st.button(
+        f"Is it chance? Run {len(missing)} with other seeds", icon=":material/casino:",
+        help="Whether a difference is more than chance is said over pairs of runs with the same "
+        "requests.",
+    ):  # fmt: skip
+        with session.refusals_toasted():
+            st.session_state[key] = [session.run(s) for s in missing]
+            st.rerun()
 
 
 # Files to keep.
@@ -354,6 +405,7 @@ def as_json(compared: Comparison) -> str:
             {
                 "name": row.name, "unit": _unit(row.name), "better": metric_of(row.name).better,
                 "values": row.values, "deltas": row.deltas, "ratios": row.ratios,
+                "pairs": [asdict(pair) if pair else None for pair in row.paired],
             }
             for row in compared.metrics
         ],

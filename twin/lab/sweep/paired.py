@@ -1,0 +1,78 @@
+"""Whether runs differ by more than chance: the same scenarios with other seeds, in pairs.
+
+Runs with one seed have the same requests (common random numbers), so the difference of a pair
+varies less than its figures do.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from scipy.special import stdtrit
+
+from twin.lab.sweep.compare import Comparison, MetricRow, Paired, Verdict
+from twin.metrics.registry import verdict
+from twin.scenario import Scenario, with_overrides
+
+SEEDS = 5  # of each scenario: the baseline's own, and those that follow
+LEAST, SURE = 3, 0.95  # pairs of an interval, and how likely it holds the mean difference
+
+
+def seeded(
+    scenarios: Sequence[Scenario], baseline: int, count: int = SEEDS
+) -> list[list[Scenario]]:
+    """Each scenario with `count` seeds, the same for all."""
+    first = scenarios[baseline].seed
+    return [[with_overrides(s, {"seed": first + k}) for k in range(count)] for s in scenarios]
+
+
+def with_pairs(
+    compared: Comparison, summaries: Sequence[Sequence[Mapping[str, Any] | None]]
+) -> Comparison:
+    """A comparison whose figures say what pairs of seeds say of their differences.
+
+    summaries: of `seeded`, None where a run is not there. A run with fewer than LEAST pairs stays
+    as it is.
+    """
+    rows = [_row(row, summaries, compared.baseline) for row in compared.metrics]
+    return replace(compared, metrics=rows)
+
+
+def _row(
+    row: MetricRow, summaries: Sequence[Sequence[Mapping[str, Any] | None]], baseline: int
+) -> MetricRow:
+    verdicts: list[Verdict] = list(row.verdicts)
+    found: list[Paired | None] = [None] * len(summaries)
+    for i, own in enumerate(summaries):
+        both = [
+            (float(a[row.name]), float(b[row.name]))
+            for a, b in zip(own, summaries[baseline], strict=True)
+            if a and b and _is_number(a.get(row.name)) and _is_number(b.get(row.name))
+        ]
+        if i == baseline or len(both) < LEAST:
+            continue
+        found[i] = pair = paired(both)
+        if pair.mean == 0.0 and pair.half == 0.0:
+            verdicts[i] = "same"
+        elif abs(pair.mean) <= pair.half:
+            verdicts[i] = "noise"
+        elif row.verdicts[i] != "different":
+            verdicts[i] = verdict(row.name, pair.base + pair.mean, pair.base) or "different"
+    return replace(row, verdicts=tuple(verdicts), paired=tuple(found))
+
+
+def paired(both: Sequence[tuple[float, float]]) -> Paired:
+    """The mean difference of pairs (value, baseline) with its interval, by Student's t."""
+    differences = [a - b for a, b in both]
+    spread = statistics.stdev(differences) / math.sqrt(len(both))
+    half = float(stdtrit(len(both) - 1, 0.5 + 0.5 * SURE)) * spread
+    base = statistics.fmean(b for _, b in both)
+    return Paired(len(both), base, statistics.fmean(differences), half)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -210,8 +210,8 @@ def _slo_rate(priced: Priced) -> tuple[float, str]:
 def _within(priced: Priced, judged: Attainment) -> Stationary | None:
     """Decode at the largest load at which `slo.share` of the requests meet TPOT and find a place in
     time for TTFT; None: at none. In a closed loop as many clients come as the load takes."""
-    patience_s = min(limit_s for _, limit_s, _ in judged.parts)
-    reserved_s, swing = None, 0.0
+    limits = [limit_s for _, limit_s, _ in judged.parts]
+    patience_s, reserved_s, swing = min(limits), None, 0.0
 
     def standing(rate: float, longest_s: float) -> Stationary:
         found = at_load(priced, rate, None, longest_s, reserved_s, patience_s)
@@ -222,7 +222,8 @@ def _within(priced: Priced, judged: Attainment) -> Stationary | None:
         longest_s = judged.longest_iteration_s(swing)
         found = standing(math.inf, longest_s)
         swing, rate = found.swing, found.rate_req_per_s * priced.instances
-        reserved_s = judged.mean_wait_s(rate) if judged.pool else None
+        # Where TTFT is met no mean wait is longer; near saturation of prefill it has no bound.
+        reserved_s = min(judged.mean_wait_s(rate), max(limits)) if judged.pool else None
     if found.iteration_s > MISSED * longest_s:
         return None
     for _ in range(TRIES if found.overloaded else 0):  # places are full before TPOT is too long

@@ -424,7 +424,7 @@ def stationary(population: Population, prices: Decode, arriving: Arriving) -> St
             squares.append(square * count / even_s**2)
             uneven = math.fsum(factors) / len(factors)
     each, full = _arrivals(p, took_s, arriving, life, places)
-    pace = (seconds / count, decoding / count) if full else (took_s(each), each * life)
+    pace = (seconds / count, decoding / count) if full and count else (took_s(each), each * life)
     iteration_s, decoding = pace
     rate = decoding / life / iteration_s
     square = math.fsum(squares) / max(len(squares), 1)

@@ -149,7 +149,8 @@ def prompts_by_rank(
     groups = -(-ranks // group)
     loads = []
     largest = _largest(tokens / groups, prompt, most * group, groups, spread)
-    largest *= min(1.0, tokens / float(largest.mean()))
+    if tokens < float(largest.mean()):
+        largest *= tokens / float(largest.mean())
     others = (tokens - float(largest.mean())) / max(ranks - group, 1)
     for load in largest:
         chunk = np.full(ranks, others)

@@ -26,7 +26,7 @@ FIGURES = (
 )  # fmt: skip
 KEYS = [p.key for p in presets()]
 # Each kind of deployment, and what moves during a run; `make golden` and `make long` take all.
-FEW = ["quickstart", "colocated-contrast", "two-supernodes", "fault-node", "experts-shift-balanced"]
+FEW = ["quickstart", "colocated-contrast", "two-supernodes", "fault-node"]
 DRAWN = some(FEW, *(key for key in KEYS if key not in FEW))
 
 

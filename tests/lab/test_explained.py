@@ -73,6 +73,7 @@ def test_an_explanation_is_stored_found_again_and_stands_in_no_list_of_runs(
     assert not store.runs.search().rows
 
 
+@pytest.mark.long
 def test_a_slow_recorded_stream_is_explained_as_any_other():
     case = varied(47, load_facts())
     assert case.trace is not None

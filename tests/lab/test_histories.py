@@ -41,7 +41,7 @@ def test_a_history_is_told_by_its_seed_alone(template):
     assert [line[:40] for line in again.stdout.splitlines()] == [line[:40] for line in told]
 
 
-@pytest.mark.parametrize("bug", [next(iter(planted.PLANTED)), *some([], *[*planted.PLANTED][1:])])
+@pytest.mark.parametrize("bug", some([], *planted.PLANTED))
 def test_a_planted_bug_is_found(template, bug):
     """Else histories would prove nothing."""
     for seed in range(0, 200, 10):

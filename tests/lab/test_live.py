@@ -83,7 +83,6 @@ def test_the_capacity_follows_the_answer_and_a_question_comes_before_it(running)
     other = running.ask(quick(seed=2))
     assert running.look(other, 120.0).ended
     assert found(running, first)["load"] > 0.0
-    assert found(running, other)["unit"] == "req/s"
     fault = {"at_s": 5.0, "element": "die 1.1.0"}
     failing = running.ask(quick(faults=[fault]))
     assert not running.look(failing, 120.0).searching

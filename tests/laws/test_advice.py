@@ -11,7 +11,7 @@ from tests.draws import some
 from tests.laws.advice import PLANTED, planted, top_three, varied
 from twin.lab.explain.explain import explain
 
-FEW = [6, 21]  # both models and ways to deploy
+FEW = [6]
 KEYS = ["failed die"]
 
 

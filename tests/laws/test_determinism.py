@@ -9,6 +9,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from tests.draws import some
 from tests.engine.small import MODES, run, small
 from tests.laws.digests import VARIED, answers, printed
 from twin.engine.simulate import result_digest, simulate
@@ -51,9 +52,9 @@ def test_the_same_question_twice_gives_the_same_bytes(here):
     assert printed("--preset").items() <= here.items()
 
 
-@pytest.mark.parametrize("settings", ELSEWHERE.values(), ids=ELSEWHERE)
-def test_another_process_gives_the_same_bytes(here, settings):
-    assert in_another_process(settings, *HERE) == here
+@pytest.mark.parametrize("name", some([*ELSEWHERE][-1:], *[*ELSEWHERE][:-1]))
+def test_another_process_gives_the_same_bytes(here, name):
+    assert in_another_process(ELSEWHERE[name], *HERE) == here
 
 
 @pytest.mark.long

@@ -38,6 +38,12 @@ def dask() -> Any:
         raise ClusterError(MISSING) from None
 
 
+def lost() -> tuple[type[BaseException], ...]:
+    """What is raised where a connection is lost."""
+    known = dask().client
+    return OSError, known.ClosedClientError, known.FutureCancelledError
+
+
 def scheduler(address: str = "", *, required: bool = False) -> str:
     """The address of the scheduler, else that of the environment; '' where there is none. Raises
     ClusterError for what is no address, or none where one is required."""
@@ -69,14 +75,15 @@ class Cluster:
         with self._lock:
             if not self._sent:
                 return {}
-            dask()
-            client = self._connected()
-            work = Hook("work", WORK).load()
-            for key, (what, text) in list(self._sent.items()):
-                if key not in self._futures:
-                    self._futures[key] = client.submit(
-                        work, key, what, text, key=key, retries=AGAIN
-                    )
+            client, work = self._connected(), Hook("work", WORK).load()
+            try:
+                for key, (what, text) in list(self._sent.items()):
+                    if key not in self._futures:
+                        self._futures[key] = client.submit(
+                            work, key, what, text, key=key, retries=AGAIN
+                        )
+            except lost():
+                self._drop()
             until_s = time.monotonic() + wait_s
             while not any(f.done() for f in self._futures.values()):
                 if time.monotonic() >= until_s:
@@ -93,14 +100,15 @@ class Cluster:
                 self._drop()
                 break
             try:
-                found[key] = future.result(timeout=CONNECT_S)
-            except dask().client.FutureCancelledError:
-                self._drop()
-                break
+                if future.status == "error":
+                    found[key] = future.exception(timeout=CONNECT_S)
+                else:
+                    found[key] = future.result(timeout=CONNECT_S)
             except TimeoutError:  # its worker is gone: the scheduler has it done once more
                 continue
-            except Exception as error:
-                found[key] = error
+            except lost():
+                self._drop()
+                break
             del self._futures[key]
         for key in found:
             self._sent.pop(key, None)
@@ -108,7 +116,7 @@ class Cluster:
 
     def stop(self, keys: Iterable[str]) -> None:
         """Stop work, whoever has sent it; a process that is at it is killed."""
-        with self._lock, suppress(OSError, TimeoutError, ValueError):  # gone: nothing is at work
+        with self._lock, suppress(*lost(), ClusterError):  # gone: nothing is at work
             these = list(keys)
             for key in these:
                 self._sent.pop(key, None)
@@ -122,7 +130,7 @@ class Cluster:
         with self._lock:
             try:
                 return len(self._connected().nthreads())
-            except (OSError, TimeoutError):
+            except lost():
                 self._drop()
                 return 0
 
@@ -140,7 +148,7 @@ class Cluster:
             library = dask()
             try:
                 self._client = library.Client(self.address, timeout=CONNECT_S, set_as_default=False)
-            except (OSError, TimeoutError):
+            except OSError:
                 raise ClusterError(f"no scheduler answers at {self.address}") from None
         return self._client
 
@@ -149,5 +157,5 @@ class Cluster:
         client, self._client = self._client, None
         self._futures.clear()
         if client is not None:
-            with suppress(OSError, TimeoutError):
+            with suppress(*lost()):
                 client.close(timeout=1)

@@ -67,6 +67,11 @@ class GraphForm(Hook):
     """A text form of machines as graphs: a `Form` of `hardware/graph_text.py`."""
 
 
+class Report(Hook):
+    """What writes an answer as one HTML file: "run", a function of a run, or "plan", of a plan and
+    its answer; it returns text."""
+
+
 class TraceFormat(Hook):
     """A format of recorded request streams: a `Format` of `lab/traces/formats.py`."""
 

@@ -11,12 +11,14 @@ import typer
 
 from twin.commands.terminal import (
     AsJson,
+    HtmlFile,
     ScenarioName,
     Settings,
     out,
     print_json,
     print_rows,
     progress,
+    report_to,
 )
 from twin.lab.ask import question
 from twin.lab.files import write_text
@@ -56,6 +58,7 @@ def plan(
     ledger: Annotated[
         Path | None, typer.Option(help="Write every deployment with its status to this file.")
     ] = None,
+    html: HtmlFile = None,
     as_json: AsJson = False,
 ) -> None:
     """Find what to deploy for a scenario: priced by formula, proved by simulation, ranked."""
@@ -71,6 +74,7 @@ def plan(
     }  # fmt: skip
     if ledger is not None and not ledger.absolute().parent.is_dir():
         raise typer.BadParameter(f"{ledger.parent} is no folder to write the ledger to")
+    report = report_to("plan", html)
     wanted = plan_from(base, given | ({"vary": vary} if vary else {}))
     with progress(base.name) as watch:
 
@@ -79,6 +83,7 @@ def plan(
             return True
 
         answer = carried_out(wanted, note=note)
+    report(wanted, answer)
     if ledger is not None:
         write_text(ledger, json.dumps(answer["ledger"], indent=1))
     if as_json:

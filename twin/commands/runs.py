@@ -11,6 +11,7 @@ from rich.markup import escape
 
 from twin.commands.terminal import (
     AsJson,
+    HtmlFile,
     ScenarioName,
     Settings,
     TraceFile,
@@ -19,6 +20,7 @@ from twin.commands.terminal import (
     print_json,
     print_rows,
     progress,
+    report_to,
 )
 from twin.hooks import Hook
 from twin.lab.ask import question
@@ -67,12 +69,15 @@ def run(
     table: Annotated[
         list[str] | None, typer.Option(help="With --json: a table of the run too, as rows.")
     ] = None,
+    html: HtmlFile = None,
 ) -> None:
     """Simulate a scenario and keep the run."""
+    report = report_to("run", html)
     named, recorded = question(scenario, settings or [], trace, rate_multiplier, tree_copies)
     print_remarks(named)
     with progress(named.name) as watch:
-        finished = lab("answer")(named, recorded, watch, keep=not no_store, tables=table or ())
+        finished = lab("answer")(named, recorded, watch, keep=not no_store, tables=table or (),
+                                 also=report)  # fmt: skip
     if as_json:
         print_json(finished)
     else:

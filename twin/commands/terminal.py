@@ -17,6 +17,9 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from twin.hooks import Report, found
+from twin.lab.files import check_writable, write_text
+
 ScenarioName = Annotated[str, typer.Argument(help="A scenario file (.toml) or a preset's key.")]
 Settings = Annotated[
     list[str] | None,
@@ -26,12 +29,27 @@ TraceFile = Annotated[
     Path | None,
     typer.Option("--trace", metavar="FILE", help="A recorded stream; replaces the workload."),
 ]
+HtmlFile = Annotated[
+    Path | None, typer.Option("--html", metavar="FILE", help="Write a report, one HTML file.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")]
 
 
 # A pipe has no width of its own; 80 columns would cut names and figures in two.
 out = Console(width=None if sys.stdout and sys.stdout.isatty() else 120)
 err = Console(stderr=True)
+
+
+def report_to(kind: str, to: Path | None) -> Callable[..., None]:
+    """What writes the report of an answer to a file; nothing without one. Before the answer is
+    there: raises NotWritten or a usage error where it could not be written."""
+    hook = found(Report).get(kind)
+    if to is None:
+        return lambda *_answer: None
+    if hook is None:
+        raise typer.BadParameter("--html needs the extra `report`, whose folder is not here")
+    check_writable(to)
+    return lambda *answer: write_text(to, hook.load()(*answer))
 
 
 @contextmanager

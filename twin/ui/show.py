@@ -19,6 +19,7 @@ FORMULA_SIGNS = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 MIME = {  # by the ending of a file's name
     "csv": "text/csv",
+    "html": "text/html",
     "json": "application/json",
     "gz": "application/gzip",
     "parquet": "application/vnd.apache.parquet",

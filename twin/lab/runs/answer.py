@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from twin.engine.simulate import simulate
+from twin.engine.simulate import Run, simulate
 from twin.lab import controllers
 from twin.lab.explain.engine import as_json
 from twin.lab.kinds import COUNTS, MACHINE
@@ -35,9 +35,10 @@ from twin.workload.requests import TraceTable
 
 def answer(
     scenario: Scenario, trace: TraceTable | None, watch: Watch, *, keep: bool = True,
-    tables: Sequence[str] = (),
+    tables: Sequence[str] = (), also: Callable[[Run], object] = lambda _: None,
 ) -> dict[str, Any]:  # fmt: skip
     """Simulate a scenario in this process, as one object; with `keep` the run is in the store.
+    `also` is called with the run itself.
 
     `summary` is flat, its names carry their units; `tenants` has a row a tenant, `tables` the named
     tables of the run as rows. Raises the rooms' own ValueErrors, SpecError for no such table."""
@@ -58,6 +59,7 @@ def answer(
     if absent := [name for name in tables if name not in result.tables]:
         known = ", ".join(sorted(result.tables))
         raise SpecError(f"this run has no table {absent[0]}; it has {known}")
+    also(result)
     requests = result.tables.get("requests")
     whole = Observed(scenario, requests, {}) if scenario.tenants and requests is not None else None
     return {

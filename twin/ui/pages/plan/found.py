@@ -5,6 +5,7 @@ from typing import Any
 
 import streamlit as st
 
+from twin.hooks import drawn
 from twin.lab.plan.answer import amount_of, in_words, named, sentences
 from twin.lab.plan.question import LOSSES, Loss, Plan
 from twin.lab.share import links
@@ -52,7 +53,9 @@ def answer(plan: Plan, found: Mapping[str, Any]) -> None:
                     "Score of the first": st.column_config.NumberColumn(format="percent")
                 },
             )  # fmt: skip
-    download("plan.json", lambda: json_text(dict(found)), "plan.json", "plan-json")
+    with st.container(horizontal=True, gap="small"):
+        download("plan.json", lambda: json_text(dict(found)), "plan.json", "plan-json")
+        drawn("plan.download", plan, found)
     st.caption(
         f"= within {100 * found['equal_within']:.0f} % of the first: closer than the twin compares "
         "two deployments of one machine. What is ranked was simulated with five seeds; plan.json "

@@ -1,0 +1,10 @@
+"""A plan or a run as one HTML file that needs no network: to send along, or to print."""
+
+from twin.hooks import Report, Section
+
+HOOKS = (
+    Report("plan", "twin.extras.report.plan:plan_report"),
+    Report("run", "twin.extras.report.run:run_report"),
+    Section("Report (HTML)", "twin.extras.report.section:download_run", "run.download"),
+    Section("report", "twin.extras.report.section:download_plan", "plan.download"),
+)

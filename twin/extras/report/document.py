@@ -1,0 +1,236 @@
+"""One HTML file: text, tables and charts as SVG, with its style inside and no script.
+
+It is built as a tree of elements and written by the standard library, so no text of a scenario can
+become markup. Colours follow the reader's light or dark mode.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from xml.etree.ElementTree import Element, tostring
+
+from twin.metrics.measures import three_figures
+
+Part = Element | str
+Point = tuple[float, float]
+
+WIDE, HIGH = 520.0, 300.0  # of a chart, in its own units
+LEFT, RIGHT, TOP, BOTTOM = 52.0, 24.0, 12.0, 44.0
+TICKS = 5
+COLOURS = 4  # of series that the style has
+STYLE = """
+:root { color-scheme: light dark; --back: #ffffff; --text: #1b1f2a; --soft: #5d6475;
+  --line: #d9dde6; --panel: #f5f7fb; --good: #0b7a55; --bad: #c2183c;
+  --c0: #2262fc; --c1: #da7204; --c2: #0fac76; --c3: #7c8496; }
+@media (prefers-color-scheme: dark) { :root { --back: #11141b; --text: #e8ebf2; --soft: #a3abbd;
+  --line: #343b4a; --panel: #1a1f29; --good: #43c99a; --bad: #ff7a93;
+  --c0: #7ea4ff; --c1: #f2a04a; --c2: #42cf9d; --c3: #a3abbd; } }
+* { box-sizing: border-box; }
+body { margin: 0 auto; max-width: 72rem; padding: 1.5rem 1rem 3rem; background: var(--back);
+  color: var(--text); font: 16px/1.5 system-ui, sans-serif; }
+h1 { font-size: 1.6rem; line-height: 1.25; margin: 0 0 .4rem; }
+h2 { font-size: 1.15rem; margin: 2rem 0 .5rem; }
+p { margin: .4rem 0; overflow-wrap: anywhere; }
+.soft, caption, figcaption { color: var(--soft); font-size: .875rem; }
+.good { color: var(--good); } .bad { color: var(--bad); }
+.scroll { overflow-x: auto; margin: .5rem 0; border: 1px solid var(--line); border-radius: .5rem; }
+table { border-collapse: collapse; width: 100%; font-size: .875rem;
+  font-variant-numeric: tabular-nums; }
+th, td { padding: .35rem .6rem; text-align: left; border-top: 1px solid var(--line);
+  vertical-align: top; }
+thead th { border-top: 0; background: var(--panel); white-space: nowrap; }
+td.n, th.n { text-align: right; white-space: nowrap; }
+.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(9.5rem, 1fr)); gap: .6rem;
+  margin: 1rem 0; padding: 0; }
+.tiles div { background: var(--panel); border-radius: .5rem; padding: .6rem .8rem; }
+.tiles b { display: block; font-size: 1.15rem; line-height: 1.3; font-weight: 600; }
+.charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 26rem), 1fr));
+  gap: 1rem; }
+figure { margin: 0; } svg { display: block; width: 100%; height: auto; max-width: 46rem; }
+svg text { fill: var(--soft); font-size: 13px; } svg .grid { stroke: var(--line); }
+svg .rank { fill: var(--text); font-weight: 600; }
+svg polyline { fill: none; stroke-width: 2; }
+svg .limit { stroke: var(--bad); stroke-dasharray: 5 4; }
+.s0 { stroke: var(--c0); } .s1 { stroke: var(--c1); } .s2 { stroke: var(--c2); }
+.s3 { stroke: var(--c3); }
+.f0 { fill: var(--c0); } .f1 { fill: var(--c1); } .f2 { fill: var(--c2); } .f3 { fill: var(--c3); }
+.key { display: inline-block; width: .75rem; height: .75rem; border-radius: .2rem;
+  margin: 0 .3rem 0 .8rem; }
+.k0 { background: var(--c0); } .k1 { background: var(--c1); } .k2 { background: var(--c2); }
+.k3 { background: var(--c3); }
+.whole { display: inline-block; }
+.bar { background: var(--c0); height: .7rem; border-radius: .2rem; min-width: 1px; }
+td.t { min-width: 13rem; }
+td.wide { width: 45%; min-width: 8rem; vertical-align: middle; }
+details { margin: .6rem 0; } summary { cursor: pointer; }
+pre { background: var(--panel); border-radius: .5rem; padding: .7rem; overflow-x: auto;
+  font-size: .8rem; white-space: pre-wrap; overflow-wrap: anywhere; }
+@media (max-width: 500px) { body { padding: 1rem .75rem 2rem; } h1 { font-size: 1.3rem; }
+  svg text { font-size: 17px; } }
+@media print { body { max-width: none; } details { display: block; } }
+""".strip()
+
+
+def tag(name: str, /, *inside: Part, cls: str = "", **attributes: str | float) -> Element:
+    """An element with what stands in it."""
+    made = Element(name, {"class": cls} if cls else {})
+    for key, value in attributes.items():
+        made.set(key.replace("_", "-"), value if isinstance(value, str) else f"{value:.6g}")
+    for part in inside:
+        if isinstance(part, Element):
+            made.append(part)
+        elif len(made):
+            made[-1].tail = (made[-1].tail or "") + part
+        else:
+            made.text = (made.text or "") + part
+    return made
+
+
+def page(title: str, *body: Part) -> str:
+    """The whole file."""
+    head = tag(
+        "head", tag("meta", charset="utf-8"),
+        tag("meta", name="viewport", content="width=device-width,initial-scale=1"),
+        # Nothing is loaded and nothing runs, whatever came into it.
+        tag("meta", **{"http-equiv": "Content-Security-Policy",
+                       "content": "default-src 'none'; style-src 'unsafe-inline'"}),
+        tag("title", title), tag("style", STYLE),
+    )  # fmt: skip
+    whole = tag("html", head, tag("body", tag("h1", title), *body), lang="en")
+    return "<!doctype html>\n" + tostring(whole, encoding="unicode", method="html") + "\n"
+
+
+def table(
+    heads: Sequence[str], rows: Iterable[Sequence[Part]], right: Sequence[int] = (),
+    wide: Sequence[int] = (),
+) -> Part:  # fmt: skip
+    """A table that scrolls by itself where it is too wide; right: columns of numbers; wide: of
+    sentences."""
+
+    def cell(kind: str, k: int, part: Part) -> Element:
+        return tag(kind, part, cls="n" if k in right else "t" if k in wide else "")
+
+    body = [tag("tr", *(cell("td", k, part) for k, part in enumerate(row))) for row in rows]
+    top = tag("tr", *(cell("th", k, head) for k, head in enumerate(heads)))
+    return tag("div", tag("table", tag("thead", top), tag("tbody", *body)), cls="scroll")
+
+
+def tiles(pairs: Iterable[tuple[str, str, str]]) -> Part:
+    """Figures at a glance: (label, value, what stands below it)."""
+    return tag(
+        "div",
+        *(tag("div", tag("span", label, cls="soft"), tag("b", value), tag("span", more, cls="soft"))
+          for label, value, more in pairs), cls="tiles",
+    )  # fmt: skip
+
+
+def bars(rows: Sequence[tuple[str, float, str]]) -> Part:
+    """Shares as bars: (label, value, value in words), as long as the largest."""
+    most = max((value for _, value, _ in rows), default=0.0) or 1.0
+    body = [
+        tag("tr", tag("td", label), tag("td", said, cls="n"),
+            tag("td", tag("div", cls="bar", style=f"width:{100 * max(value, 0.0) / most:.1f}%"),
+                cls="wide"))
+        for label, value, said in rows
+    ]  # fmt: skip
+    return tag("div", tag("table", tag("tbody", *body)), cls="scroll")
+
+
+def folded(summary: str, *inside: Part) -> Part:
+    """What is only looked at where it is wanted."""
+    return tag("details", tag("summary", summary), *inside)
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """Points of a chart by x: joined, or marked, each with a number next to it and a text."""
+
+    name: str
+    points: Sequence[Point]
+    colour: int = 0  # of `COLOURS`
+    joined: bool = True
+    marked: bool = False
+    labels: Sequence[str] = ()
+    texts: Sequence[str] = ()
+
+
+def plot(
+    title: str, series: Sequence[Series], x: str, y: str, *, limit: float | None = None,
+    y_most: float | None = None,
+) -> Part:  # fmt: skip
+    """A chart with its title and key; limit: an x that is drawn as a limit."""
+    some = [s for s in series if s.points]
+    if not some:
+        return tag("figure", tag("p", f"{title}: nothing to draw.", cls="soft"))
+    xs = [p[0] for s in some for p in s.points] + ([limit] if limit is not None else [])
+    ys = [p[1] for s in some for p in s.points]
+    xticks, yticks = ticks(min(xs), max(xs)), ticks(0.0, y_most or max(ys))
+    x0, x1 = min(xticks[0], *xs), max(xticks[-1], *xs)
+    y1 = max(yticks[-1], y_most or max(ys))
+
+    def at(px: float, py: float) -> Point:
+        right, up = WIDE - LEFT - RIGHT, HIGH - TOP - BOTTOM
+        return LEFT + right * (px - x0) / (x1 - x0), TOP + up * (1.0 - py / y1)
+
+    drawing = [*_axes(at, xticks, yticks, x)]
+    if limit is not None:
+        (a, b), (c, d) = at(limit, 0.0), at(limit, y1)
+        drawing.append(tag("line", cls="limit", x1=a, y1=b, x2=c, y2=d))
+    for s in some:
+        drawing += _drawn(s, [at(*p) for p in s.points])
+    svg = tag("svg", tag("title", title), *drawing, viewBox=f"0 0 {WIDE:g} {HIGH:g}", role="img")
+    key = [
+        tag("span", tag("span", cls=f"key k{s.colour}"), s.name, cls="whole")
+        for s in some
+        if s.name
+    ]
+    key += [tag("span", " – – limit", cls="bad whole")] if limit is not None else []
+    return tag("figure", tag("figcaption", tag("b", f"{title} ({y})"), " ", *key), svg)
+
+
+def ticks(low: float, high: float) -> list[float]:
+    """Round numbers from at most `low` to at least `high`, about `TICKS` of them.
+
+    >>> ticks(0.0, 930.0), ticks(3.1, 4.2)
+    ([0.0, 250.0, 500.0, 750.0, 1000.0], [3.0, 3.25, 3.5, 3.75, 4.0, 4.25])
+    """
+    span = (high - low) or abs(high) or 1.0
+    power = 10.0 ** math.floor(math.log10(span / (TICKS - 1)))
+    step = next(s * power for s in (1.0, 2.0, 2.5, 5.0, 10.0) if s * power * (TICKS - 0.5) >= span)
+    first, last = math.floor(low / step + 1e-9), math.ceil((low + span) / step - 1e-9)
+    return [k * step for k in range(first, max(last, first + 1) + 1)]
+
+
+def _axes(
+    at: Callable[[float, float], Point], xticks: Sequence[float], yticks: Sequence[float],
+    x: str,
+) -> Iterable[Part]:  # fmt: skip
+    for value in yticks:
+        (a, b), (c, d) = at(xticks[0], value), (WIDE - RIGHT, at(xticks[0], value)[1])
+        yield tag("line", cls="grid", x1=a, y1=b, x2=c, y2=d)
+        yield tag("text", _figure(value), x=a - 6, y=b + 4, text_anchor="end")
+    for value in xticks:
+        a, b = at(value, 0.0)
+        yield tag("text", _figure(value), x=a, y=b + 17, text_anchor="middle")
+    yield tag("text", x, x=(LEFT + WIDE - RIGHT) / 2, y=HIGH - 6, text_anchor="middle")
+
+
+def _drawn(s: Series, places: Sequence[Point]) -> Iterable[Part]:
+    if s.joined:
+        yield tag("polyline", cls=f"s{s.colour}",
+                  points=" ".join(f"{a:.1f},{b:.1f}" for a, b in places))  # fmt: skip
+    for k, (a, b) in enumerate(places if s.marked else ()):
+        text = s.texts[k] if s.texts else ""
+        yield tag("circle", tag("title", text), cls=f"f{s.colour}", cx=a, cy=b, r=4.5)
+        if s.labels and s.labels[k]:
+            yield tag("text", s.labels[k], cls="rank", x=a, y=b - 8, text_anchor="middle")
+
+
+def _figure(value: float) -> str:
+    """A number of an axis, short: 12,500 as 12.5k."""
+    for size, unit in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
+        if abs(value) >= size:
+            return f"{value / (1e3 if unit == 'k' else size):g}{unit}"
+    return f"{value:g}" if abs(value) >= 1e-2 or not value else three_figures(value)

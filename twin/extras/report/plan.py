@@ -1,0 +1,201 @@
+"""The report of a plan: the answer, the ranking, the front, what every limit and choice does."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from twin.engine.simulate import ENGINE_VERSION
+from twin.extras.report.document import Part, Series, bars, folded, page, plot, table, tag
+from twin.extras.report.question import fields_of
+from twin.lab.library import load_facts
+from twin.lab.plan.answer import amount_of, in_words, named, sentences
+from twin.lab.plan.question import GOALS, LOSSES, Plan, plan_digest
+from twin.lab.plan.space import CHOICES
+from twin.lab.sweep.sweep import published
+from twin.metrics.measures import Kind, amount
+from twin.scenario import field_info
+
+Row = Mapping[str, Any]
+NO_BREAK = "\N{NO-BREAK SPACE}"
+# Of a deployment: what it has beyond what it needs, and how that is shown.
+MARGINS: dict[str, tuple[str, Kind, str]] = {
+    "slo_share": ("Requests in time beyond those that have to be", "share", ""),
+    "ttft_s_p99": ("TTFT p99 below its limit", "share", ""),
+    "tpot_s_p99": ("TPOT p99 below its limit", "share", ""),
+    "power_kw": ("Power below its limit", "share", ""),
+    "cost_per_million_tokens": ("Cost below its limit", "share", ""),
+    "npus": ("NPUs of the machine that are left", "count", ""),
+    "headroom": ("Load beyond its own that keeps the SLO", "share", ""),
+    "largest_req_per_s": ("Largest load", "rate", "req/s"),
+    "largest_low": ("Largest load, at least", "rate", "req/s"),
+    "largest_high": ("Largest load, at most", "rate", "req/s"),
+}
+NEAR = 4.0  # times the slowest or fastest deployment: published points beyond are not drawn
+LEDGER_MOST = 400  # rows of what was not simulated that are listed; the rest is counted
+BY = {"share": "of each request", "mean": "on the mean"}
+
+
+def plan_report(plan: Plan, found: Row) -> str:
+    """The answer of a plan (`answer.answered` with its ledger) as one HTML file."""
+    said = [s for s in sentences(dict(found)) if s]
+    body: list[Part] = [tag("p", plan.scenario.name, ": ", _wanted(plan), cls="soft")]
+    body += [tag("p", sentence) for sentence in said[1:]]
+    if found["ranked"]:
+        body += [tag("h2", "Ranking"), _ranking(plan, found["ranked"])]
+        near = f"= within {100 * found['equal_within']:.0f} % of the first, closer than the twin"
+        near += " compares two deployments of one machine. Five seeds each."
+        body.append(tag("p", near, cls="soft"))
+    if found["relaxations"]:
+        body += [tag("h2", "What would have to give"), _relaxed(found["relaxations"])]
+    body += [tag("h2", "Throughput against speed"), _front(found)]
+    body += [_each(plan, row) for row in found["ranked"]]
+    if found["tornado"]:
+        body += [tag("h2", "What each choice alone does to the first"), _tornado(found["tornado"])]
+    body += [tag("h2", "Every deployment"), *_ledger(found)]
+    body += [tag("h2", "The question"), fields_of(plan.scenario), _made_with(plan)]
+    return page(said[0], *body)
+
+
+def _wanted(plan: Plan) -> str:
+    s = plan.scenario
+    limits = [f"TTFT {s.slo.ttft_s:g} s and TPOT {s.slo.tpot_ms:g} ms {BY[plan.by]}"]
+    if plan.by == "share":
+        limits.append(f"{100 * s.slo.share:g} % of requests")
+    limits += [f"{plan.npus:,} NPUs at most"] if plan.npus else []
+    limits += [f"{plan.power_kw:g} kW at most"] if plan.power_kw else []
+    cost = plan.cost_per_million_tokens
+    limits += [f"{cost:g} per million tokens at most"] if cost else []
+    limits += [f"after the loss of: {LOSSES[loss].lower()}" for loss in plan.survives]
+    limits += [f"{100 * plan.more:+.0f} % load"] if plan.more else []
+    goal = GOALS[plan.goal]
+    return f"{goal[0].lower()}{goal[1:]}; {', '.join(limits)}."
+
+
+def _ranking(plan: Plan, rows: Sequence[Row]) -> Part:
+    after = (f"After: {LOSSES[loss].lower()}" for loss in plan.survives)
+    heads = ["", "Deployment", "NPUs", "tokens/s per NPU", "TPOT", "TTFT p99", "Headroom", "Power",
+             "Held back by", *after]  # fmt: skip
+    cells = [
+        (f"{r['rank']}{NO_BREAK + '=' if r['equal_to_first'] else ''}",
+         in_words(dict(r["settings"])),
+         f"{r['npus']:,}", amount(r["summary"]["tokens_per_s_per_npu"], "rate"),
+         amount(r["summary"]["tpot_s_mean"], "time"), amount(r["summary"]["ttft_s_p99"], "time"),
+         amount(r["margins"].get("headroom"), "share"),
+         amount(r["summary"]["power_kw"], "rate", "kW"),
+         r["held_back_by"], *(_survived(r["losses"].get(loss, {})) for loss in plan.survives))
+        for r in rows
+    ]  # fmt: skip
+    return table(heads, cells, right=range(2, 8), wide=(1,))
+
+
+def _survived(after: Row) -> Part:
+    held = after.get("status") == "feasible"
+    said = {"feasible": "SLO holds", "infeasible": "SLO breaks", "unsupported": "no such part"}
+    return tag("span", said.get(after.get("status", ""), "failed"), cls="good" if held else "bad")
+
+
+def _each(plan: Plan, row: Row) -> Part:
+    """How to run a ranked deployment, its margins and what to do next."""
+    words = [f"{path}={value}" for path, value in row["settings"].items()]
+    command = shlex.join(["python", "-m", "twin", "run", "SCENARIO",
+                          *(w for word in words for w in ("--set", word))])  # fmt: skip
+    margins = [
+        (label, amount(value, kind, unit))
+        for key, (label, kind, unit) in MARGINS.items()
+        if (value := row["margins"].get(key)) is not None
+    ]
+    losses = [
+        (
+            LOSSES.get(loss, loss),
+            after.get("element", ""),
+            _survived(after),
+            after.get("reason", ""),
+        )
+        for loss, after in row["losses"].items()
+    ]
+    return folded(
+        f"{row['rank']}. {in_words(dict(row['settings']))}",
+        *([tag("p", "Next step: ", row["next_step"])] if row["next_step"] else []),
+        table(("Margin", "Value"), margins, right=(1,)),
+        *([table(("Loss", "Element", "After it", ""), losses)] if losses else []),
+        tag("p", "SCENARIO is the question below, as a preset or a file:", cls="soft"),
+        tag("pre", command),
+    )  # fmt: skip
+
+
+def _relaxed(rows: Sequence[Row]) -> Part:
+    return table(
+        ("Limit", "Now", "Fits from", "Then", "NPUs"),
+        [(named(r["limit"]), amount_of(r["from"]), amount_of(r["to"]),
+          in_words(dict(r["settings"])), f"{r['npus']:,}") for r in rows], right=(4,),
+    )  # fmt: skip
+
+
+def _front(found: Row) -> Part:
+    ranks = {row["key"]: str(row["rank"]) for row in found["ranked"]}
+    known = [p for p in found["front"] if p["tokens_per_s_per_user"]]
+    best = sorted((p for p in known if p["on_front"]), key=lambda p: p["tokens_per_s_per_user"])
+    rest = [p for p in known if not p["on_front"]]
+    speeds = [p["tokens_per_s_per_user"] for p in known]
+    near = [p for p in published()
+            if speeds and min(speeds) / NEAR < 1.0 / p.tpot_s < NEAR * max(speeds)]  # fmt: skip
+
+    def simulated(name: str, some: Sequence[Row], colour: int, joined: bool) -> Series:
+        return Series(
+            name, [(p["tokens_per_s_per_user"], p["tokens_per_s_per_npu"]) for p in some],
+            colour, joined, True, [ranks.get(p["key"], "") for p in some],
+            [f"{in_words(dict(p['settings']))}, {p['npus']} NPUs" for p in some],
+        )  # fmt: skip
+
+    drawn = [
+        simulated("front", best, 0, True), simulated("simulated", rest, 3, False),
+        Series("published, decode NPUs alone", [(1.0 / p.tpot_s, p.tokens_per_s_per_npu)
+               for p in near], 1, False, True, (), [p.name for p in near]),
+    ]  # fmt: skip
+    return plot("Up is cheaper, right is faster for a user", drawn, "tokens/s for one user",
+                "tokens/s per NPU")  # fmt: skip
+
+
+def _tornado(rows: Sequence[Row]) -> Part:
+    def label(row: Row) -> str:
+        known = field_info(row["path"])
+        return f"{known.label if known else row['path']}: {row['value']}"
+
+    return bars([
+        (label(r), r["score_ratio"] if r["fits"] else 0.0,
+         f"{100 * r['score_ratio']:.0f} %" if r["fits"] else "breaks a limit")
+        for r in rows
+    ])  # fmt: skip
+
+
+def _ledger(found: Row) -> Iterable[Part]:
+    counts = {k: v for k, v in found["counts"].items() if k != "simulations"}
+    yield tag("p", "; ".join(f"{k}: {v:,}" for k, v in counts.items()), ".", cls="soft")
+    rows = [row for row in found["ledger"] if row["simulated"]]
+    heads = ("Rank", "Deployment", "NPUs", "Status", "Simulated", "Reason")
+    yield folded(f"{len(rows):,} that were simulated", table(
+        heads, [_ledger_row(r) for r in sorted(rows, key=lambda r: r["rank"] or len(rows))],
+        right=(2, 4), wide=(1, 5)))  # fmt: skip
+    rest = [row for row in found["ledger"] if not row["simulated"]]
+    if rest:
+        more = f", the first {LEDGER_MOST} of them" if len(rest) > LEDGER_MOST else ""
+        listed = [_ledger_row(row) for row in rest[:LEDGER_MOST]]
+        yield folded(f"{len(rest):,} that were priced by formula alone{more}",
+                     table(heads, listed, right=(2, 4), wide=(1, 5)))  # fmt: skip
+
+
+def _ledger_row(row: Row) -> Sequence[str]:
+    own = " (the scenario's own)" if row["own"] else ""
+    return (str(row["rank"] or ""), in_words(dict(row["settings"])) + own, f"{row['npus']:,}",
+            row["status"], str(len(row["simulated"]) or ""), row["reason"])  # fmt: skip
+
+
+def _made_with(plan: Plan) -> Part:
+    varied = ", ".join(CHOICES[key].label for key in plan.vary)
+    return tag(
+        "p", f"What may vary: {varied}. {plan.simulations} simulations of a search, seed "
+        f"{plan.scenario.seed}. Engine {ENGINE_VERSION[:16]}, facts {load_facts().digest[:16]}, "
+        f"question {plan_digest(plan)[:16]}: the same question gives the same bytes.", cls="soft",
+    )  # fmt: skip

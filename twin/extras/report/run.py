@@ -1,0 +1,149 @@
+"""The report of a run: headline figures, how it went, how requests fared, what its laws say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import polars as pl
+
+from twin.engine.simulate import Run
+from twin.extras.report.document import (
+    Part,
+    Point,
+    Series,
+    bars,
+    folded,
+    page,
+    plot,
+    table,
+    tag,
+    tiles,
+)
+from twin.extras.report.question import fields_of
+from twin.metrics.latency import tpot_s
+from twin.metrics.measures import amount
+from twin.metrics.operators import OPERATORS
+from twin.metrics.registry import METRICS, Metric, placed, shown
+
+TABLES = ("windows", "requests", "operators")  # that it reads
+POINTS = 240  # of a line, at most
+OPERATORS_MOST = 12
+NEAR = 3.0  # times what is drawn: a limit beyond would leave the rest of a chart narrow
+STATES = {"filling": "still filling when it ended", "overloaded": "overloaded: queues grew"}
+
+
+def run_report(run: Run) -> str:
+    """A run as one HTML file; of its tables those of `TABLES` are drawn where they are there."""
+    s, summary = run.scenario, run.summary
+    state = STATES.get(str(summary.get("steady_state")), "")
+    about = [f"{s.horizon_s:g} s simulated, the first {s.warmup_s:g} s left out of the figures"]
+    about += [state] if state else []
+    body: list[Part] = [tag("p", "; ".join(about), ".", cls="soft")]
+    if not run.valid:
+        body.append(tag("p", "This run broke a law of its own: do not use its figures.", cls="bad"))
+    heads = [m for m in placed("tile") if m.shows("tile", summary.get(m.key), s)]
+    body.append(tiles([(m.tile, shown(m.key, summary[m.key]), _against(m, run)) for m in heads]))
+    charts = [*_over_time(run.tables.get("windows")), *_of_requests(run)]
+    if charts:
+        body += [tag("h2", "How it went"), tag("div", *charts, cls="charts")]
+    body += _operators(run.tables.get("operators"))
+    rows = [
+        (m.label, shown(m.key, summary[m.key]), _against(m, run), m.help)
+        for m in METRICS.values()
+        if m.shows("table", summary.get(m.key), s)
+    ]
+    figures = table(("Figure", "Value", "SLO", "What it counts"), rows, right=(1,), wide=(0, 3))
+    body += [tag("h2", "Figures"), folded(f"All {len(rows)} figures", figures)]
+    body += [tag("p", note, cls="soft") for note in run.notes]
+    checks = [(c["statement"], "holds" if c["ok"] else "broken", c["detail"]) for c in run.checks]
+    good = sum(bool(c["ok"]) for c in run.checks)
+    body.append(
+        folded(f"{good} of {len(checks)} laws hold", table(("Law", "", ""), checks, wide=(0, 2)))
+    )
+    body += [tag("h2", "The question"), fields_of(s), _made_with(run)]
+    return page(s.name, *body)
+
+
+def _against(metric: Metric, run: Run) -> str:
+    """The limit that a figure is held against, in words."""
+    if metric.slo is None:
+        return ""
+    return f"SLO {shown(metric.key, metric.slo(run.scenario))}"
+
+
+def _over_time(windows: pl.DataFrame | None) -> Iterable[Part]:
+    if windows is None or not windows.height:
+        return
+    drawn = {
+        "Tokens": ("tokens/s", {"output": "output_tokens_per_s", "input": "input_tokens_per_s"}),
+        "Requests": ("at a time", {"in decode": "decode_running",
+                                  "wait for prefill": "prefill_queue"}),
+    }  # fmt: skip
+    for title, (unit, columns) in drawn.items():
+        series = [
+            Series(name, thinned(windows["t_s"], windows[column]), colour)
+            for colour, (name, column) in enumerate(columns.items())
+            if column in windows.columns and windows[column].fill_null(0).max()
+        ]
+        if series:
+            yield plot(title, series, "time, s", unit)
+
+
+def thinned(x: pl.Series, y: pl.Series) -> Sequence[Point]:
+    """Points of a line, means over neighbours where there are more than `POINTS`."""
+    pairs = np.column_stack([x.to_numpy(), y.cast(pl.Float64).to_numpy()])
+    pairs = pairs[np.isfinite(pairs).all(axis=1)]
+    parts = np.array_split(pairs, min(POINTS, len(pairs))) if len(pairs) else []
+    return [(float(part[:, 0].mean()), float(part[:, 1].mean())) for part in parts]
+
+
+def _of_requests(run: Run) -> Iterable[Part]:
+    """The share of requests whose TTFT and TPOT are at most so long, with the SLO."""
+    table, s = run.tables.get("requests"), run.scenario
+    if table is None or not table.height:
+        return
+    finish_s, first_s = table["finish_s"].to_numpy(), table["first_token_s"].to_numpy()
+    counted = (finish_s >= s.warmup_s) & (first_s > 0.0)
+    ttft_s = (first_s - table["arrival_s"].to_numpy())[counted]
+    per_token_ms = 1e3 * tpot_s(table)[counted]
+    for title, values, unit, limit, colour in (
+        ("TTFT", ttft_s, "s", s.slo.ttft_s, 0),
+        ("TPOT", per_token_ms[np.isfinite(per_token_ms)], "ms", s.slo.tpot_ms, 2),
+    ):
+        if values.size:
+            shares = np.linspace(0.0, 1.0, 101)[:-1]  # to p99: one slow request sets no scale
+            ends = np.quantile(values, shares)
+            points = [(float(q), 100 * float(p)) for q, p in zip(ends, shares, strict=True)]
+            series = [Series("", points, colour)]
+            near = limit if limit < NEAR * points[-1][0] else None
+            yield plot(
+                f"{title} up to p99", series, f"{title}, {unit}", "% of requests",
+                limit=near, y_most=100.0,
+            )  # fmt: skip
+
+
+def _operators(operators: pl.DataFrame | None) -> Iterable[Part]:
+    if operators is None or not operators.height:
+        return
+    for phase in operators["phase"].unique(maintain_order=True):
+        of = operators.filter(pl.col("phase") == phase).sort("share", descending=True)
+        rows = [
+            (_name(row["operator"]), row["share"],
+             f"{amount(row['share'], 'share')}, {amount(row['per_iteration_s'], 'time')}")
+            for row in of.head(OPERATORS_MOST).iter_rows(named=True) if row["share"]
+        ]  # fmt: skip
+        if rows:
+            yield tag("h2", f"Where an iteration of {phase} spends its time")
+            yield bars(rows)
+
+
+def _name(operator: str) -> str:
+    return OPERATORS[operator].label if operator in OPERATORS else operator.replace("_", " ")
+
+
+def _made_with(run: Run) -> Part:
+    return tag(
+        "p", f"Result {run.digest[:16]}, engine {run.engine_version[:16]}, facts "
+        f"{run.facts_digest[:16]}: the same question gives the same bytes.", cls="soft",
+    )  # fmt: skip

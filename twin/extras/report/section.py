@@ -1,0 +1,40 @@
+"""Reports as downloads of the Plan and the Run page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import streamlit as st
+
+from twin.engine.simulate import Run
+from twin.extras.report.plan import plan_report
+from twin.extras.report.question import file_name
+from twin.extras.report.run import TABLES, run_report
+from twin.lab.plan.question import Plan
+from twin.lab.store import RunRow, Store
+from twin.scenario import Scenario
+from twin.ui.show import download
+
+
+def download_run(store: Store, row: RunRow, scenario: Scenario) -> None:
+    """A button for the run as one HTML file."""
+    st.caption("One HTML file with figures and charts, which opens without the twin and a network.")
+    name = f"{file_name(scenario)}.html"
+    download("HTML", partial(stored_report, store, row, scenario), name, "download-report")
+
+
+def stored_report(store: Store, row: RunRow, scenario: Scenario) -> bytes:
+    """A stored run as one HTML file."""
+    tables = {name: store.runs.table(row.id, name)
+              for name in TABLES if name in store.runs.tables(row.id)}  # fmt: skip
+    run = Run(scenario, row.facts_digest, row.engine_version, row.result_digest, row.summary,
+              tables, row.checks, row.notes, row.valid)  # fmt: skip
+    return run_report(run).encode()
+
+
+def download_plan(plan: Plan, found: Mapping[str, Any]) -> None:
+    """A button for the plan's answer as one HTML file."""
+    name = f"plan-{file_name(plan.scenario)}.html"
+    download("Report (HTML)", lambda: plan_report(plan, found).encode(), name, "plan-report")

@@ -23,13 +23,17 @@ from twin.ui.fields import sentence
 STATE = "live"  # session state: digest of the question that is on screen, its run, simulated time
 PATIENCE_S = 2.0  # for so long the script itself shows how a run goes; of a longer one a fragment
 LOOK_S, AGAIN_S = 0.05, 1.0
+LINE: Any = {"horizontal": True, "vertical_alignment": "center", "gap": "small"}
 
 
 class Strip(NamedTuple):
-    """Places at the head of a page: the verdict, and the line of the simulation below it."""
+    """Places at the head of a page: the verdict, the line of the simulation below it, and what a
+    fragment says there. A fragment has a place of its own, always a container: in one that an
+    interrupted script has left as an element the page would fail."""
 
     verdict: DeltaGenerator
     simulated: DeltaGenerator
+    again: DeltaGenerator
 
 
 @st.cache_resource(show_spinner=False, on_release=lambda live: live.close())
@@ -46,8 +50,8 @@ def strip(draft: Scenario) -> Strip:
     known = not session.refusal() and not isinstance(formulas.outlook(formulas.whole(draft)), str)
     for remark in remarks(draft) if known else ():
         head.warning(sentence(remark), icon=":material/event_busy:")
-    with st.container(key="second-answer"), st.container(key="simulated"):
-        return Strip(verdict, st.empty())
+    with st.container(key="second-answer"), st.container(key="simulated", **LINE):
+        return Strip(verdict, st.empty(), st.container(width="content"))
 
 
 def answer(strip: Strip, draft: Scenario) -> str:
@@ -58,12 +62,13 @@ def answer(strip: Strip, draft: Scenario) -> str:
     seen = _awaited(place, run) if run else None
     if seen is None or not seen.ended:
         if seen is not None:
-            with place.container():
+            place.empty()
+            with strip.again:
                 _look_again(run)
         elif not session.refusal():
             _chip(place, "By formula")
         return ""
-    with place.container(horizontal=True, vertical_alignment="center", gap="small"):
+    with place.container(width="content", **LINE):
         label = f"Simulated: {words.duration(horizon_s)}"
         st.badge(label, icon=":material/check:", color="green", width="content")
         unseen = any(horizon_s <= fault.at_s < draft.horizon_s for fault in draft.faults)
@@ -71,7 +76,8 @@ def answer(strip: Strip, draft: Scenario) -> str:
         state = seen.summary.get("steady_state")
         early = " · still filling: press Run for a longer one" if state == "filling" else ""
         st.markdown(_against_slo(seen.summary, draft) + later + early, width="content")
-        if seen.searching:
+    if seen.searching:
+        with strip.again:
             _look_again(run, until_found=True)
     figures = {} if state == "filling" else seen.summary
     _verdict(strip.verdict, draft, figures, seen.capacity)
@@ -115,16 +121,14 @@ def _awaited(place: DeltaGenerator, run: str) -> Look | None:
 @st.fragment(run_every=AGAIN_S)
 def _look_again(run: str, *, until_found: bool = False) -> None:
     """Say how a run goes that takes longer than the script waits, or (until_found) that its
-    capacity is searched; it ended: draw the page anew. Drawn in a place of its own: an interrupted
-    script may have made something else of another."""
+    capacity is searched; it ended: draw the page anew."""
     seen = _live().look(run)
     if seen is None or (not seen.searching if until_found else seen.ended):
         st.rerun()
-    place = st.container()
     if until_found:
-        place.caption("Searching the largest load that keeps the SLO …")
+        st.caption("Searching the largest load that keeps the SLO …")
     else:
-        _going(place, seen)
+        _going(st.container(), seen)
 
 
 def _going(place: DeltaGenerator, seen: Look) -> None:

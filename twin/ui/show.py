@@ -45,7 +45,7 @@ _LOOK = """<style>
   [data-testid="stSliderThumbValue"]) p { color: light-dark(#4B45C6, #A5A1FF) }
 a:focus-visible { outline: 2px solid light-dark(#4B45C6, #A5A1FF); outline-offset: 2px }
 .st-key-simulated { min-height: 1.7rem } .st-key-second-answer { container-type: inline-size }
-@container (max-width: 680px) { .st-key-simulated { min-height: 5.8rem } }
+@container (max-width: 680px) { .st-key-simulated { min-height: 6.6rem } }
 </style>"""
 _DRAWN_CSS = """
 .drawn { font: 0.95rem var(--st-font); color: var(--st-text-color) }

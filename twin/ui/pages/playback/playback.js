@@ -151,6 +151,7 @@ class Player {
   }
 
   rest() { // the view came to rest: a link may remember it
+    if (this.brief) return
     clearTimeout(this.telling)
     this.telling = setTimeout(() => this.send({ at: Math.round(1000 * this.window * this.frames.window_s) / 1000, see: this.selected?.name ?? "" }), 300)
   }

@@ -74,9 +74,9 @@ def shipped_film(_scenario: Scenario, _run: Shipped, digest: str) -> dict[str, A
     )
 
 
-@st.fragment
 def brief(name: str, film: dict[str, Any], fabric: Fabric) -> None:
-    """A run playing on the picture of its machine at once, without the player's choices."""
+    """A run playing on the picture of its machine at once, without the player's choices: where it
+    rests is not sent, so that the page is not drawn again."""
     _playing({"run": name, "film": film, "start": {}, "brief": True}, fabric, "playback-brief")
 
 

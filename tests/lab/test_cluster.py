@@ -26,7 +26,7 @@ import pytest
 from tests.draws import some
 from tests.lab import postgres
 from tests.lab.fake_engine import answer
-from tests.lab.plan.small import facts, plan
+from tests.lab.plan.small import facts, plan, small
 from tests.lab.planning import small_plans
 from tests.test_house import ROOT
 from twin.lab.plan import drive
@@ -226,6 +226,13 @@ def test_runs_of_a_server_are_carried_out_by_workers(place, monkeypatch):
     runner.close(kill=True)
     store.close()
 
+    # A plan for which nothing is there to simulate ends and says so.
+    for _, process in [part for part in place.parts if "worker" in part[0]]:
+        process.kill()
+    monkeypatch.setattr(drive, "PATIENCE_S", 1.0)
+    with pytest.raises(ClusterError, match="nothing has joined tcp://.*; go on later"):
+        drive.Simulators(facts(), cluster=Cluster(place.scheduler)).all([small()], lambda: None)
+
 
 def test_what_a_cluster_cannot_do_is_one_sentence(monkeypatch):
     for address in ("localhost", "http://x:1", "tcp://x", "tcp://x:1 y"):
@@ -236,6 +243,9 @@ def test_what_a_cluster_cannot_do_is_one_sentence(monkeypatch):
     monkeypatch.setattr(afar, "CONNECT_S", 0.1)
     with pytest.raises(ClusterError, match="no scheduler answers at tcp://"):
         away.answers()
+    monkeypatch.setattr(drive, "PATIENCE_S", 0.0)
+    with pytest.raises(ClusterError, match="no scheduler .*; go on later"):
+        drive.Simulators(facts(), cluster=away).all([small()], lambda: None)
     monkeypatch.setattr(afar, "import_module", lambda name: __import__("no_such_library"))
     with pytest.raises(ClusterError, match="pip install"):
         away.answers()

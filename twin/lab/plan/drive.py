@@ -29,7 +29,7 @@ Note = Callable[[float, Mapping[str, Any]], bool]  # share done, answer so far; 
 
 
 BEAT_S = 0.2  # between two looks at a cluster
-PATIENCE_S = 60.0  # for a scheduler that does not answer, before a plan ends
+PATIENCE_S = 60.0  # for a scheduler and the first to join it, before a plan ends
 
 
 class Stopped(Exception):
@@ -144,7 +144,7 @@ class Simulators:
         store: Callable[[str, Trial | str], None], beat: Callable[[], None],
     ) -> None:  # fmt: skip
         """Have the workers of a cluster simulate. Raises ClusterError where they cannot, also where
-        no scheduler has answered for so long."""
+        for PATIENCE_S no scheduler has answered, or nothing has joined it."""
         keys = {}
         for digest, scenario in left:
             key = f"{version_of(self.facts)} {digest}"
@@ -153,13 +153,14 @@ class Simulators:
         heard_s = time.monotonic()
         while keys:
             beat()
+            why = f"nothing has joined {cluster.address} to simulate"
             try:
                 ended = cluster.answers(BEAT_S)
-                heard_s = time.monotonic()
-            except ClusterError:
-                if time.monotonic() - heard_s > PATIENCE_S:
-                    raise
-                ended = {}
+                heard_s = time.monotonic() if ended or cluster.workers() else heard_s
+            except ClusterError as error:
+                ended, why = {}, str(error)
+            if time.monotonic() - heard_s > PATIENCE_S:
+                raise ClusterError(f"{why}; go on later, and nothing is simulated twice")
             for key, answer in ended.items():
                 if isinstance(answer, Exception):
                     raise ClusterError(f"a simulation on the cluster failed: {answer}")

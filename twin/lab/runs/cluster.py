@@ -22,7 +22,7 @@ from twin.hooks import Hook
 SCHEDULER = "TWIN_SCHEDULER"
 MISSING = 'TWIN_SCHEDULER needs Dask here: pip install "distributed==2026.8.0"'
 WORK, STOP = "twin.lab.runs.worker:work", "twin.lab.runs.worker:stop"
-CONNECT_S, LOOK_S = 5.0, 0.005
+CONNECT_S, LOOK_S = 5.0, 0.02
 AGAIN = 2  # times that a question is sent again whose process ended, or that a worker refused
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.lab.plan.small import facts, plan, small
+from tests.lab.plan.small import VARY, facts, plan, small
 from twin.lab.plan.candidates import npus_of, score, space_of
 from twin.lab.plan.question import PlanError, plan_digest, plan_from, plan_from_text, question_text
 from twin.lab.plan.space import CHOICES, COUNTED
@@ -21,6 +21,26 @@ def test_every_field_of_every_choice_exists_and_takes_its_values():
     for candidate in space.open[::100]:
         made = with_overrides(space.base, candidate.given)
         assert npus_used(made) == candidate.npus == npus_of(space.base, candidate.given)
+
+
+def test_experts_apart_bring_their_domains_as_one_choice():
+    space = space_of(plan(vary=(*VARY, "afd")), facts())
+    best = max(space.open, key=lambda c: c.npus)
+    space.around(best)
+    apart = [c for c in space.candidates if c.given.get("deployment.decode.expert_npus")]
+    assert apart and all(c.given["deployment.decode.domains"] == 3 for c in apart)
+    assert {tuple(space.differs(c, best)) for c in apart} == {("deployment.decode.expert_npus",)}
+
+
+def test_a_load_gets_the_fewest_instances_that_are_enough():
+    single = small(deployment__prefill__npus_per_instance=1)
+    one = space_of(plan(single, vary=("instances",)), facts()).prices
+    rate = 8.5 * one.price({COUNTED["prefill"]: 1, COUNTED["decode"]: 1}).expected
+    space = space_of(
+        plan(small(deployment__prefill__npus_per_instance=1, workload__rate_req_per_s=rate),
+             vary=("instances",)), facts(),
+    )  # fmt: skip
+    assert 9 in {c.given[COUNTED["prefill"]] for c in space.open}  # not one of the round counts
 
 
 def test_no_deployment_comes_twice_and_each_that_is_out_says_why():

@@ -51,6 +51,7 @@ def test_ranked_deployments_differ_and_scores_fall():
     assert scores == sorted(scores, reverse=True)
     assert all(r["margins"]["slo_share"] >= -0.01 and r["margins"]["seeds"] == 5 for r in rows)
     assert all(r["margins"]["headroom"] > -0.05 for r in rows)
+    assert all(r["margins"]["breaks_first"] in ("TTFT", "TPOT") for r in rows)
 
 
 def test_the_ledger_has_every_deployment_with_its_status():

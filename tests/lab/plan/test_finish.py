@@ -6,7 +6,7 @@ from tests.draws import some
 from tests.lab.plan.small import facts, plan, small
 from tests.lab.plan.test_search import driven
 from twin.lab.plan.candidates import space_of
-from twin.lab.plan.finish import Finish
+from twin.lab.plan.finish import Finish, breaks_first
 from twin.lab.plan.search import Search
 from twin.scenario import with_overrides
 
@@ -26,6 +26,15 @@ def finished(scenario) -> Finish:
     finish = Finish(search, facts())
     driven(finish.steps())
     return finish
+
+
+def test_what_breaks_first_is_farthest_beyond_its_limit():
+    slo = small().slo
+    figures = {"ttft_s_p99": 1.2 * slo.ttft_s, "tpot_s_p99": 1.1e-3 * slo.tpot_ms,
+               "ttft_s_mean": 0.5 * slo.ttft_s, "tpot_s_mean": None}  # fmt: skip
+    assert breaks_first(figures, plan()) == "TTFT"
+    assert breaks_first(figures | {"tpot_s_p99": 1.3e-3 * slo.tpot_ms}, plan()) == "TPOT"
+    assert breaks_first(figures, plan(by="mean")) == "TTFT"
 
 
 @pytest.mark.parametrize("tight", some([], *range(len(TIGHT))))

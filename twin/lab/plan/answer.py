@@ -173,7 +173,7 @@ def _margins(search: Search, f: Finalist) -> dict[str, Any]:
         own = search.space.rate or f.rate
         margins |= {
             "headroom": found.load / own - 1.0, "largest_req_per_s": found.load,
-            "largest_low": found.low,
+            "largest_low": found.low, "breaks_first": f.breaks,
             "largest_high": None if math.isinf(found.high) else found.high,
         }  # fmt: skip
     return margins
@@ -251,8 +251,10 @@ def in_words(settings: dict[str, Any]) -> str:
     parts = []
     for role, path in COUNTED.items():
         size = settings.get(f"deployment.{role}.npus_per_instance")
-        if path in settings and size:
-            parts.append(f"{settings[path]} x {size} {role}")
+        if path in settings:
+            parts.append(
+                f"{settings[path]} x {size} {role}" if size else f"{settings[path]} {role}"
+            )
     named = " + ".join(parts)
     rest = {"deployment.decode.batch_per_npu": "batch", "deployment.decode.mtp_draft_tokens": "MTP"}
     more = [f"{word} {settings[path]}" for path, word in rest.items() if path in settings]
@@ -288,6 +290,10 @@ def sentences(answer: dict[str, Any]) -> Sequence[str]:
     if answer["ranked"]:
         first = answer["ranked"][0]
         said.insert(0, f"{in_words(first['settings'])}: {first['npus']} NPUs.")
+        margins = first["margins"]
+        if margins.get("breaks_first"):
+            said.append(f"It carries {margins['largest_req_per_s']:.4g} requests/s; with more, "
+                        f"{margins['breaks_first']} misses its limit first.")  # fmt: skip
         said.append(answer["gap_sentence"])
     else:
         said.insert(0, "Nothing fits within the limits.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -32,6 +33,7 @@ MOST = 12_000  # deployments of a ledger: of more, those with the best bound
 MATCHED = (0.75, 1.6)  # what prefill sustains over what decode does, or over the load
 FINER = (-16, -8, -4, 4, 8, 16)  # requests per NPU, around a batch
 SPARE = 3.0  # decode sustains at most so many times a load that is given
+ALONG = {path: choice.along for choice in CHOICES.values() for path in choice.values}
 Status = Literal["untested", "feasible", "infeasible", "unsupported", "failed"]
 
 
@@ -115,7 +117,8 @@ class Space:
         own, its = dict(c.kind), dict(other.kind)
         if own == its:
             return {}
-        values = {p: own[p] if p in own else read(self.base, p) for p in {**own, **its}}
+        paths = [p for p in {**own, **its} if not any(p in along for along in ALONG.values())]
+        values = {p: own[p] if p in own else read(self.base, p) for p in paths}
         return {
             p: v for p, v in values.items() if v != (its[p] if p in its else read(self.base, p))
         }
@@ -148,7 +151,8 @@ class Space:
         for path, options in values.items():
             for value in options:
                 if value != kind.get(path, read(self.base, path)):
-                    self.candidates += self._counted(kind | {path: value}, [])
+                    along = ALONG.get(path, {}) if value else {}
+                    self.candidates += self._counted(kind | {path: value} | along, [])
 
     def _judged(self, settings: Settings) -> list[Candidate]:
         """A deployment that was not known before, with its price, or why it cannot be."""
@@ -187,7 +191,7 @@ class Space:
             return self._judged(single)
         found, load = [], prices.rate or math.inf
         alone = {r: _alone(prices, r, settings) for r in roles}
-        for count in COUNTS:
+        for count in _near(COUNTS, load / alone[last]):
             if count * size[last] > m.npus - sum(size[r] for r in others):
                 break
             sustained = count * alone[last]
@@ -199,7 +203,8 @@ class Space:
             counts: list[Settings] = [{COUNTED[last]: count}]
             for r in others:
                 need = min(sustained, load) / alone[r]
-                near = [c for c in COUNTS if MATCHED[0] * need <= c <= MATCHED[1] * need]
+                near = _near(COUNTS, need)
+                near = [c for c in near if MATCHED[0] * need <= c <= MATCHED[1] * need]
                 near = near or [min(COUNTS, key=lambda c: abs(c - need))]
                 counts = [each | {COUNTED[r]: c} for each in counts for c in near]
             for each in counts:
@@ -265,6 +270,11 @@ def _concerned(values: dict[str, list[Any]], mode: str) -> dict[str, list[Any]]:
         for path, options in values.items()
         if (decodes and path in (BATCH, DRAFTS)) or (path != MODE and not path.startswith(others))
     }
+
+
+def _near(counts: Sequence[int], need: float) -> list[int]:
+    """Counts, and the fewest that are enough."""
+    return sorted({*counts, math.ceil(need)} if 0.0 < need < math.inf else counts)
 
 
 def _alone(prices: Prices, role: str, settings: Settings) -> float:

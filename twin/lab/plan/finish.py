@@ -16,7 +16,9 @@ from twin.hardware.fabric import wired
 from twin.hardware.faults import broken
 from twin.hardware.placement import Instance, place_instances
 from twin.lab.explain.capacity import OTHERS, Capacity, at_steady, searching, steady_by_itself
+from twin.lab.explain.view import load_of
 from twin.lab.plan.candidates import Candidate, score, space_of
+from twin.lab.plan.question import Plan
 from twin.lab.plan.search import BATCHED, FRESH, Search, Steps, Tested
 from twin.lab.plan.trial import REQUESTS, Trial, scenario_of
 from twin.scenario import Fault, Scenario, with_overrides
@@ -42,6 +44,7 @@ class Finalist:
     scenario: Scenario  # at that load, long enough for a steady state
     seeds: list[Trial] = field(default_factory=list)  # the scenario's own first
     capacity: Capacity | None = None
+    breaks: str = ""  # what is missed first at more load
     losses: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     @property
@@ -166,6 +169,7 @@ class Finish:
         if not steady_by_itself(space.base) or space.prices.offered is None:
             return
         going: list[tuple[Finalist, Any, Scenario]] = []
+        missed: dict[int, dict[float, Trial]] = {id(f): {} for f in finalists}  # by load
         for f in finalists:
             begin = f.rate if self.search.one_load else f.tested.middle
             search = searching(f.scenario, self.facts, begin)
@@ -173,12 +177,16 @@ class Finish:
         while going:
             answers = yield tuple(wanted for _, _, wanted in going)
             left = []
-            for (f, search, _), trial in zip(going, answers, strict=True):
+            for (f, search, simulated), trial in zip(going, answers, strict=True):
+                if not isinstance(trial, str) and not trial["holds"]:
+                    missed[id(f)][load_of(simulated)[1]] = trial
                 try:
                     wanted = search.send(None if isinstance(trial, str) else trial)
                     left.append((f, search, wanted))
                 except StopIteration as found:
                     f.capacity = found.value
+                    if missed[id(f)]:
+                        f.breaks = breaks_first(missed[id(f)][min(missed[id(f)])], self.search.plan)
                     if not self.search.one_load and found.value.held:
                         f.rate = found.value.held
                         f.scenario = self._at(f, f.rate)
@@ -322,6 +330,16 @@ class Finish:
         self.relaxations.append(
             {"limit": limit, "from": own, "to": value, "settings": c.given, "npus": c.npus}
         )
+
+
+def breaks_first(trial: Trial, plan: Plan) -> str:
+    """Of a run that misses the SLO, which of TTFT and TPOT is farther beyond it."""
+    which, slo = "mean" if plan.by == "mean" else "p99", plan.scenario.slo
+    over = {
+        name: (trial[f"{name.lower()}_s_{which}"] or 0.0) / limit
+        for name, limit in (("TTFT", slo.ttft_s), ("TPOT", 1e-3 * slo.tpot_ms))
+    }
+    return max(over, key=lambda name: over[name])
 
 
 def _answers(

@@ -22,6 +22,7 @@ from twin.facts import Facts
 from twin.lab.plan.candidates import Candidate, Space, score
 from twin.lab.plan.price import LUCK
 from twin.lab.plan.question import Plan
+from twin.lab.plan.space import CHOICES
 from twin.lab.plan.trial import Trial, scenario_of
 from twin.scenario import Scenario, SpecError
 
@@ -114,7 +115,8 @@ class Search:
         own = self._own()
         screened = budget if self.one_load else SCREENED * budget
         yield from self.tried([own] if own else [])
-        yield from self._screen(int(screened * (1.0 - NEAR)))
+        others = any(not CHOICES[key].crossed for key in self.plan.vary)  # come in as neighbours
+        yield from self._screen(int(screened * (1.0 - NEAR * others)))
         yield from self._neighbours(int(screened))
         if not self.one_load:
             yield from self._halved(budget)

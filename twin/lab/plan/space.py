@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from twin.facts import Facts
@@ -53,6 +53,7 @@ class Choice:
     # Crossed with all others and ticked at first; else varied one at a time around the best: all
     # combinations are millions, and these choices change a deployment by some per cent each.
     crossed: bool = True
+    along: Settings = field(default_factory=dict)  # what comes with a value that is not 0
 
 
 def _around(path: str) -> Values:
@@ -106,6 +107,11 @@ def _redundant(s: Scenario, m: Machine) -> list[Any]:
     return sorted({0, experts // 8, experts // 4, s.experts.redundant}) if experts else [0]
 
 
+def _expert_npus(s: Scenario, m: Machine) -> list[Any]:
+    own, node = s.deployment.decode.expert_npus, m.npus_per_node
+    return sorted({0, own, *(n for n in SIZES if n % node == 0 and 2 * n <= m.npus)})
+
+
 PREFILL, DECODE, MIXED = "deployment.prefill", "deployment.decode", "deployment.colocated"
 COUNTED = {role: f"deployment.{role}.instances" for role in ("prefill", "decode", "colocated")}
 SIZED = {role: f"deployment.{role}.npus_per_instance" for role in COUNTED}
@@ -153,6 +159,10 @@ CHOICES: dict[str, Choice] = {
     "router": Choice(
         "Router", "Which prefill instance takes a request.",
         {"router.policy": _options("router.policy", "weighted", "round_robin")}, crossed=False,
+    ),
+    "afd": Choice(
+        "Experts on NPUs of their own (AFD)", "The others do attention, in turns of three domains.",
+        {f"{DECODE}.expert_npus": _expert_npus}, crossed=False, along={f"{DECODE}.domains": 3},
     ),
     "kv_format": Choice(
         "Format of the KV cache", "INT8 halves its bytes; what it does to answers is not modelled.",

@@ -131,6 +131,7 @@ def _cells(rank: int | str, row: Mapping[str, Any], survives: Sequence[Loss]) ->
     if margins:
         cells |= {
             "Headroom (%)": _round(margins.get("headroom"), 100),
+            "Then misses": margins.get("breaks_first") or None,
             "Power (kW)": _round(figures["power_kw"], 1.0),
             "Held back by": LIMITED.get(row["held_back_by"], row["held_back_by"]),
         }

@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import IO
 
 from tests.conftest import ROOT
-from twin.lab.runs.budget import STATUS
+from twin.lab.runs.process import STATUS
 
 SPARE_BYTES = 1 << 30  # of address space beyond that of the idle process
 CPU_S = 20

@@ -26,12 +26,15 @@ from twin.scenario import Fault, Scenario, with_overrides
 SEEDS = tuple(OTHERS + k for k in range(1, 5))  # beyond the scenario's own
 AFTER_S = 30.0  # from a recovery until what a loss leaves is judged
 JUDGED_S = 40.0  # how long it is judged, at least
+NEAREST = 3  # deployments of which more seeds say what they need of a limit
 RELAXED = 12  # simulations for each limit, where nothing fits
 CARRIED = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5)  # of its largest load, tried until a loss is survived
 SPARED = (1.1, 1.25, 1.5, 2.0)  # of the load by formula, where nothing smaller survives
 SPARES = 4  # deployments of each of these
 LONGER, LONGEST_S = 1.2, 10.0  # a TPOT that is tried after another; beyond, nothing helps
-NEARLY = 3.0  # standard errors of a share of requests in a short run
+# Standard errors of a share of requests in a short run, were they independent: those that meet in a
+# queue are not.
+NEARLY = 5.0
 HAIR = 1.001  # what fits exactly fits with so much more
 
 
@@ -282,7 +285,9 @@ class Finish:
         return other.ranked()
 
     def _least(self, limit: str, own: Any, key: str, scale: float) -> Steps:
-        """The trial that needs least of a limit, with more seeds; a negative scale: has most."""
+        """Of the deployments that need least of a limit the one that does with more seeds; a
+        negative scale: that has most. Of TTFT and TPOT the mean over seeds, if it is enough: the
+        mean of their shares counts."""
         search, more = self.search, scale < 0.0
         limited = key in ("power_kw", "cost_per_million_tokens")
         known = [
@@ -291,19 +296,40 @@ class Finish:
             for rate, trial in t.trials
             if trial[key] is not None and (trial["holds"] or not limited)
         ]
-        if not known:
-            return
-        _, _, rate, c = min(known, key=lambda row: row[:3])
-        s = at_steady(scenario_of(search.space, c.given, rate), self.facts, rate)
-        pairs = [(c, with_overrides(s, {"seed": seed})) for seed in (s.seed, *SEEDS)]
-        values = [
-            trial[key] for _, trial in (yield from _answers(pairs)) if not isinstance(trial, str)
+        nearest: dict[Any, tuple[float, Candidate]] = {}
+        for _, settings, rate, c in sorted(known, key=lambda row: row[:3]):
+            nearest.setdefault(settings, (rate, c))
+        chosen = list(nearest.values())[:NEAREST]
+        pairs = [(c, s) for rate, c in chosen for s in self._seeds(c, rate, {})]
+        needs: dict[Any, list[Any]] = {}
+        for (c, _), trial in (yield from _answers(pairs)):
+            value = None if isinstance(trial, str) else trial[key]
+            needs.setdefault(c.settings, []).append(value)
+        able = [
+            (scale * (max(values) if limited else statistics.fmean(values)), k)
+            for k, (_, c) in enumerate(chosen)
+            if None not in (values := needs[c.settings])
         ]
-        if None in values or not values:
+        if not able:
             return
-        value = math.floor(1e4 * min(values)) / 1e4 if more else scale * max(values)
+        value, k = min(able)
+        rate, c = chosen[k]
+        if more:
+            value = math.floor(-1e4 * value) / 1e4
+        elif not limited:
+            pairs = [(c, s) for s in self._seeds(c, rate, {limit: value})]
+            found = yield from _answers(pairs)
+            shares = [0.0 if isinstance(trial, str) else trial["share"] for _, trial in found]
+            if statistics.fmean(shares) < search.space.base.slo.share:
+                value = scale * max(needs[c.settings])
         if value > (0.5 if more else 0.0) and (value < own if more else value > own):
             self._relax(limit, own, value, c)
+
+    def _seeds(self, c: Candidate, rate: float, changed: dict[str, Any]) -> list[Scenario]:
+        """A deployment at a load with every seed, long enough for a steady state."""
+        s = with_overrides(scenario_of(self.search.space, c.given, rate), changed)
+        s = at_steady(s, self.facts, rate)
+        return [with_overrides(s, {"seed": seed}) for seed in (s.seed, *SEEDS)]
 
     def _fastest(self, limit: str) -> Steps:
         """Simulations of those that may need least of a limit, by formula; of TPOT also of

@@ -6,9 +6,9 @@ from twin.hardware.fabric import build_fabric
 from twin.kernels.compiled import entry
 from twin.model.costs import build_costs
 from twin.model.record import walk
-from twin.model.roofline import interpolate, load_machine, of_stack, roof
+from twin.model.roofline import interpolate, load_machine, of_stack, roof, stack_facts
 from twin.model.shape import ModelError
-from twin.scenario import Scenario, with_overrides
+from twin.scenario import Deployment, Scenario, with_overrides
 
 GB200 = {"supernode.chip": "gb200", "deployment.precision.weights": "fp4"}
 
@@ -50,8 +50,20 @@ def test_a_share_of_the_cores_computes_by_the_share_and_draws_no_less_than_it(fa
 
 def test_every_stack_replaces_facts_that_exist(facts):
     for stack in facts.names("stacks"):
-        for name, fact in facts.group(f"stacks.{stack}").items():
+        assert stack_facts(facts, stack)
+        for name, fact in stack_facts(facts, stack).items():
             assert name in facts and fact.unit, f"{stack}: {name}"
+
+
+def test_every_stack_says_its_release_where_it_is_chosen(facts):
+    options = Deployment.model_fields["stack"].json_schema_extra["options"]
+    for stack in facts.names("stacks"):
+        assert facts[f"stacks.{stack}.release"].value in options[stack]
+
+
+def test_a_stack_has_what_the_one_that_it_is_based_on_has(facts):
+    base, own = (stack_facts(facts, f"tensorrt-llm{more}") for more in ("", "-streaming"))
+    assert base.items() < own.items()
 
 
 def test_a_stack_moves_what_it_names_and_nothing_else(facts):

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from twin.facts import FactError, Facts
+from twin.facts import Fact, FactError, Facts
 from twin.hardware.chip import Chip
 from twin.kernels.compiled import kernel
 from twin.model.shape import ModelError
@@ -175,6 +175,15 @@ def family_of(facts: Facts, chip: str) -> str:
     return "ascend" if chip.startswith("ascend") else "nvidia"
 
 
+def stack_facts(facts: Facts, stack: str) -> dict[str, Fact]:
+    """The facts that a stack replaces, by the name of what they replace: its own, and those of the
+    stack that it is based on."""
+    own = facts.group(f"stacks.{stack}")
+    base = own.pop("base", None)
+    own.pop("release", None)  # which release they are of: for people
+    return own if base is None else stack_facts(facts, str(base.value)) | own
+
+
 @lru_cache(maxsize=16)
 def of_stack(facts: Facts, stack: str, chip: str) -> Facts:
     """The facts as a serving stack has them: what its host takes, its own kernels' starts.
@@ -184,7 +193,7 @@ def of_stack(facts: Facts, stack: str, chip: str) -> Facts:
     """
     if stack == PLAIN:
         return facts
-    own = facts.group(f"stacks.{stack}")
+    own = stack_facts(facts, stack)
     if not own:
         known = ", ".join([PLAIN, *facts.names("stacks")])
         raise ModelError(f"deployment.stack = {stack!r} is not in data/stacks.toml: take {known}")

@@ -322,14 +322,14 @@ class Deployment(Section):
         files="stacks",
         options={
             "plain": "As the machine alone",
-            "cann-recipes": "cann-recipes-infer on Ascend",
-            "sglang-npu": "SGLang on Ascend",
-            "tensorrt-llm": "TensorRT-LLM",
-            "tensorrt-llm-streaming": "TensorRT-LLM, streaming",
+            "cann-recipes": "cann-recipes-infer on Ascend, unknown release",
+            "sglang-npu": "SGLang on Ascend, 0.5.6 to 0.5.10",
+            "tensorrt-llm": "TensorRT-LLM, unknown release, summer of 2025",
+            "tensorrt-llm-streaming": "TensorRT-LLM, streaming, unknown release, summer of 2025",
         },
     )
     """Serving stack whose host and kernels replace the machine's own figures, a name in
-    data/stacks.toml; plain: none."""
+    data/stacks.toml, where each says of which release its figures are; plain: none."""
     prefill: Prefill = section(
         Prefill, group="Batching", applies=when("deployment.mode", "disaggregated", "prefill_only")
     )

@@ -116,6 +116,8 @@ def _concerns(figure: Figure, row: Row) -> bool:
     default = leaves(Scenario())
     both = [row.scenario] if row.against is None else [row.scenario, row.against]
     field = READ_BY.get(part)
+    if part == "stacks":  # any may be based on it
+        return any(field in row for row in both)
     if field:
         return any(row.get(field, default[field]) == name for row in both)
     if part == "operators" and name in ("ascend", "nvidia"):

@@ -30,6 +30,7 @@ from twin.model.record import dtype_of, numbers
 from twin.policies.batching import iterations_needed, tokens_per_iteration
 from twin.policies.router import BLOCK, NOBODY, RANK_CHOICES, choose_rank
 from twin.scenario.deployment import Decode as DecodePool
+from twin.workload.lengths import relative_lengths
 
 NONE = -1
 FREE, COMING, DECODING = range(3)  # status of a place
@@ -459,10 +460,10 @@ def _even_s(p: Population, prices: Decode, decoding: float, held: float, each: f
     hot, ops = (p.hot_tokens, p.hot_factor), np.zeros_like(p.operators)
     if not p.colocated:
         return float(decode_iteration_s(prices, *load, 0, ranks, *hot, ops))
-    prompt = p.fresh * float(p.inputs.mean())
+    prompt, lengths = p.fresh * float(p.inputs.mean()), relative_lengths(p.inputs)
     tokens = min(each, ranks * p.chunk_most / max(prompt, 1.0)) * prompt
     qk_pairs = tokens / p.fresh * p.pair * spread * float(p.inputs.mean())
-    chunk = prompts_by_rank(tokens, qk_pairs, prompt, p.chunk_most, ranks, p.prompt_ranks, spread)
+    chunk = prompts_by_rank(tokens, qk_pairs, prompt, p.chunk_most, ranks, p.prompt_ranks, lengths)
     return mixed_mean_s(prices, *load, chunk, hot, ops)
 
 

@@ -171,7 +171,8 @@ def traffic_of(scenario: Scenario, facts: Facts, trace: TraceTable | None = None
     means, hits = length_means(scenario.workload, facts, trace), 0.0
     if scenario.memory_pool.enabled and scenario.deployment.mode != "decode_only":
         hits = sampled(scenario, facts, trace).reuse * means.input_tokens
-    return Traffic(means.input_tokens, means.output_tokens, hits, spread=means.prompt_spread)
+    own = means.input_tokens, means.output_tokens
+    return Traffic(*own, hits, spread=means.prompt_spread, prompts=means.prompts)
 
 
 def sampled(scenario: Scenario, facts: Facts, trace: TraceTable | None = None) -> Offered:
@@ -191,22 +192,25 @@ def traffic_under_way(scenario: Scenario, facts: Facts, hit_share: float = 0.0) 
     """The workload's lengths, and what requests under way hold when every slot is always taken.
 
     Where answers differ in length, mostly long ones are met under way: the age of a renewal
-    process has mean E[a^2] / (2 E[a]) and second moment E[a^3] / (3 E[a]). Prompts vary by
-    themselves.
+    process has E[a^(k + 1)] / ((k + 1) E[a]) as its k-th moment. Prompts vary by themselves.
     """
     w = scenario.workload
     if w.lengths == "fixed":
         prompt, answer = float(w.input_tokens), float(w.output_tokens)
         return Traffic(prompt, answer, hit_share * prompt)
     prompts, answers = fitted_lengths(facts, w.lengths)
-    a, b = answers.tokens[:-1], answers.tokens[1:]
-    cube = float((np.diff(answers.levels) * (a**3 + a * a * b + a * b * b + b**3) / 4).sum())
-    age = answers.mean_square / (2.0 * answers.mean)
-    variance = cube / (3.0 * answers.mean) - age * age
-    variance += prompts.mean_square - prompts.mean**2
-    held = Held(age, math.sqrt(variance))
     mean = prompts.mean
-    return Traffic(mean, answers.mean, hit_share * mean, held, prompts.mean_square / mean**2)
+    own = [prompts.moment(k) for k in (1, 2, 3)]
+    ages = [answers.moment(k + 1) / ((k + 1.0) * answers.mean) for k in (1, 2, 3)]
+    variance, third = (x + y for x, y in zip(_central(*own), _central(*ages), strict=True))
+    held = Held(ages[0], math.sqrt(variance), third / variance**1.5)
+    spread = prompts.mean_square / mean**2
+    return Traffic(mean, answers.mean, hit_share * mean, held, spread, prompts.relative)
+
+
+def _central(mean: float, square: float, cube: float) -> tuple[float, float]:
+    """(Variance, third central moment) by the first three moments."""
+    return square - mean * mean, cube - 3.0 * mean * square + 2.0 * mean**3
 
 
 def imbalances(

@@ -11,6 +11,7 @@ from twin.model.mixed import mixed_flops, mixed_iteration_s, prompt_iterations, 
 from twin.model.prefill import prefill_flops
 from twin.model.record import row_of
 from twin.scenario import Scenario, with_overrides
+from twin.workload.lengths import relative_lengths
 
 ONE = np.array([1.0])
 
@@ -98,7 +99,7 @@ def test_the_order_of_ranks_does_not_matter(p):
 def mean_prompts(tokens, pairs, *args, **more):
     """Tokens and pairs of each rank in the mean iteration, f8[R]."""
     loads = prompts_by_rank(tokens, pairs, *args, **more)
-    return np.mean([t for t, _ in loads], axis=0), np.mean([q for _, q in loads], axis=0)
+    return sum(w * t for w, t, _ in loads), sum(w * q for w, _, q in loads)
 
 
 def served(work, room):
@@ -125,21 +126,25 @@ def test_prompts_of_the_fullest_rank_are_those_of_poisson_arrivals_at_ranks(rate
     lengths = np.exp(sigma * rng.standard_normal((count.max(), 20_000, 8)) - 0.5 * sigma**2)
     work = 1_000.0 * (lengths * (np.arange(count.max())[:, None, None] < count)).sum(axis=0)
     drawn = served(work, 1_000.0 * room)
-    tokens, pairs = mean_prompts(rate * 8_000.0, 5e5, 1_000.0, room * 1_000.0, 8, spread=spread)
-    assert tokens[0] == pytest.approx(drawn.mean(), rel=0.03)
+    lengths = relative_lengths(np.exp(sigma * rng.standard_normal(100_000)))
+    args = rate * 8_000.0, 5e5, 1_000.0, room * 1_000.0, 8
+    tokens, pairs = mean_prompts(*args, lengths=lengths)
+    assert tokens[-1] == pytest.approx(drawn.mean(), rel=0.03)
     assert (tokens.sum(), pairs.sum()) == pytest.approx((rate * 8_000.0, 5e5))
 
 
-def test_iterations_are_equally_likely_and_differ_in_their_fullest_rank_alone():
-    loads = prompts_by_rank(400.0, 1.0, 2_000.0, 4_000.0, 8)
-    largest = [tokens[0] for tokens, _ in loads]
-    assert largest == sorted(largest) and largest[0] == 0.0 and largest[-1] >= 2_000.0
-    assert len({tokens[1] for tokens, _ in loads}) == 1
+def test_iterations_without_a_prompt_stand_apart():
+    (idle, none, _), *loads = prompts_by_rank(400.0, 1.0, 2_000.0, 4_000.0, 8)
+    assert idle == pytest.approx(np.exp(-0.2), rel=1e-4) and not none.any()
+    largest = [tokens[-1] for _, tokens, _ in loads]
+    assert largest == sorted(largest) and largest[0] == pytest.approx(2_000.0)
+    assert len({tokens[0] for _, tokens, _ in loads}) == 1
+    assert sum(share for share, *_ in loads) == pytest.approx(1.0 - idle)
 
 
 def test_a_prompt_longer_than_a_rank_computes_comes_in_pieces():
     tokens, _ = mean_prompts(400.0, 1.0, 8_000.0, 1_000.0, 8)
-    assert tokens[0] == pytest.approx(1_000.0 * (1.0 - 0.95**8))  # any of 8 ranks has a piece
+    assert tokens[-1] == pytest.approx(1_000.0 * (1.0 - 0.95**8))  # any of 8 ranks has a piece
     assert prompt_iterations(8_000.0, 1_000.0) == 8.0
     assert prompt_iterations(900.0, 1_000.0) == 1.0
 
@@ -153,8 +158,17 @@ def test_dies_that_split_a_prompt_share_what_one_would_have():
     whole, _ = mean_prompts(400.0, 1.0, 2_000.0, 4_000.0, 8)
     split, _ = mean_prompts(400.0, 1.0, 2_000.0, 4_000.0, 8, 4)
     assert (split.sum(), whole.sum()) == pytest.approx((400.0, 400.0))
-    assert (split[:4] == split[0]).all()
+    assert (split[4:] == split[-1]).all()
     # Of two groups each has a Poisson count with mean 0.1: the expected maximum of the two.
     drawn = np.random.default_rng(1).poisson(0.1, (200_000, 2)).max(axis=1).mean()
-    assert split[0] == pytest.approx(2_000.0 / 4 * drawn, rel=0.02)
-    assert split[0] < 0.3 * whole[0]
+    assert split[-1] == pytest.approx(2_000.0 / 4 * drawn, rel=0.02)
+    assert split[-1] < 0.3 * whole[-1]
+
+
+def test_the_piece_that_others_wait_for_is_late_in_a_long_prompt():
+    # Ten ranks of which each has one of 20 pieces at any time: the largest position of ten.
+    loads = prompts_by_rank(9_000.0, 9_000.0 * 1e4, 20_000.0, 1_000.0, 10)
+    pairs = sum(share * pairs[-1] for share, _, pairs in loads)
+    drawn = 1_000.0 * np.random.default_rng(1).uniform(0.0, 2e4, (10_000, 9)).max(axis=1).mean()
+    assert pairs == pytest.approx(drawn, rel=0.03)
+    assert sum(share * pairs.sum() for share, _, pairs in loads) == pytest.approx(9e7)

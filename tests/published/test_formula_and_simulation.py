@@ -101,14 +101,37 @@ MIXED_BOUND = {
     "prompts in the iterations of answers": (
         {"deployment.mode": "colocated", "deployment.colocated.instances": 1,
          "deployment.colocated.npus_per_instance": 16, "deployment.decode.batch_per_npu": 24,
-         "workload.lengths": "sharegpt"}, 24 * 16,
+         "workload.lengths": "sharegpt", "horizon_s": 800.0}, 24 * 16,
     ),
 }  # fmt: skip
-MIXED_BOUND["prompts split by four dies"] = (
-    MIXED_BOUND["prompts in the iterations of answers"][0]
-    | {"deployment.colocated.prompt_dies": 4},
-    24 * 16,
-)
+MIXED = MIXED_BOUND["prompts in the iterations of answers"][0]
+MIXED_BOUND |= {
+    "prompts split by four dies": (MIXED | {"deployment.colocated.prompt_dies": 4}, 24 * 16),
+    "128 ranks": (
+        MIXED | {"deployment.colocated.npus_per_instance": 64}, 24 * 64,
+    ),
+    "very long prompts in pieces": (
+        MIXED | {"workload.lengths": "mooncake-conversation", "horizon_s": 12_000.0,
+                 "warmup_s": 3_000.0, "deployment.decode.batch_per_npu": 12}, 12 * 16,
+    ),
+    "small pieces": (
+        MIXED | {"deployment.colocated.chunk_tokens_per_npu": 128}, 24 * 16,
+    ),
+    "articles in pieces": (
+        MIXED | {"workload.lengths": "arxiv-summarisation", "horizon_s": 600.0, "warmup_s": 300.0,
+                 "deployment.colocated.chunk_tokens_per_npu": 512,
+                 "deployment.decode.batch_per_npu": 16}, 16 * 16,
+    ),
+    "answers that reason": (
+        MIXED | {"workload.lengths": "servegen-deepseek-r1", "horizon_s": 16_000.0,
+                 "warmup_s": 1_000.0, "deployment.decode.batch_per_npu": 16}, 16 * 16,
+    ),
+    "prompts of a service": (
+        MIXED | {"workload.lengths": "deepseek-service", "horizon_s": 80_000.0,
+                 "warmup_s": 2_000.0, "deployment.decode.batch_per_npu": 16}, 16 * 16,
+    ),
+    "a served engine": (MIXED | {"deployment.stack": "sglang-npu"}, 24 * 16),
+}  # fmt: skip
 SUITE = ("prefill of both", "prefill on the dies of decode")
 
 
@@ -145,7 +168,9 @@ def test_what_prefill_feeds_by_formula_is_what_a_simulation_serves(name):
     assert found == pytest.approx(formula.serving.tokens_per_s_per_npu, rel=0.02)
 
 
-@pytest.mark.parametrize("name", MIXED_BOUND)
+@pytest.mark.parametrize(
+    "name", some(["128 ranks", "very long prompts in pieces", "a served engine"], *MIXED_BOUND)
+)
 def test_mixed_serving_by_formula_is_mixed_serving_by_simulation(name):
     formula, run = at(MIXED_BOUND[name])
     assert formula.limit == "colocated"

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from twin.model.batch import Hot
 from twin.model.costs import RoleCosts
-from twin.model.mixed import mixed_iteration_s, mixed_mean_s, prompts_by_rank
+from twin.model.mixed import ALIKE, mixed_iteration_s, mixed_mean_s, prompts_by_rank
 from twin.model.predict import Held, Traffic, rank_load
 
 WINDOW = 64  # iterations that are priced at their mean load
@@ -51,13 +51,14 @@ def drain(
     most: float,
     hot: Hot,
     spread: float = 1.0,
+    lengths: tuple[float, ...] = ALIKE,
 ) -> Finite:
     """All requests wait from the start; each takes a slot of the instance when one is free.
 
     answers f8[N]: iterations of each answer in the order of the queue; slots: of all dies
-    together; most: prompt tokens of a rank in an iteration; hot as in mixed_iteration_s; spread:
-    mean square of prompts over the square of their mean. Prompts are computed in the iterations of
-    the answers under way.
+    together; most: prompt tokens of a rank in an iteration; hot as in mixed_iteration_s; lengths:
+    of prompts, equally likely, over their mean; spread: mean square of these. Prompts are computed
+    in the iterations of the answers under way.
     """
     first, end = deal(answers, slots)
     last = int(end.max())
@@ -83,7 +84,7 @@ def drain(
         requests, context = rank_load(count / role.dies, role.dies, traffic)
         chunk = float(joining[part].sum()) * prompt / width
         pairs = 0.5 * chunk * (spread * prompt + 1.0)
-        prompts = prompts_by_rank(chunk, pairs, prompt, most, role.dies, spread=spread)
+        prompts = prompts_by_rank(chunk, pairs, prompt, most, role.dies, lengths=lengths)
         took = mixed_mean_s(role.decode, requests, context, prompts, hot, ops)
         seconds += width * took
         token_s += width * took * count

@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,8 +24,9 @@ from twin.model.roofline import interpolate
 __all__ = ["Chunk", "DECODE_OPERATORS", "mixed_iteration_s", "mixed_mean_s", "prompts_by_rank"]
 
 GRID, MOST_BINS = 16, 1024  # bins of a mean prompt; of what a group computes in an iteration
-SLICES = 6  # of equally likely iterations
-LENGTHS = 256  # quantiles of prompts of unequal length
+SLICES, POINTS = 6, 64  # of equally likely iterations; of each slice
+FULL = 0.999  # of a group's room, at most: all of it would wait without end
+ALIKE = (1.0,)  # prompts of one length
 
 _DENSE = DECODE_OPERATORS.index("dense_ffn")
 _CHUNK = DECODE_OPERATORS.index("prefill_chunk")
@@ -123,7 +123,8 @@ class Chunk:
     ranks: int = 1  # that split it
 
 
-Prompts = list[tuple[NDArray[np.float64], NDArray[np.float64]]]
+# (how often, tokens of each rank, their query-key pairs) of kinds of iterations.
+Prompts = list[tuple[float, NDArray[np.float64], NDArray[np.float64]]]
 
 
 def prompts_by_rank(
@@ -133,37 +134,45 @@ def prompts_by_rank(
     most: float,
     ranks: int,
     group: int = 1,
-    spread: float = 1.0,
+    lengths: tuple[float, ...] = ALIKE,
 ) -> Prompts:
-    """(tokens, query-key pairs) of prompts on each rank, f8[R], the rank with most of them first:
-    of iterations that are equally likely and together have the mean.
+    """(share of iterations, tokens, query-key pairs) of prompts on each rank, f8[R], the rank with
+    most of them last: kinds of iterations that together have the mean. The first has no prompt.
+    Where requests are dealt the fullest rank comes first: that it has most of both is rare.
 
     tokens, pairs: of all ranks in a mean iteration; prompt: tokens that a mean one has to compute;
-    spread: their mean square over the square of their mean; most: what a rank computes in an
-    iteration; group: ranks that split a prompt evenly. A prompt comes to the group where an answer
-    has ended, in pieces of at most `most` a rank.
+    lengths: equally likely ones, over the mean; most: what a rank computes in an iteration; group:
+    ranks that split a prompt evenly. A prompt comes to the group where an answer has ended, in
+    pieces of at most `most` a rank.
     """
+    none = np.zeros(ranks)
     if tokens <= 0.0:
-        return [(np.zeros(ranks), np.zeros(ranks))]
+        return [(1.0, none, none)]
     group = min(group, ranks)
     groups = -(-ranks // group)
-    loads = []
-    largest = _largest(tokens / groups, prompt, most * group, groups, spread)
-    if tokens < float(largest.mean()):
-        largest *= tokens / float(largest.mean())
-    others = (tokens - float(largest.mean())) / max(ranks - group, 1)
-    for load in largest:
-        chunk = np.full(ranks, others)
-        chunk[:group] = load / group
-        loads.append((chunk, chunk * (pairs / tokens)))
+    idle, largest, paired = _largest(
+        tokens / groups, pairs / tokens, prompt, most * group, groups, lengths
+    )
+    if idle == 1.0 or largest[-1] <= 0.0:  # next to none
+        return [(1.0, none, none)]
+    loads = [(idle, none, none)]
+    share = (1.0 - idle) / largest.size
+    busy = np.array((tokens, pairs)) / (1.0 - idle)  # of all ranks, in an iteration with prompts
+    fullest = np.array((largest, paired))
+    fullest *= np.minimum(1.0, busy / fullest.mean(axis=1))[:, None]
+    others = (busy - fullest.mean(axis=1)) / max(ranks - group, 1)
+    for load in fullest.T:
+        chunk, chunk_pairs = (np.full(ranks, other) for other in others)
+        chunk[-group:], chunk_pairs[-group:] = load / group
+        loads.append((share, chunk, chunk_pairs))
     return loads
 
 
-def prompt_iterations(prompt: float, room: float, spread: float = 1.0) -> float:
+def prompt_iterations(prompt: float, room: float, lengths: tuple[float, ...] = ALIKE) -> float:
     """Mean iterations that a prompt takes whose ranks together compute `room` tokens in each."""
     prompt = max(prompt, GRID / MOST_BINS * room)
     bins = _bins(prompt, room)
-    return 1.0 + _pieces(prompt / room * bins, spread, bins)[0]
+    return 1.0 + float(_pieces(prompt / room * bins, lengths, bins)[0].mean())
 
 
 def _bins(prompt: float, room: float) -> int:
@@ -179,42 +188,65 @@ def mixed_mean_s(
     hot: tuple[NDArray[np.float64], NDArray[np.float64]],
     ops: NDArray[np.float64],
 ) -> float:
-    """Mean seconds of mixed_iteration_s over equally likely prompts; ops: their mean, added."""
-    sink, seconds = np.zeros_like(ops), 0.0
+    """Mean seconds of mixed_iteration_s over kinds of iterations; ops: their mean, added."""
+    seconds = 0.0
     load = requests.tolist(), context.tolist()  # Python reads lists several times as fast
-    for chunk, pairs in prompts:
-        seconds += mixed_iteration_s(
+    for share, chunk, pairs in prompts:
+        sink = np.zeros_like(ops)
+        took = mixed_iteration_s(
             p, *load, chunk.tolist(), pairs.tolist(), 0, len(chunk), *hot, sink
         )  # fmt: skip
-    ops += sink / len(prompts)
-    return seconds / len(prompts)
+        ops += share * sink
+        seconds += share * took
+    return seconds
 
 
 def _largest(
-    share: float, prompt: float, room: float, groups: int, spread: float
-) -> NDArray[np.float64]:
-    """Largest prompt tokens of a group in an iteration: means of equally likely slices, f8[SLICES].
+    share: float,
+    each: float,
+    prompt: float,
+    room: float,
+    groups: int,
+    lengths: tuple[float, ...],
+) -> tuple[float, NDArray[np.float64], NDArray[np.float64]]:
+    """(Share of iterations without a prompt, largest prompt tokens of a group in the others, its
+    query-key pairs: means of equally likely slices, f8[SLICES]).
 
-    Prompts come to a group as a Poisson process, `share` tokens an iteration; a piece fills the
-    group's room, what is left of the prompt is another piece. Pieces that meet beyond the room come
-    later, as full ones, so that the mean stays `share`.
+    Prompts come to a group as a Poisson process, `share` tokens an iteration with `each` pairs a
+    token; a piece fills the group's room, what is left of the prompt is another piece. Pieces that
+    meet beyond the room come later, as full ones, so that the mean stays `share`. A piece is paired
+    with all of its prompt that stands before it.
     """
-    if share >= room:
-        return np.array([room])
+    share = min(share, FULL * room)
     prompt = max(prompt, GRID / MOST_BINS * room)  # very short ones come together
     bins = _bins(prompt, room)
-    full, left = _pieces(prompt / room * bins, spread, bins)
-    rate = share / prompt
-    sums = _poisson_sums(rate, left)[:bins]
-    below = math.exp(-rate * full) * np.cumsum(sums)
+    full, left = _pieces(prompt / room * bins, lengths, bins)
+    rate, size = share / prompt, room / bins
+    sums = _poisson_sums(rate, np.bincount(left, minlength=bins + 1) / left.size)[:bins]
+    below = math.exp(-rate * float(full.mean())) * np.cumsum(sums)
     mean = float((1.0 - below).mean()) * room  # of what comes, before what met is put off
     below *= min(1.0, (room - share) / max(room - mean, 1e-12 * room))
-    chance = np.diff(np.minimum(below, 1.0) ** groups, prepend=0.0, append=1.0)
-    # Slices of equal chance: the sum of sizes up to each level, interpolated between levels.
-    levels = np.concatenate(([0.0], np.cumsum(chance)))
-    sizes = np.concatenate(([0.0], np.cumsum(chance * np.linspace(0.0, room, bins + 1))))
-    at = np.interp(np.linspace(0.0, 1.0, SLICES + 1), levels, sizes)
-    return np.asarray(np.diff(at) * SLICES)
+    levels = np.append(below**groups, 1.0)
+    idle = float(levels[0])
+    at = idle + (np.arange(SLICES * POINTS) + 0.5) * (1.0 - idle) / (SLICES * POINTS)
+    place = np.searchsorted(levels, at)
+    whole = size * (full * bins + left)
+    per_token = 0.5 * float((whole * whole).sum()) / float(whole.sum())
+    part = np.where(left < bins, left, 0)  # what fills no group by itself
+    own = size * part * (full * room + 0.5 * size * part) / left.size
+    rests = room * float(own.sum()) / max(size * float(part.mean()), size)  # several fill one
+    met = _met(rate, np.bincount(part, own, bins).astype(np.float64), sums)
+    paired = np.append(met, rests)[place]
+    filling = full + (left == bins)
+    if pieces := int(filling.max()):  # of those that fill a group: the farthest of all
+        farther = np.array([(filling > k).mean() for k in range(pieces)])  # prompts with piece k
+        beyond = groups * rate * (farther.sum() - np.cumsum(farther))  # pieces after it
+        k = np.searchsorted(np.exp(-beyond), at[place == bins]).astype(np.float64)
+        farthest = room * (np.minimum(k, pieces - 1.0) + 0.5) * room
+        paired[place == bins] = np.maximum(paired[place == bins], farthest)
+    paired *= each / per_token  # cached tokens too
+    slices = (x.reshape(SLICES, POINTS).mean(axis=1) for x in (size * place, paired))
+    return idle, *slices
 
 
 def _poisson_sums(rate: float, chances: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -232,21 +264,25 @@ def _poisson_sums(rate: float, chances: NDArray[np.float64]) -> NDArray[np.float
     return sums
 
 
-@lru_cache(maxsize=512)
-def _pieces(prompt: float, spread: float, bins: int) -> tuple[float, NDArray[np.float64]]:
-    """(full pieces of a prompt, chances of the rest by size, f8[bins + 1]) in bins of the room.
+def _met(
+    rate: float, values: NDArray[np.float64], sums: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Mean total value of the sizes in a Poisson sum, by sum, f8[B]; values f8[B]: those of a size
+    times its chance."""
+    total = np.zeros(sums.size)
+    for size in np.flatnonzero(values).tolist():
+        total[size:] += values[size] * sums[: sums.size - size]
+    return np.divide(rate * total, sums, out=total, where=sums > 0.0)
 
-    Lengths are lognormal with that mean and spread; prompt: bins of a mean one.
+
+@lru_cache(maxsize=512)
+def _pieces(
+    prompt: float, lengths: tuple[float, ...], bins: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """(full pieces, bins of the rest) of prompts of equally likely lengths, i8[L] each.
+
+    prompt: bins of a mean one. The rest is never empty.
     """
-    if spread < 1.0 + 1e-3:
-        lengths, chance = np.array([max(round(prompt), 1)], np.int64), np.ones(1)
-    else:
-        sigma = math.sqrt(math.log(spread))
-        levels = (np.arange(LENGTHS) + 0.5) / LENGTHS
-        drawn = np.array([math.exp(sigma * NormalDist().inv_cdf(level)) for level in levels])
-        drawn *= prompt / drawn.mean()
-        lengths, chance = np.maximum(np.rint(drawn).astype(np.int64), 1), np.full(LENGTHS, 1.0)
-        chance /= LENGTHS
-    full = (lengths - 1) // bins  # the last piece is never empty
-    left = np.bincount(lengths - full * bins, chance, bins + 1).astype(np.float64)
-    return float((full * chance).sum()), left
+    sizes = np.maximum(np.rint(np.array(lengths) * prompt).astype(np.int64), 1)
+    full = (sizes - 1) // bins
+    return full, sizes - full * bins

@@ -20,6 +20,7 @@ from twin.model.costs import Costs, RoleCosts
 from twin.model.decode import decode_flops, decode_hbm_bytes, decode_iteration_s
 from twin.model.fetch import fetch_s, hot_server_s
 from twin.model.mixed import (
+    ALIKE,
     mixed_flops,
     mixed_hits_s,
     mixed_mean_s,
@@ -33,11 +34,12 @@ from twin.scenario import Scenario, serving, sharing
 
 EVEN: Hot = (np.array([1.0]), np.array([1.0]))
 LEVEL = 1.1  # prefill and decode that sustain rates this close are in balance
+NEARLY = 0.95  # of a budget, where it limits
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What a request under way holds beyond a mean prompt, tokens: mean and standard deviation.
+    """What a request under way holds beyond a mean prompt, tokens: mean, standard deviation, skew.
 
     Where answers differ in length it is mostly the long ones that are met under way, so the mean
     is more than half an answer: E[a^2] / (2 E[a]), the mean age of a renewal process.
@@ -45,6 +47,7 @@ class Held:
 
     mean: float
     deviation: float
+    skew: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +59,7 @@ class Traffic:
     hit_tokens: float = 0.0
     held: Held | None = None  # of answers of unequal length; None: all alike, at even stages
     spread: float = 1.0  # mean square of a prompt over its mean's: long ones have most pairs
+    prompts: tuple[float, ...] = ALIKE  # equally likely lengths of a prompt, over the mean
 
     @property
     def held_mean(self) -> float:
@@ -177,7 +181,9 @@ def rank_load(
     most = float(count[0])
     context = (count * (traffic.input_tokens + traffic.held_mean)).astype(np.float64)
     if traffic.held is not None:
-        context[0] += largest_of(ranks) * math.sqrt(most) * traffic.held.deviation
+        z = largest_of(ranks)  # of sums that are normal but for their skew (Cornish and Fisher)
+        z += (z * z - 1.0) * traffic.held.skew / (6.0 * math.sqrt(max(most, 1.0)))
+        context[0] += max(z, 0.0) * math.sqrt(most) * traffic.held.deviation
         return count, context
     spread = math.sqrt(most / 12.0) * traffic.output_tokens
     longest = traffic.input_tokens + traffic.output_tokens
@@ -335,15 +341,15 @@ def _colocated(
     budget = float(d.colocated.chunk_tokens_per_npu) * npus
     most, group = budget / role.dies, d.colocated.prompt_dies
     # A prompt's own iterations hold its slot and give the first token; answers end in the others.
-    life = max(1.0, answer - 1.0) / per_iteration
-    held = life + prompt_iterations(fresh, most * min(group, role.dies), traffic.spread)
+    life, room = max(1.0, answer - 1.0) / per_iteration, most * min(group, role.dies)
+    held = life + prompt_iterations(fresh, room, traffic.prompts)
+    held += _waits(count * min(group, role.dies), held, fresh / room, traffic.spread)
     ending, count = count * role.dies / held, count * life / held
-    if ending * fresh > budget:  # prompts cannot keep up: fewer answers are under way
-        count *= budget / (ending * fresh)
-        ending, limited = budget / fresh, "prompt tokens an iteration may prefill"
+    if ending * fresh > NEARLY * budget:  # prompts can hardly keep up: fewer answers are under way
+        limited = "prompt tokens an iteration may prefill"
     chunk, pairs = ending * fresh, ending * traffic.fresh_pairs
     requests, context = rank_load(count, role.dies, traffic)
-    prompts = prompts_by_rank(chunk, pairs, fresh, most, role.dies, group, traffic.spread)
+    prompts = prompts_by_rank(chunk, pairs, fresh, most, role.dies, group, traffic.prompts)
     ops = role.operator_sink()
     took = mixed_mean_s(role.decode, requests, context, prompts, hot, ops)
     took += float(mixed_hits_s(role.decode, ending * traffic.hit_tokens, ops))
@@ -366,6 +372,23 @@ def _colocated(
         requests_per_s=role.pool.instances * ending / took,
     )
     return decode, prefill
+
+
+def _waits(slots: float, held: float, service: float, spread: float) -> float:
+    """Iterations that a prompt waits for those before it at the ranks that compute it.
+
+    The slots of these ranks take turns there: mean values of a closed network, slot by slot, in
+    which who comes finds what one slot fewer leaves (Reiser and Lavenberg); service: iterations
+    that a prompt fills; held: all that a request takes else; spread: mean square of `service` over
+    the square of its mean.
+    """
+    queue = busy = wait = 0.0
+    for n in range(1, math.ceil(slots) + 1):
+        wait = service * max(0.0, queue - busy) + 0.5 * spread * service * busy
+        wait = max(wait, min(n, slots) * service - held)  # ranks are never more than busy
+        rate = min(n, slots) / (held + wait)
+        queue, busy = rate * (service + wait), rate * service
+    return wait
 
 
 def _front_end(s: Scenario) -> float:

@@ -22,7 +22,7 @@ from twin.workload.arrivals import (
     renewal_arrivals,
     uniform_arrivals,
 )
-from twin.workload.lengths import draw_lengths, fitted_lengths
+from twin.workload.lengths import draw_lengths, fitted_lengths, relative_lengths
 from twin.workload.prefixes import Turns, find_parents, own_chains, session_chains, shared_chains
 from twin.workload.profile import Clock, follow_day
 from twin.workload.replay import replay
@@ -202,6 +202,7 @@ class MeanLengths:
     output_tokens: float
     context_tokens: float  # KV length behind an output token, averaged over output tokens
     prompt_spread: float = 1.0  # mean square of a prompt over the square of its mean
+    prompts: tuple[float, ...] = (1.0,)  # equally likely lengths of a prompt, over the mean
 
 
 def mean_lengths(
@@ -225,7 +226,8 @@ def length_means(workload: Workload, facts: Facts, trace: TraceTable | None = No
         context = (outputs * (2 * inputs + outputs)).sum() / (2 * outputs.sum())
         prompt, answer = float(inputs.sum() / inputs.size), float(outputs.sum() / outputs.size)
         spread = float((inputs.astype(np.float64) ** 2).mean()) / prompt**2
-        return MeanLengths(prompt, answer, float(context), spread)
+        lengths = relative_lengths(trace.input_tokens)
+        return MeanLengths(prompt, answer, float(context), spread, lengths)
     if workload.lengths == "fixed":
         prompt, answer = float(workload.input_tokens), float(workload.output_tokens)
         if workload.prefix == "sessions":
@@ -235,4 +237,4 @@ def length_means(workload: Workload, facts: Facts, trace: TraceTable | None = No
     table_in, table_out = fitted_lengths(facts, workload.lengths)
     context = table_in.mean + table_out.mean_square / (2 * table_out.mean)
     spread = table_in.mean_square / table_in.mean**2
-    return MeanLengths(table_in.mean, table_out.mean, context, spread)
+    return MeanLengths(table_in.mean, table_out.mean, context, spread, table_in.relative)

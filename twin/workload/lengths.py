@@ -14,6 +14,9 @@ import numpy as np
 from twin.facts import FactError, Facts
 from twin.kernels.rng import uniforms
 
+RELATIVE = 2048  # long prompts are few, and have most pairs
+MIDDLES = (np.arange(RELATIVE) + 0.5) / RELATIVE  # of equal parts of a distribution
+
 
 @dataclass(frozen=True, slots=True)
 class Quantiles:
@@ -33,6 +36,29 @@ class Quantiles:
         """Mean of the square, tokens squared."""
         steps = zip(self.levels, self.levels[1:], self.tokens, self.tokens[1:], strict=False)
         return float(sum((q - p) * (a * a + a * b + b * b) / 3 for p, q, a, b in steps))
+
+    def moment(self, k: int) -> float:
+        """Mean of the k-th power, tokens^k."""
+        steps = zip(self.levels, self.levels[1:], self.tokens, self.tokens[1:], strict=False)
+        return float(sum(
+            (q - p) * sum(a**i * b ** (k - i) for i in range(k + 1)) / (k + 1)
+            for p, q, a, b in steps
+        ))  # fmt: skip
+
+    @property
+    def relative(self) -> tuple[float, ...]:
+        """Equally likely lengths over their mean, RELATIVE of them."""
+        return _over_mean(np.interp(MIDDLES, self.levels, self.tokens))
+
+
+def relative_lengths(tokens: np.ndarray) -> tuple[float, ...]:
+    """`Quantiles.relative` of token counts that were drawn or recorded."""
+    ranked = np.sort(tokens).astype(np.float64)
+    return _over_mean(np.interp(MIDDLES, np.linspace(0.0, 1.0, ranked.size), ranked))
+
+
+def _over_mean(tokens: np.ndarray) -> tuple[float, ...]:
+    return tuple((tokens / (float(np.cumsum(tokens)[-1]) / tokens.size)).tolist())
 
 
 def fitted_lengths(facts: Facts, name: str) -> tuple[Quantiles, Quantiles]:

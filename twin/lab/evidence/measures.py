@@ -154,7 +154,9 @@ def _finite(parts: Sequence[str], ask: Ask) -> float:
         slots = int(d.batch_per_npu * npus)
         iterations = tokens / d.tokens_per_iteration
         spread = prompts.mean_square / prompts.mean**2
-        ran = finite.drain(role, prompts.mean, iterations, slots, batch / role.dies, hot, spread)
+        ran = finite.drain(
+            role, prompts.mean, iterations, slots, batch / role.dies, hot, spread, prompts.relative
+        )
     else:
         tokens = np.full(requests, float(s.workload.output_tokens))
         answer = s.workload.output_tokens / d.tokens_per_iteration

@@ -454,10 +454,9 @@ def mean_square(tokens: NDArray[np.int32]) -> float:
 
 def _even_s(p: Population, prices: Decode, decoding: float, held: float, each: float) -> float:
     """Seconds of an iteration whose ranks are alike; held: tokens of a request that decodes."""
-    ranks = p.slots.size
+    ranks, hot, ops = p.slots.size, (p.hot_tokens, p.hot_factor), np.zeros_like(p.operators)
     requests = np.full(ranks, max(decoding, 1.0) / ranks)  # none iterates without a request
     load, spread = (requests, requests * held), mean_square(p.inputs) / float(p.inputs.mean()) ** 2
-    hot, ops = (p.hot_tokens, p.hot_factor), np.zeros_like(p.operators)
     if not p.colocated:
         return float(decode_iteration_s(prices, *load, 0, ranks, *hot, ops))
     prompt, lengths = p.fresh * float(p.inputs.mean()), relative_lengths(p.inputs)

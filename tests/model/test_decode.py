@@ -1,3 +1,6 @@
+from dataclasses import replace
+from statistics import NormalDist
+
 import numpy as np
 import pytest
 
@@ -5,7 +8,7 @@ from twin.hardware.fabric import build_fabric
 from twin.kernels.compiled import entry
 from twin.metrics.operators import DECODE_OPERATORS
 from twin.model.costs import build_costs
-from twin.model.decode import decode_flops, decode_hbm_bytes, decode_iteration_s
+from twin.model.decode import decode_flops, decode_hbm_bytes, decode_iteration_s, launch_gap_s
 from twin.model.record import row_of
 from twin.scenario import Scenario, with_overrides
 
@@ -107,3 +110,49 @@ def test_flops_are_those_of_the_passes_that_are_timed(facts, drafts):
     wanted = (1 + drafts) * position + drafted * module + drafts * head
     wanted += 4096 * pair * (61 * (1 + drafts) + drafted)
     assert decode_flops(p, 1.0, 4096.0) == pytest.approx(2 * wanted, rel=1e-12)
+
+
+def host(p, **fields):
+    return replace(p, host=replace(p.host, **fields))
+
+
+@pytest.fixture
+def served(facts):
+    s = with_overrides(Scenario(), {"deployment.mode": "decode_only",
+                                    "deployment.stack": "sglang-npu",
+                                    "deployment.decode.mtp_draft_tokens": 3})  # fmt: skip
+    return build_costs(s, facts, build_fabric(s.supernode, facts)).decode
+
+
+def gap(p, busy, tokens=8.0, pieces=False):
+    return launch_gap_s(p, busy, 100, tokens, pieces, np.zeros(len(DECODE_OPERATORS)))
+
+
+def test_a_served_engine_waits_before_each_graph_for_the_last_of_its_hosts(served):
+    # Verify, draft and extend: each 1.02 ms, and the latest of 320 hosts.
+    latest = NormalDist().inv_cdf((320 - 0.375) / 320.25)
+    assert gap(served, 1.0) == pytest.approx(3 * (1.02e-3 + 0.594e-3 * latest))
+    undrafted = replace(served, drafts=0.0)
+    assert gap(undrafted, 1.0) == pytest.approx(gap(served, 1.0) / 3)
+
+
+def test_what_the_host_does_while_the_npu_computes_shows_where_it_takes_longer(served):
+    alone = gap(served, 1.0)
+    ahead = 4 * 0.7e-3 + 319 * 124e-6 + 61 * 184e-6  # launches, ranks that agree, lengths
+    assert gap(served, ahead - 5e-3) == pytest.approx(alone + 5e-3)
+    assert gap(served, ahead + 1e-6) == pytest.approx(alone)
+
+
+def test_a_pass_that_was_not_captured_is_launched_kernel_by_kernel(served):
+    p = host(served, captured=16.0, sync=0.0, launch=0.0, kernels=61 * 34.5 * 53e-6)
+    assert gap(p, 0.05, tokens=16.0) == gap(p, 1.0)
+    one_by_one = 61 * 34.5 * 53e-6 - 0.05
+    assert gap(p, 0.05, tokens=17.0) == pytest.approx(gap(p, 1.0) + one_by_one)
+    assert gap(p, 0.05, pieces=True) == gap(p, 0.05, tokens=17.0)
+    assert gap(host(p, captured=0.0), 0.05, tokens=1e9) == gap(p, 1.0)
+
+
+def test_the_papers_engine_does_all_that_while_the_npu_computes(facts):
+    s = with_overrides(Scenario(), {"deployment.mode": "decode_only"})
+    p = build_costs(s, facts, build_fabric(s.supernode, facts)).decode
+    assert gap(p, 0.01, tokens=1e9, pieces=True) == 0.0

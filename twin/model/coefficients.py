@@ -124,11 +124,17 @@ class Sampling(Record):
 
 @record
 class Host(Record):
-    """What the host adds to an iteration."""
+    """What the host adds to an iteration: alone, or as far as it outlasts the NPU."""
 
-    launch: float = given("One graph.", "s", LAUNCHES)
+    launch: float = given("One graph, while the NPU computes.", "s", LAUNCHES)
     gap: float = given("Between two iterations.", "s", LAUNCHES)
-    answer: float = given("One request's token.", "s", LAUNCHES)
+    answer: float = given("One request's token, while the NPU computes.", "s", LAUNCHES)
+    sync: float = given("Ranks agree on the next pass, while the NPU computes.", "s", LAUNCHES)
+    replay: float = given("Before each graph, which the last of all hosts starts.", "s", LAUNCHES)
+    drafting: float = given("Graphs that draft, at most.")
+    alongside: float = given("For the layers of a captured pass, while it runs.", "s", LAUNCHES)
+    kernels: float = given("To launch a pass kernel by kernel, while it runs.", "s", LAUNCHES)
+    captured: float = given("Tokens of a rank in the largest captured pass; 0: any.")
 
 
 @record
@@ -233,6 +239,7 @@ class Prefill(Record):
     demand: PrefillDemand = part(PrefillDemand)
     head: float = computed("The LM head for one position of each prompt.")
     launch: float = given("Launching the graph.", "s")
+    kernels: float = given("Launching it kernel by kernel instead, while it runs.", "s")
     moe_layers: float = given("Layers with experts, the MTP module's among them.")
     dense_layers: float = given("Layers with a dense FFN.")
     microbatch: float = given("1: two microbatches.")

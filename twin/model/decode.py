@@ -119,14 +119,22 @@ def outside_s(
 
 
 @kernel
-def launch_gap_s(p: Decode, busy: float, total: int, ops: np.ndarray) -> float:
+def launch_gap_s(
+    p: Decode, busy: float, total: int, tokens: float, pieces: bool, ops: np.ndarray
+) -> float:
     """What the host adds to an iteration in which the NPU is `busy` for so many seconds.
 
     The gap between iterations, and what launching 1 + k graphs and handing out `total` tokens takes
-    longer than the NPU: the host works while a graph runs (arXiv 2506.12708v2 section 4.2.4).
+    longer than the NPU: the host works while a graph runs (arXiv 2506.12708v2 section 4.2.4). An
+    engine that has to know all lengths before it starts a graph does so with the NPU idle, once for
+    each graph. A rank's pass of more `tokens` than were captured, or with prompts' `pieces`, is
+    launched kernel by kernel.
     """
-    host = p.host.launch * (1.0 + p.drafts) + p.host.answer * total
-    gap = p.host.gap + max(0.0, host - busy)
+    h = p.host
+    host = h.launch * (1.0 + p.drafts) + h.answer * total + h.sync
+    captured = not pieces and (h.captured <= 0.0 or tokens <= h.captured)
+    host += h.alongside if captured else max(h.alongside, h.kernels)
+    gap = h.gap + h.replay * (1.0 + min(p.drafts, h.drafting)) + max(0.0, host - busy)
     ops[_GAPS] += gap
     return gap
 
@@ -244,7 +252,7 @@ def decode_iteration_s(
         attention, moe = layer_s(p, p.sequence, load)
         if split < attention + moe or p.microbatch == 1.0:
             time += _add_two_microbatches(p, p.splits[k], layers, half, ops)
-            return time + launch_gap_s(p, time, total, ops)
+            return time + launch_gap_s(p, time, total, load.busiest, False, ops)
     if domains > 1.0:
         part = entering / domains
         one = Pass(
@@ -254,7 +262,7 @@ def decode_iteration_s(
         time += _add_ring(p, p.sequence, layers, one, 1.0, ops)
     else:
         time += layers_in_sequence_s(p, layers, load, ops)
-    return time + launch_gap_s(p, time, total, ops)
+    return time + launch_gap_s(p, time, total, load.busiest, False, ops)
 
 
 @kernel

@@ -26,7 +26,7 @@ from twin.model.coefficients import (
 from twin.model.collectives import MoeTraffic, launch_and_round_s
 from twin.model.offload import token_bytes
 from twin.model.record import scaled
-from twin.model.roofline import Machine
+from twin.model.roofline import Machine, largest_of
 from twin.model.setting import WHOLE, Cores, Setting
 from twin.model.switches import switch_decode, switch_mode
 
@@ -35,7 +35,7 @@ def decode_costs(x: Setting, drafts: int, microbatch: str, colocated: bool = Fal
     """Coefficients of a decode instance; where cores are not split between two streams, all of them
     compute while others' data moves."""
     ways = [] if colocated else x.core_splits
-    m, s, query = x.machine, x.shape, 1 + drafts
+    s, query = x.shape, 1 + drafts
     in_turn = not ways or x.expert_dies > 0
     splits = [_mode(x, query, *cores, in_turn=in_turn) for cores in ways or [(WHOLE, WHOLE)]]
     dense, head = o.dense_ffn(s, x.formats), o.lm_head(s)
@@ -46,7 +46,7 @@ def decode_costs(x: Setting, drafts: int, microbatch: str, colocated: bool = Fal
         mtp=x.product(o.mtp_projection(s, x.formats), 3),
         head=x.product(head, 1),
         sampling=Sampling(4 * x.gap, x.seconds(o.sampling(s))[3]),
-        host=Host(m.graph_launch_s, m.host_gap_s, m.host_answer_s),
+        host=_host(x),
         layout=layout(x),
         demand=_demand(x, dense, head),
         ways=float(len(splits)),
@@ -60,6 +60,27 @@ def decode_costs(x: Setting, drafts: int, microbatch: str, colocated: bool = Fal
         concentration=x.concentration,
     )
     return switch_decode(costs, x)
+
+
+def _host(x: Setting) -> Host:
+    """What the host does in an iteration of a stack: as facts of its family, or of the stack, say.
+
+    Every die is a rank with a host process of its own, and a graph's first exchange waits for the
+    last of them.
+    """
+    m, layers, ranks = x.machine, x.shape.layers, x.exchange.peers
+    sync = m.rank_sync_s * (ranks - 1)
+    return Host(
+        launch=m.graph_launch_s,
+        gap=m.host_gap_s + (0.0 if m.works_ahead else sync),
+        answer=m.host_answer_s,
+        sync=sync if m.works_ahead else 0.0,
+        replay=m.replay_gap_s + m.host_spread_s * largest_of(ranks),
+        drafting=m.draft_graphs,
+        alongside=m.layer_host_s * layers,
+        kernels=m.kernel_launch_s * m.decode_kernels * layers,
+        captured=m.captured_tokens,
+    )
 
 
 def colocated_costs(x: Setting, drafts: int) -> Decode:

@@ -85,7 +85,7 @@ def mixed_iteration_s(
     ops[_DENSE] += dense
     time = layer * p.moe_layers + dense
     time += outside_s(p, rank_requests, rank_context, float(total), dies, hot, ops)
-    return time + launch_gap_s(p, time, total, ops)
+    return time + launch_gap_s(p, time, total, most, entering > query * total, ops)
 
 
 @kernel
@@ -241,7 +241,8 @@ def _largest(
     if pieces := int(filling.max()):  # of those that fill a group: the farthest of all
         farther = np.array([(filling > k).mean() for k in range(pieces)])  # prompts with piece k
         beyond = groups * rate * (farther.sum() - np.cumsum(farther))  # pieces after it
-        k = np.searchsorted(np.exp(-beyond), at[place == bins]).astype(np.float64)
+        none_beyond = [math.exp(-more) for more in beyond.tolist()]
+        k = np.searchsorted(none_beyond, at[place == bins]).astype(np.float64)
         farthest = room * (np.minimum(k, pieces - 1.0) + 0.5) * room
         paired[place == bins] = np.maximum(paired[place == bins], farthest)
     paired *= each / per_token  # cached tokens too

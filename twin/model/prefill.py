@@ -148,7 +148,10 @@ def prefill_batch_s(
         shown = max(0.0, layer * layers - main)  # rounding must not make it negative
     ops[_DISPATCH] += shown * sent / (sent + answered)
     ops[_COMBINE] += shown * answered / (sent + answered)
-    return time + main + shown
+    time += main + shown
+    late = max(0.0, p.kernels - time)
+    ops[_GAPS] += late
+    return time + late
 
 
 @kernel

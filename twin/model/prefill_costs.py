@@ -78,6 +78,7 @@ def prefill_costs(x: Setting, microbatch: bool, mtp: bool) -> Prefill:
         demand=_demand(x, s.moe_layers + mtp, form),
         head=head.weight_bytes / m.stream_bytes_per_s(fmt=head.format) + 2 * x.gap,
         launch=m.graph_launch_s + passes * x.traffic(own_streams=False).host_s,
+        kernels=m.kernel_launch_s * m.prefill_kernels * (passes + s.dense_layers),
         moe_layers=float(s.moe_layers + mtp),
         dense_layers=float(s.dense_layers),
         microbatch=float(microbatch),

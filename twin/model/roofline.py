@@ -81,6 +81,16 @@ class Machine:
     graph_launch_s: float = of_family("graph_launch")  # host time to launch one graph
     host_gap_s: float = of_family("host_gap")  # between iterations, on the host
     host_answer_s: float = of_family("host_answer")  # host time to hand out one request's token
+    works_ahead: float = of_family("works_ahead", 1.0)  # 1: ranks agree while the NPU computes
+    rank_sync_s: float = of_family("rank_sync", 0.0)  # of this, for each further rank
+    replay_gap_s: float = of_family("replay_gap", 0.0)  # NPU idle before each graph
+    host_spread_s: float = of_family("host_spread", 0.0)  # standard deviation of ranks' starts
+    draft_graphs: float = of_family("draft_graphs", 0.0)  # at most, besides the one that verifies
+    layer_host_s: float = of_family("layer_host", 0.0)  # host work for a layer of a captured pass
+    kernel_launch_s: float = of_family("kernel_launch", 0.0)  # of a pass that was not captured
+    decode_kernels: float = of_family("decode_kernels", 0.0)  # of a layer, launched one by one
+    prefill_kernels: float = of_family("prefill_kernels", 0.0)
+    captured_tokens: float = of_family("captured_tokens", 0.0)  # of a rank; 0: any number
     message_scale_bytes: float = of_family("message_scale")  # sent with a quantised token
     tile_small: float = of_family(
         "tile_small", 0.0

@@ -251,13 +251,8 @@ def _bunched(s: Scenario, found: Prediction, traffic: Traffic, hot: Hot) -> Poin
     pairs = full / traffic.fresh_tokens * traffic.fresh_pairs
     requests, context = rank_load(batch / per_npu, role.dies, traffic)
     ranks = np.full(role.dies, 1.0 / role.dies)
-    least_s = sum(
-        part * mixed_mean_s(
-            role.decode, requests, context, [(of_full * full * ranks, of_full * pairs * ranks)],
-            hot, role.operator_sink(),
-        )
-        for part, of_full in ((share, 1.0), (1.0 - share, 0.0))
-    )  # fmt: skip
+    kinds = [(share, full * ranks, pairs * ranks), (1.0 - share, 0.0 * ranks, 0.0 * ranks)]
+    least_s = mixed_mean_s(role.decode, requests, context, kinds, hot, role.operator_sink())
     faster = min(1.0, least_s / found.decode.iteration_s)
     return rate / faster, batch, tpot_s * faster
 

@@ -30,6 +30,7 @@ from tests.lab import fake_engine
 from tests.lab.simulated_disk import Disk, Wal
 from twin.facts import facts_from_tables
 from twin.lab.runs import executor, job, runner
+from twin.lab.runs import process as real
 from twin.lab.runs.budget import Budget
 from twin.lab.store import artefacts, engines, handle, owner, runs, scenarios, statements, values
 from twin.lab.store.errors import StoreError
@@ -703,7 +704,7 @@ def simulated(seed: int, folder: Path, template: Path, spy: Callable[[], None]) 
             put(module, "budget_of", lambda *_: Budget(1.0, 1.0, 1.0))
         for name in ("peak_bytes", "resident_bytes"):  # of the simulated process, not of this one
             put(job, name, lambda: 0)
-        put(executor, "subprocess", SimpleNamespace(Popen=_popen(world), PIPE=None))
+        put(real, "subprocess", SimpleNamespace(Popen=_popen(world), PIPE=None))
         put(owner, "os", SimpleNamespace(getpid=lambda: world.process.pid))
         put(owner, "this_host", lambda: world.process.host.name)
         put(owner, "_started", lambda pid: _started(world, pid))

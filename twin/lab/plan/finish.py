@@ -32,6 +32,7 @@ CARRIED = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5)  # of its largest load, tried until a l
 SPARED = (1.1, 1.25, 1.5, 2.0)  # of the load by formula, where nothing smaller survives
 SPARES = 4  # deployments of each of these
 LONGER, LONGEST_S = 1.2, 10.0  # a TPOT that is tried after another; beyond, nothing helps
+LEVELS = 2  # of these with deployments: a formula may promise what simulations do not reach
 # Standard errors of a share of requests in a short run, were they independent: those that meet in a
 # queue are not.
 NEARLY = 5.0
@@ -338,19 +339,22 @@ class Finish:
         space, rate = search.space, (search.space.rate or 0.0)
 
         def able() -> list[Candidate]:
-            return [c for c in space.open if c.price.expected > FRESH * rate]
+            new = [c for c in space.open if c.settings not in search.tested]
+            return [c for c in new if c.price.expected > FRESH * rate]
 
-        if limit == "slo.tpot_ms":
-            tpot_s = space.prices.tpot_s
-            while not able() and tpot_s < LONGEST_S:
-                tpot_s *= LONGER
-                s = with_overrides(search.plan.scenario, {limit: 1e3 * tpot_s})
-                looser = search.plan.model_copy(update={"scenario": s})
-                space = space_of(looser, self.facts, search.space)
-            order = sorted(able(), key=lambda c: (c.price.tpot_s, c.npus, c.settings))
-        else:
+        if limit != "slo.tpot_ms":
             order = sorted(able(), key=lambda c: (-c.price.bound, c.npus, c.settings))
-        yield from search.tried([c for c in order if c.settings not in search.tested][:RELAXED])
+            yield from search.tried(order[:RELAXED])
+            return
+        tpot_s, levels = space.prices.tpot_s, LEVELS
+        while levels and tpot_s < LONGEST_S:
+            order = sorted(able(), key=lambda c: (c.price.tpot_s, c.npus, c.settings))
+            yield from search.tried(order[:RELAXED])
+            levels -= bool(order)
+            tpot_s *= LONGER
+            s = with_overrides(search.plan.scenario, {limit: 1e3 * tpot_s})
+            looser = search.plan.model_copy(update={"scenario": s})
+            space = space_of(looser, self.facts, search.space)
 
     def _relax(self, limit: str, own: Any, value: Any, c: Candidate) -> None:
         self.relaxations.append(

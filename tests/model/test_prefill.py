@@ -123,3 +123,23 @@ def test_weights_of_a_batch_are_what_its_dies_hold_when_all_experts_are_asked_fo
     read = prefill_hbm_bytes(p, 1e6) - 1e6 * p.demand.token_bytes
     gates = 2 * 7_168 * 256 * 3  # counted in dense layers too, which have none
     assert read / 32 == pytest.approx(kept - outside + gates, rel=1e-9)
+
+
+def test_a_small_batch_of_a_served_engine_takes_as_long_as_its_launches(batch):
+    served = {"deployment__stack": "vllm-ascend-0-13"}
+    launches = (58 * 2 + 1 * 2 + 3) * 42 * 53e-6  # two microbatches, the MTP module's among them
+    assert batch(tokens=32.0, **served) == pytest.approx(launches)
+    assert batch(**served) > launches > batch(tokens=32.0)
+
+
+def test_a_stack_may_exchange_by_all_to_all_in_prefill_alone(batch, facts):
+    served, naive = (
+        {"deployment__stack": "vllm-ascend-0-13"},
+        {"deployment__communication__fused": False},
+    )
+    assert batch(**served) == pytest.approx(batch(**naive))
+    decode = {}
+    for stack in ("plain", "vllm-ascend-0-13"):
+        s = with_overrides(Scenario(), {"deployment.stack": stack})
+        decode[stack] = build_costs(s, facts, build_fabric(s.supernode, facts)).decode.sequence
+    assert decode["plain"] == decode["vllm-ascend-0-13"]

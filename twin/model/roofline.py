@@ -90,6 +90,7 @@ class Machine:
     kernel_launch_s: float = of_family("kernel_launch", 0.0)  # of a pass that was not captured
     decode_kernels: float = of_family("decode_kernels", 0.0)  # of a layer, launched one by one
     prefill_kernels: float = of_family("prefill_kernels", 0.0)
+    prefill_fused: float = of_family("prefill_fused", 1.0)  # 0: all-to-all, whatever decode does
     captured_tokens: float = of_family("captured_tokens", 0.0)  # of a rank; 0: any number
     message_scale_bytes: float = of_family("message_scale")  # sent with a quantised token
     tile_small: float = of_family(

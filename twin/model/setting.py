@@ -105,9 +105,10 @@ class Setting:
 
     def traffic(self, own_streams: bool) -> MoeTraffic:
         """Dispatch and combine; `own_streams`: transfers between nodes run at the same time."""
-        return moe_traffic(
-            self.shape, self.communication, self.machine, self.facts, self.route, own_streams
-        )
+        own = self.communication
+        if self.pool.phase == "prefill" and not self.machine.prefill_fused:
+            own = own.model_copy(update={"fused": False})
+        return moe_traffic(self.shape, own, self.machine, self.facts, self.route, own_streams)
 
     def seconds(
         self, w: Work, cores: Cores = WHOLE, operator: str = "gemm"

@@ -324,6 +324,8 @@ class Deployment(Section):
             "plain": "As the machine alone",
             "cann-recipes": "cann-recipes-infer on Ascend, unknown release",
             "sglang-npu": "SGLang on Ascend, 0.5.6 to 0.5.10",
+            "vllm-ascend-0-11": "vLLM-Ascend 0.11, graphs in pieces",
+            "vllm-ascend-0-13": "vLLM-Ascend 0.13 to 0.18, whole decode passes as graphs",
             "tensorrt-llm": "TensorRT-LLM, unknown release, summer of 2025",
             "tensorrt-llm-streaming": "TensorRT-LLM, streaming, unknown release, summer of 2025",
         },

@@ -11,8 +11,7 @@ from twin.commands import runs as commands
 from twin.lab.library import terms
 from twin.lab.sweep.compare import metric_row
 from twin.metrics.observed import Observed
-from twin.metrics.registry import LINE, METRICS, Metric, metric_of, shown, verdict
-from twin.metrics.summary import summarise
+from twin.metrics.registry import LINE, METRICS, Metric, metric_of, shown, summarise, verdict
 from twin.scenario import Scenario
 from twin.ui import runs
 from twin.ui.pages.compare import comparison

@@ -36,8 +36,8 @@ from twin.metrics.events import Event
 from twin.metrics.latency import PERCENTILES
 from twin.metrics.little import gap, stays_s
 from twin.metrics.observed import Observed
-from twin.metrics.steadiness import steadiness
-from twin.metrics.summary import UNSTEADY, Summary, summarise
+from twin.metrics.registry import Summary, summarise
+from twin.metrics.steadiness import UNSTEADY, steadiness
 from twin.policies.memory_pool import empty_pool
 from twin.scenario import Scenario, is_elastic
 from twin.workload.generate import TraceTable

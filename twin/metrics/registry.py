@@ -2,7 +2,9 @@
 
 A metric is one entry of METRICS. The summary, the tiles, the comparison, the lists of runs, the
 command line, the charts of use and the table of the docs read it there, so adding a metric is
-adding an entry. Formulas read `Observed`.
+adding an entry. Formulas read `Observed`. Figures are of the steady state, from the end of the
+warm-up to the horizon: TTFT of requests whose first token fell in it, TPOT and E2E of those that
+finished in it. Counts are of the whole run. Units stand last in every name.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ Place = Literal[
     "instances", "clients", "memory pool",  # sections of a run's page
 ]  # fmt: skip
 Value = float | int | None
+Summary = dict[str, float | int | str | None]  # of a run: figures by metric
 Formula = Callable[[Observed], Value]
 
 # Where a figure stands: a run in one line, its page, the library, a comparison, the command line.
@@ -394,6 +397,11 @@ _ENDINGS: tuple[tuple[str, Kind, str], ...] = (
     ("_ratio", "share", "%"),
     ("_s", "time", "s"),
 )
+
+
+def summarise(run: Observed) -> Summary:
+    """Every metric that has a formula, in the order of declaration."""
+    return {key: metric.of(run) for key, metric in METRICS.items() if metric.of is not None}
 
 
 def metric_of(key: str) -> Metric:

@@ -19,6 +19,11 @@ from twin.scenario import Scenario, is_elastic
 
 Steadiness = Literal["steady", "filling", "overloaded"]
 
+# Notes of runs whose figures are no steady state's.
+UNSTEADY = {
+    "overloaded": "Overloaded: queues grow to the end, so latencies depend on the horizon.",
+    "filling": "Still filling: requests inside drift to the end, so figures depend on the horizon.",
+}
 CERTAIN = 3.0  # standard errors of a slope: a steady run exceeds it once in some hundred
 EXCESS = 0.01  # of the arrivals, that queues keep: below it a queue that fluctuates looks like it
 MOVED = 0.03  # of the population, over what is counted

@@ -24,7 +24,7 @@ from twin.kernels.compiled import source_digest
 from twin.lab.explain.explain import EXPECTED_RUNS, Explanation, Measured, explain
 from twin.lab.explain.view import load_of
 from twin.lab.store.models import EXPLAINED
-from twin.metrics.summary import Summary
+from twin.metrics.registry import Summary
 from twin.scenario import Scenario
 
 if TYPE_CHECKING:

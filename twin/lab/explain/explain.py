@@ -39,7 +39,7 @@ from twin.lab.explain.view import (
 )
 from twin.lab.explain.waterfall import EVEN, waterfall
 from twin.metrics.measures import amount, three_figures
-from twin.metrics.summary import UNSTEADY
+from twin.metrics.steadiness import UNSTEADY
 from twin.model.shape import ModelError
 from twin.scenario import Scenario, npus_used, with_overrides
 from twin.steady import steady

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from twin.metrics.measures import amount
 from twin.metrics.registry import Better, metric_of, shown, verdict
-from twin.metrics.summary import UNSTEADY
+from twin.metrics.steadiness import UNSTEADY
 from twin.scenario import Scenario, field_unit, leaves
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import plotly.graph_objects as go
 
 from twin.lab.sweep.sweep import Axis, Published, knees
 from twin.metrics.registry import METRICS, shown
-from twin.metrics.summary import UNSTEADY as NOTES
+from twin.metrics.steadiness import UNSTEADY as NOTES
 from twin.ui import theme
 from twin.ui.charts.base import Chart, chart, empty, figure, line, line_at, reads, time_unit
 

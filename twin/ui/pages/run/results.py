@@ -18,7 +18,7 @@ from twin.lab.share import links
 from twin.lab.store import RunRow, Store
 from twin.lab.store.archive import export_runs
 from twin.metrics.registry import metric_of, placed, shown
-from twin.metrics.summary import UNSTEADY
+from twin.metrics.steadiness import UNSTEADY
 from twin.scenario import Scenario
 from twin.ui import fields, formulas, progress, runs, session, words
 from twin.ui.fields import glossed, sentence

@@ -321,8 +321,8 @@ def peak_of_import(path, rows) -> int:
 
 def test_a_long_file_takes_the_memory_of_its_table_and_no_more(tmp_path):
     """Bytes of the file and of the columns for each further request, and no Python objects."""
-    few, many = (peak_of_import(tmp_path / "a.csv", rows) for rows in (100_000, 300_000))
-    assert (many - few) / 200_000 < 200
+    few, many = (peak_of_import(tmp_path / "a.csv", rows) for rows in (250_000, 750_000))
+    assert (many - few) / 500_000 < 200
 
 
 @pytest.mark.long

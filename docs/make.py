@@ -263,6 +263,16 @@ def _table(rows: Sequence[Mapping[str, str]]) -> str:
     return "\n".join(lines + [_row(*row.values()) for row in rows])
 
 
+def paths(root: Path = ROOT) -> list[Path]:
+    """Files that `pages` makes."""
+    files = (root / "README.md", root / "scenarios" / "FIELDS.md", *(root / "docs").rglob("*.md"))
+    return [*sorted(files), *(_page_of(extra, root) for extra in extras())]
+
+
+def _page_of(extra: str, root: Path) -> Path:
+    return root / "twin" / "extras" / extra / "README.md"
+
+
 def pages(root: Path = ROOT) -> dict[Path, str]:
     """Every page that holds made parts, with those parts as they should be now."""
     rows = evidence(load_facts())
@@ -283,13 +293,13 @@ def pages(root: Path = ROOT) -> dict[Path, str]:
         "beyond": beyond_table(),
     }
     made |= {name: part.load()(rows, _table) for name, part in found(MadePart).items()}
-    paths = (root / "README.md", root / "scenarios" / "FIELDS.md", *(root / "docs").rglob("*.md"))
-    filled = {path: _filled(path.read_text("utf-8"), made) for path in sorted(paths)}
-    for extra in extras():
-        path = root / "twin" / "extras" / extra / "README.md"
-        own = {"commands": command_list(extra), "traces": trace_table(extra)}
-        filled[path] = _filled(path.read_text("utf-8"), made | own)
-    return filled
+    own = {
+        _page_of(extra, root): {"commands": command_list(extra), "traces": trace_table(extra)}
+        for extra in extras()
+    }
+    return {
+        path: _filled(path.read_text("utf-8"), made | own.get(path, {})) for path in paths(root)
+    }
 
 
 def _filled(text: str, made: Mapping[str, str]) -> str:

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from docs.make import field_table, pages
+from docs.make import field_table, pages, paths
 from twin.lab.library import ROOT
 from twin.scenario import fields, parse_scenario
 
 # What a preset answers over its whole horizon, golden figures say.
 BRIEFLY = ("--set", "horizon_s=80", "--set", "warmup_s=20")
-PAGES = sorted(pages())
+PAGES = sorted(paths())
 
 
 def test_the_made_parts_are_not_stale():

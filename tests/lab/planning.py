@@ -6,7 +6,7 @@ import sys
 import time
 from pathlib import Path
 
-from tests.lab.plan.small import facts, plan
+from tests.lab.plan.small import brief, facts
 from twin.lab.plan.drive import version_of
 from twin.lab.plan.work import Plans
 
@@ -18,9 +18,9 @@ def small_plans(folder: Path) -> Plans:
 
 def main() -> None:
     """Begin the plan, or go on with it, until there is an answer."""
-    folder, simulations = Path(sys.argv[1]), int(sys.argv[2])
+    folder = Path(sys.argv[1])
     plans = small_plans(folder)
-    key = plans.start(plan(simulations=simulations, finalists=1))
+    key = plans.start(brief())
     # "Interrupted" is also what it is before its process has begun.
     while not (look := plans.look(key)).answer and (look.working or "interrupt" in look.problem):
         time.sleep(0.05)

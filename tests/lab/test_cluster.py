@@ -18,7 +18,6 @@ import sys
 import tempfile
 import time
 from contextlib import suppress
-from functools import cache
 from pathlib import Path
 
 import pytest
@@ -26,7 +25,7 @@ import pytest
 from tests.draws import some
 from tests.lab import postgres
 from tests.lab.fake_engine import answer
-from tests.lab.plan.small import facts, plan, small
+from tests.lab.plan.small import as_bytes, brief_answer, facts, small
 from tests.lab.planning import small_plans
 from tests.test_house import ROOT
 from twin.lab.plan import drive
@@ -36,7 +35,7 @@ from twin.lab.runs.executor import Runner
 from twin.lab.store import open_store
 from twin.scenario import Scenario
 
-PATIENCE_S, SIMULATIONS = 240.0, 4
+PATIENCE_S = 240.0
 OPERATE = (ROOT / "docs/OPERATE.md").read_text("utf-8")
 
 
@@ -128,13 +127,6 @@ def place():
         started.close()
 
 
-@cache
-def here() -> str:
-    """The answer of the small plan in one process, as bytes."""
-    wanted = plan(simulations=SIMULATIONS, finalists=1)
-    return json.dumps(drive.carried_out(wanted, facts(), helpers=0), sort_keys=True)
-
-
 def of_folder(folder: Path) -> int:
     """The process that is at the plan of a folder; 0: none."""
     for path in Path("/proc").glob("[0-9]*/cmdline"):
@@ -148,7 +140,7 @@ def planned(place: Place, folder: Path, kills: list[str], seed: int = 1) -> None
     """The small plan while parts are killed, one at a time, each after some more simulations: its
     bytes are those of one process, and no simulation that had ended was made again."""
     chance = random.Random(seed)
-    server = [sys.executable, "-m", "tests.lab.planning", str(folder), str(SIMULATIONS)]
+    server = [sys.executable, "-m", "tests.lab.planning", str(folder)]
 
     def serve():
         return subprocess.Popen(server, cwd=ROOT, env=place.environment)
@@ -178,7 +170,7 @@ def planned(place: Place, folder: Path, kills: list[str], seed: int = 1) -> None
     assert process.wait(PATIENCE_S) == 0
     (key,) = [path.name for path in folder.iterdir()]
     found = small_plans(folder).look(key)
-    assert json.dumps(found.answer, sort_keys=True) == here()
+    assert as_bytes(found.answer) == brief_answer()
     assert len(set(simulated())) == len(simulated())
 
 

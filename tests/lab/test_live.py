@@ -5,6 +5,7 @@ import time
 
 import pytest
 
+from tests.lab.plan.small import small
 from twin.engine.simulate import simulate
 from twin.lab.library import load_facts, preset
 from twin.lab.runs import live
@@ -12,11 +13,19 @@ from twin.lab.runs.live import Live, question_of
 from twin.scenario import with_overrides
 
 
-@pytest.fixture
-def running():
+@pytest.fixture(scope="module")
+def one_for_all():
+    """Its process takes two seconds to start."""
     made = Live()
     yield made
     made.close()
+
+
+@pytest.fixture
+def running(one_for_all):
+    yield one_for_all
+    for run in [*one_for_all._runs]:  # else the search of its capacity goes on
+        one_for_all.drop(run)
 
 
 def quick(**fields):
@@ -78,13 +87,14 @@ def test_a_question_is_cut_to_a_horizon_that_is_simulated_at_once():
 
 
 def test_the_capacity_follows_the_answer_and_a_question_comes_before_it(running):
-    first = running.ask(quick())
+    first = running.ask(small())
     assert running.look(first, 120.0).searching
-    other = running.ask(quick(seed=2))
+    other = running.ask(small(seed=2))
     assert running.look(other, 120.0).ended
+    running.drop(other)
     assert found(running, first)["load"] > 0.0
     fault = {"at_s": 5.0, "element": "die 1.1.0"}
-    failing = running.ask(quick(faults=[fault]))
+    failing = running.ask(small(faults=[fault]))
     assert not running.look(failing, 120.0).searching
 
 

@@ -153,7 +153,7 @@ def named(pair):
     return " x ".join(mechanism.__name__ for mechanism in pair)
 
 
-@pytest.mark.parametrize("seed", some([0, 1], *range(2, SEVERAL)))
+@pytest.mark.parametrize("seed", some([0], *range(1, SEVERAL)))
 @pytest.mark.parametrize("pair", PAIRS, ids=named)
 def test_a_pair_runs_and_keeps_every_law(pair, seed):
     found = simulate(drawn(pair, seed), QUICK)

@@ -1,8 +1,10 @@
 """A small machine and a small model, whose simulations take a tenth of a second."""
 
+import json
 from functools import cache
 
 from twin.lab.library import load_facts
+from twin.lab.plan import drive
 from twin.lab.plan.question import Plan
 from twin.scenario import Scenario, parse_scenario, with_overrides
 
@@ -43,3 +45,19 @@ def plan(scenario: Scenario | None = None, **fields) -> Plan:
         "finalists": 2,
     } | fields
     return Plan(**given)
+
+
+def brief() -> Plan:
+    """The plan that is made in several ways, all with the same bytes."""
+    return plan(simulations=6, finalists=1)
+
+
+@cache
+def brief_answer() -> str:
+    """Its answer in one process, as bytes."""
+    return as_bytes(drive.carried_out(brief(), facts(), helpers=0))
+
+
+def as_bytes(answer: object) -> str:
+    """An answer to compare with another."""
+    return json.dumps(answer, sort_keys=True)

@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.draws import some
-from tests.lab.plan.small import facts, plan
+from tests.lab.plan.small import as_bytes, brief, brief_answer, facts, plan
 from twin.engine.simulate import ENGINE_VERSION
-from twin.lab.plan import drive
 from twin.lab.plan.work import Plans
 
 PATIENCE_S = 300.0
@@ -43,7 +42,7 @@ def process_of(folder) -> int:
 @pytest.mark.parametrize("after", some([3], 1, 2, 5, 8, 13, 21, 30))
 def test_a_plan_that_is_killed_goes_on_and_simulates_nothing_twice(tmp_path, after):
     plans = Plans(tmp_path, f"{ENGINE_VERSION} {facts().digest}")
-    wanted = plan(simulations=6, finalists=1)
+    wanted = brief()
     key = plans.start(wanted)
     simulated = tmp_path / key / "simulated.jsonl"
     until(lambda: simulated.exists() and len(simulated.read_text().splitlines()) >= after)
@@ -55,8 +54,7 @@ def test_a_plan_that_is_killed_goes_on_and_simulates_nothing_twice(tmp_path, aft
     until(lambda: plans.look(key).answer or plans.look(key).problem)
     after_all = lines(simulated)
     assert after_all[: len(before)] == before and len(set(after_all)) == len(after_all)
-    again = drive.carried_out(wanted, facts(), helpers=0)
-    assert json.dumps(plans.look(key).answer, sort_keys=True) == json.dumps(again, sort_keys=True)
+    assert as_bytes(plans.look(key).answer) == brief_answer()
 
 
 def test_a_plan_is_stopped_from_elsewhere_and_keeps_what_it_has(tmp_path):

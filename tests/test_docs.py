@@ -12,7 +12,7 @@ from twin.lab.library import ROOT
 from twin.scenario import fields, parse_scenario
 
 # What a preset answers over its whole horizon, golden figures say.
-BRIEFLY = ("--set", "horizon_s=80", "--set", "warmup_s=20")
+BRIEFLY = ("--set", "horizon_s=20", "--set", "warmup_s=5")
 PAGES = sorted(paths())
 
 

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tarfile
 
+import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -303,11 +304,13 @@ def test_a_path_that_is_not_there(tmp_path):
 
 def peak_of_import(path, rows) -> int:
     """Most memory of a process of its own that reads a CSV of so many requests."""
-    with path.open("w") as file:
-        file.write("TIMESTAMP,ContextTokens,GeneratedTokens\n")
-        for i in range(rows):
-            clock = f"{i // 3_600_000:02d}:{i // 60_000 % 60:02d}:{i // 1000 % 60:02d}"
-            file.write(f"2024-05-10 {clock}.{i % 1000:03d}0000,{100 + i % 4000},{1 + i % 300}\n")
+    i = pl.int_range(rows)
+    written = pl.select(
+        TIMESTAMP=pl.datetime(2024, 5, 10) + pl.duration(milliseconds=i),
+        ContextTokens=100 + i % 4000,
+        GeneratedTokens=1 + i % 300,
+    )
+    written.write_csv(path, datetime_format="%F %T%.3f0000")
     code = (
         "import sys; from twin.lab.runs.process import peak_bytes\n"
         "from twin.lab.traces.reader import read_trace\n"

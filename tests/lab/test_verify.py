@@ -2,13 +2,10 @@
 
 import io
 import json
-import subprocess
-import sys
 from dataclasses import replace
 
 import pytest
 
-from tests.conftest import ROOT
 from tests.engine.small import run, small
 from tests.lab.test_store import ME
 from twin.engine.simulate import ENGINE_VERSION
@@ -60,9 +57,8 @@ def test_what_has_no_answer_is_not_compared(store, add_run, tmp_path):
     assert (row.state, row.why) == ("not compared", "it broke")
 
 
-def test_the_command_says_so_and_its_exit_status_too(archive):
-    command = [sys.executable, "-m", "twin", "verify", str(archive), "--json"]
-    said = subprocess.run(command, check=False, cwd=ROOT, capture_output=True, text=True)
+def test_the_command_says_so_and_its_exit_status_too(archive, twin):
+    said = twin("verify", str(archive), "--json")
     assert said.returncode == 1
     states = {row["state"] for row in json.loads(said.stdout)}
     assert states == {"same bytes", "differs"}

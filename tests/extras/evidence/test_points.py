@@ -1,7 +1,4 @@
 import json
-import os
-import subprocess
-import sys
 import tomllib
 
 import pytest
@@ -18,7 +15,7 @@ from twin.extras.evidence.points import (
 from twin.facts import FactError
 from twin.lab.evidence.measures import answer_row
 from twin.lab.files import NotWritten
-from twin.lab.library import ROOT, load_facts
+from twin.lab.library import load_facts
 
 HEAD = "quantity,value,ep,tokens,deployment.mode,deployment.decode.batch_per_npu\n"
 COLLECTIVES = [f"{q}_us,1,{ep},{tokens},," for q, ep, tokens in (
@@ -196,22 +193,23 @@ def test_a_broken_private_copy_is_one_sentence(tmp_path, monkeypatch, text, said
         load_facts()
 
 
-def test_the_command_line_fits_keeps_and_uses_a_private_copy(points, facts, tmp_path):
-    def twin(*words, **env):
-        done = subprocess.run(
-            [sys.executable, "-m", "twin", *words], check=False, cwd=ROOT,
-            env={**os.environ, **env}, capture_output=True, text=True, timeout=300,
-        )  # fmt: skip
+def test_the_command_line_fits_keeps_and_uses_a_private_copy(
+    points, facts, tmp_path, twin, monkeypatch
+):
+    def said(*words):
+        done = twin(*words)
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 
     asked = ["predict", "paper-decode-15ms", "--json"]
     path = measured(points, COLLECTIVES, with_constants(facts, {"comm_fixed": 40.0}))
     own = tmp_path / "mine.toml"
-    fit = twin("calibrate", "--points", str(path), "--out", str(own), "--json")
+    fit = said("calibrate", "--points", str(path), "--out", str(own), "--json")
     assert fit["values"]["comm_fixed"] > facts["calibration.comm_fixed"].value
     assert tomllib.loads(own.read_text("utf-8")).keys() == {c.name for c in CONSTANTS}
-    before, after = twin(*asked), twin(*asked, TWIN_CALIBRATION=str(own))
+    before = said(*asked)
+    monkeypatch.setenv("TWIN_CALIBRATION", str(own))
+    after = said(*asked)
     assert after["summary"]["tpot_s_mean"] > before["summary"]["tpot_s_mean"]
 
 

@@ -30,7 +30,7 @@ def test_sound_files_are_read(sandbox, samples, reader):
         assert outcome.kind == "value" or reader == "query", outcome.said
 
 
-@pytest.mark.parametrize("numbers", some([range(12)], *BLOCKS), ids=str)
+@pytest.mark.parametrize("numbers", some([range(3)], *BLOCKS), ids=str)
 @pytest.mark.parametrize("reader", READERS)
 def test_a_changed_file_is_a_value_or_one_sentence(sandbox, samples, reader, numbers):
     for number in numbers:
@@ -39,7 +39,7 @@ def test_a_changed_file_is_a_value_or_one_sentence(sandbox, samples, reader, num
         assert outcome.grown_mb < 3 * MEGABYTES, (number, outcome)
 
 
-@pytest.mark.parametrize("case", some(CASES[::11], *CASES), ids=lambda c: f"{c.reader}: {c.what}")
+@pytest.mark.parametrize("case", some(CASES[::37], *CASES), ids=lambda c: f"{c.reader}: {c.what}")
 def test_a_hostile_input_is_one_sentence_within_its_memory(sandbox, case):
     outcome = sandbox.read(case.reader, case.make())
     assert outcome.proper, (outcome.kind, outcome.said)

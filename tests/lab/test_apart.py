@@ -4,11 +4,13 @@ import gzip
 
 import pytest
 
+from tests.draws import some
 from twin.lab.kinds import KINDS, TRACE
 from twin.lab.runs.apart import Refused, apart
 from twin.lab.runs.process import peak_bytes
 from twin.lab.traces.reader import read_trace
 
+READ = [kind for kind in KINDS if kind.reader]
 ROW = '{"timestamp": %d, "input_length": 100, "output_length": 10, "hash_ids": [%d, %d]}\n'
 
 
@@ -21,7 +23,7 @@ def test_it_reads_what_the_reader_reads():
     assert apart(TRACE, data, "a.jsonl").digest == read_trace(data, "a.jsonl").digest
 
 
-@pytest.mark.parametrize("kind", [k for k in KINDS if k.reader], ids=lambda kind: kind.key)
+@pytest.mark.parametrize("kind", some(READ[:1], *READ[1:]), ids=lambda kind: kind.key)
 def test_a_refusal_is_the_readers_own_sentence(kind):
     with pytest.raises(Refused, match="a.bin"):
         apart(kind, b"\x00\x01nothing of the kind", "a.bin")

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import select
 
-from tests.draws import draws
+from tests.draws import FACTOR, draws
 from tests.lab import fake_engine
 from tests.lab.test_store import ME, counts, trace
 from twin.lab.library import ROOT
@@ -103,7 +103,7 @@ def test_every_member_is_named_by_its_bytes(filled):
 
 def test_what_is_cut_off_anywhere_is_said_and_can_be_gone_on_with(filled, new_store):
     data, other = exported(filled), new_store()
-    for stop in range(700, len(data) - 1024, len(data) // 12):
+    for stop in range(700, len(data) - 1024, len(data) // min(4 * FACTOR, 40)):
         assert "library.tar is cut off" in taken(other, data[:stop]).left_out[-1]
         assert other.damage() == []
     assert taken(other, data).left_out == []

@@ -5,12 +5,13 @@ import random
 
 import pytest
 
+from tests.lab.plan.small import small
 from twin.lab.explain.capacity import at_steady, capacity, with_load
 from twin.lab.explain.view import holds, load_of
-from twin.lab.library import load_facts, preset
+from twin.lab.library import load_facts
 from twin.scenario import with_overrides
 
-QUICK = preset("quickstart")
+QUICK = small()
 
 
 def known(most, noise=0.0, requests=10_000):

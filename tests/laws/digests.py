@@ -29,7 +29,7 @@ VARIED = {
 }
 
 
-BRIEF = {"horizon_s": 0.8, "warmup_s": 0.2}
+BRIEF = {"horizon_s": 0.4, "warmup_s": 0.1}
 
 
 def answers(*options: str) -> dict[str, Run]:

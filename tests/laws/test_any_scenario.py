@@ -10,7 +10,7 @@ BLOCKS = [range(first, first + 100) for first in range(0, 5000, 100)]
 ONCE_BROKEN: list[int] = []
 
 
-@pytest.mark.parametrize("numbers", some([range(12), ONCE_BROKEN], *BLOCKS), ids=str)
+@pytest.mark.parametrize("numbers", some([range(4), ONCE_BROKEN], *BLOCKS), ids=str)
 def test_any_valid_scenario_keeps_every_law_or_is_refused_in_a_sentence(numbers):
     for number in numbers:
         assert "\n" not in outcome(number), number

@@ -272,7 +272,13 @@ def test_transfers_on_one_port_share_it(start_s, tokens, end_s, step_s):
     assert transfers(start_s, tokens, step_s=step_s).tolist() == pytest.approx(end_s, abs=1e-6)
 
 
-@pytest.mark.parametrize(("sizes", "shares"), [((100,), (1.0,)), ((20, 50, 400), (0.5, 0.3, 0.2))])
+@pytest.mark.parametrize(
+    ("sizes", "shares"),
+    [
+        pytest.param((100,), (1.0,), marks=pytest.mark.long),
+        ((20, 50, 400), (0.5, 0.3, 0.2)),
+    ],
+)
 def test_poisson_transfers_on_one_port_are_m_g_1_ps(sizes, shares):
     # E[T | x] = x / (1 - rho), whatever the distribution of x.
     rng = np.random.Generator(np.random.PCG64(7))

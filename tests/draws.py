@@ -14,7 +14,8 @@ from hypothesis import settings
 FACTOR = int(os.environ.get("TWIN_DRAWS", "1"))
 
 
-MANY, KEPT = 20, 5  # of so many examples of a test and more, the suite takes these
+# Of so many examples of a test and more, the suite takes these: the first is the simplest there is.
+MANY, KEPT = 20, 3
 
 
 def draws(many: int, **more: Any) -> settings:

@@ -108,7 +108,11 @@ def file_store(store):
 
 @pytest.fixture
 def add_run(store):
-    """Stores a run, queued, or running for an owner; returns its id."""
+    return adding_to(store)
+
+
+def adding_to(store: Store):
+    """What stores a run there, queued, or running for an owner, and returns its id."""
 
     def add(scenario: Scenario | None = None, owner: Owner | None = None, **options) -> str:
         scenario = scenario or Scenario()

@@ -15,6 +15,7 @@ from sqlalchemy import select
 
 from tests.draws import FACTOR, draws
 from tests.lab import fake_engine
+from tests.lab.conftest import adding_to
 from tests.lab.test_store import ME, counts, trace
 from twin.lab.library import ROOT
 from twin.lab.machines import read_machine
@@ -40,9 +41,9 @@ def asked(**values) -> Scenario:
     return Scenario.model_validate(values)
 
 
-@pytest.fixture
-def filled(store, add_run):
-    """A store with something of every kind; a queued run is nothing that can be moved."""
+def fill(store):
+    """Put something of every kind into a store; a queued run is nothing that can be moved."""
+    add_run = adding_to(store)
     workload = {"arrivals": "trace", "trace": {"digest": store.traces.save(trace())}}
     store.counts.save(counts())
     store.machines.save(read_machine(ROOT / "data" / "examples" / "two-boards.csv"))
@@ -60,6 +61,23 @@ def filled(store, add_run):
     add_run(asked(seed=9))
     store.of("ann").scenarios.save(asked(name="hers"))
     return store
+
+
+@pytest.fixture
+def filled(store):
+    return fill(store)
+
+
+@pytest.fixture(scope="module")
+def library(new_store) -> bytes:
+    """A filled store, exported: for tests of what is done with the file."""
+    return exported(fill(new_store()))
+
+
+@pytest.fixture(scope="module")
+def without_runs(new_store):
+    """A store that tests hand forged runs to, all of them in vain."""
+    return new_store()
 
 
 def members(data: bytes):
@@ -96,13 +114,13 @@ def test_it_moves_from_one_kind_of_database_to_the_other(filled, server, tmp_pat
     file.close()
 
 
-def test_every_member_is_named_by_its_bytes(filled):
-    for name, data in members(exported(filled)).items():
+def test_every_member_is_named_by_its_bytes(library):
+    for name, data in members(library).items():
         assert MEMBER.fullmatch(name)[3] == hashlib.sha256(data).hexdigest()
 
 
-def test_what_is_cut_off_anywhere_is_said_and_can_be_gone_on_with(filled, new_store):
-    data, other = exported(filled), new_store()
+def test_what_is_cut_off_anywhere_is_said_and_can_be_gone_on_with(library, new_store):
+    data, other = library, new_store()
     for stop in range(700, len(data) - 1024, len(data) // min(4 * FACTOR, 40)):
         assert "library.tar is cut off" in taken(other, data[:stop]).left_out[-1]
         assert other.damage() == []
@@ -110,8 +128,8 @@ def test_what_is_cut_off_anywhere_is_said_and_can_be_gone_on_with(filled, new_st
     assert exported(other) == data
 
 
-def test_any_flipped_byte_costs_only_what_it_is_part_of(filled, new_store):
-    data, other = exported(filled), new_store()
+def test_any_flipped_byte_costs_only_what_it_is_part_of(library, new_store):
+    data, other = library, new_store()
 
     @draws(30)
     @given(st.integers(0, len(data) - 1), st.integers(1, 255))
@@ -238,8 +256,8 @@ def test_a_hostile_archive_is_sentences_and_touches_nothing(file_store, case, tm
     assert file_store.damage() == []
 
 
-def test_any_value_in_any_column_is_stored_soundly_or_refused(file_store, filled, new_store):
-    whole, other = members(exported(filled)), new_store()
+def test_any_value_in_any_column_is_stored_soundly_or_refused(file_store, library):
+    whole, other = members(library), file_store
     rows = [
         (MEMBER.fullmatch(name)[2], json.loads(data))
         for name, data in whole.items()
@@ -250,7 +268,7 @@ def test_any_value_in_any_column_is_stored_soundly_or_refused(file_store, filled
     anything = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=300)
     anything |= st.lists(anything, max_size=2) | st.dictionaries(st.text(), anything, max_size=2)
 
-    @draws(19)
+    @draws(20)
     @given(st.sampled_from(rows), st.data())
     def change(row, data):
         kind, told = row
@@ -277,9 +295,9 @@ FORGED = {
 
 
 @pytest.mark.parametrize("case", FORGED)
-def test_a_forged_run_with_a_sound_seal_is_refused_by_what_is_wrong(filled, new_store, case):
+def test_a_forged_run_with_a_sound_seal_is_refused_by_what_is_wrong(library, without_runs, case):
     changes, said = FORGED[case]
-    whole, other = members(exported(filled)), new_store()
+    whole, other = members(library), without_runs
     rows = [json.loads(data) for name, data in whole.items() if "/run/" in name]
     forged = next(row for row in rows if row["state"] == DONE) | changes
     if case != "nan":  # no seal covers what is no number
@@ -292,8 +310,8 @@ def test_a_forged_run_with_a_sound_seal_is_refused_by_what_is_wrong(filled, new_
 
 
 @pytest.mark.parametrize("about", [{}, {"npus": {}}, {"npus": "64"}])
-def test_a_forged_import_with_a_sound_seal_is_refused(filled, new_store, about):
-    whole, other = members(exported(filled)), new_store()
+def test_a_forged_import_with_a_sound_seal_is_refused(library, new_store, about):
+    whole, other = members(library), new_store()
     rows = [json.loads(data) for name, data in whole.items() if "/import/" in name]
     told = next(row for row in rows if row["kind"] == "machine")
     told["about"] = about and {**told["about"], **about}

@@ -101,7 +101,7 @@ def dashboard(database: str, log: Path) -> Iterator[str]:
     port = free_port()
     with log.open("wb") as written:
         server = subprocess.Popen(
-            [sys.executable, "-m", "streamlit", "run", "app.py", f"--server.port={port}"],
+            [sys.executable, "-m", "tests.served", "run", "app.py", f"--server.port={port}"],
             cwd=ROOT, env={**os.environ, "TWIN_DB_URL": database}, stdin=subprocess.DEVNULL,
             stdout=written, stderr=subprocess.STDOUT,
         )  # fmt: skip

@@ -45,7 +45,8 @@ def served(folder: Path, mode: str, port: int, *options: str) -> Iterator[Server
     database = f"sqlite:///{folder / 'twin.db'}"
     with (folder / "log").open("wb") as log:
         server = subprocess.Popen(
-            [sys.executable, "-m", "streamlit", "run", "app.py", f"--server.port={port}", *options],
+            [sys.executable, "-m", "tests.served", "run", "app.py", f"--server.port={port}",
+             *options],
             cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
             env={**os.environ, "TWIN_DB_URL": database, access.VARIABLE: mode},
         )  # fmt: skip

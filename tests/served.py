@@ -1,0 +1,29 @@
+"""The dashboard of browser tests, whose live runs are not followed by a search of their capacity.
+
+Each visit begins a search, which goes on when the visitor has left: together they would take more
+of the processor than everything else that browser tests do. tests/lab/test_live.py tests it.
+`python -m tests.served run app.py` takes the words of streamlit; without words it is the process of
+live runs.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from twin.lab.runs import live
+
+
+def main() -> None:
+    if not sys.argv[1:]:
+        live.steady_by_itself = lambda _question: False
+        live.main()
+        return
+    from streamlit.web import cli
+
+    start = live.start_process
+    live.start_process = lambda _module: start("tests.served")
+    cli.main(prog_name="streamlit")
+
+
+if __name__ == "__main__":
+    main()

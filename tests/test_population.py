@@ -7,8 +7,9 @@ from tests.draws import seeds, some
 from twin.engine.simulate import simulate
 from twin.lab.library import load_facts, preset
 from twin.outlook import outlook, times
-from twin.population import elapsed_tokens, iterations_of
+from twin.policies.batching import iterations_of
 from twin.scenario import with_overrides
+from twin.workload.lengths import elapsed_tokens
 
 QUICK = preset("quickstart")
 HOURS = {"start": "empty", "horizon_s": 5400.0, "warmup_s": 1800.0}

@@ -27,10 +27,10 @@ from twin.model.costs import RoleCosts
 from twin.model.decode import decode_iteration_s
 from twin.model.mixed import Chunk, mixed_iteration_s, mixed_mean_s, prompts_by_rank
 from twin.model.record import dtype_of, numbers
-from twin.policies.batching import iterations_needed, tokens_per_iteration
+from twin.policies.batching import iterations_needed, iterations_of
 from twin.policies.router import BLOCK, NOBODY, RANK_CHOICES, choose_rank
 from twin.scenario.deployment import Decode as DecodePool
-from twin.workload.lengths import relative_lengths
+from twin.workload.lengths import elapsed_tokens, mean_square, relative_lengths
 
 NONE = -1
 FREE, COMING, DECODING = range(3)  # status of a place
@@ -381,12 +381,6 @@ def population_of(
     )  # fmt: skip
 
 
-def iterations_of(outputs: NDArray[np.int32], drafts: int, acceptance: float) -> float:
-    """Mean iterations that an answer needs after its first token."""
-    left = float(np.maximum(outputs.astype(np.int64) - 1, 0).sum()) / outputs.size
-    return max(left / tokens_per_iteration(drafts, acceptance), 1.0)
-
-
 def stationary(population: Population, prices: Decode, arriving: Arriving) -> Stationary:
     """The steady state of an instance under a load; prices: the population's, as plain numbers.
 
@@ -396,12 +390,13 @@ def stationary(population: Population, prices: Decode, arriving: Arriving) -> St
     p = population
     life = iterations_of(arriving.outputs, p.draft_tokens, p.acceptance)
     held = float(arriving.inputs.mean()) + elapsed_tokens(arriving.outputs)
+    prompts = _prompts(p)
     room = math.floor(p.room_tokens / (held + p.page_tokens))
     places = float(np.minimum(p.slots, room).sum())
     uneven, factors, squares, waited = 1.0, list[float](), list[float](), list[float]()
 
     def took_s(each: float) -> float:
-        return uneven * _even_s(p, prices, min(each * life, places), held, each)
+        return uneven * _even_s(p, prices, min(each * life, places), held, each, prompts)
 
     each = 0.0
     for n in range(MOST):
@@ -417,7 +412,7 @@ def stationary(population: Population, prices: Decode, arriving: Arriving) -> St
         count, seconds, square, decoding, context, late = (float(v) for v in p.seen)
         if decoding > 0.0:  # else none came: one alone is even
             held = context / decoding
-            even_s = count * _even_s(p, prices, decoding / count, held, each)
+            even_s = count * _even_s(p, prices, decoding / count, held, each, prompts)
             if n == 1:  # the first pass is still near where it was begun
                 factors, squares, waited = [], [], []
             factors.append(seconds / even_s)
@@ -442,27 +437,30 @@ def _scatter(factors: list[float]) -> float:
     return math.sqrt(math.fsum((x / mean - 1.0) ** 2 for x in factors) / (n - 1) / n)
 
 
-def elapsed_tokens(outputs: NDArray[np.int32]) -> float:
-    """Mean tokens that a request under way has emitted: E[a^2] / (2 E[a])."""
-    return mean_square(outputs) / (2.0 * float(outputs.mean()))
+def _prompts(p: Population) -> tuple[float, float, tuple[float, ...]] | None:
+    """(mean tokens computed of a prompt, mean query-key pairs of such a token, lengths of prompts
+    over their mean); None unless prompts are computed in decode's iterations."""
+    if not p.colocated:
+        return None
+    tokens = p.fresh * float(p.inputs.mean())
+    return tokens, p.pair * mean_square(p.inputs) / tokens, relative_lengths(p.inputs)
 
 
-def mean_square(tokens: NDArray[np.int32]) -> float:
-    """Mean of the squares, added in order."""
-    return float(np.cumsum(tokens.astype(np.float64) ** 2)[-1] / tokens.size)
-
-
-def _even_s(p: Population, prices: Decode, decoding: float, held: float, each: float) -> float:
+def _even_s(
+    p: Population, prices: Decode, decoding: float, held: float, each: float,
+    prompts: tuple[float, float, tuple[float, ...]] | None,
+) -> float:  # fmt: skip
     """Seconds of an iteration whose ranks are alike; held: tokens of a request that decodes."""
     ranks, hot, ops = p.slots.size, (p.hot_tokens, p.hot_factor), np.zeros_like(p.operators)
     requests = np.full(ranks, max(decoding, 1.0) / ranks)  # none iterates without a request
-    load, spread = (requests, requests * held), mean_square(p.inputs) / float(p.inputs.mean()) ** 2
-    if not p.colocated:
+    load = (requests, requests * held)
+    if prompts is None:
         return float(decode_iteration_s(prices, *load, 0, ranks, *hot, ops))
-    prompt, lengths = p.fresh * float(p.inputs.mean()), relative_lengths(p.inputs)
+    prompt, pairs, lengths = prompts
     tokens = min(each, ranks * p.chunk_most / max(prompt, 1.0)) * prompt
-    qk_pairs = tokens / p.fresh * p.pair * spread * float(p.inputs.mean())
-    chunk = prompts_by_rank(tokens, qk_pairs, prompt, p.chunk_most, ranks, p.prompt_ranks, lengths)
+    chunk = prompts_by_rank(
+        tokens, tokens * pairs, prompt, p.chunk_most, ranks, p.prompt_ranks, lengths
+    )
     return mixed_mean_s(prices, *load, chunk, hot, ops)
 
 

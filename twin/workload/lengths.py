@@ -57,6 +57,16 @@ def relative_lengths(tokens: np.ndarray) -> tuple[float, ...]:
     return _over_mean(np.interp(MIDDLES, np.linspace(0.0, 1.0, ranked.size), ranked))
 
 
+def elapsed_tokens(outputs: np.ndarray) -> float:
+    """Mean tokens that a request under way has emitted: E[a^2] / (2 E[a])."""
+    return mean_square(outputs) / (2.0 * float(outputs.mean()))
+
+
+def mean_square(tokens: np.ndarray) -> float:
+    """Mean of the squares, added in order."""
+    return float(np.cumsum(tokens.astype(np.float64) ** 2)[-1] / tokens.size)
+
+
 def _over_mean(tokens: np.ndarray) -> tuple[float, ...]:
     return tuple((tokens / (float(np.cumsum(tokens)[-1]) / tokens.size)).tolist())
 

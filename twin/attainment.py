@@ -22,14 +22,14 @@ from twin.model.fetch import fetch_s
 from twin.model.offload import bytes_per_token
 from twin.model.predict import Traffic
 from twin.model.prefill import prefill_batch_s, prefill_hits_s
-from twin.model.waiting import Pool, Prompts, waits_s
+from twin.model.waiting import Pool, Prompts, lasting, waits_s
 from twin.policies.batching import token_variance, tokens_per_iteration
 from twin.scenario import Scenario
 from twin.steady import Assembly, Priced
 from twin.workload.offered import Offered
 
 CLOSE, LEAST = 0.01, 1 / 256  # of a rate; of the largest: lower ones are not tried
-SAFE = 0.97  # of the rate found for TTFT: what a sample of this size leaves open
+SAFE = 0.95  # of the rate found: what samples and passes of this size leave open, see DESIGN.md
 SAMPLE, BEGINS = 2000, 200  # requests that the queue is followed over; of them, while it fills
 TRANSFERS = 2.0  # KV transfers that share a port, at most times
 
@@ -120,24 +120,10 @@ class Attainment:
 
     @cached_property
     def lasting(self) -> list[float]:
-        """Of `lengths`, what is left of the iterations' swing in the mean over such an answer.
-
-        Requests under way are an M/G/infinity queue. Its autocorrelation at a distance d is
-        E[(life - d)+] / E[life], and the variance of the mean over n iterations follows from it
-        (Cox & Miller, The Theory of Stochastic Processes, 1965).
-        """
+        """Of `lengths`, what is left of the iterations' swing in the mean over such an answer."""
         m, whole = self.per_iteration, len(self.answers)
         lives = [(max(a - 1, 1) / m, n / whole) for a, n in self.lengths]
-        mean = math.fsum(x * share for x, share in lives)
-
-        def variance(n: float) -> float:
-            parts = []
-            for x, share in lives:
-                k = min(n, x)
-                parts.append(share * (n * x * k - 0.5 * (n + x) * k * k + k**3 / 3.0))
-            return 2.0 * math.fsum(parts) / (n * n * mean)
-
-        return [math.sqrt(variance(n)) for n, _ in lives]
+        return [math.sqrt(lasting(lives, n)) for n, _ in lives]
 
     def _fluent(self, answer: int, took_s: float, swing: float, limit_s: float) -> float:
         """Chance that a request's mean time per token is within a limit; swing: relative standard

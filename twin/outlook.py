@@ -7,23 +7,25 @@ its runs with the same population.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from twin.attainment import Attainment, attainment
+from twin.attainment import SAFE, Attainment, attainment
 from twin.facts import Facts
 from twin.model.batch import batch_line
 from twin.model.costs import RoleCosts
 from twin.model.mixed import Chunk
-from twin.population import Arriving, Stationary, population_of, stationary
+from twin.policies.router import ROUTERS, SEES_WAITS
 from twin.scenario import Scenario
+from twin.stationary import Arriving, Stationary, population_of, stationary
 from twin.steady import Counts, Priced
 from twin.workload.requests import TraceTable
 
 MISSED = 1.02  # of the SLO: no load meets it
 ROUNDS = 3  # between the longest iteration that the SLO allows and what iterations swing there
+SURE = 2.0  # standard errors of an iteration's time that the answer is on the safe side by
 LESS, TRIES = 0.97, 8  # of a load at which requests wait for a place too long
 FULL = 0.99  # of what is sustained: beyond it queues have no mean
 ENOUGH = 3000  # requests: thirty beyond the 99th percentile
@@ -93,6 +95,8 @@ def at_load(
     )
     chunk = None
     if costs.colocated_role is not None:
+        if ROUTERS[s.router.policy] in SEES_WAITS:  # who begins an iteration next takes what comes
+            arriving = replace(arriving, cv=_burstiness(s), sharing=instances)
         npus = role.dies // costs.chip.dies_per_npu
         budget = float(d.colocated.chunk_tokens_per_npu * npus)
         most, ranks = budget / role.dies, d.colocated.prompt_dies
@@ -195,7 +199,7 @@ def _slo_rate(priced: Priced) -> tuple[float, str]:
         standing = _within(priced, judged)
         if standing is None:
             return 0.0, priced.decoding
-        took_s, by_decode = standing.iteration_s, standing.rate_req_per_s * priced.instances
+        took_s, by_decode = standing.iteration_s, SAFE * standing.rate_req_per_s * priced.instances
         if by_decode < most:
             most, limit = by_decode, priced.decoding
     mode = priced.scenario.deployment.mode
@@ -211,7 +215,7 @@ def _within(priced: Priced, judged: Attainment) -> Stationary | None:
     """Decode at the largest load at which `slo.share` of the requests meet TPOT and find a place in
     time for TTFT; None: at none. In a closed loop as many clients come as the load takes."""
     limits = [limit_s for _, limit_s, _ in judged.parts]
-    patience_s, reserved_s, swing = min(limits), None, 0.0
+    patience_s, reserved_s, swing, error = min(limits), None, 0.0, 0.0
 
     def standing(rate: float, longest_s: float) -> Stationary:
         found = at_load(priced, rate, None, longest_s, reserved_s, patience_s)
@@ -219,18 +223,26 @@ def _within(priced: Priced, judged: Attainment) -> Stationary | None:
         return found
 
     for _ in range(ROUNDS):  # how iterations swing is known once the load is
-        longest_s = judged.longest_iteration_s(swing)
+        longest_s = judged.longest_iteration_s(swing) * (1.0 - SURE * error)
         found = standing(math.inf, longest_s)
         swing, rate = found.swing, found.rate_req_per_s * priced.instances
+        error = found.error if math.isfinite(found.error) else 0.0
         # Where TTFT is met no mean wait is longer; near saturation of prefill it has no bound.
         reserved_s = min(judged.mean_wait_s(rate), max(limits)) if judged.pool else None
     if found.iteration_s > MISSED * longest_s:
         return None
-    for _ in range(TRIES if found.overloaded else 0):  # places are full before TPOT is too long
-        rate *= LESS
-        found = standing(rate, longest_s)
-        if found.late <= 1.0 - priced.scenario.slo.share:
-            break
+    if found.overloaded:  # places are full before TPOT is too long
+
+        def in_time(one: Stationary) -> bool:
+            return one.late <= 1.0 - priced.scenario.slo.share
+
+        for _ in range(TRIES):
+            rate *= LESS
+            found = standing(rate, longest_s)
+            if in_time(found):
+                break
+        nearer = standing(rate / math.sqrt(LESS), longest_s)
+        found = nearer if in_time(nearer) else found
     return found
 
 

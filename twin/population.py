@@ -11,26 +11,17 @@ which independent draws miss.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
-from twin.experts import Imbalance
 from twin.kernels.borrowed import prepare
 from twin.kernels.buffers import Columns, column, key, number
 from twin.kernels.compiled import entry, kernel, stage
-from twin.kernels.rng import gamma, stream_key, uniform
+from twin.kernels.rng import gamma, uniform
 from twin.model.coefficients import Decode
-from twin.model.costs import RoleCosts
 from twin.model.decode import decode_iteration_s
-from twin.model.mixed import Chunk, mixed_iteration_s, mixed_mean_s, prompts_by_rank
-from twin.model.record import dtype_of, numbers
-from twin.policies.batching import iterations_needed, iterations_of
-from twin.policies.router import BLOCK, NOBODY, RANK_CHOICES, choose_rank
-from twin.scenario.deployment import Decode as DecodePool
-from twin.workload.lengths import elapsed_tokens, mean_square, relative_lengths
+from twin.model.mixed import mixed_iteration_s
+from twin.model.record import dtype_of
+from twin.policies.batching import iterations_needed
+from twin.policies.router import NOBODY, choose_rank
 
 NONE = -1
 FREE, COMING, DECODING = range(3)  # status of a place
@@ -92,6 +83,8 @@ class Population(Columns):
     most_waiting = number(
         float, "Requests without a place that still get their first token in time."
     )
+    expected_s = number(float, "Mean iteration, where prompts lengthen some; else 0.", unit="s")
+    own = number(float, "Share of what comes that follows the instance's own iterations.")
     last = column("f8", "1", "The iteration that was looked at before.", unit="s")
     seen = column("f8", "6", "Sums: looks, seconds, these by the last's, decoding, context, late.")
 
@@ -185,13 +178,14 @@ def leave(p: Population, i: int) -> None:
 
 
 @kernel
-def arrive(p: Population, per_iteration: float, reserved_for: float) -> None:
-    """Let an iteration's arrivals have places; those that find none wait for a later one."""
-    while p.ahead[0] < 1.0:
+def arrive(p: Population, per_iteration: float, reserved_for: float, pace: float) -> None:
+    """Let an iteration's arrivals have places; those that find none wait for a later one.
+    pace: seconds of the iteration before over the mean."""
+    while p.ahead[0] < pace:
         p.ahead[0] += gamma(p.gap, p.at[DRAWS], p.regular) / (p.regular * per_iteration)
         p.at[DRAWS] += 1
         p.at[WAITS] = min(p.at[WAITS] + 1, p.status.size)
-    p.ahead[0] -= 1.0
+    p.ahead[0] -= pace
     refresh(p)
     while p.at[WAITS] > 0:
         k = int(uniform(p.draw, p.at[DRAWS]) * p.inputs.size)
@@ -213,8 +207,11 @@ def arrive(p: Population, per_iteration: float, reserved_for: float) -> None:
 @kernel
 def iterate(p: Population, iterations: int, per_iteration: float, reserved_for: float) -> None:
     """Run so many iterations; per_iteration: mean arrivals; reserved_for: iterations between the
-    choice of a rank and the first iteration there. Adds up what was `seen`."""
-    ranks = p.requests.size
+    choice of a rank and the first iteration there. Adds up what was `seen`.
+
+    An iteration with a prompt may take four times as long as one without, and more requests come
+    in it: where `expected_s` is set, arrivals follow the seconds of each iteration."""
+    ranks, pace = p.requests.size, 1.0
     for _ in range(iterations):
         p.at[ITERATION] += 1
         for r in range(ranks):
@@ -229,31 +226,40 @@ def iterate(p: Population, iterations: int, per_iteration: float, reserved_for: 
             else:
                 leave(p, i)
             i = after
-        arrive(p, per_iteration, reserved_for)
+        arrive(p, per_iteration, reserved_for, pace)
         for r in range(ranks):
             share = min(1.0, p.chunk_most / max(p.backlog[r], 1.0))
             p.chunk[r], p.chunk_pairs[r] = share * p.backlog[r], share * p.backlog_pairs[r]
             p.backlog[r] -= p.chunk[r]
             p.backlog_pairs[r] -= p.chunk_pairs[r]
-        if p.at[ITERATION] % LOOK_EVERY == 0 and p.at[DECODES] > 0:
-            look(p)
+        looks = p.at[ITERATION] % LOOK_EVERY == 0 and p.at[DECODES] > 0
+        if looks or p.expected_s > 0.0:
+            took_s = seconds(p)
+            if looks:
+                look(p, took_s)
+            if p.expected_s > 0.0 and took_s > 0.0:
+                pace = 1.0 + p.own * (took_s / p.expected_s - 1.0)
 
 
 @kernel
-def look(p: Population) -> None:
-    """Add the iteration of now to what was seen; each rank computes its chunk of prompts."""
+def seconds(p: Population) -> float:
+    """Seconds of the iteration of now; each rank computes its chunk of prompts."""
     ranks = p.requests.size
     if p.colocated:
-        took_s = mixed_iteration_s(
+        return mixed_iteration_s(
             p.prices[0], p.requests, p.context, p.chunk, p.chunk_pairs, 0, ranks, p.hot_tokens,
             p.hot_factor, p.operators,
         )  # fmt: skip
-    else:
-        took_s = decode_iteration_s(
-            p.prices[0], p.requests, p.context, 0, ranks, p.hot_tokens, p.hot_factor, p.operators
-        )
+    return decode_iteration_s(
+        p.prices[0], p.requests, p.context, 0, ranks, p.hot_tokens, p.hot_factor, p.operators
+    )
+
+
+@kernel
+def look(p: Population, took_s: float) -> None:
+    """Add the iteration of now to what was seen."""
     context = 0.0
-    for r in range(ranks):
+    for r in range(p.context.size):
         context += p.context[r]
     p.seen[0] += 1.0
     p.seen[1] += took_s
@@ -306,193 +312,3 @@ def live_through(
 
 
 stage("population")(lambda: prepare(live_through, Population, int, int, float, float))
-
-
-BURN, MEASURED = 1.5, 2.5  # lives of a request before and while times are taken, each pass
-FEWEST, MOST = 3, 24  # passes
-SCATTER = 7e-3  # relative standard error of what uneven ranks add: passes end below it
-HALVINGS = 40
-CLOSE = 1e-2  # of the arrivals of an iteration: passes end when they change by less
-LEAST_CV = 0.1  # of gaps: evener ones change nothing
-OVER = 0.02  # more than full places answer, so that they stay full
-
-
-@dataclass(slots=True)
-class Stationary:
-    """A decode instance in the steady state at a load."""
-
-    population: Population
-    iteration_s: float  # mean
-    swing: float  # relative standard deviation of iterations over time, of what lasts
-    late: float  # share of the time in which too many wait for a place
-    rate_req_per_s: float  # what it answers
-    decoding: float  # requests that decode, mean, all ranks
-    life: float  # iterations that an answer needs, mean
-    reserved_s: float
-    overloaded: bool  # whether more come than full places answer
-
-
-@dataclass(frozen=True, slots=True)
-class Arriving:
-    """What comes to one decode instance."""
-
-    inputs: NDArray[np.int32]  # lengths of a sample of requests, tokens
-    outputs: NDArray[np.int32]
-    rate_req_per_s: float  # at most; infinite: clients alone decide
-    reserved_s: float  # between the choice of a rank and the first iteration there
-    clients: float = math.inf  # of a closed loop
-    away_s: float = 0.0  # between an answer of theirs and the next one's first iteration
-    cv: float = 1.0  # coefficient of variation of the gaps between arrivals
-    most_iteration_s: float = math.inf  # of the load that is looked for
-    patience_s: float = math.inf  # that a request may wait for its place
-
-
-def population_of(
-    role: RoleCosts, hot: Imbalance, slots: NDArray[np.int64], decode: DecodePool, seed: int,
-    acceptance: float, page_tokens: int, arriving: Arriving, chunk: Chunk | None = None,
-) -> Population:  # fmt: skip
-    """An empty instance of a role; slots i8[ranks]; decode: the scenario's section."""
-    longest = int(arriving.outputs.max(initial=1))
-    ops = role.operator_sink()
-    one = np.ones(1, np.int64), np.ones(1), 0, 1
-    least_s = float(decode_iteration_s(role.decode, *one, *hot.table, ops))
-    wait = int(arriving.reserved_s / least_s)
-    places = int(slots.sum())
-    following = np.arange(1, places + 1, dtype=np.int32)
-    following[-1] = NONE
-    prices = numbers(role.decode).view(dtype_of(Decode))
-    sizes = {"ranks": role.dies, "blocks": -(-role.dies // BLOCK), "places": places,
-             "operators": ops.size, "ring": 1 << (longest + wait + 4).bit_length()}  # fmt: skip
-    return Population(
-        sizes, prices=prices, colocated=int(chunk is not None),
-        fresh=chunk.tokens / float(arriving.inputs.mean()) if chunk else 0.0,
-        pair=chunk.pairs / mean_square(arriving.inputs) if chunk else 0.0,
-        prompt_ranks=chunk.ranks if chunk else 1,
-        chunk_most=chunk.most_tokens if chunk else 0.0, most_waiting=math.inf,
-        hot_tokens=hot.tokens, hot_factor=hot.factor,
-        inputs=arriving.inputs, outputs=arriving.outputs,
-        room_tokens=float(role.kv_tokens_per_die), page_tokens=0.5 * page_tokens,
-        regular=1.0 / max(arriving.cv, LEAST_CV) ** 2,
-        rank_choice=RANK_CHOICES[decode.rank_choice], draft_tokens=decode.mtp_draft_tokens,
-        acceptance=acceptance, draw=stream_key(seed, "population.who"),
-        gap=stream_key(seed, "population.when"), accept=stream_key(seed, "population.mtp"),
-        round=stream_key(seed, "population.rounding"),
-        offset=stream_key(seed, "population.offset"), slots=slots, following=following,
-    )  # fmt: skip
-
-
-def stationary(population: Population, prices: Decode, arriving: Arriving) -> Stationary:
-    """The steady state of an instance under a load; prices: the population's, as plain numbers.
-
-    The time of an iteration with even ranks says how time grows with the load. What uneven ranks
-    add to it is measured on the population itself, in passes that begin where the last ended.
-    """
-    p = population
-    life = iterations_of(arriving.outputs, p.draft_tokens, p.acceptance)
-    held = float(arriving.inputs.mean()) + elapsed_tokens(arriving.outputs)
-    prompts = _prompts(p)
-    room = math.floor(p.room_tokens / (held + p.page_tokens))
-    places = float(np.minimum(p.slots, room).sum())
-    uneven, factors, squares, waited = 1.0, list[float](), list[float](), list[float]()
-
-    def took_s(each: float) -> float:
-        return uneven * _even_s(p, prices, min(each * life, places), held, each, prompts)
-
-    each = 0.0
-    for n in range(MOST):
-        last = each
-        each, full = _arrivals(p, took_s, arriving, life, places)
-        if n >= FEWEST and abs(each / last - 1.0) < CLOSE and _scatter(factors) < SCATTER:
-            break
-        wait = arriving.reserved_s / took_s(each)
-        p.most_waiting = arriving.patience_s / took_s(each) * each
-        live_through(p, 0 if n else int(each * life), int(BURN * life) + 1, each, wait)
-        p.seen[:] = 0.0
-        live_through(p, 0, int(MEASURED * life) + LOOK_EVERY, each, wait)
-        count, seconds, square, decoding, context, late = (float(v) for v in p.seen)
-        if decoding > 0.0:  # else none came: one alone is even
-            held = context / decoding
-            even_s = count * _even_s(p, prices, decoding / count, held, each, prompts)
-            if n == 1:  # the first pass is still near where it was begun
-                factors, squares, waited = [], [], []
-            factors.append(seconds / even_s)
-            waited.append(late / count)
-            squares.append(square * count / even_s**2)
-            uneven = math.fsum(factors) / len(factors)
-    each, full = _arrivals(p, took_s, arriving, life, places)
-    pace = (seconds / count, decoding / count) if full and count else (took_s(each), each * life)
-    iteration_s, decoding = pace
-    rate = decoding / life / iteration_s
-    square = math.fsum(squares) / max(len(squares), 1)
-    swing = math.sqrt(max(square / uneven**2 - 1.0, 0.0))
-    late = math.fsum(waited) / max(len(waited), 1)
-    return Stationary(p, iteration_s, swing, late, rate, decoding, life, arriving.reserved_s, full)
-
-
-def _scatter(factors: list[float]) -> float:
-    """Relative standard error of the mean of some passes."""
-    n, mean = len(factors), math.fsum(factors) / max(len(factors), 1)
-    if n < 2:
-        return math.inf
-    return math.sqrt(math.fsum((x / mean - 1.0) ** 2 for x in factors) / (n - 1) / n)
-
-
-def _prompts(p: Population) -> tuple[float, float, tuple[float, ...]] | None:
-    """(mean tokens computed of a prompt, mean query-key pairs of such a token, lengths of prompts
-    over their mean); None unless prompts are computed in decode's iterations."""
-    if not p.colocated:
-        return None
-    tokens = p.fresh * float(p.inputs.mean())
-    return tokens, p.pair * mean_square(p.inputs) / tokens, relative_lengths(p.inputs)
-
-
-def _even_s(
-    p: Population, prices: Decode, decoding: float, held: float, each: float,
-    prompts: tuple[float, float, tuple[float, ...]] | None,
-) -> float:  # fmt: skip
-    """Seconds of an iteration whose ranks are alike; held: tokens of a request that decodes."""
-    ranks, hot, ops = p.slots.size, (p.hot_tokens, p.hot_factor), np.zeros_like(p.operators)
-    requests = np.full(ranks, max(decoding, 1.0) / ranks)  # none iterates without a request
-    load = (requests, requests * held)
-    if prompts is None:
-        return float(decode_iteration_s(prices, *load, 0, ranks, *hot, ops))
-    prompt, pairs, lengths = prompts
-    tokens = min(each, ranks * p.chunk_most / max(prompt, 1.0)) * prompt
-    chunk = prompts_by_rank(
-        tokens, tokens * pairs, prompt, p.chunk_most, ranks, p.prompt_ranks, lengths
-    )
-    return mixed_mean_s(prices, *load, chunk, hot, ops)
-
-
-def _arrivals(
-    p: Population, took_s: Callable[[float], float], arriving: Arriving, life: float, places: float
-) -> tuple[float, bool]:
-    """(arrivals of an iteration at the load, whether full places answer fewer)."""
-
-    def beyond(each: float) -> float:
-        took = took_s(each)
-        rate = each / took
-        clients = each * life + rate * arriving.away_s
-        return max(
-            rate / arriving.rate_req_per_s, clients / arriving.clients,
-            took / arriving.most_iteration_s,
-        ) - 1.0  # fmt: skip
-
-    high = places / (life + arriving.reserved_s / took_s(places / life))
-    if p.colocated:
-        prompt = max(p.fresh * float(p.inputs.mean()), 1.0)
-        high = min(high, p.slots.size * p.chunk_most / prompt)
-    above = beyond(high)
-    if above < 0.0:
-        return high * (1.0 + OVER), True
-    low, below = 0.0, -1.0
-    for _ in range(HALVINGS):  # false position; of the end that stays half (Illinois)
-        middle = high - above * (high - low) / (above - below)
-        there = beyond(middle)
-        if abs(there) < 0.01 * CLOSE:
-            return middle, False
-        if there < 0.0:
-            low, below, above = middle, there, 0.5 * above
-        else:
-            high, above, below = middle, there, 0.5 * below
-    return high, False

@@ -5,6 +5,7 @@ import math
 import pytest
 
 from twin import steady
+from twin.attainment import SAFE
 from twin.lab.library import load_facts, presets
 from twin.outlook import at_load, outlook
 from twin.scenario import with_overrides
@@ -32,7 +33,8 @@ def test_the_load_that_keeps_the_slo_keeps_it_and_no_more():
     found = of()
     bound_s = 1e-3 * QUICK.slo.tpot_ms
     assert of(workload__rate_req_per_s=found.slo_req_per_s).tpot_s <= bound_s * 1.001
-    assert of(workload__rate_req_per_s=1.05 * found.slo_req_per_s).tpot_s > bound_s
+    # The answer is on the safe side by a stated share.
+    assert of(workload__rate_req_per_s=1.05 / SAFE * found.slo_req_per_s).tpot_s > bound_s
 
 
 def test_a_looser_slo_allows_at_least_as_much_and_one_too_tight_nothing():

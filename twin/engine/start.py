@@ -17,8 +17,9 @@ from twin.engine.columns import World
 from twin.facts import Facts
 from twin.model.shape import ModelError
 from twin.outlook import Lengths, at_load
-from twin.population import COMING, DECODING, ITERATION, Stationary, live_through
+from twin.population import COMING, DECODING, ITERATION, live_through
 from twin.scenario import Scenario
+from twin.stationary import Stationary
 from twin.steady import Priced
 from twin.workload.requests import Requests
 

@@ -9,11 +9,13 @@ is followed over a sample of the requests.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 Seconds = Callable[[float, float, float], float]  # of a batch: tokens, pairs, longest prompt
+Lives = Sequence[tuple[float, float]]  # (how long requests stay, share of the requests)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,3 +103,33 @@ def waits_s(prompts: Prompts, pool: Pool, rate: float) -> list[float]:
     for p in range(count):
         advance(p, float("inf"))
     return done
+
+
+def crowd_variance(lives: Lives, mean: float, cv: float) -> float:
+    """Squared relative deviation of the number of requests under way whose mean is given.
+
+    cv: coefficient of variation of the gaps between arrivals. The variance of an infinite-server
+    queue is z times its mean, with peakedness z = 1 + (cv^2 - 1) E[min(S, S')] / E[S] (A. E.
+    Eckberg, "Generalized peakedness of teletraffic processes", 1983; W. Whitt, Bell Syst. Tech. J.
+    63, 1984).
+    """
+    longer, lesser, whole = 1.0, 0.0, 0.0
+    for life, share in sorted(lives):
+        lesser += life * share * (2.0 * longer - share)
+        whole += life * share
+        longer -= share
+    return max(1.0 + (cv * cv - 1.0) * lesser / whole, 0.0) / mean
+
+
+def lasting(lives: Lives, n: float) -> float:
+    """Share of the variance of the number under way that is left in its mean over n, in the unit
+    of the lives.
+
+    The autocorrelation of an M/G/infinity queue at a distance d is E[(life - d)+] / E[life] (Cox &
+    Miller, The Theory of Stochastic Processes, 1965).
+    """
+    mean, parts = math.fsum(life * share for life, share in lives), []
+    for life, share in lives:
+        k = min(n, life)
+        parts.append(share * (n * life * k - 0.5 * (n + life) * k * k + k**3 / 3.0))
+    return 2.0 * math.fsum(parts) / (n * n * mean)

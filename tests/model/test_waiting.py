@@ -1,0 +1,40 @@
+"""How many requests are under way, against a simulated queue with a server for each."""
+
+import numpy as np
+import pytest
+
+from twin.model.waiting import crowd_variance, lasting
+
+LIVES = [(20.0, 0.5), (100.0, 0.3), (400.0, 0.2)]
+MEAN_LIFE = sum(life * share for life, share in LIVES)
+
+
+def crowd(cv, rate=0.4, span=400_000):
+    """Requests under way at every unit of time, as a simulation counts them."""
+    draw = np.random.default_rng(7)
+    shape = 1.0 / cv**2
+    came = np.cumsum(draw.gamma(shape, 1.0 / (shape * rate), int(1.1 * rate * span)))
+    stays = draw.choice([life for life, _ in LIVES], came.size, p=[share for _, share in LIVES])
+    change = np.zeros(span + 1)
+    for when, by in ((came, 1.0), (came + stays, -1.0)):
+        np.add.at(change, when[when < span].astype(int), by)
+    return np.cumsum(change)[2_000:span]
+
+
+@pytest.mark.parametrize("cv", [0.5, 1.0, 2.0])
+def test_variance_of_requests_under_way_is_that_of_a_simulated_queue(cv):
+    under_way = crowd(cv)
+    found = crowd_variance(LIVES, 0.4 * MEAN_LIFE, cv)
+    assert found == pytest.approx(under_way.var() / under_way.mean() ** 2, rel=0.08)
+
+
+def test_poisson_arrivals_leave_a_poisson_number_whatever_the_lives():
+    assert crowd_variance(LIVES, 50.0, 1.0) == pytest.approx(1.0 / 50.0)
+    assert crowd_variance([(7.0, 1.0)], 50.0, 2.0) == pytest.approx(4.0 / 50.0)
+
+
+@pytest.mark.parametrize("n", [10, 100, 1000])
+def test_variance_left_in_a_mean_is_that_of_a_simulated_queue(n):
+    under_way = crowd(1.0)
+    means = under_way[: under_way.size // n * n].reshape(-1, n).mean(1)
+    assert lasting(LIVES, n) == pytest.approx(means.var() / under_way.var(), rel=0.12)

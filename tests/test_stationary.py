@@ -1,0 +1,55 @@
+"""The steady state of an instance whose iterations differ much: with and without prompts."""
+
+import pytest
+
+from twin.engine.simulate import simulate
+from twin.lab.library import load_facts
+from twin.outlook import at_load, times
+from twin.scenario import Scenario, with_overrides
+from twin.steady import Priced
+
+MIXED = with_overrides(
+    Scenario(),
+    {
+        "deployment.mode": "colocated",
+        "deployment.colocated.npus_per_instance": 32,
+        "deployment.colocated.prompt_dies": 1,
+        "deployment.decode.batch_per_npu": 32,
+        "workload.input_tokens": 537,
+        "workload.output_tokens": 698,
+        "workload.arrivals": "poisson",
+    },
+)
+
+
+@pytest.mark.parametrize(
+    ("instances", "router"), [(1, "least_loaded"), (7, "least_loaded"), (7, "round_robin")]
+)
+def test_a_light_load_of_prompts_among_answers_is_as_fast_as_simulated(instances, router):
+    """An iteration with a prompt takes four times as long as one without, and more requests come
+    in it; a router that sees queues lets prompts share one."""
+    rate = 7.14 * instances
+    s = with_overrides(
+        MIXED,
+        {
+            "workload.rate_req_per_s": rate,
+            "deployment.colocated.instances": instances,
+            "router.policy": router,
+        },
+    )
+    horizon_s, warmup_s = times(s, load_facts())
+    long = with_overrides(s, {"horizon_s": 2.0 * horizon_s, "warmup_s": warmup_s})
+    simulated_s = simulate(long, load_facts()).summary["decode_iteration_s_mean"]
+    standing = at_load(Priced(s, load_facts()), rate)
+    assert standing is not None
+    assert standing.iteration_s == pytest.approx(simulated_s, rel=0.06)
+
+
+def test_bursts_of_arrivals_make_iterations_swing_more():
+    swings = []
+    for cv in (0.5, 1.0, 2.0):
+        s = with_overrides(Scenario(), {"workload.arrivals": "gamma", "workload.cv": cv})
+        standing = at_load(Priced(s, load_facts()), s.workload.rate_req_per_s)
+        assert standing is not None
+        swings.append(standing.swing)
+    assert swings == sorted(swings)

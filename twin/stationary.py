@@ -1,0 +1,244 @@
+"""The steady state of a decode instance at a load: the load and the time of its iterations agree.
+
+The time of an iteration with even ranks says how time grows with the load. What uneven ranks add
+is measured on the population (`twin/population.py`), and both are repeated until they agree.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from twin.experts import Imbalance
+from twin.kernels.rng import stream_key
+from twin.model.coefficients import Decode
+from twin.model.costs import RoleCosts
+from twin.model.decode import decode_iteration_s
+from twin.model.mixed import Chunk, mixed_mean_s, prompts_by_rank
+from twin.model.record import dtype_of, numbers
+from twin.model.waiting import crowd_variance, lasting
+from twin.policies.batching import iterations_of
+from twin.policies.router import BLOCK, RANK_CHOICES
+from twin.population import LOOK_EVERY, NONE, Population, live_through
+from twin.scenario.deployment import Decode as DecodePool
+from twin.workload.lengths import elapsed_tokens, mean_square, relative_lengths
+
+BURN, MEASURED = 1.5, 2.5  # lives of a request before and while times are taken, each pass
+FEWEST, MOST = 3, 40  # passes
+SCATTER = 5e-3  # relative standard error of what uneven ranks add: passes end below it
+HALVINGS = 40
+CLOSE = 1e-2  # of the arrivals of an iteration: passes end when they change by less
+LEAST_CV = 0.1  # of gaps: evener ones change nothing
+OVER = 0.02  # more than full places answer, so that they stay full
+NEAR = 0.05  # of the load: how much longer an iteration gets with it
+
+
+@dataclass(slots=True)
+class Stationary:
+    """A decode instance in the steady state at a load."""
+
+    population: Population
+    iteration_s: float  # mean
+    swing: float  # relative standard deviation of iterations over time, of what lasts
+    late: float  # share of the time in which too many wait for a place
+    rate_req_per_s: float  # what it answers
+    decoding: float  # requests that decode, mean, all ranks
+    life: float  # iterations that an answer needs, mean
+    reserved_s: float
+    overloaded: bool  # whether more come than full places answer
+    error: float  # relative standard error of its iterations' mean
+
+
+@dataclass(frozen=True, slots=True)
+class Arriving:
+    """What comes to one decode instance."""
+
+    inputs: NDArray[np.int32]  # lengths of a sample of requests, tokens
+    outputs: NDArray[np.int32]
+    rate_req_per_s: float  # at most; infinite: clients alone decide
+    reserved_s: float  # between the choice of a rank and the first iteration there
+    clients: float = math.inf  # of a closed loop
+    away_s: float = 0.0  # between an answer of theirs and the next one's first iteration
+    cv: float = 1.0  # coefficient of variation of the gaps between arrivals
+    most_iteration_s: float = math.inf  # of the load that is looked for
+    patience_s: float = math.inf  # that a request may wait for its place
+    sharing: int = 1  # mixed instances of which the next to begin an iteration takes what comes
+
+
+def population_of(
+    role: RoleCosts, hot: Imbalance, slots: NDArray[np.int64], decode: DecodePool, seed: int,
+    acceptance: float, page_tokens: int, arriving: Arriving, chunk: Chunk | None = None,
+) -> Population:  # fmt: skip
+    """An empty instance of a role; slots i8[ranks]; decode: the scenario's section."""
+    longest = int(arriving.outputs.max(initial=1))
+    ops = role.operator_sink()
+    one = np.ones(1, np.int64), np.ones(1), 0, 1
+    least_s = float(decode_iteration_s(role.decode, *one, *hot.table, ops))
+    wait = int(arriving.reserved_s / least_s)
+    places = int(slots.sum())
+    following = np.arange(1, places + 1, dtype=np.int32)
+    following[-1] = NONE
+    prices = numbers(role.decode).view(dtype_of(Decode))
+    sizes = {"ranks": role.dies, "blocks": -(-role.dies // BLOCK), "places": places,
+             "operators": ops.size, "ring": 1 << (longest + wait + 4).bit_length()}  # fmt: skip
+    return Population(
+        sizes, prices=prices, colocated=int(chunk is not None),
+        fresh=chunk.tokens / float(arriving.inputs.mean()) if chunk else 0.0,
+        pair=chunk.pairs / mean_square(arriving.inputs) if chunk else 0.0,
+        prompt_ranks=chunk.ranks if chunk else 1,
+        chunk_most=chunk.most_tokens if chunk else 0.0, most_waiting=math.inf, expected_s=0.0,
+        own=1.0 / arriving.sharing,
+        hot_tokens=hot.tokens, hot_factor=hot.factor,
+        inputs=arriving.inputs, outputs=arriving.outputs,
+        room_tokens=float(role.kv_tokens_per_die), page_tokens=0.5 * page_tokens,
+        regular=1.0 / max(arriving.cv, LEAST_CV) ** 2,
+        rank_choice=RANK_CHOICES[decode.rank_choice], draft_tokens=decode.mtp_draft_tokens,
+        acceptance=acceptance, draw=stream_key(seed, "population.who"),
+        gap=stream_key(seed, "population.when"), accept=stream_key(seed, "population.mtp"),
+        round=stream_key(seed, "population.rounding"),
+        offset=stream_key(seed, "population.offset"), slots=slots, following=following,
+    )  # fmt: skip
+
+
+def stationary(population: Population, prices: Decode, arriving: Arriving) -> Stationary:
+    """The steady state of an instance under a load; prices: the population's, as plain numbers.
+
+    The time of an iteration with even ranks says how time grows with the load. What uneven ranks
+    add to it is measured on the population itself, in passes that begin where the last ended.
+    """
+    p = population
+    life = iterations_of(arriving.outputs, p.draft_tokens, p.acceptance)
+    held = float(arriving.inputs.mean()) + elapsed_tokens(arriving.outputs)
+    prompts = _prompts(p)
+    room = math.floor(p.room_tokens / (held + p.page_tokens))
+    places = float(np.minimum(p.slots, room).sum())
+    uneven, factors, squares, waited = 1.0, list[float](), list[float](), list[float]()
+
+    def took_s(each: float) -> float:
+        return uneven * _even_s(p, prices, min(each * life, places), held, each, prompts)
+
+    by_seconds = p.colocated and math.isinf(arriving.clients)
+    each = 0.0
+    for n in range(MOST):
+        last = each
+        each, full = _arrivals(p, took_s, arriving, life, places)
+        if n >= FEWEST and abs(each / last - 1.0) < CLOSE and _scatter(factors) < SCATTER:
+            break
+        mean_s = took_s(each)
+        p.expected_s = mean_s if by_seconds else 0.0
+        wait = arriving.reserved_s / mean_s
+        p.most_waiting = arriving.patience_s / mean_s * each
+        live_through(p, 0 if n else int(each * life), int(BURN * life) + 1, each, wait)
+        p.seen[:] = 0.0
+        live_through(p, 0, int(MEASURED * life) + LOOK_EVERY, each, wait)
+        count, seconds, square, decoding, context, late = (float(v) for v in p.seen)
+        if decoding > 0.0:  # else none came: one alone is even
+            held = context / decoding
+            came = each * seconds / count / mean_s if by_seconds else each
+            even_s = count * _even_s(p, prices, decoding / count, held, came, prompts)
+            if n == 1:  # the first pass is still near where it was begun
+                factors, squares, waited = [], [], []
+            factors.append(seconds / even_s)
+            waited.append(late / count)
+            squares.append(square * count / even_s**2)
+            uneven = math.fsum(factors) / len(factors)
+    each, full = _arrivals(p, took_s, arriving, life, places)
+    pace = (seconds / count, decoding / count) if full and count else (took_s(each), each * life)
+    iteration_s, decoding = pace
+    rate = decoding / life / iteration_s
+    slow, left = 0.0, 0.0
+    if math.isinf(arriving.clients) and not full:
+        longer = 0.5 * (took_s(each * (1.0 + NEAR)) - took_s(each * (1.0 - NEAR)))
+        slow, left = _slow_swing(arriving, decoding, longer / (NEAR * iteration_s))
+    within = max(math.fsum(squares) / max(len(squares), 1) / uneven**2 - 1.0, 0.0)
+    # Iterations with and without prompts average out within an answer; what ranks add does not.
+    swing = math.sqrt(slow if p.colocated else within + left * slow)
+    p.expected_s = iteration_s if by_seconds else 0.0
+    late = math.fsum(waited) / max(len(waited), 1)
+    reserved_s, error = arriving.reserved_s, _scatter(factors)
+    return Stationary(p, iteration_s, swing, late, rate, decoding, life, reserved_s, full, error)
+
+
+def _scatter(factors: list[float]) -> float:
+    """Relative standard error of the mean of some passes."""
+    n, mean = len(factors), math.fsum(factors) / max(len(factors), 1)
+    if n < 2:
+        return math.inf
+    return math.sqrt(math.fsum((x / mean - 1.0) ** 2 for x in factors) / (n - 1) / n)
+
+
+def _slow_swing(arriving: Arriving, decoding: float, grows: float) -> tuple[float, float]:
+    """(squared relative deviation of iterations for the number of requests under way, the share of
+    it that outlasts a pass and is not seen there); grows: by how much of its time an iteration gets
+    longer with a load, over how much the load gets larger."""
+    tokens, counts = np.unique(np.maximum(arriving.outputs - 1, 1), return_counts=True)
+    whole = float(arriving.outputs.size)
+    lives = [(float(t), float(n) / whole) for t, n in zip(tokens, counts, strict=True)]
+    mean = math.fsum(life * share for life, share in lives)
+    slow = grows**2 * crowd_variance(lives, decoding, arriving.cv)
+    return slow, lasting(lives, MEASURED * mean)
+
+
+def _prompts(p: Population) -> tuple[float, float, tuple[float, ...]] | None:
+    """(mean tokens computed of a prompt, mean query-key pairs of such a token, lengths of prompts
+    over their mean); None unless prompts are computed in decode's iterations."""
+    if not p.colocated:
+        return None
+    tokens = p.fresh * float(p.inputs.mean())
+    return tokens, p.pair * mean_square(p.inputs) / tokens, relative_lengths(p.inputs)
+
+
+def _even_s(
+    p: Population, prices: Decode, decoding: float, held: float, each: float,
+    prompts: tuple[float, float, tuple[float, ...]] | None,
+) -> float:  # fmt: skip
+    """Seconds of an iteration whose ranks are alike; held: tokens of a request that decodes."""
+    ranks, hot, ops = p.slots.size, (p.hot_tokens, p.hot_factor), np.zeros_like(p.operators)
+    requests = np.full(ranks, max(decoding, 1.0) / ranks)  # none iterates without a request
+    load = (requests, requests * held)
+    if prompts is None:
+        return float(decode_iteration_s(prices, *load, 0, ranks, *hot, ops))
+    prompt, pairs, lengths = prompts
+    tokens = min(each, ranks * p.chunk_most / max(prompt, 1.0)) * prompt
+    chunk = prompts_by_rank(
+        tokens, tokens * pairs, prompt, p.chunk_most, ranks, p.prompt_ranks, lengths
+    )
+    return mixed_mean_s(prices, *load, chunk, hot, ops)
+
+
+def _arrivals(
+    p: Population, took_s: Callable[[float], float], arriving: Arriving, life: float, places: float
+) -> tuple[float, bool]:
+    """(arrivals of an iteration at the load, whether full places answer fewer)."""
+
+    def beyond(each: float) -> float:
+        took = took_s(each)
+        rate = each / took
+        clients = each * life + rate * arriving.away_s
+        return max(
+            rate / arriving.rate_req_per_s, clients / arriving.clients,
+            took / arriving.most_iteration_s,
+        ) - 1.0  # fmt: skip
+
+    high = places / (life + arriving.reserved_s / took_s(places / life))
+    if p.colocated:
+        prompt = max(p.fresh * float(p.inputs.mean()), 1.0)
+        high = min(high, p.slots.size * p.chunk_most / prompt)
+    above = beyond(high)
+    if above < 0.0:
+        return high * (1.0 + OVER), True
+    low, below = 0.0, -1.0
+    for _ in range(HALVINGS):  # false position; of the end that stays half (Illinois)
+        middle = high - above * (high - low) / (above - below)
+        there = beyond(middle)
+        if abs(there) < 0.01 * CLOSE:
+            return middle, False
+        if there < 0.0:
+            low, below, above = middle, there, 0.5 * above
+        else:
+            high, above, below = middle, there, 0.5 * below
+    return high, False

@@ -22,7 +22,7 @@ from twin.model.fetch import fetch_s
 from twin.model.offload import bytes_per_token
 from twin.model.predict import Traffic
 from twin.model.prefill import prefill_batch_s, prefill_hits_s
-from twin.model.waiting import Pool, Prompts, lasting, waits_s
+from twin.model.waiting import Pool, Prompts, Seconds, lasting, waits_s
 from twin.policies.batching import token_variance, tokens_per_iteration
 from twin.scenario import Scenario
 from twin.steady import Assembly, Priced
@@ -209,24 +209,25 @@ def _pool(s: Scenario, parts: Assembly, role: RoleCosts, traffic: Traffic) -> Po
     budget = float(d.tokens_per_npu) * role.dies / parts.costs.chip.dies_per_npu
     ops, dies, alone = role.operator_sink(), float(role.dies), d.attention == "dp"
 
-    def seconds(tokens: float, pairs: float, longest: float) -> float:
-        most = max(1.0 / dies, longest / tokens) if alone else 1.0 / dies
-        return float(prefill_batch_s(role.prefill, tokens, most * tokens, most * pairs, *hot, ops))
+    def seconds(tokens: float, pairs: float, most: float, most_pairs: float) -> float:
+        if not alone:
+            most, most_pairs = tokens / dies, pairs / dies
+        return float(prefill_batch_s(role.prefill, tokens, most, most_pairs, *hot, ops))
 
     full_s, token_s, pair_s = batch_line(role, budget, traffic.input_tokens, hot)
     each = traffic.fresh_pairs / traffic.fresh_tokens  # pairs of a token, mean
     token_s += pair_s * each
     if not alone:  # a batch of mean prompts from a table, what differs from them by its slope
         sizes = [budget * 2.0**k for k in range(-7, 2)]
-        took = [seconds(size, size * each, size) for size in sizes]
+        took = [seconds(size, size * each, 0.0, 0.0) for size in sizes]
 
-        def quickly(tokens: float, pairs: float, longest: float) -> float:
+        def quickly(tokens: float, pairs: float, _most: float, _most_pairs: float) -> float:
             k = min(max(bisect_left(sizes, tokens), 1), len(sizes) - 1)
             share = (tokens - sizes[k - 1]) / (sizes[k] - sizes[k - 1])
             mean_s = took[k - 1] + max(share, 0.0) * (took[k] - took[k - 1])
             return mean_s + pair_s * (pairs - tokens * each)
 
-        computing = quickly
+        computing: Seconds = quickly
     else:
         computing = seconds
     read_s = 0.0
@@ -235,7 +236,10 @@ def _pool(s: Scenario, parts: Assembly, role: RoleCosts, traffic: Traffic) -> Po
         cached = many * traffic.hit_tokens
         read_s = fetch_s(s, parts.net, role.fetch, cached, many) / cached
         read_s += float(prefill_hits_s(role.prefill, cached, ops)) / cached
-    return Pool(d.instances, budget, float(d.chunk_tokens), computing, full_s, token_s, read_s)
+    return Pool(
+        d.instances, budget, float(d.chunk_tokens), computing, full_s, token_s, read_s,
+        dies=role.dies if alone else 1,
+    )  # fmt: skip
 
 
 def _mixed(
@@ -250,7 +254,7 @@ def _mixed(
         chunk = min(rate / d.instances * took_s * traffic.fresh_tokens, budget)
         idle_s = max(took_s - token_s * chunk, 0.1 * took_s)
         return Pool(
-            d.instances, budget, budget, lambda tokens, _pairs, _most: idle_s + token_s * tokens,
+            d.instances, budget, budget, lambda tokens, *_: idle_s + token_s * tokens,
             idle_s, token_s, 0.0, idle_s,
         )  # fmt: skip
 

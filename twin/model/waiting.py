@@ -13,8 +13,10 @@ import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from heapq import heapreplace
 
-Seconds = Callable[[float, float, float], float]  # of a batch: tokens, pairs, longest prompt
+# Of a batch: tokens and query-key pairs, of all and of the die that has most.
+Seconds = Callable[[float, float, float, float], float]
 Lives = Sequence[tuple[float, float]]  # (how long requests stay, share of the requests)
 
 
@@ -39,6 +41,9 @@ class Pool:
     token_s: float  # that a token adds
     read_s: float = 0.0  # for a cached token
     idle_s: float = 0.0  # an iteration that goes on without prompts (colocated instances)
+    dies: int = (
+        1  # of an instance, where each computes prompts of its own; 1: all share each prompt
+    )
 
 
 def waits_s(prompts: Prompts, pool: Pool, rate: float) -> list[float]:
@@ -53,8 +58,8 @@ def waits_s(prompts: Prompts, pool: Pool, rate: float) -> list[float]:
 
     def start(p: int, at_s: float) -> None:
         """Form and compute one batch of what waits at instance p."""
-        queue, tokens, pairs, longest, ending = queues[p], 0.0, 0.0, 0.0, []
-        cached = 0.0
+        queue, tokens, pairs, ending = queues[p], 0.0, 0.0, []
+        cached, dies = 0.0, [(0.0, 0.0)] * pool.dies
         while queue and tokens < pool.budget:
             i = queue[0]
             room = pool.budget - tokens
@@ -67,15 +72,17 @@ def waits_s(prompts: Prompts, pool: Pool, rate: float) -> list[float]:
             before = prompts.cached[i] + prompts.fresh[i] - left[i]
             if left[i] == prompts.fresh[i]:
                 cached += prompts.cached[i]
+            more = take * (before + 0.5 * (take + 1.0))
             tokens += take
-            pairs += take * (before + 0.5 * (take + 1.0))
-            longest = max(longest, take)
+            pairs += more
+            heapreplace(dies, (dies[0][0] + take, dies[0][1] + more))  # the die with fewest tokens
             left[i] -= take
             waiting[p] -= take
             if left[i] > 0.0:
                 break
             ending.append(queue.popleft())
-        free[p] = at_s + pool.seconds(tokens, pairs, longest) + cached * pool.read_s
+        most, most_pairs = max(dies)[0], max(of_die for _, of_die in dies)
+        free[p] = at_s + pool.seconds(tokens, pairs, most, most_pairs) + cached * pool.read_s
         for i in ending:
             done[i] = free[p] - arrivals[i]
 

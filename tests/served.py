@@ -3,14 +3,18 @@
 Each visit begins a search, which goes on when the visitor has left: together they would take more
 of the processor than everything else that browser tests do. tests/lab/test_live.py tests it.
 `python -m tests.served run app.py` takes the words of streamlit; without words it is the process of
-live runs.
+live runs. Where ENGINE_VARIABLE names an engine, it makes the runs, and drafts have no live ones.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 
 from twin.lab.runs import live
+from twin.lab.runs.executor import Runner
+
+ENGINE_VARIABLE = "TWIN_TEST_ENGINE"
 
 
 def main() -> None:
@@ -22,6 +26,9 @@ def main() -> None:
 
     start = live.start_process
     live.start_process = lambda _module: start("tests.served")
+    if engine := os.environ.get(ENGINE_VARIABLE):
+        Runner.__init__.__kwdefaults__["engine"] = engine
+        live.ready = lambda: False
     cli.main(prog_name="streamlit")
 
 

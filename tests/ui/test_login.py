@@ -18,6 +18,7 @@ import requests
 
 from tests.conftest import PATIENCE_S, ROOT, free_port, wait_until_healthy
 from tests.protocol import Tab
+from tests.served import ENGINE_VARIABLE
 from tests.ui import oidc
 from tests.ui.stored_runs import done, scenario
 from twin.hooks import Page, found
@@ -48,7 +49,8 @@ def served(folder: Path, mode: str, port: int, *options: str) -> Iterator[Server
             [sys.executable, "-m", "tests.served", "run", "app.py", f"--server.port={port}",
              *options],
             cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
-            env={**os.environ, "TWIN_DB_URL": database, access.VARIABLE: mode},
+            env={**os.environ, "TWIN_DB_URL": database, access.VARIABLE: mode,
+                 ENGINE_VARIABLE: "tests.lab.fake_engine"},
         )  # fmt: skip
     url = f"http://localhost:{port}"
     try:
@@ -99,7 +101,7 @@ def visitors(server):
 
 @pytest.fixture
 def asked(server, visitors):
-    """Ann and Ben, logged in, and a run that Ann asked for: it would go on for minutes."""
+    """Ann and Ben, logged in, and a run that Ann asked for: it goes on for minutes."""
     ann, ben = visitors
     name, seed = f"Ann's own {token_hex(4)}", randbits(30)
     changed = {"name": name, "seed": seed, "horizon_s": 20_000.0}

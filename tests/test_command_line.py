@@ -10,7 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.laws.advice import LITE
+from twin.lab.library import scenario_to_toml
 from twin.lab.runs import budget
+from twin.scenario import parse_scenario, with_overrides
 from twin.workload.requests import MOST_REQUESTS
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -144,10 +147,12 @@ def test_the_conversation_hour_hits_no_more_than_an_lru_in_trace_order(twin, tra
     assert 0.95 * bound < found["summary"]["hit_token_ratio"] <= bound
 
 
-def test_explain_says_the_same_as_one_object_and_finds_it_again(twin):
-    words = ("explain", "quickstart", "--set", "horizon_s=20", "--set", "warmup_s=5", "--set",
-             "front_end.api_servers=1", "--set", "front_end.service_ms=12", "--set",
-             "workload.output_tokens=64", "--json")  # fmt: skip
+def test_explain_says_the_same_as_one_object_and_finds_it_again(twin, tmp_path):
+    file = tmp_path / "small.toml"
+    few = {"front_end.api_servers": 1, "front_end.service_ms": 24.0}
+    file.write_text(scenario_to_toml(with_overrides(parse_scenario(LITE), few)), "utf-8")
+    words = ("explain", str(file), "--set", "workload.rate_req_per_s=60", "--set", "horizon_s=10",
+             "--set", "warmup_s=2", "--set", "workload.output_tokens=32", "--json")  # fmt: skip
     first = json.loads(twin(*words).stdout)
     assert first["causes"][0]["key"] == "front_end"
     assert json.loads(twin(*words).stdout) == first

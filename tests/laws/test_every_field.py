@@ -489,7 +489,9 @@ CONDITIONS = [(path, fields()[path].conditions[-1]) for path in FIELDS if fields
 
 
 @pytest.mark.parametrize(
-    "at", some(CONDITIONS[::3], *CONDITIONS[1::3], *CONDITIONS[2::3]), ids=lambda at: at[0]
+    "at",
+    some(CONDITIONS[::6], *(at for at in CONDITIONS if at not in CONDITIONS[::6])),
+    ids=lambda at: at[0],
 )
 def test_a_field_changes_nothing_where_its_condition_does_not_hold(at):
     path, condition = at

@@ -3,6 +3,7 @@
 import pytest
 import streamlit as st
 
+from tests.draws import some
 from twin.lab.library import DATA
 from twin.scenario import Scenario, form_groups, with_overrides
 from twin.ui.forms.instances import out_of_reach
@@ -56,7 +57,9 @@ def test_what_the_model_cannot_do_is_said_in_one_sentence(page):
     assert "Sustained requests" in tiles(page)
 
 
-@pytest.mark.parametrize("mode", ["disaggregated", "colocated", "prefill_only", "decode_only"])
+@pytest.mark.parametrize(
+    "mode", some(["disaggregated", "colocated"], "prefill_only", "decode_only")
+)
 def test_every_group_opens_in_every_mode(page, mode):
     edit(page, "deployment.mode", mode)
     for group in form_groups("deployment"):

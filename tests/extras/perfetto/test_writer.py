@@ -153,7 +153,7 @@ def test_a_fault_ends_the_iteration_under_way():
 
 
 def test_operators_fill_their_iteration():
-    events, _ = trace(run(), 1.0, 3.0)
+    events, _ = trace(run(), 1.0, 1.6)
     (tid,) = {e["tid"] for e in events if e["ph"] == "X" and e["pid"] == 12
               and e["name"] == "decode iteration"}  # fmt: skip
     slices = [e for e in events if e["ph"] == "X" and e["tid"] == tid]

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from twin.hardware.chip import HardwareError
-from twin.hardware.flows import Demand, Load, Operation, load_of
+from twin.hardware.flows import Demand, Load, Operation, Pattern, load_of
 from twin.hardware.network import Network
 from twin.hardware.walks import BOOLS, FLOATS, INTS
 
@@ -107,21 +107,25 @@ def pool(
     return None
 
 
-def server_ports(net: Network, load: Load, plane: str) -> tuple[INTS, BOOLS]:
-    """Of each link of a pool read the node whose port it is, -1: none; and what lies on the side of
-    the servers. A server's port is what is narrowest of the links that only it sends over: into
-    its node's DPU and NICs, out of the node, and, but over VPC, out of its CPUs."""
-    tail, head = net.tail[load.links], net.head[load.links]
+def server_ports(net: Network, load: Load, plane: str) -> tuple[BOOLS, BOOLS]:
+    """Whether each link of a pool read's pattern is the port of the node that it leaves, and
+    whether it lies on the side of the servers. A server's port is what is narrowest of the links
+    that only it sends over: into its node's DPU and NICs, out of the node, and, but over VPC, out
+    of its CPUs."""
+    return net.once(("ports", load.pattern, plane), lambda: _server_ports(net, load.pattern, plane))
+
+
+def _server_ports(net: Network, read: Pattern, plane: str) -> tuple[BOOLS, BOOLS]:
+    tail, head = net.tail[read.links], net.head[read.links]
     home = net.node[tail]
     ports = np.concatenate([net.of_kind("qingtian"), net.of_kind("nic")])
     side = (home >= 0) & ((net.node[head] < 0) | np.isin(head, ports))
     if plane != "vpc":  # what comes from there goes through a CPU of the reader's node
         side |= np.isin(tail, net.of_kind("cpu"))
-    rate = net.capacity[load.links] / load.amounts
+    rate = net.capacity[read.links] / read.amounts
     narrowest = np.full(net.nodes, np.inf)
     np.minimum.at(narrowest, home[side], rate[side])
-    port = side & (rate <= narrowest[home] * (1.0 + 1e-9))
-    return np.where(port, home, -1), side
+    return side & (rate <= narrowest[home] * (1.0 + 1e-9)), side
 
 
 def hand_off(

@@ -36,6 +36,26 @@ class Place(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
+class Rows:
+    """Numbers by row: `items[start[r]:start[r + 1]]` are those of row r."""
+
+    start: INTS
+    items: INTS
+
+    @classmethod
+    def of(cls, rows: INTS, count: int) -> Rows:
+        """The places in `rows` of each of so many rows."""
+        start = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=count))])
+        return cls(start, np.argsort(rows, kind="stable"))
+
+    def at(self, rows: INTS) -> tuple[INTS, INTS]:
+        """Numbers of some rows, one row after the other, and how many each has."""
+        count = self.start[rows + 1] - self.start[rows]
+        first = self.start[rows] - (np.cumsum(count) - count)
+        return self.items[np.repeat(first, count) + np.arange(count.sum())], count
+
+
+@dataclass(frozen=True, eq=False)
 class Network:
     """Vertices and directed links of a graph; an edited copy shares all but two arrays."""
 
@@ -123,6 +143,16 @@ class Network:
         )
 
     @cached_property
+    def ways(self) -> tuple[Rows, Rows]:
+        """Links by vertex: those out of each, and those into each, both in the links' order."""
+        return Rows.of(self.tail, len(self.vertices)), Rows.of(self.head, len(self.vertices))
+
+    def open_links(self, plane: str) -> BOOLS:
+        """Links that a plane's bytes may use and that are there."""
+        serves = self.serves & self.bit(plane) > 0
+        return self.once(("open", plane), lambda: serves & (self.capacity > 0.0))
+
+    @cached_property
     def link_prints(self) -> NDArray[np.uint64]:
         """A number for each link, equal for links that only their ends tell apart."""
         total = np.zeros(self.tail.size, np.uint64)
@@ -131,6 +161,45 @@ class Network:
                 total = total * np.uint64(0x9E3779B97F4A7C15) + values.view(np.uint64)
                 total ^= total >> np.uint64(29)
         return total
+
+    @cached_property
+    def link_kinds(self) -> NDArray[np.uint64]:
+        """The same with all else that a link is to routing, and where its bytes are counted."""
+        total = self.link_prints
+        planes = np.append(np.unique(self.place_plane, return_inverse=True)[1], -1)
+        with np.errstate(over="ignore"):
+            for values in (self.serves, self.write_extra_s, self.sub_plane, planes[self.leaves],
+                           planes[self.enters]):  # fmt: skip
+                total = total * np.uint64(0x9E3779B97F4A7C15) + values.view(np.uint64)
+                total ^= total >> np.uint64(29)
+        return total
+
+    @cached_property
+    def vertex_kinds(self) -> INTS:
+        """A number for each vertex, equal for those that only their links and nodes tell apart."""
+        kinds = [d["kind"] for d in self.vertex_data]
+        at = zip(kinds, self.forwards.tolist(), self.domain.tolist(), (self.node < 0).tolist(),
+                 strict=True)  # fmt: skip
+        known: dict[Any, int] = {}
+        return np.array([known.setdefault(each, len(known)) for each in at], np.int64)
+
+    @cached_property
+    def node_sizes(self) -> INTS:
+        """Vertices of each node."""
+        return np.bincount(self.node[self.node >= 0], minlength=self.nodes)
+
+    @cached_property
+    def _by_ends(self) -> tuple[INTS, INTS]:
+        ends = self.tail * len(self.vertices) + self.head
+        order = np.argsort(ends, kind="stable")
+        return ends[order], order
+
+    def links_between(self, tail: INTS, head: INTS) -> INTS:
+        """The links from some vertices to others, pair by pair; -1: none."""
+        ends, order = self._by_ends
+        wanted = tail * len(self.vertices) + head
+        at = np.minimum(np.searchsorted(ends, wanted), ends.size - 1)
+        return np.where(ends[at] == wanted, order[at], -1)
 
     def bit(self, plane: str) -> int:
         """Bit of a plane; 0 where the machine has none of that name."""
@@ -210,8 +279,13 @@ class Network:
 
     def offers(self, plane: str, vertices: INTS) -> FLOATS:
         """Bytes/s that each of these vertices can put into its links of a plane."""
-        open_ = self.capacity * (self.serves & self.bit(plane) > 0)
-        return np.asarray(np.bincount(self.tail, open_, len(self.vertices))[vertices])
+
+        def offered() -> FLOATS:
+            there = np.flatnonzero(self.open_links(plane))
+            sums = np.bincount(self.tail[there], self.capacity[there], len(self.vertices))
+            return sums.astype(np.float64)  # of no links there are whole numbers
+
+        return self.once(("offers", plane), offered)[vertices]
 
     def reachable(self, plane: str, start: INTS) -> BOOLS:
         """Vertices that open links of a plane lead to from any of `start`, these included."""

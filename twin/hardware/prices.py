@@ -140,14 +140,13 @@ def server_port(
         return 0.0
     load, sources = reached
 
-    def rate() -> float:
-        port, _ = demands.server_ports(net, load, plane)
-        own = port >= 0
-        rates = np.full(net.nodes, np.inf)
-        np.minimum.at(rates, port[own], net.capacity[load.links[own]] / load.amounts[own])
+    def rate() -> float:  # the same for all that are alike
+        own, _ = demands.server_ports(net, load, plane)
+        rates, links = np.full(net.nodes, np.inf), load.links[own]
+        np.minimum.at(rates, net.node[net.tail[links]], net.capacity[links] / load.amounts[own])
         return float(np.median(rates[sources])) / sources.size
 
-    return net.once(("server port", tuple(dies), plane, tuple(nodes or ())), rate)
+    return net.once(("server port", load.pattern, plane), rate)
 
 
 def nic(fabric: Wiring, die: int, plane: Plane = "rdma", operation: Operation = "write") -> Price:

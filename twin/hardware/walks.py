@@ -99,7 +99,7 @@ class Walks:
         """
         self.hops, reach = self._fewest(tail, head)
         self.most = np.full_like(self.hops, -1)
-        for stage in np.unique(added)[:-1].tolist():
+        for stage in np.flatnonzero(np.bincount(added))[:-1].tolist():
             before = added <= stage
             hops, _ = self._fewest(tail[before], head[before])
             self.most = np.where(self.most < 0, hops, self.most)
@@ -148,7 +148,9 @@ class Walks:
             steps.append((links[by_head], source, to[by_head], end, row))
             need = np.zeros_like(need)
             need.ravel()[source] = True  # walks go back from the ends: what leads nowhere drops out
-        used = np.unique(np.concatenate([links for links, *_ in steps] or [order[:0]]))
+        used = _numbers(tail.size, *(links for links, *_ in steps))
+        place = np.zeros_like(tail)
+        place[used] = np.arange(used.size)
         levels = []
         before = np.sort(self.rows * rows + np.arange(rows))
         for links, source, to, end, row in reversed(steps):
@@ -159,7 +161,7 @@ class Walks:
             tail_start = _starts(tails[by_tail])
             levels.append(
                 _Level(
-                    np.searchsorted(used, links), tails, np.repeat(
+                    place[links], tails, np.repeat(
                         np.arange(states.size), np.diff(np.append(head_start, to.size))
                     ),
                     head_start, by_tail, tails[by_tail][tail_start], tail_start,
@@ -179,7 +181,10 @@ class Walks:
         for level in self.levels:
             for part in (level.links, level.tail, level.head, level.end, level.row, level.state):
                 content.update(part.data)
-        _, ends = np.unique(np.concatenate([self.tail, self.head]), return_inverse=True)
+        place = np.zeros(self.size, np.int64)
+        vertices = _numbers(self.size, self.tail, self.head)
+        place[vertices] = np.arange(vertices.size)
+        ends = place[np.concatenate([self.tail, self.head])]
         for table in (capacity, ends, self.hops, self.parts):
             content.update(np.ascontiguousarray(table).data)
         return content.digest()
@@ -294,6 +299,14 @@ def _weights(log_weight: FLOATS) -> SCALED:
     return each(math.exp, log_weight - power * LOG_2), power.astype(np.int32)
 
 
+def _numbers(size: int, *some: INTS) -> INTS:
+    """Numbers below `size` that are in any of some arrays, ascending."""
+    there = np.zeros(size, bool)
+    for numbers in some:
+        there[numbers] = True
+    return np.flatnonzero(there)
+
+
 def _somewhere(table: BOOLS) -> BOOLS:
     """Vertices that are true for any row."""
     return np.asarray(table.any(axis=1))
@@ -355,17 +368,21 @@ def _spread(walks: Walks, capacity: FLOATS, beyond: float, adaptive: bool) -> FL
         return best
     tried, use = [best], taken(best) / capacity
     full, bound, before = use, 0.0, None
-    log_weight = START * each(math.log, capacity / capacity.max())
-    log_price = SHARPNESS * (use / use.max() - 1.0)
-    for turn in range(ROUNDS):
+    log_weight, log_price = np.zeros(0), SHARPNESS * (use / use.max() - 1.0)
+
+    def prices() -> FLOATS:
         price = each(math.exp, log_price - log_price.max())
-        price /= price.sum()
-        guess = _guess(walks, capacity, full, price, turn)
+        return np.asarray(price / price.sum())
+
+    for turn in range(ROUNDS):
+        guess = prices() if turn % 5 == 4 else _guess(walks, capacity, full, turn)
         least = demand[sent] * walks.cheapest(guess / capacity)[sent]
         bound = max(bound, float(least.sum()))
         if full.max() <= bound * (1.0 + GAP):
             break
-        slope = price / capacity
+        if before is None:
+            log_weight = START * each(math.log, capacity / capacity.max())
+        slope = prices() / capacity
         step = slope if before is None else 2.0 * slope - before
         log_weight = log_weight - LINK_STEP * step * total / max(bound, LEAST_BOUND * full.max())
         before = slope
@@ -383,22 +400,20 @@ def _spread(walks: Walks, capacity: FLOATS, beyond: float, adaptive: bool) -> FL
     return best
 
 
-def _guess(walks: Walks, capacity: FLOATS, full: FLOATS, price: FLOATS, turn: int) -> FLOATS:
-    """Prices (sum 1) for the bound of `_spread`: others each turn, and every fifth the game's own.
+def _guess(walks: Walks, capacity: FLOATS, full: FLOATS, turn: int) -> FLOATS:
+    """Prices (sum 1) for the bound of `_spread`: others each turn.
 
     A bottleneck is usually a set of links that all bytes of some pairs cross. So equal prices per
     byte are tried on the fullest links, and on all links into or out of one vertex.
     """
     fullest = int(full.argmax())
     guesses = (
-        full >= full[fullest] * (1.0 - 1e-9),
-        walks.tail == walks.tail[fullest],
-        walks.head == walks.head[fullest],
-        full >= full[fullest] * 0.97,
+        lambda: full >= full[fullest] * (1.0 - 1e-9),
+        lambda: walks.tail == walks.tail[fullest],
+        lambda: walks.head == walks.head[fullest],
+        lambda: full >= full[fullest] * 0.97,
     )
-    if turn % 5 == 4:
-        return price
-    priced = guesses[turn % 5] * capacity
+    priced = guesses[turn % 5]() * capacity
     return np.asarray(priced / priced.sum())
 
 

@@ -1,6 +1,7 @@
 """Flows and links: leaving out and merging links changes no rate; who meets whom shares."""
 
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,10 +11,11 @@ from tests.engine.small import small
 from tests.hardware.max_min import max_min_rates
 from twin.engine import codes as w
 from twin.engine.build import build_world
-from twin.engine.contention.flows import from_storage
+from twin.engine.contention.flows import from_storage, lay_out
 from twin.engine.contention.traffic import settle_links
 from twin.engine.lifecycle.machine import Machine
 from twin.engine.setup import set_up
+from twin.hardware import demands
 from twin.hardware.prices import all_to_all, pool_read
 from twin.lab.library import load_facts
 from twin.scenario import Fault
@@ -141,3 +143,26 @@ def test_a_cache_of_an_instance_is_read_in_its_own_nodes():
     load = next(f.load for f in found.flows if f.traffic == "pool_read")
     assert found.world.traffic.alone[number(found, "pool_read", "prefill")] > 0
     assert {found.fabric.places[i].node for i in load.places} == {0}
+
+
+@pytest.mark.parametrize("settings", [{}, UNALIGNED, {"memory_pool.scope": "local"}])
+def test_flows_that_share_a_pattern_are_laid_out_as_if_each_had_its_own(settings):
+    found = machine({"deployment.prefill.instances": 2, "supernode.nodes": 6} | settings)
+    traffic, net = found.world.traffic, found.fabric
+    shared = {f.load.pattern for f in found.flows if f.kind != w.WEIGHTS}
+    assert len(shared) < len([f for f in found.flows if f.kind != w.WEIGHTS])
+    names = ("alone", "start", "links", "server", "parts", "whole", "owners", "place")
+    before = {name: getattr(traffic, name).copy() for name in names}
+    plane = found.setup.scenario.memory_pool.plane
+
+    def apart(flow):
+        load = flow.load.settled()
+        if flow.port is None:
+            return replace(flow, load=load)
+        port, side = demands.server_ports(net, load, plane)
+        return replace(flow, load=load, port=port, beyond=~side)
+
+    own = [apart(flow) for flow in found.flows]
+    lay_out(own, net, traffic)
+    for name in names:
+        np.testing.assert_array_equal(getattr(traffic, name), before[name], name)

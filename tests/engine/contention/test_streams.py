@@ -95,9 +95,9 @@ def read(machine, p, blocks, now_s):
 def port_rate(machine, server, p=0):
     """Bytes/s of a server's port into an instance, off the graph."""
     flow = next(f for f in machine.flows if (f.traffic, f.instance) == ("pool_read", p))
-    own = flow.port == server
-    links = flow.load.links[own]
-    return (machine.fabric.capacity[links] / flow.load.amounts[own]).min() / len(flow.sources)
+    net, links = machine.fabric, flow.load.links
+    own = flow.port & (net.node[net.tail[links]] == flow.nodes[server])
+    return (net.capacity[links] / flow.load.amounts)[own].min() / len(flow.sources)
 
 
 def slow(machine, factor=0.01):

@@ -18,8 +18,9 @@ from twin.engine import codes as w
 from twin.engine.contention.shared_links import Traffic
 from twin.hardware import demands
 from twin.hardware.faults import dies_without
-from twin.hardware.flows import Load, mixed
+from twin.hardware.flows import Load, Pattern
 from twin.hardware.network import Network
+from twin.hardware.quotient import mixed
 from twin.hardware.walks import BOOLS, FLOATS, INTS
 from twin.model.fetch import pool_plane
 from twin.scenario import Scenario, offloaded_share
@@ -51,8 +52,9 @@ class Flow:
     instance: int
     load: Load
     sources: tuple[int, ...] = ()  # of reads: nodes whose memory servers are reached
-    port: INTS | None = None  # of each link: place of the memory server whose port it is, -1: none
-    beyond: BOOLS | None = None  # links that are not on the servers' side
+    nodes: tuple[int, ...] = ()  # of reads: all nodes of the pool, by which servers are numbered
+    port: BOOLS | None = None  # links of the load's pattern that are ports of memory servers
+    beyond: BOOLS | None = None  # those that are not on the servers' side
 
     @property
     def traffic(self) -> str:
@@ -63,8 +65,8 @@ class Flow:
         """Bytes/s without other flows, at least 1; of reads, only links beyond servers count."""
         rate = self.load.alone(net)[0]
         if self.beyond is not None and self.beyond.any():
-            links = self.load.links[self.beyond]
-            rate = float((net.capacity[links] / self.load.amounts[self.beyond]).min())
+            read = self.load.pattern
+            rate = float((net.capacity[read.links] / read.amounts)[self.beyond].min())
         return max(rate, 1.0)
 
 
@@ -110,10 +112,10 @@ def flows_of(
         read = demands.pool(net, seat.dies, plane, seat.pool_nodes) if wanted else None
         if read is not None:
             load, sources = read
-            node, side = demands.server_ports(net, load, plane)
-            port = np.where(node >= 0, np.searchsorted(seat.pool_nodes, node), -1)
+            port, side = demands.server_ports(net, load, plane)
             reached = tuple(sources.tolist())
-            add(w.POOL_READ, seat, load, sources=reached, port=port, beyond=~side)
+            add(w.POOL_READ, seat, load, sources=reached, nodes=seat.pool_nodes, port=port,
+                beyond=~side)  # fmt: skip
             back = demands.pool(net, seat.dies, plane, seat.pool_nodes, "write")
             if back is not None:
                 add(w.POOL_WRITE, seat, back[0])
@@ -176,70 +178,113 @@ def _rounded(amounts: FLOATS) -> FLOATS:
     return np.asarray(np.ldexp(np.round(part * 2.0**30) / 2.0**30, power))
 
 
+@dataclass(frozen=True, eq=False)
+class _Family:
+    """Flows of one pattern: they take the same parts of links that are alike."""
+
+    flows: list[Flow]
+    pattern: Pattern
+    rate: float  # bytes/s of each alone
+    part: FLOATS  # of each link of the pattern, at that rate
+    most: FLOATS  # the same if all is read from one memory server
+    port: BOOLS  # whether the link is the port of one
+
+    def crossings(self, net: Network, row_of: INTS) -> Iterator[FLOATS]:
+        """Of every flow, for its links that have a row: flow, row, place of the memory server whose
+        port it is (-1: none), part and most, f8[5, links] in the order of links."""
+        seen = row_of[self.pattern.links] >= 0
+        for flow in self.flows:
+            own = seen.copy()
+            own[flow.load.moved] = row_of[flow.load.to] >= 0
+            at, links = np.flatnonzero(own), flow.load.links
+            at = at[np.argsort(links[at], kind="stable")]
+            server = np.full(at.size, -1)
+            port = self.port[at]
+            server[port] = np.searchsorted(flow.nodes, net.node[net.tail[links[at[port]]]])
+            number = np.full(at.size, flow.number)
+            yield np.stack([number, row_of[links[at]], server, self.part[at], self.most[at]])
+
+
+def _families(flows: Sequence[Flow], net: Network) -> Iterator[_Family]:
+    groups: dict[tuple[Pattern, bool, int], list[Flow]] = {}
+    for flow in flows:
+        key = flow.load.pattern, flow.port is None, len(flow.sources)
+        groups.setdefault(key, []).append(flow)
+    for alike in groups.values():
+        first, pattern = alike[0], alike[0].load.pattern
+        rate = first.alone(net)
+        part = _rounded(pattern.amounts * rate / np.maximum(net.capacity[pattern.links], TINY))
+        port = np.zeros(part.size, bool) if first.port is None else first.port
+        most = np.where(port, part * len(first.sources), part)
+        yield _Family(alike, pattern, rate, part, most, port)
+
+
+def _shared(families: Sequence[_Family], net: Network) -> INTS:
+    """Links that hold flows together: one of all that the same flows take the same parts of."""
+    total, count, ports = np.zeros((3, net.capacity.size))
+    alike = np.zeros(net.capacity.size, np.uint64)  # equal for links that the same flows take
+    for f in families:
+        ones, marks = np.ones(len(f.flows)), mixed(np.array([x.number for x in f.flows], np.uint64))
+        for table, of_link, of_flow in (
+            (total, f.most, ones), (count, np.ones(f.part.size), ones),
+            (ports, f.port.astype(np.float64), ones),
+            (alike, mixed(f.part.view(np.uint64) + f.port), marks),
+        ):  # fmt: skip
+            table[f.pattern.links] += of_link * of_flow.sum()
+            for flow, own in zip(f.flows, of_flow, strict=True):
+                moved = flow.load.moved
+                table[f.pattern.links[moved]] -= of_link[moved] * own
+                table[flow.load.to] += of_link[moved] * own
+    at = np.flatnonzero((total > 1.0 + SPARE) & ((count > 1.5) | (ports > 0.5)))
+    home = mixed(net.node[net.tail[at]].view(np.uint64) + np.uint64(7))
+    _, first = np.unique(alike[at] + home * (ports[at] > 0.5), return_index=True)
+    return np.sort(at[first])
+
+
 def lay_out(flows: Sequence[Flow], net: Network, traffic: Traffic) -> None:
     """Write the flows as the solver reads them; what is under way stays as it was. A flow at its
     rate alone takes a part of each of its links; links that all flows together cannot fill are
     left out, and those that the same flows take the same parts of count as one. A memory server's
     port stays by itself: what a batch takes of it hangs on where its blocks lie."""
-    count, size = traffic.alone.size, net.capacity.size
-    alone = np.full(count, IDLE)
+    families = list(_families([flow for flow in flows if flow.number != w.NONE], net))
+    links = _shared(families, net)
+    row_of = np.full(net.capacity.size, -1)
+    row_of[links] = np.arange(links.size)
+    alone = np.full(traffic.alone.size, IDLE)
     crossings = [np.zeros((5, 0))]
-    for flow in flows:
-        if flow.number == w.NONE:
-            continue
-        alone[flow.number] = rate = flow.alone(net)
-        load = flow.load
-        part = _rounded(load.amounts * rate / np.maximum(net.capacity[load.links], TINY))
-        port = np.full(part.size, -1) if flow.port is None else flow.port
-        most = np.where(port < 0, part, part * len(flow.sources))
-        crossings.append(np.stack([np.full(part.size, flow.number), load.links, port, part, most]))
-    numbers, links, ports, parts, most = np.concatenate(crossings, axis=1)
-    numbers, links = numbers.astype(np.int64), links.astype(np.int64)
-    shared = np.bincount(links, most, size) > 1.0 + SPARE
-    shared &= (np.bincount(links, minlength=size) > 1) | (np.bincount(links, ports >= 0, size) > 0)
-    alike = np.zeros(size, np.uint64)  # equal for links that the same flows take
-    same = mixed(numbers.view(np.uint64)) + (parts + (ports + 1.0)).view(np.uint64)
-    np.add.at(alike, links, mixed(same))
-    _, first = np.unique(alike[np.flatnonzero(shared)], return_index=True)
-    row_of = np.full(size, -1)
-    row_of[np.flatnonzero(shared)[first]] = np.arange(first.size)
-    some = row_of[links] >= 0
-    rows: list[list[tuple[int, ...]]] = [[] for _ in range(count)]
-    for f, *crossing in zip(
-        *(x[some].tolist() for x in (numbers, row_of[links], ports, parts, most)), strict=True
-    ):
-        rows[f].append(tuple(crossing))
+    for f in families:
+        alone[[flow.number for flow in f.flows]] = f.rate
+        crossings += f.crossings(net, row_of)
+    table = np.concatenate(crossings, axis=1)
+    table = table[:, np.argsort(table[0], kind="stable")]
+    numbers, rows = table[:2].astype(np.int64)
+    servers, parts, most = table[2:]
+    print_of_row = np.zeros(links.size, np.uint64)
+    same = mixed(numbers.view(np.uint64)) + (parts + (servers + 1.0)).view(np.uint64)
+    np.add.at(print_of_row, rows, mixed(same))
+    rows = np.argsort(np.argsort(print_of_row, kind="stable"), kind="stable")[rows]
+    by_link = np.argsort(rows, kind="stable")
     traffic.assign(
         alone=alone,
         wish=np.minimum(traffic.pace / alone, 1.0),
-        most=np.zeros(count),
-        level=np.zeros(count),
-        load=np.zeros(first.size),
-        scratch=np.zeros(first.size),
+        most=np.zeros(alone.size),
+        level=np.zeros(alone.size),
+        load=np.zeros(links.size),
+        scratch=np.zeros(links.size),
         held=np.ones(1, np.int64),  # look at everything at the next border
-        **_both_ways(rows, first.size),
+        # Flows by link and links by flow, in compressed rows.
+        start=_ends(numbers, alone.size),
+        links=rows,
+        server=servers.astype(np.int32),
+        parts=parts,
+        whole=most,
+        link_start=_ends(rows, links.size),
+        owners=numbers[by_link],
+        owner_parts=parts[by_link],
+        place=np.argsort(by_link, kind="stable"),
     )
 
 
-def _both_ways(rows: list[list[tuple[int, ...]]], links: int) -> dict[str, np.ndarray]:
-    """Flows by link and links by flow, in compressed rows; a crossing is a link, the memory server
-    whose port it is, the part that the flow takes of it, and the most that it could."""
-    start = np.zeros(len(rows) + 1, np.int64)
-    start[1:] = np.cumsum([len(r) for r in rows])
-    crossings = np.array([x for r in rows for x in r]).reshape(-1, 4).T
-    of = crossings[0].astype(np.int64)
-    owner = np.repeat(np.arange(len(rows)), np.diff(start))
-    by_link = np.argsort(of, kind="stable")
-    link_start = np.zeros(links + 1, np.int64)
-    link_start[1:] = np.cumsum(np.bincount(of, minlength=links))
-    return {
-        "start": start,
-        "links": of,
-        "server": crossings[1].astype(np.int32),
-        "parts": crossings[2],
-        "whole": crossings[3],
-        "link_start": link_start,
-        "owners": owner[by_link],
-        "owner_parts": crossings[2][by_link],
-        "place": np.argsort(by_link, kind="stable"),
-    }
+def _ends(rows: INTS, count: int) -> INTS:
+    """Where each of so many rows begins, and where the last ends."""
+    return np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=count))])

@@ -1,0 +1,135 @@
+"""What sits alike is routed once, and only where a demand goes: with the answers of routing all."""
+
+import numpy as np
+import pytest
+
+from tests.hardware.test_flows import DEMANDS, random_machine
+from tests.hardware.wired import all_to_all, demand, fabric
+from twin.hardware import demands
+from twin.hardware.alike import swap_of
+from twin.hardware.fabric import build_fabric, with_edits
+from twin.hardware.flows import load_of
+from twin.hardware.network import network
+from twin.hardware.quotient import Quotient
+from twin.hardware.reach import Usable
+from twin.lab.library import load_facts
+from twin.scenario import Edit, Supernode
+
+FACTS = load_facts()
+DIES = 32  # of an instance: two nodes
+
+
+def machine(nodes, edits=(), **how):
+    """The arrays of a supernode of so many nodes, with no answer known."""
+    wired = network(build_fabric(Supernode(nodes=nodes, **how), FACTS))
+    return wired.changed(wired.capacity, wired.latency) if not edits else with_edits(wired, edits)
+
+
+def seats(net):
+    """Dies of every instance but the last, which receives."""
+    return [range(k, k + DIES) for k in range(0, net.dies.size - DIES, DIES)]
+
+
+KINDS = {
+    "exchange": demands.exchange,
+    "read": lambda net, dies: demands.pool(net, dies)[0],
+    "write": lambda net, dies: demands.pool(net, dies, operation="write")[0],
+    "vpc": lambda net, dies: demands.pool(net, dies, "vpc")[0],
+    "storage": demands.from_storage,
+    "hand_off": lambda net, dies: demands.hand_off(net, dies, range(net.dies.size)[-DIES:]),
+}
+
+
+def by_link(net, load):
+    """Amounts, bytes and what is placed, as whole tables."""
+    tables = np.zeros((2, net.tail.size))
+    tables[:, load.links] = load.amounts, load.bytes
+    places = np.zeros(len(net.places))
+    places[load.places] = load.placed
+    return np.concatenate([*tables, places])
+
+
+@pytest.mark.parametrize("kind", DEMANDS)
+def test_the_links_between_ends_carry_what_they_carry_among_all_links(kind):
+    narrowed = 0
+    for seed in range(40):
+        links, ends, draw = random_machine(seed)
+        how = {"forwarding": seed % 3 > 0, "detour": seed % 2}
+        added = [(ends[0], "v99", 1.0, 1), ("v99", ends[-1], 1.0, 1)] if seed % 5 == 0 else []
+        net = network(fabric([*links, *added], ends, **how))
+        asked = DEMANDS[kind](net, ends, draw)
+        out, into = np.zeros((2, len(net.vertices)))
+        out[list(asked.senders)], into[list(asked.receivers)] = asked.out, asked.into
+        usable = Usable(net, "ub", out, into)
+        *few, (all_links, most) = usable.tried(None)
+        whole = Quotient(usable, "nominal", None, all_links, most).routed()
+        expected = np.zeros(net.tail.size)
+        expected[whole.links] = whole.near + whole.far
+        for some, reach in few:
+            part = Quotient(usable, "nominal", None, some, reach).routed()
+            if part is not None:
+                narrowed += some.size < all_links.size
+                found = np.zeros(net.tail.size)
+                found[part.links] = part.near + part.far
+                assert np.array_equal(found, expected), seed
+                assert part.longest_s == whole.longest_s and not part.apart
+    assert narrowed >= 10
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("how", [{}, {"l2_levels": 2, "l2_ports_per_chip": 8}])
+def test_what_sits_alike_has_the_load_of_its_own_problem(kind, how):
+    shared = machine(12, **how)
+    loads = [KINDS[kind](shared, dies) for dies in seats(shared)]
+    assert len({load.pattern for load in loads}) < len(loads)
+    for dies, load in zip(seats(shared), loads, strict=True):
+        alone = machine(12, **how)
+        own = KINDS[kind](alone, dies)
+        np.testing.assert_allclose(by_link(shared, load), by_link(alone, own), rtol=1e-12)
+        assert load.latency_s == own.latency_s
+        assert load.off_node == pytest.approx(own.off_node, rel=1e-12)
+        assert load.alone(shared) == own.alone(alone)
+        np.testing.assert_array_equal(by_link(shared, load.settled()), by_link(shared, load))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_problems_that_are_solved_do_not_grow_with_the_number_of_alike_instances(kind):
+    for nodes in (6, 24):
+        net = machine(nodes)
+        assert len({KINDS[kind](net, dies).pattern for dies in seats(net)}) == 1
+
+
+@pytest.mark.parametrize("kind", ["exchange", "read", "hand_off"])
+def test_a_dead_link_splits_off_the_instance_that_it_touches_and_no_other(kind):
+    element, to = ("NIC 5.3.1", "") if kind == "hand_off" else ("die 5.3.1", "L1 5.2")
+    net = machine(16, [Edit(element=element, to=to, capacity_factor=0.5)])
+    patterns = [KINDS[kind](net, dies).pattern for dies in seats(net)]
+    assert patterns.count(patterns[2]) == 1
+    assert len(set(patterns)) == 2
+
+
+def test_places_are_exchanged_only_where_all_links_at_them_agree():
+    spokes = [(f"end {i}", f"leaf {i}", 2.0) for i in range(4)]
+    spokes += [(f"leaf {i}", "spine", 1.0 if i < 3 else 1.0 + 1e-12) for i in range(4)]
+    net = network(fabric(spokes, [f"end {i}" for i in range(4)], forwarding=False))
+    at = net.number
+    swap = swap_of(net, [at["end 0"]], [at["end 2"]])
+    assert {net.vertices[v] for v in swap.vertices} == {"end 0", "end 2", "leaf 0", "leaf 2"}
+    assert swap_of(net, [at["end 0"]], [at["end 3"]]) is None
+    assert swap_of(net, [at["end 0"]], [at["leaf 2"]]) is None
+    assert swap_of(net, [at["end 0"], at["end 1"]], [at["end 1"], at["end 2"]]) is None
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_two_copies_of_any_machine_are_alike(seed):
+    links, ends, _ = random_machine(seed)
+    copies = [(f"{a}{k}", f"{b}{k}", c) for k in "xyz" for a, b, c in links]
+    copies += [(f"{v}{k}", "spine", 1.5) for k in "xyz" for v in ends]
+    everyone = [f"{v}{k}" for k in "xyz" for v in ends]
+    net, alone = (network(fabric(copies, everyone)) for _ in range(2))
+    loads = [load_of(net, all_to_all(net, [f"{v}{k}" for v in ends])) for k in "xyz"]
+    assert len({load.pattern for load in loads}) == 1
+    own = load_of(alone, all_to_all(alone, [f"{v}z" for v in ends]))
+    np.testing.assert_allclose(by_link(net, loads[2]), by_link(alone, own), rtol=1e-12)
+    other = load_of(net, demand(net, [f"{v}y" for v in ends], ["spine"]))
+    assert other.pattern is not loads[0].pattern

@@ -1,0 +1,115 @@
+"""Two places of a machine that nothing tells apart, and loads that follow from each other by that.
+
+A `Swap` exchanges the dies of two instances, and of all around them what must be exchanged with
+these: an automorphism of the network that is its own inverse. So the load of a demand at one place
+is that of the same demand at the other, with the links exchanged. It is found by going on from the
+dies: neighbours that two exchanged vertices share stay, the others are paired in order. That may
+find none where there is one; what it finds is checked link by link, so a link that is gone
+tells two places apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from twin.hardware.network import Network
+from twin.hardware.walks import INTS
+
+MOST_MOVED = 4096  # vertices to one side; for more, a load of its own is as quickly found
+
+
+@dataclass(frozen=True, eq=False)
+class Swap:
+    """What is exchanged with what: vertices, links and places, each ascending."""
+
+    vertices: INTS
+    to_vertices: INTS
+    links: INTS  # all links at these vertices
+    to_links: INTS
+    places: INTS
+    to_places: INTS
+
+
+def exchanged(numbers: INTS, of: INTS, to: INTS) -> INTS:
+    """Numbers after an exchange of those in `of`, which ascend, for `to`."""
+    at = np.minimum(np.searchsorted(of, numbers), max(of.size - 1, 0))
+    return np.where(of[at] == numbers, to[at], numbers) if of.size else numbers
+
+
+def swap_of(net: Network, ours: Iterable[int], theirs: Iterable[int]) -> Swap | None:
+    """The exchange of vertices for as many others, one by one; None where none is found."""
+    here, there = tuple(ours), tuple(theirs)
+    return net.once(("swap", here, there), lambda: _swap(net, np.array(here), np.array(there)))
+
+
+def _swap(net: Network, ours: INTS, theirs: INTS) -> Swap | None:
+    image = np.full(len(net.vertices), -1)
+    count, front, others = 0, ours, theirs
+    while front.size:
+        image[front], image[others] = others, front
+        count += front.size
+        if (image[front] != others).any() or (image[others] != front).any() or count > MOST_MOVED:
+            return None
+        found = _neighbours(net, image, front, others)
+        if found is None:
+            return None
+        front, others = found
+    vertices = np.flatnonzero((image >= 0) & (image != np.arange(image.size)))
+    some = np.zeros(net.tail.size, bool)
+    for way in net.ways:
+        some[way.at(vertices)[0]] = True
+    links = np.flatnonzero(some)
+    image = np.where(image < 0, np.arange(image.size), image)
+    to_links = net.links_between(image[net.tail[links]], image[net.head[links]])
+    same = (to_links >= 0) & (net.link_kinds[links] == net.link_kinds[to_links])
+    same_ends = net.vertex_kinds[vertices] == net.vertex_kinds[image[vertices]]
+    if not (same.all() and same_ends.all() and _whole_nodes(net, vertices, image[vertices])):
+        return None
+    both = [np.stack([at[links], at[to_links]]) for at in (net.leaves, net.enters)]
+    places = np.unique(np.concatenate(both, axis=1), axis=1)
+    places = places[:, (places >= 0).all(axis=0)]
+    return Swap(vertices, image[vertices], links, to_links, places[0], places[1])
+
+
+def _neighbours(net: Network, image: INTS, front: INTS, others: INTS) -> tuple[INTS, INTS] | None:
+    """Vertices next to `front` and what they are exchanged for; None where links differ."""
+    found = []
+    for way, ends in zip(net.ways, (net.head, net.tail), strict=True):
+        (a, count), (b, theirs) = way.at(front), way.at(others)
+        if (count != theirs).any():
+            return None
+        pair = np.repeat(np.arange(front.size), count)
+        ours, there = pair * image.size + ends[a], pair * image.size + ends[b]
+        _, at, of = np.intersect1d(ours, there, assume_unique=True, return_indices=True)
+        if (net.link_kinds[a[at]] != net.link_kinds[b[of]]).any():
+            return None
+        shared = ends[a[at]]
+        shared = shared[image[shared] < 0]
+        image[shared] = shared
+        rest = [np.flatnonzero(image[ends[links]] < 0) for links in (a, b)]
+        if rest[0].size != rest[1].size:
+            return None
+        sides = []
+        for links, some in zip((a, b), rest, strict=True):
+            order = some[np.lexsort((net.link_kinds[links[some]], pair[some]))]
+            sides.append((pair[order], net.link_kinds[links[order]], ends[links[order]]))
+        if any((x != y).any() for x, y in zip(sides[0][:2], sides[1][:2], strict=True)):
+            return None
+        found.append((sides[0][2], sides[1][2]))
+        image[sides[0][2]], image[sides[1][2]] = sides[1][2], sides[0][2]
+    ours, theirs = (np.concatenate(side) for side in zip(*found, strict=True))
+    _, first = np.unique(ours, return_index=True)
+    if (image[ours] != theirs).any() or (image[theirs] != ours).any():
+        return None
+    return ours[first], theirs[first]
+
+
+def _whole_nodes(net: Network, vertices: INTS, to: INTS) -> bool:
+    """Whether each node that vertices leave goes as a whole, to one other node."""
+    left = net.node[vertices] != net.node[to]
+    nodes, size = np.unique(net.node[vertices[left]], return_counts=True)
+    pairs = np.unique(np.stack([net.node[vertices[left]], net.node[to[left]]]), axis=1)
+    return nodes.size == pairs.shape[1] and bool((net.node_sizes[nodes] == size).all())

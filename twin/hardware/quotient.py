@@ -1,0 +1,220 @@
+"""A demand's part of a network, with what nothing tells apart made one, and its bytes on it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from twin.hardware.network import Network
+from twin.hardware.reach import FAR, Usable
+from twin.hardware.walks import BOOLS, FLOATS, INTS, Walks, spread
+
+HASHES = NDArray[np.uint64]
+CELLS = 40_000_000  # largest table of links by senders that is held at once
+
+
+@dataclass
+class Route:
+    """What one plane carries of a demand."""
+
+    part: Quotient
+    links: INTS
+    near: FLOATS  # bytes within nodes on each of these links, and beyond them
+    far: FLOATS
+    longest_s: float  # longest latency
+    apart: list[tuple[int, int]]  # pairs without a path
+
+
+class Quotient:
+    """The idea: 768 dies are 48 kinds of senders. Vertices with the same links to the very same
+    neighbours, of the same capacities and with the same bytes to send, carry the same in every best
+    split, so each such group is one vertex and its links one link of their total capacity.
+    Sameness is found by hashing (`_twins`), not by comparing pairs.
+
+    A vertex that only sends or receives is split in two, so no path leads through it: vertex i
+    enters as `size + i` and is left at `2 * size + i`; one that passes the plane on is i for both.
+    Every end's own port is made part of the end's link: die -> NIC -> leaf becomes die -> leaf. So
+    ends that only differ by these are alike.
+    """
+
+    def __init__(
+        self, usable: Usable, operation: str, same_domain: bool | None, links: INTS, reach: int
+    ) -> None:
+        net, passes = usable.net, usable.passes
+        self.usable, self.reach, size = usable, reach, len(net.vertices)
+        number = np.arange(size)
+        self.enter = np.where(passes, number, size + number)
+        self.leave = np.where(passes, number, 2 * size + number)
+        colour = _colours(net, usable.out, usable.into, passes)
+        links = self._coloured(colour, links)
+        tail, head, second = self._ways(links)
+        senders, receivers = np.flatnonzero(usable.out), np.flatnonzero(usable.into)
+        group, self.size = _twins(colour, tail, head, self.enter[senders], self.leave[receivers])
+        pairs, at, whole, count = np.unique(
+            group[tail] * self.size + group[head],
+            return_index=True, return_inverse=True, return_counts=True,
+        )  # fmt: skip
+        self.tail, self.head = np.divmod(pairs, self.size)
+        both = second >= 0
+        self.links = np.concatenate([links, second[both]])
+        self.whole = np.concatenate([whole, whole[both]])
+        self.count = count.astype(np.float64)
+        capacity, share = net.capacity, net.efficiency[operation]
+        least = capacity[links] * share[links]
+        least[both] = np.minimum(least, capacity[second] * share[second])[both]
+        self.capacity = least[at] * count
+        # A link between two ends that pass nothing on serves their pair only: as if it were added.
+        straight = (tail >= size) & (head >= 2 * size)
+        added = np.maximum(net.added[links], np.where(both, net.added[second], straight))
+        self.added = added[at]
+        self.latency = (net.latency[links] + np.where(both, net.latency[second], 0.0))[at]
+        self._pairs(group, same_domain)
+        away = usable.plane == "ub" and operation != "nominal"
+        self.beyond = float(net.about.get("beyond_node", 1.0)) if away else 1.0
+
+    def _ways(self, links: INTS) -> tuple[INTS, INTS, INTS]:
+        """Tail and head of links, and the second link that is part of one (-1: none)."""
+        net = self.usable.net
+        tail, head = self.enter[net.tail[links]], self.leave[net.head[links]]
+        second = np.full(links.size, -1)
+        if self.ports is not None:
+            sends, receives = tail >= self.enter.size, head >= 2 * self.enter.size
+            second[sends] = self.ports[0][head[sends]]
+            second[receives] = self.ports[1][tail[receives]]
+            head[sends], tail[receives] = net.head[second[sends]], net.tail[second[receives]]
+        return tail, head, second
+
+    def _coloured(self, colour: HASHES, links: INTS) -> INTS:
+        """Add what a vertex's links are to its colour: of all that the demand may use, also where
+        paths only take these `links`; returns the links less those that are a part of others."""
+        usable, net = self.usable, self.usable.net
+        self.ports = usable.ports()
+        colour[: usable.passes.size] += net.once(("sums", usable.plane), self._sums)
+        tail, head, second = self._ways(usable.at_ends)
+        prints = net.link_prints[usable.at_ends]
+        prints[second >= 0] ^= mixed(net.link_prints[second[second >= 0]])
+        _add_links(np.add, colour, prints, tail, head)
+        if self.ports is None:
+            return links
+        parts = np.unique(np.concatenate(self.ports))[1:]
+        _add_links(np.subtract, colour, net.link_prints[parts], net.tail[parts], net.head[parts])
+        part = np.zeros(net.tail.size, bool)
+        part[parts] = True
+        return links[~part[links]]
+
+    def _sums(self) -> HASHES:
+        net, inner = self.usable.net, np.flatnonzero(self.usable.inner)
+        sums = np.zeros(self.usable.passes.size, np.uint64)
+        _add_links(np.add, sums, net.link_prints[inner], net.tail[inner], net.head[inner])
+        return sums
+
+    def _pairs(self, group: INTS, same_domain: bool | None) -> None:
+        """Bytes/s between the groups, f8[senders, receivers]: within a node, and beyond it."""
+        net, out, into = self.usable.net, self.usable.out, self.usable.into
+        senders, receivers = np.flatnonzero(out), np.flatnonzero(into)
+        self.rows, first_sender, row = np.unique(
+            group[self.enter[senders]], return_index=True, return_inverse=True
+        )
+        self.columns, first_receiver, column = np.unique(
+            group[self.leave[receivers]], return_index=True, return_inverse=True
+        )
+        # An example of each.
+        self.sender, self.receiver = senders[first_sender], receivers[first_receiver]
+        moved = np.outer(np.bincount(row, out[senders]), np.bincount(column, into[receivers]))
+        both, i, j = np.intersect1d(senders, receivers, return_indices=True)
+        np.subtract.at(moved, (row[i], column[j]), out[both] * into[both])
+        moved[moved < 1e-12 * moved.max(initial=0.0)] = 0.0
+        a, b = self.sender[:, None], self.receiver[None, :]
+        if same_domain is not None:
+            moved = np.where((net.domain[a] == net.domain[b]) == same_domain, moved, 0.0)
+        near = (net.node[a] == net.node[b]) & (net.node[a] >= 0)
+        self.near, self.far = np.where(near, moved, 0.0), np.where(near, 0.0, moved)
+
+    def routed(self) -> Route | None:
+        """The bytes on every link; None where some pair may take more than `reach` hops."""
+        if self.reach < FAR and self.added.any():
+            return None
+        tail, head, rows, ends = self.tail, self.head, self.rows, self.columns
+        parts = np.stack([self.near, self.far])
+        turned = rows.size > ends.size
+        if turned:  # the same paths, found from the side with fewer ends
+            tail, head, rows, ends = head, tail, ends, rows
+            parts = parts.transpose(0, 2, 1)
+        carried = np.zeros((2, tail.size))
+        longest, apart, about = 0.0, [], self.usable.net.about
+        each = max(1, CELLS // max(1, tail.size))
+        for start in range(0, rows.size if parts.any() else 0, each):
+            some = slice(start, start + each)
+            walks = Walks(
+                self.size, tail, head, rows[some], ends, parts[:, some], self.usable.detour,
+                self.added,
+            )  # fmt: skip
+            split = walks.apart(start)
+            if self.reach < FAR and (split or walks.most.max() + walks.detour > self.reach):
+                return None
+            balance = rows.size <= each and about.get("routing", "adaptive") == "adaptive"
+            carried[:, walks.used] += spread(walks, self.capacity[walks.used], self.beyond, balance)
+            longest = max(longest, walks.longest(self.latency[walks.used]))
+            apart += [
+                (int(self.sender[j]), int(self.receiver[i])) if turned
+                else (int(self.sender[i]), int(self.receiver[j]))
+                for i, j in split
+            ]  # fmt: skip
+        near, far = (carried / self.count)[:, self.whole]
+        return Route(self, self.links, near, far, longest, apart)
+
+
+def mixed(x: HASHES) -> HASHES:
+    """The finaliser of splitmix64 (Steele, Lea, Flood 2014): a bijection of 64 bits in which each
+    bit changes half of the result, so that sums of such numbers identify sets."""
+    with np.errstate(over="ignore"):
+        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return x ^ (x >> np.uint64(31))
+
+
+def _bits(values: FLOATS | INTS) -> HASHES:
+    """The same bytes read as whole numbers: equal floats are equal numbers, without rounding."""
+    return np.ascontiguousarray(values).view(np.uint64)
+
+
+def _colours(net: Network, out: FLOATS, into: FLOATS, passes: BOOLS) -> HASHES:
+    """A number of what must be equal of two vertices that are routed as one, u8[3 * vertices].
+
+    By the numbering of `Quotient`: vertices that pass the plane on, senders, receivers.
+    """
+    size = out.size
+    ends = (out > 0.0) | (into > 0.0)
+    # A node matters where bytes stay in it: where nothing is received, senders are all far.
+    inside = np.intersect1d(net.node[out > 0.0], net.node[into > 0.0])
+    node = np.where(np.isin(net.node, inside), net.node, -1)
+    alike = mixed(mixed(_bits(node)) + _bits(net.domain))
+    alike = mixed(mixed(alike + _bits(out)) + _bits(into))
+    own = np.where(ends, mixed(np.arange(size, dtype=np.uint64) + np.uint64(7)), np.uint64(1))
+    return np.concatenate([np.where(passes, own, 0), alike, mixed(alike)])
+
+
+def _add_links(by: np.ufunc, colour: HASHES, prints: HASHES, tail: INTS, head: INTS) -> None:
+    """Add to every vertex, or take away, a number for each of its links, mixed from what the link
+    is (`prints`) and which vertex is at its other end. Sums do not depend on the order of links; 11
+    and 13 let links in and links out differ. Two different vertices get the same sum with a chance
+    of 2**-64."""
+    with np.errstate(over="ignore"):  # whole numbers wrap round, as in every hash
+        by.at(colour, tail, mixed(prints + mixed(head.astype(np.uint64) + np.uint64(11))))
+        by.at(colour, head, mixed(prints ^ mixed(tail.astype(np.uint64) + np.uint64(13))))
+
+
+def _twins(colour: HASHES, tail: INTS, head: INTS, enter: INTS, leave: INTS) -> tuple[INTS, int]:
+    """Group of every vertex in use: one for those with equal links to the very same neighbours."""
+    used = np.zeros(colour.size, bool)
+    for vertices in (tail, head, enter, leave):
+        used[vertices] = True
+    at = np.flatnonzero(used)
+    _, first, of = np.unique(colour[at], return_index=True, return_inverse=True)
+    fall = np.argsort(first, kind="stable")
+    number = np.argsort(fall, kind="stable")  # in the machine's order: alike parts look alike
+    group = np.full(colour.size, -1, np.int64)
+    group[at] = number[of]
+    return group, int(of.max(initial=-1)) + 1

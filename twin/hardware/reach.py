@@ -1,0 +1,124 @@
+"""Links of a network that a demand may use, and those of them between its senders and receivers.
+
+Most demands stay near their ends: what lies elsewhere is not looked at. Paths are those of fewest
+hops, so the links that matter lie on walks of no more hops than the farthest pair has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from twin.hardware.network import Network
+from twin.hardware.walks import BOOLS, FLOATS, INTS
+
+FAR = 1 << 30  # hops that no path has
+
+
+class Usable:
+    """Links that a demand may use: those of its plane, of which vertices that pass nothing on are
+    left by senders and entered by receivers only. out, into f8[vertices]: bytes sent and received.
+    """
+
+    def __init__(self, net: Network, plane: str, out: FLOATS, into: FLOATS) -> None:
+        self.net, self.plane, self.out, self.into = net, plane, out, into
+        self.passes = net.forwards & net.bit(plane) > 0
+        self.detour = int(net.about.get("detour_hops", 0))
+        self.inner: BOOLS = net.once(("inner", plane), self._inner)
+        self.there = self.inner.copy()
+        left, entered = self.passes | (out > 0.0), self.passes | (into > 0.0)
+        for way, ends in enumerate((out, into)):
+            links = net.ways[way].at(np.flatnonzero(~self.passes & (ends > 0.0)))[0]
+            allowed = left[net.tail[links]] & entered[net.head[links]]
+            self.there[links] = net.open_links(plane)[links] & allowed
+        self.at_ends = np.flatnonzero(self.there & ~self.inner)
+
+    def _inner(self) -> BOOLS:
+        net = self.net
+        return net.open_links(self.plane) & self.passes[net.tail] & self.passes[net.head]
+
+    def at(self, vertices: INTS, way: int) -> INTS:
+        """Links out of vertices (way 0) or into them (way 1)."""
+        links = self.net.ways[way].at(vertices)[0]
+        return links[self.there[links]]
+
+    def ports(self) -> tuple[INTS, INTS] | None:
+        """The link of every end's own port (its NIC) to its network, and the link back, both
+        i8[vertices] (-1: none); None unless every end has one.
+
+        A port belongs to one end, has one link to the network, and has its way back from where its
+        way out leads.
+        """
+        net, size = self.net, len(self.net.vertices)
+        tail, head = net.tail[self.at_ends], net.head[self.at_ends]
+        sends, receives = ~self.passes[tail], ~self.passes[head]
+        ours, theirs = (tail[sends], head[sends]), (head[receives], tail[receives])  # end, port
+        owners = [np.bincount(port, minlength=size) for _, port in (ours, theirs)]
+        if not self.at_ends.size or (sends & receives).any() or np.max(owners) > 1:
+            return None
+        ports = np.flatnonzero(owners[0] + owners[1])
+        way = [links[self.inner[links]] for links in (self.at(ports, 0), self.at(ports, 1))]
+        onward, inward, owner = np.full((3, size), -1)
+        onward[net.tail[way[0]]], inward[net.head[way[1]]] = way
+        owner[ours[1]] = ours[0]
+        to, back = net.head[onward[ports]], net.tail[inward[ports]]
+        out, into = onward[ports] >= 0, inward[ports] >= 0
+        fits = (~out | ~into | (to == back)) & (out | (owners[0][ports] == 0))
+        fits &= into | (owners[1][ports] == 0)
+        other = owner[theirs[1]]
+        single = out.sum() == way[0].size and into.sum() == way[1].size
+        apart = not np.isin(net.head[way[0]], ports).any()
+        if single and apart and fits.all() and ((other < 0) | (other == theirs[0])).all():
+            return onward, inward
+        return None
+
+    def tried(self, same_domain: bool | None) -> Iterator[tuple[INTS, int]]:
+        """Links that paths may take, and the most hops of paths for which these are enough: of as
+        many as the farthest of some pairs has, then all."""
+        most = self._farthest(same_domain) + self.detour
+        if 0 < most < FAR:
+            yield self._between(most), most
+        yield np.flatnonzero(self.there), FAR
+
+    def _between(self, most: int) -> INTS:
+        """Links on walks of so many hops from a sender to a receiver. The walks' first half is
+        looked for from the senders on, the second back from the receivers."""
+        net, half = self.net, (most + 1) // 2
+        ahead = self._hops(np.flatnonzero(self.out), 0, half)
+        back = self._hops(np.flatnonzero(self.into), 1, most - half)
+        near = self.at(np.flatnonzero(ahead < FAR), 0), self.at(np.flatnonzero(back < FAR), 1)
+        links = np.concatenate(near)
+        ahead, back = np.minimum(ahead, half + 1), np.minimum(back, most - half + 1)
+        needed = np.zeros(net.tail.size, bool)
+        needed[links[ahead[net.tail[links]] + 1 + back[net.head[links]] <= most]] = True
+        return np.flatnonzero(needed)
+
+    def _hops(self, start: INTS, way: int, most: int, targets: INTS | None = None) -> INTS:
+        """Fewest hops of every vertex from `start` (way 0) or to it (way 1): up to `most`, or until
+        all targets are reached; FAR beyond."""
+        hops = np.full(len(self.net.vertices), FAR)
+        hops[start] = 0
+        for count in range(1, most + 1):
+            if targets is not None and (hops[targets] < FAR).all():
+                break
+            reached = (self.net.head, self.net.tail)[way][self.at(start, way)]
+            reached = reached[hops[reached] == FAR]
+            if not reached.size:
+                break
+            hops[reached] = count
+            start = np.flatnonzero((hops == count) & self.passes)
+        return hops
+
+    def _farthest(self, same_domain: bool | None) -> int:
+        """Hops from the first sender to its farthest receiver or, if that is more, from the
+        farthest sender to the first receiver; at least FAR where one is cut off."""
+        domain, most = self.net.domain, 0
+        senders, receivers = np.flatnonzero(self.out), np.flatnonzero(self.into)
+        for way, (ours, theirs) in enumerate(((senders, receivers), (receivers, senders))):
+            wanted = theirs[theirs != ours[0]]
+            if same_domain is not None:
+                wanted = wanted[(domain[wanted] == domain[ours[0]]) == same_domain]
+            hops = self._hops(ours[:1], way, FAR, wanted)[wanted]
+            most = max(most, int(hops.max(initial=0)))
+        return most

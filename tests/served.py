@@ -1,7 +1,8 @@
-"""The dashboard of browser tests, whose live runs are not followed by a search of their capacity.
+"""The dashboard of browser tests: it searches a capacity or a cause only when it is requested.
 
-Each visit begins a search, which goes on when the visitor has left: together they would take more
-of the processor than everything else that browser tests do. tests/lab/test_live.py tests it.
+Else each visit begins a search, which goes on when the visitor has left, and each run an
+explanation: they take more of the processor than everything else that browser tests do.
+tests/lab/test_live.py and tests/ui/test_explained.py test them.
 `python -m tests.served run app.py` takes the words of streamlit; without words it is the process of
 live runs. Where ENGINE_VARIABLE names an engine, it makes the runs, and drafts have no live ones.
 """
@@ -24,6 +25,9 @@ def main() -> None:
         return
     from streamlit.web import cli
 
+    from twin.ui.pages.run import explained
+
+    explained.AT_ONCE_S = -1.0
     start = live.start_process
     live.start_process = lambda _module: start("tests.served")
     if engine := os.environ.get(ENGINE_VARIABLE):

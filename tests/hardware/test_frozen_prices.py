@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.draws import some
 from twin.hardware import demands
 from twin.hardware.chip import HardwareError
 from twin.hardware.fabric import build_fabric, with_edits
@@ -94,7 +95,7 @@ def test_the_machines_of_the_presets_are_priced_as_before(machine):
     assert not list(differences(net, machine["answers"][::8]))
 
 
-@pytest.mark.parametrize("first", range(4))
+@pytest.mark.parametrize("first", some([0], 1, 2, 3))
 def test_random_edits_are_priced_as_before(first):
     higher = asked = 0
     for row in FROZEN["edits"][first * 3 : 500 : EVERY * 4]:

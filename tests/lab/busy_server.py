@@ -28,9 +28,9 @@ def command(url: str, diary: Path, seed: int) -> None:
     run_now(open_store(url), scenario, watch=watch, engine=ENGINE)
 
 
-def main(url: str, diary: Path, first_seed: int) -> None:
+def server(url: str, diary: Path, first_seed: int, processes: int) -> None:
     store = open_store(url)
-    runner = Runner(store, processes=2, engine=ENGINE).start()
+    runner = Runner(store, processes=processes, engine=ENGINE).start()
     asked: set[str] = set()
     seed = first_seed
     with diary.open("a") as file:
@@ -52,9 +52,12 @@ def main(url: str, diary: Path, first_seed: int) -> None:
                     note("ended", run, row.state, row.result_digest)
                     asked.discard(run)
             note("pids", *runner.pids)
-            time.sleep(0.01)
+            time.sleep(0.05)
 
 
 if __name__ == "__main__":
-    told = command if sys.argv[4:] else main
-    told(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]))
+    url, diary, first_seed, what, *processes = sys.argv[1:]
+    if what == "command":
+        command(url, Path(diary), int(first_seed))
+    else:
+        server(url, Path(diary), int(first_seed), int(processes[0]))

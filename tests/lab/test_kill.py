@@ -22,10 +22,10 @@ ROOT = Path(__file__).resolve().parents[2]
 class BusyServer:
     """A server process that can be killed and started again; all share one diary."""
 
-    def __init__(self, store, folder: Path, first_seed: int = 0):
+    def __init__(self, store, folder: Path, first_seed: int = 0, processes: int = 2):
         self.url = store.database.url.render_as_string(hide_password=False)
         self.environment = {**os.environ, **store.environment}
-        self.first_seed = first_seed
+        self.first_seed, self.processes = first_seed, processes
         self.diary = folder / f"diary {first_seed}"
         self.diary.touch()
         self.errors = folder / f"errors {first_seed}"
@@ -39,7 +39,10 @@ class BusyServer:
         seed = self.first_seed + 10_000 * self.started
         with self.errors.open("w") as errors:
             self.process = subprocess.Popen(
-                [*command, str(seed)], cwd=ROOT, env=self.environment, stderr=errors
+                [*command, str(seed), "server", str(self.processes)],
+                cwd=ROOT,
+                env=self.environment,
+                stderr=errors,
             )
 
     def command(self, seed: int) -> subprocess.Popen[bytes]:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from docs.make import field_table, pages, paths
+from twin.engine import balancing
 from twin.lab.library import ROOT
 from twin.scenario import fields, parse_scenario
 
@@ -69,7 +70,8 @@ def commands() -> list[str]:
 
 
 @pytest.mark.parametrize("command", commands())
-def test_every_command_of_the_documents_runs(command, twin):
+def test_every_command_of_the_documents_runs(command, twin, monkeypatch):
+    monkeypatch.setattr(balancing, "REFRESHES", 12)  # of popularity that moves: else 120
     words = shlex.split(command.partition("-m twin ")[2])
     done = twin(*words, *(BRIEFLY if words[0] == "run" else ()))
     assert done.returncode == 0, done.stderr.decode()

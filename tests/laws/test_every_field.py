@@ -15,6 +15,7 @@ import pytest
 
 from tests.draws import some
 from tests.engine.small import recorded, small
+from twin.engine import balancing
 from twin.engine.simulate import result_digest, simulate
 from twin.facts import Facts
 from twin.lab.library import load_facts
@@ -439,6 +440,12 @@ def answer(text: str) -> tuple[str, str]:
     assert run.valid, (text, [c for c in run.checks if not c["ok"]])
     requests = result_digest({"requests": run.tables["requests"]})
     return requests, repr([run.summary.get(key) for key in JUDGED])
+
+
+@pytest.fixture(autouse=True)
+def few_looks(monkeypatch):
+    """Popularity that moves is looked at a dozen times a run, a tenth as often as else."""
+    monkeypatch.setattr(balancing, "REFRESHES", 12)
 
 
 @pytest.fixture(autouse=True)

@@ -8,9 +8,11 @@ rises, instances that change role, a power cap and a price: laws, determinism an
 from functools import cache
 
 import polars as pl
+import pytest
 
 from tests.engine.small import facts_with, small
 from tests.laws.lawful import lawful
+from twin.engine import balancing
 from twin.engine.simulate import simulate
 
 QUICK = facts_with({"startup.process": 0.6, "startup.compile": 0.8, "startup.regroup": 0.3})
@@ -83,6 +85,12 @@ STEADY = ON | {
 WITHIN = {"ttft_s_mean": 0.03, "hit_token_ratio": 0.02, "tpot_s_mean": 0.01, "npu_hours": 0.01,
           "throughput_req_per_s": 0.01, "output_tokens_per_s": 0.01, "power_kw": 0.01}  # fmt: skip
 SEEDS = (1, 2)
+
+
+@pytest.fixture(autouse=True)
+def few_looks(monkeypatch):
+    """Popularity that moves is looked at a dozen times a run, a tenth as often as else."""
+    monkeypatch.setattr(balancing, "REFRESHES", 12)
 
 
 @cache

@@ -9,6 +9,7 @@ import pytest
 from tests.draws import some
 from tests.engine.small import facts_with, small
 from tests.laws.lawful import lawful
+from twin.engine import balancing
 from twin.engine.simulate import simulate
 from twin.hardware.fabric import build_fabric
 from twin.hardware.imported import bring
@@ -147,6 +148,12 @@ def drawn(pair, seed):
         machine = from_file(scenario.supernode)
         scenario = with_overrides(scenario, {"supernode.machine": machine.digest})
     return scenario
+
+
+@pytest.fixture(autouse=True)
+def few_looks(monkeypatch):
+    """Popularity that moves is looked at a dozen times a run, a tenth as often as else."""
+    monkeypatch.setattr(balancing, "REFRESHES", 12)
 
 
 def named(pair):

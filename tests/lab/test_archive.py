@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import select
 
-from tests.draws import FACTOR, draws
+from tests.draws import draws, some
 from tests.lab import fake_engine
 from tests.lab.conftest import adding_to
 from tests.lab.test_store import ME, counts, trace
@@ -119,9 +119,10 @@ def test_every_member_is_named_by_its_bytes(library):
         assert MEMBER.fullmatch(name)[3] == hashlib.sha256(data).hexdigest()
 
 
-def test_what_is_cut_off_anywhere_is_said_and_can_be_gone_on_with(library, new_store):
+@pytest.mark.parametrize("cuts", some([4], 12))
+def test_what_is_cut_off_anywhere_is_said_and_can_be_gone_on_with(library, new_store, cuts):
     data, other = library, new_store()
-    for stop in range(700, len(data) - 1024, len(data) // min(4 * FACTOR, 40)):
+    for stop in range(700, len(data) - 1024, len(data) // cuts):
         assert "library.tar is cut off" in taken(other, data[:stop]).left_out[-1]
         assert other.damage() == []
     assert taken(other, data).left_out == []

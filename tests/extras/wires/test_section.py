@@ -35,7 +35,8 @@ def shown(scenario: Scenario):
     return patient(page, args=(canonical(scenario),)).run()
 
 
-def test_a_torus_gives_experts_less_than_switches_do(store):
+def test_a_torus_gives_experts_less_than_switches_do(store, monkeypatch):
+    monkeypatch.setattr(section, "WIRINGS", ("cloudmatrix384", "torus-3d"))
     app = shown(QUICK)
     assert not app.exception
     rows = app.dataframe[0].value

@@ -41,12 +41,10 @@ KINDS = {
 
 
 def by_link(net, load):
-    """Amounts, bytes and what is placed, as whole tables."""
-    tables = np.zeros((2, net.tail.size))
-    tables[:, load.links] = load.amounts, load.bytes
-    places = np.zeros(len(net.places))
-    places[load.places] = load.placed
-    return np.concatenate([*tables, places])
+    """Amounts and what is placed, as whole tables."""
+    amounts, places = np.zeros(net.tail.size), np.zeros(len(net.places))
+    amounts[load.links], places[load.places] = load.amounts, load.placed
+    return np.concatenate([amounts, places])
 
 
 @pytest.mark.parametrize("kind", DEMANDS)

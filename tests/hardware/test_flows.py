@@ -194,8 +194,8 @@ def test_what_enters_a_vertex_leaves_it(seed):
     asked = DEMANDS["weighted"](net, ends, draw)
     load = load_of(net, asked)
     balance = np.zeros(len(net.vertices))
-    np.add.at(balance, net.tail[load.links], load.bytes)
-    np.add.at(balance, net.head[load.links], -load.bytes)
+    np.add.at(balance, net.tail[load.links], load.amounts)
+    np.add.at(balance, net.head[load.links], -load.amounts)
     sent = np.outer(asked.out, asked.into)
     np.fill_diagonal(sent, 0.0)
     for i, v in enumerate(asked.senders):

@@ -65,15 +65,14 @@ class Pattern:
 
     links: INTS  # ascending, each once
     amounts: FLOATS
-    bytes: FLOATS
 
 
 @dataclass(frozen=True, eq=False)
 class Load:
     """What a unit of a demand puts on the links.
 
-    `amounts` is time on a link times its nominal capacity, so efficiencies are in it; `bytes`
-    is what really passes. Loads that are alike share a pattern, and differ in the links it is on.
+    `amounts` is time on a link times its nominal capacity: bytes, with efficiencies in it. Loads
+    that are alike share a pattern, and differ in the links it is on.
     """
 
     pattern: Pattern
@@ -100,11 +99,6 @@ class Load:
         """Time on each of `links` times its nominal capacity."""
         return self.pattern.amounts
 
-    @property
-    def bytes(self) -> FLOATS:
-        """Bytes that pass each of `links`."""
-        return self.pattern.bytes
-
     def swapped(self, swap: Swap) -> Load:
         """The load of a demand that is this one's after an exchange of places."""
         at = np.searchsorted(self.pattern.links, swap.links)
@@ -120,8 +114,8 @@ class Load:
 
     def settled(self) -> Load:
         """The same with a pattern of its own."""
-        order, old = np.argsort(self.links, kind="stable"), self.pattern
-        own = Pattern(self.links[order], old.amounts[order], old.bytes[order])
+        order = np.argsort(self.links, kind="stable")
+        own = Pattern(self.links[order], self.amounts[order])
         return replace(self, pattern=own, moved=self.moved[:0], to=self.to[:0])
 
     def alone(self, net: Network) -> tuple[float, int]:
@@ -202,7 +196,7 @@ def _load(net: Network, demand: Demand) -> Load:
     for r in routes:
         used[r.links] = True
     links = np.flatnonzero(used)
-    carried, amounts, placed = np.zeros(links.size), np.zeros(links.size), np.zeros(len(net.places))
+    amounts, placed = np.zeros(links.size), np.zeros(len(net.places))
     latency_s = total = off_node = 0.0
     unreached: list[tuple[int, int]] = []
     for r in routes:
@@ -211,7 +205,6 @@ def _load(net: Network, demand: Demand) -> Load:
         near, far = np.zeros(links.size), np.zeros(links.size)
         at = np.searchsorted(links, r.links)
         near[at], far[at] = r.near, r.far
-        carried += near + far
         amounts += (near + far / r.part.beyond) / net.efficiency[demand.operation][links]
         if demand.operation == "write" and (near + far).any():
             r.longest_s += float(net.write_extra_s[links[near + far > 0.0]].max())
@@ -227,7 +220,7 @@ def _load(net: Network, demand: Demand) -> Load:
             placed += np.where(own, moved, inside)
     places, some = np.flatnonzero(placed), amounts > 0.0
     return Load(
-        Pattern(links[some], amounts[some], carried[some]),
+        Pattern(links[some], amounts[some]),
         latency_s=latency_s,
         off_node=off_node / total if total > 0.0 else 0.0,
         unreached=tuple(unreached),

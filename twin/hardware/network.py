@@ -149,8 +149,8 @@ class Network:
 
     def open_links(self, plane: str) -> BOOLS:
         """Links that a plane's bytes may use and that are there."""
-        serves = self.serves & self.bit(plane) > 0
-        return self.once(("open", plane), lambda: serves & (self.capacity > 0.0))
+        bit = self.bit(plane)
+        return self.once(("open", plane), lambda: (self.serves & bit > 0) & (self.capacity > 0.0))
 
     @cached_property
     def link_prints(self) -> NDArray[np.uint64]:

@@ -185,15 +185,19 @@ def _colours(net: Network, out: FLOATS, into: FLOATS, passes: BOOLS) -> HASHES:
 
     By the numbering of `Quotient`: vertices that pass the plane on, senders, receivers.
     """
-    size = out.size
-    ends = (out > 0.0) | (into > 0.0)
+    colour, ends = np.zeros((3, out.size), np.uint64), np.flatnonzero((out > 0.0) | (into > 0.0))
     # A node matters where bytes stay in it: where nothing is received, senders are all far.
-    inside = np.intersect1d(net.node[out > 0.0], net.node[into > 0.0])
-    node = np.where(np.isin(net.node, inside), net.node, -1)
-    alike = mixed(mixed(_bits(node)) + _bits(net.domain))
-    alike = mixed(mixed(alike + _bits(out)) + _bits(into))
-    own = np.where(ends, mixed(np.arange(size, dtype=np.uint64) + np.uint64(7)), np.uint64(1))
-    return np.concatenate([np.where(passes, own, 0), alike, mixed(alike)])
+    node = net.node[ends]
+    sent, received = (np.bincount(node[x[ends] > 0.0] + 1, minlength=net.nodes + 1) > 0
+                      for x in (out, into))  # fmt: skip
+    node = np.where((sent & received)[node + 1], node, -1)
+    alike = mixed(mixed(_bits(node)) + _bits(net.domain[ends]))
+    alike = mixed(mixed(alike + _bits(out[ends])) + _bits(into[ends]))
+    colour[0, passes] = 1
+    own = ends[passes[ends]]
+    colour[0, own] = mixed(own.astype(np.uint64) + np.uint64(7))
+    colour[1:, ends] = alike, mixed(alike)
+    return colour.ravel()
 
 
 def _add_links(by: np.ufunc, colour: HASHES, prints: HASHES, tail: INTS, head: INTS) -> None:

@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+from numpy.typing import NDArray
 
 from twin.hardware.network import Network
 from twin.hardware.walks import BOOLS, FLOATS, INTS
 
 FAR = 1 << 30  # hops that no path has
+HOPS = NDArray[np.int32]
 
 
 class Usable:
@@ -94,10 +96,10 @@ class Usable:
         needed[links[ahead[net.tail[links]] + 1 + back[net.head[links]] <= most]] = True
         return np.flatnonzero(needed)
 
-    def _hops(self, start: INTS, way: int, most: int, targets: INTS | None = None) -> INTS:
+    def _hops(self, start: INTS, way: int, most: int, targets: INTS | None = None) -> HOPS:
         """Fewest hops of every vertex from `start` (way 0) or to it (way 1): up to `most`, or until
         all targets are reached; FAR beyond."""
-        hops = np.full(len(self.net.vertices), FAR)
+        hops = np.full(len(self.net.vertices), FAR, np.int32)
         hops[start] = 0
         for count in range(1, most + 1):
             if targets is not None and (hops[targets] < FAR).all():

@@ -32,7 +32,7 @@ SCALED = tuple[FLOATS, NDArray[np.int32]]
 GAP = 0.005  # the game ends when the fullest link is this near to the proven bound
 ROUNDS = 60  # of the game, at most
 MIX = 10  # rounds after which the best mixture of all splits so far is computed
-SOLVED = 256  # problems whose answers are stored
+SOLVED = 64  # problems whose answers are stored
 LOG_2 = math.log(2.0)
 # Of the game, without a source. On 40 random graphs of 5 to 10 vertices it takes 8.2, 4.7 and 2.9
 # rounds with LINK_STEP = 0.1, 0.3, 1 and 5.8, 4.7 and 3.7 with PRICE_STEP = 0.3, 1, 3; START and

@@ -206,10 +206,12 @@ class _Family:
 
 
 def _families(flows: Sequence[Flow], net: Network) -> Iterator[_Family]:
+    """One by one: together they would take more memory than all else of a large machine."""
     groups: dict[tuple[Pattern, bool, int], list[Flow]] = {}
     for flow in flows:
-        key = flow.load.pattern, flow.port is None, len(flow.sources)
-        groups.setdefault(key, []).append(flow)
+        if flow.number != w.NONE:
+            key = flow.load.pattern, flow.port is None, len(flow.sources)
+            groups.setdefault(key, []).append(flow)
     for alike in groups.values():
         first, pattern = alike[0], alike[0].load.pattern
         rate = first.alone(net)
@@ -219,11 +221,11 @@ def _families(flows: Sequence[Flow], net: Network) -> Iterator[_Family]:
         yield _Family(alike, pattern, rate, part, most, port)
 
 
-def _shared(families: Sequence[_Family], net: Network) -> INTS:
+def _shared(flows: Sequence[Flow], net: Network) -> INTS:
     """Links that hold flows together: one of all that the same flows take the same parts of."""
     total, count, ports = np.zeros((3, net.capacity.size))
     alike = np.zeros(net.capacity.size, np.uint64)  # equal for links that the same flows take
-    for f in families:
+    for f in _families(flows, net):
         ones, marks = np.ones(len(f.flows)), mixed(np.array([x.number for x in f.flows], np.uint64))
         for table, of_link, of_flow in (
             (total, f.most, ones), (count, np.ones(f.part.size), ones),
@@ -246,13 +248,12 @@ def lay_out(flows: Sequence[Flow], net: Network, traffic: Traffic) -> None:
     rate alone takes a part of each of its links; links that all flows together cannot fill are
     left out, and those that the same flows take the same parts of count as one. A memory server's
     port stays by itself: what a batch takes of it hangs on where its blocks lie."""
-    families = list(_families([flow for flow in flows if flow.number != w.NONE], net))
-    links = _shared(families, net)
+    links = _shared(flows, net)
     row_of = np.full(net.capacity.size, -1)
     row_of[links] = np.arange(links.size)
     alone = np.full(traffic.alone.size, IDLE)
     crossings = [np.zeros((5, 0))]
-    for f in families:
+    for f in _families(flows, net):
         alone[[flow.number for flow in f.flows]] = f.rate
         crossings += f.crossings(net, row_of)
     table = np.concatenate(crossings, axis=1)

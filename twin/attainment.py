@@ -22,7 +22,7 @@ from twin.model.fetch import fetch_s
 from twin.model.offload import bytes_per_token
 from twin.model.predict import Traffic
 from twin.model.prefill import prefill_batch_s, prefill_hits_s
-from twin.model.waiting import Pool, Prompts, Seconds, lasting, waits_s
+from twin.model.waiting import Pool, Prompts, Seconds, lasting, saturated_rate, waits_s
 from twin.policies.batching import token_variance, tokens_per_iteration
 from twin.scenario import Scenario
 from twin.steady import Assembly, Priced
@@ -31,6 +31,7 @@ from twin.workload.offered import Offered
 CLOSE, LEAST = 0.01, 1 / 256  # of a rate; of the largest: lower ones are not tried
 SAFE = 0.95  # of the rate found: what samples and passes of this size leave open, see DESIGN.md
 SAMPLE, BEGINS = 2000, 200  # requests that the queue is followed over; of them, while it fills
+ROUNDS, TIMES = 10, 4  # full batches of each instance, at least; of the sample, at most
 TRANSFERS = 2.0  # KV transfers that share a port, at most times
 
 
@@ -73,8 +74,10 @@ class Attainment:
         pool = self.colocated(rate, took_s) if self.colocated else self.pool
         if pool is None:
             return 1.0
-        first = BEGINS if len(self.answers) > 2 * BEGINS else 0
+        if rate > self.saturated:  # a queue that grows without end may be short in a short sample
+            return 0.0
         waits = waits_s(self.prompts, pool, rate)
+        first = BEGINS if len(waits) > 2 * BEGINS else 0
         fixed_s = self.extra_s + 0.5 * took_s * bool(self.colocated)
         ttft_s = sorted(
             w + fixed_s + self.transfer_s * (fresh + cached)
@@ -85,6 +88,12 @@ class Attainment:
         whole = math.fsum(share for share, _, _ in self.parts)
         met = math.fsum(s * bisect_right(ttft_s, limit) for s, limit, _ in self.parts)
         return met / (whole * len(ttft_s))
+
+    @cached_property
+    def saturated(self) -> float:
+        """Requests/s that prefill computes which always has some waiting; infinite: no prefill by
+        itself."""
+        return saturated_rate(self.prompts, self.pool) if self.pool else math.inf
 
     def mean_wait_s(self, rate: float) -> float:
         """Mean seconds from the router to the end of prefill at a rate (requests/s)."""
@@ -144,6 +153,7 @@ class Attainment:
     def largest_rate(self, most: float, took_s: float) -> float:
         """The largest rate up to `most` at which `slo.share` of the requests have their first
         token in time; 0: none."""
+        most = min(most, SAFE * self.saturated)
         if self.in_time(most, took_s) >= self.share:
             return most
         low, high = most * LEAST, most
@@ -167,6 +177,9 @@ def attainment(priced: Priced) -> Attainment:
         colocated = _mixed(s, parts, costs.colocated_role, traffic)
     elif costs.prefill_role is not None:
         pool = _pool(s, parts, costs.prefill_role, traffic)
+        batch = pool.budget / traffic.fresh_tokens * pool.instances  # requests of a batch of each
+        often = math.ceil(ROUNDS * batch / len(prompts.fresh))
+        prompts = prompts.repeated(min(max(often, 1), TIMES))
     transfer_s, extra_s = 0.0, 1e-3 * s.front_end.service_ms
     if costs.prefill_role is not None and costs.decode_role is not None:
         price = nic(parts.net, 0, d.kv_transfer_plane)
@@ -175,7 +188,7 @@ def attainment(priced: Priced) -> Attainment:
         extra_s += price.latency_s
     drafts, accepted = d.decode.mtp_draft_tokens, costs.mtp_acceptance
     return Attainment(
-        s, prompts, [int(v) for v in priced.sample.answers[: len(prompts.fresh)]], pool, extra_s,
+        s, prompts, [int(v) for v in priced.sample.answers[:SAMPLE]], pool, extra_s,
         transfer_s, tokens_per_iteration(drafts, accepted), token_variance(drafts, accepted),
         colocated,
     )  # fmt: skip

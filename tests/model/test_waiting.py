@@ -3,7 +3,14 @@
 import numpy as np
 import pytest
 
-from twin.model.waiting import crowd_variance, lasting
+from twin.model.waiting import (
+    Pool,
+    Prompts,
+    crowd_variance,
+    lasting,
+    saturated_rate,
+    waits_s,
+)
 
 LIVES = [(20.0, 0.5), (100.0, 0.3), (400.0, 0.2)]
 MEAN_LIFE = sum(life * share for life, share in LIVES)
@@ -38,3 +45,32 @@ def test_variance_left_in_a_mean_is_that_of_a_simulated_queue(n):
     under_way = crowd(1.0)
     means = under_way[: under_way.size // n * n].reshape(-1, n).mean(1)
     assert lasting(LIVES, n) == pytest.approx(means.var() / under_way.var(), rel=0.12)
+
+
+def line(tokens):
+    """A prompt of so many tokens every second."""
+    return Prompts([float(i) for i in range(len(tokens))], tokens, [0.0] * len(tokens))
+
+
+def test_a_pool_that_always_has_prompts_computes_full_batches():
+    pool = Pool(3, 400.0, 0.0, lambda tokens, *_: 1.0 + 0.01 * tokens, 1.0, 0.01)
+    # The first prompt of the sample begins alone.
+    assert saturated_rate(line([100.0] * 400), pool) == pytest.approx(3 * 4 / 5.0, rel=3e-3)
+
+
+def test_whole_prompts_go_to_the_die_with_fewest_tokens_and_the_fullest_sets_the_pace():
+    seen = []
+
+    def seconds(tokens, pairs, most, most_pairs):
+        seen.append((tokens, most, most_pairs))
+        return 1.0
+
+    prompts = Prompts([0.0] * 3, [100.0, 40.0, 30.0], [0.0] * 3)
+    waits_s(prompts, Pool(1, 1000.0, 0.0, seconds, 1.0, 0.0, dies=2), 1.0)
+    assert seen[-1] == (70.0, 40.0, 40 * 20.5)  # the first began at once, alone
+
+
+def test_a_sample_that_is_repeated_keeps_its_rate():
+    twice = line([5.0] * 50).repeated(2)
+    assert len(twice.fresh) == 100
+    assert twice.arrival_s[-1] == pytest.approx(99.0)

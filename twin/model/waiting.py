@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from heapq import heapreplace
 
 # Of a batch: tokens and query-key pairs, of all and of the die that has most.
@@ -27,6 +27,12 @@ class Prompts:
     arrival_s: Sequence[float]  # at one request a second
     fresh: Sequence[float]  # tokens that have to be computed
     cached: Sequence[float]  # tokens that are read instead
+
+    def repeated(self, times: int) -> Prompts:
+        """The sample so many times, one after the other."""
+        span_s = self.arrival_s[-1] * (1.0 + 1.0 / max(len(self.arrival_s) - 1, 1))
+        arrival_s = [at + k * span_s for k in range(times) for at in self.arrival_s]
+        return Prompts(arrival_s, list(self.fresh) * times, list(self.cached) * times)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +116,13 @@ def waits_s(prompts: Prompts, pool: Pool, rate: float) -> list[float]:
     for p in range(count):
         advance(p, float("inf"))
     return done
+
+
+def saturated_rate(prompts: Prompts, pool: Pool) -> float:
+    """Requests/s that a pool computes which always has prompts waiting."""
+    one = replace(pool, instances=1)
+    at_once = Prompts([0.0] * len(prompts.fresh), prompts.fresh, prompts.cached)
+    return pool.instances * len(prompts.fresh) / max(waits_s(at_once, one, 1.0))
 
 
 def crowd_variance(lives: Lives, mean: float, cv: float) -> float:

@@ -57,7 +57,7 @@ def test_on_a_share_of_the_cores_what_computes_is_slower_and_what_travels_is_not
     assert products[1].experts.flop == pytest.approx(products[0].experts.flop / 0.7)
 
 
-@pytest.mark.parametrize("model", ["deepseek-v2-lite", "qwen3-235b", "kimi-k2"])
+@pytest.mark.parametrize("model", ["deepseek-v2-lite", "qwen3-235b", "kimi-k2", "glm-5"])
 def test_other_models_run(facts, model):
     s = with_overrides(
         Scenario(), {"deployment.model": model, "deployment.decode.mtp_draft_tokens": 0}

@@ -21,7 +21,16 @@ def test_kv_bytes_of_a_token_are_the_published_ones(facts):
 
 @pytest.mark.parametrize(
     ("name", "parameters"),
-    [("qwen3-235b", 235e9), ("kimi-k2", 1.03e12), ("deepseek-v2-lite", 15.7e9)],
+    [
+        ("qwen3-235b", 235e9),
+        ("kimi-k2", 1.03e12),
+        ("deepseek-v2-lite", 15.7e9),
+        ("deepseek-v3-2", 671e9),
+        ("glm-5", 744e9),
+        ("glm-4-7", 355e9),
+        ("minimax-m2-5", 229e9),
+        ("pangu-ultra-moe", 718e9),
+    ],
 )
 def test_other_shapes_add_up_to_their_names(facts, name, parameters):
     s = load_shape(facts, name)

@@ -50,6 +50,10 @@ class DecodeCore(Record):
     fixed: float = computed("Launch, and what it takes beyond its roofs.", LAUNCHES)
     context: float = computed("Per context token, all query tokens of a pass.", CORE)
     context_one: float = computed("Per context token, one query token.", CORE)
+    reach: float = given("Context tokens that are selected per token of a pass; 0: all.", "tokens")
+    reach_one: float = given("As `reach`, one query token.", "tokens")
+    index: float = computed("To select: per context token, all query tokens of a pass.", CORE)
+    index_one: float = computed("As `index`, one query token.", CORE)
     away_start: float = given("Launch and barrier of the way there and of that back.", "s", CORE)
     away_token: float = given("The way there and back, per token.", "s", CORE)
     away_context: float = computed("On prefill dies, as `context`.", CORE)
@@ -142,7 +146,12 @@ class Chunk(Record):
     """What a prompt's piece adds to an iteration in addition to its rows (colocated instances)."""
 
     pair: float = computed("Attention core, per query-key pair and layer.")
+    latent: float = computed("In latent form, per pair that is selected and layer.")
+    index: float = computed("To select, per query-key pair and layer.")
+    reach: float = given("Tokens that are selected for a token; 0: all.", "tokens")
     pair_flops: float = given("Per query-key pair, all layers.", "FLOP")
+    latent_flops: float = given("In latent form, all layers.", "FLOP")
+    index_flops: float = given("To select, per query-key pair, all layers.", "FLOP")
     hit: float = computed("Up-projection of one cached token, all layers.")
 
 
@@ -154,7 +163,9 @@ class Demand(Record):
     expert_bytes: float = given("Weights of one expert.", "B")
     dense_bytes: float = given("Weights of a dense FFN.", "B")
     head_bytes: float = given("Weights of the LM head.", "B")
-    context_bytes: float = given("KV of one context token, one layer.", "B")
+    context_bytes: float = given("KV of one context token that is attended to, one layer.", "B")
+    index_bytes: float = given("To select: read of one context token, one layer.", "B")
+    index_flops: float = given("To select: per query and context token, one layer.", "FLOP")
     attention_flops: float = given("Attention and gate, per token and layer.", "FLOP")
     context_flops: float = given("Per query token and context token, one layer.", "FLOP")
     expert_flops: float = given("One expert, per row.", "FLOP")
@@ -207,6 +218,9 @@ class PrefillCore(Record):
 
     fixed: float = computed("Launch.")
     pair: float = computed("Per query-key pair on the die.")
+    latent: float = computed("In latent form, per pair that is selected.")
+    index: float = computed("To select, per query-key pair.")
+    reach: float = given("Tokens that are selected for a token; 0: all.", "tokens")
     hit: float = computed("Up-projection of one cached token of the batch.")
 
 
@@ -219,6 +233,8 @@ class PrefillDemand(Record):
     token_bytes: float = given("Activations, per token.", "B")
     token_flops: float = given("Per token, without attention pairs.", "FLOP")
     pair_flops: float = given("Per query-key pair.", "FLOP")
+    latent_flops: float = given("Per pair in latent form.", "FLOP")
+    index_flops: float = given("To select, per query-key pair.", "FLOP")
 
 
 @record

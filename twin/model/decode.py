@@ -16,10 +16,12 @@ from twin.kernels.compiled import kernel
 from twin.model.coefficients import DECODE_OPERATORS, Decode, Mode
 from twin.model.layer import (
     Pass,
+    attended,
     attention_s,
     core_s,
     dense_s,
     layer_s,
+    local_s,
     longer_s,
     moe_parts,
     moe_s,
@@ -53,7 +55,7 @@ def _add_attention(m: Mode, times: float, load: Pass, ops: np.ndarray) -> float:
         took = product_s(m.before[k], load.tokens) * times
         ops[int(m.before[k].place)] += took
         time += took
-    local = m.core.context * load.context
+    local = local_s(m.core, load.tokens, load.context)
     core = (m.core.fixed + local) * times
     ops[_CORE] += core
     time += core
@@ -101,12 +103,14 @@ def outside_s(
     drawn = query * requests
     for k in range(int(drafts)):
         width = query if k == 0 else 1.0
-        here = m.core.context if k == 0 else m.core.context_one
-        away = m.core.away_context if k == 0 else m.core.away_context_one
-        tokens = width * requests
+        tokens, w = width * requests, m.core
+        if k == 0:
+            core = core_s(w, tokens, context)
+        else:
+            here = w.context_one * attended(w.reach_one, tokens, context) + w.index_one * context
+            core = longer_s(w, tokens, here, w.away_context_one * context)
         mtp += p.mtp.fixed + p.mtp.vector * tokens
         mtp += roof(p.mtp.flop * tokens, p.mtp.weight)
-        core = longer_s(m.core, tokens, here * context, away * context)
         mtp += attention_s(m, tokens, core)
         mtp += moe_s(p, m, Pass(tokens, context, tokens, width * total, dies, hot))
         head += roof(p.head.flop * requests, p.head.weight) + p.head.fixed
@@ -301,7 +305,9 @@ def decode_hbm_bytes(p: Decode, requests: float, context: float, dies: float) ->
     held += at.shared_experts * (at.shared_dies if at.shared_dies > 0.0 else holding)
     experts = demand.expert_bytes * (p.moe_layers + p.drafts) * held
     read = weights * dies / p.concentration + experts
-    return read + context * demand.context_bytes * layers
+    selected = attended(p.sequence.core.reach, p.query_tokens * requests, context)
+    cached = selected * demand.context_bytes + context * demand.index_bytes
+    return read + cached * layers
 
 
 @kernel
@@ -319,5 +325,7 @@ def decode_flops(p: Decode, requests: float, context: float) -> float:
     drafted = query + drafts - 1.0 if drafts > 0.0 else 0.0  # positions in the MTP module
     module = drafted * (demand.attention_flops + moe + demand.mtp_flops)
     module += drafts * demand.head_flops
-    pairs = context * demand.context_flops * (query * layers + drafted)
+    selected = attended(p.sequence.core.reach, query * requests, context)
+    pairs = selected * demand.context_flops + context * demand.index_flops
+    pairs *= query * layers + drafted
     return requests * (query * token + module) + pairs

@@ -26,7 +26,7 @@ from twin.model.coefficients import (
 from twin.model.collectives import MoeTraffic, launch_and_round_s
 from twin.model.offload import token_bytes
 from twin.model.record import scaled
-from twin.model.roofline import Machine, largest_of
+from twin.model.roofline import largest_of
 from twin.model.setting import WHOLE, Cores, Setting
 from twin.model.switches import switch_decode, switch_mode
 
@@ -48,7 +48,7 @@ def decode_costs(x: Setting, drafts: int, microbatch: str, colocated: bool = Fal
         sampling=Sampling(4 * x.gap, x.seconds(o.sampling(s))[3]),
         host=_host(x),
         layout=layout(x),
-        demand=_demand(x, dense, head),
+        demand=_demand(x, query, dense, head),
         ways=float(len(splits)),
         hides=float(not ways),
         microbatch={"off": 0.0, "on": 1.0, "auto": 2.0}[microbatch],
@@ -88,7 +88,12 @@ def colocated_costs(x: Setting, drafts: int) -> Decode:
     cached = x.many_rows(o.cached_up(x.shape, x.formats)) / x.layout.dies
     chunk = Chunk(
         pair=x.pair_s,
+        latent=x.context_s(1),
+        index=x.index_pair_s,
+        reach=float(x.shape.index_top_k),
         pair_flops=x.shape.prefill_core_flops * x.shape.layers,
+        latent_flops=x.shape.decode_core_flops * x.shape.layers,
+        index_flops=x.shape.index_flops * x.shape.layers,
         hit=cached * x.shape.layers,
     )
     return replace(decode_costs(x, drafts, "off", colocated=True), chunk=chunk)
@@ -181,15 +186,19 @@ def _whole_die(mode: Mode, x: Setting) -> Mode:
 
 def _core(x: Setting, query: int, cores: Cores) -> DecodeCore:
     """The attention core on cores of a decode die, and what prefill dies take of it."""
-    many, one = (_context_s(x, x.machine, q, cores) for q in (query, 1))
-    core = DecodeCore(x.machine.attention(x.formats.kv).start_s, many, one)
+    many, one = (x.context_s(q, cores) for q in (query, 1))
+    most = float(x.shape.index_top_k)
+    core = DecodeCore(
+        x.machine.attention(x.formats.kv).start_s + x.selecting_s, many, one, most / query, most,
+        *(x.index_s(q, cores) for q in (query, 1)),
+    )  # fmt: skip
     if (away := x.offload) is None or x.lender is None:
         return core
     launch, a_round = launch_and_round_s(x.machine, x.facts)
     out, back = token_bytes(x.shape, x.formats.kv)
     way = out / away.out_bytes_per_s + back / away.back_bytes_per_s
     lent = Cores(away.cores, away.cores)
-    far, far_one = (_context_s(x, x.lender, q, lent) for q in (query, 1))
+    far, far_one = (x.context_s(q, lent, x.lender) for q in (query, 1))
     return replace(
         core,
         context=(1.0 - away.share) * many,
@@ -201,17 +210,7 @@ def _core(x: Setting, query: int, cores: Cores) -> DecodeCore:
     )
 
 
-def _context_s(x: Setting, m: Machine, query_tokens: float, cores: Cores) -> float:
-    """Decode attention core: seconds per context token of a request (roofline)."""
-    reached = m.attention(x.formats.kv)
-    compute = query_tokens * x.shape.decode_core_flops
-    compute /= m.chip.peak(reached.peak) * m.cores * reached.compute * cores.cube
-    read = x.shape.kv_bytes_per_token_layer(x.formats.kv)
-    read /= m.chip.hbm_bytes_per_s * reached.bandwidth * m.pull(cores.cube)
-    return float((compute**reached.power + read**reached.power) ** (1.0 / reached.power))
-
-
-def _demand(x: Setting, dense: o.Work, head: o.Work) -> Demand:
+def _demand(x: Setting, query: float, dense: o.Work, head: o.Work) -> Demand:
     s, f = x.shape, x.formats
     plain = [*o.plain_operators("decode", "before"), *o.plain_operators("decode", "after")]
     attention = [*(entry.work(s, f) for entry in plain), o.gate(s, f)]
@@ -221,7 +220,9 @@ def _demand(x: Setting, dense: o.Work, head: o.Work) -> Demand:
         expert_bytes=expert.weight_bytes,
         dense_bytes=dense.weight_bytes,
         head_bytes=head.weight_bytes,
-        context_bytes=s.kv_bytes_per_token_layer(f.kv),
+        context_bytes=s.core_bytes_per_token_layer(f.kv) * (query if s.index_top_k else 1.0),
+        index_bytes=s.index_bytes_per_token_layer(f.kv),
+        index_flops=s.index_flops,
         attention_flops=sum(w.flops_per_token for w in attention),
         context_flops=s.decode_core_flops,
         expert_flops=expert.flops_per_token,

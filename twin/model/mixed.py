@@ -18,7 +18,16 @@ from numpy.typing import NDArray
 from twin.kernels.compiled import kernel
 from twin.model.coefficients import DECODE_OPERATORS, Decode
 from twin.model.decode import decode_flops, launch_gap_s, layers_in_sequence_s, outside_s
-from twin.model.layer import Pass, attention_s, dense_s, moe_s, survey
+from twin.model.layer import (
+    Pass,
+    attention_s,
+    dense_s,
+    local_s,
+    moe_s,
+    prompt_core_s,
+    prompt_pairs,
+    survey,
+)
 from twin.model.roofline import interpolate
 
 __all__ = ["Chunk", "DECODE_OPERATORS", "mixed_iteration_s", "mixed_mean_s", "prompts_by_rank"]
@@ -72,7 +81,10 @@ def mixed_iteration_s(
     for r in range(first, first + count):
         if chunk[r] > 0.0 or r == who:
             rows = query * requests[r] + chunk[r]
-            core = m.core.context * context[r] + p.chunk.pair * pairs[r]
+            core = local_s(m.core, query * requests[r], context[r])
+            core += prompt_core_s(
+                p.chunk.pair, p.chunk.latent, p.chunk.index, p.chunk.reach, chunk[r], pairs[r]
+            )
             if rows > most_rows or core > most_core:  # else a rank before it has no less of either
                 took = attention_s(m, rows, core)
                 if took > attention:
@@ -110,7 +122,10 @@ def mixed_flops(p: Decode, requests: float, context: float, chunk: float, pairs:
     layers = p.moe_layers + p.dense_layers
     token = demand.attention_flops * layers + demand.dense_flops * p.dense_layers
     token += demand.expert_flops * (at.top_k + at.shared_experts) * p.moe_layers
-    return decode_flops(p, requests, context) + chunk * token + pairs * p.chunk.pair_flops
+    whole, selected, indexed = prompt_pairs(p.chunk.reach, chunk, pairs)
+    core = whole * p.chunk.pair_flops + selected * p.chunk.latent_flops
+    core += indexed * p.chunk.index_flops
+    return decode_flops(p, requests, context) + chunk * token + core
 
 
 @dataclass(frozen=True, slots=True)

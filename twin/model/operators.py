@@ -16,6 +16,7 @@ from twin.scenario import Precision
 
 FORMAT_BYTES = {"int8": 1.0, "fp8": 1.0, "bf16": 2.0, "fp16": 2.0, "fp4": 0.5625}
 ACTIVATION_BYTES = 2.0  # BF16 between operators
+SCORE_BYTES = 8.0  # of an indexer's score, in FP32: written and read
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +69,7 @@ def decode_prolog(s: Shape, f: Formats) -> Work:
     What absorption writes comes from the matrix product; only its rotary part is element-wise.
     """
     weights = s.down_weights + s.q_up_weights + s.kv_lora * s.heads * s.nope_dim
+    weights += s.index_weights
     hidden = ACTIVATION_BYTES * s.hidden
     query = ACTIVATION_BYTES * s.query_width
     absorbed = ACTIVATION_BYTES * s.core_query_width
@@ -93,7 +95,8 @@ def prefill_down(s: Shape, f: Formats) -> Work:
     out = s.down_weights / s.hidden
     hidden = ACTIVATION_BYTES * s.hidden
     vector = 3 * hidden + f.activation_bytes * s.hidden
-    return linear(f.linear, s.down_weights, f.activation_bytes * s.hidden, 2.0 * out, vector)
+    weights = s.down_weights + s.index_weights
+    return linear(f.linear, weights, f.activation_bytes * s.hidden, 2.0 * out, vector)
 
 
 def prefill_up(s: Shape, f: Formats) -> Work:

@@ -14,7 +14,7 @@ import numpy as np
 
 from twin.kernels.compiled import kernel
 from twin.model.coefficients import PREFILL_OPERATORS, Prefill
-from twin.model.layer import grouped_tiles, product_s
+from twin.model.layer import grouped_tiles, product_s, prompt_core_s, prompt_pairs
 from twin.model.roofline import interpolate, roof
 from twin.model.schedule import pipeline
 
@@ -77,7 +77,8 @@ def _attention(
 ) -> float:
     """Book attention of `layers` passes; returns their seconds."""
     gather = p.gather.fixed + p.gather.token * tokens
-    core = p.core.fixed + p.core.pair * die_pairs
+    w = p.core
+    core = w.fixed + prompt_core_s(w.pair, w.latent, w.index, w.reach, die_tokens, die_pairs)
     exchange = p.exchange.fixed + p.exchange.token * die_tokens
     time = 0.0
     for k in range(len(p.before)):
@@ -221,4 +222,6 @@ def prefill_hbm_bytes(p: Prefill, new_tokens: float) -> float:
 @kernel
 def prefill_flops(p: Prefill, new_tokens: float, pairs: float) -> float:
     """FLOPs all dies of an instance compute for one batch."""
-    return new_tokens * p.demand.token_flops + pairs * p.demand.pair_flops
+    whole, selected, indexed = prompt_pairs(p.core.reach, new_tokens, pairs)
+    core = whole * p.demand.pair_flops + selected * p.demand.latent_flops
+    return new_tokens * p.demand.token_flops + core + indexed * p.demand.index_flops

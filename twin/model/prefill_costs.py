@@ -58,7 +58,14 @@ def prefill_costs(x: Setting, microbatch: bool, mtp: bool) -> Prefill:
             *_more(x, "before"),
         ),
         gather=form.gather,
-        core=PrefillCore(x.gap, x.pair_s, x.many_rows(o.cached_up(s, f)) / x.layout.dies),
+        core=PrefillCore(
+            fixed=x.gap + x.selecting_s,
+            pair=x.pair_s,
+            latent=x.context_s(1),
+            index=x.index_pair_s,
+            reach=float(s.index_top_k),
+            hit=x.many_rows(o.cached_up(s, f)) / x.layout.dies,
+        ),
         exchange=form.exchange,
         after=(
             Product(
@@ -203,4 +210,6 @@ def _demand(x: Setting, moe_layers: int, form: _Attention) -> PrefillDemand:
         + used * expert.flops_per_token * moe_layers
         + dense.flops_per_token * s.dense_layers,
         pair_flops=s.prefill_core_flops * layers,
+        latent_flops=s.decode_core_flops * layers,
+        index_flops=s.index_flops * layers,
     )

@@ -15,8 +15,8 @@ from twin.model.coefficients import Product
 from twin.model.collectives import Exchange, MoeTraffic, direct, moe_traffic, two_level
 from twin.model.memory import ExpertLayout
 from twin.model.offload import Offload
-from twin.model.operators import Formats, Plain, Work
-from twin.model.roofline import Machine
+from twin.model.operators import SCORE_BYTES, Formats, Plain, Work
+from twin.model.roofline import Machine, roof
 from twin.model.shape import Shape
 from twin.scenario import Communication, Optimisations, Pool
 
@@ -159,5 +159,51 @@ class Setting:
     @property
     def pair_s(self) -> float:
         """Prefill attention core: seconds per query-key pair of all heads on one die."""
-        m = self.machine
-        return self.shape.prefill_core_flops / (m.attention_peak * m.prefill_attention_utilisation)
+        return self.shape.prefill_core_flops / self._prefill_core_flops_per_s
+
+    @property
+    def selecting_s(self) -> float:
+        """Launches before the core of sparse attention: scores, and the choice of the highest."""
+        return 2 * self.gap if self.shape.index_top_k else 0.0
+
+    @property
+    def index_pair_s(self) -> float:
+        """Seconds of the indexer per query-key pair of a prompt; 0: the model has none."""
+        if not self.shape.index_top_k:
+            return 0.0
+        scores = SCORE_BYTES / self.machine.vector_bytes_per_s()
+        return self.shape.index_flops / self._prefill_core_flops_per_s + scores
+
+    @property
+    def _prefill_core_flops_per_s(self) -> float:
+        return self.machine.attention_peak * self.machine.prefill_attention_utilisation
+
+    def context_s(
+        self, query_tokens: float, cores: Cores = WHOLE, machine: Machine | None = None
+    ) -> float:
+        """Latent attention core: seconds per context token of a request (roofline). With an indexer
+        each query token has context tokens of its own, and reads them."""
+        m, s, kv = machine or self.machine, self.shape, self.formats.kv
+        reached = m.attention(kv)
+        compute = query_tokens * s.decode_core_flops
+        compute /= m.chip.peak(reached.peak) * m.cores * reached.compute * cores.cube
+        read = s.core_bytes_per_token_layer(kv) * (query_tokens if s.index_top_k else 1.0)
+        read /= m.chip.hbm_bytes_per_s * reached.bandwidth * m.pull(cores.cube)
+        return float((compute**reached.power + read**reached.power) ** (1.0 / reached.power))
+
+    def index_s(self, query_tokens: float, cores: Cores = WHOLE) -> float:
+        """Seconds that decode's indexer takes per context token of a request, 0: there is none.
+
+        All of the context is scored, in the format of the cache, and the scores are written and
+        read once to select from them.
+        """
+        m, s, kv = self.machine, self.shape, self.formats.kv
+        if not s.index_top_k:
+            return 0.0
+        reached = m.attention(kv)
+        compute = query_tokens * s.index_flops
+        compute /= m.chip.peak(reached.peak) * m.cores * reached.compute * cores.cube
+        read = s.index_bytes_per_token_layer(kv)
+        read /= m.chip.hbm_bytes_per_s * reached.bandwidth * m.pull(cores.cube)
+        scores = query_tokens * SCORE_BYTES / m.vector_bytes_per_s(cores.vector)
+        return float(roof(compute, read)) + scores

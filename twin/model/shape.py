@@ -41,6 +41,9 @@ class Shape:
     max_context: int
     most_nodes: int  # nodes a token's experts may be on, by the router's limit
     expert_groups: int = 1  # groups that the router chooses first; 1: it chooses experts only
+    index_heads: int = 0  # of the indexer that selects what a token attends to (sparse attention)
+    index_dim: int = 0
+    index_top_k: int = 0  # tokens that it selects; 0: no indexer, a token attends to all
 
     @property
     def moe_layers(self) -> int:
@@ -89,7 +92,20 @@ class Shape:
     @property
     def attention_weights(self) -> int:
         """All attention parameters of a layer."""
-        return self.down_weights + self.q_up_weights + self.kv_up_weights + self.o_weights
+        projections = self.down_weights + self.q_up_weights + self.kv_up_weights + self.o_weights
+        return projections + self.index_weights
+
+    @property
+    def index_weights(self) -> int:
+        """Parameters of the indexer: queries from the query's latent, one key, weights of heads."""
+        query = (self.q_lora or self.hidden) * self.index_heads * self.index_dim
+        return query + self.hidden * (self.index_dim + self.index_heads)
+
+    @property
+    def index_flops(self) -> float:
+        """FLOPs of the indexer for one query token and one cached token, one layer: a product for
+        each head, and their weighted sum (DeepSeek-V3.2 report, equation 1)."""
+        return 2.0 * self.index_heads * (self.index_dim + 1)
 
     @property
     def expert_weights(self) -> int:
@@ -109,7 +125,15 @@ class Shape:
         return self.kv_lora + self.rope_dim
 
     def kv_bytes_per_token_layer(self, kv: str) -> float:
-        """KV bytes of a token in one layer; int8 keeps the positional part in BF16 (MLA)."""
+        """KV bytes of a token in one layer, with the indexer's key."""
+        return self.core_bytes_per_token_layer(kv) + self.index_bytes_per_token_layer(kv)
+
+    def index_bytes_per_token_layer(self, kv: str) -> float:
+        """Bytes of the indexer's key; in 8 bits with a scale of 4 bytes for 128 numbers."""
+        return self.index_dim * (2.0 if kv == "bf16" else 1.0 + 4.0 / 128.0)
+
+    def core_bytes_per_token_layer(self, kv: str) -> float:
+        """Bytes that the core reads of a token; int8 keeps the positional part in BF16 (MLA)."""
         if kv == "bf16":
             return 2.0 * self.latent
         return float(self.kv_lora + 2 * self.rope_dim if self.attention == "mla" else self.latent)

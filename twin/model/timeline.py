@@ -13,7 +13,7 @@ import numpy as np
 from twin.metrics.operators import names_of
 from twin.model.coefficients import Decode, Mode, Prefill
 from twin.model.decode import best_split, decode_iteration_s, half_of
-from twin.model.layer import Pass, core_s, layer_s, moe_parts, product_s
+from twin.model.layer import Pass, core_s, layer_s, local_s, moe_parts, product_s
 from twin.model.prefill import prefill_batch_s
 from twin.model.schedule import Operators, Piece, decode_pieces, pipeline_pieces, stages
 
@@ -91,7 +91,7 @@ def _attention(m: Mode, half: Pass) -> Operators:
         tuple((names[int(w.place)], product_s(w, half.tokens)) for w in products)
         for products in (m.before, m.after)
     )
-    core, local = m.core, m.core.context * half.context
+    core, local = m.core, local_s(m.core, half.tokens, half.context)
     both = [("attention_core", core.fixed + local)]
     if (waited := core_s(core, half.tokens, half.context) - local) > 0.0:
         both.append(("offloaded_core", waited))

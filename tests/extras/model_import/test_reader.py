@@ -29,6 +29,37 @@ QWEN3 = {
     "decoder_sparse_step": 1, "use_sliding_window": False, "sliding_window": None,
 }  # fmt: skip
 
+V32 = V3 | {
+    "model_type": "deepseek_v32", "index_n_heads": 64, "index_head_dim": 128, "index_topk": 2048,
+}  # fmt: skip
+GLM5 = {
+    "model_type": "glm_moe_dsa", "num_hidden_layers": 78, "first_k_dense_replace": 3,
+    "hidden_size": 6144, "num_attention_heads": 64, "num_key_value_heads": 64, "q_lora_rank": 2048,
+    "kv_lora_rank": 512, "qk_nope_head_dim": 192, "qk_rope_head_dim": 64, "v_head_dim": 256,
+    "n_routed_experts": 256, "n_shared_experts": 1, "num_experts_per_tok": 8,
+    "moe_intermediate_size": 2048, "intermediate_size": 12288, "vocab_size": 154880,
+    "num_nextn_predict_layers": 1, "max_position_embeddings": 202752, "n_group": 1,
+    "topk_group": 1, "index_n_heads": 32, "index_head_dim": 128, "index_topk": 2048,
+}  # fmt: skip
+GLM47 = {
+    "model_type": "glm4_moe", "num_hidden_layers": 92, "first_k_dense_replace": 3,
+    "hidden_size": 5120, "num_attention_heads": 96, "num_key_value_heads": 8, "head_dim": 128,
+    "n_routed_experts": 160, "n_shared_experts": 1, "num_experts_per_tok": 8,
+    "moe_intermediate_size": 1536, "intermediate_size": 12288, "vocab_size": 151552,
+    "num_nextn_predict_layers": 1, "max_position_embeddings": 202752, "n_group": 1,
+    "topk_group": 1,
+}  # fmt: skip
+MINIMAX = {
+    "model_type": "minimax_m2", "num_hidden_layers": 62, "hidden_size": 3072,
+    "num_attention_heads": 48, "num_key_value_heads": 8, "head_dim": 128, "num_local_experts": 256,
+    "num_experts_per_tok": 8, "intermediate_size": 1536, "vocab_size": 200064,
+    "num_mtp_modules": 3, "max_position_embeddings": 196608,
+}  # fmt: skip
+KNOWN = [
+    (V3, "deepseek-r1"), (QWEN3, "qwen3-235b"), (V32, "deepseek-v3-2"), (GLM5, "glm-5"),
+    (GLM47, "glm-4-7"), (MINIMAX, "minimax-m2-5"),
+]  # fmt: skip
+
 
 @pytest.fixture
 def config(tmp_path):
@@ -40,7 +71,7 @@ def config(tmp_path):
     return write
 
 
-@pytest.mark.parametrize(("given", "known"), [(V3, "deepseek-r1"), (QWEN3, "qwen3-235b")])
+@pytest.mark.parametrize(("given", "known"), KNOWN)
 def test_a_config_gives_the_shape_that_is_already_in_data(config, given, known):
     found = import_model(config(given), known)
     expected = load_shape(load_facts(), known)
@@ -104,7 +135,7 @@ def test_an_existing_model_is_never_replaced(config, tmp_path):
         ("first_k_dense_replace", 62, "first_k_dense_replace is more than num_hidden_layers"),
         ("topk_group", 9, "topk_group = 9 must be at most n_group, 8"),
         ("moe_layer_freq", 2, "moe_layer_freq = 2 must be 1"),
-        ("index_topk", 2048, "index_topk = 2048 must be absent"),
+        ("index_topk", 2048, "index_n_heads is missing"),
     ],
 )  # fmt: skip
 def test_a_field_at_fault_is_named_with_what_would_be_right(config, field, value, said):
@@ -121,6 +152,7 @@ def test_a_field_at_fault_is_named_with_what_would_be_right(config, field, value
         ("mlp_only_layers", [3], "mlp_only_layers .* must name the first layers"),
         ("mlp_only_layers", 3, "mlp_only_layers = 3 must name the first layers"),
         ("use_sliding_window", True, "use_sliding_window = True must be off"),
+        ("index_topk", 2048, "index_topk = 2048 must be absent"),
         ("shared_expert_intermediate_size", 1000, "shared_expert_intermediate_size = 1000 must be"),
     ],
 )

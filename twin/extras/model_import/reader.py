@@ -22,8 +22,9 @@ from twin.model.shape import Shape
 
 CONFIG_BYTES_MAX = 1024 * 1024
 SIZE_MAX = 10**8  # of any count in a config: more is a slip of the pen
-MLA_FAMILIES = ("deepseek_v2", "deepseek_v3", "kimi_k2")
-GQA_FAMILIES = ("qwen3_moe", "qwen2_moe", "glm4_moe", "mixtral")
+MLA_FAMILIES = ("deepseek_v2", "deepseek_v3", "kimi_k2", "deepseek_v32", "glm_moe_dsa")
+GQA_FAMILIES = ("qwen3_moe", "qwen2_moe", "glm4_moe", "mixtral", "minimax_m2")
+PLAIN_WIDTH = ("mixtral", "minimax_m2")  # families whose intermediate_size is that of an expert
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
 NOTES = {
     "attention": "mla: multi-head latent attention; gqa: grouped-query attention",
@@ -35,12 +36,14 @@ NOTES = {
     "mtp_layers": "multi-token-prediction modules that were released",
     "most_nodes": "nodes that the router lets a token's experts be on; top_k: no limit",
     "expert_groups": "groups of routed experts that the router chooses first; 1: none",
+    "index_top_k": "tokens that sparse attention selects for a token to attend to",
 }
 UNITS = {
     "title": "", "attention": "", "layers": "layers", "dense_layers": "layers", "heads": "heads",
     "kv_heads": "heads", "routed_experts": "experts", "shared_experts": "experts",
     "top_k": "experts", "vocabulary": "tokens", "mtp_layers": "layers", "max_context": "tokens",
-    "most_nodes": "nodes", "expert_groups": "groups",
+    "most_nodes": "nodes", "expert_groups": "groups", "index_heads": "heads",
+    "index_top_k": "tokens",
 }  # fmt: skip
 
 
@@ -124,12 +127,15 @@ class _Config:
         figures = {"title": Fact(title, "", f"name given to {self.file}", "e")}
         figures |= self._mla() if self.family in MLA_FAMILIES else self._gqa()
         figures |= self._experts()
+        drafting = "num_nextn_predict_layers"
+        if self.family == "minimax_m2":
+            drafting = "num_mtp_modules"
         figures |= {
             "layers": self._count("num_hidden_layers"),
             "hidden": self._count("hidden_size"),
             "vocabulary": self._count("vocab_size"),
             "max_context": self._count("max_position_embeddings"),
-            "mtp_layers": self._count("num_nextn_predict_layers", low=0, absent=0),
+            "mtp_layers": self._count(drafting, low=0, absent=0),
             "dense_layers": self._dense_layers(),
         }
         if figures["dense_layers"].value > figures["layers"].value:
@@ -142,6 +148,7 @@ class _Config:
         return {
             name: replace(figures[name], unit=UNITS.get(name, "values"), note=NOTES.get(name, ""))
             for name in (field.name for field in fields(Shape))
+            if name in figures
         }
 
     def _mla(self) -> dict[str, Fact]:
@@ -159,6 +166,15 @@ class _Config:
             "nope_dim": self._count("qk_nope_head_dim"),
             "rope_dim": self._count("qk_rope_head_dim"),
             "value_dim": self._count("v_head_dim"),
+            **self._indexer(),
+        }
+
+    def _indexer(self) -> dict[str, Fact]:
+        if self.table.get("index_topk") is None:
+            return {}
+        keys = {"index_heads": "index_n_heads", "index_dim": "index_head_dim"}
+        return {name: self._count(key) for name, key in keys.items()} | {
+            "index_top_k": self._count("index_topk")
         }
 
     def _gqa(self) -> dict[str, Fact]:
@@ -187,7 +203,7 @@ class _Config:
         routed, top_k = self._count(named), self._count("num_experts_per_tok")
         if top_k.value > routed.value:
             self._fail("num_experts_per_tok", f"must be at most {named}, {routed.value}")
-        width = "intermediate_size" if self.family == "mixtral" else "moe_intermediate_size"
+        width = "intermediate_size" if self.family in PLAIN_WIDTH else "moe_intermediate_size"
         size = self._count(width)
         shared = self._count("n_shared_experts", low=0, absent=0)
         if self.table.get("shared_expert_intermediate_size"):
@@ -237,8 +253,8 @@ class _Config:
         ):
             name = "use_sliding_window" if "use_sliding_window" in self.table else "sliding_window"
             self._fail(name, "must be off: attention over part of the context is not modelled")
-        if self.table.get("index_topk") is not None:
-            self._fail("index_topk", "must be absent: sparse attention is not modelled")
+        if self.family in GQA_FAMILIES and self.table.get("index_topk") is not None:
+            self._fail("index_topk", "must be absent: sparse attention is that of MLA only")
 
     def _count(self, name: str, low: int = 1, absent: int | None = None) -> Fact:
         value = self.table.get(name)

@@ -1,0 +1,77 @@
+"""Sparse attention: an indexer scores all of the context, and the core reads what it selects."""
+
+import pytest
+
+from twin.engine.simulate import simulate
+from twin.model.decode import decode_flops, decode_hbm_bytes
+from twin.model.layer import local_s, prompt_core_s, prompt_pairs
+from twin.model.shape import load_shape
+from twin.scenario import Scenario, with_overrides
+from twin.steady import Priced
+
+SPARSE = with_overrides(Scenario(), {"deployment.model": "deepseek-v3-2"})
+
+
+def decode_of(scenario, facts):
+    return Priced(scenario, facts).parts.costs.decode_role.decode
+
+
+def test_the_core_is_flat_beyond_what_is_selected_and_the_indexer_is_not(facts):
+    w = decode_of(SPARSE, facts).sequence.core
+    times = [local_s(w, 2.0, float(context)) for context in (4_096, 16_384, 65_536)]
+    growth = [
+        (b - a) / (d - c) for a, b, c, d in [(*times[:2], 4096, 16384), (*times[1:], 16384, 65536)]
+    ]
+    assert growth == pytest.approx([w.index] * 2)
+    # Two query tokens of one request: below 2,048 all of its context is read.
+    assert local_s(w, 2.0, 1_024.0) == pytest.approx(1_024.0 * (w.context + w.index))
+    assert times[0] - 4_096 * w.index == pytest.approx(2_048.0 * w.context)
+
+
+@pytest.mark.parametrize("prompt", [512, 2_048, 4_096, 65_536])
+def test_selected_pairs_of_a_prompt_are_their_sum_over_its_tokens(prompt):
+    every = prompt * (prompt + 1) / 2
+    whole, selected, indexed = prompt_pairs(2_048.0, float(prompt), every)
+    by_hand = sum(min(i, 2_048) for i in range(1, prompt + 1))
+    assert whole + selected == pytest.approx(by_hand, rel=1e-3)
+    assert (indexed > 0.0) == (prompt > 2_048)
+
+
+def test_a_prompt_takes_the_faster_of_all_pairs_and_the_selected_ones():
+    def core(prompt):
+        return prompt_core_s(1.0, 3.0, 0.0, 2_048.0, prompt, prompt * prompt / 2)
+
+    assert core(4_096.0) == 4_096.0**2 / 2  # a mask over all
+    assert core(65_536.0) == pytest.approx(3.0 * (65_536 * 2_048 - 2_048**2 / 2))
+
+
+def test_bytes_and_flops_of_a_layer_are_those_counted_by_hand(facts):
+    s = load_shape(facts, "deepseek-v3-2")
+    assert s.index_weights == 1536 * 64 * 128 + 7168 * 128 + 7168 * 64
+    assert s.kv_bytes_per_token_layer("bf16") == 2 * 576 + 2 * 128
+    assert s.index_bytes_per_token_layer("int8") == 132  # as stored by engines
+    dense = decode_of(with_overrides(SPARSE, {"deployment.model": "deepseek-r1"}), facts)
+    sparse, context = decode_of(SPARSE, facts), 65_536.0
+    layers, query = 61.0, 2.0  # and one draft, whose module sees both positions
+    pairs = (2_048 * 2 * 128 * (2 * 512 + 64) + context * 2 * 64 * 129) * query * (layers + 1)
+    dense_pairs = context * 2 * 128 * (2 * 512 + 64) * query * (layers + 1)
+    projections = 2 * s.index_weights * query * (layers + 1)
+    more = decode_flops(sparse, 1.0, context) - decode_flops(dense, 1.0, context)
+    assert more == pytest.approx(pairs - dense_pairs + projections, rel=1e-3)
+    read = decode_hbm_bytes(sparse, 1.0, context, 320.0) - decode_hbm_bytes(
+        dense, 1.0, context, 320.0
+    )
+    by_hand = (2_048 * query - context) * 1_152 + context * 256
+    weights = s.index_weights * 320  # in INT8, on every die
+    assert read == pytest.approx((by_hand + weights) * (layers + 1), rel=1e-3)
+
+
+def test_a_run_with_long_contexts_is_faster_than_that_of_the_dense_model(facts):
+    long = {"workload.input_tokens": 32_768, "workload.rate_req_per_s": 4.0, "horizon_s": 60.0}
+    tpot_s = [
+        simulate(with_overrides(SPARSE, long | {"deployment.model": model}), facts).summary[
+            "tpot_s_mean"
+        ]
+        for model in ("deepseek-v3-2", "deepseek-r1")
+    ]
+    assert tpot_s[0] < tpot_s[1]

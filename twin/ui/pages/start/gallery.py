@@ -35,7 +35,7 @@ SHELVES = {
         "tenants",
     ),
     "Experts and reuse": (
-        "canary", "experts", "memory-pool", "colocated", "on-decode", "offload",
+        "canary", "experts", "memory-pool", "colocated", "on-decode", "offload", "sparse",
     ),
     "All": ("",),
 }  # fmt: skip

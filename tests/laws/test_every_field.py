@@ -297,7 +297,7 @@ FIELDS: dict[str, tuple[dict[str, Any], list[Any]]] = {
     "deployment.colocated.chunk_tokens_per_npu": (COLOCATED, [1024, 100]),
     "deployment.colocated.prompt_dies": (COLOCATED, [1, 4]),
     "deployment.precision.weights": (HOT | {"supernode.chip": "b200"},
-                                     ["fp8", "bf16", "int8", "fp4"]),
+                                     ["fp8", "bf16", "int8", "fp4", "w4a8", "w4a16"]),
     "deployment.precision.kv": (PLAIN, EVERY),
     "deployment.precision.attention": (R1, EVERY),
     "deployment.communication.fused": (R1, EVERY),

@@ -24,7 +24,7 @@ from twin.hardware.power import Power, power
 from twin.model.costs import Costs, RoleCosts
 from twin.model.decode import DECODE_OPERATORS, decode_iteration_s
 from twin.model.fetch import node_dram_bytes
-from twin.model.operators import FORMAT_BYTES, formats
+from twin.model.formats import FORMATS
 from twin.model.prefill import PREFILL_OPERATORS, prefill_batch_s
 from twin.policies.batching import tokens_per_iteration
 from twin.scenario import Scenario, is_elastic, pools, remarks
@@ -251,7 +251,7 @@ def _crowd(
         process=process,
         topics=x.topics_of(process, requests.arrival_s, requests.session, s.seed),
         tokens_per_request=tokens_per_request(s, mean_input),
-        expert_bytes=shape.expert_weights * FORMAT_BYTES[formats(s.deployment.precision).expert],
+        expert_bytes=shape.expert_weights * FORMATS[s.deployment.precision.weights].weight_bytes,
         groups=groups,
         top_groups=top_groups,
         dies_per_node={

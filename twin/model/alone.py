@@ -68,7 +68,7 @@ def grouped_product_s(costs: Costs, experts: float, rows: float) -> float:
     """Seconds of the grouped product of a die's experts over so many rows, without waits."""
     w = _unhurried(costs).experts
     even = w.flop * experts * whole_tiles(w, rows / experts) / rows
-    return ffn_rows_s(replace(w, flop=even, tile_small=0.0, tile_large=0.0), experts, rows)
+    return ffn_rows_s(replace(w, flop=even, tile_small=0.0, tile_large=0.0), experts, 0.0, rows)
 
 
 def _unhurried(costs: Costs) -> Mode:

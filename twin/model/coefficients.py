@@ -40,6 +40,7 @@ class Product(Record):
 class Experts(Product):
     """The grouped product of a die's experts; its weights are those of one."""
 
+    shared: float = computed("Reading a shared expert's weights, beyond a routed one's.", WEIGHTS)
     ahead: float = computed("Of the weights' reading, done before dispatch ends.")
 
 
@@ -161,6 +162,7 @@ class Demand(Record):
 
     attention_bytes: float = given("Weights of a layer's attention and gate on a die.", "B")
     expert_bytes: float = given("Weights of one expert.", "B")
+    shared_more_bytes: float = given("Weights of a shared expert, beyond a routed one's.", "B")
     dense_bytes: float = given("Weights of a dense FFN.", "B")
     head_bytes: float = given("Weights of the LM head.", "B")
     context_bytes: float = given("KV of one context token that is attended to, one layer.", "B")
@@ -230,6 +232,7 @@ class PrefillDemand(Record):
 
     weight_bytes: float = given("Weights a die reads in one batch, without experts.", "B")
     expert_bytes: float = given("Weights of one expert, all MoE layers.", "B")
+    shared_more_bytes: float = given("Of a shared expert, beyond a routed one's, all layers.", "B")
     token_bytes: float = given("Activations, per token.", "B")
     token_flops: float = given("Per token, without attention pairs.", "FLOP")
     pair_flops: float = given("Per query-key pair.", "FLOP")

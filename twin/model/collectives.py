@@ -19,7 +19,8 @@ import numpy as np
 from twin.facts import Facts
 from twin.hardware.network import Network, Wiring, network
 from twin.hardware.prices import all_to_all
-from twin.model.operators import ACTIVATION_BYTES, combine_bytes, dispatch_bytes
+from twin.model.formats import ACTIVATION_BYTES
+from twin.model.operators import combine_bytes, dispatch_bytes
 from twin.model.roofline import Machine
 from twin.model.shape import Shape
 from twin.scenario import Communication

@@ -288,7 +288,7 @@ def _priced(
     setting = Setting(
         pool=pool,
         shape=shape,
-        formats=formats(d.precision, machine.sum_bytes),
+        formats=formats(d.precision, machine.sum_bytes, machine.family),
         machine=machine,
         facts=facts,
         communication=d.communication,

@@ -302,8 +302,10 @@ def decode_hbm_bytes(p: Decode, requests: float, context: float, dies: float) ->
     rows = routed_per_die(p, p.query_tokens * requests)
     held = at.routed_dies * at.slots * (1.0 - math.exp(-rows / at.slots))
     holding = at.expert_dies if at.expert_dies > 0.0 else dies
-    held += at.shared_experts * (at.shared_dies if at.shared_dies > 0.0 else holding)
+    shared = at.shared_experts * (at.shared_dies if at.shared_dies > 0.0 else holding)
+    held += shared
     experts = demand.expert_bytes * (p.moe_layers + p.drafts) * held
+    experts += demand.shared_more_bytes * (p.moe_layers + p.drafts) * shared
     read = weights * dies / p.concentration + experts
     selected = attended(p.sequence.core.reach, p.query_tokens * requests, context)
     cached = selected * demand.context_bytes + context * demand.index_bytes

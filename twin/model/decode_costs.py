@@ -24,6 +24,7 @@ from twin.model.coefficients import (
     Sampling,
 )
 from twin.model.collectives import MoeTraffic, launch_and_round_s
+from twin.model.formats import ACTIVATION_BYTES, FORMATS
 from twin.model.offload import token_bytes
 from twin.model.record import scaled
 from twin.model.roofline import largest_of
@@ -141,8 +142,8 @@ def moe_parts(
     gate_weight, gate_flop, gate_io, _ = x.seconds(o.gate(s, f), cores)
     weight, flop, io, vector = x.seconds(o.expert(s, f), cores, operator)
     reached = m.product(f.expert, operator)
-    if not x.communication.early_quantisation and f.expert != "bf16":
-        vector += (o.ACTIVATION_BYTES + 1.0) * s.hidden / m.vector_bytes_per_s(cores.vector)
+    if not x.communication.early_quantisation and FORMATS[f.expert].computes != "bf16":
+        vector += (ACTIVATION_BYTES + 1.0) * s.hidden / m.vector_bytes_per_s(cores.vector)
     return (
         Gate(2 * x.gap + gate_weight, max(gate_flop, gate_io) + m.gate_token_s / cores.vector),
         Dispatch(
@@ -154,6 +155,9 @@ def moe_parts(
         Experts(
             fixed=reached.start_s,
             weight=weight,
+            shared=f.shared_more_bytes
+            * s.expert_weights
+            / m.stream_bytes_per_s(cores.cube, f.expert, operator),
             flop=flop,
             io=io,
             vector=vector,
@@ -218,6 +222,7 @@ def _demand(x: Setting, query: float, dense: o.Work, head: o.Work) -> Demand:
     return Demand(
         attention_bytes=sum(w.weight_bytes for w in attention),
         expert_bytes=expert.weight_bytes,
+        shared_more_bytes=f.shared_more_bytes * s.expert_weights,
         dense_bytes=dense.weight_bytes,
         head_bytes=head.weight_bytes,
         context_bytes=s.core_bytes_per_token_layer(f.kv) * (query if s.index_top_k else 1.0),

@@ -77,12 +77,13 @@ def routed_per_die(p: Decode, tokens: float) -> float:
 
 
 @kernel
-def ffn_rows_s(w: Experts, experts: float, rows: float) -> float:
-    """A grouped product over `rows` spread over `experts`; unused experts stay unread."""
+def ffn_rows_s(w: Experts, experts: float, shared: float, rows: float) -> float:
+    """A grouped product over `rows` spread over `experts`, of which `shared` are shared ones;
+    unused experts stay unread."""
     if experts <= 0.0 or rows <= 0.0:
         return 0.0
     read = experts * (1.0 - math.exp(-rows / experts))
-    weights = max(0.0, w.weight * read - w.ahead)
+    weights = max(0.0, w.weight * read + w.shared * shared - w.ahead)
     computing = w.flop * grouped_tiles(w, read, rows)
     return w.fixed + roof(computing, weights + w.io * rows) + w.vector * rows
 
@@ -116,13 +117,14 @@ def _round(
     dispatch = exchange_s(p, m.dispatch.send, m.dispatch.receive, busiest, rows, sent)
     combine = exchange_s(p, m.combine.receive, m.combine.send, busiest, rows, sent)
     if away:
-        shared = ffn_rows_s(m.experts, at.shared_experts, shared_rows)
-        experts = max(ffn_rows_s(m.experts, at.slots, rows), shared)
+        shared = ffn_rows_s(m.experts, at.shared_experts, at.shared_experts, shared_rows)
+        experts = max(ffn_rows_s(m.experts, at.slots, 0.0, rows), shared)
     elif p.shared_early > 0.0:
-        shared = ffn_rows_s(m.experts, at.shared_experts, shared_rows)
-        experts = ffn_rows_s(m.experts, at.slots, rows) + max(0.0, shared - start - dispatch)
+        shared = ffn_rows_s(m.experts, at.shared_experts, at.shared_experts, shared_rows)
+        experts = ffn_rows_s(m.experts, at.slots, 0.0, rows) + max(0.0, shared - start - dispatch)
     else:
-        experts = ffn_rows_s(m.experts, at.slots + at.shared_experts, rows + shared_rows)
+        held = at.slots + at.shared_experts
+        experts = ffn_rows_s(m.experts, held, at.shared_experts, rows + shared_rows)
     # Two microbatches in turn fill what a tile would: a stage keeps its resource for all its rows.
     if p.tiles > 0.0 and m.in_turn == 0.0:  # the longest stage, and one tile of the others
         longest = max(dispatch, experts, combine)

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 from twin.facts import Facts
 from twin.hardware.chip import Chip
-from twin.model.operators import FORMAT_BYTES, Formats, combine_bytes, dispatch_bytes
+from twin.model.formats import FORMATS
+from twin.model.operators import Formats, combine_bytes, dispatch_bytes
 from twin.model.shape import ModelError, Shape
 
 
@@ -81,16 +82,16 @@ def layer_stack_bytes(
 
     Up-projections, and the output projection if `output`, are split by heads over `tp` dies.
     """
-    unit = FORMAT_BYTES[f.linear]
+    unit = FORMATS[f.linear].weight_bytes
     split = s.q_up_weights + s.kv_up_weights + (s.o_weights if output else 0)
     attention = s.attention_weights * unit
     attention -= split * unit * (1.0 - 1.0 / min(tp, s.heads))
     experts = expert_bytes(s, f, layout) if layout else 0.0
     passes = 1 if mtp else 0
-    gate = s.hidden * s.routed_experts * FORMAT_BYTES["bf16"]
+    gate = s.hidden * s.routed_experts * FORMATS["bf16"].weight_bytes
     total = attention * (s.layers + passes) + (gate + experts) * (s.moe_layers + passes)
     total += s.dense_layers * s.dense_weights * unit
-    total += 2.0 * s.vocabulary * s.hidden * FORMAT_BYTES["bf16"]  # embedding, LM head
+    total += 2.0 * s.vocabulary * s.hidden * FORMATS["bf16"].weight_bytes  # embedding, LM head
     if mtp:
         total += 2.0 * s.hidden * s.hidden * unit
     return total
@@ -98,8 +99,10 @@ def layer_stack_bytes(
 
 def expert_bytes(s: Shape, f: Formats, layout: ExpertLayout) -> float:
     """Weights of the experts a die holds in one layer, bytes."""
-    held = layout.slots_per_die + (0 if layout.shared_dies else s.shared_experts)
-    return held * s.expert_weights * FORMAT_BYTES[f.expert]
+    shared = 0 if layout.shared_dies else s.shared_experts
+    held = layout.slots_per_die + shared
+    bytes_of_all = held * s.expert_weights * FORMATS[f.expert].weight_bytes
+    return bytes_of_all + shared * s.expert_weights * f.shared_more_bytes
 
 
 def exchange_buffer_bytes(

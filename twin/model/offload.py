@@ -15,7 +15,7 @@ from twin.hardware.chip import HardwareError
 from twin.hardware.faults import dies_without
 from twin.hardware.network import Network
 from twin.hardware.placement import place_instances
-from twin.model.operators import ACTIVATION_BYTES
+from twin.model.formats import ACTIVATION_BYTES
 from twin.model.shape import ModelError, Shape
 from twin.scenario import Scenario, serving
 

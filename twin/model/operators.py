@@ -8,14 +8,13 @@ vector cores and do not hide behind a matrix product.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
+from twin.model.formats import ACTIVATION_BYTES, FORMATS, Steps
 from twin.model.shape import Shape
 from twin.scenario import Precision
 
-FORMAT_BYTES = {"int8": 1.0, "fp8": 1.0, "bf16": 2.0, "fp16": 2.0, "fp4": 0.5625}
-ACTIVATION_BYTES = 2.0  # BF16 between operators
 SCORE_BYTES = 8.0  # of an indexer's score, in FP32: written and read
 
 
@@ -23,11 +22,12 @@ SCORE_BYTES = 8.0  # of an indexer's score, in FP32: written and read
 class Work:
     """An operator's demand on one die."""
 
-    format: str  # number format of its matrix products
+    format: str  # number format of its weights
     weight_bytes: float  # read once a pass
     flops_per_token: float
     io_bytes_per_token: float  # activations a matrix product reads and writes
     vector_bytes_per_token: float
+    unpack_bytes: float = 0.0  # that vector cores move to write its weights out, once a pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,32 +35,47 @@ class Formats:
     """Number formats of the parts of a model."""
 
     linear: str  # attention projections, dense FFN
-    expert: str
+    expert: str  # routed experts
+    shared: str  # shared experts
     kv: str
     sum_bytes: float = ACTIVATION_BYTES  # of a number of an FFN's first product, as written
+    steps: Steps = Steps()  # of the routed experts' products
 
     @property
     def activation_bytes(self) -> float:
         """Bytes of one activation that enters a matrix product."""
-        return min(ACTIVATION_BYTES, max(1.0, FORMAT_BYTES[self.linear]))
+        return FORMATS[self.linear].entry
+
+    @property
+    def shared_more_bytes(self) -> float:
+        """Bytes of one weight of a shared expert, beyond those of a routed one's."""
+        return FORMATS[self.shared].weight_bytes - FORMATS[self.expert].weight_bytes
 
 
-def formats(precision: Precision, sum_bytes: float = ACTIVATION_BYTES) -> Formats:
-    """Formats by precision: FP4 is for experts only, attention projections then stay FP8.
+def formats(precision: Precision, sum_bytes: float = ACTIVATION_BYTES, family: str = "") -> Formats:
+    """Formats by precision, with the steps of a chip family around the experts' products.
 
     sum_bytes: of a number of an FFN's first product in INT8. With 8-bit KV the product itself
     scales it and writes BF16.
     """
-    linear = "fp8" if precision.weights == "fp4" else precision.weights
+    own = FORMATS[precision.weights]
+    linear = own.linear or precision.weights
     if precision.attention == "bf16":
         linear = "bf16"
-    sums = precision.weights == "int8" and precision.kv != "int8"
-    return Formats(linear, precision.weights, precision.kv, sum_bytes if sums else ACTIVATION_BYTES)
+    sums = own.computes == "int8" and precision.kv != "int8"
+    return Formats(
+        linear,
+        precision.weights,
+        own.shared or precision.weights,
+        precision.kv,
+        sum_bytes if sums else ACTIVATION_BYTES,
+        own.steps.get(family, Steps()),
+    )
 
 
 def linear(fmt: str, weights: float, read: float, write: float, vector: float = 0.0) -> Work:
     """A matrix product over `weights` parameters; `read`/`write` are activation bytes a token."""
-    return Work(fmt, weights * FORMAT_BYTES[fmt], 2.0 * weights, read + write, vector)
+    return Work(fmt, weights * FORMATS[fmt].weight_bytes, 2.0 * weights, read + write, vector)
 
 
 def decode_prolog(s: Shape, f: Formats) -> Work:
@@ -132,24 +147,29 @@ def gate(s: Shape, f: Formats) -> Work:
 
 def expert(s: Shape, f: Formats) -> Work:
     """One expert for one token assigned to it: gate and up, SwiGLU, down."""
-    return _ffn(s.hidden, s.expert_intermediate, f.expert, f.sum_bytes)
+    return _ffn(s.hidden, s.expert_intermediate, f.expert, f.sum_bytes, f.steps)
 
 
 def dense_ffn(s: Shape, f: Formats) -> Work:
     """The dense FFN of a first layer for one token."""
-    return _ffn(s.hidden, s.dense_intermediate, f.linear, f.sum_bytes)
+    return _ffn(s.hidden, s.dense_intermediate, f.linear, f.sum_bytes, Steps())
 
 
-def _ffn(hidden: int, inner: int, fmt: str, sum_bytes: float) -> Work:
-    entry = min(ACTIVATION_BYTES, max(1.0, FORMAT_BYTES[fmt]))
-    grown = (sum_bytes if fmt == "int8" else ACTIVATION_BYTES) * 2 * inner
-    return linear(
+def _ffn(hidden: int, inner: int, fmt: str, sum_bytes: float, steps: Steps) -> Work:
+    own = FORMATS[fmt]
+    grown = (sum_bytes if own.computes == "int8" else ACTIVATION_BYTES) * 2 * inner
+    answer, added = ACTIVATION_BYTES * hidden, 0.0
+    if steps.halves:
+        added = (steps.halves + ACTIVATION_BYTES) * hidden
+        grown, answer = steps.halves * 2 * inner, steps.halves * hidden
+    work = linear(
         fmt,
         3.0 * hidden * inner,
-        entry * (hidden + inner),
-        grown + ACTIVATION_BYTES * hidden,
-        grown + entry * inner,
+        own.entry * (hidden + inner),
+        grown + answer,
+        grown + own.entry * inner + added + steps.split * (hidden + inner),
     )
+    return replace(work, unpack_bytes=steps.unpack * 3.0 * hidden * inner)
 
 
 def mtp_projection(s: Shape, f: Formats) -> Work:

@@ -19,6 +19,7 @@ from twin.model.batch import Hot
 from twin.model.costs import Costs, RoleCosts
 from twin.model.decode import decode_flops, decode_hbm_bytes, decode_iteration_s
 from twin.model.fetch import fetch_s, hot_server_s
+from twin.model.formats import computes
 from twin.model.mixed import (
     ALIKE,
     mixed_flops,
@@ -274,7 +275,7 @@ def _decode_figures(
 
 def _peak(s: Scenario, costs: Costs, role: RoleCosts) -> float:
     """FLOP/s of all dies of an instance, in the format of the weights."""
-    return costs.chip.peak(s.deployment.precision.weights) * role.dies
+    return costs.chip.peak(computes(s.deployment.precision.weights)) * role.dies
 
 
 def _prefill(

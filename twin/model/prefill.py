@@ -44,17 +44,19 @@ def _experts_s(p: Prefill, tokens: float, hot: float) -> float:
     routed = _expert_rows(p, tokens, hot)
     if at.shared_experts > 0.0 and at.shared_dies > 0.0:
         shared = at.shared_experts * tokens / at.shared_dies
-        return max(_grouped_s(p, at.slots, routed), _grouped_s(p, at.shared_experts, shared))
+        own = at.shared_experts
+        return max(_grouped_s(p, at.slots, 0.0, routed), _grouped_s(p, own, own, shared))
     rows = routed + at.shared_experts * tokens / at.dies
-    return _grouped_s(p, at.slots + at.shared_experts, rows)
+    return _grouped_s(p, at.slots + at.shared_experts, at.shared_experts, rows)
 
 
 @kernel
-def _grouped_s(p: Prefill, experts: float, rows: float) -> float:
+def _grouped_s(p: Prefill, experts: float, shared: float, rows: float) -> float:
+    """A grouped product over `rows` spread over `experts`, of which `shared` are shared ones."""
     w = p.experts
     read = experts * (1.0 - math.exp(-rows / experts))
     computing = w.flop * grouped_tiles(w, read, rows)
-    return w.fixed + (roof(computing, w.weight * read) + w.vector * rows)
+    return w.fixed + (roof(computing, w.weight * read + w.shared * shared) + w.vector * rows)
 
 
 @kernel
@@ -214,8 +216,10 @@ def prefill_hbm_bytes(p: Prefill, new_tokens: float) -> float:
     at = p.layout
     read = at.slots * (1.0 - math.exp(-_expert_rows(p, new_tokens, 1.0) / at.slots))
     held = at.routed_dies * read
-    held += at.shared_experts * (at.shared_dies if at.shared_dies > 0.0 else at.dies)
+    shared = at.shared_experts * (at.shared_dies if at.shared_dies > 0.0 else at.dies)
+    held += shared
     weights = at.dies * p.demand.weight_bytes + held * p.demand.expert_bytes
+    weights += shared * p.demand.shared_more_bytes
     return weights + new_tokens * p.demand.token_bytes
 
 

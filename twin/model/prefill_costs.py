@@ -21,6 +21,7 @@ from twin.model.coefficients import (
 )
 from twin.model.collectives import Exchange
 from twin.model.decode_costs import layout, moe_parts
+from twin.model.formats import ACTIVATION_BYTES
 from twin.model.setting import Setting
 
 
@@ -122,18 +123,18 @@ def _gathered_s(x: Exchange) -> float:
 
 def _wire_bytes(x: Setting) -> float:
     """Of an activation in attention's collectives: as products read it, or BF16."""
-    return x.formats.activation_bytes if x.optimisations.flash_comm else o.ACTIVATION_BYTES
+    return x.formats.activation_bytes if x.optimisations.flash_comm else ACTIVATION_BYTES
 
 
 def _staged(x: Setting) -> _Attention:
     """Sequence parallel, by heads in the core, sequence parallel again: two collectives."""
     s = x.shape
-    latent = _wire_bytes(x) * (s.q_lora + s.kv_lora) + o.ACTIVATION_BYTES * s.rope_dim
+    latent = _wire_bytes(x) * (s.q_lora + s.kv_lora) + ACTIVATION_BYTES * s.rope_dim
     token_s = latent * _gathered_s(x.gather) / x.layout.dies
     values = _wire_bytes(x) * s.heads * s.value_dim
     if not x.optimisations.layer_in_parallel:
         # Every die has a partial sum of the whole batch; each takes its tokens' sum.
-        values = o.ACTIVATION_BYTES * s.hidden * x.layout.dies
+        values = ACTIVATION_BYTES * s.hidden * x.layout.dies
     start_s = x.gather.latency_s + x.gap
     return _Attention(
         up_share=1.0 / min(x.layout.dies, s.heads),
@@ -152,7 +153,7 @@ def _tensor_parallel(x: Setting) -> _Attention:
     s, group = x.shape, x.tp_exchange
     assert group is not None
     per_byte = _gathered_s(group) / x.layout.dies
-    partial = o.ACTIVATION_BYTES * s.hidden * group.peers  # a die's sums for all of the group
+    partial = ACTIVATION_BYTES * s.hidden * group.peers  # a die's sums for all of the group
     scatter_s = (
         partial * (group.remote / group.rate_bytes_per_s) + partial / x.machine.vector_bytes_per_s()
     )
@@ -204,6 +205,7 @@ def _demand(x: Setting, moe_layers: int, form: _Attention) -> PrefillDemand:
         weight_bytes=dense.weight_bytes * s.dense_layers
         + layers * sum(work.weight_bytes * share for work, share in attention),
         expert_bytes=expert.weight_bytes * moe_layers,
+        shared_more_bytes=f.shared_more_bytes * s.expert_weights * moe_layers,
         token_bytes=moved * layers
         + used * (expert.io_bytes_per_token + expert.vector_bytes_per_token) * moe_layers,
         token_flops=sum(w.flops_per_token for w in works) * layers

@@ -17,6 +17,7 @@ import numpy as np
 from twin.facts import Fact, FactError, Facts
 from twin.hardware.chip import Chip
 from twin.kernels.compiled import kernel
+from twin.model.formats import computes
 from twin.model.shape import ModelError
 
 MEASURED_KERNEL = "fused_mla"  # of decode attention, in tables of chips
@@ -113,7 +114,7 @@ class Machine:
         Of an operator or a format that was not measured on this chip, what its family reaches.
         """
         gap = self.fitted["kernel_gap"]
-        return self.reaches.get(f"{operator}.{fmt}") or Reach(
+        return self.reaches.get(f"{operator}.{computes(fmt)}") or Reach(
             self.gemm_utilisation,
             self.gemm_bandwidth_utilisation,
             self.tile_small,
@@ -128,7 +129,7 @@ class Machine:
     def gemm_flops(self, precision: str, cube_share: float = 1.0, operator: str = "gemm") -> float:
         """Sustained FLOP/s of a matrix product on a share of the cube cores."""
         reached = self.product(precision, operator).compute
-        return self.chip.peak(precision) * reached * cube_share * self.cores
+        return self.chip.peak(computes(precision)) * reached * cube_share * self.cores
 
     def stream_bytes_per_s(
         self, cube_share: float = 1.0, fmt: str = "", operator: str = "gemm"

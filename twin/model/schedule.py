@@ -65,7 +65,8 @@ def stages(p: Decode, m: Mode, load: Pass) -> Stages:
     at = p.layout
     if p.hides > 0.0 and at.shared_dies <= 0.0:
         rows = at.shared_experts * load.total / load.dies
-        shared = min(experts, ffn_rows_s(m.experts, at.shared_experts, rows))
+        own = at.shared_experts
+        shared = min(experts, ffn_rows_s(m.experts, own, own, rows))
     if at.expert_dies > 0.0:
         rows = routed_per_die(p, load.total) * load.hot
         port = rows * max(m.dispatch.receive, m.combine.send)

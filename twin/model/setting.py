@@ -115,11 +115,12 @@ class Setting:
     ) -> tuple[float, float, float, float]:
         """Weight read, FLOP, activation and vector seconds (the last three per token)."""
         rate = self.machine.stream_bytes_per_s(cores.cube, w.format, operator)
+        moved = self.machine.vector_bytes_per_s(cores.vector)
         return (
-            w.weight_bytes / rate,
+            w.weight_bytes / rate + w.unpack_bytes / moved,
             w.flops_per_token / self.machine.gemm_flops(w.format, cores.cube, operator),
             w.io_bytes_per_token / rate,
-            w.vector_bytes_per_token / self.machine.vector_bytes_per_s(cores.vector),
+            w.vector_bytes_per_token / moved,
         )
 
     def product(self, w: Work, launches: int, cores: Cores = WHOLE, name: str = "") -> Product:

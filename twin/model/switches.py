@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from twin.model.coefficients import Decode, Mode
-from twin.model.operators import ACTIVATION_BYTES
+from twin.model.formats import ACTIVATION_BYTES
 from twin.model.setting import Cores, Setting
 
 

@@ -120,7 +120,7 @@ def vllm_ascend(s: Scenario, found: list[Worker], _family: str) -> dict[str, str
             "--max-num-seqs": w.sequences, "--max-num-batched-tokens": w.tokens,
             "--gpu-memory-utilization": MEMORY,
         }  # fmt: skip
-        if s.deployment.precision.weights == "int8":
+        if s.deployment.precision.weights in ("int8", "w4a8"):
             options["--quantization"] = "ascend"
         cached = (
             "--enable-prefix-caching" if s.memory_pool.enabled else "--no-enable-prefix-caching"
@@ -178,7 +178,7 @@ def sglang_options(s: Scenario, w: Worker, family: str, disaggregated: bool) -> 
     }  # fmt: skip
     if ascend:
         options["--attention-backend"] = "ascend"
-        if s.deployment.precision.weights == "int8":
+        if s.deployment.precision.weights in ("int8", "w4a8"):
             options["--quantization"] = "modelslim"
     if w.role == "prefill":
         options["--disable-cuda-graph"] = True

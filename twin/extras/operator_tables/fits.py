@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from twin.extras.operator_tables.tables import Table
-from twin.model.operators import ACTIVATION_BYTES, FORMAT_BYTES
+from twin.model.formats import ACTIVATION_BYTES, FORMATS
 
 Floats = NDArray[np.float64]
 HELD, SEED = 0.2, 26
@@ -124,8 +124,9 @@ def _gemm(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
         & (pl.col("n") <= 51_200) & (pl.col("k") <= 51_200)
     )  # fmt: skip
     m, n, k, latency = _columns(wide, "m", "n", "k", "latency")
-    entry = min(ACTIVATION_BYTES, max(1.0, FORMAT_BYTES[fmt]))
-    moving = (n * k * FORMAT_BYTES[fmt] + m * (k * entry + n * ACTIVATION_BYTES)) / peaks.memory
+    entry = FORMATS[fmt].entry
+    weight = FORMATS[fmt].weight_bytes
+    moving = (n * k * weight + m * (k * entry + n * ACTIVATION_BYTES)) / peaks.memory
     # The measured call scales BF16 rows first; the twin books that as element-wise work of its own.
     scaling = np.zeros_like(m) if fmt == "bf16" else m * k * (ACTIVATION_BYTES + entry)
     scaling /= peaks.memory * VECTOR
@@ -172,10 +173,10 @@ def _grouped_part(name: str, rows: pl.DataFrame, peaks: Peaks, fmt: str) -> Part
     here, total = experts / ep, tokens * top_k / ep
     read = np.minimum(here, total)
     weights = 3.0 * hidden * inner
-    entry = min(ACTIVATION_BYTES, max(1.0, FORMAT_BYTES[fmt]))
+    entry = FORMATS[fmt].entry
     written = ACTIVATION_BYTES * (2.0 * inner + hidden)
-    moving = read * weights * FORMAT_BYTES[fmt] + total * (entry * (hidden + inner) + written)
-    moving = moving / peaks.memory
+    moving = read * weights * FORMATS[fmt].weight_bytes
+    moving = (moving + total * (entry * (hidden + inner) + written)) / peaks.memory
     between = total * (2.0 * ACTIVATION_BYTES * inner + entry * inner) / (peaks.memory * VECTOR)
 
     def predict(at: Mapping[str, float], tile: tuple[int, int]) -> Floats:
@@ -197,7 +198,7 @@ def _mla(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
         core, "num_heads", "batch_size", "isl", "step", "latency"
     )
     context = batch * (isl + step)
-    moving = context * 576.0 * FORMAT_BYTES[fmt] / peaks.memory
+    moving = context * 576.0 * FORMATS[fmt].weight_bytes / peaks.memory
     parts: list[Part] = []
     for computed in dict.fromkeys(("bf16", fmt)):  # 8-bit KV may still be computed with in BF16
         computing = context * heads * 2.0 * (2 * 512 + 64) / peaks.flops[computed]

@@ -1,0 +1,70 @@
+"""Number formats of weights: a declaration each, from which bytes, peaks and steps follow.
+
+A format is an entry of FORMATS and an option of `deployment.precision.weights`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+ACTIVATION_BYTES = 2.0  # BF16 between operators
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """What vector cores do before and after a product, bytes that they move."""
+
+    split: float = 0.0  # for each activation that enters
+    halves: float = 0.0  # of each sum that comes as two halves, which they add up; 0: it is whole
+    unpack: float = 0.0  # for each weight, which they write out for the product
+
+
+@dataclass(frozen=True, slots=True)
+class NumberFormat:
+    """A number format of weights."""
+
+    weight_bytes: float  # of one weight with its scales
+    computes: str  # number format of its matrix products: a peak of the chip
+    entry: float = 1.0  # bytes of an activation that enters a product
+    linear: str = ""  # format of attention projections and dense FFN; "": the same
+    shared: str = ""  # format of shared experts; "": the same
+    steps: Mapping[str, Steps] = field(default_factory=dict)  # by chip family; else none
+
+
+# 4-bit integers with a scale of 64 bits for 256 weights (SGLang, NPUW4A8Int4DynamicMoEMethod). Only
+# routed experts have them: attention, dense FFN and shared experts are W8A8 (MindIE 2.3, "W4A8
+# mixed quantisation"; msmodelslim deepseek_w4a8_per_channel.yaml).
+_W4A8_BYTES = 0.5 + 8 / 256
+# On Ascend the product is one of two 4-bit numbers: an activation is split into its high and its
+# low half, which meet the same weights (CANN aclnnGroupedMatmulSwigluQuantV2, "MSD, A8W4"). Twice
+# the rows at the 4-bit rate, which is twice the 8-bit one, take what a product in INT8 takes; no
+# weight is unpacked. An activation is read (1 B) and written as two halves (1 B); a sum comes as
+# two halves in FP16.
+_MSD = Steps(split=2.0, halves=2 * 2.0)
+# INT4 with a BF16 scale for 32 weights in routed experts, all else in BF16 (Kimi-K2-Thinking,
+# config.json: compressed-tensors, group_size 32, ignore self_attn, shared_experts, mlp). GPUs
+# unpack in registers while they read. On Ascend vector cores write the weights as BF16, and the
+# matrix cores read these: 2 + 2 B.
+_W4A16_BYTES = 0.5 + 2 / 32
+_WRITTEN_OUT = Steps(unpack=2 * ACTIVATION_BYTES)
+
+FORMATS = {
+    "int8": NumberFormat(1.0, "int8"),
+    "fp8": NumberFormat(1.0, "fp8"),
+    "bf16": NumberFormat(2.0, "bf16", entry=ACTIVATION_BYTES),
+    "fp16": NumberFormat(2.0, "fp16", entry=ACTIVATION_BYTES),
+    "fp4": NumberFormat(0.5625, "fp4", linear="fp8"),  # NVFP4: a byte of scale for 16 weights
+    "w4a8": NumberFormat(
+        _W4A8_BYTES, "int8", linear="int8", shared="int8", steps={"ascend": _MSD}
+    ),
+    "w4a16": NumberFormat(
+        _W4A16_BYTES, "bf16", ACTIVATION_BYTES, linear="bf16", shared="bf16",
+        steps={"ascend": _WRITTEN_OUT},
+    ),
+}  # fmt: skip
+
+
+def computes(weights: str) -> str:
+    """The number format that products of these weights are computed in."""
+    return FORMATS[weights].computes if weights in FORMATS else weights

@@ -98,6 +98,18 @@ def test_the_capacity_follows_the_answer_and_a_question_comes_before_it(running)
     assert not running.look(failing, 120.0).searching
 
 
+def test_a_capacity_that_was_found_comes_with_the_answer_at_any_load(running):
+    question = small(seed=3)
+    first = running.ask(question)
+    assert running.look(first, 120.0).ended
+    capacity = found(running, first)
+    rate = 1.5 * question.workload.rate_req_per_s
+    other = running.ask(with_overrides(question, {"workload.rate_req_per_s": rate}))
+    seen = running.look(other, 120.0)
+    assert not seen.searching
+    assert seen.capacity == capacity
+
+
 def found(running, run):
     """The capacity of a run, once its search has ended."""
     for _ in range(600):

@@ -27,7 +27,7 @@ from typing import Any, BinaryIO
 import polars as pl
 
 from twin.facts import Facts
-from twin.lab.explain.capacity import Search, searching, steady_by_itself
+from twin.lab.explain.capacity import Search, searching, steady_by_itself, with_load
 from twin.lab.kinds import COUNTS, TRACE
 from twin.lab.library import load_facts
 from twin.lab.runs import warm
@@ -43,6 +43,7 @@ log = logging.getLogger(__name__)
 SECONDS = 0.6  # that a live run may be estimated to take
 SHORTEST_S = 20.0  # of simulated time: below, next to nothing would finish
 RUNS_MOST = 40  # live runs whose visitors may still be looking
+FOUND_MOST = 500  # capacities that are known without another search
 REPORT_S = 0.04  # between two reports of how far a run is
 DEATHS_MAX = 3  # processes that end without an answer, before no more is started
 
@@ -174,6 +175,12 @@ def question_of(draft: Scenario, facts: Facts) -> Scenario | None:
         return None
 
 
+def _of_capacity(question: Scenario) -> str:
+    """The question without its load, its times and its names: its capacity depends on none."""
+    alike = {"name": "", "question": "", "source": "", "horizon_s": 2.0, "warmup_s": 1.0}
+    return canonical(with_overrides(with_load(question, 1.0), alike))
+
+
 class Answering:
     """The other end: questions from one stream, answers to another."""
 
@@ -183,6 +190,8 @@ class Answering:
         self._waiting: SimpleQueue[tuple[str, Scenario] | None] = SimpleQueue()
         self._dropped: set[str] = set()
         self._searches: dict[str, tuple[Search, Scenario, Look]] = {}
+        self._wanted: dict[str, str] = {}  # of a run, what its capacity depends on
+        self._found: OrderedDict[str, Mapping[str, Any]] = OrderedDict()  # by that
         threading.Thread(target=self._listen, args=(questions,), daemon=True).start()
 
     def _listen(self, questions: BinaryIO) -> None:
@@ -232,18 +241,23 @@ class Answering:
             self._report(run, None)
             return
         tables = {name: result.tables[name] for name in TABLES if name in result.tables}
-        wanted = steady_by_itself(question)
-        seen = Look(1.0, summary=dict(result.summary), searching=wanted)
+        wanted = _of_capacity(question) if steady_by_itself(question) else ""
+        known = self._found.get(wanted, {})
+        open_ = bool(wanted and not known)
+        seen = Look(1.0, summary=dict(result.summary), searching=open_, capacity=known)
         self._report(run, seen, tables)
-        if wanted:
+        if open_:
             search = searching(question, self._facts)
-            self._searches[run] = search, next(search), seen
+            self._searches[run], self._wanted[run] = (search, next(search), seen), wanted
 
     def _search_on(self) -> None:
         """Make the next run of the search that was begun last; a question that comes stops it, and
         it is made again later."""
         run = next(reversed(self._searches))
         search, trial, seen = self._searches[run]
+        if (known := self._found.get(self._wanted[run])) is not None:
+            self._end_search(run, known)  # that of another visitor has found it
+            return
 
         def progress(_fraction: float, _live: Mapping[str, Any]) -> bool:
             return self._waiting.empty() and run not in self._dropped
@@ -253,18 +267,25 @@ class Answering:
             summary = self._engine.simulate(trial, self._facts, progress=progress).summary
         except self._engine.cancelled:
             if run in self._dropped:
-                del self._searches[run]
+                del self._searches[run], self._wanted[run]
             return
         except ValueError as error:
             log.info("a load cannot run: %s", error)
         try:
             self._searches[run] = search, search.send(summary), seen
         except StopIteration as ended:
-            del self._searches[run]
             found = asdict(ended.value) | {"unit": ended.value.unit}
             if found["high"] == math.inf:
                 found["high"] = None
-            self._report(run, replace(seen, searching=False, capacity=found))
+            self._found[self._wanted[run]] = found
+            if len(self._found) > FOUND_MOST:
+                self._found.popitem(last=False)
+            self._end_search(run, found)
+
+    def _end_search(self, run: str, found: Mapping[str, Any]) -> None:
+        _, _, seen = self._searches.pop(run)
+        del self._wanted[run]
+        self._report(run, replace(seen, searching=False, capacity=found))
 
     def _report(self, run: str, seen: Look | None, tables: Mapping[str, pl.DataFrame] = {}) -> None:
         """Say how a run stands, None: it failed. Tables are sent once."""

@@ -283,6 +283,7 @@ FIELDS: dict[str, tuple[dict[str, Any], list[Any]]] = {
     "deployment.decode.mtp_draft_tokens": (R1, [0, 1, 2]),
     "deployment.decode.mtp_acceptance": (R1 | {"deployment.decode.mtp_draft_tokens": 1},
                                          [0.7, 0.9]),
+    "deployment.decode.drafter": (R1 | {"deployment.decode.mtp_draft_tokens": 2}, EVERY),
     "deployment.decode.mtp_dataset": (R1 | {"deployment.decode.mtp_draft_tokens": 1}, EVERY),
     "deployment.decode.rank_choice": (
         PLAIN | {"workload.lengths": "servegen-deepseek-r1", "workload.rate_req_per_s": 400.0},

@@ -132,7 +132,7 @@ def test_a_served_engine_waits_before_each_graph_for_the_last_of_its_hosts(serve
     # Verify, draft and extend: each 1.02 ms, and the latest of 320 hosts.
     latest = NormalDist().inv_cdf((320 - 0.375) / 320.25)
     assert gap(served, 1.0) == pytest.approx(3 * (1.02e-3 + 0.594e-3 * latest))
-    undrafted = replace(served, drafts=0.0)
+    undrafted = replace(served, passes=0.0)
     assert gap(undrafted, 1.0) == pytest.approx(gap(served, 1.0) / 3)
 
 

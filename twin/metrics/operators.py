@@ -67,7 +67,7 @@ OPERATORS = {
         Operator("dense_ffn", "Dense FFN", "dense layers", BOTH, "iteration",
                  meaning="The first layers' FFN; in colocated iterations with their attention."),
         Operator("mtp", "MTP module", OUTSIDE, DECODE, "iteration",
-                 meaning="Passes of the module that drafts tokens, a whole layer each."),
+                 meaning="Passes of the layer that drafts: the model's, or one of its own."),
         Operator("lm_head", "LM head", OUTSIDE, BOTH, "iteration",
                  meaning="Logits over the vocabulary."),
         Operator("sampling", "Sampling", OUTSIDE, DECODE, "iteration", "vector cores",

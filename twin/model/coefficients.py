@@ -174,6 +174,13 @@ class Demand(Record):
     dense_flops: float = given("A dense FFN, per token.", "FLOP")
     head_flops: float = given("The LM head, per position.", "FLOP")
     mtp_flops: float = given("The MTP module's own projection, per position.", "FLOP")
+    draft_bytes: float = given("Weights of a drafter's own layer and head, of each pass.", "B")
+    draft_first_bytes: float = given("Weights that its first pass reads besides.", "B")
+    draft_context_bytes: float = given("KV of one context token in its own layer.", "B")
+    draft_flops: float = given("A drafter's own layer, per position.", "FLOP")
+    draft_first_flops: float = given("What its first pass computes besides, per position.", "FLOP")
+    draft_context_flops: float = given("Its own layer, per query and context token.", "FLOP")
+    draft_head_flops: float = given("Its own LM head, per position.", "FLOP")
 
 
 @record
@@ -183,7 +190,11 @@ class Decode(Record):
     sequence: Mode = part(Mode)
     splits: tuple[Mode, ...] = parts(Mode, SPLITS)
     dense: Product = part(Product)
-    mtp: Product = part(Product)
+    drafter: Mode = part(Mode)  # of a layer that drafts, all cores in sequence
+    mtp: Product = part(Product)  # how a first pass of it begins
+    later: Product = part(Product)  # how its later passes begin
+    draft_dense: Product = part(Product)  # its dense FFN; no weights: it has experts
+    draft_head: Product = part(Product)
     head: Product = part(Product)
     sampling: Sampling = part(Sampling)
     host: Host = part(Host)
@@ -197,6 +208,9 @@ class Decode(Record):
     microbatch: float = given("0: off, 1: on, 2: where it is faster.")
     query_tokens: float = given("Tokens of a request in one pass: 1 + drafts.")
     drafts: float = given("Draft tokens of a pass.")
+    passes: float = given("Passes that draft them.")
+    modules: float = given("Of these, through the model's MTP module.")
+    draft_share: float = given("Tokens of the drafter's LM head, over the model's vocabulary.")
     moe_layers: float = given("Layers with experts.")
     dense_layers: float = given("Layers with a dense FFN.")
     in_cast: float = given("1: transmissions to shared experts are not scheduled.")
@@ -254,6 +268,8 @@ class Prefill(Record):
     experts: Experts = part(Experts)
     combine: Combine = part(Combine)
     dense: Product = part(Product)
+    drafter: Product = part(Product)  # a drafter's own dense layer; no weights: there is none
+    drafter_pair: float = computed("Attention core of that layer, per query-key pair on the die.")
     layout: Layout = part(Layout)
     demand: PrefillDemand = part(PrefillDemand)
     head: float = computed("The LM head for one position of each prompt.")

@@ -21,6 +21,7 @@ from twin.metrics.operators import names_of
 from twin.model.coefficients import DECODE_OPERATORS, PREFILL_OPERATORS, Decode, Prefill
 from twin.model.collectives import exchange
 from twin.model.decode_costs import colocated_costs, decode_costs
+from twin.model.drafters import drafter
 from twin.model.fetch import Fetch, fetch
 from twin.model.memory import Budget, ExpertLayout, expert_layout, idle_dies
 from twin.model.offload import Offload, offload
@@ -156,11 +157,7 @@ def build_costs(
     facts = of_stack(facts, d.stack, scenario.supernode.chip)
     shape = load_shape(facts, d.model)
     chip = load_chip(facts, scenario.supernode.chip)
-    if d.decode.mtp_draft_tokens and not shape.mtp_layers:
-        raise ModelError(
-            f"{shape.title} has no multi-token-prediction module: "
-            "set deployment.decode.mtp_draft_tokens = 0"
-        )
+    drafter(d, shape, facts)  # refused before anything is placed
     first: dict[str, Instance] = {}
     for instance in place_instances(scenario, fabric):
         first.setdefault(instance.role, instance)
@@ -177,7 +174,7 @@ def build_costs(
         shape=shape,
         chip=chip,
         roles=roles,
-        kv_bytes_per_token=kv_bytes(shape, d),
+        kv_bytes_per_token=kv_bytes(shape, d, facts),
         dispatch_bytes_per_token=dispatch_bytes(shape, quantised, scale) * away,
         combine_bytes_per_token=combine_bytes(shape) * away,
         mtp_acceptance=d.decode.mtp_acceptance
@@ -215,7 +212,7 @@ def role_costs(
     gather = setting.tp_exchange or setting.gather
     per_node = _dies_per_node(net, dies)
     one_npu = len({die // setting.machine.chip.dies_per_npu for die in dies}) == 1
-    per_token, layers = kv_bytes(shape, d), kv_layers(shape, d)
+    per_token, layers = kv_bytes(shape, d, facts), kv_layers(shape, d, facts)
     return RoleCosts(
         pool=pool,
         dies=len(dies),
@@ -300,11 +297,12 @@ def _priced(
         expert_dies=apart,
         offload=away,
         lender=load_machine(facts, replace(chip, clock=away.clock), kernel) if away else None,
+        drafter=drafter(d, shape, facts),
     )
     drafts = d.decode.mtp_draft_tokens
     costs: Decode | Prefill
     if pool.role == "prefill":
-        costs = prefill_costs(setting, d.prefill.microbatch, drafts > 0)
+        costs = prefill_costs(setting, d.prefill.microbatch)
     elif pool.role == "decode":
         costs = decode_costs(setting, drafts, d.decode.microbatch)
     else:

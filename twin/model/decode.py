@@ -2,8 +2,9 @@
 
 As in the engine of arXiv 2506.12708v2 section 4.2: all operators in sequence on all cores, or two
 microbatches that alternate between an attention and an MoE stream, each with its share of the cores
-and reading the weights again. A pass verifies 1 + drafts tokens of every request; each draft is one
-more pass of the MTP module and one more graph to launch.
+and reading the weights again. A pass verifies 1 + drafts tokens of every request; each draft that
+takes a pass is one more of the drafter's layer (the model's MTP module, or a dense one of its own)
+and one more graph to launch.
 """
 
 from __future__ import annotations
@@ -92,16 +93,16 @@ def outside_s(
     p: Decode, requests: float, context: float, total: float, dies: float, hot: float,
     ops: np.ndarray,
 ) -> float:  # fmt: skip
-    """What an iteration spends outside of the layers, seconds: MTP passes, LM heads, sampling.
+    """What an iteration spends outside of the layers, seconds: drafts, LM heads, sampling.
 
-    The first MTP pass is over all verified positions, later ones over one token a request.
+    The first pass that drafts is over all verified positions, later ones over one token a request.
     `requests` and `context` of the busiest rank, `total` requests of all ranks.
     """
-    query, drafts, m = p.query_tokens, p.drafts, p.sequence
+    query, passes, m = p.query_tokens, p.passes, p.drafter
     mtp = 0.0
     head = roof(p.head.flop * query * requests, p.head.weight) + p.head.fixed
     drawn = query * requests
-    for k in range(int(drafts)):
+    for k in range(int(passes)):
         width = query if k == 0 else 1.0
         tokens, w = width * requests, m.core
         if k == 0:
@@ -109,13 +110,20 @@ def outside_s(
         else:
             here = w.context_one * attended(w.reach_one, tokens, context) + w.index_one * context
             core = longer_s(w, tokens, here, w.away_context_one * context)
-        mtp += p.mtp.fixed + p.mtp.vector * tokens
-        mtp += roof(p.mtp.flop * tokens, p.mtp.weight)
+        if k == 0:
+            mtp += p.mtp.fixed + p.mtp.vector * tokens
+            mtp += roof(p.mtp.flop * tokens, p.mtp.weight)
+        else:
+            mtp += p.later.fixed + p.later.vector * tokens
+            mtp += roof(p.later.flop * tokens, p.later.weight)
         mtp += attention_s(m, tokens, core)
-        mtp += moe_s(p, m, Pass(tokens, context, tokens, width * total, dies, hot))
-        head += roof(p.head.flop * requests, p.head.weight) + p.head.fixed
-        drawn += requests
-    sampling = p.sampling.fixed * (1.0 + drafts) + p.sampling.token * drawn
+        if p.modules > 0.0:
+            mtp += moe_s(p, m, Pass(tokens, context, tokens, width * total, dies, hot))
+        else:
+            mtp += product_s(p.draft_dense, tokens)
+        head += roof(p.draft_head.flop * requests, p.draft_head.weight) + p.draft_head.fixed
+        drawn += p.draft_share * requests
+    sampling = p.sampling.fixed * (1.0 + passes) + p.sampling.token * drawn
     ops[_MTP] += mtp
     ops[_LM_HEAD] += head
     ops[_SAMPLING] += sampling
@@ -135,10 +143,10 @@ def launch_gap_s(
     launched kernel by kernel.
     """
     h = p.host
-    host = h.launch * (1.0 + p.drafts) + h.answer * total + h.sync
+    host = h.launch * (1.0 + p.passes) + h.answer * total + h.sync
     captured = not pieces and (h.captured <= 0.0 or tokens <= h.captured)
     host += h.alongside if captured else max(h.alongside, h.kernels)
-    gap = h.gap + h.replay * (1.0 + min(p.drafts, h.drafting)) + max(0.0, host - busy)
+    gap = h.gap + h.replay * (1.0 + min(p.passes, h.drafting)) + max(0.0, host - busy)
     ops[_GAPS] += gap
     return gap
 
@@ -296,38 +304,45 @@ def decode_hbm_bytes(p: Decode, requests: float, context: float, dies: float) ->
     of experts that no token asks for not at all.
     """
     demand, at = p.demand, p.layout
-    layers = p.moe_layers + p.dense_layers + p.drafts
+    layers = p.moe_layers + p.dense_layers + p.modules
+    own = p.passes - p.modules  # of a drafter that is no part of the model
     weights = demand.attention_bytes * layers + demand.dense_bytes * p.dense_layers
-    weights += demand.head_bytes * (1.0 + p.drafts)
+    weights += demand.head_bytes * (1.0 + p.modules)
+    weights += demand.draft_bytes * own + demand.draft_first_bytes * min(own, 1.0)
     rows = routed_per_die(p, p.query_tokens * requests)
     held = at.routed_dies * at.slots * (1.0 - math.exp(-rows / at.slots))
     holding = at.expert_dies if at.expert_dies > 0.0 else dies
     shared = at.shared_experts * (at.shared_dies if at.shared_dies > 0.0 else holding)
     held += shared
-    experts = demand.expert_bytes * (p.moe_layers + p.drafts) * held
-    experts += demand.shared_more_bytes * (p.moe_layers + p.drafts) * shared
+    experts = demand.expert_bytes * (p.moe_layers + p.modules) * held
+    experts += demand.shared_more_bytes * (p.moe_layers + p.modules) * shared
     read = weights * dies / p.concentration + experts
     selected = attended(p.sequence.core.reach, p.query_tokens * requests, context)
     cached = selected * demand.context_bytes + context * demand.index_bytes
-    return read + cached * layers
+    return read + cached * layers + context * demand.draft_context_bytes * own
 
 
 @kernel
 def decode_flops(p: Decode, requests: float, context: float) -> float:
     """FLOPs all dies of an instance compute in one iteration (sums over ranks, as above).
 
-    Every layer and the head see all verified positions; the first pass of the MTP module sees
+    Every layer and the head see all verified positions; the first pass that drafts sees
     them too, later ones one token a request, and each ends in the head for one token a request.
     """
-    demand, query, drafts = p.demand, p.query_tokens, p.drafts
+    demand, query, passes = p.demand, p.query_tokens, p.passes
     layers = p.moe_layers + p.dense_layers
     moe = demand.expert_flops * (p.layout.top_k + p.layout.shared_experts)
     token = demand.attention_flops * layers + demand.dense_flops * p.dense_layers
     token += moe * p.moe_layers + demand.head_flops
-    drafted = query + drafts - 1.0 if drafts > 0.0 else 0.0  # positions in the MTP module
+    positions = query + passes - 1.0 if passes > 0.0 else 0.0  # in the layer that drafts
+    drafted = positions if p.modules > 0.0 else 0.0
     module = drafted * (demand.attention_flops + moe + demand.mtp_flops)
-    module += drafts * demand.head_flops
+    module += p.modules * demand.head_flops
+    own = positions - drafted
+    module += own * demand.draft_flops + min(own, query) * demand.draft_first_flops
+    module += (passes - p.modules) * demand.draft_head_flops
     selected = attended(p.sequence.core.reach, query * requests, context)
     pairs = selected * demand.context_flops + context * demand.index_flops
     pairs *= query * layers + drafted
+    pairs += context * demand.draft_context_flops * own
     return requests * (query * token + module) + pairs

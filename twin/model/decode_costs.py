@@ -44,7 +44,6 @@ def decode_costs(x: Setting, drafts: int, microbatch: str, colocated: bool = Fal
         sequence=_whole_die(_mode(x, query, WHOLE, WHOLE, in_sequence=True), x),
         splits=(*splits, *(Mode(),) * (SPLITS - len(splits))),
         dense=x.product(dense, 3),
-        mtp=x.product(o.mtp_projection(s, x.formats), 3),
         head=x.product(head, 1),
         sampling=Sampling(4 * x.gap, x.seconds(o.sampling(s))[3]),
         host=_host(x),
@@ -55,12 +54,58 @@ def decode_costs(x: Setting, drafts: int, microbatch: str, colocated: bool = Fal
         microbatch={"off": 0.0, "on": 1.0, "auto": 2.0}[microbatch],
         query_tokens=float(query),
         drafts=float(drafts),
+        passes=float(x.drafter.passes),
+        modules=float(x.drafter.passes if x.drafter.module else 0),
         moe_layers=float(s.moe_layers),
         dense_layers=float(s.dense_layers),
         buffer_tokens=float(x.communication.buffer_tokens_per_die),
         concentration=x.concentration,
     )
-    return switch_decode(costs, x)
+    return _with_drafter(switch_decode(costs, x), x, query)
+
+
+def _with_drafter(costs: Decode, x: Setting, query: int) -> Decode:
+    """The costs with the layer that drafts: the MTP module is one of the model's."""
+    if (own := x.drafting) is None:
+        start = x.product(o.mtp_projection(x.shape, x.formats), 3)
+        return replace(
+            costs, drafter=costs.sequence, mtp=start, later=start, draft_head=costs.head,
+            draft_share=1.0,
+        )  # fmt: skip
+    s, f, more = own.shape, own.formats, x.drafter.wider_weights
+    first, *others = o.plain_operators("decode", "before")
+    mode = Mode(
+        before=(
+            own.product(o.wider(first.work(s, f), s, f, more), first.launches, name=first.name),
+            *own.plain(others),
+        ),
+        core=_core(own, query, WHOLE),
+        after=own.plain(o.plain_operators("decode", "after")),
+    )
+    join, dense = o.joined(s, f, x.drafter.joined), o.dense_ffn(s, f)
+    head = o.lm_head(s)
+    plain = [*o.plain_operators("decode", "before"), *o.plain_operators("decode", "after")]
+    layer = [*(entry.work(s, f) for entry in plain), dense]
+    widened = 2.0 * more
+    demand = replace(
+        costs.demand,
+        draft_bytes=x.drafter.weight_bytes - join.weight_bytes,
+        draft_first_bytes=join.weight_bytes,
+        draft_context_bytes=s.kv_bytes_per_token_layer(f.kv),
+        draft_flops=sum(w.flops_per_token for w in layer) + widened,
+        draft_first_flops=join.flops_per_token,
+        draft_context_flops=s.decode_core_flops,
+        draft_head_flops=head.flops_per_token,
+    )
+    return replace(
+        costs,
+        drafter=_whole_die(mode, x),
+        mtp=own.product(join, 1),
+        draft_dense=own.product(dense, 3),
+        draft_head=own.product(head, 1),
+        draft_share=s.vocabulary / x.shape.vocabulary,
+        demand=demand,
+    )
 
 
 def _host(x: Setting) -> Host:

@@ -178,6 +178,26 @@ def mtp_projection(s: Shape, f: Formats) -> Work:
     return linear(f.linear, 2.0 * s.hidden * s.hidden, 2 * hidden, hidden, 4 * hidden)
 
 
+def joined(s: Shape, f: Formats, states: int) -> Work:
+    """A product that joins hidden states of so many layers to one (EAGLE-3)."""
+    hidden = ACTIVATION_BYTES * s.hidden
+    return linear(f.linear, float(states) * s.hidden**2, states * hidden, hidden)
+
+
+def wider(w: Work, s: Shape, f: Formats, more: float) -> Work:
+    """Decode's or prefill's first projections with `more` parameters, of further inputs (EAGLE-3:
+    an embedding and a hidden state), each with its norm."""
+    hidden = ACTIVATION_BYTES * s.hidden
+    added = linear(f.linear, more, hidden, 0.0, 2 * hidden)
+    return replace(
+        w,
+        weight_bytes=w.weight_bytes + added.weight_bytes,
+        flops_per_token=w.flops_per_token + added.flops_per_token,
+        io_bytes_per_token=w.io_bytes_per_token + added.io_bytes_per_token,
+        vector_bytes_per_token=w.vector_bytes_per_token + added.vector_bytes_per_token,
+    )
+
+
 def lm_head(s: Shape) -> Work:
     """Logits in BF16 over the vocabulary."""
     return linear("bf16", float(s.vocabulary * s.hidden), 2.0 * s.hidden, 4.0 * s.vocabulary)

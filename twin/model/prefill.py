@@ -123,6 +123,12 @@ def prefill_batch_s(
         ffn = w.fixed + (roof(w.flop * die_tokens, w.weight) + w.vector * die_tokens)
         ops[_DENSE] += ffn * p.dense_layers
         time += ffn * p.dense_layers
+    if p.drafter.weight > 0.0:  # its layer is dense, so it is booked with those
+        w = p.drafter
+        took = w.fixed + (roof(w.flop * die_tokens, w.weight) + w.vector * die_tokens)
+        took += p.drafter_pair * die_pairs
+        ops[_DENSE] += took
+        time += took
     ops[_HEAD] += p.head
     ops[_GAPS] += p.launch
     time += p.head + p.launch

@@ -36,9 +36,9 @@ class _Attention:
     exchange: Collective = Collective()
 
 
-def prefill_costs(x: Setting, microbatch: bool, mtp: bool) -> Prefill:
+def prefill_costs(x: Setting, microbatch: bool) -> Prefill:
     """Coefficients of a prefill instance."""
-    m, s, f = x.machine, x.shape, x.formats
+    m, s, f, mtp = x.machine, x.shape, x.formats, x.drafter.module
     form = _Attention()
     if x.pool.own.attention == "tp":
         form = _tensor_parallel(x)
@@ -82,6 +82,8 @@ def prefill_costs(x: Setting, microbatch: bool, mtp: bool) -> Prefill:
         experts=experts,
         combine=combine,
         dense=_product_of_many_rows(x, o.dense_ffn(s, f), 3),
+        drafter=_drafter(x),
+        drafter_pair=x.drafting.pair_s if x.drafting else 0.0,
         layout=layout(x),
         demand=_demand(x, s.moe_layers + mtp, form),
         head=head.weight_bytes / m.stream_bytes_per_s(fmt=head.format) + 2 * x.gap,
@@ -92,6 +94,28 @@ def prefill_costs(x: Setting, microbatch: bool, mtp: bool) -> Prefill:
         microbatch=float(microbatch),
         routing=m.routing_in_stream,
         compute_share=m.prefill_compute_share,
+    )
+
+
+def _draft_works(x: Setting, own: Setting) -> list[o.Work]:
+    s, f = own.shape, own.formats
+    return [
+        o.joined(s, f, x.drafter.joined),
+        o.wider(o.prefill_down(s, f), s, f, x.drafter.wider_weights),
+        o.prefill_output(s, f),
+        o.dense_ffn(s, f),
+    ]
+
+
+def _drafter(x: Setting) -> Product:
+    """All of a drafter's own layer but the attention core, for each token of a die."""
+    if (own := x.drafting) is None:
+        return Product()
+    works = _draft_works(x, own)
+    return Product(
+        fixed=11 * own.product_start_s,
+        weight=sum(own.seconds(work)[0] for work in works),
+        flop=sum(own.many_rows(work) for work in works),
     )
 
 
@@ -201,7 +225,7 @@ def _demand(x: Setting, moe_layers: int, form: _Attention) -> PrefillDemand:
     expert, dense = o.expert(s, f), o.dense_ffn(s, f)
     used, layers = s.top_k + s.shared_experts, moe_layers + s.dense_layers
     moved = sum(w.io_bytes_per_token + w.vector_bytes_per_token for w in works)
-    return PrefillDemand(
+    demand = PrefillDemand(
         weight_bytes=dense.weight_bytes * s.dense_layers
         + layers * sum(work.weight_bytes * share for work, share in attention),
         expert_bytes=expert.weight_bytes * moe_layers,
@@ -214,4 +238,13 @@ def _demand(x: Setting, moe_layers: int, form: _Attention) -> PrefillDemand:
         pair_flops=s.prefill_core_flops * layers,
         latent_flops=s.decode_core_flops * layers,
         index_flops=s.index_flops * layers,
+    )
+    if (own := x.drafting) is None:
+        return demand
+    works = _draft_works(x, own)
+    return replace(
+        demand,
+        weight_bytes=demand.weight_bytes + sum(work.weight_bytes for work in works),
+        token_flops=demand.token_flops + sum(work.flops_per_token for work in works),
+        pair_flops=demand.pair_flops + own.shape.prefill_core_flops,
     )

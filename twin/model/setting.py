@@ -7,12 +7,13 @@ traffic (collectives.py) and the share of cores it runs on.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from twin.facts import Facts
 from twin.metrics.operators import names_of
 from twin.model.coefficients import Product
 from twin.model.collectives import Exchange, MoeTraffic, direct, moe_traffic, two_level
+from twin.model.drafters import OWN_FORMAT, Drafter
 from twin.model.memory import ExpertLayout
 from twin.model.offload import Offload
 from twin.model.operators import SCORE_BYTES, Formats, Plain, Work
@@ -52,6 +53,15 @@ class Setting:
     expert_dies: int = 0  # that hold experts alone (AFD); 0: every die does both
     offload: Offload | None = None  # attention that dies of another pool take over
     lender: Machine | None = None  # these dies
+    drafter: Drafter = Drafter(0)
+
+    @property
+    def drafting(self) -> Setting | None:
+        """That of a drafter's own layer; None: it has none."""
+        if self.drafter.shape is None:
+            return None
+        formats = Formats(OWN_FORMAT, OWN_FORMAT, OWN_FORMAT, self.formats.kv)
+        return replace(self, shape=self.drafter.shape, formats=formats, offload=None, lender=None)
 
     @property
     def gap(self) -> float:

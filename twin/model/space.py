@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+from twin.facts import Facts
+from twin.model.drafters import drafter
 from twin.model.memory import (
     Budget,
     ExpertLayout,
@@ -34,14 +36,18 @@ class Space:
     lent_tokens: int = 0  # room beyond that for requests of a pool whose attention it runs
 
 
-def kv_layers(shape: Shape, d: Deployment) -> int:
-    """Layers that store KV; the MTP module attends to the whole context too, so it has its own."""
-    return shape.layers + (1 if d.decode.mtp_draft_tokens else 0)
+def kv_layers(shape: Shape, d: Deployment, facts: Facts) -> int:
+    """Layers that store KV, the one that drafts among them."""
+    return shape.layers + (1 if drafter(d, shape, facts).passes else 0)
 
 
-def kv_bytes(shape: Shape, d: Deployment) -> float:
+def kv_bytes(shape: Shape, d: Deployment, facts: Facts) -> float:
     """KV bytes of a token, all layers."""
-    return shape.kv_bytes_per_token_layer(d.precision.kv) * kv_layers(shape, d)
+    own = drafter(d, shape, facts)
+    if own.shape is None:
+        return shape.kv_bytes_per_token_layer(d.precision.kv) * kv_layers(shape, d, facts)
+    layers = shape.kv_bytes_per_token_layer(d.precision.kv) * shape.layers
+    return layers + own.shape.kv_bytes_per_token_layer(d.precision.kv)
 
 
 def space(x: Setting, s: Scenario, name: str) -> Space:
@@ -51,16 +57,17 @@ def space(x: Setting, s: Scenario, name: str) -> Space:
     """
     d, chip, dies = s.deployment, x.machine.chip, x.exchange.peers
     what = f"{x.shape.title} on {dies} dies ({dies // chip.dies_per_npu} NPUs) of {name}"
-    passes = x.shape.moe_layers + (d.decode.mtp_draft_tokens > 0)
+    passes = x.shape.moe_layers + x.drafter.module
     apart = x.expert_dies > 0
     weights = layer_stack_bytes(
         x.shape,
         x.formats,
         None if apart else x.layout,
-        d.decode.mtp_draft_tokens > 0,
+        x.drafter.module,
         x.head_dies,
         x.pool.own.tp_dies > 1,
     )
+    weights += x.drafter.weight_bytes
     memory = budget(chip, x.facts, weights, _buffers(x, s), what)
     if (guest := sharing(s)) is not None:
         memory = _with_others(memory, x, s, guest)
@@ -68,7 +75,7 @@ def space(x: Setting, s: Scenario, name: str) -> Space:
         held = expert_bytes(x.shape, x.formats, x.layout) * passes
         budget(chip, x.facts, held, 0.0, f"The experts of {what}")
     # A rank stands for its share of the instance: with expert dies less than a die's KV.
-    tokens = int(memory.kv / kv_bytes(x.shape, d) * (1.0 - x.expert_dies / dies))
+    tokens = int(memory.kv / kv_bytes(x.shape, d, x.facts) * (1.0 - x.expert_dies / dies))
     if x.pool.own.cores < x.pool.cores:  # it lends the rest, and KV space with them
         own = min(tokens, _own_tokens(x, d))
         return Space(memory, own, tokens - own)
@@ -111,9 +118,9 @@ def _with_others(own: Budget, x: Setting, s: Scenario, guest: Pool) -> Budget:
     p, host, per_token = (
         s.deployment.prefill,
         serving(s)[guest.over],
-        kv_bytes(x.shape, s.deployment),
+        kv_bytes(x.shape, s.deployment, x.facts),
     )
-    passes = x.shape.moe_layers + (s.deployment.decode.mtp_draft_tokens > 0)
+    passes = x.shape.moe_layers + x.drafter.module
 
     def experts(npus: int) -> tuple[ExpertLayout, float]:
         held = expert_layout(x.shape, s.experts.redundant, npus * x.machine.chip.dies_per_npu)

@@ -181,13 +181,24 @@ class Decode(Section):
     """Two microbatches alternate between an attention and an MoE stream; auto does what is faster
     for the batch at hand. [arXiv 2506.12708v2 4.2.3]"""
     mtp_draft_tokens: int = quantity(
-        1, "tokens", "MTP draft tokens", (0, 4), also="speculative decoding"
+        1, "tokens", "Draft tokens", (0, 7), also="speculative decoding, MTP"
     )
-    """Draft tokens a multi-token-prediction pass proposes; 0 switches MTP off, in prefill too.
-    [arXiv 2506.12708v2 4.2.4]"""
+    """Draft tokens that a decode pass verifies; 0 switches drafting off, in prefill too. At most 7,
+    the most that a published deployment on Ascend drafts. [arXiv 2506.12708v2 4.2.4]"""
+    drafter: Literal["mtp", "eagle3", "ngram"] = choice(
+        "mtp",
+        "Drafter",
+        options={"mtp": "MTP module", "eagle3": "EAGLE-3", "ngram": "n-gram"},
+        applies=MTP,
+        since=4,
+        also="speculative decoding",
+    )
+    """What proposes the draft tokens: the model's multi-token-prediction module, a pass each; a
+    dense layer that is no part of the model (EAGLE-3, data/drafters.toml), a pass each; or the
+    context itself, without a pass. [arXiv 2503.01840]"""
     mtp_dataset: Literal["as_stated", "c_eval", "gsm8k", "mmlu"] = choice(
         "as_stated",
-        "MTP dataset",
+        "Acceptance dataset",
         options={"c_eval": "C-Eval", "gsm8k": "GSM8K", "mmlu": "MMLU"},
         applies=(DECODES, MTP),
     )
@@ -196,12 +207,12 @@ class Decode(Section):
     mtp_acceptance: float = quantity(
         0.7,
         "",
-        "MTP acceptance",
+        "Draft acceptance",
         (0, 1),
         applies=(DECODES, MTP, when("deployment.decode.mtp_dataset", "as_stated")),
     )
-    """Chance that a draft token is accepted, given that those before it were. [arXiv 2506.12708v2
-    5.2 (assumed there)]"""
+    """Chance that a draft token, of any drafter, is accepted, given that those before it were.
+    [arXiv 2506.12708v2 5.2 (assumed there)]"""
 
 
 class Colocated(Section):

@@ -122,7 +122,7 @@ def idle_reason(condition: When) -> str:
     >>> idle_reason(when("workload.arrivals", "gamma"))
     'only with Arrivals: Gamma'
     >>> idle_reason(unless("deployment.decode.mtp_draft_tokens", 0))
-    'not with MTP draft tokens: 0'
+    'not with Draft tokens: 0'
     """
     known = field_info(condition.path)
     label = known.label if known else condition.path

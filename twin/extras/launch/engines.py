@@ -55,6 +55,8 @@ SGLANG: dict[str, type] = {
 }  # fmt: skip
 OPTIONS: dict[str, dict[str, type]] = {"vllm-ascend": VLLM, "sglang": SGLANG, "dynamo": SGLANG}
 MODEL, SERVED = "$MODEL", "served"
+METHODS = {"mtp": "deepseek_mtp", "eagle3": "eagle3", "ngram": "ngram"}  # vLLM, by drafter
+ALGORITHMS = {"mtp": "EAGLE", "eagle3": "EAGLE3", "ngram": "NGRAM"}  # SGLang
 MEMORY = 0.9  # of the HBM that an engine may take
 HEAD = """\
 #!/usr/bin/env bash
@@ -128,7 +130,7 @@ def vllm_ascend(s: Scenario, found: list[Worker], _family: str) -> dict[str, str
         options[cached] = True
         if w.drafts:
             options["--speculative-config"] = {
-                "method": "deepseek_mtp", "num_speculative_tokens": w.drafts,
+                "method": METHODS[s.deployment.decode.drafter], "num_speculative_tokens": w.drafts,
             }  # fmt: skip
         if w.role == "prefill":
             options["--enforce-eager"] = True
@@ -186,7 +188,8 @@ def sglang_options(s: Scenario, w: Worker, family: str, disaggregated: bool) -> 
         options["--cuda-graph-max-bs"] = w.sequences
     if w.drafts:
         options |= {
-            "--speculative-algorithm": "EAGLE", "--speculative-num-steps": w.drafts,
+            "--speculative-algorithm": ALGORITHMS[s.deployment.decode.drafter],
+            "--speculative-num-steps": w.drafts,
             "--speculative-eagle-topk": 1, "--speculative-num-draft-tokens": 1 + w.drafts,
         }  # fmt: skip
     if s.experts.balancing.policy not in ("none", "oracle"):

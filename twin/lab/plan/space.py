@@ -98,8 +98,9 @@ def _modes(s: Scenario, _: Machine) -> list[Any]:
     return both if own in both else [own]
 
 
-def _drafts(_: Scenario, m: Machine) -> list[Any]:
-    return list(range(MTP_MOST + 1)) if m.mtp_layers else [0]
+def _drafts(s: Scenario, m: Machine) -> list[Any]:
+    drafts = m.mtp_layers or s.deployment.decode.drafter != "mtp"
+    return list(range(MTP_MOST + 1)) if drafts else [0]
 
 
 def _redundant(s: Scenario, m: Machine) -> list[Any]:

@@ -1,0 +1,104 @@
+"""Drafters: what proposes the tokens that a decode pass verifies, an entry of DRAFTERS each.
+
+An entry says whether a draft token is a pass of its own, and of which layer. MTP's is a layer of
+the model, with its experts; EAGLE-3's a dense one of its own (data/drafters.toml); n-grams come
+from the context, by the host.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from twin.facts import Facts
+from twin.model.formats import FORMATS
+from twin.model.shape import ModelError, Shape
+from twin.scenario import Deployment
+
+OWN_FORMAT = "bf16"  # of a drafter's own layer (SGLang: draft-model-quantization unquant)
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A way to draft."""
+
+    passes: bool  # each draft token is a pass
+    table: str = ""  # of data/drafters, for a dense layer of its own; "": the model's MTP module
+
+
+DRAFTERS = {"mtp": Kind(True), "eagle3": Kind(True, "eagle3"), "ngram": Kind(False)}
+
+
+@dataclass(frozen=True, slots=True)
+class Drafter:
+    """What drafts in a deployment."""
+
+    passes: int  # of its layer, in an iteration
+    module: bool = False  # its layer is the model's MTP module, with experts
+    shape: Shape | None = None  # of a dense layer of its own
+    joined: int = 0  # hidden states of the model that its first pass joins
+    inputs: int = 1  # hidden states that its attention's projections read
+
+    @property
+    def join_weights(self) -> int:
+        """Parameters that join hidden states of the model."""
+        return self.joined * self.shape.hidden**2 if self.shape else 0
+
+    @property
+    def wider_weights(self) -> int:
+        """Parameters of its attention's projections beyond those of one input."""
+        return (self.inputs - 1) * self.shape.down_weights if self.shape else 0
+
+    @property
+    def weight_bytes(self) -> float:
+        """Bytes of the weights of a layer of its own with its LM head; it has the model's
+        embedding."""
+        if (s := self.shape) is None:
+            return 0.0
+        layer = s.attention_weights + self.wider_weights + s.dense_weights
+        head = s.vocabulary * s.hidden
+        return (layer + self.join_weights + head) * FORMATS[OWN_FORMAT].weight_bytes
+
+
+def drafter(d: Deployment, model: Shape, facts: Facts) -> Drafter:
+    """What drafts in a deployment; raises ModelError when the model has none of that kind."""
+    kind, drafts = DRAFTERS[d.decode.drafter], d.decode.mtp_draft_tokens
+    if not drafts or not kind.passes:
+        return Drafter(0)
+    if not kind.table:
+        if not model.mtp_layers:
+            raise ModelError(
+                f"{model.title} has no multi-token-prediction module: "
+                "set deployment.decode.mtp_draft_tokens = 0 or take another "
+                "deployment.decode.drafter"
+            )
+        return Drafter(drafts, module=True)
+    here = f"drafters.{kind.table}"
+    own = f"{here}.{d.model}"
+    if f"{own}.heads" not in facts:
+        known = [name for name in facts.names(here) if f"{here}.{name}.heads" in facts]
+        raise ModelError(
+            f"deployment.decode.drafter = {d.decode.drafter!r} has no layer for {model.title} in "
+            f"data/drafters.toml: it has one for {', '.join(known)}"
+        )
+    width = facts.count(f"{own}.head_dim")
+    layer = replace(
+        model,
+        attention="gqa",
+        layers=1,
+        dense_layers=1,
+        heads=facts.count(f"{own}.heads"),
+        kv_heads=facts.count(f"{own}.kv_heads"),
+        q_lora=0,
+        kv_lora=0,
+        nope_dim=width,
+        rope_dim=0,
+        value_dim=width,
+        routed_experts=0,
+        shared_experts=0,
+        dense_intermediate=facts.count(f"{own}.dense_intermediate"),
+        vocabulary=facts.count(f"{own}.vocabulary"),
+        mtp_layers=0,
+        index_top_k=0,
+    )
+    joined, inputs = (facts.count(f"{here}.{name}") for name in ("hidden_states", "inputs"))
+    return Drafter(drafts, False, layer, joined, inputs)

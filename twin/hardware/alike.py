@@ -18,7 +18,7 @@ import numpy as np
 from twin.hardware.network import Network
 from twin.hardware.walks import INTS
 
-MOST_MOVED = 4096  # vertices to one side; for more, a load of its own is as quickly found
+MOST_MOVED = 65_536  # vertices to one side; for more, a load of its own is as quickly found
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,10 +68,10 @@ def _swap(net: Network, ours: INTS, theirs: INTS) -> Swap | None:
     same_ends = net.vertex_kinds[vertices] == net.vertex_kinds[image[vertices]]
     if not (same.all() and same_ends.all() and _whole_nodes(net, vertices, image[vertices])):
         return None
-    both = [np.stack([at[links], at[to_links]]) for at in (net.leaves, net.enters)]
-    places = np.unique(np.concatenate(both, axis=1), axis=1)
-    places = places[:, (places >= 0).all(axis=0)]
-    return Swap(vertices, image[vertices], links, to_links, places[0], places[1])
+    counted = [np.concatenate([net.leaves[at], net.enters[at]]) for at in (links, to_links)]
+    some = counted[0] >= 0
+    places = _pairs(counted[0][some], counted[1][some], len(net.places))
+    return Swap(vertices, image[vertices], links, to_links, *places)
 
 
 def _neighbours(net: Network, image: INTS, front: INTS, others: INTS) -> tuple[INTS, INTS] | None:
@@ -111,5 +111,10 @@ def _whole_nodes(net: Network, vertices: INTS, to: INTS) -> bool:
     """Whether each node that vertices leave goes as a whole, to one other node."""
     left = net.node[vertices] != net.node[to]
     nodes, size = np.unique(net.node[vertices[left]], return_counts=True)
-    pairs = np.unique(np.stack([net.node[vertices[left]], net.node[to[left]]]), axis=1)
-    return nodes.size == pairs.shape[1] and bool((net.node_sizes[nodes] == size).all())
+    ours, _ = _pairs(net.node[vertices[left]], net.node[to[left]] + 1, net.nodes + 1)
+    return nodes.size == ours.size and bool((net.node_sizes[nodes] == size).all())
+
+
+def _pairs(ours: INTS, theirs: INTS, count: int) -> tuple[INTS, INTS]:
+    """Each pair of numbers, of which the second are below `count`, once, in order."""
+    return np.divmod(np.unique(ours * count + theirs), max(count, 1))

@@ -14,6 +14,7 @@ from typing import Any
 from twin.facts import FactError, Facts
 from twin.hardware.chip import load_chip
 from twin.lab.evidence.rows import Row, load_published, scenario_of
+from twin.model.shape import load_shape
 from twin.scenario import (
     Deployment,
     Scenario,
@@ -86,12 +87,16 @@ def _ep(role: str) -> Callable[[Configuration, Facts], Value]:
     return read
 
 
-def _context(c: Configuration, facts: Facts) -> Value:
-    w = c.scenario.workload
-    if w.arrivals == "trace" or c.pool == "exchange":
-        return None
-    prompt, answer = mean_lengths(w, facts)
-    return prompt + 0.5 * answer
+def _context(sparse: bool) -> Callable[[Configuration, Facts], Value]:
+    def read(c: Configuration, facts: Facts) -> Value:
+        w = c.scenario.workload
+        selects = load_shape(facts, c.scenario.deployment.model).index_top_k > 0
+        if w.arrivals == "trace" or c.pool == "exchange" or selects != sparse:
+            return None  # long contexts of sparse attention say nothing of those of all tokens
+        prompt, answer = mean_lengths(w, facts)
+        return prompt + 0.5 * answer
+
+    return read
 
 
 def _prompt(c: Configuration, facts: Facts) -> Value:
@@ -102,6 +107,11 @@ def _prompt(c: Configuration, facts: Facts) -> Value:
 def _acceptance(c: Configuration, facts: Facts) -> Value:
     decode = c.scenario.deployment.decode
     return decode.mtp_acceptance if decode.mtp_draft_tokens else None
+
+
+def _drafter(c: Configuration, facts: Facts) -> Value:
+    decode = c.scenario.deployment.decode
+    return decode.drafter if decode.mtp_draft_tokens else None
 
 
 def _skew(c: Configuration, facts: Facts) -> Value:
@@ -152,7 +162,9 @@ ASPECTS = (
     Aspect("fused dispatch and combine", "", "", _field("deployment.communication.fused")),
     Aspect("decode batch", "requests/NPU", "decode",
            _field("deployment.decode.batch_per_npu", "decode")),
-    Aspect("mean decode context", "tokens", "decode", _context),
+    Aspect("mean decode context", "tokens", "decode", _context(False)),
+    Aspect("mean decode context of sparse attention", "tokens", "decode", _context(True)),
+    Aspect("drafter", "", "decode", _drafter),
     Aspect("decode EP degree", "dies", "decode", _ep("decode")),
     Aspect("MTP draft", "tokens", "decode",
            _field("deployment.decode.mtp_draft_tokens", "decode")),

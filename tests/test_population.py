@@ -7,8 +7,8 @@ from tests.draws import seeds, some
 from twin.engine.simulate import simulate
 from twin.lab.library import load_facts, preset
 from twin.outlook import outlook, times
-from twin.policies.batching import iterations_of
 from twin.scenario import with_overrides
+from twin.stationary import iterations_of
 from twin.workload.lengths import elapsed_tokens
 
 QUICK = preset("quickstart")

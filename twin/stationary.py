@@ -21,7 +21,7 @@ from twin.model.decode import decode_iteration_s
 from twin.model.mixed import Chunk, mixed_mean_s, prompts_by_rank
 from twin.model.record import dtype_of, numbers
 from twin.model.waiting import crowd_variance, lasting
-from twin.policies.batching import iterations_of
+from twin.policies.batching import tokens_per_iteration
 from twin.policies.router import BLOCK, RANK_CHOICES
 from twin.population import LOOK_EVERY, NONE, Population, live_through
 from twin.scenario.deployment import Decode as DecodePool
@@ -102,6 +102,12 @@ def population_of(
         round=stream_key(seed, "population.rounding"),
         offset=stream_key(seed, "population.offset"), slots=slots, following=following,
     )  # fmt: skip
+
+
+def iterations_of(outputs: NDArray[np.int32], draft_tokens: int, acceptance: float) -> float:
+    """Mean iterations that answers of `outputs` tokens need after their first token."""
+    left = float(np.maximum(outputs.astype(np.int64) - 1, 0).sum()) / outputs.size
+    return max(left / tokens_per_iteration(draft_tokens, acceptance), 1.0)
 
 
 def stationary(population: Population, prices: Decode, arriving: Arriving) -> Stationary:

@@ -46,6 +46,7 @@ ANSWERS = (
     *KERNELS,
     "facts.py",
     "steady.py",
+    "stationary.py",
     "outlook.py",
     "attainment.py",
     "metrics",

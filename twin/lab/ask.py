@@ -78,7 +78,7 @@ def fields_like(text: str) -> list[dict[str, str]]:
 
     Raises SpecError when there is none.
 
-    >>> [row["field"] for row in fields_like("mtp acc")]
+    >>> [row["field"] for row in fields_like("draft acc")]
     ['deployment.decode.mtp_acceptance']
     """
     rows = [

@@ -55,12 +55,6 @@ def token_variance(draft_tokens: int, acceptance: float) -> float:
     return second - mean * mean
 
 
-def iterations_of(outputs: np.ndarray, draft_tokens: int, acceptance: float) -> float:
-    """Mean iterations that answers of `outputs` tokens need after their first token."""
-    left = float(np.maximum(outputs.astype(np.int64) - 1, 0).sum()) / outputs.size
-    return max(left / tokens_per_iteration(draft_tokens, acceptance), 1.0)
-
-
 @kernel
 def iterations_needed(
     tokens: int, draft_tokens: int, acceptance: float, key: np.uint64, rounding_key: np.uint64,

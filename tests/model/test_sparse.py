@@ -31,7 +31,7 @@ def test_the_core_is_flat_beyond_what_is_selected_and_the_indexer_is_not(facts):
 @pytest.mark.parametrize("prompt", [512, 2_048, 4_096, 65_536])
 def test_selected_pairs_of_a_prompt_are_their_sum_over_its_tokens(prompt):
     every = prompt * (prompt + 1) / 2
-    whole, selected, indexed = prompt_pairs(2_048.0, float(prompt), every)
+    whole, selected, indexed = prompt_pairs(1.0, 0.0, 2_048.0, float(prompt), every)
     by_hand = sum(min(i, 2_048) for i in range(1, prompt + 1))
     assert whole + selected == pytest.approx(by_hand, rel=1e-3)
     assert (indexed > 0.0) == (prompt > 2_048)
@@ -42,6 +42,8 @@ def test_a_prompt_takes_the_faster_of_all_pairs_and_the_selected_ones():
         return prompt_core_s(1.0, 3.0, 0.0, 2_048.0, prompt, prompt * prompt / 2)
 
     assert core(4_096.0) == 4_096.0**2 / 2  # a mask over all
+    counted = prompt_pairs(1.0, 3.0, 2_048.0, 4_096.0, 4_096.0**2 / 2)
+    assert counted == (4_096.0**2 / 2, 0.0, 4_096.0**2 / 2)  # FLOPs are those of what is timed
     assert core(65_536.0) == pytest.approx(3.0 * (65_536 * 2_048 - 2_048**2 / 2))
 
 

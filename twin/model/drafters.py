@@ -98,6 +98,8 @@ def drafter(d: Deployment, model: Shape, facts: Facts) -> Drafter:
         dense_intermediate=facts.count(f"{own}.dense_intermediate"),
         vocabulary=facts.count(f"{own}.vocabulary"),
         mtp_layers=0,
+        index_heads=0,
+        index_dim=0,
         index_top_k=0,
     )
     joined, inputs = (facts.count(f"{here}.{name}") for name in ("hidden_states", "inputs"))

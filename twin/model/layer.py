@@ -173,31 +173,32 @@ def core_s(w: DecodeCore, tokens: float, context: float) -> float:
 
 
 @kernel
-def prompt_pairs(reach: float, tokens: float, pairs: float) -> tuple[float, float, float]:
+def prompt_pairs(
+    pair_s: float, latent_s: float, reach: float, tokens: float, pairs: float
+) -> tuple[float, float, float]:
     """Query-key pairs of prompt tokens: (in multi-head form, in latent form, that are indexed).
 
     `reach` is how many tokens an indexer selects, 0: there is none. A token attends to what stands
     before it, on average to pairs / tokens, evenly between none and twice as many: of these,
     reach - reach^2 / (4 pairs / tokens) are selected. Short prompts have all and need no indexer.
+    Of longer ones the faster is computed: every pair in multi-head form with a mask, or the
+    selected ones in latent form, which costs more a pair (DeepSeek-V3.2 report, section 2.1).
     """
     if reach <= 0.0 or 2.0 * pairs <= (reach + 1.0) * tokens:
         return pairs, 0.0, 0.0
-    return 0.0, tokens * (reach - 0.25 * reach * reach * tokens / pairs), pairs
+    selected = tokens * (reach - 0.25 * reach * reach * tokens / pairs)
+    if pair_s * pairs < latent_s * selected:
+        return pairs, 0.0, pairs
+    return 0.0, selected, pairs
 
 
 @kernel
 def prompt_core_s(
     pair_s: float, latent_s: float, index_s: float, reach: float, tokens: float, pairs: float
 ) -> float:
-    """Attention core of prompt tokens without its launch, seconds.
-
-    Where an indexer selects, whichever is faster: every pair in multi-head form with a mask, or the
-    selected ones in latent form, which costs more a pair (DeepSeek-V3.2 report, section 2.1).
-    """
-    whole, selected, indexed = prompt_pairs(reach, tokens, pairs)
-    if indexed > 0.0:
-        return min(pair_s * pairs, latent_s * selected) + index_s * indexed
-    return pair_s * whole
+    """Attention core of prompt tokens without its launch, seconds."""
+    whole, selected, indexed = prompt_pairs(pair_s, latent_s, reach, tokens, pairs)
+    return pair_s * whole + latent_s * selected + index_s * indexed
 
 
 @kernel

@@ -122,7 +122,9 @@ def mixed_flops(p: Decode, requests: float, context: float, chunk: float, pairs:
     layers = p.moe_layers + p.dense_layers
     token = demand.attention_flops * layers + demand.dense_flops * p.dense_layers
     token += demand.expert_flops * (at.top_k + at.shared_experts) * p.moe_layers
-    whole, selected, indexed = prompt_pairs(p.chunk.reach, chunk, pairs)
+    whole, selected, indexed = prompt_pairs(
+        p.chunk.pair, p.chunk.latent, p.chunk.reach, chunk, pairs
+    )
     core = whole * p.chunk.pair_flops + selected * p.chunk.latent_flops
     core += indexed * p.chunk.index_flops
     return decode_flops(p, requests, context) + chunk * token + core

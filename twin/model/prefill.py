@@ -232,6 +232,8 @@ def prefill_hbm_bytes(p: Prefill, new_tokens: float) -> float:
 @kernel
 def prefill_flops(p: Prefill, new_tokens: float, pairs: float) -> float:
     """FLOPs all dies of an instance compute for one batch."""
-    whole, selected, indexed = prompt_pairs(p.core.reach, new_tokens, pairs)
+    whole, selected, indexed = prompt_pairs(
+        p.core.pair, p.core.latent, p.core.reach, new_tokens, pairs
+    )
     core = whole * p.demand.pair_flops + selected * p.demand.latent_flops
     return new_tokens * p.demand.token_flops + core + indexed * p.demand.index_flops

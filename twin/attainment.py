@@ -19,6 +19,7 @@ from twin.kernels.rng import exponential, stream_key
 from twin.model.batch import Hot, batch_line, batch_s
 from twin.model.costs import RoleCosts
 from twin.model.fetch import fetch_s
+from twin.model.mixed import longest_wait
 from twin.model.offload import bytes_per_token
 from twin.model.predict import Traffic
 from twin.model.prefill import prefill_batch_s, prefill_hits_s
@@ -78,7 +79,7 @@ class Attainment:
             return 0.0
         waits = waits_s(self.prompts, pool, rate)
         first = BEGINS if len(waits) > 2 * BEGINS else 0
-        fixed_s = self.extra_s + 0.5 * took_s * bool(self.colocated)
+        fixed_s = self.extra_s + pool.delay_s + 0.5 * took_s * bool(self.colocated)
         ttft_s = sorted(
             w + fixed_s + self.transfer_s * (fresh + cached)
             for w, fresh, cached in zip(
@@ -262,6 +263,7 @@ def _mixed(
     d, hot = s.deployment.colocated, parts.decode_imbalance.table
     budget = float(d.chunk_tokens_per_npu) * role.dies / parts.costs.chip.dies_per_npu
     token_s = _added_s(role, budget, traffic, hot)
+    groups = math.ceil(role.dies / d.prompt_dies)
 
     def at(rate: float, took_s: float) -> Pool:
         chunk = min(rate / d.instances * took_s * traffic.fresh_tokens, budget)
@@ -269,6 +271,7 @@ def _mixed(
         return Pool(
             d.instances, budget, budget, lambda tokens, *_: idle_s + token_s * tokens,
             idle_s, token_s, 0.0, idle_s,
+            delay_s=took_s * longest_wait(rate / d.instances * took_s, groups, d.prompt_delay),
         )  # fmt: skip
 
     return at

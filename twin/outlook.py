@@ -100,7 +100,8 @@ def at_load(
         npus = role.dies // costs.chip.dies_per_npu
         budget = float(d.colocated.chunk_tokens_per_npu * npus)
         most, ranks = budget / role.dies, d.colocated.prompt_dies
-        chunk = Chunk(traffic.fresh_tokens, traffic.fresh_pairs, most, ranks)
+        delay = d.colocated.prompt_delay
+        chunk = Chunk(traffic.fresh_tokens, traffic.fresh_pairs, most, ranks, delay)
     population = population_of(
         role, parts.decode_imbalance, _slots(s, role, costs.chip.dies_per_npu), d.decode, s.seed,
         costs.mtp_acceptance, s.memory_pool.block_tokens, arriving, chunk,

@@ -39,6 +39,7 @@ class Population(Columns):
     pair = number(float, "Query-key pairs of a prompt, for the square of its tokens.")
     fresh = number(float, "Share of a prompt that is computed.")
     prompt_ranks = number(int, "Ranks that split a prompt.")
+    prompt_delay = number(int, "Iterations that prompts wait for ranks without one, at most.")
     chunk_most = number(float, "Prompt tokens of a rank in an iteration, at most.", unit="tokens")
     hot_tokens = column("f8", "points", "Tokens of the table below.", fill=None)
     hot_factor = column("f8", "points", "Imbalance of experts.", fill=None)
@@ -74,7 +75,9 @@ class Population(Columns):
     left = column("i4", "places", "Tokens of the answer after the first.", unit="tokens")
     joined = column("i8", "places", "Iteration at which it joined.")
     due = column("i8", "places", "Iteration at which it joins or ends.")
-    at = column("i8", "6", "Iteration, places taken, draws, first free place, decoding, waiting.")
+    at = column(
+        "i8", "7", "Iteration, places taken, draws, first free place, decoding, waiting, delayed."
+    )
     ahead = column("f8", "1", "Iterations until the next arrival.")
     backlog = column("f8", "ranks", "Prompts of a rank that wait to be computed.", unit="tokens")
     backlog_pairs = column("f8", "ranks", "Query-key pairs of these.")
@@ -86,10 +89,12 @@ class Population(Columns):
     expected_s = number(float, "Mean iteration, where prompts lengthen some; else 0.", unit="s")
     own = number(float, "Share of what comes that follows the instance's own iterations.")
     last = column("f8", "1", "The iteration that was looked at before.", unit="s")
-    seen = column("f8", "6", "Sums: looks, seconds, these by the last's, decoding, context, late.")
+    seen = column(
+        "f8", "7", "Sums: looks, seconds, these by the last's, decoding, context, late, coming."
+    )
 
 
-ITERATION, TAKEN, DRAWS, FIRST_FREE, DECODES, WAITS = range(6)
+ITERATION, TAKEN, DRAWS, FIRST_FREE, DECODES, WAITS, DELAYED = range(7)
 
 
 @kernel
@@ -221,24 +226,43 @@ def iterate(p: Population, iterations: int, per_iteration: float, reserved_for: 
         p.ring[bucket] = NONE
         while i != NONE:
             after = p.following[i]
-            if p.status[i] == COMING and p.left[i] > 0:
+            if p.prompt_delay > 0 and p.status[i] == COMING and p.backlog[p.rank[i]] > 0.0:
+                p.due[i] += 1  # its prompt waits
+                enlist(p, i)
+            elif p.status[i] == COMING and p.left[i] > 0:
                 join(p, i, 0.0)
             else:
                 leave(p, i)
             i = after
         arrive(p, per_iteration, reserved_for, pace)
+        now = 0.0 if p.prompt_delay > 0 and waits_for_ranks(p) else 1.0
         for r in range(ranks):
-            share = min(1.0, p.chunk_most / max(p.backlog[r], 1.0))
+            share = now * min(1.0, p.chunk_most / max(p.backlog[r], 1.0))
             p.chunk[r], p.chunk_pairs[r] = share * p.backlog[r], share * p.backlog_pairs[r]
             p.backlog[r] -= p.chunk[r]
             p.backlog_pairs[r] -= p.chunk_pairs[r]
-        looks = p.at[ITERATION] % LOOK_EVERY == 0 and p.at[DECODES] > 0
+            if p.chunk[r] > 0.0 and p.backlog[r] > 0.0:
+                p.at[DELAYED] = p.prompt_delay  # what is left of a release waits no further
+        # Prompts that wait make iterations periodic: each is looked at.
+        every = LOOK_EVERY if p.prompt_delay == 0 else 1
+        looks = p.at[ITERATION] % every == 0 and p.at[DECODES] > 0
         if looks or p.expected_s > 0.0:
             took_s = seconds(p)
             if looks:
                 look(p, took_s)
             if p.expected_s > 0.0 and took_s > 0.0:
                 pace = 1.0 + p.own * (took_s / p.expected_s - 1.0)
+
+
+@kernel
+def waits_for_ranks(p: Population) -> bool:
+    """Whether prompts wait for ranks that have none, as the engine's."""
+    some, groups = 0, math.ceil(p.backlog.size / p.prompt_ranks)
+    for g in range(groups):
+        some += p.backlog[g * p.prompt_ranks] > 0.0
+    wait = 0 < some < groups and p.at[DECODES] > 0 and p.at[DELAYED] < p.prompt_delay
+    p.at[DELAYED] = p.at[DELAYED] + 1 if wait else 0
+    return wait
 
 
 @kernel
@@ -268,6 +292,7 @@ def look(p: Population, took_s: float) -> None:
     p.seen[3] += p.at[DECODES]
     p.seen[4] += context
     p.seen[5] += p.at[WAITS] > p.most_waiting
+    p.seen[6] += p.at[TAKEN] - p.at[DECODES]
 
 
 @kernel

@@ -89,7 +89,7 @@ def population_of(
         sizes, prices=prices, colocated=int(chunk is not None),
         fresh=chunk.tokens / float(arriving.inputs.mean()) if chunk else 0.0,
         pair=chunk.pairs / mean_square(arriving.inputs) if chunk else 0.0,
-        prompt_ranks=chunk.ranks if chunk else 1,
+        prompt_ranks=chunk.ranks if chunk else 1, prompt_delay=chunk.delay if chunk else 0,
         chunk_most=chunk.most_tokens if chunk else 0.0, most_waiting=math.inf, expected_s=0.0,
         own=1.0 / arriving.sharing,
         hot_tokens=hot.tokens, hot_factor=hot.factor,
@@ -124,6 +124,8 @@ def stationary(population: Population, prices: Decode, arriving: Arriving) -> St
     places = float(np.minimum(p.slots, room).sum())
     uneven, factors, squares, waited = 1.0, list[float](), list[float](), list[float]()
 
+    delayed = 0.0  # iterations that a prompt waits for other ranks, mean
+
     def took_s(each: float) -> float:
         return uneven * _even_s(p, prices, min(each * life, places), held, each, prompts)
 
@@ -131,7 +133,7 @@ def stationary(population: Population, prices: Decode, arriving: Arriving) -> St
     each = 0.0
     for n in range(MOST):
         last = each
-        each, full = _arrivals(p, took_s, arriving, life, places)
+        each, full = _arrivals(p, took_s, arriving, life + delayed, places)
         if n >= FEWEST and abs(each / last - 1.0) < CLOSE and _scatter(factors) < SCATTER:
             break
         mean_s = took_s(each)
@@ -141,18 +143,20 @@ def stationary(population: Population, prices: Decode, arriving: Arriving) -> St
         live_through(p, 0 if n else int(each * life), int(BURN * life) + 1, each, wait)
         p.seen[:] = 0.0
         live_through(p, 0, int(MEASURED * life) + LOOK_EVERY, each, wait)
-        count, seconds, square, decoding, context, late = (float(v) for v in p.seen)
+        count, seconds, square, decoding, context, late, coming = (float(v) for v in p.seen)
         if decoding > 0.0:  # else none came: one alone is even
             held = context / decoding
             came = each * seconds / count / mean_s if by_seconds else each
             even_s = count * _even_s(p, prices, decoding / count, held, came, prompts)
+            if p.prompt_delay > 0:
+                delayed = max(coming / count / each - max(wait, 1.0), 0.0)
             if n == 1:  # the first pass is still near where it was begun
                 factors, squares, waited = [], [], []
             factors.append(seconds / even_s)
             waited.append(late / count)
             squares.append(square * count / even_s**2)
             uneven = math.fsum(factors) / len(factors)
-    each, full = _arrivals(p, took_s, arriving, life, places)
+    each, full = _arrivals(p, took_s, arriving, life + delayed, places)
     pace = (seconds / count, decoding / count) if full and count else (took_s(each), each * life)
     iteration_s, decoding = pace
     rate = decoding / life / iteration_s
@@ -204,15 +208,14 @@ def _even_s(
 ) -> float:  # fmt: skip
     """Seconds of an iteration whose ranks are alike; held: tokens of a request that decodes."""
     ranks, hot, ops = p.slots.size, (p.hot_tokens, p.hot_factor), np.zeros_like(p.operators)
+    group = ranks if p.prompt_delay else p.prompt_ranks  # prompts that wait come to all alike
     requests = np.full(ranks, max(decoding, 1.0) / ranks)  # none iterates without a request
     load = (requests, requests * held)
     if prompts is None:
         return float(decode_iteration_s(prices, *load, 0, ranks, *hot, ops))
     prompt, pairs, lengths = prompts
     tokens = min(each, ranks * p.chunk_most / max(prompt, 1.0)) * prompt
-    chunk = prompts_by_rank(
-        tokens, tokens * pairs, prompt, p.chunk_most, ranks, p.prompt_ranks, lengths
-    )
+    chunk = prompts_by_rank(tokens, tokens * pairs, prompt, p.chunk_most, ranks, group, lengths)
     return mixed_mean_s(prices, *load, chunk, hot, ops)
 
 

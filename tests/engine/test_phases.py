@@ -231,3 +231,27 @@ def test_a_colocated_chunk_delays_the_tokens_of_everyone():
         for n in (32, 1024)
     )
     assert fine.summary["itl_s_p99"] < coarse.summary["itl_s_p99"]
+
+
+def test_prompts_that_wait_for_ranks_shorten_iterations_and_come_later():
+    asked = {"deployment.mode": "colocated", "workload.rate_req_per_s": 30.0}
+    at_once, waited = (
+        simulate(small(asked | {"deployment.colocated.prompt_delay": n}), load_facts()).summary
+        for n in (0, 12)
+    )
+    assert waited["decode_iteration_s_mean"] < at_once["decode_iteration_s_mean"]
+    assert waited["tpot_s_mean"] < at_once["tpot_s_mean"]
+    later = waited["ttft_s_mean"] - at_once["ttft_s_mean"]
+    assert 0.0 < later < 13.0 * at_once["decode_iteration_s_mean"]
+
+
+def test_a_prompt_waits_for_no_iteration_where_nothing_decodes():
+    asked = {"deployment.mode": "colocated", "workload.rate_req_per_s": 0.5,
+             "workload.output_tokens": 2}  # fmt: skip
+    at_once, waited = (
+        simulate(small(asked | {"deployment.colocated.prompt_delay": n}), load_facts()).tables[
+            "requests"
+        ]
+        for n in (0, 500)
+    )
+    assert waited.equals(at_once)

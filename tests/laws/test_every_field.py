@@ -297,6 +297,7 @@ FIELDS: dict[str, tuple[dict[str, Any], list[Any]]] = {
     "deployment.colocated.npus_per_instance": (COLOCATED, [4, 5]),
     "deployment.colocated.chunk_tokens_per_npu": (COLOCATED, [1024, 100]),
     "deployment.colocated.prompt_dies": (COLOCATED, [1, 4]),
+    "deployment.colocated.prompt_delay": (COLOCATED, [0, 30]),
     "deployment.precision.weights": (HOT | {"supernode.chip": "b200"},
                                      ["fp8", "bf16", "int8", "fp4", "w4a8", "w4a16"]),
     "deployment.precision.kv": (PLAIN, EVERY),

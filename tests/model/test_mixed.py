@@ -7,7 +7,14 @@ from twin.metrics.operators import DECODE_OPERATORS
 from twin.model.costs import build_costs
 from twin.model.decode import decode_iteration_s
 from twin.model.layer import attention_s
-from twin.model.mixed import mixed_flops, mixed_iteration_s, prompt_iterations, prompts_by_rank
+from twin.model.mixed import (
+    longest_wait,
+    mixed_flops,
+    mixed_iteration_s,
+    prompt_iterations,
+    prompts_by_rank,
+    prompts_that_wait,
+)
 from twin.model.prefill import prefill_flops
 from twin.model.record import row_of
 from twin.scenario import Scenario, with_overrides
@@ -172,3 +179,38 @@ def test_the_piece_that_others_wait_for_is_late_in_a_long_prompt():
     drawn = 1_000.0 * np.random.default_rng(1).uniform(0.0, 2e4, (10_000, 9)).max(axis=1).mean()
     assert pairs == pytest.approx(drawn, rel=0.03)
     assert sum(share * pairs.sum() for share, _, pairs in loads) == pytest.approx(9e7)
+
+
+@pytest.mark.parametrize("rate", [0.2, 1.0, 4.0, 16.0])
+@pytest.mark.parametrize("group", [1, 4])
+def test_prompts_that_wait_are_computed_whole_in_fewer_iterations(rate, group):
+    asked = (rate * 1_000.0, rate * 4e5, 1_000.0, 2_048.0, 16, group)
+    busy, waits = [1.0 - prompts_by_rank(*asked)[0][0]], [0.0]
+    for delay in (1, 10, 100):
+        found = prompts_that_wait(*asked, delay=delay)
+        busy.append(1.0 - found.loads[0][0])
+        waits.append(found.wait)
+        tokens, pairs = (sum(x[0] * x[k].sum() for x in found.loads) for k in (1, 2))
+        assert (tokens, pairs) == pytest.approx(asked[:2], rel=1e-9)
+        assert all(chunk.max() <= 2_048.0 * (1.0 + 1e-9) for _, chunk, _ in found.loads)
+        assert found.wait <= longest_wait(rate, 16 // group, delay)
+    assert busy[1:] == sorted(busy[1:], reverse=True) and busy[-1] < busy[0]
+    assert waits == sorted(waits)
+
+
+def test_a_lone_group_of_ranks_waits_for_nobody():
+    asked = (4_000.0, 1.6e6, 1_000.0, 2_048.0, 16, 16)
+    assert prompts_that_wait(*asked, delay=100).wait == 0.0
+
+
+def test_the_first_prompt_waits_as_the_coupon_collector_says():
+    """Of 2,000 draws the mean number of prompts until each of eight groups has one."""
+    draw, counts = np.random.default_rng(5), []
+    for _ in range(2_000):
+        seen, count = set(), 0
+        while len(seen) < 8:
+            seen.add(int(draw.integers(8)))
+            count += 1
+        counts.append(count)
+    assert longest_wait(0.5, 8, 1_000) == pytest.approx(np.mean(counts) / 0.5, rel=0.03)
+    assert longest_wait(0.5, 8, 10) == 10.0 == longest_wait(0.0, 8, 10)

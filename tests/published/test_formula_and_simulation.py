@@ -130,6 +130,14 @@ MIXED_BOUND |= {
         MIXED | {"workload.lengths": "deepseek-service", "horizon_s": 80_000.0,
                  "warmup_s": 2_000.0, "deployment.decode.batch_per_npu": 16}, 16 * 16,
     ),
+    "prompts wait three iterations": (
+        MIXED | {"deployment.colocated.prompt_delay": 3}, 24 * 16,
+    ),
+    "prompts wait for other ranks": (MIXED | {"deployment.colocated.prompt_delay": 10}, 24 * 16),
+    "prompts of four dies wait": (
+        MIXED | {"deployment.colocated.prompt_delay": 30, "deployment.colocated.prompt_dies": 4},
+        24 * 16,
+    ),
     "a served engine": (MIXED | {"deployment.stack": "sglang-npu"}, 24 * 16),
 }  # fmt: skip
 SUITE = ("prefill of both", "prefill on the dies of decode")

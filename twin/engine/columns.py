@@ -145,6 +145,7 @@ class Prefill(Columns):
     )
     queued_s = column("f8", "prefills", "These, as predicted.", unit="s", by="prefill, router")
     ending_s = column("f8", "prefills", "Of these, the running batch.", unit="s", by="prefill")
+    delayed = column("i8", "prefills", "Iterations that prompts waited for ranks.", by="prefill")
     reading = column(
         "i1", "prefills", "The next batch reads its cached KV.", by="colocated, pool, prefill"
     )

@@ -169,6 +169,7 @@ class Settings(Columns):
         int, "Of a piece of a prompt, 0: whole; colocated: of a rank.", lambda f: f.chunk_tokens
     )
     prompt_ranks = taken(int, "deployment.colocated.prompt_dies")
+    prompt_delay = taken(int, "deployment.colocated.prompt_delay")
     data_parallel_attention = number(int, "A prompt's, on one die.", lambda f: f.data_parallel)
     even_attention = number(int, "Dies get equal attention, prompts in pieces.", lambda f: f.even)
     prompt_kv_tokens = number(float, "Longest prompt that fits.", lambda f: f.kv_space(1))

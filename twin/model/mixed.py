@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twin.kernels.compiled import kernel
+from twin.kernels.rng import exponential, stream_key, uniform
 from twin.model.coefficients import DECODE_OPERATORS, Decode
 from twin.model.decode import decode_flops, launch_gap_s, layers_in_sequence_s, outside_s
 from twin.model.layer import (
@@ -30,8 +31,16 @@ from twin.model.layer import (
 )
 from twin.model.roofline import interpolate
 
-__all__ = ["Chunk", "DECODE_OPERATORS", "mixed_iteration_s", "mixed_mean_s", "prompts_by_rank"]
+__all__ = [
+    "Chunk",
+    "DECODE_OPERATORS",
+    "mixed_iteration_s",
+    "mixed_mean_s",
+    "prompts_by_rank",
+    "prompts_that_wait",
+]
 
+RELEASES, MOST_FOLLOWED = 64, 20_000  # prompts of a group; iterations that they are followed over
 GRID, MOST_BINS = 16, 1024  # bins of a mean prompt; of what a group computes in an iteration
 SLICES, POINTS = 6, 64  # of equally likely iterations; of each slice
 FULL = 0.999  # of a group's room, at most: all of it would wait without end
@@ -138,6 +147,7 @@ class Chunk:
     pairs: float
     most_tokens: float  # of a rank in an iteration
     ranks: int = 1  # that split it
+    delay: int = 0  # iterations that it waits for ranks without a prompt, at most
 
 
 # (how often, tokens of each rank, their query-key pairs) of kinds of iterations.
@@ -183,6 +193,86 @@ def prompts_by_rank(
         chunk[-group:], chunk_pairs[-group:] = load / group
         loads.append((share, chunk, chunk_pairs))
     return loads
+
+
+@dataclass(frozen=True, slots=True)
+class Delayed:
+    """Prompts that wait until every group of ranks has one."""
+
+    loads: Prompts  # as of prompts_by_rank
+    wait: float  # iterations of a prompt in which it is not computed, mean
+
+
+@lru_cache(maxsize=64)
+def prompts_that_wait(
+    tokens: float,
+    pairs: float,
+    prompt: float,
+    most: float,
+    ranks: int,
+    group: int = 1,
+    lengths: tuple[float, ...] = ALIKE,
+    delay: int = 1,
+) -> Delayed:
+    """What `prompts_by_rank` says where prompts wait `delay` iterations at most for ranks without.
+
+    Followed over `RELEASES` prompts of each group: they come as a Poisson process, wait until
+    every group has one or the longest wait is over, and are then computed to the last piece.
+    """
+    none, group = np.zeros(ranks), min(group, ranks)
+    groups, room = -(-ranks // group), most * group
+    if tokens <= 0.0:
+        return Delayed([(1.0, none, none)], 0.0)
+    rate = min(tokens, FULL * room * groups) / prompt
+    draw, who = stream_key(0, "mixed.arrivals"), stream_key(0, "mixed.prompts")
+    square = math.fsum(x * x for x in lengths) / len(lengths)
+    left, left_pairs, due = np.zeros(groups), np.zeros(groups), exponential(draw, 0) / rate
+    found, held, waiting, came = list[tuple[float, float, float, float]](), 0, 0.0, 0
+    last = min(int(RELEASES / min(rate, 1.0) * groups), MOST_FOLLOWED)
+    for now in range(last):
+        while due <= now:
+            g, of = divmod(uniform(who, came) * groups, 1.0)
+            size = lengths[int(of * len(lengths))]
+            left[int(g)] += size * prompt
+            left_pairs[int(g)] += size * size / square * prompt * pairs / tokens
+            came += 1
+            due += exponential(draw, came) / rate
+        some = int((left > 0.0).sum())
+        if 0 < some < groups and held < delay:
+            held += 1
+            waiting += float(left.sum()) / prompt
+            continue
+        held = 0
+        if not some:
+            continue
+        share = np.minimum(1.0, room / np.maximum(left, 1.0))
+        chunk, chunk_pairs = share * left, share * left_pairs
+        left, left_pairs = left - chunk, left_pairs - chunk_pairs
+        held = delay if left.any() else 0  # what is left of a release waits no further
+        k = int(np.lexsort((chunk_pairs, chunk))[-1])
+        found.append((float(chunk[k]), float(chunk_pairs[k]), chunk.sum(), chunk_pairs.sum()))
+    if not found:  # next to none
+        return Delayed([(1.0, none, none)], 0.0)
+    passes = np.array(sorted(found))
+    scale = last * rate * prompt * np.array((1.0, pairs / tokens)) / passes[:, 2:].sum(axis=0)
+    passes *= np.concatenate((scale, scale))  # what was drawn scatters about its mean
+    passes[:, 0] = np.minimum(passes[:, 0], room)
+    loads: Prompts = [(1.0 - len(found) / last, none, none)]
+    for part in np.array_split(passes, min(SLICES, len(passes))):
+        largest, paired, whole, whole_pairs = part.mean(axis=0)
+        others = np.array((whole - largest, whole_pairs - paired)) / max(groups - 1, 1) / group
+        chunk, chunk_pairs = (np.full(ranks, other) for other in others)
+        chunk[-group:], chunk_pairs[-group:] = largest / group, paired / group
+        loads.append((len(part) / last, chunk, chunk_pairs))
+    return Delayed(loads, waiting / max(came, 1))
+
+
+def longest_wait(arriving: float, groups: int, delay: int) -> float:
+    """Iterations that the first of the prompts waits until every group of ranks has one, mean, at
+    most `delay`; arriving: prompts of an iteration. [The coupon collector's problem]"""
+    if arriving <= 0.0:
+        return float(delay)
+    return min(float(delay), groups / arriving * math.fsum(1.0 / k for k in range(1, groups + 1)))
 
 
 def prompt_iterations(prompt: float, room: float, lengths: tuple[float, ...] = ALIKE) -> float:

@@ -27,6 +27,7 @@ from twin.model.mixed import (
     mixed_mean_s,
     prompt_iterations,
     prompts_by_rank,
+    prompts_that_wait,
 )
 from twin.model.prefill import layerwise_s, prefill_batch_s, prefill_flops, prefill_hits_s
 from twin.model.roofline import largest_of
@@ -35,6 +36,7 @@ from twin.scenario import Scenario, serving, sharing
 
 EVEN: Hot = (np.array([1.0]), np.array([1.0]))
 LEVEL = 1.1  # prefill and decode that sustain rates this close are in balance
+ROUNDS = 3  # between how long prompts wait for other ranks and how many come
 NEARLY = 0.95  # of a budget, where it limits
 
 
@@ -344,13 +346,25 @@ def _colocated(
     # A prompt's own iterations hold its slot and give the first token; answers end in the others.
     life, room = max(1.0, answer - 1.0) / per_iteration, most * min(group, role.dies)
     held = life + prompt_iterations(fresh, room, traffic.prompts)
-    held += _waits(count * min(group, role.dies), held, fresh / room, traffic.spread)
+    if delay := d.colocated.prompt_delay:  # the longer they wait, the fewer come
+        alone = held
+        for _ in range(ROUNDS):
+            come = count * role.dies / held * fresh
+            held = (
+                alone
+                + prompts_that_wait(
+                    come, come, fresh, most, role.dies, group, traffic.prompts, delay
+                ).wait
+            )
+    else:
+        held += _waits(count * min(group, role.dies), held, fresh / room, traffic.spread)
     ending, count = count * role.dies / held, count * life / held
     if ending * fresh > NEARLY * budget:  # prompts can hardly keep up: fewer answers are under way
         limited = "prompt tokens an iteration may prefill"
     chunk, pairs = ending * fresh, ending * traffic.fresh_pairs
     requests, context = rank_load(count, role.dies, traffic)
-    prompts = prompts_by_rank(chunk, pairs, fresh, most, role.dies, group, traffic.prompts)
+    loads = (chunk, pairs, fresh, most, role.dies, group, traffic.prompts)
+    prompts = prompts_that_wait(*loads, delay).loads if delay else prompts_by_rank(*loads)
     ops = role.operator_sink()
     took = mixed_mean_s(role.decode, requests, context, prompts, hot, ops)
     took += float(mixed_hits_s(role.decode, ending * traffic.hit_tokens, ops))

@@ -47,9 +47,8 @@ class Pool:
     token_s: float  # that a token adds
     read_s: float = 0.0  # for a cached token
     idle_s: float = 0.0  # an iteration that goes on without prompts (colocated instances)
-    dies: int = (
-        1  # of an instance, where each computes prompts of its own; 1: all share each prompt
-    )
+    dies: int = 1  # of an instance that compute prompts of their own; 1: all share each prompt
+    delay_s: float = 0.0  # that a prompt waits for other ranks
 
 
 def waits_s(prompts: Prompts, pool: Pool, rate: float) -> list[float]:

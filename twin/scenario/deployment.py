@@ -231,6 +231,13 @@ class Colocated(Section):
     )
     """Ranks with tensor-parallel attention, which split a prompt evenly; 1: attention is
     data-parallel, and the rank that decodes the answer computes the whole prompt."""
+    prompt_delay: int = quantity(
+        0, "iterations", "Longest wait of prompts for other ranks", (0, 1000), since=4
+    )
+    """A prompt on one rank makes all ranks wait. Prompts therefore wait until every rank has one,
+    for so many iterations at most, and are computed together; decode goes on meanwhile. 0: each
+    prompt begins at once. SGLang's prefill delayer (30 iterations by default, sgl-project/sglang
+    pull requests 14201 and 16269); TensorRT-LLM's attention_dp_config.timeout_iters (50)."""
 
 
 class Precision(Section):

@@ -97,6 +97,18 @@ def test_dies_that_share_a_prompt_are_tensor_parallel_and_hold_its_share_of_requ
         workers(with_overrides(s, {"deployment.colocated.prompt_dies": 12}), FACTS)
 
 
+def test_prompts_that_wait_are_sglangs_prefill_delayer():
+    mixed = {"deployment.mode": "colocated", "deployment.colocated.npus_per_instance": 16,
+             "deployment.colocated.prompt_delay": 30}  # fmt: skip
+    s = with_overrides(preset("quickstart"), mixed)
+    options = options_in(command_of(launched(s, FACTS, "sglang").files["colocated.sh"]))
+    assert options["--prefill-delayer-max-delay-passes"] == "30"
+    assert "--enable-prefill-delayer" in options
+    assert any(
+        "wait for other ranks" in line for line in launched(s, FACTS, "vllm-ascend").left_out
+    )
+
+
 @pytest.mark.skipif(not shutil.which("bash"), reason="no bash")
 @pytest.mark.parametrize("engine", ["vllm-ascend", "sglang"])
 def test_a_script_runs_in_a_shell_and_passes_what_is_written(engine, tmp_path):

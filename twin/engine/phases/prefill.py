@@ -105,7 +105,7 @@ def form_batch(world: World, p: int, now_s: float) -> int:
     look_at_pool(world, p, now_s)
     taken, kv_tokens, hits, pairs = 0, 0, 0, 0.0
     before = w.NONE  # the last prompt that stays in the queue with a part of it
-    i = state.queue[p, w.HEAD]
+    i = w.NONE if waits_for_ranks(world, p, now_s) else state.queue[p, w.HEAD]
     while i != w.NONE and request.ready_s[i] <= now_s and taken < settings.prefill_budget:
         begins = request.progress[i] == w.NONE
         if begins and settings.order == w.FAIR:
@@ -140,9 +140,43 @@ def form_batch(world: World, p: int, now_s: float) -> int:
         else:
             before = i
         i = following
+    head = state.queue[p, w.HEAD]
+    if taken > 0 and head != w.NONE and request.ready_s[head] <= now_s:
+        state.delayed[p] = settings.prompt_delay  # what is left of a release waits no further
     note_batch(world, p, now_s, float(taken), float(hits), pairs)
     note_ending(world, p)
     return taken
+
+
+@kernel
+def waits_for_ranks(world: World, p: int, now_s: float) -> bool:
+    """Whether the prompts of a colocated instance wait for ranks that have none. While nothing
+    decodes they never do, for there is no iteration to wait."""
+    settings, state = world.settings, world.prefill
+    if not settings.colocated or settings.prompt_delay == 0 or world.decode.in_batch[p] == 0:
+        return False
+    ranks = groups_with_prompts(world, p, now_s)
+    groups = math.ceil(settings.decode_ranks / settings.prompt_ranks)
+    if ranks in (0, groups) or state.delayed[p] == settings.prompt_delay:
+        state.delayed[p] = 0
+        return False
+    state.delayed[p] += 1
+    return True
+
+
+@kernel
+def groups_with_prompts(world: World, p: int, now_s: float) -> int:
+    """Of the groups of ranks that split a prompt, those that have one waiting."""
+    has, first_rank = world.decode.prompt_tokens, p * world.settings.decode_ranks
+    found, i = 0, world.prefill.queue[p, w.HEAD]
+    while i != w.NONE and world.request.ready_s[i] <= now_s:
+        first, _ = sharers(world, p, i)
+        found += has[first] == 0.0
+        has[first] = 1.0
+        i = world.request.following[i]
+    for r in range(first_rank, first_rank + world.settings.decode_ranks):
+        has[r] = 0.0
+    return found
 
 
 @kernel

@@ -52,6 +52,7 @@ SGLANG: dict[str, type] = {
     "--speculative-eagle-topk": int, "--speculative-num-draft-tokens": int, "--enable-eplb": bool,
     "--ep-num-redundant-experts": int, "--disaggregation-mode": str,
     "--disaggregation-transfer-backend": str, "--disaggregation-bootstrap-port": int,
+    "--enable-prefill-delayer": bool, "--prefill-delayer-max-delay-passes": int,
 }  # fmt: skip
 OPTIONS: dict[str, dict[str, type]] = {"vllm-ascend": VLLM, "sglang": SGLANG, "dynamo": SGLANG}
 MODEL, SERVED = "$MODEL", "served"
@@ -194,6 +195,8 @@ def sglang_options(s: Scenario, w: Worker, family: str, disaggregated: bool) -> 
         }  # fmt: skip
     if s.experts.balancing.policy not in ("none", "oracle"):
         options |= {"--enable-eplb": True, "--ep-num-redundant-experts": s.experts.redundant}
+    if w.role == "colocated" and (delay := s.deployment.colocated.prompt_delay):
+        options |= {"--enable-prefill-delayer": True, "--prefill-delayer-max-delay-passes": delay}
     if disaggregated:
         options |= {
             "--disaggregation-mode": w.role, "--disaggregation-bootstrap-port": 30001,

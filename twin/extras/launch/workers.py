@@ -97,6 +97,8 @@ def left_out(s: Scenario) -> list[str]:
     if s.memory_pool.enabled and s.memory_pool.scope != "local":
         said.append("The memory pool over nodes: each instance has its own prefix cache; a shared "
                     "store (Mooncake, HiCache) has a configuration of its own.")  # fmt: skip
+    if "colocated" in roles and d.colocated.prompt_delay:
+        said.append("Prompts that wait for other ranks: vLLM-Ascend begins each at once.")
     if d.precision.kv == "int8":
         said.append("8-bit KV: checkpoints with KV scales are needed, the cache is BF16 here.")
     if d.placement != "packed":

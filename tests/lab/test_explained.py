@@ -6,7 +6,7 @@ from tests.laws.advice import LITE, varied
 from twin.lab.explain.cause import CAUSES, possible
 from twin.lab.explain.engine import as_json
 from twin.lab.explain.engine import simulate as explained
-from twin.lab.explain.runs import harms, score, shortened
+from twin.lab.explain.runs import MORE_SEEDS, Runs, gained, harms, score, seeded, shortened
 from twin.lab.explain.words import change, effect
 from twin.lab.library import load_facts
 from twin.lab.runs.job import EXPLAIN
@@ -136,3 +136,16 @@ def test_changes_and_gains_read_as_sentences_do():
     gain = {"metric": "ttft_s_p99", "before": 31.2, "after": 0.82, "attained_before": 0.12,
             "attained_after": 1.0}  # fmt: skip
     assert effect(gain) == "TTFT p99 31.2 s → 820 ms, SLO attainment 12.0 % → 100 %"
+
+
+@pytest.mark.parametrize(("after", "said"), [(0.995, True), (0.97, False)])
+def test_half_of_the_few_that_miss_the_slo_are_worth_saying(after, said):
+    """96.5 % keep the SLO where 99 % should: no change can bring five points more."""
+    s, settings = parse_scenario(LITE), {"workload.output_tokens": 32}
+    runs = Runs(load_facts())
+    for each in seeded(s, MORE_SEEDS):
+        runs.summaries[each] = GOOD | {"slo_attainment": 0.965, "tpot_s_p99": 0.03}
+        runs.summaries[with_overrides(each, settings)] = GOOD | {"slo_attainment": after}
+    found = gained(runs, s, settings)
+    assert (found is not None) is said
+    assert found is None or (found.metric, found.promise) == ("slo_attainment", after - 0.965)

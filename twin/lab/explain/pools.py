@@ -124,6 +124,17 @@ def chunk(v: View) -> Found:
         yield Change({"deployment.colocated.chunk_tokens_per_npu": max(2, round(wanted))})
 
 
+@cause("ranks", "Prompts on single ranks", "Change how long prompts wait for other ranks.")
+def ranks(v: View) -> Found:
+    """Prompts of all ranks together where tokens are late, and sooner where first tokens are."""
+    if "colocated" not in v.role_npus:
+        return
+    now = v.scenario.deployment.colocated.prompt_delay
+    longer = [n for n in (3, 10, 30) if n > now]
+    for wanted in longer if v.slow > v.late else [now // 3, 0]:
+        yield Change({"deployment.colocated.prompt_delay": wanted})
+
+
 @cause("prefill_batch", "Prefill batches", "Change how prompts are put into prefill batches.")
 def prefill_batch(v: View) -> Found:
     """Larger or smaller batches, prompts in pieces or whole, another parallel attention."""

@@ -213,12 +213,14 @@ def _gain_in(
     moved = sign * (rows[:, 1] - rows[:, 0])
     mean, least = float(moved.mean()), float(moved.min())
     whole = max(abs(float(rows[:, 0].mean())), 1e-12)
-    if least <= 0 or least < 0.5 * mean or least < SAID * whole:
+    if metric == "slo_attainment":  # half of those that miss the SLO, however few they are
+        said = min(NOTABLE, 0.5 * (1.0 - float(rows[:, 0].mean())))
+    else:
+        said = SAID * whole
+    if least <= 0 or least < 0.5 * mean or least < said:
         return None
     if metric == "slo_attainment":
         weight = SERVED * least
-        if least < min(NOTABLE, 0.5 * (1.0 - float(rows[:, 0].mean()))):
-            return None
     elif metric == "throughput_req_per_s":
         weight = least / whole
     elif metric.startswith("ttft"):

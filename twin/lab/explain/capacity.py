@@ -28,6 +28,7 @@ LEAST, MOST = 1 / 64, 32.0  # of the load where the search begins: no load beyon
 SURE = 2.0  # standard errors
 CLUSTERED = 4.0  # standard errors that a share of requests has at least: they share iterations
 FIGURES = 4  # of a load
+TINY = 1e-9
 RUNS = 24  # of a search, about: for a bar of progress
 UNITS = {"workload.rate_req_per_s": "req/s", "workload.concurrency": "clients"}
 
@@ -67,21 +68,23 @@ def searching(s: Scenario, facts: Facts, begin: float | None = None) -> Search:
     """The search: it gives scenarios, is sent their summaries and returns the capacity.
 
     From `begin`, or else the formula's answer, it steps up or down, each step the square of the
-    one before, until the SLO changes between met and missed; then it halves.
+    one before, until the SLO changes between met and missed; then it halves. Between the last two
+    loads the share of requests that meet the SLO is taken as linear.
     """
     path, own = load_of(s)
     first = load = begin or first_load(s, facts) or own
     judged, step, runs = at_steady(s, facts, first), STEP, 0
     low, high, surely, surely_not = 0.0, math.inf, 0.0, math.inf
+    over, under = 1.0, 0.0  # of low and high, the share of requests beyond and short of the SLO's
     variances: list[float] = []
     apart = 1.0 if path == "workload.concurrency" else 0.0
     while first * LEAST <= load <= first * MOST:
-        keeps, sure, made = yield from _judged(judged, load, variances)
+        keeps, sure, made, beyond = yield from _judged(judged, load, variances)
         runs += made
         if keeps:
-            low, surely = load, load if sure else surely
+            low, over, surely = load, beyond, load if sure else surely
         else:
-            high, surely_not = load, load if sure else surely_not
+            high, under, surely_not = load, max(-beyond, 0.0), load if sure else surely_not
         if low and not math.isinf(high):
             if high / low <= CLOSE or high - low <= apart:
                 break
@@ -91,7 +94,7 @@ def searching(s: Scenario, facts: Facts, begin: float | None = None) -> Search:
             step *= step
     if not low or math.isinf(high):
         return Capacity(path, low, low, high, runs, low)
-    most = low if apart else math.sqrt(low * high)
+    most = low if apart else low + (high - low) * over / max(over + (under or over), TINY)
     surely_not = high if math.isinf(surely_not) else surely_not
     return Capacity(path, most, (surely or low) / CLOSE, surely_not * CLOSE, runs, low)
 
@@ -133,8 +136,9 @@ def with_load(s: Scenario, load: float) -> Scenario:
 
 def _judged(
     s: Scenario, load: float, variances: list[float]
-) -> Generator[Scenario, Summary | None, tuple[bool, bool, int]]:
-    """(whether the SLO holds at a load, whether that is beyond chance, runs).
+) -> Generator[Scenario, Summary | None, tuple[bool, bool, int, float]]:
+    """(whether the SLO holds at a load, whether that is beyond chance, runs, by how much the share
+    of requests that meet it exceeds `slo.share`).
 
     variances: of the share of requests between seeds, at the loads before; this one's is added. Two
     seeds that agree by luck do not decide: the mean variance over loads does.
@@ -144,12 +148,12 @@ def _judged(
     try:
         wanted = with_load(s, load)
     except SpecError:
-        return False, True, 0
+        return False, True, 0, -1.0
     while len(shares) < SEEDS and not sure:
         seed = OTHERS + len(shares) if shares else s.seed
         summary = yield with_overrides(wanted, {"seed": seed})
         if summary is None:
-            return False, True, len(shares) + 1
+            return False, True, len(shares) + 1, -1.0
         shares.append(served_well(summary))
         overloaded += summary.get("steady_state") == "overloaded"
         many, mean = len(shares), sum(shares) / len(shares)
@@ -164,4 +168,4 @@ def _judged(
         sure = overloaded == many or (not overloaded and abs(mean - s.slo.share) > off)
     if not overloaded and len(shares) > 2:
         variances.append(own)
-    return holds, sure, len(shares)
+    return holds, sure, len(shares), mean - s.slo.share

@@ -103,6 +103,10 @@ def _drafts(s: Scenario, m: Machine) -> list[Any]:
     return list(range(MTP_MOST + 1)) if drafts else [0]
 
 
+def _delays(s: Scenario, _: Machine) -> list[Any]:
+    return sorted({0, 10, 30, s.deployment.colocated.prompt_delay})
+
+
 def _redundant(s: Scenario, m: Machine) -> list[Any]:
     experts = m.routed_experts
     return sorted({0, experts // 8, experts // 4, s.experts.redundant}) if experts else [0]
@@ -140,6 +144,10 @@ CHOICES: dict[str, Choice] = {
         {f"{PREFILL}.tokens_per_npu": _around(f"{PREFILL}.tokens_per_npu"),
          f"{MIXED}.chunk_tokens_per_npu": _around(f"{MIXED}.chunk_tokens_per_npu")},
         crossed=False,
+    ),
+    "prompt_delay": Choice(
+        "Prompts that wait for ranks", "Colocated instances compute prompts of all ranks together.",
+        {f"{MIXED}.prompt_delay": _delays}, crossed=False,
     ),
     "mtp": Choice("MTP draft tokens", "Drafts that a decode pass verifies.", {DRAFTS: _drafts}),
     "redundant": Choice(

@@ -263,7 +263,7 @@ def _mixed(
     d, hot = s.deployment.colocated, parts.decode_imbalance.table
     budget = float(d.chunk_tokens_per_npu) * role.dies / parts.costs.chip.dies_per_npu
     token_s = _added_s(role, budget, traffic, hot)
-    groups = math.ceil(role.dies / d.prompt_dies)
+    groups = math.ceil(role.ranks / role.pool.prompt_ranks)
 
     def at(rate: float, took_s: float) -> Pool:
         chunk = min(rate / d.instances * took_s * traffic.fresh_tokens, budget)

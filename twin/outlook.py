@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from twin.attainment import SAFE, Attainment, attainment
 from twin.facts import Facts
 from twin.model.batch import batch_line
-from twin.model.costs import RoleCosts
 from twin.model.mixed import Chunk
+from twin.policies.batching import slots_of_ranks
 from twin.policies.router import ROUTERS, SEES_WAITS
 from twin.scenario import Scenario
 from twin.stationary import Arriving, Stationary, population_of, stationary
@@ -93,18 +93,19 @@ def at_load(
         most_iteration_s,
         patience_s,
     )
-    chunk = None
+    chunk, dies_per_npu = None, costs.chip.dies_per_npu
     if costs.colocated_role is not None:
         if ROUTERS[s.router.policy] in SEES_WAITS:  # who begins an iteration next takes what comes
             arriving = replace(arriving, cv=_burstiness(s), sharing=instances)
-        npus = role.dies // costs.chip.dies_per_npu
+        npus = role.dies // dies_per_npu
         budget = float(d.colocated.chunk_tokens_per_npu * npus)
-        most, ranks = budget / role.dies, d.colocated.prompt_dies
+        most, ranks = budget / role.ranks, role.pool.prompt_ranks
         delay = d.colocated.prompt_delay
         chunk = Chunk(traffic.fresh_tokens, traffic.fresh_pairs, most, ranks, delay)
     population = population_of(
-        role, parts.decode_imbalance, _slots(s, role, costs.chip.dies_per_npu), d.decode, s.seed,
-        costs.mtp_acceptance, s.memory_pool.block_tokens, arriving, chunk,
+        role, parts.decode_imbalance,
+        slots_of_ranks(role.ranks, d.decode.batch_per_npu, role.pool.rank_dies, dies_per_npu),
+        d.decode, s.seed, costs.mtp_acceptance, s.memory_pool.block_tokens, arriving, chunk,
     )  # fmt: skip
     standing = stationary(population, role.decode, arriving)
     beyond = rate > passed * (1.0 + 1e-9) and math.isfinite(rate)
@@ -115,13 +116,6 @@ def at_load(
 def _burstiness(s: Scenario) -> float:
     """Coefficient of variation of the gaps between arrivals."""
     return {"gamma": s.workload.cv, "uniform": 0.0}.get(s.workload.arrivals, 1.0)
-
-
-def _slots(s: Scenario, role: RoleCosts, dies: int) -> NDArray[np.int64]:
-    """Requests each rank may hold: an NPU's batch shared out over its dies."""
-    ranks = np.arange(role.dies, dtype=np.int64)
-    batch = s.deployment.decode.batch_per_npu
-    return batch * (ranks + 1) // dies - batch * ranks // dies
 
 
 def _prefill_s(priced: Priced, rate: float) -> float:

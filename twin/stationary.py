@@ -83,7 +83,7 @@ def population_of(
     following = np.arange(1, places + 1, dtype=np.int32)
     following[-1] = NONE
     prices = numbers(role.decode).view(dtype_of(Decode))
-    sizes = {"ranks": role.dies, "blocks": -(-role.dies // BLOCK), "places": places,
+    sizes = {"ranks": role.ranks, "blocks": -(-role.ranks // BLOCK), "places": places,
              "operators": ops.size, "ring": 1 << (longest + wait + 4).bit_length()}  # fmt: skip
     return Population(
         sizes, prices=prices, colocated=int(chunk is not None),
@@ -94,7 +94,7 @@ def population_of(
         own=1.0 / arriving.sharing,
         hot_tokens=hot.tokens, hot_factor=hot.factor,
         inputs=arriving.inputs, outputs=arriving.outputs,
-        room_tokens=float(role.kv_tokens_per_die), page_tokens=0.5 * page_tokens,
+        room_tokens=float(role.kv_tokens_per_rank), page_tokens=0.5 * page_tokens,
         regular=1.0 / max(arriving.cv, LEAST_CV) ** 2,
         rank_choice=RANK_CHOICES[decode.rank_choice], draft_tokens=decode.mtp_draft_tokens,
         acceptance=acceptance, draw=stream_key(seed, "population.who"),

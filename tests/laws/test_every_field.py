@@ -279,6 +279,7 @@ FIELDS: dict[str, tuple[dict[str, Any], list[Any]]] = {
     "deployment.decode.instances": (DECODE, [2, 3]),
     "deployment.decode.npus_per_instance": (DECODE, [4, 5]),
     "deployment.decode.batch_per_npu": (DECODE | {"workload.rate_req_per_s": 400.0}, [16, 2]),
+    "deployment.decode.tp_dies": (DECODE, [1, 2]),
     "deployment.decode.microbatch": (HOT, ["on", "off"]),
     "deployment.decode.mtp_draft_tokens": (R1, [0, 1, 2]),
     "deployment.decode.mtp_acceptance": (R1 | {"deployment.decode.mtp_draft_tokens": 1},

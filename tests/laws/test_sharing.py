@@ -90,12 +90,12 @@ def test_the_hbm_of_a_die_holds_both_and_no_more(attention, npus):
                                         }), FACTS).costs  # fmt: skip
     p, d = costs.prefill_role, costs.decode_role
     batch = tokens * (npus if attention == "sp_tp_sp" else 0.5)
-    assert p.kv_tokens_per_die == math.floor(batch + 1e-6)
+    assert p.kv_tokens_per_rank == math.floor(batch + 1e-6)
     experts = alone.prefill_role.memory.weights * (npus != 256)
     held = p.memory.kv + p.memory.buffers + d.memory.kv + d.memory.buffers + d.memory.reserve
     left = d.memory.hbm - held - d.memory.weights  # what only prefill's experts can take
     assert -1.0 <= left < experts + 1.0 and (left < 1.0) == (npus == 256)
-    assert d.kv_tokens_per_die < alone.decode_role.kv_tokens_per_die
+    assert d.kv_tokens_per_rank < alone.decode_role.kv_tokens_per_rank
 
 
 def test_what_does_not_fit_is_refused_with_the_number_that_does():

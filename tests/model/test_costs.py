@@ -63,7 +63,7 @@ def test_other_models_run(facts, model):
         Scenario(), {"deployment.model": model, "deployment.decode.mtp_draft_tokens": 0}
     )
     costs = build_costs(s, facts, build_fabric(s.supernode, facts))
-    assert costs.decode_role.kv_tokens_per_die > 100_000
+    assert costs.decode_role.kv_tokens_per_rank > 100_000
 
 
 @pytest.mark.parametrize(("drafts", "layers"), [(0, 61), (1, 62), (3, 62)])
@@ -72,7 +72,7 @@ def test_the_drafting_module_keeps_its_own_kv(facts, drafts, layers):
     costs = build_costs(s, facts, build_fabric(s.supernode, facts))
     assert costs.kv_bytes_per_token == 2 * (512 + 64) * layers
     for role in (costs.prefill_role, costs.decode_role):
-        assert role.kv_tokens_per_die == int(role.memory.kv / costs.kv_bytes_per_token)
+        assert role.kv_tokens_per_rank == int(role.memory.kv / costs.kv_bytes_per_token)
 
 
 def test_an_instance_across_supernodes_pays_what_the_graph_says(facts):

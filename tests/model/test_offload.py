@@ -42,7 +42,7 @@ def test_nothing_offloaded_is_as_if_there_were_no_such_thing(facts):
     for fields in ({LENT: 0.6}, {SHARE: 0.5, "deployment.mode": "decode_only"}):
         asked = costs_of(facts, **fields)
         assert asked.decode is plain.decode or asked.decode == plain.decode
-        assert asked.decode_role.kv_tokens_per_die == plain.decode_role.kv_tokens_per_die
+        assert asked.decode_role.kv_tokens_per_rank == plain.decode_role.kv_tokens_per_rank
     assert moved_of(plain, 0.0) == (plain.kv_bytes_per_token, 0.0)
     assert plain.decode.sequence.core.away_start == 0.0
 
@@ -75,10 +75,10 @@ def test_more_offloaded_is_less_at_home_and_more_on_the_way(facts, share, lent):
     less, more = (offloading(facts, x, lent) for x in (share, 2.0 * share))
     for costs, x in ((less, share), (more, 2.0 * share)):
         assert moved_of(costs, x)[0] == pytest.approx((1.0 - x) * costs.kv_bytes_per_token)
-        held = costs.decode_role.kv_tokens_per_die
+        held = costs.decode_role.kv_tokens_per_rank
         served = costs.decode_role.dies / costs.prefill_role.dies
         assert x * held * served <= costs.prefill_role.kv_tokens_lent
-        assert (1.0 - x) * held <= costs_of(facts).decode_role.kv_tokens_per_die
+        assert (1.0 - x) * held <= costs_of(facts).decode_role.kv_tokens_per_rank
     assert moved_of(less, share)[1] < moved_of(more, 2.0 * share)[1]
     a, b = (costs.decode.sequence.core for costs in (less, more))
     assert a.away_token < b.away_token and a.away_context < b.away_context
@@ -90,7 +90,7 @@ def test_prefill_computes_on_the_cores_that_are_left(facts, lent):
     plain, costs = costs_of(facts), offloading(facts, 0.3, lent)
     assert costs.prefill.core.pair == pytest.approx(plain.prefill.core.pair / (1.0 - lent))
     role = costs.prefill_role
-    assert role.kv_tokens_per_die + role.kv_tokens_lent == plain.prefill_role.kv_tokens_per_die
+    assert role.kv_tokens_per_rank + role.kv_tokens_lent == plain.prefill_role.kv_tokens_per_rank
     whole, core = plain.decode.sequence.core, costs.decode.sequence.core
     assert core.away_context > 0.3 * whole.context / (1.2 * lent)  # a share draws a bit more
 
@@ -171,7 +171,7 @@ def test_only_attention_dies_offload(facts):
     a, b = (costs.decode.sequence.core for costs in (apart, every))
     assert part < 1.0 and a.away_context == pytest.approx(part * b.away_context)
     ranks_per_lender = 2 * apart.decode_role.dies / apart.prefill_role.dies
-    held = apart.decode_role.kv_tokens_per_die
+    held = apart.decode_role.kv_tokens_per_rank
     assert 0.3 * held * ranks_per_lender <= 2 * apart.prefill_role.kv_tokens_lent
 
 

@@ -36,7 +36,7 @@ def test_drafts_count_only_after_those_before_them():
 def test_kv_space_bounds_the_batch_and_a_request_too_long_is_refused(ask):
     p = ask(workload__input_tokens=100_000)
     assert p.decode.limited_by == "KV space"
-    assert p.decode.batch_per_npu * 100_000 <= 2 * p.kv_tokens_per_die
+    assert p.decode.batch_per_npu * 100_000 <= 2 * p.kv_tokens_per_rank
     with pytest.raises(ModelError, match="does not fit: a die has KV space"):
         ask(deployment__mode="decode_only", workload__input_tokens=900_000)
 
@@ -172,9 +172,9 @@ def test_a_prefill_batch_fits_the_dies_that_hold_all_of_its_kv(ask):
     found = ask(traffic_too={"hit_tokens": 3_584}, deployment__prefill__tokens_per_npu=16_384)
     role = found.costs.prefill_role
     prompts = found.prefill.batch_tokens / (4_096 - 3_584)
-    assert prompts * 4_096 == pytest.approx(role.kv_tokens_per_die)
+    assert prompts * 4_096 == pytest.approx(role.kv_tokens_per_rank)
     with pytest.raises(ModelError, match="a die of a prefill instance has KV space for"):
-        ask(deployment__mode="prefill_only", workload__input_tokens=role.kv_tokens_per_die + 1)
+        ask(deployment__mode="prefill_only", workload__input_tokens=role.kv_tokens_per_rank + 1)
 
 
 @pytest.mark.parametrize("batch", [1, 3, 96])

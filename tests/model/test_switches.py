@@ -62,7 +62,7 @@ def test_kv_space_is_that_of_attention_dies_without_experts(ask):
     assert apart.memory.weights < both.memory.weights
     assert apart.memory.kv > both.memory.kv
     per_token = 70_272 * 62 / 61
-    assert apart.kv_tokens_per_die == int(apart.memory.kv / per_token * 112 / 160)
+    assert apart.kv_tokens_per_rank == int(apart.memory.kv / per_token * 112 / 160)
 
 
 def test_weights_are_read_where_they_are(ask):

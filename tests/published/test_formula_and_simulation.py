@@ -79,6 +79,17 @@ DECODE_BOUND = {
                 "workload.output_tokens": 2000}, 24 * 32,
     ),
     "another chip": (DECODE | H800 | {"deployment.decode.batch_per_npu": 64}, 64 * 32),
+    "four dies a rank": (
+        DECODE | {"deployment.decode.batch_per_npu": 24, "deployment.decode.tp_dies": 4}, 24 * 32,
+    ),
+    "four dies a rank, experts apart": (
+        DECODE | {"deployment.decode.batch_per_npu": 24, "deployment.decode.tp_dies": 4,
+                  "deployment.decode.expert_npus": 12}, 24 * 32,
+    ),
+    "two dies a rank, attention offloaded": (
+        BOTH | {"deployment.decode.batch_per_npu": 24, "deployment.decode.attention_offload": 0.2,
+                "deployment.decode.tp_dies": 2, "workload.output_tokens": 2000}, 24 * 32,
+    ),
 }  # fmt: skip
 PREFILL_BOUND = {
     "prefill alone": (PREFILL, 3 * 64),
@@ -138,6 +149,7 @@ MIXED_BOUND |= {
         MIXED | {"deployment.colocated.prompt_delay": 30, "deployment.colocated.prompt_dies": 4},
         24 * 16,
     ),
+    "eight dies a rank": (MIXED | {"deployment.decode.tp_dies": 8}, 24 * 16),
     "a served engine": (MIXED | {"deployment.stack": "sglang-npu"}, 24 * 16),
 }  # fmt: skip
 SUITE = ("prefill of both", "prefill on the dies of decode")
@@ -149,9 +161,7 @@ def at(point):
     return steady(s, FACTS, traffic=traffic_under_way(s, FACTS)), simulate(s, FACTS).summary
 
 
-@pytest.mark.parametrize(
-    "name", some(["experts apart", "attention offloaded"], *[*DECODE_BOUND][:3], "another chip")
-)
+@pytest.mark.parametrize("name", some(["experts apart", "four dies a rank"], *[*DECODE_BOUND]))
 def test_decode_elsewhere_by_formula_is_decode_by_simulation(name):
     formula, run = at(DECODE_BOUND[name])
     assert formula.limit == "decode"

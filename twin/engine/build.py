@@ -31,6 +31,7 @@ from twin.hardware.prices import nic
 from twin.metrics.operators import DECODE_OPERATORS, PREFILL_OPERATORS
 from twin.model.coefficients import Decode, Prefill
 from twin.model.record import dtype_of, numbers, places
+from twin.policies.batching import slots_of_ranks
 from twin.policies.memory_pool import BlockPool, empty_pool
 from twin.policies.router import BLOCK, View
 
@@ -114,7 +115,7 @@ def _empty_world(setup: Setup) -> c.World:
             capacity=free.copy(),
             granted=free,
             port_of_prefill=_ports(prefill, price.shared_by_dies),
-            port_of_decode=_ports(decode, price.shared_by_dies).reshape(-1),
+            port_of_decode=_ports(decode, price.shared_by_dies)[:, :: setup.rank_dies].reshape(-1),
         ),
         decode=c.Decode(sizes, room=slots.reshape(decodes, -1).sum(axis=1), slots=slots),
         pool=_tier(setup, prefill, setup.pool_blocks),
@@ -140,11 +141,10 @@ def _ports(instances: list[Instance], share: int) -> np.ndarray:
 
 
 def slots_of(setup: Setup, decode: list[Instance]) -> np.ndarray:
-    """Requests each decode rank may hold, i8[ranks]: an NPU's batch shared out over its dies."""
-    ranks = np.arange(max(sum(i.dies for i in decode), 1))
-    batch, dies = setup.scenario.deployment.decode.batch_per_npu, setup.dies_per_npu
-    slots: np.ndarray = batch * (ranks + 1) // dies - batch * ranks // dies
-    return slots.astype(np.int64)
+    """Requests each decode rank of all instances may hold, i8[ranks]."""
+    ranks = max(sum(i.dies for i in decode) // setup.rank_dies, 1)
+    batch = setup.scenario.deployment.decode.batch_per_npu
+    return slots_of_ranks(ranks, batch, setup.rank_dies, setup.dies_per_npu)
 
 
 def _tier(setup: Setup, prefill: list[Instance], blocks: int, ssd: bool = False) -> BlockPool:

@@ -357,7 +357,7 @@ def operators_table(world: World) -> pl.DataFrame:
 
 
 def ranks_table(setup: Setup, world: World) -> pl.DataFrame:
-    """One row per die of every instance: load over the steady state."""
+    """One row per die of every instance: load over the steady state, that of its rank."""
     s = world.settings
     steady_s = s.horizon_s - s.warmup_s
     page = 0.5 * s.page_tokens
@@ -367,7 +367,7 @@ def ranks_table(setup: Setup, world: World) -> pl.DataFrame:
         n = instance.dies
         dies = np.array(instance.die_of_rank)
         decodes = instance.role != "prefill"
-        at = slice(instance.index * n, (instance.index + 1) * n)
+        at = (instance.index * n + np.arange(n)) // setup.rank_dies  # row of the rank of each die
         requests = world.decode.request_s[at] / steady_s if decodes else np.full(n, np.nan)
         context = world.decode.context_s[at] / steady_s if decodes else np.full(n, np.nan)
         hot = setup.decode_imbalance if decodes else setup.prefill_imbalance

@@ -16,7 +16,7 @@ from twin.kernels.rng import stream_key
 from twin.model.fetch import pool_plane
 from twin.model.offload import bytes_per_token
 from twin.policies.router import RANK_CHOICES, ROUTERS
-from twin.scenario import shares_npus
+from twin.scenario import serving, shares_npus
 
 if TYPE_CHECKING:
     from twin.engine.setup import Setup
@@ -44,7 +44,7 @@ class Source:
         self.budget, self.chunk_tokens = p.tokens_per_npu * p.npus_per_instance, p.chunk_tokens
         if self.colocated:
             self.budget = both.chunk_tokens_per_npu * both.npus_per_instance
-            self.chunk_tokens = self.budget // self.decode[0].dies
+            self.chunk_tokens = self.budget // self.decode[0].dies * setup.rank_dies
         self.data_parallel = p.attention == "dp" and not self.colocated
         self.even = p.dp_balance == "attention"
         # Staged attention keeps the whole latent KV on every die; data parallel spreads prompts.
@@ -61,6 +61,10 @@ class Source:
     def dies(self, instances: list[Instance]) -> int:
         """Dies of an instance of a pool; 1 without one."""
         return instances[0].dies if instances else 1
+
+    def ranks(self) -> int:
+        """Ranks of a decode instance; 1 without one."""
+        return self.dies(self.decode) // self.setup.rank_dies
 
     def kv_space(self, dies: int) -> float:
         """KV tokens of so many dies of a prefill instance."""
@@ -98,7 +102,9 @@ class Source:
         if role is None:
             return 0.0
         sent = (c.dispatch_bytes_per_token + c.combine_bytes_per_token) * role.leaving
-        return sent * (role.off_node_fraction if away else 1.0 - role.off_node_fraction)
+        sent *= role.off_node_fraction if away else 1.0 - role.off_node_fraction
+        far = role.gather_off_node
+        return sent + role.rank_bytes_per_token * (far if away else 1.0 - far)
 
     def gathered(self, away: bool) -> float:
         """Bytes that attention of prefill collects for a token, all layers and dies, by plane."""
@@ -157,7 +163,8 @@ class Settings(Columns):
     prefills = number(int, "Instances that compute prompts.", lambda f: max(len(f.prefill), 1))
     prompt_row = number(int, "Of these the first of `Instances`.", lambda f: f.prompt_row)
     prefill_ranks = number(int, "Dies of a prefill instance.", lambda f: f.dies(f.prefill))
-    decode_ranks = number(int, "Dies of a decode instance.", lambda f: f.dies(f.decode))
+    decode_ranks = number(int, "Ranks of a decode instance.", lambda f: f.ranks())
+    decode_dies = number(int, "Dies of a decode instance.", lambda f: f.dies(f.decode))
     shares_npus = number(int, "Whether pools lie on the same NPUs.", lambda f: shares_npus(f.s))
     retries = taken(int, "recovery.retries")
 
@@ -168,7 +175,9 @@ class Settings(Columns):
     chunk_tokens = number(
         int, "Of a piece of a prompt, 0: whole; colocated: of a rank.", lambda f: f.chunk_tokens
     )
-    prompt_ranks = taken(int, "deployment.colocated.prompt_dies")
+    prompt_ranks = number(
+        int, "Ranks that split a prompt.", lambda f: serving(f.s)[f.setup.roles[-1]].prompt_ranks
+    )
     prompt_delay = taken(int, "deployment.colocated.prompt_delay")
     data_parallel_attention = number(int, "A prompt's, on one die.", lambda f: f.data_parallel)
     even_attention = number(int, "Dies get equal attention, prompts in pieces.", lambda f: f.even)

@@ -71,6 +71,11 @@ class Setup:
         return self.instances[0].die_of_rank[0]
 
     @property
+    def rank_dies(self) -> int:
+        """Dies of a rank of the instances that decode; 1 where none does."""
+        return self.costs.decoding.pool.rank_dies if self.costs.decoding else 1
+
+    @property
     def roles(self) -> tuple[str, ...]:
         """The pools of the deployment: prefill and decode, one of them, or colocated."""
         return tuple(role for role, _, _ in pools(self.scenario))
@@ -80,12 +85,12 @@ class Setup:
         return [i for i in self.instances if i.role in (role, "colocated")]
 
     def kv_tokens(self, costs: RoleCosts) -> float:
-        """KV tokens of a die: less what one layer's new experts need while they arrive."""
+        """KV tokens of a rank: less what one layer's new experts need while they arrive."""
         rule = self.scenario.experts.balancing
         if rule.policy in ("none", "oracle") or rule.swap == "stall":
-            return float(costs.kv_tokens_per_die)
+            return float(costs.kv_tokens_per_rank)
         held = costs.layout.slots_per_die * self.crowd.expert_bytes
-        return float(int(costs.kv_tokens_per_die - held / self.costs.kv_bytes_per_token))
+        return float(int(costs.kv_tokens_per_rank - held / self.costs.kv_bytes_per_token))
 
     @property
     def dynamic(self) -> bool:

@@ -47,12 +47,13 @@ def streams_s(s: Scenario, costs: Costs, traffic: Traffic, hot: Hot) -> tuple[fl
     cores that the paper measured."""
     role, p = costs.decode_role, costs.decode
     assert role is not None
-    per_die = s.deployment.decode.batch_per_npu // costs.chip.dies_per_npu
-    _, context = rank_load(per_die, role.dies, traffic)
+    each = role.pool.rank_dies
+    per_rank = s.deployment.decode.batch_per_npu * each // costs.chip.dies_per_npu
+    _, context = rank_load(per_rank, role.ranks, traffic)
     half = 0.5 * p.query_tokens
-    total = half * (per_die * role.dies)
+    total = half * (per_rank * role.ranks)
     load = Pass(
-        half * per_die, 0.5 * float(context[0]), half * per_die, total, float(role.dies),
+        half * per_rank, 0.5 * float(context[0]), half * per_rank / each, total, float(role.dies),
         interpolate(total, *hot),
     )  # fmt: skip
     return layer_s(p, p.splits[PAPER_SPLIT], load)
@@ -90,11 +91,11 @@ def profile_of_mean_die(full: Prediction, traffic: Traffic, facts: Facts) -> dic
     """
     d, role = full.decode, full.costs.decode_role
     assert d is not None and role is not None
-    count = int(d.batch_per_npu) // full.costs.chip.dies_per_npu
-    requests, context = rank_load(count, role.dies, traffic)
+    count = int(d.batch_per_npu) * role.pool.rank_dies // full.costs.chip.dies_per_npu
+    requests, context = rank_load(count, role.ranks, traffic)
     context[0] = context[-1]
     mean = role.operator_sink()
-    decode_iteration_s(role.decode, requests, context, 0, role.dies, *EVEN, mean)
+    decode_iteration_s(role.decode, requests, context, 0, role.ranks, *EVEN, mean)
     seen = dict(zip(role.operators, mean.tolist(), strict=True))
     slowest = load_machine(facts, full.costs.chip).slowest(role.dies)
     for name in (*BEFORE_DISPATCH, "experts"):

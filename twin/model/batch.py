@@ -38,8 +38,9 @@ def batch_s(role: RoleCosts, tokens: float, pairs: float, hot: Hot) -> float:
     if isinstance(role.coefficients, Prefill):
         die = tokens / role.dies, pairs / role.dies
         return float(prefill_batch_s(role.prefill, tokens, *die, *hot, ops))
-    even = np.full(role.dies, tokens / role.dies), np.full(role.dies, pairs / role.dies)
-    idle = np.zeros(role.dies, np.int64), np.zeros(role.dies), *even, 0, role.dies
+    n = role.ranks
+    even = np.full(n, tokens / n), np.full(n, pairs / n)
+    idle = np.zeros(n, np.int64), np.zeros(n), *even, 0, n
     return float(mixed_iteration_s(role.decode, *idle, *hot, ops))
 
 

@@ -14,14 +14,14 @@ from twin.model.record import without
 
 
 def shares_by_cause(costs: Costs, traffic: Traffic, hot: Hot) -> dict[str, float]:
-    """Share of an iteration with one request a die that goes with each cause, largest first."""
+    """Share of an iteration with one request a rank that goes with each cause, largest first."""
     role = costs.decoding
     assert role is not None
-    requests, context = rank_load(1.0, role.dies, traffic)
+    requests, context = rank_load(1.0, role.ranks, traffic)
 
     def iteration_s(costs: Decode) -> float:
         return float(
-            decode_iteration_s(costs, requests, context, 0, role.dies, *hot, role.operator_sink())
+            decode_iteration_s(costs, requests, context, 0, role.ranks, *hot, role.operator_sink())
         )
 
     whole_s = iteration_s(role.decode)

@@ -92,12 +92,22 @@ class Combine(Record):
 
 
 @record
+class Collective(Record):
+    """A collective of the dies that share attention, before or after its core."""
+
+    fixed: float = given("Launch and barrier.", "s")
+    token: float = carried("Per token: of decode's rank; prefill's batch, after its core die.")
+
+
+@record
 class Mode(Record):
     """What a layer costs: on all cores in sequence, or of one microbatch on its stream's cores."""
 
+    gather: Collective = part(Collective)  # hidden states, to the dies of a rank
     before: tuple[Product, ...] = parts(Product, len(plain_operators("decode", "before")))
     core: DecodeCore = part(DecodeCore)
     after: tuple[Product, ...] = parts(Product, len(plain_operators("decode", "after")))
+    scatter: Collective = part(Collective)  # their sums, back to the die of each token
     gate: Gate = part(Gate)
     dispatch: Dispatch = part(Dispatch)
     experts: Experts = part(Experts)
@@ -117,6 +127,7 @@ class Layout(Record):
     shared_dies: float = given("Dies that hold shared experts alone; 0: every die holds them.")
     expert_dies: float = given("Dies that hold experts and nothing else; 0: all do both (decode).")
     domains: float = given("Domains of attention dies that take turns at the experts (decode).")
+    rank_dies: float = given("Dies that split a request's heads and are one rank (decode).")
 
 
 @record
@@ -196,6 +207,7 @@ class Decode(Record):
     draft_dense: Product = part(Product)  # its dense FFN; no weights: it has experts
     draft_head: Product = part(Product)
     head: Product = part(Product)
+    logits: Collective = part(Collective)  # of a rank's dies, each with a part of the vocabulary
     sampling: Sampling = part(Sampling)
     host: Host = part(Host)
     chunk: Chunk = part(Chunk)
@@ -218,14 +230,6 @@ class Decode(Record):
     shared_early: float = given("1: a shared expert on the same die computes during dispatch.")
     buffer_tokens: float = given("Of a die in one round of the exchange; 0: all at once.")
     concentration: float = given("Requests of a die that does attention, per request of a rank.")
-
-
-@record
-class Collective(Record):
-    """One of prefill's collectives, before or after the attention core."""
-
-    fixed: float = given("Launch and barrier.", "s")
-    token: float = carried("Per token: of the batch before the core, of a die after it.")
 
 
 @record

@@ -158,6 +158,20 @@ def launch_and_round_s(m: Machine, facts: Facts) -> tuple[float, float]:
     return facts.si(f"{table}.comm_fixed"), facts.si(f"{table}.barrier_round")
 
 
+def collective_start_s(m: Machine, facts: Facts, x: Exchange) -> float:
+    """Seconds of a gather or a reduce-scatter of few bytes among the dies of a rank.
+
+    Measured in service where the chip or its family has `collective_start`, by number of dies
+    (interpolated, and constant beyond what was measured); else as dispatch starts.
+    """
+    for table in (f"chips.{m.chip.name}.operators.collective", f"operators.{m.family}.collective"):
+        if f"{table}.dies" in facts:
+            dies, starts_us = facts[f"{table}.dies"].value, facts[f"{table}.start"].value
+            return float(np.interp(x.peers, dies, starts_us)) * 1e-6
+    launch, a_round = launch_and_round_s(m, facts)
+    return launch + x.latency_s + a_round * math.log2(x.peers)
+
+
 def moe_traffic(
     s: Shape, comm: Communication, m: Machine, facts: Facts, x: Exchange, own_streams: bool = False
 ) -> MoeTraffic:

@@ -25,7 +25,7 @@ from twin.model.drafters import drafter
 from twin.model.fetch import Fetch, fetch
 from twin.model.memory import Budget, ExpertLayout, expert_layout, idle_dies
 from twin.model.offload import Offload, offload
-from twin.model.operators import combine_bytes, dispatch_bytes, formats
+from twin.model.operators import combine_bytes, dispatch_bytes, formats, rank_bytes
 from twin.model.prefill_costs import prefill_costs
 from twin.model.record import changed
 from twin.model.roofline import family_of, load_machine, of_stack
@@ -45,17 +45,19 @@ class RoleCosts:
 
     pool: Pool
     dies: int
+    ranks: int  # that batches are shared out over: dies, or groups of them (decode.tp_dies)
     coefficients: Decode | Prefill  # a colocated instance's are decode's too
     operators: tuple[str, ...]  # what an iteration's or a batch's time is booked to
     layout: ExpertLayout
     memory: Budget
-    kv_tokens_per_die: int  # KV space of a die, tokens (all layers), with what prefill dies lend
+    kv_tokens_per_rank: int  # KV space, tokens (all layers), with what prefill dies lend
     kv_tokens_lent: int  # of a prefill die beyond that, for requests whose attention is offloaded
     exchange_bytes_per_s: float  # what a die injects in dispatch and combine
-    gather_bytes_per_s: float  # what a die reads where prefill's attention collects
+    gather_bytes_per_s: float  # what a die reads where attention's dies collect
     leaving: float  # messages of a token that leave its NPU or die, over those to routed experts
     off_node_fraction: float  # share of dispatch and combine bytes that takes the plane beyond
-    gather_off_node: float  # the same of what prefill's attention collects
+    gather_off_node: float  # the same of what attention's dies collect
+    rank_bytes_per_token: float  # between the dies of a decode rank, all layers
     dies_per_node: int  # most of its dies that one node has
     fetch: Fetch  # reads from the memory pool
 
@@ -127,7 +129,7 @@ class Costs:
     @property
     def prefill_kv_tokens_per_die(self) -> int:
         """KV tokens a prefill die holds."""
-        return self._of(self.prefill_role, "prefill").kv_tokens_per_die
+        return self._of(self.prefill_role, "prefill").kv_tokens_per_rank
 
     def idle(self, redundant: int) -> list[str]:
         """A sentence for each role whose instances have dies without a routed expert."""
@@ -174,7 +176,7 @@ def build_costs(
         shape=shape,
         chip=chip,
         roles=roles,
-        kv_bytes_per_token=kv_bytes(shape, d, facts),
+        kv_bytes_per_token=kv_bytes(shape, drafter(d, shape, facts), d.precision.kv),
         dispatch_bytes_per_token=dispatch_bytes(shape, quantised, scale) * away,
         combine_bytes_per_token=combine_bytes(shape) * away,
         mtp_acceptance=d.decode.mtp_acceptance
@@ -207,28 +209,40 @@ def role_costs(
         i = next(i for i in place_instances(scenario, fabric) if i.role == away.lender)
         lends = serving(scenario)[i.role]
         lender = role_costs(scenario, facts, fabric, lends, i.die_of_rank, i.name)
-        tokens = away.kv_tokens(tokens, lender.kv_tokens_lent, setting.concentration)
-    shape, sending, way = setting.shape, setting.exchange, setting.route
+        ranks_per_die = setting.concentration / pool.rank_dies
+        tokens = away.kv_tokens(tokens, lender.kv_tokens_lent, ranks_per_die)
+    sending, way = setting.exchange, setting.route
     gather = setting.tp_exchange or setting.gather
     per_node = _dies_per_node(net, dies)
     one_npu = len({die // setting.machine.chip.dies_per_npu for die in dies}) == 1
-    per_token, layers = kv_bytes(shape, d, facts), kv_layers(shape, d, facts)
+    drafts = drafter(d, setting.whole, facts)
+    per_token = kv_bytes(setting.whole, drafts, d.precision.kv)
     return RoleCosts(
         pool=pool,
         dies=len(dies),
+        ranks=len(dies) // pool.rank_dies,
         coefficients=coefficients,
         operators=names_of(pool.phase),
         layout=setting.layout,
         memory=room.memory,
-        kv_tokens_per_die=tokens,
+        kv_tokens_per_rank=tokens,
         kv_tokens_lent=room.lent_tokens,
         exchange_bytes_per_s=sending.rate_bytes_per_s,
         gather_bytes_per_s=gather.rate_bytes_per_s,
         leaving=0.0 if one_npu else sending.remote * setting.messages,
         off_node_fraction=way.off_node if way.slow_between else 0.0,
         gather_off_node=gather.off_node if gather.slow_between else 0.0,
+        rank_bytes_per_token=rank_bytes(setting.whole, pool.rank_dies),
         dies_per_node=per_node,
-        fetch=fetch(scenario, facts, setting.head_dies, len(dies), per_node, per_token, layers),
+        fetch=fetch(
+            scenario,
+            facts,
+            setting.head_dies,
+            len(dies),
+            per_node,
+            per_token,
+            kv_layers(setting.whole, drafts),
+        ),
     )
 
 
@@ -274,17 +288,19 @@ def _priced(
 
     hbm: share of the sustained HBM bandwidth that the pool has. Raises ModelError.
     """
-    shape, chip = load_shape(facts, d.model), replace(load_chip(facts, chip_name), clock=clock)
+    whole, chip = load_shape(facts, d.model), replace(load_chip(facts, chip_name), clock=clock)
+    shape = whole.split(pool.rank_dies)
     apart = _expert_dies(pool, chip, len(dies))
     kernel = d.optimisations.attention_kernel
     machine = load_machine(facts, chip, kernel, pool.own.cores, hbm)
     sending = exchange(net, dies)
     if apart:
         sending = replace(sending, remote=1.0)  # no expert is at home
-    group = _tp_group(pool, shape, len(dies))
+    group = _tp_group(pool, whole, len(dies) - apart)
     setting = Setting(
         pool=pool,
         shape=shape,
+        whole=whole,
         formats=formats(d.precision, machine.sum_bytes, machine.family),
         machine=machine,
         facts=facts,
@@ -297,7 +313,7 @@ def _priced(
         expert_dies=apart,
         offload=away,
         lender=load_machine(facts, replace(chip, clock=away.clock), kernel) if away else None,
-        drafter=drafter(d, shape, facts),
+        drafter=drafter(d, whole, facts).split(pool.rank_dies),
     )
     drafts = d.decode.mtp_draft_tokens
     costs: Decode | Prefill
@@ -334,7 +350,7 @@ def _tp_group(pool: Pool, shape: Shape, dies: int) -> int:
     group = pool.own.tp_dies
     if dies % group or shape.heads % group:
         raise ModelError(
-            f"deployment.prefill.tp_dies = {group} must divide the {dies} dies of a prefill "
-            f"instance and the {shape.heads} heads of {shape.title}"
+            f"deployment.{pool.phase}.tp_dies = {group} must divide the {dies} dies with attention "
+            f"of a {pool.role} instance and the {shape.heads} heads of {shape.title}"
         )
     return group

@@ -19,6 +19,7 @@ from twin.model.layer import (
     Pass,
     attended,
     attention_s,
+    collective_s,
     core_s,
     dense_s,
     layer_s,
@@ -51,7 +52,8 @@ _GAPS = DECODE_OPERATORS.index("launch_gaps")
 @kernel
 def _add_attention(m: Mode, times: float, load: Pass, ops: np.ndarray) -> float:
     """Book `times` attention passes on the critical path; returns their seconds."""
-    time = 0.0
+    time = collective_s(m.gather, load.tokens) * times
+    ops[int(m.before[0].place)] += time
     for k in range(len(m.before)):
         took = product_s(m.before[k], load.tokens) * times
         ops[int(m.before[k].place)] += took
@@ -67,7 +69,9 @@ def _add_attention(m: Mode, times: float, load: Pass, ops: np.ndarray) -> float:
         took = product_s(m.after[k], load.tokens) * times
         ops[int(m.after[k].place)] += took
         time += took
-    return time
+    took = collective_s(m.scatter, load.tokens) * times
+    ops[int(m.after[0].place)] += took
+    return time + took
 
 
 @kernel
@@ -101,6 +105,7 @@ def outside_s(
     query, passes, m = p.query_tokens, p.passes, p.drafter
     mtp = 0.0
     head = roof(p.head.flop * query * requests, p.head.weight) + p.head.fixed
+    head += collective_s(p.logits, query * requests)
     drawn = query * requests
     for k in range(int(passes)):
         width = query if k == 0 else 1.0
@@ -118,10 +123,12 @@ def outside_s(
             mtp += roof(p.later.flop * tokens, p.later.weight)
         mtp += attention_s(m, tokens, core)
         if p.modules > 0.0:
-            mtp += moe_s(p, m, Pass(tokens, context, tokens, width * total, dies, hot))
+            sent = tokens / p.layout.rank_dies
+            mtp += moe_s(p, m, Pass(tokens, context, sent, width * total, dies, hot))
         else:
             mtp += product_s(p.draft_dense, tokens)
         head += roof(p.draft_head.flop * requests, p.draft_head.weight) + p.draft_head.fixed
+        head += collective_s(p.logits, p.draft_share * requests)
         drawn += p.draft_share * requests
     sampling = p.sampling.fixed * (1.0 + passes) + p.sampling.token * drawn
     ops[_MTP] += mtp
@@ -237,7 +244,7 @@ def decode_iteration_s(
 ) -> float:
     """Seconds of one decode iteration of the instance on ranks first..first+count.
 
-    requests i8[R] running requests of each rank (die); context f8[R] their context tokens summed;
+    requests i8[R] running requests of each rank; context f8[R] their context tokens summed;
     hot_tokens, hot_factor f8[G]: hottest die's MoE load over the mean by tokens that enter the MoE
     at once; ops f8[len(DECODE_OPERATORS)] gets the seconds of each operator on the critical path
     added, in all exactly what is returned.
@@ -249,9 +256,10 @@ def decode_iteration_s(
     entering = query * total
     rank_requests, rank_context = p.concentration * requests[who], p.concentration * context[who]
     hot = interpolate(entering, hot_tokens, hot_factor)
+    together = query * (p.concentration * busiest)  # tokens of the rank that has most
     load = Pass(
-        query * rank_requests, rank_context, query * (p.concentration * busiest), entering,
-        float(count), hot,
+        query * rank_requests, rank_context, together / p.layout.rank_dies, entering,
+        count * p.layout.rank_dies, hot,
     )  # fmt: skip
     time = _dense_layers_s(p, load, ops)
     time += outside_s(p, rank_requests, rank_context, float(total), load.dies, hot, ops)
@@ -264,7 +272,7 @@ def decode_iteration_s(
         attention, moe = layer_s(p, p.sequence, load)
         if split < attention + moe or p.microbatch == 1.0:
             time += _add_two_microbatches(p, p.splits[k], layers, half, ops)
-            return time + launch_gap_s(p, time, total, load.busiest, False, ops)
+            return time + launch_gap_s(p, time, total, together, False, ops)
     if domains > 1.0:
         part = entering / domains
         one = Pass(
@@ -274,7 +282,7 @@ def decode_iteration_s(
         time += _add_ring(p, p.sequence, layers, one, 1.0, ops)
     else:
         time += layers_in_sequence_s(p, layers, load, ops)
-    return time + launch_gap_s(p, time, total, load.busiest, False, ops)
+    return time + launch_gap_s(p, time, total, together, False, ops)
 
 
 @kernel
@@ -297,8 +305,8 @@ def _dense_layers_s(p: Decode, load: Pass, ops: np.ndarray) -> float:
 
 
 @kernel
-def decode_hbm_bytes(p: Decode, requests: float, context: float, dies: float) -> float:
-    """HBM bytes all dies of an instance move in one iteration (weights, KV).
+def decode_hbm_bytes(p: Decode, requests: float, context: float, ranks: float) -> float:
+    """HBM bytes all dies of an instance of so many ranks move in one iteration (weights, KV).
 
     `requests` and `context` are sums over the instance's ranks. Weights count once, and those
     of experts that no token asks for not at all.
@@ -306,6 +314,7 @@ def decode_hbm_bytes(p: Decode, requests: float, context: float, dies: float) ->
     demand, at = p.demand, p.layout
     layers = p.moe_layers + p.dense_layers + p.modules
     own = p.passes - p.modules  # of a drafter that is no part of the model
+    dies = ranks * at.rank_dies
     weights = demand.attention_bytes * layers + demand.dense_bytes * p.dense_layers
     weights += demand.head_bytes * (1.0 + p.modules)
     weights += demand.draft_bytes * own + demand.draft_first_bytes * min(own, 1.0)
@@ -319,7 +328,8 @@ def decode_hbm_bytes(p: Decode, requests: float, context: float, dies: float) ->
     read = weights * dies / p.concentration + experts
     selected = attended(p.sequence.core.reach, p.query_tokens * requests, context)
     cached = selected * demand.context_bytes + context * demand.index_bytes
-    return read + cached * layers + context * demand.draft_context_bytes * own
+    own_layer = context * demand.draft_context_bytes * own
+    return read + at.rank_dies * cached * layers + at.rank_dies * own_layer
 
 
 @kernel
@@ -331,7 +341,8 @@ def decode_flops(p: Decode, requests: float, context: float) -> float:
     """
     demand, query, passes = p.demand, p.query_tokens, p.passes
     layers = p.moe_layers + p.dense_layers
-    moe = demand.expert_flops * (p.layout.top_k + p.layout.shared_experts)
+    dies = p.layout.rank_dies  # each computes as follows, and a part of the experts' products
+    moe = demand.expert_flops * (p.layout.top_k + p.layout.shared_experts) / dies
     token = demand.attention_flops * layers + demand.dense_flops * p.dense_layers
     token += moe * p.moe_layers + demand.head_flops
     positions = query + passes - 1.0 if passes > 0.0 else 0.0  # in the layer that drafts
@@ -345,4 +356,4 @@ def decode_flops(p: Decode, requests: float, context: float) -> float:
     pairs = selected * demand.context_flops + context * demand.index_flops
     pairs *= query * layers + drafted
     pairs += context * demand.draft_context_flops * own
-    return requests * (query * token + module) + pairs
+    return dies * (requests * (query * token + module) + pairs)

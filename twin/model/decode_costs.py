@@ -11,6 +11,7 @@ from twin.model import operators as o
 from twin.model.coefficients import (
     SPLITS,
     Chunk,
+    Collective,
     Combine,
     Decode,
     DecodeCore,
@@ -23,7 +24,7 @@ from twin.model.coefficients import (
     Mode,
     Sampling,
 )
-from twin.model.collectives import MoeTraffic, launch_and_round_s
+from twin.model.collectives import MoeTraffic, collective_start_s, launch_and_round_s
 from twin.model.formats import ACTIVATION_BYTES, FORMATS
 from twin.model.offload import token_bytes
 from twin.model.record import scaled
@@ -45,7 +46,8 @@ def decode_costs(x: Setting, drafts: int, microbatch: str, colocated: bool = Fal
         splits=(*splits, *(Mode(),) * (SPLITS - len(splits))),
         dense=x.product(dense, 3),
         head=x.product(head, 1),
-        sampling=Sampling(4 * x.gap, x.seconds(o.sampling(s))[3]),
+        logits=_logits(x),
+        sampling=Sampling(4 * x.gap, x.seconds(o.sampling(x.whole))[3]),
         host=_host(x),
         layout=layout(x),
         demand=_demand(x, query, dense, head),
@@ -74,13 +76,16 @@ def _with_drafter(costs: Decode, x: Setting, query: int) -> Decode:
         )  # fmt: skip
     s, f, more = own.shape, own.formats, x.drafter.wider_weights
     first, *others = o.plain_operators("decode", "before")
+    gather, scatter = _collectives(own, WHOLE)
     mode = Mode(
+        gather=gather,
         before=(
             own.product(o.wider(first.work(s, f), s, f, more), first.launches, name=first.name),
             *own.plain(others),
         ),
         core=_core(own, query, WHOLE),
         after=own.plain(o.plain_operators("decode", "after")),
+        scatter=scatter,
     )
     join, dense = o.joined(s, f, x.drafter.joined), o.dense_ffn(s, f)
     head = o.lm_head(s)
@@ -131,7 +136,7 @@ def _host(x: Setting) -> Host:
 
 def colocated_costs(x: Setting, drafts: int) -> Decode:
     """Coefficients of a colocated instance: decode in sequence, and what a prompt's piece adds."""
-    cached = x.many_rows(o.cached_up(x.shape, x.formats)) / x.layout.dies
+    cached = x.many_rows(o.cached_up(x.shape, x.formats)) * x.pool.rank_dies / x.layout.dies
     chunk = Chunk(
         pair=x.pair_s,
         latent=x.context_s(1),
@@ -156,6 +161,7 @@ def layout(x: Setting) -> Layout:
         shared_dies=float(x.layout.shared_dies),
         expert_dies=float(x.expert_dies),
         domains=float(x.pool.own.domains),
+        rank_dies=float(x.pool.rank_dies),
     )
 
 
@@ -165,10 +171,13 @@ def _mode(
 ) -> Mode:  # fmt: skip
     traffic = x.traffic(x.optimisations.multi_stream)
     gate, dispatch, experts, combine = moe_parts(x, traffic, moe)
+    gather, scatter = _collectives(x, attention)
     mode = Mode(
+        gather=gather,
         before=x.plain(o.plain_operators("decode", "before"), attention),
         core=_core(x, query, attention),
         after=x.plain(o.plain_operators("decode", "after"), attention),
+        scatter=scatter,
         gate=gate,
         dispatch=dispatch,
         experts=experts,
@@ -176,6 +185,29 @@ def _mode(
         in_turn=float(in_turn),
     )
     return switch_mode(mode, x, attention, in_sequence)
+
+
+def _collectives(x: Setting, cores: Cores) -> tuple[Collective, Collective]:
+    """Of the dies of a rank, per token of it: hidden states are gathered before attention, partial
+    sums are reduced and scattered after it: an all-reduce in two halves, so that a die sends its
+    own tokens to experts (vllm-ascend's sequence parallelism: profiled on DeepSeek-V3 with TP8)."""
+    if (group := x.tp_exchange) is None:
+        return Collective(), Collective()
+    hidden = ACTIVATION_BYTES * x.shape.hidden
+    start_s = collective_start_s(x.machine, x.facts, group)
+    token_s = hidden * group.remote / group.rate_bytes_per_s
+    summed_s = hidden / x.machine.vector_bytes_per_s(cores.vector)
+    return Collective(start_s, token_s), Collective(start_s, token_s + summed_s)
+
+
+def _logits(x: Setting) -> Collective:
+    """Logits of a rank's dies are gathered before sampling, and the embeddings that they look up
+    before the first layer: each has a part of the vocabulary."""
+    if (group := x.tp_exchange) is None:
+        return Collective()
+    moved = ACTIVATION_BYTES * (x.whole.vocabulary + x.shape.hidden) * group.remote
+    start_s = collective_start_s(x.machine, x.facts, group)
+    return Collective(2.0 * start_s, moved / group.rate_bytes_per_s)
 
 
 def moe_parts(
@@ -247,23 +279,26 @@ def _core(x: Setting, query: int, cores: Cores) -> DecodeCore:
     out, back = token_bytes(x.shape, x.formats.kv)
     way = out / away.out_bytes_per_s + back / away.back_bytes_per_s
     lent = Cores(away.cores, away.cores)
-    far, far_one = (x.context_s(q, lent, x.lender) for q in (query, 1))
+    away_dies = replace(x, shape=x.whole)  # which compute all heads of a request
+    far, far_one = (away_dies.context_s(q, lent, x.lender) for q in (query, 1))
+    served = away.served / x.pool.rank_dies
     return replace(
         core,
         context=(1.0 - away.share) * many,
         context_one=(1.0 - away.share) * one,
         away_start=2.0 * (launch + a_round) + away.latency_s,  # each way has two ends
         away_token=away.share * way,
-        away_context=away.share * away.served * far,
-        away_context_one=away.share * away.served * far_one,
+        away_context=away.share * served * far,
+        away_context_one=away.share * served * far_one,
     )
 
 
 def _demand(x: Setting, query: float, dense: o.Work, head: o.Work) -> Demand:
     s, f = x.shape, x.formats
     plain = [*o.plain_operators("decode", "before"), *o.plain_operators("decode", "after")]
-    attention = [*(entry.work(s, f) for entry in plain), o.gate(s, f)]
-    expert = o.expert(s, f)
+    gate, expert = o.gate(s, f), o.expert(s, f)
+    own = replace(gate, flops_per_token=gate.flops_per_token / x.pool.rank_dies)  # of its tokens
+    attention = [*(entry.work(s, f) for entry in plain), own]
     return Demand(
         attention_bytes=sum(w.weight_bytes for w in attention),
         expert_bytes=expert.weight_bytes,

@@ -38,6 +38,10 @@ class Drafter:
     joined: int = 0  # hidden states of the model that its first pass joins
     inputs: int = 1  # hidden states that its attention's projections read
 
+    def split(self, dies: int) -> Drafter:
+        """As one of `dies` with tensor-parallel attention has it."""
+        return replace(self, shape=self.shape.split(dies) if self.shape else None)
+
     @property
     def join_weights(self) -> int:
         """Parameters that join hidden states of the model."""

@@ -39,12 +39,13 @@ def _under_way(
     By Little's law: requests under way are rate x time, and time is nearly linear in them.
     """
     assert costs.decode_role is not None
-    least = 1.0 / costs.decode_role.dies  # one request alone: there is no part of one
-    before = full.batch_per_npu / costs.chip.dies_per_npu
+    role = costs.decode_role
+    least = 1.0 / role.ranks  # one request alone: there is no part of one
+    before = full.batch_per_npu * role.pool.rank_dies / costs.chip.dies_per_npu
     took_before = before / full.requests_per_s
     count, at = max(rate * took_before, least), full
     places = _places(s, costs, full, limit)
-    ranks = costs.decode_role.dies
+    ranks = role.ranks
     for _ in range(STEPS):
         if count == before:
             break
@@ -66,11 +67,12 @@ def _places(s: Scenario, costs: Costs, full: DecodePrediction, limit: str) -> fl
 
     0: unknown. A closed loop says how many there are; those in front of an API server have none.
     """
-    assert costs.decode_role is not None
+    role = costs.decode_role
+    assert role is not None
     if s.workload.arrivals != "closed_loop" or limit != "prefill":
         return 0.0
-    clients = s.workload.concurrency / (costs.decode_role.dies * costs.decode_role.pool.instances)
-    return min(clients, full.batch_per_npu / costs.chip.dies_per_npu)
+    clients = s.workload.concurrency / (role.ranks * role.pool.instances)
+    return min(clients, full.batch_per_npu * role.pool.rank_dies / costs.chip.dies_per_npu)
 
 
 def most_of(ranks: int, places: float, share: float) -> float:

@@ -81,10 +81,10 @@ def drain(
         square = now * now - 2.0 * now * (now - age) + float(squared[part].mean()) / count
         held = Held(age, float(np.sqrt(max(0.0, square - age * age))))
         traffic = Traffic(prompt, 0.0, held=held)
-        requests, context = rank_load(count / role.dies, role.dies, traffic)
+        requests, context = rank_load(count / role.ranks, role.ranks, traffic)
         chunk = float(joining[part].sum()) * prompt / width
         pairs = 0.5 * chunk * (spread * prompt + 1.0)
-        prompts = prompts_by_rank(chunk, pairs, prompt, most, role.dies, lengths=lengths)
+        prompts = prompts_by_rank(chunk, pairs, prompt, most, role.ranks, lengths=lengths)
         took = mixed_mean_s(role.decode, requests, context, prompts, hot, ops)
         seconds += width * took
         token_s += width * took * count
@@ -101,19 +101,19 @@ def burst(
     """
     ops = role.operator_sink()
     prompts = max(1.0, batch_tokens // prompt)
-    none = np.zeros(role.dies, np.int64)
+    none = np.zeros(role.ranks, np.int64)
     # Whole prompts, dealt to the ranks in turn.
-    chunk = prompt * np.floor((prompts - np.arange(role.dies) - 1.0) / role.dies + 1.0)
+    chunk = prompt * np.floor((prompts - np.arange(role.ranks) - 1.0) / role.ranks + 1.0)
     passes = int(np.ceil(requests / prompts))
     one_s = mixed_iteration_s(
         role.decode, none, none.astype(np.float64), chunk, 0.5 * chunk * (prompt + 1.0),
-        0, role.dies, *hot, ops,
+        0, role.ranks, *hot, ops,
     )  # fmt: skip
     traffic = Traffic(prompt, answer, held=Held(0.0, 0.0))
-    together, context = rank_load(requests / role.dies, role.dies, traffic)
+    together, context = rank_load(requests / role.ranks, role.ranks, traffic)
     context += together * 0.5 * answer  # the time is linear in it, so its mean will do
-    idle = np.zeros(role.dies)
-    step_s = mixed_iteration_s(role.decode, together, context, idle, idle, 0, role.dies, *hot, ops)
+    idle = np.zeros(role.ranks)
+    step_s = mixed_iteration_s(role.decode, together, context, idle, idle, 0, role.ranks, *hot, ops)
     steps = max(1.0, answer - 1.0)
     stalled_s = 0.5 * (passes - 1) * one_s
     return Finite(passes * one_s + steps * step_s, step_s + stalled_s / steps, int(answer) + passes)

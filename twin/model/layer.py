@@ -12,14 +12,14 @@ from typing import NamedTuple
 import numpy as np
 
 from twin.kernels.compiled import kernel
-from twin.model.coefficients import Decode, DecodeCore, Experts, Mode, Product
+from twin.model.coefficients import Collective, Decode, DecodeCore, Experts, Mode, Product
 from twin.model.roofline import roof
 
 
 class Pass(NamedTuple):
     """What goes through a layer at once."""
 
-    tokens: float  # of the slowest die, in attention
+    tokens: float  # of the slowest rank, in attention
     context: float  # context tokens there
     busiest: float  # tokens of the die that sends most
     total: float  # tokens of all dies
@@ -32,6 +32,12 @@ def product_s(w: Product, rows: float) -> float:
     """A product over `rows`, with its launch and the element-wise work around it, seconds."""
     computing = w.flop * whole_tiles(w, rows)
     return w.fixed + roof(computing, w.weight + w.io * rows) + w.vector * rows
+
+
+@kernel
+def collective_s(w: Collective, tokens: float) -> float:
+    """A collective of the dies of a rank with so many tokens, seconds; nothing for one die."""
+    return w.fixed + w.token * tokens
 
 
 @kernel
@@ -143,15 +149,15 @@ def moe_s(p: Decode, m: Mode, load: Pass) -> float:
 
 @kernel
 def attention_s(m: Mode, tokens: float, core: float) -> float:
-    """Attention of `tokens` on one die, `core` seconds of it in the core without its launch."""
-    time = 0.0
+    """Attention of `tokens` of a rank, `core` seconds of it in the core without its launch."""
+    time = collective_s(m.gather, tokens)
     for k in range(len(m.before)):
         time += product_s(m.before[k], tokens)
     time += m.core.fixed
     time += core
     for k in range(len(m.after)):
         time += product_s(m.after[k], tokens)
-    return time
+    return time + collective_s(m.scatter, tokens)
 
 
 @kernel
@@ -242,5 +248,8 @@ def survey(
 
 @kernel
 def dense_s(p: Decode, tokens: float) -> float:
-    """Dense FFN of one of the first layers for `tokens` on one die, seconds."""
-    return product_s(p.dense, tokens) if p.dense.weight > 0.0 else 0.0
+    """Dense FFN of one of the first layers for `tokens` of a rank, seconds."""
+    if p.dense.weight <= 0.0:
+        return 0.0
+    moved = collective_s(p.sequence.gather, tokens) + collective_s(p.sequence.scatter, tokens)
+    return product_s(p.dense, tokens) + moved

@@ -70,7 +70,8 @@ def mixed_iteration_s(
     what the chunk adds as `prefill_chunk`.
     """
     who, busiest, total = survey(p, requests, context, first, count)
-    dies = float(count)
+    each = p.layout.rank_dies
+    dies = count * each
     query = p.query_tokens
     entering, most = query * total, query * busiest
     for r in range(first, first + count):
@@ -83,7 +84,7 @@ def mixed_iteration_s(
     tokens = query * rank_requests
     alone = 0.0
     if total > 0:
-        load = Pass(tokens, rank_context, query * busiest, query * total, dies, hot)
+        load = Pass(tokens, rank_context, query * busiest / each, query * total, dies, hot)
         alone += layers_in_sequence_s(p, p.moe_layers, load, ops)
     m = p.sequence
     attention = dense = most_rows = most_core = 0.0
@@ -99,7 +100,7 @@ def mixed_iteration_s(
                 if took > attention:
                     attention, most_rows, most_core = took, rows, core
                 dense = max(dense, dense_s(p, rows))
-    layer = attention + moe_s(p, m, Pass(most, rank_context, most, entering, dies, hot))
+    layer = attention + moe_s(p, m, Pass(most, rank_context, most / each, entering, dies, hot))
     # Without a chunk the two are equal but for rounding, and a time is never negative.
     ops[_CHUNK] += max(0.0, layer * p.moe_layers - alone)
     dense = p.dense_layers * (attention + dense)
@@ -130,13 +131,14 @@ def mixed_flops(p: Decode, requests: float, context: float, chunk: float, pairs:
     demand, at = p.demand, p.layout
     layers = p.moe_layers + p.dense_layers
     token = demand.attention_flops * layers + demand.dense_flops * p.dense_layers
+    token *= at.rank_dies
     token += demand.expert_flops * (at.top_k + at.shared_experts) * p.moe_layers
     whole, selected, indexed = prompt_pairs(
         p.chunk.pair, p.chunk.latent, p.chunk.reach, chunk, pairs
     )
     core = whole * p.chunk.pair_flops + selected * p.chunk.latent_flops
     core += indexed * p.chunk.index_flops
-    return decode_flops(p, requests, context) + chunk * token + core
+    return decode_flops(p, requests, context) + chunk * token + at.rank_dies * core
 
 
 @dataclass(frozen=True, slots=True)

@@ -218,6 +218,13 @@ def combine_bytes(s: Shape) -> float:
     return ACTIVATION_BYTES * s.hidden
 
 
+def rank_bytes(s: Shape, dies: int) -> float:
+    """Bytes that the dies of a rank send each other for a token, all layers: its hidden state to
+    the others, and their sums back; in dense layers once more."""
+    sent = 2.0 * (dies - 1) * ACTIVATION_BYTES * s.hidden
+    return sent * (s.layers + s.dense_layers)
+
+
 @dataclass(frozen=True, slots=True)
 class Plain:
     """An operator that every token passes in every layer, other than the attention core.

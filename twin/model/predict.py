@@ -122,7 +122,7 @@ class Prediction:
     requests_per_s: float
     limit: str  # "prefill", "decode", "colocated" or "front end"
     advice: str
-    kv_tokens_per_die: int  # where requests decode
+    kv_tokens_per_rank: int  # where requests decode
     costs: Costs
     fed: DecodePrediction | None = None  # where something else limits decode (feeding.py)
 
@@ -151,15 +151,15 @@ def predict(
     if costs.colocated_role is not None:
         decode, prefill = _colocated(s, costs, fabric, traffic, decode_hot)
         rates["colocated"] = decode.requests_per_s
-        space = costs.colocated_role.kv_tokens_per_die
+        space = costs.colocated_role.kv_tokens_per_rank
     if costs.prefill_role is not None:
         prefill = _prefill(s, costs, fabric, traffic, prefill_hot)
         rates["prefill"] = prefill.requests_per_s
-        space = costs.prefill_role.kv_tokens_per_die
+        space = costs.prefill_role.kv_tokens_per_rank
     if costs.decode_role is not None:
         decode = _decode(s, costs, traffic, decode_hot)
         rates["decode"] = decode.requests_per_s
-        space = costs.decode_role.kv_tokens_per_die
+        space = costs.decode_role.kv_tokens_per_rank
     limit = min(rates, key=lambda name: (rates[name], name))
     advice = " ".join([_advice(s, rates), *costs.idle(s.experts.redundant)])
     return Prediction(decode, prefill, front, rates[limit], limit, advice, space, costs)
@@ -207,42 +207,45 @@ def _piled(
 
 
 def slots(role: RoleCosts, wanted: float, request_tokens: float) -> tuple[float, str]:
-    """Requests a die decodes at once (mean over dies), and what limits them.
+    """Requests a rank decodes at once (mean over ranks), and what limits them.
 
     Raises ModelError when not even one fits.
     """
-    fits = math.floor(role.kv_tokens_per_die / request_tokens)
+    fits, dies = math.floor(role.kv_tokens_per_rank / request_tokens), role.pool.rank_dies
     if fits < 1:
+        who = "a die" if dies == 1 else f"a rank of {dies} dies"
         raise ModelError(
-            f"a request of {request_tokens:,.0f} tokens does not fit: a die has KV space for "
-            f"{role.kv_tokens_per_die:,} tokens; shorten requests, use kv = int8 or more NPUs"
+            f"a request of {request_tokens:,.0f} tokens does not fit: {who} has KV space for "
+            f"{role.kv_tokens_per_rank:,} tokens; shorten requests, use kv = int8 or more NPUs"
         )
     return (float(fits), "KV space") if fits < wanted else (wanted, "slots")
 
 
 def _decode(s: Scenario, costs: Costs, traffic: Traffic, hot: Hot) -> DecodePrediction:
     assert costs.decode_role is not None
-    wanted = s.deployment.decode.batch_per_npu / costs.chip.dies_per_npu
+    role = costs.decode_role
+    wanted = s.deployment.decode.batch_per_npu * role.pool.rank_dies / costs.chip.dies_per_npu
     held = traffic.input_tokens + traffic.held_mean
-    return decode_with(s, costs, traffic, hot, *slots(costs.decode_role, wanted, held))
+    return decode_with(s, costs, traffic, hot, *slots(role, wanted, held))
 
 
 def decode_with(
     s: Scenario, costs: Costs, traffic: Traffic, hot: Hot, count: float, limited: str,
     most: float = 0.0,
 ) -> DecodePrediction:  # fmt: skip
-    """A decode instance with so many requests under way on a die; most: on the busiest one, where
+    """A decode instance with so many requests under way on a rank; most: on the busiest, where
     that is more than an even deal."""
-    role, per_npu = costs.decode_role, costs.chip.dies_per_npu
+    role = costs.decode_role
     assert role is not None
-    requests, context = rank_load(count, role.dies, traffic)
+    ranks_per_npu = costs.chip.dies_per_npu / role.pool.rank_dies
+    requests, context = rank_load(count, role.ranks, traffic)
     if most > requests[0] and requests.sum() > most:
         requests, context = _piled(requests, context, most)
     ops = role.operator_sink()
-    took = float(decode_iteration_s(role.decode, requests, context, 0, role.dies, *hot, ops))
+    took = float(decode_iteration_s(role.decode, requests, context, 0, role.ranks, *hot, ops))
     under_way = float(requests.sum()), role.pool.own.requests * float(context.sum())
     return _decode_figures(
-        s, costs, role, took, ops, count * per_npu, limited, traffic.output_tokens, under_way,
+        s, costs, role, took, ops, count * ranks_per_npu, limited, traffic.output_tokens, under_way,
         decode_flops(role.decode, *under_way),
     )  # fmt: skip
 
@@ -257,7 +260,7 @@ def _decode_figures(
     tpot = took / per_iteration
     operators = {n: float(v) for n, v in zip(role.operators, ops, strict=True) if v > 0.0}
     longest = max(operators, key=lambda n: (operators[n], n))
-    moved = decode_hbm_bytes(role.decode, *under_way, float(role.dies))
+    moved = decode_hbm_bytes(role.decode, *under_way, float(role.ranks))
     npus = role.dies / costs.chip.dies_per_npu
     return DecodePrediction(
         batch_per_npu=batch,
@@ -287,16 +290,16 @@ def _prefill(
     assert role is not None
     d, data_parallel = s.deployment.prefill, role.pool.own.attention == "dp"
     npus = role.dies / costs.chip.dies_per_npu
-    if traffic.input_tokens > role.kv_tokens_per_die:
+    if traffic.input_tokens > role.kv_tokens_per_rank:
         # On NPUs of decode there is room for one batch, however many they are.
         more = "raise deployment.prefill.tokens_per_npu" if role.pool.over else "add NPUs"
         raise ModelError(
             f"a prompt of {traffic.input_tokens:,.0f} tokens does not fit: a die of a prefill "
-            f"instance has KV space for {role.kv_tokens_per_die:,} tokens; shorten it or {more}"
+            f"instance has KV space for {role.kv_tokens_per_rank:,} tokens; shorten it or {more}"
         )
     # Every die holds the whole latent KV of a batch, hits included (arXiv 2506.12708v2 section
     # 4.3.3); data parallel attention spreads prompts over the dies.
-    space = float(role.kv_tokens_per_die) * (role.dies if data_parallel else 1)
+    space = float(role.kv_tokens_per_rank) * (role.dies if data_parallel else 1)
     budget = float(d.tokens_per_npu) * npus
     prompts = max(1.0, min(budget / traffic.fresh_tokens, space / traffic.input_tokens))
     tokens, pairs = prompts * traffic.fresh_tokens, prompts * traffic.fresh_pairs
@@ -339,31 +342,27 @@ def _colocated(
     per_npu = costs.chip.dies_per_npu
     npus, fresh, answer = role.dies / per_npu, traffic.fresh_tokens, traffic.output_tokens
     per_iteration = 1.0 + accepted_tokens(d.decode.mtp_draft_tokens, costs.mtp_acceptance)
-    wanted = d.decode.batch_per_npu / per_npu
+    wanted = d.decode.batch_per_npu * role.pool.rank_dies / per_npu
     count, limited = slots(role, wanted, traffic.input_tokens + traffic.held_mean)
     budget = float(d.colocated.chunk_tokens_per_npu) * npus
-    most, group = budget / role.dies, d.colocated.prompt_dies
+    most, group, ranks = budget / role.ranks, role.pool.prompt_ranks, role.ranks
     # A prompt's own iterations hold its slot and give the first token; answers end in the others.
-    life, room = max(1.0, answer - 1.0) / per_iteration, most * min(group, role.dies)
+    life, room = max(1.0, answer - 1.0) / per_iteration, most * min(group, ranks)
     held = life + prompt_iterations(fresh, room, traffic.prompts)
     if delay := d.colocated.prompt_delay:  # the longer they wait, the fewer come
         alone = held
         for _ in range(ROUNDS):
-            come = count * role.dies / held * fresh
-            held = (
-                alone
-                + prompts_that_wait(
-                    come, come, fresh, most, role.dies, group, traffic.prompts, delay
-                ).wait
-            )
+            come = count * ranks / held * fresh
+            load = come, come, fresh, most, ranks, group, traffic.prompts, delay
+            held = alone + prompts_that_wait(*load).wait
     else:
-        held += _waits(count * min(group, role.dies), held, fresh / room, traffic.spread)
-    ending, count = count * role.dies / held, count * life / held
+        held += _waits(count * min(group, ranks), held, fresh / room, traffic.spread)
+    ending, count = count * ranks / held, count * life / held
     if ending * fresh > NEARLY * budget:  # prompts can hardly keep up: fewer answers are under way
         limited = "prompt tokens an iteration may prefill"
     chunk, pairs = ending * fresh, ending * traffic.fresh_pairs
-    requests, context = rank_load(count, role.dies, traffic)
-    loads = (chunk, pairs, fresh, most, role.dies, group, traffic.prompts)
+    requests, context = rank_load(count, ranks, traffic)
+    loads = (chunk, pairs, fresh, most, ranks, group, traffic.prompts)
     prompts = prompts_that_wait(*loads, delay).loads if delay else prompts_by_rank(*loads)
     ops = role.operator_sink()
     took = mixed_mean_s(role.decode, requests, context, prompts, hot, ops)
@@ -373,7 +372,8 @@ def _colocated(
     took = max(took, hot_server_s(s, fabric, role.fetch, cached, ending, role.pool.instances))
     under_way = float(requests.sum()), float(context.sum())
     decode = _decode_figures(
-        s, costs, role, took, ops, count * per_npu, limited, answer, under_way,
+        s, costs, role, took, ops, count * (per_npu / role.pool.rank_dies), limited, answer,
+        under_way,
         mixed_flops(role.decode, *under_way, chunk, pairs),
     )  # fmt: skip
     prefill = PrefillPrediction(

@@ -23,6 +23,7 @@ from twin.kernels.compiled import kernel
 from twin.model.coefficients import Decode, Mode
 from twin.model.layer import (
     Pass,
+    collective_s,
     core_s,
     ffn_rows_s,
     moe_parts,
@@ -53,13 +54,14 @@ class Stages(NamedTuple):
 @kernel
 def stages(p: Decode, m: Mode, load: Pass) -> Stages:
     """Stages of one microbatch; `shared` and `taken` where a schedule needs them, else 0."""
-    prepare = 0.0
+    prepare = collective_s(m.gather, load.tokens)
     for k in range(len(m.before)):
         prepare += product_s(m.before[k], load.tokens)
     attention = prepare + m.core.fixed
     attention += core_s(m.core, load.tokens, load.context)
     for k in range(len(m.after)):
         attention += product_s(m.after[k], load.tokens)
+    attention += collective_s(m.scatter, load.tokens)
     gate, dispatch, experts, combine = moe_parts(p, m, load)
     shared = taken = 0.0
     at = p.layout

@@ -38,7 +38,8 @@ class Setting:
     """Everything coefficients follow from."""
 
     pool: Pool
-    shape: Shape
+    shape: Shape  # what a die has of the model
+    whole: Shape
     formats: Formats
     machine: Machine
     facts: Facts
@@ -47,9 +48,7 @@ class Setting:
     layout: ExpertLayout
     exchange: Exchange
     gather: Exchange  # the same dies, data pulled by reads
-    tp_exchange: Exchange | None = (
-        None  # of a group of dies with tensor-parallel attention, by reads
-    )
+    tp_exchange: Exchange | None = None  # of dies with tensor-parallel attention, by reads
     expert_dies: int = 0  # that hold experts alone (AFD); 0: every die does both
     offload: Offload | None = None  # attention that dies of another pool take over
     lender: Machine | None = None  # these dies
@@ -82,7 +81,7 @@ class Setting:
 
     @property
     def concentration(self) -> float:
-        """Requests of a die that does attention, per request of a die of the instance."""
+        """Requests of a rank that does attention, per request of a rank of the instance."""
         return self.exchange.peers / (self.exchange.peers - self.expert_dies)
 
     @property

@@ -5,7 +5,8 @@ From it follow parameters of weight matrices, KV bytes of a token and FLOPs of a
 
 from __future__ import annotations
 
-from dataclasses import MISSING, dataclass, fields
+import math
+from dataclasses import MISSING, dataclass, fields, replace
 from functools import lru_cache
 
 from twin.facts import Facts
@@ -44,6 +45,25 @@ class Shape:
     index_heads: int = 0  # of the indexer that selects what a token attends to (sparse attention)
     index_dim: int = 0
     index_top_k: int = 0  # tokens that it selects; 0: no indexer, a token attends to all
+
+    def split(self, dies: int) -> Shape:
+        """What one of `dies` with tensor-parallel attention has: its share of the heads, of the
+        dense FFN and of the vocabulary. Latents (MLA), the indexer and, where there are fewer than
+        dies, KV heads are on every die (arXiv 1909.08053 section 3). Raises ModelError."""
+        if dies == 1:
+            return self
+        if self.heads % dies:
+            raise ModelError(
+                f"deployment.decode.tp_dies = {dies} must divide the {self.heads} heads of "
+                f"{self.title}"
+            )
+        return replace(
+            self,
+            heads=self.heads // dies,
+            kv_heads=max(1, math.ceil(self.kv_heads / dies)),
+            dense_intermediate=math.ceil(self.dense_intermediate / dies),
+            vocabulary=math.ceil(self.vocabulary / dies),
+        )
 
     @property
     def moe_layers(self) -> int:

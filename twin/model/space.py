@@ -9,8 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from twin.facts import Facts
-from twin.model.drafters import drafter
+from twin.model.drafters import Drafter
 from twin.model.memory import (
     Budget,
     ExpertLayout,
@@ -32,22 +31,21 @@ class Space:
     """One die of an instance."""
 
     memory: Budget
-    kv_tokens: int  # that it has room for, all layers
+    kv_tokens: int  # that its rank has room for, all layers
     lent_tokens: int = 0  # room beyond that for requests of a pool whose attention it runs
 
 
-def kv_layers(shape: Shape, d: Deployment, facts: Facts) -> int:
+def kv_layers(shape: Shape, own: Drafter) -> int:
     """Layers that store KV, the one that drafts among them."""
-    return shape.layers + (1 if drafter(d, shape, facts).passes else 0)
+    return shape.layers + (1 if own.passes else 0)
 
 
-def kv_bytes(shape: Shape, d: Deployment, facts: Facts) -> float:
-    """KV bytes of a token, all layers."""
-    own = drafter(d, shape, facts)
+def kv_bytes(shape: Shape, own: Drafter, kv: str) -> float:
+    """KV bytes of a token, all layers; kv: their format."""
     if own.shape is None:
-        return shape.kv_bytes_per_token_layer(d.precision.kv) * kv_layers(shape, d, facts)
-    layers = shape.kv_bytes_per_token_layer(d.precision.kv) * shape.layers
-    return layers + own.shape.kv_bytes_per_token_layer(d.precision.kv)
+        return shape.kv_bytes_per_token_layer(kv) * kv_layers(shape, own)
+    layers = shape.kv_bytes_per_token_layer(kv) * shape.layers
+    return layers + own.shape.kv_bytes_per_token_layer(kv)
 
 
 def space(x: Setting, s: Scenario, name: str) -> Space:
@@ -64,7 +62,7 @@ def space(x: Setting, s: Scenario, name: str) -> Space:
         x.formats,
         None if apart else x.layout,
         x.drafter.module,
-        x.head_dies,
+        x.head_dies if x.pool.phase == "prefill" else 1,  # decode's shape is split already
         x.pool.own.tp_dies > 1,
     )
     weights += x.drafter.weight_bytes
@@ -75,7 +73,8 @@ def space(x: Setting, s: Scenario, name: str) -> Space:
         held = expert_bytes(x.shape, x.formats, x.layout) * passes
         budget(chip, x.facts, held, 0.0, f"The experts of {what}")
     # A rank stands for its share of the instance: with expert dies less than a die's KV.
-    tokens = int(memory.kv / kv_bytes(x.shape, d, x.facts) * (1.0 - x.expert_dies / dies))
+    per_token = kv_bytes(x.shape, x.drafter, d.precision.kv)
+    tokens = int(memory.kv / per_token * (1.0 - x.expert_dies / dies))
     if x.pool.own.cores < x.pool.cores:  # it lends the rest, and KV space with them
         own = min(tokens, _own_tokens(x, d))
         return Space(memory, own, tokens - own)
@@ -115,11 +114,8 @@ def _with_others(own: Budget, x: Setting, s: Scenario, guest: Pool) -> Budget:
     experts, and these too where an instance of each has the same dies. Prefill has room for the KV
     of one batch, decode has the rest. Raises ModelError when that holds no request.
     """
-    p, host, per_token = (
-        s.deployment.prefill,
-        serving(s)[guest.over],
-        kv_bytes(x.shape, s.deployment, x.facts),
-    )
+    p, host = s.deployment.prefill, serving(s)[guest.over]
+    per_token = kv_bytes(x.shape, x.drafter, s.deployment.precision.kv)
     passes = x.shape.moe_layers + x.drafter.module
 
     def experts(npus: int) -> tuple[ExpertLayout, float]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from numpy.typing import NDArray
 
 from twin.kernels.compiled import kernel
 from twin.kernels.rng import bits, normal, uniform
@@ -53,6 +54,14 @@ def token_variance(draft_tokens: int, acceptance: float) -> float:
     second += chance * (draft_tokens + 1) * (draft_tokens + 1)
     mean = tokens_per_iteration(draft_tokens, acceptance)
     return second - mean * mean
+
+
+def slots_of_ranks(
+    ranks: int, batch_per_npu: int, rank_dies: int, dies_per_npu: int
+) -> NDArray[np.int64]:
+    """Requests that each rank may hold, i8[ranks]: an NPU's batch shared out over its dies."""
+    before = np.arange(ranks + 1, dtype=np.int64) * rank_dies
+    return np.diff(batch_per_npu * before // dies_per_npu)
 
 
 @kernel

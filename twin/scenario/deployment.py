@@ -161,6 +161,14 @@ class Decode(Section):
         96, "requests/NPU", "Decode batch", (1, 4096), applies=DECODES, also="slots, max_num_seqs"
     )
     """Most requests one NPU decodes at once; a die holds its share. [arXiv 2506.12708v2 Table 4]"""
+    tp_dies: int = quantity(
+        1, "dies", "Tensor-parallel attention (decode)", (1, 128), applies=DECODES, since=4,
+        also="TP, tensor-parallel-size, attention TP"
+    )  # fmt: skip
+    """Dies that split the heads of a request's attention, dense FFN and LM head, and so are one
+    rank: each reads all of the request's latents (MLA), or its heads' KV (GQA). Experts stay spread
+    over all dies. 1: attention is data-parallel, every die is a rank. [SGLang: tp-size over
+    dp-size; vLLM: tensor-parallel-size; arXiv 1909.08053]"""
     rank_choice: Literal["kv_and_requests", "kv_tokens", "requests", "round_robin"] = choice(
         "kv_and_requests",
         "Decode rank choice",

@@ -54,7 +54,7 @@ class Group:
     requests: float = 1.0  # share of the instance's requests whose attention core it runs
     domains: int = 1  # parts of an attention group that take turns at the experts
     attention: Literal["dp", "tp", "sp_tp_sp"] = "dp"
-    tp_dies: int = 1  # dies that split the heads of one prompt ("tp")
+    tp_dies: int = 1  # dies that split the heads of one request ("tp")
     coupling: Coupling = "own"
 
 
@@ -67,6 +67,12 @@ class Pool:
     groups: tuple[Group, ...]
     cores: float = 1.0  # share of each die's cores that is the instance's, what it lends included
     hands_to: str = ""  # role of the pool that goes on with its requests
+    prompt_ranks: int = 1  # that split a prompt evenly (colocated)
+
+    @property
+    def rank_dies(self) -> int:
+        """Dies of a rank, which decode together; prefill's batch has no ranks of several dies."""
+        return self.own.tp_dies if self.phase == "decode" else 1
 
     @property
     def own(self) -> Group:
@@ -113,8 +119,12 @@ def sharing(s: Scenario) -> Pool | None:
 @lru_cache(maxsize=64)
 def _serving(deployment: Deployment) -> Mapping[str, Pool]:
     if deployment.mode == "colocated":
-        c = deployment.colocated
-        return {"colocated": Pool("colocated", c.instances, (Group(LAYER, c.npus_per_instance),))}
+        c, tp = deployment.colocated, deployment.decode.tp_dies
+        own = Group(
+            LAYER, c.npus_per_instance, attention="tp" if tp > 1 else "dp", tp_dies=tp
+        )  # fmt: skip
+        split = -(-c.prompt_dies // tp)
+        return {"colocated": Pool("colocated", c.instances, (own,), prompt_ranks=split)}
     pools = {"prefill": _prefill(deployment), "decode": _decode(deployment)}
     if deployment.mode == "disaggregated":
         return pools
@@ -147,6 +157,8 @@ def _decode(deployment: Deployment) -> Pool:
         cores=cores,
         requests=1.0 - away,
         domains=d.domains if apart else 1,
+        attention="tp" if d.tp_dies > 1 else "dp",
+        tp_dies=d.tp_dies,
     )
     groups = [own]
     if apart:

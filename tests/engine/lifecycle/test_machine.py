@@ -62,7 +62,7 @@ def test_fewer_dies_hold_more_experts_and_less_kv_and_serve_no_slot_of_the_lost_
     found.members[2][3] = None
     costs = found.price(2)
     assert costs.dies == 7
-    assert costs.kv_tokens_per_die < found.roles[2].kv_tokens_per_die
+    assert costs.kv_tokens_per_rank < found.roles[2].kv_tokens_per_rank
     found.adopt(2, costs)
     assert found.world.decode.slots[3] == 0
     assert found.world.decode.room[0] == room * 7 // 8

@@ -228,8 +228,9 @@ class Incidents:
                 thrown += phase.empty_decode(world, i.index, w.NONE, t_s)
                 if i.role == "decode" and world.settings.has_prefill:
                     thrown += phase.empty_transfers(world, w.NONE, i.index, w.NONE, t_s)
-            for r in sorted(self.hit[k]):
-                thrown += phase.free_rank(world, i.index * i.dies + r, t_s)
+            rows, each = self.machine.rows(k), self.machine.setup.rank_dies
+            for r in sorted({die // each for die in self.hit[k]}):
+                thrown += phase.free_rank(world, rows[r], t_s)
         return thrown
 
     def _wait_s(self, k: int) -> float:
@@ -301,7 +302,7 @@ class Incidents:
             phase.empty_decode(world, i.index, w.NONE, t_s)
         if i.role == "decode" and world.settings.has_prefill:
             phase.empty_transfers(world, w.NONE, i.index, w.NONE, t_s)
-            for rank in range(i.index * i.dies, (i.index + 1) * i.dies):
+            for rank in self.machine.rows(k):
                 phase.leave_prefill(world, rank, t_s)
         self.turn[k] += 1
         self.pending.discard(k)

@@ -115,9 +115,22 @@ class Machine:
         i = self.setup.instances[k]
         return i.index if i.role == "prefill" else self.world.settings.prefills + i.index
 
+    def ranks(self, k: int) -> list[tuple[int | None, ...]]:
+        """Dies of each rank of instance k; those of a rank that lacks one serve nothing."""
+        members, i = self.members[k], self.setup.instances[k]
+        each = 1 if i.role == "prefill" else self.setup.rank_dies
+        return [tuple(members[r : r + each]) for r in range(0, i.dies, each)]
+
     def serving(self, k: int) -> tuple[int, ...]:
         """Dies of instance k that are in service, by their numbers; failed ones until replaced."""
-        return tuple(die for die in self.members[k] if die is not None)
+        whole = (rank for rank in self.ranks(k) if None not in rank)
+        return tuple(die for rank in whole for die in rank if die is not None)
+
+    def rows(self, k: int) -> range:
+        """Ranks of instance k among those of all instances that decode."""
+        i = self.setup.instances[k]
+        count = i.dies // self.setup.rank_dies
+        return range(i.index * count, (i.index + 1) * count)
 
     def change(self, in_force: Sequence[Fault]) -> None:
         """Put these faults in force: network, ports, and the dies that cannot serve now."""
@@ -216,19 +229,19 @@ class Machine:
             return
         i, transfer = self.setup.instances[k], self.world.transfer
         ports = [
-            (dies[r % len(dies)] if die is None else die) // self._port.shared_by_dies
-            for r, die in enumerate(self.members[k])
+            (rank[0] if rank[0] is not None and None not in rank else dies[r % len(dies)])
+            // self._port.shared_by_dies
+            for r, rank in enumerate(self.ranks(k))
         ]
         if i.role == "prefill":
             transfer.port_of_prefill[i.index] = ports
         else:
-            transfer.port_of_decode[i.index * i.dies : (i.index + 1) * i.dies] = ports
+            transfer.port_of_decode[self.rows(k)] = ports
 
     def _seat(self, k: int) -> None:
         """Slots of the instance's ranks: none where no die serves."""
-        i = self.setup.instances[k]
-        ranks = slice(i.index * i.dies, (i.index + 1) * i.dies)
-        seated = np.array([die is not None for die in self.members[k]])
+        i, ranks = self.setup.instances[k], self.rows(k)
+        seated = np.array([None not in rank for rank in self.ranks(k)])
         decode = self.world.decode
         decode.slots[ranks] = np.where(seated, self._slots[ranks], 0)
         decode.room[i.index] = decode.slots[ranks].sum()

@@ -121,8 +121,8 @@ def launch(world: World, d: int, now_s: float) -> None:
         costs.decode_hot_tokens, costs.decode_hot_factor[d], operators,
     )  # fmt: skip
     tokens, context = sit_through(world, d, now_s, now_s + took_s)
-    total, dies = float(state.in_batch[d]), float(settings.decode_ranks)
-    hbm_bytes = decode_hbm_bytes(prices, total, context, dies)
+    total = float(state.in_batch[d])
+    hbm_bytes = decode_hbm_bytes(prices, total, context, float(settings.decode_ranks))
     flops = decode_flops(prices, total, context)
     begin_iteration(world, d, now_s, took_s)
     book_iteration(world, d, now_s, now_s + took_s, tokens, context, hbm_bytes, flops)
@@ -196,7 +196,7 @@ def book_iteration(
     book_traffic(world, w.EXPERTS, w.RDMA, column, begin_s, end_s, on_rdma)
     away = verified * settings.offloaded_bytes_per_token
     book_traffic(world, w.OFFLOAD, settings.kv_plane, column, begin_s, end_s, away)
-    note_duty(world, column, (on_ub + on_rdma) / settings.decode_ranks, took_s)
+    note_duty(world, column, (on_ub + on_rdma) / settings.decode_dies, took_s)
 
 
 @kernel

@@ -62,17 +62,14 @@ def _worker(s: Scenario, pool: Pool, dies: int) -> Worker:
             f"{s.supernode.npus_per_node}: engines start the same number of ranks on every node, "
             f"take a multiple of {s.supernode.npus_per_node} NPUs"
         )
-    tp, drafts = 1, d.decode.mtp_draft_tokens
-    sequences = max(1, round(d.decode.batch_per_npu / dies))
+    tp, drafts = pool.own.tp_dies * pool.prompt_ranks, d.decode.mtp_draft_tokens
+    sequences = max(1, round(d.decode.batch_per_npu / dies * tp))
     tokens = sequences * (1 + drafts)
     if pool.role == "prefill":
-        tp = pool.own.tp_dies if pool.own.attention == "tp" else 1
         tokens = d.prefill.chunk_tokens or round(d.prefill.tokens_per_npu / dies * tp)
         sequences = max(1, round(tokens / max(s.workload.input_tokens, 1)))
     elif pool.role == "colocated":
-        tp = d.colocated.prompt_dies
-        sequences = max(1, round(d.decode.batch_per_npu / dies * tp))
-        tokens = sequences * (1 + drafts) + round(d.colocated.chunk_tokens_per_npu / dies * tp)
+        tokens += round(d.colocated.chunk_tokens_per_npu / dies * tp)
     if ranks % tp:
         raise ValueError(
             f"{tp} dies that share a prompt do not divide the {ranks} of a {pool.role} instance: "

@@ -103,6 +103,11 @@ def _drafts(s: Scenario, m: Machine) -> list[Any]:
     return list(range(MTP_MOST + 1)) if drafts else [0]
 
 
+def _attention_tp(s: Scenario, m: Machine) -> list[Any]:
+    npu = m.dies_per_npu
+    return sorted({1, 2 * npu, m.npus_per_node * npu, s.deployment.decode.tp_dies})
+
+
 def _delays(s: Scenario, _: Machine) -> list[Any]:
     return sorted({0, 10, 30, s.deployment.colocated.prompt_delay})
 
@@ -144,6 +149,10 @@ CHOICES: dict[str, Choice] = {
         {f"{PREFILL}.tokens_per_npu": _around(f"{PREFILL}.tokens_per_npu"),
          f"{MIXED}.chunk_tokens_per_npu": _around(f"{MIXED}.chunk_tokens_per_npu")},
         crossed=False,
+    ),
+    "attention_tp": Choice(
+        "Attention TP in decode", "Dies that split the heads of a request, and are one rank.",
+        {f"{DECODE}.tp_dies": _attention_tp}, crossed=False,
     ),
     "prompt_delay": Choice(
         "Prompts that wait for ranks", "Colocated instances compute prompts of all ranks together.",

@@ -1,0 +1,117 @@
+"""Tensor-parallel attention in decode: what a die of a rank holds, computes and moves."""
+
+import numpy as np
+import pytest
+
+from tests.engine.small import run, small
+from twin.hardware.fabric import wired
+from twin.model.costs import build_costs
+from twin.model.decode import decode_flops, decode_hbm_bytes, decode_iteration_s
+from twin.model.operators import ACTIVATION_BYTES, rank_bytes
+from twin.model.predict import EVEN
+from twin.model.shape import ModelError, load_shape
+
+TP, R1, QWEN = "deployment.decode.tp_dies", "deepseek-r1", "qwen3-235b"
+ONE = {"deployment.mode": "decode_only", "deployment.decode.npus_per_instance": 8,
+       "deployment.decode.instances": 1, "deployment.decode.mtp_draft_tokens": 0,
+       "deployment.model": QWEN}  # fmt: skip
+
+
+def role_of(facts, dies, **more):
+    s = small(ONE | {TP: dies} | {name.replace("__", "."): v for name, v in more.items()})
+    return build_costs(s, facts, wired(s.supernode, facts)).decode_role
+
+
+@pytest.mark.parametrize("name", [R1, QWEN])
+def test_a_die_has_its_share_of_the_heads_and_all_latents(facts, name):
+    whole = load_shape(facts, name)
+    part = whole.split(8)
+    assert part.o_weights * 8 == whole.o_weights and part.dense_weights * 8 == whole.dense_weights
+    assert part.decode_core_flops * 8 == whole.decode_core_flops
+    if name == R1:
+        assert part.down_weights == whole.down_weights and part.latent == whole.latent
+        assert part.q_up_weights * 8 == whole.q_up_weights
+    else:  # four KV heads over eight dies: each has one, which another has too
+        assert part.kv_heads == 1 and part.latent * 4 == whole.latent
+    assert whole.split(1) is whole
+    with pytest.raises(ModelError, match=f"tp_dies = 7 must divide the {whole.heads} heads"):
+        whole.split(7)
+
+
+def test_a_rank_has_the_weights_of_one_die_once_and_more_room_for_kv(facts):
+    """Bytes by hand: attention, embedding and LM head of a rank are the model's, split."""
+    shape = load_shape(facts, QWEN)
+    alone, split = role_of(facts, 1), role_of(facts, 4)
+    assert split.ranks * 4 == alone.ranks == split.dies == 16
+    heads = shape.attention_weights * shape.layers + 2.0 * 2.0 * shape.vocabulary * shape.hidden
+    assert alone.memory.weights - split.memory.weights == pytest.approx(0.75 * heads)
+    each = shape.kv_bytes_per_token_layer("bf16") * shape.layers / 4
+    assert split.kv_tokens_per_rank == int(split.memory.kv / each)
+    assert split.kv_tokens_per_rank > 4 * alone.kv_tokens_per_rank
+
+
+def test_a_rank_of_one_die_sends_nothing_and_one_of_four_what_its_hidden_states_take(facts):
+    alone, split = (role_of(facts, dies).decode for dies in (1, 4))
+    shape = load_shape(facts, QWEN)
+    for mode in (alone.sequence, alone.splits[0]):
+        assert mode.gather.fixed == mode.gather.token == mode.scatter.token == 0.0
+    assert alone.logits.fixed == 0.0 and rank_bytes(shape, 1) == 0.0
+    gather, scatter = split.sequence.gather, split.sequence.scatter
+    start_s = facts["operators.ascend.collective.start"].value[0] * 1e-6
+    assert gather.fixed == pytest.approx(start_s)  # fewer than were measured: as those
+    rate = ACTIVATION_BYTES * shape.hidden * 0.75 / gather.token
+    assert 50e9 < rate < 400e9  # measured between 8 and 16 dies: 149 and 200 GB/s into a die
+    assert scatter.token > gather.token  # its sums are added up
+    assert rank_bytes(shape, 4) == 2 * 3 * 2 * shape.hidden * shape.layers
+
+
+def test_flops_and_bytes_of_an_instance_grow_by_what_every_die_does_again(facts):
+    """GQA with as many KV heads as dies splits all of attention: nothing is computed twice."""
+    alone, split = (role_of(facts, dies).decode for dies in (1, 4))
+    load = 64.0, 64.0 * 4096
+    assert decode_flops(split, *load) == pytest.approx(decode_flops(alone, *load), rel=1e-3)
+    assert decode_hbm_bytes(split, *load, 4.0) < decode_hbm_bytes(alone, *load, 16.0)
+    r1 = [role_of(facts, dies, deployment__model=R1, supernode__nodes=4,
+                  deployment__decode__npus_per_instance=16).decode for dies in (1, 4)]  # fmt: skip
+    assert decode_flops(r1[1], *load) > decode_flops(r1[0], *load)  # latents are not split
+
+
+def iteration_s(role, requests, context):
+    """Of so many requests dealt to the ranks, each with so much context."""
+    count = np.array([len(part) for part in np.array_split(np.arange(requests), role.ranks)])
+    ops = role.operator_sink()
+    took = decode_iteration_s(role.decode, count, count * context, 0, role.ranks, *EVEN, ops)
+    assert took == pytest.approx(ops.sum())
+    return took
+
+
+def test_one_long_request_gains_and_many_short_ones_lose(facts):
+    """Four dies read a long context four times as fast; what they exchange costs every layer."""
+    alone, split = (role_of(facts, dies) for dies in (1, 4))
+    core = [role.decode.sequence.core.context * 500_000.0 * 94 for role in (alone, split)]
+    assert core[1] == pytest.approx(core[0] / 4.0, rel=1e-3)
+    gained = iteration_s(alone, 1, 500_000.0) - iteration_s(split, 1, 500_000.0)
+    assert 0.5 * core[0] < gained < core[0]
+    assert iteration_s(split, 1024, 100.0) > iteration_s(alone, 1024, 100.0)
+
+
+def test_dies_that_do_not_divide_an_instance_are_refused(facts):
+    with pytest.raises(ModelError, match="decode.tp_dies = 32 must divide the 16 dies"):
+        role_of(facts, 32)
+    with pytest.raises(ModelError, match="must divide the 8 dies with attention"):
+        role_of(facts, 16, deployment__decode__expert_npus=4)
+
+
+@pytest.mark.parametrize("mode", ["decode_only", "colocated", "disaggregated"])
+def test_a_lost_die_takes_its_rank_with_it_and_the_others_serve(mode):
+    """Four ranks of four dies: with one die gone three ranks go on, and all laws hold."""
+    role = "colocated" if mode == "colocated" else "decode"
+    found = run({
+        "deployment.mode": mode, TP: 4, f"deployment.{role}.npus_per_instance": 8,
+        f"deployment.{role}.instances": 1, "supernode.nodes": 4, "horizon_s": 20.0,
+        "faults": [{"element": "die 1.1.0" if mode == "disaggregated" else "die 0.1.0",
+                    "at_s": 5.0, "duration_s": 0.0}],
+        "recovery.policy": "shrink", "recovery.detection_s": 1.0,
+    })  # fmt: skip
+    assert any("12 of 16 dies" in text for text in found.tables["events"]["detail"].to_list())
+    assert all(check["ok"] for check in found.checks)

@@ -16,7 +16,7 @@ from twin.facts import Facts
 from twin.lab.evidence.rows import EvidenceError, Row, scenario_of
 from twin.metrics.operators import names_of
 from twin.model import alone, finite
-from twin.model.predict import Prediction
+from twin.model.predict import DecodePrediction, Prediction, decode_with
 from twin.scenario import Scenario, with_overrides
 from twin.steady import Assembly, assemble, largest_batch, steady, traffic_under_way
 from twin.workload.lengths import fitted_lengths
@@ -70,7 +70,7 @@ def _decode(parts: Sequence[str], ask: Ask) -> float:
     if parts[0] == "slo":
         return _under_slo(ask)
     full = ask.steady
-    d = full.decode
+    d = _under_way(ask, full) if "requests" in ask.args else full.decode
     assert d is not None
     layers = full.costs.shape.layers
     if parts[0] == "profile":
@@ -85,6 +85,15 @@ def _decode(parts: Sequence[str], ask: Ask) -> float:
         "iteration": d.iteration_s,
         "throughput": d.tokens_per_s_per_npu,
     }[parts[0]]
+
+
+def _under_way(ask: Ask, full: Prediction) -> DecodePrediction:
+    """Decode with so many `requests` on an instance, fewer than it has slots."""
+    role = full.costs.decode_role
+    assert role is not None
+    traffic, hot = traffic_under_way(ask.scenario, ask.facts), ask.parts.decode_imbalance.table
+    count = float(ask.args["requests"]) / role.ranks
+    return decode_with(ask.scenario, full.costs, traffic, hot, count, "clients")
 
 
 def _under_slo(ask: Ask) -> float:

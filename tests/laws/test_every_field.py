@@ -144,6 +144,23 @@ SEATED = HOT | {
     "deployment.seats": [{"role": "decode", "index": 0, "element": "NPU 1.3"}],
 }
 
+# NICs on rails of leaves and spines, with one slow spine: adaptive routing keeps clear of it.
+RAILS = PLAIN | {
+    "deployment.model": "deepseek-r1",
+    "deployment.prefill.npus_per_instance": 16,
+    "deployment.decode.npus_per_instance": 16,
+    "supernode.machine": "hgx-h800",
+    "supernode.chip": "h800",
+    "supernode.nodes": 8,
+    "supernode.scale_up": "node",
+    "supernode.sub_planes": 4,
+    "supernode.ub_link_gb_per_s": 50.0,
+    "supernode.edits": [
+        {"element": f"leaf 0.{rail}", "to": "spine 0.0", "capacity_factor": 0.02}
+        for rail in range(8)
+    ],
+}
+
 SMALL_POOL = REUSE | {"memory_pool.gb_per_node": 0.01, "memory_pool.ssd_gb_per_node": 0.0}
 # Room for popular prefixes, but not for them and what every prompt has of its own.
 CROWDED_POOL = SMALL_POOL | {
@@ -216,6 +233,12 @@ FIELDS: dict[str, tuple[dict[str, Any], list[Any]]] = {
     "supernode.rdma_gb_per_s_per_npu": (PLAIN, [50.0, 5.0]),
     "supernode.vpc_gb_per_s_per_node": (PLAIN | {"deployment.kv_transfer_plane": "vpc"},
                                         [50.0, 5.0]),
+    # With a slow link, what keeps the fullest link low is no split by the capacity ahead.
+    "supernode.ub_routing": (
+        HOT | {"supernode.edits": [{"element": "L1 0.3", "to": "L2 3.0", "capacity_factor": 0.1}]},
+        ["as_built", "ecmp", "hashed"],
+    ),
+    "supernode.rdma_routing": (RAILS, ["as_built", "ecmp", "hashed"]),
     "workload.arrivals": (PLAIN | {"workload.cv": 3.0, "workload.trace.digest": DIGEST}, EVERY),
     "workload.rate_req_per_s": (PLAIN, [40.0, 50.0]),
     "workload.cv": (PLAIN | {"workload.arrivals": "gamma"}, [1.0, 3.0]),
@@ -472,13 +495,16 @@ def test_the_table_names_every_field():
 def test_a_choice_that_is_tried_in_part_does_what_another_does():
     """`auto` does what is faster for the batch at hand, so it equals one of the others.
 
-    Mooncake and MemCache lend segments of one size, and differ by what their own tests say.
+    Mooncake and MemCache lend segments of one size, and differ by what their own tests say. Every
+    recipe is built adaptive.
     """
     closed = {path: set(fields()[path].options) for path in FIELDS if fields()[path].closed}
     left = {path: names - set(values_of(path)) for path, names in closed.items()}
     assert {path: names for path, names in left.items() if names} == {
         "deployment.decode.microbatch": {"auto"},
         "memory_pool.store": {"memcache"},
+        "supernode.ub_routing": {"adaptive"},
+        "supernode.rdma_routing": {"adaptive"},
     }
 
 

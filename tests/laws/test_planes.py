@@ -92,3 +92,15 @@ def test_a_memory_pool_over_vpc_lowers_prompt_throughput():
         ended = found.tables["requests"]["prefill_end_s"].drop_nulls()
         rates[plane] = (ended > 7.0).sum() / 7.0
     assert 1.15 < rates["ub"] / rates["vpc"] < 1.6
+
+
+@pytest.mark.parametrize("plane", ["ub", "rdma"])
+def test_a_plane_that_hashes_is_slower_for_what_takes_it_and_for_nothing_else(plane):
+    """KV over UB: hashed, exchange and hand-off are slower; RDMA, one switch, has none to hash."""
+    kv = {"deployment.kv_transfer_plane": "ub"} | HALF_THE_NODE
+    even, hashed = (small(kv | {f"supernode.{plane}_routing": way}) for way in ("ecmp", "hashed"))
+    (a, b) = (simulate(s, load_facts()) for s in (even, hashed))
+    lawful(b)
+    keys = "tpot_s_mean", "ttft_s_mean", "e2e_s_mean"
+    slower = [b.summary[key] > a.summary[key] for key in keys]
+    assert slower == [plane == "ub"] * 3, [(a.summary[k], b.summary[k]) for k in keys]

@@ -10,12 +10,12 @@ from rich.markup import escape
 
 from twin.commands.terminal import AsJson, out, print_json, print_rows
 from twin.hardware.graph_text import forms
-from twin.hardware.imported import ROUTINGS
 from twin.hardware.machine_file import write_machine
 from twin.lab.files import check_writable, printable, write_text
 from twin.lab.library import load_facts
 from twin.lab.machines import built_machine, machine_rows, machine_summary, read_machine
 from twin.lab.store import open_store
+from twin.scenario import ROUTINGS
 
 if TYPE_CHECKING:
     pass
@@ -57,7 +57,7 @@ def show_machine(name: Named, as_json: AsJson = False) -> None:
 def import_machine(
     file: Annotated[Path, typer.Argument(help="A cable list or a graph.")],
     routing: Annotated[
-        str, typer.Option(help="adaptive or ecmp; as the file says, else adaptive.")
+        str, typer.Option(help="adaptive, ecmp or hashed; as the file says, else adaptive.")
     ] = "",
     as_json: AsJson = False,
 ) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from twin.hardware.chip import HardwareError
-from twin.hardware.flows import Demand, Load, Operation, Pattern, load_of
+from twin.hardware.flows import Demand, Load, Operation, Pattern, Whole, load_of
 from twin.hardware.network import Network
 from twin.hardware.walks import BOOLS, FLOATS, INTS
 
@@ -32,11 +32,11 @@ def dies_of(net: Network, dies: Sequence[int]) -> INTS:
 
 def _demand(
     senders: INTS, receivers: INTS, out: FLOATS, into: FLOATS, planes: Sequence[str],
-    operation: Operation,
+    operation: Operation, flows: Whole = "pairs",
 ) -> Demand:  # fmt: skip
     return Demand(
         tuple(senders.tolist()), tuple(receivers.tolist()), tuple(out.tolist()),
-        tuple(into.tolist()), tuple(planes), operation,
+        tuple(into.tolist()), tuple(planes), operation, flows,
     )  # fmt: skip
 
 
@@ -129,14 +129,18 @@ def _server_ports(net: Network, read: Pattern, plane: str) -> tuple[BOOLS, BOOLS
 
 
 def hand_off(
-    net: Network, out_dies: Sequence[int], in_dies: Sequence[int], plane: str = "rdma"
-) -> Load:
-    """KV cache from some dies to others, spread evenly over both."""
+    net: Network, out_dies: Sequence[int], in_dies: Sequence[int], plane: str = "rdma",
+    flows: Whole = "each",
+) -> Load:  # fmt: skip
+    """KV cache from some dies to others, spread evenly over both.
+
+    Whole flows: single transfers, one of each die at a time, or all pairs at once (`flows`).
+    """
     source, sink = dies_of(net, out_dies), dies_of(net, in_dies)
     if not source.size or not sink.size:
         raise HardwareError("a hand-off needs at least one die that sends and one that receives")
     planes = ("ub", "rdma") if plane == "ub" else (plane,)
-    return load_of(net, _demand(source, sink, _even(source), _even(sink), planes, "write"))
+    return load_of(net, _demand(source, sink, _even(source), _even(sink), planes, "write", flows))
 
 
 def from_storage(net: Network, dies: Sequence[int]) -> Load:
@@ -174,4 +178,4 @@ def one_to_others(net: Network, die: int, plane: str, operation: Operation = "wr
         raise HardwareError(
             f"{net.vertices[at[0]]} has no link left on the {plane} plane: restore one"
         )
-    return load_of(net, _demand(at, away, np.ones(1), _even(away), (plane,), operation))
+    return load_of(net, _demand(at, away, np.ones(1), _even(away), (plane,), operation, "none"))

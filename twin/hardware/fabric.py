@@ -25,9 +25,10 @@ An edge is one direction of a link, or of a bundle of `links` parallel ones:
 Planes are "ub" (scale-up), "rdma" (scale-out), "vpc" (storage), "package" (between the dies of an
 NPU) and "host": the way of CPUs to what their UB plane does not reach, over the dies of their node
 and these dies' NICs. Attributes of the graph: `beyond_node` (what the way out of a node leaves of
-a UB rate), `routing` ("adaptive" or "ecmp"), `detour_hops`, `layout` (how it is best drawn: "racks"
-of a hierarchy, "grid" of a mesh or torus, "block" of one switched domain, "free"), the supernode
-and what it was built from.
+a UB rate), `routing` ("adaptive", "ecmp" or "hashed"; a plane may have its own by the supernode's
+`ub_routing`, `rdma_routing`), `detour_hops`, `layout` (how it is best drawn: "racks" of a
+hierarchy, "grid" of a mesh or torus, "block" of one switched domain, "free"), the supernode and
+what it was built from.
 
 Several supernodes are one graph: nodes number through, each supernode has L2 chips of its own
 ("L2 1:3.12" is of the second), and the RDMA and VPC networks join them. Change a fabric with
@@ -159,13 +160,15 @@ def with_edits(net: Network, edits: Iterable[Edit]) -> Network:
     edits = tuple(edit for edit in edits if edit.add == "nothing")
     if not edits:
         return net
-    rates, waits = net.capacity.copy(), net.latency.copy()
+    rates, waits, share = net.capacity.copy(), net.latency.copy(), np.ones(net.capacity.size)
     for edit in edits:
         at = net.links_at(edit.element, edit.to)
-        rates[at] *= edit.capacity_factor * net.left_without(at, edit.links_out, edit.element)
+        left = net.left_without(at, edit.links_out, edit.element)
+        rates[at] *= edit.capacity_factor * left
+        share[at] *= left
         waits[at] *= edit.latency_factor
         _refuse_absurd(rates[at], waits[at], edit.element)
-    return net.changed(rates, waits)
+    return net.changed(rates, waits, np.rint(net.cables * share).astype(np.int64))
 
 
 def _refuse_absurd(rates: Any, waits: Any, what: str) -> None:

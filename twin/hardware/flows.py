@@ -6,7 +6,9 @@ the limit is the fewest hops of the machine as built. "ecmp" splits bytes over t
 the capacity of what lies ahead; "adaptive" re-weights the links until the fullest one is as empty
 as any split over all these paths can make it, to half a percent: the dual prices of the links bound
 what is possible from below, so it is known when to stop. Vertices that nothing tells apart (dies on
-the same switches, switches between the same switches) are routed as one, exactly.
+the same switches, switches between the same switches) are routed as one, exactly. "hashed" splits
+as "ecmp" does, and takes as much longer as whole flows that are hashed to the paths collide
+(collisions.py): time on every link of the plane is multiplied by the mean of that factor.
 
 A measured efficiency belongs to a path and is taken once: the rate of a link for an operation is
 its nominal rate times that share, less what the way beyond the node costs. Nothing here knows what
@@ -21,6 +23,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from twin.hardware.alike import Swap, exchanged, swap_of
+from twin.hardware.collisions import Collision
 from twin.hardware.network import Network
 from twin.hardware.quotient import Quotient, Route
 from twin.hardware.reach import Usable
@@ -28,6 +31,9 @@ from twin.hardware.walks import FLOATS, INTS
 
 Operation: TypeAlias = Literal["read", "write", "nominal"]
 Plane: TypeAlias = Literal["ub", "rdma", "vpc"]
+# Flows that a plane hashes whole: of all pairs, which end with the slowest; of each sender to one
+# receiver, each by itself; or none, where the rate of a port is wanted.
+Whole: TypeAlias = Literal["pairs", "each", "none"]
 Ends: TypeAlias = tuple[tuple[int, ...], tuple[float, ...]]
 
 TRIED = 4  # loads of one shape that a new one is compared with
@@ -47,6 +53,7 @@ class Demand:
     into: tuple[float, ...]
     planes: tuple[str, ...]
     operation: Operation = "write"
+    flows: Whole = "pairs"
 
     @property
     def sent(self) -> Ends:
@@ -71,8 +78,9 @@ class Pattern:
 class Load:
     """What a unit of a demand puts on the links.
 
-    `amounts` is time on a link times its nominal capacity: bytes, with efficiencies in it. Loads
-    that are alike share a pattern, and differ in the links it is on.
+    `amounts` is time on a link times its nominal capacity: bytes, with efficiencies in it and, of
+    hashed planes, the mean of their collision factor. Loads that are alike share a pattern, and
+    differ in the links it is on.
     """
 
     pattern: Pattern
@@ -81,6 +89,7 @@ class Load:
     unreached: tuple[tuple[int, int], ...]  # some pairs (sender, receiver) that no path joins
     places: INTS  # places where bytes leave or enter ends of the network, see Network.places
     placed: FLOATS  # bytes there
+    collisions: tuple[tuple[str, Collision], ...] = ()  # by plane, of those that hash whole flows
     # Which of the pattern's links are others here, and these.
     moved: INTS = field(default_factory=lambda: np.zeros(0, np.int64))
     to: INTS = field(default_factory=lambda: np.zeros(0, np.int64))
@@ -143,8 +152,10 @@ class Load:
 
 def load_of(net: Network, demand: Demand) -> Load:
     """The load of a demand on a network; equal questions share one answer, and alike ones what is
-    the same for all."""
-    return net.once(demand, lambda: _found(net, demand))
+    the same for all. Where flows are hashed each is worked out: what is drawn for one that is alike
+    may differ, and an answer must not hang on earlier questions."""
+    hashed = any(net.routing(plane) == "hashed" for plane in demand.planes)
+    return net.once(demand, lambda: (_load if hashed else _found)(net, demand))
 
 
 def _found(net: Network, demand: Demand) -> Load:
@@ -205,7 +216,10 @@ def _load(net: Network, demand: Demand) -> Load:
         near, far = np.zeros(links.size), np.zeros(links.size)
         at = np.searchsorted(links, r.links)
         near[at], far[at] = r.near, r.far
-        amounts += (near + far / r.part.beyond) / net.efficiency[demand.operation][links]
+        amounts += (
+            r.collision.mean * (near + far / r.part.beyond)
+            / net.efficiency[demand.operation][links]
+        )  # fmt: skip
         if demand.operation == "write" and (near + far).any():
             r.longest_s += float(net.write_extra_s[links[near + far > 0.0]].max())
         latency_s = max(latency_s, r.longest_s)
@@ -226,6 +240,7 @@ def _load(net: Network, demand: Demand) -> Load:
         unreached=tuple(unreached),
         places=places,
         placed=placed[places],
+        collisions=tuple((r.part.usable.plane, r.collision) for r in routes if r.collision.flows),
     )
 
 
@@ -248,7 +263,7 @@ def _routed(net: Network, demand: Demand, plane: str, same_domain: bool | None) 
     out[list(demand.senders)], into[list(demand.receivers)] = demand.out, demand.into
     usable = Usable(net, plane, out, into)
     for links, reach in usable.tried(same_domain):
-        route = Quotient(usable, demand.operation, same_domain, links, reach).routed()
+        route = Quotient(usable, demand.operation, same_domain, links, reach).routed(demand.flows)
         if route is not None:
             return route
     raise AssertionError("all links reach as far as any walk")

@@ -28,12 +28,6 @@ UNTOLD = {
 }  # fmt: skip
 
 
-ROUTINGS = {
-    "adaptive": "Balanced over all traffic (adaptive)",
-    "ecmp": "Split by the capacity of the paths (weighted ECMP)",
-}
-
-
 @dataclass(frozen=True, eq=False)
 class ImportedMachine:
     """Vertices and directed links with their attributes, in canonical order."""
@@ -51,7 +45,7 @@ class ImportedMachine:
 
     @property
     def routing(self) -> str:
-        """How traffic is split over its paths, a key of ROUTINGS."""
+        """How traffic is split over its paths, a key of scenario.ROUTINGS."""
         return str(self.about.get("routing", UNTOLD["routing"]))
 
     def routed(self, routing: str) -> ImportedMachine:

@@ -21,9 +21,10 @@ from twin.hardware.graph_text import (
     forms,
     parse,
 )
-from twin.hardware.imported import ROUTINGS, ImportedMachine
+from twin.hardware.imported import ImportedMachine
 from twin.hardware.kinds import BETWEEN, INSIDE, VERTICES
 from twin.hardware.names import Fabric
+from twin.scenario import ROUTINGS
 
 MOST_VERTICES, MOST_LINKS = 100_000, 1_000_000  # links of one direction
 MOST_NODES = 10_000  # and so the largest number of one

@@ -57,7 +57,7 @@ class Rows:
 
 @dataclass(frozen=True, eq=False)
 class Network:
-    """Vertices and directed links of a graph; an edited copy shares all but two arrays."""
+    """Vertices and directed links of a graph; an edited copy shares all but three arrays."""
 
     about: Mapping[str, Any]  # the graph's own attributes
     names: Names
@@ -82,13 +82,15 @@ class Network:
     enters: INTS
     bundle: INTS  # parallel links in each, as built
     added: INTS  # 0: as built; 1, 2, ...: in the order in which edits add links
+    cables: INTS  # parallel links in each that are left
     capacity: FLOATS  # bytes/s of one direction now
     latency: FLOATS  # s
     memo: dict[Any, Any] = field(default_factory=dict, repr=False)  # answers, by question
 
-    def changed(self, capacity: FLOATS, latency: FLOATS) -> Network:
-        """The same wiring with other capacities and latencies."""
-        return replace(self, capacity=capacity, latency=latency, memo={})
+    def changed(self, capacity: FLOATS, latency: FLOATS, cables: INTS | None = None) -> Network:
+        """The same wiring with other capacities and latencies; `cables`: parallel links left."""
+        left = self.cables if cables is None else cables
+        return replace(self, capacity=capacity, latency=latency, cables=left, memo={})
 
     def once(self, question: Hashable, answer: Callable[[], T]) -> T:
         """The answer to a question about this network, worked out at the first time."""
@@ -200,6 +202,13 @@ class Network:
         wanted = tail * len(self.vertices) + head
         at = np.minimum(np.searchsorted(ends, wanted), ends.size - 1)
         return np.where(ends[at] == wanted, order[at], -1)
+
+    def routing(self, plane: str) -> str:
+        """How a plane splits traffic over its paths, a name of scenario.ROUTINGS: as the scenario
+        chose for it, else as the machine says."""
+        chosen = {"ub": "ub_routing", "rdma": "rdma_routing", "host": "rdma_routing"}.get(plane)
+        own = getattr(self.about.get("supernode"), chosen, "as_built") if chosen else "as_built"
+        return str(self.about.get("routing", "adaptive")) if own == "as_built" else str(own)
 
     def bit(self, plane: str) -> int:
         """Bit of a plane; 0 where the machine has none of that name."""
@@ -406,6 +415,7 @@ def compiled(plan: Plan) -> Network:
         leaves=leaves,
         enters=enters,
         bundle=column("links", np.int64, 1),
+        cables=column("links", np.int64, 1),
         added=column("added", np.int64, 0),
         capacity=column(CAPACITY, np.float64),
         latency=column(LATENCY, np.float64),

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from twin.hardware import demands
 from twin.hardware.chip import HardwareError
+from twin.hardware.collisions import Collision
+from twin.hardware.faults import dies_without
 from twin.hardware.flows import Demand, Load, Operation, Plane, load_of
 from twin.hardware.kinds import is_switch
 from twin.hardware.names import Fabric
@@ -33,10 +35,17 @@ class Price:
     peers: int = 1  # how many others an endpoint exchanges with
     off_node_fraction: float = 0.0  # share of the bytes that crosses a node's border
     shared_by_dies: int = 1  # dies that share `bytes_per_s` between them
+    collision: Collision = Collision()  # of hashed flows: its mean is in `bytes_per_s`
 
     def seconds(self, size_bytes: float) -> float:
         """Time of `size_bytes` with no other traffic on the way."""
         return self.latency_s + size_bytes / self.bytes_per_s
+
+
+def worst_collision(loads: Iterable[Load]) -> Collision:
+    """The collision factor that is largest in the mean, of some loads and all their planes."""
+    some = [found for load in loads for _, found in load.collisions]
+    return max(some, key=lambda found: found.mean, default=Collision())
 
 
 def _priced(net: Network, load: Load, what: str) -> tuple[float, str]:
@@ -73,7 +82,8 @@ def between(
         )
     rate, label = _priced(net, load, "the way")
     away = float(net.node[a] != net.node[b])
-    return Price(rate, load.latency_s, label, off_node_fraction=away)
+    found = worst_collision([load])
+    return Price(rate, load.latency_s, label, off_node_fraction=away, collision=found)
 
 
 def _vertex(net: Network, element: int | str) -> int:
@@ -96,7 +106,8 @@ def all_to_all(
     net = network(fabric)
     load = demands.exchange(net, dies, plane, operation)
     rate, label = _priced(net, load, f"all-to-all over {plane}")
-    return Price(rate, load.latency_s, label, len(dies) - 1, load.off_node)
+    found = worst_collision([load])
+    return Price(rate, load.latency_s, label, len(dies) - 1, load.off_node, collision=found)
 
 
 def _reached(
@@ -127,7 +138,10 @@ def pool_read(
         )
     load, sources = reached
     rate, label = _priced(net, load, f"a pool read over {plane}")
-    return Price(rate, load.latency_s, label, sources.size, load.off_node, len(dies))
+    found = worst_collision([load])
+    return Price(
+        rate, load.latency_s, label, sources.size, load.off_node, len(dies), collision=found
+    )
 
 
 def server_port(
@@ -160,6 +174,24 @@ def nic(fabric: Wiring, die: int, plane: Plane = "rdma", operation: Operation = 
     rate, label = _priced(net, load, f"{way} of die {die}")
     shared = net.dies_per_node if way == "vpc" and net.storage_ports != "nic" else 1
     return Price(rate, load.latency_s, label, off_node_fraction=1.0, shared_by_dies=shared)
+
+
+def transfer_collision(
+    fabric: Wiring, sources: Iterable[Sequence[int]], among: Sequence[int], plane: Plane
+) -> Collision:
+    """How KV transfers collide where the plane hashes whole flows: of the instance (dies of each in
+    `sources`) for which it is worst, while each of its dies sends to another die of `among`. No
+    factor on other planes, and where no die is linked."""
+    net = network(fabric)
+    planes = ("ub", "rdma") if plane == "ub" else (plane,)
+    if all(net.routing(way) != "hashed" for way in planes):
+        return Collision()
+    no_way = dies_without(net, plane)
+    sinks = [die for die in among if die not in no_way]
+    linked = [[die for die in dies if die not in no_way] for dies in sources]
+    return worst_collision(
+        demands.hand_off(net, dies, sinks, plane) for dies in linked if dies and sinks
+    )
 
 
 def port_rates(fabric: Wiring, plane: Plane) -> FLOATS:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from twin.hardware.collisions import Collision, Flows, Paths, Side, collision
 from twin.hardware.network import Network
 from twin.hardware.reach import FAR, Usable
 from twin.hardware.walks import BOOLS, FLOATS, INTS, Walks, spread
@@ -25,6 +26,7 @@ class Route:
     far: FLOATS
     longest_s: float  # longest latency
     apart: list[tuple[int, int]]  # pairs without a path
+    collision: Collision  # of flows that are hashed; no factor where none are
 
 
 class Quotient:
@@ -44,6 +46,7 @@ class Quotient:
     ) -> None:
         net, passes = usable.net, usable.passes
         self.usable, self.reach, size = usable, reach, len(net.vertices)
+        self.same_domain = same_domain
         number = np.arange(size)
         self.enter = np.where(passes, number, size + number)
         self.leave = np.where(passes, number, 2 * size + number)
@@ -70,6 +73,8 @@ class Quotient:
         added = np.maximum(net.added[links], np.where(both, net.added[second], straight))
         self.added = added[at]
         self.latency = (net.latency[links] + np.where(both, net.latency[second], 0.0))[at]
+        self.cables = np.maximum(net.cables[links[at]], 1)
+        self.group = group
         self._pairs(group, same_domain)
         away = usable.plane == "ub" and operation != "nominal"
         self.beyond = float(net.about.get("beyond_node", 1.0)) if away else 1.0
@@ -132,8 +137,11 @@ class Quotient:
         near = (net.node[a] == net.node[b]) & (net.node[a] >= 0)
         self.near, self.far = np.where(near, moved, 0.0), np.where(near, 0.0, moved)
 
-    def routed(self) -> Route | None:
-        """The bytes on every link; None where some pair may take more than `reach` hops."""
+    def routed(self, flows: str = "none") -> Route | None:
+        """The bytes on every link; None where some pair may take more than `reach` hops.
+
+        flows: of which whole flows the demand is made, for planes that hash them (see Demand).
+        """
         if self.reach < FAR and self.added.any():
             return None
         tail, head, rows, ends = self.tail, self.head, self.rows, self.columns
@@ -143,8 +151,11 @@ class Quotient:
             tail, head, rows, ends = head, tail, ends, rows
             parts = parts.transpose(0, 2, 1)
         carried = np.zeros((2, tail.size))
-        longest, apart, about = 0.0, [], self.usable.net.about
+        longest, apart, collided = 0.0, [], Collision()
+        routing = self.usable.net.routing(self.usable.plane)
         each = max(1, CELLS // max(1, tail.size))
+        if routing == "hashed":  # who collides with whom shows with all together only
+            each = max(each, rows.size)
         for start in range(0, rows.size if parts.any() else 0, each):
             some = slice(start, start + each)
             walks = Walks(
@@ -154,8 +165,12 @@ class Quotient:
             split = walks.apart(start)
             if self.reach < FAR and (split or walks.most.max() + walks.detour > self.reach):
                 return None
-            balance = rows.size <= each and about.get("routing", "adaptive") == "adaptive"
-            carried[:, walks.used] += spread(walks, self.capacity[walks.used], self.beyond, balance)
+            balance = rows.size <= each and routing == "adaptive"
+            members = None if routing == "adaptive" else self._members()
+            bytes_ = spread(walks, self.capacity[walks.used], self.beyond, balance, members)
+            carried[:, walks.used] += bytes_
+            if routing == "hashed" and flows != "none":
+                collided = self._collision(walks, bytes_, turned, flows == "each")
             longest = max(longest, walks.longest(self.latency[walks.used]))
             apart += [
                 (int(self.sender[j]), int(self.receiver[i])) if turned
@@ -163,7 +178,40 @@ class Quotient:
                 for i, j in split
             ]  # fmt: skip
         near, far = (carried / self.count)[:, self.whole]
-        return Route(self, self.links, near, far, longest, apart)
+        return Route(self, self.links, near, far, longest, apart, collided)
+
+    def _collision(self, walks: Walks, bytes_: FLOATS, turned: bool, each: bool) -> Collision:
+        """How its flows collide when each takes one of its equal paths whole."""
+        members = self._members()
+        order = np.argsort(self.group, kind="stable")
+        rank = np.empty_like(order)
+        rank[order] = np.arange(order.size) - np.searchsorted(
+            self.group[order], self.group[order], side="left"
+        )
+        senders, receivers = (
+            self._side(groups, np.flatnonzero(amounts), number, amounts, rank)
+            for groups, amounts, number in (
+                (self.rows, self.usable.out, self.enter),
+                (self.columns, self.usable.into, self.leave),
+            )
+        )  # fmt: skip
+        rows, ends = (receivers, senders) if turned else (senders, receivers)
+        flows = Flows(rows, ends, each, self.same_domain, self.beyond)
+        paths = Paths(self.capacity[walks.used], members, self.cables[walks.used])
+        return collision(walks, paths, flows, bytes_[0] + bytes_[1] / self.beyond)
+
+    def _members(self) -> INTS:
+        """Vertices of each group."""
+        return np.bincount(self.group[self.group >= 0], minlength=self.size)
+
+    def _side(
+        self, groups: INTS, vertices: INTS, number: INTS, amounts: FLOATS, rank: INTS
+    ) -> Side:
+        net = self.usable.net
+        return Side(
+            np.searchsorted(groups, self.group[number[vertices]]), rank[number[vertices]],
+            vertices, net.node[vertices], net.domain[vertices], amounts[vertices],
+        )  # fmt: skip
 
 
 def mixed(x: HASHES) -> HASHES:

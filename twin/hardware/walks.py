@@ -200,15 +200,28 @@ class Walks:
         weights, shares = self._shares(log_weight)
         return self._split(self._arriving(weights), shares)
 
-    def by_capacity(self, capacity: FLOATS) -> FLOATS:
-        """The same where every vertex splits by the capacity of what lies behind each link."""
+    def by_capacity(self, capacity: FLOATS, members: INTS | None = None) -> FLOATS:
+        """The same where every vertex splits by the capacity of what lies behind each link.
+
+        members: of what each vertex stands for; None: the split takes each for a vertex by itself.
+        """
+        shares = self.shares_by_capacity(capacity, members)
+        return self._split([self.hops[v.end, v.row] == h for h, v in self._numbered()], shares)
+
+    def shares_by_capacity(self, capacity: FLOATS, members: INTS | None = None) -> list[FLOATS]:
+        """Each step's share among the steps that lead to a state, by level, of that split."""
         here = np.full(self.rows.size, np.inf)
         shares = []
-        for level in self.levels:
+        many = np.ones(self.tail.size) if members is None else members[self.tail]
+        if members is not None:  # from one member to another
+            capacity = capacity / (many * members[self.head])
+        for h, level in self._numbered():
             through = np.minimum(here[level.tail], capacity[level.links])
+            if members is not None and h > 1:  # a walk begins at one
+                through *= many[level.links]
             here = np.add.reduceat(through, level.head_start)
             shares.append(through / here[level.head])
-        return self._split([self.hops[v.end, v.row] == h for h, v in self._numbered()], shares)
+        return shares
 
     def _numbered(self) -> list[tuple[int, _Level]]:
         return list(enumerate(self.levels, 1))
@@ -330,20 +343,25 @@ def forget() -> None:
     _solved.clear()
 
 
-def spread(walks: Walks, capacity: FLOATS, beyond: float, adaptive: bool) -> FLOATS:
+def spread(
+    walks: Walks, capacity: FLOATS, beyond: float, adaptive: bool, members: INTS | None = None
+) -> FLOATS:
     """Bytes/s on every link, f8[near and far, links]; far bytes take 1 / beyond as long.
 
-    Equal problems are solved once.
+    members: as `by_capacity` takes them. Equal problems are solved once.
     """
     problem = walks.digest(capacity, beyond, adaptive)
+    problem += b"" if members is None else members.tobytes()
     if problem not in _solved:
         if len(_solved) >= SOLVED:
             _solved.pop(next(iter(_solved)))
-        _solved[problem] = _spread(walks, capacity, beyond, adaptive)
+        _solved[problem] = _spread(walks, capacity, beyond, adaptive, members)
     return _solved[problem]
 
 
-def _spread(walks: Walks, capacity: FLOATS, beyond: float, adaptive: bool) -> FLOATS:
+def _spread(
+    walks: Walks, capacity: FLOATS, beyond: float, adaptive: bool, members: INTS | None
+) -> FLOATS:
     """The answer of `spread`.
 
     Split by the links' capacities, or so that the fullest link is as empty as possible. That is a
@@ -360,7 +378,7 @@ def _spread(walks: Walks, capacity: FLOATS, beyond: float, adaptive: bool) -> FL
     def taken(parts: FLOATS) -> FLOATS:
         return np.asarray(parts[0] + parts[1] / beyond)
 
-    best = walks.by_capacity(capacity)
+    best = walks.by_capacity(capacity, members)
     demand = taken(walks.parts)
     sent = (demand > 0.0) & (walks.hops >= 0)
     total = float(demand[sent].sum())

@@ -67,8 +67,8 @@ def offload(s: Scenario, net: Network, clocks: Mapping[str, float]) -> Offload:
             f"attention cannot be offloaded: no link of the {d.kv_transfer_plane} plane is left to "
             "the NPUs of prefill or of decode"
         )
-    there = demands.hand_off(net, dies["decode"], dies["prefill"], d.kv_transfer_plane)
-    back = demands.hand_off(net, dies["prefill"], dies["decode"], d.kv_transfer_plane)
+    there = demands.hand_off(net, dies["decode"], dies["prefill"], d.kv_transfer_plane, "pairs")
+    back = demands.hand_off(net, dies["prefill"], dies["decode"], d.kv_transfer_plane, "pairs")
     count = len(dies["decode"])
     return Offload(
         share=pool.away.requests,

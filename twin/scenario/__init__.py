@@ -42,12 +42,13 @@ from twin.scenario.scenario import (
     seated,
     shares_npus,
 )
-from twin.scenario.supernode import Edit, Supernode
+from twin.scenario.supernode import ROUTINGS, Edit, Supernode
 from twin.scenario.workload import Profile, Trace, Workload
 
 __all__ = [
     "FORMS",
     "KINDS",
+    "ROUTINGS",
     "SCHEMA_VERSION",
     "Admission",
     "Communication",

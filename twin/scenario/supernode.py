@@ -22,6 +22,12 @@ NO_UPLINKS = ("ub-mesh", "gb200-nvl72", "atlas-800-a2")
 BEYOND_NODE = when("supernode.scale_up", "supernode")
 UPLINKED = (unless("supernode.machine", *NO_UPLINKS), BEYOND_NODE)
 L2_SWITCHED = (unless("supernode.machine", *MESHES), BEYOND_NODE)
+# How a plane splits traffic over equal paths.
+ROUTINGS = {
+    "adaptive": "Balanced over all traffic (adaptive)",
+    "ecmp": "Split by the capacity of the paths (weighted ECMP)",
+    "hashed": "Whole flows hashed to paths (ECMP)",
+}
 CLOS = (unless("supernode.machine", "gb200-nvl72"), *L2_SWITCHED)
 
 
@@ -113,6 +119,18 @@ class Supernode(Section):
     """RDMA plane, one NPU, one direction (400 Gbps). [arXiv 2506.12708v2 3.3.2]"""
     vpc_gb_per_s_per_node: float = quantity(50.0, "GB/s", "VPC plane per node", (0.1, 1000))
     """VPC plane, one node's Qingtian NIC, one direction (400 Gbps). [arXiv 2506.12708v2 3.3.2]"""
+    ub_routing: Literal["as_built", "adaptive", "ecmp", "hashed"] = choice(
+        "as_built", "Routing of the UB plane", options={"as_built": "As built"} | ROUTINGS, since=4,
+        also="ECMP, hash, collision, load balancing, packet spray, multipath",
+    )  # fmt: skip
+    """How the UB plane splits traffic over equal paths; all recipes are built adaptive. Hashed:
+    each flow stays on one path, and some paths get more flows than others."""
+    rdma_routing: Literal["as_built", "adaptive", "ecmp", "hashed"] = choice(
+        "as_built", "Routing of the RDMA plane", options={"as_built": "As built"} | ROUTINGS,
+        since=4, also="RoCE, ECMP, hash, collision, load balancing, adaptive routing",
+    )  # fmt: skip
+    """The same of the RDMA plane. It matters where NICs meet at several switches; most recipes
+    have one network without paths of its own there."""
     edits: tuple[Edit, ...] = rows("Fabric edits", most=2000)
     """Changes to the fabric as built, in order: links taken out, slowed or made faster."""
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import streamlit as st
 
-from twin.hardware.imported import ROUTINGS, ImportedMachine, npus_of
+from twin.hardware.imported import ImportedMachine, npus_of
 from twin.lab import ask, machines
 from twin.lab.kinds import TRACE, CountsTable, Kind
 from twin.lab.runs.apart import Refused, apart
@@ -15,7 +15,7 @@ from twin.lab.store import ImportRow, Store, StoreError, UnknownId
 from twin.lab.store.values import Values
 from twin.lab.traces import reader
 from twin.metrics.measures import amount
-from twin.scenario import Scenario, SpecError, npus_used, with_overrides
+from twin.scenario import ROUTINGS, Scenario, SpecError, npus_used, with_overrides
 from twin.ui import forms, session, words
 from twin.ui.fields import sentence
 from twin.ui.show import plain
@@ -263,7 +263,8 @@ def _routed(machine: ImportedMachine) -> ImportedMachine:
         "Routing", list(ROUTINGS), index=list(ROUTINGS).index(machine.routing),
         format_func=lambda name: ROUTINGS[name], key=f"routing:{machine.digest}",
         help="Adaptive routing balances all traffic over its paths to keep the fullest link low. "
-        "Weighted ECMP splits each pair by the capacity of its paths, whatever else is under way.",
+        "Weighted ECMP splits each pair by the capacity of its paths, whatever else is under way. "
+        "Hashed, each flow stays on one path, and some paths get more flows than others.",
     )  # fmt: skip
     return machine.routed(str(chosen))
 

@@ -6,6 +6,7 @@ import streamlit as st
 
 from twin.hardware.chip import Chip, HardwareError
 from twin.hardware.fabric import Fabric
+from twin.hardware.network import network
 from twin.hardware.prices import summary
 from twin.hardware.validation import problems
 from twin.hooks import drawn
@@ -15,7 +16,7 @@ from twin.ui import session
 from twin.ui.fields import sentence
 from twin.ui.imports import machine_upload
 from twin.ui.pages.supernode import editor
-from twin.ui.pages.supernode.prices import Headline, headlines
+from twin.ui.pages.supernode.prices import PLANES, Headline, headlines
 
 
 def prices(draft: Scenario, fabric: Fabric) -> None:
@@ -94,6 +95,8 @@ ROUTED = {
     "low (adaptive routing).",
     "ecmp": "Rates are for traffic that splits by the capacity of its paths, whatever "
     "else is under way (weighted ECMP).",
+    "hashed": "Rates are for flows that are hashed to their paths as a whole, the mean over where "
+    "the hash puts them.",
 }
 ADDED = {
     "adaptive": "An added link comes on top of the paths that the machine has as built: no pair "
@@ -101,6 +104,7 @@ ADDED = {
     "ecmp": "ECMP takes the paths of fewest hops only: an added link that shortens a pair's path "
     "carries all of that pair's traffic, also where the longer paths are wider.",
 }
+ADDED["hashed"] = ADDED["ecmp"]
 
 
 def in_all(fabric: Fabric, chip: Chip, pool: MemoryPool) -> None:
@@ -110,9 +114,13 @@ def in_all(fabric: Fabric, chip: Chip, pool: MemoryPool) -> None:
     with st.grid(5, min_column_width=160):
         for name, (text, says) in (_chips(total, chip, pool) | _rates(total, uneven)).items():
             st.metric(name, text, help=says)
-    st.caption(ROUTED[fabric.graph["routing"]])
+    ways = {plane: network(fabric).routing(plane) for plane in ("ub", "rdma")}
+    if ways["ub"] == ways["rdma"]:
+        st.caption(ROUTED[ways["ub"]])
+    else:
+        st.caption("  \n".join(f"{PLANES[plane]}: {ROUTED[way]}" for plane, way in ways.items()))
     if any(edit.add == "link" for edit in fabric.graph["supernode"].edits):
-        st.caption(ADDED[fabric.graph["routing"]])
+        st.caption(ADDED[ways["ub"]])
 
 
 def _chips(total: dict[str, float], chip: Chip, pool: MemoryPool) -> dict[str, tuple[str, str]]:

@@ -3,6 +3,7 @@ bytes/s of one direction of idle links. The slowest instance of a pool speaks fo
 whose nodes are alike share one answer."""
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -14,7 +15,14 @@ from twin.hardware.fabric import Fabric
 from twin.hardware.flows import Load, Plane
 from twin.hardware.network import Network, network
 from twin.hardware.placement import Instance, place_instances
-from twin.hardware.prices import Price, all_to_all, nic, pool_read, port_rates
+from twin.hardware.prices import (
+    Price,
+    all_to_all,
+    nic,
+    pool_read,
+    port_rates,
+    transfer_collision,
+)
 from twin.scenario import Scenario
 
 PLANES = {"ub": "UB", "rdma": "RDMA", "vpc": "VPC"}
@@ -35,7 +43,7 @@ class Headline(NamedTuple):
     latency_s: float | None = None
 
 
-class _Alike:
+class Alike:
     """Which instances must get the same answers: same place in nodes whose links are the same;
     where links join nodes directly, only those on the same dies."""
 
@@ -51,6 +59,7 @@ class _Alike:
         self._nodes = [links[a:b].tobytes() for a, b in zip(ends[:-1], ends[1:], strict=True)]
 
     def of(self, instance: Instance) -> tuple[bytes, ...]:
+        """Equal for instances that must get the same answers."""
         if self._direct:
             return (np.array(instance.die_of_rank).tobytes(),)
         node, place = np.divmod(np.array(instance.die_of_rank), self._per_node)
@@ -66,7 +75,7 @@ def headlines(s: Scenario, fabric: Fabric) -> list[Headline]:
         placed = place_instances(s, fabric)
     except HardwareError as error:
         return [Headline("Instances", None, "deployment", str(error))]
-    alike, prices = _Alike(fabric), []
+    alike, prices = Alike(fabric), []
 
     def pool(*roles: str) -> list[Instance]:
         return [i for i in placed if i.role in roles]
@@ -80,8 +89,8 @@ def headlines(s: Scenario, fabric: Fabric) -> list[Headline]:
     if s.deployment.mode == "disaggregated":
         plane = s.deployment.kv_transfer_plane
         label, per = f"KV hand-off, die · {PLANES[plane]}", "die" if plane != "vpc" else "node"
-        prices.append(_slowest(label, per, pool("prefill", "decode"), alike, lambda i: _hand_off(
-            fabric, i, plane)))  # fmt: skip
+        prices.append(_slowest(label, per, pool("prefill", "decode"), alike, lambda i: _colliding(
+            fabric, placed, i, plane)))  # fmt: skip
     if s.memory_pool.enabled and s.deployment.mode != "decode_only":
         reads, readers = s.memory_pool.plane, pool("prefill", "colocated")
         label, per = f"Pool read, instance · {PLANES[reads]}", f"{readers[0].role} instance"
@@ -129,8 +138,19 @@ def _hand_off(fabric: Fabric, instance: Instance, plane: Plane) -> Price:
     return nic(fabric, worst, plane)
 
 
+def _colliding(
+    fabric: Fabric, placed: Sequence[Instance], instance: Instance, plane: Plane
+) -> Price:
+    """The hand-off of an instance's slowest die, with what transfers lose to each other by hash."""
+    sources = [i.die_of_rank for i in placed if i.role == "prefill"]
+    among = [die for i in placed if i.role == "decode" for die in i.die_of_rank]
+    found = transfer_collision(fabric, sources, among, plane)
+    port = _hand_off(fabric, instance, plane)
+    return replace(port, bytes_per_s=port.bytes_per_s / found.mean, collision=found)
+
+
 def _slowest(
-    label: str, per: str, instances: Sequence[Instance], alike: _Alike,
+    label: str, per: str, instances: Sequence[Instance], alike: Alike,
     price: Callable[[Instance], Price],
 ) -> Headline:  # fmt: skip
     """The least rate among instances; of instances alike only one is priced."""

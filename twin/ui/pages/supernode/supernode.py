@@ -12,6 +12,7 @@ from twin.ui.fields import sentence, why_idle
 from twin.ui.forms import FIRST
 from twin.ui.formulas import seated
 from twin.ui.pages.supernode import editor, panels
+from twin.ui.pages.supernode.hashed import hashed_flows
 from twin.ui.pages.supernode.panels import files
 from twin.ui.pages.supernode.prices import TRAFFIC, link_shares
 from twin.ui.pages.supernode.table import parts_table
@@ -91,6 +92,7 @@ with file:
 # 4) What it adds up to.
 if fabric is not None and not fault:
     panels.in_all(fabric, load_chip(session.facts(), draft.supernode.chip), draft.memory_pool)
+    hashed_flows(draft, fabric)
     drawn("supernode.end", fabric)
 
 # 5) The second answer: the draft simulated.

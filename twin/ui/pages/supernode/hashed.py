@@ -1,0 +1,120 @@
+"""What whole flows that are hashed to paths cost the deployment: how they collide, by traffic and
+plane, and what becomes of TPOT and KV transfers."""
+
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import NamedTuple
+
+import streamlit as st
+
+from twin.hardware import demands
+from twin.hardware.chip import HardwareError
+from twin.hardware.collisions import Collision
+from twin.hardware.fabric import Fabric
+from twin.hardware.flows import Load
+from twin.hardware.network import network
+from twin.hardware.placement import place_instances
+from twin.outlook import Outlook
+from twin.scenario import Scenario, with_overrides
+from twin.ui import formulas
+from twin.ui.pages.supernode.prices import PLANES, Alike
+
+FIELDS = {"ub": "supernode.ub_routing", "rdma": "supernode.rdma_routing"}
+WAY = {"ub": "ub", "rdma": "rdma", "host": "rdma"}  # plane of a demand -> plane that it takes
+
+
+class Row(NamedTuple):
+    """How one kind of traffic collides on one plane."""
+
+    traffic: str
+    plane: str  # of FIELDS
+    found: Collision
+
+
+def hashed_planes(fabric: Fabric) -> list[str]:
+    """Planes of a machine that hash whole flows."""
+    return [plane for plane in FIELDS if network(fabric).routing(plane) == "hashed"]
+
+
+@lru_cache(maxsize=16)
+def collisions(s: Scenario, fabric: Fabric) -> list[Row]:
+    """The collision factors that the deployment pays: of each kind of traffic and plane the one of
+    the instance for which it is worst."""
+    worst: dict[tuple[str, str], Collision] = {}
+    for traffic, load in _loads(s, fabric):
+        for plane, found in load.collisions:
+            key = traffic, WAY.get(plane, plane)
+            worst[key] = max(worst.get(key, Collision()), found, key=lambda c: (c.mean, c.flows))
+    return [Row(traffic, plane, found) for (traffic, plane), found in worst.items()]
+
+
+def _loads(s: Scenario, fabric: Fabric) -> Iterator[tuple[str, Load]]:
+    """Every kind of traffic of one instance of all that are alike."""
+    net, alike = network(fabric), Alike(fabric)
+    placed = place_instances(s, fabric)
+    one_each = list({(i.role, alike.of(i)): i for i in reversed(placed)}.values())[::-1]
+    among = [die for i in placed if i.role == "decode" for die in i.die_of_rank]
+    for i in one_each:
+        if i.dies > 1:
+            yield f"Exchange, {i.role}", demands.exchange(net, i.die_of_rank)
+        if i.role == "prefill" and among:
+            plane = s.deployment.kv_transfer_plane
+            yield "KV transfers", demands.hand_off(net, i.die_of_rank, among, plane)
+        if i.role != "decode" and s.memory_pool.enabled:
+            reached = demands.pool(net, i.die_of_rank, s.memory_pool.plane)
+            if reached is not None:
+                yield "Pool reads", reached[0]
+
+
+def hashed_flows(draft: Scenario, fabric: Fabric) -> None:
+    """How flows collide and what that costs; nothing where no plane hashes them."""
+    planes = hashed_planes(fabric)
+    if not planes:
+        return
+    st.subheader("Hashed flows", anchor=False)
+    try:
+        rows = collisions(draft, fabric)
+    except HardwareError:
+        return  # the page has said above why instances cannot be placed
+    st.caption(
+        "Time over that of an even split, as each flow stays on one of its equal paths. An "
+        "exchange or a read waits for its fullest path, a KV transfer for its own; p99 is over "
+        "where the hash puts them. Prices take the mean."
+    )
+    if not rows:
+        st.markdown("No traffic of this deployment takes a plane that hashes flows.")
+        return
+    st.dataframe(
+        [
+            {
+                "Traffic": row.traffic,
+                "Plane": PLANES[row.plane],
+                "Mean": f"{row.found.mean:.2f} ×",
+                "p99": f"{row.found.p99:.2f} ×",
+                "Flows at once": f"{row.found.flows:,}",
+            }
+            for row in rows
+        ],
+        hide_index=True,
+    )
+    st.markdown(_costs(draft, planes, rows))
+
+
+def _costs(draft: Scenario, planes: list[str], rows: list[Row]) -> str:
+    """One sentence on TPOT and KV transfers."""
+    even = with_overrides(draft, {FIELDS[plane]: "ecmp" for plane in planes})
+    now, split = formulas.outlook(draft), formulas.outlook(even)
+    said = []
+    if isinstance(now, Outlook) and isinstance(split, Outlook) and now.tpot_s and split.tpot_s:
+        said.append(
+            f"TPOT is {1e3 * now.tpot_s:.3g} ms by formula, and {1e3 * split.tpot_s:.3g} ms with "
+            "an even split"
+        )
+    moved = max((row.found.mean for row in rows if row.traffic == "KV transfers"), default=0.0)
+    if moved:
+        said.append(
+            "KV transfers meet no other on their paths" if moved < 1.005 else
+            f"a KV transfer takes {moved:.2f} times as long"
+        )  # fmt: skip
+    text = "; ".join(said) or "no die decodes, and no KV moves"
+    return f"{text[0].upper()}{text[1:]}."

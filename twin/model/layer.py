@@ -236,7 +236,8 @@ def survey(
         r = requests[i]
         c = context[i]
         total += r
-        busiest = max(busiest, r)
+        if r > busiest:  # noqa: PLR1730 - as in mixed_iteration_s
+            busiest = r
         if r > most_requests or c > most_context:
             tokens = p.query_tokens * r
             t = attention_s(p.sequence, tokens, core_s(p.sequence.core, tokens, c))

@@ -76,7 +76,9 @@ def mixed_iteration_s(
     entering, most = query * total, query * busiest
     for r in range(first, first + count):
         entering += chunk[r]
-        most = max(most, query * requests[r] + chunk[r])
+        rows = query * requests[r] + chunk[r]
+        if rows > most:  # noqa: PLR1730 - a call of max takes several times as long in plain Python
+            most = rows
     if entering <= 0.0:
         return 0.0
     hot = interpolate(entering, hot_tokens, hot_factor)
@@ -89,6 +91,14 @@ def mixed_iteration_s(
     m = p.sequence
     attention = dense = most_rows = most_core = 0.0
     for r in range(first, first + count):
+        if (
+            first < r != who
+            and chunk[r] == chunk[r - 1]
+            and pairs[r] == pairs[r - 1]
+            and requests[r] == requests[r - 1]
+            and context[r] == context[r - 1]
+        ):
+            continue  # as long as the rank before it
         if chunk[r] > 0.0 or r == who:
             rows = query * requests[r] + chunk[r]
             core = local_s(m.core, query * requests[r], context[r])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import Field, dataclass, field, fields, replace
+from functools import cache
 from typing import Any, Literal, TypeVar, dataclass_transform
 
 import numpy as np
@@ -125,12 +126,36 @@ def without(whole: R, cause: str) -> R:
 
 def numbers(whole: Record) -> NDArray[np.float64]:
     """The numbers of a record, f8[N]; seen through `dtype_of` it is a record of one row."""
-    return np.array([value for _, value in walk(whole)], np.float64)
+    return np.array([*_values(whole)], np.float64)
+
+
+def _values(whole: Record) -> Iterator[float]:
+    """The numbers of `walk` without their declarations: an engine reads thousands of records."""
+    for name in _names(type(whole)):  # type: ignore[arg-type]
+        value = getattr(whole, name)
+        if isinstance(value, tuple):
+            for inner in value:
+                yield from _values(inner)
+        elif isinstance(value, Record):
+            yield from _values(value)
+        else:
+            yield value
+
+
+@cache
+def _names(kind: type[Record]) -> tuple[str, ...]:
+    """The fields of a kind of record, in the order in which they are stored."""
+    return tuple(declared.name for declared in fields(kind))  # type: ignore[arg-type]
 
 
 def places(kind: type[Record], scale: Scale) -> NDArray[np.int64]:
     """Where the numbers of a kind of record hold what is computed, or carried, i8[N]."""
-    return np.array([k for k, (c, _) in enumerate(walk(kind())) if c.scale == scale], np.int64)
+    return np.array(_places(kind, scale), np.int64)  # type: ignore[arg-type]
+
+
+@cache
+def _places(kind: type[Record], scale: Scale) -> tuple[int, ...]:
+    return tuple(k for k, (c, _) in enumerate(walk(kind())) if c.scale == scale)
 
 
 def row_of(whole: Record) -> Any:

@@ -204,14 +204,15 @@ def test_a_reader_does_not_wait_for_a_writer(store):
         assert store.scenarios.search().total == 0
 
 
-def test_eight_processes_lose_no_update(store, add_run):
+@pytest.mark.parametrize("times", some([25], 60))
+def test_eight_processes_lose_no_update(store, add_run, times):
     run = add_run(owner=ME)
     store.runs.beat(run, ME, 0.0, {"n": 0})
     url = store.database.url.render_as_string(hide_password=False)
-    command = [sys.executable, "-m", "tests.lab.hammer", url, run, "25", "8"]
+    command = [sys.executable, "-m", "tests.lab.hammer", url, run, str(times), "8"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert store.runs.get(run).live["n"] == 8 * 25
+    assert store.runs.get(run).live["n"] == 8 * times
 
 
 # Runs.

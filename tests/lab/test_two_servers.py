@@ -2,6 +2,9 @@
 
 import time
 
+import pytest
+
+from tests.draws import some
 from tests.lab.fake_engine import answer
 from tests.lab.test_kill import BusyServer
 from twin.lab.runs.executor import Runner
@@ -9,8 +12,9 @@ from twin.lab.runs.executor import Runner
 ENOUGH = 12  # runs that ended, of each server
 
 
-def test_each_run_is_carried_out_once_and_one_server_outlives_the_other(store, tmp_path):
-    one, other = (BusyServer(store, tmp_path, seed, processes=1) for seed in (0, 500_000))
+@pytest.mark.parametrize("processes", some([1], 2))
+def test_each_run_is_carried_out_once_and_one_server_outlives_the_other(store, tmp_path, processes):
+    one, other = (BusyServer(store, tmp_path, seed, processes=processes) for seed in (0, 500_000))
 
     def said(server, word):
         return [line for line in server.lines() if line[0] == word]

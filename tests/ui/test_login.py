@@ -17,12 +17,12 @@ import pytest
 import requests
 
 from tests.conftest import PATIENCE_S, ROOT, free_port, wait_until_healthy
+from tests.lab.plan.small import small
 from tests.protocol import Tab
 from tests.served import ENGINE_VARIABLE
 from tests.ui import oidc
 from tests.ui.stored_runs import done, scenario
 from twin.hooks import Page, found
-from twin.lab.library import preset
 from twin.lab.share.links import pack
 from twin.lab.store import Store, open_store
 from twin.scenario import with_overrides
@@ -106,9 +106,7 @@ def asked(server, visitors):
     name, seed = f"Ann's own {token_hex(4)}", randbits(30)
     changed = {"name": name, "seed": seed, "horizon_s": 20_000.0}
     with Tab(server.url, ann) as tab:
-        tab.open("workload", f"s={pack(with_overrides(preset('quickstart'), changed))}").press(
-            "Run"
-        )
+        tab.open("workload", f"s={pack(with_overrides(small(), changed))}").press("Run")
     (run,) = server.store.runs.search(name).rows
     yield ann, ben, run.id
     if server.store.runs.get(run.id):
@@ -232,7 +230,7 @@ def test_a_server_that_only_shows_keeps_what_is_there_as_it_is(tmp_path):
         with Tab(server.url, requests.Session()) as tab:
             before = server.store.runs.search().total, server.store.scenarios.search().total
             assert "Shown to all" in tab.open("run", f"run={run}").text
-            long = with_overrides(preset("quickstart"), {"seed": 77})
+            long = with_overrides(small(), {"seed": 77})
             tab.open("workload", f"s={pack(long)}").press("Run")
             assert "keeps nothing" in tab.text
             (table,) = tab.open("library").of("dataframe")

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.draws import some
 from tests.ui.conftest import patient
 from twin.extras.wires import section
 from twin.lab.library import presets
@@ -35,8 +36,11 @@ def shown(scenario: Scenario):
     return patient(page, args=(canonical(scenario),)).run()
 
 
-def test_a_torus_gives_experts_less_than_switches_do(store, monkeypatch):
-    monkeypatch.setattr(section, "WIRINGS", ("cloudmatrix384", "torus-3d"))
+@pytest.mark.parametrize(
+    "wirings", some([("cloudmatrix384", "torus-3d")], section.WIRINGS), ids=len
+)
+def test_a_torus_gives_experts_less_than_switches_do(store, monkeypatch, wirings):
+    monkeypatch.setattr(section, "WIRINGS", wirings)
     app = shown(QUICK)
     assert not app.exception
     rows = app.dataframe[0].value

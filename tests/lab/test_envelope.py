@@ -50,7 +50,7 @@ def test_another_row_widens_the_reach(facts):
         ("deployment.precision.weights", "fp4", "eight precision"),
         ("workload.input_tokens", 60_000, "context"),
         ("deployment.decode.npus_per_instance", 2, "EP degree"),
-        ("deployment.decode.mtp_draft_tokens", 4, "MTP draft"),
+        ("deployment.decode.mtp_draft_tokens", 5, "MTP draft"),
         ("deployment.decode.mtp_acceptance", 0.99, "MTP acceptance"),
         ("supernode.scale_up", "node", "Scale-up"),
         ("workload.arrivals", "poisson", "Load"),

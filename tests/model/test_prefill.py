@@ -137,9 +137,29 @@ def test_a_stack_may_exchange_by_all_to_all_in_prefill_alone(batch, facts):
         {"deployment__stack": "vllm-ascend-0-13"},
         {"deployment__communication__fused": False},
     )
-    assert batch(**served) == pytest.approx(batch(**naive))
-    decode = {}
-    for stack in ("plain", "vllm-ascend-0-13"):
-        s = with_overrides(Scenario(), {"deployment.stack": stack})
-        decode[stack] = build_costs(s, facts, build_fabric(s.supernode, facts)).decode.sequence
-    assert decode["plain"] == decode["vllm-ascend-0-13"]
+    costs = {}
+    for name, fields in (("served", served), ("naive", naive), ("plain", {})):
+        changes = {path.replace("__", "."): value for path, value in fields.items()}
+        s = with_overrides(Scenario(), changes)
+        costs[name] = build_costs(s, facts, build_fabric(s.supernode, facts))
+    for part in ("dispatch", "combine"):
+        assert getattr(costs["served"].prefill, part) == getattr(costs["naive"].prefill, part)
+        parts = [getattr(costs[name].decode.sequence, part) for name in ("plain", "served")]
+        assert parts[0] == parts[1]
+    assert batch(**served) > batch(**naive)  # its kernels start one by one
+
+
+def test_kernels_of_a_stack_start_as_they_were_measured(facts):
+    """Starts by hand: two products, one core and three products of INT8 attention, and what no
+    operator stands for."""
+    s = with_overrides(Scenario(), {"deployment.stack": "vllm-ascend-0-13"})
+    mode = build_costs(s, facts, build_fabric(s.supernode, facts)).decode.splits[0]
+    stack = facts.below("stacks.vllm-ascend-0-13")
+    gap, more, core, small = (
+        stack[f"stacks.vllm-ascend-0-13.{name}"].value
+        for name in ("calibration.kernel_gap", "operators.ascend.product_start.int8",
+                     "operators.ascend.attention_fixed", "operators.ascend.small_kernels")
+    )  # fmt: skip
+    assert mode.before[0].fixed == pytest.approx(1e-6 * (2 * (gap + more) + small))
+    assert mode.core.fixed == pytest.approx(1e-6 * (gap + core))
+    assert mode.after[0].fixed == pytest.approx(3e-6 * (gap + more))

@@ -172,9 +172,10 @@ def _mode(
     traffic = x.traffic(x.optimisations.multi_stream)
     gate, dispatch, experts, combine = moe_parts(x, traffic, moe)
     gather, scatter = _collectives(x, attention)
+    prolog, *others = x.plain(o.plain_operators("decode", "before"), attention)
     mode = Mode(
         gather=gather,
-        before=x.plain(o.plain_operators("decode", "before"), attention),
+        before=(replace(prolog, fixed=prolog.fixed + x.machine.small_kernels_s), *others),
         core=_core(x, query, attention),
         after=x.plain(o.plain_operators("decode", "after"), attention),
         scatter=scatter,

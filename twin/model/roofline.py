@@ -89,6 +89,12 @@ class Machine:
     draft_graphs: float = of_family("draft_graphs", 0.0)  # at most, besides the one that verifies
     layer_host_s: float = of_family("layer_host", 0.0)  # host work for a layer of a captured pass
     kernel_launch_s: float = of_family("kernel_launch", 0.0)  # of a pass that was not captured
+    int8_start_s: float = of_family("product_start.int8", 0.0)  # of one product, beyond kernel_gap
+    bf16_start_s: float = of_family("product_start.bf16", 0.0)
+    indexer_start_s: float = of_family(
+        "indexer_start", 0.0
+    )  # of the kernel that scores and selects
+    small_kernels_s: float = of_family("small_kernels", 0.0)  # of a layer, that no operator has
     decode_kernels: float = of_family("decode_kernels", 0.0)  # of a layer, launched one by one
     prefill_kernels: float = of_family("prefill_kernels", 0.0)
     prefill_fused: float = of_family("prefill_fused", 1.0)  # 0: all-to-all, whatever decode does
@@ -114,12 +120,13 @@ class Machine:
         Of an operator or a format that was not measured on this chip, what its family reaches.
         """
         gap = self.fitted["kernel_gap"]
+        more = {"int8": self.int8_start_s, "bf16": self.bf16_start_s}.get(computes(fmt), 0.0)
         return self.reaches.get(f"{operator}.{computes(fmt)}") or Reach(
             self.gemm_utilisation,
             self.gemm_bandwidth_utilisation,
             self.tile_small,
             self.tile_large,
-            gap if operator == "gemm" else 2 * gap,
+            gap + more if operator == "gemm" else 2 * (gap + more),
         )
 
     def attention(self, kv: str) -> Reach:
@@ -200,7 +207,8 @@ def stack_facts(facts: Facts, stack: str) -> dict[str, Fact]:
 def of_stack(facts: Facts, stack: str, chip: str) -> Facts:
     """The facts as a serving stack has them: what its host takes, its own kernels' starts.
 
-    Its figures (data/stacks.toml) replace the machine's and keep their units. Raises ModelError for
+    Its figures (data/stacks.toml) replace the machine's and keep their units, or come to them.
+    Raises ModelError for
     a stack that is not there, or whose figures are those of another family of chips.
     """
     if stack == PLAIN:
@@ -216,9 +224,10 @@ def of_stack(facts: Facts, stack: str, chip: str) -> Facts:
             f"deployment.stack = {stack!r} has figures of {min(others)} chips and says nothing "
             f"of {chip}: take {PLAIN}, or another supernode.chip"
         )
-    return facts.replaced(
-        {name: replace(fact, unit=facts[name].unit) for name, fact in own.items()}
-    )
+    return facts.replaced({
+        name: replace(fact, unit=facts[name].unit) if name in facts else fact
+        for name, fact in own.items()
+    })  # fmt: skip
 
 
 def _reaches(facts: Facts, chip: Chip, table: str, kernel: str, gap: float) -> dict[str, Reach]:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from twin.engine.simulate import simulate
 from twin.facts import Facts
 from twin.lab.evidence.rows import EvidenceError, Row, scenario_of
 from twin.metrics.operators import names_of
@@ -24,6 +25,7 @@ from twin.workload.lengths import fitted_lengths
 LAYER = names_of("decode", "attention", "MoE")
 PREFILL_LAYER = names_of("prefill", "attention", "MoE")
 MOE_ONLY = names_of("decode", "MoE")
+HOUR_S = 3600.0  # longer than any benchmark of the record
 TO_UNIT = {"us": 1e6, "ms": 1e3}
 
 
@@ -176,6 +178,18 @@ def _finite(parts: Sequence[str], ask: Ask) -> float:
     return float(tokens.sum()) / ran.seconds / npus
 
 
+def _benchmark(parts: Sequence[str], ask: Ask) -> float:
+    """A benchmark as its client runs it: so many `clients` begin at once with nothing under way and
+    send `prompts` in all. Answers of one length stay in step, which no steady state has."""
+    begin = {"start": "empty", "warmup_s": 0.0, "horizon_s": HOUR_S, "memory_pool.enabled": False,
+             "workload.arrivals": "closed_loop", "workload.concurrency": int(ask.args["clients"]),
+             "workload.prompts": int(ask.args["prompts"])}  # fmt: skip
+    found = simulate(with_overrides(ask.scenario, begin), ask.facts).summary
+    seconds = found[{"tpot": "tpot_s_mean", "ttft": "ttft_s_mean"}[parts[0]]]
+    assert isinstance(seconds, float)
+    return seconds
+
+
 def _memory(parts: Sequence[str], ask: Ask) -> float:
     return ask.parts.costs.kv_bytes_per_token
 
@@ -187,5 +201,6 @@ MEASURES: dict[str, Callable[[Sequence[str], Ask], float]] = {
     "stream": _stream,
     "kernel": _kernel,
     "finite": _finite,
+    "benchmark": _benchmark,
     "memory": _memory,
 }

@@ -9,6 +9,7 @@ import pytest
 from scipy.optimize import linprog
 from scipy.sparse import coo_matrix
 
+from tests.draws import some
 from tests.hardware.wired import all_to_all, demand, fabric
 from twin.hardware.flows import load_of
 from twin.hardware.network import network
@@ -102,7 +103,7 @@ def test_detours_of_one_hop_are_used_as_far_as_they_help(seed):
     assert fullest(net, asked) <= 1.03 * fullest(network(fabric(links, ends)), asked)
 
 
-@pytest.mark.parametrize("first", range(4))
+@pytest.mark.parametrize("first", some([0], 1, 2, 3))
 @pytest.mark.parametrize("forwarding", [True, False])
 def test_a_link_that_is_added_lowers_no_rate(first, forwarding):
     for seed in range(first * 5, first * 5 + 5):  # 40 machines, three links added to each

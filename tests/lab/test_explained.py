@@ -2,7 +2,9 @@ import json
 
 import pytest
 
+from tests.draws import some
 from tests.laws.advice import LITE, varied
+from twin.lab.explain import engine
 from twin.lab.explain.cause import CAUSES, possible
 from twin.lab.explain.engine import as_json
 from twin.lab.explain.engine import simulate as explained
@@ -26,9 +28,13 @@ def short_of_servers() -> Scenario:
 
 
 @pytest.fixture(scope="module")
-def known(short_of_servers):
-    run = explained(short_of_servers, load_facts())
-    return as_json(run.summary, run.tables["causes"], run.tables["waterfall"])
+def found(short_of_servers):
+    return explained(short_of_servers, load_facts())
+
+
+@pytest.fixture(scope="module")
+def known(found):
+    return as_json(found.summary, found.tables["causes"], found.tables["waterfall"])
 
 
 def test_the_cause_that_was_planted_comes_first_with_its_gain_and_a_change_that_can_be(
@@ -58,14 +64,17 @@ def test_less_traffic_than_the_headroom_says_keeps_the_slo(known, short_of_serve
         assert holds(simulate(asked, facts).summary, asked) is held
 
 
+@pytest.mark.parametrize("anew", some([False], True))
 def test_an_explanation_is_stored_found_again_and_stands_in_no_list_of_runs(
-    known, store, short_of_servers
+    found, known, store, short_of_servers, monkeypatch, anew
 ):
+    if not anew:
+        monkeypatch.setattr(engine, "simulate", lambda *_, **__: found)
     run = run_now(store, short_of_servers, engine=EXPLAIN)
     row = find_run(store, short_of_servers, engine=EXPLAIN)
     assert row is not None and row.id == run.id
     causes, waterfall = (store.runs.table(row.id, name) for name in ("causes", "waterfall"))
-    assert as_json(row.summary, causes, waterfall) == known  # made anew: the same
+    assert as_json(row.summary, causes, waterfall) == known  # made anew or not: the same
     assert find_run(store, short_of_servers) is None
     assert not store.runs.search().rows
 

@@ -165,12 +165,6 @@ class Prices:
         limiting = min(rates, key=lambda name: (rates[name], name))
         return Price(min(bounds.values()), rates[limiting], limiting, tpot_s)
 
-    @property
-    def least_tpot_s(self) -> float:
-        """The shortest TPOT of all instances that were priced, by formula."""
-        curves = [known for key, (known, _) in self.known.items() if key[0] != "prefill"]
-        return min((c.tpots_s[0] for c in curves if not c.refused), default=math.inf)
-
     def batch_matters(self, role: str, settings: Settings, batches: Sequence[int]) -> bool:
         """Whether a batch gives another deployment than the next smaller one: not where with that
         one TPOT or KV space already limits what is under way."""

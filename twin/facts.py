@@ -160,8 +160,9 @@ def _collect(path: str, table: Mapping[str, Any], flat: dict[str, Fact]) -> None
         if len(table["mark"]) != 1 or table["mark"] not in MARKS:
             raise FactError(f"fact {path} has mark {table['mark'][:40]!r}, not one of {MARKS}")
         if table["unit"] and not _is_figure(table["value"]):
+            unit = table["unit"] if table["unit"].isprintable() else ascii(table["unit"])
             raise FactError(
-                f"fact {path} is {str(table['value'])[:40]!r} in {table['unit']}: it must be a "
+                f"fact {path} is {str(table['value'])[:40]!r} in {unit[:20]}: it must be a "
                 "finite number, or a list of them"
             )
         value = _frozen(table["value"])

@@ -207,8 +207,7 @@ def stack_facts(facts: Facts, stack: str) -> dict[str, Fact]:
 def of_stack(facts: Facts, stack: str, chip: str) -> Facts:
     """The facts as a serving stack has them: what its host takes, its own kernels' starts.
 
-    Its figures (data/stacks.toml) replace the machine's and keep their units, or come to them.
-    Raises ModelError for
+    Its figures (data/stacks.toml) replace the machine's and keep their units. Raises ModelError for
     a stack that is not there, or whose figures are those of another family of chips.
     """
     if stack == PLAIN:
@@ -224,10 +223,9 @@ def of_stack(facts: Facts, stack: str, chip: str) -> Facts:
             f"deployment.stack = {stack!r} has figures of {min(others)} chips and says nothing "
             f"of {chip}: take {PLAIN}, or another supernode.chip"
         )
-    return facts.replaced({
-        name: replace(fact, unit=facts[name].unit) if name in facts else fact
-        for name, fact in own.items()
-    })  # fmt: skip
+    return facts.replaced(
+        {name: replace(fact, unit=facts[name].unit) for name, fact in own.items()}
+    )
 
 
 def _reaches(facts: Facts, chip: Chip, table: str, kernel: str, gap: float) -> dict[str, Reach]:

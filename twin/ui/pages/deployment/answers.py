@@ -25,8 +25,10 @@ def capacity(s: Scenario, prediction: Prediction, demand: Offered | str) -> list
     ]
     if prediction.decode is not None:
         shown += _decode(s, prediction.decode)
-    says = "Tokens whose KV fits into the HBM of one die next to weights and buffers."
-    shown.append(_tile("KV room, per die", amount(room, "rate", "tokens"), says))
+    dies = decoding.pool.rank_dies if (decoding := prediction.costs.decoding) else 1
+    who, whose = ("die", "one die") if dies == 1 else ("rank", f"the {dies} dies of a rank")
+    says = f"Tokens whose KV fits into the HBM of {whose} next to weights and buffers."
+    shown.append(_tile(f"KV room, per {who}", amount(room, "rate", "tokens"), says))
     if (part := prediction.prefill) is not None:
         says = (
             "Prompt tokens computed per second by one NPU (two dies on a 910C) of the prefill "

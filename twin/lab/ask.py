@@ -48,16 +48,17 @@ def with_machine(scenario: Scenario, settings: dict[str, Any]) -> Scenario:
     """The scenario with settings; one that names a machine brings that machine as it is sold. An
     imported machine is read from the store. Raises SpecError."""
     name = settings.get("supernode.machine")
-    if name is not None:
-        from twin.lab.machines import fields_of
-        from twin.lab.store import open_store
+    wanted = with_overrides(scenario, settings) if name is None else scenario
+    if name is None and not wanted.supernode.imported:
+        return wanted
+    from twin.lab.machines import fields_of
+    from twin.lab.store import open_store
 
+    if name is not None:
         of_machine = fields_of(str(name), load_facts(), open_store, scenario.supernode.chip)
         settings = of_machine | settings | {"supernode.machine": of_machine["supernode.machine"]}
-    wanted = with_overrides(scenario, settings)
+        wanted = with_overrides(scenario, settings)
     if wanted.supernode.imported:
-        from twin.lab.store import open_store
-
         open_store()  # prices ask the store that was opened last
     return wanted
 

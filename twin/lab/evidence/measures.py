@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from twin.engine.simulate import simulate
 from twin.facts import Facts
 from twin.lab.evidence.rows import EvidenceError, Row, scenario_of
 from twin.metrics.operators import names_of
@@ -184,6 +183,8 @@ def _benchmark(parts: Sequence[str], ask: Ask) -> float:
     begin = {"start": "empty", "warmup_s": 0.0, "horizon_s": HOUR_S, "memory_pool.enabled": False,
              "workload.arrivals": "closed_loop", "workload.concurrency": int(ask.args["clients"]),
              "workload.prompts": int(ask.args["prompts"])}  # fmt: skip
+    from twin.engine.simulate import simulate  # a formula waits for no compiler
+
     found = simulate(with_overrides(ask.scenario, begin), ask.facts).summary
     seconds = found[{"tpot": "tpot_s_mean", "ttft": "ttft_s_mean"}[parts[0]]]
     assert isinstance(seconds, float)

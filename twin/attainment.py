@@ -187,7 +187,8 @@ def attainment(priced: Priced) -> Attainment:
         price = nic(parts.net, 0, d.kv_transfer_plane)
         handed, _ = bytes_per_token(s, costs.shape, costs.kv_bytes_per_token)
         transfer_s = TRANSFERS * handed * price.shared_by_dies / price.bytes_per_s
-        transfer_s *= _collision(s, parts)
+        placed = ((i.role, i.die_of_rank) for i in place_instances(s, parts.net))
+        transfer_s *= transfer_collision(parts.net, placed, d.kv_transfer_plane).mean
         extra_s += price.latency_s
     drafts, accepted = d.decode.mtp_draft_tokens, costs.mtp_acceptance
     return Attainment(
@@ -195,14 +196,6 @@ def attainment(priced: Priced) -> Attainment:
         transfer_s, tokens_per_iteration(drafts, accepted), token_variance(drafts, accepted),
         colocated,
     )  # fmt: skip
-
-
-def _collision(s: Scenario, parts: Assembly) -> float:
-    """Factor by which a KV transfer takes longer where its plane hashes whole flows, mean."""
-    placed = place_instances(s, parts.net)
-    sources = [i.die_of_rank for i in placed if i.role == "prefill"]
-    among = [die for i in placed if i.role == "decode" for die in i.die_of_rank]
-    return transfer_collision(parts.net, sources, among, s.deployment.kv_transfer_plane).mean
 
 
 def _prompts(s: Scenario, sample: Offered, share: float) -> Prompts:

@@ -53,6 +53,11 @@ class Fact:
         """The value in SI units (s, B, B/s, FLOP/s); a count stays a count."""
         return float(self.value) * SI.get(self.unit, 1.0)
 
+    @property
+    def list_si(self) -> tuple[float, ...]:
+        """The values of a list in SI units."""
+        return tuple(float(value) * SI.get(self.unit, 1.0) for value in self.value)
+
 
 class Facts(Mapping[str, Fact]):
     """All facts by dotted name, for example `chips.ascend-910c.hbm_bandwidth`. Immutable.

@@ -295,9 +295,10 @@ def test_prices_of_a_hashed_plane_are_those_of_the_even_split_over_the_factor():
             price(even, dies).bytes_per_s / found.collision.mean
         )
     assert nic(whole, 0, "ub") == nic(even, 0, "ub")  # a port; transfers are priced apart
-    found = transfer_collision(whole, [range(16), range(16, 32)], range(32, 96), "ub")
+    both = [("prefill", range(16)), ("prefill", range(16, 32)), ("decode", range(32, 96))]
+    found = transfer_collision(whole, both, "ub")
     assert 7.0 <= found.mean < 12.0  # of seven sub-planes a transfer takes one
-    assert transfer_collision(whole, [range(16)], range(32, 96), "rdma").flows == 0
+    assert transfer_collision(whole, both[1:], "rdma").flows == 0
 
 
 def test_of_a_bundle_flows_take_the_cables_that_are_left():
@@ -309,7 +310,8 @@ def test_of_a_bundle_flows_take_the_cables_that_are_left():
     (link, *_) = net.links_at("leaf 0.0", "spine 0.0")
     assert (net.cables[link], net.bundle[link]) == (1, 8)
     assert net.capacity[link] / net.cables[link] == pytest.approx(50e9)
-    found = transfer_collision(net, [list(range(0, 32, 8))], list(range(33, 64, 8)), "rdma")
+    both = ("prefill", range(0, 32, 8)), ("decode", range(33, 64, 8))
+    found = transfer_collision(net, both, "rdma")
     draw, some = random.Random(3), []
     for _ in range(20_000):  # rail 0 to rail 1: the cable up and the cable down of each flow
         takes = [draw.randrange(4) for _ in range(4)]

@@ -6,10 +6,12 @@ import pytest
 from tests.engine.small import run, small
 from twin.hardware.fabric import wired
 from twin.model.costs import build_costs
-from twin.model.decode import decode_flops, decode_hbm_bytes, decode_iteration_s
+from twin.model.decode import best_split, decode_flops, decode_hbm_bytes, decode_iteration_s
+from twin.model.layer import Pass, attention_s, core_s
 from twin.model.operators import ACTIVATION_BYTES, rank_bytes
 from twin.model.predict import EVEN
 from twin.model.shape import ModelError, load_shape
+from twin.model.timeline import decode_timeline
 
 TP, R1, QWEN = "deployment.decode.tp_dies", "deepseek-r1", "qwen3-235b"
 ONE = {"deployment.mode": "decode_only", "deployment.decode.npus_per_instance": 8,
@@ -100,6 +102,37 @@ def test_dies_that_do_not_divide_an_instance_are_refused(facts):
         role_of(facts, 32)
     with pytest.raises(ModelError, match="must divide the 8 dies with attention"):
         role_of(facts, 16, deployment__decode__expert_npus=4)
+
+
+def test_a_timeline_and_a_profile_are_those_of_ranks(facts):
+    """A layer's attention stream by hand, collectives in it; weights are read once a die."""
+    more = {"deployment__decode__microbatch": "on", "deployment__decode__batch_per_npu": 64}
+    for dies in (1, 4):
+        role = role_of(facts, dies, **more)
+        p, requests, context = role.decode, 32.0 * dies, 32.0 * dies * 4096.0
+        plan = decode_timeline(p, requests, context, 1.0)
+        stream = next(x for x in plan.pieces if x.operators[0][0] == "mla_prolog")
+        half = Pass(0.5 * requests, 0.5 * context, 16.0, 256.0, 16.0, 1.0)
+        k, _ = best_split(p, half)
+        seconds = attention_s(p.splits[k], half.tokens, core_s(p.splits[k].core, *half[:2]))
+        assert sum(took for _, took in stream.operators) == pytest.approx(seconds, rel=1e-6)
+        weights = decode_hbm_bytes(p, 1e9, 0.0, float(role.ranks))
+        again = decode_hbm_bytes(p, 1e9, 0.0, 2.0 * role.ranks)
+        held = p.demand.attention_bytes * (p.moe_layers + p.dense_layers) + p.demand.head_bytes
+        assert again - weights == pytest.approx(held * role.dies, rel=1e-9)
+
+
+def test_prefill_over_ranks_of_decode_has_its_own_attention_and_whole_kv(facts):
+    """On dies that decode splits by heads prefill leaves less KV space than on whole ones."""
+    fields = {"deployment.mode": "disaggregated", "deployment.prefill.on": "decode_npus",
+              "deployment.prefill.attention": "dp", "deployment.prefill.instances": 1,
+              "deployment.prefill.npus_per_instance": 8, "supernode.nodes": 4}  # fmt: skip
+    held = {}
+    for dies in (1, 4):
+        s = small(ONE | fields | {TP: dies})
+        budget = build_costs(s, facts, wired(s.supernode, facts)).decode_role.memory
+        held[dies] = budget.weights + budget.others
+    assert held[4] == pytest.approx(held[1], rel=0.01)
 
 
 @pytest.mark.parametrize("mode", ["decode_only", "colocated", "disaggregated"])

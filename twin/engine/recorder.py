@@ -378,7 +378,7 @@ def ranks_table(setup: Setup, world: World) -> pl.DataFrame:
             {
                 "role": instance.role,
                 "instance": instance.index,
-                "rank": np.arange(n),
+                "rank": np.arange(n) // (setup.rank_dies if decodes else 1),
                 "die": dies,
                 "npu": dies // setup.dies_per_npu,
                 "node": net.node[net.dies[dies]],

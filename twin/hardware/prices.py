@@ -177,21 +177,22 @@ def nic(fabric: Wiring, die: int, plane: Plane = "rdma", operation: Operation = 
 
 
 def transfer_collision(
-    fabric: Wiring, sources: Iterable[Sequence[int]], among: Sequence[int], plane: Plane
+    fabric: Wiring, instances: Iterable[tuple[str, Sequence[int]]], plane: Plane
 ) -> Collision:
-    """How KV transfers collide where the plane hashes whole flows: of the instance (dies of each in
-    `sources`) for which it is worst, while each of its dies sends to another die of `among`. No
-    factor on other planes, and where no die is linked."""
+    """How KV transfers collide where the plane hashes whole flows, of instances by role and dies:
+    of the prefill instance for which it is worst, while each of its dies sends to another die of
+    decode. No factor on other planes, and where no die is linked."""
     net = network(fabric)
     planes = ("ub", "rdma") if plane == "ub" else (plane,)
     if all(net.routing(way) != "hashed" for way in planes):
         return Collision()
     no_way = dies_without(net, plane)
-    sinks = [die for die in among if die not in no_way]
-    linked = [[die for die in dies if die not in no_way] for dies in sources]
+    linked = [(role, [die for die in dies if die not in no_way]) for role, dies in instances]
+    sinks = [die for role, dies in linked if role == "decode" for die in dies]
     return worst_collision(
-        demands.hand_off(net, dies, sinks, plane) for dies in linked if dies and sinks
-    )
+        demands.hand_off(net, dies, sinks, plane)
+        for role, dies in linked if role == "prefill" and dies and sinks
+    )  # fmt: skip
 
 
 def port_rates(fabric: Wiring, plane: Plane) -> FLOATS:

@@ -96,7 +96,7 @@ class Collective(Record):
     """A collective of the dies that share attention, before or after its core."""
 
     fixed: float = given("Launch and barrier.", "s")
-    token: float = carried("Per token: of decode's rank; prefill's batch, after its core die.")
+    token: float = carried("Per token of a rank or a batch; after prefill's core, of a die.")
 
 
 @record

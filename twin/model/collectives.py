@@ -161,13 +161,13 @@ def launch_and_round_s(m: Machine, facts: Facts) -> tuple[float, float]:
 def collective_start_s(m: Machine, facts: Facts, x: Exchange) -> float:
     """Seconds of a gather or a reduce-scatter of few bytes among the dies of a rank.
 
-    Measured in service where the chip or its family has `collective_start`, by number of dies
+    As measured in service where the chip's family has `collective`, by number of dies
     (interpolated, and constant beyond what was measured); else as dispatch starts.
     """
-    for table in (f"chips.{m.chip.name}.operators.collective", f"operators.{m.family}.collective"):
-        if f"{table}.dies" in facts:
-            dies, starts_us = facts[f"{table}.dies"].value, facts[f"{table}.start"].value
-            return float(np.interp(x.peers, dies, starts_us)) * 1e-6
+    table = f"operators.{m.family}.collective"
+    if f"{table}.dies" in facts:
+        dies, starts = facts[f"{table}.dies"].value, facts[f"{table}.start"].list_si
+        return float(np.interp(x.peers, dies, starts))
     launch, a_round = launch_and_round_s(m, facts)
     return launch + x.latency_s + a_round * math.log2(x.peers)
 

@@ -124,9 +124,17 @@ def _with_others(own: Budget, x: Setting, s: Scenario, guest: Pool) -> Budget:
         return held, apart * expert_bytes(x.shape, x.formats, held) * passes
 
     layout, weights = experts(guest.npus)
-    buffers = _buffers(replace(x, pool=guest, layout=layout), s)
+    lying = replace(x, pool=guest, layout=layout)
+    if host.rank_dies > 1:  # decode has a part of the heads, which prefill has in another way
+        whole, part = (
+            layer_stack_bytes(shape, x.formats, None, x.drafter.module, dies, output=dies > 1)
+            for shape, dies in ((x.whole, lying.head_dies), (x.whole.split(host.rank_dies), 1))
+        )
+        weights += max(0.0, whole - part)
+    buffers = _buffers(lying, s)
     holders = layout.dies if p.attention == "dp" else 1  # else every die holds KV of all prompts
-    kv = p.tokens_per_npu * guest.npus / holders * per_token
+    whole_token = kv_bytes(x.whole, x.drafter, s.deployment.precision.kv)
+    kv = p.tokens_per_npu * guest.npus / holders * whole_token
     if x.pool.over:
         return replace(own, others=own.kv - kv)
     request = (s.workload.input_tokens + s.workload.output_tokens) * per_token

@@ -13,7 +13,7 @@ import numpy as np
 from twin.metrics.operators import names_of
 from twin.model.coefficients import Decode, Mode, Prefill
 from twin.model.decode import best_split, decode_iteration_s, half_of
-from twin.model.layer import Pass, core_s, layer_s, local_s, moe_parts, product_s
+from twin.model.layer import Pass, collective_s, core_s, layer_s, local_s, moe_parts, product_s
 from twin.model.prefill import prefill_batch_s
 from twin.model.schedule import Operators, Piece, decode_pieces, pipeline_pieces, stages
 
@@ -64,14 +64,13 @@ def decode_timeline(p: Decode, requests: float, context: float, hot: float) -> T
     expert load over the mean. None when the layers run in sequence or nothing is decoded."""
     if p.microbatch == 0.0 or not requests > 0.0:
         return None
-    tokens = p.query_tokens * requests
-    dies = p.layout.dies
+    tokens, each = p.query_tokens * requests, p.layout.rank_dies
     load = Pass(
         p.concentration * tokens,
         p.concentration * context,
-        p.concentration * tokens,
-        tokens * dies,
-        dies,
+        p.concentration * tokens / each,
+        tokens * (p.layout.dies / each),
+        p.layout.dies,
         hot,
     )
     half = half_of(load, p.layout.domains, hot)
@@ -88,9 +87,12 @@ def decode_timeline(p: Decode, requests: float, context: float, hot: float) -> T
 def _attention(m: Mode, half: Pass) -> Operators:
     names = names_of("decode")
     before, after = (
-        tuple((names[int(w.place)], product_s(w, half.tokens)) for w in products)
+        [(names[int(w.place)], product_s(w, half.tokens)) for w in products]
         for products in (m.before, m.after)
     )
+    for moved, some in ((m.gather, before), (m.scatter, after)):  # booked with the first product
+        name, seconds = some[0]
+        some[0] = name, seconds + collective_s(moved, half.tokens)
     core, local = m.core, local_s(m.core, half.tokens, half.context)
     both = [("attention_core", core.fixed + local)]
     if (waited := core_s(core, half.tokens, half.context) - local) > 0.0:
@@ -104,9 +106,9 @@ def _decode_section(
     """Where the MoE layers lie in an iteration: after the dense ones, before MTP and the head."""
     names = names_of("decode")
     operators = np.zeros(len(names))
-    dies = int(p.layout.dies)
-    ranks = np.full(dies, max(1, round(requests))), np.full(dies, context)
-    whole = decode_iteration_s(p, *ranks, 0, dies, *_curve(hot), operators)
+    count = max(1, int(p.layout.dies / p.layout.rank_dies))
+    ranks = np.full(count, max(1, round(requests))), np.full(count, context)
+    whole = decode_iteration_s(p, *ranks, 0, count, *_curve(hot), operators)
     layers = p.moe_layers * layer_s
     booked = dict(zip(names, operators.tolist(), strict=True))
     after = sum(booked[name] for name in ("mtp", "lm_head", "sampling", "launch_gaps"))

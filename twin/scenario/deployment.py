@@ -162,7 +162,7 @@ class Decode(Section):
     )
     """Most requests one NPU decodes at once; a die holds its share. [arXiv 2506.12708v2 Table 4]"""
     tp_dies: int = quantity(
-        1, "dies", "Tensor-parallel attention (decode)", (1, 128), applies=DECODES, since=4,
+        1, "dies", "Attention TP in decode", (1, 128), applies=DECODES, since=4,
         also="TP, tensor-parallel-size, attention TP"
     )  # fmt: skip
     """Dies that split the heads of a request's attention, dense FFN and LM head, and so are one

@@ -49,11 +49,12 @@ def drawn(r: random.Random) -> Scenario:
 
 
 @draws(2)
-@given(st.integers(0, 10**6))
-def test_no_steady_simulation_keeps_its_slo_at_the_bound(seed):
+@given(st.integers(0, 10**6), st.sampled_from([1, 2]))
+def test_no_steady_simulation_keeps_its_slo_at_the_bound(seed, rank_dies):
     r = random.Random(seed)
     vary = ("instances", "sizes", "decode_batch")
-    space = space_of(Plan(scenario=drawn(r), goal="efficiency", vary=vary), facts())
+    s = with_overrides(drawn(r), {"deployment.decode.tp_dies": rank_dies})
+    space = space_of(Plan(scenario=s, goal="efficiency", vary=vary), facts())
     if not space.open:
         return
     deployed = r.choice(space.open)

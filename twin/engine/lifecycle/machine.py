@@ -21,7 +21,6 @@ from twin.engine.setup import Setup
 from twin.facts import Facts
 from twin.hardware.chip import HardwareError
 from twin.hardware.faults import broken, dies_unfit, slow_dies
-from twin.hardware.flows import Plane
 from twin.hardware.network import Network
 from twin.hardware.placement import Instance
 from twin.hardware.prices import nic, port_rates, transfer_collision
@@ -152,15 +151,10 @@ class Machine:
         whole = port_rates(self._whole, plane)[self.setup.first_die // self._port.shared_by_dies]
         left = port_rates(self.fabric, plane) / whole
         transfer = self.world.transfer
-        transfer.granted[:] = self._port.bytes_per_s * left / self._transfers_collide(plane)
+        serving = ((i.role, self.serving(k)) for k, i in enumerate(self.setup.instances))
+        collision = transfer_collision(self.fabric, serving, plane)
+        transfer.granted[:] = self._port.bytes_per_s * left / collision.mean
         transfer.capacity[:] = transfer.granted
-
-    def _transfers_collide(self, plane: Plane) -> float:
-        """Factor by which a KV transfer takes longer where its plane hashes whole flows."""
-        prefill, decode = ([self.serving(k) for k, i in enumerate(self.setup.instances)
-                            if i.role == role] for role in ("prefill", "decode"))  # fmt: skip
-        among = [die for dies in decode for die in dies]
-        return transfer_collision(self.fabric, prefill, among, plane).mean
 
     def price(self, k: int) -> RoleCosts:
         """Costs of instance k on its dies in service; raises ModelError or HardwareError."""

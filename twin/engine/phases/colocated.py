@@ -126,8 +126,8 @@ def launch_mixed(world: World, c: int, read_s: float) -> None:
     if taken > 0.0:
         book_pieces(world, c, now_s, now_s + took_s, taken)
     tokens, context = sit_through(world, c, now_s, now_s + took_s)
-    total, dies = float(state.in_batch[c]), float(settings.decode_ranks)
+    total = float(state.in_batch[c])
     flops = mixed_flops(prices, total, context, taken, pairs)
-    hbm_bytes = decode_hbm_bytes(prices, total, context, dies)
+    hbm_bytes = decode_hbm_bytes(prices, total, context, float(settings.decode_ranks))
     begin_iteration(world, c, now_s, took_s)
     book_iteration(world, c, now_s, now_s + took_s, tokens, context, hbm_bytes, flops)

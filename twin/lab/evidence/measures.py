@@ -165,7 +165,7 @@ def _finite(parts: Sequence[str], ask: Ask) -> float:
         iterations = tokens / d.tokens_per_iteration
         spread = prompts.mean_square / prompts.mean**2
         ran = finite.drain(
-            role, prompts.mean, iterations, slots, batch / role.dies, hot, spread, prompts.relative
+            role, prompts.mean, iterations, slots, batch / role.ranks, hot, spread, prompts.relative
         )
     else:
         tokens = np.full(requests, float(s.workload.output_tokens))

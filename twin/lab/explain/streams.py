@@ -53,10 +53,11 @@ def full_plans(
     full, traffic, parts = priced.full, priced.traffic, priced.parts
     costs, plans = parts.costs, dict[str, Timeline | None]()
     if costs.decode_role is not None and full.decode is not None:
-        dies, query = costs.decode_role.dies, costs.decode.query_tokens
-        batch = full.decode.batch_per_npu / costs.chip.dies_per_npu
-        requests, context = (float(each[0]) for each in rank_load(batch, dies, traffic))
-        tokens = 0.5 * query * batch * dies / costs.decode.layout.domains
+        ranks, query = costs.decode_role.ranks, costs.decode.query_tokens
+        rank_dies = costs.decode_role.pool.rank_dies
+        batch = full.decode.batch_per_npu * rank_dies / costs.chip.dies_per_npu
+        requests, context = (float(each[0]) for each in rank_load(batch, ranks, traffic))
+        tokens = 0.5 * query * batch * ranks / costs.decode.layout.domains
         hot = float(interpolate(tokens, *parts.decode_imbalance.table))
         plans["decode"] = decode_timeline(costs.decode, requests, context, hot)
     if costs.prefill_role is not None and full.prefill is not None:

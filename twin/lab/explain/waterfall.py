@@ -172,7 +172,7 @@ def _set_weights_apart(seconds: dict[str, float], view: View, decode_s: float) -
         return
     width = view.full.costs.chip.hbm_bytes_per_s * role.dies
     everyone = 1e6 * role.dies  # with so many tokens no expert stays unread
-    ideal = decode_hbm_bytes(role.decode, everyone, 0.0, float(role.dies)) / width / iteration_s
+    ideal = decode_hbm_bytes(role.decode, everyone, 0.0, float(role.ranks)) / width / iteration_s
     whole = seconds["attention"] + seconds["experts"]
     taken = min(ideal * decode_s, 0.95 * whole)
     for piece in ("attention", "experts"):

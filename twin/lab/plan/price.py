@@ -194,7 +194,7 @@ class Prices:
                 raise
             return Curve(refused=str(error)), Curve()
         hot = parts.prefill_imbalance.compiled_table, parts.decode_imbalance.compiled_table
-        # Contexts dealt evenly over the dies: a bound, and nearly what is expected.
+        # Contexts dealt evenly over the ranks: a bound, and nearly what is expected.
         even = replace(self.traffic, held=Held(self.traffic.held_mean, 0.0))
         if role == "decode":
             even = replace(even, hit_tokens=0.0)
@@ -243,8 +243,9 @@ def _bunched(s: Scenario, found: Prediction, traffic: Traffic, hot: Hot) -> Poin
     full = float(s.deployment.colocated.chunk_tokens_per_npu) * role.dies / per_npu
     share = min(1.0, found.prefill.batch_tokens / full)
     pairs = full / traffic.fresh_tokens * traffic.fresh_pairs
-    requests, context = rank_load(batch / per_npu, role.dies, traffic)
-    ranks = np.full(role.dies, 1.0 / role.dies)
+    count = batch * role.dies / per_npu / role.ranks
+    requests, context = rank_load(count, role.ranks, traffic)
+    ranks = np.full(role.ranks, 1.0 / role.ranks)
     kinds = [(share, full * ranks, pairs * ranks), (1.0 - share, 0.0 * ranks, 0.0 * ranks)]
     least_s = mixed_mean_s(role.decode, requests, context, kinds, hot, role.operator_sink())
     faster = min(1.0, least_s / found.decode.iteration_s)

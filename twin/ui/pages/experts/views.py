@@ -185,7 +185,7 @@ def nodes(row: RunRow, scenario: Scenario, role: str, instance: int) -> None:
     own = experts.of(role, instance)
     moved_there = None if traffic is None else traffic.filter(own, traffic="experts")["bytes"]
     total = float(moved_there.sum()) if moved_there is not None else 0.0
-    on = ranks.filter(own).sort("rank")["node"].to_numpy()
+    on = ranks.filter(own)["node"].to_numpy()
     moment = chosen_moment(row, role, instance)
     snap = experts.snapshot(table(row, "die_load"), role, instance, moment)
     if not total or not on.size:

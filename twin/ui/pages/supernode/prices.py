@@ -142,9 +142,7 @@ def _colliding(
     fabric: Fabric, placed: Sequence[Instance], instance: Instance, plane: Plane
 ) -> Price:
     """The hand-off of an instance's slowest die, with what transfers lose to each other by hash."""
-    sources = [i.die_of_rank for i in placed if i.role == "prefill"]
-    among = [die for i in placed if i.role == "decode" for die in i.die_of_rank]
-    found = transfer_collision(fabric, sources, among, plane)
+    found = transfer_collision(fabric, ((i.role, i.die_of_rank) for i in placed), plane)
     port = _hand_off(fabric, instance, plane)
     return replace(port, bytes_per_s=port.bytes_per_s / found.mean, collision=found)
 

@@ -116,7 +116,8 @@ with worst:
 outside = [row for row in answers if row["outside"]]
 st.caption(
     f"{len(outside)} of {len(answers)} rows are outside their bar: {proof.bars_in_words()}. "
-    "By formula: the closed steady state with every slot taken."
+    "By formula, the closed steady state with every slot taken; benchmarks as clients run them are "
+    "simulated."
 )
 
 # 3) One row, open where the address names it.
@@ -226,7 +227,8 @@ with st.expander(f"All {len(answers)} rows: search, kinds, files", expanded=name
         } | widths(Bar=80, Kind=85, Others=180, System=190, Note=340, Source=340, Mark=55),
     )  # fmt: skip
     st.caption(
-        "By formula: the closed steady state with every slot taken. Die and NPU differ by two on a "
+        "By formula, the closed steady state with every slot taken; benchmarks as clients run them "
+        "are simulated. Die and NPU differ by two on a "
         "910C. Others: what other simulators answered, better or worse. Click a row for more."
     )
     with st.container(horizontal=True):

@@ -1,7 +1,4 @@
-"""From a person's words to a question: a preset's key or a file, settings, a trace file.
-
-Shared by every command of the command line. Knows nothing about how a question is answered.
-"""
+"""From a person's words to a question: a preset's key or a file, settings, a trace file."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
-"""Controllers of the operator's own: Python files of one folder, each with a function `decide`.
-
-Only files of the folder that TWIN_CONTROLLERS names are ever run. A scenario, a link or an archive
-names one by the SHA-256 of its content and cannot bring one: what is not in the folder is refused.
-"""
+"""Controllers of the operator's own: Python files with a function `decide` in the folder that
+TWIN_CONTROLLERS names; only these are ever run. A scenario, link or archive names one by its
+SHA-256."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
-"""Files that people name: read within limits, and written whole; every failure is a sentence.
-
-What cannot be read raises the caller's own error, what cannot be written `NotWritten`. It knows
-nothing about what files hold.
-"""
+"""Files that people name: read within limits, and written whole; every failure is a sentence, the
+caller's own error or `NotWritten`."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
-"""The five functions of `import twin`: load, predict, simulate, sweep and plan.
-
-All of them work in this process with the facts of the project and store nothing. Their answers show
-themselves as tables in a notebook.
-"""
+"""The five functions of `import twin`: load, predict, simulate, sweep and plan. They work in this
+process, store nothing, and their answers show as tables in a notebook."""
 
 from __future__ import annotations
 
@@ -86,12 +83,10 @@ def predict(scenario: Scenario) -> Prediction:
 
 
 def simulate(scenario: Scenario, trace: str | Path | None = None) -> Run:
-    """Serve the scenario's workload, or a recorded trace, request by request.
-
-    The run has `summary` (SI units), `tables` (polars data frames), `checks` and a `digest`: equal
-    scenarios give equal bytes. Raises ValueError where the deployment does not fit, TraceError
-    where a line of the trace cannot be read.
-    """
+    """Serve the scenario's workload, or a recorded trace, request by request: a run with `summary`
+    (SI units), `tables` (polars data frames), `checks` and a `digest`; equal scenarios give equal
+    bytes. Raises ValueError where the deployment does not fit, TraceError for an unreadable line of
+    the trace."""
     table = None
     if trace is not None:
         table = read_trace(Path(trace))
@@ -101,11 +96,9 @@ def simulate(scenario: Scenario, trace: str | Path | None = None) -> Run:
 
 
 def sweep(scenario: Scenario, over: Mapping[str, Sequence[Any]]) -> pl.DataFrame:
-    """A run for each value of one field or each pair of values of two, as rows.
-
-    Columns: the fields; `slo_kept`; `why`, where there is no run, the reason; the figures of the
-    run's summary (SI units). Raises SweepError for a field that is not there or too many points.
-    """
+    """A row for each value of one field or each pair of values of two: the fields; `slo_kept`;
+    `why` there is no run; the run's summary (SI units). Raises SweepError for an unknown field or
+    too many points."""
     axes = [Axis(path, tuple(values)) for path, values in over.items() if label_of(path)]
     facts, rows = load_facts(), []
     for point in points(scenario, axes):
@@ -123,12 +116,10 @@ def sweep(scenario: Scenario, over: Mapping[str, Sequence[Any]]) -> pl.DataFrame
 
 def plan(scenario: Scenario, **limits: Any) -> Plan:
     """What to deploy for a scenario: deployments priced by formula, proved by simulation, ranked.
-
-    limits: `goal` (npus, efficiency or rate; as the traffic suggests if left out), `npus`,
-    `power_kw`, `cost_per_million_tokens`, `survives` (die, node, sub_plane, memory_server), `vary`,
-    `more`, `simulations`, `seconds`; docs/PLAN.md says what each does. Raises PlanError, a
-    ValueError, for a limit that is not there or cannot be.
-    """
+    limits: `goal` (npus, efficiency or rate), `npus`, `power_kw`, `cost_per_million_tokens`,
+    `survives` (die, node, sub_plane, memory_server), `vary`, `more`, `simulations`, `seconds`, as
+    docs/PLAN.md has them. Raises PlanError, a ValueError, for a limit that is not there or cannot
+    be."""
     return Plan(carried_out(plan_from(scenario, {"goal": usual_goal(scenario)} | limits)))
 
 

@@ -1,8 +1,6 @@
-"""What can be imported and is then stored by the digest of its content: a kind of value an entry.
-
-An entry takes a value apart into one row of words and figures and a few tables, and puts it
-together again; the rest is the same for all kinds (`store.values`).
-"""
+"""What can be imported and is then stored by the digest of its content. An entry takes a value
+apart into a row and a few tables and puts it together again; the rest is the same for all
+(`store.values`)."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
-"""The library: facts, presets, scenario files and the glossary, read from disk; scenarios as TOML.
-
-The only module that opens `data/*.toml`, `scenarios/*.toml` and `docs/CONCEPTS.md`, from which
-tooltips and the house test of words come.
-"""
+"""Facts, presets, scenario files and the glossary: the only module that opens `data/*.toml`,
+`scenarios/*.toml` and `docs/CONCEPTS.md`; scenarios as TOML."""
 
 from __future__ import annotations
 

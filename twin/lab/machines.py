@@ -41,12 +41,9 @@ def read_machine(source: Path | bytes, name: str | None = None) -> ImportedMachi
 
 
 def fitted(scenario: Scenario, npus: int) -> Scenario:
-    """The scenario whose deployment uses as many of the NPUs as its shape allows, and no more.
-
-    Each pool has the part of the NPUs that it had. Decode keeps its number of instances and changes
-    their size; prefill and colocated instances keep their size where it fits, and change their
-    number. Raises SpecError where a pool would have no NPU, or another field forbids the result.
-    """
+    """The scenario whose deployment uses as many of the NPUs as its shape allows, each pool the
+    part that it had: decode changes the size of its instances, prefill and colocated their number.
+    Raises SpecError where a pool would have no NPU, or another field forbids the result."""
     using = sorted(seated(scenario))  # decode before prefill, which takes what decode leaves
     before, left = sum(count * each for _, count, each in using), npus
     if npus < len(using):

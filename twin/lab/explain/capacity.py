@@ -1,11 +1,7 @@
-"""Capacity: the largest load at which a deployment keeps its SLO in steady state.
-
-The SLO holds where `slo.share` of the requests, by default 99 %, meet TTFT and TPOT and the run
-is not overloaded. The first answer is the formula's (`outlook`); the search here replaces it by
-bisection over simulations that begin in the steady state. A load is judged by the mean over seeds,
-as many as it takes to tell it from `slo.share`; all loads have the same seeds, so a difference
-between two loads comes from the load.
-"""
+"""Capacity: the largest load at which `slo.share` of the requests meet TTFT and TPOT in steady
+state. Bisection over simulations that begin steady, first where the formula (`outlook`) says. A
+load is judged by the mean over the same seeds as every other, as many as it takes to tell it from
+the share."""
 
 from __future__ import annotations
 
@@ -65,12 +61,10 @@ def capacity(s: Scenario, facts: Facts, simulated: Simulated) -> Capacity:
 
 
 def searching(s: Scenario, facts: Facts, begin: float | None = None) -> Search:
-    """The search: it gives scenarios, is sent their summaries and returns the capacity.
-
-    From `begin`, or else the formula's answer, it steps up or down, each step the square of the
-    one before, until the SLO changes between met and missed; then it halves. Between the last two
-    loads the share of requests that meet the SLO is taken as linear.
-    """
+    """The search: it gives scenarios, is sent their summaries and returns the capacity. From
+    `begin`, or else the formula's answer, each step is the square of the one before until the SLO
+    changes between met and missed; then it halves, and takes the share as linear between the last
+    two loads."""
     path, own = load_of(s)
     first = load = begin or first_load(s, facts) or own
     judged, step, runs = at_steady(s, facts, first), STEP, 0
@@ -138,11 +132,8 @@ def _judged(
     s: Scenario, load: float, variances: list[float]
 ) -> Generator[Scenario, Summary | None, tuple[bool, bool, int, float]]:
     """(whether the SLO holds at a load, whether that is beyond chance, runs, by how much the share
-    of requests that meet it exceeds `slo.share`).
-
-    variances: of the share of requests between seeds, at the loads before; this one's is added. Two
-    seeds that agree by luck do not decide: the mean variance over loads does.
-    """
+    of requests that meet it exceeds `slo.share`). variances: of that share between seeds, at the
+    loads before; this one's is added, so that two seeds that agree by luck do not decide."""
     shares: list[float] = []
     overloaded, holds, sure = 0, False, False
     try:

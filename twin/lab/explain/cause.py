@@ -1,9 +1,6 @@
 """What an entry for a cause is, the register of all, and what a change promises before it is run.
-
-An entry is a function of a `View` under `@cause`: it yields changes, or nothing where the cause is
-none for this run. `doable` ones are what an operator can do; the others only show what is there to
-gain. A promise (closed forms, scaled to what the run recorded) only orders what is re-run.
-"""
+An entry is a function of a `View` under `@cause` that yields changes, none where it is no cause; a
+promise, by closed forms, only orders what is re-run."""
 
 from __future__ import annotations
 

@@ -1,9 +1,5 @@
-"""An explanation as a run: requested, stopped, stored and found again as any other run is.
-
-This module is an engine (`lab/runs/job.py`): `simulate` answers with the explanation of a scenario,
-as a summary and two tables. Its version names what decides the answer: the engine, and this
-package.
-"""
+"""An explanation as an engine (`lab/runs/job.py`): `simulate` answers with a summary and two
+tables, so that it is requested, stopped, stored and found again as any other run is."""
 
 from __future__ import annotations
 

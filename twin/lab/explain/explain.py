@@ -1,9 +1,6 @@
 """explain: a scenario and facts in, what its run means out; no sentence without a run behind it.
-
-Changes that could remove a cause are ordered by what `cause` expects of them; the most promising
-are run on the same seed. What helps there is repeated on a second seed, and on a third where the
-two do not agree, and said only if it helped on all: the promise is the least of the gains.
-"""
+The changes that promise most (`cause`) are run on the same seed; what helps is repeated on a second
+seed, on a third where the two do not agree, and the least of the gains is what is promised."""
 
 from __future__ import annotations
 

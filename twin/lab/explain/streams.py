@@ -1,7 +1,5 @@
-"""The streams of a run's instances: what the model says of their microbatches at the mean load.
-
-A run books only what is on the critical path; what runs concurrently comes from the model.
-"""
+"""The streams of a run's instances: a run books only what is on the critical path, so what runs
+concurrently comes from the model at the mean load."""
 
 from __future__ import annotations
 
@@ -45,10 +43,8 @@ def stream_plans(scenario: Scenario, facts: Facts, tables: Tables) -> dict[str, 
 def full_plans(
     scenario: Scenario, facts: Facts, trace: Any = None, counts: Any = None
 ) -> dict[str, Timeline]:
-    """The same with every slot taken and full batches of prompts, by formula. Raises as `steady`.
-
-    The rank with most context sets the pace; imbalance is that of one microbatch.
-    """
+    """The same with every slot taken and full batches of prompts, by formula; the rank with most
+    context sets the pace, imbalance is that of one microbatch. Raises as `steady`."""
     priced = Priced(scenario, facts, trace, counts)
     full, traffic, parts = priced.full, priced.traffic, priced.parts
     costs, plans = parts.costs, dict[str, Timeline | None]()

@@ -1,9 +1,7 @@
-"""Where the mean time of a request goes, from ideal to actual, in pieces that add up.
-
-What waits is read off the stamps of requests; what faults and imbalance cost is the difference to
-re-runs without them; the rest goes to operators by how long each is at work on whichever stream. Of
-it, reading every weight once at full HBM bandwidth is the ideal.
-"""
+"""Where the mean time of a request goes, from ideal to actual, in pieces that add up. Waiting is
+read off the stamps, faults and imbalance are the difference to re-runs without them, the rest is
+split by how long each operator is at work; the ideal reads every weight once at full HBM
+bandwidth."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""An answer to a question, here and now, as the command line gives it.
-
-It knows nothing about words, tables or terminals.
-"""
+"""An answer to a question, here and now, as one object for the command line."""
 
 from __future__ import annotations
 
@@ -38,10 +35,8 @@ def answer(
     tables: Sequence[str] = (), also: Callable[[Run], object] = lambda _: None,
 ) -> dict[str, Any]:  # fmt: skip
     """Simulate a scenario in this process, as one object; with `keep` the run is in the store.
-    `also` is called with the run itself.
-
-    `summary` is flat, its names carry their units; `tenants` has a row a tenant, `tables` the named
-    tables of the run as rows. Raises the rooms' own ValueErrors, SpecError for no such table."""
+    `also` is called with the run; `tables` become rows, and `tenants` has a row a tenant. Raises
+    the rooms' own ValueErrors, SpecError for no such table."""
 
     def progress(fraction: float, live: Mapping[str, Any]) -> bool:
         watch(fraction, live)

@@ -1,8 +1,6 @@
-"""Reading what a stranger sent in a process apart, with an upper limit of memory and time.
-
-The value comes back in the parts in which the library keeps it: words as JSON, tables as Arrow.
-Nothing that comes back is executed.
-"""
+"""Reading what a stranger sent in a process apart, within limits of memory and time. The value
+comes back as the library stores it, words as JSON and tables as Arrow; nothing of it is
+executed."""
 
 from __future__ import annotations
 

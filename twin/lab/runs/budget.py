@@ -1,8 +1,5 @@
-"""What a run will take of its machine, and refusing too much.
-
-The estimate is arithmetic over the scenario; its rates are rough upper figures of the reports of
-`bench`, good to a factor of about three: they tell seconds, hours and what never ends apart.
-"""
+"""What a run will take of its machine, and refusing too much. Arithmetic over the scenario with
+rough upper rates of the reports of `bench`: good to a factor of about three."""
 
 from __future__ import annotations
 

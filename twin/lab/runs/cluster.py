@@ -1,10 +1,6 @@
-"""Simulations on other machines: questions and answers as text, by a scheduler of Dask.
-
-The key of a question is made of digests and the store is the truth; a scheduler only fills holes.
-What has no answer yet is sent again after a loss of the scheduler, and Dask itself gives the work
-of a lost worker to another. So whatever is killed costs what was under way. Dask is optional: 41 MB
-that one machine has no use for.
-"""
+"""Simulations on other machines, by a scheduler of Dask, which is optional: 41 MB that one machine
+has no use for. Keys are made of digests and the store is the truth, so what has no answer is sent
+again after a loss, and whatever is killed costs only what was under way."""
 
 from __future__ import annotations
 

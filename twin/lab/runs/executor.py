@@ -1,11 +1,6 @@
-"""Runs in the background, in a few warm processes that outlive every page.
-
-With a scheduler (TWIN_SCHEDULER) workers on other machines carry them out instead (`cluster`). The
-processes of a `Runner` (`job`) take runs from the store's queue, so neither a closed tab nor a
-stopped server ends one. A process that dies is noticed and its run marked; one that does not obey a
-request to stop is killed, and so is one that hangs: its run is run once more, then failed. Every
-answer is a row of the store.
-"""
+"""Runs in the background, in a few warm processes (`job`) that take them from the store's queue and
+outlive every page and server; with TWIN_SCHEDULER on other machines (`cluster`). A process that
+dies, hangs or does not obey a request to stop is ended and its run marked, or run once more."""
 
 from __future__ import annotations
 
@@ -108,10 +103,9 @@ class Runner:
 
     def submit(self, scenario: Scenario, seen: Store | None = None, engine: str = "") -> str:
         """Queue a run, or return an identical one that is queued, running or done. seen: the store
-        as who asks sees it, who then holds the run; engine: module of another engine that its
-        processes know, as `job.EXPLAIN`. Raises StoreError when the queue or the disk is full, a
-        file that the scenario names is not stored here, or it would take more than there is
-        (TooLarge)."""
+        as who asks sees it, who then holds the run; engine: module of another engine, as
+        `job.EXPLAIN`. Raises StoreError when queue or disk is full or a file is not stored here,
+        TooLarge."""
         seen = seen or self._store
         with self._door:
             queued = self._store.runs.queued()

@@ -1,8 +1,5 @@
-"""A job: one stored run carried out, in whatever process calls.
-
-As a program (`python -m twin.lab.runs.job`) it is the process that an executor starts: it takes
-queued runs one after the other, until its parent is gone or there has been nothing to do for long.
-"""
+"""A job: one stored run carried out, in whatever process calls. As a program (`python -m
+twin.lab.runs.job`) it takes queued runs until its parent is gone or it was idle for long."""
 
 from __future__ import annotations
 
@@ -264,10 +261,8 @@ def stages_of(name: str) -> warm.Stages:
 
 
 def compile_once(tell: warm.Tell) -> None:
-    """Compile all that runs need, or find it done. Raises OSError when there is no room to keep it.
-
-    Alone: a second process was tried, took half as much processor time again and saved none.
-    """
+    """Compile all that runs need, or find it done; alone, for a second process saved no time.
+    Raises OSError when there is no room to store it."""
     if not warm.is_ready():
         load_engine()
         warm.prepare(stages_of(ENGINE), tell)

@@ -1,11 +1,6 @@
-"""Live runs: a draft simulated while it is edited, next to the library and never in it.
-
-One warm process (`python -m twin.lab.runs.live`) answers them in turn over its standard input and
-output, and nothing is stored. A question is cut to a horizon that takes about `SECONDS`; one that
-needs a file of the library (a trace, counts, an imported machine) is not accepted. While no
-question waits, the process searches the capacities of those that were answered, one short run at a
-time.
-"""
+"""Live runs: a draft simulated while it is edited, next to the library and never in it. One warm
+process (`python -m twin.lab.runs.live`) answers in turn over its standard streams, each question
+cut to about `SECONDS`; while none waits, it searches the capacities of those that were answered."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
-"""Whether the runs of an archive come out again: each is computed anew, and digests compared.
-
-An archive (`library export`) is a bundle: it holds scenarios, facts, seeds, imported files and
-results. It is read into a store of its own that is gone afterwards.
-"""
+"""Whether the runs of an archive come out again: it is read into a store of its own that is gone
+afterwards, each run is computed anew, and digests are compared."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
-"""Getting ready: what is compiled before a first run, shared out between processes.
-
-Stages do not depend on each other. Every process takes the first one that no other works on, so
-two processes share the work. What is compiled is stored on disk by the meaning of the sources.
-"""
+"""Getting ready: stages of compiling that do not depend on each other. Every process takes the
+first that no other is at, so that two share the work; what is compiled is stored on disk."""
 
 from __future__ import annotations
 

@@ -1,10 +1,6 @@
-"""A process that simulates for another, over its standard input and output; and a worker of Dask.
-
-Dask cannot stop a task. So a worker (`python -m twin worker`) does not simulate: it hands a text to
-its one warm process (`python -m twin.lab.runs.worker`) and waits for a text. To stop is to kill the
-process; the next text gets a new one. The process ends with the end of its input, so none outlives
-who started it.
-"""
+"""A worker of Dask (`python -m twin worker`), which cannot stop a task: it hands a text to its one
+warm process (`python -m twin.lab.runs.worker`) and waits for a text. To stop is to kill that
+process; it also ends with the end of its input, so it never outlives who started it."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
 """Results that come with the project: what a machine that never ran anything can show at once.
-
-A file of data/shipped holds what playback and the headline need of one preset's run, and of which
-question, engine and facts it is: `make shipped` writes them. A stale one is shown as such.
-"""
+`make shipped` writes data/shipped: what playback and headline need, and of which question, engine,
+facts."""
 
 from __future__ import annotations
 

@@ -1,10 +1,6 @@
-"""The store: a memory of answers, in a database and a folder of artefacts.
-
-Scenarios are values named by their digest, runs attempts with an unguessable id, tables and traces
-Parquet files named by their SHA-256; what is finished is never changed. Reading order: `models`,
-`engines`, `migrate`, `artefacts`, `statements`, `visitors`, `scenarios`, `runs`, `values`,
-`handle`.
-"""
+"""The store: a memory of answers, in a database and a folder of artefacts. What is finished is
+never changed. Reading order: `models`, `engines`, `migrate`, `artefacts`, `statements`, `visitors`,
+`scenarios`, `runs`, `values`, `handle`."""
 
 from twin.lab.store.artefacts import Artefact
 from twin.lab.store.errors import StoreError, UnknownId

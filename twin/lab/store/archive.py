@@ -1,9 +1,6 @@
-"""A library as one file: a tar whose members are named by the SHA-256 of their bytes.
-
-A row is a member of JSON, a table the Parquet file that it is; what a row names comes before it. So
-an archive is read once, in bounded memory; a damaged member costs nothing else, and an import that
-was cut off goes on when begun again. Names of members are compared, never opened.
-"""
+"""A library as one file: a tar of rows (JSON) and tables (Parquet), each named by the SHA-256 of
+its bytes, what a row names before it. So it is read once in bounded memory, a damaged member costs
+nothing else, and an import that was cut off is begun again. Names are compared, never opened."""
 
 from __future__ import annotations
 

@@ -1,9 +1,6 @@
-"""Artefacts: Parquet files named by the SHA-256 of their bytes.
-
-A file is written under another name, forced to disk with the names of its folders, and renamed;
-only then does a row mention it: at any kill or loss of power a row never names a file that is not
-there, whole. Every read compares the hash.
-"""
+"""Artefacts: Parquet files named by the SHA-256 of their bytes, which every read compares. A file
+is written under another name, forced to disk with its folders, and renamed before a row mentions
+it: at any kill or loss of power a row names only files that are whole."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
-"""Types of columns that say which values they hold: checked in archives and at every read.
-
-What is stored and cannot be reads as empty, so that one bad row takes no page down; that it was
-changed is found by the seal over its row.
-"""
+"""Types of columns that say which values they hold, checked in archives and at every read. What
+cannot be reads as empty, so that one bad row takes no page down; the seal over the row finds the
+change."""
 
 from __future__ import annotations
 

@@ -1,9 +1,7 @@
-"""Engines: the one place (but for `migrate`'s triggers) that knows which database this is.
-
-The library defaults silently lose updates on SQLite (measured: 373 of 480 read-modify-writes), so
-the writer begins with BEGIN IMMEDIATE and takes its lock before it reads; the reader never waits
-behind a writer. On PostgreSQL an advisory lock does the same.
-"""
+"""Engines: the one place (but for `migrate`'s triggers) that knows which database this is. The
+library's defaults lose updates on SQLite (measured: 373 of 480 read-modify-writes), so a writer
+begins with BEGIN IMMEDIATE, on PostgreSQL with an advisory lock; a reader never waits for a
+writer."""
 
 from __future__ import annotations
 

@@ -1,9 +1,6 @@
-"""Migrations at start, and the guards: triggers that let the database refuse to change a value.
-
-Revisions are the files of `migrations/versions`, in the order of their names. Two starts at once
-are safe: the second waits for the first one's lock and finds nothing to do. Guards are made anew
-after every migration, because rebuilding a table drops its triggers.
-"""
+"""Migrations at start, and the guards: triggers that let the database refuse to change a value,
+made anew after every migration because rebuilding a table drops them. Of two starts at once the
+second waits for the first one's lock and finds nothing to do."""
 
 from __future__ import annotations
 

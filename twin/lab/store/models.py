@@ -1,8 +1,6 @@
-"""The tables of the database, as classes: a row read is an instance of no session.
-
-`migrations/` holds how older databases come to them; a test compares both. Times are Unix seconds.
-What is JSON here is at most a few kilobytes; anything longer is an artefact outside the database.
-"""
+"""The tables of the database as classes; a test compares them with `migrations/`. A row that was
+read belongs to no session. Times are Unix seconds; JSON is a few kilobytes at most, longer is an
+artefact."""
 
 from __future__ import annotations
 

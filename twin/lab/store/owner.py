@@ -1,8 +1,5 @@
-"""Owners: the processes that run things, and whether one still lives.
-
-A run names its owner, so that only a dead process's run is marked interrupted. On the same
-machine the process table knows; elsewhere only the heartbeat does.
-"""
+"""Owners: the processes that run things, and whether one still lives: on the same machine by the
+process table, elsewhere by its heartbeat. Only a dead process's run is marked interrupted."""
 
 from __future__ import annotations
 

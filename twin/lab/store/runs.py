@@ -1,10 +1,6 @@
-"""Stored runs: attempts to answer a scenario, from queue to result.
-
-queued -> running -> done | failed | cancelled | interrupted, and queued -> cancelled. Every change
-is one UPDATE that names the states it may start from and, once claimed, the owner, so a late
-process never overwrites what was decided meanwhile. The seal over a result is checked at every
-opening.
-"""
+"""Stored runs, from queue to result: queued -> running -> done | failed | cancelled | interrupted,
+and queued -> cancelled. Every change is one UPDATE that names the states it may start from and the
+owner, so that a late process overwrites nothing. The seal over a result is checked when opened."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
-"""Stored scenarios: values named by the SHA-256 of their canonical form.
-
-A scenario that an older twin stored keeps its digest; what other schemas call it are aliases. A
-draft may be deleted while no run needs it; a preset or a shared scenario stays.
-"""
+"""Stored scenarios, named by the SHA-256 of their canonical form; digests of other schemas are
+aliases. A draft may be deleted while no run needs it; a preset or a shared scenario stays."""
 
 from __future__ import annotations
 

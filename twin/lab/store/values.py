@@ -1,8 +1,5 @@
-"""Imported values: traces, expert counts and what else `lab.kinds` declares, stored by digest.
-
-A value is a row that says where it came from, and a few artefacts; so a scenario that names its
-digest can be run again without the file. A seal covers all of it: see `damage` of the store.
-"""
+"""Imported values of the kinds of `lab.kinds`, stored by digest, so that a scenario that names one
+runs without its file. A value is a row under a seal and a few artefacts."""
 
 from __future__ import annotations
 

@@ -1,10 +1,6 @@
-"""What one visitor may see and change, where a server knows its visitors by name; and their notes.
-
-Several may hold a value: whoever saves it or asks for it. A visitor sees what they hold, presets
-and what was shared, lets go of what they delete, and it is gone when no visitor holds it. Where
-nothing can be stored, all is shown. A store without logins knows no visitors: everybody may do all.
-Notes are words about the values, never part of them; each visitor sees only their own.
-"""
+"""What one visitor may see and change, where a server knows its visitors by name; and their notes,
+which only they see. Several may hold a value: it is gone when the last lets go of it. Presets and
+what was shared are shown to all; without logins everybody may do all."""
 
 from __future__ import annotations
 

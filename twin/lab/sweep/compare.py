@@ -1,8 +1,4 @@
-"""Comparing runs: how the questions differ first, then how the answers do.
-
-Two to six runs against a baseline. What a figure is called, its unit and which way is better stand
-in `metrics.measures`. This module knows nothing about storage, addresses or the screen.
-"""
+"""Two to six runs against a baseline: how the questions differ first, then how the answers do."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
-"""Whether runs differ by more than chance: the same scenarios with other seeds, in pairs.
-
-Runs with one seed have the same requests (common random numbers), so the difference of a pair
-varies less than its figures do.
-"""
+"""Whether runs differ by more than chance: the same scenarios with other seeds, in pairs. Runs of
+one seed have the same requests, so the difference of a pair varies less than its figures do."""
 
 from __future__ import annotations
 
@@ -33,11 +30,8 @@ def seeded(
 def with_pairs(
     compared: Comparison, summaries: Sequence[Sequence[Mapping[str, Any] | None]]
 ) -> Comparison:
-    """A comparison whose figures say what pairs of seeds say of their differences.
-
-    summaries: of `seeded`, None where a run is not there. A run with fewer than LEAST pairs stays
-    as it is.
-    """
+    """A comparison whose figures say what pairs of seeds say of their differences; summaries: of
+    `seeded`, None for no run. A run with fewer than LEAST pairs stays as it is."""
     rows = [_row(row, summaries, compared.baseline) for row in compared.metrics]
     return replace(compared, metrics=rows)
 

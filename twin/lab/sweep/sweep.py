@@ -1,8 +1,5 @@
-"""Sweeps: one question at several values of one or two fields, each point a full simulation.
-
-What is here says which points there are, which keep their SLO, where that changes (the knee), and
-which published operating points stand next to them.
-"""
+"""Sweeps: one question at several values of one or two fields, each point a full simulation; which
+points keep their SLO, the knee, and the published operating points next to them."""
 
 from __future__ import annotations
 

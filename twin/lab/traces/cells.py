@@ -1,8 +1,5 @@
-"""Columns of a file of JSON lines or CSV, and what they must hold: one check for every format.
-
-What does not fit is refused with its place, its value and what would be right. Columns of a CSV
-file are found by name, so extra ones and another order do no harm.
-"""
+"""Columns of JSON lines or CSV, and what they must hold: one check for every format. What does not
+fit is refused with its place, its value and what would be right. CSV columns are found by name."""
 
 from __future__ import annotations
 

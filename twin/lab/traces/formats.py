@@ -1,8 +1,5 @@
-"""What a trace format is: how it is recognised and read, and what becomes of its columns.
-
-A format is recognised by what stands in a file, never by its name. The entries stand with their
-readers; `reader` lists them. Columns of any format are checked, sorted, chained and counted here.
-"""
+"""What a trace format is: recognised by what stands in a file, never by its name; entries stand
+with their readers. Columns of any format are checked, sorted, chained and counted here."""
 
 from __future__ import annotations
 

@@ -1,10 +1,6 @@
-"""Formats of one request a line, CSV or JSON: which columns hold what, in which unit.
-
-Mooncake (kvcache-ai/Mooncake, FAST'25): milliseconds, hashes of 512-token blocks with the partial
-last one. Bailian (Qwen usage traces): seconds, blocks of 16, chats by parent. RAGPulse: seconds as
-text, hashes of prompt components that are not chained and so not used. Those in CSV (Azure,
-BurstGPT, vidur, splitwise, GuideLLM, bare lengths) have no hashes.
-"""
+"""Formats of one request a line, CSV or JSON: which columns hold what, in which unit. Mooncake
+(FAST'25) hashes blocks of 512 tokens with the partial last one, Bailian (Qwen) blocks of 16; what
+RAGPulse hashes are prompt components that are not chained, and so not used."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
-"""From a path or an upload to named pieces of bytes, within hard limits.
-
-Undoes gzip and tar, each once, detected by content; refuses what would unpack to more than was
-allowed, before it does. Knows nothing about what the pieces mean.
-"""
+"""From a path or an upload to named pieces of bytes, within hard limits. Undoes gzip and tar, each
+once, found by content, and refuses what would unpack to too much before it does."""
 
 from __future__ import annotations
 

@@ -1,10 +1,7 @@
-"""The command line: `python -m twin COMMAND`. The same library, results and store as the pages.
-
-Words in, one call into `lab`, a table or one JSON object out. Standard output carries the answer,
-standard error everything else. Exit status: 0 the answer is valid, 1 a run broke one of its own
-laws or something stored is damaged, 2 the question is at fault, 3 the answer could not be written
-or stored; said in one sentence.
-"""
+"""The command line: `python -m twin COMMAND`: words in, one call into `lab`, a table or one JSON
+object on standard output, all else on standard error. Exit status: 0 a valid answer, 1 a run broke
+a law or something stored is damaged, 2 the question is at fault, 3 the answer could not be
+written."""
 
 from __future__ import annotations
 

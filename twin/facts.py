@@ -1,10 +1,6 @@
-"""What is known: figures from the world, each with value, unit, source and mark.
-
-`Facts` is a flat, frozen mapping from a dotted name (file path, then table) to a `Fact`. It is
-built from nested tables by `facts_from_tables`; reading the files is `lab.library`'s work.
-Marks: a read in the primary source, b a secondary source, c recalled, d arithmetic on (a),
-e an assumption of this project, m measured, f fitted or chosen (`saw`: to which published rows).
-"""
+"""What is known: figures from the world as a flat, frozen mapping from a dotted name to a `Fact`
+with value, unit, source and mark: a read in the primary source, b a secondary one, c recalled, d
+arithmetic on (a), e assumed, m measured, f fitted or chosen (`saw`: to which published rows)."""
 
 from __future__ import annotations
 
@@ -60,11 +56,8 @@ class Fact:
 
 
 class Facts(Mapping[str, Fact]):
-    """All facts by dotted name, for example `chips.ascend-910c.hbm_bandwidth`. Immutable.
-
-    Two are equal when they say the same: the digest is of their content, notes left out. What
-    would be changed is another `Facts` (`replaced`), with another digest.
-    """
+    """All facts by dotted name, as `chips.ascend-910c.hbm_bandwidth`. Immutable; two are equal when
+    they say the same, by a digest of their content without notes."""
 
     def __init__(self, by_name: Mapping[str, Fact]) -> None:
         self._by_name = dict(sorted(by_name.items()))
@@ -130,9 +123,7 @@ class Facts(Mapping[str, Fact]):
 
     def replaced(self, changes: Mapping[str, Any]) -> Facts:
         """These facts with some others: a `Fact`, or a value whose unit, source and mark stay.
-
-        Raises FactError for a value of a fact that is not there.
-        """
+        Raises FactError for a value of a fact that is not there."""
         if not changes:
             return self
         changed = {
@@ -143,11 +134,8 @@ class Facts(Mapping[str, Fact]):
 
 
 def facts_from_tables(tables: Mapping[str, Any]) -> Facts:
-    """Facts from nested tables {file stem: {...}}; a table with `value` is a fact.
-
-    Raises FactError for a fact without unit, source or a known mark, and for one with a unit that
-    is no number.
-    """
+    """Facts from nested tables {file stem: {...}}; a table with `value` is a fact. Raises FactError
+    for one without unit, source or a known mark, and for one with a unit that is no number."""
     flat: dict[str, Fact] = {}
     _collect("", tables, flat)
     return Facts(flat)

@@ -1,9 +1,6 @@
-"""The hook table: what extras bring, found by looking which folders `twin/extras` has.
-
-An extra is a package of `twin/extras` whose `HOOKS` declare what it adds to which place. A hook
-names its code as "module:attribute", imported when the hook is loaded. No other module knows an
-extra: with its folder deleted the twin lacks only what it brought.
-"""
+"""The hook table: what extras bring. An extra is a package of `twin/extras` whose `HOOKS` declare
+what it adds, each with its code as "module:attribute", imported when the hook is loaded. No other
+module knows an extra: with its folder deleted the twin lacks only what it brought."""
 
 from __future__ import annotations
 

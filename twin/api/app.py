@@ -1,10 +1,6 @@
-"""The JSON API: submit a scenario, follow its run, read its result; formula answers at once; plans.
-
-FastAPI writes the OpenAPI document, `/api/openapi.json`. Every answer is the
-object that the command line prints with `--json`. A refusal is `{"detail": one sentence}`: 404 for
-what is not stored or not this visitor's, 413 for what is too large, 422 for a scenario that cannot
-be, 409 for what the store refuses.
-"""
+"""The JSON API: runs, formula answers and plans, as the objects that the command line prints with
+`--json`; `/api/openapi.json` describes it. A refusal is `{"detail": one sentence}`: 404 not stored
+or not this visitor's, 413 too large, 422 a scenario that cannot be, 409 what the store refuses."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -55,11 +51,9 @@ def application(
     runner: Callable[[], Runner],
     hosts: Sequence[str] = ("*",),
 ) -> FastAPI:
-    """The API over a store as each visitor sees it and the runner that the pages use.
-
-    store_of: raises PermissionError for a request without a login where one is needed. hosts: names
-    that a request may call the server by, so that a foreign name that leads here gets nothing.
-    """
+    """The API over a store as each visitor sees it and the runner of the pages. store_of: raises
+    PermissionError for a request without a login where one is needed. hosts: names by which a
+    request may call the server, so that a foreign name that leads here gets nothing."""
     app = FastAPI(
         title="Supernode twin",
         version=ENGINE_VERSION,

@@ -1,8 +1,5 @@
-"""Plans in the JSON API: submit one, follow it, stop it, read its answer.
-
-A plan is found by the digest of its whole question, as its link finds it on the pages: the page and
-the API show and stop the same plans.
-"""
+"""Plans in the JSON API: submit, follow, stop, read. A plan is found by the digest of its whole
+question, so the page and the API show and stop the same plans."""
 
 from typing import Any, NamedTuple
 

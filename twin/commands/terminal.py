@@ -1,7 +1,5 @@
-"""The terminal: options that many commands have, tables, one JSON object, a bar that moves.
-
-Standard output carries the answer, standard error everything else. It knows no command.
-"""
+"""The terminal: options that many commands have, tables, one JSON object, a bar that moves. The
+answer goes to standard output, everything else to standard error."""
 
 from __future__ import annotations
 

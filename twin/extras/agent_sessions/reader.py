@@ -1,9 +1,5 @@
-"""Recorded agent sessions: WEKA / kv-cache-tester JSON, and the same as one parquet table.
-
-Seconds count from the session's own start, and hashes of whole blocks mean the same within it only.
-There is no common clock: starts are drawn evenly over a day from a seed. Prompts that no model
-takes are left out; the other turns of their sessions stay.
-"""
+"""Recorded agent sessions: WEKA / kv-cache-tester JSON, and the same as one parquet table. Seconds
+and hashes count within a session; starts are drawn evenly over a day from a seed."""
 
 from __future__ import annotations
 

@@ -1,11 +1,7 @@
-"""How well tightly coupled blocks fill supernodes: a study of allocation over time.
-
-A block (an instance, or a part of a training job) needs all of its NPUs in one supernode. Blocks
-come one after the other, each sits in the supernode where it leaves the least room, and stays for
-an exponential time; while the next one fits nowhere, all wait until somebody leaves. So the share
-of NPUs that is taken, over time, is what the sizes of blocks and supernodes allow (the question of
-arXiv 2506.12708v2 section 6.1.2 and Figure 24, whose traces are not published). It knows no links.
-"""
+"""How well tightly coupled blocks (instances, parts of training jobs) fill supernodes over time.
+Each block sits where it leaves the least room and stays for an exponential time; while the next
+fits nowhere, all wait. The question of arXiv 2506.12708v2 6.1.2, Figure 24, whose traces are not
+published."""
 
 from __future__ import annotations
 
@@ -41,10 +37,8 @@ class Allocation:
 def allocation(
     supernode_npus: int, mix: Mix, fleet_npus: int, seed: int = 1, blocks: int = BLOCKS
 ) -> Allocation:
-    """Fill as many supernodes as a fleet has room for, at least one, with blocks of a mix.
-
-    Raises HardwareError where a block is larger than a supernode.
-    """
+    """Fill as many supernodes as a fleet has room for, at least one, with blocks of a mix. Raises
+    HardwareError where a block is larger than a supernode."""
     sizes, stays = _blocks(tuple(mix), blocks, seed)
     if sizes.max() > supernode_npus:
         raise HardwareError(
@@ -93,11 +87,8 @@ def _blocks(mix: tuple[tuple[int, float], ...], count: int, seed: int) -> tuple[
 
 
 def mix_of_mean(sizes: Sequence[int], mean: float) -> list[tuple[int, float]]:
-    """Weights of sizes in geometric order that give blocks of a mean size.
-
-    The weight falls, or rises, by one factor from size to size. Raises HardwareError for a mean
-    that is not between the least and the greatest.
-    """
+    """Weights of sizes in geometric order, falling or rising by one factor, that give blocks of a
+    mean size. Raises HardwareError for a mean that is not between the least and the greatest."""
     if not min(sizes) < mean < max(sizes):
         raise HardwareError(
             f"blocks of {min(sizes)} to {max(sizes)} NPUs have no mean of {mean:g}: take one "

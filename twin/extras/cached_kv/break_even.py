@@ -1,8 +1,5 @@
-"""What reading a cached token takes by where it lies, against computing it again.
-
-By formula, for the first instance that prefills, without other transfers; a run chooses by the same
-seconds.
-"""
+"""What reading a cached token takes by where it lies, against computing it again: by formula, for
+the first instance that prefills, without other transfers."""
 
 from __future__ import annotations
 

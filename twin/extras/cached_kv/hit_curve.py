@@ -1,10 +1,6 @@
-"""Hit ratio of a scenario's prompts against the size of its memory pool, before a run.
-
-One LRU gets every prompt in order and holds its blocks at once. A run mostly hits less. In a small
-pool under load it may hit a little more: prompts that are computed keep their blocks in HBM and
-evict nothing yet (Mooncake's conversations, 3 GB a node: +2.4 % of hits; -0.2 % at a tenth of the
-rate).
-"""
+"""Hit ratio of a scenario's prompts against the size of its memory pool, before a run: one LRU gets
+every prompt in order. A run mostly hits less; in a small pool under load it may hit a little more
+(Mooncake's conversations, 3 GB a node: +2.4 %), for prompts that are computed evict nothing yet."""
 
 from __future__ import annotations
 

@@ -1,9 +1,6 @@
-"""Imported expert counts: how often each expert of each layer was picked, from a file.
-
-Read, by content: a NumPy array (`.npy`, `.npz`) or JSON of counts [layers, experts] or [steps,
-layers, experts] (`logical_count` of SGLang's recorder); a placement of omni-infer [ranks, layers,
-experts]; a CSV. A `.pt` file is a pickle, and reading one runs whatever is in it: it is refused.
-"""
+"""Expert counts from a file, by content: .npy, .npz or JSON of counts [layers, experts] or [steps,
+layers, experts] (`logical_count` of SGLang), a placement of omni-infer [ranks, layers, experts], a
+CSV. A `.pt` file is a pickle, and reading one runs whatever is in it: it is refused."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
 """How far the twin is from what was measured: the Evidence page, what its rows rest on, re-fits.
-
-The record of published rows, its judge, bands and envelope stay in `twin/lab/evidence`: answers use
-them.
-"""
+What answers use of it, the record with its judge, bands and envelope, stands in
+`twin/lab/evidence`."""
 
 from twin.hooks import Command, MadePart, Page, Section
 

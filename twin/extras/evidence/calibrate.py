@@ -1,9 +1,6 @@
-"""The fit of the few constants of data/calibration.toml to rows that calibrate, cross-validated.
-
-Least squares over signed relative errors, from the measures the Evidence page shows. Rows of other
-machines that calibrate set figures in data/operators.toml and move no constant. Cross-validation
-leaves every row, source and system out in turn and fits again from the start of the fit on.
-"""
+"""The fit of the few constants of data/calibration.toml to rows that calibrate: least squares over
+signed relative errors. Cross-validation leaves every row, source and system out in turn and fits
+again from the start of the fit on. Rows of other machines move no constant."""
 
 from __future__ import annotations
 

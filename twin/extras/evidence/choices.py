@@ -1,10 +1,6 @@
-"""Every figure without a source of its own, wherever it stands, and what hangs on it.
-
-Counted are facts that were recalled (mark c), assumed (e), or fitted or chosen in sight of
-published rows (f with `saw`), and chosen settings of rows (data/record/choices.toml), where a tenth
-more moves a published row by over a hundredth. What hangs on unpublished settings alone is not
-counted: such rows are judged by nothing. A model's shape is published in its config.json.
-"""
+"""Every figure without a source of its own, and what hangs on it: facts that were recalled (mark
+c), assumed (e), or fitted or chosen in sight of rows (f with `saw`), and chosen settings of rows.
+Counted is one where a tenth more moves a judged row by over a hundredth."""
 
 from __future__ import annotations
 

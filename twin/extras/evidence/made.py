@@ -1,8 +1,6 @@
-"""What is worked out once and stored in data/record: what hangs on each figure, the
-cross-validation (`calibrate --cross-validate --write`, with digests of facts and rows, so that
-whoever shows it can say when it is stale), and first errors: what the twin said of a row
-before anyone had looked.
-"""
+"""What is worked out once and stored in data/record with digests of facts and rows: what hangs on
+each figure, the cross-validation, and first errors: what the twin said of a row before anyone had
+looked."""
 
 from __future__ import annotations
 

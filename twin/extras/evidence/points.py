@@ -1,7 +1,5 @@
-"""Points someone measured: a CSV file in, a private copy of the fitted constants out.
-
-`TWIN_CALIBRATION` names the copy. A constant that no point informs keeps its value.
-"""
+"""Points someone measured: a CSV file in, a private copy of the fitted constants out, which
+`TWIN_CALIBRATION` names. A constant that no point informs stays."""
 
 from __future__ import annotations
 
@@ -71,10 +69,10 @@ def check_options(points: Path | None, private: Path | None, write: bool) -> Non
 
 
 def read_points(path: Path, facts: Facts) -> list[Row]:
-    """The points of a CSV file as rows that calibrate; a row's id is `line N: quantity`. Columns:
-    `quantity` and `value`; where wanted `preset` (a key or a scenario file), `weight`, `note`, `ep`
-    and `tokens` (dies and tokens of each, for dispatch and combine), and any field of a scenario by
-    its dotted name. An empty cell leaves the field as it is. Raises PointsError."""
+    """The points of a CSV file as rows that calibrate, called `line N: quantity`. Columns: those of
+    COLUMNS (`preset` a key or a scenario file, `ep` and `tokens` of dispatch and combine alone),
+    and any field of a scenario by its dotted name; an empty cell changes nothing. Raises
+    PointsError."""
     text = read_text(path, FILE_BYTES_MAX, PointsError, "CSV file of points")
     reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
     rows: list[Row] = []

@@ -1,7 +1,5 @@
-"""How well the twin ranks: Kendall's tau with each published sweep of layouts of one machine.
-
-Who asks a planner what to deploy needs the order of deployments more than the figures themselves.
-"""
+"""How well the twin ranks, which is what a planner needs: Kendall's tau with each published sweep
+of layouts of one machine."""
 
 from __future__ import annotations
 

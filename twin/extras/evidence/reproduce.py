@@ -1,7 +1,5 @@
-"""A published row done again: the scenario that asks it, and its layer operator by operator.
-
-The configuration becomes a closed loop that keeps every slot taken, as its formula assumes.
-"""
+"""A published row done again: its configuration as a closed loop that keeps every slot taken, and
+its layer operator by operator."""
 
 from __future__ import annotations
 

@@ -1,11 +1,6 @@
-"""A whole fabric as a file: node-link JSON or GraphML, out and in again.
-
-What is written is the graph as it stands, edits included, with the supernode's parameters as
-attributes of the graph. What is read is a `Supernode`: the parameters of the file, and as edits
-every difference of its links from the fabric these parameters build. So other tools may take links
-out or change `capacity_bytes_per_s` and `latency_s`; they cannot add elements. Text in, text out:
-this module opens no file, follows no reference out of a text and expands no entity.
-"""
+"""A whole fabric as node-link JSON or GraphML, edits included, and back as a `Supernode`: its
+parameters, and as edits every difference of the links. So other tools may take links out or change
+`capacity_bytes_per_s` and `latency_s`, and add nothing. No reference out of a text is followed."""
 
 from __future__ import annotations
 
@@ -65,9 +60,7 @@ def write_fabric(fabric: Fabric, kind: str) -> str:
 
 def read_fabric(text: str, kind: str, facts: Facts) -> Supernode:
     """The supernode of a file, its edits what the file's links differ in from those as built.
-
-    Raises FabricFileError with a sentence for every fault.
-    """
+    Raises FabricFileError with a sentence for every fault."""
     graph = parse(text, kind)
     parameters, vertices = graph.about, [v for v, _ in graph.vertices]
     links = _links(graph.links)
@@ -198,10 +191,8 @@ def _lead_to(bare: Network, edits: Sequence[Edit], rates: FLOATS, waits: FLOATS)
 
 
 def _as_edits(made: _Pairs, rates: FLOATS, waits: FLOATS) -> list[Edit]:
-    """Few edits that turn the links as built into these, of whole elements where they can be.
-
-    What is taken out comes last, so that the elements it is taken from can be stated by one factor.
-    """
+    """Few edits that turn the links as built into these, of whole elements where they can be; what
+    is taken out comes last, so that its elements can be stated by one factor."""
     factors = {"capacity": _over(rates, made.capacity), "latency": _over(waits, made.latency)}
     open_ = factors["capacity"] > 0.0
     changed = ~open_ | (factors["capacity"] != 1.0) | (factors["latency"] != 1.0)
@@ -233,11 +224,8 @@ def _as_edits(made: _Pairs, rates: FLOATS, waits: FLOATS) -> list[Edit]:
 def _by_element(
     made: _Pairs, elements: Sequence[tuple[str, INTS]], wanted: FLOATS, open_: NDArray[np.bool_]
 ) -> Iterator[tuple[Edge, float]]:
-    """Factors that multiply to `wanted` on open links: of elements first, then of single links.
-
-    An element is taken where most of its open links want one same factor; the others want what
-    is then missing. So the number of links that want something falls with every element.
-    """
+    """Factors that multiply to `wanted` on open links: of elements, where most of their open links
+    want one same factor, then of single links, which want what is then missing."""
     wanted[~open_] = 1.0
     for name, links in elements:
         remaining = links[open_[links]]

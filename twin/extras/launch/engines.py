@@ -1,10 +1,6 @@
-"""Commands of engines: the options that each takes, and how a worker is written with them.
-
-The tables of options are what this module writes and a test reads again. Sources: vLLM-Ascend,
-docs/source/tutorials/features/pd_disaggregation_mooncake_multi_node.md, and vLLM's data-parallel
-deployment; SGLang, `sglang.launch_server` (server_args.py) and its Ascend tests; Dynamo,
-recipes/deepseek-r1/sglang/disagg-16gpu/deploy.yaml.
-"""
+"""Commands of engines: tables of the options that each takes, which a test reads again. Sources:
+vLLM-Ascend, pd_disaggregation_mooncake_multi_node.md; vLLM's data-parallel deployment; SGLang,
+server_args.py and its Ascend tests; Dynamo, recipes/deepseek-r1/sglang/disagg-16gpu/deploy.yaml."""
 
 from __future__ import annotations
 

@@ -1,12 +1,8 @@
-"""Several models on a fleet of NPU slots: requests wait for NPUs, weights and graphs, by events.
-
-A slot holds one model at a time, takes its requests in order of arrival at the rate that the
-formula gives a full deployment, and is given up when it was idle for long enough. A model without a
-slot takes a free one, else an idle one, else one in service, which first takes what had come by
-then and drains. Weights come from DRAM (whole models, the least recently loaded goes first), else
-from a bucket of object storage that all who fetch share; with a memory pool who needs a model that
-is on its way waits for it, and nothing is fetched twice. Loading crowds no other traffic.
-"""
+"""Several models on a fleet of NPU slots, by events: requests wait for NPUs, weights and graphs. A
+slot holds one model, serves in order of arrival at the formula's rate, and is given up when idle
+for long enough. A model without one takes a free slot, else an idle one, else one in service, which
+drains. Weights come from DRAM (an LRU of whole models), else from a bucket that all who fetch
+share; with a memory pool nothing is fetched twice."""
 
 from __future__ import annotations
 
@@ -282,11 +278,9 @@ class FleetRun:
         return of.size_bytes / self.fleet.bucket_bytes_per_s
 
     def _seek(self, model: int, t_s: float, *, of_idle: bool = False) -> None:
-        """A slot for a model: free; idle; else, unless `of_idle`, one that has to drain.
-
-        Whose DRAM has the model comes first, then the one that did nothing for longest; of those
-        in service one of a model that has several, then the one that has served it for longest.
-        """
+        """A slot for a model: free; idle; else, unless `of_idle`, one that has to drain. First
+        comes whose DRAM has the model, then who did nothing for longest; of those in service one of
+        a model with several."""
 
         def first(k: int) -> tuple[bool, float]:
             return model not in self.slots[k].dram.held, self.slots[k].done_s

@@ -1,9 +1,6 @@
-"""Several models served: cold start, warm start, switches and waiting, by where weights are stored.
-
-A slot of the fleet is the deployment that a scenario declares. What it sustains with a model is the
-formula's, what a model weighs and how fast DRAM is read are those of its machine, and
-fleet.py simulates who waits: with object storage alone, with local DRAM, with the pool.
-"""
+"""Several models served: cold start, warm start, switches and waiting, with object storage alone,
+with local DRAM, with the pool. A slot is the scenario's deployment at the formula's rate; fleet.py
+simulates who waits."""
 
 from __future__ import annotations
 

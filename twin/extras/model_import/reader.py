@@ -1,8 +1,5 @@
-"""A model's shape from its `config.json` of Hugging Face: one file of data/models.
-
-Families whose fields are known here are read, all others refused: in an unknown family, a
-field may mean something else. It knows nothing about weights, tokenizers or speed.
-"""
+"""A model's shape from its `config.json` of Hugging Face: one file of data/models. Families that
+are not known here are refused, for a field may mean something else there."""
 
 from __future__ import annotations
 

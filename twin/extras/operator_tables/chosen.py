@@ -1,7 +1,5 @@
-"""Which of a chip's tables its facts are of, and these facts as lines of data/chips.
-
-The choice reads tables alone, never a published row of a whole system.
-"""
+"""Which of a chip's tables its facts are of, by the tables alone, and these facts as lines of
+data/chips."""
 
 from __future__ import annotations
 

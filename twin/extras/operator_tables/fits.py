@@ -1,8 +1,5 @@
-"""What a chip's operators reach, fitted to a table by the twin's own formulas.
-
-A fifth of the rows, drawn by seed, is held back: the error is that of rows no fact was made from.
-Times are seconds, rates bytes/s and FLOP/s.
-"""
+"""What a chip's operators reach (seconds, bytes/s, FLOP/s), fitted to a table by the twin's own
+formulas; the error is that of a fifth of the rows, drawn by seed and held back."""
 
 from __future__ import annotations
 
@@ -214,10 +211,8 @@ def _mla(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
 
 
 def _exchange(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
-    """Dispatch in FP8 and combine in BF16: start, and bytes/s that leave a die.
-
-    Inside a node all bytes to other dies count, across nodes those to other nodes' dies.
-    """
+    """Dispatch in FP8 and combine in BF16: start, and bytes/s that leave a die: inside a node to
+    all other dies, across nodes to dies of other nodes."""
     parts: list[Part] = []
     plain = rows.filter((pl.col("hidden_size") == HIDDEN) & (pl.col("num_topk") == TOP_K))
     for across in (False, True):

@@ -1,8 +1,5 @@
-"""Measured operators of a chip: tables of ai-dynamo/aiconfigurator, and profiles of one's own.
-
-A table is recognised by its columns. Only operators are read: any other file, such as end results
-of whole systems, is passed over.
-"""
+"""Measured operators of a chip, recognised by their columns: tables of ai-dynamo/aiconfigurator,
+and profiles of one's own. Any other file is passed over."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
-"""Events of a trace: places and slices, requests as arrows and bars, and what goes on around.
-
-Times are whole nanoseconds until they are written, so that a child never outlives its parent by a
-rounding. An arrow needs a slice at each end, so moments are slices of a microsecond.
-"""
+"""Events of a trace: places and slices, requests as arrows and bars. Times are whole nanoseconds
+until they are written; an arrow needs a slice at each end, so moments are slices of a
+microsecond."""
 
 from __future__ import annotations
 

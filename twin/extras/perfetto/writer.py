@@ -1,9 +1,6 @@
-"""A run as a Chrome trace: JSON that ui.perfetto.dev and chrome://tracing open.
-
-Instances are processes; iterations and batches are slices, exact to the nanosecond, because the
-span is run again and watched; operators inside are seconds on the critical path, all layers
-together.
-"""
+"""A run as a Chrome trace for ui.perfetto.dev: instances are processes, iterations and batches
+slices, exact because the span is run again and watched; operators inside are seconds on the
+critical path."""
 
 from __future__ import annotations
 

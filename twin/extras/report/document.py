@@ -1,8 +1,5 @@
-"""One HTML file: text, tables and charts as SVG, with its style inside and no script.
-
-It is built as a tree of elements and written by the standard library, so no text of a scenario can
-become markup. Colours follow the reader's light or dark mode.
-"""
+"""One HTML file: text, tables and charts as SVG, with its style inside and no script. It is built
+as a tree of elements, so no text of a scenario can become markup."""
 
 from __future__ import annotations
 

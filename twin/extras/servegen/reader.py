@@ -1,10 +1,6 @@
-"""ServeGen: per-client rates, burstiness and length distributions, sampled into requests.
-
-A folder or tar of `chunk-<client>-trace.csv` (window start s, rate req/s, CV, pattern, shape,
-scale) and `chunk-<client>-dataset.json` (6-hour windows of {value: probability} as text), from
-alibaba/ServeGen. These are marginals: input and output are drawn independently, each client, window
-and field from its own stream, rescaled so that every window has its published rate.
-"""
+"""ServeGen (alibaba/ServeGen): a folder or tar of `chunk-<client>-trace.csv` (window start s, rate
+req/s, CV, pattern, shape, scale) and `chunk-<client>-dataset.json` (6-hour windows of lengths),
+sampled into requests: lengths are independent, every window has its published rate."""
 
 from __future__ import annotations
 

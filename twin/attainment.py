@@ -1,9 +1,5 @@
-"""Which share of the requests meets its SLO at a load, by formula.
-
-TTFT follows from the bulk-service queue of prefill (`model/waiting.py`) over a sample of the
-requests. TPOT follows from the time of an iteration, and from how far the iterations that one
-answer sits through may be from their mean.
-"""
+"""Which share of the requests meets its SLO at a load, by formula: TTFT from the bulk-service queue
+of prefill (`model/waiting.py`) over a sample, TPOT from the time of an iteration and its swings."""
 
 from __future__ import annotations
 
@@ -138,11 +134,8 @@ class Attainment:
 
     def _fluent(self, answer: int, took_s: float, swing: float, limit_s: float) -> float:
         """Chance that a request's mean time per token is within a limit; swing: relative standard
-        deviation of the mean iteration that it sits through.
-
-        It sits through whole iterations: renewal theory gives their mean and variance, and before
-        the first of them it waits for half of one.
-        """
+        deviation of the mean iteration that it sits through, of which renewal theory gives mean and
+        variance; before the first it waits for half of one."""
         left, m = answer - 1, self.per_iteration
         if left < 1:
             return 1.0

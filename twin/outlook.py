@@ -1,8 +1,6 @@
 """A deployment under its offered load, by formula: how many requests are under way, how fast.
-
-Prices come from `steady`, the population of a decode instance from `population`; the engine begins
-its runs with the same population.
-"""
+Prices come from `steady`, a decode instance's population from `population`, as the engine's start
+does."""
 
 from __future__ import annotations
 
@@ -59,10 +57,8 @@ def at_load(
 ) -> Stationary | None:  # fmt: skip
     """A decode or colocated instance while `rate` requests/s (infinite: a closed loop) reach the
     deployment, of which prefill and front end pass on what they can. None: nothing decodes.
-
-    lengths: of the requests, by default of their sample; reserved_s: between a request's place and
-    its first iteration, where it is known better than from the load; patience_s: that a request may
-    wait for its place."""
+    lengths: by default a sample's; reserved_s: between a request's place and its first iteration,
+    where known; patience_s: that a request may wait for its place."""
     s, parts, full, traffic = priced.scenario, priced.parts, priced.full, priced.traffic
     costs = parts.costs
     role = costs.colocated_role or costs.decode_role
@@ -120,11 +116,9 @@ def _burstiness(s: Scenario) -> float:
 
 def _prefill_s(priced: Priced, rate: float) -> float:
     """Seconds from the router to the first token while `rate` requests/s arrive, about; 0 where
-    nothing prefills by itself.
-
-    A batch takes what waits: its fixed part over the share of time that prompts leave (the line of
-    `batch_line`), at least as long as one prompt takes and at most as a full batch.
-    """
+    nothing prefills by itself. A batch takes what waits: its fixed part over the share of time that
+    prompts leave (the line of `batch_line`), at least as long as one prompt and at most as a full
+    batch."""
     parts, traffic = priced.parts, priced.traffic
     role, d = parts.costs.prefill_role, priced.scenario.deployment.prefill
     if role is None:

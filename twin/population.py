@@ -1,12 +1,8 @@
 """The stationary population of a decode instance: who is under way while arrivals never end.
-
-Counted in iterations instead of seconds, requests under way are an M/G/infinity queue: how many
-iterations an answer needs does not depend on how long one takes. So arrivals per iteration alone
-decide the population, and seconds come in once, as the mean time of its iterations (Little's law;
-renewal theory gives elapsed and remaining lengths). Ranks are chosen as the router chooses them,
-for the fullest rank sets the pace: requests that join a rank together also leave it together,
-which independent draws miss.
-"""
+Counted in iterations, requests under way are an M/G/infinity queue, so arrivals per iteration alone
+decide it and seconds come in once, as the mean time of its iterations. Ranks are chosen as the
+router chooses them: requests that join a rank together also leave it together, which independent
+draws miss."""
 
 from __future__ import annotations
 
@@ -211,11 +207,10 @@ def arrive(p: Population, per_iteration: float, reserved_for: float, pace: float
 
 @kernel
 def iterate(p: Population, iterations: int, per_iteration: float, reserved_for: float) -> None:
-    """Run so many iterations; per_iteration: mean arrivals; reserved_for: iterations between the
-    choice of a rank and the first iteration there. Adds up what was `seen`.
-
-    An iteration with a prompt may take four times as long as one without, and more requests come
-    in it: where `expected_s` is set, arrivals follow the seconds of each iteration."""
+    """Run so many iterations and add up what was `seen`; per_iteration: mean arrivals;
+    reserved_for: iterations between the choice of a rank and the first there. Where `expected_s` is
+    set, arrivals follow the seconds of each iteration: one with a prompt may take four times as
+    long as one without."""
     ranks, pace = p.requests.size, 1.0
     for _ in range(iterations):
         p.at[ITERATION] += 1
@@ -297,12 +292,9 @@ def look(p: Population, took_s: float) -> None:
 
 @kernel
 def fill(p: Population, count: int) -> None:
-    """Give so many requests a place as a stationary stream leaves them.
-
-    Long answers are met more often (the length-biased law of renewal theory). Requests of one rank
-    are at near stages: a rank that several leave at once takes the next that come, and after some
-    lives of requests this is how ranks are, so that beginning like this saves these lives.
-    """
+    """Give so many requests a place as a stationary stream leaves them: long answers are met more
+    often (the length-biased law of renewal theory), and requests of one rank are at near stages, as
+    ranks come to be after some lives of requests."""
     longest = 0
     for k in range(p.outputs.size):
         longest = max(longest, p.outputs[k])

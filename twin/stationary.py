@@ -1,8 +1,6 @@
-"""The steady state of a decode instance at a load: the load and the time of its iterations agree.
-
-The time of an iteration with even ranks says how time grows with the load. What uneven ranks add
-is measured on the population (`twin/population.py`), and both are repeated until they agree.
-"""
+"""The steady state of a decode instance at a load, where the load and the time of its iterations
+agree: with even ranks by formula, what uneven ranks add by the population (`twin/population.py`),
+repeated."""
 
 from __future__ import annotations
 
@@ -112,10 +110,8 @@ def iterations_of(outputs: NDArray[np.int32], draft_tokens: int, acceptance: flo
 
 def stationary(population: Population, prices: Decode, arriving: Arriving) -> Stationary:
     """The steady state of an instance under a load; prices: the population's, as plain numbers.
-
-    The time of an iteration with even ranks says how time grows with the load. What uneven ranks
-    add to it is measured on the population itself, in passes that begin where the last ended.
-    """
+    What uneven ranks add is measured on the population in passes that begin where the last
+    ended."""
     p = population
     life = iterations_of(arriving.outputs, p.draft_tokens, p.acceptance)
     held = float(arriving.inputs.mean()) + elapsed_tokens(arriving.outputs)

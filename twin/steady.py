@@ -1,8 +1,6 @@
-"""The steady state: what a deployment sustains when it is always full, from one composition.
-
-Fabric, costs and expert imbalance meet here and nowhere else; the engine sets up with `assemble`.
-The kernels are those of the simulation, so where both apply they agree.
-"""
+"""The steady state: what a deployment sustains when it is always full. Fabric, costs and expert
+imbalance meet here and nowhere else; the engine sets up with `assemble`, and the kernels are its
+own."""
 
 from __future__ import annotations
 
@@ -88,10 +86,8 @@ def steady(
     *,
     traffic: Traffic | None = None,
 ) -> Prediction:
-    """What the deployment sustains, and what limits it; traffic: of `traffic_of` where None.
-
-    Raises as `assemble`, and ModelError when the model or a single request does not fit.
-    """
+    """What the deployment sustains, and what limits it; traffic: of `traffic_of` where None. Raises
+    as `assemble`, and ModelError when the model or a single request does not fit."""
     if traffic is None:
         traffic = traffic_of(scenario, facts, trace)
     return _full(scenario, assemble(scenario, facts, trace, counts), traffic)
@@ -190,10 +186,8 @@ def _sampled(traffic: Scenario, facts: Facts) -> Offered:
 
 def traffic_under_way(scenario: Scenario, facts: Facts, hit_share: float = 0.0) -> Traffic:
     """The workload's lengths, and what requests under way hold when every slot is always taken.
-
-    Where answers differ in length, mostly long ones are met under way: the age of a renewal
-    process has E[a^(k + 1)] / ((k + 1) E[a]) as its k-th moment. Prompts vary by themselves.
-    """
+    Mostly long answers are met: the age of a renewal process has E[a^(k + 1)] / ((k + 1) E[a]) as
+    its k-th moment."""
     w = scenario.workload
     if w.lengths == "fixed":
         prompt, answer = float(w.input_tokens), float(w.output_tokens)
@@ -319,11 +313,9 @@ def largest_batch(
     trace: TraceTable | None = None,
     counts: Counts | None = None,
 ) -> Target:
-    """The largest batch per NPU whose steady state keeps `tpot_s`, for mean lengths.
-
-    Batches are whole requests a die, up to what KV space holds. Raises ModelError when nothing
-    decodes in this deployment or the model does not fit.
-    """
+    """The largest batch per NPU, of whole requests a die, whose steady state keeps `tpot_s` for
+    mean lengths. Raises ModelError when nothing decodes in this deployment or the model does not
+    fit."""
     if scenario.deployment.mode == "prefill_only":
         raise ModelError("deployment.mode = 'prefill_only' decodes nothing: it has no TPOT")
     parts = assemble(scenario, facts, trace, counts)
@@ -353,12 +345,9 @@ def largest_batch(
 def _largest_within(
     tried: Callable[[int], tuple[float, int]], one_s: float, bound_s: float, guess: int, high: int
 ) -> tuple[int, float]:
-    """(the largest batch below `high` that fits and keeps a bound, its seconds).
-
-    tried: seconds of a batch, and how much of it fits; one takes `one_s`. A line through the two
-    nearest known batches says where to look; where that does not halve what is left twice, the
-    middle.
-    """
+    """(the largest batch below `high` that fits and keeps a bound, its seconds). tried: seconds of
+    a batch and how much of it fits; one takes `one_s`. A line through the two nearest known batches
+    says where to look, the middle where that does not halve what is left twice."""
     low, low_s = 1, one_s
     known, misses = [(1, one_s)], 0  # batches that fit, with their seconds
     while high - low > 1:

@@ -1,9 +1,5 @@
-"""Which experts get the tokens, where they sit, and how uneven that makes the dies.
-
-Computed, none a fitted factor on time: popularity of each layer's experts (`popularity`), its
-drift, shifts and topics (`process`), placement by the load measured before (`placement`), finite
-batches (`load`, `peak`), routers limited to groups (`groups`). Loads are shares of the mean.
-"""
+"""Which experts get the tokens, where they sit, and how uneven that makes the dies: computed, none
+a fitted factor on time. Loads are shares of the mean."""
 
 from twin.experts.imbalance import Imbalance, imbalance
 from twin.experts.load import (

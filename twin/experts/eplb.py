@@ -1,10 +1,6 @@
-"""Expert-parallel load balancer (EPLB): which logical expert each physical slot holds.
-
-An own implementation of the algorithm DeepSeek published (deepseek-ai/EPLB, commit d52c72d, MIT),
-greedy in float32 as the original, all layers side by side. Every sort is stable, which the
-original's is not above 16 items: where loads tie, indices may differ from it, loads do not. As
-there, two copies of one expert may meet on a die.
-"""
+"""Expert-parallel load balancer (EPLB): an own implementation of deepseek-ai/EPLB (commit d52c72d,
+MIT), greedy in float32 as the original, all layers side by side. Every sort is stable: where loads
+tie, indices may differ from the original's, loads do not."""
 
 from __future__ import annotations
 
@@ -17,11 +13,9 @@ Ints = NDArray[np.int64]
 
 
 def pack(load: Singles, packs: int) -> tuple[Ints, Ints]:
-    """Pack items, heaviest first, each to the lightest pack with room (ties: lowest index).
-
-    load f4[layers, n], n divisible by packs -> (pack, place within the pack), i8[layers, n]. The
-    identity when a pack holds one item, as in the original.
-    """
+    """Pack items, heaviest first, each to the lightest pack with room (ties: lowest index). load
+    f4[layers, n], n divisible by packs -> (pack, place within the pack), i8[layers, n]; one item a
+    pack: identity."""
     layers, n = load.shape
     room = n // packs
     where = np.tile(np.arange(n), (layers, 1))
@@ -41,11 +35,9 @@ def pack(load: Singles, packs: int) -> tuple[Ints, Ints]:
 
 
 def replicate(load: Singles, slots: int) -> tuple[Ints, Ints]:
-    """Copies for the experts that are hottest per copy (ties: lowest index), one at a time.
-
-    load f4[layers, experts] -> (expert i8[layers, slots], copies i8[layers, experts]); the first
-    `experts` slots are the experts themselves, in order.
-    """
+    """Copies for the experts that are hottest per copy (ties: lowest index), one at a time. load
+    f4[layers, experts] -> (expert i8[layers, slots], copies i8[layers, experts]); first the experts
+    in order."""
     layers, experts = load.shape
     rows = np.arange(layers)
     expert = np.tile(np.arange(slots), (layers, 1))
@@ -60,11 +52,9 @@ def replicate(load: Singles, slots: int) -> tuple[Ints, Ints]:
 
 
 def place_eplb(load: Floats, physical: int, groups: int, nodes: int, slots: Ints) -> None:
-    """EPLB of load f8[layers, experts]: fills slots i8[layers, dies, slots_per_die].
-
-    For any number of copies `physical`: the first nodes get one more where they do not divide
-    evenly; slots beyond them stay empty. groups = nodes = 1: the global policy.
-    """
+    """EPLB of load f8[layers, experts]: fills slots i8[layers, dies, slots_per_die]. The first
+    nodes get one copy more where `physical` does not divide; slots beyond stay empty. groups =
+    nodes = 1: global."""
     layers, dies, room = slots.shape
     experts = load.shape[1]
     size, here, node_dies = experts // groups, experts // nodes, dies // nodes

@@ -1,11 +1,7 @@
-"""Routing limited to groups: a token's experts lie in a few groups of consecutive experts.
-
-DeepSeek-V3's gate takes the 4 best of 8 groups, then the 8 best experts in them (arXiv 2412.19437
-2.1.2). Experts' chances stay what they are; what changes is which are picked *together*. Groups
-are reached with chances that go with their load, as if drawn without replacement; of a reached
-group's picks the number varies EVEN times as much as independent picks would, for it is reached for
-its two best. So dies that hold much of one group are less even.
-"""
+"""Routing limited to groups: DeepSeek-V3's gate takes the 4 best of 8 groups of consecutive
+experts, then the 8 best experts in them (arXiv 2412.19437 2.1.2). Experts' chances stay; which are
+picked *together* changes. A reached group's picks vary EVEN times as much as independent picks
+would."""
 
 from __future__ import annotations
 
@@ -22,11 +18,9 @@ EVEN = 0.25  # variance of a reached group's picks over that of independent ones
 
 @kernel(allocates=True)
 def group_chances(chance: Floats, groups: int, top_groups: int, out: Floats) -> None:
-    """Fills out f8[groups] with the chance that a token reaches each group; sums to top_groups.
-
-    chance f8[experts]. In proportion to the group's picks, at most 1 and at least the chance of
-    its most popular expert.
-    """
+    """Fills out f8[groups] with the chance that a token reaches each group, from chance
+    f8[experts]: in proportion to its picks, at most 1, at least its most popular expert's; sums to
+    top_groups."""
     size = chance.size // groups
     least = np.zeros(groups)
     for g in range(groups):
@@ -63,10 +57,8 @@ def group_chances(chance: Floats, groups: int, top_groups: int, out: Floats) -> 
 
 @kernel
 def together(a: float, b: float, top_groups: int) -> float:
-    """P(two groups are both reached) / (a b), for groups reached with chances a and b.
-
-    Exact for groups that are alike: (m - 1) G / (m (G - 1)) of m drawn out of G.
-    """
+    """P(two groups are both reached) / (a b), for groups reached with chances a and b; exact for
+    groups that are alike: (m - 1) G / (m (G - 1)) of m drawn out of G."""
     rest = top_groups - 0.5 * (a + b)
     if rest <= 0.0:
         return 0.0
@@ -75,12 +67,9 @@ def together(a: float, b: float, top_groups: int) -> float:
 
 @late
 def limited_own(now: Floats, slots: Ints, part: Floats, groups: int, top_groups: int) -> Floats:
-    """`own` of `load.die_moments` under routing limited to groups, f8[layers, dies].
-
-    What a token takes off the variance of its count on a die: its squared chances less twice the
-    covariance of every pair of experts there, for independent counts that come to the same given
-    the fixed total, as `peak` wants them. Arguments as there.
-    """
+    """`own` of `load.die_moments` (arguments as there) under routing limited to groups, f8[layers,
+    dies]: a token's squared chances less twice the covariance of every pair of experts on a die,
+    for independent counts that come to the same given the fixed total, as `peak` wants them."""
     layers, dies, room = slots.shape
     experts = now.shape[1]
     size = experts // groups

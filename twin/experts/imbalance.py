@@ -25,12 +25,9 @@ GRID = 41  # batch sizes 1, sqrt(2), 2 ... 2**20 tokens
 
 @dataclass(frozen=True)
 class Imbalance:
-    """How uneven the dies are when `tokens` enter an MoE layer at once.
-
-    tokens f8[G]: rising, over all dies of the instance. curve [G]: the hottest die's load over the
-    mean, expected, averaged over layers, worked out where somebody looks. die_load f8[layers,
-    dies].
-    """
+    """How uneven the dies are when `tokens` (f8[G], rising, over all dies) enter an MoE layer at
+    once. curve [G]: the hottest die's load over the mean, expected, averaged over layers, worked
+    out when it is read. die_load f8[layers, dies]."""
 
     tokens: Floats
     curve: Sequence[float] | Floats
@@ -93,13 +90,10 @@ def imbalance(
     top_groups: int = 1,
     nodes: int = 1,
 ) -> Imbalance:
-    """Load of the hottest of `routed_dies` over the mean, by tokens entering an MoE layer.
-
-    The placement balances the long run, tokens follow the popularity at 0 s. `tokens_per_request`
-    of them come from one request. groups, top_groups: of a router limited to groups, used when
-    `experts.group_limited`, and the groups of `eplb_groups`. Raises ExpertsError where experts do
-    not fit in their slots.
-    """
+    """Load of the hottest of `routed_dies` over the mean, by tokens entering an MoE layer, of which
+    `tokens_per_request` come from one request; the placement balances the long run. groups,
+    top_groups: of `experts.group_limited` and `eplb_groups`. Raises ExpertsError where experts do
+    not fit."""
     if tokens_per_request < 1:
         raise ExpertsError(
             f"tokens_per_request = {tokens_per_request:g}: a request brings at least 1 token"

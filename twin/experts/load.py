@@ -1,9 +1,6 @@
-"""Load of the dies for given chances and slots: expected, hottest, by batch size.
-
-Tokens choose among an expert's copies at random or, when `nearest` counts nodes, among those on
-their own node first. A gate picks different experts, so an expert's picks in a batch vary less than
-a multinomial's: by its own chance.
-"""
+"""Load of the dies for given chances and slots: expected, hottest, by batch size. A gate picks
+different experts, so an expert's picks in a batch vary less than a multinomial's: by its own
+chance."""
 
 from __future__ import annotations
 
@@ -33,14 +30,11 @@ def hot_factors(
     nearest: int = 1,
     distinct: bool = True,
 ) -> Floats:
-    """Expected load of the hottest die over the mean of ALL dies, averaged over layers, f8[g].
-
-    now f8[layers, experts], slots i8[layers, dies, slots_per_die]; tokens f8[g] that enter a layer
-    at once. `tokens_per_request` of them come from one request and pick alike by `correlation`.
-    groups > 1: a token's experts lie in `top_groups` of so many. nearest > 1: nodes within which
-    tokens prefer a copy. distinct = False: every pick is drawn anew, a multinomial (groups = 1).
-    Raises ExpertsError.
-    """
+    """Expected load of the hottest die over the mean of ALL dies, averaged over layers, f8[g], for
+    now f8[layers, experts], slots i8[layers, dies, slots_per_die] and tokens f8[g], of which
+    `tokens_per_request` pick alike by `correlation`. groups > 1: routing limited to `top_groups`.
+    nearest > 1: nodes within which tokens prefer a copy. distinct = False: a multinomial (groups =
+    1). Raises ExpertsError."""
     return Peaks(now, slots, groups, top_groups, nearest, distinct).factors(
         tokens, tokens_per_request, correlation
     )
@@ -148,11 +142,9 @@ def refuse_groups(experts: int, groups: int, top_groups: int) -> None:
 
 
 def copy_shares(slots: Ints, experts: int, nearest: int) -> Floats:
-    """Share of its expert's tokens that each slot gets, f8[layers, dies, slots]; 0 if empty.
-
-    Of several copies of one expert on a die the first has the shares of all. nearest > 1: tokens
-    spread evenly over so many nodes take a copy on their own where there is one, else any copy.
-    """
+    """Share of its expert's tokens that each slot gets, f8[layers, dies, slots]; 0 if empty. Of two
+    copies on one die the first has both shares. nearest > 1: tokens spread evenly over so many
+    nodes take a copy on their own where there is one, else any."""
     layers, dies, _ = slots.shape
     held = slots != EMPTY
     layer = np.broadcast_to(np.arange(layers)[:, None, None], slots.shape)
@@ -178,12 +170,10 @@ def copy_shares(slots: Ints, experts: int, nearest: int) -> Floats:
 
 
 def die_moments(now: Floats, slots: Ints, part: Floats) -> tuple[Floats, Floats, Floats]:
-    """What one token brings to each die: (picks, own, alike), each f8[layers, dies].
-
-    part as of `copy_shares`. `picks`: mean number of experts it picks there; `own`: the squared
-    chances, which picking an expert at most once takes off the variance; `alike`: variance per unit
-    of topic correlation, x (1 - x) for an expert of chance x, of which the die has a share.
-    """
+    """What one token brings to each die for part of `copy_shares`: (picks: mean number of experts,
+    own: squared chances, which picking an expert at most once takes off the variance, alike:
+    variance per unit of topic correlation, x (1 - x) for an expert of chance x), each f8[layers,
+    dies]."""
     layers, dies, room = slots.shape
     picks, own, alike = (np.zeros((layers, dies)) for _ in range(3))
     chance = now[np.arange(layers)[:, None, None], slots]

@@ -18,12 +18,9 @@ def place_spread(
     load: Floats, physical: int, node_of: Ints, nodes: int, current: Ints, slots: Ints
 ) -> None:
     """Copies for the hottest, each on a node that has few of it, each on a light die without it.
-
     load f8[layers, experts], node_of i8[dies] rising: fills slots i8[layers, dies, slots_per_die].
-    current: the slots as they are, or no layers; an expert then stays on its node if that has room.
-    A copy weighs what it gets when tokens take one on their own node first. No expert has more
-    copies than there are dies; two meet on a die only when no other of the node has room.
-    """
+    current: the slots as they are, or no layers; an expert stays on its node if that has room. Two
+    copies meet on a die only when no other of the node has room."""
     layers, dies, room = slots.shape
     experts = load.shape[1]
     rows = np.arange(layers)
@@ -49,11 +46,9 @@ def place_spread(
 def _copies_to_nodes(
     load: Floats, count: Ints, node_of: Ints, was: Bools, room: int, copies: int
 ) -> Ints:
-    """How many of the copies count i8[layers, experts] each node gets, i8[layers, experts, nodes].
-
-    Heaviest experts first, copy by copy to the node with the fewest of it, then to the lightest;
-    rather to one that has the expert (`was`) while its load stays below SLACK times its part.
-    """
+    """How many of the copies count i8[layers, experts] each node gets, i8[layers, experts, nodes]:
+    heaviest experts first, copy by copy to the node with the fewest of it, then to the lightest;
+    rather to one that has the expert (`was`) while its load stays below SLACK times its part."""
     layers, experts, nodes = was.shape
     if nodes == 1:
         return count[:, :, None].copy()
@@ -103,11 +98,9 @@ def _pack_apart(
 
 @late
 def renumber(current: Ints, new: Ints, node_of: Ints, experts: int) -> Ints:
-    """new i8[layers, dies, slots] with dies of a node exchanged to resemble current's.
-
-    Greedy: the pair with most experts in common first, then as numbered. At most as good as the
-    best assignment, never worse for the load: dies of a node are alike.
-    """
+    """new i8[layers, dies, slots] with dies of a node exchanged to resemble current's: greedily,
+    the pair with most experts in common first. Loads stay as they are, for dies of a node are
+    alike."""
     layers, dies, room = new.shape
     out = np.empty_like(new)
     where = np.full((experts, dies), -1, np.int64)

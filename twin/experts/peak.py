@@ -1,10 +1,7 @@
-"""The hottest die of a finite batch: mean of the largest of many die loads, layer by layer.
-
-Dies are independent counts of the mean and variance that a token's picks have; what the fixed total
-of a batch takes off is in `spread`. Written twice, equal to the last bit: `peak_of_*` side by side,
-for a formula that asks for a point and waits for no compiler; `peaks` compiled, for whole curves.
-Roots, powers and error functions are scalar calls: vectorised ones differ between processors.
-"""
+"""The hottest die of a finite batch: mean of the largest of independent counts with the mean and
+variance of a token's picks. Written twice, equal to the last bit: `peak_of_*` for a formula that
+waits for no compiler, `peaks` for curves; roots and powers are scalar calls, alike on any
+processor."""
 
 from __future__ import annotations
 
@@ -28,12 +25,9 @@ HOT_DIES = 24  # looked at first: far below their means the others decide nothin
 
 
 def peak_of_counts(mean: Floats, spread: Floats) -> Floats:
-    """E[max] of independent integer counts of each row, f8[layers].
-
-    mean f8[layers, dies] >= 0, falling; spread = variance / mean. Each count is binomial (spread <
-    1), Poisson (1) or negative binomial (> 1), which share the recursion p(k) = p(k-1) (a + b/k)
-    (Panjer 1981); E[max] = sum over k of 1 - P(all <= k).
-    """
+    """E[max] of independent integer counts of each row, f8[layers]. mean f8[layers, dies] >= 0,
+    falling; spread = variance / mean. Binomial (spread < 1), Poisson (1) or negative binomial (>
+    1), all by p(k) = p(k-1) (a + b/k) (Panjer 1981); E[max] = sum over k of 1 - P(all <= k)."""
     over = np.where(mean > 0.0, spread - 1.0, 0.0)
     binomial = over < -1e-9  # counts whole trials, or its chances do not sum to 1
     least = np.floor(0.5 - mean / np.where(binomial, over, -1.0))
@@ -63,11 +57,8 @@ def peak_of_counts(mean: Floats, spread: Floats) -> Floats:
 
 
 def peak_of_amounts(mean: Floats, spread: Floats) -> Floats:
-    """E[max] of independent large counts of each row, f8[layers]; arguments as above.
-
-    Each a shifted gamma of the same mean, variance and skewness, by the cube-root transform (Wilson
-    and Hilferty 1931); then the midpoint rule over E[max] = low + integral of 1 - P(all <= x).
-    """
+    """E[max] of independent large counts of each row, f8[layers], arguments as above: shifted
+    gammas by the cube-root transform (Wilson and Hilferty 1931), midpoint rule over E[max]."""
     held = mean > 0.0
     sd = np.sqrt(mean * spread)
     skew = np.maximum(1e-6, (2.0 * spread - 1.0) / np.maximum(sd, 1e-12))

@@ -1,8 +1,6 @@
 """Which slot holds which expert: placements, what changes between two, and which layers change.
-
-Expert of slot is i8[layers, dies, slots_per_die], EMPTY where a slot holds none; die d is on node
-d * nodes // dies. Loads are numbers: when they were measured, and what a move costs, is not known.
-"""
+Expert of slot is i8[layers, dies, slots_per_die], EMPTY where a slot holds none; die d is on node d
+* nodes // dies."""
 
 from __future__ import annotations
 
@@ -35,16 +33,12 @@ def place(
     lost: Set[int] = NONE_LOST,
     groups: int = 1,
 ) -> Ints:
-    """Experts to dies by load: expert of slot, i8[layers, dies, slots_per_die], or EMPTY.
-
-    measured f8[layers, experts]: loads. By `experts.placement`: `round_robin` fills the dies in
-    order, redundant copies last; `eplb` copies the hottest and packs greedily, as the original's
-    global policy; `eplb_groups` is its hierarchical one, each of `groups` within a node, where they
-    divide; `greedy` (and `perfect`) is `eplb` without two copies of one expert on a die; `topology`
-    spreads copies over the nodes first. `current`: the slots as they are; equal dies are then
-    numbered so that few weights move, and `topology` keeps experts on their nodes where the load
-    allows. `lost`: dies that hold nothing. Raises ExpertsError for too few slots.
-    """
+    """Experts to dies by load f8[layers, experts]: expert of slot, i8[layers, dies, slots_per_die],
+    or EMPTY. By `experts.placement`: `round_robin` fills the dies in order; `eplb` packs greedily,
+    as the original's global policy, `eplb_groups` as its hierarchical one where `groups` divide;
+    `greedy` (and `perfect`) is `eplb` without two copies on a die; `topology` spreads copies over
+    the nodes first. `current`: the slots as they are, to which equal dies are matched. `lost`: dies
+    that hold nothing. Raises ExpertsError for too few slots."""
     layers, count = measured.shape
     live = np.array([d for d in range(dies) if d not in lost], np.int64)
     physical = _physical(count, experts.redundant, dies, slots_per_die, live.size)
@@ -107,9 +101,7 @@ def _divides(count: int, live: int, dies: int, nodes: int, groups: int) -> bool:
 
 def replicas(slots: Ints, experts: int | None = None) -> NDArray[np.int32]:
     """Redundant copies on each die, i4[layers, dies]: all copies of an expert but its first.
-
-    experts: routed experts (None: as many as the slots name).
-    """
+    experts: routed experts (None: as many as the slots name)."""
     count = int(slots.max()) + 1 if experts is None else experts
     layers = slots.shape[0]
     held = (slots >= 0).reshape(layers, -1)
@@ -130,10 +122,9 @@ def copies(slots: Ints, experts: int) -> NDArray[np.int32]:
 
 
 def moves(old: Ints, new: Ints) -> Ints:
-    """Expert weights that each die must receive to go from old to new slots, i8[layers, dies].
-
-    Where a weight lies within its die does not matter, and a second copy there needs no transfer.
-    """
+    """Expert weights that each die must receive to go from old to new slots, i8[layers, dies];
+    where a weight lies within its die does not matter, and a second copy there needs no
+    transfer."""
     if old.shape != new.shape:
         raise ExpertsError(f"slots of shape {old.shape} cannot become slots of shape {new.shape}")
     out = np.zeros(new.shape[:2], np.int64)
@@ -147,11 +138,8 @@ def moves(old: Ints, new: Ints) -> Ints:
 def choose_layers(
     policy: Policy, measured: Floats, slots: Ints, threshold: float, layers: int, nearest: int = 1
 ) -> Ints:
-    """Layers that a decision changes, i8[k], rising.
-
-    periodic: all; threshold: those whose hottest die over the mean passes it; layer_budget: the
-    `layers` worst by it; none and oracle: none.
-    """
+    """Layers that a decision changes, i8[k], rising. periodic: all; threshold: those whose hottest
+    die over the mean passes it; layer_budget: the `layers` worst by it; none and oracle: none."""
     if policy in ("none", "oracle"):
         return np.empty(0, np.int64)
     if policy == "periodic":

@@ -1,9 +1,6 @@
-"""Popularity of experts: the long-run ranking of each layer, and one draw of how far now is off.
-
-Every popularity is a table of log loads: all alike; log-logistic with the layer's own scale (the
-shape of DeepSeek-V3); one power law; or imported counts. `skew` scales the logarithms of all but
-the uniform one. Knows nothing about time.
-"""
+"""Popularity of experts as a table of log loads: all alike; log-logistic with the layer's own scale
+(the shape of DeepSeek-V3); one power law; or imported counts. `skew` scales all but the uniform
+one."""
 
 from __future__ import annotations
 
@@ -27,10 +24,8 @@ class ExpertsError(ValueError):
 
 
 def topic_correlation(experts: Experts, facts: Facts) -> float:
-    """Correlation between two tokens of one request picking the same expert.
-
-    Scales with the square of `skew`, as the variance of log popularity does; 0 when uniform.
-    """
+    """Correlation between two tokens of one request picking the same expert. Scales with the square
+    of `skew`, as the variance of log popularity does; 0 when uniform."""
     skew = strength(experts)
     return min(1.0, facts.si("experts.topic.correlation") * skew * skew)
 
@@ -49,11 +44,9 @@ def log_loads(
     counts: Floats | None,
 ) -> Floats:
     """Log of the long-run load of each expert, f8[layers, experts], up to a constant of its row.
-
-    counts: imported counts, needed by that popularity alone. The fitted layers' scales are spread
-    over the depth of another model. The power law is NVIDIA's (aiconfigurator, collector/helper.py
-    `sample_power_law`): density x**-alpha between 1 and a largest load, at its mid-rank quantiles.
-    """
+    counts: needed by imported popularity alone. The power law is NVIDIA's (aiconfigurator,
+    collector/helper.py `sample_power_law`): density x**-alpha between 1 and a largest load, at its
+    mid-rank quantiles."""
     skew = strength(experts)
     out = np.zeros((layers, routed_experts))
     if experts.popularity == "imported":
@@ -102,10 +95,8 @@ def _logs(counts: Floats) -> Floats:
 def rank_loads(shape: int, scale: float, alpha: float, span: float, order_key: np.uint64,
                out: Floats) -> None:  # fmt: skip
     """Fills out f8[experts] with log loads at mid-rank quantiles, in an order of `order_key`.
-
-    SKEWED: a logistic distribution times `scale`. POWER_LAW: density x**-alpha on [1, span],
-    its logarithm times `scale`.
-    """
+    SKEWED: a logistic distribution times `scale`. POWER_LAW: density x**-alpha on [1, span], log
+    times `scale`."""
     order = np.argsort(uniforms(order_key, np.arange(out.size)), kind="mergesort")
     u = (np.arange(out.size) + 0.5) / out.size
     if shape == SKEWED:

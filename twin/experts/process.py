@@ -1,11 +1,6 @@
-"""Popularity over time: drift, sudden shifts, topics, and what a balancer measures of it.
-
-A function of (scenario seed, time): called twice, or out of order, it answers the same. Log
-popularity is that of `popularity.log_loads` plus drift (a stationary normal process whose
-autocorrelation integrates to `drift_s`), shifts (every `shift_every_s` a share of the experts stand
-in each other's place and the drift is drawn anew) and topics (each class adds an offset; tokens of
-the classes in `mix` are averaged).
-"""
+"""Popularity over time, a function of (scenario seed, time): `popularity.log_loads` plus drift (a
+stationary normal process whose autocorrelation integrates to `drift_s`), shifts (every
+`shift_every_s` a share of the experts change places) and topics (each class adds an offset)."""
 
 from __future__ import annotations
 
@@ -40,11 +35,9 @@ NO_SESSION = -1
 
 @dataclass(frozen=True)
 class Process:
-    """Popularity of an instance's experts over time. Made by `start`, read by `now`.
-
-    base f8[layers, experts]: long-run log loads. offset f8[topics, layers, experts]: what each
-    topic class adds. correlation: between two tokens of one request, for `hot_factors`.
-    """
+    """Popularity of an instance's experts over time, made by `start`, read by `now`. base
+    f8[layers, experts]: long-run log loads. offset f8[topics, layers, experts]: what each topic
+    class adds. correlation: between two tokens of one request, for `hot_factors`."""
 
     base: Floats
     offset: Floats
@@ -78,10 +71,8 @@ def start(
     seed: int,
     counts: Floats | None = None,
 ) -> Process:
-    """The popularity process of a scenario; counts f8[layers, experts] when imported.
-
-    Raises ExpertsError for fewer experts than a token picks, or counts that do not fit the model.
-    """
+    """The popularity process of a scenario; counts f8[layers, experts] when imported. Raises
+    ExpertsError for fewer experts than a token picks, or counts that do not fit the model."""
     refuse_picks(top_k, routed_experts)
     skew = strength(experts)
     # Counts are of the very time that is simulated: without drift they are the popularity.
@@ -115,10 +106,8 @@ def long_run(process: Process) -> Floats:
 
 
 def now(process: Process, t_s: float, mix: Floats | None = None) -> Floats:
-    """Chance that a token picks each expert at `t_s`, f8[layers, experts]; rows sum to top_k.
-
-    mix f8[topics]: weights of the topic classes among the tokens; None: `mix_at(process, t_s)`.
-    """
+    """Chance that a token picks each expert at `t_s`, f8[layers, experts]; rows sum to top_k. mix
+    f8[topics]: weights of the topic classes among the tokens; None: `mix_at(process, t_s)`."""
     if t_s < 0:
         raise ExpertsError(f"t_s = {t_s:g}: popularity begins at 0 s")
     weights = mix_at(process, t_s) if mix is None else np.asarray(mix, np.float64)
@@ -131,10 +120,8 @@ def now(process: Process, t_s: float, mix: Floats | None = None) -> Floats:
 
 
 def mix_at(process: Process, t_s: float) -> Floats:
-    """Weights f8[topics] of the classes in the traffic at `t_s`; they sum to 1.
-
-    Class k is at its height at k / topics of each `mix_period_s`.
-    """
+    """Weights f8[topics] of the classes in the traffic at `t_s`, which sum to 1; class k is at its
+    height at k / topics of each `mix_period_s`."""
     weight = np.ones(process.topics)
     if process.topics > 1:
         for k in range(process.topics):
@@ -146,11 +133,9 @@ def mix_at(process: Process, t_s: float) -> Floats:
 def topics_of(
     process: Process, arrival_s: Floats, session: NDArray[np.integer], seed: int
 ) -> Bytes:
-    """Topic class of each request, i1[n], drawn from the mix when it arrives.
-
-    arrival_s f8[n]; session i4[n]: requests of one session keep the class of its earliest
-    arrival, those of session -1 are each their own.
-    """
+    """Topic class of each request, i1[n], drawn from the mix when it arrives (arrival_s f8[n]).
+    session i4[n]: requests of one session have the class of its earliest arrival, those of -1 each
+    their own."""
     n = arrival_s.size
     if process.topics == 1 or n == 0:
         return np.zeros(n, np.int8)
@@ -177,11 +162,9 @@ def measured(
     tokens: float = 0.0,
     mix: Floats | None = None,
 ) -> Floats:
-    """What a balancer sees at `t_s`: mean load f8[layers, experts] over the window before it.
-
-    tokens: counted in the window; their sampling noise is added (0: none). mix f8[topics]: weights
-    of the classes (None: the traffic's). Rows sum to top_k but for the noise.
-    """
+    """What a balancer sees at `t_s`: mean load f8[layers, experts] over the window before it; rows
+    sum to top_k but for the sampling noise of so many `tokens` (0: none). mix f8[topics]: weights
+    of the classes (None: the traffic's)."""
     begin = max(0.0, t_s - window_s)
     points = WINDOW_POINTS if process.changes or (process.topics > 1 and mix is None) else 1
     total = np.zeros_like(process.base)
@@ -280,10 +263,8 @@ def _draw_topics(
 
 @late
 def _count(keys: Keys, tokens: float, load: Floats) -> None:
-    """Replaces load f8[layers, experts] by its estimate from a count of `tokens` tokens.
-
-    Few counts are Poisson by inversion, many normal with the variance of a binomial.
-    """
+    """Replaces load f8[layers, experts] by its estimate from a count of `tokens` tokens: few are
+    Poisson by inversion, many normal with the variance of a binomial."""
     layers, experts = load.shape
     for layer in range(layers):
         for e in range(experts):

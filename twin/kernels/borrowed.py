@@ -1,12 +1,7 @@
-"""How compiled code reads state that it borrows: numba's side of `twin.kernels.buffers`.
-
-A group is the address of its block; a column is an array made on the spot of the address and the
-shape that stand there, without a counted owner. Two things that hold of columns and not of any
-array are told to the compiler: an index counts from the front (a negative one is refused when it
-is compiled, or with NUMBA_BOUNDSCHECK when it runs), and numbers of different types do not lie in
-the same place, so that writing one leaves the others in their registers. Rows, slices and other
-views of a column are arrays like any other.
-"""
+"""How compiled code reads state that it borrows: numba's side of `twin.kernels.buffers`. A column
+is an array made on the spot of an address and a shape, without a counted owner. The compiler is
+told two things that hold of columns alone: an index counts from the front (a negative one is
+refused), and numbers of different types do not lie in the same place."""
 
 from __future__ import annotations
 
@@ -189,11 +184,9 @@ def prepare(compiled: Any, *kinds: type) -> None:
 
 
 class Piece:
-    """A part of an entry that is compiled by itself, and that compiled code calls by its address.
-
-    So processes that get ready share an entry that would take one of them long. Its function takes
-    a group of columns and a time, and returns nothing.
-    """
+    """A part of an entry that is compiled by itself and called by its address, so that processes
+    that get ready share a long entry. Its function takes a group of columns and a time, and returns
+    nothing."""
 
     plain: ClassVar[dict[int, Callable[..., None]]] = {}  # by code, where nothing is compiled
 

@@ -1,15 +1,8 @@
-"""Compiled code: which functions are compiled, and where the result is kept between starts.
-
-`kernel` marks a function that stays plain Python for Python and is compiled into whoever calls it
-from compiled code: a formula that Python asks now and then never waits for a compiler. `entry`
-marks the few functions through which Python enters compiled code; each is compiled once, whole,
-and kept on disk.
-
-What is kept is found by the *meaning* of the sources: a digest of their syntax trees without
-comments and docstrings, the same under every supported Python. An edit that changes nothing a
-program could notice recompiles nothing, and orphans no stored run. Every meaning has a folder of
-its own, because a caller holds the code of what it calls; the oldest folders are removed.
-"""
+"""Compiled code: which functions are compiled, and where the result is stored between starts. A
+`kernel` stays plain Python for Python and is compiled into whoever calls it; an `entry`, through
+which Python enters compiled code, is compiled once, whole, and stored on disk by the *meaning* of
+the sources: a digest of their syntax trees without comments and docstrings. Every meaning has a
+folder, because a caller holds the code of what it calls; the oldest are removed."""
 
 from __future__ import annotations
 
@@ -68,11 +61,9 @@ def meaning(source: str) -> str:
 
 
 def _words(node: Any) -> Iterator[str]:
-    """A syntax tree as a flat sequence, the same under every Python that can read the source.
-
-    Fields that are empty are left out, so that a field that a newer Python adds says nothing
-    until it is used. A string that stands as a statement of its own is a docstring or a remark.
-    """
+    """A syntax tree as a flat sequence without remarks, the same under every Python that can read
+    the source: empty fields are left out, so that a field that a newer Python adds says nothing
+    until used."""
     if isinstance(node, ast.AST):
         yield f"({type(node).__name__}"
         for name in node._fields:
@@ -149,11 +140,9 @@ def source_digest(rooms: Sequence[str] = KERNELS) -> str:
 
 
 def use_own_cache() -> Path:
-    """Point numba at the folder of this meaning, unless somebody has said where.
-
-    What a parent process of ours has set says nothing: a server that began before the sources
-    were changed would have its jobs run with its own old kernels.
-    """
+    """Point numba at the folder of this meaning, unless somebody has said where; what a parent
+    process of ours has set does not count, for it may have begun before the sources were
+    changed."""
     given = os.environ.get(NUMBA_VARIABLE, "")
     if given and given != os.environ.get(OWN_VARIABLE):
         return Path(given)
@@ -192,11 +181,8 @@ def _forget_oldest(home: Path, kept: int) -> None:
 
 @functools.cache
 def _locate_by_meaning() -> None:
-    """Have numba look for our compiled code by the folder alone.
-
-    Its own locators go by the bytes of a function's file and by its line number: they would
-    compile anew after an edit of a comment, and run old code after an edit of a callee.
-    """
+    """Have numba look for our compiled code by the folder alone: its own locators would compile
+    anew after an edit of a comment, and run old code after an edit of a callee."""
     caching: Any = import_module("numba.core.caching")  # what it keeps has no public name
 
     class ByMeaning(caching._CacheLocator):
@@ -281,10 +267,8 @@ def wake() -> None:
 
 
 def compiled_form(plain: Callable[..., Any]) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Have compiled code run the decorated function where it calls `plain`, with the same answer.
-
-    For the few that have to be written twice, because Python's integers do not wrap around.
-    """
+    """Have compiled code run the decorated function where it calls `plain`, with the same answer:
+    for the few that are written twice because Python's integers do not wrap around."""
 
     def mark(function: Callable[P, R]) -> Callable[P, R]:
         def register() -> None:
@@ -329,10 +313,8 @@ def plainly() -> Iterator[None]:
 
 
 def late(function: Callable[P, R]) -> Callable[P, R]:
-    """An `entry` that is compiled when first called, so that importing it costs nothing.
-
-    Only for Python to call: compiled code does not know it.
-    """
+    """An `entry` that is compiled when first called, so that importing it costs nothing; only
+    Python may call it."""
     compiled: list[Callable[P, R]] = []
 
     @functools.wraps(function)
@@ -357,8 +339,6 @@ def stage(name: str) -> Callable[[Callable[[], None]], Callable[[], None]]:
 
 
 def stages() -> dict[str, Callable[[], None]]:
-    """What to compile before a first run, by name, largest first; independent of each other.
-
-    Importing `twin.engine.simulate` declares them all.
-    """
+    """What to compile before a first run, by name, largest first, independent of each other; all
+    are declared when `twin.engine.simulate` is imported."""
     return dict(STAGES)

@@ -1,10 +1,6 @@
-"""How kernels are compiled: each is translated once, and optimised only inside its callers.
-
-Numba's own way is to optimise every function, to make machine code of it, and to do so again in
-each of its callers, into which it is linked. Of the kernels nobody calls anything but the entry
-that holds them, so two thirds of that work is for nothing. A kernel's library here stops at
-LLVM's text; whoever links it gets it together with all it calls.
-"""
+"""How kernels are compiled: each is translated once and stops at LLVM's text, and is optimised only
+inside the entry that holds it. Numba's own way, machine code of every function and again in each of
+its callers, does three times that work."""
 
 from __future__ import annotations
 
@@ -74,12 +70,9 @@ class KernelLibrary(JITCodeLibrary):
 
 
 class EntryLibrary(JITCodeLibrary):
-    """An entry with all kernels it calls, optimised as one.
-
-    Nobody else calls these kernels, so each that is called once is taken into its caller, and its
-    arrays need not be handed over. Numba would optimise everything a first time for the sake of
-    reference counts, of which kernels have none.
-    """
+    """An entry with all kernels it calls, optimised as one: each that is called once is taken into
+    its caller. Numba would optimise everything a first time for reference counts, of which kernels
+    have none."""
 
     def _optimize_final_module(self) -> None:
         for function in self._final_module.functions:

@@ -1,15 +1,10 @@
-"""Randomness without state: a number is a function of (stream key, index).
+"""Randomness without state: a number is a hash of (stream key, index), the key of one scenario seed
+and a name. So draws need no order, and a new stream changes no other. `uniform`, `exponential`,
+`weibull` and `normal` of the same (key, index) are views of the same bits: give each purpose its
+own key.
 
-One scenario seed and a name give a stream key; every draw of the stream is a hash of key and
-index. So draws need no order, no stored state and no shared generator, and a new stream changes
-no other. Every index costs a fixed share of its stream: `uniform`, `exponential`, `weibull` and
-`normal` with the same (key, index) are different views of the same bits, so give each purpose its
-own key. Knows nothing about what the numbers are used for.
-
-The hash is SplitMix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators",
-OOPSLA 2014) evaluated at counter `index`. All transcendental functions are scalar calls, because
-vectorised ones differ between processors.
-"""
+The hash is SplitMix64 (Steele, Lea, Flood, OOPSLA 2014) at counter `index`. Transcendental
+functions are scalar calls, because vectorised ones differ between processors."""
 
 from __future__ import annotations
 
@@ -102,11 +97,8 @@ def lognormal(key: np.uint64, index: int, median: float, sigma: float) -> float:
 
 @kernel
 def gamma(key: np.uint64, index: int, shape: float) -> float:
-    """A Gamma number of mean `shape` and scale 1.
-
-    Marsaglia and Tsang 2000 ("A simple method for generating gamma variables"); below shape 1
-    with their boost by a power of a uniform. Rejection draws from a stream of this index alone.
-    """
+    """A Gamma number of mean `shape` and scale 1 (Marsaglia and Tsang 2000; below shape 1 with
+    their boost by a power of a uniform). Rejection draws from a stream of this index alone."""
     own = bits(key, index)
     boost = 1.0
     wanted = shape

@@ -1,8 +1,5 @@
-"""Figures by time: a day at a glance, hour by hour as its rate follows it, and hits by tenant.
-
-An hour is a 24th of the profile's period, however fast the day passes; without a daily profile it
-is an hour of simulated time.
-"""
+"""Figures by time: a day hour by hour, and hits by tenant. An hour is a 24th of the profile's
+period, without a daily profile an hour of simulated time."""
 
 from __future__ import annotations
 
@@ -22,12 +19,9 @@ def hour_s(s: Scenario) -> float | None:
 
 
 def by_hour(windows: pl.DataFrame, s: Scenario, length_s: float) -> pl.DataFrame:
-    """One row an hour; a window counts where its middle lies.
-
-    Mean NPUs that serve by pool and that start or drain, NPU-hours and those without work, kWh,
-    share of prompt tokens that hit, share of the pool's DRAM that is taken, arrivals. kWh and hit
-    ratio are null where nothing is known.
-    """
+    """One row an hour; a window counts where its middle lies. Mean NPUs that serve by pool and that
+    start or drain, NPU-hours and those without work, kWh and hit ratio (null: not known), share of
+    the pool's DRAM that is taken, arrivals."""
     width_h = pl.col("window_s") / 3600.0
     held, at_work = pl.lit(0.0), pl.lit(0.0)
     npus: dict[str, pl.Expr] = {}

@@ -1,9 +1,6 @@
-"""Little's law, two ways: requests inside sampled over time, and the sum of their stays.
-
-The two must agree on every run. The samples come from the engine's event counters, the stays from
-the stamps of the requests, so a request that is counted in and never stamped out shows up here.
-Counted in samples the law is exact; in seconds it is as fine as the sampling.
-"""
+"""Little's law, two ways that must agree on every run: requests inside, sampled over time by the
+engine's event counters, and the sum of their stays by their stamps. Exact in samples; in seconds as
+fine as these."""
 
 from __future__ import annotations
 
@@ -42,10 +39,8 @@ def samples_of_stays(
 
 
 def _earlier(sampled_at_s: np.ndarray, times_s: np.ndarray) -> np.ndarray:
-    """How many samples lie before each time: found by their distance, mended by one at most.
-
-    Searching millions of times among as many samples would wait for memory at every step.
-    """
+    """How many samples lie before each time: found by their distance, mended by one at most, for
+    searching millions of times among as many samples would wait for memory at every step."""
     count = sampled_at_s.size
     if count < 2:
         return np.searchsorted(sampled_at_s, times_s, "left")

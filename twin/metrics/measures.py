@@ -1,7 +1,5 @@
-"""How numbers are said: three figures with a unit that suits their size.
-
-One way for every page and for the command line. This module knows no figure by name.
-"""
+"""How numbers are said, on every page and the command line: three figures with a unit that suits
+their size."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
-"""What a run left to be measured: its requests, totals and events, and what formulas share.
-
-Every array is made once, when the first formula asks for it, and is of the steady state: TTFT of
-requests whose first token fell after the warm-up, TPOT and E2E of those that finished after it.
-"""
+"""What a run left to be measured, and what formulas share: arrays made when first read, of the
+steady state: TTFT of requests whose first token fell after the warm-up, TPOT and E2E of those that
+finished."""
 
 from __future__ import annotations
 
@@ -29,13 +27,10 @@ NO_GAPS = (np.array([0.0, 1.0]), np.zeros(1))
 
 @dataclass(frozen=True)
 class Observed:
-    """A run as the formulas of metrics see it.
-
-    totals: amounts of the steady state and counts of the run, by name; npus: NPUs by role;
-    events: what broke or was moved, None where nothing could; gaps: edges (s) and
-    request-iterations of the histogram of iteration times; stamps: those of `requests` that are at
-    hand as arrays, NaN where one is missing.
-    """
+    """A run as the formulas of metrics see it. totals: amounts of the steady state and counts of
+    the run; npus: by role; events: None where nothing could break or move; gaps: edges (s) and
+    request-iterations of the histogram of iteration times; stamps: those of `requests` at hand as
+    arrays, NaN: missing."""
 
     scenario: Scenario
     requests: pl.DataFrame

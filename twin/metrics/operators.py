@@ -1,9 +1,5 @@
-"""Operators as people meet them: one entry each, its name, words, and where it stands.
-
-What an iteration or a batch spends is booked by operator, in the order of `names_of`. Tables of
-runs, breakdowns, findings, the evidence of layers and the docs read these entries. What an
-operator costs is the business of `twin.model`.
-"""
+"""Operators as people meet them: one entry each, its name, words, and where it stands; time is
+booked in the order of `names_of`. What an operator costs is the business of `twin.model`."""
 
 from __future__ import annotations
 

@@ -1,11 +1,7 @@
-"""Every figure of a run, declared once: what it is called, how it is made, where it is shown.
-
-A metric is one entry of METRICS. The summary, the tiles, the comparison, the lists of runs, the
-command line, the charts of use and the table of the docs read it there, so adding a metric is
-adding an entry. Formulas read `Observed`. Figures are of the steady state, from the end of the
-warm-up to the horizon: TTFT of requests whose first token fell in it, TPOT and E2E of those that
-finished in it. Counts are of the whole run. Units stand last in every name.
-"""
+"""Every figure of a run, declared once: what it is called, how it is made from `Observed`, where it
+is shown; all who show figures read METRICS. Figures are of the steady state, from the end of the
+warm-up to the horizon: TTFT by first tokens, TPOT and E2E by finishes; counts are of the whole
+run."""
 
 from __future__ import annotations
 

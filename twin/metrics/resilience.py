@@ -1,9 +1,6 @@
-"""Resilience: what a fault cost a run, and how long until it was made good.
-
-Read from the tables of a run: `events` says what broke and when, `windows` how fast answers came,
-`requests` who was thrown out. Faults of one moment are one dip. A dip lasts until output is back,
-or until the next fault, or the end of the run. This module knows no engine and no policy.
-"""
+"""Resilience: what a fault cost a run, and how long until it was made good, from the tables
+`events`, `windows` and `requests`. Faults of one moment are one dip, which lasts until output is
+back, the next fault, or the end of the run."""
 
 from __future__ import annotations
 
@@ -53,11 +50,8 @@ class Dip:
 
 
 def resilience(tables: Tables, ttft_limit_s: float, tpot_limit_s: float) -> list[Dip]:
-    """One dip per moment at which something broke, in order of time; empty without faults.
-
-    Each retried or lost request is counted once: at the first fault that was noticed after it
-    arrived. So the counts of all dips add up to those of the run.
-    """
+    """One dip per moment at which something broke, in order of time; empty without faults. A
+    retried or lost request counts once, at the first fault that was noticed after it arrived."""
     events, windows = tables.get("events"), tables.get("windows")
     if events is None or windows is None or not windows.height:
         return []
@@ -98,9 +92,7 @@ def _dip(
     known: float | None,
 ) -> Dip:
     """The dip of faults that share a moment; span_s: fault before, next fault or end, is last.
-
-    known: the usual rate, where an outage of before makes the last windows anything but usual.
-    """
+    known: the usual rate, where an outage of before makes the last windows anything but usual."""
     at_s = float(rows["t_s"][0])
     since_s, stop_s, last = span_s
     phase, begin, length, rate = _rates(windows, at_s)
@@ -157,11 +149,9 @@ def _before(begin: np.ndarray, length: np.ndarray, at_s: float, since_s: float) 
 def _recovery(
     begin: np.ndarray, rate: np.ndarray, before: float | None, noise: float, at_s: float
 ) -> tuple[float | None, float | None]:
-    """Seconds until the rate is back for good, and the lowest rate until then.
-
-    A dip is a window that is 5 % and NOISE deviations under the usual rate. It ends with the
-    first later window that is back and whose SUSTAINED windows are back in the mean.
-    """
+    """Seconds until the rate is back for good, and the lowest rate until then. A dip is a window 5
+    % and NOISE deviations under the usual rate, until the first that is back with SUSTAINED windows
+    in the mean."""
     if rate.size == 0:
         return None, None
     if before is None:

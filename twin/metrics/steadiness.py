@@ -1,11 +1,8 @@
-"""Was it steady: whether the figures of a run are those of a steady state.
-
-Requests inside are regressed on time over what is counted. The error of a slope comes from the
-residuals, whose correlation from window to window leaves fewer independent ones than there are
-(first-order autoregression; Wilks, Statistical Methods in the Atmospheric Sciences, 2011, 5.2.4).
-A slope counts when it is both certain and large: queues that grow by a share of all arrivals are
-an overload, a population that moves by a share of itself is still filling (or emptying).
-"""
+"""Was it steady: requests inside are regressed on time over what is counted. The error of a slope
+is that of residuals correlated from window to window (first-order autoregression; Wilks,
+Statistical Methods in the Atmospheric Sciences, 2011, 5.2.4). A slope counts when it is both
+certain and large: queues that grow by a share of all arrivals are an overload, else the population
+still fills or empties."""
 
 from __future__ import annotations
 

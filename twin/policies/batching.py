@@ -1,9 +1,5 @@
-"""Batching: how much of a prompt joins the batch that is being formed, and how many iterations
-an answer will need.
-
-Prefill takes requests first come, first served until the token budget is spent. It knows nothing
-about how long a batch takes.
-"""
+"""Batching: how much of a prompt joins the batch that is being formed, first come, first served
+until the token budget is spent, and how many iterations an answer will need."""
 
 from __future__ import annotations
 
@@ -69,11 +65,11 @@ def iterations_needed(
     tokens: int, draft_tokens: int, acceptance: float, key: np.uint64, rounding_key: np.uint64,
     index: int,
 ) -> int:  # fmt: skip
-    """Iterations until `tokens` tokens are out; `index` says which draw of the two streams. A long
-    answer is drawn once instead of once per token. Renewal theory: the count is normal with mean
-    (tokens + overshoot) / m and variance tokens * v / m^3, for m, v the mean and variance of an
-    iteration's tokens; the mean overshoot of the last iteration is (E[X^2]/m - 1) / 2. Rounded at
-    random so that the mean is kept. A short answer is walked through."""
+    """Iterations until `tokens` tokens are out, drawn once; `index` says which draw of the two
+    streams. By renewal theory the count is normal with mean (tokens + overshoot) / m and variance
+    tokens * v / m^3, for m, v the mean and variance of an iteration's tokens and overshoot
+    (E[X^2]/m - 1) / 2, rounded at random so that the mean stays. A short answer is walked
+    through."""
     if tokens <= 0:
         return 0
     if draft_tokens == 0 or acceptance <= 0.0:

@@ -1,10 +1,7 @@
-"""Controllers: how many instances of each pool are wanted, from metrics that are stale.
-
-Pure choices: what a controller sees is a value (`Seen`), its answer a number for each pool. The
-pressure of a pool is 1 at its limit. An autoscaler keeps the pressure of each pool between two
-marks by itself, as Knative and Dynamo do; re-balancing looks at all pools at once, because the NPUs
-that one gives up are those that another may take.
-"""
+"""Controllers: how many instances of each pool are wanted, from metrics that are stale (`Seen`).
+The pressure of a pool is 1 at its limit. An autoscaler holds each pool's pressure between two
+marks, as Knative and Dynamo do; re-balancing looks at all pools at once, for they share the
+NPUs."""
 
 from __future__ import annotations
 
@@ -133,11 +130,8 @@ _SOURCES: list[Source] = []
 
 
 def look_in(source: Source) -> None:
-    """From now on ask `source` for the controllers of the operator's own, by digest.
-
-    It raises ControllerError for a digest that is not in the operator's folder. The digest is that
-    of the content, so it cannot matter who answers.
-    """
+    """From now on look up the operator's own controllers in `source`, by the digest of their
+    content; it raises ControllerError for one that is not in the operator's folder."""
     _SOURCES[:] = [source]
 
 

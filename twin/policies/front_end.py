@@ -1,8 +1,5 @@
-"""The front end: API servers that take requests first come, first served.
-
-Every server needs the same time for every request, so the server that is free first is the one
-that was used longest ago: request k starts when it has arrived and request k - servers is done.
-"""
+"""The front end: API servers that take requests first come, first served. Each takes the same time
+for every request, so request k starts when it has arrived and request k - servers is done."""
 
 from __future__ import annotations
 

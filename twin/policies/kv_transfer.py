@@ -1,8 +1,6 @@
-"""KV hand-off: which prefill die sends to which decode die, and how transfers share ports.
-
-The mapping follows arXiv 2506.12708v2 section 4.3.3: every prefill rank holds the whole latent KV,
-and consecutive groups of decode ranks draw from the same prefill rank.
-"""
+"""KV hand-off: which prefill die sends to which decode die, and how transfers share ports. As in
+arXiv 2506.12708v2 4.3.3 every prefill rank holds the whole latent KV, and consecutive groups of
+decode ranks draw from the same one."""
 
 from __future__ import annotations
 

@@ -1,22 +1,14 @@
-"""Context caching: which KV blocks of prompts stay, and which go when room is needed.
+"""Context caching: which KV blocks of prompts stay, and which go when room is needed. A prompt is a
+chain of blocks (`Chains`) that hits as far as it is resident without a gap, and is touched from its
+end to its start, so that no block is evicted before those that build on it.
 
-A pool holds blocks by content id. A prompt is a chain of blocks (`Chains`); it hits as far as its
-chain is resident without a gap.
-Replacement is LRU. A chain is always touched from its end to its start, so that a block is never
-evicted before the blocks that build on it. What a hit saves or costs is not known here.
+LRU is one list. LFU has one for each number of uses up to 16 and takes the least recently used of
+the lowest. S3-FIFO (SOSP 2023) lets new blocks pass a small queue; what was used there, or has left
+it lately, stays in a main one. A time to live drops what was not touched for so long.
 
-Other policies stand on the same lists. LFU keeps one for each number of uses up to 16 and takes
-the least recently used of the lowest. S3-FIFO (SOSP 2023) lets new blocks pass a small queue and
-keeps what was used there, or has left it lately, in a main one. A time to live drops what was not
-touched for so long.
-
-All arrays have one row per pool: one row when the pool is shared by all instances, one row per
-prefill instance when each keeps its own.
-
-There are two tiers, DRAM and SSD, each a `BlockPool` with an LRU of its own (arXiv 2506.12708v2
-section 4.4.1): every block is written to both, and one that DRAM has evicted, or lost with a server
-(by a hash of its id), is cold: read from the SSD tier at its next use, and in DRAM again after.
-"""
+All arrays have one row per pool. DRAM and SSD are a `BlockPool` each (arXiv 2506.12708v2 4.4.1):
+every block is written to both, and one that DRAM has evicted, or lost with a server (by a hash of
+its id), is cold: read from the SSD tier at its next use, and in DRAM again after."""
 
 from __future__ import annotations
 

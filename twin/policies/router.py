@@ -1,12 +1,8 @@
-"""Routers: which prefill instance takes the next request, and which decode rank awaits it.
-
-A policy sees a `View` of the instances that compute prompts, and the decode ranks as of the last
-step border plus its own choices since, and nothing else: never an output length. Queues count in
-seconds: a batch that is about to end and one that has just begun hold the same tokens. Add a router
-by writing one function, giving it a code and a name in `ROUTERS` and a line in `choose_instance`;
-its code stands in `SEES_WAITS` if it reads `wait_s` or `serve_s`, and in `SEES_HITS` if it reads
-`serve_s`, hits or `kv_used`: for others these columns are not up to date.
-"""
+"""Routers: which prefill instance takes the next request, and which decode rank awaits it. A policy
+sees a `View` of instances and decode ranks as of the last step border plus its own choices since,
+never an output length; queues count in seconds. A new router is a function with a code and a name
+in `ROUTERS` and a line in `choose_instance`; in `SEES_WAITS` if it reads `wait_s` or `serve_s`, in
+`SEES_HITS` if `serve_s`, hits or `kv_used`: for others these columns are not up to date."""
 
 from __future__ import annotations
 
@@ -192,17 +188,13 @@ def choose_rank(
     all_tokens: float, slots: np.ndarray, capacity_tokens: float, need_tokens: float,
     price: np.ndarray, floor: np.ndarray,
 ) -> int:  # fmt: skip
-    """The rank (die) of an instance that takes the next request, or NOBODY when none has room.
-
-    choice: a code of `RANK_CHOICES`. taken_slots i8[ranks], taken_tokens f8[ranks]: running plus
-    reserved; all_slots, all_tokens: their sums; slots i8[ranks]: how many each may hold; `routed`
-    counts the choices made so far; price f8[ranks]: scratch; floor f8[ranks / BLOCK]: see
-    `lightest`.
-    Of equals the first. `kv_and_requests` takes the least sum of the two, each over its mean:
-    DeepSeek's decode balancer evens KV usage and requests (open-infra-index, day 6) and does not
-    say how it weighs them. xDeepServe takes the lowest KV usage below the batch limit, reserved
-    room included (arXiv 2508.02520); vLLM's balancer counts requests; SGLang's takes turns.
-    """
+    """The rank (die) of an instance that takes the next request, of equals the first, or NOBODY
+    when none has room. choice: a code of `RANK_CHOICES`. taken_slots i8[ranks], taken_tokens
+    f8[ranks]: running plus reserved; all_slots, all_tokens: their sums; slots i8[ranks]: how many
+    each may hold; `routed` counts the choices so far; price f8[ranks]: scratch; floor f8[ranks /
+    BLOCK]: see `lightest`. `kv_and_requests` takes the least sum of the two, each over its mean
+    (DeepSeek, open-infra-index day 6, without weights); `kv_tokens` is xDeepServe's (arXiv
+    2508.02520), `requests` vLLM's."""
     count = taken_slots.size
     if choice == RANKS_IN_TURN:
         for k in range(count):
@@ -231,14 +223,11 @@ def lightest(
     slots: np.ndarray, need_tokens: float, capacity_tokens: float, price: np.ndarray,
     floor: np.ndarray,
 ) -> int:  # fmt: skip
-    """The rank of the least load that has room, of equals that with the fewest tokens.
-
-    floor f8[blocks]: a load that no rank of a block of ranks is below, 0 where nothing is known.
-    While no request leaves, loads only grow and less is free, so that few blocks are looked
-    at: those whose floor is not above the least load. Their floors are exact then.
-    Loads are not negative: such numbers are in the order of their bits, and the least of integers
-    is found on vectors.
-    """
+    """The rank of the least load that has room, of equals that with the fewest tokens. floor
+    f8[blocks]: a load that no rank of a block is below, 0: not known; while no request leaves,
+    loads only grow, so only blocks whose floor is not above the least load are looked at, and their
+    floors are exact then. Loads are not negative: their order is that of their bits, and the least
+    integer is found on vectors."""
     bits, floors = price.view(np.int64), floor.view(np.int64)
     least = INFINITE
     while True:

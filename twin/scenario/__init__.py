@@ -1,10 +1,6 @@
-"""The question: a Scenario and its sections, inert and frozen.
-
-Every field is declared once, with its unit, bounds, label, group, the condition under which it has
-an effect, help and, where the default is a figure from the world, its source. Messages, forms, the
-tables of the docs, comparisons and the canonical digest are made from that declaration. This room
-knows nothing about how an answer is found, and nothing about files.
-"""
+"""The question: a Scenario and its sections, inert and frozen. Every field is declared once;
+messages, forms, tables of the docs, comparisons and the canonical digest are made from that
+declaration."""
 
 from twin.scenario.clients import Admission, Tenant
 from twin.scenario.declaration import FORMS, SpecError

@@ -1,8 +1,5 @@
-"""How a field is declared, once: default, unit, bounds, label, group, condition, source, help.
-
-Forms, the tables of the docs, the command line, comparisons and messages read these declarations
-through `twin.scenario.fields`. Nothing here knows the scenario itself.
-"""
+"""How a field is declared, once: default, unit, bounds, label, group, condition, source, help; read
+through `twin.scenario.fields`."""
 
 from __future__ import annotations
 
@@ -89,12 +86,9 @@ def quantity(
 
 
 def choice(default: Any, label: str, **about: Any) -> Any:
-    """A switch, or one of several names.
-
-    `options` gives labels of the names, or a function does, asked when they are needed; `files`
-    is where in data/ the names lie, for a field that accepts any of them. `closed`: text that
-    accepts the names of `options` alone (its section checks it).
-    """
+    """A switch, or one of several names. `options`: labels of the names, or a function that gives
+    them when needed; `files`: where in data/ the names lie, of a field that accepts any of them;
+    `closed`: text that accepts the names of `options` alone (its section checks it)."""
     return Field(default, json_schema_extra=_about(label, **about))
 
 
@@ -146,12 +140,9 @@ def _about(
     since: int = 1,
     also: str = "",
 ) -> dict[str, Any]:
-    """What is declared beside type, default, bounds and help.
-
-    group: None takes the section's, '' stands in no form. applies: one condition, or several that
-    must all hold. since: the schema that brought the field (`twin.scenario.identity`). also: other
-    words by which people look for it.
-    """
+    """What is declared beside type, default, bounds and help. group: None is the section's, '' no
+    form's. applies: conditions that must all hold. since: the schema that brought the field
+    (`twin.scenario.identity`). also: other words by which people look for it."""
     return {
         "label": label,
         "unit": unit,
@@ -167,10 +158,8 @@ def _about(
 
 
 class Section(BaseModel):
-    """Base of every section: frozen, no unknown keys, no NaN or infinity.
-
-    The sentence below a field is its help; its source stands behind it in brackets.
-    """
+    """Base of every section: frozen, no unknown keys, no NaN or infinity. The sentence below a
+    field is its help; its source stands behind it in brackets."""
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", allow_inf_nan=False, defer_build=True
@@ -179,10 +168,8 @@ class Section(BaseModel):
 
 @cache
 def sentences(section: type[BaseModel]) -> dict[str, str]:
-    """The sentence below each field of a section.
-
-    Read from the source when somebody asks: pydantic would do so whenever the twin starts.
-    """
+    """The sentence below each field of a section, read from the source when first needed: pydantic
+    would do so at every start."""
     (tree,) = ast.parse(textwrap.dedent(inspect.getsource(section))).body
     assert isinstance(tree, ast.ClassDef)
     return {

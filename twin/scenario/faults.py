@@ -1,8 +1,5 @@
-"""What breaks while the machine serves, and how the serving stack reacts.
-
-A kind of fault is one entry of `KINDS`: what it is called, what it does to links and to computing,
-and when. Form, check, engine, pictures and docs read the entry; to add a kind, add one here.
-"""
+"""What breaks while the machine serves, and how the serving stack reacts. A kind of fault is one
+entry of `KINDS`, which form, check, engine, pictures and docs read."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
-"""Every field of a scenario by dotted path, as it was declared: what all else is derived from.
-
-Forms, tables of the docs, the command line, comparisons and messages ask here, so a field that is
-declared in its section appears in all of them.
-"""
+"""Every field of a scenario by dotted path, as it was declared: forms, tables of the docs, the
+command line, comparisons and messages are derived from here."""
 
 from __future__ import annotations
 
@@ -21,10 +18,8 @@ from twin.scenario.scenario import Scenario
 
 @dataclass(frozen=True, slots=True)
 class ScenarioField:
-    """One field: its declaration together with what it inherits from its sections.
-
-    `path` is dotted; a field of a row is `faults[].at_s`, and the list itself is `faults`.
-    """
+    """One field: its declaration with what it inherits from its sections. `path` is dotted; a field
+    of a row is `faults[].at_s`, and the list itself is `faults`."""
 
     path: str
     kind: type  # bool, int, float, str, or tuple for a list of tables

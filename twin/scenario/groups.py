@@ -40,12 +40,9 @@ LAYER: tuple[Stage, ...] = ("attention", "experts")
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """NPUs of an instance that run the same stages of every layer.
-
-    Experts are spread over all dies of their group (EP). `coupling`: "own" is the group that the
-    batch former feeds; "iteration" exchanges with it in every layer; "turns" serves its domains one
-    after another.
-    """
+    """NPUs of an instance that run the same stages of every layer; experts are spread over all
+    their dies (EP). `coupling`: "own" is the group that the batch former feeds; "iteration"
+    exchanges with it in every layer; "turns" serves its domains one after another."""
 
     stages: tuple[Stage, ...]
     npus: int  # that one instance uses

@@ -1,11 +1,8 @@
-"""Which scenario it is: canonical text, digest, and how texts of older schemas are read.
-
-The canonical form holds the schema's number and what differs from that schema's defaults, so a
-field that is added renames no scenario. Whoever changes a default raises `SCHEMA_VERSION` and adds
-to `MIGRATIONS` the function that takes the fields of the schema before to the new one: it writes
-the old default where a scenario says nothing. Texts that were stored or sent long ago are read
-through these; a new field says which schema brought it (`since`).
-"""
+"""Which scenario it is: canonical text, digest, and how texts of older schemas are read. The
+canonical form holds the schema's number and what differs from its defaults, so a new field (with
+`since`) renames no scenario. Whoever changes a default raises `SCHEMA_VERSION` and adds to
+`MIGRATIONS` the function that writes the old default where a text of the schema before says
+nothing."""
 
 from __future__ import annotations
 

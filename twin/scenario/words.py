@@ -1,8 +1,5 @@
-"""A scenario's fields and refusals in a person's words: the one place of all such sentences.
-
-A refusal names what is wrong, where, and what would be right. What a person typed is quoted and
-cut, so that no sentence carries a page of somebody else's text.
-"""
+"""A scenario's fields and refusals in a person's words. A refusal names what is wrong, where, and
+what would be right; what a person typed is quoted and cut."""
 
 from __future__ import annotations
 

@@ -1,9 +1,6 @@
-"""When requests arrive: open streams of given rate and burstiness, or a closed loop of clients.
-
-Every arrival process is one kernel that fills a column of times; a gap is a function of the stream
-key and the request's number, so the same seed gives the same arrivals whatever else changes. Knows
-nothing about what arrives.
-"""
+"""When requests arrive: open streams of given rate and burstiness, or a closed loop of clients. A
+gap is a function of the stream key and the request's number, so a seed gives the same arrivals
+whatever else changes."""
 
 from __future__ import annotations
 
@@ -43,10 +40,8 @@ def _renewal_times(
 def renewal_arrivals(
     key: np.uint64, process: int, rate_per_s: float, cv: float, horizon_s: float, most: int
 ) -> np.ndarray:
-    """Arrival times f8[n] in [0, horizon_s) of a Poisson or Gamma renewal stream, at most `most`.
-
-    Gaps have mean 1/rate and coefficient of variation `cv` (1 for Poisson, whatever is given).
-    """
+    """Arrival times f8[n] in [0, horizon_s) of a Poisson or Gamma renewal stream, at most `most`,
+    with gaps of mean 1/rate and coefficient of variation `cv` (1 for Poisson)."""
     shape = 1.0 / (cv * cv)
     mean = rate_per_s * horizon_s
     room = mean + 6.0 * max(cv, 1.0) * math.sqrt(mean) + 16.0
@@ -66,12 +61,9 @@ def uniform_arrivals(rate_per_s: float, horizon_s: float, most: int) -> np.ndarr
 
 
 def closed_loop_arrivals(concurrency: int, count: int, ramp_s: float = 0.0) -> np.ndarray:
-    """Arrival times f8[count]: 0 for the first `concurrency` requests, +inf for the rest; with a
-    ramp, all are infinite.
-
-    The engine replaces an infinite arrival by what lets the request in: a client that begins, or
-    one whose last request ended.
-    """
+    """Arrival times f8[count]: 0 for the first `concurrency` requests, +inf for the rest, and for
+    all with a ramp; the engine replaces an infinite one by the client that begins, or whose last
+    request ended."""
     arrival_s = np.full(count, math.inf)
     if ramp_s <= 0.0:
         arrival_s[:concurrency] = 0.0

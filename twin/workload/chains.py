@@ -1,9 +1,6 @@
-"""Chains of KV blocks as runs: numbering by chain identity, and regrouping into larger blocks.
-
-A block's id stands for the block and everything before it, so two prompts that share an id share
-their whole beginning. Ids are dense and given in order of first use, which makes the new part of
-every prompt one run of consecutive ids. Knows nothing about time, machines or file formats.
-"""
+"""Chains of KV blocks as runs. A block's id stands for the block and everything before it, so
+prompts that share an id share their beginning; ids are dense in order of first use, so the new part
+of every prompt is one run of consecutive ids."""
 
 from __future__ import annotations
 
@@ -47,11 +44,9 @@ def _grown(parents: np.ndarray, raws: np.ndarray, ids: np.ndarray):  # type: ign
 def chain_ids(
     row_begin: np.ndarray, row_end: np.ndarray, scope: np.ndarray, raw: np.ndarray
 ) -> int:
-    """Replace raw block hashes by dense chain ids, in place; returns how many there are.
-
-    row_begin, row_end i8[n]: row i's hashes are raw[row_begin[i]:row_end[i]]. scope i8[n]: hashes
-    mean the same only within one scope. raw i8[refs]: any integers in, ids 0.. out.
-    """
+    """Replace raw block hashes by dense chain ids, in place; returns how many there are. row_begin,
+    row_end i8[n]: row i's hashes are raw[row_begin[i]:row_end[i]], raw i8[refs]. scope i8[n]:
+    hashes mean the same only within one scope."""
     parents = np.empty(1 << 12, np.int64)
     raws = np.empty(1 << 12, np.int64)
     ids = np.full(1 << 12, EMPTY, np.int64)
@@ -126,11 +121,9 @@ def regroup(
     row_offset: np.ndarray, ids: np.ndarray, groups: np.ndarray, size: int
 ) -> tuple[np.ndarray, np.ndarray, int]:
     """Join `size` consecutive blocks of every chain into one; a last group that is not full goes.
-
-    row_offset i8[n + 1], ids i8[refs] of chain ids; groups i8[n]: whole groups wanted of each row.
-    Returns (row offset i8[n + 1], ids i8[...], distinct ids). The chain id of a group's last block
-    stands for the whole group and all before it, so sharing is exact.
-    """
+    row_offset i8[n + 1], ids i8[refs]; groups i8[n]: whole groups wanted of each row. Returns (row
+    offset i8[n + 1], ids i8[...], distinct ids); the id of a group's last block stands for it, so
+    sharing is exact."""
     whole = np.minimum(groups, np.diff(row_offset) // size)
     place = ranges(np.zeros_like(whole), whole)  # of a group in its row
     last = ids[np.repeat(row_offset[:-1], whole) + (place + 1) * size - 1]
@@ -150,10 +143,8 @@ def with_answers(
     wanted: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
     """Chains that go on to wanted i8[n] blocks: with those of child i8[n], the row whose prompt
-    extends this one and its answer (or EMPTY), and behind these with new ones.
-
-    Returns (segment offset i8[n + 1], first i8[m], blocks i4[m], distinct ids).
-    """
+    extends this one and its answer (or EMPTY), then with new ones. Returns (segment offset i8[n +
+    1], first i8[m], blocks i4[m], distinct ids)."""
     n = offset.size - 1
     new_offset = np.zeros(n + 1, np.int64)
     most = first.size + n

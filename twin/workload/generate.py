@@ -1,10 +1,5 @@
-"""The traffic: requests with arrival times, lengths and the KV blocks their prompts share.
-
-`generate` turns a workload section into `Requests`. Each aspect (arrivals, input lengths, output
-lengths, prefixes) draws from its own named stream, so changing one leaves the others as they were.
-This module knows nothing about machines, and opens no file: a recorded trace comes in as a
-`TraceTable`.
-"""
+"""The traffic: requests with arrival times, lengths and the KV blocks their prompts share. Each
+aspect draws from its own named stream, so changing one leaves the others as they were."""
 
 from __future__ import annotations
 
@@ -53,14 +48,11 @@ def generate(
     *,
     even: bool = False,
 ) -> Requests:
-    """The requests that arrive in [0, horizon_s) seconds, at most `count`.
-
-    block_tokens: size of the pool's KV blocks; a trace of coarser blocks keeps its own (see
-    `Requests.block_tokens`). answers: chains go on with the blocks of the answers. A closed loop
-    needs `count`: its later requests have arrival +inf. even: lengths have the shares of their
-    distribution exactly, as a sample of few requests should.
-    Raises WorkloadError, and FactError when `workload.lengths` names no fitted distribution.
-    """
+    """The requests that arrive in [0, horizon_s) seconds, at most `count`, which a closed loop
+    needs: its later requests have arrival +inf. block_tokens: of the pool's KV blocks; a trace of
+    coarser ones has its own. answers: chains go on with the blocks of the answers. even: lengths
+    have the shares of their distribution exactly. Raises WorkloadError, FactError for an unknown
+    `workload.lengths`."""
     if workload.arrivals == "trace":
         if trace is None:
             raise WorkloadError("workload.arrivals = trace needs the trace: load its file first")
@@ -144,11 +136,8 @@ def _parents(
     seed: int,
     facts: Facts,
 ) -> np.ndarray:
-    """The earlier turn i4[n] that each request extends; raises fixed inputs to whole prompts.
-
-    In a closed loop a client's turns follow each other, so the turn extended is looked for
-    `concurrency` requests back, whatever `turn_gap_s` says.
-    """
+    """The earlier turn i4[n] that each request extends; raises fixed inputs to whole prompts. In a
+    closed loop it is looked for `concurrency` requests back, whatever `turn_gap_s` says."""
     fixed = workload.lengths == "fixed"
     closed = workload.arrivals == "closed_loop"
     turns = Turns(
@@ -214,11 +203,9 @@ def mean_lengths(
 
 
 def length_means(workload: Workload, facts: Facts, trace: TraceTable | None = None) -> MeanLengths:
-    """What a long run of the workload tends to, by formula; no request is made.
-
-    Sessions of fixed lengths add `input_tokens` a turn: with follow-up probability p their mean
-    prompt solves E = input + p (E + output).
-    """
+    """What a long run of the workload tends to, by formula. Sessions of fixed lengths add
+    `input_tokens` a turn: with follow-up probability p their mean prompt solves E = input + p (E +
+    output)."""
     if workload.arrivals == "trace":
         if trace is None or not len(trace):
             raise WorkloadError("workload.arrivals = trace needs the trace: load its file first")

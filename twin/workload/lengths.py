@@ -1,9 +1,6 @@
-"""How long prompts and answers are: fixed, or drawn from quantile tables of data/workloads.
-
-A fitted distribution is a table of token counts at probability levels, straight in between. Input
-and output are drawn independently: in every trace that was fitted their rank correlation is below
-0.12, and some sources publish the two marginals only. Knows nothing about arrivals or prefixes.
-"""
+"""How long prompts and answers are: fixed, or drawn from quantile tables of data/workloads,
+straight in between. Input and output are independent: in every trace that was fitted their rank
+correlation is below 0.12."""
 
 from __future__ import annotations
 
@@ -93,9 +90,7 @@ def fitted_lengths(facts: Facts, name: str) -> tuple[Quantiles, Quantiles]:
 
 def draw_lengths(table: Quantiles, key: np.uint64, count: int, *, even: bool = False) -> np.ndarray:
     """`count` token counts i4[count] of the stream `key`, at least 1 each: its inverted table.
-
-    even: one of each of `count` equal parts of the distribution, in random order (stratified).
-    """
+    even: one of each of `count` equal parts of the distribution, in random order (stratified)."""
     levels, tokens = table.levels, table.tokens
     u = uniforms(key, np.arange(count))
     if even:

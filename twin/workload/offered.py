@@ -1,8 +1,5 @@
-"""The traffic a scenario asks for, in numbers, from a small sample of its very requests.
-
-It answers in milliseconds, for forms that show consequences while they are edited. Queues,
-warm-up and the reuse of a memory pool that fills are a run's business.
-"""
+"""The traffic that a scenario offers, in numbers, from a small sample of its very requests: within
+milliseconds, for forms. Queues and warm-up are a run's business."""
 
 from __future__ import annotations
 

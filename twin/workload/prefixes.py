@@ -1,9 +1,5 @@
-"""What prompts share: popular prefixes, or sessions whose turns extend the last.
-
-Each function turns arrival times and lengths into chains of KV blocks, as runs of consecutive
-ids. A popular prefix is one run for all its prompts; a session only ever grows, so its blocks are
-one run of which each turn takes a longer part. Knows nothing about caches.
-"""
+"""What prompts share: popular prefixes, one run of blocks for all their prompts, or sessions, which
+only grow: one run of which each turn takes a longer part."""
 
 from __future__ import annotations
 
@@ -55,11 +51,9 @@ def shared_chains(
     input_tokens: np.ndarray, block_tokens: int, fraction: float, groups: int, key: np.uint64,
     after: np.ndarray,
 ) -> Chains:  # fmt: skip
-    """Prompts i4[n] whose first `fraction` is the beginning of one of `groups` popular prefixes.
-
-    Groups are equally popular. Only whole blocks are shared; the rest of a prompt is its own, with
-    `after` i4[n] tokens more behind it.
-    """
+    """Prompts i4[n] whose first `fraction` is the beginning of one of `groups` equally popular
+    prefixes, in whole blocks; the rest of a prompt is its own, with `after` i4[n] tokens more
+    behind it."""
     n = input_tokens.size
     group = (uniforms(key, np.arange(n)) * groups).astype(np.int64)
     common = (input_tokens * fraction).astype(np.int64) // block_tokens
@@ -86,10 +80,8 @@ def _one_behind_the_other(
 def session_chains(
     input_tokens: np.ndarray, parent: np.ndarray, block_tokens: int, head_tokens: int
 ) -> Chains:
-    """Prompts i4[n] of sessions; parent i4[n] is the turn each extends, NONE for a first turn.
-
-    The first `head_tokens` of every prompt are the same (a system prompt), in whole blocks.
-    """
+    """Prompts i4[n] of sessions; parent i4[n] is the turn each extends, NONE for a first turn. The
+    first `head_tokens` of every prompt are the same (a system prompt), in whole blocks."""
     head, whole = head_tokens // block_tokens, input_tokens // block_tokens
     first_turn = np.where(parent == NONE, np.arange(parent.size), parent)
     while not np.array_equal(before := first_turn[first_turn], first_turn):
@@ -122,11 +114,8 @@ def _last_at_or_before(arrival_s: np.ndarray, end: int, t: float) -> int:
 
 @kernel
 def _longest_fit(tokens: np.ndarray, begin: int, end: int, room: int) -> int:
-    """The turn of tokens[begin:end] with most tokens that fit in `room`, or NONE.
-
-    Two plain passes over a window: a compiler turns them into a few wide instructions, which is
-    faster than any list of the turns still open.
-    """
+    """The turn of tokens[begin:end] with most tokens that fit in `room`, or NONE: two plain passes,
+    which a compiler turns into a few wide instructions."""
     most = np.int32(0)
     limit = np.int32(room)
     for j in range(begin, end):
@@ -160,18 +149,13 @@ def find_parents(
     grow: bool,
     parent: np.ndarray,
 ) -> None:
-    """Fill parent i4[n]: the earlier turn that each request extends, or NONE.
-
-    arrival_s f8[n] sorted, lengths i4[n]. A request follows up with the given probability; its
-    last turn is looked for around a log-normal gap before it, among turns that none has extended.
-    grow = True: input_tokens are what a turn adds, and are raised in place to the whole prompt
-    (last prompt + answer + new tokens); the nearest turn is extended.
-    grow = False: they are whole prompts and stay; of the `candidates` nearest requests the longest
-    that fits is extended, and a request for which none fits hands its wish to follow up on to the
-    next that would not, so the probability stays.
-    A gap that reaches back beyond the first arrival finds a turn of before: its prompt has grown
-    but none of it has been seen.
-    """
+    """Fill parent i4[n]: the earlier turn that each request extends, or NONE. arrival_s f8[n]
+    sorted, lengths i4[n]. A request follows up with the given probability, on a turn that none has
+    extended around a log-normal gap before it; a gap beyond the first arrival finds a turn that was
+    not seen. grow: input_tokens are what a turn adds, raised in place to the whole prompt; the
+    nearest turn is extended. Else they are whole prompts and stay: the longest of the `candidates`
+    nearest that fits is extended, and a wish that none fits passes to a next request, so the
+    probability stays."""
     n = arrival_s.size
     tokens = np.empty(n, np.int32)  # prompt and answer: what a next turn starts from
     owed = 0

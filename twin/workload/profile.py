@@ -1,10 +1,6 @@
-"""Load over time: a profile of factors on the rate of any open arrival process.
-
-Arrivals are drawn or recorded at their mean rate in a time of their own and carried over to the
-clock through the area under the profile. So a burst stays a burst, a trace keeps its order, and a
-constant profile changes nothing. Factors hold for a cell of the grid; where they are zero, none
-arrives.
-"""
+"""Load over time: a profile of factors on the rate of any open arrival process. Arrivals at their
+mean rate are carried over to the clock through the area under the profile, so a burst stays a burst
+and a trace keeps its order. Factors hold for a cell of the grid."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
-"""A recorded trace as a request stream: faster, copied, spread out, cut, and re-blocked.
-
-The rate multiplier squeezes time alone; tree copies repeat the stream under new sessions and new
-block ids, so that load and working set grow together. Knows nothing about file formats.
-"""
+"""A recorded trace as a request stream: faster, copied, spread out, cut, and re-blocked. The rate
+multiplier squeezes time alone; tree copies have new sessions and block ids, so load and working set
+grow together."""
 
 from __future__ import annotations
 
@@ -48,13 +46,10 @@ def replay(
     count: int | None,
     answers: bool = False,
 ) -> Requests:
-    """The trace's requests: copied, spread, squeezed, cut at the horizon and re-blocked.
-
-    Where turns wait, sessions that begin before the horizon stay whole. answers: chains go on
-    with the blocks of the answers.
-    Of the workload section only `trace` and `turns` count, and `rate_req_per_s` without times;
-    `clock` says when they come where the rate follows a profile.
-    """
+    """The trace's requests: copied, spread, squeezed, cut at the horizon and re-blocked; where
+    turns wait, sessions that begin before the horizon stay whole. answers: chains go on with the
+    blocks of the answers. Of the workload only `trace`, `turns` and, without times,
+    `rate_req_per_s` count."""
     ask = workload.trace
     n = len(table)
     if n * ask.tree_copies > MOST_REQUESTS:
@@ -194,11 +189,8 @@ def _replay_notes(
 
 
 def timestamp_quantum(arrival_s: np.ndarray) -> float:
-    """The step, in seconds, that sorted timestamps f8[n] are rounded to; 0 when they are fine.
-
-    Time is coarse when more than a hundredth of the requests share the timestamp of another; the
-    step is then the smallest that occurs.
-    """
+    """The step, in seconds, that sorted timestamps f8[n] are rounded to: the smallest that occurs,
+    where more than a hundredth of the requests share the timestamp of another; else 0."""
     ticks = np.round(arrival_s / NANOSECOND).astype(np.int64)
     gaps = np.diff(ticks)
     apart = gaps[gaps > 0]
@@ -211,10 +203,8 @@ def timestamp_quantum(arrival_s: np.ndarray) -> float:
 def _spread(
     arrival_s: np.ndarray, quantum_s: float, key: np.uint64, first_index: int, out: np.ndarray
 ) -> None:
-    """Spread each group of equal times evenly at random over the quantum after it, into out f8[n].
-
-    Normalised sums of exponentials are sorted uniforms, so rows keep the order of the file.
-    """
+    """Spread each group of equal times evenly at random over the quantum after it, into out f8[n];
+    sums of exponentials are sorted uniforms, so rows stay in the order of the file."""
     n = arrival_s.size
     begin = 0
     while begin < n:
@@ -258,11 +248,8 @@ def copied_times(
 
 
 def _prompt_blocks(table: TraceTable, pool_tokens: int) -> Blocks:
-    """The whole blocks of each row, regrouped to the pool's size where that is exact.
-
-    The trace's blocks are joined when `pool_tokens` is a multiple of theirs; otherwise they stay
-    as they are, since what two prompts share inside a block is not known.
-    """
+    """The whole blocks of each row, joined where `pool_tokens` is a multiple of the trace's;
+    otherwise as they are, since what two prompts share inside a block is not known."""
     trace_tokens, distinct = table.block_tokens, table.blocks
     runs = table.segment_offset, table.segment_first, table.segment_blocks
     row_offset, ids = expand_runs(*runs)
@@ -277,10 +264,8 @@ def _prompt_blocks(table: TraceTable, pool_tokens: int) -> Blocks:
 def place_rows(
     chains: Blocks, copy: np.ndarray, row: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
-    """Chains of the wanted (copy, row) pairs i8[k], every copy under ids of its own.
-
-    Returns (segment_offset i8[k + 1], segment_first, segment_blocks, distinct ids).
-    """
+    """Chains of the wanted (copy, row) pairs i8[k], every copy under ids of its own:
+    (segment_offset i8[k + 1], segment_first, segment_blocks, distinct ids)."""
     count = np.diff(chains.offset)[row]
     some = ranges(chains.offset[row], count)
     first, blocks = chains.first[some], chains.blocks[some]

@@ -1,8 +1,6 @@
-"""Tables of requests: what a run is fed with, and what a trace file holds.
-
-Prompts are chains of KV blocks, stored as runs of consecutive block ids (segments), because a list
-of every block would be larger than all else together. Knows nothing about where rows come from.
-"""
+"""Tables of requests: what a run is fed with, and what a trace file holds. Prompts are chains of KV
+blocks, stored as runs of consecutive ids (segments): a list of every block would be larger than
+all."""
 
 from __future__ import annotations
 
@@ -20,13 +18,9 @@ class WorkloadError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Requests:
-    """A request stream, one row per request in order of arrival.
-
-    The prompt of request i is the chain of blocks in segments
-    `segment_offset[i] : segment_offset[i + 1]`; segment s holds the `segment_blocks[s]` ids from
-    `segment_first[s]` on. Only whole blocks are in the chain: a partial last block cannot be
-    reused.
-    """
+    """A request stream, one row per request in order of arrival. The prompt of request i is the
+    chain of segments `segment_offset[i] : segment_offset[i + 1]`; segment s holds the
+    `segment_blocks[s]` ids from `segment_first[s]` on, whole blocks alone."""
 
     arrival_s: np.ndarray  # f8[n], sorted; +inf: waits for a completion (closed loop)
     input_tokens: np.ndarray  # i4[n]
@@ -51,12 +45,9 @@ class Requests:
 
 @dataclass(frozen=True, slots=True)
 class TraceTable:
-    """A recorded request stream, as its file says, sorted by arrival.
-
-    Blocks are prefix-chained and densely numbered in order of first use: an id stands for a block
-    and everything before it. Segments as in `Requests`, but of the file's own blocks, with a
-    partial last block where the format has one.
-    """
+    """A recorded request stream, as its file says, sorted by arrival. Segments as in `Requests`,
+    but of the file's own prefix-chained blocks, with a partial last block where the format has
+    one."""
 
     arrival_s: np.ndarray  # f8[n], sorted, from 0
     input_tokens: np.ndarray  # i4[n]

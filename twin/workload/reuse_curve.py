@@ -1,10 +1,6 @@
-"""Hit ratio against capacity, before anything runs: one pass over the requests in their order.
-
-An LRU of any size holds the blocks that were touched last, so a block hits wherever the capacity
-is above the number of other blocks touched since (its stack distance). A row's blocks are touched
-from the last to the first, so that no block goes before those that build on it and what a prompt
-hits has no gap. Knows no time: in a run prompts wait, and blocks are stored when they are computed.
-"""
+"""Hit ratio against capacity, before anything runs: a block hits in an LRU wherever the capacity is
+above the number of other blocks touched since (its stack distance). A row's blocks are touched from
+the last to the first, so that what a prompt hits has no gap."""
 
 from __future__ import annotations
 
@@ -102,11 +98,9 @@ def _distances(  # type: ignore[no-untyped-def]
     block_tokens: int,
     share: float,
 ):
-    """(stack distance i8[touches], -1 for a block's first; tokens i4[touches]; tokens in all).
-
-    Only blocks of a hash below `share` are followed. A Fenwick tree over the touches holds a one
-    where some block was touched last.
-    """
+    """(stack distance i8[touches], -1 for a block's first; tokens i4[touches]; tokens in all) of
+    blocks of a hash below `share`, by a Fenwick tree with a one where some block was touched
+    last."""
     touches = 0
     for s in range(first.size):
         touches += blocks[s]

@@ -15,7 +15,7 @@ from twin import ui
 from twin.api.app import application
 from twin.hooks import drawn
 from twin.ui import access, forms, session, show
-from twin.ui.door import Door, unforeseen
+from twin.ui.door import door, unforeseen
 from twin.ui.pages import FIRST, PAGES, SECTIONS, load_pages
 
 MARK = Path(ui.__file__).with_name("mark.svg").read_text("utf-8")
@@ -71,6 +71,6 @@ else:
                 application(session.store_of, session.runner, st.get_option("server.allowedHosts")),
             )
         ],
-        middleware=[Middleware(Door)],
+        middleware=[Middleware(door)],
         on_script_error=unforeseen,
     )

@@ -43,7 +43,7 @@ def test_only_a_page_of_this_server_logs_out():
             told.append(message.get("status"))
 
         with pytest.raises(StopIteration):  # nothing waits: the first step is the whole
-            door.Door(app)(scope, None, send).send(None)
+            door.door(app)(scope, None, send).send(None)
         return told[0] == path
 
     for path in ("/auth/logout", "/twin/auth/logout/"):

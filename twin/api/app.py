@@ -61,7 +61,7 @@ def application(
         docs_url=None,  # they load scripts from elsewhere, which the server's policy forbids
         redoc_url=None,
     )
-    app.add_middleware(Bounded)
+    app.add_middleware(bounded)
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=list(hosts))
     for kind, code in REFUSALS.items():
         app.add_exception_handler(kind, _refuse(code))
@@ -145,26 +145,19 @@ def _shown(seen: Store, run: str) -> Run:
     return Run(**own, **same)
 
 
-class Bounded:
+def bounded(app: ASGIApp) -> ASGIApp:
     """ASGI middleware: a body of more than MOST_BYTES is refused while it comes in."""
 
-    def __init__(self, app: ASGIApp) -> None:
-        """Stand before `app`."""
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
+            return await app(scope, receive, send)
         body = b""
         while True:
             message = await receive()
             body += message.get("body", b"")
             if len(body) > MOST_BYTES:
                 refusal = JSONResponse({"detail": f"a request has at most {MOST_BYTES} bytes"}, 413)
-                await refusal(scope, receive, send)
-                return
+                return await refusal(scope, receive, send)
             if not message.get("more_body"):
                 break
         parts = iter([{"type": "http.request", "body": body, "more_body": False}])
@@ -172,4 +165,6 @@ class Bounded:
         async def again() -> Message:
             return next(parts, None) or await receive()
 
-        await self._app(scope, again, send)
+        return await app(scope, again, send)
+
+    return answer

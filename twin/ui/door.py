@@ -55,34 +55,29 @@ def unforeseen(error: Exception) -> bool:
     return True
 
 
-class Door:
+def door(app: ASGIApp) -> ASGIApp:
     """ASGI middleware: the headers on every answer, no counters for everybody, and no foreign page
     logs a visitor out."""
 
-    def __init__(self, app: ASGIApp) -> None:
-        """Stand before `app`."""
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        if scope["path"].rstrip("/") == METRICS and not os.environ.get(METRICS_WANTED):
-            await _refuse(send, 404)
-            return
-        if scope["path"].rstrip("/").endswith(LOGOUT) and not _from_our_page(scope):
-            await _refuse(send, 403)
-            return
+            return await app(scope, receive, send)
+        path = scope["path"].rstrip("/")
+        if path == METRICS and not os.environ.get(METRICS_WANTED):
+            return await _refuse(send, 404)
+        if path.endswith(LOGOUT) and not _from_our_page(scope):
+            return await _refuse(send, 403)
 
-        async def answer(message: Message) -> None:
+        async def with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 own = {name for name, _ in _headers()}
                 others = [pair for pair in message.get("headers", ()) if pair[0].lower() not in own]
                 message = {**message, "headers": [*others, *_headers()]}
             await send(message)
 
-        await self._app(scope, receive, answer)
+        return await app(scope, receive, with_headers)
+
+    return answer
 
 
 async def _refuse(send: Send, status: int) -> None:

@@ -45,7 +45,9 @@ def answer(
     begun, run_id = time.perf_counter(), None
     if keep:
         with closing(open_store()) as store:
-            finished = run_now(store, scenario, trace=trace, watch=watch)
+            if trace is not None:
+                store.traces.save(trace)
+            finished = run_now(store, scenario, watch=watch)
         run_id, result = finished.id, finished.result
     else:
         facts, counts = load_facts(), _found(scenario)
@@ -96,9 +98,9 @@ def compared(names: Sequence[str], watching: Callable[[str], Watch], seeds: int 
         questions = [run_or_question(store, name) for name in names]  # before any of them is run
         rows = [
             row or found_or_made(store, scenario, watching(name))
-            for name, (row, scenario, _) in zip(names, questions, strict=True)
+            for name, (row, scenario) in zip(names, questions, strict=True)
         ]
-        scenarios = [scenario for _, scenario, _ in questions]
+        scenarios = [scenario for _, scenario in questions]
         found = compare(rows, scenarios)
         if seeds < LEAST:
             return found
@@ -114,8 +116,8 @@ def explained(
     """What a run, or the run of a scenario, means: as one object, stored and found again. Raises
     the rooms' own ValueErrors, each one sentence."""
     with closing(open_store()) as store:
-        _, scenario, table = run_or_question(store, name, settings, trace)
-        row = found_or_made(store, scenario, watch(scenario.name), trace=table, engine=EXPLAIN)
+        _, scenario = run_or_question(store, name, settings, trace)
+        row = found_or_made(store, scenario, watch(scenario.name), EXPLAIN)
         named = {"scenario": row.scenario, "name": scenario.name, "run": row.id}
         tables = (store.runs.table(row.id, name) for name in ("causes", "waterfall"))
         return named | as_json(row.summary, *tables)

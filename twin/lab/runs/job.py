@@ -37,7 +37,6 @@ from twin.scenario import Scenario
 
 if TYPE_CHECKING:
     from twin.engine.simulate import Run
-    from twin.workload.generate import TraceTable
 
 log = logging.getLogger(__name__)
 
@@ -102,13 +101,7 @@ def pulse(store: Store, run: str, owner: Owner) -> Iterator[Callable[..., bool]]
 
 
 def execute(
-    store: Store,
-    row: RunRow,
-    owner: Owner,
-    engine: Engine,
-    *,
-    trace: TraceTable | None = None,
-    watch: Watch | None = None,
+    store: Store, row: RunRow, owner: Owner, engine: Engine, watch: Watch | None = None
 ) -> Run:
     """Carry out a running run and store how it ended; `watch` gets progress in this thread. What
     goes wrong is stored as a sentence and raised again, as is a stop on request."""
@@ -121,7 +114,7 @@ def execute(
                     watch(fraction, live)
                 return note(fraction, live)
 
-            result = answered(store, row, engine, trace, progress)
+            result = answered(store, row, engine, progress)
             store.runs.finish(row.id, owner, result, time.monotonic() - start_s)
     except (engine.cancelled, KeyboardInterrupt):
         store.runs.cancelled(row.id, owner)
@@ -136,7 +129,6 @@ def answered(
     store: Store,
     row: RunRow,
     engine: Engine,
-    trace: TraceTable | None,
     progress: Callable[[float, Mapping[str, Any]], bool],
 ) -> Run:
     """Exactly what the row asks: its scenario, its facts, its engine."""
@@ -149,8 +141,7 @@ def answered(
     facts = load_facts()
     if facts.digest != row.facts_digest:
         facts = store.facts(row.facts_digest)
-    trace = trace or store.traces.of(scenario)
-    table = store.counts.of(scenario)
+    trace, table = store.traces.of(scenario), store.counts.of(scenario)
     imported = {} if table is None else {"counts": table.counts}
     return engine.simulate(scenario, facts, trace=trace, progress=progress, **imported)
 

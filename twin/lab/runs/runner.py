@@ -18,7 +18,6 @@ from twin.scenario import Scenario, SpecError, scenario_digest
 
 if TYPE_CHECKING:
     from twin.engine.simulate import Run
-    from twin.workload.generate import TraceTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +32,6 @@ def add_run(
     store: Store,
     scenario: Scenario,
     *,
-    trace: TraceTable | None = None,
     owner: Owner | None = None,
     again: bool = True,
     engine: str = ENGINE,
@@ -42,9 +40,6 @@ def add_run(
     """Store a question and a run of it; returns its id, with `again` false that of an identical
     run. `waiting`: what earlier ones will take. Raises StoreError, TooLarge."""
     store.artefacts.require_space()
-    used = store.traces.kind.named(scenario)
-    if trace is not None and used is not None and trace.digest == used.digest:
-        store.traces.save(trace)
     keep_brought(store, scenario)
     if lacks := store.lacking(scenario):
         raise StoreError(lacks)
@@ -56,19 +51,14 @@ def add_run(
 
 
 def run_now(
-    store: Store,
-    scenario: Scenario,
-    *,
-    trace: TraceTable | None = None,
-    watch: Watch | None = None,
-    engine: str = ENGINE,
+    store: Store, scenario: Scenario, *, watch: Watch | None = None, engine: str = ENGINE
 ) -> Finished:
     """Carry out a run in this process and store it, as the background does. Raises what the engine
     raises, after storing how it ended; an interrupt leaves a cancelled run."""
     owner = Owner.here()
-    run = add_run(store, scenario, trace=trace, owner=owner, engine=engine)
+    run = add_run(store, scenario, owner=owner, engine=engine)
     row = require(store.runs.get(run), "run", run)
-    return Finished(run, execute(store, row, owner, load_engine(engine), trace=trace, watch=watch))
+    return Finished(run, execute(store, row, owner, load_engine(engine), watch))
 
 
 def find_run(store: Store, scenario: Scenario, *, engine: str = ENGINE) -> RunRow | None:
@@ -78,28 +68,28 @@ def find_run(store: Store, scenario: Scenario, *, engine: str = ENGINE) -> RunRo
     return store.runs.get(run) if run else None
 
 
-def found_or_made(
-    store: Store, scenario: Scenario, watch: Watch, *, trace: TraceTable | None = None,
-    engine: str = ENGINE,
-) -> RunRow:  # fmt: skip
+def found_or_made(store: Store, scenario: Scenario, watch: Watch, engine: str = ENGINE) -> RunRow:
     """The newest done run of exactly this question, made in this process where there is none."""
     if (row := find_run(store, scenario, engine=engine)) is not None:
         return row
-    run = run_now(store, scenario, trace=trace, watch=watch, engine=engine).id
+    run = run_now(store, scenario, watch=watch, engine=engine).id
     return require(store.runs.get(run), "run", run)
 
 
 def run_or_question(
     store: Store, name: str, settings: Sequence[str] = (), trace: Path | None = None
-) -> tuple[RunRow | None, Scenario, TraceTable | None]:
-    """A stored run by its id with its scenario; else the scenario that a person names, and the
-    trace that it replays. Raises SpecError, also for settings of a run."""
+) -> tuple[RunRow | None, Scenario]:
+    """A stored run by its id with its scenario; else the scenario that a person names, the trace
+    that it replays now stored. Raises SpecError, also for settings of a run."""
     row = store.runs.get(name)
     if row is not None:
         if settings or trace:
             raise SpecError(f"{name} is a run that was made: settings change a scenario")
-        return row, store.scenarios.load(row.scenario), None
+        return row, store.scenarios.load(row.scenario)
     try:
-        return None, *ask.question(name, settings, trace)
+        scenario, table = ask.question(name, settings, trace)
     except ask.UnknownScenario as error:
         raise SpecError(f"{error}; nor is it a run stored here") from None
+    if table is not None:
+        store.traces.save(table)
+    return None, scenario

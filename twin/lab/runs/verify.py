@@ -57,7 +57,7 @@ def _compared(store: Store, row: RunRow, watch: Watch) -> Verified:
     older = row.engine_version != engine.version
     then = f"by engine {row.engine_version} then, {engine.version} now" if older else ""
     try:
-        run = answered(store, row, replace(engine, version=row.engine_version), None, watch)
+        run = answered(store, row, replace(engine, version=row.engine_version), watch)
     except (StoreError, ValueError) as refusal:
         return Verified(row.id, row.name, "not compared", str(refusal))
     if run.digest == row.result_digest:

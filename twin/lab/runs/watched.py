@@ -61,7 +61,7 @@ def traced(name: str, settings: Sequence[str], progress: Watch) -> Source:
     """A stored run by id, else the scenario of that name, run now unless a run is stored. A run of
     another version of the engine is made anew. Raises the rooms' own ValueErrors."""
     with closing(open_store()) as store:
-        row, scenario, _ = run_or_question(store, name, settings)
+        row, scenario = run_or_question(store, name, settings)
         if row is None or (row.state == "done" and not repeatable(row)):
             row = found_or_made(store, scenario, progress)
         return stored(store, row.id)

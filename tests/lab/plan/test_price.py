@@ -1,16 +1,22 @@
 """The bound of a price: no steady simulation keeps its SLO at it."""
 
+import json
+import math
 import random
+from dataclasses import asdict
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.draws import draws
-from tests.lab.plan.small import facts
+from tests.lab.plan.small import facts, small
 from twin.engine.simulate import simulate
 from twin.lab.explain.capacity import at_steady, with_load
 from twin.lab.explain.view import holds
+from twin.lab.plan import price
 from twin.lab.plan.candidates import space_of
+from twin.lab.plan.price import Prices, curve_from
 from twin.lab.plan.question import Plan
 from twin.scenario import Scenario, parse_scenario, with_overrides
 
@@ -62,3 +68,32 @@ def test_no_steady_simulation_keeps_its_slo_at_the_bound(seed, rank_dies):
     wanted = with_overrides(space.base, deployed.given)
     run = simulate(with_load(at_steady(wanted, facts(), bound), bound), facts())
     assert not holds(run.summary, run.scenario), (seed, bound, deployed.given)
+
+
+@pytest.mark.parametrize("tpot_ms", [4.0, 8.0, 16.0])
+def test_larger_batches_than_the_slo_allows_change_no_price(monkeypatch, tpot_ms):
+    s = small(slo__tpot_ms=tpot_ms)
+    some = Prices(s, facts(), 100.0)
+    found = some.price({})
+    monkeypatch.setattr(price, "BEYOND", math.inf)
+    whole = Prices(s, facts(), 100.0)
+    assert (found.bound, found.expected, found.limit) == (
+        pytest.approx(whole.price({}).bound), pytest.approx(whole.price({}).expected),
+        whole.price({}).limit,
+    )  # fmt: skip
+    few, all_of = some.curves("decode", {})[0], whole.curves("decode", {})[0]
+    assert few.batches == all_of.batches[: len(few.batches)]
+    assert few.tpots_s[-1] > some.tpot_s or few == all_of
+
+
+def test_a_curve_goes_on_where_a_longer_tpot_is_allowed():
+    tight = Prices(small(slo__tpot_ms=3.0), facts(), None)
+    few = tight.curves("decode", {})[0]
+    loose = Prices(small(slo__tpot_ms=300.0), facts(), None, tight.known)
+    assert len(loose.curves("decode", {})[0].batches) > len(few.batches)
+
+
+def test_a_curve_is_the_same_after_json():
+    for role in ("prefill", "decode"):
+        for curve in Prices(small(), facts(), None).curves(role, {}):
+            assert curve_from(json.loads(json.dumps(asdict(curve)))) == curve

@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from twin.facts import Facts
 from twin.lab.explain.view import load_of
-from twin.lab.plan.price import LUCK, Price, Prices
+from twin.lab.plan.price import LUCK, Curve, Key, Pool, Price, Prices
 from twin.lab.plan.question import Plan, PlanError, base_of
 from twin.lab.plan.space import (
     BATCH,
@@ -34,6 +34,7 @@ MATCHED = (0.75, 1.6)  # what prefill sustains over what decode does, or over th
 FINER = (-16, -8, -4, 4, 8, 16)  # requests per NPU, around a batch
 SPARE = 3.0  # decode sustains at most so many times a load that is given
 ALONG = {path: choice.along for choice in CHOICES.values() for path in choice.values}
+Pricing = Callable[[Prices, Sequence[Key]], None]
 Status = Literal["untested", "feasible", "infeasible", "unsupported", "failed"]
 
 
@@ -123,14 +124,20 @@ class Space:
             p: v for p, v in values.items() if v != (its[p] if p in its else read(self.base, p))
         }
 
-    def crossed(self) -> None:
-        """Add every combination of the choices that are crossed, and the scenario's own."""
+    def crossed(self, price: Pricing = lambda _prices, _keys: None) -> None:
+        """Add every combination of the choices that are crossed, and the scenario's own; price:
+        prices the pools of all beforehand."""
         base, keys = self.base, [k for k in self.plan.vary if CHOICES[k].crossed]
-        values = varied(base, tuple(keys), self.machine)
-        found = []
-        for mode in values.get(MODE, [base.deployment.mode]):
-            for chosen in products(_concerned(values, mode)):
-                found += self._counted({MODE: mode, **chosen}, values.get(BATCH, []))
+        values, found = varied(base, tuple(keys), self.machine), []
+        kinds = [
+            {MODE: mode, **chosen}
+            for mode in values.get(MODE, [base.deployment.mode])
+            for chosen in products(_concerned(values, mode))
+        ]
+        wanted = (self.prices.key(r, kind) for kind in kinds for r in roles_of(kind[MODE]))
+        price(self.prices, list(dict.fromkeys(wanted)))
+        for kind in kinds:
+            found += self._counted(kind, values.get(BATCH, []))
         mode = base.deployment.mode
         own = (MODE, *_concerned(values, mode), *(COUNTED[r] for r in roles_of(mode)))
         found += self._judged({path: read(base, path) for path in own})
@@ -154,7 +161,9 @@ class Space:
                     along = ALONG.get(path, {}) if value else {}
                     self.candidates += self._counted(kind | {path: value} | along, [])
 
-    def _judged(self, settings: Settings) -> list[Candidate]:
+    def _judged(
+        self, settings: Settings, pools: Mapping[str, Pool] | None = None
+    ) -> list[Candidate]:
         """A deployment that was not known before, with its price, or why it cannot be."""
         named = tuple(sorted(settings.items()))
         if named in self._known:
@@ -164,7 +173,7 @@ class Space:
         if npus > most:
             reason = f"needs {npus:,} NPUs, and {most:,} may be taken"
             return [Candidate(named, npus, Price(0.0, 0.0, "", 0.0)).refused(reason)]
-        price, rate = prices.price(settings), prices.rate
+        price, rate = prices.price(settings, pools), prices.rate
         found = Candidate(named, npus, price)
         if price.refused:
             return [found.refused(price.refused)]
@@ -178,24 +187,25 @@ class Space:
         base, m, prices = self.base, self.machine, self.prices
         roles = roles_of(settings[MODE])
         last, others = roles[-1], roles[:-1]
-        if not prices.batch_matters(last, settings, batches):
+        pools = prices.pools(settings)
+        if not prices.batch_matters(last, settings, batches, pools[last][0]):
             return []
         if "instances" not in self.plan.vary:
-            return self._judged(settings)
+            return self._judged(settings, pools)
         size = {
             r: settings.get(SIZED[r], getattr(base.deployment, r).npus_per_instance) for r in roles
         }
         single = settings | {COUNTED[r]: 1 for r in roles}
-        one = prices.price(single)
+        one = prices.price(single, pools)
         if one.refused or one.expected <= 0.0 or sum(size.values()) > m.npus:
-            return self._judged(single)
+            return self._judged(single, pools)
         found, load = [], prices.rate or math.inf
-        alone = {r: _alone(prices, r, settings) for r in roles}
+        alone = {r: _alone(prices, r, settings, pools[r][0]) for r in roles}
         for count in _near(COUNTS, load / alone[last]):
             if count * size[last] > m.npus - sum(size[r] for r in others):
                 break
             sustained = count * alone[last]
-            if self._never_full(settings, last, load / count, size[last], batches):
+            if self._never_full(settings, pools[last][0], load / count, size[last], batches):
                 continue
             # Fewer cannot carry a load that is given, and many more are never the fewest NPUs.
             if math.isfinite(load) and not load / LUCK <= sustained <= SPARE * load and count > 1:
@@ -209,33 +219,39 @@ class Space:
                 counts = [each | {COUNTED[r]: c} for each in counts for c in near]
             for each in counts:
                 if npus_of(base, settings | each) <= m.npus:
-                    found += self._judged(settings | each)
+                    found += self._judged(settings | each, pools)
         return found
 
     def _never_full(
-        self, settings: Settings, role: str, rate: float, npus: int, batches: list[int]
+        self, settings: Settings, known: Curve, rate: float, npus: int, batches: list[int]
     ) -> bool:
         """Whether even a smaller batch is never full at the load of an instance, so that it gives
         the same deployment. Requests under way are about Poisson: seldom beyond three
         deviations."""
-        if role == "prefill" or not math.isfinite(rate):
+        if math.isinf(known.batches[-1]) or not math.isfinite(
+            rate
+        ):  # prefill has no batch of these
             return False
-        known, _ = self.prices.curves(role, settings)
         mean = known.under_way(rate) * npus
         most = (mean + 3.0 * math.sqrt(mean)) / npus
         return any(most <= b < settings.get(BATCH, 0) for b in batches)
 
 
-def space_of(plan: Plan, facts: Facts, like: Space | None = None) -> Space:
+def space_of(
+    plan: Plan,
+    facts: Facts,
+    like: Space | None = None,
+    price: Pricing = lambda _prices, _keys: None,
+) -> Space:
     """The deployments of a plan, priced; like: of the same plan with another SLO, whose prices hold
-    too. Raises PlanError where there is none."""
+    too; price: as in `Space.crossed`. Raises PlanError where there is none."""
     base, notes = base_of(plan)
     machine = Machine.of(base, facts, plan.npus)
     prices = Prices(base, facts, None, like.prices.known if like else {})
     if plan.fixed_load:
         prices.rate = _load(base, prices) * (1.0 + plan.more)
     space = Space(plan, base, machine, prices, tuple(notes))
-    space.crossed()
+    space.crossed(price)
     if not space.candidates:
         raise PlanError("no deployment fits the NPUs of this plan: raise the limit or vary sizes")
     return space
@@ -277,9 +293,8 @@ def _near(counts: Sequence[int], need: float) -> list[int]:
     return sorted({*counts, math.ceil(need)} if 0.0 < need < math.inf else counts)
 
 
-def _alone(prices: Prices, role: str, settings: Settings) -> float:
+def _alone(prices: Prices, role: str, settings: Settings, known: Curve) -> float:
     """Requests/s of one instance of a pool."""
-    known, _ = prices.curves(role, settings)
     if role == "prefill":
         return known.rates[0]
     batch = settings.get(BATCH, prices.base.deployment.decode.batch_per_npu)

@@ -9,8 +9,9 @@ import os
 import threading
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from dataclasses import asdict, dataclass, field
+from functools import lru_cache
+from typing import Any, Protocol, TypeVar
 
 from twin.engine.simulate import ENGINE_VERSION, simulate
 from twin.facts import Facts
@@ -18,6 +19,7 @@ from twin.lab.library import load_facts
 from twin.lab.plan.answer import answered, ledger, so_far
 from twin.lab.plan.candidates import space_of
 from twin.lab.plan.finish import Finish
+from twin.lab.plan.price import Key, Prices, curve_from
 from twin.lab.plan.question import Plan, PlanError
 from twin.lab.plan.search import Search, Steps
 from twin.lab.plan.trial import Trial, judged, measured
@@ -28,6 +30,8 @@ from twin.scenario import Scenario, canonical, scenario_digest, scenario_from_ca
 Note = Callable[[float, Mapping[str, Any]], bool]  # share done, answer so far; False: stop
 
 
+T = TypeVar("T")
+NOTHING_YET = {"so_far": [], "front": [], "simulations": 0, "deployments": 0, "stage": "Pricing"}
 BEAT_S = 0.2  # between two looks at a cluster
 PATIENCE_S = 60.0  # for a scheduler and the first to join it, before a plan ends
 
@@ -65,11 +69,29 @@ def trial(text: str) -> str:
     """The figures of one simulation as JSON, in whatever process: of a version and a scenario, a
     line each. Raises PlanError where engine or facts are others here."""
     version, _, scenario = text.partition("\n")
+    return json.dumps(one(scenario_from_canonical(scenario), _same(version)))
+
+
+def prices(text: str) -> str:
+    """Curves of pools as JSON, in whatever process: of a version, a scenario and keys of
+    `Prices.curves_of`, a line each. Raises as `trial`."""
+    version, scenario, keys = text.split("\n")
+    known = _prices(scenario, _same(version))
+    wanted = [(role, *map(tuple, own)) for role, *own in json.loads(keys)]
+    return json.dumps([[asdict(curve) for curve in known.curves_of(key)] for key in wanted])
+
+
+@lru_cache(maxsize=1)
+def _prices(scenario: str, facts: Facts) -> Prices:
+    return Prices(scenario_from_canonical(scenario), facts, None)
+
+
+def _same(version: str) -> Facts:
     if version != version_of(facts := load_facts()):
         raise PlanError(
             "a process of the cluster has another twin or other facts: install the same version"
         )
-    return json.dumps(one(scenario_from_canonical(scenario), facts))
+    return facts
 
 
 @dataclass
@@ -93,29 +115,61 @@ class Simulators:
         found: dict[str, Trial | str] = {}
         lock = threading.Lock()
 
-        def take() -> tuple[str, Scenario] | None:
-            with lock:
-                return left.pop(0) if left else None
-
         def store(digest: str, answer: Trial | str) -> None:
             with lock:
                 found[digest] = answer
                 if self.memory is not None:
                     self.memory.put({digest: answer})
 
+        def own(item: tuple[str, Scenario]) -> None:
+            store(item[0], one(item[1], self.facts))
+
+        def helped(helper: Child, item: tuple[str, Scenario]) -> None:
+            store(item[0], json.loads(helper.answer("trial", self._text(item[1]))))
+
+        if self.cluster is not None:
+            self._elsewhere(self.cluster, left, store, beat)
+        else:
+            self._shared(left, own, helped, beat)
+        self.made += len(found)
+        answers |= found
+        return [answers[d] for d in digests]
+
+    def price(self, known: Prices, keys: Sequence[Key], beat: Callable[[], None]) -> None:
+        """Price pools: this process and its helpers, a group of alike ones at a time."""
+
+        def own(group: list[Key]) -> None:
+            for key in group:
+                known.curves_of(key)
+
+        def helped(helper: Child, group: list[Key]) -> None:
+            text = f"{self._text(known.base)}\n{json.dumps(group)}"
+            answers = json.loads(helper.answer("prices", text))
+            for key, (expected, optimistic) in zip(group, answers, strict=True):
+                known.known[key] = curve_from(expected), curve_from(optimistic)
+
+        self._shared(known.groups(keys)[::-1], own, helped, beat)  # the largest instances first
+
+    def _shared(
+        self, left: list[T], own: Callable[[T], None], helped: Callable[[Child, T], None],
+        beat: Callable[[], None],
+    ) -> None:  # fmt: skip
+        """Have all items done, by this process with `own` and by each helper with `helped`."""
+        lock = threading.Lock()
+
+        def take() -> T | None:
+            with lock:
+                return left.pop(0) if left else None
+
         def help_out(helper: Child) -> None:
             while (item := take()) is not None:
-                digest, scenario = item
                 try:
-                    store(digest, json.loads(helper.answer("trial", self._text(scenario))))
+                    helped(helper, item)
                 except (OSError, ValueError):
                     with lock:
                         left.insert(0, item)
                     return
 
-        if self.cluster is not None:
-            self._elsewhere(self.cluster, left, store, beat)
-            left = []
         threads = [threading.Thread(target=help_out, args=(h,)) for h in self.helpers]
         for thread in threads:
             thread.start()
@@ -123,18 +177,15 @@ class Simulators:
             while True:
                 while (item := take()) is not None:
                     beat()
-                    store(item[0], one(item[1], self.facts))
+                    own(item)
                 for thread in threads:
                     thread.join()
-                if not left:  # else a helper ended and gave its scenario back
+                if not left:  # else a helper ended and gave its item back
                     break
                 threads = []
         except BaseException:
             left.clear()
             raise
-        self.made += len(found)
-        answers |= found
-        return [answers[d] for d in digests]
 
     def _text(self, scenario: Scenario) -> str:
         return f"{version_of(self.facts)}\n{canonical(scenario)}"
@@ -199,16 +250,17 @@ def carried_out(
     by = Simulators(facts, [Child() for _ in range(count)], memory,
                     Cluster(address) if address else None)  # fmt: skip
     try:
-        search = Search(space_of(plan, facts), facts, over)
-        finish = Finish(search, facts)
         # Simulations of a finalist, about: five seeds, its largest load, losses.
         total = plan.simulations + plan.finalists * (5 + 12 + 2 * len(plan.survives))
-        made, news = 0, so_far(search) | {"stage": "Searching"}
+        made, news = 0, dict(NOTHING_YET)
 
         def beat() -> None:
             if not note(min(0.99, made / total), news):
                 raise Stopped
 
+        space = space_of(plan, facts, price=lambda known, keys: by.price(known, keys, beat))
+        search = Search(space, facts, over)
+        finish = Finish(search, facts)
         for stage, steps in (("Searching", search.steps()), ("Making sure", finish.steps())):
             for scenarios, send in _driven(steps):
                 news = so_far(search) | {"stage": stage, "simulations": made}

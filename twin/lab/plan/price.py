@@ -9,7 +9,8 @@ above its mean (`LUCK`).
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
@@ -26,6 +27,7 @@ from twin.scenario import Scenario, SpecError, with_overrides
 from twin.steady import Assembly, assemble, sampled, traffic_of
 
 CURVE = (4, 12, 32, 80, 256)  # requests per NPU that are priced; between them a line
+BEYOND = 1.5  # of the SLO's TPOT: larger batches than one with that are not priced
 LUCK = 1.05  # of a rate: what a run of some minutes can be above its mean
 PER_NODE = ("memory_pool.gb_per_node", "router.policy")  # a formula does not see them
 
@@ -38,6 +40,7 @@ class Curve:
     rates: tuple[float, ...] = ()  # requests/s of the instance
     tpots_s: tuple[float, ...] = ()
     refused: str = ""
+    until_s: float = math.inf  # TPOT up to which it is priced
 
     def within(self, batch: float, tpot_s: float) -> tuple[float, float]:
         """(the largest rate with at most so many requests per NPU and this TPOT, its TPOT)."""
@@ -45,13 +48,14 @@ class Curve:
         if math.isinf(most):
             return self.rates[-1], self.tpots_s[-1]
         if tpot_s >= self.tpots_s[0]:
-            return self._at(min(most, float(np.interp(tpot_s, self.tpots_s, self.batches))))
+            return self._at(min(most, _line(tpot_s, self.tpots_s, self.batches)))
         rise = self._rise
         batch = self.batches[0] - (self.tpots_s[0] - tpot_s) / rise if rise > 0.0 else 0.0
         return max(0.0, self._per_request * batch / tpot_s), tpot_s
 
     def tpot_at(self, rate: float, batch: float, npus: int) -> float:
-        """TPOT of a request at a rate of the instance; infinite where it does not keep up.
+        """TPOT of a request at a rate of the instance; infinite where it does not keep up with any
+        batch that is priced.
 
         It decodes with the others, whose number is about Poisson and never beyond the batch: half
         the time a deviation more than the mean, half the time a deviation less.
@@ -66,16 +70,16 @@ class Curve:
     def _tpot_s(self, batch: float) -> float:
         if batch < self.batches[0]:
             return self.tpots_s[0] - self._rise * (self.batches[0] - batch)
-        return float(np.interp(batch, self.batches, self.tpots_s))
+        return _line(batch, self.batches, self.tpots_s)
 
     def under_way(self, rate: float) -> float:
         """Requests per NPU at a rate of the instance, by Little's law."""
-        return float(np.interp(rate, (0.0, *self.rates), (0.0, *self.batches)))
+        return _line(rate, (0.0, *self.rates), (0.0, *self.batches))
 
     def _at(self, batch: float) -> tuple[float, float]:
         """(rate, TPOT) with a batch. Between two batches that are priced, TPOT follows a line: it
         bends downwards as more experts are hit, so the line is not above it."""
-        tpot_s = float(np.interp(batch, self.batches, self.tpots_s))
+        tpot_s = _line(batch, self.batches, self.tpots_s)
         return self._per_request * batch / tpot_s, tpot_s
 
     @property
@@ -90,6 +94,15 @@ class Curve:
     def _per_request(self) -> float:
         """Requests/s of an instance for each request per NPU, times TPOT."""
         return self.rates[-1] * self.tpots_s[-1] / self.batches[-1]
+
+
+def curve_from(text: Mapping[str, Any]) -> Curve:
+    """A curve of what `dataclasses.asdict` made of it, also after JSON."""
+    return Curve(**{k: tuple(v) if isinstance(v, list) else v for k, v in text.items()})
+
+
+Pool = tuple[Curve, Curve]  # (expected, optimistic) of one instance, its batch left open
+Key = tuple[Any, ...]  # role, and pairs of a field and its value
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +123,7 @@ class Prices:
     base: Scenario
     facts: Facts
     rate: float | None  # requests/s where every deployment gets the same; None: its own largest
-    known: dict[tuple[Any, ...], tuple[Curve, Curve]] = field(default_factory=dict)
+    known: dict[Key, Pool] = field(default_factory=dict)
     parts: dict[tuple[Any, ...], Assembly] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -125,8 +138,8 @@ class Prices:
             1e-3 * self.base.front_end.service_ms, 1e-9
         )
 
-    def curves(self, role: str, settings: Settings) -> tuple[Curve, Curve]:
-        """(expected, optimistic) of one instance of a pool, its batch left open."""
+    def key(self, role: str, settings: Settings) -> Key:
+        """What of the settings changes what an instance of a pool sustains."""
         own = {
             path: value
             for path, value in settings.items()
@@ -134,13 +147,29 @@ class Prices:
         }
         if role == "prefill":  # its costs know only whether there are drafts
             own[DRAFTS] = min(1, own.get(DRAFTS, self.base.deployment.decode.mtp_draft_tokens))
-        key = (role, *sorted(own.items()))
-        if key not in self.known:
-            self.known[key] = self._priced(role, own)
-        return self.known[key]
+        return (role, *sorted(own.items()))
 
-    def price(self, settings: Settings) -> Price:
-        """What a deployment sustains; `settings` as overrides of the scenario."""
+    def curves(self, role: str, settings: Settings) -> Pool:
+        """(expected, optimistic) of one instance of a pool, its batch left open."""
+        return self.curves_of(self.key(role, settings))
+
+    def curves_of(self, key: Key) -> Pool:
+        """The same by key, priced to beyond the SLO's TPOT."""
+        found = self.known.get(key)
+        if found is None or found[0].until_s < self.tpot_s:
+            until_s = math.inf if found else BEYOND * self.tpot_s
+            found = self.known[key] = self._priced(key[0], dict(key[1:]), until_s)
+        return found
+
+    def pools(self, settings: Settings) -> dict[str, Pool]:
+        """The curves of every pool of a deployment."""
+        mode = settings.get(MODE, self.base.deployment.mode)
+        return {role: self.curves(role, settings) for role in roles_of(mode)}
+
+    def price(self, settings: Settings, pools: Mapping[str, Pool] | None = None) -> Price:
+        """What a deployment sustains; `settings` as overrides of the scenario, pools: its curves
+        where they are at hand."""
+        pools = pools or self.pools(settings)
         mode = settings.get(MODE, self.base.deployment.mode)
         bounds, rates = {"front end": self.front}, {"front end": self.front}
         tpot_s, limit_s = 0.0, self.tpot_s
@@ -149,7 +178,7 @@ class Prices:
         for role in roles_of(mode):
             count = settings.get(COUNTED[role], getattr(d, role).instances)
             npus = settings.get(SIZED[role], getattr(d, role).npus_per_instance)
-            known, optimistic = self.curves(role, settings)
+            known, optimistic = pools[role]
             if known.refused:
                 return Price(0.0, 0.0, role, 0.0, known.refused)
             most = math.inf if role == "prefill" else batch
@@ -165,29 +194,42 @@ class Prices:
         limiting = min(rates, key=lambda name: (rates[name], name))
         return Price(min(bounds.values()), rates[limiting], limiting, tpot_s)
 
-    def batch_matters(self, role: str, settings: Settings, batches: Sequence[int]) -> bool:
+    def batch_matters(
+        self, role: str, settings: Settings, batches: Sequence[int], known: Curve
+    ) -> bool:
         """Whether a batch gives another deployment than the next smaller one: not where with that
         one TPOT or KV space already limits what is under way."""
         own = settings.get(BATCH)
         smaller = [b for b in batches if own is not None and b < own]
         if not smaller or role == "prefill":
             return True
-        known, _ = self.curves(role, settings)
         if known.refused:
             return False
         rate, tpot_s = known.within(float(smaller[-1]), self.tpot_s)
         return rate > 0.0 and tpot_s < self.tpot_s and smaller[-1] < known.batches[-1]
 
-    def _priced(self, role: str, own: Settings) -> tuple[Curve, Curve]:
+    def groups(self, keys: Iterable[Key]) -> list[list[Key]]:
+        """Keys that are not priced yet, those together that share most of the work."""
+        found: dict[Key, list[Key]] = {}
+        for key in dict.fromkeys(keys):
+            if key not in self.known:
+                found.setdefault(self._alike(key[0], dict(key[1:])), []).append(key)
+        return list(found.values())
+
+    def _alike(self, role: str, own: Settings) -> Key:
+        """A pool with the scenario's own drafts: how uneven experts are hardly depends on them, and
+        takes longest, so it is found once for all numbers of drafts."""
+        even_drafts = own | {DRAFTS: self.base.deployment.decode.mtp_draft_tokens}
+        return (role, *sorted(even_drafts.items()))
+
+    def _priced(self, role: str, own: Settings, until_s: float) -> Pool:
         mode = {"prefill": "prefill_only", "decode": "decode_only"}.get(role, "colocated")
         alone = {**own, MODE: mode, COUNTED[role]: 1, "memory_pool.layerwise": False}
         try:
             whole = with_overrides(self.base, alone | {BATCH: CURVE[0]})
-            # How uneven experts are hardly depends on the drafts, and takes longest: once for all.
-            even_drafts = own | {DRAFTS: self.base.deployment.decode.mtp_draft_tokens}
-            key = (role, *sorted(even_drafts.items()))
+            key = self._alike(role, own)
             if key not in self.parts:
-                self.parts[key] = assemble(with_overrides(whole, even_drafts), self.facts)
+                self.parts[key] = assemble(with_overrides(whole, dict(key[1:])), self.facts)
             parts = self.parts[key]
         except ValueError as error:
             if not isinstance(error, SpecError) and not type(error).__module__.startswith("twin."):
@@ -203,8 +245,12 @@ class Prices:
             own_batch = self.base.deployment.decode.batch_per_npu
             batches = {parts.costs.chip.dies_per_npu, *CURVE, own_batch}
         reads = [even, replace(even, hit_tokens=0.0)] if even.hit_tokens else [even]
-        expected, optimistic, why = [], [], ""
+        expected: list[Point] = []
+        optimistic: list[Point] = []
+        why, both = "", (Curve(), Curve())
         for batch in sorted(batches):
+            if all(len(c.tpots_s) > 1 and c.tpots_s[-1] > until_s for c in both):
+                return replace(both[0], until_s=until_s), replace(both[1], until_s=until_s)
             try:
                 wanted = with_overrides(whole, {BATCH: batch})
                 costs = build_costs(wanted, self.facts, parts.net)
@@ -217,9 +263,16 @@ class Prices:
                 continue
             expected.append(max(_point(found) for _, found in looks))
             optimistic.append(max(_bunched(wanted, found, t, hot[1]) for t, found in looks))
-        if not expected:
-            return Curve(refused=why), Curve()
-        return _curve(expected), _curve(optimistic)
+            both = _curve(expected), _curve(optimistic)
+        return both if expected else (Curve(refused=why), Curve())
+
+
+def _line(x: float, xs: Sequence[float], ys: Sequence[float]) -> float:
+    """y at x on the line through points of growing x; beyond them that of the last."""
+    k = bisect_right(xs, x)
+    if k in (0, len(xs)):
+        return ys[min(k, len(xs) - 1)]
+    return ys[k - 1] + (ys[k] - ys[k - 1]) / (xs[k] - xs[k - 1]) * (x - xs[k - 1])
 
 
 Point = tuple[float, float, float]  # requests/s of an instance, requests per NPU, TPOT

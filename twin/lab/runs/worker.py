@@ -36,6 +36,7 @@ DONE = {
     "warm": "twin.lab.runs.job:warm_up",
     "run": "twin.lab.runs.job:carry_out",
     "trial": "twin.lab.plan.drive:trial",
+    "prices": "twin.lab.plan.drive:prices",
 }
 BEAT_S = 1.0  # between two signs of life of a process at work
 REJOIN_S = 1.0

@@ -47,7 +47,9 @@ class Dummy:
 
 DUMMIES = {
     "router": Dummy(
-        'assert run(router__policy="dummy").summary["finished"] > 0',
+        'assert run(router__policy="dummy").summary["finished"] > 0\n'
+        "from twin.lab.plan.space import CHOICES\n"
+        'assert "dummy" in CHOICES["router"].values["router.policy"](small(), None)',
         {"twin/policies/router.py": [
             ("ROUTERS = {\n", "DUMMY = 7\n"),
             ('    "weighted": WEIGHTED,\n', '    "dummy": DUMMY,\n'),

@@ -5,8 +5,8 @@ import pytest
 from tests.lab.plan.small import VARY, facts, plan, small
 from twin.lab.plan.candidates import npus_of, score, space_of
 from twin.lab.plan.question import PlanError, plan_digest, plan_from, plan_from_text, question_text
-from twin.lab.plan.space import CHOICES, COUNTED
-from twin.scenario import canonical, field_info, npus_used, with_overrides
+from twin.lab.plan.space import CHOICES, COUNTED, Machine, varied
+from twin.scenario import canonical, field_info, fields, npus_used, unmet, with_overrides
 
 
 def test_every_field_of_every_choice_exists_and_takes_its_values():
@@ -28,8 +28,44 @@ def test_experts_apart_bring_their_domains_as_one_choice():
     best = max(space.open, key=lambda c: c.npus)
     space.around(best)
     apart = [c for c in space.candidates if c.given.get("deployment.decode.expert_npus")]
-    assert apart and all(c.given["deployment.decode.domains"] == 3 for c in apart)
+    counts = {c.given["deployment.decode.domains"] for c in apart}
+    known = fields()["deployment.decode.domains"]
+    assert {known.low, known.high} <= counts and len(counts) > 2
     assert {tuple(space.differs(c, best)) for c in apart} == {("deployment.decode.expert_npus",)}
+
+
+def test_around_experts_apart_are_the_next_numbers_of_domains():
+    space = space_of(plan(vary=(*VARY, "afd")), facts())
+    space.around(max(space.open, key=lambda c: c.npus))
+    two = {"deployment.decode.expert_npus": 8, "deployment.decode.domains": 2}
+    one = next(c for c in space.candidates if two.items() <= c.given.items())
+    before = {c.settings for c in space.candidates}
+    space.around(one)
+    new = [c.given for c in space.candidates if c.settings not in before]
+    assert 3 in {g["deployment.decode.domains"] for g in new if two.keys() <= g.keys()}
+
+
+@pytest.mark.parametrize("section", ["router", "memory_pool"])
+def test_every_policy_that_a_section_declares_varies(section):
+    s = with_overrides(small(), {"workload.prefix": "shared"})
+    values = varied(s, (section,), Machine.of(s, facts()))
+    for path, known in fields().items():
+        if path.startswith(f"{section}.") and known.options and not unmet(path, s):
+            assert set(values[path]) == set(known.options), path
+    assert len(values[f"{section}.policy"]) > 2
+
+
+def test_more_drafts_than_are_crossed_are_tried_up_to_what_the_field_declares():
+    path = "deployment.decode.mtp_draft_tokens"
+    changed = {"deployment.model": "deepseek-r1", "supernode.nodes": 12, path: 1,
+               "deployment.prefill.npus_per_instance": 16, "deployment.decode.instances": 1,
+               "deployment.decode.npus_per_instance": 32}  # fmt: skip
+    s = with_overrides(small(), changed)
+    space = space_of(plan(s, vary=("mtp",), goal="efficiency"), facts())
+    most = max(c.given[path] for c in space.candidates)
+    for _ in range(int(fields()[path].high)):
+        space.around(max(space.candidates, key=lambda c: c.given[path]))
+    assert most < max(c.given[path] for c in space.candidates) == fields()[path].high
 
 
 def test_a_load_gets_the_fewest_instances_that_are_enough():

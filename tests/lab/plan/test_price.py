@@ -19,6 +19,7 @@ from twin.lab.plan.candidates import space_of
 from twin.lab.plan.price import Prices, curve_from
 from twin.lab.plan.question import Plan
 from twin.scenario import Scenario, parse_scenario, with_overrides
+from twin.steady import steady
 
 LENGTHS = ("fixed", "sharegpt", "mooncake-conversation", "azure-2023-conv")
 
@@ -97,3 +98,15 @@ def test_a_curve_is_the_same_after_json():
     for role in ("prefill", "decode"):
         for curve in Prices(small(), facts(), None).curves(role, {}):
             assert curve_from(json.loads(json.dumps(asdict(curve)))) == curve
+
+
+def test_the_bound_knows_that_a_layer_is_read_while_those_before_compute():
+    many = {"workload__prefix": "shared", "workload__shared_fraction": 0.8,
+            "memory_pool__plane": "vpc"}  # fmt: skip
+    rates = {}
+    for layerwise in (False, True):
+        s = small(**many, memory_pool__layerwise=layerwise, deployment__mode="prefill_only")
+        bound = Prices(s, facts(), None).price({}).bound
+        rates[layerwise] = steady(s, facts()).requests_per_s
+        assert bound >= rates[layerwise]
+    assert rates[True] > price.LUCK * rates[False]  # else the bound would be above it anyway

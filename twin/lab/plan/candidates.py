@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -19,10 +19,12 @@ from twin.lab.plan.space import (
     COUNTED,
     COUNTS,
     DRAFTS,
+    DRAFTS_CROSSED,
     MODE,
     SIZED,
     Machine,
     Settings,
+    finer,
     products,
     roles_of,
     varied,
@@ -33,7 +35,9 @@ MOST = 12_000  # deployments of a ledger: of more, those with the best bound
 MATCHED = (0.75, 1.6)  # what prefill sustains over what decode does, or over the load
 FINER = (-16, -8, -4, 4, 8, 16)  # requests per NPU, around a batch
 SPARE = 3.0  # decode sustains at most so many times a load that is given
-ALONG = {path: choice.along for choice in CHOICES.values() for path in choice.values}
+ALONG = {
+    path: choice.along for choice in CHOICES.values() for path in choice.values if choice.along
+}
 Pricing = Callable[[Prices, Sequence[Key]], None]
 Status = Literal["untested", "feasible", "infeasible", "unsupported", "failed"]
 
@@ -154,12 +158,22 @@ class Space:
         values = varied(self.base, keys, self.machine)
         if self.prices.offered is None and BATCH in kind:  # the batch is the load: finer steps
             values[BATCH] = [b for step in FINER if (b := kind[BATCH] + step) > 0]
-        values = _concerned(values, kind[MODE])
-        for path, options in values.items():
+        if kind.get(DRAFTS, 0) >= DRAFTS_CROSSED:
+            values[DRAFTS] = finer(DRAFTS, kind[DRAFTS])
+        for path, options in _concerned(values, kind[MODE]).items():
             for value in options:
-                if value != kind.get(path, read(self.base, path)):
-                    along = ALONG.get(path, {}) if value else {}
+                for along in self._along(path, value, kind):
                     self.candidates += self._counted(kind | {path: value} | along, [])
+
+    def _along(self, path: str, value: Any, kind: Settings) -> Iterator[Settings]:
+        """What may come with a value of a choice: all of it with a new one, with what a deployment
+        has of it the next finer steps. Nothing where no value changes."""
+        own = {p: kind.get(p, read(self.base, p)) for p in (path, *ALONG.get(path, ()))}
+        if value != own[path]:
+            along = ALONG.get(path, {}) if value else {}
+            yield from products({p: of(self.base, self.machine) for p, of in along.items()})
+        elif value and path in ALONG:
+            yield from products({p: finer(p, own[p]) for p in ALONG[path]})
 
     def _judged(
         self, settings: Settings, pools: Mapping[str, Pool] | None = None

@@ -98,7 +98,8 @@ class Curve:
 
 def curve_from(text: Mapping[str, Any]) -> Curve:
     """A curve of what `dataclasses.asdict` made of it, also after JSON."""
-    return Curve(**{k: tuple(v) if isinstance(v, list) else v for k, v in text.items()})
+    whole: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in text.items()}
+    return Curve(**whole)
 
 
 Pool = tuple[Curve, Curve]  # (expected, optimistic) of one instance, its batch left open
@@ -224,7 +225,7 @@ class Prices:
 
     def _priced(self, role: str, own: Settings, until_s: float) -> Pool:
         mode = {"prefill": "prefill_only", "decode": "decode_only"}.get(role, "colocated")
-        alone = {**own, MODE: mode, COUNTED[role]: 1, "memory_pool.layerwise": False}
+        alone = {**own, MODE: mode, COUNTED[role]: 1}
         try:
             whole = with_overrides(self.base, alone | {BATCH: CURVE[0]})
             key = self._alike(role, own)

@@ -18,7 +18,7 @@ Values = Callable[[Scenario, "Machine"], list[Any]]
 COUNTS = (*range(1, 9), 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 128, 192, 256)
 SIZES = (1, 2, 4, 8, 16, 24, 32, 48, 64, 80, 96, 128, 144, 160, 192, 256, 320, 384)  # NPUs
 BATCHES = (4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256)  # requests per NPU
-MTP_MOST = 3  # draft tokens: nothing is published of more
+DRAFTS_CROSSED = 3  # draft tokens; more, up to what the field declares, around the best
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Choice:
     # Crossed with all others and ticked at first; else varied one at a time around the best: all
     # combinations are millions, and these choices change a deployment by some per cent each.
     crossed: bool = True
-    along: Settings = field(default_factory=dict)  # what comes with a value that is not 0
+    along: dict[str, Values] = field(default_factory=dict)  # what comes with a value that is not 0
 
 
 def _around(path: str) -> Values:
@@ -67,13 +67,37 @@ def _around(path: str) -> Values:
     return values
 
 
-def _options(path: str, *left_out: str) -> Values:
+def _options(path: str) -> Values:
+    """All names that a field declares, or off and on."""
+    known = fields()[path]
+    return lambda _s, _m: list(known.options) if known.kind is str else [False, True]
+
+
+def _policies(section: str) -> dict[str, Values]:
+    """Every field of a section that is a choice of names, or on and off."""
+    return {
+        path: _options(path)
+        for path, known in fields().items()
+        if path.startswith(f"{section}.") and known.kind in (str, bool)
+    }
+
+
+def _doubled(path: str) -> Values:
+    """A whole number from the least that a field declares, doubled up to the most, and the own."""
+
     def values(s: Scenario, _: Machine) -> list[Any]:
         known = fields()[path]
-        names = list(known.options) if known.kind is str else [False, True]
-        return [name for name in names if name not in left_out or name == read(s, path)]
+        low, high = int(known.low or 1), int(known.high or 1)
+        doubled = {low << k for k in range((high // low).bit_length()) if low << k <= high}
+        return sorted({*doubled, read(s, path)})
 
     return values
+
+
+def finer(path: str, value: int) -> list[int]:
+    """The next smaller and the next larger whole number, where a field accepts them."""
+    known = fields()[path]
+    return [n for n in (value - 1, value + 1) if (known.low or 0) <= n <= (known.high or n)]
 
 
 def _sizes(path: str, most: float = 1.0) -> Values:
@@ -100,7 +124,7 @@ def _modes(s: Scenario, _: Machine) -> list[Any]:
 
 def _drafts(s: Scenario, m: Machine) -> list[Any]:
     drafts = m.mtp_layers or s.deployment.decode.drafter != "mtp"
-    return list(range(MTP_MOST + 1)) if drafts else [0]
+    return list(range(DRAFTS_CROSSED + 1)) if drafts else [0]
 
 
 def _attention_tp(s: Scenario, m: Machine) -> list[Any]:
@@ -164,23 +188,24 @@ CHOICES: dict[str, Choice] = {
         {"experts.redundant": _redundant}, crossed=False,
     ),
     "memory_pool": Choice(
-        "Memory pool", "Its plane, and DRAM that a node lends.",
-        {"memory_pool.plane": _options("memory_pool.plane"),
+        "Memory pool", "Its plane, store and policies, and DRAM that a node lends.",
+        {**_policies("memory_pool"),
          "memory_pool.gb_per_node": _around("memory_pool.gb_per_node")},
         crossed=False,
     ),
     "kv_plane": Choice(
         "Plane of the KV transfer", "How KV gets from prefill to decode.",
-        {"deployment.kv_transfer_plane": _options("deployment.kv_transfer_plane", "vpc")},
+        {"deployment.kv_transfer_plane": _options("deployment.kv_transfer_plane")},
         crossed=False,
     ),
     "router": Choice(
         "Router", "Which prefill instance takes a request.",
-        {"router.policy": _options("router.policy", "weighted", "round_robin")}, crossed=False,
+        _policies("router"), crossed=False,
     ),
     "afd": Choice(
-        "Experts on NPUs of their own (AFD)", "The others do attention, in turns of three domains.",
-        {f"{DECODE}.expert_npus": _expert_npus}, crossed=False, along={f"{DECODE}.domains": 3},
+        "Experts on NPUs of their own (AFD)", "The others do attention, domain after domain.",
+        {f"{DECODE}.expert_npus": _expert_npus}, crossed=False,
+        along={f"{DECODE}.domains": _doubled(f"{DECODE}.domains")},
     ),
     "kv_format": Choice(
         "Format of the KV cache", "INT8 halves its bytes; what it does to answers is not modelled.",

@@ -1,7 +1,5 @@
 """The command `predict`: it needs neither engine nor store."""
 
-from __future__ import annotations
-
 from rich.markup import escape
 
 from twin.commands.terminal import (

@@ -1,7 +1,5 @@
 """Commands that compute nothing: `presets`, `fields`, `controllers`, `serve`."""
 
-from __future__ import annotations
-
 import os
 import sys
 from typing import Annotated

@@ -1,7 +1,5 @@
 """The command `plan`: what to deploy."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

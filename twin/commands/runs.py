@@ -1,7 +1,5 @@
 """Commands that simulate: `run`, `compare`, `explain`, `sweep`, `warm`, `worker`."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Annotated, Any

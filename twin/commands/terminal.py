@@ -1,8 +1,6 @@
 """The terminal: options that many commands have, tables, one JSON object, a bar that moves. The
 answer goes to standard output, everything else to standard error."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -2,8 +2,6 @@
 TWIN_CONTROLLERS names; only these are ever run. A scenario, link or archive names one by its
 SHA-256."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections.abc import Callable, Mapping

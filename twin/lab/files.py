@@ -1,8 +1,6 @@
 """Files that people name: read within limits, and written whole; every failure is a sentence, the
 caller's own error or `NotWritten`."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterator

@@ -1,8 +1,6 @@
 """The five functions of `import twin`: load, predict, simulate, sweep and plan. They work in this
 process, store nothing, and their answers show as tables in a notebook."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path

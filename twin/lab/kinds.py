@@ -2,8 +2,6 @@
 apart into a row and a few tables and puts it together again; the rest is the same for all
 (`store.values`)."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Callable, Mapping

@@ -1,8 +1,6 @@
 """Facts, presets, scenario files and the glossary: the only module that opens `data/*.toml`,
 `scenarios/*.toml` and `docs/CONCEPTS.md`; scenarios as TOML."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterator

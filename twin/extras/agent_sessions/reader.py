@@ -1,8 +1,6 @@
 """Recorded agent sessions: WEKA / kv-cache-tester JSON, and the same as one parquet table. Seconds
 and hashes count within a session; starts are drawn evenly over a day from a seed."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -3,8 +3,6 @@ Each block sits where it leaves the least room and stays for an exponential time
 fits nowhere, all wait. The question of arXiv 2506.12708v2 6.1.2, Figure 24, whose traces are not
 published."""
 
-from __future__ import annotations
-
 import heapq
 import math
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """The study of allocation: blocks of several mean sizes on supernodes of several sizes."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,8 +1,6 @@
 """What reading a cached token takes by where it lies, against computing it again: by formula, for
 the first instance that prefills, without other transfers."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The command `hit-curve`."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 
 from twin.commands.terminal import AsJson, ScenarioName, Settings, TraceFile, print_json, print_rows

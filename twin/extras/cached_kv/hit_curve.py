@@ -2,8 +2,6 @@
 every prompt in order. A run mostly hits less; in a small pool under load it may hit a little more
 (Mooncake's conversations, 3 GB a node: +2.4 %), for prompts that are computed evict nothing yet."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

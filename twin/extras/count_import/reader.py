@@ -2,8 +2,6 @@
 layers, experts] (`logical_count` of SGLang), a placement of omni-infer [ranks, layers, experts], a
 CSV. A `.pt` file is a pickle, and reading one runs whatever is in it: it is refused."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

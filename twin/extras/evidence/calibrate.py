@@ -2,8 +2,6 @@
 signed relative errors. Cross-validation leaves every row, source and system out in turn and fits
 again from the start of the fit on. Rows of other machines move no constant."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass

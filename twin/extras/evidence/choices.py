@@ -2,8 +2,6 @@
 c), assumed (e), or fitted or chosen in sight of rows (f with `saw`), and chosen settings of rows.
 Counted is one where a tenth more moves a judged row by over a hundredth."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache

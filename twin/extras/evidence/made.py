@@ -2,8 +2,6 @@
 each figure, the cross-validation, and first errors: what the twin said of a row before anyone had
 looked."""
 
-from __future__ import annotations
-
 import math
 import subprocess
 from collections.abc import Callable, Mapping, Sequence

@@ -1,8 +1,6 @@
 """Points someone measured: a CSV file in, a private copy of the fitted constants out, which
 `TWIN_CALIBRATION` names. A constant that no point informs stays."""
 
-from __future__ import annotations
-
 import csv
 import io
 import math

@@ -1,8 +1,6 @@
 """How well the twin ranks, which is what a planner needs: Kendall's tau with each published sweep
 of layouts of one machine."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import math

@@ -1,8 +1,6 @@
 """A published row done again: its configuration as a closed loop that keeps every slot taken, and
 its layer operator by operator."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any

@@ -1,7 +1,5 @@
 """The slides' table of NVL72 and CloudMatrix384, with the same figures made from data/."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from twin.facts import Facts

@@ -1,7 +1,5 @@
 """A graph as GraphML, and back. No reference out of a text is followed and no entity expanded."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """A fabric file as a value that a process apart can read: the supernode it describes."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from twin.extras.fabric_files.exchange import read_fabric

@@ -2,8 +2,6 @@
 vLLM-Ascend, pd_disaggregation_mooncake_multi_node.md; vLLM's data-parallel deployment; SGLang,
 server_args.py and its Ascend tests; Dynamo, recipes/deepseek-r1/sglang/disagg-16gpu/deploy.yaml."""
 
-from __future__ import annotations
-
 import json
 import shlex
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """What an engine needs to know of a deployment, the same for every engine; and the start check."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -4,8 +4,6 @@ for long enough. A model without one takes a free slot, else an idle one, else o
 drains. Weights come from DRAM (an LRU of whole models), else from a bucket that all who fetch
 share; with a memory pool nothing is fetched twice."""
 
-from __future__ import annotations
-
 import heapq
 import math
 from bisect import insort

@@ -2,8 +2,6 @@
 with local DRAM, with the pool. A slot is the scenario's deployment at the formula's rate; fleet.py
 simulates who waits."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 

@@ -1,8 +1,6 @@
 """A model's shape from its `config.json` of Hugging Face: one file of data/models. Families that
 are not known here are refused, for a field may mean something else there."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping

@@ -1,8 +1,6 @@
 """Which of a chip's tables its facts are of, by the tables alone, and these facts as lines of
 data/chips."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable, Mapping

@@ -1,8 +1,6 @@
 """What a chip's operators reach (seconds, bytes/s, FLOP/s), fitted to a table by the twin's own
 formulas; the error is that of a fifth of the rows, drawn by seed and held back."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial

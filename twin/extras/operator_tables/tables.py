@@ -1,8 +1,6 @@
 """Measured operators of a chip, recognised by their columns: tables of ai-dynamo/aiconfigurator,
 and profiles of one's own. Any other file is passed over."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path

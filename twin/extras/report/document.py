@@ -1,8 +1,6 @@
 """One HTML file: text, tables and charts as SVG, with its style inside and no script. It is built
 as a tree of elements, so no text of a scenario can become markup."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass

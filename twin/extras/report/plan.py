@@ -1,7 +1,5 @@
 """The report of a plan: the answer, the ranking, the front, what every limit and choice does."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any

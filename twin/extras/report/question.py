@@ -1,7 +1,5 @@
 """What a report says of its question: the fields of a scenario that differ from the defaults."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

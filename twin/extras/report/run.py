@@ -1,7 +1,5 @@
 """The report of a run: headline figures, how it went, how requests fared, what its laws say."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 import numpy as np

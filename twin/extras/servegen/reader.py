@@ -2,8 +2,6 @@
 req/s, CV, pattern, shape, scale) and `chunk-<client>-dataset.json` (6-hour windows of lengths),
 sampled into requests: lengths are independent, every window has its published rate."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, field
 

@@ -3,8 +3,6 @@ state. Bisection over simulations that begin steady, first where the formula (`o
 load is judged by the mean over the same seeds as every other, as many as it takes to tell it from
 the share."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Generator
 from dataclasses import dataclass

@@ -2,8 +2,6 @@
 An entry is a function of a `View` under `@cause` that yields changes, none where it is no cause; a
 promise, by closed forms, only orders what is re-run."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Causes that are not of size: what breaks, how work is spread, wires, software, and demand."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

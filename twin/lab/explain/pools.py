@@ -1,7 +1,5 @@
 """Causes of size: pools, batches and instances too small or too large for what they do."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 

@@ -1,8 +1,6 @@
 """The streams of a run's instances: a run books only what is on the critical path, so what runs
 concurrently comes from the model at the mean load."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A run as the causes see it: its figures against the SLO, and what the machine has left."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -3,8 +3,6 @@ read off the stamps, faults and imbalance are the difference to re-runs without 
 split by how long each operator is at work; the ideal reads every weight once at full HBM
 bandwidth."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

@@ -1,7 +1,5 @@
 """An explanation's changes and gains in words, for the command line and for pages."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -2,8 +2,6 @@
 comes back as the library stores it, words as JSON and tables as Arrow; nothing of it is
 executed."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

@@ -2,8 +2,6 @@
 has no use for. Keys are made of digests and the store is the truth, so what has no answer is sent
 again after a loss, and whatever is killed costs only what was under way."""
 
-from __future__ import annotations
-
 import os
 import re
 import threading

@@ -1,7 +1,5 @@
 """The answer by formula, as the command line gives it: neither engine nor store is loaded."""
 
-from __future__ import annotations
-
 import time
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Processes: started, how they ended, what they take of memory and processor time."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

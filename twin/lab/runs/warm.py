@@ -1,8 +1,6 @@
 """Getting ready: stages of compiling that do not depend on each other. Every process takes the
 first that no other is at, so that two share the work; what is compiled is stored on disk."""
 
-from __future__ import annotations
-
 import gc
 import os
 import time

@@ -2,8 +2,6 @@
 warm process (`python -m twin.lab.runs.worker`) and waits for a text. To stop is to kill that
 process; it also ends with the end of its input, so it never outlives who started it."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging

@@ -2,8 +2,6 @@
 is written under another name, forced to disk with its folders, and renamed before a row mentions
 it: at any kill or loss of power a row names only files that are whole."""
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import io

@@ -2,8 +2,6 @@
 cannot be reads as empty, so that one bad row takes no page down; the seal over the row finds the
 change."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

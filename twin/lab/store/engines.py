@@ -3,8 +3,6 @@ library's defaults lose updates on SQLite (measured: 373 of 480 read-modify-writ
 begins with BEGIN IMMEDIATE, on PostgreSQL with an advisory lock; a reader never waits for a
 writer."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import sqlite3

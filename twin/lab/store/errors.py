@@ -1,7 +1,5 @@
 """What can go wrong with stored things, each as one sentence for a person."""
 
-from __future__ import annotations
-
 from twin.lab.files import NotWritten
 
 

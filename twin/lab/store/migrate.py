@@ -2,8 +2,6 @@
 made anew after every migration because rebuilding a table drops them. Of two starts at once the
 second waits for the first one's lock and finds nothing to do."""
 
-from __future__ import annotations
-
 import logging
 import time
 from dataclasses import dataclass

@@ -2,8 +2,6 @@
 read belongs to no session. Times are Unix seconds; JSON is a few kilobytes at most, longer is an
 artefact."""
 
-from __future__ import annotations
-
 from typing import Any, ClassVar
 
 from sqlalchemy import (

@@ -1,8 +1,6 @@
 """Stored scenarios, named by the SHA-256 of their canonical form; digests of other schemas are
 aliases. A draft may be deleted while no run needs it; a preset or a shared scenario stays."""
 
-from __future__ import annotations
-
 import hashlib
 import time
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Statements that several kinds of rows share: insert once, publish, users, search, a page."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,8 +1,6 @@
 """Imported values of the kinds of `lab.kinds`, stored by digest, so that a scenario that names one
 runs without its file. A value is a row under a seal and a few artefacts."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping
 from typing import Any, Generic, TypeAlias

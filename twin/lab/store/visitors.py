@@ -2,8 +2,6 @@
 which only they see. Several may hold a value: it is gone when the last lets go of it. Presets and
 what was shared are shown to all; without logins everybody may do all."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from dataclasses import dataclass
 from typing import Any, cast

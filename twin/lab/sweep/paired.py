@@ -1,8 +1,6 @@
 """Whether runs differ by more than chance: the same scenarios with other seeds, in pairs. Runs of
 one seed have the same requests, so the difference of a pair varies less than its figures do."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Mapping, Sequence

@@ -1,8 +1,6 @@
 """Columns of JSON lines or CSV, and what they must hold: one check for every format. What does not
 fit is refused with its place, its value and what would be right. CSV columns are found by name."""
 
-from __future__ import annotations
-
 import io
 import json
 import math

@@ -1,8 +1,6 @@
 """Every trace format, found by content; and a trace in figures for people. One more CSV or JSON
 lines is an entry of `requests`; a format with a reader of its own is an extra."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -2,8 +2,6 @@
 (FAST'25) hashes blocks of 512 tokens with the partial last one, Bailian (Qwen) blocks of 16; what
 RAGPulse hashes are prompt components that are not chained, and so not used."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any

@@ -1,8 +1,6 @@
 """From a path or an upload to named pieces of bytes, within hard limits. Undoes gzip and tar, each
 once, found by content, and refuses what would unpack to too much before it does."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import tarfile

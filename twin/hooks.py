@@ -30,8 +30,7 @@ class Command(Hook):
 
 
 class MadePart(Hook):
-    """A part of the documents that `make docs` makes: a function of the judged rows and
-    of a function that makes a table of rows."""
+    """A part of the documents: a function of the judged rows and of what makes a table of rows."""
 
 
 @dataclass(frozen=True, slots=True)

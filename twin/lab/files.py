@@ -68,8 +68,7 @@ def toml_table(text: str, name: str, error: type[Exception]) -> dict[str, Any]:
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[IO[bytes]]:
-    """A file to write: it gets its name when it is whole, and a failure leaves no part of it.
-    Raises NotWritten."""
+    """A file to write, which gets its name when it is whole. Raises NotWritten."""
     if "\0" in str(path):
         raise NotWritten(f"{printable(str(path))} cannot be written: no file is called so")
     path = path.resolve()  # a link goes on pointing at the file

@@ -56,8 +56,7 @@ def unforeseen(error: Exception) -> bool:
 
 
 def door(app: ASGIApp) -> ASGIApp:
-    """ASGI middleware: the headers on every answer, no counters for everybody, and no foreign page
-    logs a visitor out."""
+    """ASGI middleware: headers on every answer, hidden counters, no log-out by a foreign page."""
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":

@@ -107,8 +107,7 @@ PLANES = {  # kinds off the UB plane that are no switches
 def _racks(
     sheet: Boxes, net: Network, nodes: Mapping[int, list[int]], switches: Mapping[str, list[int]]
 ) -> None:
-    """Racks of nodes and below them their own switches: as the vertices say, else four nodes of a
-    supernode in each."""
+    """Racks of nodes and their own switches: as the vertices say, else four nodes in each."""
     racks: dict[tuple[int, str], list[int]] = defaultdict(list)
     for k, (n, inside) in enumerate(nodes.items()):
         data = net.vertex_data[inside[0]]

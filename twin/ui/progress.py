@@ -72,8 +72,7 @@ def absent(missing: addresses.NotHere) -> None:
 
 
 def linked_scenarios() -> list[Scenario]:
-    """The scenarios that the address carries for its runs, none where it carries none or a damaged
-    one, which is reported."""
+    """The scenarios that the address carries for its runs; a damaged one is reported."""
     try:
         return addresses.questions(st.query_params.to_dict(), session.hold)
     except addresses.ShareError as error:
@@ -284,8 +283,7 @@ ROOM = 1.15  # above the highest value
 
 
 def unfolding(points: Mapping[str, Sequence[float | None]], scenario: Scenario) -> str:
-    """Latency and throughput so far (`points` of a run's progress) over the whole simulated time,
-    each against its SLO, as HTML."""
+    """Latency and throughput so far (`points` of a run's progress) against the SLO, as HTML."""
     slo = scenario.slo
     prompts = scenario.deployment.mode == "prefill_only"
     drawn = [

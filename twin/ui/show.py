@@ -123,8 +123,7 @@ def two_columns(pictures: Iterable[tuple[str, Chart, str]]) -> None:
 
 
 def choice(label: str, options: Iterable[str], key: str, **look: Any) -> str:
-    """One of several options in a row, the first until another is chosen; only screen readers get
-    the label."""
+    """One of several options in a row, the first by default; only screen readers get the label."""
     names = list(options)
     return st.segmented_control(
         label, names, default=names[0], required=True, label_visibility="collapsed", key=key, **look

@@ -50,8 +50,7 @@ def take_file(file: UploadedFile) -> bool:
 
 
 def take_text(raw: bytes, name: str) -> list[str]:
-    """Read a fabric into the draft, in a process of its own; returns a sentence for every fault,
-    none when it was taken."""
+    """Read a fabric into the draft, in a process of its own; returns a sentence for every fault."""
     try:
         supernode = apart(FABRIC, raw, name).supernode
     except Refused as error:

@@ -75,8 +75,7 @@ Part = tuple[str, Floats, Candidates, Mapping[str, float]]
 def _fit(
     seconds: Floats, ways: Candidates, begin: Mapping[str, float], held: float, seed: int
 ) -> tuple[Mapping[str, float], int, float, float]:
-    """(parameters, rows held back, their mean and worst error) of the way with the least mean
-    absolute log error on the rows used."""
+    """(parameters, rows held back, mean and worst error) of the way with the least log error."""
     back = np.random.default_rng(seed).random(seconds.size) < held
     names = list(begin)
     best: tuple[float, Mapping[str, float], Floats] | None = None

@@ -101,8 +101,7 @@ def table(
     heads: Sequence[str], rows: Iterable[Sequence[Part]], right: Sequence[int] = (),
     wide: Sequence[int] = (),
 ) -> Part:  # fmt: skip
-    """A table that scrolls by itself where it is too wide; right: columns of numbers; wide: of
-    sentences."""
+    """A table that scrolls where it is too wide; right: columns of numbers; wide: of sentences."""
 
     def cell(kind: str, k: int, part: Part) -> Element:
         return tag(kind, part, cls="n" if k in right else "t" if k in wide else "")

@@ -112,8 +112,7 @@ def expected(view: View, s: Scenario) -> Expected | None:
 
 
 def _wait_s(view: View, rate: float, service_s: float) -> float:
-    """Seconds in a queue, as one server has it, with what is under way as one comes; of an
-    overload the mean backlog of the run."""
+    """Seconds in the queue of one server; of an overload the mean backlog of the run."""
     if view.scenario.workload.arrivals == "closed_loop":
         return 1.0 / rate
     used = view.arrived_per_s / rate

@@ -252,8 +252,7 @@ def stages_of(name: str) -> warm.Stages:
 
 
 def compile_once(tell: warm.Tell) -> None:
-    """Compile all that runs need, or find it done; alone, for a second process saved no time.
-    Raises OSError when there is no room to store it."""
+    """Compile all that runs need, or find it done. Raises OSError where it cannot be stored."""
     if not warm.is_ready():
         load_engine()
         warm.prepare(stages_of(ENGINE), tell)

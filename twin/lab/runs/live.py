@@ -90,8 +90,7 @@ class Live:
             self._forget(run)
 
     def look(self, run: str, patience_s: float = 0.0) -> Look | None:
-        """How a run stands, once it has ended or after so long. None where it was stopped, failed
-        or dropped by another visitor."""
+        """How a run stands once it has ended or after so long; None: stopped, failed or dropped."""
         with self._changed:
             self._changed.wait_for(
                 lambda: (seen := self._runs.get(run)) is None or seen.ended, patience_s
@@ -199,8 +198,7 @@ class Answering:
         self._waiting.put(None)
 
     def serve(self) -> None:
-        """Answer one question after the other, and search in between, until there will be no
-        more."""
+        """Answer one question after the other, and search in between, until none will come."""
         self._engine, self._facts = load_engine(), load_facts()
         while True:
             try:
@@ -246,8 +244,7 @@ class Answering:
             self._searches[run], self._wanted[run] = (search, next(search), seen), wanted
 
     def _search_on(self) -> None:
-        """Make the next run of the search that was begun last; a question that comes stops it, and
-        it is made again later."""
+        """Make the next run of the search begun last, again later where a question stops it."""
         run = next(reversed(self._searches))
         search, trial, seen = self._searches[run]
         if (known := self._found.get(self._wanted[run])) is not None:

@@ -113,8 +113,7 @@ def write_answers(figures: Mapping[str, Mapping[str, float]], folder: Path = FOL
 
 
 def shipped_evidence(facts: Facts, folder: Path = FOLDER) -> list[dict[str, Any]] | None:
-    """The published rows with the twin's answers as they came with the project; None where other
-    sources or figures made them."""
+    """The published rows with the answers that came along; None: of other sources or figures."""
     try:
         stored = json.loads(gzip.decompress((folder / EVIDENCE).read_bytes()))
     except (OSError, ValueError):

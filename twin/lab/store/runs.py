@@ -235,8 +235,7 @@ class Runs:
         return None
 
     def release(self, run: str, owner: Owner) -> bool:
-        """Give a run back, for another owner to begin anew; False when it was lost meanwhile. One
-        with a request to stop has done so."""
+        """Give a run back, or end one with a request to stop; False when it was lost meanwhile."""
         stopping = RunRow.cancel_s.is_not(None)
         if self._end(_held(run, owner) & stopping, CANCELLED, STOPPED):
             return True

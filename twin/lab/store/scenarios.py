@@ -105,8 +105,7 @@ class Scenarios:
             raise StoreError(f"the {wrong[0]} of scenario {digest} is damaged: restore a backup")
 
     def get(self, digest: str) -> ScenarioRow | None:
-        """What is known about a scenario, None when it is not here or somebody else's and neither
-        it nor a run of it is shared."""
+        """What is known about a scenario; None: not here, or somebody else's and not shared."""
         with self._database.read() as session:
             return self._seen(session, digest)
 

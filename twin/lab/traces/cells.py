@@ -196,8 +196,7 @@ def hash_lists(cells: Cells, column: str = "hash_ids") -> list[list[int]]:
 def hash_array(
     lists: list[list[int]], where: Callable[[int], str]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(offset i8[n + 1], hashes i8[refs]) of lists of whole numbers. where(i) names list i in the
-    TraceError for a hash that is none."""
+    """(offset i8[n + 1], hashes i8[refs]) of lists; TraceError names a wrong list by `where`."""
     offset = np.zeros(len(lists) + 1, np.int64)
     np.cumsum([len(ids) for ids in lists], out=offset[1:])
     flat: list[int] = []

@@ -80,8 +80,7 @@ LEVELS = (5, 25, 50, 75, 95, 99)
 
 
 def preview(table: TraceTable) -> dict[str, Any]:
-    """Plain values only: format, rows, rates, lengths, sharing, units, counts, warnings. A ratio
-    that the trace cannot tell is None."""
+    """Plain values for people and JSON; a ratio that the trace cannot tell is None."""
     n = len(table)
     duration_s = table.duration_s
     inputs = table.input_tokens.astype(np.int64)

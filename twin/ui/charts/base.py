@@ -42,8 +42,7 @@ TEMPLATE = go.layout.Template(
 
 
 class Chart(NamedTuple):
-    """A figure, the one sentence that stands for it where it cannot be seen, and the one below it
-    that says how it is read."""
+    """A figure, the sentence that stands for it where it is not seen, and how it is read."""
 
     figure: go.Figure
     alt: str

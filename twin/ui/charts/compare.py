@@ -27,8 +27,7 @@ class Difference(NamedTuple):
     "only different."
 )
 def differences(rows: Sequence[Difference], names: Sequence[str], what: str) -> Chart:
-    """Bars to the left and right of the baseline, of the runs in `names`; green is better, red is
-    worse."""
+    """Bars to both sides of the baseline, of the runs in `names`."""
     if not rows:
         return empty(f"Nothing {what}")
     labels = list(dict.fromkeys(row.label for row in rows))

@@ -17,8 +17,7 @@ CHOICE = "own-controller"  # session state: the file that was chosen
 
 
 def seats() -> None:
-    """Instances that moved off elements that are off, or why one cannot be placed; the table of
-    seats."""
+    """Instances that moved off what is off, or why one cannot be placed; the table of seats."""
     draft = session.draft()
     try:
         placement, no_place = seated(draft, build_fabric(draft.supernode, session.facts()))

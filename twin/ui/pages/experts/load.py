@@ -141,8 +141,7 @@ def moves(
 def iteration_around(
     windows: pl.DataFrame | None, t_s: float, end_s: float
 ) -> tuple[float | None, float | None, float | None]:
-    """Mean iteration (s) during a span, and in as many windows before and after it; None where
-    unknown."""
+    """Mean iteration (s) before, during and after a span, over as many windows; None: unknown."""
     if windows is None or not windows.height or "iteration_s" not in windows.columns:
         return None, None, None
     begin, width = windows["t_s"].to_numpy(), windows["window_s"].to_numpy()

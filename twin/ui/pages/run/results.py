@@ -87,8 +87,7 @@ def tiles(row: RunRow, scenario: Scenario, but: Sequence[str] = ()) -> None:
 def headline(
     summary: Mapping[str, Any], s: Scenario, keys: Container[str] | None = None
 ) -> list[dict[str, Any]]:
-    """Arguments of one tile a figure, of all or of some; what the run has not is left out. The
-    unit's basis is in the label."""
+    """Arguments of one tile a figure that the run has, of all or of some."""
     tiles = []
     for metric in placed("tile"):
         value = summary.get(metric.key) if keys is None or metric.key in keys else None

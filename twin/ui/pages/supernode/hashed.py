@@ -38,8 +38,7 @@ def hashed_planes(fabric: Fabric) -> list[str]:
 
 @lru_cache(maxsize=16)
 def collisions(s: Scenario, fabric: Fabric) -> list[Row]:
-    """The collision factors that the deployment pays: of each kind of traffic and plane the one of
-    the instance for which it is worst."""
+    """The collision factors of the deployment: by traffic and plane those of the worst instance."""
     worst: dict[tuple[str, str], Collision] = {}
     for traffic, load in _loads(s, fabric):
         for plane, found in load.collisions:

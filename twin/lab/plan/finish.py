@@ -20,7 +20,7 @@ from twin.lab.explain.view import load_of
 from twin.lab.plan.candidates import Candidate, score, space_of
 from twin.lab.plan.question import Plan
 from twin.lab.plan.search import BATCHED, FRESH, Search, Steps, Tested
-from twin.lab.plan.trial import REQUESTS, Trial, scenario_of
+from twin.lab.plan.trial import Trial, scenario_of
 from twin.scenario import Fault, Scenario, with_overrides
 
 SEEDS = tuple(OTHERS + k for k in range(1, 5))  # beyond the scenario's own
@@ -33,9 +33,7 @@ SPARED = (1.1, 1.25, 1.5, 2.0)  # of the load by formula, where nothing smaller 
 SPARES = 4  # deployments of each of these
 LONGER, LONGEST_S = 1.2, 10.0  # a TPOT that is tried after another; beyond, nothing helps
 LEVELS = 2  # of these with deployments: a formula may promise what simulations do not reach
-# Standard errors of a share of requests in a short run, were they independent: those that meet in a
-# queue are not.
-NEARLY = 5.0
+NEARLY = 3.0  # standard errors of a share of requests: what chance hardly exceeds
 HAIR = 1.001  # what fits exactly fits with so much more
 
 
@@ -124,10 +122,10 @@ class Finish:
         """Where nothing fits: deployments that miss the share in a short run by no more than chance
         makes of it, for as long and with as many seeds as the others."""
         search, near, share = self.search, [], self.search.space.base.slo.share
-        chance = NEARLY * math.sqrt(share * (1.0 - share) / REQUESTS)
         for t in search.tested.values():
             for rate, trial in t.trials:
                 short = share - trial["share"]
+                chance = NEARLY * trial.get("share_error", 0.0)
                 if search.one_load and 0.0 < short <= chance:
                     near.append((short, t.candidate.settings, t, rate))
         made = [self._finalist(t, rate) for _, _, t, rate in sorted(near)[:SPARES]]

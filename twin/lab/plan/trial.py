@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from twin.engine.simulate import Run
 from twin.lab.explain.capacity import steady_by_itself
@@ -27,6 +28,7 @@ LIVES = 0.5  # of a request's life: how long a warm-up lasts, and at least what 
 REQUESTS = 800.0  # that count, at least
 WARM_S, COUNTED_S = (5.0, 60.0), (10.0, 120.0)
 FIGURES = 4  # of a rate
+BLOCKS = 20  # batches of requests, whose means show what chance makes of a share
 
 
 def times(space: Space, rate: float) -> Settings:
@@ -106,17 +108,21 @@ def judged(trial: Trial, plan: Plan) -> Trial:
 
 def _needs(run: Run) -> Trial:
     """The SLO that the run would have met: the shortest TTFT and TPOT, each with the other as it
-    is; None: none would."""
+    is; None: none would. And the standard error of the share that meets the SLO."""
     s, table = run.scenario, run.tables.get("requests")
-    nothing = {"needs_ttft_s": None, "needs_tpot_s": None}
-    if table is None or run.summary.get("steady_state") == "overloaded":
-        return nothing
+    needs: Trial = {"needs_ttft_s": None, "needs_tpot_s": None, "share_error": 0.0}
+    if table is None:
+        return needs
     finish_s, first_s = table["finish_s"].to_numpy(), table["first_token_s"].to_numpy()
     counted = (finish_s >= s.warmup_s) & (first_s > 0.0)
     if not counted.any():
-        return nothing
+        return needs
     ttft_s = (first_s - table["arrival_s"].to_numpy())[counted]
     per_token_s = np.nan_to_num(tpot_s(table)[counted], nan=0.0)
+    met = (ttft_s <= s.slo.ttft_s) & (per_token_s <= 1e-3 * s.slo.tpot_ms)
+    needs["share_error"] = error_of_share(met)
+    if run.summary.get("steady_state") == "overloaded":
+        return needs
     left = 1.0 - given_up(run.summary)
     needed = math.ceil(s.slo.share / left * ttft_s.size - 1e-9) if left > 0 else ttft_s.size + 1
 
@@ -124,7 +130,17 @@ def _needs(run: Run) -> Trial:
         good = np.sort(values[others <= limit])
         return float(good[needed - 1]) if needed <= good.size else None
 
-    return {
+    return needs | {
         "needs_ttft_s": shortest(ttft_s, per_token_s, 1e-3 * s.slo.tpot_ms),
         "needs_tpot_s": shortest(per_token_s, ttft_s, s.slo.ttft_s),
     }
+
+
+def error_of_share(met: NDArray[np.bool_]) -> float:
+    """Standard error of the share of requests, in order of arrival, that meet an SLO, by means of
+    batches: requests that meet in a queue miss it together. 0 where there are too few."""
+    count = met.size // BLOCKS
+    if not count:
+        return 0.0
+    shares = met[: count * BLOCKS].reshape(BLOCKS, count).mean(axis=1)
+    return float(shares.std(ddof=1)) / math.sqrt(BLOCKS)

@@ -1,9 +1,7 @@
 """Machines: recipes, and what was imported from a file."""
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.markup import escape
@@ -16,9 +14,6 @@ from twin.lab.library import load_facts
 from twin.lab.machines import built_machine, machine_rows, machine_summary, read_machine
 from twin.lab.store import open_store
 from twin.scenario import ROUTINGS
-
-if TYPE_CHECKING:
-    pass
 
 app = typer.Typer(
     help="Machines: recipes, and what was imported from a file.", no_args_is_help=True

@@ -51,11 +51,6 @@ def or_why(compute: Callable[[], Any]) -> Any:
         return str(error)
 
 
-def _largest_batch(s: Scenario) -> str:
-    tpot_s = 1e-3 * s.slo.tpot_ms
-    return str(steady.largest_batch(s, session.facts(), tpot_s, *files(s)).sentence)
-
-
 def _no_trace(s: Scenario) -> str:
     return session.store().traces.lacking(s)
 
@@ -84,7 +79,8 @@ outlook = formula(
 # (horizon_s, warmup_s) that fit the lives of its requests.
 times = formula("times", lambda s: load.times(s, session.facts()), lambda s: "")
 # Which batch meets the SLO's TPOT, or that none does and why, as one sentence.
-bound = formula("bound", _largest_batch, no_file)
+bound = formula("bound", lambda s: steady.largest_batch(
+    s, session.facts(), 1e-3 * s.slo.tpot_ms, *files(s)).sentence, no_file)  # fmt: skip
 
 
 def whole(scenario: Scenario) -> Scenario:

@@ -11,7 +11,7 @@ from twin.hardware.imported import ImportedMachine, npus_of
 from twin.lab import ask, machines
 from twin.lab.kinds import TRACE, CountsTable, Kind
 from twin.lab.runs.apart import Refused, apart
-from twin.lab.store import ImportRow, Store, StoreError, UnknownId
+from twin.lab.store import ImportRow, StoreError, UnknownId
 from twin.lab.store.values import Values
 from twin.lab.traces import reader
 from twin.metrics.measures import amount
@@ -39,7 +39,6 @@ class Import(NamedTuple):
 
     one: str
     many: str
-    stored: Callable[[Store], Values[Any]]
     says: str  # what a draft does with one: 'Replays **{}**'
     label: str  # of the uploader
     help: str
@@ -48,11 +47,16 @@ class Import(NamedTuple):
     take: Callable[[Scenario, Any], Scenario]  # the draft with it
     settle: Callable[[Any], Any] = lambda value: value  # draws what the file leaves open
 
+    def stored(self) -> Values[Any]:
+        """Those that are stored: `many` names the store's part."""
+        values: Values[Any] = getattr(session.store(), self.many)
+        return values
+
 
 def upload(kind: Import, elsewhere: Callable[[Any], bool] = lambda file: False) -> None:
     """The value the draft uses, and two ways to another one. elsewhere: takes an uploaded file that
     is not to be read here, and says whether it did."""
-    part = kind.stored(session.store())
+    part = kind.stored()
     used, lacks = part.kind.named(session.draft()), part.lacking(session.draft())
     digest, name = (used.digest, used.name) if used else ("", "")
     if lacks:
@@ -94,7 +98,7 @@ def _content(one: str, data: bytes, name: str, _kind: Kind[Any]) -> Any:
 
 
 def _choose(kind: Import, own: str) -> None:
-    part = kind.stored(session.store())
+    part = kind.stored()
     names = distinct({row.digest: kind.called(row) for row in part.search(limit=OFFERED).rows})
     if not names:
         return
@@ -113,7 +117,7 @@ def _use(kind: Import, value: Callable[[], Any]) -> None:
     """Store the value and make the draft use it, or say why not."""
     try:
         used = value()  # another visitor may have deleted it just now
-        kind.stored(session.store()).save(used)
+        kind.stored().save(used)
         session.set_draft(kind.take(session.draft(), used))
     except (StoreError, SpecError) as error:
         st.error(sentence(str(error)), icon=":material/error:")
@@ -143,7 +147,7 @@ def _forget(kind: Import, names: Mapping[str, str], own: str) -> None:
             format_func=lambda d: names.get(d, d), placeholder=f"Choose the {kind.one}",
         )  # fmt: skip
         stays = OWN if digest == own else ""
-        if digest and not stays and (users := kind.stored(session.store()).used(digest)):
+        if digest and not stays and (users := kind.stored().used(digest)):
             stays = sentence(users)
         if stays:
             st.markdown(f":material/lock: {stays}")
@@ -163,7 +167,7 @@ def _delete(kind: Import, key: str, own: str) -> None:
     try:
         if digest == own:
             raise StoreError(OWN)
-        kind.stored(session.store()).delete(digest)
+        kind.stored().delete(digest)
         text, icon = f"{name} deleted.", ":material/delete:"
     except UnknownId:
         text, icon = f"{name} already deleted.", ":material/delete:"
@@ -197,7 +201,6 @@ def _look_at_trace(table: Any) -> Look:
 TRACES = Import(
     one="trace",
     many="traces",
-    stored=lambda store: store.traces,
     says="Replays **{}**",
     label="Trace file",
     help=f"{reader.known()}; plain or gzip. Found by content.",
@@ -233,7 +236,6 @@ def _look_at_counts(table: CountsTable) -> Look:
 COUNTS = Import(
     one="counts",
     many="counts",
-    stored=lambda store: store.counts,
     says="Popularity of **{}**",
     label="File of routing counts",
     help="How often each expert of each layer was picked: a NumPy array [layers, experts] or "
@@ -300,7 +302,6 @@ def machine_upload(elsewhere: Callable[[Any], bool]) -> None:
 MACHINES = Import(
     one="machine",
     many="machines",
-    stored=lambda store: store.machines,
     says="The machine of **{}**",
     label="A cable list or a graph",
     help="Dies are called die NODE.NPU.DIE. A cable list, node-link JSON and other forms of graphs "

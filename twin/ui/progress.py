@@ -33,7 +33,7 @@ PACE_S = ((10.0, 0.25), (60.0, 0.5), (float("inf"), 1.0))
 def nothing_chosen(page: str) -> None:
     """No run in the address: the latest runs, or the way to the first one."""
     st.title(PAGES[page].title, anchor=False)
-    recent = runs.recent(RECENT)
+    recent = runs.latest(RECENT)
     st.markdown(
         "Choose one of the latest runs, or start a new one."
         if recent

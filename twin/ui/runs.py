@@ -29,14 +29,9 @@ def titles(rows: Sequence[RunRow]) -> list[str]:
     return [notes[run.id].title or run.name if run.id in notes else run.name for run in rows]
 
 
-def recent(count: int) -> list[RunRow]:
-    """The latest runs of the store."""
-    return session.store().runs.search(limit=count).rows
-
-
-def finished(count: int) -> list[RunRow]:
-    """The latest runs that ended with results."""
-    return session.store().runs.search(states=["done"], limit=count).rows
+def latest(count: int, *states: str) -> list[RunRow]:
+    """The latest runs of the store, all or those in some states."""
+    return session.store().runs.search(states=states, limit=count).rows
 
 
 def line(run: RunRow, figures: int | None = None) -> tuple[str, str]:

@@ -1,11 +1,9 @@
 """The commands `evidence` and `calibrate`: how far the twin is off, and how it is fitted."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
@@ -19,9 +17,6 @@ from twin.extras.evidence.points import check_options, fit_points, write_private
 from twin.lab.evidence.judge import evidence as rows_of
 from twin.lab.evidence.judge import headlines, score_table, write_errors
 from twin.lab.library import load_facts
-
-if TYPE_CHECKING:
-    from twin.extras.evidence.made import Made
 
 
 def evidence(
@@ -100,12 +95,7 @@ def _cross_validate(write: bool, as_json: bool) -> None:
         write_made(made)
     if as_json:
         print_json(asdict(made))
-    else:
-        print_made(made)
-
-
-def print_made(made: Made) -> None:
-    """The constants without each row, errors of rows left out, and the figures that count."""
+        return
     for title, rows in made.tables().items():
         print_rows(title, tuple(rows[0]), [tuple(row.values()) for row in rows])
 

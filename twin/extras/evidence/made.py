@@ -22,7 +22,6 @@ from twin.lab.evidence.rows import (
     UNSEEN,
     EvidenceError,
     First,
-    Row,
     load_first,
     load_published,
     rows_digest,
@@ -100,18 +99,18 @@ def make(facts: Facts) -> Made:
     )  # fmt: skip
 
 
-def write_made(made: Made, path: Path = MADE) -> None:
+def write_made(made: Made) -> None:
     """Keep it; raises NotWritten."""
     table = asdict(made)
     cross = table.pop("cross")
     table["figure"] = table.pop("figures")
     table |= {"constant": _rounded(cross["constants"]), "left_out": _rounded(cross["left_out"])}
-    write_text(path, HEAD + tomli_w.dumps(table))
+    write_text(MADE, HEAD + tomli_w.dumps(table))
 
 
-def load_made(path: Path = MADE) -> Made:
+def load_made() -> Made:
     """What was stored last."""
-    table = published_table(path)
+    table = published_table(MADE)
     figures, spans, left = (table.pop(name) for name in ("figure", "constant", "left_out"))
     cross = CrossValidation([Span(**span) for span in spans], [LeftOut(**rows) for rows in left])
     return Made(figures=[Moved(**figure) for figure in figures], cross=cross, **table)
@@ -131,16 +130,11 @@ FIRST_HEAD = (
 )
 
 
-def unasked(rows: Sequence[Row], first: dict[str, First]) -> list[Row]:
-    """Unseen rows without a first error."""
-    return [row for row in rows if row.kind in UNSEEN and row.id not in first]
-
-
 def keep_first(facts: Facts, path: Path = FIRST, root: Path = ROOT) -> list[dict[str, Any]]:
     """Answer every unseen row that has no first error yet, and store the errors. Returns what is
     new. Raises EvidenceError where files differ from their commit, NotWritten."""
     before = load_first(path)
-    rows = unasked(load_published(), before)
+    rows = [row for row in load_published() if row.kind in UNSEEN and row.id not in before]
     if not rows:
         return []
     commit = committed(root)

@@ -270,10 +270,8 @@ class FleetRun:
         """What one more slot for a model would take, if NPUs are free and no slot fetches."""
         of, fleet = self.fleet.models[model], self.fleet
         stored = any(model in dram.held for dram in self._stores)
-        return fleet.process_s + of.load_s + (0.0 if stored else self._fetch_s(of))
-
-    def _fetch_s(self, of: ServedModel) -> float:
-        return of.size_bytes / self.fleet.bucket_bytes_per_s
+        fetch_s = 0.0 if stored else of.size_bytes / fleet.bucket_bytes_per_s
+        return fleet.process_s + of.load_s + fetch_s
 
     def _seek(self, model: int, t_s: float, *, of_idle: bool = False) -> None:
         """A slot for a model: free; idle; else, unless `of_idle`, one that has to drain. First

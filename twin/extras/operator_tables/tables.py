@@ -16,6 +16,8 @@ OPERATORS = {
     "mla": {"mla_dtype", "kv_cache_dtype", "num_heads", "batch_size", "isl", "step", "latency"},
     "exchange": {"node_num", "num_token", "num_topk", "dispatch_avg_t_us", "combine_avg_t_us"},
 }
+# In names of files: other kernels (context phases, whole modules), and end results.
+OTHERS = ("context", "module", "wideep_generation_mla", "silicon", "sample")
 PROFILE = {"Input Shapes", "Duration(us)", "Type"}  # kernel_details.csv of Ascend's profiler
 FORMATS = {"bfloat16": "bf16", "bf16": "bf16", "fp8": "fp8", "fp8_block": "fp8", "nvfp4": "fp4",
            "INT8": "int8", "DT_BF16": "bf16", "FLOAT16": "fp16"}  # fmt: skip
@@ -41,18 +43,12 @@ def read_tables(path: Path) -> list[Table]:
     found = [
         table
         for file in files
-        if file.suffix in (".parquet", ".csv") and _about_operators(file)
+        if file.suffix in (".parquet", ".csv") and not any(word in file.name for word in OTHERS)
         for table in _tables(file)
     ]
     if not found:
         raise NoTable(f"{printable(str(path))} has no table of operators")
     return found
-
-
-def _about_operators(file: Path) -> bool:
-    """Context phases and whole attention modules are other kernels; end results no operators."""
-    others = ("context", "module", "wideep_generation_mla", "silicon", "sample")
-    return not any(word in file.name for word in others)
 
 
 def _tables(file: Path) -> Iterator[Table]:

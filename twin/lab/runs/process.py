@@ -64,21 +64,21 @@ def peak_bytes() -> int:
 
 def resident_bytes() -> int:
     """Resident memory of this process now; 0 where the system does not say."""
-    return _kilobytes(STATUS, "VmRSS:") * 1024 if STATUS.exists() else 0
+    return _kilobytes(STATUS, "VmRSS:") * 1024
 
 
 def available_bytes() -> float:
     """Memory that programs may still take; without end where the system does not say."""
-    known = _kilobytes(SYSTEM, "MemAvailable:") if SYSTEM.exists() else 0
-    return known * 1024 or float("inf")
+    return _kilobytes(SYSTEM, "MemAvailable:") * 1024 or float("inf")
 
 
 def total_bytes() -> float:
     """Memory of the whole machine; without end where the system does not say."""
-    known = _kilobytes(SYSTEM, "MemTotal:") if SYSTEM.exists() else 0
-    return known * 1024 or float("inf")
+    return _kilobytes(SYSTEM, "MemTotal:") * 1024 or float("inf")
 
 
 def _kilobytes(path: Path, name: str) -> int:
+    if not path.exists():
+        return 0
     lines = path.read_text("utf-8", "replace").splitlines()
     return next((int(line.split()[1]) for line in lines if line.startswith(name)), 0)

@@ -74,10 +74,10 @@ def shipped(scenario: Scenario, folder: Path = FOLDER) -> Shipped | None:
     return None
 
 
-def summaries(folder: Path = FOLDER) -> dict[str, dict[str, Any]]:
+def summaries() -> dict[str, dict[str, Any]]:
     """The headline of everything that came with the project, by the digest of its question."""
-    known: dict[str, dict[str, Any]] = json.loads((folder / ANSWERS).read_text("utf-8"))
-    for path in sorted(folder.glob("*.zip")):
+    known: dict[str, dict[str, Any]] = json.loads((FOLDER / ANSWERS).read_text("utf-8"))
+    for path in sorted(FOLDER.glob("*.zip")):
         with zipfile.ZipFile(path) as file:
             about = json.loads(file.read(ABOUT))
             known[about["scenario"]] = about["summary"]
@@ -121,11 +121,10 @@ def shipped_evidence(facts: Facts, folder: Path = FOLDER) -> list[dict[str, Any]
     return stored["rows"] if stored["of"] == _evidence_of(facts) else None
 
 
-def write_evidence(facts: Facts, folder: Path = FOLDER) -> Path:
+def write_evidence(facts: Facts) -> None:
     """Judge every published row, and write the answers."""
     text = json.dumps({"of": _evidence_of(facts), "rows": evidence(facts)}, sort_keys=True)
-    (folder / EVIDENCE).write_bytes(gzip.compress(text.encode(), mtime=0))
-    return folder / EVIDENCE
+    (FOLDER / EVIDENCE).write_bytes(gzip.compress(text.encode(), mtime=0))
 
 
 def _evidence_of(facts: Facts) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeGuard
 
 from twin.metrics.measures import amount
 from twin.metrics.registry import Better, metric_of, shown, verdict
@@ -173,7 +173,7 @@ def check_number(runs: int) -> None:
 
 def metric_row(name: str, values: Sequence[Any], baseline: int) -> MetricRow:
     """One figure of every run against the baseline's."""
-    numbers = [_number(value) for value in values]
+    numbers = [float(value) if is_number(value) else None for value in values]
     base = numbers[baseline]
     described = metric_of(name)
     return MetricRow(
@@ -206,10 +206,9 @@ def _spared(row: MetricRow, runs: Sequence[RunRow], baseline: int) -> MetricRow:
     return replace(row, verdicts=tuple(verdicts))
 
 
-def _number(value: Any) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    return float(value)
+def is_number(value: object) -> TypeGuard[float]:
+    """Whether a value of a field or a summary is a number: no switch, no text, not none."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _verdict(name: str, value: float | None, base: float | None) -> Verdict:

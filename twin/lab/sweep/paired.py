@@ -9,7 +9,7 @@ from typing import Any
 
 from scipy.special import stdtrit
 
-from twin.lab.sweep.compare import Comparison, MetricRow, Paired, Verdict
+from twin.lab.sweep.compare import Comparison, MetricRow, Paired, Verdict, is_number
 from twin.metrics.registry import verdict
 from twin.scenario import Scenario, with_overrides
 
@@ -43,7 +43,7 @@ def _row(
         both = [
             (float(a[row.name]), float(b[row.name]))
             for a, b in zip(own, summaries[baseline], strict=True)
-            if a and b and _is_number(a.get(row.name)) and _is_number(b.get(row.name))
+            if a and b and is_number(a.get(row.name)) and is_number(b.get(row.name))
         ]
         if i == baseline or len(both) < LEAST:
             continue
@@ -64,7 +64,3 @@ def paired(both: Sequence[tuple[float, float]]) -> Paired:
     half = float(stdtrit(len(both) - 1, 0.5 + 0.5 * SURE)) * spread
     base = statistics.fmean(b for _, b in both)
     return Paired(len(both), base, statistics.fmean(differences), half)
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -16,6 +16,7 @@ import numpy as np
 from twin.lab.evidence.rows import load_published
 from twin.lab.explain import view
 from twin.lab.explain.view import one_slo
+from twin.lab.sweep.compare import is_number
 from twin.metrics.registry import METRICS, Metric, placed, shown
 from twin.scenario import Scenario, SpecError, field_info, read, with_overrides
 from twin.scenario.words import choice_label, no_field
@@ -51,7 +52,7 @@ class Axis:
         """One value with its unit."""
         known = field_info(self.path)
         unit = known.unit if known else ""
-        text = f"{value:,.6g}" if _numeric(value) else choice_label(self.path, value)
+        text = f"{value:,.6g}" if is_number(value) else choice_label(self.path, value)
         return f"{text} {unit}".rstrip()
 
     @property
@@ -145,11 +146,7 @@ def _read(path: str, word: str) -> Any:
 def _plain(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
-    return f"{value:.10g}" if _numeric(value) else str(value)
-
-
-def _numeric(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    return f"{value:.10g}" if is_number(value) else str(value)
 
 
 def points(

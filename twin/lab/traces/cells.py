@@ -184,12 +184,12 @@ def json_cells(piece: Piece) -> Iterator[tuple[Cells, np.ndarray]]:
         yield cells, np.array(numbers, np.int64)
 
 
-def hash_lists(cells: Cells, column: str = "hash_ids") -> list[list[int]]:
+def hash_lists(cells: Cells) -> list[list[int]]:
     """A list of hashes a row; whole numbers are checked when all are put together."""
-    lists = [cells.value(column, i) for i in range(cells.size)]
+    lists = [cells.value("hash_ids", i) for i in range(cells.size)]
     for i, ids in enumerate(lists):
         if type(ids) is not list:
-            raise cells.wrong(column, i, "a list of block hashes")
+            raise cells.wrong("hash_ids", i, "a list of block hashes")
     return lists
 
 

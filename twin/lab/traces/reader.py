@@ -11,7 +11,6 @@ from twin.lab.traces import requests
 from twin.lab.traces.formats import (
     MOST_BLOCK_TOKENS,
     Format,
-    Head,
     Reading,
     build_table,
     head_of,
@@ -44,18 +43,13 @@ def read_trace(
     first = next(pieces, None)
     if first is None:
         raise TraceError(f"{label} holds no file")
-    entry = recognise(label, head_of(label, first))
+    head = head_of(label, first)
+    entry = next((entry for entry in FORMATS.values() if entry.fits(head)), None)
+    if entry is None:
+        raise TraceError(f"{label} is in no format known here: {known()} are read")
     columns = entry.read(Reading(label, first, pieces, entry.name, block_tokens, limits))
     columns.name, columns.format = label, entry.name
     return build_table(columns, limits.rows)
-
-
-def recognise(label: str, head: Head) -> Format:
-    """The format that a file is in; raises TraceError when it is in none."""
-    for entry in FORMATS.values():
-        if entry.fits(head):
-            return entry
-    raise TraceError(f"{label} is in no format known here: {known()} are read")
 
 
 def known() -> str:

@@ -183,7 +183,7 @@ def stages(rows: Mapping[str, Sequence[tuple[str, float]]]) -> Chart:
     for stage in order:
         values = [dict(rows[name]).get(stage, 0.0) for name in names]
         bars(
-            fig, names, [v * factor for v in values], _stage_colour(stage),
+            fig, names, [v * factor for v in values], theme.STAGE.get(stage, theme.ROLE["decode"]),
             name=_stage_title(stage), text=[seconds(v) if v > 0.09 * total else "" for v in values],
             textposition="inside", insidetextanchor="middle",
             customdata=[seconds(v) for v in values], hover="%{customdata}",
@@ -201,11 +201,6 @@ def stages(rows: Mapping[str, Sequence[tuple[str, float]]]) -> Chart:
 
 def _stage_title(stage: str) -> str:
     return METRICS[f"ttft_{stage}_s_mean"].label
-
-
-def _stage_colour(stage: str) -> str:
-    """A stage's colour; the first decode iteration wears decode's."""
-    return theme.STAGE.get(stage) or (theme.ROLE["decode"] if "decode" in stage else theme.OTHER)
 
 
 @reads("An iteration gives each request 1 + accepted MTP tokens: TPOT is its time over them.")

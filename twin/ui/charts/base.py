@@ -123,12 +123,12 @@ def bars(
 
 def spans(
     rows: Sequence[str], series: Mapping[str, tuple[str, Sequence[tuple[str, float, float, str]]]],
-    alt: str, *, horizon_s: float, warmup_s: float = 0.0, row_px: int = 23,
+    alt: str, *, horizon_s: float, warmup_s: float = 0.0,
 ) -> Chart:  # fmt: skip
     """Bars from begin to end on rows over the simulated time, the warm-up shaded; series: label ->
     colour and bars as (row, begin_s, end_s, what it was)."""
     factor, unit = time_axis(horizon_s)
-    fig = figure(height=115 + row_px * len(rows))
+    fig = figure(height=115 + 23 * len(rows))
     for label, (colour, parts) in series.items():
         if parts:
             names, begins, ends, what = zip(*parts, strict=True)
@@ -172,12 +172,12 @@ def line_at(fig: go.Figure, label: str, where: str, *, x: float = 0.0, y: float 
     fig.add_vline(x=x, **look) if x else fig.add_hline(y=y, **look)
 
 
-def warm_up(fig: go.Figure, until: float, label: str = "", where: str = "top left") -> None:
+def warm_up(fig: go.Figure, until: float, label: str = "") -> None:
     """Shade the warm-up, from 0 to `until` of the time axis; nothing when there is none."""
     if until > 0:
         fig.add_vrect(
             x0=0, x1=until, fillcolor=theme.OTHER, opacity=0.12, line_width=0, layer="below",
-            annotation_text=label, annotation_position=where,
+            annotation_text=label, annotation_position="top left",
             annotation_font={"size": 11, "color": theme.OTHER},
         )  # fmt: skip
 

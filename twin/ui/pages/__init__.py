@@ -11,55 +11,32 @@ FIRST, BUILD, RESULTS, BOTH = "start", "Build", "Results", "Compare and sweep"
 LIBRARY = "Library and reference"  # a group is never called as one of its pages
 
 
-def _page(name: str, title: str, icon: str, section: str, about: str) -> Page:
-    return Page(name, f"{__name__}.{name}", title, icon, about, section)
-
-
-_ENTRIES = (
-    _page("start", "Start", "home", "", "What this is, presets to begin with, recent runs."),
-    _page(
-        "supernode", "Supernode", "hub", BUILD,
-        "The machine: nodes, chips and the three network planes.",
-    ),
-    _page(
-        "workload", "Workload", "stacked_line_chart", BUILD,
-        "When requests come, how long they are, and what they share.",
-    ),
-    _page(
-        "deployment", "Deployment", "dns", BUILD,
-        "Which instances serve, how they batch, and who decides what goes where.",
-    ),
-    _page(
-        "plan", "Plan", "travel_explore", "",
-        "What to deploy for this machine and traffic: priced by formula, proved by simulation.",
-    ),
-    _page(
-        links.RUN_PAGE, "Run", "play_circle", RESULTS, "A run while it runs, and its results."
-    ),
-    _page(
-        "playback", "Playback", "movie", RESULTS,
-        "A finished run over time: links, instances, faults.",
-    ),
-    _page(
-        "experts", "Experts", "balance", RESULTS,
-        "Expert load of a run, balancing, and what it costs.",
-    ),
-    _page(
-        links.COMPARE_PAGE, "Compare", "compare_arrows", BOTH, "Two to six runs side by side."
-    ),
-    _page(
-        "sweep", "Sweep", "ssid_chart", BOTH,
-        "One or two fields over a range: where the SLO breaks, throughput against latency.",
-    ),
-    _page(
-        "library", "Library", "folder_open", LIBRARY, "Every scenario and run that is stored here."
-    ),
-    _page(
-        "glossary", "Glossary", "dictionary", LIBRARY,
-        "What the terms of these pages mean, one by one.",
-    ),
-)  # fmt: skip
-PAGES = {page.name: page for page in _ENTRIES} | found(Page)
+PAGES = {
+    name: Page(name, f"{__name__}.{name}", title, icon, about, section)
+    for name, title, icon, section, about in (
+        ("start", "Start", "home", "", "What this is, presets to begin with, recent runs."),
+        ("supernode", "Supernode", "hub", BUILD,
+         "The machine: nodes, chips and the three network planes."),
+        ("workload", "Workload", "stacked_line_chart", BUILD,
+         "When requests come, how long they are, and what they share."),
+        ("deployment", "Deployment", "dns", BUILD,
+         "Which instances serve, how they batch, and who decides what goes where."),
+        ("plan", "Plan", "travel_explore", "",
+         "What to deploy for this machine and traffic: priced by formula, proved by simulation."),
+        (links.RUN_PAGE, "Run", "play_circle", RESULTS, "A run while it runs, and its results."),
+        ("playback", "Playback", "movie", RESULTS,
+         "A finished run over time: links, instances, faults."),
+        ("experts", "Experts", "balance", RESULTS,
+         "Expert load of a run, balancing, and what it costs."),
+        (links.COMPARE_PAGE, "Compare", "compare_arrows", BOTH, "Two to six runs side by side."),
+        ("sweep", "Sweep", "ssid_chart", BOTH,
+         "One or two fields over a range: where the SLO breaks, throughput against latency."),
+        ("library", "Library", "folder_open", LIBRARY,
+         "Every scenario and run that is stored here."),
+        ("glossary", "Glossary", "dictionary", LIBRARY,
+         "What the terms of these pages mean, one by one."),
+    )
+} | found(Page)  # fmt: skip
 # The navigation, by what people do; '' stands open, the others are menus.
 SECTIONS = {
     section: tuple(page.name for page in PAGES.values() if page.section == section)

@@ -5,7 +5,6 @@ apart; the baseline is named apart and changes neither."""
 import html
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from typing import TypeGuard
 
 import streamlit as st
 
@@ -13,7 +12,7 @@ from twin.lab.explain.waterfall import SLACK
 from twin.lab.runs.runner import find_run
 from twin.lab.share import links
 from twin.lab.store import RunRow, StoreError
-from twin.lab.sweep.compare import Comparison, InputRow, MetricRow
+from twin.lab.sweep.compare import Comparison, InputRow, MetricRow, is_number
 from twin.lab.sweep.compare import change as changed
 from twin.lab.sweep.paired import SEEDS, seeded, with_pairs
 from twin.metrics.measures import NOTHING
@@ -95,7 +94,7 @@ def publish(rows: list[RunRow]) -> None:
 
 def choose(rows: list[RunRow]) -> None:
     """Pick among the latest finished runs; nothing changes before the button is pressed."""
-    offered = runs.choices([*rows, *runs.finished(OFFERED)], figures=2)
+    offered = runs.choices([*rows, *runs.latest(OFFERED, "done")], figures=2)
     if len(offered) < links.COMPARED_MIN:
         st.markdown("A comparison needs two finished runs, and there are not two here yet.")
         page_link("start", "Run a preset", icon=":material/play_arrow:")
@@ -206,7 +205,7 @@ def settings_that_differ(
             idle = all(why_idle(row.path, scenarios[k]) for k in (i, compared.baseline))
             if value == base or idle:
                 continue
-            change = value / base - 1.0 if _is_number(value) and _is_number(base) and base else 0.0
+            change = value / base - 1.0 if is_number(value) and is_number(base) and base else 0.0
             whole = f"{show(base, row.path)} → {show(value, row.path)}"
             rows.append(Difference(name, run, change, _cut(whole, CHANGE_CHARS), whole))
     return rows
@@ -272,10 +271,6 @@ def _leaders(compared: Comparison) -> str:
 
 def _others(compared: Comparison) -> list[int]:
     return [i for i in range(len(compared.runs)) if i != compared.baseline]
-
-
-def _is_number(value: object) -> TypeGuard[float]:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def metric_table(compared: Comparison, group: str) -> list[Cells]:

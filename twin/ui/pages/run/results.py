@@ -57,7 +57,7 @@ def header(row: RunRow, scenario: Scenario) -> None:
 
 def _compare(row: RunRow, scenario: Scenario) -> None:
     """Runs to compare with: first what this one was edited from, then other edits of it."""
-    rows = [run for run in runs.finished(OFFERED + 1) if run.id != row.id]
+    rows = [run for run in runs.latest(OFFERED + 1, "done") if run.id != row.id]
     origin = scenario.name.partition(words.BETWEEN)[0]
     near = sorted(
         zip(runs.titles(rows), rows, strict=True),

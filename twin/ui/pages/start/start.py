@@ -107,7 +107,7 @@ gallery.cards(chosen)
 
 # 4) Recent runs.
 st.subheader("Recent runs", anchor=False)
-recent = runs.recent(RECENT)
+recent = runs.latest(RECENT)
 if not recent:
     st.caption("None yet: press Run above, and it will be listed here.")
 runs.links("run", recent)

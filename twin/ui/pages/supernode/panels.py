@@ -11,7 +11,7 @@ from twin.hardware.prices import summary
 from twin.hardware.validation import problems
 from twin.hooks import drawn
 from twin.metrics.measures import NOTHING
-from twin.scenario import MemoryPool, Scenario, Supernode
+from twin.scenario import MemoryPool, Scenario
 from twin.ui import session
 from twin.ui.fields import sentence
 from twin.ui.imports import machine_upload
@@ -67,15 +67,8 @@ def _rate(bytes_per_s: float) -> str:
     return f"{bytes_per_s / 1e9:,.4g} GB/s"
 
 
-@lru_cache(maxsize=16)
-def _problems(supernode: Supernode) -> list[str]:
-    return problems(supernode, session.facts())
-
-
-def cannot_work(draft: Scenario) -> None:
-    """A sentence for everything about the machine that cannot work; nothing when all can."""
-    if impossible := _problems(draft.supernode):
-        st.warning("  \n".join(impossible[:8]), icon=":material/report:")
+# A sentence for everything about a machine that cannot work.
+cannot_work = lru_cache(maxsize=16)(problems)
 
 
 def outcome() -> None:

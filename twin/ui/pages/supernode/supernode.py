@@ -64,7 +64,8 @@ if fabric is not None and not fault:
     with costs:
         if not session.refusal():
             panels.prices(draft, fabric)
-    panels.cannot_work(draft)
+    if impossible := panels.cannot_work(draft.supernode, session.facts()):
+        st.warning("  \n".join(impossible[:8]), icon=":material/report:")
 
 # 3) The same machine as a table of elements and links, as numbers and files.
 if forms.to_open("supernode") in BEHIND:

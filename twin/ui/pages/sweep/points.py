@@ -12,7 +12,7 @@ from twin.lab.sweep import sweep
 from twin.lab.sweep.sweep import Axis, Point
 from twin.metrics.registry import METRICS, Place, placed
 from twin.scenario import fields, read, scenario_digest
-from twin.ui import session, words
+from twin.ui import session
 from twin.ui.charts.sweep import Ran
 from twin.ui.fields import choice_label, formed, label, sentence, why_idle
 
@@ -86,12 +86,6 @@ def chosen(
     return axis if axis is given and as_given else sweep.between(path, low, high, int(count))
 
 
-def of_draft(axes: Sequence[Axis]) -> list[Point]:
-    """The points of a sweep of the draft, each under the name that its own run would bear."""
-    origin = session.preset()
-    return sweep.points(session.draft(), axes, lambda s: words.named(s, origin))
-
-
 def runs(points: Sequence[Point]) -> list[RunRow | None]:
     """The run of each point: one that was started here, or a stored one; None without either."""
     store, started = session.store(), st.session_state.get(STARTED, {})
@@ -144,17 +138,13 @@ def cells(axes: Sequence[Axis], points: Sequence[Point], rows: Sequence[RunRow |
             **{a.label: a.said(value) for a, value in zip(axes, point.values, strict=True)},
             "SLO": "" if row is None or point.scenario is None or not row.summary
             else "met" if sweep.holds(point.scenario, row.summary) else "broken",
-            **{_head(key): row.summary.get(key) if row else None for key in figures("sweep", rows)},
+            **{f"{METRICS[key].label} ({METRICS[key].unit})": row.summary.get(key) if row else None
+               for key in figures("sweep", rows)},
             "State": row.state if row else sentence(point.refusal) if point.refusal else "not run",
             "Run": f"/run?run={row.id}" if row else None,
         }
         for point, row in zip(points, rows, strict=True)
     ]  # fmt: skip
-
-
-def _head(key: str) -> str:
-    """Column of a metric: 'TTFT p99 (s)'."""
-    return f"{METRICS[key].label} ({METRICS[key].unit})"
 
 
 def figures(place: Place, rows: Sequence[RunRow | None]) -> list[str]:

@@ -3,7 +3,7 @@
 import streamlit as st
 
 from twin.lab.sweep import sweep
-from twin.ui import session
+from twin.ui import session, words
 from twin.ui.charts import sweep as charts
 from twin.ui.fields import sentence
 from twin.ui.link import copy_link
@@ -31,7 +31,8 @@ try:
     with second_field:
         two = pts.chosen(1, given[1] if given[1:] else None, but=one)
     axes = [axis for axis in (one, two) if axis is not None]
-    wanted = pts.of_draft(axes)
+    # Each point under the name that its own run would bear.
+    wanted = sweep.points(session.draft(), axes, lambda s: words.named(s, session.preset()))
 except sweep.SweepError as error:
     refused = sentence(str(error))
 if refused:

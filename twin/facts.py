@@ -160,9 +160,8 @@ def _collect(path: str, table: Mapping[str, Any], flat: dict[str, Fact]) -> None
             )
         value = _frozen(table["value"])
         flat[path] = Fact(
-            value, table["unit"], table["source"], table["mark"], table.get("note", ""),
-            tuple(saw),
-        )  # fmt: skip
+            value, table["unit"], table["source"], table["mark"], table.get("note", ""), tuple(saw)
+        )
         return
     for key, value in table.items():
         if isinstance(value, Mapping):

@@ -25,9 +25,7 @@ class Clients(Section):
     backoff_s: float = quantity(0.5, "s", "First back-off", (0, 3600), applies=TRIES_AGAIN)
     """Pause before the first retry; it doubles with each, less up to a quarter at random.
     [openai-python _base_client.py, _constants.py]"""
-    backoff_most_s: float = quantity(
-        8.0, "s", "Longest back-off", (0, 86_400), applies=TRIES_AGAIN, 
-    )  # fmt: skip
+    backoff_most_s: float = quantity(8.0, "s", "Longest back-off", (0, 86_400), applies=TRIES_AGAIN)
     """What the pause does not grow beyond. [openai-python _base_client.py, _constants.py]"""
 
 

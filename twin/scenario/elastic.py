@@ -80,25 +80,17 @@ class Elastic(Section):
         applies=when("elastic.controller", "rebalance"),
     )
     """Whether re-balancing gives back what neither pool needs, or keeps every NPU in one."""
-    high: float = quantity(
-        0.8, "", "High mark", (0.05, 10), applies=BY_PRESSURE,
-    )  # fmt: skip
+    high: float = quantity(0.8, "", "High mark", (0.05, 10), applies=BY_PRESSURE)
     """A pool grows when its pressure, 1 at its limit, is above it, to where it would be below.
     [Knative's autoscaler: 0.7; Dynamo: KV 0.9]"""
     low: float = quantity(0.5, "", "Low mark", (0.01, 10), applies=BY_PRESSURE)
     """A pool shrinks when its pressure is below it. [Dynamo: KV 0.5]"""
-    interval_s: float = quantity(
-        30.0, "s", "Decision interval", (1, 86_400), applies=DECIDES,
-    )  # fmt: skip
+    interval_s: float = quantity(30.0, "s", "Decision interval", (1, 86_400), applies=DECIDES)
     """Time between two decisions; metrics are means over it. [Dynamo's planner: 30 s at the
     start]"""
-    metrics_age_s: float = quantity(
-        5.0, "s", "Age of the metrics", (0, 3600), applies=DECIDES,
-    )  # fmt: skip
+    metrics_age_s: float = quantity(5.0, "s", "Age of the metrics", (0, 3600), applies=DECIDES)
     """How old the metrics are when a decision is made on them. [assumption]"""
-    cool_down_s: float = quantity(
-        60.0, "s", "Cool-down", (0, 86_400), applies=DECIDES,
-    )  # fmt: skip
+    cool_down_s: float = quantity(60.0, "s", "Cool-down", (0, 86_400), applies=DECIDES)
     """After a change a pool is left alone for so long. [Knative's autoscaler: stable window of 60
     s]"""
     shrink_after_s: float = quantity(
@@ -106,9 +98,7 @@ class Elastic(Section):
     )  # fmt: skip
     """A pool shrinks to no fewer than it was found to need within this time, unless the other pool
     needs its NPUs. [Kubernetes: downscale stabilisation of 300 s]"""
-    changes_per_hour: int = quantity(
-        30, "changes", "Changes per hour", (1, 3600), applies=DECIDES,
-    )  # fmt: skip
+    changes_per_hour: int = quantity(30, "changes", "Changes per hour", (1, 3600), applies=DECIDES)
     """Most starts, stops and changes of role within any hour. [assumption]"""
     drain: Literal["finish", "hand_on"] = choice(
         "finish",

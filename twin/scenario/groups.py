@@ -117,9 +117,7 @@ def sharing(s: Scenario) -> Pool | None:
 def _serving(deployment: Deployment) -> Mapping[str, Pool]:
     if deployment.mode == "colocated":
         c, tp = deployment.colocated, deployment.decode.tp_dies
-        own = Group(
-            LAYER, c.npus_per_instance, attention="tp" if tp > 1 else "dp", tp_dies=tp
-        )  # fmt: skip
+        own = Group(LAYER, c.npus_per_instance, attention="tp" if tp > 1 else "dp", tp_dies=tp)
         split = -(-c.prompt_dies // tp)
         return {"colocated": Pool("colocated", c.instances, (own,), prompt_ranks=split)}
     pools = {"prefill": _prefill(deployment), "decode": _decode(deployment)}

@@ -159,9 +159,7 @@ class Cost(Section):
     """What an hour of an NPU costs, in a currency of your own; 0: no cost is shown."""
     npu_w: float = quantity(0.0, "W", "Rated power of an NPU", (0, 20_000), step=10)
     """Rated power of a package; 0: what data/chips says, often an estimate."""
-    cap_w: float = quantity(
-        0.0, "W", "Power cap of an NPU", (0, 20_000), step=10,
-    )  # fmt: skip
+    cap_w: float = quantity(0.0, "W", "Power cap of an NPU", (0, 20_000), step=10)
     """Most that a package may draw; where a pool at full load would draw more, the clock of its
     cores is lowered until it does not, and computing takes longer; HBM and links keep their rates.
     0: no cap. [mechanism: docs/SERVING.md]"""

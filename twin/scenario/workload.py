@@ -113,9 +113,8 @@ class Workload(Section):
     """Time over which the clients begin, evenly; 0: all at once, so that answers of one length stay
     in step. A turn's length keeps them out of it."""
     prompts: int = quantity(
-        0, "requests", "Requests in all", (0, 50_000_000), step=100, applies=GENERATED,
-        since=2,
-    )  # fmt: skip
+        0, "requests", "Requests in all", (0, 50_000_000), step=100, applies=GENERATED, since=2
+    )
     """A finite benchmark: so many requests come, at their rate or from their clients, and the
     machine drains; 0: they come to the end of the run."""
     lengths: str = choice(

@@ -276,9 +276,8 @@ def _span(constant: Constant, value: float, refits: Sequence[tuple[str, float]])
     values = [x for _, x in refits]
     reach = abs(far - value) / (constant.high - constant.low)
     return Span(
-        constant.name, value, float(min(values)), float(max(values)), row,
-        bool(reach <= IDENTIFIED),
-    )  # fmt: skip
+        constant.name, value, float(min(values)), float(max(values)), row, bool(reach <= IDENTIFIED)
+    )
 
 
 def _mean(errors: Vector) -> float:

@@ -36,14 +36,10 @@ DAY = {
         "NPU-hours",
     ),
     "Energy": ({"energy_kwh": ("energy", theme.SERIES[2])}, "kWh"),
-    "Prompt tokens found cached": (
-        {"hit_percent": ("hit ratio", theme.ROLE["prefill"])}, "%"
-    ),
-    "Memory pool used": (
-        {"pool_percent": ("DRAM used", theme.ROLE["memory_pool"])}, "%"
-    ),
+    "Prompt tokens found cached": ({"hit_percent": ("hit ratio", theme.ROLE["prefill"])}, "%"),
+    "Memory pool used": ({"pool_percent": ("DRAM used", theme.ROLE["memory_pool"])}, "%"),
     "Requests that came": ({"arrived": ("requests", theme.SERIES[0])}, "requests"),
-}  # fmt: skip
+}
 MOST = 60  # rows of a picture
 
 

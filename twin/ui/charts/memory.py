@@ -19,9 +19,7 @@ from twin.ui.charts.base import (
     warm_up,
 )
 
-TIERS = {
-    "pool_read": ("DRAM", theme.ROLE["memory_pool"]), "ssd_read": ("SSD", theme.SERIES[4]),
-}  # fmt: skip
+TIERS = {"pool_read": ("DRAM", theme.ROLE["memory_pool"]), "ssd_read": ("SSD", theme.SERIES[4])}
 
 
 @reads("What DRAM has lost comes from SSD, in addition to the reads from DRAM.")

@@ -193,9 +193,7 @@ def input_table(compared: Comparison, scenarios: Sequence[Scenario]) -> list[Cel
     return table
 
 
-def settings_that_differ(
-    compared: Comparison, scenarios: Sequence[Scenario]
-) -> list[Difference]:  # fmt: skip
+def settings_that_differ(compared: Comparison, scenarios: Sequence[Scenario]) -> list[Difference]:
     """Every field that matters and differs from the baseline's, of every other run."""
     rows = []
     for name, row in _differing(compared):

@@ -216,6 +216,8 @@ def imbalances(
 ) -> tuple[Imbalance, Imbalance]:
     """Expert imbalance of a prefill and of a decode instance (the same when colocated)."""
     shape = costs.shape
+    if not shape.routed_experts:
+        return NO_IMBALANCE, NO_IMBALANCE
     experts = s.experts
     if experts.balancing.policy == "oracle":
         experts = experts.model_copy(update={"placement": "perfect"})
@@ -258,6 +260,8 @@ def tokens_per_request(s: Scenario, mean_input: float) -> dict[str, float]:
 
 def router_groups(s: Scenario, costs: Costs) -> tuple[int, int]:
     """Groups of the model's router, and how many a token may reach; raises ModelError."""
+    if not costs.shape.routed_experts:
+        return 1, 1
     groups = costs.shape.expert_groups
     if s.experts.group_limited and groups == 1:
         raise ModelError(

@@ -2,7 +2,10 @@ import polars as pl
 import pytest
 
 from tests.laws.advice import LITE
+from twin.lab.explain.causes import imbalance, switches
 from twin.lab.explain.explain import explain
+from twin.lab.explain.pools import ep
+from twin.lab.explain.view import View
 from twin.lab.explain.waterfall import SLACK, at_work, busy_of, iteration_of
 from twin.lab.explain.words import PIECES
 from twin.lab.library import load_facts, preset
@@ -28,6 +31,27 @@ def test_the_pieces_add_up_to_the_time_of_a_mean_request(slowed):
 
 def test_a_fault_and_uneven_experts_are_pieces_of_their_own(slowed):
     assert slowed.waterfall["faults"] > 0 and slowed.waterfall["imbalance"] > 0
+
+
+def test_experts_are_no_cause_where_a_model_has_none():
+    """Whatever the scenario says of them: their time is not asked, and no advice names them."""
+    asked = {
+        "deployment.model": "qwen3-32b", "deployment.prefill.attention": "tp",
+        "deployment.prefill.tp_dies": 8, "deployment.decode.tp_dies": 8,
+        "deployment.decode.mtp_draft_tokens": 0, "experts.popularity": "power_law",
+        "experts.placement": "round_robin", "workload.rate_req_per_s": 10.0, "horizon_s": 12.0,
+        "warmup_s": 2.0, "workload.output_tokens": 64, "deployment.decode.batch_per_npu": 2,
+        "deployment.communication.fused": False,
+    }  # fmt: skip
+    dense = with_overrides(parse_scenario(LITE), asked)
+    found = explain(dense, load_facts())
+    assert found.waterfall["imbalance"] == found.waterfall["exchange"] == 0.0
+    assert found.waterfall["attention"] > 0.0 and found.waterfall["experts"] > 0.0  # dense layers
+    for model, many in (("qwen3-32b", False), ("deepseek-v2-lite", True)):
+        view = View(with_overrides(dense, {"deployment.model": model}), load_facts(), {}, None, {})
+        changes = [*imbalance(view), *switches(view), *ep(view)]
+        assert bool(changes) is many
+    assert not {measured.cause.key for measured in found.causes} & {"imbalance", "ep", "switches"}
 
 
 def _microbatched():

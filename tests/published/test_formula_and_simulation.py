@@ -91,6 +91,12 @@ DECODE_BOUND = {
                 "deployment.decode.tp_dies": 2, "workload.output_tokens": 2000}, 24 * 32,
     ),
 }  # fmt: skip
+DENSE = {"deployment.model": "qwen3-32b", "deployment.decode.mtp_draft_tokens": 0}
+DECODE_BOUND["dense, eight dies a rank"] = (
+    DECODE | DENSE | {"deployment.decode.npus_per_instance": 4, "deployment.decode.tp_dies": 8,
+                      "deployment.decode.instances": 4, "deployment.decode.batch_per_npu": 12},
+    12 * 16,
+)  # fmt: skip
 PREFILL_BOUND = {
     "prefill alone": (PREFILL, 3 * 64),
     "prefill, data parallel": (PREFILL | {"deployment.prefill.attention": "dp"}, 3 * 64),
@@ -151,6 +157,11 @@ MIXED_BOUND |= {
     ),
     "eight dies a rank": (MIXED | {"deployment.decode.tp_dies": 8}, 24 * 16),
     "a served engine": (MIXED | {"deployment.stack": "sglang-npu"}, 24 * 16),
+    "dense, eight dies a rank": (
+        MIXED | DENSE | {"deployment.colocated.npus_per_instance": 4,
+                         "deployment.decode.batch_per_npu": 12, "deployment.decode.tp_dies": 8},
+        12 * 4,
+    ),
 }  # fmt: skip
 SUITE = ("prefill of both", "prefill on the dies of decode")
 
@@ -161,7 +172,7 @@ def at(point):
     return steady(s, FACTS, traffic=traffic_under_way(s, FACTS)), simulate(s, FACTS).summary
 
 
-@pytest.mark.parametrize("name", some(["experts apart", "four dies a rank"], *[*DECODE_BOUND]))
+@pytest.mark.parametrize("name", some(["experts apart", "dense, eight dies a rank"], *DECODE_BOUND))
 def test_decode_elsewhere_by_formula_is_decode_by_simulation(name):
     formula, run = at(DECODE_BOUND[name])
     assert formula.limit == "decode"
@@ -187,7 +198,8 @@ def test_what_prefill_feeds_by_formula_is_what_a_simulation_serves(name):
 
 
 @pytest.mark.parametrize(
-    "name", some(["128 ranks", "very long prompts in pieces", "a served engine"], *MIXED_BOUND)
+    "name",
+    some(["128 ranks", "very long prompts in pieces", "dense, eight dies a rank"], *MIXED_BOUND),
 )
 def test_mixed_serving_by_formula_is_mixed_serving_by_simulation(name):
     formula, run = at(MIXED_BOUND[name])

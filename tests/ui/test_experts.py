@@ -199,6 +199,12 @@ def test_experts_that_are_all_as_popular_cost_nothing(app, store):
     assert "imbalance costs nothing" in app.subheader[0].value
 
 
+def test_a_model_without_experts_is_one_sentence_and_no_chart(app, store):
+    opened(app, done_skewed(store, skewed(deployment__model="qwen3-32b")))
+    assert app.subheader[0].value == "Qwen3-32B has no routed experts: nothing to balance."
+    assert not app.get("plotly_chart") and not app.error
+
+
 def test_the_slider_goes_through_the_moments(app, store, tables):
     opened(app, done_skewed(store))
     slider = app.select_slider[0]

@@ -43,7 +43,7 @@ class Balance:
     def __init__(self, machine: Machine, agenda: Agenda, log: list[Event]) -> None:
         self.machine, self.agenda, self.log = machine, agenda, log
         self.setup = machine.setup
-        self.experts = self.setup.scenario.experts
+        self.experts = self.setup.crowd.experts
         self.rule = self.experts.balancing
         self.loads: list[tuple[float, str, int, str, np.ndarray, np.ndarray]] = []
         self.hottest: list[tuple[float, str, int, np.ndarray]] = []

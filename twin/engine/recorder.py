@@ -372,7 +372,8 @@ def ranks_table(setup: Setup, world: World) -> pl.DataFrame:
         context = world.decode.context_s[at] / steady_s if decodes else np.full(n, np.nan)
         hot = setup.decode_imbalance if decodes else setup.prefill_imbalance
         load = np.full(n, np.nan)
-        load[: hot.die_load.shape[1]] = hot.die_load.mean(axis=0)[:n]
+        if setup.costs.shape.routed_experts:
+            load[: hot.die_load.shape[1]] = hot.die_load.mean(axis=0)[:n]
         room = float(world.decode.kv_tokens[instance.index]) if decodes else np.inf
         pieces.append(
             {

@@ -112,7 +112,7 @@ class Source:
             return 0.0
         p = role.prefill
         seconds = p.gather.token * role.dies + p.exchange.token
-        seconds *= p.moe_layers + p.dense_layers
+        seconds *= p.moe_layers + (1.0 + p.split_ffn) * p.dense_layers
         gathered = seconds * role.gather_bytes_per_s if seconds > 0.0 else 0.0
         return gathered * (role.gather_off_node if away else 1.0 - role.gather_off_node)
 

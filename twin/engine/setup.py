@@ -23,11 +23,12 @@ from twin.hardware.placement import Instance, further, place
 from twin.hardware.power import Power, power
 from twin.model.costs import Costs, RoleCosts
 from twin.model.decode import DECODE_OPERATORS, decode_iteration_s
+from twin.model.dense import experts_of
 from twin.model.fetch import node_dram_bytes
 from twin.model.formats import FORMATS
 from twin.model.prefill import PREFILL_OPERATORS, prefill_batch_s
 from twin.policies.batching import tokens_per_iteration
-from twin.scenario import Scenario, is_elastic, pools, remarks
+from twin.scenario import Experts, Scenario, is_elastic, pools, remarks
 from twin.steady import assemble, router_groups, tokens_per_request
 from twin.workload.generate import Requests, TraceTable, generate, mean_lengths
 from twin.workload.requests import MOST_REQUESTS
@@ -86,7 +87,7 @@ class Setup:
 
     def kv_tokens(self, costs: RoleCosts) -> float:
         """KV tokens of a rank: less what one layer's new experts need while they arrive."""
-        rule = self.scenario.experts.balancing
+        rule = self.crowd.experts.balancing
         if rule.policy in ("none", "oracle") or rule.swap == "stall":
             return float(costs.kv_tokens_per_rank)
         held = costs.layout.slots_per_die * self.crowd.expert_bytes
@@ -167,6 +168,7 @@ class Setup:
 class ExpertCrowd:
     """What is known of the routed experts and of those who ask them."""
 
+    experts: Experts  # the scenario's, or of a model without any, ones that change nothing
     process: x.Process  # popularity over time
     topics: np.ndarray  # i1[requests], topic class
     tokens_per_request: dict[str, float]  # by role: tokens of a pass that come from one request
@@ -231,7 +233,7 @@ def set_up(
     _refuse_too_large(scenario, requests)
     notes = [f"{n:,} requests: {reason}" for reason, n in sorted(requests.counts.items()) if n]
     notes += [*requests.notes, *placed.moved, *remarks(scenario)]
-    notes += costs.idle(scenario.experts.redundant)
+    notes += costs.remarks(scenario)
     notes += [
         f"A cap of {scenario.cost.cap_w:g} W an NPU lowers the clock of {role} to {share:.1%}."
         for role, share in costs.clocks.items()
@@ -248,11 +250,13 @@ def _crowd(
     counts: np.ndarray | None,
 ) -> ExpertCrowd:  # fmt: skip
     shape = costs.shape
+    experts = experts_of(s, shape)
     process = x.start(
-        s.experts, shape.routed_experts, shape.moe_layers, shape.top_k, facts, s.seed, counts
+        experts, shape.routed_experts, shape.moe_layers, shape.top_k, facts, s.seed, counts
     )
     groups, top_groups = router_groups(s, costs)
     return ExpertCrowd(
+        experts=experts,
         process=process,
         topics=x.topics_of(process, requests.arrival_s, requests.session, s.seed),
         tokens_per_request=tokens_per_request(s, mean_input),

@@ -282,5 +282,6 @@ class Prefill(Record):
     moe_layers: float = given("Layers with experts, the MTP module's among them.")
     dense_layers: float = given("Layers with a dense FFN.")
     microbatch: float = given("1: two microbatches.")
+    split_ffn: float = given("1: dies split a dense FFN, with collectives as attention's.")
     routing: float = given("1: rows are ordered in the stream that computes; 0: at the same time.")
     compute_share: float = given("Cores left to compute while two microbatches overlap.")

@@ -21,6 +21,7 @@ from twin.metrics.operators import names_of
 from twin.model.coefficients import DECODE_OPERATORS, PREFILL_OPERATORS, Decode, Prefill
 from twin.model.collectives import exchange
 from twin.model.decode_costs import colocated_costs, decode_costs
+from twin.model.dense import notes, refuse, split_dies
 from twin.model.drafters import drafter
 from twin.model.fetch import Fetch, fetch
 from twin.model.memory import Budget, ExpertLayout, expert_layout, idle_dies
@@ -140,6 +141,10 @@ class Costs:
             if (count := idle_dies(self.shape, role.layout, redundant))
         ]
 
+    def remarks(self, s: Scenario) -> list[str]:
+        """What of the scenario stands idle or does nothing on this machine: a sentence each."""
+        return self.idle(s.experts.redundant) + notes(s, self.shape, self.chip.dies_per_npu)
+
     @staticmethod
     def _of(role: RoleCosts | None, name: str) -> RoleCosts:
         if role is None:
@@ -160,6 +165,7 @@ def build_costs(
     shape = load_shape(facts, d.model)
     chip = load_chip(facts, scenario.supernode.chip)
     drafter(d, shape, facts)  # refused before anything is placed
+    refuse(d, tuple(serving(scenario).values()), shape)
     first: dict[str, Instance] = {}
     for instance in place_instances(scenario, fabric):
         first.setdefault(instance.role, instance)
@@ -237,7 +243,7 @@ def role_costs(
         fetch=fetch(
             scenario,
             facts,
-            setting.head_dies,
+            setting.readers,
             len(dies),
             per_node,
             per_token,
@@ -289,14 +295,14 @@ def _priced(
     hbm: share of the sustained HBM bandwidth that the pool has. Raises ModelError.
     """
     whole, chip = load_shape(facts, d.model), replace(load_chip(facts, chip_name), clock=clock)
-    shape = whole.split(pool.rank_dies)
     apart = _expert_dies(pool, chip, len(dies))
+    group = _tp_group(pool, whole, len(dies) - apart)
+    shape = whole.split(split_dies(pool, whole))
     kernel = d.optimisations.attention_kernel
     machine = load_machine(facts, chip, kernel, pool.own.cores, hbm)
     sending = exchange(net, dies)
     if apart:
         sending = replace(sending, remote=1.0)  # no expert is at home
-    group = _tp_group(pool, whole, len(dies) - apart)
     setting = Setting(
         pool=pool,
         shape=shape,

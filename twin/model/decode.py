@@ -9,8 +9,6 @@ and one more graph to launch.
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from twin.kernels.compiled import kernel
@@ -22,6 +20,7 @@ from twin.model.layer import (
     collective_s,
     core_s,
     dense_s,
+    experts_read,
     layer_s,
     local_s,
     longer_s,
@@ -261,7 +260,7 @@ def decode_iteration_s(
         query * rank_requests, rank_context, together / p.layout.rank_dies, entering,
         count * p.layout.rank_dies, hot,
     )  # fmt: skip
-    time = _dense_layers_s(p, load, ops)
+    time = dense_layers_s(p, load, ops)
     time += outside_s(p, rank_requests, rank_context, float(total), load.dies, hot, ops)
     layers = p.moe_layers
     domains = p.layout.domains
@@ -296,8 +295,8 @@ def half_of(load: Pass, domains: float, hot: float) -> Pass:
 
 
 @kernel
-def _dense_layers_s(p: Decode, load: Pass, ops: np.ndarray) -> float:
-    """The first layers: attention in sequence and a dense FFN on every die, seconds."""
+def dense_layers_s(p: Decode, load: Pass, ops: np.ndarray) -> float:
+    """Layers without experts: attention in sequence and a dense FFN on every die, seconds."""
     time = _add_attention(p.sequence, p.dense_layers, load, ops)
     ffn = p.dense_layers * dense_s(p, load.tokens)
     ops[_DENSE] += ffn
@@ -319,7 +318,7 @@ def decode_hbm_bytes(p: Decode, requests: float, context: float, ranks: float) -
     weights += demand.head_bytes * (1.0 + p.modules)
     weights += demand.draft_bytes * own + demand.draft_first_bytes * min(own, 1.0)
     rows = routed_per_die(p, p.query_tokens * requests)
-    held = at.routed_dies * at.slots * (1.0 - math.exp(-rows / at.slots))
+    held = at.routed_dies * experts_read(at.slots, rows)
     holding = at.expert_dies if at.expert_dies > 0.0 else dies
     shared = at.shared_experts * (at.shared_dies if at.shared_dies > 0.0 else holding)
     held += shared

@@ -53,7 +53,7 @@ def decode_costs(x: Setting, drafts: int, microbatch: str, colocated: bool = Fal
         demand=_demand(x, query, dense, head),
         ways=float(len(splits)),
         hides=float(not ways),
-        microbatch={"off": 0.0, "on": 1.0, "auto": 2.0}[microbatch],
+        microbatch={"off": 0.0, "on": 1.0, "auto": 2.0}[microbatch] if s.routed_experts else 0.0,
         query_tokens=float(query),
         drafts=float(drafts),
         passes=float(x.drafter.passes),
@@ -119,7 +119,7 @@ def _host(x: Setting) -> Host:
     Every die is a rank with a host process of its own, and a graph's first exchange waits for the
     last of them.
     """
-    m, layers, ranks = x.machine, x.shape.layers, x.exchange.peers
+    m, layers, ranks = x.machine, x.shape.layers, x.waiting_dies
     sync = m.rank_sync_s * (ranks - 1)
     return Host(
         launch=m.graph_launch_s,
@@ -255,7 +255,7 @@ def _whole_die(mode: Mode, x: Setting) -> Mode:
 
     With two microbatches under way a die that waits for one computes the other.
     """
-    slowest = x.machine.slowest(x.exchange.peers)
+    slowest = x.machine.slowest(x.waiting_dies)
     return replace(
         mode,
         before=tuple(scaled(w, slowest) for w in mode.before),

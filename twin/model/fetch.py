@@ -49,7 +49,7 @@ class Fetch:
 def fetch(
     s: Scenario,
     facts: Facts,
-    readers: int,
+    readers: float,
     dies: int,
     dies_per_node: int,
     kv_bytes: float,

@@ -83,12 +83,18 @@ def routed_per_die(p: Decode, tokens: float) -> float:
 
 
 @kernel
+def experts_read(experts: float, rows: float) -> float:
+    """How many of `experts` some of the `rows` are for, of which each is for any of them alike."""
+    return experts * (1.0 - math.exp(-rows / experts)) if experts > 0.0 else 0.0
+
+
+@kernel
 def ffn_rows_s(w: Experts, experts: float, shared: float, rows: float) -> float:
     """A grouped product over `rows` spread over `experts`, of which `shared` are shared ones;
     unused experts stay unread."""
     if experts <= 0.0 or rows <= 0.0:
         return 0.0
-    read = experts * (1.0 - math.exp(-rows / experts))
+    read = experts_read(experts, rows)
     weights = max(0.0, w.weight * read + w.shared * shared - w.ahead)
     computing = w.flop * grouped_tiles(w, read, rows)
     return w.fixed + roof(computing, weights + w.io * rows) + w.vector * rows
@@ -249,7 +255,7 @@ def survey(
 
 @kernel
 def dense_s(p: Decode, tokens: float) -> float:
-    """Dense FFN of one of the first layers for `tokens` of a rank, seconds."""
+    """Dense FFN of a layer without experts for `tokens` of a rank, seconds."""
     if p.dense.weight <= 0.0:
         return 0.0
     moved = collective_s(p.sequence.gather, tokens) + collective_s(p.sequence.scatter, tokens)

@@ -56,6 +56,8 @@ def expert_layout(s: Shape, redundant: int, dies: int) -> ExpertLayout:
     fill second slots (arXiv 2508.02520 section 7.1), at most its share of the rows. Else every die
     has it.
     """
+    if not s.routed_experts:
+        return ExpertLayout(dies, dies, 0, 0)
     slots = s.routed_experts + redundant
     fair = max(1, round(dies / (s.top_k + 1)))
     if s.shared_experts == 0:
@@ -127,6 +129,7 @@ def budget(
     weights: float,
     buffers: float,
     what: str,
+    remedy: str = "use more NPUs per instance, fewer redundant experts, a smaller batch",
 ) -> Budget:
     """The die's HBM split; raises ModelError when nothing is left for KV."""
     space = Budget(chip.hbm_bytes_per_die, weights, buffers, facts.si("operators.memory.reserve"))
@@ -134,7 +137,6 @@ def budget(
         raise ModelError(
             f"{what} does not fit: a die of {chip.title} has {space.hbm / 1e9:.1f} GB, weights "
             f"take {weights / 1e9:.1f} GB, exchange buffers {buffers / 1e9:.1f} GB and the "
-            f"runtime {space.reserve / 1e9:.1f} GB: use more NPUs per instance, fewer redundant "
-            "experts, a smaller batch or a smaller number format"
+            f"runtime {space.reserve / 1e9:.1f} GB: {remedy} or a smaller number format"
         )
     return space

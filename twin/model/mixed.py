@@ -18,7 +18,13 @@ from numpy.typing import NDArray
 from twin.kernels.compiled import kernel
 from twin.kernels.rng import exponential, stream_key, uniform
 from twin.model.coefficients import DECODE_OPERATORS, Decode
-from twin.model.decode import decode_flops, launch_gap_s, layers_in_sequence_s, outside_s
+from twin.model.decode import (
+    decode_flops,
+    dense_layers_s,
+    launch_gap_s,
+    layers_in_sequence_s,
+    outside_s,
+)
 from twin.model.layer import (
     Pass,
     attention_s,
@@ -87,7 +93,7 @@ def mixed_iteration_s(
     alone = 0.0
     if total > 0:
         load = Pass(tokens, rank_context, query * busiest / each, query * total, dies, hot)
-        alone += layers_in_sequence_s(p, p.moe_layers, load, ops)
+        alone += _layers_alone_s(p, load, ops)
     m = p.sequence
     attention = dense = most_rows = most_core = 0.0
     for r in range(first, first + count):
@@ -111,13 +117,22 @@ def mixed_iteration_s(
                     attention, most_rows, most_core = took, rows, core
                 dense = max(dense, dense_s(p, rows))
     layer = attention + moe_s(p, m, Pass(most, rank_context, most / each, entering, dies, hot))
-    # Without a chunk the two are equal but for rounding, and a time is never negative.
-    ops[_CHUNK] += max(0.0, layer * p.moe_layers - alone)
     dense = p.dense_layers * (attention + dense)
-    ops[_DENSE] += dense
+    # Without a chunk the two are equal but for rounding, and a time is never negative.
+    moe = p.moe_layers > 0.0
+    ops[_CHUNK] += max(0.0, (layer * p.moe_layers if moe else dense) - alone)
+    ops[_DENSE] += dense if moe else 0.0
     time = layer * p.moe_layers + dense
     time += outside_s(p, rank_requests, rank_context, float(total), dies, hot, ops)
     return time + launch_gap_s(p, time, total, most, entering > query * total, ops)
+
+
+@kernel
+def _layers_alone_s(p: Decode, load: Pass, ops: np.ndarray) -> float:
+    """Seconds of the layers that a decode batch is booked in: those with experts, or all."""
+    if p.moe_layers > 0.0:
+        return layers_in_sequence_s(p, p.moe_layers, load, ops)
+    return dense_layers_s(p, load, ops)
 
 
 @kernel

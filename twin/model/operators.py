@@ -88,7 +88,7 @@ def decode_prolog(s: Shape, f: Formats) -> Work:
     hidden = ACTIVATION_BYTES * s.hidden
     query = ACTIVATION_BYTES * s.query_width
     absorbed = ACTIVATION_BYTES * s.core_query_width
-    rotated = ACTIVATION_BYTES * s.heads * s.rope_dim if s.attention == "mla" else query
+    rotated = ACTIVATION_BYTES * s.kind.rotated(s)
     vector = 3 * hidden + f.activation_bytes * s.hidden + 2 * query + rotated
     return linear(
         f.linear, weights, f.activation_bytes * s.hidden + query, query + absorbed, vector
@@ -116,7 +116,8 @@ def prefill_down(s: Shape, f: Formats) -> Work:
 
 def prefill_up(s: Shape, f: Formats) -> Work:
     """Up-projections of query, keys and values to all heads (multi-head form), and RoPE."""
-    heads_out = s.query_width + s.heads * (s.nope_dim + s.value_dim) if s.attention == "mla" else 0
+    up_values = s.kind.up_values(s)
+    heads_out = s.query_width + up_values if up_values else 0
     read = f.activation_bytes * (s.q_lora + s.kv_lora)
     return linear(
         f.linear, s.q_up_weights + s.kv_up_weights, read, 2.0 * heads_out, 2.0 * s.query_width
@@ -125,9 +126,7 @@ def prefill_up(s: Shape, f: Formats) -> Work:
 
 def cached_up(s: Shape, f: Formats) -> Work:
     """Up-projection of a cached token's latent to keys and values of all heads (MLA)."""
-    if s.attention != "mla":
-        return Work(f.linear, 0.0, 0.0, 0.0, 0.0)
-    out_bytes = ACTIVATION_BYTES * s.heads * (s.nope_dim + s.value_dim)
+    out_bytes = ACTIVATION_BYTES * s.kind.up_values(s)
     return linear(f.linear, s.kv_up_weights, f.activation_bytes * s.kv_lora, out_bytes)
 
 
@@ -141,7 +140,7 @@ def prefill_output(s: Shape, f: Formats) -> Work:
 
 def gate(s: Shape, f: Formats) -> Work:
     """Router scores in FP32 (weights in BF16) over all routed experts."""
-    hidden = ACTIVATION_BYTES * s.hidden
+    hidden = ACTIVATION_BYTES * s.hidden if s.routed_experts else 0.0
     return linear("bf16", s.hidden * s.routed_experts, hidden, 4.0 * s.routed_experts)
 
 
@@ -151,7 +150,7 @@ def expert(s: Shape, f: Formats) -> Work:
 
 
 def dense_ffn(s: Shape, f: Formats) -> Work:
-    """The dense FFN of a first layer for one token."""
+    """The dense FFN of a layer without experts for one token."""
     return _ffn(s.hidden, s.dense_intermediate, f.linear, f.sum_bytes, Steps())
 
 

@@ -161,7 +161,7 @@ def predict(
         rates["decode"] = decode.requests_per_s
         space = costs.decode_role.kv_tokens_per_rank
     limit = min(rates, key=lambda name: (rates[name], name))
-    advice = " ".join([_advice(s, rates), *costs.idle(s.experts.redundant)])
+    advice = " ".join([_advice(s, rates), *costs.remarks(s)])
     return Prediction(decode, prefill, front, rates[limit], limit, advice, space, costs)
 
 

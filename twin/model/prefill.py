@@ -8,13 +8,11 @@ This module does not know which prompts are in the batch, only tokens and query-
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from twin.kernels.compiled import kernel
 from twin.model.coefficients import PREFILL_OPERATORS, Prefill
-from twin.model.layer import grouped_tiles, product_s, prompt_core_s, prompt_pairs
+from twin.model.layer import experts_read, grouped_tiles, product_s, prompt_core_s, prompt_pairs
 from twin.model.roofline import interpolate, roof
 from twin.model.schedule import pipeline
 
@@ -54,7 +52,7 @@ def _experts_s(p: Prefill, tokens: float, hot: float) -> float:
 def _grouped_s(p: Prefill, experts: float, shared: float, rows: float) -> float:
     """A grouped product over `rows` spread over `experts`, of which `shared` are shared ones."""
     w = p.experts
-    read = experts * (1.0 - math.exp(-rows / experts))
+    read = experts_read(experts, rows)
     computing = w.flop * grouped_tiles(w, read, rows)
     return w.fixed + (roof(computing, w.weight * read + w.shared * shared) + w.vector * rows)
 
@@ -123,6 +121,12 @@ def prefill_batch_s(
         ffn = w.fixed + (roof(w.flop * die_tokens, w.weight) + w.vector * die_tokens)
         ops[_DENSE] += ffn * p.dense_layers
         time += ffn * p.dense_layers
+        if p.split_ffn > 0.0:
+            gathered = (p.gather.fixed + p.gather.token * new_tokens) * p.dense_layers
+            summed = (p.exchange.fixed + p.exchange.token * die_tokens) * p.dense_layers
+            ops[_GATHER] += gathered
+            ops[_EXCHANGE] += summed
+            time += gathered + summed
     if p.drafter.weight > 0.0:  # its layer is dense, so it is booked with those
         w = p.drafter
         took = w.fixed + (roof(w.flop * die_tokens, w.weight) + w.vector * die_tokens)
@@ -132,6 +136,19 @@ def prefill_batch_s(
     ops[_HEAD] += p.head
     ops[_GAPS] += p.launch
     time += p.head + p.launch
+    if p.moe_layers > 0.0:
+        time += _moe_layers_s(p, new_tokens, die_tokens, die_pairs, hot_tokens, hot_factor, ops)
+    late = max(0.0, p.kernels - time)
+    ops[_GAPS] += late
+    return time + late
+
+
+@kernel
+def _moe_layers_s(
+    p: Prefill, new_tokens: float, die_tokens: float, die_pairs: float, hot_tokens: np.ndarray,
+    hot_factor: np.ndarray, ops: np.ndarray,
+) -> float:  # fmt: skip
+    """Layers with experts, in sequence or of two microbatches, seconds; as prefill_batch_s."""
     two = p.microbatch > 0.0
     layers = p.moe_layers
     passes = layers * (2.0 if two else 1.0)
@@ -157,10 +174,7 @@ def prefill_batch_s(
         shown = max(0.0, layer * layers - main)  # rounding must not make it negative
     ops[_DISPATCH] += shown * sent / (sent + answered)
     ops[_COMBINE] += shown * answered / (sent + answered)
-    time += main + shown
-    late = max(0.0, p.kernels - time)
-    ops[_GAPS] += late
-    return time + late
+    return main + shown
 
 
 @kernel
@@ -220,7 +234,7 @@ def prefill_hbm_bytes(p: Prefill, new_tokens: float) -> float:
     Experts that no token asks for stay unread.
     """
     at = p.layout
-    read = at.slots * (1.0 - math.exp(-_expert_rows(p, new_tokens, 1.0) / at.slots))
+    read = experts_read(at.slots, _expert_rows(p, new_tokens, 1.0))
     held = at.routed_dies * read
     shared = at.shared_experts * (at.shared_dies if at.shared_dies > 0.0 else at.dies)
     held += shared

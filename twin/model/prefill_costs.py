@@ -37,8 +37,10 @@ class _Attention:
 
 
 def prefill_costs(x: Setting, microbatch: bool) -> Prefill:
-    """Coefficients of a prefill instance."""
+    """Coefficients of a prefill instance. Where the whole model is split over dies, each computes
+    its share of the tokens of all of them."""
     m, s, f, mtp = x.machine, x.shape, x.formats, x.drafter.module
+    group, microbatch = float(x.split_dies), microbatch and s.routed_experts > 0
     form = _Attention()
     if x.pool.own.attention == "tp":
         form = _tensor_parallel(x)
@@ -53,7 +55,7 @@ def prefill_costs(x: Setting, microbatch: bool) -> Prefill:
             Product(
                 fixed=4 * x.product_start_s + m.small_kernels_s,
                 weight=x.seconds(down)[0] + x.seconds(up)[0] * form.up_share,
-                flop=form.down_rows * x.many_rows(down) + x.many_rows(up),
+                flop=form.down_rows * x.many_rows(down) + group * x.many_rows(up),
                 place=x.place("attention_input"),
             ),
             *_more(x, "before"),
@@ -61,7 +63,7 @@ def prefill_costs(x: Setting, microbatch: bool) -> Prefill:
         gather=form.gather,
         core=PrefillCore(
             fixed=x.gap + x.selecting_s,
-            pair=x.pair_s,
+            pair=group * x.pair_s,
             latent=x.context_s(1),
             index=x.index_pair_s,
             reach=float(s.index_top_k),
@@ -72,7 +74,7 @@ def prefill_costs(x: Setting, microbatch: bool) -> Prefill:
             Product(
                 fixed=3 * x.product_start_s,
                 weight=x.seconds(output)[0] * form.output_share,
-                flop=x.many_rows(output),
+                flop=group * x.many_rows(output),
                 place=x.place("o_proj"),
             ),
             *_more(x, "after"),
@@ -81,7 +83,7 @@ def prefill_costs(x: Setting, microbatch: bool) -> Prefill:
         dispatch=dispatch,
         experts=experts,
         combine=combine,
-        dense=_product_of_many_rows(x, o.dense_ffn(s, f), 3),
+        dense=_product_of_many_rows(x, o.dense_ffn(s, f), 3, group),
         drafter=_drafter(x),
         drafter_pair=x.drafting.pair_s if x.drafting else 0.0,
         layout=layout(x),
@@ -92,6 +94,7 @@ def prefill_costs(x: Setting, microbatch: bool) -> Prefill:
         moe_layers=float(s.moe_layers + mtp),
         dense_layers=float(s.dense_layers),
         microbatch=float(microbatch),
+        split_ffn=float(x.split_dies > 1),
         routing=m.routing_in_stream,
         compute_share=m.prefill_compute_share,
     )
@@ -124,7 +127,7 @@ def _more(x: Setting, where: str) -> list[Product]:
         Product(
             entry.launches * x.gap,
             x.seconds(work)[0],
-            x.many_rows(work),
+            x.split_dies * x.many_rows(work),
             place=x.place(entry.name),
         )
         for entry in o.plain_operators("prefill", where)
@@ -132,12 +135,15 @@ def _more(x: Setting, where: str) -> list[Product]:
     ]
 
 
-def _product_of_many_rows(x: Setting, w: o.Work, launches: int) -> Product:
+def _product_of_many_rows(x: Setting, w: o.Work, launches: int, group: float) -> Product:
     """A product with so many rows that computing and moving activations overlap: the longer of the
-    two is taken. Launches and weights in s, the rest in s per row."""
+    two is taken. Launches and weights in s, the rest in s per row of one of the `group` dies that
+    compute all of theirs."""
     weight, flop, io, vector = x.seconds(w)
     start_s = launches * x.machine.product(w.format).start_s
-    return Product(fixed=start_s, weight=weight, flop=max(flop, io), io=0.0, vector=vector)
+    return Product(
+        fixed=start_s, weight=weight, flop=group * max(flop, io), io=0.0, vector=group * vector
+    )
 
 
 def _gathered_s(x: Exchange) -> float:
@@ -182,7 +188,7 @@ def _tensor_parallel(x: Setting) -> _Attention:
         partial * (group.remote / group.rate_bytes_per_s) + partial / x.machine.vector_bytes_per_s()
     )
     start_s = group.latency_s + x.gap
-    share = 1.0 / group.peers
+    share = x.split_dies / group.peers
     return _Attention(
         float(group.peers),
         share,
@@ -225,17 +231,18 @@ def _demand(x: Setting, moe_layers: int, form: _Attention) -> PrefillDemand:
     expert, dense = o.expert(s, f), o.dense_ffn(s, f)
     used, layers = s.top_k + s.shared_experts, moe_layers + s.dense_layers
     moved = sum(w.io_bytes_per_token + w.vector_bytes_per_token for w in works)
+    every = float(x.split_dies)  # each computes its share of a token
     demand = PrefillDemand(
         weight_bytes=dense.weight_bytes * s.dense_layers
         + layers * sum(work.weight_bytes * share for work, share in attention),
         expert_bytes=expert.weight_bytes * moe_layers,
         shared_more_bytes=f.shared_more_bytes * s.expert_weights * moe_layers,
-        token_bytes=moved * layers
+        token_bytes=every * moved * layers
         + used * (expert.io_bytes_per_token + expert.vector_bytes_per_token) * moe_layers,
-        token_flops=sum(w.flops_per_token for w in works) * layers
+        token_flops=every * sum(w.flops_per_token for w in works) * layers
         + used * expert.flops_per_token * moe_layers
-        + dense.flops_per_token * s.dense_layers,
-        pair_flops=s.prefill_core_flops * layers,
+        + every * dense.flops_per_token * s.dense_layers,
+        pair_flops=every * s.prefill_core_flops * layers,
         latent_flops=s.decode_core_flops * layers,
         index_flops=s.index_flops * layers,
     )

@@ -80,6 +80,25 @@ class Setting:
         return {"dp": 1, "tp": own.tp_dies, "sp_tp_sp": self.exchange.peers}[own.attention]
 
     @property
+    def readers(self) -> float:
+        """Copies of a prompt's KV that its dies read: of a model without experts each reads that of
+        its own heads."""
+        if self.shape.routed_experts:
+            return self.head_dies
+        return self.split_dies * self.shape.latent / self.whole.latent
+
+    @property
+    def split_dies(self) -> int:
+        """Dies that `shape` is a share of."""
+        return self.whole.heads // self.shape.heads
+
+    @property
+    def waiting_dies(self) -> int:
+        """Dies that wait for each other within a layer: all that exchange with experts, or those of
+        a rank."""
+        return self.exchange.peers if self.shape.routed_experts else self.pool.own.tp_dies
+
+    @property
     def concentration(self) -> float:
         """Requests of a rank that does attention, per request of a rank of the instance."""
         return self.exchange.peers / (self.exchange.peers - self.expert_dies)
@@ -101,6 +120,8 @@ class Setting:
 
         The latter in decode of one chip family (low-latency kernels over RDMA).
         """
+        if not self.shape.routed_experts:
+            return self.exchange
         if self.pool.phase == "decode" and self.machine.family == "nvidia":
             return direct(self.exchange, self.machine.chip.name, self.facts)
         return two_level(self.exchange, self.shape.top_k, self.shape.most_nodes)

@@ -10,37 +10,38 @@ from dataclasses import MISSING, dataclass, fields, replace
 from functools import lru_cache
 
 from twin.facts import Facts
+from twin.model.attention import KINDS, Kind
 
 
 class ModelError(ValueError):
     """A model or deployment that cannot run: one sentence naming what, where and what is right."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """Sizes of a mixture-of-experts transformer, names as in data/models."""
+    """Sizes of a transformer, names as in data/models; one without routed experts is dense."""
 
     title: str
-    attention: str  # "mla" or "gqa"
+    attention: str  # of KINDS
     layers: int
-    dense_layers: int  # the first layers, with one dense FFN instead of experts
+    dense_layers: int  # the first ones, with one dense FFN and no experts; all: a dense model
     hidden: int
     heads: int
     kv_heads: int
-    q_lora: int  # 0: no low-rank query
-    kv_lora: int
+    q_lora: int = 0  # 0: no low-rank query
+    kv_lora: int = 0
     nope_dim: int
-    rope_dim: int
+    rope_dim: int = 0
     value_dim: int
-    routed_experts: int
-    shared_experts: int
-    top_k: int
-    expert_intermediate: int
+    routed_experts: int = 0
+    shared_experts: int = 0
+    top_k: int = 0
+    expert_intermediate: int = 0
     dense_intermediate: int
     vocabulary: int
-    mtp_layers: int
+    mtp_layers: int = 0
     max_context: int
-    most_nodes: int  # nodes a token's experts may be on, by the router's limit
+    most_nodes: int = 0  # nodes a token's experts may be on, by the router's limit
     expert_groups: int = 1  # groups that the router chooses first; 1: it chooses experts only
     index_heads: int = 0  # of the indexer that selects what a token attends to (sparse attention)
     index_dim: int = 0
@@ -66,6 +67,11 @@ class Shape:
         )
 
     @property
+    def kind(self) -> Kind:
+        """The formulas of its attention."""
+        return KINDS[self.attention]
+
+    @property
     def moe_layers(self) -> int:
         """Layers with routed experts."""
         return self.layers - self.dense_layers
@@ -78,26 +84,22 @@ class Shape:
     @property
     def core_query_width(self) -> int:
         """Query values that enter decode's attention core; MLA's have absorbed the key weights."""
-        absorbed = self.heads * (self.kv_lora + self.rope_dim)
-        return absorbed if self.attention == "mla" else self.query_width
+        return self.kind.core_query(self)
 
     @property
     def core_value_width(self) -> int:
         """Values that leave decode's attention core, of all heads; MLA's are still latent."""
-        return self.heads * (self.kv_lora if self.attention == "mla" else self.value_dim)
+        return self.kind.core_value(self)
 
     @property
     def down_weights(self) -> int:
         """Parameters that take the hidden state to latents (MLA) or to Q, K and V (GQA)."""
-        if self.attention == "gqa":
-            return self.hidden * (self.query_width + 2 * self.kv_heads * self.value_dim)
-        first = self.q_lora if self.q_lora else self.query_width
-        return self.hidden * (first + self.kv_lora + self.rope_dim)
+        return self.hidden * self.kind.down_values(self)
 
     @property
     def q_up_weights(self) -> int:
         """Parameters of the query's up-projection (MLA with a low-rank query)."""
-        return self.q_lora * self.query_width if self.attention == "mla" else 0
+        return self.kind.q_up_weights(self)
 
     @property
     def kv_up_weights(self) -> int:
@@ -140,9 +142,7 @@ class Shape:
     @property
     def latent(self) -> int:
         """Key plus value numbers cached for a token in a layer."""
-        if self.attention == "gqa":
-            return self.kv_heads * (self.nope_dim + self.rope_dim + self.value_dim)
-        return self.kv_lora + self.rope_dim
+        return self.kind.cached(self)
 
     def kv_bytes_per_token_layer(self, kv: str) -> float:
         """KV bytes of a token in one layer, with the indexer's key."""
@@ -156,18 +156,12 @@ class Shape:
         """Bytes that the core reads of a token; int8 keeps the positional part in BF16 (MLA)."""
         if kv == "bf16":
             return 2.0 * self.latent
-        return float(self.kv_lora + 2 * self.rope_dim if self.attention == "mla" else self.latent)
+        return float(self.kind.small_bytes(self))
 
     @property
     def decode_core_flops(self) -> float:
-        """FLOPs of the attention core for one query token and one cached token, one layer.
-
-        MLA in absorbed form: every head meets the latent (kv_lora + rope) and gathers kv_lora;
-        arXiv 2405.04434 section 2.1. GQA: keys and values of its own group.
-        """
-        if self.attention == "gqa":
-            return 2.0 * self.heads * (self.nope_dim + self.rope_dim + self.value_dim)
-        return 2.0 * self.heads * (2 * self.kv_lora + self.rope_dim)
+        """FLOPs of the attention core for one query token and one cached token, one layer."""
+        return 2.0 * self.kind.core_products(self)
 
     @property
     def prefill_core_flops(self) -> float:
@@ -187,6 +181,12 @@ def load_shape(facts: Facts, name: str) -> Shape:
         if f.default is MISSING or f"models.{name}.{f.name}" in facts
     }
     shape = Shape(**values)
-    if shape.attention not in ("mla", "gqa"):
-        raise ModelError(f"models.{name}.attention = {shape.attention!r} must be 'mla' or 'gqa'")
+    if shape.attention not in KINDS:
+        kinds = " or ".join(map(repr, KINDS))
+        raise ModelError(f"models.{name}.attention = {shape.attention!r} must be {kinds}")
+    if not shape.routed_experts and shape.dense_layers != shape.layers:
+        raise ModelError(
+            f"models.{name}.dense_layers = {shape.dense_layers} must be all {shape.layers}: "
+            "the model has no routed experts"
+        )
     return shape

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+from twin.model.dense import room_for_weights, split_dies
 from twin.model.drafters import Drafter
 from twin.model.memory import (
     Budget,
@@ -62,11 +63,13 @@ def space(x: Setting, s: Scenario, name: str) -> Space:
         x.formats,
         None if apart else x.layout,
         x.drafter.module,
-        x.head_dies if x.pool.phase == "prefill" else 1,  # decode's shape is split already
+        x.head_dies // x.split_dies if x.pool.phase == "prefill" else 1,
         x.pool.own.tp_dies > 1,
     )
     weights += x.drafter.weight_bytes
-    memory = budget(chip, x.facts, weights, _buffers(x, s), what)
+    memory = budget(
+        chip, x.facts, weights, _buffers(x, s), what, *room_for_weights(x.pool, x.whole)
+    )
     if (guest := sharing(s)) is not None:
         memory = _with_others(memory, x, s, guest)
     if apart:
@@ -125,15 +128,19 @@ def _with_others(own: Budget, x: Setting, s: Scenario, guest: Pool) -> Budget:
 
     layout, weights = experts(guest.npus)
     lying = replace(x, pool=guest, layout=layout)
+    apart = split_dies(guest, x.whole)
     if host.rank_dies > 1:  # decode has a part of the heads, which prefill has in another way
         whole, part = (
             layer_stack_bytes(shape, x.formats, None, x.drafter.module, dies, output=dies > 1)
-            for shape, dies in ((x.whole, lying.head_dies), (x.whole.split(host.rank_dies), 1))
+            for shape, dies in (
+                (x.whole.split(apart), lying.head_dies // apart),
+                (x.whole.split(host.rank_dies), 1),
+            )
         )
         weights += max(0.0, whole - part)
     buffers = _buffers(lying, s)
     holders = layout.dies if p.attention == "dp" else 1  # else every die holds KV of all prompts
-    whole_token = kv_bytes(x.whole, x.drafter, s.deployment.precision.kv)
+    whole_token = kv_bytes(x.whole.split(apart), x.drafter, s.deployment.precision.kv)
     kv = p.tokens_per_npu * guest.npus / holders * whole_token
     if x.pool.over:
         return replace(own, others=own.kv - kv)

@@ -70,6 +70,18 @@ def test_every_preset_gives_commands_of_known_options_or_one_sentence(engine, ev
     assert written
 
 
+@pytest.mark.parametrize("engine", ["vllm-ascend", "sglang"])
+def test_a_model_without_experts_is_started_as_copies_over_dies(engine):
+    """No option of experts, whatever the scenario says of balancing; TP of a rank's dies."""
+    s = with_overrides(preset("dense-qwen3-32b"), {"experts.balancing.policy": "periodic"})
+    for name, text in launched(s, FACTS, engine).files.items():
+        assert not any(word in text for word in ("expert", "eplb", "--ep-", "moe", "deepep"))
+        if not name.endswith(".json"):
+            options = options_in(command_of(text))
+            size = "--tensor-parallel-size" if "vllm" in engine else "--tp-size"
+            assert options[size] == "4" and "--enable-dp-attention" not in options
+
+
 def test_ranks_batches_and_graphs_are_those_of_the_scenario():
     s = preset("quickstart")
     prefill, decode = workers(s, FACTS)

@@ -55,9 +55,22 @@ MINIMAX = {
     "num_experts_per_tok": 8, "intermediate_size": 1536, "vocab_size": 200064,
     "num_mtp_modules": 3, "max_position_embeddings": 196608,
 }  # fmt: skip
+QWEN3_DENSE = {
+    "model_type": "qwen3", "num_hidden_layers": 64, "hidden_size": 5120, "head_dim": 128,
+    "num_attention_heads": 64, "num_key_value_heads": 8, "intermediate_size": 25600,
+    "vocab_size": 151936, "max_position_embeddings": 40960, "tie_word_embeddings": False,
+    "use_sliding_window": False, "sliding_window": None, "max_window_layers": 64,
+}  # fmt: skip
+LLAMA = {
+    "model_type": "llama", "num_hidden_layers": 80, "hidden_size": 8192,
+    "num_attention_heads": 64, "num_key_value_heads": 8, "intermediate_size": 28672,
+    "vocab_size": 128256, "max_position_embeddings": 131072, "tie_word_embeddings": False,
+    "rope_scaling": {"rope_type": "llama3"},
+}  # fmt: skip
 KNOWN = [
     (V3, "deepseek-r1"), (QWEN3, "qwen3-235b"), (V32, "deepseek-v3-2"), (GLM5, "glm-5"),
-    (GLM47, "glm-4-7"), (MINIMAX, "minimax-m2-5"),
+    (GLM47, "glm-4-7"), (MINIMAX, "minimax-m2-5"), (QWEN3_DENSE, "qwen3-32b"),
+    (LLAMA, "llama-3-3-70b"),
 ]  # fmt: skip
 
 
@@ -124,7 +137,7 @@ def test_an_existing_model_is_never_replaced(config, tmp_path):
     ("field", "value", "said"),
     [
         ("model_type", None, "model_type is missing: it must be one of deepseek_v2"),
-        ("model_type", "llama", "model_type is 'llama': it must be one of"),
+        ("model_type", "gemma3", "model_type is 'gemma3': it must be one of"),
         ("kv_lora_rank", None, "kv_lora_rank is missing: it must be a whole number, 1 or more"),
         ("hidden_size", "7168", "hidden_size is '7168': it must be a whole number"),
         ("hidden_size", True, "hidden_size is 'True'"),

@@ -113,7 +113,7 @@ def vllm_ascend(s: Scenario, found: list[Worker], _family: str) -> dict[str, str
             "--data-parallel-size": w.data_parallel, "--data-parallel-size-local": local,
             "--data-parallel-start-rank": f"$((NODE * {local}))",
             "--data-parallel-address": "$HEAD_IP", "--data-parallel-rpc-port": RPC_PORT,
-            "--tensor-parallel-size": w.tensor_parallel, "--enable-expert-parallel": True,
+            "--tensor-parallel-size": w.tensor_parallel, "--enable-expert-parallel": w.experts,
             "--max-num-seqs": w.sequences, "--max-num-batched-tokens": w.tokens,
             "--gpu-memory-utilization": MEMORY,
         }  # fmt: skip
@@ -133,7 +133,7 @@ def vllm_ascend(s: Scenario, found: list[Worker], _family: str) -> dict[str, str
             options["--compilation-config"] = {
                 "cudagraph_mode": "FULL_DECODE_ONLY", "cudagraph_capture_sizes": w.graphs,
             }  # fmt: skip
-        if s.experts.balancing.policy not in ("none", "oracle"):
+        if w.experts and s.experts.balancing.policy not in ("none", "oracle"):
             options["--additional-config"] = {
                 "eplb_config": {
                     "dynamic_eplb": True, "num_redundant_experts": s.experts.redundant,
@@ -161,18 +161,25 @@ def sglang_options(s: Scenario, w: Worker, family: str, disaggregated: bool) -> 
     options: dict[str, Value] = {
         "--model-path": MODEL, "--served-model-name": SERVED, "--trust-remote-code": True,
         "--host": "0.0.0.0",  # noqa: S104 - the router has to reach it
-        "--port": FIRST_PORT, "--tp-size": w.ranks, "--dp-size": w.data_parallel,
-        "--enable-dp-attention": w.data_parallel > 1, "--ep-size": w.ranks,
-        "--moe-a2a-backend": "deepep",
-        "--deepep-mode": "normal" if w.role == "prefill" else "low_latency",
+        "--port": FIRST_PORT, "--dp-size": w.data_parallel,
         "--dist-init-addr": f"$HEAD_IP:{RPC_PORT}", "--nnodes": w.nodes, "--node-rank": "$NODE",
         "--mem-fraction-static": MEMORY,
         # Of all ranks together, as these two options count.
         "--max-running-requests": w.sequences * w.data_parallel,
         "--chunked-prefill-size": w.tokens * w.data_parallel if w.role != "decode" else False,
         "--disable-radix-cache": not s.memory_pool.enabled,
-        "--enable-two-batch-overlap": s.deployment.prefill.microbatch and w.role == "prefill",
+        "--enable-two-batch-overlap": (
+            w.experts and s.deployment.prefill.microbatch and w.role == "prefill"
+        ),
     }  # fmt: skip
+    if w.experts:
+        options |= {
+            "--tp-size": w.ranks, "--ep-size": w.ranks, "--moe-a2a-backend": "deepep",
+            "--enable-dp-attention": w.data_parallel > 1,
+            "--deepep-mode": "normal" if w.role == "prefill" else "low_latency",
+        }  # fmt: skip
+    else:  # whole copies of the model, each over so many dies
+        options["--tp-size"] = w.tensor_parallel
     if ascend:
         options["--attention-backend"] = "ascend"
         if s.deployment.precision.weights in ("int8", "w4a8"):
@@ -187,7 +194,7 @@ def sglang_options(s: Scenario, w: Worker, family: str, disaggregated: bool) -> 
             "--speculative-num-steps": w.drafts,
             "--speculative-eagle-topk": 1, "--speculative-num-draft-tokens": 1 + w.drafts,
         }  # fmt: skip
-    if s.experts.balancing.policy not in ("none", "oracle"):
+    if w.experts and s.experts.balancing.policy not in ("none", "oracle"):
         options |= {"--enable-eplb": True, "--ep-num-redundant-experts": s.experts.redundant}
     if w.role == "colocated" and (delay := s.deployment.colocated.prompt_delay):
         options |= {"--enable-prefill-delayer": True, "--prefill-delayer-max-delay-passes": delay}

@@ -1,9 +1,10 @@
 """What an engine needs to know of a deployment, the same for every engine; and the start check."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from twin.facts import Facts
+from twin.model.shape import load_shape
 from twin.scenario import Scenario, offloaded_share, serving, sharing
 from twin.scenario.groups import Pool
 from twin.steady import assemble
@@ -26,6 +27,7 @@ class Worker:
     sequences: int  # requests of a data-parallel rank, at most
     tokens: int  # of one pass of a data-parallel rank, at most
     drafts: int
+    experts: bool = True  # the model has routed ones
 
     @property
     def data_parallel(self) -> int:
@@ -49,7 +51,8 @@ class Worker:
 def workers(s: Scenario, facts: Facts) -> list[Worker]:
     """The kinds of instances of a deployment. Raises ValueError where ranks do not fill nodes."""
     dies = int(facts.si(f"chips.{s.supernode.chip}.dies_per_npu"))
-    return [_worker(s, pool, dies) for pool in serving(s).values()]
+    experts = load_shape(facts, s.deployment.model).routed_experts > 0
+    return [replace(_worker(s, pool, dies), experts=experts) for pool in serving(s).values()]
 
 
 def _worker(s: Scenario, pool: Pool, dies: int) -> Worker:

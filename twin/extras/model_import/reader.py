@@ -13,16 +13,14 @@ import tomli_w
 from twin.facts import Fact
 from twin.lab.files import read_text, write_text
 from twin.lab.library import DATA
+from twin.model.attention import KINDS
 from twin.model.shape import Shape
 
 CONFIG_BYTES_MAX = 1024 * 1024
 SIZE_MAX = 10**8  # of any count in a config: more is a slip of the pen
-MLA_FAMILIES = ("deepseek_v2", "deepseek_v3", "kimi_k2", "deepseek_v32", "glm_moe_dsa")
-GQA_FAMILIES = ("qwen3_moe", "qwen2_moe", "glm4_moe", "mixtral", "minimax_m2")
-PLAIN_WIDTH = ("mixtral", "minimax_m2")  # families whose intermediate_size is that of an expert
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
 NOTES = {
-    "attention": "mla: multi-head latent attention; gqa: grouped-query attention",
+    "attention": "; ".join(f"{name}: {kind.meaning}" for name, kind in KINDS.items()),
     "layers": "all decoder layers, the dense ones first",
     "q_lora": "0: the query has no low-rank step",
     "nope_dim": "query and key dimension of a head, without position in MLA",
@@ -40,6 +38,33 @@ UNITS = {
     "most_nodes": "nodes", "expert_groups": "groups", "index_heads": "heads",
     "index_top_k": "tokens",
 }  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """What the fields of a model_type mean."""
+
+    attention: str  # a kind of twin/model/attention.py
+    experts: bool = True
+    width: str = "moe_intermediate_size"  # of an expert
+    drafting: str = "num_nextn_predict_layers"
+
+
+FAMILIES = {
+    "deepseek_v2": Family("mla"),
+    "deepseek_v3": Family("mla"),
+    "kimi_k2": Family("mla"),
+    "deepseek_v32": Family("mla"),
+    "glm_moe_dsa": Family("mla"),
+    "qwen3_moe": Family("gqa"),
+    "qwen2_moe": Family("gqa"),
+    "glm4_moe": Family("gqa"),
+    "mixtral": Family("gqa", width="intermediate_size"),
+    "minimax_m2": Family("gqa", width="intermediate_size", drafting="num_mtp_modules"),
+    "llama": Family("gqa", experts=False),
+    "qwen2": Family("gqa", experts=False),
+    "qwen3": Family("gqa", experts=False),
+}
 
 
 class ConfigError(ValueError):
@@ -110,27 +135,25 @@ class _Config:
     def __init__(self, table: Mapping[str, Any], file: str) -> None:
         self.table = table
         self.file = file
-        known = (*MLA_FAMILIES, *GQA_FAMILIES)
-        self.family = table.get("model_type")
-        if self.family not in known:
-            problem = f"model_type is {self.family!r}" if self.family else "model_type is missing"
-            raise ConfigError(f"{file}: {problem}: it must be one of {', '.join(known)}")
+        self.named = table.get("model_type")
+        if not isinstance(self.named, str) or self.named not in FAMILIES:
+            problem = f"model_type is {self.named!r}" if self.named else "model_type is missing"
+            raise ConfigError(f"{file}: {problem}: it must be one of {', '.join(FAMILIES)}")
+        self.family = FAMILIES[self.named]
 
     def figures(self, title: str) -> dict[str, Fact]:
         """Every field of a Shape, with where it stands in the config."""
         self._refuse_other_layers()
         figures = {"title": Fact(title, "", f"name given to {self.file}", "e")}
-        figures |= self._mla() if self.family in MLA_FAMILIES else self._gqa()
-        figures |= self._experts()
-        drafting = "num_nextn_predict_layers"
-        if self.family == "minimax_m2":
-            drafting = "num_mtp_modules"
+        figures |= self._mla() if self.family.attention == "mla" else self._gqa()
+        if self.family.experts:
+            figures |= self._experts()
         figures |= {
             "layers": self._count("num_hidden_layers"),
             "hidden": self._count("hidden_size"),
             "vocabulary": self._count("vocab_size"),
             "max_context": self._count("max_position_embeddings"),
-            "mtp_layers": self._count(drafting, low=0, absent=0),
+            "mtp_layers": self._count(self.family.drafting, low=0, absent=0),
             "dense_layers": self._dense_layers(),
         }
         if figures["dense_layers"].value > figures["layers"].value:
@@ -153,7 +176,7 @@ class _Config:
             self._fail("num_key_value_heads", f"must equal num_attention_heads, {heads.value}: "
                        "in latent attention every head has keys of its own")  # fmt: skip
         return {
-            "attention": self._derived("mla", f"model_type {self.family}"),
+            "attention": self._derived("mla", f"model_type {self.named}"),
             "heads": heads,
             "kv_heads": kv_heads,
             "q_lora": self._count("q_lora_rank", low=0, absent=0),
@@ -180,9 +203,9 @@ class _Config:
         if self.table.get("head_dim") is None and hidden.value % heads.value:
             self._fail("head_dim", "is missing, and hidden_size is no multiple of the heads")
         size = self._count("head_dim", absent=hidden.value // heads.value)
-        none = self._derived(0, f"{self.family} has no latent attention")
+        none = self._derived(0, f"{self.named} has no latent attention")
         return {
-            "attention": self._derived("gqa", f"model_type {self.family}"),
+            "attention": self._derived("gqa", f"model_type {self.named}"),
             "heads": heads,
             "kv_heads": kv_heads,
             "q_lora": none,
@@ -198,7 +221,7 @@ class _Config:
         routed, top_k = self._count(named), self._count("num_experts_per_tok")
         if top_k.value > routed.value:
             self._fail("num_experts_per_tok", f"must be at most {named}, {routed.value}")
-        width = "intermediate_size" if self.family in PLAIN_WIDTH else "moe_intermediate_size"
+        width = self.family.width
         size = self._count(width)
         shared = self._count("n_shared_experts", low=0, absent=0)
         if self.table.get("shared_expert_intermediate_size"):
@@ -229,12 +252,14 @@ class _Config:
         return self._derived(min(limit, top_k), f"topk_group of {self.file}, a group to a node")
 
     def _dense_layers(self) -> Fact:
+        if not self.family.experts:
+            return replace(self._count("num_hidden_layers"), mark="d")
         if "first_k_dense_replace" in self.table:
             return self._count("first_k_dense_replace", low=0)
         dense = self.table.get("mlp_only_layers") or []
         if dense != list(range(len(dense) if isinstance(dense, list) else 0)):
             self._fail("mlp_only_layers", "must name the first layers, like [0, 1], or none")
-        if self.family in MLA_FAMILIES:
+        if self.family.attention == "mla":
             self._fail("first_k_dense_replace", "is missing: it must be a whole number, 0 or more")
         return self._derived(len(dense), f"mlp_only_layers of {self.file}")
 
@@ -244,12 +269,14 @@ class _Config:
             if self.table.get(name) not in (None, 1):
                 self._fail(name, "must be 1: every layer after the dense ones has experts")
         if self.table.get("use_sliding_window") or (
-            self.family == "mixtral" and self.table.get("sliding_window")
+            self.named == "mixtral" and self.table.get("sliding_window")
         ):
             name = "use_sliding_window" if "use_sliding_window" in self.table else "sliding_window"
             self._fail(name, "must be off: attention over part of the context is not modelled")
-        if self.family in GQA_FAMILIES and self.table.get("index_topk") is not None:
+        if self.family.attention != "mla" and self.table.get("index_topk") is not None:
             self._fail("index_topk", "must be absent: sparse attention is that of MLA only")
+        if not self.family.experts and self.table.get("tie_word_embeddings"):
+            self._fail("tie_word_embeddings", "must be false: embedding and LM head count apart")
 
     def _count(self, name: str, low: int = 1, absent: int | None = None) -> Fact:
         value = self.table.get(name)

@@ -71,7 +71,8 @@ def _broken(broken: Fault) -> str:
 def imbalance(v: View) -> Found:
     """Perfectly even experts, and placements and rebalancing that come near."""
     e, path = v.scenario.experts, "experts"
-    if e.popularity == "uniform" or e.placement == "perfect" or e.balancing.policy == "oracle":
+    even = e.popularity == "uniform" or e.placement == "perfect" or e.balancing.policy == "oracle"
+    if even or not v.experts:
         return
     never = {f"{path}.balancing.policy": "none"}
     yield Change({f"{path}.placement": "perfect"} | never, False, promise=v.uneven)
@@ -202,6 +203,8 @@ def switches(v: View) -> Found:
         "deployment.prefill.microbatch": True,
         "deployment.decode.rank_choice": "kv_and_requests",
     }  # fmt: skip
+    if not v.experts:  # nothing is exchanged, and no other microbatch hides anything
+        usual = {path: usual[path] for path in usual if path.endswith(_WITHOUT_EXPERTS)}
     off = {path: value for path, value in usual.items() if read(v.scenario, path) != value
            and (path, read(v.scenario, path)) not in _BETTER}  # fmt: skip
     for path, value in off.items():
@@ -210,6 +213,7 @@ def switches(v: View) -> Found:
         yield Change(off)
 
 
+_WITHOUT_EXPERTS = ("attention_kernel", "flash_comm", "rank_choice")
 _BETTER = {("deployment.optimisations.attention_kernel", "amla")}
 
 

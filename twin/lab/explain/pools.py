@@ -167,6 +167,8 @@ def batch(v: View) -> Found:
 @cause("ep", "Expert-parallel degree", "Serve with instances of another size.")
 def ep(v: View) -> Found:
     """Instances twice as large or half; and a copy of an expert for dies that hold none."""
+    if not v.experts:
+        return
     for role in ("decode", "prefill", "colocated"):
         if role not in v.role_npus or (role == "prefill" and v.late < 0.25):
             continue
@@ -192,7 +194,8 @@ def kv_space(v: View) -> Found:
     yield Change({"deployment.precision.kv": "int8"})
     yield Change({"deployment.precision.weights": "int8"})
     yield Change({"deployment.precision.kv": "int8", "deployment.precision.weights": "int8"})
-    yield Change({"experts.redundant": 0})
+    if v.experts:
+        yield Change({"experts.redundant": 0})
     if out and "decode" in v.role_npus:
         yield from _more_decode(v)
 

@@ -13,6 +13,7 @@ from twin.facts import Facts
 from twin.hardware.imported import npus_of
 from twin.metrics.latency import TTFT_PARTS
 from twin.model.predict import Prediction
+from twin.model.shape import load_shape
 from twin.scenario import Scenario, npus_used, pools
 from twin.workload.requests import TraceTable
 
@@ -42,6 +43,12 @@ class View:
         """A figure of the run, 0 where it has none."""
         value = self.summary.get(key)
         return float(value) if isinstance(value, int | float) else 0.0
+
+    @property
+    def experts(self) -> bool:
+        """Whether the model has routed experts."""
+        model = self.scenario.deployment.model
+        return load_shape(self.facts, model).routed_experts > 0
 
     @property
     def mode(self) -> str:

@@ -31,7 +31,7 @@ def waterfall(runs: Runs, view: View) -> dict[str, float]:
     clean, costs = view, {}
     if view.scenario.faults:
         clean, costs["faults"] = _without(runs, clean, {"faults": []})
-    if view.scenario.experts.popularity != "uniform":
+    if view.experts and view.scenario.experts.popularity != "uniform":
         clean, costs["imbalance"] = _without(runs, clean, EVEN)
     tables = runs.tables[clean.scenario]
     spans = _spans(tables["requests"], clean.scenario.warmup_s)

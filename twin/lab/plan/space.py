@@ -143,6 +143,8 @@ def _redundant(s: Scenario, m: Machine) -> list[Any]:
 
 def _expert_npus(s: Scenario, m: Machine) -> list[Any]:
     own, node = s.deployment.decode.expert_npus, m.npus_per_node
+    if not m.routed_experts:
+        return [0]
     return sorted({0, own, *(n for n in SIZES if n % node == 0 and 2 * n <= m.npus)})
 
 

@@ -39,9 +39,9 @@ with facts, st.container(border=True):
         st.markdown(f":red[:material/error: {sentence(prediction)}]")
         st.stop()
     advice = prediction.advice
-    for idle in prediction.costs.idle(draft.experts.redundant):
-        advice = advice.replace(idle, "")
-        st.warning(sentence(idle), icon=":material/event_busy:")
+    for remark in prediction.costs.remarks(draft):
+        advice = advice.replace(remark, "")
+        st.warning(sentence(remark), icon=":material/event_busy:")
     with st.grid(2, min_column_width=180):
         for tile in answers.capacity(draft, prediction, demand):
             st.metric(**tile)

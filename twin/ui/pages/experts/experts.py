@@ -4,6 +4,7 @@ import streamlit as st
 
 from twin.lab.store import RunRow
 from twin.metrics.measures import amount, seconds
+from twin.model.shape import load_shape
 from twin.scenario import Scenario
 from twin.ui import progress, record, session
 from twin.ui.link import page_link
@@ -15,6 +16,11 @@ from twin.ui.toolbar import open_run
 
 def conclusion(row: RunRow, scenario: Scenario) -> None:
     """What imbalance costs: the piece of the run's own waterfall, which a re-run measured."""
+    shape = load_shape(session.facts(), scenario.deployment.model)
+    if not shape.routed_experts:
+        st.subheader(f"{shape.title} has no routed experts: nothing to balance.", anchor=False)
+        page_link("run", "Results of this run", {"run": row.id}, ":material/query_stats:")
+        st.stop()
     if scenario.experts.popularity == "uniform":
         text = "Every expert is as popular as the others: imbalance costs nothing."
         st.subheader(text, anchor=False)

@@ -41,7 +41,7 @@ LASTING = (
     Kind.REJOINED,
 )  # an open end means: until the run ends
 TRAFFIC = {
-    "experts": "Expert exchange",
+    "experts": "Exchange among dies",
     "attention": "Attention exchange",
     "kv_hand_off": "KV hand-off",
     "pool_read": "Memory pool, reads",

@@ -162,9 +162,10 @@ def load(row: RunRow, scenario: Scenario) -> None:
         if "power_w" in windows.columns and windows["power_w"].max():  # not of earlier engines
             plot(charts.over_time("power", windows, scenario.warmup_s), "power")
     st.subheader("Die by die", anchor=False)
-    figure = choice("Figure", DIE_FIGURES, "die-figure", wrap=True)
-    column, percent = DIE_FIGURES[figure]
     ranks = record.table(row.id, "ranks")
+    known = [name for name, (key, _) in DIE_FIGURES.items() if not ranks[key].is_null().all()]
+    figure = choice("Figure", known, "die-figure", wrap=True)
+    column, percent = DIE_FIGURES[figure]
     plot(charts.dies(ranks, column, figure, percent=percent, dark=dark()), "dies")
     st.caption(
         "A die is busy while it computes, however few requests it holds; how full it is, requests "

@@ -35,7 +35,7 @@ SHELVES = {
         "tenants",
     ),
     "Experts and reuse": (
-        "canary", "experts", "memory-pool", "colocated", "on-decode", "offload", "sparse",
+        "canary", "experts", "memory-pool", "colocated", "on-decode", "offload", "sparse", "dense",
     ),
     "All": ("",),
 }  # fmt: skip

@@ -27,7 +27,7 @@ from twin.scenario import Scenario
 
 PLANES = {"ub": "UB", "rdma": "RDMA", "vpc": "VPC"}
 TRAFFIC = {  # classes whose load the picture can show
-    "experts": "Load of the expert exchange",
+    "experts": "Load of the exchange among dies",
     "kv_hand_off": "Load of the KV hand-off",
     "pool_read": "Load of pool reads",
 }

@@ -1,0 +1,35 @@
+"""Attention kinds: each is an entry whose formulas give a whole layer."""
+
+from dataclasses import replace
+
+import pytest
+
+from twin.model.attention import KINDS
+from twin.model.shape import ModelError, load_shape
+
+MODELS = {"mla": "deepseek-r1", "gqa": "qwen3-32b"}
+
+
+@pytest.mark.parametrize("name", list(KINDS))
+def test_a_kind_gives_every_size_of_a_layer(facts, name):
+    s = load_shape(facts, MODELS[name])
+    assert s.kind is KINDS[name]
+    for size in (s.core_query_width, s.core_value_width, s.down_weights, s.latent):
+        assert size > 0
+    assert s.kv_bytes_per_token_layer("int8") < s.kv_bytes_per_token_layer("bf16")
+
+
+@pytest.mark.parametrize("name", list(KINDS))
+def test_twice_the_heads_is_twice_the_core(facts, name):
+    s = load_shape(facts, MODELS[name])
+    double = replace(s, heads=2 * s.heads, kv_heads=2 * s.kv_heads)
+    assert double.decode_core_flops == 2.0 * s.decode_core_flops
+    assert double.latent == (s.latent if name == "mla" else 2 * s.latent)
+    assert s.kind.split == (double.latent > s.latent)
+
+
+def test_an_unknown_kind_is_refused_by_name(facts):
+    name = "models.qwen3-32b.attention"
+    wrong = facts.replaced({name: replace(facts[name], value="linear")})
+    with pytest.raises(ModelError, match="attention = 'linear' must be 'mla' or 'gqa'"):
+        load_shape(wrong, "qwen3-32b")

@@ -7,8 +7,10 @@ import pytest
 
 from twin.lab.evidence import judge, rows
 from twin.lab.evidence.judge import evidence, headline
+from twin.lab.evidence.measures import MEASURES, Ask
 from twin.lab.evidence.rows import EvidenceError, Row, load_published
 from twin.lab.library import PUBLISHED, load_facts
+from twin.scenario import Scenario, with_overrides
 
 
 def judged(kind, error, group="CloudMatrix384", **more):
@@ -89,3 +91,15 @@ def test_a_row_of_an_unknown_kind_is_refused(tmp_path):
     path.write_text(f"[[row]]\n{text}\n", "utf-8")
     with pytest.raises(EvidenceError, match="kind must be one of unseen"):
         load_published(path)
+
+
+def test_the_throughput_of_a_benchmark_is_that_of_its_answers_until_the_last_has_ended():
+    """One client: each answer after the other, so a prompt and 31 further tokens each."""
+    asked = {"deployment.mode": "colocated", "deployment.colocated.instances": 1,
+             "deployment.colocated.npus_per_instance": 2, "deployment.decode.tp_dies": 4,
+             "deployment.decode.mtp_draft_tokens": 0, "deployment.model": "qwen3-32b",
+             "workload.output_tokens": 32, "workload.input_tokens": 512}  # fmt: skip
+    ask = Ask(with_overrides(Scenario(), asked), load_facts(), {"clients": 1, "prompts": 3})
+    ttft_s, tpot_s, each = (MEASURES["benchmark"]([part], ask)
+                            for part in ("ttft", "tpot", "throughput"))  # fmt: skip
+    assert each == pytest.approx(32 / (ttft_s + 31 * tpot_s) / 2, rel=0.01)

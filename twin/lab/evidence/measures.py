@@ -17,7 +17,7 @@ from twin.lab.evidence.rows import EvidenceError, Row, scenario_of
 from twin.metrics.operators import names_of
 from twin.model import alone, finite
 from twin.model.predict import DecodePrediction, Prediction, decode_with
-from twin.scenario import Scenario, with_overrides
+from twin.scenario import Scenario, npus_used, with_overrides
 from twin.steady import Assembly, assemble, largest_batch, steady, traffic_under_way
 from twin.workload.lengths import fitted_lengths
 
@@ -185,7 +185,13 @@ def _benchmark(parts: Sequence[str], ask: Ask) -> float:
              "workload.prompts": int(ask.args["prompts"])}  # fmt: skip
     from twin.engine.simulate import simulate  # a formula waits for no compiler
 
-    found = simulate(with_overrides(ask.scenario, begin), ask.facts).summary
+    ran = simulate(with_overrides(ask.scenario, begin), ask.facts)
+    if parts[0] == "throughput":  # until the last answer has ended
+        ended_s = ran.tables["requests"]["finish_s"].max()
+        assert isinstance(ended_s, float)
+        tokens = ask.args["prompts"] * ask.scenario.workload.output_tokens
+        return float(tokens / ended_s / npus_used(ask.scenario))
+    found = ran.summary
     seconds = found[{"tpot": "tpot_s_mean", "ttft": "ttft_s_mean"}[parts[0]]]
     assert isinstance(seconds, float)
     return seconds

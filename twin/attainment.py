@@ -7,8 +7,10 @@ import math
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
+
+import numpy as np
 
 from twin.hardware.placement import place_instances
 from twin.hardware.prices import nic, transfer_collision
@@ -21,7 +23,12 @@ from twin.model.offload import bytes_per_token
 from twin.model.predict import Traffic
 from twin.model.prefill import prefill_batch_s, prefill_hits_s
 from twin.model.waiting import Pool, Prompts, Seconds, lasting, saturated_rate, waits_s
-from twin.policies.batching import token_variance, tokens_per_iteration
+from twin.policies.batching import (
+    SHORT_TOKENS,
+    iteration_chances,
+    token_variance,
+    tokens_per_iteration,
+)
 from twin.scenario import Scenario
 from twin.steady import Assembly, Priced
 from twin.workload.offered import Offered
@@ -39,18 +46,21 @@ class Attainment:
 
     scenario: Scenario
     prompts: Prompts
-    answers: list[int]
+    answers: np.ndarray  # i4[requests] tokens, of the whole sample: its length law is even
     pool: Pool | None  # None: nothing prefills by itself
     extra_s: float  # before and after prefill
     transfer_s: float  # for a token of the prompt
     per_iteration: float  # tokens
     variance: float  # of them
+    acceptance: float  # of a draft token
     colocated: Callable[[float, float], Pool] | None = None  # of (rate, seconds of an iteration)
+    short: dict[int, list[float]] = field(default_factory=dict)  # found once
 
     @cached_property
     def lengths(self) -> list[tuple[int, int]]:
         """Answers, in ten figures to a factor of ten, and how many there are of each."""
-        return sorted(Counter(round(a, 2 - len(str(a))) or 1 for a in self.answers).items())
+        lengths = (round(a, 2 - len(str(a))) or 1 for a in self.answers.tolist())
+        return sorted(Counter(lengths).items())
 
     @property
     def share(self) -> float:
@@ -134,16 +144,31 @@ class Attainment:
 
     def _fluent(self, answer: int, took_s: float, swing: float, limit_s: float) -> float:
         """Chance that a request's mean time per token is within a limit; swing: relative standard
-        deviation of the mean iteration that it sits through, of which renewal theory gives mean and
-        variance; before the first it waits for half of one."""
+        deviation of the mean iteration that it sits through. Before the first it waits for a part
+        of one. How many it sits through is known for short answers, which decide where a few per
+        cent are late; of longer ones renewal theory gives mean and variance."""
         left, m = answer - 1, self.per_iteration
         if left < 1:
             return 1.0
+        if left <= SHORT_TOKENS:
+            return math.fsum(
+                chance * _within(k, limit_s * left / took_s, swing)
+                for k, chance in enumerate(self._chances(left), start=1)
+                if chance > 0.0
+            )
         over = 0.5 * ((self.variance + m * m) / m - 1.0)
         mean = ((left + over) / m + 0.5) * took_s / left
         spread = left * self.variance / m**3 + 1.0 / 12.0
         deviation = math.hypot(took_s / left * math.sqrt(spread), swing * mean)
         return 0.5 * math.erfc((mean - limit_s) / max(deviation, 1e-12) / math.sqrt(2.0))
+
+    def _chances(self, tokens: int) -> list[float]:
+        """Chance that so many tokens take 1, 2, ... iterations."""
+        if tokens not in self.short:
+            d = self.scenario.deployment.decode
+            found = iteration_chances(tokens, d.mtp_draft_tokens, self.acceptance)
+            self.short[tokens] = found.tolist()
+        return self.short[tokens]
 
     def largest_rate(self, most: float, took_s: float) -> float:
         """The largest rate up to `most` at which `slo.share` of the requests have their first
@@ -160,6 +185,24 @@ class Attainment:
                 (middle, high) if self.in_time(middle, took_s) >= self.share else (low, middle)
             )
         return SAFE * low
+
+
+def _within(iterations: int, most: float, swing: float) -> float:
+    """Chance that so many iterations and a wait of 0 to 1, all alike likely, are at most `most`
+    iterations; swing: relative standard deviation of their mean length.
+
+    The integral of the normal law over the wait: of Phi it is z Phi(z) + phi(z).
+    """
+    room = most - iterations
+    deviation = swing * (iterations + 0.5)
+    if deviation < 1e-9:
+        return min(max(room, 0.0), 1.0)
+
+    def integral(z: float) -> float:
+        density = math.exp(-0.5 * z * z) / math.sqrt(2.0 * math.pi)
+        return 0.5 * z * math.erfc(-z / math.sqrt(2.0)) + density
+
+    return deviation * (integral(room / deviation) - integral((room - 1.0) / deviation))
 
 
 def attainment(priced: Priced) -> Attainment:
@@ -185,9 +228,9 @@ def attainment(priced: Priced) -> Attainment:
         extra_s += price.latency_s
     drafts, accepted = d.decode.mtp_draft_tokens, costs.mtp_acceptance
     return Attainment(
-        s, prompts, [int(v) for v in priced.sample.answers[:SAMPLE]], pool, extra_s,
+        s, prompts, priced.sample.answers, pool, extra_s,
         transfer_s, tokens_per_iteration(drafts, accepted), token_variance(drafts, accepted),
-        colocated,
+        accepted, colocated,
     )  # fmt: skip
 
 

@@ -1,11 +1,14 @@
 """The verdict by formula agrees with the formulas that it is made of, and moves the right way."""
 
+import dataclasses
 import math
+import random
 
+import numpy as np
 import pytest
 
 from twin import steady
-from twin.attainment import SAFE
+from twin.attainment import SAFE, attainment
 from twin.lab.library import load_facts, presets
 from twin.outlook import at_load, outlook
 from twin.scenario import with_overrides
@@ -57,3 +60,29 @@ def test_places_that_wait_longer_than_all_lives_still_have_a_time_of_iterations(
     """So prefill near saturation, whose mean wait has no bound, holds the places of decode."""
     standing = at_load(Priced(QUICK, load_facts()), math.inf, reserved_s=1e5)
     assert standing is not None and 0.0 < standing.iteration_s < 1.0
+
+
+def test_answers_of_a_few_tokens_are_late_as_often_as_iterations_say():
+    """An iteration of 60 ms gives two tokens and more: an answer of two takes one iteration and
+    what it waits for it."""
+    asked = {"slo__tpot_ms": 57.0, "deployment__decode__mtp_draft_tokens": 2}
+    law = attainment(
+        Priced(
+            with_overrides(QUICK, {k.replace("__", "."): v for k, v in asked.items()}), load_facts()
+        )
+    )
+    draw = random.Random(7)
+    for answer in (2, 3, 5, 20):
+        kept = 0
+        for _ in range(20_000):
+            done, took = 1, draw.random()
+            while done < answer:
+                took += 1.0
+                done += 1
+                for _ in range(2):
+                    if draw.random() >= law.acceptance:
+                        break
+                    done += 1
+            kept += took * 0.060 / (answer - 1) <= 0.057
+        law_says = dataclasses.replace(law, answers=np.array([answer])).fluent(0.060, 0.0)
+        assert law_says == pytest.approx(kept / 20_000, abs=0.015)

@@ -1,5 +1,7 @@
 """Batching: Sarathi's hand trace, budgets kept, and answers' iterations as tokens would give."""
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -10,6 +12,7 @@ from tests.draws import draws
 from tests.jit import compiled
 from twin.kernels import rng
 from twin.policies.batching import (
+    iteration_chances,
     iterations_needed,
     token_variance,
     tokens_per_iteration,
@@ -126,6 +129,16 @@ def test_moments_of_an_iterations_tokens():
     assert token_variance(1, 0.7) == pytest.approx(0.21)
     assert tokens_per_iteration(2, 0.7) == pytest.approx(2.19)
     assert token_variance(2, 0.7) == pytest.approx(0.3 + 4 * 0.21 + 9 * 0.49 - 2.19**2)
+
+
+@pytest.mark.parametrize("tokens", [1, 2, 3, 16])
+@pytest.mark.parametrize(("drafts", "acceptance"), [(0, 0.7), (2, 0.7), (4, 0.95), (3, 1.0)])
+def test_chances_of_iterations_are_those_of_a_token_by_token_simulation(tokens, drafts, acceptance):
+    chances = iteration_chances(tokens, drafts, acceptance)
+    told = token_by_token(tokens, drafts, acceptance, KEYS[0], N)
+    seen = np.bincount(told.astype(int), minlength=tokens + 1)[1:] / N
+    assert chances.sum() == pytest.approx(1.0)
+    assert np.abs(chances - seen).max() <= 4 * 0.5 / math.sqrt(N)
 
 
 @draws(100)

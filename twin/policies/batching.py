@@ -52,6 +52,19 @@ def token_variance(draft_tokens: int, acceptance: float) -> float:
     return second - mean * mean
 
 
+def iteration_chances(tokens: int, draft_tokens: int, acceptance: float) -> NDArray[np.float64]:
+    """f8[tokens]: chance that `tokens` tokens, at least one, take 1, 2, ... iterations, each of
+    which emits a geometric run cut off at the drafts, as `walk` draws it."""
+    runs = acceptance ** np.arange(draft_tokens + 1.0)
+    emits = np.append(0.0, runs - np.append(runs[1:], 0.0))
+    out, chances = np.ones(1), np.zeros(tokens)  # out: chance of 0, 1, ... tokens so far
+    for k in range(tokens):
+        after = np.convolve(out, emits)[:tokens]
+        chances[k] = out.sum() - after.sum()
+        out = after
+    return chances
+
+
 def slots_of_ranks(
     ranks: int, batch_per_npu: int, rank_dies: int, dies_per_npu: int
 ) -> NDArray[np.int64]:

@@ -125,7 +125,8 @@ def rate(net, one):
 
 
 @pytest.mark.parametrize(
-    ("flows", "paths"), [(7, 7), (14, 7), (32, 8), (384, 7), (3072, 7), (3, 40), (1, 7), (900, 64)]
+    ("flows", "paths"),
+    some([(7, 7), (32, 8), (3, 40), (1, 7)], (14, 7), (384, 7), (3072, 7), (900, 64)),
 )
 def test_flows_of_one_pair_of_switches_fall_as_balls_into_bins(flows, paths):
     links, senders, receivers = star(flows, paths)
@@ -146,7 +147,7 @@ def test_seven_flows_on_seven_paths_have_two_and_a_half_on_the_fullest():
 
 
 @pytest.mark.parametrize(
-    "shape", [(4, 4, 4), (3, 8, 5), (6, 2, 3), (2, 3, 3, 4), (3, 2, 2, 2)],
+    "shape", some([(6, 2, 3), (3, 2, 2, 2)], (4, 4, 4), (3, 8, 5), (2, 3, 3, 4)),
     ids=lambda shape: "x".join(map(str, shape)),
 )  # fmt: skip
 def test_an_exchange_over_one_and_two_stages_of_switches(shape):
@@ -195,7 +196,7 @@ def test_an_imported_irregular_tree():
     )
 
 
-@pytest.mark.parametrize(("senders", "spines"), [(8, 8), (4, 8), (16, 4)])
+@pytest.mark.parametrize(("senders", "spines"), some([(8, 8)], (4, 8), (16, 4)))
 def test_single_transfers_wait_for_their_own_path_only(senders, spines):
     links = [(f"a{i}", "from", 1.0) for i in range(senders)]
     links += [(x, f"spine {k}", 1.0) for k in range(spines) for x in ("from", "to")]
@@ -221,21 +222,24 @@ def net_of(net, names):
     return np.array([net.number[name] for name in names])
 
 
-def test_more_paths_never_hurt_in_the_mean():
-    for flows in (3, 7, 40):
-        rates = []
-        for paths in range(1, 13):
-            links, senders, receivers = star(flows, paths)
-            net = hashed(links, senders + receivers)
-            rates.append(rate(net, demand(net, senders, receivers)))
-        assert all(b >= a for a, b in zip(rates, rates[1:], strict=False)), flows
-    for ends in (2, 5):
-        rates = []
-        for spines in range(1, 9):
-            links, names = clos(3, ends, spines)
-            net = hashed(links, names)
-            rates.append(rate(net, all_to_all(net, names)))
-        assert all(b >= a for a, b in zip(rates, rates[1:], strict=False)), ends
+@pytest.mark.parametrize("flows", some([7], 3, 40))
+def test_more_paths_never_hurt_in_the_mean(flows):
+    rates = []
+    for paths in range(1, 13):
+        links, senders, receivers = star(flows, paths)
+        net = hashed(links, senders + receivers)
+        rates.append(rate(net, demand(net, senders, receivers)))
+    assert all(b >= a for a, b in zip(rates, rates[1:], strict=False))
+
+
+@pytest.mark.parametrize("ends", some([2], 5))
+def test_more_spines_never_hurt_in_the_mean(ends):
+    rates = []
+    for spines in range(1, 9):
+        links, names = clos(3, ends, spines)
+        net = hashed(links, names)
+        rates.append(rate(net, all_to_all(net, names)))
+    assert all(b >= a for a, b in zip(rates, rates[1:], strict=False))
 
 
 @pytest.mark.parametrize("machines", some([10], 60))

@@ -166,8 +166,7 @@ class Attainment:
         """Chance that so many tokens take 1, 2, ... iterations."""
         if tokens not in self.short:
             d = self.scenario.deployment.decode
-            found = iteration_chances(tokens, d.mtp_draft_tokens, self.acceptance)
-            self.short[tokens] = found.tolist()
+            self.short[tokens] = iteration_chances(tokens, d.mtp_draft_tokens, self.acceptance)
         return self.short[tokens]
 
     def largest_rate(self, most: float, took_s: float) -> float:

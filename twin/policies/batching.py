@@ -52,15 +52,18 @@ def token_variance(draft_tokens: int, acceptance: float) -> float:
     return second - mean * mean
 
 
-def iteration_chances(tokens: int, draft_tokens: int, acceptance: float) -> NDArray[np.float64]:
-    """f8[tokens]: chance that `tokens` tokens, at least one, take 1, 2, ... iterations, each of
-    which emits a geometric run cut off at the drafts, as `walk` draws it."""
-    runs = acceptance ** np.arange(draft_tokens + 1.0)
-    emits = np.append(0.0, runs - np.append(runs[1:], 0.0))
-    out, chances = np.ones(1), np.zeros(tokens)  # out: chance of 0, 1, ... tokens so far
-    for k in range(tokens):
-        after = np.convolve(out, emits)[:tokens]
-        chances[k] = out.sum() - after.sum()
+def iteration_chances(tokens: int, draft_tokens: int, acceptance: float) -> list[float]:
+    """Chance that `tokens` tokens, at least one, take 1, 2, ... `tokens` iterations, each of which
+    emits a geometric run cut off at the drafts, as `walk` draws it."""
+    runs = [acceptance**k for k in range(draft_tokens + 1)]
+    emits = [a - b for a, b in zip(runs, [*runs[1:], 0.0], strict=True)]  # 1, 2, ... tokens
+    out, chances = [1.0] + [0.0] * (tokens - 1), []  # out: chance of 0, 1, ... tokens so far
+    for _ in range(tokens):
+        after = [
+            math.fsum(out[n - k] * chance for k, chance in enumerate(emits, start=1) if k <= n)
+            for n in range(tokens)
+        ]
+        chances.append(math.fsum(out) - math.fsum(after))
         out = after
     return chances
 

@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from tests.hardware.wired import edits_of
-from twin.hardware import walks
+from twin.hardware import spread
 from twin.hardware.fabric import build_fabric, edited, with_edits
 from twin.hardware.network import network
 from twin.hardware.prices import all_to_all
@@ -44,7 +44,7 @@ def bench_price(benchmark, recipe, dies):
     net = network(build_fabric(Supernode(**sold), FACTS))
 
     def fresh():  # a network that has answered nothing yet, and no problem is known
-        walks.forget()
+        spread.forget()
         return (net.changed(net.capacity, net.latency), range(dies)), {}
 
     benchmark.pedantic(all_to_all, setup=fresh, rounds=3)

@@ -216,7 +216,7 @@ class _Hashing:
         return worst
 
 
-_known: dict[bytes, Collision] = {}  # problem -> answer, as `walks.spread` holds its own
+_known: dict[bytes, Collision] = {}  # problem -> answer, as `spread.spread` holds its own
 KNOWN = 64
 
 

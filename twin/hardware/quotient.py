@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from twin.hardware.collisions import Collision, Flows, Paths, Side, collision
 from twin.hardware.network import Network
 from twin.hardware.reach import FAR, Usable
-from twin.hardware.walks import BOOLS, FLOATS, INTS, Walks, spread
+from twin.hardware.spread import spread
+from twin.hardware.walks import BOOLS, FLOATS, INTS, Walks
 
 HASHES = NDArray[np.uint64]
 CELLS = 40_000_000  # largest table of links by senders that is held at once

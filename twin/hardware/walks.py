@@ -3,9 +3,8 @@
 The idea: no path is listed. Each link has a weight, a path the product of its links' weights, and
 bytes split over the paths of a pair in proportion. Then the sum over all paths of h hops to a
 vertex follows from those of h - 1 hops to its neighbours: one pass forward over the levels h = 1,
-2, ... sums up, one pass back divides the bytes, for all senders at once. What remains is to find
-weights with which the fullest link is as empty as possible (`spread`): a game of two sides, of
-which one sets the weights of links and the other their prices (`_spread`).
+2, ... sums up, one pass back divides the bytes, for all senders at once. Weights with which the
+fullest link is as empty as possible are found in spread.py.
 
 Vertices and links are numbers here; this module knows no machine.
 """
@@ -28,20 +27,7 @@ BOOLS = NDArray[np.bool_]
 # Weights of paths become too small or too large for a float, as products of up to sixty updates a
 # link. They are pairs (fraction, power of two), as numpy's frexp and ldexp take them apart: exact.
 SCALED = tuple[FLOATS, NDArray[np.int32]]
-
-GAP = 0.005  # the game ends when the fullest link is this near to the proven bound
-ROUNDS = 60  # of the game, at most
-MIX = 10  # rounds after which the best mixture of all splits so far is computed
-SOLVED = 64  # problems whose answers are stored
 LOG_2 = math.log(2.0)
-# Of the game, without a source. On 40 random graphs of 5 to 10 vertices it takes 8.2, 4.7 and 2.9
-# rounds with LINK_STEP = 0.1, 0.3, 1 and 5.8, 4.7 and 3.7 with PRICE_STEP = 0.3, 1, 3; START and
-# LEAST_BOUND hardly matter, SHARPNESS = 20 takes 7.0. Mean answers differ by 0.2 % at most.
-START = 0.25  # a link's first weight is its capacity to this power: wide links first, mildly
-LINK_STEP, PRICE_STEP = 0.3, 1.0  # of log weight and log price, in units of the fullest link's use
-SHARPNESS = 8.0  # the first price of an unused link is exp(-8) of the fullest one's
-LEAST_LOG_PRICE = -200.0  # so that exp() stays above 0, and a link that fills up can come back
-LEAST_BOUND = 0.3  # of the fullest link: the bound that scales steps is too low in early rounds
 
 
 @dataclass(frozen=True)
@@ -333,121 +319,3 @@ def _one_hop(here: BOOLS, tail: INTS, head: INTS) -> BOOLS:
         start = _starts(head[live])
         following[head[live][start]] = np.logical_or.reduceat(here[tail[live]], start, axis=0)
     return following
-
-
-_solved: dict[bytes, FLOATS] = {}  # problem -> answer: instances alike in alike places share it
-
-
-def forget() -> None:
-    """Forget all answers: the next problem is solved anew."""
-    _solved.clear()
-
-
-def spread(
-    walks: Walks, capacity: FLOATS, beyond: float, adaptive: bool, members: INTS | None = None
-) -> FLOATS:
-    """Bytes/s on every link, f8[near and far, links]; far bytes take 1 / beyond as long.
-
-    members: as `by_capacity` takes them. Equal problems are solved once.
-    """
-    problem = walks.digest(capacity, beyond, adaptive)
-    problem += b"" if members is None else members.tobytes()
-    if problem not in _solved:
-        if len(_solved) >= SOLVED:
-            _solved.pop(next(iter(_solved)))
-        _solved[problem] = _spread(walks, capacity, beyond, adaptive, members)
-    return _solved[problem]
-
-
-def _spread(
-    walks: Walks, capacity: FLOATS, beyond: float, adaptive: bool, members: INTS | None
-) -> FLOATS:
-    """The answer of `spread`.
-
-    Split by the links' capacities, or so that the fullest link is as empty as possible. That is a
-    linear program; it is solved as a game by optimistic multiplicative weights (Rakhlin and
-    Sridharan 2013): link weights fall with prices, prices rise with loads, and each side answers
-    what the other is about to do (twice the last step less the one before). Every few rounds a
-    small linear program takes the best mixture of all splits so far. Weak duality bounds the answer
-    from below: with any prices of sum 1 some link is at least as full as all bytes cost on their
-    cheapest paths. The game ends when the two meet within GAP.
-    """
-    if not capacity.size:
-        return np.zeros((walks.parts.shape[0], 0))
-
-    def taken(parts: FLOATS) -> FLOATS:
-        return np.asarray(parts[0] + parts[1] / beyond)
-
-    best = walks.by_capacity(capacity, members)
-    demand = taken(walks.parts)
-    sent = (demand > 0.0) & (walks.hops >= 0)
-    total = float(demand[sent].sum())
-    if not adaptive or total <= 0.0:
-        return best
-    tried, use = [best], taken(best) / capacity
-    full, bound, before = use, 0.0, None
-    log_weight, log_price = np.zeros(0), SHARPNESS * (use / use.max() - 1.0)
-
-    def prices() -> FLOATS:
-        price = each(math.exp, log_price - log_price.max())
-        return np.asarray(price / price.sum())
-
-    for turn in range(ROUNDS):
-        guess = prices() if turn % 5 == 4 else _guess(walks, capacity, full, turn)
-        least = demand[sent] * walks.cheapest(guess / capacity)[sent]
-        bound = max(bound, float(least.sum()))
-        if full.max() <= bound * (1.0 + GAP):
-            break
-        if before is None:
-            log_weight = START * each(math.log, capacity / capacity.max())
-        slope = prices() / capacity
-        step = slope if before is None else 2.0 * slope - before
-        log_weight = log_weight - LINK_STEP * step * total / max(bound, LEAST_BOUND * full.max())
-        before = slope
-        tried.append(walks.by_weight(log_weight))
-        now = taken(tried[-1]) / capacity
-        log_price = log_price + PRICE_STEP * (2.0 * now - use) / full.max()
-        log_price = np.maximum(log_price - log_price.max(), LEAST_LOG_PRICE)
-        use = now
-        if now.max() < full.max():
-            best, full = tried[-1], now
-        if turn % MIX == MIX - 1:
-            mixture = _mixture([taken(x) / capacity for x in tried])
-            best = np.sum([part * x for part, x in zip(mixture, tried, strict=True)], axis=0)
-            full = taken(best) / capacity
-    return best
-
-
-def _guess(walks: Walks, capacity: FLOATS, full: FLOATS, turn: int) -> FLOATS:
-    """Prices (sum 1) for the bound of `_spread`: others each turn.
-
-    A bottleneck is usually a set of links that all bytes of some pairs cross. So equal prices per
-    byte are tried on the fullest links, and on all links into or out of one vertex.
-    """
-    fullest = int(full.argmax())
-    guesses = (
-        lambda: full >= full[fullest] * (1.0 - 1e-9),
-        lambda: walks.tail == walks.tail[fullest],
-        lambda: walks.head == walks.head[fullest],
-        lambda: full >= full[fullest] * 0.97,
-    )
-    priced = guesses[turn % 5]() * capacity
-    return np.asarray(priced / priced.sum())
-
-
-def _mixture(uses: list[FLOATS]) -> FLOATS:
-    """Parts (sum 1) of the tried splits whose mixture has the emptiest fullest link."""
-    from scipy.optimize import linprog  # half a second to import, and most networks never ask
-
-    table = np.stack(uses, axis=1)
-    table /= table.max(axis=0).min()
-    rows = table[table.max(axis=1) > 0.5]
-    found = linprog(
-        np.append(1.0, np.zeros(len(uses))),
-        A_ub=np.hstack([np.full((len(rows), 1), -1.0), rows]),
-        b_ub=np.zeros(len(rows)),
-        A_eq=np.append(0.0, np.ones(len(uses)))[None, :],
-        b_eq=[1.0],
-    )
-    parts = np.maximum(found.x[1:], 0.0)  # the solver's zeros may be a little below
-    return np.asarray(parts / parts.sum())

@@ -1,0 +1,55 @@
+"""Large problems end at the same optimum as small ones, and soon where links are gone."""
+
+import numpy as np
+import pytest
+
+from tests.hardware.test_flows import DEMANDS, best_possible, fullest, random_machine
+from tests.hardware.wired import fabric
+from twin.hardware import demands, spread
+from twin.hardware.fabric import build_fabric, with_edits
+from twin.hardware.network import network
+from twin.hardware.walks import Walks
+from twin.lab.library import load_facts
+from twin.scenario import Edit, Supernode
+
+FACTS = load_facts()
+
+
+@pytest.fixture
+def large(monkeypatch):
+    """Every problem counts as a large one."""
+    monkeypatch.setattr(spread, "LARGE", 0)
+    spread.forget()
+    yield
+    spread.forget()
+
+
+@pytest.mark.parametrize("kind", DEMANDS)
+def test_a_large_problem_is_as_good_as_the_linear_program(large, kind):
+    for seed in range(100, 106):
+        links, ends, draw = random_machine(seed)
+        graph = fabric(links, ends)
+        net = network(graph)
+        asked = DEMANDS[kind](net, ends, draw)
+        best = best_possible(graph, net, asked)
+        assert best * (1 - 1e-6) <= fullest(net, asked) <= 1.03 * best, seed
+
+
+@pytest.mark.parametrize("to", ["L1 1.2", "L2 2.1", ""])
+@pytest.mark.parametrize("operation", ["read", "write"])
+def test_a_dead_link_costs_few_turns_of_a_large_problem(large, monkeypatch, to, operation):
+    turns = []
+    real = Walks.by_weight
+    monkeypatch.setattr(Walks, "by_weight", lambda *of: turns.append(1) or real(*of))
+    wired = network(build_fabric(Supernode(nodes=12, l2_levels=2, l2_ports_per_chip=8), FACTS))
+    element = "L1 1.2" if to.startswith("L2") else "die 1.3.1"
+    net = with_edits(wired, [Edit(element=element, to=to, capacity_factor=0.5)])
+    rate, _ = demands.pool(net, range(32), operation=operation)[0].alone(net)
+    whole, _ = demands.pool(wired, range(32), operation=operation)[0].alone(wired)
+    assert 0.0 < rate <= whole and len(turns) < spread.MIX
+    spread.forget()
+    monkeypatch.setattr(spread, "LARGE", np.inf)
+    small = with_edits(wired, [Edit(element=element, to=to, capacity_factor=0.5)])
+    assert rate == pytest.approx(
+        demands.pool(small, range(32), operation=operation)[0].alone(small)[0], rel=spread.GAP
+    )

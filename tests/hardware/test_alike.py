@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tests.hardware.test_flows import DEMANDS, random_machine
-from tests.hardware.wired import all_to_all, demand, fabric
+from tests.hardware.wired import all_to_all, demand, fabric, settled
 from twin.hardware import demands
 from twin.hardware.alike import swap_of
 from twin.hardware.fabric import build_fabric, with_edits
@@ -87,7 +87,7 @@ def test_what_sits_alike_has_the_load_of_its_own_problem(kind, how):
         assert load.latency_s == own.latency_s
         assert load.off_node == pytest.approx(own.off_node, rel=1e-12)
         assert load.alone(shared) == own.alone(alone)
-        np.testing.assert_array_equal(by_link(shared, load.settled()), by_link(shared, load))
+        np.testing.assert_array_equal(by_link(shared, settled(load)), by_link(shared, load))
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -1,8 +1,11 @@
 """Small machines for tests: any wiring as a fabric, with unit efficiencies and no latency."""
 
-import networkx as nx
+from dataclasses import replace
 
-from twin.hardware.flows import Demand
+import networkx as nx
+import numpy as np
+
+from twin.hardware.flows import Demand, Moved, Pattern
 from twin.scenario import Edit
 
 
@@ -22,6 +25,13 @@ def fabric(links, ends, *, forwarding=True, routing="adaptive", detour=0):
                 write_extra_s=0.0, added=sum(added),
             )  # fmt: skip
     return graph
+
+
+def settled(load):
+    """The load with a pattern of its own."""
+    links = np.argsort(load.links, kind="stable")
+    own = Pattern(load.links[links], load.amounts[links], load.places, load.placed)
+    return replace(load, pattern=own, moved=Moved(), moved_places=Moved())
 
 
 def demand(net, senders, receivers, out=None, into=None):

@@ -81,7 +81,7 @@ def test_the_memory_pool_is_the_dram_of_nodes_with_cpus_with_or_without_npus():
         "memory_pool.gb_per_node": 1.0,
     }
     setup = set_up(small(asked), FACTS, None)
-    assert setup.pool_nodes(0) == [0, 1, 5]
+    assert setup.pool_nodes(0) == (0, 1, 5)
     block_bytes = setup.requests.block_tokens * setup.costs.kv_bytes_per_token
     assert setup.pool_blocks == int(3e9 / block_bytes)
     run = simulate(small(asked), FACTS)

@@ -142,14 +142,15 @@ class Setup:
         """KV blocks that one memory pool holds in its SSD tier."""
         return self._blocks(self.scenario.memory_pool.ssd_gb_per_node * 1e9)
 
-    def pool_nodes(self, row: int) -> list[int]:
+    def pool_nodes(self, row: int) -> tuple[int, ...]:
         """Nodes whose DRAM is a memory pool: those with CPUs; of instance `row`, as it was built,
         if local."""
-        lending = self.fabric.node[self.fabric.of_kind("cpu")]
-        if self.scenario.memory_pool.scope == "local":
-            own = self.fabric.nodes_of(self.of_role("prefill")[row].die_of_rank)
-            lending = lending[np.isin(lending, own)]
-        return np.unique(lending).tolist()
+        net = self.fabric
+        lending = net.once("lending", lambda: np.unique(net.node[net.of_kind("cpu")]))
+        if self.scenario.memory_pool.scope == "shared":  # one object for all instances
+            return net.once("all lending", lambda: tuple(lending.tolist()))
+        own = net.nodes_of(self.of_role("prefill")[row].die_of_rank)
+        return tuple(lending[np.isin(lending, own)].tolist())
 
     def _blocks(self, bytes_per_node: float) -> int:
         s = self.scenario

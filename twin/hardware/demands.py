@@ -7,11 +7,12 @@ per byte/s of the class: what EACH die sends to all others in an exchange, else 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeAlias
 
 import numpy as np
 
 from twin.hardware.chip import HardwareError
-from twin.hardware.flows import Demand, Load, Operation, Pattern, Whole, load_of
+from twin.hardware.flows import Demand, Ends, Load, Operation, Pattern, Whole, load_of
 from twin.hardware.network import Network
 from twin.hardware.walks import BOOLS, FLOATS, INTS
 
@@ -35,13 +36,24 @@ def _demand(
     operation: Operation, flows: Whole = "pairs",
 ) -> Demand:  # fmt: skip
     return Demand(
-        tuple(senders.tolist()), tuple(receivers.tolist()), tuple(out.tolist()),
-        tuple(into.tolist()), tuple(planes), operation, flows,
+        Ends(senders.tolist()), Ends(receivers.tolist()), Ends(out.tolist()), Ends(into.tolist()),
+        tuple(planes), operation, flows,
     )  # fmt: skip
 
 
 def _even(ends: INTS) -> FLOATS:
     return np.full(ends.size, 1.0 / ends.size)
+
+
+def _evenly(net: Network, dies: Sequence[int]) -> tuple[Ends[int], Ends[float]]:
+    """Dies as one side of a demand, and an even share for each: one object for all who use it."""
+    some = tuple(dies)
+
+    def side() -> tuple[Ends[int], Ends[float]]:
+        at = dies_of(net, some)
+        return Ends(at.tolist()), Ends(_even(at).tolist() if at.size else ())
+
+    return net.once(("evenly", some), side)
 
 
 def exchange(
@@ -84,27 +96,48 @@ def pool(
     Blocks lie evenly over the nodes that can be reached (consistent hashing), and over a node's
     CPUs by their links. Returns these nodes too; None when there is none, or no die.
     """
-    at = dies_of(net, dies)
+    ours, even = _evenly(net, dies)
+    own = set(net.node[list(ours)].tolist())
+    of, lost = None if nodes is None else tuple(nodes), frozenset[int]()
+    while ours:
+        lent = _lent(net, of, lost)
+        if lent is None:
+            return None
+        sources, cpus, given = lent
+        ends = (cpus, ours, given, even) if operation == "read" else (ours, cpus, even, given)
+        load = load_of(net, Demand(*ends, WAYS[plane], operation))
+        side = 0 if operation == "read" else 1
+        gone = {int(net.node[pair[side]]) for pair in load.unreached}
+        if not gone:
+            return load, sources
+        if not set(sources.tolist()) - gone - own and set(sources.tolist()) - own:
+            return None  # it is the dies that are cut off
+        lost |= gone
+    return None
+
+
+Lent: TypeAlias = "tuple[INTS, Ends[int], Ends[float]]"
+
+
+def _lent(net: Network, nodes: tuple[int, ...] | None, lost: frozenset[int]) -> Lent | None:
+    """Nodes that lend DRAM of a pool, their linked CPUs, and the share of its blocks in each: the
+    same objects for all who read from it."""
+    return net.once(("lent", nodes, lost), lambda: _lends(net, nodes, lost))
+
+
+def _lends(net: Network, nodes: tuple[int, ...] | None, lost: frozenset[int]) -> Lent | None:
     cpus = net.of_kind("cpu")
-    offered, own = net.offers("ub", cpus), set(net.node[at].tolist())
+    offered = net.offers("ub", cpus)
     if nodes is not None:
         offered = np.where(np.isin(net.node[cpus], np.asarray(nodes)), offered, 0.0)
-    while at.size and offered.any():
-        lent = np.bincount(net.node[cpus], offered)
-        sources = np.flatnonzero(lent)
-        some = offered > 0.0
-        given = offered[some] / lent[net.node[cpus][some]] / sources.size
-        read = (cpus[some], at, given, _even(at))
-        ends = read if operation == "read" else (read[1], read[0], read[3], read[2])
-        load = load_of(net, _demand(*ends, WAYS[plane], operation))
-        side = 0 if operation == "read" else 1
-        lost = {int(net.node[pair[side]]) for pair in load.unreached}
-        if not lost:
-            return load, sources
-        if not set(sources.tolist()) - lost - own and set(sources.tolist()) - own:
-            return None  # it is the dies that are cut off
-        offered = np.where(np.isin(net.node[cpus], list(lost)), 0.0, offered)
-    return None
+    offered = np.where(np.isin(net.node[cpus], list(lost)), 0.0, offered)
+    if not offered.any():
+        return None
+    lent = np.bincount(net.node[cpus], offered)
+    sources = np.flatnonzero(lent)
+    some = offered > 0.0
+    given = offered[some] / lent[net.node[cpus][some]] / sources.size
+    return sources, Ends(cpus[some].tolist()), Ends(given.tolist())
 
 
 def server_ports(net: Network, load: Load, plane: str) -> tuple[BOOLS, BOOLS]:
@@ -136,20 +169,21 @@ def hand_off(
 
     Whole flows: single transfers, one of each die at a time, or all pairs at once (`flows`).
     """
-    source, sink = dies_of(net, out_dies), dies_of(net, in_dies)
-    if not source.size or not sink.size:
+    (source, out), (sink, into) = _evenly(net, out_dies), _evenly(net, in_dies)
+    if not source or not sink:
         raise HardwareError("a hand-off needs at least one die that sends and one that receives")
     planes = ("ub", "rdma") if plane == "ub" else (plane,)
-    return load_of(net, _demand(source, sink, _even(source), _even(sink), planes, "write", flows))
+    return load_of(net, Demand(source, sink, out, into, planes, "write", flows))
 
 
 def from_storage(net: Network, dies: Sequence[int]) -> Load:
     """Volumes and objects (EVS, OBS) over the VPC plane into `dies`."""
-    at = dies_of(net, dies)
-    if not at.size:
+    sink, into = _evenly(net, dies)
+    if not sink:
         raise HardwareError("storage is read into at least one die")
     source = net.of_kind("vpc")
-    return load_of(net, _demand(source, at, _even(source), _even(at), ("vpc",), "read"))
+    out = Ends(_even(source).tolist())
+    return load_of(net, Demand(Ends(source.tolist()), sink, out, into, ("vpc",), "read"))
 
 
 def to_storage(net: Network) -> Load | None:

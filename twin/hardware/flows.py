@@ -18,7 +18,7 @@ travels, nor who else is on the way.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -34,10 +34,22 @@ Plane: TypeAlias = Literal["ub", "rdma", "vpc"]
 # Flows that a plane hashes whole: of all pairs, which end with the slowest; of each sender to one
 # receiver, each by itself; or none, where the rate of a port is wanted.
 Whole: TypeAlias = Literal["pairs", "each", "none"]
-Ends: TypeAlias = tuple[tuple[int, ...], tuple[float, ...]]
+Side: TypeAlias = tuple[tuple[int, ...], tuple[float, ...]]
+T = TypeVar("T", int, float)
 
 TRIED = 4  # loads of one shape that a new one is compared with
 NEAR = 1024  # vertices that move, at most, from a place to one near it
+
+
+class Ends(tuple[T, ...]):
+    """One side of many demands, or what it sends: a tuple whose hash is computed once."""
+
+    _hash: int | None = None
+
+    def __hash__(self) -> int:
+        if self._hash is None:
+            self._hash = super().__hash__()
+        return self._hash
 
 
 @dataclass(frozen=True)
@@ -56,12 +68,12 @@ class Demand:
     flows: Whole = "pairs"
 
     @property
-    def sent(self) -> Ends:
+    def sent(self) -> Side:
         """Senders and what each sends."""
         return self.senders, self.out
 
     @property
-    def taken(self) -> Ends:
+    def taken(self) -> Side:
         """Receivers and what each takes."""
         return self.receivers, self.into
 
@@ -72,6 +84,36 @@ class Pattern:
 
     links: INTS  # ascending, each once
     amounts: FLOATS
+    places: INTS  # places where bytes leave or enter ends of the network, see Network.places
+    placed: FLOATS  # bytes there
+
+
+@dataclass(frozen=True, eq=False)
+class Moved:
+    """Which of some ascending numbers are others elsewhere, and these others."""
+
+    at: INTS = field(default_factory=lambda: np.zeros(0, np.int64))
+    to: INTS = field(default_factory=lambda: np.zeros(0, np.int64))
+
+    def of(self, numbers: INTS) -> INTS:
+        """The numbers elsewhere, in the order of `numbers`."""
+        if self.at.size:
+            numbers = numbers.copy()
+            numbers[self.at] = self.to
+        return numbers
+
+    def then(self, numbers: INTS, of: INTS, to: INTS) -> Moved:
+        """The same after an exchange of those in `of`, which ascend, for `to`."""
+        at = np.minimum(np.searchsorted(numbers, of), max(numbers.size - 1, 0))
+        fresh = numbers[at] == of if numbers.size else np.zeros(of.size, bool)
+        if self.at.size:  # what had gone is no longer there to be exchanged
+            gone = np.zeros(numbers.size, bool)
+            gone[self.at] = True
+            fresh &= ~gone[at]
+        moved = np.concatenate([self.at, at[fresh]])
+        becomes = np.concatenate([exchanged(self.to, of, to), to[fresh]])
+        others = becomes != numbers[moved]
+        return Moved(moved[others], becomes[others])
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,45 +129,42 @@ class Load:
     latency_s: float  # of the longest path
     off_node: float  # share of the bytes between different nodes
     unreached: tuple[tuple[int, int], ...]  # some pairs (sender, receiver) that no path joins
-    places: INTS  # places where bytes leave or enter ends of the network, see Network.places
-    placed: FLOATS  # bytes there
     collisions: tuple[tuple[str, Collision], ...] = ()  # by plane, of those that hash whole flows
-    # Which of the pattern's links are others here, and these.
-    moved: INTS = field(default_factory=lambda: np.zeros(0, np.int64))
-    to: INTS = field(default_factory=lambda: np.zeros(0, np.int64))
+    moved: Moved = Moved()  # links of the pattern that are others here
+    moved_places: Moved = Moved()
 
     @property
     def links(self) -> INTS:
         """Links that carry something, each once, in the order of the pattern."""
-        links = self.pattern.links
-        if self.moved.size:
-            links = links.copy()
-            links[self.moved] = self.to
-        return links
+        return self.moved.of(self.pattern.links)
 
     @property
     def amounts(self) -> FLOATS:
         """Time on each of `links` times its nominal capacity."""
         return self.pattern.amounts
 
+    @property
+    def places(self) -> INTS:
+        """Places where bytes leave or enter ends of the network, see Network.places."""
+        return np.sort(self.moved_places.of(self.pattern.places))
+
+    @property
+    def placed(self) -> FLOATS:
+        """Bytes at each of `places`."""
+        if not self.moved_places.at.size:
+            return self.pattern.placed
+        order = np.argsort(self.moved_places.of(self.pattern.places), kind="stable")
+        return self.pattern.placed[order]
+
     def swapped(self, swap: Swap) -> Load:
         """The load of a demand that is this one's after an exchange of places."""
-        at = np.searchsorted(self.pattern.links, swap.links)
-        links = np.append(self.pattern.links, -1)
-        there = (links[at] == swap.links) & (swap.links != swap.to_links)
-        places = exchanged(self.places, swap.places, swap.to_places)
-        order = np.argsort(places, kind="stable")
         ends = exchanged(np.array(self.unreached, np.int64), swap.vertices, swap.to_vertices)
         return replace(
-            self, moved=at[there], to=swap.to_links[there], places=places[order],
-            placed=self.placed[order], unreached=tuple((a, b) for a, b in ends.tolist()),
-        )  # fmt: skip
-
-    def settled(self) -> Load:
-        """The same with a pattern of its own."""
-        order = np.argsort(self.links, kind="stable")
-        own = Pattern(self.links[order], self.amounts[order])
-        return replace(self, pattern=own, moved=self.moved[:0], to=self.to[:0])
+            self,
+            moved=self.moved.then(self.pattern.links, swap.links, swap.to_links),
+            moved_places=self.moved_places.then(self.pattern.places, swap.places, swap.to_places),
+            unreached=tuple((a, b) for a, b in ends.tolist()),
+        )
 
     def alone(self, net: Network) -> tuple[float, int]:
         """Rate with no other traffic on the way, and the link that is full first.
@@ -170,7 +209,7 @@ def _found(net: Network, demand: Demand) -> Load:
             continue
         if swap.vertices.size <= NEAR:
             return load.swapped(swap)
-        known.append((demand, load.swapped(swap).settled()))
+        known.append((demand, load.swapped(swap)))
         return known[-1][1]
     known.append((demand, _load(net, demand)))
     return known[-1][1]
@@ -187,7 +226,7 @@ def _swap_between(net: Network, one: Demand, two: Demand) -> Swap | None:
     return swap if fits else None
 
 
-def _carried_over(net: Network, swap: Swap, one: Ends, two: Ends) -> bool:
+def _carried_over(net: Network, swap: Swap, one: Side, two: Side) -> bool:
     """Whether an exchange makes the one ends of a demand the others', amounts and all."""
     if one != two:
         return exchanged(np.array(one[0]), swap.vertices, swap.to_vertices).tolist() == list(two[0])
@@ -234,12 +273,10 @@ def _load(net: Network, demand: Demand) -> Load:
             placed += np.where(own, moved, inside)
     places, some = np.flatnonzero(placed), amounts > 0.0
     return Load(
-        Pattern(links[some], amounts[some]),
+        Pattern(links[some], amounts[some], places, placed[places]),
         latency_s=latency_s,
         off_node=off_node / total if total > 0.0 else 0.0,
         unreached=tuple(unreached),
-        places=places,
-        placed=placed[places],
         collisions=tuple((r.part.usable.plane, r.collision) for r in routes if r.collision.flows),
     )
 

@@ -19,7 +19,7 @@ from twin.hardware.network import Network, Wiring, network
 from twin.hardware.placement import Instance, place_instances
 from twin.metrics.operators import names_of
 from twin.model.coefficients import DECODE_OPERATORS, PREFILL_OPERATORS, Decode, Prefill
-from twin.model.collectives import exchange
+from twin.model.collectives import Exchange, exchange
 from twin.model.decode_costs import colocated_costs, decode_costs
 from twin.model.dense import notes, refuse, split_dies
 from twin.model.drafters import drafter
@@ -294,15 +294,41 @@ def _priced(
 
     hbm: share of the sustained HBM bandwidth that the pool has. Raises ModelError.
     """
-    whole, chip = load_shape(facts, d.model), replace(load_chip(facts, chip_name), clock=clock)
+    whole, chip = load_shape(facts, d.model), load_chip(facts, chip_name)
     apart = _expert_dies(pool, chip, len(dies))
     group = _tp_group(pool, whole, len(dies) - apart)
-    shape = whole.split(split_dies(pool, whole))
-    kernel = d.optimisations.attention_kernel
-    machine = load_machine(facts, chip, kernel, pool.own.cores, hbm)
     sending = exchange(net, dies)
     if apart:
         sending = replace(sending, remote=1.0)  # no expert is at home
+    gather = exchange(net, dies, "read") if pool.phase == "prefill" else sending
+    within = exchange(net, dies[:group], "read") if group > 1 else None
+    return _priced_over(
+        d, redundant, chip_name, facts, pool, len(dies), clock, hbm, away, sending, gather, within
+    )
+
+
+@lru_cache(maxsize=64)
+def _priced_over(
+    d: Deployment,
+    redundant: int,
+    chip_name: str,
+    facts: Facts,
+    pool: Pool,
+    dies: int,
+    clock: float,
+    hbm: float,
+    away: Offload | None,
+    sending: Exchange,
+    gather: Exchange,
+    within: Exchange | None,
+) -> tuple[Setting, Decode | Prefill]:
+    """`_priced` of so many dies to which the fabric grants this: one object for all that sit
+    alike."""
+    whole, chip = load_shape(facts, d.model), replace(load_chip(facts, chip_name), clock=clock)
+    shape = whole.split(split_dies(pool, whole))
+    apart = _expert_dies(pool, chip, dies)
+    kernel = d.optimisations.attention_kernel
+    machine = load_machine(facts, chip, kernel, pool.own.cores, hbm)
     setting = Setting(
         pool=pool,
         shape=shape,
@@ -312,10 +338,10 @@ def _priced(
         facts=facts,
         communication=d.communication,
         optimisations=d.optimisations,
-        layout=expert_layout(shape, redundant, apart or len(dies)),
+        layout=expert_layout(shape, redundant, apart or dies),
         exchange=sending,
-        gather=exchange(net, dies, "read") if pool.phase == "prefill" else sending,
-        tp_exchange=exchange(net, dies[:group], "read") if group > 1 else None,
+        gather=gather,
+        tp_exchange=within,
         expert_dies=apart,
         offload=away,
         lender=load_machine(facts, replace(chip, clock=away.clock), kernel) if away else None,

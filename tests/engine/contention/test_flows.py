@@ -9,6 +9,7 @@ import pytest
 from tests.draws import seeds
 from tests.engine.small import small
 from tests.hardware.max_min import max_min_rates
+from tests.hardware.wired import settled
 from twin.engine import codes as w
 from twin.engine.build import build_world
 from twin.engine.contention.flows import from_storage, lay_out
@@ -156,7 +157,7 @@ def test_flows_that_share_a_pattern_are_laid_out_as_if_each_had_its_own(settings
     plane = found.setup.scenario.memory_pool.plane
 
     def apart(flow):
-        load = flow.load.settled()
+        load = settled(flow.load)
         if flow.port is None:
             return replace(flow, load=load)
         port, side = demands.server_ports(net, load, plane)

@@ -9,7 +9,7 @@ proportion count as one, and those that all flows together cannot fill as none.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from twin.engine import codes as w
 from twin.engine.contention.shared_links import Traffic
 from twin.hardware import demands
 from twin.hardware.faults import dies_without
-from twin.hardware.flows import Load, Pattern
+from twin.hardware.flows import Load, Moved, Pattern
 from twin.hardware.network import Network
 from twin.hardware.quotient import mixed
 from twin.hardware.walks import BOOLS, FLOATS, INTS
@@ -51,7 +51,7 @@ class Flow:
     role: str
     instance: int
     load: Load
-    sources: tuple[int, ...] = ()  # of reads: nodes whose memory servers are reached
+    sources: INTS = field(default_factory=lambda: np.zeros(0, np.int64))  # of reads: servers' nodes
     nodes: tuple[int, ...] = ()  # of reads: all nodes of the pool, by which servers are numbered
     port: BOOLS | None = None  # links of the load's pattern that are ports of memory servers
     beyond: BOOLS | None = None  # those that are not on the servers' side
@@ -113,8 +113,7 @@ def flows_of(
         if read is not None:
             load, sources = read
             port, side = demands.server_ports(net, load, plane)
-            reached = tuple(sources.tolist())
-            add(w.POOL_READ, seat, load, sources=reached, nodes=seat.pool_nodes, port=port,
+            add(w.POOL_READ, seat, load, sources=sources, nodes=seat.pool_nodes, port=port,
                 beyond=~side)  # fmt: skip
             back = demands.pool(net, seat.dies, plane, seat.pool_nodes, "write")
             if back is not None:
@@ -145,11 +144,12 @@ def _offloads(
         if seat.role == "decode" and own and lend:
             out = demands.hand_off(net, own, lend, plane)
             back = demands.hand_off(net, lend, own, plane)
-            both = replace(
-                out, places=np.concatenate((out.places, back.places)),
-                placed=np.concatenate((out.placed, back.placed)),
+            both = Pattern(
+                out.links, out.amounts, np.concatenate((out.places, back.places)),
+                np.concatenate((out.placed, back.placed)),
             )  # fmt: skip
-            yield Flow(w.NONE, w.OFFLOAD, seat.role, seat.index, both)
+            load = replace(out, pattern=both, moved=Moved(), moved_places=Moved())
+            yield Flow(w.NONE, w.OFFLOAD, seat.role, seat.index, load)
 
 
 def from_storage(net: Network, dies: Sequence[int]) -> Load | None:
@@ -195,7 +195,7 @@ class _Family:
         seen = row_of[self.pattern.links] >= 0
         for flow in self.flows:
             own = seen.copy()
-            own[flow.load.moved] = row_of[flow.load.to] >= 0
+            own[flow.load.moved.at] = row_of[flow.load.moved.to] >= 0
             at, links = np.flatnonzero(own), flow.load.links
             at = at[np.argsort(links[at], kind="stable")]
             server = np.full(at.size, -1)
@@ -235,8 +235,8 @@ def _shared(flows: Sequence[Flow], net: Network) -> INTS:
             table[f.pattern.links] += of_link * of_flow.sum()
             for flow, own in zip(f.flows, of_flow, strict=True):
                 moved = flow.load.moved
-                table[f.pattern.links[moved]] -= of_link[moved] * own
-                table[flow.load.to] += of_link[moved] * own
+                table[f.pattern.links[moved.at]] -= of_link[moved.at] * own
+                table[moved.to] += of_link[moved.at] * own
     at = np.flatnonzero((total > 1.0 + SPARE) & ((count > 1.5) | (ports > 0.5)))
     home = mixed(net.node[net.tail[at]].view(np.uint64) + np.uint64(7))
     _, first = np.unique(alike[at] + home * (ports[at] > 0.5), return_index=True)

@@ -272,7 +272,7 @@ class Machine:
             Seat(
                 i.role, i.index, self.column(k),
                 tuple(die for die in self.serving(k) if die not in self.out),
-                () if i.role == "decode" else tuple(self.pool_nodes(i.index)),
+                () if i.role == "decode" else self.pool_nodes(i.index),
             )
             for k, i in enumerate(self.setup.instances)
         ]  # fmt: skip
@@ -295,8 +295,9 @@ class Machine:
             nodes = self.pool_nodes(at)
             streams.servers[at] = len(nodes)
             streams.answers[at, : len(nodes)] = np.isin(nodes, flow.sources)
-            load_servers(self.world, at)
+            if streams.requested[at].any():
+                load_servers(self.world, at)
 
-    def pool_nodes(self, row: int) -> list[int]:
+    def pool_nodes(self, row: int) -> tuple[int, ...]:
         """Nodes whose DRAM is a row of the memory pool."""
         return self.setup.pool_nodes(row)

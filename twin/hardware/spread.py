@@ -7,10 +7,11 @@ Links are numbers here; this module knows no machine.
 from __future__ import annotations
 
 import math
+from types import ModuleType
 
 import numpy as np
 
-from twin.hardware.walks import BOOLS, FLOATS, INTS, Walks
+from twin.hardware.walks import FLOATS, INTS, Walks
 from twin.kernels.rng import each
 
 GAP = 0.005  # the game ends when the fullest link is this near to the proven bound
@@ -27,7 +28,6 @@ START = 0.25  # a link's first weight is its capacity to this power: wide links 
 LINK_STEP, PRICE_STEP = 0.3, 1.0  # of log weight and log price, in units of the fullest link's use
 SHARPNESS = 8.0  # the first price of an unused link is exp(-8) of the fullest one's
 LEAST_LOG_PRICE = -200.0  # so that exp() stays above 0, and a link that fills up can come back
-TINY = 1e-300  # bytes/s
 LEAST_BOUND = 0.3  # of the fullest link: the bound that scales steps is too low in early rounds
 
 _solved: dict[bytes, FLOATS] = {}  # problem -> answer: instances alike in alike places share it
@@ -112,7 +112,7 @@ def _spread(
         if now.max() < full.max():
             best, full = tried[-1], now
         if turn % mix == mix - 1:
-            mixture = _mixture([taken(x) / capacity for x in tried])
+            mixture = _solvers().mixture([taken(x) / capacity for x in tried])
             if mixture is None:
                 continue
             best = np.sum([part * x for part, x in zip(mixture, tried, strict=True)], axis=0)
@@ -153,26 +153,13 @@ def _cut(walks: Walks, capacity: FLOATS, full: FLOATS) -> FLOATS:
         sink[walks.ends] = False
     near = np.flatnonzero(hops[tail] < np.minimum(most, hops[head]))
     to = np.where(sink[head[near]], size, head[near])
-    left = _source_side(size, tail[near], to, capacity[near], walks.rows[behind[walks.rows]])
+    left = _solvers().source_side(
+        size, tail[near], to, capacity[near], walks.rows[behind[walks.rows]]
+    )
     crosses = near[left[tail[near]] & ~left[to]]
     priced = np.zeros(tail.size)
     priced[crosses if crosses.size else over] = capacity[crosses if crosses.size else over]
     return np.asarray(priced / priced.sum())
-
-
-def _source_side(size: int, tail: INTS, head: INTS, capacity: FLOATS, rows: INTS) -> BOOLS:
-    """Vertices, and the sink numbered `size`, on the side of `rows` of a least cut to the sink."""
-    from scipy import sparse
-
-    source, whole = np.full(rows.size, size + 1), np.full(rows.size, 1 << 30, np.int32)
-    units = np.maximum(capacity / capacity.max(initial=TINY) * 1e6, 1.0).astype(np.int32)
-    ends = np.append(tail, source), np.append(head, rows)
-    graph = sparse.csr_array((np.append(units, whole), ends), shape=(size + 2, size + 2))
-    rest = graph - sparse.csgraph.maximum_flow(graph, size + 1, size).flow
-    rest.eliminate_zeros()
-    side = np.zeros(size + 2, bool)
-    side[sparse.csgraph.breadth_first_order(rest, size + 1, return_predecessors=False)] = True
-    return side
 
 
 def _hops_from(start: INTS, tail: INTS, head: INTS, size: int) -> INTS:
@@ -187,21 +174,8 @@ def _hops_from(start: INTS, tail: INTS, head: INTS, size: int) -> INTS:
     return hops
 
 
-def _mixture(uses: list[FLOATS]) -> FLOATS | None:
-    """Parts (sum 1) of the tried splits whose mixture has the emptiest fullest link."""
-    from scipy.optimize import linprog  # half a second to import, and most networks never ask
+def _solvers() -> ModuleType:
+    """Half a second to import, and most networks never need them."""
+    from twin.hardware import solvers
 
-    table = np.stack(uses, axis=1)
-    table /= table.max(axis=0).min()
-    rows = table[table.max(axis=1) > 0.5]
-    found = linprog(
-        np.append(1.0, np.zeros(len(uses))),
-        A_ub=np.hstack([np.full((len(rows), 1), -1.0), rows]),
-        b_ub=np.zeros(len(rows)),
-        A_eq=np.append(0.0, np.ones(len(uses)))[None, :],
-        b_eq=[1.0],
-    )
-    if found.x is None:  # splits that hardly differ: the solver gives up
-        return None
-    parts = np.maximum(found.x[1:], 0.0)  # the solver's zeros may be a little below
-    return np.asarray(parts / parts.sum())
+    return solvers

@@ -33,7 +33,7 @@ from twin.lab.store.models import (
     ScenarioRow,
 )
 from twin.lab.store.statements import require
-from twin.lab.store.values import sealed
+from twin.lab.store.values import files_of, sealed
 
 if TYPE_CHECKING:
     from twin.lab.store.handle import Store
@@ -134,16 +134,16 @@ class _Writer:
     def scenario(self, digest: str) -> None:
         """A scenario; remembers which imported files it names."""
         scenario = self.store.scenarios.load(digest)
-        used = (part.kind.named(scenario) for part in self.store.imports)
+        used = (part.kind.named(scenario) for part in self.store.imports.values())
         named = [value.digest for value in used if value is not None]
-        self.used += [d for d in named if any(part.get(d) for part in self.store.imports)]
+        self.used += [d for d in named if any(part.get(d) for part in self.store.imports.values())]
         self._row(SCENARIO, digest, {})
 
     def imported(self, digest: str) -> None:
         """An imported file, its tables before it."""
         with self.store.database.read() as session:
             row = require(session.get(ImportRow, digest), IMPORT, digest)
-            files = _files(session, IMPORT, digest)
+            files = files_of(session, digest)
         if sealed(row, files) != row.seal:
             raise StoreError(f"the {row.kind} {row.name} is damaged in the database")
         self._row(IMPORT, digest, files)
@@ -213,9 +213,3 @@ def columns_of(model: type[Row]) -> dict[str, Column[Any]]:
     mapped = {a.key: a.columns[0] for a in inspect(model).column_attrs}
     return {key: column for key, column in mapped.items()
             if isinstance(column, Column) and UNWRITTEN.get(key) is not model}  # fmt: skip
-
-
-def _files(session: Session, kind: str, name: str) -> dict[str, str]:
-    t = TABLES[kind]
-    query = select(t.name, t.sha256).where(inspect(t).primary_key[0] == name)
-    return {table: sha256 for table, sha256 in session.execute(query)}

@@ -10,9 +10,9 @@ import re
 import secrets
 import shutil
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -60,17 +60,10 @@ class Artefacts:
 
     def put(self, frame: pl.DataFrame) -> Artefact:
         """Store a table (zstd Parquet); storing it again costs no space. Raises StoreError."""
-        draft = self.folder / (UNFINISHED + secrets.token_hex(8))
-        try:
-            self._keep(self.folder)
+        with self._draft() as draft:
             frame.write_parquet(draft, compression="zstd")
             sha256, size = _hash_file(draft)
             self._publish(draft, sha256)
-        except (OSError, pl.exceptions.PolarsError) as error:
-            raise StoreFull(self._explain(error)) from error
-        finally:
-            with suppress(OSError):  # the sweep takes what cannot be deleted now
-                draft.unlink(missing_ok=True)
         return Artefact(sha256, size, frame.height)
 
     def put_all(self, frames: Mapping[str, pl.DataFrame]) -> dict[str, Artefact]:
@@ -80,9 +73,7 @@ class Artefacts:
 
     def take(self, source: Source, sha256: str) -> Artefact:
         """Store the Parquet file that a reader gives; raises StoreError where it is another."""
-        draft = self.folder / (UNFINISHED + secrets.token_hex(8))
-        try:
-            self._keep(self.folder)
+        with self._draft() as draft:
             with draft.open("wb") as file:
                 while piece := source.read(1 << 20):
                     if not file.tell() and not piece.startswith(MAGIC):
@@ -91,16 +82,25 @@ class Artefacts:
             read, size = _hash_file(draft)
             if read != sha256:
                 raise StoreError(f"the file {sha256} is damaged (its SHA-256 is not its name)")
-            rows = pl.scan_parquet(draft).select(pl.len()).collect().item()
+            try:
+                rows = pl.scan_parquet(draft).select(pl.len()).collect().item()
+            except pl.exceptions.PolarsError:
+                raise StoreError(f"the file {sha256} is no table in Parquet") from None
             self._publish(draft, sha256)
-        except OSError as error:
-            raise StoreFull(self._explain(error)) from error
-        except pl.exceptions.PolarsError:
-            raise StoreError(f"the file {sha256} is no table in Parquet") from None
-        finally:
-            with suppress(OSError):
-                draft.unlink(missing_ok=True)
         return Artefact(sha256, size, rows)
+
+    @contextmanager
+    def _draft(self) -> Iterator[Path]:
+        """A file to write and publish, gone at the end; raises StoreFull where it cannot be."""
+        draft = self.folder / (UNFINISHED + secrets.token_hex(8))
+        try:
+            self._keep(self.folder)
+            yield draft
+        except (OSError, pl.exceptions.PolarsError) as error:
+            raise StoreFull(self._explain(error)) from error
+        finally:
+            with suppress(OSError):  # the sweep takes what cannot be deleted now
+                draft.unlink(missing_ok=True)
 
     def require_sound(self, sha256: str) -> None:
         """Raise StoreError where the file of an artefact is gone or another."""

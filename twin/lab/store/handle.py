@@ -35,7 +35,7 @@ from twin.lab.store.result import facts_of_text
 from twin.lab.store.runs import Runs
 from twin.lab.store.scenarios import Scenarios
 from twin.lab.store.statements import require
-from twin.lab.store.values import Values
+from twin.lab.store.values import AGAIN, Values
 from twin.lab.store.visitors import Notes, Visitor
 from twin.policies.controllers import look_in as ask_controllers
 from twin.scenario import Scenario
@@ -60,7 +60,8 @@ class Store:
         self.counts = Values(database, artefacts, visitor, COUNTS)
         self.machines = Values(database, artefacts, visitor, MACHINE)
         self.notes = Notes(database, visitor)
-        self.imports: tuple[Values[Any], ...] = (self.traces, self.counts, self.machines)
+        parts: tuple[Values[Any], ...] = (self.traces, self.counts, self.machines)
+        self.imports = {part.kind.key: part for part in parts}
 
     def of(self, visitor: str, *, writes: bool = True) -> Store:
         """The same store as a visitor sees it; `writes`: whether they may keep anything."""
@@ -87,7 +88,7 @@ class Store:
 
     def lacking(self, scenario: Scenario) -> str:
         """That a file which a scenario names is not stored here; '' when all are."""
-        return next(filter(None, (part.lacking(scenario) for part in self.imports)), "")
+        return next(filter(None, (part.lacking(scenario) for part in self.imports.values())), "")
 
     def sweep(self, older_than_s: float = SWEEP_AGE_S) -> int:
         """Forget artefacts that no run or trace uses, and delete their files; returns how many."""
@@ -130,10 +131,9 @@ class Store:
         """An imported value of whatever kind; raises StoreError."""
         with self.database.read() as session:
             row = require(session.get(ImportRow, digest), "import", digest)
-        for part in self.imports:
-            if part.kind.key == row.kind:
-                return part.load(digest)
-        raise StoreError(f"the import {digest} is damaged in the database: import its file again")
+        if (part := self.imports.get(row.kind)) is None:
+            raise StoreError(f"the import {digest} is damaged in the database: {AGAIN}")
+        return part.load(digest)
 
     def close(self) -> None:
         """Give back all connections; the store can still be used afterwards."""

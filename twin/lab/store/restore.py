@@ -252,12 +252,11 @@ def _facts(_: Store, values: Mapping[str, Any], __: Mapping[str, str]) -> Row:
 
 def _imported(store: Store, values: Mapping[str, Any], files: Mapping[str, str]) -> Row:
     row = ImportRow(**values)
-    if row.kind not in {part.kind.key for part in store.imports}:
-        raise StoreError(f"{printable(row.name)} is of a kind that this twin does not know")
     name = printable(row.name)
+    if (part := store.imports.get(row.kind)) is None:
+        raise StoreError(f"{name} is of a kind that this twin does not know")
     if sealed(row, dict(files)) != row.seal:
         raise StoreError(f"the {row.kind} {name} is damaged: its seal is broken")
-    part = next(part for part in store.imports if part.kind.key == row.kind)
     about = part.kind.split(part.joined(row, files)).about
     wrong = [k for k, value in row.about.items() if json_text(about.get(k)) != json_text(value)]
     if wrong:

@@ -65,13 +65,7 @@ class Scenarios:
         digest under which it is stored, and whether it is new."""
         own = columns["digest"]
         digests = (own, scenario_digest(scenario), *legacy_digests(scenario))
-        row = ScenarioRow(
-            name=scenario.name,
-            question=scenario.question,
-            source=scenario.source,
-            trace_digest=scenario.workload.trace.digest,
-            **columns,
-        )
+        row = ScenarioRow(**_said(scenario), **columns)
         with self._database.write(durable=not columns["preset"]) as session:
             known = session.scalars(
                 select(ScenarioRow.digest).where(ScenarioRow.digest.in_(digests))
@@ -99,9 +93,7 @@ class Scenarios:
     def require_sound(self, digest: str) -> None:
         """Raise StoreError where a scenario's text or a column of its row was changed on disk."""
         scenario, row = self.load(digest), self.get(digest)
-        columns = {"name": scenario.name, "question": scenario.question, "source": scenario.source,
-                "trace_digest": scenario.workload.trace.digest}  # fmt: skip
-        if wrong := [key for key, value in columns.items() if getattr(row, key) != value]:
+        if wrong := [key for key, value in _said(scenario).items() if getattr(row, key) != value]:
             raise StoreError(f"the {wrong[0]} of scenario {digest} is damaged: restore a backup")
 
     def get(self, digest: str) -> ScenarioRow | None:
@@ -152,9 +144,8 @@ class Scenarios:
         row = require(self.get(digest), "scenario", digest)
         with self._database.write(durable=True) as session:
             self._visitor.require_held(session, "scenario", row.digest)
-            session.execute(
-                update(ScenarioRow).where(ScenarioRow.digest == row.digest).values(published_s=None)
-            )
+            this = update(ScenarioRow).where(ScenarioRow.digest == row.digest)
+            session.execute(this.values(published_s=None))
 
     def delete(self, digest: str) -> Undo:
         """Delete a draft, and answer what brings it back. Raises StoreError when it is a preset,
@@ -187,6 +178,12 @@ class Scenarios:
         with self._database.write() as session:
             session.execute(past)
         return digests
+
+
+def _said(scenario: Scenario) -> dict[str, str]:
+    """Columns of a row that its text holds, too."""
+    return {"name": scenario.name, "question": scenario.question, "source": scenario.source,
+            "trace_digest": scenario.workload.trace.digest}  # fmt: skip
 
 
 def called(column: InstrumentedAttribute[str], digest: str) -> ColumnElement[bool]:

@@ -46,7 +46,7 @@ class Values(Generic[T]):
         """Whether a value is here, with nothing of it damaged."""
         with self._database.read() as session:
             row = self._row(session, digest)
-            files = _files(session, digest)
+            files = files_of(session, digest)
         sound = row is not None and sealed(row, files) == row.seal
         return sound and all(self._artefacts.renew(sha256) for sha256 in files.values())
 
@@ -78,7 +78,7 @@ class Values(Generic[T]):
             there = session.get(ImportRow, digest)
             if made is None and there is None:
                 return False  # somebody deleted it just now
-            if there and made and sealed(there, _files(session, digest)) != there.seal:
+            if there and made and sealed(there, files_of(session, digest)) != there.seal:
                 session.delete(there)
                 session.flush()
                 there = None
@@ -104,7 +104,7 @@ class Values(Generic[T]):
         """The value of a digest, all of it checked; raises UnknownId or StoreError."""
         with self._database.read() as session:
             row = require(self._row(session, digest), self.kind.key, digest)
-            files = _files(session, digest)
+            files = files_of(session, digest)
         if sealed(row, files) != row.seal:
             raise StoreError(f"the {self.kind.key} {digest} is damaged in the database: {AGAIN}")
         return self.joined(row, files)
@@ -173,7 +173,8 @@ def sealed(row: ImportRow, files: dict[str, str]) -> str:
     return seal({key: getattr(row, key) for key in row.SEALED}, files)
 
 
-def _files(session: Session, digest: str) -> dict[str, str]:
+def files_of(session: Session, digest: str) -> dict[str, str]:
+    """SHA-256 of the tables of a value, by name."""
     t = ImportTableRow
     query = select(t.name, t.sha256).where(t.digest == digest)
     return {name: sha256 for name, sha256 in session.execute(query)}

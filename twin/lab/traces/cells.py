@@ -281,16 +281,8 @@ def clock_ns(cells: Cells, column: str) -> np.ndarray:
     if text is None:
         raise TraceError(f"{cells.where(0)} has no {column}: it must be a time")
     part = text.str.extract_groups(CLOCK).struct.unnest()
-    seconds = (
-        (part["day"] + " " + part["time"])
-        .str.to_datetime("%Y-%m-%d %H:%M:%S", strict=False)
-        .dt.epoch("s")
-    )
-    bad = seconds.is_null().to_numpy()
-    cells.refuse(column, bad, "a time like 2023-11-16 18:15:46.6805900")
-    fraction = part["fraction"].fill_null("0").str.pad_end(9, "0").cast(pl.Int64)
     zone = part["zone"].fill_null("Z").str.replace("Z", "+0000").str.replace(":", "")
-    sign = 1 - 2 * zone.str.starts_with("-").cast(pl.Int64)
-    hours, minutes = zone.str.slice(1, 2).cast(pl.Int64), zone.str.slice(3, 2).cast(pl.Int64)
-    since = seconds - sign * (hours * 3600 + minutes * 60)
-    return (since * 1_000_000_000 + fraction).to_numpy()
+    whole = part["day"] + " " + part["time"] + "." + part["fraction"].fill_null("0") + zone
+    at = whole.str.to_datetime("%Y-%m-%d %H:%M:%S%.f%z", time_unit="ns", strict=False)
+    cells.refuse(column, at.is_null().to_numpy(), "a time like 2023-11-16 18:15:46.6805900")
+    return at.to_physical().to_numpy()

@@ -2,8 +2,8 @@
 (FAST'25) hashes blocks of 512 tokens with the partial last one, Bailian (Qwen) blocks of 16; what
 RAGPulse hashes are prompt components that are not chained, and so not used."""
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -51,31 +51,39 @@ class Layout:
 
     def read(self, reading: Reading) -> Columns:
         """The requests of a file; raises TraceError with the line of the first bad value."""
-        piece = reading.only()
-        parts = _Parts()
-        for cells, lines in self.opened(piece):
-            parts.ticks.append(self._ticks(cells))
-            parts.input_tokens.append(cells.tokens(self.input))
-            parts.output_tokens.append(cells.tokens(self.output))
-            parts.lines.append(lines)
-            parts.names.append(
-                _by_parent(cells, parts.roots) if self.parents else cells.texts(self.session)
-            )
-            if self.block_tokens is not None:
-                parts.take_hashes(cells)
+        roots: dict[str, str] = {}  # chats that others continue, and theirs
+        parts: list[tuple[Any, ...]] = []
+        chains: list[tuple[np.ndarray, np.ndarray]] = []  # lengths and hashes
+        without: TraceError | None = None  # a portion none of whose rows has hashes
+        for cells, lines in self.opened(reading.only()):
+            numbers = self._ticks(cells), cells.tokens(self.input), cells.tokens(self.output)
+            names = _by_parent(cells, roots) if self.parents else cells.texts(self.session)
+            parts.append((*numbers, lines, names))
+            if self.block_tokens is None:
+                continue
+            if any(cells.value("hash_ids", i) is not MISSING for i in range(cells.size)):
+                offset, hashes = hash_array(hash_lists(cells), cells.where)
+                chains.append((np.diff(offset), hashes))
+            elif cells.size and without is None:
+                without = cells.wrong("hash_ids", 0, "a list of block hashes")
+            if chains and without is not None:
+                raise without
+        *columns, sessions = zip(*parts, strict=True)
+        ticks, input_tokens, output_tokens, rows = map(np.concatenate, columns)
         c = Columns(
-            ticks=np.concatenate(parts.ticks),
+            ticks=ticks,
             ticks_per_s=TICKS_PER_S[self.unit],
-            input_tokens=np.concatenate(parts.input_tokens),
-            output_tokens=np.concatenate(parts.output_tokens),
-            source_row=np.concatenate(parts.lines),
-            session=_codes(parts.names),
+            input_tokens=input_tokens,
+            output_tokens=output_tokens,
+            source_row=rows,
+            session=_codes(sessions),
             has_time=bool(self.time),
             time_unit=self.unit,
             warnings=[self.warning] if self.warning else [],
         )
-        if parts.hashes:
-            c.hash_offset, c.hashes = parts.chains()
+        if chains:
+            lengths, c.hashes = map(np.concatenate, zip(*chains, strict=True))
+            c.hash_offset = np.append(0, np.cumsum(lengths))
             c.block_tokens = reading.block_tokens or self.block_tokens or 0
         return c
 
@@ -89,40 +97,7 @@ class Layout:
         return cells.times(self.time)
 
 
-@dataclass(slots=True)
-class _Parts:
-    """What the portions of a file hold, column by column."""
-
-    ticks: list[np.ndarray] = field(default_factory=list)
-    input_tokens: list[np.ndarray] = field(default_factory=list)
-    output_tokens: list[np.ndarray] = field(default_factory=list)
-    lines: list[np.ndarray] = field(default_factory=list)
-    names: list[pl.Series | None] = field(default_factory=list)  # of sessions
-    roots: dict[str, str] = field(default_factory=dict)  # chats that others continue, and theirs
-    lengths: list[np.ndarray] = field(default_factory=list)  # hashes of each request
-    hashes: list[np.ndarray] = field(default_factory=list)
-    without: TraceError | None = None  # a portion none of whose rows has hashes
-
-    def take_hashes(self, cells: Cells) -> None:
-        """Those of a portion; all rows of a file have some, or none has."""
-        if any(cells.value("hash_ids", i) is not MISSING for i in range(cells.size)):
-            offset, hashes = hash_array(hash_lists(cells), cells.where)
-            self.lengths.append(np.diff(offset))
-            self.hashes.append(hashes)
-        elif cells.size and self.without is None:
-            self.without = cells.wrong("hash_ids", 0, "a list of block hashes")
-        if self.hashes and self.without is not None:
-            raise self.without
-
-    def chains(self) -> tuple[np.ndarray, np.ndarray]:
-        """(offset i8[n + 1], hashes i8[refs]) of all."""
-        lengths = np.concatenate(self.lengths)
-        offset = np.zeros(lengths.size + 1, np.int64)
-        np.cumsum(lengths, out=offset[1:])
-        return offset, np.concatenate(self.hashes)
-
-
-def _codes(names: list[pl.Series | None]) -> np.ndarray | None:
+def _codes(names: Sequence[pl.Series | None]) -> np.ndarray | None:
     """A number i8[n] for every name, equal for equal names; None where a row has none."""
     known = [part for part in names if part is not None]
     if len(known) < len(names) or not sum(map(len, known)):

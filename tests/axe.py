@@ -4,8 +4,6 @@
 need the script skip, and say so.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

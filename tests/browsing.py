@@ -4,8 +4,6 @@ Not with `wait_for_function`: it evaluates text again and again, which our pages
 while the first look lasts.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 

@@ -5,8 +5,6 @@ browser and none can be had it says so, and the browser tests skip and say so ag
 nothing about the pages.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

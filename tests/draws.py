@@ -3,8 +3,6 @@
 TWIN_DRAWS is the factor that `make long` sets. With 1 the draws are the same every time.
 """
 
-from __future__ import annotations
-
 import os
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Recorded streams of requests: tables as a reader would make them, and packed files."""
 
-from __future__ import annotations
-
 import io
 import json
 import tarfile

@@ -6,8 +6,6 @@ on a copy of the project, in plain Python. It prints the share of changes that m
 each that no test noticed: one that changes no answer is among these, for only a reader can tell.
 """
 
-from __future__ import annotations
-
 import argparse
 import ast
 import copy

@@ -3,8 +3,6 @@
 `make picture` writes docs/dashboard.png anew, from a run made in a store of its own.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -7,8 +7,6 @@ tests/lab/test_live.py and tests/ui/test_explained.py test them.
 live runs. Where ENGINE_VARIABLE names an engine, it makes the runs, and drafts have no live ones.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 

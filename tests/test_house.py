@@ -1,7 +1,5 @@
 """The rules of the house, each kept by a machine: lengths, words, boundaries, documents."""
 
-from __future__ import annotations
-
 import ast
 import importlib
 import re

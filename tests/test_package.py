@@ -1,7 +1,5 @@
 """The package: a wheel holds all the twin needs, so that it answers from any folder."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

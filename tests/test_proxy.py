@@ -1,7 +1,5 @@
 """The proxy's configuration of the documents, on this machine, with a certificate made here."""
 
-from __future__ import annotations
-
 import shutil
 import ssl
 import subprocess

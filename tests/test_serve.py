@@ -1,7 +1,5 @@
 """The dashboard as a server: it starts as the Procfile says, and answers only whom it should."""
 
-from __future__ import annotations
-
 import os
 import random
 import sqlite3

@@ -7,8 +7,6 @@ page, and the server's memory as it went. Each thinks for some seconds between t
 waiting. Not part of the suite: it takes the whole machine.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import json

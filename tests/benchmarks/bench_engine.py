@@ -4,8 +4,6 @@
 with memory.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from tests.benchmarks.whole_runs import BRIEF, COPIES, Benchmark, benchmarks

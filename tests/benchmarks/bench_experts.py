@@ -3,8 +3,6 @@
 Reported, never asserted; `make bench` runs this.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from numba import njit

@@ -8,8 +8,6 @@ picture, the first answer and the first own run of a server that `make serve` se
 the same where nothing has been compiled.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import statistics

@@ -7,8 +7,6 @@ paid before the clock starts, then in full. Figures are reported, never judged.
 a line.
 """
 
-from __future__ import annotations
-
 import gc
 import json
 import multiprocessing

@@ -4,8 +4,6 @@
 the longest time, the most memory, and what was not answered by one sentence within the limits.
 """
 
-from __future__ import annotations
-
 import base64
 import gzip
 import io

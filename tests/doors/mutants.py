@@ -4,8 +4,6 @@ A file is taken apart as its format is (a tree of JSON or TOML, lines and cells,
 of it are changed, and it is put together again; then, sometimes, its bytes are.
 """
 
-from __future__ import annotations
-
 import base64
 import gzip
 import io

@@ -3,8 +3,6 @@
 `SOUND` holds small sound files of every format, made here: what the fuzzer begins with.
 """
 
-from __future__ import annotations
-
 import io
 import tempfile
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Small scenarios that run in tens of milliseconds, and facts bent to corner them."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Brute force beside the formulas: batches routed token by token, and the best placement."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

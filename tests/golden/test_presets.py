@@ -3,8 +3,6 @@
 A change here is a line in CHANGELOG. `make golden` writes the file anew.
 """
 
-from __future__ import annotations
-
 import json
 from functools import cache
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Max-min fairness by plain progressive filling: the oracle of twin/hardware/sharing.py."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass

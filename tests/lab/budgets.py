@@ -4,8 +4,6 @@ Each of ten varied runs has a process of its own; memory is its peak, time its p
 and facts loaded before. The estimate decides who is turned away, so it must be of the right size.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

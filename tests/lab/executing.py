@@ -5,8 +5,6 @@ keep a core busy: what is gained by as many processes as there are. A run of the
 the time left is that its page tells.
 """
 
-from __future__ import annotations
-
 import sys
 import tempfile
 import time

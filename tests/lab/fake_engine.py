@@ -4,8 +4,6 @@ It has what `job` asks of `twin.engine.simulate`: a version, `simulate`, `Cancel
 of a scenario says how it behaves; its horizon how long it takes (a hundredth of it).
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import time

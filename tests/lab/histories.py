@@ -6,8 +6,6 @@ prints one, as it is drawn from its number. What each visitor was told is writte
 end, when nothing goes wrong any more, the store has to agree with it.
 """
 
-from __future__ import annotations
-
 import logging
 import re
 import sqlite3

@@ -5,8 +5,6 @@ Tables hold figures, never rows of a trace. A fit is reproducible: tests fit aga
 traces are at hand and compare with what is committed.
 """
 
-from __future__ import annotations
-
 import math
 from statistics import NormalDist
 

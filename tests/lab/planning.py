@@ -1,7 +1,5 @@
 """A server that has the small plan carried out in a folder, to be killed."""
 
-from __future__ import annotations
-
 import sys
 import time
 from pathlib import Path

@@ -5,8 +5,6 @@
 says of each in how many of so many histories it is found.
 """
 
-from __future__ import annotations
-
 import hashlib
 import io
 import sys

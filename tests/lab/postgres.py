@@ -1,7 +1,5 @@
 """A PostgreSQL server of the tests' own: on a local socket, in a folder that is thrown away."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import shutil

@@ -5,8 +5,6 @@ folder the names in it, each since the last `fsync`. Of SQLite's write-ahead log
 between two checkpoints, what is known is its length at the last commit that was waited for.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import shutil

@@ -3,8 +3,6 @@
 PostgreSQL is a part of it where its programs are installed; else the store is SQLite.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import random

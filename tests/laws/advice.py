@@ -4,8 +4,6 @@
 scenarios that are well but for one cause. Nothing here knows how causes are found.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from dataclasses import dataclass

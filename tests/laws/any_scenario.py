@@ -5,8 +5,6 @@ time is kept small; every other bound is the declared one. `python -m tests.laws
 runs so many, prints the numbers of those that break a law, and goes on.
 """
 
-from __future__ import annotations
-
 import math
 import random
 import sys

@@ -5,8 +5,6 @@ its 99.9 % interval holds the theory. Each replication is a run of the whole pro
 drawn anew every time the command is called; the suite asks the same at fixed seeds.
 """
 
-from __future__ import annotations
-
 import argparse
 import math
 import secrets

@@ -4,8 +4,6 @@ With `--preset` a whole preset is among them; with `--brief` they are short enou
 A number N or a range N:M adds random scenarios.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 

@@ -1,7 +1,5 @@
 """What must hold of any run, found from its tables alone, beside the checks it made itself."""
 
-from __future__ import annotations
-
 import polars as pl
 
 from twin.engine.simulate import Run

@@ -5,8 +5,6 @@
 capacities with runs of an hour, `overload` says how runs beyond the capacity are called.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import random

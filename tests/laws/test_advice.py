@@ -3,8 +3,6 @@
 The suite judges a seeded few; `make long` all of them.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from tests.draws import some

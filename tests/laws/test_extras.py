@@ -1,7 +1,5 @@
 """With the folder of any extra deleted, everything else works: rooms, pages, commands, tests."""
 
-from __future__ import annotations
-
 import os
 import random
 import shutil

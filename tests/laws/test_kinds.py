@@ -1,7 +1,5 @@
 """What adding one of each kind takes: a dummy is added in a copy of the project, and works."""
 
-from __future__ import annotations
-
 import os
 import random
 import shutil

@@ -4,8 +4,6 @@ Reported apart from tests/laws/test_advice.py. `UNTUNED` were chosen before any 
 who changes an explanation because of one of them moves it to `LOOKED_AT` and draws another.
 """
 
-from __future__ import annotations
-
 import sys
 
 from tests.laws.advice import LITE, R1, Planted, planted

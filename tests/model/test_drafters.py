@@ -1,7 +1,5 @@
 """Drafters: one mechanism; what n-grams and a layer that is no part of the model cost, by hand."""
 
-from __future__ import annotations
-
 import pytest
 
 from twin.model.decode import decode_flops, decode_hbm_bytes

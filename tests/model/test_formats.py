@@ -1,7 +1,5 @@
 """Number formats: the bytes of a layer by hand, and what a chip does before a product."""
 
-from __future__ import annotations
-
 import pytest
 
 from twin.model.formats import FORMATS

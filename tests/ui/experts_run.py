@@ -1,7 +1,5 @@
 """A made-up run with drifting experts and two rebalances, in the columns the engine promises."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import numpy as np

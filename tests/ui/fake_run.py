@@ -1,7 +1,5 @@
 """A run made up of plausible columns, in the shape the engine promises: for tests of the screen."""
 
-from __future__ import annotations
-
 import numpy as np
 import polars as pl
 

@@ -1,7 +1,5 @@
 """An OpenID Connect provider of a few lines on 127.0.0.1: believes the `who` cookie it is shown."""
 
-from __future__ import annotations
-
 import json
 import secrets
 import threading

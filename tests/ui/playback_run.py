@@ -3,8 +3,6 @@
 For tests of playback and of the fault section; the columns are those the engine promises.
 """
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Runs in a store, made up or never finished: for tests of pages that show many of them."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 from tests.ui.fake_run import fake_checks, fake_summary, fake_tables

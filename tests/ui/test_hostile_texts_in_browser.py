@@ -1,7 +1,5 @@
 """Texts of strangers, in a real browser: shown as they were typed, on every page."""
 
-from __future__ import annotations
-
 import base64
 import json
 import zlib

@@ -1,7 +1,5 @@
 """A server whose visitors log in with OpenID Connect, and one that only shows: as they serve."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

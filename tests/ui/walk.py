@@ -6,8 +6,6 @@ nothing; it notes every error box, error in the browser's console, traceback of 
 that does not come to rest, and place without a way out, each with the last things that were done.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import random

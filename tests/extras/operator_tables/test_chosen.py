@@ -1,7 +1,5 @@
 """Which table a fact is of is decided by tables alone, and the lines are facts of a chip."""
 
-from __future__ import annotations
-
 import tomllib
 
 import pytest

@@ -1,7 +1,5 @@
 """`operator-facts` as a person or a script meets it."""
 
-from __future__ import annotations
-
 import json
 
 import polars as pl

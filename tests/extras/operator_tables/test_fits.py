@@ -1,7 +1,5 @@
 """A table made by the formula gives its parameters back, and held-back rows are met."""
 
-from __future__ import annotations
-
 import numpy as np
 import polars as pl
 import pytest

@@ -1,7 +1,5 @@
 """Which operators a file holds is read from its columns."""
 
-from __future__ import annotations
-
 import polars as pl
 import pytest
 

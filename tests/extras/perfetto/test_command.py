@@ -1,7 +1,5 @@
 """The trace command as a person or a script meets it."""
 
-from __future__ import annotations
-
 import gzip
 import sys
 

@@ -4,8 +4,6 @@ Format: "Trace Event Format" (Google, the document that ui.perfetto.dev's import
 are microseconds; compared as whole nanoseconds, the importer's own resolution.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections import defaultdict

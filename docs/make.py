@@ -16,6 +16,7 @@ from twin.__main__ import COMMANDS, loaded
 from twin.hardware.chip import load_chip
 from twin.hooks import Command, Hook, MadePart, TraceFormat, extras, found
 from twin.lab.evidence.judge import evidence, score_table, write_errors
+from twin.lab.evidence.near import row_bands
 from twin.lab.evidence.rows import load_beyond
 from twin.lab.library import ROOT, load_facts, preset, presets
 from twin.lab.share.shipped import summaries
@@ -229,17 +230,31 @@ def command_list(extra: str = "") -> str:
 def evidence_table(rows: Sequence[Mapping[str, Any]]) -> str:
     """Errors by system and kind, then every published row next to the twin's answer."""
     text = [
-        "| system | what | published | twin | error | first error | kind | others | source |",
-        "|---|---|---|---|---|---|---|---|---|",
+        _row(
+            "system",
+            "what",
+            "published",
+            "twin",
+            "error",
+            "first error",
+            "band",
+            "kind",
+            "others",
+            "source",
+        ),
+        "|---" * 10 + "|",
     ]
+    bands = row_bands()
     for row in rows:
+        low, high, _ = bands.get(row["id"], (0.0, 0.0, None))
+        band = f"{100 * low:+.0f} to {100 * high:+.0f} %" if row["id"] in bands else ""
         figures = [f"{row[key]:,.4g} {row['unit']}" for key in ("published", "twin")]
         error = f"{100 * row['error']:+.1f} %"
         begun = "" if row["first_error"] is None else f"{100 * row['first_error']:+.1f} %"
         others = "; ".join(f"{name} {100 * x:+.0f} %" for name, x in row["others"])
         kind = f"{row['kind']}: {row['because']}" if row["because"] else row["kind"]
         text.append(
-            _row(row["system"], row["quantity"], *figures, error, begun, kind, others,
+            _row(row["system"], row["quantity"], *figures, error, begun, band, kind, others,
                  row["source"])
         )  # fmt: skip
     return "\n".join([_table(score_table(rows, "system")), "", *text])

@@ -1,18 +1,24 @@
-"""The error of the regime that a figure stands in, and the slides' table made from data/."""
+"""The band of the regime that a figure stands in, in words: what it rests on, what is beyond it."""
 
 import pytest
 
-from twin.lab.evidence.judge import (
-    HONEST,
-    QUANTITIES,
-    evidence,
+from twin.lab.evidence.bands import MOST, PRIOR
+from twin.lab.evidence.judge import evidence, stored_errors, write_errors
+from twin.lab.evidence.near import (
+    FIGURES,
+    apart,
+    covered_in_words,
+    in_brief,
     near,
     near_each,
-    stored_errors,
-    write_errors,
+    row_bands,
+    stack_here,
 )
-from twin.lab.evidence.rows import load_published, scenario_of
+from twin.lab.evidence.rows import SUPERNODE, UNJUDGED, UNSEEN, load_published, scenario_of
 from twin.lab.library import load_facts, published_table
+
+ALONE = {"deployment.mode": "decode_only"}
+CLOSED = {**ALONE, "workload.arrivals": "closed_loop"}
 
 
 @pytest.fixture(scope="module")
@@ -20,19 +26,54 @@ def facts():
     return load_facts()
 
 
-def test_the_error_near_a_figure_is_that_of_unseen_and_seen_rows_on_its_chip(facts):
-    told = {each.quantity: each for each in near(scenario_of({}), facts)}
-    rows = [
-        row for row in load_published()
-        if row.kind in HONEST and row.measure in QUANTITIES["TPOT"]
-        and row.against is None
-        and row.scenario.get("supernode.chip", "ascend-910c") == "ascend-910c"
-    ]  # fmt: skip
-    kept = stored_errors()["error"]
-    errors = [abs(kept[row.id]) for row in rows]
-    assert told["TPOT"].rows == len(rows) > 5
-    assert told["TPOT"].mean == pytest.approx(sum(errors) / len(errors))
-    assert told["TPOT"].worst == pytest.approx(max(errors))
+def tpot(facts, **settings):
+    return near(scenario_of({**ALONE, **settings}), facts)[0]
+
+
+def test_a_band_says_how_far_measurements_may_be_and_what_it_rests_on(facts):
+    found = tpot(facts)
+    assert 0 < found.band.own < PRIOR and not found.extrapolated
+    low, high = found.ends(MOST)
+    assert low < 1.0 < high
+    assert f"{100 * (high - 1):+.0f} % from it" in found.sentence
+    assert f"{found.band.own} unseen rows of the stack of {SUPERNODE}" in found.sentence
+    assert f"other systems weigh as {PRIOR}" in found.sentence
+    assert found.around(0.05) == f"{50 * low:.1f} to {50 * high:.1f} ms"
+
+
+def test_a_time_and_a_rate_of_one_run_have_one_band(facts):
+    time, rate = near(scenario_of(ALONE), facts)
+    (low, high), (slow, fast) = time.ends(MOST), rate.ends(MOST)
+    assert (low * fast, high * slow) == (pytest.approx(1.0), pytest.approx(1.0))
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"deployment.decode.batch_per_npu": 1000}, "a batch of 1000 requests per NPU; rows of"),
+        ({"deployment.mode": "colocated"}, "all rows of this stack measure the pools apart"),
+        ({"supernode.chip": "h100"}, "the scenario names no stack, and rows on H100"),
+        ({"supernode.chip": "h200", "deployment.stack": "vllm-ascend-0-13"},
+         "no row of TPOT is of vLLM-Ascend"),
+    ],
+)  # fmt: skip
+def test_what_rows_do_not_reach_is_said_and_its_band_is_wider(facts, settings, words):
+    found = tpot(facts, **settings)
+    assert any(words in each for each in found.extrapolated)
+    assert f"Extrapolated: {found.extrapolated[0]}." in found.sentence
+    assert found.band.spread > tpot(facts).band.spread
+
+
+def test_a_figure_that_was_never_published_of_a_stack_says_so(facts):
+    found = {each.quantity: each for each in near(scenario_of({}), facts)}
+    assert "Extrapolated: no row of TTFT" in found["TTFT"].sentence
+    assert found["TTFT"].band.own == 0
+
+
+def test_a_stack_by_name_has_its_own_rows_and_none_is_the_supernodes_on_its_chip_only():
+    assert stack_here(scenario_of({"deployment.stack": "sglang-npu"})) == "sglang-npu"
+    assert stack_here(scenario_of({})) == SUPERNODE
+    assert stack_here(scenario_of({"supernode.chip": "h20"})) == ""
 
 
 def test_errors_are_kept_of_every_row_that_no_fit_helped_and_earlier_facts_are_said(
@@ -42,36 +83,74 @@ def test_errors_are_kept_of_every_row_that_no_fit_helped_and_earlier_facts_are_s
     answers = evidence(facts, rows)
     path = tmp_path / "errors.toml"
     write_errors(facts, answers, path)
-    kept = published_table(path)
-    assert kept["error"] == {
-        a["id"]: pytest.approx(a["error"], abs=1e-4) for a in answers if a["kind"] == "seen"
-    }
-    assert set(stored_errors()["error"]) == {
-        row.id
-        for row in load_published()
-        if row.kind in HONEST and not row.at_most  # a bound that is kept says nothing
-    }
+    stored = published_table(path)
+    assert (
+        stored["error"]
+        == stored["today"]
+        == {a["id"]: pytest.approx(a["error"], abs=1e-4) for a in answers if a["kind"] == "seen"}
+    )
+    honest = [row for row in load_published() if row.kind in (*UNSEEN, "seen")]
+    assert set(stored_errors()["error"]) == {row.id for row in honest if not row.at_most}
+    assert {row.id for row in honest} <= set(stored_errors()["today"])
     other = facts.replaced({"calibration.jitter": 0.02})
     assert "with earlier facts" in near(scenario_of({}), other)[0].sentence
 
 
-def test_where_nothing_was_published_near_it_is_said(facts):
-    told = {each.quantity: each.sentence for each in near(scenario_of({}), facts)}
-    assert told["TTFT"] == "TTFT: no row was published near it."
-
-
-def test_a_pool_that_is_not_deployed_has_no_error(facts):
+def test_a_pool_that_is_not_deployed_has_no_band(facts):
     alone = scenario_of({"deployment.mode": "prefill_only"})
     assert [each.quantity for each in near(alone, facts)] == ["prefill throughput"]
 
 
-def test_a_chip_without_rows_takes_those_of_its_family(facts):
-    other = scenario_of({"deployment.mode": "decode_only", "supernode.chip": "ascend-950dt"})
-    assert all("other Ascend chips" in each.sentence for each in near(other, facts) if each.rows)
-
-
-def test_an_error_that_runs_share_is_told_once(facts):
-    one = scenario_of({"deployment.mode": "decode_only"})
+def test_a_band_that_runs_share_is_said_once(facts):
+    one = scenario_of(ALONE)
     other = scenario_of({"deployment.mode": "prefill_only"})
-    assert len(near_each({"A": one, "B": one}, facts)) == 1
-    assert near_each({"A": one, "B": other}, facts)[1].startswith("B: Prefill throughput")
+    ((names, bands),) = near_each({"A": one, "B": one}, facts)
+    assert names == ("A", "B") and [each.quantity for each in bands] == ["TPOT"]
+    assert [names for names, _ in near_each({"A": one, "B": other}, facts)] == [("A",), ("B",)]
+    assert in_brief(bands) == f"TPOT {bands[0].said(MOST)}"
+    far = near(scenario_of({"deployment.mode": "colocated"}), facts)
+    assert in_brief(far).count("(extrapolated)") == len(far)
+
+
+def test_throughput_that_the_load_sets_has_no_band_in_a_run(facts):
+    free = scenario_of({})
+    closed = scenario_of({"workload.arrivals": "closed_loop"})
+    assert [each.quantity for each in near(free, facts, run=True)] == ["TPOT", "TTFT"]
+    assert len(near(closed, facts, run=True)) == len(near(free, facts)) == len(FIGURES)
+
+
+def test_every_row_that_is_judged_has_a_band_made_without_its_system():
+    found = row_bands()
+    judged = {row.id for row in load_published() if row.kind not in UNJUDGED
+              and row.measure != "memory.kv_bytes"}  # fmt: skip
+    assert set(found) == judged
+    assert all(-1.0 < low < high for low, high, _ in found.values())
+    held = [each for _, _, each in found.values() if each is not None]
+    assert 0.7 <= sum(held) / len(held) <= 0.9
+
+
+def test_what_bands_hold_is_computed_and_said():
+    said = covered_in_words()
+    assert all(each.startswith("Bands of 50 and 80 % hold, of ") for each in said)
+    held = [each for _, _, each in row_bands().values() if each is not None]
+    assert f"and {100 * sum(held) / len(held):.0f} % of {len(held)} rows" in said[0]
+
+
+def test_figures_that_measurements_may_well_find_equal_are_said_to_be(facts):
+    base = scenario_of(CLOSED)
+    same = scenario_of({**CLOSED, "deployment.decode.batch_per_npu": 64})
+    other = scenario_of({**CLOSED, "supernode.chip": "h100"})
+
+    def told(one, factor):
+        figures = {f.metric: 1.0 for f in FIGURES}
+        faster = {f.metric: 1.0 / factor if f.time else factor for f in FIGURES}
+        return apart((one, faster), (base, figures))
+
+    assert [each.figure.name for each in told(same, 1.01)] == ["TPOT", "decode throughput"]
+    assert all(each.equal for each in told(same, 1.01))
+    assert not any(each.equal for each in told(same, 4.0))
+    assert all(f"±{100 * each.within:.0f} %" in each.words for each in told(same, 4.0))
+    assert told(same, 1.01)[0].within < told(other, 1.01)[0].within
+    assert "equal within what is known" in told(same, 1.01)[0].words
+    assert apart((base, {}), (base, {})) == []
+    assert told(same, 1.0) == []  # the same figures

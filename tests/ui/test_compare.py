@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -126,6 +127,31 @@ def test_every_figure_that_is_shown_has_a_unit(found):
             assert METRICS[row.name].unit, row.name
     listed = comparison.metric_table(found[0], "All")
     assert len(listed) == len(found[0].metrics)
+
+
+@pytest.mark.parametrize(("factor", "equal"), [(1.01, True), (3.0, False)])
+def test_a_difference_says_whether_it_is_within_what_is_known(store, runs, factor, equal):
+    row = store.runs.get(runs[0])
+    base = SimpleNamespace(summary={"tpot_s_mean": 0.05})
+    other = SimpleNamespace(summary={"tpot_s_mean": 0.05 * factor})
+    pair = [store.scenarios.load(row.scenario)] * 2
+    known = comparison.known([base, other], pair, 0)
+    (apart,) = known[1].values()
+    assert apart.equal is equal and list(known) == [1]
+    assert bool(comparison.equal_in_words(known)) is equal
+    assert comparison.known([base, base], pair, 0) == {1: {}}
+
+
+def test_a_table_of_figures_says_how_well_their_ratios_are_known(found):
+    compared, scenarios = found
+    i = next(k for k, row in enumerate(compared.metrics) if row.name == "tpot_s_mean")
+    values = (0.05, 0.051)
+    rows = [SimpleNamespace(summary={"tpot_s_mean": v}) for v in values]
+    known = comparison.known(rows, scenarios, 0)
+    row = replace(compared.metrics[i], values=values)
+    (cells,) = comparison.metric_table(replace(compared, metrics=[row]), "All", known)
+    assert "equal within what is known (±" in list(cells.values())[2]
+    assert "known" not in list(cells.values())[1]
 
 
 def test_a_field_that_does_nothing_in_any_run_is_left_out(store):

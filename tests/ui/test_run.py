@@ -212,6 +212,18 @@ def test_the_promise_is_told_beside_the_tails():
     assert tiles["TTFT p99"]["delta_color"] == "inverse"  # red, for a figure without a sign
 
 
+def test_a_figure_says_where_most_measurements_are_expected():
+    figures = {"tpot_s_mean": 0.05, "decode_tokens_per_s_per_npu": 2000.0}
+    open_loop = {t["label"]: t for t in headline(figures, scenario())}
+    closed = headline(figures, scenario(workload__arrivals="closed_loop"))
+    tpot, throughput = closed
+    low, high = re.fullmatch(r"80 % band: ([\d.]+) to ([\d.]+) ms", tpot["delta"]).groups()
+    assert float(low) < 50.0 < float(high)
+    assert re.fullmatch(r"80 % band: [\d,]+ to [\d,]+", throughput["delta"])
+    assert "four of five measurements" in tpot["help"]
+    assert "delta" not in open_loop[throughput["label"]]  # the load sets it
+
+
 def test_what_was_left_out_is_said(app, store):
     opened(app, done(store, scenario(horizon_s=60.0, warmup_s=10.0)))
     assert "10 s to 1 min: the warm-up before it is left out" in words(app)

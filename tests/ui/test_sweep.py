@@ -150,3 +150,8 @@ def test_the_pictures_mark_knee_slo_and_published_points():
     assert list(front.figure.data[0].x) == [50.0] * 3
     assert len(front.figure.data[1].x) == len(sweep.published())
     assert "50 tokens/s a user" in front.alt
+    assert list(front.figure.data[0].error_x.array) == [0.0] * 3  # nothing is known of these
+    known = [p._replace(bands={charts.FOR_USER: (0.8, 1.25)}) for p in ran]
+    bars = charts.frontier(axis, {"": known}, []).figure.data[0].error_x
+    assert list(bars.array) == pytest.approx([12.5] * 3)  # a shorter TPOT is more speed
+    assert list(bars.arrayminus) == pytest.approx([10.0] * 3)

@@ -1,4 +1,5 @@
-"""Lists of runs, the same on every page: a run in one line, as a link, as a choice."""
+"""Lists of runs, the same on every page: a run in one line, as a link, as a choice; and how far off
+their figures may be."""
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -6,9 +7,11 @@ from typing import Any
 
 import streamlit as st
 
+from twin.lab.evidence.near import in_brief, near_each
 from twin.lab.store import RunRow
 from twin.lab.store.visitors import split_tags
 from twin.metrics.registry import Place, placed, shown
+from twin.scenario import Scenario
 from twin.ui import session, words
 from twin.ui.link import page_link
 from twin.ui.show import plain
@@ -21,6 +24,7 @@ STATE_ICONS = {
     "cancelled": ":material/do_not_disturb_on:",
     "interrupted": ":material/power_off:",
 }
+SHOWN = 3  # groups of runs with bands of their own that are said at once
 
 
 def titles(rows: Sequence[RunRow]) -> list[str]:
@@ -93,3 +97,28 @@ def watch(ids: Sequence[str], text: str = "") -> None:
         if rows[0].state == "queued":
             state = " Waiting for a free process"
         st.progress(rows[0].progress, text + state)
+
+
+def how_far_off(scenarios: Mapping[str, Scenario]) -> None:
+    """The bands of runs by name, briefly, and in a popover what they rest on and what of them is
+    extrapolated."""
+    groups = [(names, bands) for names, bands in near_each(scenarios, session.facts()) if bands]
+    if not groups:
+        return
+    alike = len(groups) == 1
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        for names, bands in groups[:SHOWN]:
+            whose = "" if alike else f"{plain(', '.join(names))}: "
+            st.caption(
+                f":material/target: {whose}Four of five measurements are expected within "
+                f"{plain(in_brief(bands))}.",
+                width="content",
+            )
+        more = len(groups) - SHOWN
+        label = "What this rests on" + (f", and {more} more" if more > 0 else "")
+        with st.popover(label, type="tertiary"):
+            for names, bands in groups:
+                if not alike:
+                    st.markdown(f"**{plain(', '.join(names))}**")
+                for each in bands:
+                    st.markdown(f"- {plain(each.sentence)}")

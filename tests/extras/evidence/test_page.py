@@ -71,6 +71,15 @@ def test_a_row_says_what_it_can_say_and_what_others_answered():
     assert proof.others(row(others=[["another", -0.05]])) == "another -5 %"
 
 
+def test_every_row_that_is_judged_has_its_band_and_says_whether_it_held(found):
+    bands = {line["Band, %"] for line in proof.table(found, {})}
+    assert any(band.startswith("\u26a0") for band in bands)
+    assert proof.band(row()) == proof.band_in_words(row()) == ""
+    held = {r["id"]: proof.band_in_words(r) for r in found if r["first_error"] is not None}
+    assert "its first error lies within" in held["cm384-decode-112-2k-tpot"]
+    assert "its first error lies outside" in held["vllm-a2-qwen3-mixed"]
+
+
 def test_every_row_is_kept_in_both_files(found):
     assert [r["id"] for r in csv.DictReader(io.StringIO(proof.as_csv(found)))] == [
         r["id"] for r in found

@@ -16,6 +16,7 @@ from twin.extras.evidence.made import keep_first, load_made, make, write_made
 from twin.extras.evidence.points import check_options, fit_points, write_private
 from twin.lab.evidence.judge import evidence as rows_of
 from twin.lab.evidence.judge import headlines, score_table, write_errors
+from twin.lab.evidence.near import covered_in_words, row_bands
 from twin.lab.library import load_facts
 
 
@@ -33,7 +34,8 @@ def evidence(
     if write and not first:
         write_errors(load_facts(), rows)
     if as_json:
-        print_json(rows)
+        bands = row_bands()
+        print_json([{**row, "band": bands.get(row["id"])} for row in rows])
     elif first:
         errors = [(row["id"], f"{100 * row['error']:+.1f} %") for row in rows]
         print_rows("First errors", ("row", "error"), errors)
@@ -102,6 +104,7 @@ def _cross_validate(write: bool, as_json: bool) -> None:
 
 def print_evidence(rows: Sequence[Mapping[str, Any]]) -> None:
     """Published figures next to the twin's own, and the absolute errors by kind of row."""
+    bands = row_bands()
     cells = [
         (
             row["id"],
@@ -109,17 +112,21 @@ def print_evidence(rows: Sequence[Mapping[str, Any]]) -> None:
             f"{row['twin']:,.5g} {row['unit']}",
             f"{100 * row['error']:+.1f} %",
             "" if row["first_error"] is None else f"{100 * row['first_error']:+.1f} %",
+            f"{100 * bands[row['id']][0]:+.0f} to {100 * bands[row['id']][1]:+.0f} %"
+            if row["id"] in bands
+            else "",
             row["kind"],
         )
         for row in rows
     ]
-    heads = ("row", "published", "twin", "error", "first error", "kind")
+    heads = ("row", "published", "twin", "error", "first error", "band", "kind")
     print_rows("Published figures", heads, cells)
     table = score_table(rows)
     print_rows(
         "Absolute error: mean (worst, rows)", tuple(table[0]), [tuple(r.values()) for r in table]
     )
     made = load_made()
-    for sentence in (*headlines(rows), one_skew(load_facts()), made.default_skew):
+    said = (*headlines(rows), *covered_in_words(), one_skew(load_facts()), made.default_skew)
+    for sentence in said:
         out.print(escape(sentence))
     out.print(f"{made.counted} figures without a source of their own move a row: calibrate --help")

@@ -16,6 +16,7 @@ from twin.extras.evidence.choices import Moved, all_moved, at_default_skew, one_
 from twin.facts import Facts
 from twin.lab.evidence.judge import evidence, headlines, score_table
 from twin.lab.evidence.measures import answer_row
+from twin.lab.evidence.near import covered_in_words
 from twin.lab.evidence.rows import (
     FIRST,
     SUPERNODE,
@@ -178,7 +179,11 @@ Table: TypeAlias = Callable[[Sequence[Mapping[str, str]]], str]  # rows as a Mar
 
 def accuracy_table(rows: Rows, table: Table) -> str:
     """The headline of either group of machines, and the errors by kind of row."""
-    lines = [*headlines(rows), f"{one_skew(load_facts())} {load_made().default_skew}"]
+    lines = [
+        *headlines(rows),
+        *covered_in_words(),
+        f"{one_skew(load_facts())} {load_made().default_skew}",
+    ]
     return "\n".join([*(f"- {line}" for line in lines), "", table(score_table(rows))])
 
 

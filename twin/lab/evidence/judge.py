@@ -1,8 +1,7 @@
-"""How well the twin does: published rows next to its answers, in groups, and near a figure.
+"""How well the twin does: published rows next to its answers, one by one and in groups.
 
 What a row can say depends on its kind (`rows.KINDS`): kinds are never mixed, and circular and
-unstated rows are judged by nothing. Near are unseen and seen rows of the same quantity on the same
-chip, else of its family, with the errors that `evidence --write` stored last.
+unstated rows are judged by nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from typing import Any
 import tomli_w
 
 from twin.facts import Facts
-from twin.hardware.chip import load_chip
 from twin.lab.evidence.measures import answer_row
 from twin.lab.evidence.rows import (
     KINDS,
@@ -34,7 +32,6 @@ from twin.lab.evidence.rows import (
 )
 from twin.lab.files import write_text
 from twin.lab.library import RECORD, published_table
-from twin.scenario import Scenario, pools
 
 JUDGED = tuple(kind for kind in KINDS if kind not in UNJUDGED)
 # What of a row stands next to its answer.
@@ -150,79 +147,6 @@ def score_table(rows: Judged, by: str = "group") -> list[dict[str, str]]:
 
 
 ERRORS = RECORD / "errors.toml"
-# Quantity -> measures of rows that say something about it; none for what was never published.
-QUANTITIES = {
-    "TPOT": ("decode.tpot", "decode.iteration", "finite.burst.tpot"),
-    "decode throughput": ("decode.throughput", "decode.slo", "finite.drain.throughput",
-                          "finite.burst.throughput"),
-    "prefill throughput": ("prefill.throughput", "prefill.batch"),
-    "TTFT": (),
-}  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class Near:
-    """The errors of the rows near a figure, as fractions; no rows: nothing was published near."""
-
-    quantity: str
-    where: str
-    rows: int
-    mean: float
-    worst: float
-    stale: bool  # whether the errors were stored with other facts or rows
-
-    @property
-    def sentence(self) -> str:
-        """'TPOT: 9 % off on average, 43 % at worst (13 published rows on Ascend 910C).'"""
-        quantity = self.quantity[:1].upper() + self.quantity[1:]
-        if not self.rows:
-            return f"{quantity}: no row was published near it."
-        rows = "1 published row" if self.rows == 1 else f"{self.rows} published rows"
-        return (
-            f"{quantity}: {100 * self.mean:.0f} % off on average, {100 * self.worst:.0f} % at "
-            f"worst ({rows} on {self.where}{', with earlier facts' if self.stale else ''})."
-        )
-
-
-def near(scenario: Scenario, facts: Facts) -> list[Near]:
-    """The error of the regime of every headline figure that this deployment has."""
-    roles = {role for role, *_ in pools(scenario)}
-    quantities = []
-    if roles & {"decode", "colocated"}:
-        quantities += ["TPOT", "decode throughput"]
-    if roles & {"prefill", "colocated"}:
-        quantities += ["prefill throughput"]
-    if len(roles) > 1 or "colocated" in roles:
-        quantities += ["TTFT"]
-    return [_near(quantity, scenario.supernode.chip, facts) for quantity in quantities]
-
-
-@lru_cache(maxsize=64)
-def _near(quantity: str, chip: str, facts: Facts) -> Near:
-    rows = [
-        row
-        for row in load_published()
-        if row.kind in HONEST and row.measure in QUANTITIES[quantity] and row.against is None
-    ]
-    same = [row for row in rows if chip_of(row) == chip]
-    where = load_chip(facts, chip).title
-    if not same:
-        family = chip.startswith("ascend")
-        same = [row for row in rows if chip_of(row).startswith("ascend") == family]
-        where = "other Ascend chips" if family else "other NVIDIA chips"
-    stored = stored_errors()["error"]
-    errors = [abs(stored[row.id]) for row in same if row.id in stored]
-    if not errors:
-        return Near(quantity, "", 0, 0.0, 0.0, False)
-    mean, worst = sum(errors) / len(errors), max(errors)
-    return Near(quantity, where, len(errors), mean, worst, _stale(facts))
-
-
-@lru_cache(maxsize=4)
-def _stale(facts: Facts) -> bool:
-    """Whether the errors were stored with other facts or rows."""
-    stored = stored_errors()
-    return (stored["facts"], stored["rows"]) != (facts.digest, rows_digest(load_published()))
 
 
 @lru_cache(maxsize=1)
@@ -232,7 +156,7 @@ def stored_errors() -> dict[str, Any]:
 
 
 def write_errors(facts: Facts, answers: Judged, path: Path = ERRORS) -> None:
-    """Keep the errors of unseen and seen rows; raises NotWritten."""
+    """Keep the errors of unseen and seen rows, and those of today; raises NotWritten."""
     table = {
         "facts": facts.digest,
         "rows": rows_digest(load_published()),
@@ -241,22 +165,19 @@ def write_errors(facts: Facts, answers: Judged, path: Path = ERRORS) -> None:
             for row in answers
             if row["kind"] in HONEST and row["judged_error"] is not None
         },
+        "today": {
+            row["id"]: round(row["error"], 4)
+            for row in answers
+            if row["kind"] == "seen" or row["first_error"] is not None
+        },
     }
-    head = "# Errors of rows that no fit helped: made by `python -m twin evidence --write`.\n\n"
+    head = (
+        "# Errors of rows that no fit helped (`error`: of unseen rows the first), and of these\n"
+        "# and of all with a first error `today`: by `python -m twin evidence --write`.\n\n"
+    )
     write_text(path, head + tomli_w.dumps(table))
 
 
 def chip_of(row: Row) -> str:
     """The chip of the machine that a row is about."""
     return scenario_of(row.scenario).supernode.chip
-
-
-def near_each(scenarios: Mapping[str, Scenario], facts: Facts) -> list[str]:
-    """The error of the regime of several deployments by name; said once where they share it."""
-    said: dict[str, list[str]] = {}
-    for name, scenario in scenarios.items():
-        text = " ".join(each.sentence for each in near(scenario, facts))
-        said.setdefault(text, []).append(name)
-    if len(said) == 1:
-        return list(said)
-    return [f"{', '.join(names)}: {text}" for text, names in said.items()]

@@ -3,7 +3,7 @@
 import time
 from typing import Any
 
-from twin.lab.evidence.judge import near
+from twin.lab.evidence.near import near
 from twin.lab.library import load_facts
 from twin.scenario import Scenario, scenario_digest
 from twin.steady import largest_batch, steady

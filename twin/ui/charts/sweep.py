@@ -24,6 +24,7 @@ class Ran(NamedTuple):
     summary: Mapping[str, Any]
     met: bool
     limits: Mapping[str, float]  # of the metrics that have an SLO, in SI
+    bands: Mapping[str, tuple[float, float]] = {}  # of metrics that have one: ends over the figure
 
 
 Series = Mapping[str, Sequence[Ran]]  # by the value of the second field; '' where there is none
@@ -93,6 +94,10 @@ def frontier(axis: Axis, series: Series, published: Sequence[Published]) -> Char
         texts = [f"{axis.said(p.x)}: {s:.3g} tokens/s a user, {r:,.0f} tokens/s per NPU"
                 for p, s, r in zip(known, speeds, rates, strict=True)]  # fmt: skip
         _points(fig, name or "this sweep", colour, speeds, rates, known, texts)
+        fig.data[-1].update(
+            error_x=_bars(speeds, [_inverse(p.bands.get(FOR_USER)) for p in known], colour),
+            error_y=_bars(rates, [p.bands.get(PER_NPU) for p in known], colour),
+        )
         sentences += texts
         shown_speeds += speeds
     if not sentences and all(p.summary for points in series.values() for p in points):
@@ -117,6 +122,22 @@ def frontier(axis: Axis, series: Series, published: Sequence[Published]) -> Char
         x={"title_text": "tokens/s for one user", "range": [0, 1.25 * fastest], "showgrid": True},
         y={"title_text": "output tokens/s per decode NPU"}, hovermode="closest", showlegend=True,
     )  # fmt: skip
+
+
+def _inverse(ends: tuple[float, float] | None) -> tuple[float, float] | None:
+    return None if ends is None else (1.0 / ends[1], 1.0 / ends[0])
+
+
+def _bars(
+    values: Sequence[float], bands: Sequence[tuple[float, float] | None], colour: str
+) -> dict[str, Any]:
+    """Bars around points, to where most measurements are expected; none where nothing is known."""
+    ends = [(1.0, 1.0) if band is None else band for band in bands]
+    return {
+        "type": "data", "symmetric": False, "thickness": 1, "width": 3, "color": colour,
+        "array": [v * (high - 1.0) for v, (_, high) in zip(values, ends, strict=True)],
+        "arrayminus": [v * (1.0 - low) for v, (low, _) in zip(values, ends, strict=True)],
+    }  # fmt: skip
 
 
 def _points(

@@ -14,6 +14,7 @@ from twin.extras.evidence.rankings import ranking_table
 from twin.extras.evidence.slides import slide_table
 from twin.lab.evidence.envelope import outside_evidence, reach
 from twin.lab.evidence.judge import headlines, score_table
+from twin.lab.evidence.near import covered_in_words
 from twin.lab.evidence.rows import (
     KINDS,
     UNJUDGED,
@@ -27,6 +28,7 @@ from twin.lab.share import links
 from twin.scenario import Scenario
 from twin.ui import session
 from twin.ui.fields import sentence
+from twin.ui.runs import how_far_off
 from twin.ui.show import download, plain, plot
 from twin.ui.toolbar import open_run
 
@@ -143,6 +145,8 @@ with left:
     text = "; ".join(proof.differs(source))
     st.caption(f"{sentence(text) if text else ''} Basis: {row['basis']}.")
     st.caption(sentence(proof.standing(row)))
+    if expected := proof.band_in_words(row):
+        st.caption(expected)
     if row["others"]:
         st.caption(f"Other simulators on this row: {proof.others(row)}.")
     st.caption(f"Source: {row['source']} ({row['mark']}: {proof.MARKS[row['mark']]}).")
@@ -223,13 +227,15 @@ with st.expander(f"All {len(answers)} rows: search, kinds, files", expanded=name
             "Twin": number(format="localized", width=75),
             "Unit (basis)": st.column_config.TextColumn(width=120),
             "First error, %": number(format="%+.1f", width=95),
+            "Band, %": st.column_config.TextColumn(width=110),
             "Scenario": st.column_config.LinkColumn(display_text="open", width=75),
         } | widths(Bar=80, Kind=85, Others=180, System=190, Note=340, Source=340, Mark=55),
     )  # fmt: skip
     st.caption(
         "By formula, the closed steady state with every slot taken; benchmarks as clients run them "
-        "are simulated. Die and NPU differ by two on a "
-        "910C. Others: what other simulators answered, better or worse. Click a row for more."
+        "are simulated. Die and NPU differ by two on a 910C. Band: where four of five errors are "
+        "expected, made without the row's system. Others: what other simulators answered, better "
+        "or worse. Click a row for more."
     )
     with st.container(horizontal=True):
         for form, make in (("csv", proof.as_csv), ("json", proof.as_json)):
@@ -273,6 +279,15 @@ with chosen:
     st.caption(f":material/balance: {one_skew(facts)} {made.default_skew}")
 
 with holding:
+    st.markdown("**How far off an answer may be**")
+    st.caption(
+        "A band is pooled over quantity, machine, stack with its release, serving mode and batch "
+        "range: its spread is that of first errors, of other systems where a stack has few rows of "
+        "its own, and its centre is where the twin stands today. On rows left out:"
+    )
+    for text in covered_in_words():
+        st.markdown(f"- {text}")
+    how_far_off({session.draft().name: session.draft()})
     draft = session.draft()
     left, right = st.columns([3, 2], gap="large")
     with left:

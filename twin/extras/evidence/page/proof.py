@@ -13,6 +13,7 @@ from twin.extras.evidence.calibrate import CONSTANTS, CrossValidation
 from twin.extras.evidence.made import Made
 from twin.facts import Facts
 from twin.lab.evidence.judge import HONEST
+from twin.lab.evidence.near import row_bands
 from twin.lab.evidence.rows import KINDS, Beyond, Row, bars
 from twin.metrics.measures import three_figures
 from twin.scenario import field_unit
@@ -85,6 +86,29 @@ def standing(row: Mapping[str, Any]) -> str:
     return f"{row['kind']}: {text}"
 
 
+def band(row: Mapping[str, Any]) -> str:
+    """The band of a row's error made without its system: '−48 to +61', marked where the first error
+    lies outside; '' for a row that nothing judges."""
+    if row["id"] not in (bands := row_bands()):
+        return ""
+    low, high, held = bands[row["id"]]
+    ends = f"{100 * low:+.0f} to {100 * high:+.0f}".replace("-", "−")
+    return f"\u26a0 {ends}" if held is False else ends
+
+
+def band_in_words(row: Mapping[str, Any]) -> str:
+    """The same as a sentence, for one row."""
+    if not (text := band(row)):
+        return ""
+    held = row_bands()[row["id"]][2]
+    first = "" if held is None else f"; its first error lies {'within' if held else 'outside'}"
+    ends = text.removeprefix("\u26a0 ")
+    return (
+        f"As if nothing of {row['system']} were known, four of five errors of such a row are "
+        f"expected within {ends} %{first}."
+    )
+
+
 def table(rows: Found, links: Mapping[str, str]) -> list[dict[str, Any]]:
     """The rows as the page's table, in the order given: one line each, error in percent."""
     return [
@@ -96,6 +120,7 @@ def table(rows: Found, links: Mapping[str, str]) -> list[dict[str, Any]]:
             "Unit (basis)": unit(row),
             "Bar": f"\u26a0 over {100 * row['bar']:.0f} %" if row["outside"] else "within",
             "First error, %": None if row["first_error"] is None else 100 * row["first_error"],
+            "Band, %": band(row),
             "Kind": row["kind"],
             "Others": others(row),
             "Regime": row["regime"],

@@ -4,7 +4,6 @@ from functools import partial
 
 import streamlit as st
 
-from twin.lab.evidence.judge import near_each
 from twin.lab.share import links
 from twin.lab.store import StoreError
 from twin.lab.sweep.compare import compare
@@ -58,6 +57,9 @@ for note in compared.notes:
 
 # 3) The differences: what they come to, and as a picture.
 st.subheader(plain(comparison.conclusion(compared, scenarios)), anchor=False)
+known = comparison.known(runs, scenarios, base)
+for text in comparison.equal_in_words(known):
+    st.caption(f":material/balance: {text}")
 comparison.offer_seeds(compared, unseeded)
 others = [title for i, title in enumerate(titles) if i != base]
 left, right = st.columns([2, 3], gap="large")
@@ -86,12 +88,11 @@ if table := comparison.input_table(compared, scenarios):
         st.table(table, border="horizontal", hide_index=True)
 st.subheader("What came out", anchor=False)
 group = choice("Figures", comparison.GROUPS, "figures", bind="query-params")
-if figures := comparison.metric_table(compared, group):
+if figures := comparison.metric_table(compared, group, known):
     st.table(figures, border="horizontal", hide_index=True)
     with st.expander("What these figures count"):
         st.markdown(comparison.meanings(compared, group))
-    for text in near_each(dict(zip(titles, scenarios, strict=True)), session.facts()):
-        st.caption(f":material/target: How far off the twin is near these figures. {plain(text)}")
+    lists.how_far_off(dict(zip(titles, scenarios, strict=True)))
 else:
     st.caption("None of these figures is in the runs.")
 

@@ -8,6 +8,7 @@ from dataclasses import asdict
 
 import streamlit as st
 
+from twin.lab.evidence.near import Apart, apart
 from twin.lab.explain.waterfall import SLACK
 from twin.lab.runs.runner import find_run
 from twin.lab.share import links
@@ -271,8 +272,36 @@ def _others(compared: Comparison) -> list[int]:
     return [i for i in range(len(compared.runs)) if i != compared.baseline]
 
 
-def metric_table(compared: Comparison, group: str) -> list[Cells]:
-    """One row per figure: each run's with its unit, and how it stands against the baseline."""
+Known = dict[int, dict[str, Apart]]  # by run and metric
+
+
+def known(rows: Sequence[RunRow], scenarios: Sequence[Scenario], base: int) -> Known:
+    """What is known of the ratio of each run's headline figures to the baseline's."""
+    start = (scenarios[base], rows[base].summary)
+    return {
+        i: {each.figure.metric: each for each in apart((scenarios[i], run.summary), start)}
+        for i, run in enumerate(rows)
+        if i != base
+    }
+
+
+def equal_in_words(known: Known) -> list[str]:
+    """A sentence for each run, by its letter: which figures a measurement may well find equal."""
+    said = []
+    for i, found in known.items():
+        equal = [each for each in found.values() if each.equal]
+        if equal:
+            names = " and ".join(f"{e.figure.name} (±{100 * e.within:.0f} %)" for e in equal)
+            said.append(
+                f"Equal within what is known of {LETTERS[i]} against the baseline: {names}. Four "
+                "of five published ratios of such figures are met so closely."
+            )
+    return said
+
+
+def metric_table(compared: Comparison, group: str, known: Known | None = None) -> list[Cells]:
+    """One row per figure: each run's with its unit, how it stands against the baseline, and how
+    well such a ratio is known."""
     table = []
     for row in chosen(compared.metrics, group):
         base, cells = row.values[compared.baseline], {"Figure": metric_of(row.name).label}
@@ -281,6 +310,8 @@ def metric_table(compared: Comparison, group: str) -> list[Cells]:
             if i != compared.baseline and value is not None and base is not None:
                 said = change(row.name, value, base, row.verdicts[i], row.pair(i))
                 text = f"{text}  \n{said}"
+                if row.name in (ratios := (known or {}).get(i, {})):
+                    text += f"  \n:gray[{ratios[row.name].words}]"
             cells[plain(compared.names[i])] = text
         table.append(cells)
     return table

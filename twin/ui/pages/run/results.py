@@ -11,7 +11,7 @@ import streamlit as st
 
 from twin.hooks import Section, found
 from twin.lab.evidence.envelope import outside_evidence
-from twin.lab.evidence.judge import near
+from twin.lab.evidence.near import near
 from twin.lab.explain.view import one_slo
 from twin.lab.library import scenario_to_toml
 from twin.lab.share import links
@@ -89,6 +89,7 @@ def headline(
 ) -> list[dict[str, Any]]:
     """Arguments of one tile a figure that the run has, of all or of some."""
     tiles = []
+    bands = {each.figure.metric: each for each in near(s, session.facts(), run=True)}
     for metric in placed("tile"):
         value = summary.get(metric.key) if keys is None or metric.key in keys else None
         if value is None or not metric.shows("tile", value, s):
@@ -104,6 +105,10 @@ def headline(
         if summary.get(other) is not None:
             note = pattern.format(shown(other, summary[other]))
             tile |= {"delta": note, "delta_color": "off", "delta_arrow": "off"}
+        if (band := bands.get(metric.key)) is not None and value:
+            expected = band.around(float(value)).removesuffix(" tokens/s per NPU")
+            tile["help"] += f"\n\n{band.sentence}"
+            tile |= {"delta": f"80 % band: {expected}", "delta_color": "off", "delta_arrow": "off"}
         tiles.append(tile)
     return tiles
 
@@ -128,8 +133,7 @@ def validity(row: RunRow, scenario: Scenario) -> None:
             st.caption(f":material/info: {sentence(note)}")
     if (row.summary.get("tpot_s_mean") or 0.0) > scenario.slo.tpot_ms * 1e-3:
         st.caption(f":material/timer: {formulas.bound(scenario)}")
-    errors = " ".join(each.sentence for each in near(scenario, session.facts()))
-    st.caption(f":material/target: How far off the twin is near these figures. {errors}")
+    runs.how_far_off({scenario.name: scenario})
     if beyond := outside_evidence(scenario, session.facts()):
         respects = f"{len(beyond)} respect{'s' if beyond[1:] else ''}"
         label = f"Outside the published evidence in {respects}"

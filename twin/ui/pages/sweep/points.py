@@ -5,13 +5,15 @@ from typing import Any
 
 import streamlit as st
 
+from twin.lab.evidence.bands import MOST
+from twin.lab.evidence.near import near
 from twin.lab.explain.view import one_slo
 from twin.lab.runs.runner import find_run
 from twin.lab.store import RunRow
 from twin.lab.sweep import sweep
 from twin.lab.sweep.sweep import Axis, Point
 from twin.metrics.registry import METRICS, Place, placed
-from twin.scenario import fields, read, scenario_digest
+from twin.scenario import Scenario, fields, read, scenario_digest
 from twin.ui import session
 from twin.ui.charts.sweep import Ran
 from twin.ui.fields import choice_label, formed, label, sentence, why_idle
@@ -126,9 +128,19 @@ def series(
         summary = row.summary if row else {}
         limits = {m.key: m.slo(s) for m in sweep.SLOS if m.slo and one_slo(s)}
         name = f"{axes[1].label} {axes[1].said(point.values[1])}" if axes[1:] else ""
-        ran = Ran(point.values[0], summary, bool(sweep.holds(s, summary)), limits)
+        bands = {each.figure.metric: each.ends(MOST) for each in near(s, session.facts(), run=True)}
+        ran = Ran(point.values[0], summary, bool(sweep.holds(s, summary)), limits, bands)
         made.setdefault(name, []).append(ran)
     return made
+
+
+def scenarios(axes: Sequence[Axis], points: Sequence[Point]) -> dict[str, Scenario]:
+    """The question of every point by its values in words."""
+    return {
+        ", ".join(a.said(value) for a, value in zip(axes, p.values, strict=True)): p.scenario
+        for p in points
+        if p.scenario is not None
+    }
 
 
 def cells(axes: Sequence[Axis], points: Sequence[Point], rows: Sequence[RunRow | None]) -> Any:

@@ -8,6 +8,7 @@ from twin.ui.charts import sweep as charts
 from twin.ui.fields import sentence
 from twin.ui.link import copy_link
 from twin.ui.pages.sweep import points as pts
+from twin.ui.runs import how_far_off
 from twin.ui.show import csv_text, download, plain, plot
 from twin.ui.toolbar import header
 
@@ -86,8 +87,10 @@ def results() -> None:
     plot(charts.frontier(axes[0], series, sweep.published()), "sweep-frontier")
     st.caption(
         "Filled: the SLO is met. Hollow: it is broken. x: overloaded or still filling, so the "
-        "figure depends on the horizon. Thin crosses: published operating points."
+        "figure depends on the horizon. Thin crosses: published operating points. Bars: where four "
+        "of five measurements are expected."
     )
+    how_far_off(pts.scenarios(axes, wanted))
     with st.expander("Points as a table, each with its run"):
         st.dataframe(
             pts.cells(axes, wanted, rows), hide_index=True, placeholder="–",

@@ -1,0 +1,371 @@
+"""How far off an answer may be: bands made from the errors of published rows.
+
+An error is ln(twin / published) as a speed, so that a time and a rate of one run agree: above zero
+the twin is too fast. Rows are leaves of a tree (`LEVELS`). How errors differ between two leaves
+depends on the levels that these share: the variogram of the tree (Matheron, Principles of
+geostatistics, 1963), a mean of half squared differences for each number of shared levels, which
+may not rise with it. Where the twin stands in a regime is then the best linear prediction from the
+rows around it (ordinary kriging), so it is pooled: what a stack does not say comes from its
+machine, then from all systems.
+
+How far off a figure is that no one has seen is known from first errors alone: the variogram, the
+spread of each quantity and that of each stack come from these, each spread taken together with
+`PRIOR` rows of others (the scale of a normal distribution with its conjugate prior, so bands are
+Student's). Where the twin stands today is known from today's errors, of rows in sight too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import stdtrit
+
+from twin.lab.evidence.rows import SUPERNODE, UNJUDGED, First, Row, scenario_of
+from twin.scenario import Scenario
+
+LEVELS = ("quantity", "machine", "stack and release", "serving mode", "batch range")
+STACK = 3  # levels down to the stack
+PRIOR = 8  # rows that what is known of others weighs in the spread of a quantity and of a stack
+RANGE = 4  # a range of batches: from a power of four to the next
+DIGITS = 0.005  # no published figure says more: half a unit of its second digit, of fifty at least
+HALF, MOST = 0.5, 0.8  # shares of figures that a band is to hold
+
+PLAIN = "plain"  # the stack that has no figures of its own
+RATES = ("throughput", "requests", "slo")  # last parts of measures of which more is faster
+DECODE, PREFILL, OPERATOR, RATIO = "decode", "prefill", "operator", "ratio"
+OPERATORS = ("kernel", "exchange", "stream")
+
+Vector = NDArray[np.float64]
+Levels = tuple[Hashable, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Error:
+    """The errors of one row, as logarithms of speed; first is None for a row in sight."""
+
+    row: str
+    system: str
+    source: str
+    model: str
+    levels: Levels
+    batch: int  # of decode, requests per NPU
+    first: float | None
+    today: float
+
+    @property
+    def judged(self) -> float:
+        """The first error where there is one."""
+        return self.today if self.first is None else self.first
+
+
+def quantity_of(row: Row) -> str:
+    """What a row is about, as far as errors go together: a ratio of two deployments, decode,
+    prefill, TTFT, an operator, or bytes."""
+    parts = row.measure.split(".")
+    if row.against is not None:
+        return RATIO
+    if row.family in OPERATORS or parts[1:2] in (["layer"], ["profile"]):
+        return OPERATOR
+    if row.family in ("finite", "benchmark"):
+        return "ttft" if parts[-1] == "ttft" else DECODE
+    return row.family
+
+
+def levels_of(quantity: str, scenario: Scenario, stack: str) -> Levels:
+    """A leaf of the tree: the value of each of LEVELS."""
+    mode = "colocated" if scenario.deployment.mode == "colocated" else "apart"
+    batch = batch_range(scenario.deployment.decode.batch_per_npu) if quantity == DECODE else 0
+    return quantity, scenario.supernode.chip, stack, mode, batch
+
+
+def batch_range(batch: float) -> int:
+    """The power of four at which the range of a batch begins.
+
+    >>> [batch_range(batch) for batch in (1, 3, 4, 96, 256)]
+    [0, 0, 1, 3, 4]
+    """
+    return max(0, int(math.log(max(batch, 1.0), RANGE) + 1e-9))
+
+
+def stack_of(row: Row) -> str:
+    """The stack of a row: by name and release where the twin answered with one, else the machine's
+    own on the supernode, else an engine of which it knew nothing: that system's."""
+    named = scenario_of(row.scenario).deployment.stack
+    if named != PLAIN:
+        return named
+    return SUPERNODE if row.group == SUPERNODE else row.system
+
+
+def speed(row: Row, error: float) -> float:
+    """A signed error (twin / published - 1) as a logarithm of speed."""
+    rate = row.measure.split(".")[-1] in RATES
+    return math.log1p(error) if rate else -math.log1p(error)
+
+
+def errors_of(
+    rows: Sequence[Row], first: Mapping[str, First], today: Mapping[str, float]
+) -> list[Error]:
+    """The errors of rows with a first error and of rows in sight. Rows that nothing judges and
+    bounds say nothing; today: errors of the twin as it is, by row."""
+    found = []
+    for row in rows:
+        begun = first.get(row.id)
+        if row.kind in UNJUDGED or row.at_most or (begun is None and row.kind != "seen"):
+            continue
+        if (now := today.get(row.id, None if begun is None else begun.error)) is None:
+            continue
+        scenario = scenario_of(row.scenario)
+        found.append(
+            Error(
+                row.id, row.system, row.source, scenario.deployment.model,
+                levels_of(quantity_of(row), scenario, stack_of(row)),
+                scenario.deployment.decode.batch_per_npu,
+                None if begun is None else speed(row, begun.error), speed(row, now),
+            )
+        )  # fmt: skip
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Band:
+    """What is expected of the error of a figure: Student's t, as a logarithm of speed."""
+
+    centre: float
+    spread: float
+    freedom: int
+    own: int  # rows with a first error of the same quantity, machine and stack
+
+    def half_width(self, share: float = MOST) -> float:
+        """How far to each side of the centre the band reaches that is to hold this share."""
+        return self.spread * float(stdtrit(self.freedom, 0.5 + 0.5 * share))
+
+    def ends(self, share: float = MOST) -> tuple[float, float]:
+        """Both ends of that band."""
+        half = self.half_width(share)
+        return self.centre - half, self.centre + half
+
+    def holds(self, error: float, share: float = MOST) -> bool:
+        """Whether an error lies within."""
+        return abs(error - self.centre) <= self.half_width(share)
+
+
+class Bands:
+    """The tree with its errors; `of` gives the band of a leaf, whether rows stand there or not."""
+
+    def __init__(self, errors: Sequence[Error]) -> None:
+        self.errors = sorted(errors, key=lambda e: e.first is None)
+        unseen = [e for e in self.errors if e.first is not None]
+        if not unseen:
+            raise ValueError("bands need at least one row with a first error")
+        self._scales = _scales(unseen)
+        scale = np.array([self._scale_of(e.levels[0]) for e in self.errors])
+        today = np.array([e.today for e in self.errors]) / scale
+        first = np.array([e.first for e in unseen], dtype=float) / scale[: len(unseen)]
+        self._codes = _codes([e.levels for e in self.errors])
+        self._variogram = _variogram(self._codes[: len(unseen)], first)
+        covariance = self._covariance(_shared(self._codes, self._codes))
+        np.fill_diagonal(covariance, self._variogram[0])
+        inverse = np.linalg.inv(covariance + 1e-9 * np.eye(len(today)))
+        self._weight = inverse.sum(axis=1)
+        self._all = float(self._weight.sum())
+        self._mean = float(self._weight @ today) / self._all
+        self._pull = inverse @ (today - self._mean)
+        self._inverse = inverse
+        # Each row as the others predict it (Dubrule, Mathematical geology 15, 1983).
+        projected = inverse - np.outer(self._weight, self._weight) / self._all
+        left = np.maximum(np.diag(projected)[: len(unseen)], 1e-12)
+        others = today[: len(unseen)] - (projected @ today)[: len(unseen)] / left
+        self._apart = (first - others) * np.sqrt(left)
+        self._unseen = unseen
+
+    def of(self, levels: Levels) -> Band:
+        """The band of a leaf. A stack without rows has that of all other systems."""
+        shared = np.array([_common(levels, e.levels) for e in self.errors])
+        near = self._covariance(shared)
+        centre = self._mean + float(near @ self._pull)
+        missing = 1.0 - float(near @ self._weight)
+        rest = float(self._variogram[0] - near @ self._inverse @ near + missing**2 / self._all)
+        own = self._apart[[e.levels[:STACK] == levels[:STACK] for e in self._unseen]]
+        factor = (PRIOR + float(own @ own)) / (PRIOR + len(own))
+        scale = self._scale_of(levels[0])
+        spread = scale * math.sqrt(max(rest, 0.0) * factor)
+        return Band(scale * centre, max(spread, DIGITS), PRIOR + len(own), len(own))
+
+    def _scale_of(self, quantity: Hashable) -> float:
+        """How far a quantity is off: one without unseen rows is no better than the worst."""
+        return self._scales.get(quantity, max(self._scales.values()))
+
+    def _covariance(self, shared: NDArray[np.intp]) -> Vector:
+        return self._variogram[0] - self._variogram[shared]
+
+
+def _scales(unseen: Sequence[Error]) -> dict[Hashable, float]:
+    """Root mean square error of each quantity; systems, not rows, weigh alike. Each is taken
+    together with PRIOR rows of the quantity that is farthest off of those with so many rows."""
+    squares: dict[Hashable, dict[str, list[float]]] = {}
+    for e in unseen:
+        squares.setdefault(e.levels[0], {}).setdefault(e.system, []).append(e.judged**2)
+    means = {q: float(np.mean([np.mean(own) for own in by.values()])) for q, by in squares.items()}
+    rows = {q: sum(map(len, by.values())) for q, by in squares.items()}
+    known = [q for q in means if rows[q] >= PRIOR] or list(means)
+    worst = max(means[q] for q in known)
+    return {
+        q: max(math.sqrt((rows[q] * mean + PRIOR * worst) / (rows[q] + PRIOR)), DIGITS)
+        for q, mean in means.items()
+    }
+
+
+def _codes(leaves: Sequence[Levels]) -> NDArray[np.intp]:
+    """(leaf, level) -> number of its branch at that level."""
+    numbers: list[dict[Levels, int]] = [{} for _ in LEVELS]
+    return np.array([
+        [ids.setdefault(leaf[: depth + 1], len(ids)) for depth, ids in enumerate(numbers)]
+        for leaf in leaves
+    ])  # fmt: skip
+
+
+def _shared(one: NDArray[np.intp], other: NDArray[np.intp]) -> NDArray[np.intp]:
+    """(leaf, leaf) -> how many levels two leaves share."""
+    shared: NDArray[np.intp] = (one[:, None, :] == other[None, :, :]).sum(axis=2)
+    return shared
+
+
+def _common(one: Levels, other: Levels) -> int:
+    for depth, (a, b) in enumerate(zip(one, other, strict=True)):
+        if a != b:
+            return depth
+    return len(one)
+
+
+def _variogram(codes: NDArray[np.intp], errors: Vector) -> Vector:
+    """Half the mean squared difference of errors that share 0, 1, ... levels: a mean over pairs of
+    branches, so that many rows of one stack count once. It falls, or stays, with what is shared;
+    1, the square of the scale, where no pair says anything."""
+    first, second = np.triu_indices(len(errors), 1)
+    shared = (codes[first] == codes[second]).sum(axis=1)
+    half = 0.5 * (errors[first] - errors[second]) ** 2
+    found = np.full(len(LEVELS) + 1, np.nan)
+    for depth in range(len(LEVELS) + 1):
+        at = shared == depth
+        if at.any():
+            level = min(len(LEVELS), max(depth + 1, STACK)) - 1
+            pair = np.sort(np.stack([codes[first[at], level], codes[second[at], level]]), axis=0)
+            _, group = np.unique(pair[0] * len(errors) + pair[1], return_inverse=True)
+            found[depth] = np.mean(np.bincount(group, half[at]) / np.bincount(group))
+    if np.isnan(found).all():
+        return np.ones(len(LEVELS) + 1)
+    found = np.fmax.accumulate(found[::-1])[::-1]  # nan: nothing deeper is known
+    known = found[~np.isnan(found)][-1]
+    return np.maximum(np.nan_to_num(found, nan=known), DIGITS**2)
+
+
+# What bands hold of rows that they have not seen.
+
+
+def left_out(
+    errors: Sequence[Error],
+    by: Callable[[Error], Any],
+    leaves: Mapping[str, tuple[Any, Levels]] | None = None,
+) -> dict[str, Band]:
+    """The band of every row, made without any row of its group (its system, source, or itself).
+    leaves: group and leaf of each row that is to have one; None for the rows themselves."""
+    if leaves is None:
+        leaves = {e.row: (by(e), e.levels) for e in errors}
+    bands: dict[str, Band] = {}
+    for group in dict.fromkeys(group for group, _ in leaves.values()):
+        rest = [e for e in errors if by(e) != group]
+        if any(e.first is not None for e in rest):
+            without = Bands(rest)
+            bands |= {row: without.of(leaf) for row, (own, leaf) in leaves.items() if own == group}
+    return bands
+
+
+def by_system(error: Error) -> str:
+    """The system of a row: what is left out where bands are judged."""
+    return error.system
+
+
+def by_source(error: Error) -> str:
+    """The publication of a row, without the place in it."""
+    return error.source.split(":")[0].split(",")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """What share of some rows lies within bands made without them."""
+
+    rows_of: str
+    rows: int
+    half: float  # of the bands that are to hold HALF
+    most: float  # of those that are to hold MOST
+
+    @property
+    def sentence(self) -> str:
+        """'decode: 57 % and 81 % of 54 rows', for the two shares."""
+        return (
+            f"{self.rows_of}: {100 * self.half:.0f} % and {100 * self.most:.0f} % of "
+            f"{self.rows} {'row' if self.rows == 1 else 'rows'}"
+        )
+
+
+def coverage(
+    errors: Sequence[Error], bands: Mapping[str, Band], seen: bool = False
+) -> list[Coverage]:
+    """What bands, by row, hold of first errors (or, seen, of rows in sight): of all, and of every
+    quantity."""
+    judged = [e for e in errors if e.row in bands and (e.first is None) == seen]
+    parts = {"all": judged}
+    for e in judged:
+        parts.setdefault(str(e.levels[0]), []).append(e)
+    return [
+        Coverage(
+            name, len(part),
+            float(np.mean([bands[e.row].holds(e.judged, HALF) for e in part])),
+            float(np.mean([bands[e.row].holds(e.judged, MOST) for e in part])),
+        )
+        for name, part in parts.items()
+        if part
+    ]  # fmt: skip
+
+
+# Ratios of two figures, where most of the error cancels.
+
+
+def ratio_within(
+    errors: Sequence[Error], levels: Levels, model: str, share: float = MOST
+) -> tuple[float, int]:
+    """How far off the ratio of two deployments is that share machine, stack, serving mode and
+    model, as a logarithm, and pairs of this stack behind it. First errors of pairs of such rows,
+    and of published ratios; each branch counts once, and all other systems as PRIOR rows."""
+    unseen = [e for e in errors if e.first is not None]
+    pairs: dict[tuple[Hashable, ...], list[float]] = {}
+    rows: dict[tuple[Hashable, ...], int] = {}
+    for i, one in enumerate(unseen):
+        branch = (*one.levels[1 : STACK + 1], one.model, one.system)
+        if one.levels[0] == RATIO:
+            pairs.setdefault(branch, []).append(abs(one.judged))
+        for other in unseen[:i]:
+            if one.levels[0] in (DECODE, PREFILL) and one.levels[: STACK + 1] == (
+                other.levels[: STACK + 1]
+            ) and (one.model, one.system) == (other.model, other.system):  # fmt: skip
+                pairs.setdefault(branch, []).append(abs(one.judged - other.judged))
+        rows[branch] = rows.get(branch, 0) + 1
+    here = (*levels[1 : STACK + 1], model)
+    values, weights, own = [], [], 0
+    for branch, found in pairs.items():
+        mine = branch[: len(here)] == here
+        own += len(found) * mine
+        part = rows[branch] if mine else PRIOR / max(1, len(pairs))
+        values += found
+        weights += [part / len(found)] * len(found)
+    if not values:
+        return math.inf, 0
+    order = np.argsort(values)
+    reached = np.cumsum(np.array(weights)[order])
+    at = int(np.searchsorted(reached, share * reached[-1]))
+    return max(float(np.array(values)[order][at]), DIGITS), own

@@ -1,0 +1,345 @@
+"""What bands say of a scenario's headline figures, in words: how far off the twin may be there,
+what that rests on, and where it is extrapolated.
+
+Errors of today are those that `evidence --write` stored last.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from twin.facts import Facts
+from twin.hardware.chip import load_chip
+from twin.lab.evidence.bands import (
+    DECODE,
+    HALF,
+    MOST,
+    PLAIN,
+    PREFILL,
+    PRIOR,
+    STACK,
+    Band,
+    Bands,
+    Coverage,
+    Error,
+    by_source,
+    by_system,
+    coverage,
+    errors_of,
+    left_out,
+    levels_of,
+    quantity_of,
+    ratio_within,
+    speed,
+    stack_of,
+)
+from twin.lab.evidence.judge import stored_errors
+from twin.lab.evidence.rows import (
+    SUPERNODE,
+    UNJUDGED,
+    load_first,
+    load_published,
+    rows_digest,
+    scenario_of,
+)
+from twin.metrics.registry import shown
+from twin.scenario import Scenario, pools
+from twin.scenario.words import choice_label
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A headline figure that has a band, and the quantity of rows that says something of it."""
+
+    name: str
+    quantity: str
+    metric: str  # of a run's summary
+    time: bool  # whether less is faster
+
+
+FIGURES = (
+    Figure("TPOT", DECODE, "tpot_s_mean", True),
+    Figure("decode throughput", DECODE, "decode_tokens_per_s_per_npu", False),
+    Figure("prefill throughput", PREFILL, "prefill_tokens_per_s_per_npu", False),
+    Figure("TTFT", "ttft", "ttft_s_p50", True),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Near:
+    """The band of one figure of a scenario."""
+
+    figure: Figure
+    band: Band
+    where: str  # the stack and the machine
+    seen: int  # rows in sight of the same stack: they say where the twin stands, not how far off
+    extrapolated: tuple[str, ...]  # why the rows do not reach so far; empty: they do
+    stale: bool  # whether the errors were stored with other facts or rows
+
+    @property
+    def quantity(self) -> str:
+        """What the figure is called."""
+        return self.figure.name
+
+    def ends(self, share: float) -> tuple[float, float]:
+        """Low and high end of what a measurement may be, over the twin's figure."""
+        low, high = self.band.ends(share)
+        return (
+            (math.exp(low), math.exp(high))
+            if self.figure.time
+            else (math.exp(-high), math.exp(-low))
+        )
+
+    def said(self, share: float) -> str:
+        """'−22 to +26 %': a band of measurements around the twin's figure."""
+        low, high = self.ends(share)
+        return f"{_percent(low)} to {_percent(high)} %"
+
+    def around(self, value: float) -> str:
+        """'39.2 to 62.3 ms': the same band of a figure of this size."""
+        low, high = (shown(self.figure.metric, value * end) for end in self.ends(MOST))
+        number, _, unit = low.partition(" ")
+        return f"{number if high.endswith(f' {unit}') else low} to {high}"
+
+    @property
+    def sentence(self) -> str:
+        """Both bands, what they rest on, and what is extrapolated."""
+        quantity = self.quantity[:1].upper() + self.quantity[1:]
+        return (
+            f"{quantity}: four of five measurements are expected {self.said(MOST)} from it, half "
+            f"of them {self.said(HALF)} ({self.basis})."
+            + "".join(f" Extrapolated: {why}." for why in self.extrapolated)
+        )
+
+    @property
+    def basis(self) -> str:
+        """Which rows the band is made from."""
+        earlier = ", with earlier facts" if self.stale else ""
+        if not self.band.own:
+            seen = f"; its {_rows(self.seen)} were in sight of its making" if self.seen else ""
+            return f"as far as other systems were off at first{seen}{earlier}"
+        weigh = "" if self.band.own >= PRIOR else f", other systems weigh as {PRIOR}"
+        return f"{_rows(self.band.own, 'unseen ')} of {self.where}{weigh}{earlier}"
+
+
+def _percent(ratio: float) -> str:
+    return f"{100 * (ratio - 1):+.0f}".replace("-", "−")
+
+
+def _rows(count: int, kind: str = "") -> str:
+    return f"{count} {kind}{'row' if count == 1 else 'rows'}"
+
+
+@lru_cache(maxsize=1)
+def record() -> tuple[tuple[Error, ...], Bands]:
+    """The errors of the record and the bands made from them, worked out once."""
+    errors = errors_of(load_published(), load_first(), stored_errors()["today"])
+    return tuple(errors), Bands(errors)
+
+
+@lru_cache(maxsize=4)
+def _stale(facts: Facts) -> bool:
+    """Whether the errors were stored with other facts or rows."""
+    stored = stored_errors()
+    return (stored["facts"], stored["rows"]) != (facts.digest, rows_digest(load_published()))
+
+
+def figures_of(scenario: Scenario, run: bool = False) -> list[Figure]:
+    """The headline figures that a deployment has. run: without throughput where requests arrive on
+    their own, for then the load sets it and not the speed."""
+    roles = {role for role, *_ in pools(scenario)}
+    has = {
+        DECODE: bool(roles & {"decode", "colocated"}),
+        PREFILL: bool(roles & {"prefill", "colocated"}),
+        "ttft": len(roles) > 1 or "colocated" in roles,
+    }
+    full = not run or scenario.workload.arrivals == "closed_loop"
+    return [each for each in FIGURES if has[each.quantity] and (full or each.time)]
+
+
+def near(scenario: Scenario, facts: Facts, run: bool = False) -> list[Near]:
+    """The band of every headline figure that this deployment has; run: see `figures_of`."""
+    return [_near(figure, scenario, facts) for figure in figures_of(scenario, run)]
+
+
+def _near(figure: Figure, scenario: Scenario, facts: Facts) -> Near:
+    errors, bands = record()
+    levels = _levels(figure, scenario)
+    same = [e for e in errors if e.levels[:STACK] == levels[:STACK]]
+    title = load_chip(facts, scenario.supernode.chip).title
+    where = f"{_stack_label(str(levels[2]))}, {title}"
+    return Near(
+        figure, bands.of(levels), where, sum(e.first is None for e in same),
+        tuple(_beyond(figure, scenario, title, same)), _stale(facts),
+    )  # fmt: skip
+
+
+def _levels(figure: Figure, scenario: Scenario) -> tuple[Any, ...]:
+    return levels_of(figure.quantity, scenario, stack_here(scenario))
+
+
+def stack_here(scenario: Scenario) -> str:
+    """The stack of a scenario as rows have it: its own, or, where none is named, that of the
+    supernode on the supernode's chip; '' for no stack at all."""
+    named = scenario.deployment.stack
+    if named != PLAIN:
+        return named
+    chip = scenario.supernode.chip
+    own = any(e.levels[1:STACK] == (chip, SUPERNODE) for e in record()[0])
+    return SUPERNODE if own else ""
+
+
+def _stack_label(stack: str) -> str:
+    if stack in ("", SUPERNODE):
+        return f"the stack of {SUPERNODE}" if stack else "no stack by name"
+    return choice_label("deployment.stack", stack)
+
+
+def _beyond(figure: Figure, scenario: Scenario, title: str, same: Sequence[Error]) -> list[str]:
+    """What of a figure's regime no row has, in words."""
+    if not any(e.levels[0] == figure.quantity for e in record()[0]):
+        return [f"no row of {figure.name} was published, so this is the band of other figures"]
+    if not same:
+        stack = stack_here(scenario)
+        if not stack:
+            return [f"the scenario names no stack, and rows on {title} are of engines by name"]
+        return [f"no row of {figure.name} is of {_stack_label(stack)} on {title}"]
+    found = []
+    mode = _levels(figure, scenario)[STACK]
+    if all(e.levels[STACK] != mode for e in same):
+        words = "are of colocated instances" if mode == "apart" else "measure the pools apart"
+        found.append(f"all rows of this stack {words}")
+    if figure.quantity == DECODE:
+        low, high = min(e.batch for e in same), max(e.batch for e in same)
+        batch = scenario.deployment.decode.batch_per_npu
+        if not low <= batch <= high:
+            reach = f"{low} to {high}" if low < high else f"{low}"
+            found.append(f"a batch of {batch} requests per NPU; rows of this stack have {reach}")
+    return found
+
+
+def near_each(
+    scenarios: Mapping[str, Scenario], facts: Facts
+) -> list[tuple[tuple[str, ...], list[Near]]]:
+    """The bands of several runs by name, each with the names of those that share them."""
+    said: dict[tuple[str, ...], tuple[list[str], list[Near]]] = {}
+    for name, scenario in scenarios.items():
+        found = near(scenario, facts, run=True)
+        names, _ = said.setdefault(tuple(each.sentence for each in found), ([], found))
+        names.append(name)
+    return [(tuple(names), found) for names, found in said.values()]
+
+
+def in_brief(bands: Sequence[Near]) -> str:
+    """'TPOT −21 to +28 %, TTFT −40 to +85 % (extrapolated)': bands that are to hold MOST."""
+    return ", ".join(
+        f"{each.quantity} {each.said(MOST)}{' (extrapolated)' if each.extrapolated else ''}"
+        for each in bands
+    )
+
+
+# Two deployments.
+
+
+def ratio_known(figure: Figure, one: Scenario, other: Scenario) -> tuple[float, float]:
+    """Expected error and half width (MOST) of the ratio of a figure of two deployments, as
+    logarithms of speed. Where machine, stack, serving mode and model are the same, most of the
+    error cancels; else the errors of both add up as if independent."""
+    errors, bands = record()
+    first, second = _levels(figure, one), _levels(figure, other)
+    model = one.deployment.model
+    if first[1 : STACK + 1] == second[1 : STACK + 1] and model == other.deployment.model:
+        return 0.0, ratio_within(errors, first, model)[0]
+    a, b = bands.of(first), bands.of(second)
+    return a.centre - b.centre, math.hypot(a.half_width(), b.half_width())
+
+
+@dataclass(frozen=True, slots=True)
+class Apart:
+    """How a figure of two runs differs, next to what is known of such a ratio."""
+
+    figure: Figure
+    within: float  # as a fraction: a ratio of 1.12 is known to 12 %
+    equal: bool
+
+    @property
+    def words(self) -> str:
+        """'equal within what is known (±12 %)', or how well the ratio is known."""
+        known = f"±{100 * self.within:.0f} %"
+        return f"equal within what is known ({known})" if self.equal else f"known to {known}"
+
+
+def apart(
+    one: tuple[Scenario, Mapping[str, Any]], other: tuple[Scenario, Mapping[str, Any]]
+) -> list[Apart]:
+    """Every headline figure in which two runs (scenario, summary) differ and of which pairs were
+    published: whether measurements of both might well find them equal."""
+    found = []
+    for figure in figures_of(one[0], run=True):
+        a, b = one[1].get(figure.metric), other[1].get(figure.metric)
+        both = figure in figures_of(other[0], run=True) and figure.quantity in (DECODE, PREFILL)
+        if both and a and b and a != b:
+            centre, half = ratio_known(figure, one[0], other[0])
+            faster = math.log(b / a) if figure.time else math.log(a / b)
+            found.append(Apart(figure, math.expm1(half), abs(faster - centre) <= half))
+    return found
+
+
+# The record itself.
+
+
+@lru_cache(maxsize=1)
+def _without_system() -> dict[str, Band]:
+    """The band of every judged row, made without its system."""
+    errors, _ = record()
+    known = {e.levels[0] for e in errors}
+    leaves = {
+        row.id: (
+            row.system,
+            levels_of(quantity_of(row), scenario_of(row.scenario), stack_of(row)),
+        )
+        for row in load_published()
+        if row.kind not in UNJUDGED and quantity_of(row) in known
+    }
+    return left_out(errors, by_system, leaves)
+
+
+def row_bands() -> dict[str, tuple[float, float, bool | None]]:
+    """The band of every row's error made without its system, by row: low and high end of twin /
+    published - 1, and whether the first error lies within (None: the row has none)."""
+    bands, first, found = _without_system(), load_first(), {}
+    for row in load_published():
+        if row.id not in bands:
+            continue
+        low, high = bands[row.id].ends()
+        if speed(row, 1.0) < 0.0:
+            low, high = -high, -low
+        begun = None if row.at_most else first.get(row.id)
+        held = None if begun is None else bands[row.id].holds(speed(row, begun.error))
+        found[row.id] = (math.expm1(low), math.expm1(high), held)
+    return found
+
+
+@lru_cache(maxsize=1)
+def covered() -> dict[str, list[Coverage]]:
+    """What bands hold of rows left out, by what was left out."""
+    errors, _ = record()
+    bands = _without_system()
+    return {
+        "first errors, their system left out": coverage(errors, bands),
+        "first errors, their source left out": coverage(errors, left_out(errors, by_source)),
+        "rows in sight, their system left out (these flatter)": coverage(errors, bands, True),
+    }
+
+
+def covered_in_words() -> list[str]:
+    """A sentence for each of `covered`."""
+    return [
+        f"Bands of {100 * HALF:.0f} and {100 * MOST:.0f} % hold, of {what}: "
+        f"{'; '.join(each.sentence for each in parts)}."
+        for what, parts in covered().items()
+    ]

@@ -5,7 +5,7 @@ import pytest
 
 from tests.hardware.test_flows import DEMANDS, random_machine
 from tests.hardware.wired import all_to_all, demand, fabric, settled
-from twin.hardware import demands
+from twin.hardware import demands, flows
 from twin.hardware.alike import swap_of
 from twin.hardware.fabric import build_fabric, with_edits
 from twin.hardware.flows import load_of
@@ -91,6 +91,25 @@ def test_what_sits_alike_has_the_load_of_its_own_problem(kind, how):
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("dead", range(2))
+def test_loads_that_follow_from_loads_that_followed_are_those_of_their_own_problems(
+    monkeypatch, kind, dead
+):
+    monkeypatch.setattr(flows, "NEAR", 0)  # every load is the base of the next one
+    draw = np.random.default_rng(dead)
+    cut = [Edit(element=f"die {n}.{draw.integers(8)}.0", to=f"L1 {n}.{draw.integers(7)}",
+                capacity_factor=0.0) for n in draw.choice(12, 3 * dead, replace=False)]  # fmt: skip
+    shared = machine(12, cut, l2_levels=2, l2_ports_per_chip=8)
+    for dies in draw.permutation(np.arange(shared.dies.size - DIES).reshape(-1, DIES)):
+        load, alone = KINDS[kind](shared, dies.tolist()), machine(12, cut, l2_levels=2,
+                                                                  l2_ports_per_chip=8)  # fmt: skip
+        own = KINDS[kind](alone, dies.tolist())
+        np.testing.assert_allclose(by_link(shared, load), by_link(alone, own), rtol=1e-9)
+        assert (load.latency_s, load.unreached) == (own.latency_s, own.unreached)
+        assert (np.diff(load.places) > 0).all() and np.unique(load.links).size == load.links.size
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_problems_that_are_solved_do_not_grow_with_the_number_of_alike_instances(kind):
     for nodes in (6, 24):
         net = machine(nodes)
@@ -104,6 +123,16 @@ def test_a_dead_link_splits_off_the_instance_that_it_touches_and_no_other(kind):
     patterns = [KINDS[kind](net, dies).pattern for dies in seats(net)]
     assert patterns.count(patterns[2]) == 1
     assert len(set(patterns)) == 2
+
+
+def test_instances_of_a_mesh_that_much_moves_for_share_one_pattern():
+    mesh = {"machine": "ub-mesh", "chip": "ascend-950dt", "cpus_per_node": 2, "sub_planes": 4}
+    net = machine(256, **mesh)  # two pods of 16 racks
+    racks = [range(k, k + 64) for k in range(0, net.dies.size, 64)]
+    for kind in ("exchange", "read", "storage"):
+        loads = [KINDS[kind](net, dies) for dies in racks]
+        assert len({load.pattern for load in loads}) == 1
+        assert len({load.alone(net)[0] for load in loads}) == 1
 
 
 def test_places_are_exchanged_only_where_all_links_at_them_agree():

@@ -12,12 +12,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from twin.hardware.network import Network
 from twin.hardware.walks import INTS
 
+SHORT = NDArray[np.int32]
+NUMBERS: TypeAlias = "INTS | SHORT"
 MOST_MOVED = 65_536  # vertices to one side; for more, a load of its own is as quickly found
 
 
@@ -25,18 +29,23 @@ MOST_MOVED = 65_536  # vertices to one side; for more, a load of its own is as q
 class Swap:
     """What is exchanged with what: vertices, links and places, each ascending."""
 
-    vertices: INTS
-    to_vertices: INTS
-    links: INTS  # all links at these vertices
-    to_links: INTS
-    places: INTS
-    to_places: INTS
+    vertices: SHORT
+    to_vertices: SHORT
+    links: SHORT  # all links at these vertices
+    to_links: SHORT
+    places: SHORT
+    to_places: SHORT
 
 
-def exchanged(numbers: INTS, of: INTS, to: INTS) -> INTS:
+def exchanged(numbers: NUMBERS, of: NUMBERS, to: NUMBERS) -> NUMBERS:
     """Numbers after an exchange of those in `of`, which ascend, for `to`."""
     at = np.minimum(np.searchsorted(of, numbers), max(of.size - 1, 0))
     return np.where(of[at] == numbers, to[at], numbers) if of.size else numbers
+
+
+def short(numbers: NUMBERS) -> SHORT:
+    """The same in four bytes each: a large machine holds hundreds of millions of them."""
+    return numbers.astype(np.int32)
 
 
 def swap_of(net: Network, ours: Iterable[int], theirs: Iterable[int]) -> Swap | None:
@@ -71,7 +80,7 @@ def _swap(net: Network, ours: INTS, theirs: INTS) -> Swap | None:
     counted = [np.concatenate([net.leaves[at], net.enters[at]]) for at in (links, to_links)]
     some = counted[0] >= 0
     places = _pairs(counted[0][some], counted[1][some], len(net.places))
-    return Swap(vertices, image[vertices], links, to_links, *places)
+    return Swap(*map(short, (vertices, image[vertices], links, to_links, *places)))
 
 
 def _neighbours(net: Network, image: INTS, front: INTS, others: INTS) -> tuple[INTS, INTS] | None:

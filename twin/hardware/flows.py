@@ -22,7 +22,7 @@ from typing import Literal, TypeAlias, TypeVar
 
 import numpy as np
 
-from twin.hardware.alike import Swap, exchanged, swap_of
+from twin.hardware.alike import SHORT, Swap, exchanged, short, swap_of
 from twin.hardware.collisions import Collision
 from twin.hardware.network import Network
 from twin.hardware.quotient import Quotient, Route
@@ -92,8 +92,8 @@ class Pattern:
 class Moved:
     """Which of some ascending numbers are others elsewhere, and these others."""
 
-    at: INTS = field(default_factory=lambda: np.zeros(0, np.int64))
-    to: INTS = field(default_factory=lambda: np.zeros(0, np.int64))
+    at: SHORT = field(default_factory=lambda: np.zeros(0, np.int32))
+    to: SHORT = field(default_factory=lambda: np.zeros(0, np.int32))
 
     def of(self, numbers: INTS) -> INTS:
         """The numbers elsewhere, in the order of `numbers`."""
@@ -102,7 +102,7 @@ class Moved:
             numbers[self.at] = self.to
         return numbers
 
-    def then(self, numbers: INTS, of: INTS, to: INTS) -> Moved:
+    def then(self, numbers: INTS, of: SHORT, to: SHORT) -> Moved:
         """The same after an exchange of those in `of`, which ascend, for `to`."""
         at = np.minimum(np.searchsorted(numbers, of), max(numbers.size - 1, 0))
         fresh = numbers[at] == of if numbers.size else np.zeros(of.size, bool)
@@ -113,7 +113,7 @@ class Moved:
         moved = np.concatenate([self.at, at[fresh]])
         becomes = np.concatenate([exchanged(self.to, of, to), to[fresh]])
         others = becomes != numbers[moved]
-        return Moved(moved[others], becomes[others])
+        return Moved(short(moved[others]), short(becomes[others]))
 
 
 @dataclass(frozen=True, eq=False)

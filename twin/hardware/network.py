@@ -99,7 +99,7 @@ class Network:
         known: T = self.memo[question]
         return known
 
-    @property
+    @cached_property
     def dies_per_node(self) -> int:
         """Most dies that one node has."""
         return int(np.bincount(self.node[self.dies]).max())

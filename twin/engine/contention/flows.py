@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from twin.engine import codes as w
 from twin.engine.contention.shared_links import Traffic
@@ -189,20 +190,22 @@ class _Family:
     most: FLOATS  # the same if all is read from one memory server
     port: BOOLS  # whether the link is the port of one
 
-    def crossings(self, net: Network, row_of: INTS) -> Iterator[FLOATS]:
-        """Of every flow, for its links that have a row: flow, row, place of the memory server whose
-        port it is (-1: none), part and most, f8[5, links] in the order of links."""
+    def crossings(
+        self, net: Network, row_of: INTS
+    ) -> Iterator[tuple[int, INTS, NDArray[np.int32], FLOATS, FLOATS]]:
+        """Number of every flow and, for its links that have a row, in the order of links: row,
+        place of the memory server whose port it is (-1: none), part and most."""
         seen = row_of[self.pattern.links] >= 0
         for flow in self.flows:
             own = seen.copy()
             own[flow.load.moved.at] = row_of[flow.load.moved.to] >= 0
             at, links = np.flatnonzero(own), flow.load.links
             at = at[np.argsort(links[at], kind="stable")]
-            server = np.full(at.size, -1)
+            server = np.full(at.size, -1, np.int32)
             port = self.port[at]
-            server[port] = np.searchsorted(flow.nodes, net.node[net.tail[links[at[port]]]])
-            number = np.full(at.size, flow.number)
-            yield np.stack([number, row_of[links[at]], server, self.part[at], self.most[at]])
+            if port.any():
+                server[port] = np.searchsorted(flow.nodes, net.node[net.tail[links[at[port]]]])
+            yield flow.number, row_of[links[at]], server, self.part[at], self.most[at]
 
 
 def _families(flows: Sequence[Flow], net: Network) -> Iterator[_Family]:
@@ -252,19 +255,23 @@ def lay_out(flows: Sequence[Flow], net: Network, traffic: Traffic) -> None:
     row_of = np.full(net.capacity.size, -1)
     row_of[links] = np.arange(links.size)
     alone = np.full(traffic.alone.size, IDLE)
-    crossings = [np.zeros((5, 0))]
+    none = np.zeros(0)
+    crossings = [(-1, none.astype(np.int64), none.astype(np.int32), none, none)]
     for f in _families(flows, net):
         alone[[flow.number for flow in f.flows]] = f.rate
         crossings += f.crossings(net, row_of)
-    table = np.concatenate(crossings, axis=1)
-    table = table[:, np.argsort(table[0], kind="stable")]
-    numbers, rows = table[:2].astype(np.int64)
-    servers, parts, most = table[2:]
+    crossings.sort(key=lambda crossing: crossing[0])
+    of_flow, *columns = zip(*crossings, strict=True)
+    numbers = np.repeat(np.array(of_flow), [rows.size for rows in columns[0]])
+    rows, servers, parts, most = (np.concatenate(column) for column in columns)
+    del crossings, columns
     print_of_row = np.zeros(links.size, np.uint64)
     same = mixed(numbers.view(np.uint64)) + (parts + (servers + 1.0)).view(np.uint64)
     np.add.at(print_of_row, rows, mixed(same))
     rows = np.argsort(np.argsort(print_of_row, kind="stable"), kind="stable")[rows]
     by_link = np.argsort(rows, kind="stable")
+    place = np.empty_like(by_link)
+    place[by_link] = np.arange(by_link.size)
     traffic.assign(
         alone=alone,
         wish=np.minimum(traffic.pace / alone, 1.0),
@@ -276,13 +283,13 @@ def lay_out(flows: Sequence[Flow], net: Network, traffic: Traffic) -> None:
         # Flows by link and links by flow, in compressed rows.
         start=_ends(numbers, alone.size),
         links=rows,
-        server=servers.astype(np.int32),
+        server=servers,
         parts=parts,
         whole=most,
         link_start=_ends(rows, links.size),
         owners=numbers[by_link],
         owner_parts=parts[by_link],
-        place=np.argsort(by_link, kind="stable"),
+        place=place,
     )
 
 

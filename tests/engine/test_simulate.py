@@ -108,6 +108,17 @@ def test_a_run_that_would_not_fit_in_memory_is_refused_before_it_starts(monkeypa
         simulate(small(), load_facts())
 
 
+@pytest.mark.parametrize(
+    ("weight", "what"),
+    [("REQUEST", "requests"), ("BLOCK", "KV blocks"), ("PORT", "memory servers"),
+     ("INSTANCE", "instances"), ("DIE", "a graph of")],
+)  # fmt: skip
+def test_the_refusal_of_a_large_run_names_what_weighs_most(monkeypatch, weight, what):
+    monkeypatch.setattr(f"twin.engine.setup.BYTES_PER_{weight}", 1e12)
+    with pytest.raises(ScenarioError, match=f"mostly for .*{what}"):
+        simulate(small({"memory_pool.enabled": True}), load_facts())
+
+
 def test_a_horizon_shorter_than_the_stays_is_said():
     notes = run({"workload.output_tokens": 4000, "horizon_s": 4.0, "warmup_s": 1.0}).notes
     assert any("still inside" in note or "No request finished" in note for note in notes)

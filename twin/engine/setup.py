@@ -35,6 +35,10 @@ from twin.workload.requests import MOST_REQUESTS
 
 MOST_BYTES = 8e9  # of columns and memory pool, about
 BYTES_PER_REQUEST, BYTES_PER_BLOCK = 300, 16  # see build_world; a block stands in every tier
+# While flows are laid out: of a die of the graph with all around it, of an instance, and of one
+# that reads and the port of a memory server. Of peaks measured on UB-Mesh with 16,384 and 65,536
+# NPUs (1.2 and 6.7 GB) and on two L2 levels (0.85 GB); with dead links it may be twice as much.
+BYTES_PER_DIE, BYTES_PER_INSTANCE, BYTES_PER_PORT = 20_000, 1_200_000, 500
 
 
 class ScenarioError(ValueError):
@@ -231,7 +235,7 @@ def set_up(
         )
     there = residents(scenario, facts, requests, counts)
     requests = with_residents(requests, there, scenario.workload.arrivals == "closed_loop")
-    _refuse_too_large(scenario, requests)
+    _refuse_too_large(partial, requests)
     notes = [f"{n:,} requests: {reason}" for reason, n in sorted(requests.counts.items()) if n]
     notes += [*requests.notes, *placed.moved, *remarks(scenario)]
     notes += costs.remarks(scenario)
@@ -276,22 +280,29 @@ def _crowd(
     )
 
 
-def _refuse_too_large(s: Scenario, requests: Requests) -> None:
+def _refuse_too_large(setup: Setup, requests: Requests) -> None:
     """Raise ScenarioError, naming what weighs most, before memory runs out."""
-    pools = 1 if s.memory_pool.scope == "shared" else s.deployment.prefill.instances
-    pools *= len(s.tenants) if s.tenants and s.memory_pool.namespaces else 1
-    columns = BYTES_PER_REQUEST * requests.arrival_s.size * (1 + s.clients.retries)
-    blocks = BYTES_PER_BLOCK * requests.blocks * pools * int(s.memory_pool.enabled)
-    if columns + blocks <= MOST_BYTES:
-        return
-    most = f"{requests.arrival_s.size:,} requests"
-    if blocks > columns:
-        most = f"{requests.blocks:,} distinct KV blocks in {pools} memory pool(s)"
-    raise ScenarioError(
-        f"this run would need about {(columns + blocks) / 1e9:.0f} GB of memory, more than "
-        f"{MOST_BYTES / 1e9:.0f} GB, mostly for {most}: shorten horizon_s, lower the request rate "
-        "or take larger blocks"
-    )
+    s, pool = setup.scenario, setup.scenario.memory_pool
+    pools = 1 if pool.scope == "shared" else s.deployment.prefill.instances
+    pools *= len(s.tenants) if s.tenants and pool.namespaces else 1
+    readers = len(setup.of_role("prefill")) if pool.enabled else 0
+    servers = len(setup.pool_nodes(0)) if readers else 0
+    rows, blocks, instances = requests.arrival_s.size, requests.blocks, len(setup.instances)
+    parts = {
+        f"{rows:,} requests": BYTES_PER_REQUEST * rows * (1 + s.clients.retries),
+        f"{blocks:,} distinct KV blocks in {pools} memory pool(s)":
+            BYTES_PER_BLOCK * blocks * pools * int(pool.enabled),
+        f"{instances:,} instances and reads of {servers:,} memory servers by each":
+            BYTES_PER_INSTANCE * instances + BYTES_PER_PORT * readers * servers,
+        f"a graph of {setup.fabric.dies.size:,} dies": BYTES_PER_DIE * setup.fabric.dies.size,
+    }  # fmt: skip
+    total = sum(parts.values())
+    if total > MOST_BYTES:
+        raise ScenarioError(
+            f"this run would need about {total / 1e9:.0f} GB of memory, more than "
+            f"{MOST_BYTES / 1e9:.0f} GB, mostly for {max(parts, key=parts.__getitem__)}: shorten "
+            "horizon_s, lower the request rate, or take larger blocks or fewer instances"
+        )
 
 
 def closed_loop_count(setup: Setup, facts: Facts) -> int:

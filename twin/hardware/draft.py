@@ -16,7 +16,7 @@ from twin.hardware.kinds import LINKS, VERTICES
 from twin.hardware.recipes import Recipe
 from twin.scenario import Supernode
 
-MOST_LINKS = 1_000_000
+MOST_LINKS = 1_500_000
 
 
 class Draft:

@@ -108,7 +108,7 @@ class Decode(Section):
     """The decode pool."""
 
     instances: int = quantity(
-        1, "instances", "Decode instances", (1, 128), step=1, group="Pools", applies=DECODE_POOL
+        1, "instances", "Decode instances", (1, 512), step=1, group="Pools", applies=DECODE_POOL
     )
     """Decode instances. [arXiv 2506.12708v2 5.1]"""
     npus_per_instance: int = quantity(
@@ -226,7 +226,7 @@ class Decode(Section):
 class Colocated(Section):
     """Instances that prefill and decode in the same iterations: the contrast to disaggregation."""
 
-    instances: int = quantity(1, "instances", "Colocated instances", (1, 128), group="Pools")
+    instances: int = quantity(1, "instances", "Colocated instances", (1, 1024), group="Pools")
     npus_per_instance: int = quantity(
         160, "NPUs", "NPUs per colocated instance", (1, 384), step=16, group="Pools"
     )

@@ -69,9 +69,9 @@ class Supernode(Section):
     [arXiv 2506.12708v2 3.3.3]"""
     chip: str = choice("ascend-910c", "Chip", files="chips", group="Machine")
     """Accelerator package, a file in data/chips. [arXiv 2506.12708v2 3.3.1]"""
-    supernodes: int = quantity(1, "supernodes", "Supernodes", (1, 8), group="Machine")
+    supernodes: int = quantity(1, "supernodes", "Supernodes", (1, 32), group="Machine")
     """Supernodes of this kind, joined over the RDMA and VPC planes; UB ends at each."""
-    nodes: int = quantity(48, "nodes", "Nodes", (1, 2048), group="Machine")
+    nodes: int = quantity(48, "nodes", "Nodes", (1, 8192), group="Machine")
     """Compute nodes in a supernode. [arXiv 2506.12708v2 3.3.3]"""
     npus_per_node: int = quantity(8, "NPUs", "NPUs per node", (1, 72), group="Machine")
     """NPU packages in a node. [arXiv 2506.12708v2 3.3.2]"""

@@ -17,6 +17,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 JOBS ?= 2
 DRAWS ?= 50
+# Tests that share a dashboard, or a file, share a process: tests/conftest.py.
+SHARED := --dist loadgroup --no-loadscope-reorder
 UV := 0.13.9
 # Rooms whose tests need neither a compiler nor a browser, but for those that say `compiled`.
 FAST := tests/test_house.py tests/test_facts.py tests/kernels/test_rng.py tests/scenario tests/metrics \
@@ -40,15 +42,15 @@ serve: $(VENV)/.compiled
 	$(BIN)/python -m streamlit run app.py
 
 check: static
-	$(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal $(FAST) -k "not compiled"
+	$(BIN)/python -m pytest -q -n $(JOBS) $(SHARED) $(FAST) -k "not compiled"
 
 test: static $(VENV)/.compiled
 	$(BIN)/python -m tests.chromium --install
 	$(BIN)/python -m tests.axe --install
-	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+	$(BIN)/python -m pytest -n $(JOBS) $(SHARED)
 
 long: $(VENV)/.dev
-	TWIN_DRAWS=$(DRAWS) $(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "long or hypothesis"
+	TWIN_DRAWS=$(DRAWS) $(BIN)/python -m pytest -n $(JOBS) $(SHARED) -m "long or hypothesis"
 
 .PHONY: static
 static: $(VENV)/.dev

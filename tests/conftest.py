@@ -32,6 +32,18 @@ for name in ("TWIN_DB_URL", "TWIN_ARTIFACTS", "TWIN_CALIBRATION", "FORCE_COLOR",
     os.environ.pop(name, None)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give one process all that needs a dashboard or a browser, and every file whole.
+
+    What a file's tests share is then made once. Browser tests take longest, so they come first.
+    """
+    for item in items:
+        shared = {"app_url", "browser"} & {*getattr(item, "fixturenames", ())}
+        group = "browser" if shared else item.nodeid.partition("::")[0]
+        item.add_marker(pytest.mark.xdist_group(group))
+    items.sort(key=lambda item: item.get_closest_marker("xdist_group").args != ("browser",))
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_finish() -> None:
     """Leave what was imported and collected out of every later search for garbage.

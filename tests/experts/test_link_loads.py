@@ -9,6 +9,7 @@ from functools import cache
 import numpy as np
 import pytest
 
+from tests.draws import some
 from twin import experts as x
 from twin.engine.setup import set_up
 from twin.hardware import demands
@@ -69,7 +70,7 @@ def into_nodes(table):
     return whole.sum(axis=0) - np.diag(whole)
 
 
-@pytest.mark.parametrize("placement", ["round_robin", "eplb", "eplb_groups", "greedy"])
+@pytest.mark.parametrize("placement", some(["eplb_groups"], "round_robin", "eplb", "greedy"))
 def test_link_loads_are_those_that_samples_of_tokens_leave(placement):
     net, _, load = machine()
     table = counted(placement, False)

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.special import stdtrit
 
 from twin.lab.evidence.bands import (
     DECODE,
@@ -23,6 +24,7 @@ from twin.lab.evidence.bands import (
     quantity_of,
     ratio_within,
     speed,
+    student,
 )
 from twin.lab.evidence.near import covered, record
 from twin.lab.evidence.rows import UNJUDGED, load_first, load_published, scenario_of
@@ -158,6 +160,12 @@ def test_every_judged_row_with_a_first_error_counts_and_bounds_do_not():
     assert {quantity_of(row) for row in rows} == {
         "decode", "prefill", "operator", "ratio", "ttft", "memory"
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("share", [0.5, 0.75, 0.9, 0.95])
+def test_quantiles_are_students(share):
+    for freedom in (PRIOR, PRIOR + 1, 3 * PRIOR, 1000):
+        assert student(share, freedom) == pytest.approx(stdtrit(freedom, share), abs=1e-3)
 
 
 def test_batches_of_one_range_share_a_leaf():

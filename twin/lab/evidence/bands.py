@@ -19,11 +19,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import stdtrit
 
 from twin.lab.evidence.rows import SUPERNODE, UNJUDGED, First, Row, scenario_of
 from twin.scenario import Scenario
@@ -131,6 +131,20 @@ def errors_of(
     return found
 
 
+def student(share: float, freedom: int) -> float:
+    """The quantile of Student's t, by its expansion around the normal one (Abramowitz and Stegun
+    26.7.5): within 0.001 from PRIOR degrees of freedom on, for shares up to 0.95. scipy has it
+    too, but a formula does not wait for scipy."""
+    z = NormalDist().inv_cdf(share)
+    terms = (
+        z,
+        (z**3 + z) / 4,
+        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
+        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
+    )
+    return sum(term / freedom**power for power, term in enumerate(terms))
+
+
 @dataclass(frozen=True, slots=True)
 class Band:
     """What is expected of the error of a figure: Student's t, as a logarithm of speed."""
@@ -142,7 +156,7 @@ class Band:
 
     def half_width(self, share: float = MOST) -> float:
         """How far to each side of the centre the band reaches that is to hold this share."""
-        return self.spread * float(stdtrit(self.freedom, 0.5 + 0.5 * share))
+        return self.spread * student(0.5 + 0.5 * share, self.freedom)
 
     def ends(self, share: float = MOST) -> tuple[float, float]:
         """Both ends of that band."""

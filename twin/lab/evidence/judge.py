@@ -32,6 +32,7 @@ from twin.lab.evidence.rows import (
 )
 from twin.lab.files import write_text
 from twin.lab.library import RECORD, published_table
+from twin.scenario import Scenario
 
 JUDGED = tuple(kind for kind in KINDS if kind not in UNJUDGED)
 # What of a row stands next to its answer.
@@ -125,10 +126,22 @@ def headlines(rows: Judged) -> list[str]:
     said += [score([r for r in rows if r["group"] == g], g, UNSEEN[1]) for g in GROUPS]
     return [
         f"{best.group[0].upper()}{best.group[1:]}: {100 * best.mean:.1f} % off on average, "
-        f"{100 * best.worst:.0f} % at worst ({best.rows} {best.kind} rows)."
+        f"{100 * best.worst:.0f} % at worst ({best.rows} {best.kind} rows{_balance(best.group)})."
         for best in said
         if best is not None
     ]
+
+
+def _balance(group: str) -> str:
+    """At which skew of experts the supernode's rows stand where it is not the default's."""
+    if group != SUPERNODE:
+        return ""
+    skews = {scenario_of(row.scenario).experts.skew for row in load_published()
+             if row.group == group} - {Scenario().experts.skew}  # fmt: skip
+    each = " and ".join(f"{skew:g}" for skew in sorted(skews))
+    return f"; the paper's rows at benchmark balance: skew {each}, a calibrating constant" * bool(
+        skews
+    )
 
 
 def score_table(rows: Judged, by: str = "group") -> list[dict[str, str]]:

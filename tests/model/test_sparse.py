@@ -39,7 +39,7 @@ def test_selected_pairs_of_a_prompt_are_their_sum_over_its_tokens(prompt):
 
 def test_a_prompt_takes_the_faster_of_all_pairs_and_the_selected_ones():
     def core(prompt):
-        return prompt_core_s(1.0, 3.0, 0.0, 2_048.0, prompt, prompt * prompt / 2)
+        return prompt_core_s(1.0, 3.0, 0.0, 2_048.0, 0.0, 0.0, prompt, prompt * prompt / 2)
 
     assert core(4_096.0) == 4_096.0**2 / 2  # a mask over all
     counted = prompt_pairs(1.0, 3.0, 2_048.0, 4_096.0, 4_096.0**2 / 2)

@@ -55,6 +55,10 @@ class DecodeCore(Record):
     reach_one: float = given("As `reach`, one query token.", "tokens")
     index: float = computed("To select: per context token, all query tokens of a pass.", CORE)
     index_one: float = computed("As `index`, one query token.", CORE)
+    windowed: float = computed("As `context`, of the layers with a window.", CORE)
+    windowed_one: float = computed("As `windowed`, one query token.", CORE)
+    window: float = given("Tokens of a window per token of a pass; 0: none has one.", "tokens")
+    window_one: float = given("As `window`, one query token.", "tokens")
     away_start: float = given("Launch and barrier of the way there and of that back.", "s", CORE)
     away_token: float = given("The way there and back, per token.", "s", CORE)
     away_context: float = computed("On prefill dies, as `context`.", CORE)
@@ -161,6 +165,9 @@ class Chunk(Record):
     latent: float = computed("In latent form, per pair that is selected and layer.")
     index: float = computed("To select, per query-key pair and layer.")
     reach: float = given("Tokens that are selected for a token; 0: all.", "tokens")
+    windowed: float = computed("As `pair`, of the layers with a window.", CORE)
+    window: float = given("Tokens of a window; 0: none has one.", "tokens")
+    windowed_flops: float = given("Per pair within a window, all layers that have one.", "FLOP")
     pair_flops: float = given("Per query-key pair, all layers.", "FLOP")
     latent_flops: float = given("In latent form, all layers.", "FLOP")
     index_flops: float = given("To select, per query-key pair, all layers.", "FLOP")
@@ -178,6 +185,8 @@ class Demand(Record):
     head_bytes: float = given("Weights of the LM head.", "B")
     context_bytes: float = given("KV of one context token that is attended to, one layer.", "B")
     index_bytes: float = given("To select: read of one context token, one layer.", "B")
+    windowed_bytes: float = given("As `context_bytes`, of the layers with a window.", "B")
+    windowed_flops: float = given("As `context_flops`, of the layers with a window.", "FLOP")
     index_flops: float = given("To select: per query and context token, one layer.", "FLOP")
     attention_flops: float = given("Attention and gate, per token and layer.", "FLOP")
     context_flops: float = given("Per query token and context token, one layer.", "FLOP")
@@ -241,6 +250,8 @@ class PrefillCore(Record):
     latent: float = computed("In latent form, per pair that is selected.")
     index: float = computed("To select, per query-key pair.")
     reach: float = given("Tokens that are selected for a token; 0: all.", "tokens")
+    windowed: float = computed("As `pair`, of the layers with a window.")
+    window: float = given("Tokens of a window; 0: none has one.", "tokens")
     hit: float = computed("Up-projection of one cached token of the batch.")
 
 
@@ -256,6 +267,7 @@ class PrefillDemand(Record):
     pair_flops: float = given("Per query-key pair.", "FLOP")
     latent_flops: float = given("Per pair in latent form.", "FLOP")
     index_flops: float = given("To select, per query-key pair.", "FLOP")
+    windowed_flops: float = given("Per pair within a window.", "FLOP")
 
 
 @record

@@ -204,10 +204,10 @@ def role_costs(
     facts = of_stack(facts, d.stack, scenario.supernode.chip)
     away = offload(scenario, net, clocks or {}) if pool.away else None
     setting, coefficients = _coefficients_of(scenario, facts, net, pool, dies, clocks or {}, away)
-    if away is not None and setting.shape.index_top_k:
+    if away is not None and (setting.shape.index_top_k or setting.shape.window_layers):
         raise ModelError(
-            f"deployment.decode.attention_offload: {setting.shape.title} selects what it attends "
-            "to, and prefill dies have no indexer for it: take 0"
+            f"deployment.decode.attention_offload: {setting.shape.title} attends to a part of the "
+            "context in some layers, and offloaded attention reads all of it: take 0"
         )
     room = space(setting, scenario, name)
     tokens = room.kv_tokens

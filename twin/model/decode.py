@@ -112,7 +112,8 @@ def outside_s(
         if k == 0:
             core = core_s(w, tokens, context)
         else:
-            here = w.context_one * attended(w.reach_one, tokens, context) + w.index_one * context
+            here = w.context_one * attended(w.reach_one, tokens, context)
+            here += w.windowed_one * attended(w.window_one, tokens, context) + w.index_one * context
             core = longer_s(w, tokens, here, w.away_context_one * context)
         if k == 0:
             mtp += p.mtp.fixed + p.mtp.vector * tokens
@@ -326,7 +327,9 @@ def decode_hbm_bytes(p: Decode, requests: float, context: float, ranks: float) -
     experts += demand.shared_more_bytes * (p.moe_layers + p.modules) * shared
     read = weights * dies / p.concentration + experts
     selected = attended(p.sequence.core.reach, p.query_tokens * requests, context)
+    near = attended(p.sequence.core.window, p.query_tokens * requests, context)
     cached = selected * demand.context_bytes + context * demand.index_bytes
+    cached += near * demand.windowed_bytes
     own_layer = context * demand.draft_context_bytes * own
     return read + at.rank_dies * cached * layers + at.rank_dies * own_layer
 
@@ -352,7 +355,9 @@ def decode_flops(p: Decode, requests: float, context: float) -> float:
     module += own * demand.draft_flops + min(own, query) * demand.draft_first_flops
     module += (passes - p.modules) * demand.draft_head_flops
     selected = attended(p.sequence.core.reach, query * requests, context)
+    near = attended(p.sequence.core.window, query * requests, context)
     pairs = selected * demand.context_flops + context * demand.index_flops
+    pairs += near * demand.windowed_flops
     pairs *= query * layers + drafted
     pairs += context * demand.draft_context_flops * own
     return dies * (requests * (query * token + module) + pairs)

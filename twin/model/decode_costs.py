@@ -138,11 +138,14 @@ def colocated_costs(x: Setting, drafts: int) -> Decode:
     """Coefficients of a colocated instance: decode in sequence, and what a prompt's piece adds."""
     cached = x.many_rows(o.cached_up(x.shape, x.formats)) * x.pool.rank_dies / x.layout.dies
     chunk = Chunk(
-        pair=x.pair_s,
+        pair=x.pair_s * (1.0 - x.shape.windowed),
         latent=x.context_s(1),
         index=x.index_pair_s,
         reach=float(x.shape.index_top_k),
-        pair_flops=x.shape.prefill_core_flops * x.shape.layers,
+        windowed=x.pair_s * x.shape.windowed,
+        window=float(x.shape.window),
+        windowed_flops=x.shape.prefill_core_flops * x.shape.window_layers,
+        pair_flops=x.shape.prefill_core_flops * (x.shape.layers - x.shape.window_layers),
         latent_flops=x.shape.decode_core_flops * x.shape.layers,
         index_flops=x.shape.index_flops * x.shape.layers,
         hit=cached * x.shape.layers,
@@ -268,12 +271,22 @@ def _whole_die(mode: Mode, x: Setting) -> Mode:
 
 def _core(x: Setting, query: int, cores: Cores) -> DecodeCore:
     """The attention core on cores of a decode die, and what prefill dies take of it."""
-    many, one = (x.context_s(q, cores) for q in (query, 1))
-    most = float(x.shape.index_top_k)
+    s, most = x.shape, float(x.shape.index_top_k)
+    every, each = (x.context_s(q, cores) for q in (query, 1))
+    many, one = (seconds * (1.0 - s.windowed) for seconds in (every, each))
     core = DecodeCore(
-        x.machine.attention(x.formats.kv).start_s + x.selecting_s, many, one, most / query, most,
-        *(x.index_s(q, cores) for q in (query, 1)),
-    )  # fmt: skip
+        fixed=x.machine.attention(x.formats.kv).start_s + x.selecting_s,
+        context=many,
+        context_one=one,
+        reach=most / query,
+        reach_one=most,
+        index=x.index_s(query, cores),
+        index_one=x.index_s(1, cores),
+        windowed=s.windowed * every,
+        windowed_one=s.windowed * each,
+        window=s.window / query,
+        window_one=float(s.window),
+    )
     if (away := x.offload) is None or x.lender is None:
         return core
     launch, a_round = launch_and_round_s(x.machine, x.facts)
@@ -300,17 +313,20 @@ def _demand(x: Setting, query: float, dense: o.Work, head: o.Work) -> Demand:
     gate, expert = o.gate(s, f), o.expert(s, f)
     own = replace(gate, flops_per_token=gate.flops_per_token / x.pool.rank_dies)  # of its tokens
     attention = [*(entry.work(s, f) for entry in plain), own]
+    cached = s.core_bytes_per_token_layer(f.kv) * (query if s.index_top_k else 1.0)
     return Demand(
         attention_bytes=sum(w.weight_bytes for w in attention),
         expert_bytes=expert.weight_bytes,
         shared_more_bytes=f.shared_more_bytes * s.expert_weights,
         dense_bytes=dense.weight_bytes,
         head_bytes=head.weight_bytes,
-        context_bytes=s.core_bytes_per_token_layer(f.kv) * (query if s.index_top_k else 1.0),
+        context_bytes=cached * (1.0 - s.windowed),
+        windowed_bytes=cached * s.windowed,
+        windowed_flops=s.decode_core_flops * s.windowed,
         index_bytes=s.index_bytes_per_token_layer(f.kv),
         index_flops=s.index_flops,
         attention_flops=sum(w.flops_per_token for w in attention),
-        context_flops=s.decode_core_flops,
+        context_flops=s.decode_core_flops * (1.0 - s.windowed),
         expert_flops=expert.flops_per_token,
         dense_flops=dense.flops_per_token,
         head_flops=head.flops_per_token,

@@ -105,6 +105,8 @@ def drafter(d: Deployment, model: Shape, facts: Facts) -> Drafter:
         index_heads=0,
         index_dim=0,
         index_top_k=0,
+        window_layers=0,
+        window=0,
     )
     joined, inputs = (facts.count(f"{here}.{name}") for name in ("hidden_states", "inputs"))
     return Drafter(drafts, False, layer, joined, inputs)

@@ -168,14 +168,15 @@ def attention_s(m: Mode, tokens: float, core: float) -> float:
 
 @kernel
 def attended(reach: float, tokens: float, context: float) -> float:
-    """Context tokens that the core of `tokens` reads: all, or as many as an indexer selects."""
+    """Context tokens that the core of `tokens` reads: all, those an indexer selects, a window's."""
     return min(context, reach * tokens) if reach > 0.0 else context
 
 
 @kernel
 def local_s(w: DecodeCore, tokens: float, context: float) -> float:
     """The core on the die itself without its launch, all query tokens of a pass, seconds."""
-    return w.context * attended(w.reach, tokens, context) + w.index * context
+    whole = w.context * attended(w.reach, tokens, context)
+    return whole + w.windowed * attended(w.window, tokens, context) + w.index * context
 
 
 @kernel
@@ -205,12 +206,22 @@ def prompt_pairs(
 
 
 @kernel
+def window_pairs(window: float, tokens: float, pairs: float) -> float:
+    """Query-key pairs of prompt tokens that lie within a window of so many tokens; as selected."""
+    if 2.0 * pairs <= (window + 1.0) * tokens:
+        return pairs
+    return tokens * (window - 0.25 * window * window * tokens / pairs)
+
+
+@kernel
 def prompt_core_s(
-    pair_s: float, latent_s: float, index_s: float, reach: float, tokens: float, pairs: float
-) -> float:
+    pair_s: float, latent_s: float, index_s: float, reach: float, windowed_s: float, window: float,
+    tokens: float, pairs: float,
+) -> float:  # fmt: skip
     """Attention core of prompt tokens without its launch, seconds."""
     whole, selected, indexed = prompt_pairs(pair_s, latent_s, reach, tokens, pairs)
-    return pair_s * whole + latent_s * selected + index_s * indexed
+    near = windowed_s * window_pairs(window, tokens, pairs) if window > 0.0 else 0.0
+    return pair_s * whole + latent_s * selected + index_s * indexed + near
 
 
 @kernel

@@ -35,11 +35,13 @@ class Budget:
     buffers: float
     reserve: float
     others: float = 0.0  # what an instance of the other role has on the same die, its KV too
+    windows: float = 0.0  # KV of layers with a window, of as many requests as have slots
 
     @property
     def kv(self) -> float:
         """Bytes left for KV blocks."""
-        return self.hbm - self.weights - self.buffers - self.reserve - self.others
+        left = self.hbm - self.weights - self.buffers - self.reserve - self.others
+        return left - self.windows
 
 
 def whole_model_bytes(s: Shape, f: Formats) -> float:

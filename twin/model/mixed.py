@@ -34,6 +34,7 @@ from twin.model.layer import (
     prompt_core_s,
     prompt_pairs,
     survey,
+    window_pairs,
 )
 from twin.model.roofline import interpolate
 
@@ -109,8 +110,9 @@ def mixed_iteration_s(
             rows = query * requests[r] + chunk[r]
             core = local_s(m.core, query * requests[r], context[r])
             core += prompt_core_s(
-                p.chunk.pair, p.chunk.latent, p.chunk.index, p.chunk.reach, chunk[r], pairs[r]
-            )
+                p.chunk.pair, p.chunk.latent, p.chunk.index, p.chunk.reach, p.chunk.windowed,
+                p.chunk.window, chunk[r], pairs[r],
+            )  # fmt: skip
             if rows > most_rows or core > most_core:  # else a rank before it has no less of either
                 took = attention_s(m, rows, core)
                 if took > attention:
@@ -163,6 +165,8 @@ def mixed_flops(p: Decode, requests: float, context: float, chunk: float, pairs:
     )
     core = whole * p.chunk.pair_flops + selected * p.chunk.latent_flops
     core += indexed * p.chunk.index_flops
+    if p.chunk.window > 0.0:
+        core += window_pairs(p.chunk.window, chunk, pairs) * p.chunk.windowed_flops
     return decode_flops(p, requests, context) + chunk * token + at.rank_dies * core
 
 

@@ -12,7 +12,14 @@ import numpy as np
 
 from twin.kernels.compiled import kernel
 from twin.model.coefficients import PREFILL_OPERATORS, Prefill
-from twin.model.layer import experts_read, grouped_tiles, product_s, prompt_core_s, prompt_pairs
+from twin.model.layer import (
+    experts_read,
+    grouped_tiles,
+    product_s,
+    prompt_core_s,
+    prompt_pairs,
+    window_pairs,
+)
 from twin.model.roofline import interpolate, roof
 from twin.model.schedule import pipeline
 
@@ -78,7 +85,9 @@ def _attention(
     """Book attention of `layers` passes; returns their seconds."""
     gather = p.gather.fixed + p.gather.token * tokens
     w = p.core
-    core = w.fixed + prompt_core_s(w.pair, w.latent, w.index, w.reach, die_tokens, die_pairs)
+    core = w.fixed + prompt_core_s(
+        w.pair, w.latent, w.index, w.reach, w.windowed, w.window, die_tokens, die_pairs
+    )
     exchange = p.exchange.fixed + p.exchange.token * die_tokens
     time = 0.0
     for k in range(len(p.before)):
@@ -250,4 +259,6 @@ def prefill_flops(p: Prefill, new_tokens: float, pairs: float) -> float:
         p.core.pair, p.core.latent, p.core.reach, new_tokens, pairs
     )
     core = whole * p.demand.pair_flops + selected * p.demand.latent_flops
+    if p.core.window > 0.0:
+        core += window_pairs(p.core.window, new_tokens, pairs) * p.demand.windowed_flops
     return new_tokens * p.demand.token_flops + core + indexed * p.demand.index_flops

@@ -63,7 +63,9 @@ def prefill_costs(x: Setting, microbatch: bool) -> Prefill:
         gather=form.gather,
         core=PrefillCore(
             fixed=x.gap + x.selecting_s,
-            pair=group * x.pair_s,
+            pair=group * x.pair_s * (1.0 - s.windowed),
+            windowed=group * x.pair_s * s.windowed,
+            window=float(s.window),
             latent=x.context_s(1),
             index=x.index_pair_s,
             reach=float(s.index_top_k),
@@ -242,7 +244,8 @@ def _demand(x: Setting, moe_layers: int, form: _Attention) -> PrefillDemand:
         token_flops=every * sum(w.flops_per_token for w in works) * layers
         + used * expert.flops_per_token * moe_layers
         + every * dense.flops_per_token * s.dense_layers,
-        pair_flops=every * s.prefill_core_flops * layers,
+        pair_flops=every * s.prefill_core_flops * layers * (1.0 - s.windowed),
+        windowed_flops=every * s.prefill_core_flops * layers * s.windowed,
         latent_flops=s.decode_core_flops * layers,
         index_flops=s.index_flops * layers,
     )

@@ -46,6 +46,8 @@ class Shape:
     index_heads: int = 0  # of the indexer that selects what a token attends to (sparse attention)
     index_dim: int = 0
     index_top_k: int = 0  # tokens that it selects; 0: no indexer, a token attends to all
+    window_layers: int = 0  # layers in which a token attends to the last `window` tokens alone
+    window: int = 0
 
     def split(self, dies: int) -> Shape:
         """What one of `dies` with tensor-parallel attention has: its share of the heads, of the
@@ -70,6 +72,15 @@ class Shape:
     def kind(self) -> Kind:
         """The formulas of its attention."""
         return KINDS[self.attention]
+
+    @property
+    def windowed(self) -> float:
+        """Share of the layers that attend to a window: what a mean layer has of each kind."""
+        return self.window_layers / self.layers
+
+    def window_bytes(self, kv: str) -> float:
+        """KV bytes of a request's last tokens in the layers with a window."""
+        return self.window_layers * self.window * self.kv_bytes_per_token_layer(kv)
 
     @property
     def moe_layers(self) -> int:
@@ -184,6 +195,11 @@ def load_shape(facts: Facts, name: str) -> Shape:
     if shape.attention not in KINDS:
         kinds = " or ".join(map(repr, KINDS))
         raise ModelError(f"models.{name}.attention = {shape.attention!r} must be {kinds}")
+    if shape.window_layers and not (shape.window > 0 and shape.window_layers < shape.layers):
+        raise ModelError(
+            f"models.{name}.window_layers = {shape.window_layers} must be fewer than its "
+            f"{shape.layers} layers, with a window of 1 token or more"
+        )
     if not shape.routed_experts and shape.dense_layers != shape.layers:
         raise ModelError(
             f"models.{name}.dense_layers = {shape.dense_layers} must be all {shape.layers}: "

@@ -42,10 +42,10 @@ def kv_layers(shape: Shape, own: Drafter) -> int:
 
 
 def kv_bytes(shape: Shape, own: Drafter, kv: str) -> float:
-    """KV bytes of a token, all layers; kv: their format."""
+    """KV bytes of a token, all layers that keep it for the whole request; kv: their format."""
     if own.shape is None:
-        return shape.kv_bytes_per_token_layer(kv) * kv_layers(shape, own)
-    layers = shape.kv_bytes_per_token_layer(kv) * shape.layers
+        return shape.kv_bytes_per_token_layer(kv) * (kv_layers(shape, own) - shape.window_layers)
+    layers = shape.kv_bytes_per_token_layer(kv) * (shape.layers - shape.window_layers)
     return layers + own.shape.kv_bytes_per_token_layer(kv)
 
 
@@ -70,6 +70,9 @@ def space(x: Setting, s: Scenario, name: str) -> Space:
     memory = budget(
         chip, x.facts, weights, _buffers(x, s), what, *room_for_weights(x.pool, x.whole)
     )
+    if x.pool.phase == "decode":
+        slots = d.decode.batch_per_npu / chip.dies_per_npu * x.pool.rank_dies * x.concentration
+        memory = replace(memory, windows=slots * x.shape.window_bytes(d.precision.kv))
     if (guest := sharing(s)) is not None:
         memory = _with_others(memory, x, s, guest)
     if apart:

@@ -67,10 +67,17 @@ LLAMA = {
     "vocab_size": 128256, "max_position_embeddings": 131072, "tie_word_embeddings": False,
     "rope_scaling": {"rope_type": "llama3"},
 }  # fmt: skip
+OSS = {
+    "model_type": "gpt_oss", "num_hidden_layers": 36, "hidden_size": 2880, "head_dim": 64,
+    "num_attention_heads": 64, "num_key_value_heads": 8, "num_local_experts": 128,
+    "num_experts_per_tok": 4, "intermediate_size": 2880, "vocab_size": 201088,
+    "max_position_embeddings": 131072, "sliding_window": 128,
+    "layer_types": ["sliding_attention", "full_attention"] * 18,
+}  # fmt: skip
 KNOWN = [
     (V3, "deepseek-r1"), (QWEN3, "qwen3-235b"), (V32, "deepseek-v3-2"), (GLM5, "glm-5"),
     (GLM47, "glm-4-7"), (MINIMAX, "minimax-m2-5"), (QWEN3_DENSE, "qwen3-32b"),
-    (LLAMA, "llama-3-3-70b"),
+    (LLAMA, "llama-3-3-70b"), (OSS, "gpt-oss-120b"),
 ]  # fmt: skip
 
 
@@ -172,6 +179,14 @@ def test_a_field_at_fault_is_named_with_what_would_be_right(config, field, value
 def test_what_a_shape_cannot_say_is_refused(config, field, value, said):
     with pytest.raises(ConfigError, match=said):
         import_model(config(QWEN3 | {field: value}), "mine")
+
+
+@pytest.mark.parametrize("kinds", [["linear_attention"] * 36, ["full_attention"] * 35, "full"])
+def test_layers_of_another_kind_or_number_are_refused_by_name(config, kinds):
+    with pytest.raises(ConfigError, match="layer_types .*must name each of the 36 layers"):
+        import_model(config(OSS | {"layer_types": kinds}), "mine")
+    with pytest.raises(ConfigError, match="model_type is 'qwen3_next'"):
+        import_model(config(OSS | {"model_type": "qwen3_next"}), "mine")
 
 
 @pytest.mark.parametrize(

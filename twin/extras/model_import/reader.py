@@ -30,13 +30,15 @@ NOTES = {
     "most_nodes": "nodes that the router lets a token's experts be on; top_k: no limit",
     "expert_groups": "groups of routed experts that the router chooses first; 1: none",
     "index_top_k": "tokens that sparse attention selects for a token to attend to",
+    "window_layers": "layers in which a token attends to a window alone",
+    "window": "last tokens that these attend to",
 }
 UNITS = {
     "title": "", "attention": "", "layers": "layers", "dense_layers": "layers", "heads": "heads",
     "kv_heads": "heads", "routed_experts": "experts", "shared_experts": "experts",
     "top_k": "experts", "vocabulary": "tokens", "mtp_layers": "layers", "max_context": "tokens",
     "most_nodes": "nodes", "expert_groups": "groups", "index_heads": "heads",
-    "index_top_k": "tokens",
+    "index_top_k": "tokens", "window_layers": "layers", "window": "tokens",
 }  # fmt: skip
 
 
@@ -48,6 +50,7 @@ class Family:
     experts: bool = True
     width: str = "moe_intermediate_size"  # of an expert
     drafting: str = "num_nextn_predict_layers"
+    windows: bool = False  # `layer_types` says which layers attend to a window
 
 
 FAMILIES = {
@@ -61,6 +64,7 @@ FAMILIES = {
     "glm4_moe": Family("gqa"),
     "mixtral": Family("gqa", width="intermediate_size"),
     "minimax_m2": Family("gqa", width="intermediate_size", drafting="num_mtp_modules"),
+    "gpt_oss": Family("gqa", width="intermediate_size", windows=True),
     "llama": Family("gqa", experts=False),
     "qwen2": Family("gqa", experts=False),
     "qwen3": Family("gqa", experts=False),
@@ -156,6 +160,8 @@ class _Config:
             "mtp_layers": self._count(self.family.drafting, low=0, absent=0),
             "dense_layers": self._dense_layers(),
         }
+        if self.family.windows:
+            figures |= self._windows(figures["layers"].value)
         if figures["dense_layers"].value > figures["layers"].value:
             self._fail("first_k_dense_replace", "is more than num_hidden_layers")
         figures["dense_intermediate"] = (
@@ -239,6 +245,17 @@ class _Config:
             "shared_experts": shared,
             "most_nodes": self._most_nodes(top_k.value),
             "expert_groups": self._count("n_group", absent=1),
+        }
+
+    def _windows(self, layers: int) -> dict[str, Fact]:
+        kinds = self.table.get("layer_types")
+        known = ("full_attention", "sliding_attention")
+        if not isinstance(kinds, list) or len(kinds) != layers or {*map(str, kinds)} - {*known}:
+            self._fail("layer_types", f"must name each of the {layers} layers {' or '.join(known)}")
+        near = kinds.count("sliding_attention")
+        return {
+            "window_layers": self._derived(near, f"layer_types of {self.file}"),
+            "window": self._count("sliding_window") if near else self._derived(0, "no such layer"),
         }
 
     def _most_nodes(self, top_k: int) -> Fact:

@@ -19,7 +19,8 @@ LENGTHS = Traffic(4096.0, 1024.0)
 @pytest.fixture
 def declare(monkeypatch):
     """Declare an operator nobody knows: it reads 40 MB of weights, and does nothing else."""
-    monkeypatch.setattr(costs, "_priced", costs._priced.__wrapped__)  # prices are kept else
+    for kept in ("_priced", "_priced_over"):  # prices are kept else
+        monkeypatch.setattr(costs, kept, getattr(costs, kept).__wrapped__)
 
     def declare():
         entry = Operator(

@@ -18,7 +18,7 @@ BIN := $(VENV)/bin
 JOBS ?= 2
 DRAWS ?= 50
 # Tests that share a dashboard, or a file, share a process: tests/conftest.py.
-SHARED := --dist loadgroup --no-loadscope-reorder
+SHARED := --dist loadfile
 UV := 0.13.9
 # Rooms whose tests need neither a compiler nor a browser, but for those that say `compiled`.
 FAST := tests/test_house.py tests/test_facts.py tests/kernels/test_rng.py tests/scenario tests/metrics \

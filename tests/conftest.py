@@ -12,6 +12,7 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -32,17 +33,25 @@ for name in ("TWIN_DB_URL", "TWIN_ARTIFACTS", "TWIN_CALIBRATION", "FORCE_COLOR",
     os.environ.pop(name, None)
 
 
-@pytest.hookimpl(tryfirst=True)  # xdist reads the groups in the same hook
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give one process all that needs a dashboard or a browser, and every file whole.
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Give one process every file that needs a dashboard or a browser, and others whole files.
 
-    What a file's tests share is then made once. Browser tests take longest, so they come first.
+    What tests share is then made once: a server, a browser, what a module simulates.
     """
-    for item in items:
-        shared = {"app_url", "browser"} & {*getattr(item, "fixturenames", ())}
-        group = "browser" if shared else item.nodeid.partition("::")[0]
-        item.add_marker(pytest.mark.xdist_group(group))
-    items.sort(key=lambda item: item.get_closest_marker("xdist_group").args != ("browser",))
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Shared(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.partition("::")[0]
+            return "browser" if _needs_dashboard(file) else file
+
+    return Shared(config, log) if config.getvalue("dist") == "loadfile" else None
+
+
+@cache
+def _needs_dashboard(file: str) -> bool:
+    return "app_url" in (ROOT / file).read_text("utf-8")
 
 
 @pytest.hookimpl(trylast=True)

@@ -125,10 +125,12 @@ def rate(net, one):
 
 
 @pytest.mark.parametrize(
-    ("flows", "paths"),
+    "case",
     some([(7, 7), (32, 8), (3, 40), (1, 7)], (14, 7), (384, 7), (3072, 7), (900, 64)),
+    ids=str,
 )
-def test_flows_of_one_pair_of_switches_fall_as_balls_into_bins(flows, paths):
+def test_flows_of_one_pair_of_switches_fall_as_balls_into_bins(case):
+    flows, paths = case
     links, senders, receivers = star(flows, paths)
     net = hashed(links, senders + receivers)
     found = factor(net, demand(net, senders, receivers))
@@ -196,8 +198,9 @@ def test_an_imported_irregular_tree():
     )
 
 
-@pytest.mark.parametrize(("senders", "spines"), some([(8, 8)], (4, 8), (16, 4)))
-def test_single_transfers_wait_for_their_own_path_only(senders, spines):
+@pytest.mark.parametrize("case", some([(8, 8)], (4, 8), (16, 4)), ids=str)
+def test_single_transfers_wait_for_their_own_path_only(case):
+    senders, spines = case
     links = [(f"a{i}", "from", 1.0) for i in range(senders)]
     links += [(x, f"spine {k}", 1.0) for k in range(spines) for x in ("from", "to")]
     links += [("to", f"b{j}", 1.0) for j in range(16)]

@@ -24,7 +24,7 @@ from twin.hooks import Hook
 from twin.lab.ask import question
 from twin.lab.explain.words import change, effect
 from twin.metrics.registry import placed, shown
-from twin.scenario import remarks
+from twin.scenario import Scenario, remarks
 
 # What these commands call. It takes a second to import: their help does not wait for it.
 LAB = {
@@ -72,8 +72,7 @@ def run(
     """Simulate a scenario and keep the run."""
     report = report_to("run", html)
     named, recorded = question(scenario, settings or [], trace, rate_multiplier, tree_copies)
-    for remark in remarks(named):  # what has no effect, before it is run
-        err.print(escape(remark))
+    print_remarks(named)
     with progress(named.name) as watch:
         finished = lab("answer")(named, recorded, watch, keep=not no_store, tables=table or (),
                                  also=report)  # fmt: skip
@@ -188,6 +187,12 @@ def worker(
 ) -> None:
     """Simulate for a Dask scheduler with one process, until Ctrl-C."""
     lab("work_for")(lab("scheduler")(address, required=True))
+
+
+def print_remarks(named: Scenario) -> None:
+    """What has no effect in a scenario, on standard error, before it is run."""
+    for remark in remarks(named):
+        err.print(escape(remark))
 
 
 def print_run(answer: Mapping[str, Any]) -> None:

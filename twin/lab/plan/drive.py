@@ -69,7 +69,8 @@ def trial(text: str) -> str:
     """The figures of one simulation as JSON, in whatever process: of a version and a scenario, a
     line each. Raises PlanError where engine or facts are others here."""
     version, _, scenario = text.partition("\n")
-    return json.dumps(one(scenario_from_canonical(scenario), _same(version)))
+    known = _same(version)  # first: a scenario of another version may not be readable here
+    return json.dumps(one(scenario_from_canonical(scenario), known))
 
 
 def prices(text: str) -> str:

@@ -36,8 +36,8 @@ def rows():
 
 
 @pytest.fixture(scope="module")
-def found(facts, rows):
-    return proof.by_regime(evidence(facts, rows))
+def found(facts):
+    return proof.by_regime(evidence(facts))
 
 
 @pytest.fixture

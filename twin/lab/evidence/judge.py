@@ -47,13 +47,25 @@ Judged = Sequence[Mapping[str, Any]]
 def evidence(facts: Facts, rows: Sequence[Row] | None = None) -> list[dict[str, Any]]:
     """Each published row with `twin` in the row's unit and `error` = twin / published - 1.
     `judged_error` is the error that counts: of an unseen row the first one, of a row that is
-    circular or unstated, or of a bound that holds, none. `outside`: beyond the row's `bar`."""
+    circular or unstated, or of a bound that holds, none. `outside`: beyond the row's `bar`.
+    rows: None for the published ones, which are worked out once."""
+    if rows is None:
+        return [dict(answer) for answer in _published(facts)]
+    return _judged(facts, rows)
+
+
+@lru_cache(maxsize=1)
+def _published(facts: Facts) -> list[dict[str, Any]]:
+    return _judged(facts, load_published())
+
+
+def _judged(facts: Facts, rows: Sequence[Row]) -> list[dict[str, Any]]:
     first = load_first()
     others: dict[str, list[list[Any]]] = {}
     for other in load_others():
         others.setdefault(other.row, []).append([other.simulator, other.error])
     answers = []
-    for row in load_published() if rows is None else rows:
+    for row in rows:
         twin = answer_row(row, facts)
         error = twin / row.value - 1.0
         begun = first.get(row.id)

@@ -7,7 +7,7 @@ import math
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -37,6 +37,7 @@ CLOSE, LEAST = 0.01, 1 / 256  # of a rate; of the largest: lower ones are not tr
 SAFE = 0.95  # of the rate found: what samples and passes of this size leave open, see DESIGN.md
 SAMPLE, BEGINS = 2000, 200  # requests that the queue is followed over; of them, while it fills
 ROUNDS, TIMES = 10, 4  # full batches of each instance, at least; of the sample, at most
+NO_CHANCE, FAR = 1e-9, 6.0  # below this, and so many deviations from the mean: neglected
 TRANSFERS = 2.0  # KV transfers that share a port, at most times
 
 
@@ -54,7 +55,6 @@ class Attainment:
     variance: float  # of them
     acceptance: float  # of a draft token
     colocated: Callable[[float, float], Pool] | None = None  # of (rate, seconds of an iteration)
-    short: dict[int, list[float]] = field(default_factory=dict)  # found once
 
     @cached_property
     def lengths(self) -> list[tuple[int, int]]:
@@ -151,23 +151,18 @@ class Attainment:
         if left < 1:
             return 1.0
         if left <= SHORT_TOKENS:
+            drafts = self.scenario.deployment.decode.mtp_draft_tokens
+            chances = iteration_chances(left, drafts, self.acceptance)
             return math.fsum(
                 chance * _within(k, limit_s * left / took_s, swing)
-                for k, chance in enumerate(self._chances(left), start=1)
-                if chance > 0.0
+                for k, chance in enumerate(chances, start=1)
+                if chance > NO_CHANCE
             )
         over = 0.5 * ((self.variance + m * m) / m - 1.0)
         mean = ((left + over) / m + 0.5) * took_s / left
         spread = left * self.variance / m**3 + 1.0 / 12.0
         deviation = math.hypot(took_s / left * math.sqrt(spread), swing * mean)
         return 0.5 * math.erfc((mean - limit_s) / max(deviation, 1e-12) / math.sqrt(2.0))
-
-    def _chances(self, tokens: int) -> list[float]:
-        """Chance that so many tokens take 1, 2, ... iterations."""
-        if tokens not in self.short:
-            d = self.scenario.deployment.decode
-            self.short[tokens] = iteration_chances(tokens, d.mtp_draft_tokens, self.acceptance)
-        return self.short[tokens]
 
     def largest_rate(self, most: float, took_s: float) -> float:
         """The largest rate up to `most` at which `slo.share` of the requests have their first
@@ -194,7 +189,7 @@ def _within(iterations: int, most: float, swing: float) -> float:
     """
     room = most - iterations
     deviation = swing * (iterations + 0.5)
-    if deviation < 1e-9:
+    if not -FAR * deviation < room < 1.0 + FAR * deviation or deviation < 1e-9:
         return min(max(room, 0.0), 1.0)
 
     def integral(z: float) -> float:

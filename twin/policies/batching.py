@@ -4,6 +4,7 @@ until the token budget is spent, and how many iterations an answer will need."""
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,7 +53,8 @@ def token_variance(draft_tokens: int, acceptance: float) -> float:
     return second - mean * mean
 
 
-def iteration_chances(tokens: int, draft_tokens: int, acceptance: float) -> list[float]:
+@lru_cache(maxsize=1024)
+def iteration_chances(tokens: int, draft_tokens: int, acceptance: float) -> tuple[float, ...]:
     """Chance that `tokens` tokens, at least one, take 1, 2, ... `tokens` iterations, each of which
     emits a geometric run cut off at the drafts, as `walk` draws it."""
     runs = [acceptance**k for k in range(draft_tokens + 1)]
@@ -65,7 +67,7 @@ def iteration_chances(tokens: int, draft_tokens: int, acceptance: float) -> list
         ]
         chances.append(math.fsum(out) - math.fsum(after))
         out = after
-    return chances
+    return tuple(chances)
 
 
 def slots_of_ranks(

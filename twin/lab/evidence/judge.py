@@ -150,10 +150,10 @@ def _balance(group: str) -> str:
         return ""
     skews = {scenario_of(row.scenario).experts.skew for row in load_published()
              if row.group == group} - {Scenario().experts.skew}  # fmt: skip
+    if not skews:
+        return ""
     each = " and ".join(f"{skew:g}" for skew in sorted(skews))
-    return f"; the paper's rows at benchmark balance: skew {each}, a calibrating constant" * bool(
-        skews
-    )
+    return f"; the paper's rows at benchmark balance: skew {each}, a calibrating constant"
 
 
 def score_table(rows: Judged, by: str = "group") -> list[dict[str, str]]:

@@ -27,7 +27,9 @@ from twin.scenario import Scenario, SpecError, with_overrides
 from twin.steady import Assembly, assemble, sampled, traffic_of
 
 CURVE = (4, 12, 32, 80, 256)  # requests per NPU that are priced; between them a line
-BEYOND = 1.5  # of the SLO's TPOT: larger batches than one with that are not priced
+# Of the SLO's TPOT: batches beyond the first with so much are priced only where a plan relaxes the
+# SLO to there. A choice of time, not of answers: a longer TPOT prices a curve anew.
+BEYOND = 1.5
 LUCK = 1.05  # of a rate: what a run of some minutes can be above its mean
 PER_NODE = ("memory_pool.gb_per_node", "router.policy")  # a formula does not see them
 

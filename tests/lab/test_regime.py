@@ -13,6 +13,7 @@ from twin.lab.evidence.near import (
     near_each,
     row_bands,
     stack_here,
+    throughput_apart,
 )
 from twin.lab.evidence.rows import SUPERNODE, UNJUDGED, UNSEEN, load_published, scenario_of
 from twin.lab.library import load_facts, published_table
@@ -154,3 +155,5 @@ def test_figures_that_measurements_may_well_find_equal_are_said_to_be(facts):
     assert "equal within what is known" in told(same, 1.01)[0].words
     assert apart((base, {}), (base, {})) == []
     assert told(same, 1.0) == []  # the same figures
+    for by in (1.01, 4.0):  # a plan, which has no figures but a ratio, says the same of it
+        assert throughput_apart(same, base, by) == told(same, by)[1]

@@ -9,7 +9,7 @@ from tests.lab.plan.small import as_bytes, brief, brief_answer, facts, plan
 from twin.engine.simulate import simulate
 from twin.lab.explain.view import holds
 from twin.lab.plan import drive
-from twin.lab.plan.answer import in_words, sentences
+from twin.lab.plan.answer import equal_words, in_words, sentences
 from twin.scenario import with_overrides
 
 
@@ -52,6 +52,11 @@ def test_ranked_deployments_differ_and_scores_fall():
     assert all(r["margins"]["slo_share"] >= -0.01 and r["margins"]["seeds"] == 5 for r in rows)
     assert all(r["margins"]["headroom"] > -0.05 for r in rows)
     assert all(r["margins"]["breaks_first"] in ("TTFT", "TPOT") for r in rows)
+    known = [r["ratio_known_within"] for r in rows]
+    assert all(f"±{100 * within:.0f} %" in equal_words(rows) for within in known)
+    for row, within in zip(rows, known, strict=True):  # of one mode, so the ratio is centred
+        near = scores[0] / row["score"] <= 1.0 + within
+        assert row["equal_to_first"] == (row is not rows[0] and near)
 
 
 def test_the_ledger_has_every_deployment_with_its_status():

@@ -8,7 +8,7 @@ from twin.engine.simulate import ENGINE_VERSION
 from twin.extras.report.document import Part, Series, bars, folded, page, plot, table, tag
 from twin.extras.report.question import fields_of
 from twin.lab.library import load_facts
-from twin.lab.plan.answer import amount_of, in_words, named, sentences
+from twin.lab.plan.answer import amount_of, equal_words, in_words, named, sentences
 from twin.lab.plan.question import GOALS, LOSSES, Plan, plan_digest
 from twin.lab.plan.space import CHOICES
 from twin.lab.sweep.sweep import published
@@ -42,9 +42,8 @@ def plan_report(plan: Plan, found: Row) -> str:
     body += [tag("p", sentence) for sentence in said[1:]]
     if found["ranked"]:
         body += [tag("h2", "Ranking"), _ranking(plan, found["ranked"])]
-        near = f"= within {100 * found['equal_within']:.0f} % of the first, closer than the twin"
-        near += " compares two deployments of one machine. Five seeds each."
-        body.append(tag("p", near, cls="soft"))
+        equal = f"{equal_words(found['ranked'])}. Five seeds each."
+        body.append(tag("p", equal, cls="soft"))
     if found["relaxations"]:
         body += [tag("h2", "What would have to give"), _relaxed(found["relaxations"])]
     body += [tag("h2", "Throughput against speed"), _front(found)]

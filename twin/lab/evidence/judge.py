@@ -201,8 +201,3 @@ def write_errors(facts: Facts, answers: Judged, path: Path = ERRORS) -> None:
         "# and of all with a first error `today`: by `python -m twin evidence --write`.\n\n"
     )
     write_text(path, head + tomli_w.dumps(table))
-
-
-def chip_of(row: Row) -> str:
-    """The chip of the machine that a row is about."""
-    return scenario_of(row.scenario).supernode.chip

@@ -283,10 +283,21 @@ def apart(
         a, b = one[1].get(figure.metric), other[1].get(figure.metric)
         both = figure in figures_of(other[0], run=True) and figure.quantity in (DECODE, PREFILL)
         if both and a and b and a != b:
-            centre, half = ratio_known(figure, one[0], other[0])
-            faster = math.log(b / a) if figure.time else math.log(a / b)
-            found.append(Apart(figure, math.expm1(half), abs(faster - centre) <= half))
+            found.append(_apart(figure, one[0], other[0], b / a if figure.time else a / b))
     return found
+
+
+def _apart(figure: Figure, one: Scenario, other: Scenario, faster: float) -> Apart:
+    """faster: the speed of one over that of the other."""
+    centre, half = ratio_known(figure, one, other)
+    return Apart(figure, math.expm1(half), abs(math.log(faster) - centre) <= half)
+
+
+def throughput_apart(one: Scenario, other: Scenario, ratio: float) -> Apart:
+    """Whether measurements might well find two deployments equal, whose throughput, at the load
+    that each carries, has this ratio."""
+    figure = next(each for each in figures_of(one) if not each.time)
+    return _apart(figure, one, other, ratio)
 
 
 # The record itself.

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 import math
-import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from twin.lab.evidence.judge import chip_of, stored_errors
-from twin.lab.evidence.rows import load_published
+from twin.lab.evidence.near import throughput_apart
 from twin.lab.explain.view import load_of
 from twin.lab.plan.candidates import Candidate, score
 from twin.lab.plan.finish import Finalist, Finish
@@ -17,7 +14,6 @@ from twin.lab.plan.search import Search, front
 from twin.lab.plan.space import CHOICES, COUNTED
 from twin.scenario import field_info
 
-PAIRS_LEAST, EQUAL = 3, 0.05  # published pairs for an error of ratios; what is taken without them
 FIGURES = 6
 LIMITS = {
     "survives": "Losses that are survived", "npus": "NPUs", "load_req_per_s": "Load (req/s)",
@@ -39,7 +35,6 @@ def answered(finish: Finish) -> dict[str, Any]:
         "goal": plan.goal,
         "load": {"path": load_of(space.base)[0], "req_per_s": space.rate},
         "ranked": ranked,
-        "equal_within": equal_within(search),
         "gap": gap,
         "gap_sentence": "" if gap is None else
         f"Of those priced none beats the first by more than {100 * gap:.1f} %.",
@@ -109,19 +104,18 @@ def status_of(search: Search, c: Candidate) -> tuple[str, str]:
 
 
 def _ranked(finish: Finish) -> list[dict[str, Any]]:
-    search, top = finish.search, 0.0
-    near = equal_within(search)
+    search = finish.search
     rows: list[dict[str, Any]] = []
     goal = search.plan.goal
     for f in finish.finalists:
-        rate = f.rate
         c = f.candidate
-        worth = score(goal, rate, c.npus)
-        top = top or worth
-        equal = abs(worth / top - 1.0) < near
+        worth = score(goal, f.rate, c.npus)
+        top = rows[0]["score"] if rows else worth
+        known = throughput_apart(finish.finalists[0].scenario, f.scenario, top / worth)
         rows.append({
-            "rank": len(rows) + 1, "equal_to_first": bool(rows) and equal,
-            "key": c.key, "npus": c.npus, "score": worth, "req_per_s": rate,
+            "rank": len(rows) + 1, "equal_to_first": bool(rows) and known.equal,
+            "ratio_known_within": known.within,
+            "key": c.key, "npus": c.npus, "score": worth, "req_per_s": f.rate,
             "settings": _settings(f), "summary": f.seeds[0],
             "margins": _margins(search, f), "losses": f.losses,
             "held_back_by": c.price.limit, "next_step": _next_step(search, c),
@@ -130,21 +124,11 @@ def _ranked(finish: Finish) -> list[dict[str, Any]]:
     return rows
 
 
-def equal_within(search: Search) -> float:
-    """How far apart two deployments may be and count as equal: the median error of the ratio of two
-    published figures of one kind on this chip, where the error of each mostly cancels."""
-    chip = search.space.base.supernode.chip
-    errors: dict[str, list[float]] = {}
-    stored = stored_errors()["error"]
-    for row in load_published():
-        if row.id in stored and chip_of(row) == chip:
-            errors.setdefault(row.measure, []).append(math.log1p(stored[row.id]))
-    pairs = [
-        abs(one - other)
-        for same in errors.values()
-        for one, other in itertools.combinations(same, 2)
-    ]
-    return statistics.median(pairs) if len(pairs) >= PAIRS_LEAST else EQUAL
+def equal_words(rows: Sequence[Mapping[str, Any]]) -> str:
+    """What the sign of equality in a ranking says, with how well such ratios are known."""
+    known = sorted({round(100 * within) for r in rows if (within := r["ratio_known_within"])})
+    how = " to ".join(f"±{within} %" for within in dict.fromkeys(known[:1] + known[-1:]))
+    return f"=: equal to the first within what is known of such a ratio ({how or 'nothing'})"
 
 
 def _settings(f: Finalist) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from typing import Any
 import streamlit as st
 
 from twin.hooks import drawn
-from twin.lab.plan.answer import amount_of, in_words, named, sentences
+from twin.lab.plan.answer import amount_of, equal_words, in_words, named, sentences
 from twin.lab.plan.question import LOSSES, Loss, Plan
 from twin.lab.share import links
 from twin.lab.sweep.sweep import published
@@ -56,10 +56,10 @@ def answer(plan: Plan, found: Mapping[str, Any]) -> None:
     with st.container(horizontal=True, gap="small"):
         download("plan.json", lambda: json_text(dict(found)), "plan.json", "plan-json")
         drawn("plan.download", plan, found)
+    about = f"{equal_words(rows)}. What is ranked was simulated with five seeds. " if rows else ""
     st.caption(
-        f"= within {100 * found['equal_within']:.0f} % of the first: closer than the twin compares "
-        "two deployments of one machine. What is ranked was simulated with five seeds; plan.json "
-        "has every deployment with its bound by formula, status, reason, seed and digest."
+        f"{about}plan.json has every deployment with its bound by formula, status, reason, seed "
+        "and digest."
     )
 
 

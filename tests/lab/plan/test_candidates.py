@@ -3,10 +3,21 @@
 import pytest
 
 from tests.lab.plan.small import VARY, facts, plan, small
+from twin.lab.plan.answer import in_words
 from twin.lab.plan.candidates import npus_of, score, space_of
 from twin.lab.plan.question import PlanError, plan_digest, plan_from, plan_from_text, question_text
-from twin.lab.plan.space import CHOICES, COUNTED, Machine, varied
-from twin.scenario import canonical, field_info, fields, npus_used, unmet, with_overrides
+from twin.lab.plan.space import (
+    CHOICES,
+    CONTROLLER,
+    COUNTED,
+    LENT,
+    OFFLOAD,
+    OFFLOADED,
+    SIZED,
+    Machine,
+    varied,
+)
+from twin.scenario import canonical, field_info, fields, npus_used, read, unmet, with_overrides
 
 
 def test_every_field_of_every_choice_exists_and_takes_its_values():
@@ -43,6 +54,65 @@ def test_around_experts_apart_are_the_next_numbers_of_domains():
     space.around(one)
     new = [c.given for c in space.candidates if c.settings not in before]
     assert 3 in {g["deployment.decode.domains"] for g in new if two.keys() <= g.keys()}
+
+
+def test_offloaded_attention_is_priced_with_the_instances_that_lend_and_ask():
+    space = space_of(plan(vary=(*VARY, "offload"), goal="efficiency"), facts())
+    two = {COUNTED["prefill"]: 2, COUNTED["decode"]: 2}
+    best = next(c for c in space.open if two.items() <= c.given.items() and c.npus <= 24)
+    space.around(best)
+    away = [c for c in space.open if c.given.get(OFFLOAD)]
+    assert {c.given[OFFLOAD] for c in away} == set(OFFLOADED)
+    assert len({c.given[LENT] for c in away}) == 3
+    assert {tuple(space.differs(c, best)) for c in away} == {(OFFLOAD,)}
+    counts = {tuple(c.given[path] for path in two) for c in away}
+    assert counts == {(2, 2), (2, 1), (3, 2), (3, 1)}
+    one = away[-1].given | {OFFLOAD: 0.4, COUNTED["prefill"]: 1, COUNTED["decode"]: 2}
+    few, many = (
+        space.prices.curves("decode", one | {COUNTED["prefill"]: count})[0] for count in (1, 3)
+    )
+    assert many.tpots_s[-1] < few.tpots_s[-1]  # more dies attend to the same share
+    for c in away[:3]:
+        made = with_overrides(space.base, c.given)
+        assert c.npus == npus_used(made) and "Cores lent to decode" in in_words(c.given)
+
+
+@pytest.mark.parametrize(
+    ("key", "changed"),
+    [("offload", {"deployment.decode.attention_offload": 0.25}),
+     ("controller", {"elastic.controller": "rebalance", "elastic.npus": 24})],
+)  # fmt: skip
+def test_what_a_scenario_has_of_a_choice_is_its_own_deployment_where_that_varies(key, changed):
+    s = with_overrides(small(), changed)
+    fixed, varying = (space_of(plan(s, vary=v), facts()) for v in (VARY, (*VARY, key)))
+    (path, value), *_ = changed.items()
+    assert any(key in note for note in fixed.notes)
+    assert not any(key in note for note in varying.notes)
+    (own,) = [c for c in varying.candidates if varying.is_own(c)]
+    assert own.given[path] == value and read(varying.base, path) != value
+    assert any(fixed.is_own(c) for c in fixed.candidates)
+
+
+def test_a_controller_has_the_bound_of_npus_that_change_pools_at_no_cost():
+    prices = space_of(plan(vary=(*VARY, "controller")), facts()).prices
+    size = {SIZED["prefill"]: 8, SIZED["decode"]: 8}
+    moving, fixed = (
+        [
+            prices.price(size | {COUNTED["prefill"]: p, COUNTED["decode"]: 6 - p} | more)
+            for p in range(1, 6)
+        ]
+        for more in ({CONTROLLER: "rebalance"}, {})
+    )
+    assert len({round(p.bound, 9) for p in moving}) == 1
+    assert moving[0].bound >= max(p.bound for p in fixed)
+    assert [p.expected for p in moving] == [p.expected for p in fixed]
+
+
+def test_controllers_that_need_rows_or_a_file_vary_where_the_scenario_has_them():
+    rows = {"elastic.controller": "schedule", "elastic.schedule": [{"at_s": 5.0}]}
+    for s, has in ((small(), False), (with_overrides(small(), rows), True)):
+        values = varied(s, ("controller",), Machine.of(s, facts()))[CONTROLLER]
+        assert ("schedule" in values) == has and "own" not in values and "rebalance" in values
 
 
 @pytest.mark.parametrize("section", ["router", "memory_pool"])

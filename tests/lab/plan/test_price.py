@@ -18,6 +18,7 @@ from twin.lab.plan import price
 from twin.lab.plan.candidates import space_of
 from twin.lab.plan.price import Prices, curve_from
 from twin.lab.plan.question import Plan
+from twin.lab.plan.space import CONTROLLER, OFFLOAD
 from twin.scenario import Scenario, parse_scenario, with_overrides
 from twin.steady import steady
 
@@ -68,6 +69,30 @@ def test_no_steady_simulation_keeps_its_slo_at_the_bound(seed, rank_dies):
     bound = deployed.price.bound
     wanted = with_overrides(space.base, deployed.given)
     run = simulate(with_load(at_steady(wanted, facts(), bound), bound), facts())
+    assert not holds(run.summary, run.scenario), (seed, bound, deployed.given)
+
+
+ELASTIC = {"horizon_s": 900.0, "warmup_s": 500.0, "elastic.interval_s": 10.0,
+           "elastic.cool_down_s": 0.0}  # fmt: skip
+
+
+@draws(1)
+@given(st.integers(0, 10**6), st.sampled_from(["offload", "controller"]))
+def test_none_does_that_offloads_attention_or_has_a_controller(seed, key):
+    r = random.Random(seed)
+    s = with_overrides(drawn(r), {"deployment.mode": "disaggregated"})
+    wanted = Plan(scenario=s, goal="efficiency", vary=("instances", "sizes", "decode_batch", key))
+    space = space_of(wanted, facts())
+    if space.open:
+        space.around(r.choice(space.open))
+    path = {"offload": OFFLOAD, "controller": CONTROLLER}[key]
+    if not (able := [c for c in space.open if c.given.get(path)]):
+        return
+    deployed = r.choice(able)
+    bound = deployed.price.bound
+    at = at_steady(with_overrides(space.base, deployed.given), facts(), bound)
+    at = with_overrides(at, ELASTIC) if key == "controller" else at
+    run = simulate(with_load(at, bound), facts())
     assert not holds(run.summary, run.scenario), (seed, bound, deployed.given)
 
 

@@ -247,7 +247,7 @@ def in_words(settings: dict[str, Any]) -> str:
         known = field_info(path)
         if path in shown or path.endswith("npus_per_instance") or known is None:
             continue
-        if any(path in choice.values for choice in CHOICES.values()):
+        if any(path in {**choice.values, **choice.along} for choice in CHOICES.values()):
             more.append(f"{known.label} {value}")
     return ", ".join([named, *more]) if named else ", ".join(more)
 

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from twin.facts import Facts
 from twin.lab.explain.view import load_of
 from twin.lab.plan.price import LUCK, Curve, Key, Pool, Price, Prices
-from twin.lab.plan.question import Plan, PlanError, base_of
+from twin.lab.plan.question import Plan, PlanError, base_of, freed
 from twin.lab.plan.space import (
     BATCH,
     CHOICES,
@@ -21,6 +21,7 @@ from twin.lab.plan.space import (
     DRAFTS,
     DRAFTS_CROSSED,
     MODE,
+    OFFLOAD,
     SIZED,
     Machine,
     Settings,
@@ -115,7 +116,12 @@ class Space:
 
     def is_own(self, c: Candidate) -> bool:
         """Whether a candidate is the scenario's own deployment."""
-        return all(read(self.base, path) == value for path, value in c.settings)
+        free = freed(self.plan)
+        given = {path: read(self.base, path) for path in free} | c.given
+        return all(
+            read(self.plan.scenario if path in free else self.base, path) == value
+            for path, value in given.items()
+        )
 
     def differs(self, c: Candidate, other: Candidate) -> Settings:
         """The settings of `c`, counts left out, in which it differs from another."""
@@ -144,7 +150,11 @@ class Space:
             found += self._counted(kind, values.get(BATCH, []))
         mode = base.deployment.mode
         own = (MODE, *_concerned(values, mode), *(COUNTED[r] for r in roles_of(mode)))
-        found += self._judged({path: read(base, path) for path in own})
+        settings = {path: read(base, path) for path in own}
+        for path in _concerned(dict.fromkeys(freed(self.plan), []), mode):
+            if (value := read(self.plan.scenario, path)) != read(base, path):
+                settings[path] = value
+        found += self._judged(settings)
         goal = self.plan.goal
         found.sort(
             key=lambda c: (c.status != "untested", -c.bound(goal), -c.expected(goal), c.settings)
@@ -163,7 +173,11 @@ class Space:
         for path, options in _concerned(values, kind[MODE]).items():
             for value in options:
                 for along in self._along(path, value, kind):
-                    self.candidates += self._counted(kind | {path: value} | along, [])
+                    near = kind | {path: value} | along
+                    if near.get(OFFLOAD):
+                        self.candidates += self._tied(near, c)
+                    else:
+                        self.candidates += self._counted(near, [])
 
     def _along(self, path: str, value: Any, kind: Settings) -> Iterator[Settings]:
         """What may come with a value of a choice: all of it with a new one, with what a deployment
@@ -234,6 +248,22 @@ class Space:
             for each in counts:
                 if npus_of(base, settings | each) <= m.npus:
                     found += self._judged(settings | each, pools)
+        return found
+
+    def _tied(self, settings: Settings, c: Candidate) -> list[Candidate]:
+        """A kind that offloads attention, whose pools cannot be matched one by one: with the counts
+        of another deployment, and with an instance more that lends, one less that asks."""
+        counts = {path: c.given.get(path, read(self.base, path)) for path in COUNTED.values()}
+        more = 1 if "instances" in self.plan.vary else 0
+        found = []
+        for lenders in range(more + 1):
+            for less in range(min(more, counts[COUNTED["decode"]] - 1) + 1):
+                own = settings | {
+                    COUNTED["prefill"]: counts[COUNTED["prefill"]] + lenders,
+                    COUNTED["decode"]: counts[COUNTED["decode"]] - less,
+                }
+                if npus_of(self.base, own) <= self.machine.npus:
+                    found += self._judged(own)
         return found
 
     def _never_full(

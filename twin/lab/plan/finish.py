@@ -21,7 +21,7 @@ from twin.lab.plan.candidates import Candidate, score, space_of
 from twin.lab.plan.question import Plan
 from twin.lab.plan.search import BATCHED, FRESH, Search, Steps, Tested
 from twin.lab.plan.trial import Trial, scenario_of
-from twin.scenario import Fault, Scenario, with_overrides
+from twin.scenario import Fault, Scenario, SpecError, with_overrides
 
 SEEDS = tuple(OTHERS + k for k in range(1, 5))  # beyond the scenario's own
 AFTER_S = 30.0  # from a recovery until what a loss leaves is judged
@@ -219,7 +219,10 @@ class Finish:
         pairs = []
         for f in finalists:
             elements = list(lost_elements(f.scenario, self.facts, loss))
-            pairs += [((f, name), after_loss(f.scenario, faults)) for name, faults in elements]
+            try:
+                pairs += [((f, name), after_loss(f.scenario, faults)) for name, faults in elements]
+            except SpecError as error:
+                f.losses[loss] = {"status": "failed", "reason": str(error)}
             if not elements:
                 f.losses[loss] = {"status": "unsupported", "reason": "the machine has none"}
         for ((f, element), s), trial in (yield from _answers(pairs)):

@@ -18,12 +18,24 @@ from typing import Any
 import numpy as np
 
 from twin.facts import Facts
-from twin.lab.plan.space import BATCH, COUNTED, DRAFTS, MODE, SIZED, Settings, roles_of
+from twin.lab.plan.space import (
+    BATCH,
+    CONTROLLER,
+    COUNTED,
+    DRAFTS,
+    LENT,
+    MODE,
+    OFFLOAD,
+    PREFILL,
+    SIZED,
+    Settings,
+    roles_of,
+)
 from twin.model.batch import Hot
 from twin.model.costs import build_costs
 from twin.model.mixed import mixed_mean_s
 from twin.model.predict import Held, Prediction, Traffic, predict, rank_load
-from twin.scenario import Scenario, SpecError, with_overrides
+from twin.scenario import Scenario, SpecError, read, with_overrides
 from twin.steady import Assembly, assemble, sampled, traffic_of
 
 CURVE = (4, 12, 32, 80, 256)  # requests per NPU that are priced; between them a line
@@ -31,7 +43,12 @@ CURVE = (4, 12, 32, 80, 256)  # requests per NPU that are priced; between them a
 # SLO to there. A choice of time, not of answers: a longer TPOT prices a curve anew.
 BEYOND = 1.5
 LUCK = 1.05  # of a rate: what a run of some minutes can be above its mean
-PER_NODE = ("memory_pool.gb_per_node", "router.policy")  # a formula does not see them
+UNSEEN = ("memory_pool.gb_per_node", "router.policy", CONTROLLER)  # by the formula of an instance
+# What a decode instance that offloads attention is priced with, besides its own fields.
+LENDERS = (
+    *(table[role] for table in (COUNTED, SIZED) for role in ("prefill", "decode")),
+    f"{PREFILL}.tokens_per_npu",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,8 +163,12 @@ class Prices:
         own = {
             path: value
             for path, value in settings.items()
-            if _concerns(role, path) and path not in (BATCH, *PER_NODE)
+            if _concerns(role, path) and path not in (BATCH, *UNSEEN)
         }
+        if settings.get(OFFLOAD):  # one pool computes on the dies of the other
+            own |= {path: settings.get(path, read(self.base, path)) for path in (OFFLOAD, LENT)}
+            if role == "decode":
+                own |= {path: settings.get(path, read(self.base, path)) for path in LENDERS}
         if role == "prefill":  # its costs know only whether there are drafts
             own[DRAFTS] = min(1, own.get(DRAFTS, self.base.deployment.decode.mtp_draft_tokens))
         return (role, *sorted(own.items()))
@@ -178,6 +199,8 @@ class Prices:
         tpot_s, limit_s = 0.0, self.tpot_s
         d = self.base.deployment
         batch = float(settings.get(BATCH, d.decode.batch_per_npu))
+        fixed = settings.get(CONTROLLER, "fixed") == "fixed"
+        taken, per_rate = 0, 0.0  # NPUs, and what a request/s of all pools takes of them
         for role in roles_of(mode):
             count = settings.get(COUNTED[role], getattr(d, role).instances)
             npus = settings.get(SIZED[role], getattr(d, role).npus_per_instance)
@@ -190,11 +213,15 @@ class Prices:
             # TPOT with less than a request on each die is not priced: no bound is below that rate.
             bound = max(optimistic.within(most, limit)[0], optimistic.rates[0])
             bounds[role], rates[role] = LUCK * count * bound, count * rate
+            taken += count * npus
+            per_rate += npus / max(bound, 1e-12)
             if role != "prefill":
                 tpot_s = took_s
                 if self.rate is not None:
                     tpot_s = known.tpot_at(self.rate / count, batch, npus)
         limiting = min(rates, key=lambda name: (rates[name], name))
+        if not fixed:  # NPUs change pools, at no cost, until all pools carry the same
+            bounds = {"front end": self.front, limiting: LUCK * taken / per_rate}
         return Price(min(bounds.values()), rates[limiting], limiting, tpot_s)
 
     def batch_matters(
@@ -227,13 +254,18 @@ class Prices:
 
     def _priced(self, role: str, own: Settings, until_s: float) -> Pool:
         mode = {"prefill": "prefill_only", "decode": "decode_only"}.get(role, "colocated")
-        alone = {**own, MODE: mode, COUNTED[role]: 1}
+        # Attention that is offloaded does not make experts less even: parts are those without.
+        free = {path: value for path, value in own.items() if _concerns(role, path)}
+        alone = {**free, MODE: mode, COUNTED[role]: 1, BATCH: CURVE[0], OFFLOAD: 0.0}
+        tied = {MODE: "disaggregated", COUNTED["prefill"]: 1, COUNTED["decode"]: 1} | own
         try:
-            whole = with_overrides(self.base, alone | {BATCH: CURVE[0]})
-            key = self._alike(role, own)
+            whole = with_overrides(self.base, alone)
+            key = self._alike(role, free | {OFFLOAD: 0.0})
             if key not in self.parts:
                 self.parts[key] = assemble(with_overrides(whole, dict(key[1:])), self.facts)
             parts = self.parts[key]
+            whole = with_overrides(whole, tied) if own.get(OFFLOAD) else whole
+            count = getattr(whole.deployment, role).instances
         except ValueError as error:
             if not isinstance(error, SpecError) and not type(error).__module__.startswith("twin."):
                 raise
@@ -264,8 +296,9 @@ class Prices:
                     raise
                 why = why or str(error)
                 continue
-            expected.append(max(_point(found) for _, found in looks))
-            optimistic.append(max(_bunched(wanted, found, t, hot[1]) for t, found in looks))
+            expected.append(max(_point(role, count, found) for _, found in looks))
+            bunched = (_bunched(wanted, _point(role, count, f), f, t, hot[1]) for t, f in looks)
+            optimistic.append(max(bunched))
             both = _curve(expected), _curve(optimistic)
         return both if expected else (Curve(refused=why), Curve())
 
@@ -281,18 +314,19 @@ def _line(x: float, xs: Sequence[float], ys: Sequence[float]) -> float:
 Point = tuple[float, float, float]  # requests/s of an instance, requests per NPU, TPOT
 
 
-def _point(found: Prediction) -> Point:
-    if found.decode is None:
+def _point(role: str, count: int, found: Prediction) -> Point:
+    """Of one of `count` instances."""
+    if role == "prefill" or found.decode is None:
         assert found.prefill is not None
-        return found.prefill.requests_per_s, math.inf, 0.0
-    return found.decode.requests_per_s, found.decode.batch_per_npu, found.decode.tpot_s
+        return found.prefill.requests_per_s / count, math.inf, 0.0
+    return found.decode.requests_per_s / count, found.decode.batch_per_npu, found.decode.tpot_s
 
 
-def _bunched(s: Scenario, found: Prediction, traffic: Traffic, hot: Hot) -> Point:
+def _bunched(s: Scenario, own: Point, found: Prediction, traffic: Traffic, hot: Hot) -> Point:
     """A point of the bound. A formula deals prompts evenly over a colocated instance's iterations.
     In a run they come in bunches, which costs less where a longer chunk costs less per token: so
     full chunks of every rank in as few iterations as carry all prompts, the others without."""
-    role, (rate, batch, tpot_s) = found.costs.colocated_role, _point(found)
+    role, (rate, batch, tpot_s) = found.costs.colocated_role, own
     if role is None or found.decode is None or found.prefill is None:
         return rate, batch, tpot_s
     per_npu = found.costs.chip.dies_per_npu

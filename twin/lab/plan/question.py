@@ -15,7 +15,7 @@ from pydantic import (
     model_validator,
 )
 
-from twin.lab.plan.space import CHOICES, TICKED
+from twin.lab.plan.space import CHOICES, CONTROLLER, OFFLOAD, TICKED
 from twin.scenario import Scenario, canonical, read, scenario_from_canonical, with_overrides
 
 Goal = Literal["efficiency", "rate", "npus"]
@@ -35,9 +35,10 @@ PLACEMENT = "deployment.placement"
 # What a plan sets itself, or cannot compare: (path, value, sentence).
 PLAIN: tuple[tuple[str, Any, str], ...] = (
     ("faults", (), "the faults of the scenario are left out: `survives` asks about losses"),
-    ("elastic.controller", "fixed", "instances are fixed: a plan compares fixed deployments"),
+    (CONTROLLER, "fixed", "instances are fixed: `controller` does not vary"),
+    ("elastic.npus", 0, "controllers have the NPUs that a deployment declares, and no others"),
     ("deployment.prefill.on", "own_npus", "prefill has NPUs of its own"),
-    ("deployment.decode.attention_offload", 0.0, "no attention is offloaded"),
+    (OFFLOAD, 0.0, "no attention is offloaded: `offload` does not vary"),
     (PLACEMENT, "packed", "instances are packed, not placed by hand"),
 )
 
@@ -102,15 +103,24 @@ def usual_goal(s: Scenario) -> Goal:
     return "efficiency" if s.workload.arrivals == "closed_loop" else "npus"
 
 
+def freed(plan: Plan) -> tuple[str, ...]:
+    """Fields of `PLAIN` that vary: the scenario's own value is one of theirs."""
+    paths = {path for key in plan.vary for path in CHOICES[key].values}
+    return tuple(path for path, *_ in PLAIN if path in paths)
+
+
 def base_of(plan: Plan) -> tuple[Scenario, list[str]]:
     """The scenario that candidates differ from, and what was set aside, in sentences."""
-    s, notes = plan.scenario, []
+    s, notes, changed = plan.scenario, [], {}
+    free = freed(plan)
     for path, value, sentence in PLAIN:
         own = read(s, path)
-        if own != value and (path != PLACEMENT or own == "by_hand"):
-            s = with_overrides(s, {path: list(value) if isinstance(value, tuple) else value})
+        if own == value or (path == PLACEMENT and own != "by_hand"):
+            continue
+        changed[path] = list(value) if isinstance(value, tuple) else value
+        if path not in free and (path != "elastic.npus" or CONTROLLER in free):
             notes.append(f"{sentence[0].upper()}{sentence[1:]}.")
-    return s, notes
+    return with_overrides(s, changed) if changed else s, notes
 
 
 def question_text(plan: Plan) -> str:

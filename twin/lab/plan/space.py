@@ -18,6 +18,7 @@ Values = Callable[[Scenario, "Machine"], list[Any]]
 COUNTS = (*range(1, 9), 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 128, 192, 256)
 SIZES = (1, 2, 4, 8, 16, 24, 32, 48, 64, 80, 96, 128, 144, 160, 192, 256, 320, 384)  # NPUs
 BATCHES = (4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256)  # requests per NPU
+OFFLOADED = (0.1, 0.2, 0.3, 0.4)  # of the requests: beyond, decode waits for prefill's cores
 DRAFTS_CROSSED = 3  # draft tokens; more, up to what the field declares, around the best
 
 
@@ -94,10 +95,13 @@ def _doubled(path: str) -> Values:
     return values
 
 
-def finer(path: str, value: int) -> list[int]:
-    """The next smaller and the next larger whole number, where a field accepts them."""
+def finer(path: str, value: float) -> list[Any]:
+    """The next smaller and the next larger number, by one or by the step that a field of fractions
+    declares, where the field accepts them."""
     known = fields()[path]
-    return [n for n in (value - 1, value + 1) if (known.low or 0) <= n <= (known.high or n)]
+    step = 1 if known.kind is int else known.step
+    near = [round(value + sign * step, 9) for sign in (-1, 1)]
+    return [n for n in near if (known.low or 0) <= n <= (known.high or n)]
 
 
 def _sizes(path: str, most: float = 1.0) -> Values:
@@ -148,9 +152,21 @@ def _expert_npus(s: Scenario, m: Machine) -> list[Any]:
     return sorted({0, own, *(n for n in SIZES if n % node == 0 and 2 * n <= m.npus)})
 
 
+def _offloaded(s: Scenario, _: Machine) -> list[Any]:
+    return sorted({0.0, *OFFLOADED, s.deployment.decode.attention_offload})
+
+
+def _controllers(s: Scenario, _: Machine) -> list[Any]:
+    """Those that a name is enough for, and what the scenario has the rows or the file of."""
+    more = {"schedule": bool(s.elastic.schedule), "own": bool(s.elastic.own.digest)}
+    return [name for name in fields()[CONTROLLER].options if more.get(name, True)]
+
+
 PREFILL, DECODE, MIXED = "deployment.prefill", "deployment.decode", "deployment.colocated"
 COUNTED = {role: f"deployment.{role}.instances" for role in ("prefill", "decode", "colocated")}
 SIZED = {role: f"deployment.{role}.npus_per_instance" for role in COUNTED}
+OFFLOAD, LENT = f"{DECODE}.attention_offload", f"{PREFILL}.lent_cores"
+CONTROLLER = "elastic.controller"
 BATCH, MODE, DRAFTS = f"{DECODE}.batch_per_npu", "deployment.mode", f"{DECODE}.mtp_draft_tokens"
 
 # Counts of instances are no list: they follow from what the pools sustain (`candidates`).
@@ -209,6 +225,14 @@ CHOICES: dict[str, Choice] = {
         {f"{DECODE}.expert_npus": _expert_npus}, crossed=False,
         along={f"{DECODE}.domains": _doubled(f"{DECODE}.domains")},
     ),
+    "offload": Choice(
+        "Attention offload", "Prefill NPUs hold KV of decode's requests, and attend to it.",
+        {OFFLOAD: _offloaded}, crossed=False, along={LENT: _around(LENT)},
+    ),
+    "controller": Choice(
+        "Controller", "Who moves NPUs between the pools while a day goes on.",
+        {CONTROLLER: _controllers}, crossed=False,
+    ),
     "kv_format": Choice(
         "Format of the KV cache", "INT8 halves its bytes; what it does to answers is not modelled.",
         {"deployment.precision.kv": _options("deployment.precision.kv")}, crossed=False,
@@ -223,8 +247,8 @@ def varied(s: Scenario, vary: tuple[str, ...], m: Machine) -> dict[str, list[Any
     for key in vary:
         for path, values in CHOICES[key].values.items():
             known = unmet(path, s)
-            by_mode = known is not None and known.path == MODE
-            if known is None or (by_mode and "mode" in vary):
+            modes = _modes(s, m) if known and known.path == MODE and "mode" in vary else []
+            if not known or any((mode in known.values) != known.negated for mode in modes):
                 found[path] = values(s, m)
     return found
 

@@ -13,7 +13,7 @@ from twin.lab.explain.capacity import steady_by_itself
 from twin.lab.explain.view import given_up, holds, load_of, served_well
 from twin.lab.plan.candidates import Space
 from twin.lab.plan.question import Plan
-from twin.lab.plan.space import BATCH, COUNTED, SIZED, Settings, roles_of
+from twin.lab.plan.space import BATCH, CONTROLLER, COUNTED, SIZED, Settings, roles_of
 from twin.metrics.latency import tpot_s
 from twin.scenario import Scenario, scenario_digest, with_overrides
 
@@ -68,10 +68,10 @@ def load_settings(space: Space, settings: Settings, rate: float) -> Settings:
 
 
 def scenario_of(space: Space, settings: Settings, rate: float) -> Scenario:
-    """A deployment at a load, over a short time. Raises SpecError."""
-    return with_overrides(
-        space.base, settings | load_settings(space, settings, rate) | times(space, rate)
-    )
+    """A deployment at a load, over a short time, in which no controller decides: with one, over
+    the scenario's own. Raises SpecError."""
+    short = times(space, rate) if settings.get(CONTROLLER, "fixed") == "fixed" else {}
+    return with_overrides(space.base, settings | load_settings(space, settings, rate) | short)
 
 
 def measured(run: Run) -> Trial:

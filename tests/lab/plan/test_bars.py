@@ -1,0 +1,175 @@
+"""What a plan promises, on many small machines: its gap, its relaxations, its largest loads."""
+
+import math
+import random
+import statistics
+
+import pytest
+
+from tests.draws import some
+from tests.lab.plan.small import facts, plan, small
+from tests.lab.plan.test_finish import TIGHT, finished
+from tests.lab.plan.test_search import driven
+from twin.lab.explain.capacity import at_steady, with_load
+from twin.lab.plan.candidates import score, space_of
+from twin.lab.plan.drive import one
+from twin.lab.plan.finish import Finish, breaks_first
+from twin.lab.plan.search import Search
+from twin.lab.plan.trial import judged, load_settings
+from twin.scenario import with_overrides
+
+SEEDS = range(101, 109)  # none that a plan takes
+GAPS, RIVALS = 50, 4
+
+
+def drawn(seed):
+    """A plan of a small machine: any goal, load, lengths, SLO and budget."""
+    r = random.Random(seed)
+    lengths = r.choice(["fixed", "fixed", "sharegpt", "azure-2023-conv"])
+    s = small(
+        seed=r.randrange(1, 9999),
+        supernode__nodes=r.choice([2, 3, 4]),
+        workload__rate_req_per_s=r.choice([20.0, 40.0, 80.0, 120.0]),
+        workload__lengths=lengths,
+        workload__input_tokens=r.choice([256, 512, 2048]),
+        workload__output_tokens=r.choice([32, 64, 200]),
+        slo__ttft_s=r.choice([0.3, 1.0]),
+        slo__tpot_ms=r.choice([8.0, 12.0, 20.0, 30.0]),
+        slo__share=r.choice([0.9, 0.99]),
+    )
+    return plan(
+        s, goal=r.choice(["npus", "efficiency", "rate"]), simulations=r.choice([8, 16, 40]),
+        finalists=r.choice([1, 3]),
+    )  # fmt: skip
+
+
+def carried_out(wanted):
+    """The finish of a plan."""
+    search = Search(space_of(wanted, facts()), facts())
+    driven(search.steps())
+    finish = Finish(search, facts())
+    driven(finish.steps())
+    return finish
+
+
+def mean_share(scenario, wanted):
+    """Share of requests that keep the SLO, a mean over seeds; of a run that cannot be, none."""
+    trials = [one(with_overrides(scenario, {"seed": seed}), facts()) for seed in SEEDS[:3]]
+    return statistics.fmean(
+        0.0
+        if isinstance(t, str) or t["steady_state"] == "overloaded"
+        else judged(t, wanted)["share"]
+        for t in trials
+    )
+
+
+@pytest.mark.parametrize("seed", some([], *range(GAPS)))
+def test_no_deployment_that_was_priced_beats_the_first_by_more_than_the_gap(seed):
+    wanted = drawn(seed)
+    finish = carried_out(wanted)
+    if not finish.finalists:
+        return
+    search, first = finish.search, finish.finalists[0]
+    best = score(wanted.goal, first.rate, first.candidate.npus)
+    gap = search.gap(best, {f.candidate.settings for f in finish.finalists})
+    most, rate, rivals = best * (1.0 + gap) * 1.0001, search.space.rate, []
+    for c in search.space.candidates:
+        if c.npus > search.space.machine.npus or c.price.refused or not c.price.bound:
+            continue
+        if rate is not None and score(wanted.goal, rate, c.npus) <= most:
+            continue  # it may carry the load: that is no more than the gap
+        rivals.append((c, rate or most * (1 if wanted.goal == "rate" else c.npus)))
+    rivals.sort(key=lambda pair: -pair[0].price.bound / pair[1])
+    r = random.Random(seed)
+    chosen = rivals[:RIVALS] + r.sample(rivals, min(RIVALS, len(rivals)))
+    for c, needs in chosen:
+        own = with_overrides(
+            search.space.base, c.given | load_settings(search.space, c.given, needs)
+        )
+        share = mean_share(at_steady(own, facts(), needs), wanted)
+        assert share < wanted.scenario.slo.share, (c.given, needs, gap)
+    print(f"\n[gap] {seed} {wanted.goal} gap {gap:.3f} rivals {len(chosen)} of {len(rivals)}")
+
+
+MORE = [
+    {"workload__rate_req_per_s": 90.0, "slo__tpot_ms": 3.0, "supernode__nodes": 2},
+    {"workload__rate_req_per_s": 30.0, "workload__output_tokens": 200, "slo__tpot_ms": 2.6,
+     "supernode__nodes": 3},
+    {"workload__rate_req_per_s": 50.0, "workload__input_tokens": 1024, "slo__ttft_s": 0.02,
+     "supernode__nodes": 2},
+    {"workload__rate_req_per_s": 20.0, "workload__lengths": "azure-2023-conv", "slo__ttft_s": 0.06,
+     "supernode__nodes": 2},
+    {"workload__rate_req_per_s": 700.0, "slo__tpot_ms": 8.0, "supernode__nodes": 2},
+    {"workload__rate_req_per_s": 60.0, "slo__tpot_ms": 2.8, "slo__share": 0.9,
+     "supernode__nodes": 2},
+    {"workload__rate_req_per_s": 120.0, "workload__output_tokens": 128, "slo__tpot_ms": 3.2,
+     "slo__ttft_s": 0.3, "supernode__nodes": 4},
+]  # fmt: skip
+
+
+def relaxed(scenario, row, part):
+    """The scenario with a limit moved by a part of a relaxation."""
+    path = {"load_req_per_s": "workload.rate_req_per_s"}.get(row["limit"], row["limit"])
+    return with_overrides(scenario, {path: row["from"] + part * (row["to"] - row["from"])})
+
+
+@pytest.mark.parametrize("tight", some([], *range(len(TIGHT) + len(MORE))))
+def test_relaxed_by_it_something_fits_and_by_a_little_less_nothing_does(tight):
+    scenario = small(**[*TIGHT, *MORE][tight])
+    finish = finished(scenario)
+    assert not finish.finalists and finish.relaxations
+    wrong = []
+    for row in finish.relaxations:
+        fits = finished(relaxed(scenario, row, 1.0)).finalists
+        less = finished(relaxed(scenario, row, 0.95)).finalists
+        print(f"\n[relax] {tight} {row['limit']} {row['from']} -> {row['to']}: fits {len(fits)}, "
+              f"at 95 % {len(less)}")  # fmt: skip
+        wrong += [row["limit"]] * (not fits or bool(less))
+    assert not wrong
+
+
+LARGEST = [
+    {"workload__rate_req_per_s": 60.0, "supernode__nodes": 2, "slo__tpot_ms": 15.0},
+    {"workload__rate_req_per_s": 90.0, "supernode__nodes": 3},
+    {"workload__rate_req_per_s": 25.0, "workload__lengths": "sharegpt", "slo__tpot_ms": 10.0},
+    {"workload__rate_req_per_s": 40.0, "workload__input_tokens": 2048, "slo__tpot_ms": 12.0},
+    {"workload__rate_req_per_s": 200.0, "workload__output_tokens": 128, "slo__tpot_ms": 20.0},
+    {"workload__rate_req_per_s": 30.0, "workload__lengths": "azure-2023-conv",
+     "slo__tpot_ms": 9.0},
+    {"workload__rate_req_per_s": 80.0, "slo__ttft_s": 0.2, "slo__tpot_ms": 40.0},
+    {"workload__rate_req_per_s": 50.0, "slo__tpot_ms": 7.0, "workload__output_tokens": 200},
+    {"workload__rate_req_per_s": 70.0, "slo__share": 0.9, "slo__tpot_ms": 10.0},
+    {"workload__rate_req_per_s": 20.0, "workload__input_tokens": 4096, "slo__ttft_s": 0.5,
+     "slo__tpot_ms": 15.0},
+]  # fmt: skip
+FINE = 0.0025  # of a load: between two of the grid
+GRID = 24  # to each side of the plan's
+
+
+def on_a_grid(scenario, load, wanted):
+    """(largest load of a fine grid that keeps the SLO, what the next one breaks), by the mean of
+    many seeds. What is kept falls with load, so the grid is halved."""
+    slo, low, high, over = scenario.slo, -GRID, GRID, {}
+    while high - low > 1:
+        middle = (low + high) // 2
+        at = with_load(scenario, load * (1.0 + FINE) ** middle)
+        trials = [one(with_overrides(at, {"seed": seed}), facts()) for seed in SEEDS]
+        share = statistics.fmean(t["share"] for t in trials)
+        lost = sum(t["steady_state"] == "overloaded" for t in trials)
+        keeps = share >= slo.share and 2 * lost <= len(trials)
+        over[middle] = {
+            key: statistics.fmean(t[key] for t in trials) for key in ("ttft_s_p99", "tpot_s_p99")
+        }
+        low, high = (middle, high) if keeps else (low, middle)
+    return load * (1.0 + FINE) ** (low + 0.5), breaks_first(over[high], wanted)
+
+
+@pytest.mark.parametrize("load", some([], *range(len(LARGEST))))
+def test_the_largest_load_is_that_of_a_fine_grid_and_breaks_the_same_first(load):
+    wanted = plan(small(**LARGEST[load]), finalists=1)
+    f = carried_out(wanted).finalists[0]
+    most, breaks = on_a_grid(f.scenario, f.capacity.load, wanted)
+    print(f"\n[largest] {load} {f.capacity.load:.4g} grid {most:.4g} "
+          f"{100 * (f.capacity.load / most - 1):+.2f} % {f.breaks} {breaks}")  # fmt: skip
+    assert math.isclose(f.capacity.load, most, rel_tol=0.01)
+    assert f.breaks == breaks

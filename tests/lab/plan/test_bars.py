@@ -3,6 +3,7 @@
 import math
 import random
 import statistics
+import sys
 
 import pytest
 
@@ -19,7 +20,19 @@ from twin.lab.plan.trial import judged, load_settings
 from twin.scenario import with_overrides
 
 SEEDS = range(101, 109)  # none that a plan takes
-GAPS, RIVALS = 50, 4
+GAPS, RIVALS = 50, 2  # plans; of each the likeliest rivals, and others
+FAR = 0.02  # of requests
+
+
+@pytest.fixture
+def say(capfd):
+    """A function that prints a line in the middle of the tests."""
+
+    def said(text):
+        with capfd.disabled():
+            sys.stdout.write(f"\n{text}\n")
+
+    return said
 
 
 def drawn(seed):
@@ -39,7 +52,7 @@ def drawn(seed):
     )
     return plan(
         s, goal=r.choice(["npus", "efficiency", "rate"]), simulations=r.choice([8, 16, 40]),
-        finalists=r.choice([1, 3]),
+        finalists=1,
     )  # fmt: skip
 
 
@@ -52,43 +65,43 @@ def carried_out(wanted):
     return finish
 
 
-def mean_share(scenario, wanted):
-    """Share of requests that keep the SLO, a mean over seeds; of a run that cannot be, none."""
-    trials = [one(with_overrides(scenario, {"seed": seed}), facts()) for seed in SEEDS[:3]]
-    return statistics.fmean(
-        0.0
-        if isinstance(t, str) or t["steady_state"] == "overloaded"
-        else judged(t, wanted)["share"]
-        for t in trials
-    )
+def keeps(scenario, wanted):
+    """Whether a deployment keeps its SLO at a load, by the mean of some seeds; one seed that is
+    far from it is enough."""
+    shares = []
+    for seed in SEEDS[:3]:
+        found = one(with_overrides(scenario, {"seed": seed}), facts())
+        lost = isinstance(found, str) or found["steady_state"] == "overloaded"
+        shares.append(0.0 if lost else judged(found, wanted)["share"])
+        if shares[0] < scenario.slo.share - FAR:
+            return False
+    return statistics.fmean(shares) >= scenario.slo.share
 
 
 @pytest.mark.parametrize("seed", some([], *range(GAPS)))
-def test_no_deployment_that_was_priced_beats_the_first_by_more_than_the_gap(seed):
+def test_no_deployment_that_was_priced_beats_the_first_by_more_than_the_gap(seed, say):
     wanted = drawn(seed)
     finish = carried_out(wanted)
     if not finish.finalists:
         return
     search, first = finish.search, finish.finalists[0]
-    best = score(wanted.goal, first.rate, first.candidate.npus)
+    goal, rate = wanted.goal, search.space.rate
+    best = score(goal, first.rate, first.candidate.npus)
     gap = search.gap(best, {f.candidate.settings for f in finish.finalists})
-    most, rate, rivals = best * (1.0 + gap) * 1.0001, search.space.rate, []
-    for c in search.space.candidates:
-        if c.npus > search.space.machine.npus or c.price.refused or not c.price.bound:
-            continue
-        if rate is not None and score(wanted.goal, rate, c.npus) <= most:
-            continue  # it may carry the load: that is no more than the gap
-        rivals.append((c, rate or most * (1 if wanted.goal == "rate" else c.npus)))
+    most, rivals = best * (1.0 + gap) * 1.0001, []
+    for c in search.space.candidates:  # those that were refused for their bound too
+        needs = rate or most * (1 if goal == "rate" else c.npus)
+        may = c.price.bound and not c.price.refused and c.npus <= search.space.machine.npus
+        if may and score(goal, needs, c.npus) >= 0.99999 * most:
+            rivals.append((c, needs))
     rivals.sort(key=lambda pair: -pair[0].price.bound / pair[1])
     r = random.Random(seed)
-    chosen = rivals[:RIVALS] + r.sample(rivals, min(RIVALS, len(rivals)))
+    chosen = rivals[:RIVALS] + r.sample(rivals[RIVALS:], min(RIVALS, len(rivals[RIVALS:])))
+    say(f"gap {seed} {goal}: {100 * gap:.1f} %, {len(chosen)} of {len(rivals)} rivals")
     for c, needs in chosen:
-        own = with_overrides(
-            search.space.base, c.given | load_settings(search.space, c.given, needs)
-        )
-        share = mean_share(at_steady(own, facts(), needs), wanted)
-        assert share < wanted.scenario.slo.share, (c.given, needs, gap)
-    print(f"\n[gap] {seed} {wanted.goal} gap {gap:.3f} rivals {len(chosen)} of {len(rivals)}")
+        own = c.given | load_settings(search.space, c.given, needs)
+        at = at_steady(with_overrides(search.space.base, own), facts(), needs)
+        assert not keeps(at, wanted), (c.given, c.status, needs, best, gap)
 
 
 MORE = [
@@ -114,7 +127,7 @@ def relaxed(scenario, row, part):
 
 
 @pytest.mark.parametrize("tight", some([], *range(len(TIGHT) + len(MORE))))
-def test_relaxed_by_it_something_fits_and_by_a_little_less_nothing_does(tight):
+def test_relaxed_by_it_something_fits_and_by_a_little_less_nothing_does(tight, say):
     scenario = small(**[*TIGHT, *MORE][tight])
     finish = finished(scenario)
     assert not finish.finalists and finish.relaxations
@@ -122,8 +135,8 @@ def test_relaxed_by_it_something_fits_and_by_a_little_less_nothing_does(tight):
     for row in finish.relaxations:
         fits = finished(relaxed(scenario, row, 1.0)).finalists
         less = finished(relaxed(scenario, row, 0.95)).finalists
-        print(f"\n[relax] {tight} {row['limit']} {row['from']} -> {row['to']}: fits {len(fits)}, "
-              f"at 95 % {len(less)}")  # fmt: skip
+        say(f"relaxation {tight}, {row['limit']}: {row['from']} to {row['to']}, {len(fits)} fit, "
+            f"by 95 % of it {len(less)}")  # fmt: skip
         wrong += [row["limit"]] * (not fits or bool(less))
     assert not wrong
 
@@ -165,11 +178,13 @@ def on_a_grid(scenario, load, wanted):
 
 
 @pytest.mark.parametrize("load", some([], *range(len(LARGEST))))
-def test_the_largest_load_is_that_of_a_fine_grid_and_breaks_the_same_first(load):
+def test_the_largest_load_is_that_of_a_fine_grid_and_breaks_the_same_first(load, say):
     wanted = plan(small(**LARGEST[load]), finalists=1)
     f = carried_out(wanted).finalists[0]
     most, breaks = on_a_grid(f.scenario, f.capacity.load, wanted)
-    print(f"\n[largest] {load} {f.capacity.load:.4g} grid {most:.4g} "
-          f"{100 * (f.capacity.load / most - 1):+.2f} % {f.breaks} {breaks}")  # fmt: skip
+    off = 100 * (f.capacity.load / most - 1)
+    say(
+        f"largest {load}: {f.capacity.load:.4g}, grid {most:.4g}, {off:+.2f} %, {f.breaks} {breaks}"
+    )
     assert math.isclose(f.capacity.load, most, rel_tol=0.01)
     assert f.breaks == breaks

@@ -36,8 +36,7 @@ def answered(finish: Finish) -> dict[str, Any]:
         "load": {"path": load_of(space.base)[0], "req_per_s": space.rate},
         "ranked": ranked,
         "gap": gap,
-        "gap_sentence": "" if gap is None else
-        f"Of those priced none beats the first by more than {100 * gap:.1f} %.",
+        "gap_sentence": "" if gap is None else gap_words(gap),
         "front": _front(search),
         "tornado": _tornado(search, finish.finalists[0]) if finish.finalists else [],
         "relaxations": finish.relaxations,
@@ -45,6 +44,12 @@ def answered(finish: Finish) -> dict[str, Any]:
         "counts": counts(search),
         "left_out": space.left_out,
     })  # fmt: skip
+
+
+def gap_words(gap: float) -> str:
+    """What a gap says, rounded up: the rest may be 10.01 %, and then not 10.0."""
+    by = f" by more than {math.ceil(1e3 * gap) / 10:.1f} %" if gap > 0.0 else ""
+    return f"Of those priced none beats the first{by}."
 
 
 def counts(search: Search) -> dict[str, int]:

@@ -123,14 +123,14 @@ def _cells(rank: int | str, row: Mapping[str, Any], survives: Sequence[Loss]) ->
     figures = row["summary"]
     margins = row.get("margins", {})
     cells = {
-        "": str(rank), "Deployment": in_words(dict(row["settings"])), "NPUs": row["npus"],
+        "": str(rank), "NPUs": row["npus"], "Deployment": in_words(dict(row["settings"])),
         "Tokens/s per NPU": _round(figures["tokens_per_s_per_npu"], 1),
         "TPOT (ms)": _round(figures["tpot_s_mean"], 1e3),
         "TTFT p99 (s)": _round(figures["ttft_s_p99"], 1.0),
     }  # fmt: skip
     if margins:
         cells |= {
-            "Headroom (%)": _round(margins.get("headroom"), 100),
+            "Headroom (%)": _round(margins.get("headroom"), 100, 2),
             "Then misses": margins.get("breaks_first") or None,
             "Power (kW)": _round(figures["power_kw"], 1.0),
             "Held back by": LIMITED.get(row["held_back_by"], row["held_back_by"]),
@@ -145,5 +145,5 @@ def _cells(rank: int | str, row: Mapping[str, Any], survives: Sequence[Loss]) ->
     return cells
 
 
-def _round(value: float | None, by: float) -> float | None:
-    return None if value is None else float(f"{by * value:.4g}")
+def _round(value: float | None, by: float, figures: int = 4) -> float | None:
+    return None if value is None else float(f"{by * value:.{figures}g}")

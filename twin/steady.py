@@ -26,6 +26,7 @@ from twin.model.fetch import fetch_s
 from twin.model.full_load import clocks
 from twin.model.predict import Held, Prediction, Traffic, predict
 from twin.model.shape import ModelError
+from twin.model.stages import experts_of, router_groups
 from twin.policies.reuse import fetch_pays
 from twin.scenario import Scenario, with_overrides
 from twin.workload.generate import length_means, mean_lengths
@@ -216,19 +217,17 @@ def imbalances(
 ) -> tuple[Imbalance, Imbalance]:
     """Expert imbalance of a prefill and of a decode instance (the same when colocated)."""
     shape = costs.shape
-    if not shape.routed_experts:
-        return NO_IMBALANCE, NO_IMBALANCE
-    experts = s.experts
+    experts = experts_of(s, shape)
     if experts.balancing.policy == "oracle":
         experts = experts.model_copy(update={"placement": "perfect"})
     per_request = tokens_per_request(s, mean_lengths(s.workload, facts, trace)[0])
-    groups, top_groups = router_groups(s, costs)
+    groups, top_groups = router_groups(experts, shape)
     known = facts.below("experts")  # nothing else of the facts decides
     answers = []
     for role, name in (
         (costs.prefill_role, "prefill"), (costs.colocated_role or costs.decode_role, "decode"),
     ):  # fmt: skip
-        if role is None:
+        if role is None or not role.layout.slots_per_die:
             answers.append(NO_IMBALANCE)
             continue
         layout = role.layout
@@ -256,19 +255,6 @@ def tokens_per_request(s: Scenario, mean_input: float) -> dict[str, float]:
     """Tokens of a pass that come from one request, by role."""
     verified = 1.0 + s.deployment.decode.mtp_draft_tokens
     return {"prefill": max(mean_input, 1.0), "decode": verified, "colocated": verified}
-
-
-def router_groups(s: Scenario, costs: Costs) -> tuple[int, int]:
-    """Groups of the model's router, and how many a token may reach; raises ModelError."""
-    if not costs.shape.routed_experts:
-        return 1, 1
-    groups = costs.shape.expert_groups
-    if s.experts.group_limited and groups == 1:
-        raise ModelError(
-            f"experts.group_limited: the router of {costs.shape.title} has no groups of experts: "
-            "set it to false"
-        )
-    return groups, min(groups, costs.shape.most_nodes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,29 +1,6 @@
 import pytest
 
-from twin.model.memory import expert_layout
-from twin.model.shape import ModelError, load_shape
-
-
-@pytest.mark.parametrize(
-    ("dies", "redundant", "routed_dies", "slots", "shared_dies"),
-    [
-        (320, 32, 288, 1, 32),  # arXiv 2506.12708v2 section 4.1, decode
-        (32, 32, 32, 9, 0),  # the same, prefill: 8 + 1 redundant + 1 shared
-        (144, 32, 144, 2, 0),  # DeepSeek on H800, decode
-        (288, 256, 256, 2, 32),  # xDeepServe: 256 dies with a second expert, 32 with the shared
-    ],
-)
-def test_layouts_are_the_published_ones(facts, dies, redundant, routed_dies, slots, shared_dies):
-    found = expert_layout(load_shape(facts, "deepseek-r1"), redundant, dies)
-    assert (found.routed_dies, found.slots_per_die, found.shared_dies) == (
-        routed_dies, slots, shared_dies)  # fmt: skip
-
-
-@pytest.mark.parametrize("dies", [1, 7, 33, 100, 257, 289, 300, 321, 640])
-def test_every_expert_has_a_slot_and_no_die_is_counted_twice(facts, dies):
-    found = expert_layout(load_shape(facts, "deepseek-r1"), 32, dies)
-    assert found.routed_dies * found.slots_per_die >= 256 + 32
-    assert found.routed_dies + found.shared_dies <= dies
+from twin.model.shape import ModelError
 
 
 def test_weights_that_do_not_fit_are_refused_with_the_sums(ask):

@@ -23,13 +23,13 @@ from twin.hardware.placement import Instance, further, place
 from twin.hardware.power import Power, power
 from twin.model.costs import Costs, RoleCosts
 from twin.model.decode import DECODE_OPERATORS, decode_iteration_s
-from twin.model.dense import experts_of
 from twin.model.fetch import node_dram_bytes
 from twin.model.formats import FORMATS
 from twin.model.prefill import PREFILL_OPERATORS, prefill_batch_s
+from twin.model.stages import experts_of, router_groups
 from twin.policies.batching import tokens_per_iteration
 from twin.scenario import Experts, Scenario, is_elastic, pools, remarks
-from twin.steady import assemble, router_groups, tokens_per_request
+from twin.steady import assemble, tokens_per_request
 from twin.workload.generate import Requests, TraceTable, generate, mean_lengths
 from twin.workload.requests import MOST_REQUESTS
 
@@ -259,7 +259,7 @@ def _crowd(
     process = x.start(
         experts, shape.routed_experts, shape.moe_layers, shape.top_k, facts, s.seed, counts
     )
-    groups, top_groups = router_groups(s, costs)
+    groups, top_groups = router_groups(experts, shape)
     return ExpertCrowd(
         experts=experts,
         process=process,

@@ -65,7 +65,7 @@ def log_loads(
 
 def refuse_picks(top_k: int, routed_experts: int) -> None:
     """Raise ExpertsError unless a token can pick top_k different experts."""
-    if not 1 <= top_k <= routed_experts:
+    if not min(1, routed_experts) <= top_k <= routed_experts:
         raise ExpertsError(f"top_k = {top_k} must be from 1 to {routed_experts} routed experts")
 
 

@@ -74,8 +74,7 @@ def start(
     """The popularity process of a scenario; counts f8[layers, experts] when imported. Without
     routed experts nothing is popular. Raises ExpertsError for fewer experts than a token picks, or
     counts that do not fit the model."""
-    if routed_experts:
-        refuse_picks(top_k, routed_experts)
+    refuse_picks(top_k, routed_experts)
     skew = strength(experts)
     # Counts are of the very time that is simulated: without drift they are the popularity.
     stays = experts.popularity == "imported" and experts.drift_s == 0.0

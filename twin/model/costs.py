@@ -18,13 +18,13 @@ from twin.hardware.chip import Chip, load_chip
 from twin.hardware.network import Network, Wiring, network
 from twin.hardware.placement import Instance, place_instances
 from twin.metrics.operators import names_of
+from twin.model import stages
 from twin.model.coefficients import DECODE_OPERATORS, PREFILL_OPERATORS, Decode, Prefill
 from twin.model.collectives import Exchange, exchange
 from twin.model.decode_costs import colocated_costs, decode_costs
-from twin.model.dense import notes, refuse, split_dies
 from twin.model.drafters import drafter
 from twin.model.fetch import Fetch, fetch
-from twin.model.memory import Budget, ExpertLayout, expert_layout, idle_dies
+from twin.model.memory import Budget
 from twin.model.offload import Offload, offload
 from twin.model.operators import combine_bytes, dispatch_bytes, formats, rank_bytes
 from twin.model.prefill_costs import prefill_costs
@@ -49,7 +49,7 @@ class RoleCosts:
     ranks: int  # that batches are shared out over: dies, or groups of them (decode.tp_dies)
     coefficients: Decode | Prefill  # a colocated instance's are decode's too
     operators: tuple[str, ...]  # what an iteration's or a batch's time is booked to
-    layout: ExpertLayout
+    layout: stages.ExpertLayout
     memory: Budget
     kv_tokens_per_rank: int  # KV space, tokens (all layers), with what prefill dies lend
     kv_tokens_lent: int  # of a prefill die beyond that, for requests whose attention is offloaded
@@ -138,12 +138,12 @@ class Costs:
             f"{count} of {role.layout.dies} dies of a {name} instance hold no routed expert: "
             f"experts.redundant = {redundant + count} gives one to each."
             for name, role in sorted(self.roles.items())
-            if (count := idle_dies(self.shape, role.layout, redundant))
+            if (count := stages.idle_dies(self.shape, role.layout, redundant))
         ]
 
     def remarks(self, s: Scenario) -> list[str]:
         """What of the scenario stands idle or does nothing on this machine: a sentence each."""
-        return self.idle(s.experts.redundant) + notes(s, self.shape, self.chip.dies_per_npu)
+        return self.idle(s.experts.redundant) + stages.notes(s, self.shape, self.chip.dies_per_npu)
 
     @staticmethod
     def _of(role: RoleCosts | None, name: str) -> RoleCosts:
@@ -165,7 +165,7 @@ def build_costs(
     shape = load_shape(facts, d.model)
     chip = load_chip(facts, scenario.supernode.chip)
     drafter(d, shape, facts)  # refused before anything is placed
-    refuse(d, tuple(serving(scenario).values()), shape)
+    stages.refuse(d, tuple(serving(scenario).values()), shape)
     first: dict[str, Instance] = {}
     for instance in place_instances(scenario, fabric):
         first.setdefault(instance.role, instance)
@@ -263,7 +263,8 @@ def _coefficients_of(
         update={"decode": s.deployment.decode.model_copy(update={"batch_per_npu": 1})}
     )
     clock = clocks.get(pool.role, 1.0)
-    of_seat = d, s.experts.redundant, chip.name, facts, net
+    redundant = stages.experts_of(s, load_shape(facts, d.model)).redundant
+    of_seat = d, redundant, chip.name, facts, net
     if (guest := sharing(s)) is None:
         return _priced(*of_seat, pool, dies, clock, 1.0, away)
     machine = load_machine(facts, replace(chip, clock=clock), cores=guest.cores)
@@ -325,7 +326,7 @@ def _priced_over(
     """`_priced` of so many dies to which the fabric grants this: one object for all that sit
     alike."""
     whole, chip = load_shape(facts, d.model), replace(load_chip(facts, chip_name), clock=clock)
-    shape = whole.split(split_dies(pool, whole))
+    shape = whole.split(stages.split_dies(pool, whole))
     apart = _expert_dies(pool, chip, dies)
     kernel = d.optimisations.attention_kernel
     machine = load_machine(facts, chip, kernel, pool.own.cores, hbm)
@@ -338,7 +339,7 @@ def _priced_over(
         facts=facts,
         communication=d.communication,
         optimisations=d.optimisations,
-        layout=expert_layout(shape, redundant, apart or dies),
+        layout=stages.expert_layout(shape, redundant, apart or dies),
         exchange=sending,
         gather=gather,
         tp_exchange=within,

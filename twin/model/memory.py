@@ -1,12 +1,10 @@
 """What fits into a die's HBM: weights, exchange buffers, and the rest for KV.
 
-Expert layout is decided here too, because it is memory that experts take: which dies hold routed
-experts, how many, and where the shared expert sits. This module knows bytes, not time.
+This module knows bytes, not time.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 from twin.facts import Facts
@@ -14,16 +12,7 @@ from twin.hardware.chip import Chip
 from twin.model.formats import FORMATS
 from twin.model.operators import Formats, combine_bytes, dispatch_bytes
 from twin.model.shape import ModelError, Shape
-
-
-@dataclass(frozen=True, slots=True)
-class ExpertLayout:
-    """Where an instance's experts sit."""
-
-    dies: int
-    routed_dies: int
-    slots_per_die: int  # routed expert slots of such a die
-    shared_dies: int  # dies that hold only the shared expert; 0: every die holds a copy
+from twin.model.stages import ExpertLayout, expert_layout
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,37 +35,7 @@ class Budget:
 
 def whole_model_bytes(s: Shape, f: Formats) -> float:
     """Weights of the whole model, once, without its MTP module."""
-    layout = ExpertLayout(1, 1, max(s.routed_experts, 1), 0)
-    return layer_stack_bytes(s, f, layout if s.routed_experts else None, mtp=False)
-
-
-def expert_layout(s: Shape, redundant: int, dies: int) -> ExpertLayout:
-    """Slots and dies for routed, redundant and shared experts.
-
-    With more dies than routed experts the shared expert gets dies of its own: what the routed slots
-    leave (arXiv 2506.12708v2 section 4.1), or what the routed experts leave when redundant ones
-    fill second slots (arXiv 2508.02520 section 7.1), at most its share of the rows. Else every die
-    has it.
-    """
-    if not s.routed_experts:
-        return ExpertLayout(dies, dies, 0, 0)
-    slots = s.routed_experts + redundant
-    fair = max(1, round(dies / (s.top_k + 1)))
-    if s.shared_experts == 0:
-        return ExpertLayout(dies, dies, math.ceil(slots / dies), 0)
-    if dies > slots:
-        shared = min(dies - slots, fair)
-        return ExpertLayout(dies, dies - shared, 1, shared)
-    if dies > s.routed_experts and dies - s.routed_experts >= fair // 2:
-        shared = min(dies - s.routed_experts, fair)
-        routed = dies - shared
-        return ExpertLayout(dies, routed, math.ceil(slots / routed), shared)
-    return ExpertLayout(dies, dies, math.ceil(slots / dies), 0)
-
-
-def idle_dies(s: Shape, layout: ExpertLayout, redundant: int) -> int:
-    """Dies for routed experts that hold none: there are fewer experts than slots for them."""
-    return max(0, layout.routed_dies - s.routed_experts - redundant) if s.routed_experts else 0
+    return layer_stack_bytes(s, f, expert_layout(s, 0, 1), mtp=False)
 
 
 def layer_stack_bytes(

@@ -140,8 +140,8 @@ def prefill_output(s: Shape, f: Formats) -> Work:
 
 def gate(s: Shape, f: Formats) -> Work:
     """Router scores in FP32 (weights in BF16) over all routed experts."""
-    hidden = ACTIVATION_BYTES * s.hidden if s.routed_experts else 0.0
-    return linear("bf16", s.hidden * s.routed_experts, hidden, 4.0 * s.routed_experts)
+    hidden, experts = ACTIVATION_BYTES * s.hidden, s.routed_experts
+    return linear("bf16", s.hidden * experts, hidden, 4.0 * experts)
 
 
 def expert(s: Shape, f: Formats) -> Work:

@@ -40,7 +40,7 @@ def prefill_costs(x: Setting, microbatch: bool) -> Prefill:
     """Coefficients of a prefill instance. Where the whole model is split over dies, each computes
     its share of the tokens of all of them."""
     m, s, f, mtp = x.machine, x.shape, x.formats, x.drafter.module
-    group, microbatch = float(x.split_dies), microbatch and s.routed_experts > 0
+    group, microbatch = float(x.split_dies), microbatch and x.exchanges
     form = _Attention()
     if x.pool.own.attention == "tp":
         form = _tensor_parallel(x)
@@ -226,7 +226,7 @@ def _demand(x: Setting, moe_layers: int, form: _Attention) -> PrefillDemand:
         (o.prefill_down(s, f), 1.0),
         (o.prefill_up(s, f), form.up_share),
         (o.prefill_output(s, f), form.output_share),
-        (o.gate(s, f), 1.0),
+        *([(o.gate(s, f), 1.0)] if x.exchanges else []),
         *((entry.work(s, f), 1.0) for entry in plain),
     ]
     works = [work for work, _ in attention]

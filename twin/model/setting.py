@@ -14,11 +14,11 @@ from twin.metrics.operators import names_of
 from twin.model.coefficients import Product
 from twin.model.collectives import Exchange, MoeTraffic, direct, moe_traffic, two_level
 from twin.model.drafters import OWN_FORMAT, Drafter
-from twin.model.memory import ExpertLayout
 from twin.model.offload import Offload
 from twin.model.operators import SCORE_BYTES, Formats, Plain, Work
 from twin.model.roofline import Machine, roof
 from twin.model.shape import Shape
+from twin.model.stages import ExpertLayout
 from twin.scenario import Communication, Optimisations, Pool
 
 
@@ -73,6 +73,11 @@ class Setting:
         return self.machine.product(self.formats.linear).start_s
 
     @property
+    def exchanges(self) -> bool:
+        """Whether tokens travel to experts, which a second microbatch can hide."""
+        return "experts" in self.shape.stages
+
+    @property
     def head_dies(self) -> int:
         """Dies that split the heads of one prompt: each has weights of its heads, and reads all of
         the prompt's KV."""
@@ -83,7 +88,7 @@ class Setting:
     def readers(self) -> float:
         """Copies of a prompt's KV that its dies read: of a model without experts each reads that of
         its own heads."""
-        if self.shape.routed_experts:
+        if self.exchanges:
             return self.head_dies
         return self.split_dies * self.shape.latent / self.whole.latent
 
@@ -94,9 +99,10 @@ class Setting:
 
     @property
     def waiting_dies(self) -> int:
-        """Dies that wait for each other within a layer: all that exchange with experts, or those of
-        a rank."""
-        return self.exchange.peers if self.shape.routed_experts else self.pool.own.tp_dies
+        """Dies that wait for each other within a layer: those of its widest stage."""
+        own = self.pool.own.tp_dies
+        dies = {"attention": own, "dense": own, "experts": self.exchange.peers}
+        return max(dies[stage] for stage in self.shape.stages)
 
     @property
     def concentration(self) -> float:
@@ -120,7 +126,7 @@ class Setting:
 
         The latter in decode of one chip family (low-latency kernels over RDMA).
         """
-        if not self.shape.routed_experts:
+        if not self.exchanges:
             return self.exchange
         if self.pool.phase == "decode" and self.machine.family == "nvidia":
             return direct(self.exchange, self.machine.chip.name, self.facts)

@@ -11,6 +11,7 @@ from functools import lru_cache
 
 from twin.facts import Facts
 from twin.model.attention import KINDS, Kind
+from twin.scenario import Stage
 
 
 class ModelError(ValueError):
@@ -19,7 +20,7 @@ class ModelError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """Sizes of a transformer, names as in data/models; one without routed experts is dense."""
+    """Sizes of a transformer, names as in data/models; `stages` follow from them."""
 
     title: str
     attention: str  # of KINDS
@@ -67,6 +68,14 @@ class Shape:
             dense_intermediate=math.ceil(self.dense_intermediate / dies),
             vocabulary=math.ceil(self.vocabulary / dies),
         )
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        """Stages that its layers have: attention, and a dense FFN, experts or, by layer, either."""
+        counts: dict[Stage, int] = {
+            "attention": self.layers, "dense": self.dense_layers, "experts": self.routed_experts
+        }  # fmt: skip
+        return tuple(stage for stage, count in counts.items() if count)
 
     @property
     def kind(self) -> Kind:
@@ -200,7 +209,7 @@ def load_shape(facts: Facts, name: str) -> Shape:
             f"models.{name}.window_layers = {shape.window_layers} must be fewer than its "
             f"{shape.layers} layers, with a window of 1 token or more"
         )
-    if not shape.routed_experts and shape.dense_layers != shape.layers:
+    if "experts" not in shape.stages and shape.dense_layers != shape.layers:
         raise ModelError(
             f"models.{name}.dense_layers = {shape.dense_layers} must be all {shape.layers}: "
             "the model has no routed experts"

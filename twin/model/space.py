@@ -9,15 +9,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from twin.model.dense import room_for_weights, split_dies
+from twin.model import stages
 from twin.model.drafters import Drafter
 from twin.model.memory import (
     Budget,
-    ExpertLayout,
     budget,
     exchange_buffer_bytes,
     expert_bytes,
-    expert_layout,
     layer_stack_bytes,
 )
 from twin.model.setting import Setting
@@ -68,7 +66,7 @@ def space(x: Setting, s: Scenario, name: str) -> Space:
     )
     weights += x.drafter.weight_bytes
     memory = budget(
-        chip, x.facts, weights, _buffers(x, s), what, *room_for_weights(x.pool, x.whole)
+        chip, x.facts, weights, _buffers(x, s), what, *stages.room_for_weights(x.pool, x.whole)
     )
     if x.pool.phase == "decode":
         slots = d.decode.batch_per_npu / chip.dies_per_npu * x.pool.rank_dies * x.concentration
@@ -123,15 +121,16 @@ def _with_others(own: Budget, x: Setting, s: Scenario, guest: Pool) -> Budget:
     p, host = s.deployment.prefill, serving(s)[guest.over]
     per_token = kv_bytes(x.shape, x.drafter, s.deployment.precision.kv)
     passes = x.shape.moe_layers + x.drafter.module
+    redundant = stages.experts_of(s, x.shape).redundant
 
-    def experts(npus: int) -> tuple[ExpertLayout, float]:
-        held = expert_layout(x.shape, s.experts.redundant, npus * x.machine.chip.dies_per_npu)
+    def experts(npus: int) -> tuple[stages.ExpertLayout, float]:
+        held = stages.expert_layout(x.shape, redundant, npus * x.machine.chip.dies_per_npu)
         apart = npus != host.npus
         return held, apart * expert_bytes(x.shape, x.formats, held) * passes
 
     layout, weights = experts(guest.npus)
     lying = replace(x, pool=guest, layout=layout)
-    apart = split_dies(guest, x.whole)
+    apart = stages.split_dies(guest, x.whole)
     if host.rank_dies > 1:  # decode has a part of the heads, which prefill has in another way
         whole, part = (
             layer_stack_bytes(shape, x.formats, None, x.drafter.module, dies, output=dies > 1)

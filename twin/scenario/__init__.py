@@ -17,7 +17,7 @@ from twin.scenario.fields import (
     read,
     unmet,
 )
-from twin.scenario.groups import Group, Pool, serving, sharing
+from twin.scenario.groups import Group, Pool, Stage, serving, sharing
 from twin.scenario.identity import (
     SCHEMA_VERSION,
     canonical,
@@ -60,6 +60,7 @@ __all__ = [
     "Precision",
     "Recovery",
     "Scenario",
+    "Stage",
     "ScenarioField",
     "Profile",
     "SpecError",

@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 
 Role = Literal["prefill", "decode", "colocated"]
 Phase = Literal["prefill", "decode"]
-Stage = Literal["attention", "attention_core", "experts"]
+Stage = Literal["attention", "attention_core", "dense", "experts"]
 Coupling = Literal["own", "iteration", "turns"]
 
-LAYER: tuple[Stage, ...] = ("attention", "experts")
+LAYER: tuple[Stage, ...] = ("attention", "dense", "experts")  # those that the model has
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +147,7 @@ def _decode(deployment: Deployment) -> Pool:
     cores = 1.0 - p.core_share if both and p.on == "decode_npus" else 1.0
     away, apart = d.attention_offload if both else 0.0, d.expert_npus
     own = Group(
-        stages=("attention",) if apart else LAYER,
+        stages=("attention", "dense") if apart else LAYER,
         npus=d.npus_per_instance - apart,
         cores=cores,
         requests=1.0 - away,

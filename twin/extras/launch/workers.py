@@ -51,7 +51,7 @@ class Worker:
 def workers(s: Scenario, facts: Facts) -> list[Worker]:
     """The kinds of instances of a deployment. Raises ValueError where ranks do not fill nodes."""
     dies = int(facts.si(f"chips.{s.supernode.chip}.dies_per_npu"))
-    experts = load_shape(facts, s.deployment.model).routed_experts > 0
+    experts = "experts" in load_shape(facts, s.deployment.model).stages
     return [replace(_worker(s, pool, dies), experts=experts) for pool in serving(s).values()]
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from twin.lab.explain.cause import WAITS, Change, Found, cause
 from twin.lab.explain.view import Settings, View
-from twin.model.memory import idle_dies
+from twin.model.stages import idle_dies
 from twin.scenario import Scenario, serving, sharing
 from twin.steady import largest_batch
 

@@ -48,7 +48,7 @@ class View:
     def experts(self) -> bool:
         """Whether the model has routed experts."""
         model = self.scenario.deployment.model
-        return load_shape(self.facts, model).routed_experts > 0
+        return "experts" in load_shape(self.facts, model).stages
 
     @property
     def mode(self) -> str:

@@ -17,7 +17,7 @@ from twin.ui.toolbar import open_run
 def conclusion(row: RunRow, scenario: Scenario) -> None:
     """What imbalance costs: the piece of the run's own waterfall, which a re-run measured."""
     shape = load_shape(session.facts(), scenario.deployment.model)
-    if not shape.routed_experts:
+    if "experts" not in shape.stages:
         st.subheader(f"{shape.title} has no routed experts: nothing to balance.", anchor=False)
         page_link("run", "Results of this run", {"run": row.id}, ":material/query_stats:")
         st.stop()

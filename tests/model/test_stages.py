@@ -1,4 +1,4 @@
-"""Models without routed experts: bytes, FLOPs and time of a rank, by hand."""
+"""Where experts sit; and models without that stage: bytes, FLOPs and time of a rank, by hand."""
 
 from dataclasses import replace
 
@@ -12,6 +12,7 @@ from twin.model.operators import formats
 from twin.model.predict import EVEN
 from twin.model.prefill import prefill_batch_s, prefill_flops, prefill_hbm_bytes
 from twin.model.shape import ModelError, load_shape
+from twin.model.stages import expert_layout
 from twin.scenario import Scenario, with_overrides
 from twin.steady import Priced, steady
 
@@ -31,6 +32,28 @@ DENSE = {
     "deployment.colocated.chunk_tokens_per_npu": 512, "workload.input_tokens": 2048,
 }  # fmt: skip
 CASES = [(name, unit) for name in CONFIGS for unit in BYTES]
+
+
+@pytest.mark.parametrize(
+    ("dies", "redundant", "routed_dies", "slots", "shared_dies"),
+    [
+        (320, 32, 288, 1, 32),  # arXiv 2506.12708v2 section 4.1, decode
+        (32, 32, 32, 9, 0),  # the same, prefill: 8 + 1 redundant + 1 shared
+        (144, 32, 144, 2, 0),  # DeepSeek on H800, decode
+        (288, 256, 256, 2, 32),  # xDeepServe: 256 dies with a second expert, 32 with the shared
+    ],
+)
+def test_layouts_are_the_published_ones(facts, dies, redundant, routed_dies, slots, shared_dies):
+    found = expert_layout(load_shape(facts, "deepseek-r1"), redundant, dies)
+    assert (found.routed_dies, found.slots_per_die, found.shared_dies) == (
+        routed_dies, slots, shared_dies)  # fmt: skip
+
+
+@pytest.mark.parametrize("dies", [1, 7, 33, 100, 257, 289, 300, 321, 640])
+def test_every_expert_has_a_slot_and_no_die_is_counted_twice(facts, dies):
+    found = expert_layout(load_shape(facts, "deepseek-r1"), 32, dies)
+    assert found.routed_dies * found.slots_per_die >= 256 + 32
+    assert found.routed_dies + found.shared_dies <= dies
 
 
 def dense(name="qwen3-32b", weights="bf16", **more):

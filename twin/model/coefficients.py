@@ -172,6 +172,7 @@ class Chunk(Record):
     latent_flops: float = given("In latent form, all layers.", "FLOP")
     index_flops: float = given("To select, per query-key pair, all layers.", "FLOP")
     hit: float = computed("Up-projection of one cached token, all layers.")
+    edge: float = computed("Attention core, per token and layer: blocks at the diagonal.", CORE)
 
 
 @record

@@ -158,18 +158,28 @@ def launch_and_round_s(m: Machine, facts: Facts) -> tuple[float, float]:
     return facts.si(f"{table}.comm_fixed"), facts.si(f"{table}.barrier_round")
 
 
-def collective_start_s(m: Machine, facts: Facts, x: Exchange) -> float:
-    """Seconds of a gather or a reduce-scatter of few bytes among the dies of a rank.
+def half_of_sum(m: Machine, facts: Facts, x: Exchange) -> tuple[float, float]:
+    """(seconds to start, bytes/s that a die sends) of a gather or a reduce-scatter among the dies
+    of a rank: one half of an all-reduce.
 
-    As measured in service where the chip's family has `collective`, by number of dies
-    (interpolated, and constant beyond what was measured); else as dispatch starts.
+    As measured inside a node of the chip (`operators.collective` of data/chips, or of the chip that
+    `exchange_of` names): half of an all-reduce's start. Else as measured in service where the
+    chip's family has `collective`, or as dispatch starts, at the rate that the fabric grants. By
+    number of dies, interpolated, and constant beyond what was measured.
     """
-    table = f"operators.{m.family}.collective"
+    other = f"chips.{m.chip.name}.exchange_of"
+    like = str(facts[other].value) if other in facts else m.chip.name
+    own, table = f"chips.{like}.operators.collective.inside", f"operators.{m.family}.collective"
+    if f"{own}.dies" in facts and x.nodes == 1:
+        dies, granted = facts[f"{own}.dies"].value, facts.si(f"chips.{m.chip.name}.link_efficiency")
+        start_s = 0.5 * float(np.interp(x.peers, dies, facts[f"{own}.start"].list_si))
+        share = float(np.interp(x.peers, dies, facts[f"{own}.rate"].list_si))
+        return start_s, x.rate_bytes_per_s * share / granted
     if f"{table}.dies" in facts:
         dies, starts = facts[f"{table}.dies"].value, facts[f"{table}.start"].list_si
-        return float(np.interp(x.peers, dies, starts))
+        return float(np.interp(x.peers, dies, starts)), x.rate_bytes_per_s
     launch, a_round = launch_and_round_s(m, facts)
-    return launch + x.latency_s + a_round * math.log2(x.peers)
+    return launch + x.latency_s + a_round * math.log2(x.peers), x.rate_bytes_per_s
 
 
 def moe_traffic(

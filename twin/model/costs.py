@@ -325,7 +325,10 @@ def _priced_over(
 ) -> tuple[Setting, Decode | Prefill]:
     """`_priced` of so many dies to which the fabric grants this: one object for all that sit
     alike."""
-    whole, chip = load_shape(facts, d.model), replace(load_chip(facts, chip_name), clock=clock)
+    whole, chip = load_shape(facts, d.model), load_chip(facts, chip_name)
+    if pool.role != "decode" and (hot := f"chips.{chip_name}.sustained_clock") in facts:
+        clock = min(clock, facts.si(hot))
+    chip = replace(chip, clock=clock)
     shape = whole.split(stages.split_dies(pool, whole))
     apart = _expert_dies(pool, chip, dies)
     kernel = d.optimisations.attention_kernel

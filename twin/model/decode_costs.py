@@ -24,7 +24,7 @@ from twin.model.coefficients import (
     Mode,
     Sampling,
 )
-from twin.model.collectives import MoeTraffic, collective_start_s, launch_and_round_s
+from twin.model.collectives import MoeTraffic, half_of_sum, launch_and_round_s
 from twin.model.formats import ACTIVATION_BYTES, FORMATS
 from twin.model.offload import token_bytes
 from twin.model.record import scaled
@@ -129,7 +129,7 @@ def _host(x: Setting) -> Host:
         replay=m.replay_gap_s + m.host_spread_s * largest_of(ranks),
         drafting=m.draft_graphs,
         alongside=m.layer_host_s * layers,
-        kernels=m.kernel_launch_s * m.decode_kernels * layers,
+        kernels=x.launched_s(m.decode_kernels, x.shape.moe_layers, layers),
         captured=m.captured_tokens,
     )
 
@@ -149,6 +149,7 @@ def colocated_costs(x: Setting, drafts: int) -> Decode:
         latent_flops=x.shape.decode_core_flops * x.shape.layers,
         index_flops=x.shape.index_flops * x.shape.layers,
         hit=cached * x.shape.layers,
+        edge=x.edge_s,
     )
     return replace(decode_costs(x, drafts, "off", colocated=True), chunk=chunk)
 
@@ -198,8 +199,8 @@ def _collectives(x: Setting, cores: Cores) -> tuple[Collective, Collective]:
     if (group := x.tp_exchange) is None:
         return Collective(), Collective()
     hidden = ACTIVATION_BYTES * x.shape.hidden
-    start_s = collective_start_s(x.machine, x.facts, group)
-    token_s = hidden * group.remote / group.rate_bytes_per_s
+    start_s, rate = half_of_sum(x.machine, x.facts, group)
+    token_s = hidden * group.remote / rate
     summed_s = hidden / x.machine.vector_bytes_per_s(cores.vector)
     return Collective(start_s, token_s), Collective(start_s, token_s + summed_s)
 
@@ -210,8 +211,8 @@ def _logits(x: Setting) -> Collective:
     if (group := x.tp_exchange) is None:
         return Collective()
     moved = ACTIVATION_BYTES * (x.whole.vocabulary + x.shape.hidden) * group.remote
-    start_s = collective_start_s(x.machine, x.facts, group)
-    return Collective(2.0 * start_s, moved / group.rate_bytes_per_s)
+    start_s, rate = half_of_sum(x.machine, x.facts, group)
+    return Collective(2.0 * start_s, moved / rate)
 
 
 def moe_parts(
@@ -225,14 +226,26 @@ def moe_parts(
     reached = m.product(f.expert, operator)
     if not x.communication.early_quantisation and FORMATS[f.expert].computes != "bf16":
         vector += (ACTIVATION_BYTES + 1.0) * s.hidden / m.vector_bytes_per_s(cores.vector)
+    dispatch = Dispatch(
+        fixed=t.dispatch_fixed_s + t.host_s,
+        message=x.messages * t.dispatch_message_s / m.copying(cores.vector),
+        send=x.messages * t.dispatch_send_s / rate,
+        receive=t.dispatch_receive_s / rate,
+    )
+    combine = Combine(
+        fixed=t.combine_fixed_s,
+        send=t.combine_send_s / rate,
+        receive=x.messages * t.combine_receive_s / rate,
+    )
+    if x.one_rank:
+        # Tokens are on all dies after attention's all-reduce; experts' sums take another one.
+        gather, scatter = _collectives(x, cores)
+        each = x.pool.rank_dies
+        dispatch = Dispatch(fixed=gather.fixed, send=each * gather.token)
+        combine = Combine(fixed=scatter.fixed, receive=each * scatter.token)
     return (
         Gate(2 * x.gap + gate_weight, max(gate_flop, gate_io) + m.gate_token_s / cores.vector),
-        Dispatch(
-            fixed=t.dispatch_fixed_s + t.host_s,
-            message=x.messages * t.dispatch_message_s / m.copying(cores.vector),
-            send=x.messages * t.dispatch_send_s / rate,
-            receive=t.dispatch_receive_s / rate,
-        ),
+        dispatch,
         Experts(
             fixed=reached.start_s,
             weight=weight,
@@ -245,11 +258,7 @@ def moe_parts(
             tile_small=reached.tile_small,
             tile_large=reached.tile_large,
         ),
-        Combine(
-            fixed=t.combine_fixed_s,
-            send=t.combine_send_s / rate,
-            receive=x.messages * t.combine_receive_s / rate,
-        ),
+        combine,
     )
 
 

@@ -113,6 +113,7 @@ def mixed_iteration_s(
                 p.chunk.pair, p.chunk.latent, p.chunk.index, p.chunk.reach, p.chunk.windowed,
                 p.chunk.window, chunk[r], pairs[r],
             )  # fmt: skip
+            core += p.chunk.edge * chunk[r]
             if rows > most_rows or core > most_core:  # else a rank before it has no less of either
                 took = attention_s(m, rows, core)
                 if took > attention:

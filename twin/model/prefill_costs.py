@@ -80,6 +80,7 @@ def prefill_costs(x: Setting, microbatch: bool) -> Prefill:
                 place=x.place("o_proj"),
             ),
             *_more(x, "after"),
+            *_edges(x, group),
         ),
         gate=gate,
         dispatch=dispatch,
@@ -92,7 +93,7 @@ def prefill_costs(x: Setting, microbatch: bool) -> Prefill:
         demand=_demand(x, s.moe_layers + mtp, form),
         head=head.weight_bytes / m.stream_bytes_per_s(fmt=head.format) + 2 * x.gap,
         launch=m.graph_launch_s + passes * x.traffic(own_streams=False).host_s,
-        kernels=m.kernel_launch_s * m.prefill_kernels * (passes + s.dense_layers),
+        kernels=x.launched_s(m.prefill_kernels, passes, passes + s.dense_layers),
         moe_layers=float(s.moe_layers + mtp),
         dense_layers=float(s.dense_layers),
         microbatch=float(microbatch),
@@ -122,6 +123,12 @@ def _drafter(x: Setting) -> Product:
         weight=sum(own.seconds(work)[0] for work in works),
         flop=sum(own.many_rows(work) for work in works),
     )
+
+
+def _edges(x: Setting, group: float) -> list[Product]:
+    """What tokens of prompts take in the attention core on top of their pairs."""
+    edge_s = group * x.edge_s
+    return [Product(flop=edge_s, place=x.place("attention_core"))] if edge_s else []
 
 
 def _more(x: Setting, where: str) -> list[Product]:

@@ -21,6 +21,7 @@ from twin.model.formats import computes
 from twin.model.shape import ModelError
 
 MEASURED_KERNEL = "fused_mla"  # of decode attention, in tables of chips
+NO_REACH = ("exchange", "collective", "eager")  # of a chip's tables: networks, and its host
 PLAIN = "plain"  # the machine's own figures, no stack's
 FITTED = (
     "comm_fixed",
@@ -49,6 +50,7 @@ class Reach:
     start_s: float = 0.0  # of one call, with its launches
     power: float = 2.0  # by which attention's computing and reading add up (2: see `roof`)
     peak: str = ""  # number format that attention computes in
+    edge: float = 0.0  # query-key pairs that a token of a prompt takes beyond its own
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +96,9 @@ class Machine:
     indexer_start_s: float = of_family(
         "indexer_start", 0.0
     )  # of the kernel that scores and selects
+    launched_singly: float = of_family("launched_singly", 0.0)  # share of passes with prompts
+    eager_attention_s: float = 0.0  # host work for a layer's attention, launched kernel by kernel
+    eager_moe_s: float = 0.0  # and for its experts
     small_kernels_s: float = of_family("small_kernels", 0.0)  # of a layer, that no operator has
     decode_kernels: float = of_family("decode_kernels", 0.0)  # of a layer, launched one by one
     prefill_kernels: float = of_family("prefill_kernels", 0.0)
@@ -119,6 +124,11 @@ class Machine:
 
         Of an operator or a format that was not measured on this chip, what its family reaches.
         """
+        if operator == "contiguous" and (own := self.reaches.get(f"contiguous.{computes(fmt)}")):
+            # The host's part of a start is that of a pass that is launched kernel by kernel.
+            return (
+                own if own.start_s else replace(own, start_s=self.product(fmt, "grouped").start_s)
+            )
         gap = self.fitted["kernel_gap"]
         more = {"int8": self.int8_start_s, "bf16": self.bf16_start_s}.get(computes(fmt), 0.0)
         return self.reaches.get(f"{operator}.{computes(fmt)}") or Reach(
@@ -132,6 +142,12 @@ class Machine:
     def attention(self, kv: str) -> Reach:
         """What decode's attention core reaches with KV of a number format."""
         return self.reaches[f"attention.{'bf16' if kv == 'bf16' else '8bit'}"]
+
+    def prompt_attention(self, kv: str, kind: str) -> Reach:
+        """What prefill's attention core reaches, with KV of a number format in which a prompt is
+        stored; kind: `prefill_mla` or `prefill_gqa`."""
+        name = f"{kind}.{'bf16' if kv == 'bf16' else '8bit'}"
+        return self.reaches.get(name) or Reach(self.prefill_attention_utilisation, 1.0)
 
     def gemm_flops(self, precision: str, cube_share: float = 1.0, operator: str = "gemm") -> float:
         """Sustained FLOP/s of a matrix product on a share of the cube cores."""
@@ -250,19 +266,20 @@ def _reaches(facts: Facts, chip: Chip, table: str, kernel: str, gap: float) -> d
     )
     reaches = {"attention.bf16": family, "attention.8bit": family}
     for operator in facts.names(f"chips.{chip.name}.operators"):
-        if operator == "exchange" or (operator == "attention" and kernel != MEASURED_KERNEL):
+        if operator in NO_REACH or (operator == "attention" and kernel != MEASURED_KERNEL):
             continue
         here = f"chips.{chip.name}.operators.{operator}"
         for fmt in facts.names(here):
             own = facts.group(f"{here}.{fmt}")
             reaches[f"{operator}.{fmt}"] = Reach(
                 own["compute"].si,
-                own["bandwidth"].si,
+                own["bandwidth"].si if "bandwidth" in own else 1.0,
                 own["tile_small"].si if "tile_small" in own else 0.0,
                 own["tile_large"].si if "tile_large" in own else 0.0,
-                own["start"].si,
+                own["start"].si if "start" in own else 0.0,
                 own["power"].si if "power" in own else 2.0,
                 str(own["peak"].value) if "peak" in own else "",
+                own["edge"].si if "edge" in own else 0.0,
             )
     return reaches
 
@@ -292,6 +309,9 @@ def load_machine(
             known = without is None or name in facts
             figures[declared.name] = facts.si(name) if known else without
     figures["gate_token_s"] /= chip.clock * cores
+    for part, name in (("mla", "eager_attention_s"), ("moe", "eager_moe_s")):
+        host = f"chips.{chip.name}.operators.eager.{part}.host"
+        figures[name] = figures["launched_singly"] * facts.si(host) if host in facts else 0.0
     figures["vector_utilisation"] = figures["vector_utilisation"] or fitted["vector_utilisation"]
     return Machine(
         chip=chip,

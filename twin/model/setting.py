@@ -16,7 +16,7 @@ from twin.model.collectives import Exchange, MoeTraffic, direct, moe_traffic, tw
 from twin.model.drafters import OWN_FORMAT, Drafter
 from twin.model.offload import Offload
 from twin.model.operators import SCORE_BYTES, Formats, Plain, Work
-from twin.model.roofline import Machine, roof
+from twin.model.roofline import Machine, Reach, roof
 from twin.model.shape import Shape
 from twin.model.stages import ExpertLayout
 from twin.scenario import Communication, Optimisations, Pool
@@ -84,6 +84,14 @@ class Setting:
         own = self.pool.own
         return {"dp": 1, "tp": own.tp_dies, "sp_tp_sp": self.exchange.peers}[own.attention]
 
+    def launched_s(self, kernels: float, moe_passes: float, passes: float) -> float:
+        """Host seconds of a pass that is launched kernel by kernel: so many kernels of a layer at a
+        time each, or as measured for a layer's attention and experts."""
+        m = self.machine
+        attention = m.eager_attention_s if self.shape.attention == "mla" else 0.0
+        one_by_one = m.kernel_launch_s * kernels * passes
+        return one_by_one + attention * passes + m.eager_moe_s * moe_passes
+
     @property
     def readers(self) -> float:
         """Copies of a prompt's KV that its dies read: of a model without experts each reads that of
@@ -103,6 +111,13 @@ class Setting:
         own = self.pool.own.tp_dies
         dies = {"attention": own, "dense": own, "experts": self.exchange.peers}
         return max(dies[stage] for stage in self.shape.stages)
+
+    @property
+    def one_rank(self) -> bool:
+        """Whether an instance's dies are one rank that sums experts' answers, as engines on NVIDIA
+        do: no token has to be sent to where its expert is."""
+        alone = self.pool.rank_dies == self.exchange.peers > 1 and not self.expert_dies
+        return alone and self.machine.family == "nvidia" and self.exchanges
 
     @property
     def concentration(self) -> float:
@@ -194,9 +209,20 @@ class Setting:
         return max(product, moved)
 
     @property
+    def _prompt_attention(self) -> Reach:
+        kind = "prefill_gqa" if self.shape.attention == "gqa" else "prefill_mla"
+        return self.machine.prompt_attention(self.formats.kv, kind)
+
+    @property
     def pair_s(self) -> float:
         """Prefill attention core: seconds per query-key pair of all heads on one die."""
         return self.shape.prefill_core_flops / self._prefill_core_flops_per_s
+
+    @property
+    def edge_s(self) -> float:
+        """Prefill attention core: seconds per token of a prompt on top of its pairs. Blocks at the
+        diagonal compute pairs that are masked, and a short row fills no block."""
+        return 0.0 if self.shape.index_top_k else self._prompt_attention.edge * self.pair_s
 
     @property
     def selecting_s(self) -> float:
@@ -215,7 +241,9 @@ class Setting:
 
     @property
     def _prefill_core_flops_per_s(self) -> float:
-        return self.machine.attention_peak * self.machine.prefill_attention_utilisation
+        m, reached = self.machine, self._prompt_attention
+        peak = m.chip.peak(reached.peak) * m.cores if reached.peak else m.attention_peak
+        return peak * reached.compute
 
     def context_s(
         self, query_tokens: float, cores: Cores = WHOLE, machine: Machine | None = None

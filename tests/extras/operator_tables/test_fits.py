@@ -76,3 +76,59 @@ def test_latent_attention_with_8_bit_kv_is_fitted_in_both_ways_to_compute():
     bf16, fp8 = fit(Table("mla", "fp8", "made", rows), PEAKS)
     assert bf16.facts["compute"] == pytest.approx(0.7, rel=0.05)
     assert fp8.facts["compute"] == pytest.approx(0.35, rel=0.05)  # of twice the peak
+
+
+def test_prompts_give_back_the_share_of_the_peak_and_the_pairs_at_the_diagonal():
+    cases = [(b, n, h) for b in (1, 4, 16) for n in (256, 1024, 4096, 16384) for h in (16, 128)]
+    batch, prompt, heads = (np.array(side, dtype=float) for side in zip(*cases, strict=True))
+    pairs = batch * prompt * (0.5 * (prompt + 1) + 400)
+    rows = pl.DataFrame(
+        {"num_heads": heads, "batch_size": batch, "isl": prompt}
+        | {"latency": 1e3 * (2e-5 + pairs * heads * 2 * 320 / 1e15 / 0.6)}
+    )
+    (found,) = fit(Table("prefill_mla", "bf16", "made", rows), PEAKS)
+    assert found.facts["compute"] == pytest.approx(0.6, rel=0.02)
+    assert found.facts["edge"] == pytest.approx(400, rel=0.05)
+
+
+def test_an_all_reduce_is_told_by_number_of_dies():
+    size = np.array([2.0**power for power in range(10, 21)] * 2)
+    dies = np.repeat([2, 8], 11)
+    sent = 2 * (1 - 1 / dies) * size
+    rows = pl.DataFrame(
+        {"num_gpus": dies, "message_size": size, "kernel_source": "made_graph"}
+        | {"latency": 1e3 * (4e-6 + sent / 1e11)}
+    )
+    found = fit(Table("collective", "bf16", "made", rows), PEAKS)
+    assert [each.part for each in found] == ["2 dies", "8 dies"]
+    for each in found:
+        assert each.facts["start"] == pytest.approx(4e-6, rel=0.02)
+        assert each.facts["rate"] == pytest.approx(1e11, rel=0.02)
+
+
+def test_a_launch_of_few_tokens_is_the_hosts_time():
+    rows = pl.DataFrame(
+        {"batch_size": 1, "isl": list(range(1, 25)), "num_heads": 128}
+        | {"latency": [0.6] * 23 + [0.61]}
+    )
+    (found,) = fit(Table("eager_mla", "fp8", "made", rows), PEAKS)
+    assert found.facts["host"] == pytest.approx(6e-4, rel=0.01)
+
+
+def test_prefills_grouped_products_leave_out_what_passes_by():
+    cases = [(t, ep) for t in (32, *(1 << p for p in range(12, 20))) for ep in (8, 32, 64)]
+    tokens, ep = (np.array(side, dtype=float) for side in zip(*cases, strict=True))
+    rows_here, weights = tokens * 8 / ep, 3 * 7168 * 2048
+    read = np.minimum(256 / ep, rows_here)
+    moving = read * weights + rows_here * (7168 + 2048 + 2 * (2 * 2048 + 7168))
+    copied = rows_here * (4 * 2048 + 2048 + 2 * 7168 + 2 * 7168 * 1.125) / (4e12 * 0.8)
+    took = np.hypot(2 * rows_here * weights / 2e15 / 0.7, moving / 4e12 / 0.8)
+    seconds = np.maximum(4e-4, 1e-4 + took + copied + 7e-9 * tokens)
+    rows = pl.DataFrame(
+        {"num_tokens": tokens, "moe_ep_size": ep, "hidden_size": 7168, "inter_size": 2048}
+        | {"moe_tp_size": 1, "topk": 8, "num_experts": 256, "distribution": "uniform"}
+        | {"kernel_source": "deepepmoe", "latency": 1e3 * seconds}
+    )
+    product, *_ = fit(Table("contiguous", "fp8", "made", rows), PEAKS)
+    assert product.facts["compute"] == pytest.approx(0.7, rel=0.1)
+    assert product.facts["passing"] == pytest.approx(7e-9, rel=0.3)

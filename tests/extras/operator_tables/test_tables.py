@@ -35,3 +35,11 @@ def test_end_results_of_systems_are_never_opened(tmp_path):
     (tmp_path / "silicon_sample.csv").write_text("not even a table")
     with pytest.raises(NoTable, match="no table of operators"):
         read_tables(tmp_path)
+
+
+def test_kernels_with_the_same_columns_are_told_apart_by_the_names_of_their_files(tmp_path):
+    same = {"moe_dtype": ["fp8_block"], "moe_ep_size": [8], "num_experts": [256]}
+    same |= {"inter_size": [2048], "distribution": ["uniform"], "latency": [1.0]}
+    for name in ("wideep_context_moe_perf", "wideep_generation_moe_perf"):
+        pl.DataFrame(same).write_parquet(tmp_path / f"{name}.parquet")
+    assert {table.operator for table in read_tables(tmp_path)} == {"contiguous", "grouped"}

@@ -9,9 +9,15 @@ from twin.extras.operator_tables.fits import Fitted
 
 ENGINES = ("sglang", "vllm", "trtllm")  # the first is the engine whose kernels the costs describe
 WORTH = 0.15  # mean error of held-back rows up to which a table gives a fact
-FALLBACK = 0.3  # share of the memory's rate: an attention kernel below it is not what is served
+SUMS = 0.2  # of all-reduces, whose kernels change with the size
+FALLBACK = 0.3  # share of what binds it: an attention kernel below it is not what is served
 SPREAD = "deepepmoe"  # the kernel of experts that are spread over dies by DeepEP
-ORDER = ("gemm", "grouped", "mla", "exchange")
+ORDER = (
+    "gemm", "grouped", "contiguous", "mla", "prefill_mla", "prefill_gqa", "eager_mla", "exchange",
+    "collective",
+)  # fmt: skip
+APART = ("exchange", "collective")  # whose facts are of a network
+HOSTS = {"eager_mla": "mla", "contiguous": "moe"}  # launched kernel by kernel: what of a layer
 NETWORKS = {"inside a node": "inside", "across nodes": "across"}
 PARTS = {"mla": "attention"}  # names in data/chips, where they differ from those of tables
 
@@ -22,14 +28,17 @@ def chosen(found: Iterable[Fitted]) -> list[Fitted]:
     table with most rows."""
     best: dict[tuple[int, str, str], Fitted] = {}
     for each in sorted(filter(_worth, found), key=_rank):
-        way = each.part if each.operator == "exchange" else ""
+        way = each.part if each.operator in APART or each.part == "host" else ""
         best.setdefault((ORDER.index(each.operator), each.format, way), each)
     return [best[name] for name in sorted(best)]
 
 
 def _worth(each: Fitted) -> bool:
-    served = each.operator != "mla" or each.facts["bandwidth"] >= FALLBACK
-    return each.operator in ORDER and each.mean <= WORTH and served
+    reached = {"mla": "bandwidth", "prefill_mla": "compute", "prefill_gqa": "compute"}
+    share = reached.get(each.operator)
+    served = share is None or each.facts[share] >= FALLBACK
+    most = SUMS if each.operator == "collective" else WORTH
+    return each.operator in ORDER and each.mean <= most and served
 
 
 def _rank(each: Fitted) -> tuple[object, ...]:
@@ -42,11 +51,42 @@ def _rank(each: Fitted) -> tuple[object, ...]:
 def lines(found: Iterable[Fitted], source: str, links: Mapping[str, float] | None = None) -> str:
     """The facts as tables of a file in data/chips; source: where the operators were published;
     links: GB/s of a die in one direction, `inside` a node and `across` nodes."""
-    products = [_table(each, source) for each in found if each.operator != "exchange"]
+    found = list(found)
+    products = [
+        _table(each, source) for each in found if each.operator not in APART and each.part != "host"
+    ]
+    products += [_host(each, source) for each in found if each.part == "host"]
     told = {name: _exchange(found, where, source, (links or {}).get(name, 0.0))
             for where, name in NETWORKS.items()}  # fmt: skip
     ways = [f"[operators.exchange.{name}]\n{said}" for name, said in told.items() if said]
+    sums = [each for each in found if each.operator == "collective"]
+    if sums and (link := (links or {}).get("inside", 0.0)):
+        ways.append(_collective(sums, source, link))
     return "\n\n".join((*products, *ways))
+
+
+def _host(each: Fitted, source: str) -> str:
+    """The host's time for a part of a layer that it launches kernel by kernel."""
+    named = {"source": f"{source}: {each.table}", "mark": "d"}
+    told = [_line("host", round(1e6 * each.facts["host"]), "us", named),
+            _held("held_back", each, named)]  # fmt: skip
+    return "\n".join((f"[operators.eager.{HOSTS[each.operator]}]", *told))
+
+
+def _collective(sums: list[Fitted], source: str, link: float) -> str:
+    """All-reduces inside a node by number of dies: start, and the share of a link."""
+    ordered = sorted(sums, key=lambda each: int(each.part.split()[0]))
+    engines = ", ".join(dict.fromkeys(each.engine for each in ordered))
+    named = {"source": f"{source}: all-reduces of 1 KB to 1 MB in a graph, {engines}", "mark": "d"}
+    off = max(each.mean for each in ordered)
+    told = [
+        _line("dies", [int(each.part.split()[0]) for each in ordered], "", named),
+        _line("start", [round(1e6 * each.facts["start"], 1) for each in ordered], "us", named),
+        _line("rate", [round(1e-7 * each.facts["rate"] / link, 1) for each in ordered], "%",
+              named | {"note": f"of {link:g} GB/s"}),
+        _line("held_back", round(100 * off, 1), "%", named | {"note": "the worst mean of these"}),
+    ]  # fmt: skip
+    return "\n".join(("[operators.collective.inside]", *told))
 
 
 def _exchange(found: Iterable[Fitted], where: str, source: str, link: float) -> str:
@@ -69,11 +109,18 @@ def _exchange(found: Iterable[Fitted], where: str, source: str, link: float) -> 
 
 def _table(each: Fitted, source: str) -> str:
     operator = PARTS.get(each.operator, each.operator)
-    name = each.format if operator != "attention" or each.format == "bf16" else "8bit"
+    by_cache = operator in ("attention", "prefill_mla", "prefill_gqa")
+    name = "8bit" if by_cache and each.format != "bf16" else each.format
     named = {"source": f"{source}: {each.table}", "mark": "d"}
-    told = [_line("start", round(1e6 * each.facts["start"], 1), "us", named)]
-    told += [_line(k, round(100 * each.facts[k], 1), "%", named) for k in ("compute", "bandwidth")]
-    if "power" in each.facts:
+    told = []
+    if operator != "contiguous":  # whose start is the host's (`eager`)
+        told.append(_line("start", round(1e6 * each.facts["start"], 1), "us", named))
+    shares = [name for name in ("compute", "bandwidth") if name in each.facts]
+    told += [_line(k, round(100 * each.facts[k], 1), "%", named) for k in shares]
+    if "edge" in each.facts:
+        told.append(_line("edge", round(each.facts["edge"]), "pairs", named))
+        told.append(_line("peak", each.part.removeprefix("computed in "), "", named))
+    elif "power" in each.facts:
         told.append(_line("power", int(each.facts["power"]), "", named))
         told.append(_line("peak", each.part.removeprefix("computed in "), "", named))
     elif each.facts["tile_large"] > 1.0:  # else it computes no more than its rows

@@ -16,9 +16,11 @@ from twin.model.formats import ACTIVATION_BYTES, FORMATS
 Floats = NDArray[np.float64]
 HELD, SEED = 0.2, 26
 HIDDEN, TOP_K = 7168.0, 8.0  # of the exchanges that are fitted
-FEWEST = 12  # rows of a table that are worth a fit
+FEWEST = 10  # rows of a table that are worth a fit
 TILES = ((1, 1), (16, 16), (32, 32), (64, 128), (128, 128))  # rows of one that fits, of more
 POWERS = (2.0, 3.0, 4.0, 6.0)  # by which computing and reading KV add up
+UNBOUNDED = ("start", "rate", "edge", "host", "passing")  # parameters that are no shares
+LATENT, HEAD = 192.0 + 128.0, 2.0 * 128.0  # values of a query-key pair and head: keys and values
 VECTOR = 0.8  # of the memory's rate, kernels that only move data
 
 
@@ -56,7 +58,7 @@ def fit(table: Table, peaks: Peaks, held: float = HELD, seed: int = SEED) -> lis
     """The facts of a table; none where its rows are too few or its format has no peak here."""
     if table.operator != "exchange" and table.format not in peaks.flops:
         return []
-    found = {"gemm": _gemm, "grouped": _grouped, "mla": _mla, "exchange": _exchange}[table.operator]
+    found = FITS[table.operator]
     fitted = []
     for part, seconds, ways, begin in found(table.rows, peaks, table.format):
         if seconds.size >= FEWEST:
@@ -83,7 +85,7 @@ def _fit(
 
         def off(x: Floats, predict: Predict = predict) -> float:
             at = dict(zip(names, np.exp(x), strict=True))
-            beyond = sum(max(0.0, v - 1.0) for k, v in at.items() if k not in ("start", "rate"))
+            beyond = sum(max(0.0, v - 1.0) for k, v in at.items() if k not in UNBOUNDED)
             return float(np.abs(np.log(predict(at)[~back] / seconds[~back])).mean()) + beyond
 
         start = np.log(np.array(list(begin.values())))
@@ -158,7 +160,9 @@ def _grouped(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
     return parts
 
 
-def _grouped_part(name: str, rows: pl.DataFrame, peaks: Peaks, fmt: str) -> Part:
+def _grouped_part(
+    name: str, rows: pl.DataFrame, peaks: Peaks, fmt: str, ordered: bool = False
+) -> Part:
     hidden, inner, tp, top_k, experts, tokens, ep, latency = _columns(
         rows, "hidden_size", "inter_size", "moe_tp_size", "topk", "num_experts", "num_tokens",
         "moe_ep_size", "latency",
@@ -172,13 +176,18 @@ def _grouped_part(name: str, rows: pl.DataFrame, peaks: Peaks, fmt: str) -> Part
     moving = read * weights * FORMATS[fmt].weight_bytes
     moving = (moving + total * (entry * (hidden + inner) + written)) / peaks.memory
     between = total * (2.0 * ACTIVATION_BYTES * inner + entry * inner) / (peaks.memory * VECTOR)
+    if ordered:  # rows are copied into the order of experts, and answers added up out of it
+        copied = 2.0 * entry * hidden + ACTIVATION_BYTES * hidden * (1.0 + 1.0 / top_k)
+        between = between + total * copied / (peaks.memory * VECTOR)
 
     def predict(at: Mapping[str, float], tile: tuple[int, int]) -> Floats:
         computing = 2.0 * read * whole(total / read, tile) * weights / peaks.flops[fmt]
         roofs = _roofs(computing / at["compute"], moving / at["bandwidth"], 2.0)
-        return np.asarray(at["start"] + roofs + between)
+        return np.asarray(at["start"] + roofs + between + at.get("passing", 0.0) * tokens)
 
     begin = {"start": 2e-5, "compute": 0.6, "bandwidth": 0.8}
+    if ordered:
+        begin["passing"] = 8e-9
     return name, latency * 1e-3, _by_tile(predict), begin
 
 
@@ -207,6 +216,93 @@ def _mla(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
     return parts
 
 
+def _prompts(
+    rows: pl.DataFrame, peaks: Peaks, values: float, computed: str, heads: str = "num_heads"
+) -> Part:
+    """A prefill attention core of whole prompts: start, share of the peak, and the pairs that a
+    token takes beyond those that it attends to."""
+    heads_, batch, isl, latency = _columns(rows, heads, "batch_size", "isl", "latency")
+    pair_s = heads_ * 2.0 * values / peaks.flops[computed]
+    tokens = batch * isl
+
+    def predict(at: Mapping[str, float]) -> Floats:
+        pairs = tokens * (0.5 * (isl + 1.0) + at["edge"])
+        return np.asarray(at["start"] + pair_s * pairs / at["compute"])
+
+    begin = {"start": 1.5e-5, "compute": 0.6, "edge": 500.0}
+    ways: Candidates = [(predict, {})]
+    return f"computed in {computed}", latency * 1e-3, ways, begin
+
+
+def _prefill_mla(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
+    """Prefill's attention core of latent attention, 16 heads and more, prompts from 256 tokens on;
+    both KV formats are computed in BF16."""
+    heads = pl.col("num_heads").cast(pl.Int64)
+    wide = rows.filter((heads >= 16) & (pl.col("isl") >= 256))
+    return [_prompts(wide, peaks, LATENT, "bf16")]
+
+
+def _prefill_gqa(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
+    """The same of grouped-query attention with heads of 128 and no window."""
+    plain = rows.filter(
+        (pl.col("head_dim") == 128) & (pl.col("window_size") == 0) & (pl.col("isl") >= 256)
+        & (pl.col("num_heads") >= 4) & (pl.col("attn_dtype") == "bfloat16")
+    )  # fmt: skip
+    return [_prompts(plain, peaks, HEAD, "bf16")]
+
+
+def _eager_mla(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
+    """An attention layer launched kernel by kernel, with so few tokens that only the host counts:
+    128 of one or more requests."""
+    few = rows.filter(
+        (pl.col("batch_size") * pl.col("isl") <= 128)
+        & (pl.col("num_heads").cast(pl.Int64) == 128)
+    )  # fmt: skip
+    return [_host(few)]
+
+
+def _host(rows: pl.DataFrame) -> Part:
+    (latency,) = _columns(rows, "latency")
+    ways: Candidates = [(lambda at: np.full_like(latency, at["host"]), {})]
+    return "host", latency * 1e-3, ways, {"host": 5e-4}
+
+
+def _contiguous(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
+    """Prefill's grouped products with the ordering of their rows, evenly loaded: the host's time of
+    the smallest, and the share of the peak of those that take twice as long and more. The table was
+    measured with the tokens of all dies passing by the kernels that order rows, whichever die they
+    are for: seconds of each, which no engine has, are a parameter of their own."""
+    even = rows.filter(pl.col("distribution") == "uniform")
+    if not even.height:
+        return []
+    ep, tokens = pl.col("moe_ep_size"), pl.col("num_tokens")
+    few = even.filter(tokens <= 32 * ep)
+    least = float(few["latency"].cast(pl.Float64).median() or 0.0)  # type: ignore[arg-type]
+    long = even.filter(pl.col("latency") >= 2.0 * least)
+    name, seconds, ways, begin = _grouped_part("deepepmoe", long, peaks, fmt, ordered=True)
+    return [(name, seconds, ways, begin), _host(few)]
+
+
+def _collective(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
+    """All-reduces of 1 KB to 1 MB in a graph, by number of dies: start, and bytes/s that a die
+    sends (what a reduce-scatter and an all-gather send)."""
+    graph = rows.filter(
+        pl.col("kernel_source").str.ends_with("graph") & (pl.col("message_size") <= 1 << 20)
+        & (pl.col("message_size") >= 1 << 10)
+    )  # fmt: skip
+    parts: list[Part] = []
+    for (dies,), part in sorted(graph.group_by(["num_gpus"])):
+        size, latency = _columns(part, "message_size", "latency")
+        sent = 2.0 * (1.0 - 1.0 / float(dies)) * size
+
+        def predict(at: Mapping[str, float], sent: Floats = sent) -> Floats:
+            return np.asarray(at["start"] + sent / at["rate"])
+
+        ways: Candidates = [(predict, {})]
+        parts.append((f"{dies} dies", latency * 1e-3, ways, {"start": 4e-6, "rate": 2e11}))
+    return parts
+
+
 def _exchange(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
     """Dispatch in FP8 and combine in BF16: start, and bytes/s that leave a die: inside a node to
     all other dies, across nodes to dies of other nodes."""
@@ -229,3 +325,16 @@ def _exchange(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
             begin = {"start": 2e-5, "rate": 5e10 if across else 2e11}
             parts.append((f"{phase} {where}", seconds, [(predict, dict[str, float]())], begin))
     return parts
+
+
+FITS: Mapping[str, Callable[[pl.DataFrame, Peaks, str], list[Part]]] = {
+    "gemm": _gemm,
+    "grouped": _grouped,
+    "contiguous": _contiguous,
+    "mla": _mla,
+    "prefill_mla": _prefill_mla,
+    "prefill_gqa": _prefill_gqa,
+    "eager_mla": _eager_mla,
+    "exchange": _exchange,
+    "collective": _collective,
+}

@@ -16,8 +16,17 @@ OPERATORS = {
     "mla": {"mla_dtype", "kv_cache_dtype", "num_heads", "batch_size", "isl", "step", "latency"},
     "exchange": {"node_num", "num_token", "num_topk", "dispatch_avg_t_us", "combine_avg_t_us"},
 }
-# In names of files: other kernels (context phases, whole modules), and end results.
-OTHERS = ("context", "module", "wideep_generation_mla", "silicon", "sample")
+# Tables whose columns do not say which operator they have: by the beginning of their names.
+NAMED = {
+    "context_mla": "prefill_mla",
+    "context_attention": "prefill_gqa",
+    "wideep_context_mla": "eager_mla",
+    "wideep_context_moe": "contiguous",
+    "custom_allreduce": "collective",
+}
+# In names of files: whole modules in a graph, other kernels, and end results.
+OTHERS = ("module", "wideep_generation_mla", "mlp", "silicon", "sample")
+ONE_FORMAT = {"exchange": "fp8", "collective": "bf16", "eager_mla": "fp8"}
 PROFILE = {"Input Shapes", "Duration(us)", "Type"}  # kernel_details.csv of Ascend's profiler
 FORMATS = {"bfloat16": "bf16", "bf16": "bf16", "fp8": "fp8", "fp8_block": "fp8", "nvfp4": "fp4",
            "INT8": "int8", "DT_BF16": "bf16", "FLOAT16": "fp16"}  # fmt: skip
@@ -57,19 +66,23 @@ def _tables(file: Path) -> Iterator[Table]:
     columns = set(frame.columns)
     if columns >= PROFILE:
         frame, columns = _profiled(frame), OPERATORS["gemm"]
-    operator = next((name for name, needed in OPERATORS.items() if columns >= needed), None)
+    named = (operator for name, operator in NAMED.items() if file.name.startswith(name))
+    known = (name for name, needed in OPERATORS.items() if columns >= needed)
+    operator = next(named, None) or next(known, None)
     if operator is None:
         return
     engine = " ".join(file.parts[-3:-1]) if len(file.parts) > 2 else file.stem
-    if operator == "exchange":
-        yield Table(operator, "fp8", engine, frame)
+    if (only := ONE_FORMAT.get(operator)) is not None:
+        yield Table(operator, only, engine, frame)
         return
     if operator == "mla":
         frame = frame.filter(pl.col("batch_size") > 0)
-    named = {"gemm": "gemm_dtype", "grouped": "moe_dtype", "mla": "kv_cache_dtype"}[operator]
-    for (kind,), rows in sorted(frame.group_by([named]), key=lambda part: str(part[0])):
+    column = {"gemm": "gemm_dtype", "grouped": "moe_dtype", "contiguous": "moe_dtype"}.get(
+        operator, "kv_cache_dtype"
+    )
+    for (kind,), rows in sorted(frame.group_by([column]), key=lambda part: str(part[0])):
         # Of two ways to scale FP8, checkpoints of these models take blocks.
-        if (kind == "fp8" and "fp8_block" in frame[named]) or kind not in FORMATS:
+        if (kind == "fp8" and "fp8_block" in frame[column]) or kind not in FORMATS:
             continue
         yield Table(operator, FORMATS[str(kind)], engine, rows)
 

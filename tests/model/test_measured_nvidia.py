@@ -1,0 +1,92 @@
+"""What tables of NVIDIA's chips say of prompts, of one rank's all-reduces, and of launches."""
+
+import math
+
+import pytest
+
+from twin.hardware.chip import load_chip
+from twin.hardware.fabric import wired
+from twin.model.costs import build_costs
+from twin.model.roofline import load_machine
+from twin.model.shape import load_shape
+from twin.scenario import Scenario, with_overrides
+
+NODE = {
+    "supernode.chip": "h200", "supernode.nodes": 1, "supernode.npus_per_node": 8,
+    "supernode.scale_up": "node", "supernode.sub_planes": 1, "supernode.ub_link_gb_per_s": 450.0,
+    "supernode.rdma_gb_per_s_per_npu": 50.0, "deployment.precision.weights": "fp8",
+    "deployment.decode.mtp_draft_tokens": 0, "experts.redundant": 0,
+}  # fmt: skip
+WIDE = {"supernode__nodes": 2, "deployment__prefill__npus_per_instance": 16}
+TABLE = "chips.h200.operators"
+
+
+def costs(facts, **fields):
+    s = with_overrides(Scenario(), NODE | {k.replace("__", "."): v for k, v in fields.items()})
+    return build_costs(s, facts, wired(s.supernode, facts))
+
+
+def prompts(facts, **fields):
+    fields = {"deployment__prefill__npus_per_instance": 8} | fields
+    return costs(
+        facts, deployment__mode="prefill_only", deployment__prefill__instances=1,
+        deployment__prefill__attention="dp", **fields,
+    ).prefill  # fmt: skip
+
+
+def one_rank(facts, dies=8):
+    return costs(
+        facts, deployment__mode="decode_only", deployment__decode__instances=1,
+        deployment__decode__npus_per_instance=8,
+        deployment__decode__tp_dies=dies,
+    ).decode  # fmt: skip
+
+
+def test_a_token_of_a_prompt_costs_the_pairs_at_its_diagonal(facts):
+    """By hand: pairs of the table at the share of the peak that a sustained clock leaves."""
+    p = prompts(facts)
+    table = facts.group(f"{TABLE}.prefill_mla.bf16")
+    peak = facts.si("chips.h200.flops.bf16") * facts.si("chips.h200.sustained_clock")
+    pair = load_shape(facts, "deepseek-r1").prefill_core_flops / peak / table["compute"].si
+    assert p.core.pair == pytest.approx(pair)
+    assert p.after[-1].flop == pytest.approx(pair * table["edge"].si)
+    mixed = costs(
+        facts,
+        deployment__mode="colocated",
+        deployment__colocated__instances=1,
+        deployment__colocated__npus_per_instance=8,
+    )
+    assert mixed.decode.chunk.edge == pytest.approx(pair * table["edge"].si)
+
+
+def test_a_chip_without_a_table_has_its_familys_share_and_no_diagonal(facts):
+    p = prompts(facts, supernode__chip="h20", **WIDE)
+    machine = load_machine(facts, load_chip(facts, "h20"))
+    reached = machine.prompt_attention("bf16", "prefill_mla")
+    assert reached.compute == machine.prefill_attention_utilisation and reached.edge == 0.0
+    assert len(p.after) == len(prompts(facts).after) - 1
+
+
+def test_experts_of_one_rank_take_a_second_all_reduce_and_no_dispatch(facts):
+    spread, rank = one_rank(facts, 1).sequence, one_rank(facts).sequence
+    start_s = 0.5 * facts[f"{TABLE}.collective.inside.start"].list_si[-1]
+    for half in (rank.gather.fixed, rank.dispatch.fixed, rank.combine.fixed):
+        assert half == pytest.approx(start_s)
+    assert rank.dispatch.message == rank.dispatch.receive == rank.combine.send == 0.0
+    # A die's own tokens are an eighth of the rank's, which are all gathered.
+    assert rank.dispatch.send == pytest.approx(8 * rank.gather.token)
+    assert spread.dispatch.fixed > 3 * rank.dispatch.fixed and spread.dispatch.receive > 0.0
+    assert one_rank(facts, 4).sequence.dispatch.receive > 0.0  # two ranks send to each other
+
+
+def test_a_pass_with_prompts_is_no_shorter_than_its_launches(facts):
+    p, shape = prompts(facts), load_shape(facts, "deepseek-r1")
+    host = {part: facts.si(f"{TABLE}.eager.{part}.host") for part in ("mla", "moe")}
+    passes = shape.moe_layers * (2 if p.microbatch else 1)
+    expected = host["mla"] * (passes + shape.dense_layers) + host["moe"] * passes
+    assert math.isclose(p.kernels, expected)
+    decode = one_rank(facts).host
+    assert decode.kernels == pytest.approx(host["mla"] * 61 + host["moe"] * 58)
+    known = {"deployment__stack": "tensorrt-llm"}  # of its launches one by one no table is known
+    assert prompts(facts, **known).kernels == 0.0
+    assert prompts(facts, supernode__chip="h20", **WIDE).kernels == 0.0

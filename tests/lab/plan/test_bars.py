@@ -11,7 +11,8 @@ from tests.draws import some
 from tests.lab.plan.small import facts, plan, small
 from tests.lab.plan.test_finish import TIGHT, finished
 from tests.lab.plan.test_search import driven
-from twin.lab.explain.capacity import at_steady, with_load
+from twin.lab.explain.capacity import OTHERS, at_steady, with_load
+from twin.lab.explain.capacity import SEEDS as SEARCHED
 from twin.lab.plan.candidates import score, space_of
 from twin.lab.plan.drive import one
 from twin.lab.plan.finish import Finish, breaks_first
@@ -19,7 +20,7 @@ from twin.lab.plan.search import Search
 from twin.lab.plan.trial import judged, load_settings
 from twin.scenario import with_overrides
 
-SEEDS = range(101, 109)  # none that a plan takes
+SEEDS = range(101, 125)  # none that a plan takes
 GAPS, RIVALS = 50, 2  # plans; of each the likeliest rivals, and others
 FAR = 0.02  # of requests
 
@@ -159,32 +160,34 @@ FINE = 0.0025  # of a load: between two of the grid
 GRID = 24  # to each side of the plan's
 
 
-def on_a_grid(scenario, load, wanted):
-    """(largest load of a fine grid that keeps the SLO, what the next one breaks), by the mean of
-    many seeds. What is kept falls with load, so the grid is halved."""
-    slo, low, high, over = scenario.slo, -GRID, GRID, {}
+def on_a_grid(scenario, load, seeds, wanted):
+    """(largest load of a fine grid that keeps the SLO, what the next one breaks), by the mean over
+    seeds. What is kept falls with load, so the grid is halved."""
+    low, high, worst = -GRID, GRID, {}
     while high - low > 1:
         middle = (low + high) // 2
         at = with_load(scenario, load * (1.0 + FINE) ** middle)
-        trials = [one(with_overrides(at, {"seed": seed}), facts()) for seed in SEEDS]
+        trials = [one(with_overrides(at, {"seed": seed}), facts()) for seed in seeds]
         share = statistics.fmean(t["share"] for t in trials)
         lost = sum(t["steady_state"] == "overloaded" for t in trials)
-        keeps = share >= slo.share and 2 * lost <= len(trials)
-        over[middle] = {
-            key: statistics.fmean(t[key] for t in trials) for key in ("ttft_s_p99", "tpot_s_p99")
-        }
+        worst[middle] = min(trials, key=lambda t: t["share"])
+        keeps = share >= scenario.slo.share and 2 * lost <= len(trials)
         low, high = (middle, high) if keeps else (low, middle)
-    return load * (1.0 + FINE) ** (low + 0.5), breaks_first(over[high], wanted)
+    return load * (1.0 + FINE) ** (low + 0.5), breaks_first(worst[high], wanted)
 
 
 @pytest.mark.parametrize("load", some([], *range(len(LARGEST))))
 def test_the_largest_load_is_that_of_a_fine_grid_and_breaks_the_same_first(load, say):
     wanted = plan(small(**LARGEST[load]), finalists=1)
     f = carried_out(wanted).finalists[0]
-    most, breaks = on_a_grid(f.scenario, f.capacity.load, wanted)
-    off = 100 * (f.capacity.load / most - 1)
+    found, same = f.capacity, (f.scenario.seed, *range(OTHERS + 1, OTHERS + SEARCHED))
+    most, breaks = on_a_grid(f.scenario, found.load, same, wanted)
+    other, _ = on_a_grid(f.scenario, found.load, SEEDS, wanted)
+    off, apart = (100 * (found.load / grid - 1) for grid in (most, other))
     say(
-        f"largest {load}: {f.capacity.load:.4g}, grid {most:.4g}, {off:+.2f} %, {f.breaks} {breaks}"
+        f"largest {load}: {found.load:.4g} in {found.runs} runs, {found.low:.4g} to "
+        f"{found.high:.4g}, {off:+.2f} % off the grid, {f.breaks} {breaks}; with other seeds "
+        f"{apart:+.2f} %"
     )
-    assert math.isclose(f.capacity.load, most, rel_tol=0.01)
+    assert math.isclose(found.load, most, rel_tol=0.01)
     assert f.breaks == breaks

@@ -1,11 +1,11 @@
 """Capacity: the largest load at which `slo.share` of the requests meet TTFT and TPOT in steady
 state. Bisection over simulations that begin steady, first where the formula (`outlook`) says. A
 load is judged by the mean over the same seeds as every other, as many as it takes to tell it from
-the share."""
+the share, and the one that is answered by all of them."""
 
 import math
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from twin.engine.start import begins_steady
 from twin.facts import Facts
@@ -66,29 +66,62 @@ def searching(s: Scenario, facts: Facts, begin: float | None = None) -> Search:
     path, own = load_of(s)
     first = load = begin or first_load(s, facts) or own
     judged, step, runs = at_steady(s, facts, first), STEP, 0
-    low, high, surely, surely_not = 0.0, math.inf, 0.0, math.inf
-    over, under = 1.0, 0.0  # of low and high, the share of requests beyond and short of the SLO's
+    kept: list[_Load] = []  # loads that keep the SLO, growing
+    missed = _Load(math.inf, s.slo.share)  # the least that does not
+    surely_not = math.inf
     variances: list[float] = []
     apart = 1.0 if path == "workload.concurrency" else 0.0
     while first * LEAST <= load <= first * MOST:
-        keeps, sure, made, beyond = yield from _judged(judged, load, variances)
-        runs += made
-        if keeps:
-            low, over, surely = load, beyond, load if sure else surely
+        now = _Load(load, s.slo.share)
+        runs += yield from _judged(judged, now, variances)
+        if now.keeps:
+            kept.append(now)
         else:
-            high, under, surely_not = load, max(-beyond, 0.0), load if sure else surely_not
-        if low and not math.isinf(high):
-            if high / low <= CLOSE or high - low <= apart:
-                break
-            load = math.sqrt(low * high)
+            missed = now
+            surely_not = load if now.sure else surely_not
+        if kept and not math.isinf(missed.load):
+            low = kept[-1]
+            if missed.load <= CLOSE * low.load or missed.load - low.load <= apart:
+                runs += yield from _judged(judged, low, variances, every=True)
+                if low.keeps:
+                    break
+                missed, step = kept.pop(), CLOSE
+            load = math.sqrt(kept[-1].load * missed.load) if kept else missed.load / step
         else:
-            load = load * step if keeps else load / step
+            load = load * step if now.keeps else load / step
+        if not kept or math.isinf(missed.load):
             step *= step
-    if not low or math.isinf(high):
-        return Capacity(path, low, low, high, runs, low)
-    most = low if apart else low + (high - low) * over / max(over + (under or over), TINY)
+    low_load, high = kept[-1].load if kept else 0.0, missed.load
+    if not low_load or math.isinf(high):
+        return Capacity(path, low_load, low_load, high, runs, low_load)
+    over, under = kept[-1].beyond, max(-missed.beyond, 0.0)
+    part = 0.0 if apart else over / max(over + (under or over), TINY)
+    surely = max((each.load for each in kept if each.sure), default=low_load)
     surely_not = high if math.isinf(surely_not) else surely_not
-    return Capacity(path, most, (surely or low) / CLOSE, surely_not * CLOSE, runs, low)
+    most = low_load + (high - low_load) * part
+    return Capacity(path, most, surely / CLOSE, surely_not * CLOSE, runs, low_load)
+
+
+@dataclass
+class _Load:
+    """A load with what its runs say."""
+
+    load: float
+    share: float  # of requests that have to meet the SLO
+    shares: list[float] = field(default_factory=list)  # that do, by seed
+    overloaded: int = 0  # runs
+    refused: bool = False  # whether it cannot be run
+    sure: bool = False  # whether it keeps or misses the SLO beyond chance
+
+    @property
+    def beyond(self) -> float:
+        """By how much the mean share over seeds exceeds what has to be."""
+        return -1.0 if self.refused else sum(self.shares) / len(self.shares) - self.share
+
+    @property
+    def keeps(self) -> bool:
+        """Whether the SLO holds."""
+        return self.beyond >= 0.0 and 2 * self.overloaded <= len(self.shares)
 
 
 def first_load(s: Scenario, facts: Facts) -> float | None:
@@ -127,34 +160,35 @@ def with_load(s: Scenario, load: float) -> Scenario:
 
 
 def _judged(
-    s: Scenario, load: float, variances: list[float]
-) -> Generator[Scenario, Summary | None, tuple[bool, bool, int, float]]:
-    """(whether the SLO holds at a load, whether that is beyond chance, runs, by how much the share
-    of requests that meet it exceeds `slo.share`). variances: of that share between seeds, at the
-    loads before; this one's is added, so that two seeds that agree by luck do not decide."""
-    shares: list[float] = []
-    overloaded, holds, sure = 0, False, False
+    s: Scenario, at: _Load, variances: list[float], *, every: bool = False
+) -> Generator[Scenario, Summary | None, int]:
+    """Runs at a load until it is sure whether the SLO holds; every: with all seeds. Returns how
+    many. variances: of that share between seeds, at the loads before; this one's is added, so that
+    two seeds that agree by luck do not decide."""
+    begun, own = len(at.shares), 0.0
     try:
-        wanted = with_load(s, load)
+        wanted = with_load(s, at.load)
     except SpecError:
-        return False, True, 0, -1.0
-    while len(shares) < SEEDS and not sure:
-        seed = OTHERS + len(shares) if shares else s.seed
+        at.refused = at.sure = True
+        return 0
+    while len(at.shares) < SEEDS and (every or not at.sure):
+        seed = OTHERS + len(at.shares) if at.shares else s.seed
         summary = yield with_overrides(wanted, {"seed": seed})
         if summary is None:
-            return False, True, len(shares) + 1, -1.0
-        shares.append(served_well(summary))
-        overloaded += summary.get("steady_state") == "overloaded"
-        many, mean = len(shares), sum(shares) / len(shares)
-        holds = mean >= s.slo.share and 2 * overloaded <= many
+            at.refused = at.sure = True
+            return len(at.shares) + 1 - begun
+        at.shares.append(served_well(summary))
+        at.overloaded += summary.get("steady_state") == "overloaded"
+        many = len(at.shares)
         if many < (2 if variances else FIRST):
             continue
-        own = sum((x - mean) ** 2 for x in shares) / (many - 1)
+        mean = sum(at.shares) / many
+        own = sum((x - mean) ** 2 for x in at.shares) / (many - 1)
         between = (sum(variances) + own) / (len(variances) + 1)
         judged = max(float(summary.get("requests_steady") or 0), 1.0)
         least = CLUSTERED**2 * s.slo.share * (1.0 - s.slo.share) / judged
         off = SURE * math.sqrt(max(between, least) / many)
-        sure = overloaded == many or (not overloaded and abs(mean - s.slo.share) > off)
-    if not overloaded and len(shares) > 2:
+        at.sure = at.overloaded == many or (not at.overloaded and abs(at.beyond) > off)
+    if not at.overloaded and begun < 3 <= len(at.shares):
         variances.append(own)
-    return holds, sure, len(shares), mean - s.slo.share
+    return len(at.shares) - begun

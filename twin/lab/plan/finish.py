@@ -171,7 +171,7 @@ class Finish:
         if not steady_by_itself(space.base) or space.prices.offered is None:
             return
         going: list[tuple[Finalist, Any, Scenario]] = []
-        missed: dict[int, dict[float, Trial]] = {id(f): {} for f in finalists}  # by load
+        missed: dict[int, list[tuple[float, Trial]]] = {id(f): [] for f in finalists}  # with loads
         for f in finalists:
             begin = f.rate if self.search.one_load else f.tested.middle
             search = searching(f.scenario, self.facts, begin)
@@ -181,14 +181,16 @@ class Finish:
             left = []
             for (f, search, simulated), trial in zip(going, answers, strict=True):
                 if not isinstance(trial, str) and not trial["holds"]:
-                    missed[id(f)][load_of(simulated)[1]] = trial
+                    missed[id(f)].append((load_of(simulated)[1], trial))
                 try:
                     wanted = search.send(None if isinstance(trial, str) else trial)
                     left.append((f, search, wanted))
                 except StopIteration as found:
                     f.capacity = found.value
-                    if missed[id(f)]:
-                        f.breaks = breaks_first(missed[id(f)][min(missed[id(f)])], self.search.plan)
+                    beyond = [pair for pair in missed[id(f)] if pair[0] > found.value.held]
+                    if beyond:  # of the least load that is too much the worst run
+                        worst = min(beyond, key=lambda pair: (pair[0], pair[1]["share"]))[1]
+                        f.breaks = breaks_first(worst, self.search.plan)
                     if not self.search.one_load and found.value.held:
                         f.rate = found.value.held
                         f.scenario = self._at(f, f.rate)
@@ -364,7 +366,11 @@ class Finish:
 
 
 def breaks_first(trial: Trial, plan: Plan) -> str:
-    """Of a run that misses the SLO, which of TTFT and TPOT is farther beyond it."""
+    """Of a run that misses the SLO, which of TTFT and TPOT does: the one that alone would have to
+    be longer, else the one that is farther beyond its limit."""
+    ttft, tpot = trial.get("needs_ttft_s"), trial.get("needs_tpot_s")
+    if (ttft is None) != (tpot is None):
+        return "TPOT" if ttft is None else "TTFT"
     which, slo = "mean" if plan.by == "mean" else "p99", plan.scenario.slo
     over = {
         name: (trial[f"{name.lower()}_s_{which}"] or 0.0) / limit

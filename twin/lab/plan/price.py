@@ -195,7 +195,7 @@ class Prices:
         where they are at hand."""
         pools = pools or self.pools(settings)
         mode = settings.get(MODE, self.base.deployment.mode)
-        bounds, rates = {"front end": self.front}, {"front end": self.front}
+        bounds, rates = {"front end": LUCK * self.front}, {"front end": self.front}
         tpot_s, limit_s = 0.0, self.tpot_s
         d = self.base.deployment
         batch = float(settings.get(BATCH, d.decode.batch_per_npu))
@@ -221,7 +221,7 @@ class Prices:
                     tpot_s = known.tpot_at(self.rate / count, batch, npus)
         limiting = min(rates, key=lambda name: (rates[name], name))
         if not fixed:  # NPUs change pools, at no cost, until all pools carry the same
-            bounds = {"front end": self.front, limiting: LUCK * taken / per_rate}
+            bounds = {"front end": LUCK * self.front, "pools": LUCK * taken / per_rate}
         return Price(min(bounds.values()), rates[limiting], limiting, tpot_s)
 
     def batch_matters(

@@ -160,8 +160,9 @@ class Finish:
         share = statistics.fmean(f.shares) if f.seeds else 0.0
         if share >= self.search.space.base.slo.share and 2 * over <= len(f.seeds):
             return True
-        t, low = f.tested, f.tested.low
-        mean = {**(t.best or {}), "share": share, "within": False, "holds": False}
+        t, low = f.tested, f.tested.low or f.rate
+        known = t.best or t.trials[-1][1]  # of what was only nearly enough: as it missed
+        mean = {**known, "share": share, "within": False, "holds": False}
         t.trials = [(r, trial) for r, trial in t.trials if r < low] + [(low, mean)]
         return False
 

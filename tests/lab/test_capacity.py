@@ -6,7 +6,7 @@ import random
 import pytest
 
 from tests.lab.plan.small import small
-from twin.lab.explain.capacity import at_steady, capacity, with_load
+from twin.lab.explain.capacity import SEEDS, at_steady, capacity, with_load
 from twin.lab.explain.view import holds, load_of
 from twin.lab.library import load_facts
 from twin.scenario import with_overrides
@@ -46,6 +46,22 @@ def test_the_interval_holds_it_where_seeds_differ(case):
     found = capacity(QUICK, load_facts(), known(most, noise))
     assert found.low <= most * 1.02 and most * 0.98 <= found.high
     assert found.load == pytest.approx(most, rel=0.06)
+
+
+def test_the_load_that_is_answered_is_judged_by_all_seeds():
+    runs = {}
+
+    def simulated(s):
+        load = load_of(s)[1]
+        runs.setdefault(load, []).append(s.seed)
+        lost = load > 100.0 and len(runs[load]) == 4  # one seed in so many is overloaded
+        share = 0.3 if load > 120.0 or lost else 1.0
+        return {"slo_attainment": share, "requests": 10_000, "requests_steady": 10_000}
+
+    found = capacity(QUICK, load_facts(), simulated)
+    held = float(f"{found.held:.4g}")
+    assert 98.0 <= held <= 100.0 and len(set(runs[held])) == SEEDS
+    assert found.runs == sum(map(len, runs.values()))
 
 
 def test_there_may_be_none_or_no_end():

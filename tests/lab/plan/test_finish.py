@@ -1,5 +1,7 @@
 """Where nothing fits: what a limit has to be relaxed to, and that it then is enough."""
 
+from contextlib import suppress
+
 import pytest
 
 from tests.draws import some
@@ -8,6 +10,7 @@ from tests.lab.plan.test_search import driven
 from twin.lab.plan.candidates import space_of
 from twin.lab.plan.finish import Finish, breaks_first
 from twin.lab.plan.search import Search
+from twin.lab.plan.trial import STORED
 from twin.scenario import with_overrides
 
 TIGHT = [
@@ -28,6 +31,22 @@ def finished(scenario) -> Finish:
     return finish
 
 
+def test_what_nearly_fits_and_does_not_with_more_seeds_is_relaxed_like_the_rest():
+    nearly = dict.fromkeys(STORED) | {
+        "share": 0.985, "holds": False, "share_error": 0.01, "steady_state": "steady",
+        "needs_ttft_s": 1.2, "needs_tpot_s": None,
+    }  # fmt: skip
+    search = Search(space_of(plan(), facts()), facts())
+    finish = Finish(search, facts())
+    for steps in (search.steps(), finish.steps()):
+        with suppress(StopIteration):
+            scenarios = next(steps)
+            while True:
+                scenarios = steps.send([nearly] * len(scenarios))
+    assert not finish.finalists
+    assert {"slo.share", "slo.ttft_s"} <= {row["limit"] for row in finish.relaxations}
+
+
 def test_what_breaks_first_is_farthest_beyond_its_limit():
     slo = small().slo
     figures = {"ttft_s_p99": 1.2 * slo.ttft_s, "tpot_s_p99": 1.1e-3 * slo.tpot_ms,
@@ -35,6 +54,8 @@ def test_what_breaks_first_is_farthest_beyond_its_limit():
     assert breaks_first(figures, plan()) == "TTFT"
     assert breaks_first(figures | {"tpot_s_p99": 1.3e-3 * slo.tpot_ms}, plan()) == "TPOT"
     assert breaks_first(figures, plan(by="mean")) == "TTFT"
+    alone = {"needs_ttft_s": None, "needs_tpot_s": 0.04}  # with a longer TPOT alone it is enough
+    assert breaks_first(figures | alone, plan()) == "TPOT"
 
 
 @pytest.mark.parametrize("tight", some([], *range(len(TIGHT))))

@@ -96,6 +96,15 @@ def test_none_does_that_offloads_attention_or_has_a_controller(seed, key):
     assert not holds(run.summary, run.scenario), (seed, bound, deployed.given)
 
 
+@pytest.mark.parametrize("more", [{}, {CONTROLLER: "rebalance"}])
+def test_a_front_end_has_the_luck_of_a_run_too(more):
+    s = small(front_end__service_ms=100.0)
+    prices = Prices(s, facts(), None)
+    found = prices.price(more)
+    assert found.limit == "front end"
+    assert found.bound == pytest.approx(price.LUCK * found.expected)
+
+
 @pytest.mark.parametrize("tpot_ms", [4.0, 8.0, 16.0])
 def test_larger_batches_than_the_slo_allows_change_no_price(monkeypatch, tpot_ms):
     s = small(slo__tpot_ms=tpot_ms)

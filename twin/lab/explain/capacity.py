@@ -66,7 +66,7 @@ def searching(s: Scenario, facts: Facts, begin: float | None = None) -> Search:
     path, own = load_of(s)
     first = load = begin or first_load(s, facts) or own
     judged, step, runs = at_steady(s, facts, first), STEP, 0
-    kept: list[_Load] = []  # loads that keep the SLO, growing
+    met: list[_Load] = []  # loads that keep the SLO, growing
     missed = _Load(math.inf, s.slo.share)  # the least that does not
     surely_not = math.inf
     variances: list[float] = []
@@ -75,28 +75,28 @@ def searching(s: Scenario, facts: Facts, begin: float | None = None) -> Search:
         now = _Load(load, s.slo.share)
         runs += yield from _judged(judged, now, variances)
         if now.keeps:
-            kept.append(now)
+            met.append(now)
         else:
             missed = now
             surely_not = load if now.sure else surely_not
-        if kept and not math.isinf(missed.load):
-            low = kept[-1]
+        if met and not math.isinf(missed.load):
+            low = met[-1]
             if missed.load <= CLOSE * low.load or missed.load - low.load <= apart:
                 runs += yield from _judged(judged, low, variances, every=True)
                 if low.keeps:
                     break
-                missed, step = kept.pop(), CLOSE
-            load = math.sqrt(kept[-1].load * missed.load) if kept else missed.load / step
+                missed, step = met.pop(), CLOSE
+            load = math.sqrt(met[-1].load * missed.load) if met else missed.load / step
         else:
             load = load * step if now.keeps else load / step
-        if not kept or math.isinf(missed.load):
+        if not met or math.isinf(missed.load):
             step *= step
-    low_load, high = kept[-1].load if kept else 0.0, missed.load
+    low_load, high = met[-1].load if met else 0.0, missed.load
     if not low_load or math.isinf(high):
         return Capacity(path, low_load, low_load, high, runs, low_load)
-    over, under = kept[-1].beyond, max(-missed.beyond, 0.0)
+    over, under = met[-1].beyond, max(-missed.beyond, 0.0)
     part = 0.0 if apart else over / max(over + (under or over), TINY)
-    surely = max((each.load for each in kept if each.sure), default=low_load)
+    surely = max((each.load for each in met if each.sure), default=low_load)
     surely_not = high if math.isinf(surely_not) else surely_not
     most = low_load + (high - low_load) * part
     return Capacity(path, most, surely / CLOSE, surely_not * CLOSE, runs, low_load)

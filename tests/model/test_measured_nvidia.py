@@ -90,3 +90,12 @@ def test_a_pass_with_prompts_is_no_shorter_than_its_launches(facts):
     known = {"deployment__stack": "tensorrt-llm"}  # of its launches one by one no table is known
     assert prompts(facts, **known).kernels == 0.0
     assert prompts(facts, supernode__chip="h20", **WIDE).kernels == 0.0
+
+
+def test_grouped_query_attention_has_a_table_of_its_own(facts):
+    machine = load_machine(facts, load_chip(facts, "h200"))
+    own = machine.attention("bf16", "gqa")
+    assert own.start_s == facts.si(f"{TABLE}.gqa.bf16.start")
+    assert own != machine.attention("bf16", "mla") == machine.reaches["attention.bf16"]
+    without = load_machine(facts, load_chip(facts, "h20"))
+    assert without.attention("int8", "gqa") == without.attention("int8", "mla")

@@ -284,7 +284,7 @@ def _core(x: Setting, query: int, cores: Cores) -> DecodeCore:
     every, each = (x.context_s(q, cores) for q in (query, 1))
     many, one = (seconds * (1.0 - s.windowed) for seconds in (every, each))
     core = DecodeCore(
-        fixed=x.machine.attention(x.formats.kv).start_s + x.selecting_s,
+        fixed=x.machine.attention(x.formats.kv, s.attention).start_s + x.selecting_s,
         context=many,
         context_one=one,
         reach=most / query,

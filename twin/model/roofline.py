@@ -139,9 +139,12 @@ class Machine:
             gap + more if operator == "gemm" else 2 * (gap + more),
         )
 
-    def attention(self, kv: str) -> Reach:
-        """What decode's attention core reaches with KV of a number format."""
-        return self.reaches[f"attention.{'bf16' if kv == 'bf16' else '8bit'}"]
+    def attention(self, kv: str, kind: str = "mla") -> Reach:
+        """What decode's attention core reaches with KV of a number format; kind: `mla`, or `gqa`,
+        which has a table of its own on some chips."""
+        stored = "bf16" if kv == "bf16" else "8bit"
+        own = self.reaches.get(f"gqa.{stored}") if kind == "gqa" else None
+        return own or self.reaches[f"attention.{stored}"]
 
     def prompt_attention(self, kv: str, kind: str) -> Reach:
         """What prefill's attention core reaches, with KV of a number format in which a prompt is

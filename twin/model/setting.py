@@ -251,7 +251,7 @@ class Setting:
         """Latent attention core: seconds per context token of a request (roofline). With an indexer
         each query token has context tokens of its own, and reads them."""
         m, s, kv = machine or self.machine, self.shape, self.formats.kv
-        reached = m.attention(kv)
+        reached = m.attention(kv, s.attention)
         compute = query_tokens * s.decode_core_flops
         compute /= m.chip.peak(reached.peak) * m.cores * reached.compute * cores.cube
         read = s.core_bytes_per_token_layer(kv) * (query_tokens if s.index_top_k else 1.0)
@@ -267,7 +267,7 @@ class Setting:
         m, s, kv = self.machine, self.shape, self.formats.kv
         if not s.index_top_k:
             return 0.0
-        reached = m.attention(kv)
+        reached = m.attention(kv, s.attention)
         compute = query_tokens * s.index_flops
         compute /= m.chip.peak(reached.peak) * m.cores * reached.compute * cores.cube
         read = s.index_bytes_per_token_layer(kv)

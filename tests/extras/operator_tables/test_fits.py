@@ -132,3 +132,18 @@ def test_prefills_grouped_products_leave_out_what_passes_by():
     product, *_ = fit(Table("contiguous", "fp8", "made", rows), PEAKS)
     assert product.facts["compute"] == pytest.approx(0.7, rel=0.1)
     assert product.facts["passing"] == pytest.approx(7e-9, rel=0.3)
+
+
+def test_grouped_query_attention_reads_the_keys_and_values_of_its_kv_heads():
+    cases = [(b, c, k) for b in (1, 8, 64, 256) for c in (1024, 4096, 16384) for k in (1, 4, 8)]
+    batch, context, kv_heads = (np.array(side, dtype=float) for side in zip(*cases, strict=True))
+    moving = batch * context * kv_heads * 2 * 128 * 2 / 4e12 / 0.9
+    computing = batch * context * 64 * 4 * 128 / 1e15 / 0.5
+    rows = pl.DataFrame(
+        {"num_heads": 64, "num_key_value_heads": kv_heads, "batch_size": batch, "isl": context}
+        | {"step": 0.0, "head_dim": 128, "window_size": 0, "kernel_source": "fa3"}
+        | {"latency": 1e3 * (1e-5 + np.hypot(computing, moving))}
+    )
+    (found,) = fit(Table("gqa", "bf16", "made", rows), PEAKS)
+    assert found.facts["bandwidth"] == pytest.approx(0.9, rel=0.02)
+    assert found.facts["compute"] == pytest.approx(0.5, rel=0.05)

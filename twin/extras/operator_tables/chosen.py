@@ -13,8 +13,8 @@ SUMS = 0.2  # of all-reduces, whose kernels change with the size
 FALLBACK = 0.3  # share of what binds it: an attention kernel below it is not what is served
 SPREAD = "deepepmoe"  # the kernel of experts that are spread over dies by DeepEP
 ORDER = (
-    "gemm", "grouped", "contiguous", "mla", "prefill_mla", "prefill_gqa", "eager_mla", "exchange",
-    "collective",
+    "gemm", "grouped", "contiguous", "mla", "gqa", "prefill_mla", "prefill_gqa", "eager_mla",
+    "exchange", "collective",
 )  # fmt: skip
 APART = ("exchange", "collective")  # whose facts are of a network
 HOSTS = {"eager_mla": "mla", "contiguous": "moe"}  # launched kernel by kernel: what of a layer
@@ -34,7 +34,12 @@ def chosen(found: Iterable[Fitted]) -> list[Fitted]:
 
 
 def _worth(each: Fitted) -> bool:
-    reached = {"mla": "bandwidth", "prefill_mla": "compute", "prefill_gqa": "compute"}
+    reached = {
+        "mla": "bandwidth",
+        "gqa": "bandwidth",
+        "prefill_mla": "compute",
+        "prefill_gqa": "compute",
+    }
     share = reached.get(each.operator)
     served = share is None or each.facts[share] >= FALLBACK
     most = SUMS if each.operator == "collective" else WORTH
@@ -109,7 +114,7 @@ def _exchange(found: Iterable[Fitted], where: str, source: str, link: float) -> 
 
 def _table(each: Fitted, source: str) -> str:
     operator = PARTS.get(each.operator, each.operator)
-    by_cache = operator in ("attention", "prefill_mla", "prefill_gqa")
+    by_cache = operator in ("attention", "gqa", "prefill_mla", "prefill_gqa")
     name = "8bit" if by_cache and each.format != "bf16" else each.format
     named = {"source": f"{source}: {each.table}", "mark": "d"}
     told = []

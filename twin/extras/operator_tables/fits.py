@@ -216,6 +216,30 @@ def _mla(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
     return parts
 
 
+def _gqa(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
+    """Decode's core of grouped-query attention with heads of 128 and no window, up to 8 KV heads,
+    from 1,024 cached tokens on; both KV formats are computed in BF16."""
+    core = rows.filter(
+        (pl.col("head_dim") == 128) & (pl.col("window_size") == 0)
+        & (pl.col("num_key_value_heads") <= 8) & (pl.col("isl") + pl.col("step") >= 1024)
+        & ~pl.col("kernel_source").str.contains("triton")
+    )  # fmt: skip
+    heads, kv_heads, batch, isl, step, latency = _columns(
+        core, "num_heads", "num_key_value_heads", "batch_size", "isl", "step", "latency"
+    )
+    context = batch * (isl + step)
+    moving = context * kv_heads * HEAD * FORMATS[fmt].weight_bytes / peaks.memory
+    computing = context * heads * 2.0 * HEAD / peaks.flops["bf16"]
+
+    def predict(at: Mapping[str, float], power: float) -> Floats:
+        roofs = _roofs(computing / at["compute"], moving / at["bandwidth"], power)
+        return np.asarray(at["start"] + roofs)
+
+    ways: Candidates = [(partial(predict, power=p), {"power": p}) for p in POWERS]
+    begin = {"start": 1e-5, "compute": 0.5, "bandwidth": 0.8}
+    return [("computed in bf16", latency * 1e-3, ways, begin)]
+
+
 def _prompts(
     rows: pl.DataFrame, peaks: Peaks, values: float, computed: str, heads: str = "num_heads"
 ) -> Part:
@@ -332,6 +356,7 @@ FITS: Mapping[str, Callable[[pl.DataFrame, Peaks, str], list[Part]]] = {
     "grouped": _grouped,
     "contiguous": _contiguous,
     "mla": _mla,
+    "gqa": _gqa,
     "prefill_mla": _prefill_mla,
     "prefill_gqa": _prefill_gqa,
     "eager_mla": _eager_mla,

@@ -20,6 +20,7 @@ OPERATORS = {
 NAMED = {
     "context_mla": "prefill_mla",
     "context_attention": "prefill_gqa",
+    "generation_attention": "gqa",
     "wideep_context_mla": "eager_mla",
     "wideep_context_moe": "contiguous",
     "custom_allreduce": "collective",

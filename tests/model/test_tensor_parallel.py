@@ -148,3 +148,14 @@ def test_a_lost_die_takes_its_rank_with_it_and_the_others_serve(mode):
     })  # fmt: skip
     assert any("12 of 16 dies" in text for text in found.tables["events"]["detail"].to_list())
     assert all(check["ok"] for check in found.checks)
+
+
+@pytest.mark.parametrize("stack", ["sglang-npu", "vllm-ascend-0-13", "vllm-ascend-0-11"])
+def test_sampling_of_a_served_engine_takes_its_kernels_time_for_every_logit(facts, stack):
+    shape = load_shape(facts, QWEN)
+    plain, served = (role_of(facts, 4, **more).decode.sampling
+                     for more in ({}, {"deployment__stack": stack}))  # fmt: skip
+    name = "vllm-ascend-0-13" if stack.startswith("vllm") else stack
+    logit_s = facts.si(f"stacks.{name}.operators.ascend.sampling_logit")
+    assert served.token == pytest.approx(logit_s * shape.vocabulary)
+    assert served.token > plain.token > 0.0

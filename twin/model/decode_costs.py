@@ -47,7 +47,7 @@ def decode_costs(x: Setting, drafts: int, microbatch: str, colocated: bool = Fal
         dense=x.product(dense, 3),
         head=x.product(head, 1),
         logits=_logits(x),
-        sampling=Sampling(4 * x.gap, x.seconds(o.sampling(x.whole))[3]),
+        sampling=_sampling(x),
         host=_host(x),
         layout=layout(x),
         demand=_demand(x, query, dense, head),
@@ -203,6 +203,12 @@ def _collectives(x: Setting, cores: Cores) -> tuple[Collective, Collective]:
     token_s = hidden * group.remote / rate
     summed_s = hidden / x.machine.vector_bytes_per_s(cores.vector)
     return Collective(start_s, token_s), Collective(start_s, token_s + summed_s)
+
+
+def _sampling(x: Setting) -> Sampling:
+    """Kernels of their own after the graph: as measured by logits, or by the bytes they move."""
+    measured_s = x.machine.sampling_logit_s * x.whole.vocabulary
+    return Sampling(4 * x.gap, measured_s or x.seconds(o.sampling(x.whole))[3])
 
 
 def _logits(x: Setting) -> Collective:

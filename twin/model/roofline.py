@@ -99,6 +99,7 @@ class Machine:
     launched_singly: float = of_family("launched_singly", 0.0)  # share of passes with prompts
     eager_attention_s: float = 0.0  # host work for a layer's attention, launched kernel by kernel
     eager_moe_s: float = 0.0  # and for its experts
+    sampling_logit_s: float = of_family("sampling_logit", 0.0)  # of a logit; 0: bytes that move
     small_kernels_s: float = of_family("small_kernels", 0.0)  # of a layer, that no operator has
     decode_kernels: float = of_family("decode_kernels", 0.0)  # of a layer, launched one by one
     prefill_kernels: float = of_family("prefill_kernels", 0.0)

@@ -1,7 +1,7 @@
 """Capacity: the largest load at which `slo.share` of the requests meet TTFT and TPOT in steady
 state. Bisection over simulations that begin steady, first where the formula (`outlook`) says. A
 load is judged by the mean over the same seeds as every other, as many as it takes to tell it from
-the share, and the one that is answered by all of them."""
+the share, and both ends of what is answered by all of them."""
 
 import math
 from collections.abc import Callable, Generator
@@ -68,36 +68,43 @@ def searching(s: Scenario, facts: Facts, begin: float | None = None) -> Search:
     judged, step, runs = at_steady(s, facts, first), STEP, 0
     met: list[_Load] = []  # loads that keep the SLO, growing
     missed = _Load(math.inf, s.slo.share)  # the least that does not
-    surely_not = math.inf
+    tried: list[_Load] = []
     variances: list[float] = []
     apart = 1.0 if path == "workload.concurrency" else 0.0
     while first * LEAST <= load <= first * MOST:
         now = _Load(load, s.slo.share)
+        tried.append(now)
         runs += yield from _judged(judged, now, variances)
         if now.keeps:
             met.append(now)
         else:
             missed = now
-            surely_not = load if now.sure else surely_not
         if met and not math.isinf(missed.load):
             low = met[-1]
             if missed.load <= CLOSE * low.load or missed.load - low.load <= apart:
                 runs += yield from _judged(judged, low, variances, every=True)
-                if low.keeps:
+                runs += yield from _judged(judged, missed, variances, every=True)
+                if low.keeps and not missed.keeps:
                     break
-                missed, step = met.pop(), CLOSE
-            load = math.sqrt(met[-1].load * missed.load) if met else missed.load / step
+                step = CLOSE
+                if low.keeps:
+                    met.append(missed)
+                    missed = _Load(math.inf, s.slo.share)
+                else:
+                    missed = met.pop()
+        if met and not math.isinf(missed.load):
+            load = math.sqrt(met[-1].load * missed.load)
         else:
-            load = load * step if now.keeps else load / step
-        if not met or math.isinf(missed.load):
+            load = met[-1].load * step if met else missed.load / step
             step *= step
     low_load, high = met[-1].load if met else 0.0, missed.load
     if not low_load or math.isinf(high):
         return Capacity(path, low_load, low_load, high, runs, low_load)
     over, under = met[-1].beyond, max(-missed.beyond, 0.0)
     part = 0.0 if apart else over / max(over + (under or over), TINY)
-    surely = max((each.load for each in met if each.sure), default=low_load)
-    surely_not = high if math.isinf(surely_not) else surely_not
+    sure = [each for each in tried if each.sure and each.keeps == (each.load <= low_load)]
+    surely = max((each.load for each in sure if each.keeps), default=low_load)
+    surely_not = min((each.load for each in sure if not each.keeps), default=high)
     most = low_load + (high - low_load) * part
     return Capacity(path, most, surely / CLOSE, surely_not * CLOSE, runs, low_load)
 

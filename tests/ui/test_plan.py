@@ -72,6 +72,7 @@ def test_an_answer_is_shown_with_its_ranking_and_goes_into_the_draft(app, stored
     opened(app, plan=stored(ANSWER, Scenario()))
     assert "192 NPUs" in app.subheader[0].value
     assert list(app.dataframe[0].value[""]) == ["1", "2 ="]
+    assert any("met by 99 % of requests" in each.value for each in app.caption)  # its question
     app.button(key="plan-take").click().run()
     assert not app.exception
 

@@ -9,7 +9,7 @@ from twin.extras.report.document import Part, Series, bars, folded, page, plot, 
 from twin.extras.report.question import fields_of
 from twin.lab.library import load_facts
 from twin.lab.plan.answer import amount_of, equal_words, in_words, named, sentences
-from twin.lab.plan.question import GOALS, LOSSES, Plan, plan_digest
+from twin.lab.plan.question import LOSSES, Plan, in_brief, plan_digest
 from twin.lab.plan.space import CHOICES
 from twin.lab.sweep.sweep import published
 from twin.metrics.measures import Kind, amount
@@ -32,13 +32,12 @@ MARGINS: dict[str, tuple[str, Kind, str]] = {
 }
 NEAR = 4.0  # times the slowest or fastest deployment: published points beyond are not drawn
 LEDGER_MOST = 400  # rows of what was not simulated that are listed; the rest is counted
-BY = {"share": "of each request", "mean": "on the mean"}
 
 
 def plan_report(plan: Plan, found: Row) -> str:
     """The answer of a plan (`answer.answered` with its ledger) as one HTML file."""
     said = [s for s in sentences(dict(found)) if s]
-    body: list[Part] = [tag("p", plan.scenario.name, ": ", _wanted(plan), cls="soft")]
+    body: list[Part] = [tag("p", plan.scenario.name, ": ", in_brief(plan), cls="soft")]
     body += [tag("p", sentence) for sentence in said[1:]]
     if found["ranked"]:
         body += [tag("h2", "Ranking"), _ranking(plan, found["ranked"])]
@@ -53,21 +52,6 @@ def plan_report(plan: Plan, found: Row) -> str:
     body += [tag("h2", "Every deployment"), *_ledger(found)]
     body += [tag("h2", "The question"), fields_of(plan.scenario), _made_with(plan)]
     return page(said[0], *body)
-
-
-def _wanted(plan: Plan) -> str:
-    s = plan.scenario
-    limits = [f"TTFT {s.slo.ttft_s:g} s and TPOT {s.slo.tpot_ms:g} ms {BY[plan.by]}"]
-    if plan.by == "share":
-        limits.append(f"{100 * s.slo.share:g} % of requests")
-    limits += [f"{plan.npus:,} NPUs at most"] if plan.npus else []
-    limits += [f"{plan.power_kw:g} kW at most"] if plan.power_kw else []
-    cost = plan.cost_per_million_tokens
-    limits += [f"{cost:g} per million tokens at most"] if cost else []
-    limits += [f"after the loss of: {LOSSES[loss].lower()}" for loss in plan.survives]
-    limits += [f"{100 * plan.more:+.0f} % load"] if plan.more else []
-    goal = GOALS[plan.goal]
-    return f"{goal[0].lower()}{goal[1:]}; {', '.join(limits)}."
 
 
 def _ranking(plan: Plan, rows: Sequence[Row]) -> Part:

@@ -103,6 +103,21 @@ def usual_goal(s: Scenario) -> Goal:
     return "efficiency" if s.workload.arrivals == "closed_loop" else "npus"
 
 
+def in_brief(plan: Plan) -> str:
+    """Goal and limits of a plan in a sentence."""
+    s = plan.scenario
+    by = f"met by {100 * s.slo.share:g} % of requests" if plan.by == "share" else "on the mean"
+    limits = [f"TTFT {s.slo.ttft_s:g} s and TPOT {s.slo.tpot_ms:g} ms {by}"]
+    limits += [f"{plan.npus:,} NPUs at most"] if plan.npus else []
+    limits += [f"{plan.power_kw:g} kW at most"] if plan.power_kw else []
+    cost = plan.cost_per_million_tokens
+    limits += [f"{cost:g} per million tokens at most"] if cost else []
+    limits += [f"after the loss of: {LOSSES[loss].lower()}" for loss in plan.survives]
+    limits += [f"{100 * plan.more:+.0f} % load"] if plan.more else []
+    goal = GOALS[plan.goal]
+    return f"{goal[0].lower()}{goal[1:]}; {', '.join(limits)}."
+
+
 def freed(plan: Plan) -> tuple[str, ...]:
     """Fields of `PLAIN` that vary: the scenario's own value is one of theirs."""
     paths = {path for key in plan.vary for path in CHOICES[key].values}

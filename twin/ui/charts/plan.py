@@ -20,7 +20,7 @@ def front(
     number, and published operating points."""
     known = [p for p in points if p["tokens_per_s_per_user"]]
     if not known:
-        return empty("No deployment is within the limits so far")
+        return empty("No deployment is within the limits")
     fig = figure(height=380)
     rest = [p for p in known if not p["on_front"]]
     best = sorted((p for p in known if p["on_front"]), key=_speed)

@@ -7,7 +7,7 @@ import streamlit as st
 
 from twin.hooks import drawn
 from twin.lab.plan.answer import amount_of, equal_words, in_words, named, sentences
-from twin.lab.plan.question import LOSSES, Loss, Plan
+from twin.lab.plan.question import LOSSES, Loss, Plan, in_brief
 from twin.lab.share import links
 from twin.lab.sweep.sweep import published
 from twin.scenario import Scenario, SpecError, with_overrides
@@ -34,6 +34,7 @@ def answer(plan: Plan, found: Mapping[str, Any]) -> None:
     """The whole answer."""
     first, *more = sentences(dict(found))
     st.subheader(plain(first), anchor=False)
+    st.caption(plain(f"{plan.scenario.name}: {in_brief(plan)}"))
     st.markdown(plain(" ".join(more)))
     rows = found["ranked"]
     if rows:
@@ -56,11 +57,13 @@ def answer(plan: Plan, found: Mapping[str, Any]) -> None:
     with st.container(horizontal=True, gap="small"):
         download("plan.json", lambda: json_text(dict(found)), "plan.json", "plan-json")
         drawn("plan.download", plan, found)
-    about = f"{equal_words(rows)}. What is ranked was simulated with five seeds. " if rows else ""
-    st.caption(
-        f"{about}plan.json has every deployment with its bound by formula, status, reason, seed "
-        "and digest."
+    about = ["2 x 16 prefill: two instances of 16 NPUs."]
+    if rows:
+        about += [f"{equal_words(rows)}.", "What is ranked was simulated with five seeds."]
+    about.append(
+        "plan.json has every deployment with its bound by formula, status, reason, seed and digest."
     )
+    st.caption(" ".join(about))
 
 
 def _ranking(plan: Plan, rows: Sequence[Mapping[str, Any]]) -> None:

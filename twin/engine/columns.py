@@ -51,7 +51,7 @@ class Requests(Columns):
     )  # fmt: skip
     prefill_end_s = column(
         "f8", "requests", "Last batch ended.", unit="s", fill=nan,
-        by="colocated, faults, prefill, recorder, router",
+        by="faults, prefill, recorder, router",
     )  # fmt: skip
     transfer_end_s = column(
         "f8", "requests", "First token delivered.", unit="s", fill=nan,
@@ -104,7 +104,7 @@ class Requests(Columns):
     place = column("f8", "gated", "Place in the queues: lower goes first.", by="admission, fair")
     following = column(
         "i4", "requests", LINK, fill=NONE,
-        by="admission, arrivals, colocated, decode, fair, faults, kv_transfer, prefill, router",
+        by="admission, arrivals, decode, fair, faults, kv_transfer, prefill, router",
     )  # fmt: skip
 
 
@@ -135,7 +135,7 @@ class Prefill(Columns):
     )
     batch = column(
         "i4", "prefills, 2", "List of whose last piece runs.", fill=NONE,
-        by="colocated, faults, prefill",
+        by="faults, prefill",
     )  # fmt: skip
     queued_tokens = column(
         "i8", "prefills", "Tokens waiting or in prefill.", unit="tokens", by="prefill, router"

@@ -98,15 +98,19 @@ def close_books(world: World) -> None:
 
 
 @kernel
-def idle_until(world: World, step: int, last_step: int) -> int:
-    """The step in which the next request arrives while no request is inside, else `step` itself."""
-    settings = world.settings
+def requests_inside(world: World) -> int:
+    """Requests that have arrived and not ended."""
     count = world.record.counters
     ended = count[w.FINISHED_DECODE] + count[w.FINISHED_PREFILL]
     ended += count[w.REJECTED_ROUTER] + count[w.REJECTED_DECODE] + count[w.GIVEN_UP]
-    ended += count[w.CANCELLED_BY_CLIENT]
-    arrived = count[w.ARRIVED]
-    if settings.closed_loop or arrived > ended:
+    return int(count[w.ARRIVED] - ended - count[w.CANCELLED_BY_CLIENT])
+
+
+@kernel
+def idle_until(world: World, step: int, last_step: int) -> int:
+    """The step in which the next request arrives while no request is inside, else `step` itself."""
+    settings = world.settings
+    if settings.closed_loop or requests_inside(world) > 0:
         return step
     if settings.dynamic:
         if world.loop.size[0] == 0:
@@ -114,7 +118,7 @@ def idle_until(world: World, step: int, last_step: int) -> int:
         # So far off that it is no step of this run: bounded, or the number would be too large.
         due_s = min(world.loop.due_s[0], settings.horizon_s)
         return max(step, min(int(due_s / settings.step_s) - 1, last_step))
-    arrival_s = world.request.arrival_s
+    arrival_s, arrived = world.request.arrival_s, world.record.counters[w.ARRIVED]
     if arrived == arrival_s.size:
         return last_step
     # A step early: an arrival on a border belongs to the step that ends there.

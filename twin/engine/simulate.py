@@ -26,7 +26,7 @@ from twin.engine.lifecycle.incidents import Incidents
 from twin.engine.lifecycle.life import Life
 from twin.engine.lifecycle.machine import Machine
 from twin.engine.lifecycle.present import Present
-from twin.engine.loop import advance, close_books
+from twin.engine.loop import advance, close_books, requests_inside
 from twin.engine.record import Log
 from twin.engine.setup import Setup, set_up
 from twin.engine.unfolding import Unfolding
@@ -137,19 +137,11 @@ def pass_time(
 def live(world: World) -> dict[str, float]:
     """A few numbers to watch while a run goes on."""
     c = world.record.counters
-    ended = c[w.FINISHED_DECODE] + c[w.FINISHED_PREFILL]
     return {
         "arrived": float(c[w.ARRIVED]),
-        "finished": float(ended),
+        "finished": float(c[w.FINISHED_DECODE] + c[w.FINISHED_PREFILL]),
         "rejected": float(c[w.REJECTED_ROUTER] + c[w.REJECTED_DECODE]),
-        "inside": float(
-            c[w.ARRIVED]
-            - ended
-            - c[w.REJECTED_ROUTER]
-            - c[w.REJECTED_DECODE]
-            - c[w.GIVEN_UP]
-            - c[w.CANCELLED_BY_CLIENT]
-        ),
+        "inside": float(requests_inside(world)),
         "decoding": float(world.decode.in_batch.sum()),
     }
 

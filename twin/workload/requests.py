@@ -17,12 +17,12 @@ class WorkloadError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Requests:
+class Stream:
     """A request stream, one row per request in order of arrival. The prompt of request i is the
     chain of segments `segment_offset[i] : segment_offset[i + 1]`; segment s holds the
-    `segment_blocks[s]` ids from `segment_first[s]` on, whole blocks alone."""
+    `segment_blocks[s]` ids from `segment_first[s]` on."""
 
-    arrival_s: np.ndarray  # f8[n], sorted; +inf: waits for a completion (closed loop)
+    arrival_s: np.ndarray  # f8[n], sorted
     input_tokens: np.ndarray  # i4[n]
     output_tokens: np.ndarray  # i4[n]
     session: np.ndarray  # i4[n]
@@ -30,8 +30,18 @@ class Requests:
     segment_first: np.ndarray  # i8[m]
     segment_blocks: np.ndarray  # i4[m]
     blocks: int  # distinct block ids, 0 .. blocks - 1
-    block_tokens: int
+    block_tokens: int  # 0: a file has no blocks
     has_prefix: bool  # whether any two prompts can share a block
+
+    def __len__(self) -> int:
+        return self.arrival_s.size
+
+
+@dataclass(frozen=True, slots=True)
+class Requests(Stream):
+    """The requests of a run, of whole blocks alone; an arrival of +inf waits for a completion
+    (closed loop)."""
+
     counts: dict[str, int] = field(default_factory=dict)  # rows left out or changed, by reason
     notes: tuple[str, ...] = ()  # sentences about what was assumed
     # Where turns wait: i4[n], the turn whose answer a request waits for, or NONE; f8[n], how long
@@ -39,26 +49,12 @@ class Requests:
     waits_for: np.ndarray | None = None
     pause_s: np.ndarray | None = None
 
-    def __len__(self) -> int:
-        return self.arrival_s.size
-
 
 @dataclass(frozen=True, slots=True)
-class TraceTable:
-    """A recorded request stream, as its file says, sorted by arrival. Segments as in `Requests`,
-    but of the file's own prefix-chained blocks, with a partial last block where the format has
-    one."""
+class TraceTable(Stream):
+    """A recorded request stream, as its file says, from time 0. Its blocks are the file's own,
+    prefix-chained, with a partial last one where the format has one."""
 
-    arrival_s: np.ndarray  # f8[n], sorted, from 0
-    input_tokens: np.ndarray  # i4[n]
-    output_tokens: np.ndarray  # i4[n]
-    session: np.ndarray  # i4[n]
-    segment_offset: np.ndarray  # i8[n + 1]
-    segment_first: np.ndarray  # i8[m]
-    segment_blocks: np.ndarray  # i4[m]
-    blocks: int
-    block_tokens: int  # 0: the file has no blocks
-    has_prefix: bool
     has_time: bool  # False: the file holds lengths only
     source_row: np.ndarray  # i4[n], line or record number in the file, from 1
     think_s: np.ndarray  # f8[n], the user's pause before the request; NaN: unknown
@@ -67,9 +63,6 @@ class TraceTable:
     format: str
     time_unit: str = "s"  # of the file's timestamps
     warnings: tuple[str, ...] = ()  # sentences about what a reader of results should know
-
-    def __len__(self) -> int:
-        return self.arrival_s.size
 
     @property
     def duration_s(self) -> float:

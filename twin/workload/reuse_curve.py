@@ -10,7 +10,7 @@ import numpy as np
 
 from twin.kernels.compiled import late
 from twin.kernels.rng import scattered
-from twin.workload.requests import Requests, TraceTable
+from twin.workload.requests import Stream
 
 KNEE = 0.95  # of the ideal hit ratio
 MOST_TOUCHES = 4_000_000  # of one pass; of longer streams a part of the blocks stands for all
@@ -46,7 +46,7 @@ class ReuseCurve:
         return int(self.distance[min(enough, self.distance.size - 1)]) + 1
 
 
-def reuse_curve(stream: Requests | TraceTable, most_touches: int = MOST_TOUCHES) -> ReuseCurve:
+def reuse_curve(stream: Stream, most_touches: int = MOST_TOUCHES) -> ReuseCurve:
     """The curve of a stream in its order; a stream of more touches is sampled by block."""
     total = int(stream.input_tokens.sum(dtype=np.int64))
     touches = int(stream.segment_blocks.sum(dtype=np.int64))
@@ -79,7 +79,7 @@ def reuse_curve(stream: Requests | TraceTable, most_touches: int = MOST_TOUCHES)
     )
 
 
-def _tokens_in_blocks(stream: Requests | TraceTable) -> int:
+def _tokens_in_blocks(stream: Stream) -> int:
     """Input tokens that lie in a prompt's chain of blocks."""
     chain = np.add.reduceat(
         np.append(stream.segment_blocks, 0).astype(np.int64), stream.segment_offset[:-1]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from twin.engine import codes as w
 from twin.engine.books import book_one
 from twin.engine.columns import World
-from twin.engine.lists import fill, pop
+from twin.engine.lists import fill
 from twin.engine.phases.decode import (
     acts_s,
     admit,
@@ -20,13 +20,12 @@ from twin.engine.phases.decode import (
     settle,
     sit_through,
 )
-from twin.engine.phases.prefill import drop_gone, form_batch, leave_queue, move_activations
+from twin.engine.phases.prefill import form_batch, move_activations, next_computed
 from twin.engine.pool import (
     begin_reading,
     kept_by,
     look_at_pool,
     note_read,
-    store_blocks,
     write_blocks,
 )
 from twin.kernels.compiled import kernel
@@ -70,24 +69,15 @@ def colocated(world: World, t1: float) -> None:
 def finish_pieces(world: World, c: int, now_s: float) -> None:
     """Prompts whose last piece was in the iteration: first token out, they join the batch."""
     request = world.request
-    queue = world.prefill
     look_at_pool(world, c, now_s)
     before = kept_by(world, c)
     while True:
-        i = pop(queue.batch, c, request.following)
+        i = next_computed(world, c, now_s)
         if i == w.NONE:
             break
-        leave_queue(world, c, i)
-        if world.settings.patient and request.gone[i]:
-            drop_gone(world, i, now_s)
-            continue
-        if world.settings.pool_enabled and queue.pool_open[c]:
-            store_blocks(world, c, i)
         if request.emitted[i] == 0:
-            request.prefill_end_s[i] = now_s
             request.transfer_end_s[i] = now_s
         request.ready_s[i] = now_s
-        world.record.counters[w.PREFILLED] += 1
         world.record.counters[w.TRANSFERRED] += 1
         join(world, c, i, now_s)
     write_blocks(world, c, now_s, before)

@@ -390,30 +390,42 @@ def move_activations(world: World, column: int, begin_s: float, end_s: float, ta
 
 
 @kernel
+def next_computed(world: World, p: int, now_s: float) -> int:
+    """The next request of the batch that has ended, out of the queue and its blocks stored, or
+    NONE; requests whose client has left are dropped."""
+    request = world.request
+    state = world.prefill
+    while True:
+        i = pop(state.batch, p, request.following)
+        if i == w.NONE:
+            return i
+        leave_queue(world, p, i)
+        if world.settings.patient and request.gone[i]:
+            drop_gone(world, i, now_s)
+            continue
+        if world.settings.pool_enabled and state.pool_open[p]:
+            store_blocks(world, p, i)
+        if request.emitted[i] == 0:
+            request.prefill_end_s[i] = now_s
+        world.record.counters[w.PREFILLED] += 1
+        return i
+
+
+@kernel
 def finish_batch(world: World, p: int) -> None:
     """End the running batch: keep its blocks, hand its requests on."""
     settings = world.settings
     request = world.request
-    state = world.prefill
     end_s = world.instance.ends_s[p]
     world.instance.running[p] = 0
     give_ports_back(world, p)
     look_at_pool(world, p, end_s)
     before = kept_by(world, p)
     while True:
-        i = pop(state.batch, p, request.following)
+        i = next_computed(world, p, end_s)
         if i == w.NONE:
             break
-        leave_queue(world, p, i)
-        if settings.patient and request.gone[i]:
-            drop_gone(world, i, end_s)
-            continue
-        if settings.pool_enabled and state.pool_open[p]:
-            store_blocks(world, p, i)
-        if request.emitted[i] == 0:
-            request.prefill_end_s[i] = end_s
         request.ready_s[i] = end_s + settings.transfer_latency_s
-        world.record.counters[w.PREFILLED] += 1
         if settings.has_decode:
             request.status[i] = w.TRANSFERRING
             transfer = world.transfer

@@ -16,7 +16,6 @@ from twin.engine.start import Residents, residents, with_residents
 from twin.experts import Imbalance
 from twin.facts import Facts
 from twin.hardware.chip import Chip, load_chip
-from twin.hardware.fabric import wired
 from twin.hardware.faults import broken
 from twin.hardware.network import Network
 from twin.hardware.placement import Instance, further, place
@@ -205,10 +204,9 @@ def set_up(
             "import their file first"
         )
     chip = load_chip(facts, scenario.supernode.chip)
-    net = wired(scenario.supernode, facts)
-    for fault in scenario.faults:
-        broken(net, [fault])  # refuses an element that is not there
     parts = assemble(scenario, facts, trace, counts)
+    for fault in scenario.faults:
+        broken(parts.net, [fault])  # refuses an element that is not there
     costs = parts.costs
     placed = place(scenario, parts.net)
     instances = list(placed.instances)

@@ -81,6 +81,12 @@ def empty_pool(
 
 
 @kernel
+def fetch_pays(fetch_s: float, recompute_s: float) -> bool:
+    """Cached KV is read where that takes no longer than to compute it again."""
+    return fetch_s <= recompute_s
+
+
+@kernel
 def matched_blocks(
     pool: BlockPool, ssd: BlockPool, ssd_open: bool, row: int, chains: Chains, k: int
 ) -> int:
@@ -147,10 +153,11 @@ def link_newest(pool: BlockPool, row: int, block: int) -> None:
 
 @kernel
 def drop(pool: BlockPool, row: int, block: int) -> None:
-    """Forget a resident block; it stays counted in `used`."""
+    """Forget a resident block."""
     if pool.policy != LRU or pool.newest[row, 0] != NONE:  # else a tier that keeps no order
         unlink(pool, row, block)
     pool.newer[row, block] = ABSENT
+    pool.used[row] -= 1
 
 
 @kernel
@@ -233,7 +240,6 @@ def evict(pool: BlockPool, row: int) -> None:
             if victim == NONE:
                 victim = pool.oldest[row, at]
     drop(pool, row, victim)
-    pool.used[row] -= 1
     pool.evicted[row] += 1
 
 
@@ -270,9 +276,7 @@ def look(pool: BlockPool, row: int, now_s: float) -> None:
         block = pool.oldest[row, 0]
         if pool.touched_s[row, block] >= now_s - pool.ttl_s:
             return
-        drop(pool, row, block)
-        pool.used[row] -= 1
-        pool.evicted[row] += 1
+        evict(pool, row)
 
 
 @kernel
@@ -340,11 +344,9 @@ def lose_server(
         if pool.newer[row, block] == ABSENT or server_of(block, up, up.size) != server:
             continue
         drop(pool, row, block)
-        pool.used[row] -= 1
         lost += 1
         if not keeps and ssd.newer[row, block] != ABSENT:
             drop(ssd, row, block)
-            ssd.used[row] -= 1
     return lost
 
 

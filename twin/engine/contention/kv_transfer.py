@@ -1,4 +1,6 @@
-"""Phase: KV moves from prefill dies to decode dies; concurrent transfers share their ports."""
+"""Phase: KV moves from prefill dies to decode dies; concurrent transfers share their ports. As in
+arXiv 2506.12708v2 section 4.3.3 every prefill rank holds the whole latent KV, and consecutive
+groups of decode ranks draw from the same one."""
 
 from __future__ import annotations
 
@@ -9,7 +11,19 @@ from twin.engine.books import book_traffic
 from twin.engine.columns import Transfers, World
 from twin.engine.lists import append, pop
 from twin.kernels.compiled import kernel
-from twin.policies.kv_transfer import sending_rank, shared_rate
+
+
+@kernel
+def sending_rank(decode_rank: int, decode_ranks: int, prefill_ranks: int) -> int:
+    """The prefill rank (0-based in its instance) that sends to decode_rank. With 32 prefill and 320
+    decode ranks each prefill rank feeds 10 decode ranks."""
+    return decode_rank * prefill_ranks // decode_ranks
+
+
+@kernel
+def shared_rate(capacity_out: float, flows_out: int, capacity_in: float, flows_in: int) -> float:
+    """Bytes/s of one transfer: an equal share of the busier of its two ports."""
+    return min(capacity_out / flows_out, capacity_in / flows_in)
 
 
 @kernel

@@ -1,11 +1,17 @@
-"""Phase: API servers tokenise and check, first come, first served."""
+"""Phase: API servers tokenise and check, first come, first served. Each takes the same time for
+every request, so request k starts when it has arrived and request k - servers is done."""
 
 from __future__ import annotations
 
 from twin.engine import codes as w
 from twin.engine.columns import World
 from twin.kernels.compiled import kernel
-from twin.policies.front_end import front_end_done
+
+
+@kernel
+def front_end_done(arrival_s: float, server_free_s: float, service_s: float) -> float:
+    """When a request that arrives at arrival_s leaves a server that is free at server_free_s."""
+    return max(arrival_s, server_free_s) + service_s
 
 
 @kernel

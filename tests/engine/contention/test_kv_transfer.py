@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests.draws import draws
 from tests.jit import compiled
-from twin.policies.kv_transfer import sending_rank, shared_rate
+from twin.engine.contention.kv_transfer import sending_rank, shared_rate
 
 
 def test_each_prefill_rank_feeds_ten_decode_ranks():

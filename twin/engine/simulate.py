@@ -110,7 +110,7 @@ def pass_time(
     Incidents(life, events, balance.missing)
     elastic = Elastic(life) if is_elastic(s) else None
     steps = steps_in(s.horizon_s if until_s is None else min(until_s, s.horizon_s), s.step_s)
-    stride = max(1, steps // REPORTS)
+    stride = max(1, steps // REPORTS if progress else steps)
     first, report = 0, stride
     unfolding = Unfolding(machine.world)
     while first < steps:
@@ -271,20 +271,33 @@ def result_digest(tables: dict[str, pl.DataFrame]) -> str:
     for name in sorted(tables):
         table = tables[name]
         content.update(f"{name} {table.height}".encode())
+        # One query for a table: one for each column costs more than the columns hold.
+        made = table.select([_plain(column) for column in table.iter_columns() if _odd(column)])
         for column in table.iter_columns():
-            content.update(f"{column.name} {column.dtype}".encode())
-            nulls = column.null_count() > 0
-            if nulls and not column.dtype.is_float():
+            kind = column.dtype
+            values = made[column.name] if column.name in made.columns else column
+            content.update(f"{column.name} {kind}".encode())
+            if column.null_count() > 0 and not kind.is_float():
                 content.update(column.is_null().to_numpy().data)
-            if column.dtype == pl.String:
-                text = column.fill_null("").str.join("\n").item() if table.height else ""
-                content.update(text.encode())
-                continue
-            values = column
-            if isinstance(column.dtype, pl.Enum):
-                content.update(" ".join(column.dtype.categories).encode())
-                values = column.to_physical()
-            if nulls:  # no figure of a run is NaN, so a float that is has no other meaning
-                values = values.fill_null(np.nan if values.dtype.is_float() else 0)
-            content.update(np.ascontiguousarray(values.to_numpy()).data)
+            if isinstance(kind, pl.Enum):
+                content.update(" ".join(kind.categories).encode())
+            if kind == pl.String:
+                content.update("\n".join(values.to_list()).encode())
+            else:
+                content.update(np.ascontiguousarray(values.to_numpy()).data)
     return content.hexdigest()
+
+
+def _odd(column: pl.Series) -> bool:
+    """Whether a column's values are not yet numbers or text without nulls."""
+    return column.null_count() > 0 or isinstance(column.dtype, pl.Enum)
+
+
+def _plain(column: pl.Series) -> pl.Expr:
+    """A column as numbers or text without nulls."""
+    kind = column.dtype
+    plain = pl.col(column.name)
+    if isinstance(kind, pl.Enum):
+        plain = plain.to_physical()
+    # No figure of a run is NaN, so a float that is has no other meaning.
+    return plain.fill_null(np.nan if kind.is_float() else "" if kind == pl.String else 0)

@@ -32,12 +32,13 @@ def stacked(schema: Mapping[str, Any], pieces: Sequence[Mapping[str, Any]]) -> p
     """One table of all pieces, in order; of each piece every column, an array or one value. Arrays
     of a piece are as long as each other; one value stands for as many, None for nulls."""
     lengths = [next(v.size for v in p.values() if isinstance(v, np.ndarray)) for p in pieces]
-    piece_of = np.repeat(np.arange(len(pieces)), lengths)
-    columns = []
+    columns, single = {}, []
     for name, kind in schema.items():
         values = [piece[name] for piece in pieces]
         if values and isinstance(values[0], np.ndarray):
-            columns.append(pl.Series(name, np.concatenate(values)).cast(kind))
+            columns[name] = pl.Series(name, np.concatenate(values)).cast(kind)
         else:
-            columns.append(pl.Series(name, values, kind).gather(piece_of))
-    return pl.DataFrame(columns)
+            single.append(pl.Series(name, values, kind))
+    spread = pl.DataFrame(single)[np.repeat(np.arange(len(pieces)), lengths)]
+    columns |= {column.name: column for column in spread}
+    return pl.DataFrame([columns[name] for name in schema])

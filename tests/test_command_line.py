@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.lab.searched import searched
 from tests.laws.advice import LITE
 from twin.lab.library import scenario_to_toml
 from twin.lab.runs import budget
@@ -145,7 +146,8 @@ def test_the_conversation_hour_hits_no_more_than_an_lru_in_trace_order(twin, tra
     assert 0.95 * bound < found["summary"]["hit_token_ratio"] <= bound
 
 
-def test_explain_says_the_same_as_one_object_and_finds_it_again(twin, tmp_path):
+def test_explain_says_the_same_as_one_object_and_finds_it_again(twin, tmp_path, monkeypatch):
+    monkeypatch.setattr("twin.lab.explain.explain.capacity", searched)
     file = tmp_path / "small.toml"
     few = {"front_end.api_servers": 1, "front_end.service_ms": 24.0}
     file.write_text(scenario_to_toml(with_overrides(parse_scenario(LITE), few)), "utf-8")

@@ -1,6 +1,7 @@
 import polars as pl
 import pytest
 
+from tests.lab.searched import searched
 from tests.laws.advice import LITE
 from twin.lab.explain.causes import imbalance, switches
 from twin.lab.explain.explain import explain
@@ -12,6 +13,14 @@ from twin.lab.library import load_facts, preset
 from twin.model.timeline import decode_timeline
 from twin.scenario import parse_scenario, with_overrides
 from twin.steady import steady
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_search():
+    """What a load's largest is takes fifty runs, and no figure of this room reads it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("twin.lab.explain.explain.capacity", searched)
+        yield
 
 
 @pytest.fixture(scope="module")

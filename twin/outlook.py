@@ -26,6 +26,7 @@ ROUNDS = 3  # between the longest iteration that the SLO allows and what iterati
 SURE = 2.0  # standard errors of an iteration's time that the answer is on the safe side by
 LESS, TRIES = 0.97, 8  # of a load at which requests wait for a place too long
 FULL = 0.99  # of what is sustained: beyond it queues have no mean
+SAME = 1.0 - 1e-6  # of what is sustained: all of it
 ENOUGH = 3000  # requests: thirty beyond the 99th percentile
 LEAST_S, MOST_S = 20.0, 7200.0  # of a warm-up; of what counts
 HAND_OFF = 1.5  # cycles of prefill that a request spends in it: half of one waiting, one computed
@@ -188,9 +189,11 @@ def _slo_rate(priced: Priced) -> tuple[float, str]:
         standing = _within(priced, judged)
         if standing is None:
             return 0.0, priced.decoding
-        took_s, by_decode = standing.iteration_s, SAFE * standing.rate_req_per_s * priced.instances
-        if by_decode < most:
-            most, limit = by_decode, priced.decoding
+        took_s, reached = standing.iteration_s, standing.rate_req_per_s * priced.instances
+        if SAFE * reached < most:
+            # What reaches decode is what the stages before it pass on: these may be in the way.
+            limit = priced.decoding if reached < SAME * full.requests_per_s else limit
+            most = SAFE * reached
     mode = priced.scenario.deployment.mode
     if mode == "decode_only":
         return most, limit

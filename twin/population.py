@@ -230,14 +230,8 @@ def iterate(p: Population, iterations: int, per_iteration: float, reserved_for: 
                 leave(p, i)
             i = after
         arrive(p, per_iteration, reserved_for, pace)
-        now = 0.0 if p.prompt_delay > 0 and waits_for_ranks(p) else 1.0
-        for r in range(ranks):
-            share = now * min(1.0, p.chunk_most / max(p.backlog[r], 1.0))
-            p.chunk[r], p.chunk_pairs[r] = share * p.backlog[r], share * p.backlog_pairs[r]
-            p.backlog[r] -= p.chunk[r]
-            p.backlog_pairs[r] -= p.chunk_pairs[r]
-            if p.chunk[r] > 0.0 and p.backlog[r] > 0.0:
-                p.at[DELAYED] = p.prompt_delay  # what is left of a release waits no further
+        if p.colocated:
+            take_prompts(p)
         # Prompts that wait make iterations periodic: each is looked at.
         every = LOOK_EVERY if p.prompt_delay == 0 else 1
         looks = p.at[ITERATION] % every == 0 and p.at[DECODES] > 0
@@ -247,6 +241,19 @@ def iterate(p: Population, iterations: int, per_iteration: float, reserved_for: 
                 look(p, took_s)
             if p.expected_s > 0.0 and took_s > 0.0:
                 pace = 1.0 + p.own * (took_s / p.expected_s - 1.0)
+
+
+@kernel
+def take_prompts(p: Population) -> None:
+    """Take each rank's chunk of the prompts that wait for it into the iteration of now."""
+    now = 0.0 if p.prompt_delay > 0 and waits_for_ranks(p) else 1.0
+    for r in range(p.chunk.size):
+        share = now * min(1.0, p.chunk_most / max(p.backlog[r], 1.0))
+        p.chunk[r], p.chunk_pairs[r] = share * p.backlog[r], share * p.backlog_pairs[r]
+        p.backlog[r] -= p.chunk[r]
+        p.backlog_pairs[r] -= p.chunk_pairs[r]
+        if p.chunk[r] > 0.0 and p.backlog[r] > 0.0:
+            p.at[DELAYED] = p.prompt_delay  # what is left of a release waits no further
 
 
 @kernel

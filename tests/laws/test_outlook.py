@@ -23,7 +23,7 @@ def of(**fields):
 
 
 def test_more_load_never_makes_tokens_faster_until_every_slot_is_full():
-    found = [of(workload__rate_req_per_s=float(rate)) for rate in (20, 60, 100, 140, 400, 800)]
+    found = [of(workload__rate_req_per_s=float(rate)) for rate in (20, 100, 140, 800)]
     paces = [one.tpot_s for one in found]
     assert paces == sorted(paces)
     full = steady.steady(QUICK, load_facts())
@@ -50,6 +50,18 @@ def test_without_decode_there_is_no_tpot():
     found = of(deployment__mode="prefill_only")
     assert found.tpot_s is None
     assert found.sustained_req_per_s > found.slo_req_per_s > 0.95 * found.sustained_req_per_s
+
+
+@pytest.mark.parametrize(
+    ("limit", "fields"),
+    [
+        ("front end", {"front_end__api_servers": 1, "front_end__service_ms": 24.0}),
+        ("prefill", {"deployment__prefill__instances": 1}),
+        ("decode", {}),
+    ],
+)
+def test_the_stage_that_passes_on_least_is_in_the_way(limit, fields):
+    assert of(**fields).limit == limit
 
 
 def test_a_closed_loop_offers_no_rate():

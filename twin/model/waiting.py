@@ -99,7 +99,7 @@ def waits_s(prompts: Prompts, pool: Pool, rate: float) -> list[float]:
         best, least_s = 0, float("inf")
         for k in range(count):
             p = (i + k) % count
-            if queues[p]:
+            if queues[p] and free[p] <= now_s:
                 advance(p, now_s)
             ahead_s = max(0.0, free[p] - now_s) + waiting[p] * pool.token_s
             ahead_s += waiting[p] // pool.budget * pool.full_s

@@ -35,23 +35,30 @@ for name in ("TWIN_DB_URL", "TWIN_ARTIFACTS", "TWIN_CALIBRATION", "FORCE_COLOR",
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Give one process every file that needs a dashboard or a browser, and others whole files.
-
-    What tests share is then made once: a server, a browser, what a module simulates.
-    """
+    """Give one process all files that share what takes seconds to make, and others whole files."""
     from xdist.scheduler import LoadScopeScheduling
 
     class Shared(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file = nodeid.partition("::")[0]
-            return "browser" if _needs_dashboard(file) else file
+            return _shares(file) or file
 
     return Shared(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
+# What tests share is made once in a process; files that need it, by what stands in them.
+SHARED = {
+    "app_url": "a dashboard and a browser",
+    "lab.plan.small": "a plan",
+    "evidence(": "the judged rows",
+    "docs.make import": "the judged rows",
+}
+
+
 @cache
-def _needs_dashboard(file: str) -> bool:
-    return "app_url" in (ROOT / file).read_text("utf-8")
+def _shares(file: str) -> str:
+    text = (ROOT / file).read_text("utf-8")
+    return next((made for word, made in SHARED.items() if word in text), "")
 
 
 @pytest.hookimpl(trylast=True)

@@ -319,7 +319,8 @@ def _without_system() -> dict[str, Band]:
     return left_out(errors, by_system, leaves)
 
 
-def row_bands() -> dict[str, tuple[float, float, bool | None]]:
+@lru_cache(maxsize=1)
+def row_bands() -> Mapping[str, tuple[float, float, bool | None]]:
     """The band of every row's error made without its system, by row: low and high end of twin /
     published - 1, and whether the first error lies within (None: the row has none)."""
     bands, first, found = _without_system(), load_first(), {}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -292,10 +293,12 @@ def finite(tables: dict[str, pl.DataFrame]) -> Check:
         for column in table.iter_columns()
         if column.dtype == pl.Float64 and not _sound(column)
     ]
-    return Check("I14", "every figure finite and not negative", not bad, f"bad: {', '.join(bad) or 'none'}")
+    return Check(
+        "I14", "every figure finite and not negative", not bad, f"bad: {', '.join(bad) or 'none'}"
+    )
 
 
 def _sound(column: pl.Series) -> bool:
     """Whether no value is NaN, infinite or negative; a sum says the first two at once."""
-    least, total = column.min(), column.sum()
-    return least is None or bool(np.isfinite(total) and least >= 0)
+    least: Any = column.min()
+    return least is None or (least >= 0 and math.isfinite(column.sum()))

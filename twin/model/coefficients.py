@@ -254,6 +254,7 @@ class PrefillCore(Record):
     windowed: float = computed("As `pair`, of the layers with a window.")
     window: float = given("Tokens of a window; 0: none has one.", "tokens")
     hit: float = computed("Up-projection of one cached token of the batch.")
+    edge: float = computed("Per token of the die: blocks at the diagonal.")
 
 
 @record

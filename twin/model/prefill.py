@@ -88,6 +88,7 @@ def _attention(
     core = w.fixed + prompt_core_s(
         w.pair, w.latent, w.index, w.reach, w.windowed, w.window, die_tokens, die_pairs
     )
+    core += w.edge * die_tokens
     exchange = p.exchange.fixed + p.exchange.token * die_tokens
     time = 0.0
     for k in range(len(p.before)):

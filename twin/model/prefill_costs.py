@@ -70,6 +70,7 @@ def prefill_costs(x: Setting, microbatch: bool) -> Prefill:
             index=x.index_pair_s,
             reach=float(s.index_top_k),
             hit=x.many_rows(o.cached_up(s, f)) / x.layout.dies,
+            edge=group * x.edge_s,
         ),
         exchange=form.exchange,
         after=(
@@ -80,7 +81,6 @@ def prefill_costs(x: Setting, microbatch: bool) -> Prefill:
                 place=x.place("o_proj"),
             ),
             *_more(x, "after"),
-            *_edges(x, group),
         ),
         gate=gate,
         dispatch=dispatch,
@@ -123,12 +123,6 @@ def _drafter(x: Setting) -> Product:
         weight=sum(own.seconds(work)[0] for work in works),
         flop=sum(own.many_rows(work) for work in works),
     )
-
-
-def _edges(x: Setting, group: float) -> list[Product]:
-    """What tokens of prompts take in the attention core on top of their pairs."""
-    edge_s = group * x.edge_s
-    return [Product(flop=edge_s, place=x.place("attention_core"))] if edge_s else []
 
 
 def _more(x: Setting, where: str) -> list[Product]:

@@ -140,7 +140,7 @@ def _limits(setup: Setup) -> dict[str, np.ndarray]:
     """Bytes/s of a node on each plane as its fabric is built, f8[nodes, sub-planes or 1]."""
     net = setup.fabric
     ub = np.zeros((net.nodes, net.sub_planes))
-    leaves = (net.serves & net.bit("ub") > 0) & np.isin(net.tail, net.dies)
+    leaves = net.links_of("ub") & np.isin(net.tail, net.dies)
     at = net.node[net.tail[leaves]], np.maximum(net.sub_plane[leaves], 0)
     np.add.at(ub, at, net.capacity[leaves])
     rates: dict[str, np.ndarray] = {"ub": ub}

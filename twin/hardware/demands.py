@@ -82,8 +82,7 @@ def _one_package(net: Network, at: INTS) -> bool:
     homes = {(net.vertex_data[v]["node"], net.vertex_data[v]["npu"]) for v in at.tolist()}
     if len(homes) > 1:
         return False
-    usable = (net.serves & net.bit("package") > 0) & (net.capacity > 0.0)
-    joined = usable & np.isin(net.tail, at) & np.isin(net.head, at)
+    joined = net.open_links("package") & np.isin(net.tail, at) & np.isin(net.head, at)
     return int(joined.sum()) == at.size * (at.size - 1)
 
 
@@ -190,7 +189,7 @@ def to_storage(net: Network) -> Load | None:
     """Kept blocks lie evenly over the nodes, and each writes its own to storage; None: none can."""
     dpus = net.of_kind("qingtian")
     sink = net.of_kind("vpc")
-    usable = (net.serves & net.bit("vpc") > 0) & (net.capacity > 0.0)
+    usable = net.open_links("vpc")
     linked = usable & np.isin(net.head, dpus) & np.isin(net.tail, net.of_kind("cpu"))
     onward = usable & np.isin(net.tail, dpus) & np.isin(net.head, sink)
     hosts = np.unique(net.tail[linked & np.isin(net.head, net.tail[onward])])

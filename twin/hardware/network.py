@@ -133,7 +133,7 @@ class Network:
     def storage_ports(self) -> str:
         """Kind of the vertices whose links reach storage: NICs of dies, or DPUs of nodes."""
         nics = self.of_kind("nic")
-        onward = (self.serves & self.bit("vpc") > 0) & np.isin(self.tail, nics)
+        onward = self.links_of("vpc") & np.isin(self.tail, nics)
         return "nic" if onward.any() else "qingtian"
 
     def of_kind(self, kind: str) -> INTS:
@@ -149,32 +149,26 @@ class Network:
         """Links by vertex: those out of each, and those into each, both in the links' order."""
         return Rows.of(self.tail, len(self.vertices)), Rows.of(self.head, len(self.vertices))
 
+    def links_of(self, plane: str) -> BOOLS:
+        """Links that a plane's bytes may use."""
+        return self.serves & self.bit(plane) > 0
+
     def open_links(self, plane: str) -> BOOLS:
         """Links that a plane's bytes may use and that are there."""
-        bit = self.bit(plane)
-        return self.once(("open", plane), lambda: (self.serves & bit > 0) & (self.capacity > 0.0))
+        return self.once(("open", plane), lambda: self.links_of(plane) & (self.capacity > 0.0))
 
     @cached_property
     def link_prints(self) -> NDArray[np.uint64]:
         """A number for each link, equal for links that only their ends tell apart."""
-        total = np.zeros(self.tail.size, np.uint64)
-        with np.errstate(over="ignore"):
-            for values in (self.capacity, self.latency, *self.efficiency.values(), self.added):
-                total = total * np.uint64(0x9E3779B97F4A7C15) + values.view(np.uint64)
-                total ^= total >> np.uint64(29)
-        return total
+        own = self.capacity, self.latency, *self.efficiency.values(), self.added
+        return _mixed(np.zeros(self.tail.size, np.uint64), *own)
 
     @cached_property
     def link_kinds(self) -> NDArray[np.uint64]:
         """The same with all else that a link is to routing, and where its bytes are counted."""
-        total = self.link_prints
         planes = np.append(np.unique(self.place_plane, return_inverse=True)[1], -1)
-        with np.errstate(over="ignore"):
-            for values in (self.serves, self.write_extra_s, self.sub_plane, planes[self.leaves],
-                           planes[self.enters]):  # fmt: skip
-                total = total * np.uint64(0x9E3779B97F4A7C15) + values.view(np.uint64)
-                total ^= total >> np.uint64(29)
-        return total
+        counted = planes[self.leaves], planes[self.enters]
+        return _mixed(self.link_prints, self.serves, self.write_extra_s, self.sub_plane, *counted)
 
     @cached_property
     def vertex_kinds(self) -> INTS:
@@ -262,8 +256,7 @@ class Network:
 
     def joined(self, a: int, b: int, plane: str) -> bool:
         """Whether an open link of a plane leads from vertex a straight to vertex b."""
-        joins = (self.tail == a) & (self.head == b) & (self.serves & self.bit(plane) > 0)
-        return bool((self.capacity[joins] > 0.0).any())
+        return bool(((self.tail == a) & (self.head == b) & self.open_links(plane)).any())
 
     @cached_property
     def pairs(self) -> tuple[INTS, INTS]:
@@ -298,10 +291,9 @@ class Network:
 
     def reachable(self, plane: str, start: INTS) -> BOOLS:
         """Vertices that open links of a plane lead to from any of `start`, these included."""
-        bit = self.bit(plane)
-        links = np.flatnonzero((self.serves & bit > 0) & (self.capacity > 0.0))
+        links = np.flatnonzero(self.open_links(plane))
         tail, head = self.tail[links], self.head[links]
-        passes = self.forwards & bit > 0
+        passes = self.forwards & self.bit(plane) > 0
         passes[start] = True
         seen = np.zeros(len(self.vertices), bool)
         seen[start] = True
@@ -321,6 +313,15 @@ class Network:
             part = linked & self.reachable(plane, first)[self.dies]
             left &= ~part
             yield part
+
+
+def _mixed(total: NDArray[np.uint64], *columns: NDArray[Any]) -> NDArray[np.uint64]:
+    """Numbers u8[rows] into which each column is mixed: equal for rows that are."""
+    with np.errstate(over="ignore"):
+        for values in columns:
+            total = total * np.uint64(0x9E3779B97F4A7C15) + values.view(np.uint64)
+            total ^= total >> np.uint64(29)
+    return total
 
 
 Wiring: TypeAlias = "Fabric | Network"  # a graph, or its arrays

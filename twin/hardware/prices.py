@@ -203,7 +203,7 @@ def port_rates(fabric: Wiring, plane: Plane) -> FLOATS:
     ports = {"ub": "die" if net.spans_nodes else "nic", "rdma": "nic", "vpc": net.storage_ports}
     kind = ports[plane]
     at = net.of_kind(kind)
-    of_plane = net.serves & net.bit("rdma" if kind == "nic" else plane) > 0
+    of_plane = net.links_of("rdma" if kind == "nic" else plane)
     groups = [of_plane] if kind == "die" else [
         of_plane & (net.kind == k) for k in np.unique(net.kind[of_plane & np.isin(net.tail, at)])
     ]  # fmt: skip
@@ -222,7 +222,7 @@ def uplink_matrix(fabric: Wiring) -> FLOATS:
     Where the UB plane ends at the node it is what its dies put into the switches instead.
     """
     net = network(fabric)
-    of_plane = net.serves & net.bit("ub") > 0
+    of_plane = net.links_of("ub")
     leaves = of_plane & (net.node[net.tail] >= 0) & (net.node[net.tail] != net.node[net.head])
     if not leaves.any():
         leaves = of_plane & np.isin(net.tail, net.dies)
@@ -251,7 +251,7 @@ def summary(fabric: Fabric) -> dict[str, float]:
             planes[edge["plane"]] += edge["links"]
     uplinks = uplink_matrix(fabric).sum(axis=1) * net.spans_nodes
     home = net.node[net.dies]
-    out = (net.serves & net.bit("ub") > 0) & np.isin(net.tail, net.dies)
+    out = net.links_of("ub") & np.isin(net.tail, net.dies)
     out &= ~np.isin(net.head, net.of_kind("cpu"))
     injection = np.bincount(net.node[net.tail[out]], net.capacity[out])
     ports = kinds["l2"] * net.about["supernode"].l2_ports_per_chip
@@ -285,7 +285,7 @@ def summary(fabric: Fabric) -> dict[str, float]:
 
 def _capacity_out_of_nodes(net: Network, kind: str, plane: str) -> float:
     """Bytes/s that a plane's links carry from all ports of a kind out of their nodes."""
-    away = (net.serves & net.bit(plane) > 0) & np.isin(net.tail, net.of_kind(kind))
+    away = net.links_of(plane) & np.isin(net.tail, net.of_kind(kind))
     away &= net.node[net.head] != net.node[net.tail]
     return float(net.capacity[away].sum())
 
@@ -300,7 +300,7 @@ def _bisection(net: Network, uplinks: FLOATS) -> float:
     for data in net.vertex_data:
         if "node" in data:
             part[data["node"]] = data.get("supernode", 0)
-    ub = (net.serves & net.bit("ub") > 0) & (net.node[net.tail] >= 0)
+    ub = net.links_of("ub") & (net.node[net.tail] >= 0)
     direct = ub & (net.node[net.head] >= 0) & (net.node[net.tail] != net.node[net.head])
     to_switches = np.bincount(
         net.node[net.tail[ub & (net.node[net.head] < 0)]],

@@ -73,7 +73,7 @@ def keeps(scenario, wanted):
     for seed in SEEDS[:3]:
         found = one(with_overrides(scenario, {"seed": seed}), facts())
         lost = isinstance(found, str) or found["steady_state"] == "overloaded"
-        shares.append(0.0 if lost else judged(found, wanted)["share"])
+        shares.append(0.0 if lost else judged(found, wanted, scenario)["share"])
         if shares[0] < scenario.slo.share - FAR:
             return False
     return statistics.fmean(shares) >= scenario.slo.share

@@ -267,7 +267,8 @@ def carried_out(
                 news = so_far(search) | {"stage": stage, "simulations": made}
                 beat()
                 answers = by.all(scenarios, beat)
-                send([a if isinstance(a, str) else judged(a, plan) for a in answers])
+                pairs = zip(answers, scenarios, strict=True)
+                send([a if isinstance(a, str) else judged(a, plan, s) for a, s in pairs])
                 made += len(scenarios)
     finally:
         by.close()

@@ -34,6 +34,7 @@ SPARES = 4  # deployments of each of these
 LONGER, LONGEST_S = 1.2, 10.0  # a TPOT that is tried after another; beyond, nothing helps
 LEVELS = 2  # of these with deployments: a formula may promise what simulations do not reach
 NEARLY = 3.0  # standard errors of a share of requests: what chance hardly exceeds
+PART, SMALLER = 0.95, 6  # of a relaxation that is tried, and how often
 HAIR = 1.001  # what fits exactly fits with so much more
 
 
@@ -74,13 +75,11 @@ class Finish:
     finalists: list[Finalist] = field(default_factory=list)
     fallen: list[Finalist] = field(default_factory=list)  # those that a loss takes out
     relaxations: list[dict[str, Any]] = field(default_factory=list)
+    brief: bool = False  # whether it is enough to know that something fits
 
     def steps(self) -> Steps:
         """The finalists made sure of; where there are none, relaxations of the limits."""
-        yield from self._chosen()
-        if not self.finalists:
-            yield from self._nearly()
-            yield from self._capacities(self.finalists)
+        yield from self._found()
         if self.search.plan.survives:
             yield from self._losses(self.finalists)
             yield from self._spared()
@@ -90,6 +89,12 @@ class Finish:
         del self.finalists[self.search.plan.finalists :]
         if not self.finalists:
             yield from self._relaxed()
+
+    def _found(self) -> Steps:
+        yield from self._chosen()
+        if not self.finalists:
+            yield from self._nearly()
+            yield from self._capacities(self.finalists)
 
     def _worth(self, f: Finalist) -> tuple[float, float, Any]:
         """The best first: by score, then by the largest load that a deployment carries."""
@@ -168,8 +173,8 @@ class Finish:
 
     def _capacities(self, finalists: Sequence[Finalist]) -> Steps:
         """The largest load of each finalist, all searched at once."""
-        space = self.search.space
-        if not steady_by_itself(space.base) or space.prices.offered is None:
+        space, needed = self.search.space, not (self.brief and self.search.one_load)
+        if not needed or not steady_by_itself(space.base) or space.prices.offered is None:
             return
         going: list[tuple[Finalist, Any, Scenario]] = []
         missed: dict[int, list[tuple[float, Trial]]] = {id(f): [] for f in finalists}  # with loads
@@ -328,7 +333,28 @@ class Finish:
             if statistics.fmean(shares) < search.space.base.slo.share:
                 value = scale * max(needs[c.settings])
         if value > (0.5 if more else 0.0) and (value < own if more else value > own):
+            value, c = yield from self._smaller(limit, own, value, c)
             self._relax(limit, own, value, c)
+
+    def _smaller(
+        self, limit: str, own: float, value: float, c: Candidate
+    ) -> Generator[tuple[Scenario, ...], Any, tuple[float, Candidate]]:
+        """A relaxation of the SLO, smaller for as long as a search with nearly as much of it finds
+        a deployment that fits; of other limits as it is."""
+        plan, counted = self.search.plan, min(self.search.plan.simulations, 4 * RELAXED)
+        for _ in range(SMALLER if limit.startswith("slo.") else 0):
+            tried = own + PART * (value - own)
+            s = with_overrides(plan.scenario, {limit: tried})
+            nearly = plan.model_copy(update={"scenario": s, "simulations": counted})
+            search = Search(space_of(nearly, self.facts, self.search.space), self.facts,
+                            self.search.over)  # fmt: skip
+            other = Finish(search, self.facts, brief=True)
+            yield from search.steps()
+            yield from other._found()
+            if not other.finalists:
+                break
+            value, c = tried, other.finalists[0].candidate
+        return value, c
 
     def _seeds(self, c: Candidate, rate: float, changed: dict[str, Any]) -> list[Scenario]:
         """A deployment at a load with every seed, long enough for a steady state."""

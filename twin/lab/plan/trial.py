@@ -88,12 +88,11 @@ def measured(run: Run) -> Trial:
     }
 
 
-def judged(trial: Trial, plan: Plan) -> Trial:
-    """The same as the plan judges it: where not a share of requests has to meet TTFT and TPOT but
-    their means, the share is 1 or 0."""
+def judged(trial: Trial, plan: Plan, s: Scenario) -> Trial:
+    """The same as the plan judges it, by the SLO of the scenario that was simulated: where not a
+    share of requests has to meet TTFT and TPOT but their means, the share is 1 or 0."""
     if plan.by == "share":
         return trial
-    s = plan.scenario
     ttft_s, token_s = trial["ttft_s_mean"], trial["tpot_s_mean"] or 0.0
     in_time = ttft_s is not None and ttft_s <= s.slo.ttft_s
     fluent = token_s <= 1e-3 * s.slo.tpot_ms

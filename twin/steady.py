@@ -27,7 +27,7 @@ from twin.model.full_load import clocks
 from twin.model.predict import Held, Prediction, Traffic, predict
 from twin.model.shape import ModelError
 from twin.model.stages import experts_of, router_groups
-from twin.policies.memory_pool import fetch_pays
+from twin.policies.reuse import fetch_pays
 from twin.scenario import Scenario, with_overrides
 from twin.workload.generate import length_means, mean_lengths
 from twin.workload.lengths import fitted_lengths

@@ -17,7 +17,7 @@ BEFORE_DECODE = (
     "phases/prefill.py",
     "contention/kv_transfer.py",
 )
-POLICIES = ("router", "front_end", "batching", "kv_transfer", "memory_pool")
+POLICIES = ("router", "batching", "memory_pool", "reuse")
 FORESIGHT = {"output_tokens", "due", "joined", "calendar", "finish_s"}
 
 

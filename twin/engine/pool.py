@@ -24,12 +24,12 @@ from twin.policies.memory_pool import (
     LRU,
     cold_blocks,
     count_servers,
-    fetch_pays,
     hold_chain,
     keep_chain,
     look,
     matched_blocks,
 )
+from twin.policies.reuse import fetch_pays
 
 
 @kernel

@@ -81,12 +81,6 @@ def empty_pool(
 
 
 @kernel
-def fetch_pays(fetch_s: float, recompute_s: float) -> bool:
-    """Cached KV is read where that takes no longer than to compute it again."""
-    return fetch_s <= recompute_s
-
-
-@kernel
 def matched_blocks(
     pool: BlockPool, ssd: BlockPool, ssd_open: bool, row: int, chains: Chains, k: int
 ) -> int:

@@ -10,7 +10,7 @@ from twin.facts import Facts
 from twin.hardware.placement import place_instances
 from twin.hardware.prices import pool_read
 from twin.model.fetch import pool_plane
-from twin.policies.memory_pool import fetch_pays
+from twin.policies.reuse import fetch_pays
 from twin.scenario import Scenario, with_overrides
 from twin.steady import Counts, assemble, recompute_s, traffic_of
 from twin.workload.requests import TraceTable

@@ -105,16 +105,17 @@ def test_no_deployment_that_was_priced_beats_the_first_by_more_than_the_gap(seed
         assert not keeps(at, wanted), (c.given, c.status, needs, best, gap)
 
 
+# Limits that no deployment keeps: a millisecond is no time to a first token.
 MORE = [
     {"workload__rate_req_per_s": 90.0, "slo__tpot_ms": 3.0, "supernode__nodes": 2},
     {"workload__rate_req_per_s": 30.0, "workload__output_tokens": 200, "slo__tpot_ms": 2.6,
      "supernode__nodes": 3},
-    {"workload__rate_req_per_s": 50.0, "workload__input_tokens": 1024, "slo__ttft_s": 0.02,
+    {"workload__rate_req_per_s": 50.0, "workload__input_tokens": 1024, "slo__ttft_s": 0.001,
      "supernode__nodes": 2},
-    {"workload__rate_req_per_s": 20.0, "workload__lengths": "azure-2023-conv", "slo__ttft_s": 0.06,
+    {"workload__rate_req_per_s": 20.0, "workload__lengths": "azure-2023-conv", "slo__ttft_s": 0.001,
      "supernode__nodes": 2},
-    {"workload__rate_req_per_s": 700.0, "slo__tpot_ms": 8.0, "supernode__nodes": 2},
-    {"workload__rate_req_per_s": 60.0, "slo__tpot_ms": 2.8, "slo__share": 0.9,
+    {"workload__rate_req_per_s": 300.0, "slo__tpot_ms": 1.5, "supernode__nodes": 2},
+    {"workload__rate_req_per_s": 60.0, "slo__tpot_ms": 1.5, "slo__share": 0.9,
      "supernode__nodes": 2},
     {"workload__rate_req_per_s": 120.0, "workload__output_tokens": 128, "slo__tpot_ms": 3.2,
      "slo__ttft_s": 0.3, "supernode__nodes": 4},

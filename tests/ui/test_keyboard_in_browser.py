@@ -8,20 +8,10 @@ import re
 import pytest
 
 from tests.browsing import copied_link, rest, until
-from tests.laws.advice import LITE
-from twin.lab.share.links import pack
-from twin.scenario import parse_scenario, with_overrides
 
 pytestmark = pytest.mark.browser
 RUN_MS = 600_000  # the first start on a machine compiles the engine
 TABS = 150  # more than any page has stops
-
-# Few NPUs, few seconds and one cause: an explanation simulates dozens of times.
-FEW_SERVERS = with_overrides(
-    parse_scenario(LITE),
-    {"front_end.api_servers": 1, "front_end.service_ms": 24.0, "workload.rate_req_per_s": 55.0,
-     "horizon_s": 10.0, "warmup_s": 2.0, "workload.output_tokens": 32},
-)  # fmt: skip
 
 # What has the focus, wherever it stands: its name, role and value, and whether it can be seen.
 FOCUSED = """() => {
@@ -51,7 +41,7 @@ def keys(page, app_url):
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
 
     def simulated():
-        page.goto(f"{app_url}/?s={pack(FEW_SERVERS)}")
+        page.goto(app_url)
         page.get_by_role("heading", level=1).first.wait_for()
         rest(page)
         return page.get_by_text(re.compile("Simulated|simulating")).count()
@@ -87,7 +77,7 @@ def test_the_main_job_needs_no_mouse(keys):
     until(lambda: (keys.evaluate(FOCUSED) or before)["value"] != before["value"])
     rest(keys)
     assert keys.evaluate(FOCUSED)["name"].startswith("Request rate")  # no answer takes it away
-    tab_to(keys, r"Run .* of traffic")
+    tab_to(keys, r"Run 3 min of traffic")
     keys.keyboard.press("Enter")
     keys.wait_for_url("**/run?run=*")
     apply = keys.get_by_role("button", name=re.compile("Apply and compare")).first

@@ -10,17 +10,10 @@ live runs. Where ENGINE_VARIABLE names an engine, it makes the runs, and drafts 
 import os
 import sys
 
-from twin import outlook
 from twin.lab.runs import live
 from twin.lab.runs.executor import Runner
 
 ENGINE_VARIABLE = "TWIN_TEST_ENGINE"
-
-
-def slo_rate(priced: outlook.Priced) -> tuple[float, str]:
-    """In place of the largest load that meets the SLO by formula, a third of a page's time, which
-    no test of a page reads: most of what the pools sustain."""
-    return 0.9 * priced.full.requests_per_s, priced.full.limit
 
 
 def main() -> None:
@@ -33,7 +26,6 @@ def main() -> None:
     from twin.ui.pages.run import explained
 
     explained.AT_ONCE_S = -1.0
-    outlook._slo_rate = slo_rate
     start = live.start_process
     live.start_process = lambda _module: start("tests.served")
     if engine := os.environ.get(ENGINE_VARIABLE):

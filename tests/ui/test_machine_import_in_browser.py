@@ -4,12 +4,13 @@ import json
 
 import networkx as nx
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import TimeoutError, expect
 
-from tests.browsing import rest
+from tests.browsing import rest, until
 from tests.conftest import ROOT, profile
 
 pytestmark = pytest.mark.browser
+TAKEN_MS = 15_000  # a file that is not taken by then is given once more
 CABLES = ROOT / "data/examples/two-boards.csv"
 
 
@@ -58,8 +59,18 @@ def take_from_elsewhere(page, tmp_path):
         graph.nodes[vertex]["kind"] = vertex.split()[0]
     other = tmp_path / "other.json"
     other.write_text(json.dumps(nx.node_link_data(graph, edges="links")))
-    box.set_input_files(str(other))
-    expect(page.get_by_role("combobox", name="Routing")).to_be_visible()
+    routing = page.get_by_role("combobox", name="Routing")
+
+    def taken() -> bool:
+        """A page that is drawn anew at this moment, for its simulation has come, takes no file."""
+        box.set_input_files(str(other))
+        try:
+            routing.wait_for(timeout=TAKEN_MS)
+        except TimeoutError:
+            return False
+        return True
+
+    until(taken)
     page.get_by_role("button", name="Use this machine").first.click()
     expect(page.get_by_text("2 NPUs in 2 nodes").first).to_be_visible()
     expect(page.get_by_text("balanced over its paths").first).to_be_visible()

@@ -272,7 +272,9 @@ def result_digest(tables: dict[str, pl.DataFrame]) -> str:
         table = tables[name]
         content.update(f"{name} {table.height}".encode())
         # One query for a table: one for each column costs more than the columns hold.
-        made = table.select([_plain(column) for column in table.iter_columns() if _odd(column)])
+        made = table.select(
+            [_plain(column) for column in table.iter_columns() if _converted(column)]
+        )
         for column in table.iter_columns():
             kind = column.dtype
             values = made[column.name] if column.name in made.columns else column
@@ -288,8 +290,8 @@ def result_digest(tables: dict[str, pl.DataFrame]) -> str:
     return content.hexdigest()
 
 
-def _odd(column: pl.Series) -> bool:
-    """Whether a column's values are not yet numbers or text without nulls."""
+def _converted(column: pl.Series) -> bool:
+    """Whether a column has to be converted before it is hashed: it has nulls, or is an Enum."""
     return column.null_count() > 0 or isinstance(column.dtype, pl.Enum)
 
 

@@ -86,7 +86,7 @@ def room_for_weights(pool: Pool, shape: Shape) -> tuple[str, ...]:
 
 
 def refuse(d: Deployment, pools: tuple[Pool, ...], shape: Shape) -> None:
-    """Raise ModelError where a deployment wants of a model without experts what only experts or
+    """Raise ModelError where a deployment of a model without experts has what only experts or
     latents give."""
     if "experts" in shape.stages:
         return

@@ -61,9 +61,9 @@ def lines(found: Iterable[Fitted], source: str, links: Mapping[str, float] | Non
         _table(each, source) for each in found if each.operator not in APART and each.part != "host"
     ]
     products += [_host(each, source) for each in found if each.part == "host"]
-    told = {name: _exchange(found, where, source, (links or {}).get(name, 0.0))
+    lines = {name: _exchange(found, where, source, (links or {}).get(name, 0.0))
             for where, name in NETWORKS.items()}  # fmt: skip
-    ways = [f"[operators.exchange.{name}]\n{said}" for name, said in told.items() if said]
+    ways = [f"[operators.exchange.{name}]\n{said}" for name, said in lines.items() if said]
     sums = [each for each in found if each.operator == "collective"]
     if sums and (link := (links or {}).get("inside", 0.0)):
         ways.append(_collective(sums, source, link))
@@ -73,9 +73,9 @@ def lines(found: Iterable[Fitted], source: str, links: Mapping[str, float] | Non
 def _host(each: Fitted, source: str) -> str:
     """The host's time for a part of a layer that it launches kernel by kernel."""
     named = {"source": f"{source}: {each.table}", "mark": "d"}
-    told = [_line("host", round(1e6 * each.facts["host"]), "us", named),
+    lines = [_line("host", round(1e6 * each.facts["host"]), "us", named),
             _held("held_back", each, named)]  # fmt: skip
-    return "\n".join((f"[operators.eager.{HOSTS[each.operator]}]", *told))
+    return "\n".join((f"[operators.eager.{HOSTS[each.operator]}]", *lines))
 
 
 def _collective(sums: list[Fitted], source: str, link: float) -> str:
@@ -84,19 +84,19 @@ def _collective(sums: list[Fitted], source: str, link: float) -> str:
     engines = ", ".join(dict.fromkeys(each.engine for each in ordered))
     named = {"source": f"{source}: all-reduces of 1 KB to 1 MB in a graph, {engines}", "mark": "d"}
     off = max(each.mean for each in ordered)
-    told = [
+    lines = [
         _line("dies", [int(each.part.split()[0]) for each in ordered], "", named),
         _line("start", [round(1e6 * each.facts["start"], 1) for each in ordered], "us", named),
         _line("rate", [round(1e-7 * each.facts["rate"] / link, 1) for each in ordered], "%",
               named | {"note": f"of {link:g} GB/s"}),
         _line("held_back", round(100 * off, 1), "%", named | {"note": "the worst mean of these"}),
     ]  # fmt: skip
-    return "\n".join(("[operators.collective.inside]", *told))
+    return "\n".join(("[operators.collective.inside]", *lines))
 
 
 def _exchange(found: Iterable[Fitted], where: str, source: str, link: float) -> str:
     """Start of dispatch and combine over one network, and the share of a link that they reach."""
-    told = []
+    lines = []
     for each in found:
         phase, _, place = each.part.partition(" ")
         if each.operator != "exchange" or place != where or not link:
@@ -104,12 +104,12 @@ def _exchange(found: Iterable[Fitted], where: str, source: str, link: float) -> 
         named = {"source": f"{source}: {each.table}", "mark": "d"}
         rate = each.facts["rate"] / 1e9
         of_link = named | {"note": f"{rate:.0f} of {link:g} GB/s"}
-        told += [
+        lines += [
             _line(f"{phase}_start", round(1e6 * each.facts["start"], 1), "us", named),
             _line(f"{phase}_rate", round(100 * rate / link, 1), "%", of_link),
             _held(f"{phase}_held_back", each, named),
         ]
-    return "\n".join(told)
+    return "\n".join(lines)
 
 
 def _table(each: Fitted, source: str) -> str:
@@ -117,21 +117,21 @@ def _table(each: Fitted, source: str) -> str:
     by_cache = operator in ("attention", "gqa", "prefill_mla", "prefill_gqa")
     name = "8bit" if by_cache and each.format != "bf16" else each.format
     named = {"source": f"{source}: {each.table}", "mark": "d"}
-    told = []
+    lines = []
     if operator != "contiguous":  # whose start is the host's (`eager`)
-        told.append(_line("start", round(1e6 * each.facts["start"], 1), "us", named))
+        lines.append(_line("start", round(1e6 * each.facts["start"], 1), "us", named))
     shares = [name for name in ("compute", "bandwidth") if name in each.facts]
-    told += [_line(k, round(100 * each.facts[k], 1), "%", named) for k in shares]
+    lines += [_line(k, round(100 * each.facts[k], 1), "%", named) for k in shares]
     if "edge" in each.facts:
-        told.append(_line("edge", round(each.facts["edge"]), "pairs", named))
-        told.append(_line("peak", each.part.removeprefix("computed in "), "", named))
+        lines.append(_line("edge", round(each.facts["edge"]), "pairs", named))
+        lines.append(_line("peak", each.part.removeprefix("computed in "), "", named))
     elif "power" in each.facts:
-        told.append(_line("power", int(each.facts["power"]), "", named))
-        told.append(_line("peak", each.part.removeprefix("computed in "), "", named))
+        lines.append(_line("power", int(each.facts["power"]), "", named))
+        lines.append(_line("peak", each.part.removeprefix("computed in "), "", named))
     elif each.facts["tile_large"] > 1.0:  # else it computes no more than its rows
-        told += [_line(k, int(each.facts[k]), "rows", named) for k in ("tile_small", "tile_large")]
-    told.append(_held("held_back", each, named))
-    return "\n".join((f"[operators.{operator}.{name}]", *told))
+        lines += [_line(k, int(each.facts[k]), "rows", named) for k in ("tile_small", "tile_large")]
+    lines.append(_held("held_back", each, named))
+    return "\n".join((f"[operators.{operator}.{name}]", *lines))
 
 
 def _held(name: str, each: Fitted, named: dict[str, str]) -> str:

@@ -66,7 +66,7 @@ def searching(s: Scenario, facts: Facts, begin: float | None = None) -> Search:
     path, own = load_of(s)
     first = load = begin or first_load(s, facts) or own
     judged, step, runs = at_steady(s, facts, first), STEP, 0
-    met: list[_Load] = []  # loads that keep the SLO, growing
+    met: list[_Load] = []  # loads that meet the SLO, growing
     missed = _Load(math.inf, s.slo.share)  # the least that does not
     tried: list[_Load] = []
     variances: list[float] = []
@@ -75,7 +75,7 @@ def searching(s: Scenario, facts: Facts, begin: float | None = None) -> Search:
         now = _Load(load, s.slo.share)
         tried.append(now)
         runs += yield from _judged(judged, now, variances)
-        if now.keeps:
+        if now.meets:
             met.append(now)
         else:
             missed = now
@@ -84,10 +84,10 @@ def searching(s: Scenario, facts: Facts, begin: float | None = None) -> Search:
             if missed.load <= CLOSE * low.load or missed.load - low.load <= apart:
                 runs += yield from _judged(judged, low, variances, every=True)
                 runs += yield from _judged(judged, missed, variances, every=True)
-                if low.keeps and not missed.keeps:
+                if low.meets and not missed.meets:
                     break
                 step = CLOSE
-                if low.keeps:
+                if low.meets:
                     met.append(missed)
                     missed = _Load(math.inf, s.slo.share)
                 else:
@@ -102,9 +102,9 @@ def searching(s: Scenario, facts: Facts, begin: float | None = None) -> Search:
         return Capacity(path, low_load, low_load, high, runs, low_load)
     over, under = met[-1].beyond, max(-missed.beyond, 0.0)
     part = 0.0 if apart else over / max(over + (under or over), TINY)
-    sure = [each for each in tried if each.sure and each.keeps == (each.load <= low_load)]
-    surely = max((each.load for each in sure if each.keeps), default=low_load)
-    surely_not = min((each.load for each in sure if not each.keeps), default=high)
+    sure = [each for each in tried if each.sure and each.meets == (each.load <= low_load)]
+    surely = max((each.load for each in sure if each.meets), default=low_load)
+    surely_not = min((each.load for each in sure if not each.meets), default=high)
     most = low_load + (high - low_load) * part
     return Capacity(path, most, surely / CLOSE, surely_not * CLOSE, runs, low_load)
 
@@ -118,7 +118,7 @@ class _Load:
     shares: list[float] = field(default_factory=list)  # that do, by seed
     overloaded: int = 0  # runs
     refused: bool = False  # whether it cannot be run
-    sure: bool = False  # whether it keeps or misses the SLO beyond chance
+    sure: bool = False  # whether it meets or misses the SLO beyond chance
 
     @property
     def beyond(self) -> float:
@@ -126,7 +126,7 @@ class _Load:
         return -1.0 if self.refused else sum(self.shares) / len(self.shares) - self.share
 
     @property
-    def keeps(self) -> bool:
+    def meets(self) -> bool:
         """Whether the SLO holds."""
         return self.beyond >= 0.0 and 2 * self.overloaded <= len(self.shares)
 

@@ -252,7 +252,8 @@ class Space:
 
     def _tied(self, settings: Settings, c: Candidate) -> list[Candidate]:
         """A kind that offloads attention, whose pools cannot be matched one by one: with the counts
-        of another deployment, and with an instance more that lends, one less that asks."""
+        of another deployment, and with one more instance that lends cores, one fewer that
+        offloads."""
         counts = {path: c.given.get(path, read(self.base, path)) for path in COUNTED.values()}
         more = 1 if "instances" in self.plan.vary else 0
         found = []

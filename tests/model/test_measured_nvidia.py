@@ -101,3 +101,9 @@ def test_grouped_query_attention_has_a_table_of_its_own(facts):
     assert own != machine.attention("bf16", "mla") == machine.reaches["attention.bf16"]
     without = load_machine(facts, load_chip(facts, "h20"))
     assert without.attention("int8", "gqa") == without.attention("int8", "mla")
+
+
+def test_experts_of_one_rank_are_the_kernel_of_tokens_that_nobody_sends(facts):
+    one, several = (one_rank(facts, dies).sequence.experts for dies in (8, 4))
+    grouped, fused = (facts.si(f"{TABLE}.{name}.fp8.compute") for name in ("grouped", "fused"))
+    assert one.flop / several.flop == pytest.approx(grouped / fused)

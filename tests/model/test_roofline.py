@@ -1,12 +1,20 @@
 import numpy as np
 import pytest
 
+from twin.facts import Fact
 from twin.hardware.chip import load_chip
 from twin.hardware.fabric import build_fabric
 from twin.kernels.compiled import entry
 from twin.model.costs import build_costs
 from twin.model.record import walk
-from twin.model.roofline import interpolate, load_machine, of_stack, roof, stack_facts
+from twin.model.roofline import (
+    interpolate,
+    kernel_facts,
+    load_machine,
+    of_stack,
+    roof,
+    stack_facts,
+)
 from twin.model.shape import ModelError
 from twin.scenario import Deployment, Scenario, with_overrides
 
@@ -50,7 +58,7 @@ def test_a_share_of_the_cores_computes_by_the_share_and_draws_no_less_than_it(fa
 
 def test_every_stack_replaces_facts_that_exist(facts):
     for stack in facts.names("stacks"):
-        assert stack_facts(facts, stack)
+        assert stack_facts(facts, stack) or f"stacks.{stack}.kernels" in facts
         for name, fact in stack_facts(facts, stack).items():
             assert name in facts and fact.unit, f"{stack}: {name}"
 
@@ -82,13 +90,54 @@ def test_facts_of_a_stack_are_other_facts(facts):
     assert of_stack(facts, "plain", "ascend-910c") is facts
 
 
+def test_a_stack_takes_the_kernels_of_its_month_and_without_one_the_latest(facts):
+    said = {
+        f"chips.h100.kernels.own.{until}.gemm.fp8.compute": Fact(share, "%", "test", "m")
+        for until, share in (("2025-02", 40.0), ("2025-06", 50.0), ("latest", 60.0))
+    } | {"stacks.own.kernels": Fact(("own",), "", "test", "m")}
+    for month, share in (
+        ("2024-12", 0.4), ("2025-02", 0.4), ("2025-03", 0.5), ("2025-07", 0.6), ("", 0.6)
+    ):  # fmt: skip
+        dated = {"stacks.own.month": Fact(month, "", "test", "m")} if month else {}
+        known = facts.replaced(said | dated)
+        of = of_stack(known, "own", "h100")
+        assert load_machine(of, load_chip(of, "h100")).product("fp8").compute == share
+        assert kernel_facts(known, "own", "h200") == {}  # nothing is known of that chip
+        assert of_stack(known, "own", "h200") == known
+
+
+def test_a_library_without_a_later_release_leaves_the_operators_as_they_are(facts):
+    said = {
+        "chips.h100.kernels.own.2025-02.gemm.fp8.compute": Fact(40.0, "%", "test", "m"),
+        "stacks.own.kernels": Fact(("own",), "", "test", "m"),
+    }
+    assert kernel_facts(facts.replaced(said), "own", "h100") == {}
+
+
+def test_every_library_of_a_chip_is_named_by_a_stack_and_replaces_whole_tables(facts):
+    named = {e for s in facts.names("stacks") for e in facts.group(f"stacks.{s}").get(
+        "kernels", Fact((), "", "", "a")).value}  # fmt: skip
+    for chip in facts.names("chips"):
+        for library in facts.names(f"chips.{chip}.kernels"):
+            assert library in named
+            latest = facts.group(f"chips.{chip}.kernels.{library}.latest")
+            for name in latest:
+                operator = name.rpartition(".")[0]
+                own = facts.group(f"chips.{chip}.operators.{operator}")
+                assert {part for part in own if part != "note"} <= {
+                    part.rpartition(".")[2] for part in latest if part.startswith(operator)
+                }
+
+
 def test_a_stack_that_is_unknown_or_of_other_chips_is_refused(facts):
     with pytest.raises(
-        ModelError, match="not in data/stacks.toml: take plain, cann-recipes, sglang-npu"
+        ModelError, match="not in data/stacks.toml: take plain, cann-recipes, sglang-0-4"
     ):
         costs(facts, **{"deployment.stack": "no-such"})
     with pytest.raises(ModelError, match="figures of nvidia chips and says nothing of ascend-910c"):
         costs(facts, **{"deployment.stack": "tensorrt-llm"})
+    with pytest.raises(ModelError, match="figures of nvidia chips and says nothing of ascend-910c"):
+        costs(facts, **{"deployment.stack": "vllm-0-24"})
 
 
 def core_s(facts, chip: str, kv: str) -> float:

@@ -52,6 +52,14 @@ def test_a_rank_has_the_weights_of_one_die_once_and_more_room_for_kv(facts):
     assert split.kv_tokens_per_rank > 4 * alone.kv_tokens_per_rank
 
 
+@pytest.mark.parametrize(("name", "copies"), [(R1, 8.0), (QWEN, 2.0)])
+def test_dies_that_split_heads_read_the_kv_of_their_own_heads(facts, name, copies):
+    """Latents are on every die; four KV heads over eight dies are read twice."""
+    fits = {"deployment.model": name, "deployment.decode.npus_per_instance": 16}
+    one, eight = (role_of(facts, dies, **fits) for dies in (1, 8))
+    assert eight.fetch.bytes_per_token == pytest.approx(copies * one.fetch.bytes_per_token)
+
+
 def test_a_rank_of_one_die_sends_nothing_and_one_of_four_what_its_hidden_states_take(facts):
     alone, split = (role_of(facts, dies).decode for dies in (1, 4))
     shape = load_shape(facts, QWEN)

@@ -226,7 +226,7 @@ def moe_parts(
 ) -> tuple[Gate, Dispatch, Experts, Combine]:
     """The MoE part of a layer on a stream's cores; rate: the wire's, over what it is by writes;
     operator: what the product of all experts of a die is, `grouped` or `contiguous`."""
-    s, f, m = x.shape, x.formats, x.machine
+    s, f, m, operator = x.shape, x.formats, x.machine, x.experts_by(operator)
     gate_weight, gate_flop, gate_io, _ = x.seconds(o.gate(s, f), cores)
     weight, flop, io, vector = x.seconds(o.expert(s, f), cores, operator)
     reached = m.product(f.expert, operator)

@@ -23,6 +23,14 @@ from twin.model.shape import ModelError
 MEASURED_KERNEL = "fused_mla"  # of decode attention, in tables of chips
 NO_REACH = ("exchange", "collective", "eager")  # of a chip's tables: networks, and its host
 PLAIN = "plain"  # the machine's own figures, no stack's
+ABOUT = (
+    "base",
+    "release",
+    "family",
+    "kernels",
+    "month",
+)  # of a stack: what else it is, and of when
+LATEST = "latest"  # release of a kernel library; after any month as text
 FITTED = (
     "comm_fixed",
     "quantise",
@@ -218,9 +226,29 @@ def stack_facts(facts: Facts, stack: str) -> dict[str, Fact]:
     """The facts that a stack replaces, by the name of what they replace: its own, and those of the
     stack that it is based on."""
     own = facts.group(f"stacks.{stack}")
-    base = own.pop("base", None)
-    own.pop("release", None)  # which release they are of: for people
+    base = own.get("base")
+    own = {name: fact for name, fact in own.items() if name not in ABOUT}
     return own if base is None else stack_facts(facts, str(base.value)) | own
+
+
+def kernel_facts(facts: Facts, stack: str, chip: str) -> dict[str, Fact]:
+    """What operators of a chip reach with the kernel libraries of a stack, by the name of the fact
+    of `operators` that it replaces.
+
+    A stack names its `kernels` and the month that its release is of (`month`). A chip has, for some
+    libraries, facts as they were up to a month, and as they are since then (LATEST): a stack takes
+    the first that its month is not beyond; one without a month takes the latest.
+    """
+    own = facts.group(f"stacks.{stack}")
+    if "kernels" not in own:
+        return kernel_facts(facts, str(own["base"].value), chip) if "base" in own else {}
+    month = str(own["month"].value) if "month" in own else LATEST
+    found: dict[str, Fact] = {}
+    for library in own["kernels"].value:
+        here = f"chips.{chip}.kernels.{library}"
+        for until in [each for each in facts.names(here) if each >= month][:1]:
+            found |= facts.group(f"{here}.{until}")
+    return {f"chips.{chip}.operators.{name}": fact for name, fact in found.items()}
 
 
 @lru_cache(maxsize=16)
@@ -232,12 +260,14 @@ def of_stack(facts: Facts, stack: str, chip: str) -> Facts:
     """
     if stack == PLAIN:
         return facts
-    own = stack_facts(facts, stack)
-    if not own:
+    if not facts.group(f"stacks.{stack}"):
         known = ", ".join([PLAIN, *facts.names("stacks")])
         raise ModelError(f"deployment.stack = {stack!r} is not in data/stacks.toml: take {known}")
-    family = family_of(facts, chip)
-    others = {name.split(".")[1] for name in own if name.startswith("operators.")} - {family}
+    own, family = stack_facts(facts, stack), family_of(facts, chip)
+    others = {name.split(".")[1] for name in own if name.startswith("operators.")}
+    if (only := f"stacks.{stack}.family") in facts:
+        others.add(str(facts[only].value))
+    others -= {family}
     if others:
         raise ModelError(
             f"deployment.stack = {stack!r} has figures of {min(others)} chips and says nothing "
@@ -245,6 +275,7 @@ def of_stack(facts: Facts, stack: str, chip: str) -> Facts:
         )
     return facts.replaced(
         {name: replace(fact, unit=facts[name].unit) for name, fact in own.items()}
+        | kernel_facts(facts, stack, chip)
     )
 
 

@@ -14,6 +14,7 @@ from twin.metrics.operators import names_of
 from twin.model.coefficients import Product
 from twin.model.collectives import Exchange, MoeTraffic, direct, moe_traffic, two_level
 from twin.model.drafters import OWN_FORMAT, Drafter
+from twin.model.formats import computes
 from twin.model.offload import Offload
 from twin.model.operators import SCORE_BYTES, Formats, Plain, Work
 from twin.model.roofline import Machine, Reach, roof
@@ -94,11 +95,10 @@ class Setting:
 
     @property
     def readers(self) -> float:
-        """Copies of a prompt's KV that its dies read: of a model without experts each reads that of
-        its own heads."""
-        if self.exchanges:
-            return self.head_dies
-        return self.split_dies * self.shape.latent / self.whole.latent
+        """Copies of a prompt's KV that its dies read: each reads that of its own heads, which of
+        latent attention is all of it."""
+        dies = self.head_dies if self.exchanges else self.split_dies
+        return dies * self.whole.latent_of(dies) / self.whole.latent
 
     @property
     def split_dies(self) -> int:
@@ -118,6 +118,12 @@ class Setting:
         do: no token has to be sent to where its expert is."""
         alone = self.pool.rank_dies == self.exchange.peers > 1 and not self.expert_dies
         return alone and self.machine.family == "nvidia" and self.exchanges
+
+    def experts_by(self, operator: str) -> str:
+        """The operator that a die's experts are, `grouped` or `contiguous` where tokens are sent to
+        them: dies of one rank have all tokens, and a kernel of its own where one was measured."""
+        fused = f"fused.{computes(self.formats.expert)}"
+        return "fused" if self.one_rank and fused in self.machine.reaches else operator
 
     @property
     def concentration(self) -> float:

@@ -64,10 +64,17 @@ class Shape:
         return replace(
             self,
             heads=self.heads // dies,
-            kv_heads=max(1, math.ceil(self.kv_heads / dies)),
+            kv_heads=self._kv_heads_of(dies),
             dense_intermediate=math.ceil(self.dense_intermediate / dies),
             vocabulary=math.ceil(self.vocabulary / dies),
         )
+
+    def _kv_heads_of(self, dies: int) -> int:
+        return max(1, math.ceil(self.kv_heads / dies))
+
+    def latent_of(self, dies: int) -> int:
+        """Key plus value numbers of a token in a layer for one of `dies` that split the heads."""
+        return replace(self, kv_heads=self._kv_heads_of(dies)).latent
 
     @property
     def stages(self) -> tuple[Stage, ...]:

@@ -4,7 +4,7 @@ import tomllib
 
 import pytest
 
-from twin.extras.operator_tables.chosen import chosen, lines
+from twin.extras.operator_tables.chosen import chosen, library, lines
 from twin.extras.operator_tables.fits import Fitted
 from twin.facts import facts_from_tables
 from twin.lab.library import load_facts
@@ -16,20 +16,38 @@ def fitted(engine: str, part: str = "", mean: float = 0.05, rows: int = 100, **m
     return Fitted("grouped", "fp8", engine, part, SHARES | more, rows, 20, mean, 3 * mean)
 
 
+def spread_of(found) -> list[Fitted]:
+    return [each for each in chosen(found) if each.operator == "grouped"]
+
+
+def test_a_library_is_one_engine_s_own_kernels_and_each_table_whole():
+    found = [fitted("sglang 0.5.14", "triton"), fitted("vllm 0.24.0", "triton", compute=0.5)]
+    facts = facts_from_tables(tomllib.loads(library(chosen(found, "vllm"), "somewhere", "vllm")))
+    assert facts.si("kernels.vllm.latest.fused.fp8.compute") == pytest.approx(0.5)
+    assert facts.names("kernels.vllm.latest") == ["fused"]  # spread experts are another library's
+    assert {"tile_small", "tile_large", "start"} <= set(
+        facts.group("kernels.vllm.latest.fused.fp8")
+    )
+
+
 def test_a_kernel_for_spread_experts_goes_before_a_newer_release():
     newer, spread = fitted("sglang 0.5.14", "triton"), fitted("sglang 0.5.10", "deepepmoe")
-    assert chosen([newer, spread]) == [spread]
+    assert spread_of([newer, spread]) == [spread]
+    # Dies of one rank have all tokens: there it is the other kernel.
+    assert [(e.operator, e.part) for e in chosen([newer, spread])] == [
+        ("grouped", "deepepmoe"), ("fused", "triton"),
+    ]  # fmt: skip
 
 
 def test_releases_are_compared_as_numbers_and_the_larger_table_counts_among_equals():
     old, new = fitted("sglang 0.5.9"), fitted("sglang 0.5.14")
     large = fitted("sglang 0.5.14", "other", rows=200)
-    assert chosen([old, new, large]) == [large]
+    assert spread_of([old, new, large]) == [large]
 
 
 def test_a_table_that_is_far_off_gives_way_to_another_engine_whatever_it_says():
     poor, other = fitted("sglang 0.5.14", mean=0.21), fitted("vllm 0.24.0", mean=0.14)
-    assert chosen([poor, other]) == [other]
+    assert spread_of([poor, other]) == [other]
     assert chosen([poor]) == []
 
 

@@ -4,6 +4,7 @@ data/chips."""
 import json
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from twin.extras.operator_tables.fits import Fitted
 
@@ -13,24 +14,32 @@ SUMS = 0.2  # of all-reduces, whose kernels change with the size
 FALLBACK = 0.3  # share of what binds it: an attention kernel below it is not what is served
 SPREAD = "deepepmoe"  # the kernel of experts that are spread over dies by DeepEP
 ORDER = (
-    "gemm", "grouped", "contiguous", "mla", "gqa", "prefill_mla", "prefill_gqa", "eager_mla",
-    "exchange", "collective",
+    "gemm", "grouped", "fused", "contiguous", "mla", "gqa", "prefill_mla", "prefill_gqa",
+    "eager_mla", "exchange", "collective",
 )  # fmt: skip
 APART = ("exchange", "collective")  # whose facts are of a network
 HOSTS = {"eager_mla": "mla", "contiguous": "moe"}  # launched kernel by kernel: what of a layer
 NETWORKS = {"inside a node": "inside", "across nodes": "across"}
+TILES = ("tile_small", "tile_large")
 PARTS = {"mla": "attention"}  # names in data/chips, where they differ from those of tables
 
 
-def chosen(found: Iterable[Fitted]) -> list[Fitted]:
+def chosen(found: Iterable[Fitted], engine: str = "") -> list[Fitted]:
     """One table for each operator and format, and each way of an exchange: of the first engine with
     one that is worth a fact, its kernel for spread experts first, then its newest release and the
-    table with most rows."""
+    table with most rows; engine: of this one alone."""
+    own = [each for each in found if each.engine.partition(" ")[0] == engine or not engine]
+    own += [replace(each, operator="fused") for each in own if _fused(each)]
     best: dict[tuple[int, str, str], Fitted] = {}
-    for each in sorted(filter(_worth, found), key=_rank):
+    for each in sorted(filter(_worth, own), key=_rank):
         way = each.part if each.operator in APART or each.part == "host" else ""
         best.setdefault((ORDER.index(each.operator), each.format, way), each)
     return [best[name] for name in sorted(best)]
+
+
+def _fused(each: Fitted) -> bool:
+    """Whether a table is of experts whose tokens no one sends to them."""
+    return each.operator == "grouped" and each.part != SPREAD
 
 
 def _worth(each: Fitted) -> bool:
@@ -51,6 +60,17 @@ def _rank(each: Fitted) -> tuple[object, ...]:
     newest = tuple(-int(number) for number in re.findall(r"\d+", release))
     known = ENGINES.index(engine) if engine in ENGINES else len(ENGINES)
     return known, each.part != SPREAD, newest, -each.rows, round(each.mean, 3), each.part
+
+
+def library(found: Iterable[Fitted], source: str, name: str) -> str:
+    """The facts of a kernel library of its latest release, as tables of a file in data/chips: those
+    of kernels that compute, each table whole."""
+    kernels = [
+        each for each in found
+        if each.operator not in APART and each.part != "host" and not _fused(each)
+    ]  # fmt: skip
+    tables = [_table(each, source, f"kernels.{name}.latest") for each in kernels]
+    return "\n\n".join(tables)
 
 
 def lines(found: Iterable[Fitted], source: str, links: Mapping[str, float] | None = None) -> str:
@@ -112,7 +132,7 @@ def _exchange(found: Iterable[Fitted], where: str, source: str, link: float) -> 
     return "\n".join(lines)
 
 
-def _table(each: Fitted, source: str) -> str:
+def _table(each: Fitted, source: str, above: str = "operators") -> str:
     operator = PARTS.get(each.operator, each.operator)
     by_cache = operator in ("attention", "gqa", "prefill_mla", "prefill_gqa")
     name = "8bit" if by_cache and each.format != "bf16" else each.format
@@ -128,10 +148,13 @@ def _table(each: Fitted, source: str) -> str:
     elif "power" in each.facts:
         lines.append(_line("power", int(each.facts["power"]), "", named))
         lines.append(_line("peak", each.part.removeprefix("computed in "), "", named))
-    elif each.facts["tile_large"] > 1.0:  # else it computes no more than its rows
-        lines += [_line(k, int(each.facts[k]), "rows", named) for k in ("tile_small", "tile_large")]
+    else:
+        rows = [int(each.facts[k]) for k in ("tile_small", "tile_large")]
+        tiled = rows[1] > 1  # else it computes no more than its rows
+        if tiled or above != "operators":  # a library says what replaces other tiles
+            lines += [_line(k, n * tiled, "rows", named) for k, n in zip(TILES, rows, strict=True)]
     lines.append(_held("held_back", each, named))
-    return "\n".join((f"[operators.{operator}.{name}]", *lines))
+    return "\n".join((f"[{above}.{operator}.{name}]", *lines))
 
 
 def _held(name: str, each: Fitted, named: dict[str, str]) -> str:

@@ -24,6 +24,9 @@ def operator_facts(
     source: Annotated[
         str, typer.Option(help="Print facts for data/chips, with this as where tables stand.")
     ] = "",
+    engine: Annotated[
+        str, typer.Option(help="With --source: facts of this engine's own kernel library.")
+    ] = "",
     link: Annotated[float, typer.Option(help="GB/s of a die inside a node, one way.")] = 450.0,
     nic: Annotated[float, typer.Option(help="GB/s of a die's NIC, one way.")] = 50.0,
     as_json: AsJson = False,
@@ -31,7 +34,7 @@ def operator_facts(
     """Say what a chip's operators reach by a measured table, and the error on rows held back."""
     from dataclasses import asdict
 
-    from twin.extras.operator_tables.chosen import chosen, lines
+    from twin.extras.operator_tables.chosen import chosen, library, lines
     from twin.extras.operator_tables.fits import fit
     from twin.extras.operator_tables.tables import NoTable, read_tables
 
@@ -45,6 +48,9 @@ def operator_facts(
         raise typer.BadParameter(str(refusal)) from refusal
     if as_json:
         print_json([asdict(each) | {"table": each.table} for each in found])
+        return
+    if source and engine:
+        typer.echo(library(chosen(found, engine), source, engine))
         return
     if source:
         typer.echo(lines(chosen(found), source, {"inside": link, "across": nic}))

@@ -231,9 +231,9 @@ def imbalances(
             answers.append(NO_IMBALANCE)
             continue
         layout = role.layout
-        nodes = -(-layout.routed_dies // role.dies_per_node)
+        nodes = min(layout.places, -(-layout.routed_dies // role.dies_per_node))
         question = (
-            experts, shape.routed_experts, shape.moe_layers, shape.top_k, layout.routed_dies,
+            experts, shape.routed_experts, shape.moe_layers, shape.top_k, layout.places,
             layout.slots_per_die, known, s.seed, per_request[name],
         )  # fmt: skip
         rest = (groups, top_groups, nodes)

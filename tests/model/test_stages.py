@@ -119,7 +119,7 @@ def test_a_rank_holds_the_model_once_and_kv_of_its_heads(facts, name, weights):
 
 def test_nothing_is_dispatched_or_balanced(facts):
     found = costs_of(dense(), facts)
-    assert found.dispatch_bytes_per_token == found.combine_bytes_per_token == 0.0
+    assert all(role.exchange_bytes_per_token == 0.0 for role in found.roles.values())
     assert found.decode.moe_layers == found.decode.microbatch == found.prefill.microbatch == 0.0
     assert found.remarks(dense()) == [
         "Qwen3-32B has no routed experts: the settings under experts change nothing."

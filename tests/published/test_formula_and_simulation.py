@@ -91,6 +91,11 @@ DECODE_BOUND = {
                 "deployment.decode.tp_dies": 2, "workload.output_tokens": 2000}, 24 * 32,
     ),
 }  # fmt: skip
+SPLIT = {"deployment.decode.experts_tp": 8}
+DECODE_BOUND["experts split inside"] = (
+    DECODE | SPLIT | {"deployment.decode.batch_per_npu": 24},
+    24 * 32,
+)
 DENSE = {"deployment.model": "qwen3-32b", "deployment.decode.mtp_draft_tokens": 0}
 DECODE_BOUND["dense, eight dies a rank"] = (
     DECODE | DENSE | {"deployment.decode.npus_per_instance": 4, "deployment.decode.tp_dies": 8,
@@ -156,6 +161,7 @@ MIXED_BOUND |= {
         24 * 16,
     ),
     "eight dies a rank": (MIXED | {"deployment.decode.tp_dies": 8}, 24 * 16),
+    "experts split inside": (MIXED | SPLIT | {"deployment.decode.tp_dies": 8}, 24 * 16),
     "a served engine": (MIXED | {"deployment.stack": "sglang-npu"}, 24 * 16),
     "dense, eight dies a rank": (
         MIXED | DENSE | {"deployment.colocated.npus_per_instance": 4,

@@ -75,7 +75,7 @@ class Balance:
 
     def _key(self, k: int) -> Key:
         layout = self.machine.roles[k].layout
-        return (self.setup.instances[k].role, layout.routed_dies, layout.slots_per_die)
+        return (self.setup.instances[k].role, layout.places, layout.slots_per_die)
 
     def _placed(self, k: int, load: np.ndarray) -> Group:
         """Experts of instance k's layout, placed by a load."""
@@ -99,10 +99,11 @@ class Balance:
         dies: places among those that serve. Where experts are even there are no slots: then all
         that the dies hold counts."""
         layout = self.machine.roles[k].layout
+        places = {die // layout.split for die in dies}
         if self.perfect:
-            return len(dies) * layout.slots_per_die * self.setup.costs.shape.moe_layers
+            return len(places) * layout.slots_per_die * self.setup.costs.shape.moe_layers
         slots = self.groups[self.of[k]].slots
-        gone = [d for d in sorted(dies) if d < slots.shape[1]]  # the others hold shared experts
+        gone = [d for d in sorted(places) if d < slots.shape[1]]  # the others hold shared experts
         left = slots.copy()
         left[:, gone] = x.EMPTY
         count = self.process.base.shape[1]
@@ -190,7 +191,7 @@ class Balance:
             groups=self.crowd.groups,
         )  # fmt: skip
         incoming = x.moves(group.slots, new).sum(axis=0) * self.crowd.expert_bytes
-        most, total = float(incoming.max()), float(incoming.sum())
+        most, total = float(incoming.max()) / self.crowd.split[key[0]], float(incoming.sum())
         if most <= 0.0:
             return
         background = self.rule.swap == "background"

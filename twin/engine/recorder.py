@@ -372,8 +372,10 @@ def ranks_table(setup: Setup, world: World) -> pl.DataFrame:
         context = world.decode.context_s[at] / steady_s if decodes else np.full(n, np.nan)
         hot = setup.decode_imbalance if decodes else setup.prefill_imbalance
         load = np.full(n, np.nan)
-        if setup.costs.roles[instance.role].layout.slots_per_die:
-            load[: hot.die_load.shape[1]] = hot.die_load.mean(axis=0)[:n]
+        layout = setup.costs.roles[instance.role].layout
+        if layout.slots_per_die:
+            each = np.repeat(hot.die_load.mean(axis=0), layout.split)
+            load[: each.size] = each[:n]
         room = float(world.decode.kv_tokens[instance.index]) if decodes else np.inf
         pieces.append(
             {

@@ -101,7 +101,7 @@ class Source:
         role = c.colocated_role or {"prefill": c.prefill_role, "decode": c.decode_role}[name]
         if role is None:
             return 0.0
-        sent = (c.dispatch_bytes_per_token + c.combine_bytes_per_token) * role.leaving
+        sent = role.exchange_bytes_per_token
         sent *= role.off_node_fraction if away else 1.0 - role.off_node_fraction
         far = role.gather_off_node
         return sent + role.rank_bytes_per_token * (far if away else 1.0 - far)

@@ -93,7 +93,7 @@ class Setup:
         rule = self.crowd.experts.balancing
         if rule.policy in ("none", "oracle") or rule.swap == "stall":
             return float(costs.kv_tokens_per_rank)
-        held = costs.layout.slots_per_die * self.crowd.expert_bytes
+        held = costs.layout.slots_per_die * self.crowd.expert_bytes / costs.layout.split
         return float(int(costs.kv_tokens_per_rank - held / self.costs.kv_bytes_per_token))
 
     @property
@@ -180,10 +180,12 @@ class ExpertCrowd:
     groups: int  # of the model's router
     top_groups: int
     dies_per_node: dict[str, int]  # by role: most dies of an instance that one node has
+    split: dict[str, int]  # by role: dies that hold a part of each of their experts
 
-    def nodes_of(self, role: str, dies: int) -> int:
-        """Nodes that so many dies of an instance take up."""
-        return -(-dies // self.dies_per_node[role])
+    def nodes_of(self, role: str, places: int) -> int:
+        """Nodes that so many places of experts take up: dies, or groups of those that split
+        them."""
+        return min(places, -(-places * self.split[role] // self.dies_per_node[role]))
 
 
 def set_up(
@@ -266,6 +268,7 @@ def _crowd(
         expert_bytes=shape.expert_weights * FORMATS[s.deployment.precision.weights].weight_bytes,
         groups=groups,
         top_groups=top_groups,
+        split={name: role.layout.split for name, role in costs.roles.items()},
         dies_per_node={
             name: role.dies_per_node
             for name, role in (

@@ -129,6 +129,7 @@ class Layout(Record):
     slots: float = given("Routed experts of such a die.")
     shared_experts: float = given("Shared experts of a layer.")
     shared_dies: float = given("Dies that hold shared experts alone; 0: every die holds them.")
+    split: float = given("Dies that hold a part of each of their experts.")
     expert_dies: float = given("Dies that hold experts and nothing else; 0: all do both (decode).")
     domains: float = given("Domains of attention dies that take turns at the experts (decode).")
     rank_dies: float = given("Dies that split a request's heads and are one rank (decode).")

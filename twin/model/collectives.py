@@ -218,6 +218,26 @@ def moe_traffic(
     )
 
 
+def gathered_traffic(
+    s: Shape, m: Machine, facts: Facts, x: Exchange, adding_bytes_per_s: float
+) -> MoeTraffic:
+    """Hidden states of all tokens on all dies, and the sums of their experts back: an all-reduce in
+    two halves (vLLM without expert parallelism). Each die has as many tokens as the one with most:
+    engines pad the others."""
+    hidden = ACTIVATION_BYTES * s.hidden
+    start_s, rate = half_of_sum(m, facts, x)
+    token_s = hidden * x.remote / rate
+    return MoeTraffic(
+        dispatch_fixed_s=start_s,
+        dispatch_message_s=0.0,
+        dispatch_send_s=x.peers * token_s,
+        dispatch_receive_s=0.0,
+        combine_fixed_s=start_s,
+        combine_send_s=0.0,
+        combine_receive_s=x.peers * (token_s + hidden / adding_bytes_per_s),
+    )
+
+
 def _gathered(
     s: Shape, comm: Communication, m: Machine, x: Exchange, own_streams: bool
 ) -> MoeTraffic:

@@ -26,10 +26,10 @@ from twin.model.drafters import drafter
 from twin.model.fetch import Fetch, fetch
 from twin.model.memory import Budget
 from twin.model.offload import Offload, offload
-from twin.model.operators import combine_bytes, dispatch_bytes, formats, rank_bytes
+from twin.model.operators import formats, rank_bytes
 from twin.model.prefill_costs import prefill_costs
 from twin.model.record import changed
-from twin.model.roofline import family_of, load_machine, of_stack
+from twin.model.roofline import load_machine, of_stack
 from twin.model.setting import Setting
 from twin.model.shape import ModelError, Shape, load_shape
 from twin.model.sharing import bandwidth_for_decode, bandwidth_for_prefill
@@ -55,7 +55,7 @@ class RoleCosts:
     kv_tokens_lent: int  # of a prefill die beyond that, for requests whose attention is offloaded
     exchange_bytes_per_s: float  # what a die injects in dispatch and combine
     gather_bytes_per_s: float  # what a die reads where attention's dies collect
-    leaving: float  # messages of a token that leave its NPU or die, over those to routed experts
+    exchange_bytes_per_token: float  # that leave its NPU or die, to experts and back, all layers
     off_node_fraction: float  # share of dispatch and combine bytes that takes the plane beyond
     gather_off_node: float  # the same of what attention's dies collect
     rank_bytes_per_token: float  # between the dies of a decode rank, all layers
@@ -87,8 +87,6 @@ class Costs:
     chip: Chip
     roles: Mapping[str, RoleCosts]  # of the pools that it has
     kv_bytes_per_token: float  # all layers, and the MTP module's where it drafts
-    dispatch_bytes_per_token: float  # sent by a die for one token, all MoE layers
-    combine_bytes_per_token: float
     mtp_acceptance: float  # chance that a draft token is right
     clocks: Mapping[str, float] = field(default_factory=dict)  # by role, where a cap lowers it
 
@@ -175,16 +173,11 @@ def build_costs(
         )
         for role, i in first.items()
     }
-    quantised = d.communication.early_quantisation
-    away = shape.top_k * shape.moe_layers
-    scale = facts.si(f"operators.{family_of(facts, chip.name)}.message_scale")
     return Costs(
         shape=shape,
         chip=chip,
         roles=roles,
         kv_bytes_per_token=kv_bytes(shape, drafter(d, shape, facts), d.precision.kv),
-        dispatch_bytes_per_token=dispatch_bytes(shape, quantised, scale) * away,
-        combine_bytes_per_token=combine_bytes(shape) * away,
         mtp_acceptance=d.decode.mtp_acceptance
         if d.decode.mtp_dataset == "as_stated"
         else facts.si(f"operators.mtp_acceptance.{d.decode.mtp_dataset}"),
@@ -235,7 +228,7 @@ def role_costs(
         kv_tokens_lent=room.lent_tokens,
         exchange_bytes_per_s=sending.rate_bytes_per_s,
         gather_bytes_per_s=gather.rate_bytes_per_s,
-        leaving=0.0 if one_npu else sending.remote * setting.messages,
+        exchange_bytes_per_token=0.0 if one_npu else setting.exchange_bytes,
         off_node_fraction=way.off_node if way.slow_between else 0.0,
         gather_off_node=gather.off_node if gather.slow_between else 0.0,
         rank_bytes_per_token=rank_bytes(setting.whole, pool.rank_dies),
@@ -301,7 +294,8 @@ def _priced(
     sending = exchange(net, dies)
     if apart:
         sending = replace(sending, remote=1.0)  # no expert is at home
-    gather = exchange(net, dies, "read") if pool.phase == "prefill" else sending
+    reads = pool.phase == "prefill" or pool.own.experts_tp > 1
+    gather = exchange(net, dies, "read") if reads else sending
     within = exchange(net, dies[:group], "read") if group > 1 else None
     return _priced_over(
         d, redundant, chip_name, facts, pool, len(dies), clock, hbm, away, sending, gather, within
@@ -329,7 +323,7 @@ def _priced_over(
     if pool.role != "decode" and (hot := f"chips.{chip_name}.sustained_clock") in facts:
         clock = min(clock, facts.si(hot))
     chip = replace(chip, clock=clock)
-    shape = whole.split(stages.split_dies(pool, whole))
+    shape = stages.part_of(whole, pool)
     apart = _expert_dies(pool, chip, dies)
     kernel = d.optimisations.attention_kernel
     machine = load_machine(facts, chip, kernel, pool.own.cores, hbm)
@@ -342,7 +336,7 @@ def _priced_over(
         facts=facts,
         communication=d.communication,
         optimisations=d.optimisations,
-        layout=stages.expert_layout(shape, redundant, apart or dies),
+        layout=stages.expert_layout(shape, redundant, apart or dies, pool.own.experts_tp),
         exchange=sending,
         gather=gather,
         tp_exchange=within,
@@ -388,5 +382,10 @@ def _tp_group(pool: Pool, shape: Shape, dies: int) -> int:
         raise ModelError(
             f"deployment.{pool.phase}.tp_dies = {group} must divide the {dies} dies with attention "
             f"of a {pool.role} instance and the {shape.heads} heads of {shape.title}"
+        )
+    if dies % pool.own.experts_tp:
+        raise ModelError(
+            f"deployment.{pool.phase}.experts_tp = {pool.own.experts_tp} must divide the {dies} "
+            f"dies of a {pool.role} instance"
         )
     return group

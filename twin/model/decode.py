@@ -344,7 +344,7 @@ def decode_flops(p: Decode, requests: float, context: float) -> float:
     demand, query, passes = p.demand, p.query_tokens, p.passes
     layers = p.moe_layers + p.dense_layers
     dies = p.layout.rank_dies  # each computes as follows, and a part of the experts' products
-    moe = demand.expert_flops * (p.layout.top_k + p.layout.shared_experts) / dies
+    moe = demand.expert_flops * (p.layout.top_k + p.layout.shared_experts) * p.layout.split / dies
     token = demand.attention_flops * layers + demand.dense_flops * p.dense_layers
     token += moe * p.moe_layers + demand.head_flops
     positions = query + passes - 1.0 if passes > 0.0 else 0.0  # in the layer that drafts

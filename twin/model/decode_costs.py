@@ -163,6 +163,7 @@ def layout(x: Setting) -> Layout:
         slots=float(x.layout.slots_per_die),
         shared_experts=float(x.shape.shared_experts),
         shared_dies=float(x.layout.shared_dies),
+        split=float(x.layout.split),
         expert_dies=float(x.expert_dies),
         domains=float(x.pool.own.domains),
         rank_dies=float(x.pool.rank_dies),
@@ -173,7 +174,7 @@ def _mode(
     x: Setting, query: int, attention: Cores, moe: Cores, *, in_sequence: bool = False,
     in_turn: bool = False,
 ) -> Mode:  # fmt: skip
-    traffic = x.traffic(x.optimisations.multi_stream)
+    traffic = x.traffic(x.optimisations.multi_stream, moe)
     gate, dispatch, experts, combine = moe_parts(x, traffic, moe)
     gather, scatter = _collectives(x, attention)
     prolog, *others = x.plain(o.plain_operators("decode", "before"), attention)
@@ -243,12 +244,6 @@ def moe_parts(
         send=t.combine_send_s / rate,
         receive=x.messages * t.combine_receive_s / rate,
     )
-    if x.one_rank:
-        # Tokens are on all dies after attention's all-reduce; experts' sums take another one.
-        gather, scatter = _collectives(x, cores)
-        each = x.pool.rank_dies
-        dispatch = Dispatch(fixed=gather.fixed, send=each * gather.token)
-        combine = Combine(fixed=scatter.fixed, receive=each * scatter.token)
     return (
         Gate(2 * x.gap + gate_weight, max(gate_flop, gate_io) + m.gate_token_s / cores.vector),
         dispatch,

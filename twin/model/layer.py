@@ -79,7 +79,7 @@ def exchange_s(
 @kernel
 def routed_per_die(p: Decode, tokens: float) -> float:
     """Rows that a die with routed experts gets on average when `tokens` enter an MoE layer."""
-    return tokens * p.layout.top_k / p.layout.routed_dies
+    return tokens * p.layout.top_k * p.layout.split / p.layout.routed_dies
 
 
 @kernel
@@ -124,7 +124,7 @@ def _round(
     dies = at.expert_dies if at.expert_dies > 0.0 else load.dies
     rows = routed_per_die(p, tokens) * load.hot
     away = at.shared_experts > 0.0 and at.shared_dies > 0.0
-    shared_rows = at.shared_experts * tokens / (at.shared_dies if away else dies)
+    shared_rows = at.shared_experts * tokens * at.split / (at.shared_dies if away else dies)
     sent = shared_rows if away else 0.0
     dispatch = exchange_s(p, m.dispatch.send, m.dispatch.receive, busiest, rows, sent)
     combine = exchange_s(p, m.combine.receive, m.combine.send, busiest, rows, sent)

@@ -78,7 +78,10 @@ def exchange_buffer_bytes(
     """Static dispatch and combine buffers of a die, bytes: peers x tokens x message.
 
     arXiv 2506.12708v2 section 4.2.1: max tokens of a peer = local batch x min(top_k, experts).
+    Where experts are split: all tokens' hidden states, and the sums of their answers.
     """
+    if layout.split > 1:
+        return layout.dies * tokens_per_die * 2.0 * combine_bytes(s)
     held = layout.slots_per_die
     message = dispatch_bytes(s, early_quantisation, scale_bytes) + combine_bytes(s)
     return layout.dies * tokens_per_die * min(s.top_k, held) * message

@@ -160,7 +160,7 @@ def mixed_flops(p: Decode, requests: float, context: float, chunk: float, pairs:
     layers = p.moe_layers + p.dense_layers
     token = demand.attention_flops * layers + demand.dense_flops * p.dense_layers
     token *= at.rank_dies
-    token += demand.expert_flops * (at.top_k + at.shared_experts) * p.moe_layers
+    token += demand.expert_flops * (at.top_k + at.shared_experts) * at.split * p.moe_layers
     whole, selected, indexed = prompt_pairs(
         p.chunk.pair, p.chunk.latent, p.chunk.reach, chunk, pairs
     )

@@ -217,11 +217,16 @@ def combine_bytes(s: Shape) -> float:
     return ACTIVATION_BYTES * s.hidden
 
 
+def gathered_bytes(s: Shape, dies: int) -> float:
+    """Bytes that dies send each other for a token in a gather and a reduce-scatter: its hidden
+    state to the others, and their sums back."""
+    return 2.0 * (dies - 1) * ACTIVATION_BYTES * s.hidden
+
+
 def rank_bytes(s: Shape, dies: int) -> float:
-    """Bytes that the dies of a rank send each other for a token, all layers: its hidden state to
-    the others, and their sums back; in dense layers once more."""
-    sent = 2.0 * (dies - 1) * ACTIVATION_BYTES * s.hidden
-    return sent * (s.layers + s.dense_layers)
+    """Bytes that the dies of a rank send each other for a token, all layers: once a layer, and in
+    dense layers once more."""
+    return gathered_bytes(s, dies) * (s.layers + s.dense_layers)
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,7 @@ _GAPS = PREFILL_OPERATORS.index("launch_gaps")
 
 @kernel
 def _expert_rows(p: Prefill, tokens: float, hot: float) -> float:
-    return tokens * p.layout.top_k / p.layout.routed_dies * hot
+    return tokens * p.layout.top_k * p.layout.split / p.layout.routed_dies * hot
 
 
 @kernel
@@ -51,7 +51,7 @@ def _experts_s(p: Prefill, tokens: float, hot: float) -> float:
         shared = at.shared_experts * tokens / at.shared_dies
         own = at.shared_experts
         return max(_grouped_s(p, at.slots, 0.0, routed), _grouped_s(p, own, own, shared))
-    rows = routed + at.shared_experts * tokens / at.dies
+    rows = routed + at.shared_experts * tokens * at.split / at.dies
     return _grouped_s(p, at.slots + at.shared_experts, at.shared_experts, rows)
 
 

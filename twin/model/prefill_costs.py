@@ -204,17 +204,19 @@ def _tensor_parallel(x: Setting) -> _Attention:
 def _moe(x: Setting) -> tuple[Gate, Dispatch, Experts, Combine]:
     s, m, t = x.shape, x.machine, x.traffic(own_streams=False)
     # Copy engines move prefill's rows (arXiv 2506.12708v2 section 4.3.2), not vector cores.
-    rate = m.fitted["copy_engine"] if m.family == "ascend" else 1.0
+    rate = m.fitted["copy_engine"] if m.family == "ascend" and x.layout.split == 1 else 1.0
     gate, dispatch, experts, combine = moe_parts(x, t, rate=rate, operator="contiguous")
     row = o.dispatch_bytes(s, x.communication.early_quantisation, m.message_scale_bytes)
     answer, copied = o.combine_bytes(s), m.vector_bytes_per_s()
+    # What a die adds up, per token of its own: its answers, or the answers of its parts to all.
+    added = s.top_k + 1 if x.layout.split == 1 else s.top_k * x.layout.split + x.layout.dies
     return (
         replace(gate, fixed=2 * x.gap),
         replace(dispatch, fixed=t.dispatch_fixed_s, order=2 * row / copied),
         replace(experts, flop=max(experts.flop, experts.io), io=0.0),
         replace(
             combine,
-            gather=(s.top_k + 1) * answer / copied,
+            gather=added * answer / copied,
             restore=m.restoring_passes * 2 * answer / copied,
         ),
     )
@@ -232,7 +234,7 @@ def _demand(x: Setting, moe_layers: int, form: _Attention) -> PrefillDemand:
     ]
     works = [work for work, _ in attention]
     expert, dense = o.expert(s, f), o.dense_ffn(s, f)
-    used, layers = s.top_k + s.shared_experts, moe_layers + s.dense_layers
+    used, layers = (s.top_k + s.shared_experts) * x.layout.split, moe_layers + s.dense_layers
     moved = sum(w.io_bytes_per_token + w.vector_bytes_per_token for w in works)
     every = float(x.split_dies)  # each computes its share of a token
     demand = PrefillDemand(

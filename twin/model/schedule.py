@@ -66,7 +66,7 @@ def stages(p: Decode, m: Mode, load: Pass) -> Stages:
     shared = taken = 0.0
     at = p.layout
     if p.hides > 0.0 and at.shared_dies <= 0.0:
-        rows = at.shared_experts * load.total / load.dies
+        rows = at.shared_experts * load.total * at.split / load.dies
         own = at.shared_experts
         shared = min(experts, ffn_rows_s(m.experts, own, own, rows))
     if at.expert_dies > 0.0:

@@ -12,11 +12,26 @@ from dataclasses import dataclass, replace
 from twin.facts import Facts
 from twin.metrics.operators import names_of
 from twin.model.coefficients import Product
-from twin.model.collectives import Exchange, MoeTraffic, direct, moe_traffic, two_level
+from twin.model.collectives import (
+    Exchange,
+    MoeTraffic,
+    direct,
+    gathered_traffic,
+    moe_traffic,
+    two_level,
+)
 from twin.model.drafters import OWN_FORMAT, Drafter
 from twin.model.formats import computes
 from twin.model.offload import Offload
-from twin.model.operators import SCORE_BYTES, Formats, Plain, Work
+from twin.model.operators import (
+    SCORE_BYTES,
+    Formats,
+    Plain,
+    Work,
+    combine_bytes,
+    dispatch_bytes,
+    gathered_bytes,
+)
 from twin.model.roofline import Machine, Reach, roof
 from twin.model.shape import Shape
 from twin.model.stages import ExpertLayout
@@ -126,6 +141,25 @@ class Setting:
         return "fused" if self.one_rank and fused in self.machine.reaches else operator
 
     @property
+    def summed(self) -> Exchange | None:
+        """The network of dies that have all tokens and sum what their experts, or their parts of
+        them, answer; None: tokens are sent to the dies of their experts."""
+        if self.layout.split > 1:
+            return self.gather
+        return self.tp_exchange if self.one_rank else None
+
+    @property
+    def exchange_bytes(self) -> float:
+        """Bytes that a token sends to experts and gets back from them, all layers."""
+        s = self.shape
+        if self.layout.split > 1:
+            return gathered_bytes(s, self.gather.peers) * s.moe_layers
+        quantised, scale = self.communication.early_quantisation, self.machine.message_scale_bytes
+        away = s.top_k * s.moe_layers
+        both = dispatch_bytes(s, quantised, scale) * away + combine_bytes(s) * away
+        return both * (self.exchange.remote * self.messages)
+
+    @property
     def concentration(self) -> float:
         """Requests of a rank that does attention, per request of a rank of the instance."""
         return self.exchange.peers / (self.exchange.peers - self.expert_dies)
@@ -160,8 +194,12 @@ class Setting:
         shared = self.shape.shared_experts / self.shape.top_k if self.layout.shared_dies else 0.0
         return 1.0 + shared
 
-    def traffic(self, own_streams: bool) -> MoeTraffic:
-        """Dispatch and combine; `own_streams`: transfers between nodes run at the same time."""
+    def traffic(self, own_streams: bool, cores: Cores = WHOLE) -> MoeTraffic:
+        """Dispatch and combine; `own_streams`: transfers between nodes run at the same time; cores:
+        that add up what is reduced."""
+        if (group := self.summed) is not None:
+            adding = self.machine.vector_bytes_per_s(cores.vector)
+            return gathered_traffic(self.shape, self.machine, self.facts, group, adding)
         own = self.communication
         if self.pool.phase == "prefill" and not self.machine.prefill_fused:
             own = own.model_copy(update={"fused": False})

@@ -121,12 +121,13 @@ def _with_others(own: Budget, x: Setting, s: Scenario, guest: Pool) -> Budget:
     p, host = s.deployment.prefill, serving(s)[guest.over]
     per_token = kv_bytes(x.shape, x.drafter, s.deployment.precision.kv)
     passes = x.shape.moe_layers + x.drafter.module
-    redundant = stages.experts_of(s, x.shape).redundant
+    redundant, split = stages.experts_of(s, x.shape).redundant, guest.own.experts_tp
+    own_part = stages.part_of(x.whole, guest)
 
     def experts(npus: int) -> tuple[stages.ExpertLayout, float]:
-        held = stages.expert_layout(x.shape, redundant, npus * x.machine.chip.dies_per_npu)
-        apart = npus != host.npus
-        return held, apart * expert_bytes(x.shape, x.formats, held) * passes
+        held = stages.expert_layout(own_part, redundant, npus * x.machine.chip.dies_per_npu, split)
+        apart = npus != host.npus or split != host.own.experts_tp
+        return held, apart * expert_bytes(own_part, x.formats, held) * passes
 
     layout, weights = experts(guest.npus)
     lying = replace(x, pool=guest, layout=layout)

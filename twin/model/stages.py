@@ -8,7 +8,7 @@ of a rank split attention, FFN and vocabulary (arXiv 1909.08053 section 3); rank
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from twin.model.shape import ModelError, Shape
 from twin.scenario import Deployment, Experts, Pool, Scenario, serving
@@ -24,6 +24,12 @@ class ExpertLayout:
     routed_dies: int
     slots_per_die: int  # routed expert slots of such a die
     shared_dies: int  # dies that hold only the shared expert; 0: every die holds a copy
+    split: int = 1  # dies that hold a part of each of their experts
+
+    @property
+    def places(self) -> int:
+        """Where whole routed experts sit: dies, or groups of those that split them."""
+        return self.routed_dies // self.split
 
 
 def experts_of(s: Scenario, shape: Shape) -> Experts:
@@ -31,15 +37,23 @@ def experts_of(s: Scenario, shape: Shape) -> Experts:
     return s.experts if "experts" in shape.stages else NO_EXPERTS
 
 
-def expert_layout(s: Shape, redundant: int, dies: int) -> ExpertLayout:
-    """Slots and dies for routed, redundant and shared experts.
+def part_of(whole: Shape, pool: Pool) -> Shape:
+    """What a die of a pool has of a model: its part of the heads and of each of its experts."""
+    inner = math.ceil(whole.expert_intermediate / pool.own.experts_tp)
+    return replace(whole.split(split_dies(pool, whole)), expert_intermediate=inner)
+
+
+def expert_layout(s: Shape, redundant: int, dies: int, split: int = 1) -> ExpertLayout:
+    """Slots and dies for routed, redundant and shared experts, each split over so many dies.
 
     With more dies than routed experts the shared expert gets dies of its own: what the routed slots
     leave (arXiv 2506.12708v2 section 4.1), or what the routed experts leave when redundant ones
     fill second slots (arXiv 2508.02520 section 7.1), at most its share of the rows. Else every die
-    has it.
+    has it, or its part of it.
     """
     slots = s.routed_experts + redundant
+    if split > 1:
+        return ExpertLayout(dies, dies, math.ceil(slots / (dies // split)), 0, split)
     fair = max(1, round(dies / (s.top_k + 1)))
     if s.shared_experts == 0:
         return ExpertLayout(dies, dies, math.ceil(slots / dies), 0)
@@ -55,8 +69,8 @@ def expert_layout(s: Shape, redundant: int, dies: int) -> ExpertLayout:
 
 def idle_dies(s: Shape, layout: ExpertLayout, redundant: int) -> int:
     """Dies for routed experts that hold none: there are fewer experts than slots for them."""
-    slots = layout.routed_dies if layout.slots_per_die else 0
-    return max(0, slots - s.routed_experts - redundant)
+    slots = layout.places if layout.slots_per_die else 0
+    return max(0, slots - s.routed_experts - redundant) * layout.split
 
 
 def router_groups(experts: Experts, shape: Shape) -> tuple[int, int]:
@@ -87,7 +101,9 @@ def room_for_weights(pool: Pool, shape: Shape) -> tuple[str, ...]:
 
 def refuse(d: Deployment, pools: tuple[Pool, ...], shape: Shape) -> None:
     """Raise ModelError where a deployment of a model without experts has what only experts or
-    latents give."""
+    latents give, or where experts cannot be split as it says."""
+    for pool in pools:
+        _refuse_split(pool, shape)
     if "experts" in shape.stages:
         return
     if any(pool.experts for pool in pools):
@@ -100,6 +116,26 @@ def refuse(d: Deployment, pools: tuple[Pool, ...], shape: Shape) -> None:
             "deployment.prefill.attention = 'sp_tp_sp' gathers latents, which "
             f"{shape.title} does not have: take 'tp', which splits its weights over "
             "deployment.prefill.tp_dies, or 'dp'"
+        )
+
+
+def _refuse_split(pool: Pool, shape: Shape) -> None:
+    split = pool.own.experts_tp
+    field = f"deployment.{pool.phase}.experts_tp = {split}"
+    if split > 1 and "experts" not in shape.stages:
+        raise ModelError(
+            f"{field}: {shape.title} has no routed experts to split: take 1 "
+            f"(deployment.{pool.phase}.tp_dies splits its dense FFN)"
+        )
+    if split > 1 and pool.experts:
+        raise ModelError(
+            f"{field}: experts on NPUs of their own (deployment.decode.expert_npus) get tokens by "
+            "messages, parts of experts by a gather of all: take 1"
+        )
+    if split > max(1, shape.expert_intermediate):
+        raise ModelError(
+            f"{field} is more than the {shape.expert_intermediate} inner values of an expert of "
+            f"{shape.title}: take fewer"
         )
 
 

@@ -77,6 +77,11 @@ class Prefill(Section):
     )
     """Dies of a tensor-parallel group; groups share the prompts evenly. [SGLang on Atlas A3:
     tp-size 16, dp-size 2; xDeepServe: 4]"""
+    experts_tp: int = quantity(
+        1, "dies", "Experts split over dies (prefill)", (1, 128), since=4, also="MoE TP, moe_tp"
+    )
+    """Dies that hold a part of each of their experts, as `deployment.decode.experts_tp` says; 1:
+    experts are whole."""
     dp_balance: Literal["tokens", "attention"] = choice(
         "tokens",
         "Prompts over dies",
@@ -169,6 +174,14 @@ class Decode(Section):
     rank: each reads all of the request's latents (MLA), or its heads' KV (GQA). Experts stay spread
     over all dies. 1: attention is data-parallel, every die is a rank. [SGLang: tp-size over
     dp-size; vLLM: tensor-parallel-size; arXiv 1909.08053]"""
+    experts_tp: int = quantity(
+        1, "dies", "Experts split over dies", (1, 128), applies=DECODES, since=4,
+        also="MoE TP, moe_tp, tensor-parallel-size without expert parallelism"
+    )  # fmt: skip
+    """Dies that hold a part of each of their experts: 1/n of the inner width of every one. All
+    tokens are gathered on all dies of the instance, and the parts' sums reduced and scattered after
+    the experts. 1: experts are whole, and tokens are sent to the dies of theirs. [vLLM: tensor-
+    parallel-size without enable-expert-parallel; TensorRT-LLM: moe_tp; arXiv 1909.08053]"""
     rank_choice: Literal["kv_and_requests", "kv_tokens", "requests", "round_robin"] = choice(
         "kv_and_requests",
         "Decode rank choice",

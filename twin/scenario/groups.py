@@ -52,6 +52,7 @@ class Group:
     domains: int = 1  # parts of an attention group that take turns at the experts
     attention: Literal["dp", "tp", "sp_tp_sp"] = "dp"
     tp_dies: int = 1  # dies that split the heads of one request ("tp")
+    experts_tp: int = 1  # dies that hold a part of each of their experts
     coupling: Coupling = "own"
 
 
@@ -117,7 +118,10 @@ def sharing(s: Scenario) -> Pool | None:
 def _serving(deployment: Deployment) -> Mapping[str, Pool]:
     if deployment.mode == "colocated":
         c, tp = deployment.colocated, deployment.decode.tp_dies
-        own = Group(LAYER, c.npus_per_instance, attention="tp" if tp > 1 else "dp", tp_dies=tp)
+        own = Group(
+            LAYER, c.npus_per_instance, attention="tp" if tp > 1 else "dp", tp_dies=tp,
+            experts_tp=deployment.decode.experts_tp,
+        )  # fmt: skip
         split = -(-c.prompt_dies // tp)
         return {"colocated": Pool("colocated", c.instances, (own,), prompt_ranks=split)}
     pools = {"prefill": _prefill(deployment), "decode": _decode(deployment)}
@@ -138,6 +142,7 @@ def _prefill(deployment: Deployment) -> Pool:
         over=over,
         attention=p.attention,
         tp_dies=p.tp_dies if p.attention == "tp" else 1,
+        experts_tp=p.experts_tp,
     )
     return Pool("prefill", p.instances, (own,), cores, hands_to="decode" if both else "")
 
@@ -154,6 +159,7 @@ def _decode(deployment: Deployment) -> Pool:
         domains=d.domains if apart else 1,
         attention="tp" if d.tp_dies > 1 else "dp",
         tp_dies=d.tp_dies,
+        experts_tp=d.experts_tp,
     )
     groups = [own]
     if apart:

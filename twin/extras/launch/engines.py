@@ -113,7 +113,8 @@ def vllm_ascend(s: Scenario, found: list[Worker], _family: str) -> dict[str, str
             "--data-parallel-size": w.data_parallel, "--data-parallel-size-local": local,
             "--data-parallel-start-rank": f"$((NODE * {local}))",
             "--data-parallel-address": "$HEAD_IP", "--data-parallel-rpc-port": RPC_PORT,
-            "--tensor-parallel-size": w.tensor_parallel, "--enable-expert-parallel": w.experts,
+            "--tensor-parallel-size": w.tensor_parallel, 
+            "--enable-expert-parallel": w.experts and w.experts_tp == 1,
             "--max-num-seqs": w.sequences, "--max-num-batched-tokens": w.tokens,
             "--gpu-memory-utilization": MEMORY,
         }  # fmt: skip
@@ -174,10 +175,12 @@ def sglang_options(s: Scenario, w: Worker, family: str, disaggregated: bool) -> 
     }  # fmt: skip
     if w.experts:
         options |= {
-            "--tp-size": w.ranks, "--ep-size": w.ranks, "--moe-a2a-backend": "deepep",
+            "--tp-size": w.ranks, "--ep-size": w.ranks // w.experts_tp,
             "--enable-dp-attention": w.data_parallel > 1,
-            "--deepep-mode": "normal" if w.role == "prefill" else "low_latency",
         }  # fmt: skip
+        if w.experts_tp == 1:  # else tokens are gathered on all ranks
+            mode = "normal" if w.role == "prefill" else "low_latency"
+            options |= {"--moe-a2a-backend": "deepep", "--deepep-mode": mode}
     else:  # whole copies of the model, each over so many dies
         options["--tp-size"] = w.tensor_parallel
     if ascend:

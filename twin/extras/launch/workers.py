@@ -28,6 +28,7 @@ class Worker:
     tokens: int  # of one pass of a data-parallel rank, at most
     drafts: int
     experts: bool = True  # the model has routed ones
+    experts_tp: int = 1  # ranks that hold a part of each of their experts
 
     @property
     def data_parallel(self) -> int:
@@ -77,7 +78,7 @@ def _worker(s: Scenario, pool: Pool, dies: int) -> Worker:
             f"take {math.gcd(tp, ranks)}"
         )
     return Worker(pool.role, pool.instances, ranks, -(-ranks // per_node), tp, sequences, tokens,
-                  drafts)  # fmt: skip
+                  drafts, experts_tp=pool.own.experts_tp)  # fmt: skip
 
 
 def left_out(s: Scenario) -> list[str]:
@@ -90,6 +91,9 @@ def left_out(s: Scenario) -> list[str]:
         said.append("Attention/FFN disaggregation: experts stay with attention.")
     if sharing(s):
         said.append("Prefill on decode's NPUs: each pool is started on NPUs of its own.")
+    if any(pool.own.experts_tp > 1 for pool in roles.values()):
+        said.append("Over how many dies experts are split: vLLM splits them over all of an "
+                    "instance.")  # fmt: skip
     if offloaded_share(s):
         said.append("Attention offload: all attention stays on decode's own dies.")
     if s.memory_pool.enabled and s.memory_pool.scope != "local":

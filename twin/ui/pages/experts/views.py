@@ -12,7 +12,7 @@ from twin.lab.store import RunRow
 from twin.metrics.events import SCHEMA as EVENTS
 from twin.metrics.events import Kind
 from twin.metrics.measures import NOTHING, amount, seconds
-from twin.scenario import Scenario
+from twin.scenario import Scenario, serving
 from twin.ui import record, session, theme, words
 from twin.ui.charts import experts as charts_experts
 from twin.ui.pages.experts import load as experts
@@ -181,6 +181,9 @@ def _time(value: float | None) -> str:
 
 def nodes(row: RunRow, scenario: Scenario, role: str, instance: int) -> None:
     """Bytes of expert exchange from node to node."""
+    if serving(scenario)[role].own.experts_tp > 1:
+        st.caption("Every die has a part of its experts and gathers all tokens: dies send alike.")
+        return
     traffic, ranks = experts.table(row.id, "traffic"), record.table(row.id, "ranks")
     own = experts.of(role, instance)
     moved_there = None if traffic is None else traffic.filter(own, traffic="experts")["bytes"]

@@ -136,9 +136,9 @@ class Setting:
 
     def experts_by(self, operator: str) -> str:
         """The operator that a die's experts are, `grouped` or `contiguous` where tokens are sent to
-        them: dies of one rank have all tokens, and a kernel of its own where one was measured."""
+        them: dies that have all tokens run a kernel of its own where one was measured."""
         fused = f"fused.{computes(self.formats.expert)}"
-        return "fused" if self.one_rank and fused in self.machine.reaches else operator
+        return "fused" if self.summed and fused in self.machine.reaches else operator
 
     @property
     def summed(self) -> Exchange | None:

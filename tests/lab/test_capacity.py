@@ -6,7 +6,7 @@ import random
 import pytest
 
 from tests.lab.plan.small import small
-from twin.lab.explain.capacity import CLOSE, SEEDS, at_steady, capacity, with_load
+from twin.lab.explain.capacity import CLOSE, FEWER, SEEDS, at_steady, capacity, with_load
 from twin.lab.explain.view import holds, load_of
 from twin.lab.library import load_facts
 from twin.scenario import with_overrides
@@ -48,21 +48,39 @@ def test_the_interval_holds_it_where_seeds_differ(case):
     assert found.load == pytest.approx(most, rel=0.06)
 
 
-def test_both_ends_of_what_is_answered_are_judged_by_all_seeds():
+def test_both_ends_of_what_is_answered_are_judged_by_longer_runs():
     runs = {}
+    short = at_steady(QUICK, load_facts(), 100.0)
 
     def simulated(s):
-        load = load_of(s)[1]
-        runs.setdefault(load, []).append(s.seed)
-        lost = load > 100.0 and len(runs[load]) == 4  # one seed in so many is overloaded
-        share = 0.3 if load > 120.0 or lost else 1.0
+        load, longer = load_of(s)[1], s.horizon_s > 4.0 * short.horizon_s
+        runs.setdefault((load, longer), []).append(s.seed)
+        # Beyond 100 a queue grows that a short run does not see, up to 120.
+        share = 0.3 if load > (100.0 if longer else 120.0) else 1.0
         return {"slo_attainment": share, "requests": 10_000, "requests_steady": 10_000}
 
     found = capacity(QUICK, load_facts(), simulated)
     held = float(f"{found.held:.4g}")
-    above = min(load for load in runs if load > held)
-    assert 98.0 <= held <= 100.0 and above <= held * CLOSE
-    assert len(set(runs[held])) == len(set(runs[above])) == SEEDS
+    above = min(load for load, longer in runs if longer and load > held)
+    assert 98.0 <= held <= 100.0 < above <= held * CLOSE
+    for end in (held, above):
+        assert len(set(runs[end, True])) == FEWER
+    assert found.runs == sum(map(len, runs.values()))
+
+
+def test_a_search_whose_runs_have_their_own_times_judges_by_more_seeds():
+    fault = {"at_s": 9.0, "element": "die 1.1.0"}
+    failing, runs = with_overrides(QUICK, {"faults": [fault]}), {}
+
+    def simulated(s):
+        assert (s.horizon_s, s.warmup_s) == (failing.horizon_s, failing.warmup_s)
+        load = load_of(s)[1]
+        runs.setdefault(load, []).append(s.seed)
+        share = 0.3 if load > 100.0 else 1.0
+        return {"slo_attainment": share, "requests": 10_000, "requests_steady": 10_000}
+
+    found = capacity(failing, load_facts(), simulated)
+    assert max(map(len, runs.values())) == SEEDS
     assert found.runs == sum(map(len, runs.values()))
 
 

@@ -1,7 +1,8 @@
 """Capacity: the largest load at which `slo.share` of the requests meet TTFT and TPOT in steady
 state. Bisection over simulations that begin steady, first where the formula (`outlook`) says. A
 load is judged by the mean over the same seeds as every other, as many as it takes to tell it from
-the share, and both ends of what is answered by all of them."""
+the share. Both ends of what is answered are judged by longer runs: near the capacity a queue takes
+many lives of a request to grow, and a long run costs little more than a short one."""
 
 import math
 from collections.abc import Callable, Generator
@@ -19,6 +20,8 @@ FIRST = 5  # at the first load: how far seeds differ is not known before
 CLOSE = 1.015  # between a load that keeps the SLO and one that does not
 STEP = 1.06  # off the formula's answer
 LEAST, MOST = 1 / 64, 32.0  # of the load where the search begins: no load beyond is tried
+LONGER = 16  # as many lives of a request as in the other runs
+FEWER = 4  # seeds at most where longer runs decide
 SURE = 2.0  # standard errors
 CLUSTERED = 4.0  # standard errors that a share of requests has at least: they share iterations
 FIGURES = 4  # of a load
@@ -65,7 +68,8 @@ def searching(s: Scenario, facts: Facts, begin: float | None = None) -> Search:
     two loads."""
     path, own = load_of(s)
     first = load = begin or first_load(s, facts) or own
-    judged, step, runs = at_steady(s, facts, first), STEP, 0
+    short, step, runs = at_steady(s, facts, first), STEP, 0
+    long, ends = longer(short), False
     met: list[_Load] = []  # loads that meet the SLO, growing
     missed = _Load(math.inf, s.slo.share)  # the least that does not
     tried: list[_Load] = []
@@ -74,7 +78,7 @@ def searching(s: Scenario, facts: Facts, begin: float | None = None) -> Search:
     while first * LEAST <= load <= first * MOST:
         now = _Load(load, s.slo.share)
         tried.append(now)
-        runs += yield from _judged(judged, now, variances)
+        runs += yield from _judged(long if ends else short, now, variances, every=ends)
         if now.meets:
             met.append(now)
         else:
@@ -82,8 +86,9 @@ def searching(s: Scenario, facts: Facts, begin: float | None = None) -> Search:
         if met and not math.isinf(missed.load):
             low = met[-1]
             if missed.load <= CLOSE * low.load or missed.load - low.load <= apart:
-                runs += yield from _judged(judged, low, variances, every=True)
-                runs += yield from _judged(judged, missed, variances, every=True)
+                ends = True
+                runs += yield from _judged(long, low, variances, every=True)
+                runs += yield from _judged(long, missed, variances, every=True)
                 if low.meets and not missed.meets:
                     break
                 step = CLOSE
@@ -115,7 +120,8 @@ class _Load:
 
     load: float
     share: float  # of requests that have to meet the SLO
-    shares: list[float] = field(default_factory=list)  # that do, by seed
+    runs_of: Scenario | None = None  # at this load, by seed:
+    shares: list[float] = field(default_factory=list)  # that do
     overloaded: int = 0  # runs
     refused: bool = False  # whether it cannot be run
     sure: bool = False  # whether it meets or misses the SLO beyond chance
@@ -153,6 +159,16 @@ def at_steady(s: Scenario, facts: Facts, load: float) -> Scenario:
     return with_overrides(s, {"horizon_s": horizon_s, "warmup_s": warmup_s})
 
 
+def longer(s: Scenario) -> Scenario:
+    """The scenario of `at_steady` as both ends are judged, with `LONGER` as much time that counts
+    after twice the warm-up; itself where its times are its own."""
+    if not steady_by_itself(s):
+        return s
+    counted_s = LONGER * (s.horizon_s - s.warmup_s)
+    warmup_s = 2.0 * s.warmup_s
+    return with_overrides(s, {"horizon_s": warmup_s + counted_s, "warmup_s": warmup_s})
+
+
 def steady_by_itself(s: Scenario) -> bool:
     """Whether a run begins in the steady state and nothing is to happen that changes it."""
     return begins_steady(s) and not s.faults and s.elastic.controller == "fixed"
@@ -169,16 +185,19 @@ def with_load(s: Scenario, load: float) -> Scenario:
 def _judged(
     s: Scenario, at: _Load, variances: list[float], *, every: bool = False
 ) -> Generator[Scenario, Summary | None, int]:
-    """Runs at a load until it is sure whether the SLO holds; every: with all seeds. Returns how
-    many. variances: of that share between seeds, at the loads before; this one's is added, so that
-    two seeds that agree by luck do not decide."""
+    """Runs at a load until it is sure whether the SLO holds; every: with all seeds, of which a longer
+    run has fewer. Returns how many. variances: of that share between seeds, at the loads before;
+    this one's is added, so that two seeds that agree by luck do not decide."""
+    if at.runs_of is not s:
+        at.runs_of, at.shares, at.overloaded, at.sure = s, [], 0, False
     begun, own = len(at.shares), 0.0
+    seeds = FEWER if steady_by_itself(s) else SEEDS
     try:
         wanted = with_load(s, at.load)
     except SpecError:
         at.refused = at.sure = True
         return 0
-    while len(at.shares) < SEEDS and (every or not at.sure):
+    while len(at.shares) < seeds and (every or not at.sure):
         seed = OTHERS + len(at.shares) if at.shares else s.seed
         summary = yield with_overrides(wanted, {"seed": seed})
         if summary is None:
@@ -187,15 +206,15 @@ def _judged(
         at.shares.append(served_well(summary))
         at.overloaded += summary.get("steady_state") == "overloaded"
         many = len(at.shares)
-        if many < (2 if variances else FIRST):
+        if many < (2 if variances else min(FIRST, seeds)):
             continue
         mean = sum(at.shares) / many
         own = sum((x - mean) ** 2 for x in at.shares) / (many - 1)
-        between = (sum(variances) + own) / (len(variances) + 1)
+        between = own if every else (sum(variances) + own) / (len(variances) + 1)
         judged = max(float(summary.get("requests_steady") or 0), 1.0)
         least = CLUSTERED**2 * s.slo.share * (1.0 - s.slo.share) / judged
         off = SURE * math.sqrt(max(between, least) / many)
         at.sure = at.overloaded == many or (not at.overloaded and abs(at.beyond) > off)
-    if not at.overloaded and begun < 3 <= len(at.shares):
+    if not every and not at.overloaded and begun < 3 <= len(at.shares):
         variances.append(own)
     return len(at.shares) - begun

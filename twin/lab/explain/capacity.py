@@ -185,9 +185,9 @@ def with_load(s: Scenario, load: float) -> Scenario:
 def _judged(
     s: Scenario, at: _Load, variances: list[float], *, every: bool = False
 ) -> Generator[Scenario, Summary | None, int]:
-    """Runs at a load until it is sure whether the SLO holds; every: with all seeds, of which a longer
-    run has fewer. Returns how many. variances: of that share between seeds, at the loads before;
-    this one's is added, so that two seeds that agree by luck do not decide."""
+    """Runs at a load until it is sure whether the SLO holds; every: all seeds. Returns how many.
+    variances: of that share between seeds, at the loads before; this one's is added, so that two
+    seeds that agree by luck do not decide."""
     if at.runs_of is not s:
         at.runs_of, at.shares, at.overloaded, at.sure = s, [], 0, False
     begun, own = len(at.shares), 0.0

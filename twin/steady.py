@@ -30,7 +30,7 @@ from twin.model.stages import experts_of, router_groups
 from twin.policies.reuse import fetch_pays
 from twin.scenario import Scenario, with_overrides
 from twin.workload.generate import length_means, mean_lengths
-from twin.workload.lengths import fitted_lengths
+from twin.workload.lengths import drawn_lengths
 from twin.workload.offered import Offered, offered
 from twin.workload.requests import TraceTable
 
@@ -193,7 +193,7 @@ def traffic_under_way(scenario: Scenario, facts: Facts, hit_share: float = 0.0) 
     if w.lengths == "fixed":
         prompt, answer = float(w.input_tokens), float(w.output_tokens)
         return Traffic(prompt, answer, hit_share * prompt)
-    prompts, answers = fitted_lengths(facts, w.lengths)
+    prompts, answers = drawn_lengths(facts, w)
     mean = prompts.mean
     own = [prompts.moment(k) for k in (1, 2, 3)]
     ages = [answers.moment(k + 1) / ((k + 1.0) * answers.mean) for k in (1, 2, 3)]

@@ -1,5 +1,7 @@
 """Requests made from a workload section: rates, lengths, sharing, and what changes what."""
 
+import math
+
 import numpy as np
 import pytest
 
@@ -108,6 +110,19 @@ def test_fitted_lengths_have_the_quantiles_of_their_table():
     mean = np.array(mean_lengths(Workload(lengths="test"), FACTS))
     sample = r.input_tokens.mean(), r.output_tokens.mean()
     assert sample == pytest.approx(mean, rel=0.02)
+
+
+def test_a_range_is_drawn_evenly_between_its_ends_each_side_by_itself():
+    said = {"lengths": "range", "input_tokens": 1000, "output_tokens": 500, "shortest": 0.6}
+    r = make(**said)
+    for tokens, most in ((r.input_tokens, 1000), (r.output_tokens, 500)):
+        assert tokens.min() >= 0.6 * most and tokens.max() <= most
+        assert tokens.mean() == pytest.approx(0.8 * most, rel=0.01)
+        assert np.std(tokens) == pytest.approx(0.4 * most / math.sqrt(12.0), rel=0.05)
+    assert abs(np.corrcoef(r.input_tokens, r.output_tokens)[0, 1]) < 0.05
+    assert mean_lengths(Workload(**said), FACTS) == pytest.approx((800.0, 400.0))
+    whole = make(**said | {"shortest": 1.0})
+    assert set(whole.input_tokens) == {1000} and set(whole.output_tokens) == {500}
 
 
 def test_unknown_lengths_name_what_there_is():

@@ -7,7 +7,8 @@ from typing import Literal
 from twin.scenario.declaration import DIGEST, Section, choice, quantity, section, text, unless, when
 
 GENERATED = unless("workload.arrivals", "trace")
-FIXED_LENGTHS = (GENERATED, when("workload.lengths", "fixed"))
+STATED_LENGTHS = (GENERATED, when("workload.lengths", "fixed", "range"))
+RANGE = (GENERATED, when("workload.lengths", "range"))
 SHARED_PREFIX = (GENERATED, when("workload.prefix", "shared"))
 SESSIONS = (GENERATED, when("workload.prefix", "sessions"))
 OPEN_SESSIONS = (*SESSIONS, unless("workload.arrivals", "closed_loop"))
@@ -123,6 +124,7 @@ class Workload(Section):
         files="workloads",
         options={
             "fixed": "Fixed",
+            "range": "Uniform range",
             "servegen-deepseek-r1": "ServeGen DeepSeek-R1",
             "mooncake-conversation": "Mooncake conversation",
             "deepseek-service": "DeepSeek service",
@@ -132,16 +134,23 @@ class Workload(Section):
         },
         applies=GENERATED,
     )
-    """'fixed' or a fitted length distribution of data/workloads (for example mooncake-
-    conversation)."""
+    """'fixed', evenly drawn from a range, or a fitted length distribution of data/workloads (for
+    example mooncake-conversation)."""
     input_tokens: int = quantity(
-        4096, "tokens", "Prompt length", (1, 1_000_000), applies=FIXED_LENGTHS
+        4096, "tokens", "Prompt length", (1, 1_000_000), applies=STATED_LENGTHS
     )
-    """Prompt length when lengths are fixed."""
+    """Prompt length when lengths are fixed; the longest of a range."""
     output_tokens: int = quantity(
-        256, "tokens", "Output length", (1, 200_000), applies=FIXED_LENGTHS
+        256, "tokens", "Output length", (1, 200_000), applies=STATED_LENGTHS
     )
-    """Output length when lengths are fixed."""
+    """Output length when lengths are fixed; the longest of a range."""
+    shortest: float = quantity(
+        0.8, "share", "Shortest length", (0, 1), applies=RANGE, since=4, step=0.1,
+        also="random range ratio",
+    )  # fmt: skip
+    """Shortest prompt and output over the longest: lengths are drawn evenly between, each by
+    itself, as serving benchmarks draw random prompts. [sgl-project/sglang bench_serving.py,
+    random_range_ratio]"""
     prefix: Literal["none", "shared", "sessions"] = choice(
         "none",
         "Shared prefix",

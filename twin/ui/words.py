@@ -47,6 +47,8 @@ def lengths(s: Scenario) -> str:
         return "as recorded"
     if w.lengths == "fixed":
         return f"{w.input_tokens:,} → {w.output_tokens:,} tokens"
+    if w.lengths == "range":
+        return f"{w.shortest:.0%} to 100 % of {w.input_tokens:,} → {w.output_tokens:,} tokens"
     return choice_label("workload.lengths", w.lengths)
 
 

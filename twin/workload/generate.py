@@ -17,7 +17,7 @@ from twin.workload.arrivals import (
     renewal_arrivals,
     uniform_arrivals,
 )
-from twin.workload.lengths import draw_lengths, fitted_lengths, relative_lengths
+from twin.workload.lengths import draw_lengths, drawn_lengths, relative_lengths
 from twin.workload.prefixes import Turns, find_parents, own_chains, session_chains, shared_chains
 from twin.workload.profile import Clock, follow_day
 from twin.workload.replay import replay
@@ -115,7 +115,7 @@ def _lengths(
             np.full(n, workload.input_tokens, np.int32),
             np.full(n, workload.output_tokens, np.int32),
         )
-    inputs, outputs = fitted_lengths(facts, workload.lengths)
+    inputs, outputs = drawn_lengths(facts, workload)
     return (
         draw_lengths(inputs, stream_key(seed, "input"), n, even=even),
         draw_lengths(outputs, stream_key(seed, "output"), n, even=even),
@@ -221,7 +221,7 @@ def length_means(workload: Workload, facts: Facts, trace: TraceTable | None = No
             p = workload.follow_up_probability
             prompt = (prompt + p * answer) / (1.0 - p)
         return MeanLengths(prompt, answer, prompt + answer / 2)
-    table_in, table_out = fitted_lengths(facts, workload.lengths)
+    table_in, table_out = drawn_lengths(facts, workload)
     context = table_in.mean + table_out.mean_square / (2 * table_out.mean)
     spread = table_in.mean_square / table_in.mean**2
     return MeanLengths(table_in.mean, table_out.mean, context, spread, table_in.relative)

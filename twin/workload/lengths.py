@@ -10,6 +10,7 @@ import numpy as np
 
 from twin.facts import FactError, Facts
 from twin.kernels.rng import uniforms
+from twin.scenario import Workload
 
 RELATIVE = 2048  # long prompts are few, and have most pairs
 MIDDLES = (np.arange(RELATIVE) + 0.5) / RELATIVE  # of equal parts of a distribution
@@ -86,6 +87,19 @@ def fitted_lengths(facts: Facts, name: str) -> tuple[Quantiles, Quantiles]:
             )
         tables.append(Quantiles(levels, tokens))
     return tables[0], tables[1]
+
+
+def drawn_lengths(facts: Facts, workload: Workload) -> tuple[Quantiles, Quantiles]:
+    """The (input, output) distributions of a workload whose lengths are not fixed: a range, or
+    tables of data/workloads."""
+    if workload.lengths != "range":
+        return fitted_lengths(facts, workload.lengths)
+    ends = np.array([0.0, 1.0]), np.array([workload.shortest, 1.0])
+    prompts, answers = (
+        Quantiles(ends[0], np.maximum(1.0, most * ends[1]))
+        for most in (workload.input_tokens, workload.output_tokens)
+    )
+    return prompts, answers
 
 
 def draw_lengths(table: Quantiles, key: np.uint64, count: int, *, even: bool = False) -> np.ndarray:

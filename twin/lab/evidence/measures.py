@@ -19,7 +19,7 @@ from twin.model import alone, finite
 from twin.model.predict import DecodePrediction, Prediction, decode_with
 from twin.scenario import Scenario, npus_used, with_overrides
 from twin.steady import Assembly, assemble, largest_batch, steady, traffic_under_way
-from twin.workload.lengths import fitted_lengths
+from twin.workload.lengths import drawn_lengths
 
 LAYER = names_of("decode", "attention", "MoE")
 PREFILL_LAYER = names_of("prefill", "attention", "MoE")
@@ -158,7 +158,7 @@ def _finite(parts: Sequence[str], ask: Ask) -> float:
     npus = s.deployment.colocated.npus_per_instance
     batch = float(s.deployment.colocated.chunk_tokens_per_npu * npus)
     if parts[0] == "drain":
-        prompts, answers = fitted_lengths(ask.facts, s.workload.lengths)
+        prompts, answers = drawn_lengths(ask.facts, s.workload)
         level = np.modf((0.5 + np.arange(requests)) * 0.5 * (math.sqrt(5.0) - 1.0))[0]
         tokens = np.interp(level, answers.levels, answers.tokens)
         slots = int(d.batch_per_npu * npus)

@@ -166,7 +166,7 @@ FIRST: dict[str, tuple[str, ...]] = {
     ),
     "workload": (
         "workload.arrivals", "workload.rate_req_per_s", "workload.concurrency", "workload.lengths",
-        "workload.input_tokens", "workload.output_tokens", "workload.prefix",
+        "workload.input_tokens", "workload.output_tokens", "workload.shortest", "workload.prefix",
         "workload.shared_fraction", "workload.follow_up_probability", "slo.ttft_s", "slo.tpot_ms",
         "horizon_s",
     ),

@@ -16,7 +16,7 @@ from twin.hardware.placement import place_instances
 from twin.hardware.prices import nic, transfer_collision
 from twin.kernels.rng import exponential, stream_key
 from twin.model.batch import Hot, batch_line, batch_s
-from twin.model.costs import RoleCosts
+from twin.model.costs import Costs, RoleCosts
 from twin.model.fetch import fetch_s
 from twin.model.mixed import longest_wait
 from twin.model.offload import bytes_per_token
@@ -54,6 +54,8 @@ class Attainment:
     per_iteration: float  # tokens
     variance: float  # of them
     acceptance: float  # of a draft token
+    passes: float  # that a first token waits for, before prefill (colocated) or after it
+    after_pass: bool  # and for the end of one of its prefill instance
     colocated: Callable[[float, float], Pool] | None = None  # of (rate, seconds of an iteration)
 
     @cached_property
@@ -86,7 +88,11 @@ class Attainment:
             return 0.0
         waits = waits_s(self.prompts, pool, rate)
         first = BEGINS if len(waits) > 2 * BEGINS else 0
-        fixed_s = self.extra_s + pool.delay_s + 0.5 * took_s * bool(self.colocated)
+        fixed_s = self.extra_s + pool.delay_s + took_s * self.passes
+        if self.after_pass:  # as often as its instance is busy, what waits meanwhile
+            busy, fresh = rate / self.saturated, self.prompts.fresh
+            held = min(pool.budget, max(math.fsum(fresh) / len(fresh), busy * pool.budget))
+            fixed_s += busy * (pool.full_s + held * pool.token_s)
         ttft_s = sorted(
             w + fixed_s + self.transfer_s * (fresh + cached)
             for w, fresh, cached in zip(
@@ -224,8 +230,16 @@ def attainment(priced: Priced) -> Attainment:
     return Attainment(
         s, prompts, priced.sample.answers, pool, extra_s,
         transfer_s, tokens_per_iteration(drafts, accepted), token_variance(drafts, accepted),
-        accepted, colocated,
+        accepted, _passes(s, costs), costs.first_after_pass and pool is not None, colocated,
     )  # fmt: skip
+
+
+def _passes(s: Scenario, costs: Costs) -> float:
+    """Iterations that a first token waits for, mean: until prompts are received, one that was
+    formed before, or the end of one that decodes."""
+    if costs.colocated_role is not None:
+        return 0.5 * s.deployment.colocated.receive_every + costs.runs_ahead
+    return 0.5 * (costs.first_by_decode and costs.prefill_role is not None)
 
 
 def _prompts(s: Scenario, sample: Offered, share: float) -> Prompts:

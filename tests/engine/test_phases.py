@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from tests.draws import some
-from tests.engine.small import end_of, facts_with_kv_space, small
+from tests.engine.small import end_of, facts_with_kv_space, run, small
 from twin.engine import codes as w
 from twin.engine.simulate import simulate
 from twin.hardware.prices import pool_read
@@ -244,6 +244,52 @@ def test_prompts_that_wait_for_ranks_shorten_iterations_and_come_later():
     assert waited["tpot_s_mean"] < at_once["tpot_s_mean"]
     later = waited["ttft_s_mean"] - at_once["ttft_s_mean"]
     assert 0.0 < later < 13.0 * at_once["decode_iteration_s_mean"]
+
+
+LOOPS = "operators.ascend."
+
+
+def test_prompts_are_received_once_in_so_many_iterations():
+    """The wait grows by half of the iterations between two looks; what is computed is the same."""
+    asked = {"deployment.mode": "colocated", "workload.rate_req_per_s": 10.0,
+             "workload.output_tokens": 400}  # fmt: skip
+    every = {
+        n: run(asked | {"deployment.colocated.receive_every": n}).summary for n in (1, 9)
+    }  # fmt: skip
+    later = every[9]["ttft_s_mean"] - every[1]["ttft_s_mean"]
+    iteration = every[9]["decode_iteration_s_mean"]
+    assert 1.0 * iteration < later < 6.0 * iteration
+    assert every[9]["output_tokens_per_s"] == pytest.approx(
+        every[1]["output_tokens_per_s"], rel=0.1
+    )
+
+
+def test_a_pass_that_is_formed_ahead_makes_a_prompt_wait_for_one_more():
+    asked = {"deployment.mode": "colocated", "workload.rate_req_per_s": 30.0}
+    ahead = load_facts().replaced({f"{LOOPS}runs_ahead": 1})
+    at_once, later = (run(asked, facts).summary for facts in (load_facts(), ahead))
+    gap = later["ttft_s_mean"] - at_once["ttft_s_mean"]
+    assert 0.3 * at_once["decode_iteration_s_mean"] < gap < 3.0 * at_once["decode_iteration_s_mean"]
+
+
+@pytest.mark.parametrize("mode", ["disaggregated", "decode_only"])
+def test_decode_s_loop_gives_the_first_token_as_a_request_joins(mode):
+    asked = {"deployment.mode": mode}
+    plain = run(asked).tables["requests"]
+    facts = load_facts().replaced({f"{LOOPS}first_by_decode": 1})
+    loop = run(asked, facts).tables["requests"]
+    waits = (loop["first_token_s"] - plain["first_token_s"]).drop_nulls()
+    if mode == "decode_only":  # its KV is there from the start, and nothing hands it over
+        assert waits.abs().max() == 0.0
+        return
+    assert waits.min() >= -1e-9 and waits.mean() > 0.0
+    assert waits.max() < 3.0 * run(asked).summary["decode_iteration_s_mean"]
+    after = load_facts().replaced({f"{LOOPS}first_by_decode": 1, f"{LOOPS}first_after_pass": 1})
+    last = run(asked, after).tables["requests"]
+    both = (last["first_token_s"] - loop["first_token_s"]).drop_nulls()
+    assert both.min() >= -1e-9 and both.max() > 0.0  # some prefill pass was under way
+    assert (last["finish_s"] >= last["first_token_s"]).all()
+    assert last["finish_s"].equals(loop["finish_s"])  # decode itself goes on
 
 
 def test_a_prompt_waits_for_no_iteration_where_nothing_decodes():

@@ -55,7 +55,7 @@ class Requests(Columns):
     )  # fmt: skip
     transfer_end_s = column(
         "f8", "requests", "First token delivered.", unit="s", fill=nan,
-        by="colocated, faults, kv_transfer, prefill, recorder, router",
+        by="colocated, decode, faults, kv_transfer, prefill, recorder, router",
     )  # fmt: skip
     finish_s = column(
         "f8", "requests", "Last token out.", unit="s", fill=nan, by="decode, prefill, recorder"
@@ -146,6 +146,8 @@ class Prefill(Columns):
     queued_s = column("f8", "prefills", "These, as predicted.", unit="s", by="prefill, router")
     ending_s = column("f8", "prefills", "Of these, the running batch.", unit="s", by="prefill")
     delayed = column("i8", "prefills", "Iterations that prompts waited for ranks.", by="prefill")
+    unseen = column("i8", "prefills", "Iterations since prompts were received.", by="prefill")
+    seen_s = column("f8", "prefills", "Until when they were, mixed.", unit="s", by="prefill")
     reading = column(
         "i1", "prefills", "The next batch reads its cached KV.", by="colocated, pool, prefill"
     )

@@ -179,6 +179,10 @@ class Settings(Columns):
         int, "Ranks that split a prompt.", lambda f: serving(f.s)[f.setup.roles[-1]].prompt_ranks
     )
     prompt_delay = taken(int, "deployment.colocated.prompt_delay")
+    receive_every = taken(int, "deployment.colocated.receive_every")
+    runs_ahead = number(int, "A pass is formed while one runs.", lambda f: f.costs.runs_ahead)
+    first_by_decode = number(int, "Decode's loop gives it.", lambda f: f.costs.first_by_decode)
+    first_after_pass = number(int, "When prefill's looks.", lambda f: f.costs.first_after_pass)
     data_parallel_attention = number(int, "A prompt's, on one die.", lambda f: f.data_parallel)
     even_attention = number(int, "Dies get equal attention, prompts in pieces.", lambda f: f.even)
     prompt_kv_tokens = number(float, "Longest prompt that fits.", lambda f: f.kv_space(1))

@@ -39,6 +39,8 @@ from twin.scenario import Deployment, Pool, Scenario, serving, sharing
 __all__ = ["DECODE_OPERATORS", "PREFILL_OPERATORS", "Costs", "ModelError", "RoleCosts",
            "build_costs", "role_costs"]  # fmt: skip
 
+LOOPS = ("runs_ahead", "first_by_decode", "first_after_pass")  # of an engine, as facts
+
 
 @dataclass(frozen=True)
 class RoleCosts:
@@ -89,6 +91,9 @@ class Costs:
     kv_bytes_per_token: float  # all layers, and the MTP module's where it drafts
     mtp_acceptance: float  # chance that a draft token is right
     clocks: Mapping[str, float] = field(default_factory=dict)  # by role, where a cap lowers it
+    runs_ahead: bool = False  # a colocated pass is formed while the one before it runs
+    first_by_decode: bool = False  # decode's loop hands out a first token, as its request joins
+    first_after_pass: bool = False  # and waits for prefill's loop, which looks between passes
 
     @property
     def decode_role(self) -> RoleCosts | None:
@@ -182,7 +187,14 @@ def build_costs(
         if d.decode.mtp_dataset == "as_stated"
         else facts.si(f"operators.mtp_acceptance.{d.decode.mtp_dataset}"),
         clocks=clocks,
+        **{name: _has(facts, chip.name, name) for name in LOOPS},
     )
+
+
+def _has(facts: Facts, chip: str, name: str) -> bool:
+    """Whether a stack's loops do so; a family that says nothing of it does not."""
+    fact = f"operators.{family_of(facts, chip)}.{name}"
+    return fact in facts and facts.si(fact) > 0.0
 
 
 def role_costs(

@@ -259,6 +259,12 @@ class Colocated(Section):
     for so many iterations at most, and are computed together; decode goes on meanwhile. 0: each
     prompt begins at once. SGLang's prefill delayer (30 iterations by default, sgl-project/sglang
     pull requests 14201 and 16269); TensorRT-LLM's attention_dp_config.timeout_iters (50)."""
+    receive_every: int = quantity(
+        1, "iterations", "Iterations between looks for prompts", (1, 1000), since=4,
+        also="scheduler-recv-interval",
+    )  # fmt: skip
+    """New prompts are received once in so many iterations without a prompt; after one with a prompt
+    always. SGLang's --scheduler-recv-interval (sgl-project/sglang scheduler_recv_skipper.py)."""
 
 
 class Precision(Section):

@@ -195,7 +195,7 @@ def arrive(world: World, i: int, now_s: float) -> None:
     p = request.prefill_instance[i]
     book_traffic(world, w.KV_HAND_OFF, settings.kv_plane, p, begun_s, now_s, size)
     world.decode.received_bytes[rank] += size
-    if request.emitted[i] == 0:
+    if request.emitted[i] == 0 and not settings.first_by_decode:
         request.transfer_end_s[i] = now_s
     request.ready_s[i] = now_s
     request.status[i] = w.DECODING

@@ -64,6 +64,21 @@ def admit(world: World, d: int, now_s: float) -> None:
 
 
 @kernel
+def first_token(world: World, i: int, now_s: float) -> None:
+    """Decode's loop hands out a first token as its request joins. Where the router waits for the
+    prefill instance's own answer, it comes when that instance has ended the pass that it was in
+    when the KV arrived."""
+    request = world.request
+    if world.settings.colocated:
+        return
+    p, first_s = request.prefill_instance[i], now_s
+    began = world.prefill.begin_s[p] <= request.ready_s[i]
+    if world.settings.first_after_pass and world.instance.running[p] and began:
+        first_s = max(first_s, world.instance.ends_s[p])
+    request.transfer_end_s[i] = first_s
+
+
+@kernel
 def join(world: World, d: int, i: int, now_s: float) -> None:
     """Put a request into its reserved slot, due after as many iterations as its answer needs."""
     settings = world.settings
@@ -71,6 +86,8 @@ def join(world: World, d: int, i: int, now_s: float) -> None:
     state = world.decode
     rank = request.rank[i]
     length = request.input_tokens[i] + request.emitted[i]
+    if request.emitted[i] == 0 and settings.first_by_decode and settings.has_prefill:
+        first_token(world, i, now_s)
     state.changed[d] = 1
     state.reserved_tokens[rank] -= length
     world.record.counters[w.JOINED] += 1
@@ -286,7 +303,11 @@ def give_slot_back(world: World, i: int) -> None:
 @kernel
 def end_request(world: World, i: int, now_s: float) -> None:
     """The last token is out."""
-    world.request.finish_s[i] = now_s
+    request = world.request
+    request.finish_s[i] = now_s
+    first_s = request.transfer_end_s[i]
+    if first_s > now_s:  # all of a short answer comes at once
+        request.transfer_end_s[i] = now_s
     world.request.status[i] = w.FINISHED
     world.record.counters[w.FINISHED_DECODE] += 1
     if world.settings.keep_answers:

@@ -105,11 +105,12 @@ def form_batch(world: World, p: int, now_s: float) -> int:
     look_at_pool(world, p, now_s)
     taken, kv_tokens, hits, pairs = 0, 0, 0, 0.0
     before = w.NONE  # the last prompt that stays in the queue with a part of it
-    i = w.NONE if waits_for_ranks(world, p, now_s) else state.queue[p, w.HEAD]
-    while i != w.NONE and request.ready_s[i] <= now_s and taken < settings.prefill_budget:
+    seen_s = received_by(world, p, now_s)
+    i = w.NONE if waits_for_ranks(world, p, seen_s) else state.queue[p, w.HEAD]
+    while i != w.NONE and request.ready_s[i] <= seen_s and taken < settings.prefill_budget:
         begins = request.progress[i] == w.NONE
         if begins and settings.order == w.FAIR:
-            i = bring_forward(world, state.queue, p, before, now_s, False)
+            i = bring_forward(world, state.queue, p, before, seen_s, False)
         if settings.colocated and rank_room(world, p, i) <= 0:  # ranks of others have room
             before, i = i, request.following[i]
             continue
@@ -141,11 +142,28 @@ def form_batch(world: World, p: int, now_s: float) -> int:
             before = i
         i = following
     head = state.queue[p, w.HEAD]
-    if taken > 0 and head != w.NONE and request.ready_s[head] <= now_s:
+    if taken > 0 and head != w.NONE and request.ready_s[head] <= seen_s:
         state.delayed[p] = settings.prompt_delay  # what is left of a release waits no further
     note_batch(world, p, now_s, float(taken), float(hits), pairs)
     note_ending(world, p)
     return taken
+
+
+@kernel
+def received_by(world: World, p: int, now_s: float) -> float:
+    """Until when prompts have come that a pass which begins now can take. While a colocated
+    instance decodes, it receives once in so many iterations, and after one with prompts; where
+    passes are formed ahead, this one was formed when the last began."""
+    settings, state = world.settings, world.prefill
+    if not settings.colocated:
+        return now_s
+    state.unseen[p] += 1
+    if world.decode.in_batch[p] == 0:
+        state.unseen[p], state.seen_s[p] = 0, now_s
+    elif state.unseen[p] >= settings.receive_every or state.batch_tokens[p] > 0.0:
+        state.unseen[p] = 0
+        state.seen_s[p] = state.begin_s[p] if settings.runs_ahead else now_s
+    return float(state.seen_s[p])
 
 
 @kernel

@@ -111,6 +111,19 @@ def test_facts_are_found_by_words_and_marks(facts):
     assert proof.fact_table(facts, "no such thing at all") == []
 
 
+def test_one_row_far_off_leaves_the_others_their_room_on_the_axis():
+    def drawn(worst):
+        rows = [{"published": 1.0 + k, "error": error, "twin": 1.0, "group": "g", "kind": "seen",
+                 "quantity": "q", "system": "s", "unit": "ms"}
+                for k, error in enumerate((-0.2, 0.0, 0.2, worst))]  # fmt: skip
+        axis = parity.errors(rows).figure.layout.yaxis
+        assert list(axis.tickvals) == sorted(axis.tickvals) and "0 %" in axis.ticktext
+        near = parity._place(0.2) - parity._place(-0.2)
+        return near / (axis.range[1] - axis.range[0])
+
+    assert drawn(5.66) > 0.4 * drawn(0.25)
+
+
 def test_the_parity_plot_has_every_row_helped_ones_hollow(found):
     for draw in (parity.parity, parity.errors):
         chart = draw(found)

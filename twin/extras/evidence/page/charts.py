@@ -1,5 +1,6 @@
 """Charts of the Evidence page: published against twin, signed errors, one layer by operator."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,6 +13,9 @@ from twin.ui import theme
 from twin.ui.charts.base import Chart, bars, chart, empty, figure, line, reads, time_unit
 
 BAND = 0.1
+# Errors on the axis, of which those that fit are drawn: close to zero they stand evenly, beyond the
+# band by their logarithm, so that one row far off leaves the others their room.
+TICKS = (-0.9, -0.5, -0.25, -0.1, 0.0, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0)
 HOVER = (
     "%{customdata[0]}<br>%{customdata[1]}<br>published %{customdata[2]}<br>twin %{customdata[3]}"
     "<br>error %{customdata[4]}<extra></extra>"
@@ -43,7 +47,7 @@ def parity(rows: Rows) -> Chart:
     ):
         line(fig, [low, high], [low * factor, high * factor], theme.OTHER, "", width=1, name="",
              hoverinfo="skip", showlegend=False, **look)  # fmt: skip
-    _points(fig, rows, "published", "twin", 1.0)
+    _points(fig, rows, "published", "twin")
     axis = {"type": "log", "range": [np.log10(low), np.log10(high)], "dtick": 1,
             "exponentformat": "none", "showgrid": True, "tickformat": ",~g"}  # fmt: skip
     within = sum(abs(row["error"]) <= BAND for row in rows)
@@ -55,28 +59,44 @@ def parity(rows: Rows) -> Chart:
     )  # fmt: skip
 
 
-@reads("Above zero the twin says more than was published; the band is 10 % to each side.")
+@reads(
+    "Above zero the twin says more than was published; the band is 10 % to each side, and the axis "
+    "is logarithmic beyond it."
+)
 def errors(rows: Rows) -> Chart:
     """Signed error over the published value: what the parity plot is too coarse to show."""
     if not rows:
         return empty("No published row to show")
     fig = figure(height=400)
-    fig.add_hrect(y0=-100 * BAND, y1=100 * BAND, fillcolor=theme.OTHER, opacity=0.22, line_width=0)
+    band = _place(BAND)
+    fig.add_hrect(y0=-band, y1=band, fillcolor=theme.OTHER, opacity=0.22, line_width=0)
     fig.add_hline(y=0, line={"color": theme.OTHER, "width": 1})
-    _points(fig, rows, "published", "error", 100.0)
-    reach = max(15.0, 1.15 * max(100 * abs(row["error"]) for row in rows))
+    _points(fig, [{**row, "place": _place(row["error"])} for row in rows], "published", "place")
+    low, high = (end(row["error"] for row in rows) for end in (min, max))
+    ends = [_place(min(1.15 * low, -0.15)), _place(max(1.15 * high, 0.15))]
+    ticks = [tick for tick in TICKS if ends[0] <= _place(tick) <= ends[1]]
     worst = max(rows, key=lambda row: abs(row["error"]))
     return chart(
         fig, f"Signed error of {len(rows)} rows; the largest is {100 * worst['error']:+.1f} % for "
         f"{worst['quantity']}, {worst['system']}.", hovermode="closest", legend_traceorder="normal",
         x={"title_text": PUBLISHED, "type": "log", "dtick": 1, "tickformat": ",~g",
            "showgrid": True},
-        y={"title_text": "twin over published, %", "range": [-reach, reach], "ticksuffix": " %",
-           "rangemode": "normal"},
+        y={"title_text": "twin over published, %", "range": ends, "rangemode": "normal",
+           "tickvals": [_place(tick) for tick in ticks],
+           "ticktext": [f"{100 * tick:+.0f} %" if tick else "0 %" for tick in ticks]},
     )  # fmt: skip
 
 
-def _points(fig: Any, rows: Rows, x: str, y: str, scale: float) -> None:
+def _place(error: float) -> float:
+    """Where a signed error stands on the axis: by its logarithm, and evenly within the band.
+
+    >>> round(_place(-0.5) + _place(0.5), 9), _place(0.0)
+    (0.0, 0.0)
+    """
+    return math.asinh(error / BAND)
+
+
+def _points(fig: Any, rows: Rows, x: str, y: str) -> None:
     """Filled: rows that no fit helped; hollow: all others. One colour a group of systems."""
     for number, group in enumerate(sorted({row["group"] for row in rows})):
         colour = theme.SERIES[number % len(theme.SERIES)]
@@ -84,7 +104,7 @@ def _points(fig: Any, rows: Rows, x: str, y: str, scale: float) -> None:
             part = [r for r in rows if r["group"] == group and r["kind"] in kinds]
             if part:
                 fig.add_scatter(
-                    x=[r[x] for r in part], y=[scale * r[y] for r in part], mode="markers",
+                    x=[r[x] for r in part], y=[r[y] for r in part], mode="markers",
                     name=f"{group}, {name}",
                     customdata=[_row_text(r) for r in part], hovertemplate=HOVER,
                     marker={"symbol": symbol, "size": 9, "color": colour,

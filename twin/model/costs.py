@@ -29,7 +29,7 @@ from twin.model.offload import Offload, offload
 from twin.model.operators import formats, rank_bytes
 from twin.model.prefill_costs import prefill_costs
 from twin.model.record import changed
-from twin.model.roofline import load_machine, of_stack
+from twin.model.roofline import family_of, load_machine, of_stack
 from twin.model.setting import Setting
 from twin.model.shape import ModelError, Shape, load_shape
 from twin.model.sharing import bandwidth_for_decode, bandwidth_for_prefill

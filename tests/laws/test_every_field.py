@@ -327,7 +327,7 @@ FIELDS: dict[str, tuple[dict[str, Any], list[Any]]] = {
     "deployment.colocated.prompt_delay": (COLOCATED, [0, 30]),
     "deployment.colocated.receive_every": (COLOCATED, [1, 30]),
     "deployment.precision.weights": (HOT | {"supernode.chip": "b200"},
-                                     ["fp8", "bf16", "int8", "fp4", "w4a8", "w4a16"]),
+                                     ["fp8", "bf16", "int8", "fp4", "mxfp4", "w4a8", "w4a16"]),
     "deployment.precision.kv": (PLAIN, EVERY),
     "deployment.precision.attention": (R1, EVERY),
     "deployment.communication.fused": (R1, EVERY),

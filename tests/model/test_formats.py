@@ -2,8 +2,13 @@
 
 import pytest
 
-from twin.model.formats import FORMATS
+from twin.hardware.chip import load_chip
+from twin.model.formats import FORMATS, on_chip
+from twin.model.memory import whole_model_bytes
+from twin.model.operators import formats
 from twin.model.roofline import load_machine
+from twin.model.shape import load_shape
+from twin.scenario import Precision
 
 EXPERT, ATTENTION = 3 * 7_168 * 2_048, 187_105_280  # parameters of R1
 SMALL = {
@@ -70,3 +75,47 @@ def test_ascend_writes_w4a16_weights_out_before_the_product(ask, facts):
     seconds = 0.5625 / m.stream_bytes_per_s(1.0, "bf16", "grouped") + 4.0 / m.vector_bytes_per_s()
     own = costs.decode.sequence.experts.weight
     assert own == pytest.approx(EXPERT * seconds * m.slowest(64), rel=1e-3)
+
+
+def test_mxfp4_of_gpt_oss_is_as_heavy_as_its_checkpoint(facts):
+    """128 experts of 36 layers with 4 bits and a byte for 32 weights, all else in BF16, by hand;
+    its model card says 60.8 GiB."""
+    experts = 36 * 128 * 3 * 2_880 * 2_880 * (0.5 + 1 / 32)
+    attention = 36 * (2_880 * (64 + 2 * 8) * 64 + 64 * 64 * 2_880)
+    rest = 2 * (attention + 36 * 2_880 * 128 + 2 * 201_088 * 2_880)
+    held = whole_model_bytes(load_shape(facts, "gpt-oss-120b"), formats(Precision(weights="mxfp4")))
+    assert held == pytest.approx(experts + rest, rel=1e-6)
+    assert held == pytest.approx(60.8 * 2**30, rel=0.01)
+
+
+@pytest.mark.parametrize("weights, wide, native", [("fp4", "fp8", "fp4"), ("mxfp4", "bf16", "fp8")])
+def test_only_chips_with_a_peak_of_fp4_read_4_bits_in_their_products(
+    ask, facts, weights, wide, native
+):
+    """Blackwell computes as the format says; Hopper unpacks to BF16 while it reads, the same
+    bytes; the rest of the model is the same on both."""
+    found = {}
+    for chip in ("b200", "h200"):
+        costs = decode(
+            ask, weights, supernode__chip=chip, deployment__decode__npus_per_instance=64
+        ).decode
+        m = load_machine(facts, load_chip(facts, chip))
+        own = costs.sequence.experts
+        at = FORMATS[on_chip(weights, m.chip.flops)]
+        assert at.computes == (native if chip == "b200" else "bf16") and at.linear == wide
+        rate = m.gemm_flops(at.computes, operator="grouped")
+        assert own.flop == pytest.approx(2 * EXPERT / rate * m.slowest(64), rel=1e-6)
+        read = EXPERT * at.weight_bytes / m.stream_bytes_per_s(1.0, at.computes, "grouped")
+        assert own.weight == pytest.approx(read * m.slowest(64), rel=1e-6)
+        found[chip] = costs.demand
+    assert found["b200"].expert_bytes == found["h200"].expert_bytes
+    assert found["b200"].attention_bytes == found["h200"].attention_bytes
+
+
+def test_ascend_writes_mxfp4_weights_out_before_the_product(ask, facts):
+    costs = decode(ask, "mxfp4", deployment__model="gpt-oss-120b")
+    m, expert = load_machine(facts, costs.chip), 3 * 2_880 * 2_880
+    seconds = (0.5 + 1 / 32) / m.stream_bytes_per_s(1.0, "bf16", "grouped")
+    seconds += 4.0 / m.vector_bytes_per_s()
+    own = costs.decode.sequence.experts.weight
+    assert own == pytest.approx(expert * seconds * m.slowest(16), rel=1e-3)

@@ -22,7 +22,11 @@ OSS = {
     "deployment.decode.microbatch": "off", "deployment.decode.batch_per_npu": 32,
     "deployment.colocated.npus_per_instance": 8, "workload.output_tokens": 512,
 }  # fmt: skip
-UNIT = {"int8": (1.0, 1.0), "w4a16": (2.0, 0.5 + 2 / 32)}  # bytes of projections, of experts
+UNIT = {
+    "int8": (1.0, 1.0),
+    "w4a16": (2.0, 0.5 + 2 / 32),
+    "mxfp4": (2.0, 0.5 + 1 / 32),
+}  # bytes of projections, of experts
 
 
 def oss(**more):

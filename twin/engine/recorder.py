@@ -314,7 +314,7 @@ def ratio(above: np.ndarray, below: np.ndarray) -> np.ndarray:
 def capacities(setup: Setup) -> dict[str, float]:
     """What the whole machine's planes, and the serving dies' HBM and cube cores, can do per s."""
     net = setup.fabric
-    peak = computes(setup.scenario.deployment.precision.weights)
+    peak = computes(setup.scenario.deployment.precision.weights, setup.chip.flops)
     serving = len({die for i in setup.instances for die in i.die_of_rank})
     return {
         "ub": max(float(net.offers("ub", net.dies).sum()), 1.0),  # as edited; 1: a plane taken out

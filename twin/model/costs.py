@@ -343,7 +343,7 @@ def _priced_over(
         pool=pool,
         shape=shape,
         whole=whole,
-        formats=formats(d.precision, machine.sum_bytes, machine.family),
+        formats=formats(d.precision, machine.sum_bytes, machine.family, chip.flops),
         machine=machine,
         facts=facts,
         communication=d.communication,

@@ -1,11 +1,12 @@
 """Number formats of weights: a declaration each, from which bytes, peaks and steps follow.
 
-A format is an entry of FORMATS and an option of `deployment.precision.weights`.
+A format is an entry of FORMATS and an option of `deployment.precision.weights`; one that chips
+without a number format of 4 bits unpack first has a second entry for these, which it names.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 ACTIVATION_BYTES = 2.0  # BF16 between operators
@@ -30,6 +31,8 @@ class NumberFormat:
     linear: str = ""  # format of attention projections and dense FFN; "": the same
     shared: str = ""  # format of shared experts; "": the same
     steps: Mapping[str, Steps] = field(default_factory=dict)  # by chip family; else none
+    operand: str = ""  # number format that its products read the weights in, a peak of the chip
+    unpacked: str = ""  # its entry on chips that have no such peak
 
 
 # 4-bit integers with a scale of 64 bits for 256 weights (SGLang, NPUW4A8Int4DynamicMoEMethod). Only
@@ -49,12 +52,30 @@ _MSD = Steps(split=2.0, halves=2 * 2.0)
 _W4A16_BYTES = 0.5 + 2 / 32
 _WRITTEN_OUT = Steps(unpack=2 * ACTIVATION_BYTES)
 
+# Values E2M1 with a scale E8M0 for 32 of them (OCP Microscaling Formats 1.0, section 5.4); of
+# gpt-oss the experts alone, all else in BF16 (config.json, modules_to_not_convert). Blackwell's
+# tensor cores read such weights and FP8 activations at the rate of FP8 (PTX ISA, tcgen05.mma,
+# kind::mxf8f6f4; TensorRT-LLM, W4A8_MXFP4_MXFP8). Other chips unpack to BF16: GPUs in registers
+# while they read (vLLM, Marlin; W4A16_MXFP4), Ascend before the product.
+_MXFP4_BYTES = 0.5 + 1 / 32
+_NVFP4_BYTES = 0.5625  # a byte of scale for 16 weights
+
 FORMATS = {
     "int8": NumberFormat(1.0, "int8"),
     "fp8": NumberFormat(1.0, "fp8"),
     "bf16": NumberFormat(2.0, "bf16", entry=ACTIVATION_BYTES),
     "fp16": NumberFormat(2.0, "fp16", entry=ACTIVATION_BYTES),
-    "fp4": NumberFormat(0.5625, "fp4", linear="fp8"),  # NVFP4: a byte of scale for 16 weights
+    "fp4": NumberFormat(
+        _NVFP4_BYTES, "fp4", linear="fp8", operand="fp4", unpacked="fp4_bf16"
+    ),
+    "fp4_bf16": NumberFormat(_NVFP4_BYTES, "bf16", ACTIVATION_BYTES, linear="fp8"),
+    "mxfp4": NumberFormat(
+        _MXFP4_BYTES, "fp8", linear="bf16", shared="bf16", operand="fp4", unpacked="mxfp4_bf16"
+    ),
+    "mxfp4_bf16": NumberFormat(
+        _MXFP4_BYTES, "bf16", ACTIVATION_BYTES, linear="bf16", shared="bf16",
+        steps={"ascend": _WRITTEN_OUT},
+    ),
     "w4a8": NumberFormat(
         _W4A8_BYTES, "int8", linear="int8", shared="int8", steps={"ascend": _MSD}
     ),
@@ -65,6 +86,15 @@ FORMATS = {
 }  # fmt: skip
 
 
-def computes(weights: str) -> str:
-    """The number format that products of these weights are computed in."""
-    return FORMATS[weights].computes if weights in FORMATS else weights
+def on_chip(weights: str, peaks: Collection[str]) -> str:
+    """The entry of these weights on a chip that computes in so many number formats."""
+    own = FORMATS[weights]
+    return own.unpacked if own.unpacked and own.operand not in peaks else weights
+
+
+def computes(weights: str, peaks: Collection[str] | None = None) -> str:
+    """The number format that products of these weights are computed in; peaks: those of a chip,
+    where it is not said yet whether it unpacks them."""
+    if weights not in FORMATS:
+        return weights
+    return FORMATS[weights if peaks is None else on_chip(weights, peaks)].computes

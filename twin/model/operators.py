@@ -7,11 +7,11 @@ vector cores and do not hide behind a matrix product.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from twin.model.formats import ACTIVATION_BYTES, FORMATS, Steps
+from twin.model.formats import ACTIVATION_BYTES, FORMATS, Steps, on_chip
 from twin.model.shape import Shape
 from twin.scenario import Precision
 
@@ -52,21 +52,26 @@ class Formats:
         return FORMATS[self.shared].weight_bytes - FORMATS[self.expert].weight_bytes
 
 
-def formats(precision: Precision, sum_bytes: float = ACTIVATION_BYTES, family: str = "") -> Formats:
-    """Formats by precision, with the steps of a chip family around the experts' products.
+def formats(
+    precision: Precision, sum_bytes: float = ACTIVATION_BYTES, family: str = "",
+    peaks: Collection[str] | None = None,
+) -> Formats:  # fmt: skip
+    """Formats by precision, with the steps of a chip family around the experts' products; peaks:
+    number formats that a chip computes in, else weights are those of the scenario, packed.
 
     sum_bytes: of a number of an FFN's first product in INT8. With 8-bit KV the product itself
     scales it and writes BF16.
     """
-    own = FORMATS[precision.weights]
-    linear = own.linear or precision.weights
+    weights = precision.weights if peaks is None else on_chip(precision.weights, peaks)
+    own = FORMATS[weights]
+    linear = own.linear or weights
     if precision.attention == "bf16":
         linear = "bf16"
     sums = own.computes == "int8" and precision.kv != "int8"
     return Formats(
         linear,
-        precision.weights,
-        own.shared or precision.weights,
+        weights,
+        own.shared or weights,
         precision.kv,
         sum_bytes if sums else ACTIVATION_BYTES,
         own.steps.get(family, Steps()),

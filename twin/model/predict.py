@@ -280,7 +280,7 @@ def _decode_figures(
 
 def _peak(s: Scenario, costs: Costs, role: RoleCosts) -> float:
     """FLOP/s of all dies of an instance, in the format of the weights."""
-    return costs.chip.peak(computes(s.deployment.precision.weights)) * role.dies
+    return costs.chip.peak(computes(s.deployment.precision.weights, costs.chip.flops)) * role.dies
 
 
 def _prefill(

@@ -270,18 +270,21 @@ class Colocated(Section):
 class Precision(Section):
     """Number formats."""
 
-    weights: Literal["int8", "bf16", "fp8", "fp4", "w4a8", "w4a16"] = choice(
+    weights: Literal["int8", "bf16", "fp8", "fp4", "mxfp4", "w4a8", "w4a16"] = choice(
         "int8",
         "Weights",
         options={
+            "fp4": "NVFP4",
+            "mxfp4": "MXFP4 routed experts",
             "w4a8": "W4A8: INT4 routed experts, INT8 products",
             "w4a16": "W4A16: INT4 routed experts, BF16 products",
         },
         also="quantisation, precision, int4",
     )
-    """Weights and matrix products. With 4-bit weights all but the routed experts is 8-bit (FP4:
-    projections, W4A8: projections and shared experts) or BF16 (W4A16). [arXiv 2506.12708v2 4.5;
-    MindIE 2.3, W4A8 mixed quantisation]"""
+    """Weights and matrix products. With 4-bit weights all but the routed experts is 8-bit (NVFP4:
+    projections, W4A8: projections and shared experts) or BF16 (MXFP4, W4A16). Chips without a
+    peak of FP4 unpack NVFP4 and MXFP4 to BF16. [arXiv 2506.12708v2 4.5; MindIE 2.3, W4A8 mixed
+    quantisation; OCP Microscaling Formats 1.0]"""
     attention: Literal["as_weights", "bf16"] = choice("as_weights", "Attention")
     """Attention projections and dense FFN: in the format of the weights, or BF16 beside quantised
     experts. [arXiv 2506.12708v2 4.5]"""

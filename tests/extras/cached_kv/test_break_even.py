@@ -5,6 +5,7 @@ import pytest
 from tests.engine.small import run, small
 from twin.extras.cached_kv.break_even import reads
 from twin.lab.library import load_facts
+from twin.policies.reuse import fetch_pays
 from twin.scenario import with_overrides
 
 REUSE = {
@@ -19,17 +20,23 @@ def first(settings):
     return reads(small(REUSE | settings), load_facts())[0]
 
 
+def pays(read, tokens):
+    """Whether so many cached tokens are read, and not computed again."""
+    read_s = read.latency_s + tokens * read.s_per_token
+    return bool(fetch_pays(read_s, tokens * read.computed_s_per_token))
+
+
 def test_a_run_reads_above_the_break_even_and_computes_below_it():
     as_built = first({})
     share = as_built.pays_above_bytes_per_s / as_built.bytes_per_s
-    assert share < 1.0 and as_built.pays(1024) and as_built.pays_from_tokens == 128
+    assert share < 1.0 and pays(as_built, 1024) and as_built.pays_from_tokens == 128
     rate = small(REUSE).supernode.vpc_gb_per_s_per_node
     hits = {}
     for factor in (1.2, 0.8):
         slow = {"supernode.vpc_gb_per_s_per_node": factor * share * rate,
                 "memory_pool.ssd_gb_per_node": 0.0}  # fmt: skip
         read = first(slow)
-        assert read.pays(100_000) == (factor > 1.0) == (read.pays_from_tokens is not None)
+        assert pays(read, 100_000) == (factor > 1.0) == (read.pays_from_tokens is not None)
         hits[factor] = run(REUSE | slow).summary["hit_token_ratio"]
     assert hits[1.2] > 0.3 and hits[0.8] == 0.0
 

@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 from tests.draws import some
-from twin.extras.launch.engines import ENGINES, OPTIONS, launched
+from twin.extras.launch.engines import ENGINES, launched
 from twin.extras.launch.section import packed
 from twin.extras.launch.workers import workers
 from twin.lab.library import load_facts, preset, presets
@@ -16,6 +16,33 @@ from twin.scenario import with_overrides
 
 FACTS = load_facts()
 KEYS = [p.key for p in presets()]
+# Kinds of values: a flag has none.
+VLLM: dict[str, type] = {
+    "--host": str, "--port": int, "--served-model-name": str, "--trust-remote-code": bool,
+    "--data-parallel-size": int, "--data-parallel-size-local": int,
+    "--data-parallel-start-rank": str, "--data-parallel-address": str,
+    "--data-parallel-rpc-port": int, "--headless": bool, "--tensor-parallel-size": int,
+    "--enable-expert-parallel": bool, "--max-num-seqs": int, "--max-num-batched-tokens": int,
+    "--quantization": str, "--gpu-memory-utilization": float, "--enforce-eager": bool,
+    "--enable-prefix-caching": bool, "--no-enable-prefix-caching": bool,
+    "--speculative-config": dict, "--additional-config": dict, "--compilation-config": dict,
+    "--kv-transfer-config": dict,
+}  # fmt: skip
+SGLANG: dict[str, type] = {
+    "--model-path": str, "--served-model-name": str, "--host": str, "--port": int,
+    "--trust-remote-code": bool, "--tp-size": int, "--dp-size": int,
+    "--enable-dp-attention": bool, "--ep-size": int, "--moe-a2a-backend": str,
+    "--deepep-mode": str, "--attention-backend": str, "--quantization": str,
+    "--dist-init-addr": str, "--nnodes": int, "--node-rank": str, "--mem-fraction-static": float,
+    "--max-running-requests": int, "--chunked-prefill-size": int, "--cuda-graph-max-bs": int,
+    "--disable-cuda-graph": bool, "--enable-two-batch-overlap": bool,
+    "--disable-radix-cache": bool, "--speculative-algorithm": str, "--speculative-num-steps": int,
+    "--speculative-eagle-topk": int, "--speculative-num-draft-tokens": int, "--enable-eplb": bool,
+    "--ep-num-redundant-experts": int, "--disaggregation-mode": str,
+    "--disaggregation-transfer-backend": str, "--disaggregation-bootstrap-port": int,
+    "--enable-prefill-delayer": bool, "--prefill-delayer-max-delay-passes": int,
+}  # fmt: skip
+OPTIONS: dict[str, dict[str, type]] = {"vllm-ascend": VLLM, "sglang": SGLANG, "dynamo": SGLANG}
 
 
 def options_in(text):

@@ -10,7 +10,6 @@ from twin.facts import Facts
 from twin.hardware.placement import place_instances
 from twin.hardware.prices import pool_read
 from twin.model.fetch import pool_plane
-from twin.policies.reuse import fetch_pays
 from twin.scenario import Scenario, with_overrides
 from twin.steady import Counts, assemble, recompute_s, traffic_of
 from twin.workload.requests import TraceTable
@@ -35,11 +34,6 @@ class Read:
         if saved_s <= 0.0:
             return None
         return self.block_tokens * max(1, math.ceil(self.latency_s / saved_s / self.block_tokens))
-
-    def pays(self, tokens: float) -> bool:
-        """Whether so many cached tokens are read, and not computed again."""
-        read_s = self.latency_s + tokens * self.s_per_token
-        return bool(fetch_pays(read_s, tokens * self.computed_s_per_token))
 
 
 def reads(

@@ -1,4 +1,4 @@
-"""Commands of engines: tables of the options that each takes, which a test reads again. Sources:
+"""Commands of engines; a test holds each option against those that the engine takes. Sources:
 vLLM-Ascend, pd_disaggregation_mooncake_multi_node.md; vLLM's data-parallel deployment; SGLang,
 server_args.py and its Ascend tests; Dynamo, recipes/deepseek-r1/sglang/disagg-16gpu/deploy.yaml."""
 
@@ -22,33 +22,6 @@ from twin.model.roofline import family_of
 from twin.scenario import Scenario
 
 Value = str | int | float | bool | dict[str, Any] | list[Any]
-# Kinds of values: a flag has none.
-VLLM: dict[str, type] = {
-    "--host": str, "--port": int, "--served-model-name": str, "--trust-remote-code": bool,
-    "--data-parallel-size": int, "--data-parallel-size-local": int,
-    "--data-parallel-start-rank": str, "--data-parallel-address": str,
-    "--data-parallel-rpc-port": int, "--headless": bool, "--tensor-parallel-size": int,
-    "--enable-expert-parallel": bool, "--max-num-seqs": int, "--max-num-batched-tokens": int,
-    "--quantization": str, "--gpu-memory-utilization": float, "--enforce-eager": bool,
-    "--enable-prefix-caching": bool, "--no-enable-prefix-caching": bool,
-    "--speculative-config": dict, "--additional-config": dict, "--compilation-config": dict,
-    "--kv-transfer-config": dict,
-}  # fmt: skip
-SGLANG: dict[str, type] = {
-    "--model-path": str, "--served-model-name": str, "--host": str, "--port": int,
-    "--trust-remote-code": bool, "--tp-size": int, "--dp-size": int,
-    "--enable-dp-attention": bool, "--ep-size": int, "--moe-a2a-backend": str,
-    "--deepep-mode": str, "--attention-backend": str, "--quantization": str,
-    "--dist-init-addr": str, "--nnodes": int, "--node-rank": str, "--mem-fraction-static": float,
-    "--max-running-requests": int, "--chunked-prefill-size": int, "--cuda-graph-max-bs": int,
-    "--disable-cuda-graph": bool, "--enable-two-batch-overlap": bool,
-    "--disable-radix-cache": bool, "--speculative-algorithm": str, "--speculative-num-steps": int,
-    "--speculative-eagle-topk": int, "--speculative-num-draft-tokens": int, "--enable-eplb": bool,
-    "--ep-num-redundant-experts": int, "--disaggregation-mode": str,
-    "--disaggregation-transfer-backend": str, "--disaggregation-bootstrap-port": int,
-    "--enable-prefill-delayer": bool, "--prefill-delayer-max-delay-passes": int,
-}  # fmt: skip
-OPTIONS: dict[str, dict[str, type]] = {"vllm-ascend": VLLM, "sglang": SGLANG, "dynamo": SGLANG}
 MODEL, SERVED = "$MODEL", "served"
 METHODS = {"mtp": "deepseek_mtp", "eagle3": "eagle3", "ngram": "ngram"}  # vLLM, by drafter
 ALGORITHMS = {"mtp": "EAGLE", "eagle3": "EAGLE3", "ngram": "NGRAM"}  # SGLang

@@ -163,13 +163,13 @@ def plain(text: str) -> str:
     return _MARKS.sub(r"\\\g<0>", text)
 
 
-def file_name(name: str, ending: str) -> str:
-    """A file's name made of a title.
+def file_name(name: str, ending: str = "", nameless: str = "twin") -> str:
+    """A file's name made of a title; nameless: of one without letters and digits.
 
     >>> file_name("Quick start: 2 nodes", ".toml"), file_name("*", "-fabric.json")
     ('quick-start-2-nodes.toml', 'twin-fabric.json')
     """
-    return (re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "twin") + ending
+    return (re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or nameless) + ending
 
 
 def csv_text(rows: Iterable[Sequence[Any]]) -> str:

@@ -12,13 +12,13 @@ from tests.lab.plan.small import facts, plan, small
 from twin.engine.simulate import simulate
 from twin.extras.report.document import Series, plot, tag, ticks
 from twin.extras.report.plan import plan_report
-from twin.extras.report.question import file_name
 from twin.extras.report.run import TABLES, run_report
 from twin.extras.report.section import stored_report
 from twin.lab.plan import drive
 from twin.lab.plan.answer import in_words
 from twin.lab.store import Owner
 from twin.metrics.registry import placed, shown
+from twin.ui.show import file_name
 
 HOSTILE = "<script>alert(1)</script>\"'&<img src=x onerror=alert(1)>"
 VOID = {"meta", "line", "circle", "polyline", "br"}
@@ -137,7 +137,7 @@ def test_a_chart_stays_inside_its_frame():
 
 
 def test_a_files_name_is_letters_digits_and_dashes():
-    assert file_name(small(name="A/../b  c")) == "a-b-c" and file_name(small(name="你")) == "report"
+    assert file_name("A/../b  c") == "a-b-c" and file_name("你", nameless="report") == "report"
 
 
 @pytest.mark.parametrize("words", [["run", "quickstart"], ["plan", "quickstart"]])

@@ -38,9 +38,3 @@ def stated(values: dict[str, Any], above: str = "") -> Iterator[tuple[str, Any]]
             yield from stated(value, f"{path}.")
         elif path not in NAMES:
             yield path, value
-
-
-def file_name(scenario: Scenario) -> str:
-    """The name of its file: letters, digits and dashes."""
-    words = "".join(c if c.isalnum() and c.isascii() else "-" for c in scenario.name.lower())
-    return "-".join(filter(None, words.split("-")))[:60] or "report"

@@ -1,7 +1,5 @@
 """Reports as downloads of the Plan and the Run page."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
@@ -10,18 +8,17 @@ import streamlit as st
 
 from twin.engine.simulate import Run
 from twin.extras.report.plan import plan_report
-from twin.extras.report.question import file_name
 from twin.extras.report.run import TABLES, run_report
 from twin.lab.plan.question import Plan
 from twin.lab.store import RunRow, Store
 from twin.scenario import Scenario
-from twin.ui.show import download
+from twin.ui.show import download, file_name
 
 
 def download_run(store: Store, row: RunRow, scenario: Scenario) -> None:
     """A button for the run as one HTML file."""
     st.caption("One HTML file with figures and charts, which opens without the twin and a network.")
-    name = f"{file_name(scenario)}.html"
+    name = f"{file_name(scenario.name, nameless='report')[:60]}.html"
     download("HTML", partial(stored_report, store, row, scenario), name, "download-report")
 
 
@@ -36,5 +33,5 @@ def stored_report(store: Store, row: RunRow, scenario: Scenario) -> bytes:
 
 def download_plan(plan: Plan, found: Mapping[str, Any]) -> None:
     """A button for the plan's answer as one HTML file."""
-    name = f"plan-{file_name(plan.scenario)}.html"
+    name = f"plan-{file_name(plan.scenario.name, nameless='report')[:60]}.html"
     download("Report (HTML)", lambda: plan_report(plan, found).encode(), name, "plan-report")

@@ -2,7 +2,6 @@
 relied on, and the run as files."""
 
 import io
-import re
 from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
 
@@ -25,7 +24,7 @@ from twin.ui.fields import glossed, sentence
 from twin.ui.link import copy_link, go_to, page_link
 from twin.ui.pages import PAGES
 from twin.ui.pages.playback import player as playback
-from twin.ui.show import against_slo, download, json_text, plain
+from twin.ui.show import against_slo, download, file_name, json_text, plain
 
 OFFERED = 30  # runs to compare with
 
@@ -224,7 +223,7 @@ def formats(
 
 def stem(row: RunRow) -> str:
     """The start of a file's name: the scenario's name and enough of the run's id."""
-    return f"{re.sub(r'[^a-z0-9]+', '-', row.name.lower()).strip('-')[:60] or 'run'}-{row.id[:8]}"
+    return f"{file_name(row.name, nameless='run')[:60]}-{row.id[:8]}"
 
 
 def csv_bytes(frame: pl.DataFrame, *, packed: bool = False) -> bytes:

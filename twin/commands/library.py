@@ -1,7 +1,5 @@
 """The library: stored scenarios, runs and imported files."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -51,7 +49,7 @@ def import_library(
     _tell(f"taken from {file.name}", read_archive_file(open_store(), file), as_json)
 
 
-def _tell(what: str, moved: Moved, as_json: bool) -> None:
+def _tell(what: str, moved: "Moved", as_json: bool) -> None:
     """Say what moved and what was left out; exit status 1 where something was."""
     if as_json:
         print_json({"new": moved.new, "here": moved.here, "left_out": moved.left_out})

@@ -1,7 +1,5 @@
 """From a person's words to a question: a preset's key or a file, settings, a trace file."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Sequence
 from pathlib import Path
@@ -28,7 +26,7 @@ def question(
     trace: Path | None = None,
     rate_multiplier: float = 1.0,
     tree_copies: int = 1,
-) -> tuple[Scenario, TraceTable | None]:
+) -> "tuple[Scenario, TraceTable | None]":
     """The scenario that a person names, and the trace it replays, if any. Settings come last."""
     scenario, table = scenario_named(name), None
     if trace is None and (rate_multiplier, tree_copies) != (1.0, 1):
@@ -122,7 +120,7 @@ def _value(text: str) -> Any:
 
 
 def replayed(
-    scenario: Scenario, table: TraceTable, rate_multiplier: float = 1.0, tree_copies: int = 1
+    scenario: Scenario, table: "TraceTable", rate_multiplier: float = 1.0, tree_copies: int = 1
 ) -> Scenario:
     """The scenario with its workload, and its horizon, replaced by a trace's: long enough for its
     last request and copy, and nothing left out as warm-up. A trace without times keeps the
@@ -155,7 +153,7 @@ def replayed(
     return scenario
 
 
-def counted(scenario: Scenario, table: CountsTable) -> Scenario:
+def counted(scenario: Scenario, table: "CountsTable") -> Scenario:
     """The scenario with its experts as popular as a table of counts says."""
     counts = {"name": table.name, "digest": table.digest}
     return with_overrides(scenario, {"experts.popularity": "imported", "experts.counts": counts})

@@ -1,7 +1,5 @@
 """Machines from files: read within limits, listed with the recipes, written for other tools."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -67,13 +65,15 @@ def fitted(scenario: Scenario, npus: int) -> Scenario:
     return with_overrides(scenario, changes)
 
 
-def keep_brought(store: Store, scenario: Scenario) -> None:
+def keep_brought(store: "Store", scenario: Scenario) -> None:
     """Store the machine of a scenario that came along with a link, where it did."""
     if scenario.supernode.imported and (machine := brought(scenario.supernode.machine)):
         store.machines.save(machine)
 
 
-def supernode_of(name: str, facts: Facts, store: Store | None = None, chip: str = "") -> Supernode:
+def supernode_of(
+    name: str, facts: Facts, store: "Store | None" = None, chip: str = ""
+) -> Supernode:
     """A recipe as sold, or a stored machine by its name or digest; raises HardwareError."""
     if name in recipe_names(facts):
         sold = as_sold(name, facts)
@@ -91,7 +91,7 @@ def supernode_of(name: str, facts: Facts, store: Store | None = None, chip: str 
 
 
 def fields_of(
-    name: str, facts: Facts, store: Callable[[], Store], chip: str = ""
+    name: str, facts: Facts, store: "Callable[[], Store]", chip: str = ""
 ) -> dict[str, Any]:
     """Fields of a scenario by dotted path that make it of a machine, as sold or as imported. An
     imported machine keeps the chip, unless its NPUs have another number of dies."""
@@ -108,7 +108,7 @@ def chip_of(machine: ImportedMachine, facts: Facts, wanted: str) -> str:
     return wanted if wanted in fits or not fits else fits[0]
 
 
-def machine_rows(facts: Facts, store: Store) -> list[dict[str, Any]]:
+def machine_rows(facts: Facts, store: "Store") -> list[dict[str, Any]]:
     """Every recipe and every stored machine: name, NPUs and what it is."""
     rows: list[dict[str, Any]] = []
     for name in recipe_names(facts):
@@ -126,6 +126,6 @@ def machine_summary(fabric: Fabric) -> dict[str, float]:
     return {key: known[key] for key in (*COUNTED, *RATES)}
 
 
-def built_machine(name: str, facts: Facts, store: Store | None = None) -> Fabric:
+def built_machine(name: str, facts: Facts, store: "Store | None" = None) -> Fabric:
     """The graph of a recipe as sold, or of a stored machine."""
     return build_fabric(supernode_of(name, facts, store), facts)

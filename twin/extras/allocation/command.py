@@ -1,7 +1,5 @@
 """The command `allocate`."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

@@ -2,8 +2,6 @@
 parameters, and as edits every difference of the links. So other tools may take links out or change
 `capacity_bytes_per_s` and `latency_s`, and add nothing. No reference out of a text is followed."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -156,7 +154,7 @@ class _Pairs:
     latency: FLOATS
 
     @classmethod
-    def of(cls, net: Network) -> _Pairs:
+    def of(cls, net: Network) -> "_Pairs":
         first, _ = net.pairs
         return cls(net, net.capacity[first], net.latency[first])
 

@@ -1,7 +1,5 @@
 """The command `operator-facts`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -59,7 +57,7 @@ def operator_facts(
     print_rows("Facts", heads, [_row(each) for each in found])
 
 
-def _row(each: Fitted) -> tuple[str, ...]:
+def _row(each: "Fitted") -> tuple[str, ...]:
     facts = each.facts
     rate = f"{facts['rate'] / 1e9:.0f} GB/s" if "rate" in facts else f"{facts['compute']:.3f}"
     how = [f"{facts[name]:.0f}" for name in ("tile_small", "tile_large", "power") if name in facts]
@@ -75,7 +73,7 @@ def _row(each: Fitted) -> tuple[str, ...]:
     )
 
 
-def peaks_of(chip: str, node: int = 8) -> Peaks:
+def peaks_of(chip: str, node: int = 8) -> "Peaks":
     """The published peaks of a chip of data/chips, so many dies to a node."""
     from twin.extras.operator_tables.fits import Peaks
     from twin.hardware.chip import load_chip

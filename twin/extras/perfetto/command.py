@@ -1,9 +1,7 @@
 """The command `trace`."""
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import polars as pl
 import typer
@@ -13,11 +11,7 @@ from twin.commands.terminal import Settings, bytes_out, err, out, progress
 from twin.extras.perfetto.writer import check_span, write_trace
 from twin.lab.files import check_writable, printable
 from twin.lab.runs import watched
-from twin.lab.runs.watched import stages
 from twin.metrics.measures import seconds
-
-if TYPE_CHECKING:
-    from twin.lab.runs.watched import Source
 
 
 def trace_run(
@@ -56,8 +50,8 @@ def trace_run(
         out.print(escape(f"{printable(str(to))} is written: open it in ui.perfetto.dev"))
 
 
-def stages_of(run: Source, request: int) -> str:
+def stages_of(run: watched.Source, request: int) -> str:
     """The stages of a request that is in the run, as a sentence."""
     row = run.tables["requests"].row(by_predicate=pl.col("request_id") == request, named=True)
-    parts = ", ".join(f"{name} {seconds(took)}" for name, took in stages(row).items())
+    parts = ", ".join(f"{name} {seconds(took)}" for name, took in watched.stages(row).items())
     return f"Request {request}: {parts or 'still at the front end'}."

@@ -2,8 +2,6 @@
 until they are written; an arrow needs a slice at each end, so moments are slices of a
 microsecond."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -153,7 +151,7 @@ def flows(
 
 
 def _journey(
-    row: Event, work: Mapping[tuple[str, int], Finder], arrival: tuple[int, int] | None,
+    row: Event, work: "Mapping[tuple[str, int], Finder]", arrival: tuple[int, int] | None,
     handed: tuple[int, int] | None,
 ) -> list[Event]:  # fmt: skip
     """One request's marks and its arrow through them and the slices that served it."""

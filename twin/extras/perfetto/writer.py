@@ -2,8 +2,6 @@
 slices, exact because the span is run again and watched; operators inside are seconds on the
 critical path."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import math
@@ -12,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO
 
 import polars as pl
 
@@ -35,11 +33,9 @@ from twin.extras.perfetto.tracks import (
     ns,
 )
 from twin.lab.files import whole_file
+from twin.lab.runs.watched import Source
 from twin.metrics.events import Kind
 from twin.model.timeline import Timeline
-
-if TYPE_CHECKING:
-    from twin.lab.runs.watched import Source
 
 Sink = IO[bytes] | gzip.GzipFile  # where bytes go: a file, a pipe, a compressor
 

@@ -14,8 +14,6 @@ spread of each quantity and that of each stack come from these, each spread take
 Student's). Where the twin stands today is known from today's errors, of rows in sight too.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass

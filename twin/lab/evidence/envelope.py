@@ -4,8 +4,6 @@ Ranges are taken one aspect at a time from data/published.toml, of the scenario'
 has rows, so a scenario inside every range may still combine them as no row does.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache

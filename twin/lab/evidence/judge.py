@@ -4,8 +4,6 @@ What a row can say depends on its kind (`rows.KINDS`): kinds are never mixed, an
 unstated rows are judged by nothing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache

@@ -3,8 +3,6 @@
 Never by a table. A measure is a function in `MEASURES`; calibration uses the same ones.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -4,8 +4,6 @@ what that rests on, and where it is extrapolated.
 Errors of today are those that `evidence --write` stored last.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

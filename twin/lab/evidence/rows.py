@@ -4,8 +4,6 @@ data/record/ holds what belongs to rows besides their figures: first errors, row
 other simulators' answers. Nothing here knows what the twin answers.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping, Sequence

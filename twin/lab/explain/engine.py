@@ -1,14 +1,12 @@
 """An explanation as an engine (`lab/runs/job.py`): `simulate` answers with a summary and two
 tables, so that it is requested, stopped, stored and found again as any other run is."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -22,9 +20,7 @@ from twin.lab.explain.view import load_of
 from twin.lab.store.models import EXPLAINED
 from twin.metrics.registry import Summary
 from twin.scenario import Scenario
-
-if TYPE_CHECKING:
-    from twin.workload.generate import TraceTable
+from twin.workload.requests import TraceTable
 
 __all__ = ["ENGINE_VERSION", "Cancelled", "as_json", "simulate"]
 

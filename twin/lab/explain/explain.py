@@ -2,12 +2,9 @@
 The changes that promise most (`cause`) are run on the same seed; what helps is repeated on a second
 seed, on a third where the two do not agree, and the least of the gains is what is promised."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -40,9 +37,7 @@ from twin.metrics.steadiness import UNSTEADY
 from twin.model.shape import ModelError
 from twin.scenario import Scenario, npus_used, with_overrides
 from twin.steady import steady
-
-if TYPE_CHECKING:
-    from twin.workload.generate import TraceTable
+from twin.workload.requests import TraceTable
 
 LOOKS = 5  # changes that are run, those of faults apart
 AGAIN = 0.5  # of what more it promises: what a change counts for each run for the same cause

@@ -1,11 +1,8 @@
 """The re-runs of an explanation: short, each once, and what a change brings on several seeds."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
@@ -25,9 +22,7 @@ from twin.lab.explain.view import (
 )
 from twin.metrics.registry import METRICS
 from twin.scenario import Scenario, SpecError, with_overrides
-
-if TYPE_CHECKING:
-    from twin.workload.generate import TraceTable
+from twin.workload.requests import TraceTable
 
 # Of an explanation, beyond the scenario's own: what is judged elsewhere takes other ones.
 MORE_SEEDS = (60_013, 60_017)

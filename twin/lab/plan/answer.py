@@ -1,7 +1,5 @@
 """The answer of a plan as one JSON object: the front, the ranking, relaxations, gap and ledger."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """The deployments of a plan, each with its price, and those that cannot be with the reason."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math
@@ -81,7 +79,7 @@ class Candidate:
         """The score that the formula expects."""
         return score(goal, self.price.expected, self.npus)
 
-    def refused(self, reason: str) -> Candidate:
+    def refused(self, reason: str) -> "Candidate":
         """The same, removed for a reason."""
         return replace(self, status="infeasible", reason=reason)
 

@@ -2,8 +2,6 @@
 the workers of a scheduler (`runs.cluster`).
 """
 
-from __future__ import annotations
-
 import json
 import os
 import threading

@@ -2,8 +2,6 @@
 what they survive; and where nothing fits, the smallest relaxation of each limit that makes one fit.
 """
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Generator, Iterator, Sequence

@@ -6,8 +6,6 @@ prompts of colocated instances, reads cached KV where that is faster, and adds w
 above its mean (`LUCK`).
 """
 
-from __future__ import annotations
-
 import math
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence

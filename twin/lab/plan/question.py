@@ -1,7 +1,5 @@
 """The question of a plan: a scenario, a goal, limits, what may vary, and a budget."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from typing import Any, Literal
@@ -77,7 +75,7 @@ class Plan(BaseModel):
         return tuple(key for key in CHOICES if key in vary)
 
     @model_validator(mode="after")
-    def _priced(self) -> Plan:
+    def _priced(self) -> "Plan":
         if self.cost_per_million_tokens and not self.scenario.cost.price_per_npu_hour:
             raise ValueError("a limit of cost needs cost.price_per_npu_hour of the scenario")
         return self

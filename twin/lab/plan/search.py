@@ -5,8 +5,6 @@ runs in one process, in several, or from a store: batches never depend on who si
 deployments have the same requests (one seed), so a difference comes from the deployment.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 import statistics

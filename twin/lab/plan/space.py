@@ -1,7 +1,5 @@
 """What may vary in a plan: each choice declared once, with the values that it takes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -33,7 +31,7 @@ class Machine:
     mtp_layers: int
 
     @classmethod
-    def of(cls, s: Scenario, facts: Facts, npus: int = 0) -> Machine:
+    def of(cls, s: Scenario, facts: Facts, npus: int = 0) -> "Machine":
         """The machine and model of a scenario; npus: fewer than the machine has, 0 for all."""
         chip = load_chip(facts, s.supernode.chip)
         shape = load_shape(facts, s.deployment.model)

@@ -1,7 +1,5 @@
 """One simulation of a plan: a deployment at a load, and what is stored of its run."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

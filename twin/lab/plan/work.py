@@ -6,8 +6,6 @@ that was interrupted, as by the end of the server, goes on without simulating an
 on the folder, which the system gives back however a process ends, says whether a plan is at work.
 """
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import json

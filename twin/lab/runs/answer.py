@@ -1,7 +1,5 @@
 """An answer to a question, here and now, as one object for the command line."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing

@@ -1,22 +1,17 @@
 """What a run will take of its machine, and refusing too much. Arithmetic over the scenario with
 rough upper rates of the reports of `bench`: good to a factor of about three."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from twin.facts import Facts
 from twin.lab.runs.process import PEAK_BYTES_MAX, total_bytes
+from twin.lab.store import Store
 from twin.lab.store.errors import StoreError
 from twin.scenario import Scenario
 from twin.workload.generate import mean_lengths
 from twin.workload.profile import mean_factor
-
-if TYPE_CHECKING:
-    from twin.lab.store import Store
 
 BASE_BYTES, REQUEST_BYTES = 3.5e8, 420.0  # of a process that has simulated; of a request's columns
 REQUEST_S, STEP_S, INSTANCE_STEP_S = 4e-6, 8e-6, 4e-7

@@ -2,8 +2,6 @@
 outlive every page and server; with TWIN_SCHEDULER on other machines (`cluster`). A process that
 dies, hangs or does not obey a request to stop is ended and its run marked, or run once more."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os
@@ -93,7 +91,7 @@ class Runner:
         self.stages: dict[str, Stage] = {}  # of getting ready, by name
         self.trouble = ""  # one sentence when no process can be started
 
-    def start(self) -> Runner:
+    def start(self) -> "Runner":
         """Mark what dead processes left behind, then start working the queue."""
         self._store.runs.recover()
         if not warm.is_ready() and self._engine == ENGINE and (_cores() > 1 or self._cluster):

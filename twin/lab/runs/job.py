@@ -1,8 +1,6 @@
 """A job: one stored run carried out, in whatever process calls. As a program (`python -m
 twin.lab.runs.job`) it takes queued runs until its parent is gone or it was idle for long."""
 
-from __future__ import annotations
-
 import argparse
 import importlib
 import json
@@ -53,7 +51,7 @@ Watch = Callable[[float, Mapping[str, Any]], None]
 class Engine:
     """What answers a scenario: a function, its version, and what it raises when stopped."""
 
-    simulate: Callable[..., Run]
+    simulate: "Callable[..., Run]"
     version: str
     cancelled: type[BaseException]
 
@@ -102,7 +100,7 @@ def pulse(store: Store, run: str, owner: Owner) -> Iterator[Callable[..., bool]]
 
 def execute(
     store: Store, row: RunRow, owner: Owner, engine: Engine, watch: Watch | None = None
-) -> Run:
+) -> "Run":
     """Carry out a running run and store how it ended; `watch` gets progress in this thread. What
     goes wrong is stored as a sentence and raised again, as is a stop on request."""
     start_s = time.monotonic()
@@ -130,7 +128,7 @@ def answered(
     row: RunRow,
     engine: Engine,
     progress: Callable[[float, Mapping[str, Any]], bool],
-) -> Run:
+) -> "Run":
     """Exactly what the row asks: its scenario, its facts, its engine."""
     if row.engine_version != engine.version:
         raise StoreError(
@@ -150,7 +148,7 @@ def within_budget(engine: Engine, store: Store, row: RunRow, owner: Owner) -> En
     """The engine, in a process that fails its run and ends when that takes far too much memory. An
     estimate can be wrong; then one run is lost, and not whatever else the machine does."""
 
-    def simulate(scenario: Scenario, facts: Facts, **given: Any) -> Run:
+    def simulate(scenario: Scenario, facts: Facts, **given: Any) -> "Run":
         over = threading.Event()
         budget = budget_of(store, scenario, facts)
         args = (store, row, owner, budget, over)

@@ -2,8 +2,6 @@
 process (`python -m twin.lab.runs.live`) answers in turn over its standard streams, each question
 cut to about `SECONDS`; while none waits, it searches the capacities of those that were answered."""
 
-from __future__ import annotations
-
 import json
 import logging
 import math

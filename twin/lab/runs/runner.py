@@ -1,7 +1,5 @@
 """Asking for runs: what a question needs is stored, then the run is queued or carried out here."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +23,7 @@ class Finished:
     """A run that was carried out here: its id in the store, and its result."""
 
     id: str
-    result: Run
+    result: "Run"
 
 
 def add_run(

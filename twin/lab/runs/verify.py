@@ -1,8 +1,6 @@
 """Whether the runs of an archive come out again: it is read into a store of its own that is gone
 afterwards, each run is computed anew, and digests are compared."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path

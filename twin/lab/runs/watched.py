@@ -1,8 +1,6 @@
 """A run made again up to the end of a span, and watched: what its instances did, and what they did
 while they had one request. The repetition is exact to the byte, so it holds for the stored run."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass

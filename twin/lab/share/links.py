@@ -1,8 +1,6 @@
 """Addresses: the only file that knows what a link looks like. A run's link opens exactly the stored
 run; a scenario travels by digest or whole inside the link. What a link says is never trusted."""
 
-from __future__ import annotations
-
 import base64
 import binascii
 import re

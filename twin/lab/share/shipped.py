@@ -2,8 +2,6 @@
 `make shipped` writes data/shipped: what playback and headline need, and of which question, engine,
 facts."""
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import io
@@ -17,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from twin.facts import Facts
 from twin.kernels.compiled import ANSWERS as ROOMS
 from twin.kernels.compiled import source_digest
 from twin.lab.evidence.judge import evidence
@@ -25,7 +24,6 @@ from twin.scenario import Scenario, scenario_digest
 
 if TYPE_CHECKING:
     from twin.engine.simulate import Run
-    from twin.facts import Facts
     from twin.lab.runs.executor import Runner
     from twin.lab.store import Store
 
@@ -84,7 +82,7 @@ def summaries() -> dict[str, dict[str, Any]]:
     return known
 
 
-def write(key: str, scenario: Scenario, run: Run, engine: str, folder: Path = FOLDER) -> Path:
+def write(key: str, scenario: Scenario, run: "Run", engine: str, folder: Path = FOLDER) -> Path:
     """Write the file of one preset's run."""
     tables = {name: _small(run.tables[name]) for name in TABLES if name in run.tables}
     about = {
@@ -143,7 +141,7 @@ def _small(table: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def refresh(store: Store, runner: Runner) -> None:
+def refresh(store: "Store", runner: "Runner") -> None:
     """Ask for the first preset's run in the background where what was shipped is stale."""
     scenario = preset(PRESETS[0])
     if scenario is None or (found := shipped(scenario)) is None or not found.stale:

@@ -2,8 +2,6 @@
 its bytes, what a row names before it. So it is read once in bounded memory, a damaged member costs
 nothing else, and an import that was cut off is begun again. Names are compared, never opened."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import re
@@ -12,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 from sqlalchemy import Column, inspect, select
 from sqlalchemy.orm import Session
@@ -20,6 +18,7 @@ from sqlalchemy.orm import Session
 from twin.lab.store.artefacts import Source
 from twin.lab.store.engines import json_text
 from twin.lab.store.errors import StoreError, StoreFull
+from twin.lab.store.handle import Store
 from twin.lab.store.models import (
     ENDED_STATES,
     FactsRow,
@@ -34,9 +33,6 @@ from twin.lab.store.models import (
 )
 from twin.lab.store.statements import require
 from twin.lab.store.values import files_of, sealed
-
-if TYPE_CHECKING:
-    from twin.lab.store.handle import Store
 
 VERSION = 1
 TABLE, SCENARIO, FACTS, IMPORT, RUN = "table", "scenario", "facts", "import", "run"

@@ -1,7 +1,5 @@
 """The store as one handle: open it, and ask its parts for scenarios, runs and traces."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import time
@@ -63,7 +61,7 @@ class Store:
         parts: tuple[Values[Any], ...] = (self.traces, self.counts, self.machines)
         self.imports = {part.kind.key: part for part in parts}
 
-    def of(self, visitor: str, *, writes: bool = True) -> Store:
+    def of(self, visitor: str, *, writes: bool = True) -> "Store":
         """The same store as a visitor sees it; `writes`: whether they may keep anything."""
         return Store(self.database, self.artefacts, Visitor(visitor, known=True, writes=writes))
 

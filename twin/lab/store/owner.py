@@ -1,8 +1,6 @@
 """Owners: the processes that run things, and whether one still lives: on the same machine by the
 process table, elsewhere by its heartbeat. Only a dead process's run is marked interrupted."""
 
-from __future__ import annotations
-
 import os
 import secrets
 import socket
@@ -27,7 +25,7 @@ class Owner:
     started: str  # tells a process from a later one with the same number
 
     @staticmethod
-    def here(name: str = "") -> Owner:
+    def here(name: str = "") -> "Owner":
         """The process that calls."""
         pid = os.getpid()
         return Owner(name or secrets.token_urlsafe(12), this_host(), pid, _started(pid) or "")

@@ -1,14 +1,12 @@
 """Reading a library from the file that `archive` wrote, or from what a stranger calls one."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
 import tarfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 from sqlalchemy import BigInteger, Column, inspect
 from sqlalchemy.orm import Session
@@ -33,6 +31,7 @@ from twin.lab.store.archive import (
 from twin.lab.store.cells import Cell, Seconds
 from twin.lab.store.engines import json_text
 from twin.lab.store.errors import StoreError, StoreFull
+from twin.lab.store.handle import Store
 from twin.lab.store.models import (
     DONE,
     ENDED_STATES,
@@ -49,9 +48,6 @@ from twin.lab.store.statements import insert_once, remember, require
 from twin.lab.store.values import sealed
 from twin.lab.store.visitors import joined_tags, require_bounded, split_tags
 from twin.scenario import scenario_from_canonical
-
-if TYPE_CHECKING:
-    from twin.lab.store.handle import Store
 
 ROW_BYTES_MAX, TABLE_BYTES_MAX = 16 << 20, 1 << 30
 # A file that says so many times what it takes on the disk has holes: tables are compressed already.

@@ -1,7 +1,5 @@
 """Answers of a question: its runs, the facts they were made with, and the seal over a result."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
@@ -29,7 +27,7 @@ def seal(answer: Mapping[str, Any], tables: Mapping[str, str]) -> str:
     return hashlib.sha256(json_text({**answer, "tables": tables}).encode()).hexdigest()
 
 
-def broken_checks(result: Run) -> str:
+def broken_checks(result: "Run") -> str:
     """Which laws do not hold, in one sentence; '' when all do."""
     if result.valid:
         return ""

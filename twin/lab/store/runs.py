@@ -2,8 +2,6 @@
 and queued -> cancelled. Every change is one UPDATE that names the states it may start from and the
 owner, so that a late process overwrites nothing. The seal over a result is checked when opened."""
 
-from __future__ import annotations
-
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -263,7 +261,7 @@ class Runs:
             return "lost"
         return "go" if row.cancel_s is None else "cancel"
 
-    def finish(self, run: str, owner: Owner, result: Run, wall_s: float) -> bool:
+    def finish(self, run: str, owner: Owner, result: "Run", wall_s: float) -> bool:
         """Store a result: files first, then the row. False when the run was lost meanwhile. A
         result whose checks do not all hold makes the run failed, and its tables are stored too."""
         stored = self._artefacts.put_all(result.tables)

@@ -1,7 +1,5 @@
 """Two to six runs against a baseline: how the questions differ first, then how the answers do."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -114,7 +112,7 @@ def changed(before: Scenario, after: Scenario) -> dict[str, Any]:
 
 
 def compare(
-    runs: Sequence[RunRow],
+    runs: "Sequence[RunRow]",
     scenarios: Sequence[Scenario],
     baseline: int = 0,
     titles: Sequence[str] = (),
@@ -187,14 +185,14 @@ def metric_row(name: str, values: Sequence[Any], baseline: int) -> MetricRow:
     )
 
 
-def _spared(row: MetricRow, runs: Sequence[RunRow], baseline: int) -> MetricRow:
+def _spared(row: MetricRow, runs: "Sequence[RunRow]", baseline: int) -> MetricRow:
     """The same row, where no run is worse for serving the same load with more NPUs. Then its figure
     per NPU sinks because NPUs idle, which says nothing of how fast they are."""
     if not row.unit.endswith("per NPU"):
         return row
     base = runs[baseline].summary
 
-    def spare(run: RunRow) -> bool:
+    def spare(run: "RunRow") -> bool:
         more = (run.summary.get("npus") or 0) > (base.get("npus") or 0)
         served, was = (s.get("throughput_req_per_s") or 0.0 for s in (run.summary, base))
         return more and served >= (1 - SAME_LOAD) * was
@@ -218,7 +216,9 @@ def _verdict(name: str, value: float | None, base: float | None) -> Verdict:
     return verdict(name, value, base) or "different"
 
 
-def _notes(runs: Sequence[RunRow], titles: Sequence[str], inputs: Sequence[InputRow]) -> list[str]:
+def _notes(
+    runs: "Sequence[RunRow]", titles: Sequence[str], inputs: Sequence[InputRow]
+) -> list[str]:
     """What a reader must know before believing a difference."""
     notes = []
     if len({run.facts_digest for run in runs}) > 1:

@@ -1,8 +1,6 @@
 """Sweeps: one question at several values of one or two fields, each point a full simulation; which
 points keep their SLO, the knee, and the published operating points next to them."""
 
-from __future__ import annotations
-
 import csv
 import io
 import itertools
@@ -185,7 +183,7 @@ def _named(question: Scenario, origin: Scenario, axes: Sequence[Axis]) -> Scenar
     return question.model_copy(update={"name": name})
 
 
-def carried_out(runner: Runner, points: Sequence[Point]) -> Iterator[RunRow | None]:
+def carried_out(runner: "Runner", points: Sequence[Point]) -> "Iterator[RunRow | None]":
     """The run of every point in order, as each ends; None for a point without a question. All are
     queued first, so that the runner's processes share them. Raises StoreError."""
     runs = [runner.submit(point.scenario) if point.scenario else None for point in points]
@@ -274,7 +272,7 @@ def published() -> list[Published]:
 
 
 def table(
-    axes: Sequence[Axis], points: Sequence[Point], rows: Sequence[RunRow | None]
+    axes: Sequence[Axis], points: Sequence[Point], rows: "Sequence[RunRow | None]"
 ) -> list[dict[str, Any]]:
     """A row a point: its values, its run, whether it keeps the SLO, and its figures in SI."""
     metrics = [m.key for m in placed("comparison")]

@@ -1,8 +1,6 @@
 """What a trace format is: recognised by what stands in a file, never by its name; entries stand
 with their readers. Columns of any format are checked, sorted, chained and counted here."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain
@@ -61,7 +59,7 @@ class Format:
     shape: str  # JSON lines, CSV, ...
     tells: str  # what it holds besides the lengths of prompts and answers
     fits: Callable[[Head], bool]
-    read: Callable[[Reading], Columns]
+    read: "Callable[[Reading], Columns]"
 
 
 def head_of(label: str, piece: Piece) -> Head:

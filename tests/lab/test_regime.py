@@ -66,7 +66,7 @@ def test_what_rows_do_not_reach_is_said_and_its_band_is_wider(facts, settings, w
 
 
 def test_a_figure_that_was_never_published_of_a_stack_says_so(facts):
-    found = {each.quantity: each for each in near(scenario_of({}), facts)}
+    found = {each.figure.name: each for each in near(scenario_of({}), facts)}
     assert "Extrapolated: no row of TTFT" in found["TTFT"].sentence
     assert found["TTFT"].band.own == 0
 
@@ -99,14 +99,14 @@ def test_errors_are_kept_of_every_row_that_no_fit_helped_and_earlier_facts_are_s
 
 def test_a_pool_that_is_not_deployed_has_no_band(facts):
     alone = scenario_of({"deployment.mode": "prefill_only"})
-    assert [each.quantity for each in near(alone, facts)] == ["prefill throughput"]
+    assert [each.figure.name for each in near(alone, facts)] == ["prefill throughput"]
 
 
 def test_a_band_that_runs_share_is_said_once(facts):
     one = scenario_of(ALONE)
     other = scenario_of({"deployment.mode": "prefill_only"})
     ((names, bands),) = near_each({"A": one, "B": one}, facts)
-    assert names == ("A", "B") and [each.quantity for each in bands] == ["TPOT"]
+    assert names == ("A", "B") and [each.figure.name for each in bands] == ["TPOT"]
     assert [names for names, _ in near_each({"A": one, "B": other}, facts)] == [("A",), ("B",)]
     assert in_brief(bands) == f"TPOT {bands[0].said(MOST)}"
     far = near(scenario_of({"deployment.mode": "colocated"}), facts)
@@ -116,7 +116,7 @@ def test_a_band_that_runs_share_is_said_once(facts):
 def test_throughput_that_the_load_sets_has_no_band_in_a_run(facts):
     free = scenario_of({})
     closed = scenario_of({"workload.arrivals": "closed_loop"})
-    assert [each.quantity for each in near(free, facts, run=True)] == ["TPOT", "TTFT"]
+    assert [each.figure.name for each in near(free, facts, run=True)] == ["TPOT", "TTFT"]
     assert len(near(closed, facts, run=True)) == len(near(free, facts)) == len(FIGURES)
 
 

@@ -7,7 +7,7 @@ from docs.make import field_table
 from tests.ui.conftest import patient
 from twin.lab import ask
 from twin.lab.library import presets, scenario_from_toml, scenario_to_toml
-from twin.lab.share.links import pack, unpack
+from twin.lab.share.links import PORTABLE, open_scenario, pack
 from twin.lab.sweep.compare import input_rows
 from twin.scenario import (
     SCHEMA_VERSION,
@@ -65,7 +65,8 @@ def test_a_new_field_stands_everywhere_and_renames_nothing(new_field):
     assert (canonical(Scenario()), legacy_digests(Scenario())) == new_field
     asked, _ = ask.question("quickstart", ["grace_s=4.5"])
     assert asked.grace_s == 4.5 and legacy_digests(asked) == ()
-    assert unpack(pack(asked)) == asked == scenario_from_toml(scenario_to_toml(asked).encode())
+    opened = open_scenario({PORTABLE: pack(asked)}, None, id)
+    assert opened == asked == scenario_from_toml(scenario_to_toml(asked).encode())
     assert "grace_s = 4.5  # s" in scenario_to_toml(asked)
     assert "| `grace_s` | 3 | s | 0 to 10 | Grace period: How long a request" in field_table()
     assert [row["field"] for row in ask.fields_like("grace period")] == ["grace_s"]

@@ -103,15 +103,10 @@ class CountsTable:
 
     @property
     def digest(self) -> str:
-        """SHA-256 (hex) of the counts alone, by which a scenario names them."""
-        return digest_of(self.counts)
-
-
-def digest_of(counts: Floats) -> str:
-    """SHA-256 (hex) of the canonical table: shape, then counts as little-endian f8 by row."""
-    content = hashlib.sha256(f"expert counts 1 {counts.shape[0]} {counts.shape[1]}\n".encode())
-    content.update(np.ascontiguousarray(counts, "<f8").tobytes())
-    return content.hexdigest()
+        """SHA-256 (hex) of the counts alone, by which a scenario names them: of shape, then counts
+        as little-endian f8 by row."""
+        head = "expert counts 1 {} {}\n".format(*self.counts.shape).encode()
+        return hashlib.sha256(head + np.ascontiguousarray(self.counts, "<f8").tobytes()).hexdigest()
 
 
 def _counts_parts(table: CountsTable) -> Parts:

@@ -180,7 +180,8 @@ class Bands:
         first = np.array([e.first for e in unseen], dtype=float) / scale[: len(unseen)]
         self._codes = _codes([e.levels for e in self.errors])
         self._variogram = _variogram(self._codes[: len(unseen)], first)
-        covariance = self._covariance(_shared(self._codes, self._codes))
+        shared = (self._codes[:, None, :] == self._codes[None, :, :]).sum(axis=2)  # levels, by pair
+        covariance = self._covariance(shared)
         np.fill_diagonal(covariance, self._variogram[0])
         inverse = np.linalg.inv(covariance + 1e-9 * np.eye(len(today)))
         self._weight = inverse.sum(axis=1)
@@ -197,8 +198,8 @@ class Bands:
 
     def of(self, levels: Levels) -> Band:
         """The band of a leaf. A stack without rows has that of all other systems."""
-        shared = np.array([_common(levels, e.levels) for e in self.errors])
-        near = self._covariance(shared)
+        alike = [[a == b for a, b in zip(levels, e.levels, strict=True)] for e in self.errors]
+        near = self._covariance(np.logical_and.accumulate(alike, axis=1).sum(axis=1))
         centre = self._mean + float(near @ self._pull)
         missing = 1.0 - float(near @ self._weight)
         rest = float(self._variogram[0] - near @ self._inverse @ near + missing**2 / self._all)
@@ -243,19 +244,6 @@ def _codes(leaves: Sequence[Levels]) -> NDArray[np.intp]:
     ])  # fmt: skip
 
 
-def _shared(one: NDArray[np.intp], other: NDArray[np.intp]) -> NDArray[np.intp]:
-    """(leaf, leaf) -> how many levels two leaves share."""
-    shared: NDArray[np.intp] = (one[:, None, :] == other[None, :, :]).sum(axis=2)
-    return shared
-
-
-def _common(one: Levels, other: Levels) -> int:
-    for depth, (a, b) in enumerate(zip(one, other, strict=True)):
-        if a != b:
-            return depth
-    return len(one)
-
-
 def _variogram(codes: NDArray[np.intp], errors: Vector) -> Vector:
     """Half the mean squared difference of errors that share 0, 1, ... levels: a mean over pairs of
     branches, so that many rows of one stack count once. It falls, or stays, with what is shared;
@@ -296,8 +284,7 @@ def left_out(
 ) -> dict[str, Band]:
     """The band of every row, made without any row of its group (its system, source, or itself).
     leaves: group and leaf of each row that is to have one; None for the rows themselves."""
-    if leaves is None:
-        leaves = {e.row: (by(e), e.levels) for e in errors}
+    leaves = leaves or {e.row: (by(e), e.levels) for e in errors}
     bands: dict[str, Band] = {}
     for group in dict.fromkeys(group for group, _ in leaves.values()):
         rest = [e for e in errors if by(e) != group]
@@ -329,10 +316,8 @@ class Coverage:
     @property
     def sentence(self) -> str:
         """'decode: 57 % and 81 % of 54 rows', for the two shares."""
-        return (
-            f"{self.rows_of}: {100 * self.half:.0f} % and {100 * self.most:.0f} % of "
-            f"{self.rows} {'row' if self.rows == 1 else 'rows'}"
-        )
+        shares = f"{100 * self.half:.0f} % and {100 * self.most:.0f} %"
+        return f"{self.rows_of}: {shares} of {self.rows} {'row' if self.rows == 1 else 'rows'}"
 
 
 def coverage(

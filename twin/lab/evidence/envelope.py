@@ -13,14 +13,8 @@ from twin.facts import FactError, Facts
 from twin.hardware.chip import load_chip
 from twin.lab.evidence.rows import Row, load_published, scenario_of
 from twin.model.shape import load_shape
-from twin.scenario import (
-    Deployment,
-    Scenario,
-    field_unit,
-    pools,
-    serving,
-    sharing,
-)
+from twin.scenario import Deployment, Scenario, field_unit, pools, serving, sharing
+from twin.scenario import read as scenario_value
 from twin.workload.generate import mean_lengths
 
 Value = float | str | None  # None: the aspect says nothing about this configuration
@@ -132,9 +126,7 @@ def _field(path: str, pool: str = "") -> Callable[[Configuration, Facts], Value]
         colocated = c.scenario.deployment.mode == "colocated"
         if (pool and c.pool != pool) or (colocated and path.startswith("deployment.prefill")):
             return None  # an exchange alone, or a colocated instance, has no such field
-        here: Any = c.scenario
-        for part in path.split("."):
-            here = getattr(here, part)
+        here = scenario_value(c.scenario, path)
         if isinstance(here, bool):
             return "on" if here else "off"
         return here if isinstance(here, str) else float(here)

@@ -116,11 +116,8 @@ def score(rows: Judged, group: str, kind: str) -> Score | None:
 
 def scores(rows: Judged) -> list[Score]:
     """Every kind of rows of either group of machines, the strictest judge first."""
-    said = [
-        score([row for row in rows if row["group"] == group], group, kind)
-        for group in GROUPS
-        for kind in JUDGED
-    ]
+    own = {group: [row for row in rows if row["group"] == group] for group in GROUPS}
+    said = (score(own[group], group, kind) for group in GROUPS for kind in JUDGED)
     return [each for each in said if each is not None]
 
 
@@ -156,9 +153,8 @@ def _balance(group: str) -> str:
 
 def score_table(rows: Judged, by: str = "group") -> list[dict[str, str]]:
     """One line a group (or a system): mean error, worst, and number of rows of every kind."""
-    names = list(dict.fromkeys(row[by] for row in rows))
     table = []
-    for name in names:
+    for name in dict.fromkeys(row[by] for row in rows):
         own = [row for row in rows if row[by] == name]
         said = {kind: score(own, name, kind) for kind in JUDGED}
         table.append(

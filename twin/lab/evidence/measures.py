@@ -79,11 +79,8 @@ def _decode(parts: Sequence[str], ask: Ask) -> float:
     if parts[0] == "layer":
         names = parts[1].split("+") if len(parts) > 1 else LAYER
         return math.fsum(d.operators.get(n, 0.0) for n in names) / layers
-    return {
-        "tpot": d.tpot_s,
-        "iteration": d.iteration_s,
-        "throughput": d.tokens_per_s_per_npu,
-    }[parts[0]]
+    known = {"tpot": d.tpot_s, "iteration": d.iteration_s, "throughput": d.tokens_per_s_per_npu}
+    return known[parts[0]]
 
 
 def _under_way(ask: Ask, full: Prediction) -> DecodePrediction:
@@ -195,10 +192,6 @@ def _benchmark(parts: Sequence[str], ask: Ask) -> float:
     return seconds
 
 
-def _memory(parts: Sequence[str], ask: Ask) -> float:
-    return ask.parts.costs.kv_bytes_per_token
-
-
 MEASURES: dict[str, Callable[[Sequence[str], Ask], float]] = {
     "decode": _decode,
     "prefill": _prefill,
@@ -207,5 +200,5 @@ MEASURES: dict[str, Callable[[Sequence[str], Ask], float]] = {
     "kernel": _kernel,
     "finite": _finite,
     "benchmark": _benchmark,
-    "memory": _memory,
+    "memory": lambda parts, ask: ask.parts.costs.kv_bytes_per_token,
 }

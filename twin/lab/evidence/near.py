@@ -78,19 +78,10 @@ class Near:
     extrapolated: tuple[str, ...]  # why the rows do not reach so far; empty: they do
     stale: bool  # whether the errors were stored with other facts or rows
 
-    @property
-    def quantity(self) -> str:
-        """What the figure is called."""
-        return self.figure.name
-
     def ends(self, share: float) -> tuple[float, float]:
         """Low and high end of what a measurement may be, over the twin's figure."""
-        low, high = self.band.ends(share)
-        return (
-            (math.exp(low), math.exp(high))
-            if self.figure.time
-            else (math.exp(-high), math.exp(-low))
-        )
+        low, high = (end if self.figure.time else -end for end in self.band.ends(share))
+        return math.exp(min(low, high)), math.exp(max(low, high))
 
     def said(self, share: float) -> str:
         """'−22 to +26 %': a band of measurements around the twin's figure."""
@@ -106,9 +97,9 @@ class Near:
     @property
     def sentence(self) -> str:
         """Both bands, what they rest on, and what is extrapolated."""
-        quantity = self.quantity[:1].upper() + self.quantity[1:]
+        name = self.figure.name[:1].upper() + self.figure.name[1:]
         return (
-            f"{quantity}: four of five measurements are expected {self.said(MOST)} from it, half "
+            f"{name}: four of five measurements are expected {self.said(MOST)} from it, half "
             f"of them {self.said(HALF)} ({self.basis})."
             + "".join(f" Extrapolated: {why}." for why in self.extrapolated)
         )
@@ -235,7 +226,7 @@ def near_each(
 def in_brief(bands: Sequence[Near]) -> str:
     """'TPOT −21 to +28 %, TTFT −40 to +85 % (extrapolated)': bands that are to hold MOST."""
     return ", ".join(
-        f"{each.quantity} {each.said(MOST)}{' (extrapolated)' if each.extrapolated else ''}"
+        f"{each.figure.name} {each.said(MOST)}{' (extrapolated)' if each.extrapolated else ''}"
         for each in bands
     )
 
@@ -306,13 +297,10 @@ def _without_system() -> dict[str, Band]:
     """The band of every judged row, made without its system."""
     errors, _ = record()
     known = {e.levels[0] for e in errors}
+    rows = [r for r in load_published() if r.kind not in UNJUDGED and quantity_of(r) in known]
     leaves = {
-        row.id: (
-            row.system,
-            levels_of(quantity_of(row), scenario_of(row.scenario), stack_of(row)),
-        )
-        for row in load_published()
-        if row.kind not in UNJUDGED and quantity_of(row) in known
+        r.id: (r.system, levels_of(quantity_of(r), scenario_of(r.scenario), stack_of(r)))
+        for r in rows
     }
     return left_out(errors, by_system, leaves)
 

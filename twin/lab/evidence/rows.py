@@ -144,9 +144,8 @@ def _published(path: Path, _: int) -> tuple[Row, ...]:
         except TypeError as error:
             raise EvidenceError(f"{path.name}: row {entry.get('id', '?')}: {error}") from None
         if row.kind not in KINDS:
-            raise EvidenceError(
-                f"{path.name}: row {row.id}: kind must be one of {', '.join(KINDS)}"
-            )
+            kinds = ", ".join(KINDS)
+            raise EvidenceError(f"{path.name}: row {row.id}: kind must be one of {kinds}")
         rows.append(row)
     if len({row.id for row in rows}) < len(rows):
         raise EvidenceError(f"{path.name}: two rows share an id")

@@ -139,7 +139,10 @@ def _measured(runs: Runs, view: View, room: Capacity) -> list[Measured]:
     tried: dict[str, list[Look]] = {}
     for look in _looked(runs, view, candidates):
         tried.setdefault(look.cause.key, []).append(look)
-    best = sorted(tried.values(), key=lambda group: (group[0].cause.kind != FAULT, -_best(group)))
+    best = sorted(
+        tried.values(),
+        key=lambda group: (group[0].cause.kind != FAULT, -max(k.worth for k in group)),
+    )
     measured: list[Measured] = []
     for group in best[:LOOKED_INTO]:
         row = _confirmed(runs, view, group) if len(measured) < CONFIRMED else None
@@ -219,10 +222,8 @@ def _smaller(
             continue
         for j in range(k):
             less = candidates[j]
-            same = (
-                less.cause is look.cause
-                and less.change.settings.keys() == look.change.settings.keys()
-            )
+            same = less.change.settings.keys() == look.change.settings.keys()
+            same = same and less.cause is look.cause
             if j in known or not same or not _meets(runs, view, less.change):
                 continue
             after = runs.changed(view.scenario, less.change.settings) or {}

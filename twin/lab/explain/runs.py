@@ -137,9 +137,8 @@ def score(before: Summary, after: Summary, s: Scenario) -> float:
     used = [ttft_share(x, s) + tpot_share(x, s) + 1e-3 for x in (before, after)]
     better = SERVED * (served_well(after) - served_well(before)) + math.log(used[0] / used[1])
     if catches_up(before, after, s):
-        better += math.log(
-            finished_share(after, s) / max(finished_share(before, s), LEAST_FINISHED)
-        )
+        finished = max(finished_share(before, s), LEAST_FINISHED)
+        better += math.log(finished_share(after, s) / finished)
     return better
 
 
@@ -208,20 +207,18 @@ def _gain_in(
     moved = sign * (rows[:, 1] - rows[:, 0])
     mean, least = float(moved.mean()), float(moved.min())
     whole = max(abs(float(rows[:, 0].mean())), 1e-12)
+    said = SAID * whole
     if metric == "slo_attainment":  # half of those that miss the SLO, however few they are
         said = min(NOTABLE, 0.5 * (1.0 - float(rows[:, 0].mean())))
-    else:
-        said = SAID * whole
     if least <= 0 or least < 0.5 * mean or least < said:
         return None
     if metric == "slo_attainment":
         weight = SERVED * least
     elif metric == "throughput_req_per_s":
         weight = least / whole
-    elif metric.startswith("ttft"):
-        weight = least / s.slo.ttft_s * (1.0 if metric.endswith("p99") else 0.5)
     else:
-        weight = least / (1e-3 * s.slo.tpot_ms) * (1.0 if metric.endswith("p99") else 0.5)
+        limit_s = s.slo.ttft_s if metric.startswith("ttft") else 1e-3 * s.slo.tpot_ms
+        weight = least / limit_s * (1.0 if metric.endswith("p99") else 0.5)
     return weight, metric, float(rows[:, 0].mean()), float(rows[:, 1].mean()), least
 
 

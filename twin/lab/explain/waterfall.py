@@ -19,6 +19,8 @@ from twin.scenario import SpecError, with_overrides
 
 SLACK = "slack"
 _OUTSIDE = ("mtp", "lm_head", "sampling")
+_PIECES = dict.fromkeys(_OUTSIDE, "outside") | dict.fromkeys(("fetch", "kv_fetch"), "kv")
+_PIECES |= {"launch_gaps": "host"} | dict.fromkeys(("gate", "dispatch", "combine"), "exchange")
 EVEN: Settings = {"experts.placement": "perfect", "experts.balancing.policy": "none"}
 _STAMPS = ("arrival_s", "frontend_s", "routed_s", "prefill_start_s", "prefill_end_s",
            "first_token_s", "finish_s")  # fmt: skip
@@ -120,16 +122,6 @@ def iteration_of(
     return layers + [("", name, seconds * factor) for name, seconds in outside.items()]
 
 
-def at_work(plan: Timeline) -> dict[str, float]:
-    """Share of the work of a layer by operator, both streams together; they sum to 1."""
-    spent: dict[str, float] = {}
-    for _, name, share in busy_of(plan):
-        if name != SLACK:
-            spent[name] = spent.get(name, 0.0) + share
-    total = sum(spent.values())
-    return {name: share / total for name, share in spent.items()}
-
-
 def busy_of(plan: Timeline) -> list[tuple[str, str, float]]:
     """(stream, operator, share of a layer's time) of both streams, each with its slack last."""
     rows = []
@@ -148,14 +140,8 @@ def busy_of(plan: Timeline) -> list[tuple[str, str, float]]:
 
 def piece_of(operator: str) -> str:
     """The piece that an operator's time counts in."""
-    if operator in _OUTSIDE:
-        return "outside"
-    if operator == "launch_gaps":
-        return "host"
-    if operator in ("fetch", "kv_fetch"):
-        return "kv"
-    if operator in ("gate", "dispatch", "combine"):
-        return "exchange"
+    if piece := _PIECES.get(operator):
+        return piece
     known = OPERATORS.get(operator)
     return "attention" if known is not None and known.place == "attention" else "experts"
 

@@ -51,13 +51,10 @@ def _value(path: str, value: Any) -> str:
 def effect(gain: Mapping[str, Any]) -> str:
     """What a change does to its metric: 'TTFT p99 31.2 s → 0.82 s'."""
     metric = METRICS[gain["metric"]]
-    text = (
-        f"{metric.label} {shown(metric.key, gain['before'])} → {shown(metric.key, gain['after'])}"
-    )
-    if (
-        gain["metric"] == "slo_attainment"
-        or gain["attained_after"] - gain["attained_before"] < 0.01
-    ):
+    ends = (shown(metric.key, gain[when]) for when in ("before", "after"))
+    text = f"{metric.label} {' → '.join(ends)}"
+    rises = gain["attained_after"] - gain["attained_before"]
+    if gain["metric"] == "slo_attainment" or rises < 0.01:
         return text
     shares = (shown("slo_attainment", gain[f"attained_{when}"]) for when in ("before", "after"))
     return f"{text}, SLO attainment {' → '.join(shares)}"

@@ -143,9 +143,8 @@ def open_run(query: Mapping[str, str], store: Store) -> RunRow | NotHere | None:
 def open_runs(query: Mapping[str, str], store: Store) -> list[RunRow | NotHere]:
     """The runs a comparison's address names, each once, the baseline first. Raises ShareError when
     there are more than six."""
-    names = list(
-        dict.fromkeys(part for part in query.get(RUNS, "")[:LINK_CHARS_MAX].split(",") if part)
-    )
+    parts = query.get(RUNS, "")[:LINK_CHARS_MAX].split(",")
+    names = list(dict.fromkeys(filter(None, parts)))
     if len(names) > COMPARED_MAX:
         raise ShareError(f"this link compares {len(names)} runs: at most {COMPARED_MAX} can be")
     baseline = query.get(BASELINE, "")
@@ -177,22 +176,13 @@ def _machine_text(scenario: Scenario) -> str:
     return "\n" + machine_text(machine) if machine else ""
 
 
-def unpack(text: str) -> Scenario:
-    """The scenario inside a link; raises ShareError with one sentence."""
-    return _scenario_in(_unpacked(text))
-
-
-def _scenario_in(body: str) -> Scenario:
-    try:
-        return scenario_from_canonical(body.partition("\n")[0])
-    except SpecError as error:
-        raise ShareError(f"this link holds no scenario this twin can run: {error}") from None
-
-
 def _with_machine(text: str, hold: Hold) -> Scenario:
     """The scenario inside a link; a machine that it brings along is found while it is held."""
-    body = _unpacked(text)
-    scenario, (_, _, brought) = _scenario_in(body), body.partition("\n")
+    own, _, brought = _unpacked(text).partition("\n")
+    try:
+        scenario = scenario_from_canonical(own)
+    except SpecError as error:
+        raise ShareError(f"this link holds no scenario this twin can run: {error}") from None
     if brought and scenario.supernode.imported:
         try:
             machine = read_machine(brought.encode(), "from a link")

@@ -50,7 +50,7 @@ def test_a_metric_that_is_declared_stands_everywhere(dummy, monkeypatch):
     stored = dataclasses.make_dataclass("Row", ["summary"])(summary)
     assert key in results.summary_table(stored)["figure"]
     printed = []
-    monkeypatch.setattr(commands, "print_rows", lambda *table: printed.append(table))
+    monkeypatch.setattr(commands.terminal, "print_rows", lambda *table: printed.append(table))
     body = {"summary": summary, "name": "a", "notes": [], "broken_checks": [], "wall_s": 1.0,
             "requests": 1, "run": None}  # fmt: skip
     commands.print_run(body)

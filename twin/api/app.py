@@ -73,11 +73,7 @@ def application(
     def list_presets(_seen: Seen) -> list[dict[str, str]]:
         """Key, question and digest of every preset."""
         return [
-            {
-                "key": p.key,
-                "question": p.scenario.question,
-                "scenario": scenario_digest(p.scenario),
-            }
+            {"key": p.key, "question": p.scenario.question, "scenario": scenario_digest(p.scenario)}
             for p in presets()
         ]
 

@@ -1,5 +1,4 @@
-"""Plans in the JSON API: submit, follow, stop, read. A plan is found by the digest of its whole
-question, so the page and the API show and stop the same plans."""
+"""Plans in the JSON API, found by the digest of the question: submit, follow, stop, read."""
 
 from typing import Any, NamedTuple
 

@@ -12,8 +12,7 @@ from twin.scenario import Scenario, SpecError, parse_scenario
 
 
 def _seen(request: Request) -> Store:
-    """The store as the visitor of a request sees it. Raises PermissionError where there is no login
-    and one is needed."""
+    """The store as a request's visitor sees it. Raises PermissionError without a login."""
     seen: Store = request.app.state.store_of(request)
     return seen
 

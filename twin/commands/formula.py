@@ -2,14 +2,7 @@
 
 from rich.markup import escape
 
-from twin.commands.terminal import (
-    AsJson,
-    ScenarioName,
-    Settings,
-    out,
-    print_json,
-    print_rows,
-)
+from twin.commands.terminal import AsJson, ScenarioName, Settings, out, print_json, print_rows
 from twin.lab.ask import question
 from twin.lab.runs.predicted import predicted
 from twin.metrics.measures import seconds

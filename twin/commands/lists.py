@@ -6,11 +6,7 @@ from typing import Annotated
 
 import typer
 
-from twin.commands.terminal import (
-    AsJson,
-    print_json,
-    print_rows,
-)
+from twin.commands.terminal import AsJson, print_json, print_rows
 from twin.lab import ask
 from twin.lab.controllers import VARIABLE, controllers
 from twin.lab.library import ROOT, facts_environment

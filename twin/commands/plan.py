@@ -7,17 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from twin.commands.terminal import (
-    AsJson,
-    HtmlFile,
-    ScenarioName,
-    Settings,
-    out,
-    print_json,
-    print_rows,
-    progress,
-    report_to,
-)
+from twin.commands import terminal
 from twin.lab.ask import question
 from twin.lab.files import write_text
 from twin.lab.plan.answer import in_words, sentences
@@ -28,8 +18,8 @@ from twin.metrics.measures import amount
 
 
 def plan(
-    scenario: ScenarioName,
-    settings: Settings = None,
+    scenario: terminal.ScenarioName,
+    settings: terminal.Settings = None,
     goal: Annotated[
         str, typer.Option(help="npus, efficiency or rate; as the traffic suggests if left out.")
     ] = "",
@@ -56,13 +46,13 @@ def plan(
     ledger: Annotated[
         Path | None, typer.Option(help="Write every deployment with its status to this file.")
     ] = None,
-    html: HtmlFile = None,
-    as_json: AsJson = False,
+    html: terminal.HtmlFile = None,
+    as_json: terminal.AsJson = False,
 ) -> None:
     """Find what to deploy for a scenario: priced by formula, proved by simulation, ranked."""
     if vary == ["list"]:
         choices = [(key, c.label, "yes" if c.crossed else "") for key, c in CHOICES.items()]
-        print_rows("What may vary", ("--vary", "choice", "by default"), choices)
+        terminal.print_rows("What may vary", ("--vary", "choice", "by default"), choices)
         return
     base, _ = question(scenario, settings or [])
     given = {
@@ -72,9 +62,9 @@ def plan(
     }  # fmt: skip
     if ledger is not None and not ledger.absolute().parent.is_dir():
         raise typer.BadParameter(f"{ledger.parent} is no folder to write the ledger to")
-    report = report_to("plan", html)
+    report = terminal.report_to("plan", html)
     wanted = plan_from(base, given | ({"vary": vary} if vary else {}))
-    with progress(base.name) as watch:
+    with terminal.progress(base.name) as watch:
 
         def note(share: float, so_far: Mapping[str, Any]) -> bool:
             watch(share, {"simulations": so_far["simulations"]})
@@ -85,7 +75,7 @@ def plan(
     if ledger is not None:
         write_text(ledger, json.dumps(answer["ledger"], indent=1))
     if as_json:
-        print_json(answer)
+        terminal.print_json(answer)
         return
     _printed(base.name, wanted, answer)
 
@@ -103,6 +93,6 @@ def _printed(name: str, wanted: Plan, answer: Mapping[str, Any]) -> None:
     heads = ("", "deployment", "NPUs", "tokens/s/NPU", "TPOT", "TTFT p99",
              *(f"without a {loss}" for loss in wanted.survives))  # fmt: skip
     if rows:
-        print_rows(f"{name}: what to deploy", heads, rows)
+        terminal.print_rows(f"{name}: what to deploy", heads, rows)
     for sentence in sentences(dict(answer)):
-        out.print(sentence)
+        terminal.out.print(sentence)

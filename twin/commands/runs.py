@@ -7,19 +7,7 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
-from twin.commands.terminal import (
-    AsJson,
-    HtmlFile,
-    ScenarioName,
-    Settings,
-    TraceFile,
-    err,
-    out,
-    print_json,
-    print_rows,
-    progress,
-    report_to,
-)
+from twin.commands import terminal
 from twin.hooks import Hook
 from twin.lab.ask import question
 from twin.lab.explain.words import change, effect
@@ -57,27 +45,27 @@ def lab(name: str) -> Any:
 
 
 def run(
-    scenario: ScenarioName,
-    trace: TraceFile = None,
-    settings: Settings = None,
+    scenario: terminal.ScenarioName,
+    trace: terminal.TraceFile = None,
+    settings: terminal.Settings = None,
     rate_multiplier: Multiplier = 1.0,
     tree_copies: Copies = 1,
-    as_json: AsJson = False,
+    as_json: terminal.AsJson = False,
     no_store: NoStore = False,
     table: Annotated[
         list[str] | None, typer.Option(help="With --json: a table of the run too, as rows.")
     ] = None,
-    html: HtmlFile = None,
+    html: terminal.HtmlFile = None,
 ) -> None:
     """Simulate a scenario and keep the run."""
-    report = report_to("run", html)
+    report = terminal.report_to("run", html)
     named, recorded = question(scenario, settings or [], trace, rate_multiplier, tree_copies)
     print_remarks(named)
-    with progress(named.name) as watch:
+    with terminal.progress(named.name) as watch:
         finished = lab("answer")(named, recorded, watch, keep=not no_store, tables=table or (),
                                  also=report)  # fmt: skip
     if as_json:
-        print_json(finished)
+        terminal.print_json(finished)
     else:
         print_run(finished)
     raise typer.Exit(0 if finished["valid"] else 1)
@@ -88,37 +76,37 @@ def compare(
     seeds: Annotated[
         int, typer.Option(min=1, max=99, help="Seeds of each, in pairs; from 3 on, with intervals.")
     ] = 1,
-    as_json: AsJson = False,
+    as_json: terminal.AsJson = False,
 ) -> None:
     """Put runs side by side, the first one the baseline; what was never run is run first."""
-    with progress("compare") as watch:
+    with terminal.progress("compare") as watch:
         comparison = lab("compared")(runs, lambda name: watch, seeds)
     if as_json:
-        print_json(asdict(comparison))
+        terminal.print_json(asdict(comparison))
         return
     heads = [f"{i + 1} {name}" for i, name in enumerate(comparison.names)]
     changed = [r for r in comparison.inputs if r.path not in {"name", "question", "source"}]
     inputs = [(r.path, *(f"{v} {r.unit}".strip() for v in r.values)) for r in changed]
-    print_rows("How the questions differ", ("field", *heads), inputs)
+    terminal.print_rows("How the questions differ", ("field", *heads), inputs)
     figures = [(r.name, *r.cells()) for r in comparison.metrics if set(r.verdicts) != {"same"}]
-    print_rows("How the answers differ", ("figure", *heads), figures)
+    terminal.print_rows("How the answers differ", ("figure", *heads), figures)
     for note in comparison.notes:
-        out.print(escape(note))
+        terminal.out.print(escape(note))
 
 
 def explain(
     scenario: Annotated[str, typer.Argument(help="A preset, a scenario file or a run's id.")],
-    trace: TraceFile = None,
-    settings: Settings = None,
-    as_json: AsJson = False,
+    trace: terminal.TraceFile = None,
+    settings: terminal.Settings = None,
+    as_json: terminal.AsJson = False,
 ) -> None:
     """Say why a run is as fast as it is and what would help, each measured by re-runs."""
-    with progress(scenario) as watch:
+    with terminal.progress(scenario) as watch:
         known = lab("explained")(scenario, settings or [], trace, lambda name: watch)
     if as_json:
-        print_json(known)
+        terminal.print_json(known)
         return
-    out.print(escape(f"{known['name']}: {known['verdict']}"), soft_wrap=True)
+    terminal.out.print(escape(f"{known['name']}: {known['verdict']}"), soft_wrap=True)
     rows = []
     for row in known["causes"]:
         gain = row.get("suggestion")
@@ -127,30 +115,30 @@ def explain(
         rows.append((named, effect(row["removal"]), *done))
     if rows:
         heads = ("cause", "without it", "what to do", "which brings")
-        print_rows("Causes, each removed in runs of its own", heads, rows)
+        terminal.print_rows("Causes, each removed in runs of its own", heads, rows)
     else:
-        out.print("No cause was found that a re-run confirms.")
-    out.print(f"{known['runs']} runs", style="dim")
+        terminal.out.print("No cause was found that a re-run confirms.")
+    terminal.out.print(f"{known['runs']} runs", style="dim")
 
 
 def sweep(
-    scenario: ScenarioName,
+    scenario: terminal.ScenarioName,
     over: Over,
-    settings: Settings = None,
-    as_json: AsJson = False,
+    settings: terminal.Settings = None,
+    as_json: terminal.AsJson = False,
     as_csv: Annotated[
         bool, typer.Option("--csv", help="CSV on standard output; SI units.")
     ] = False,
 ) -> None:
     """Simulate a scenario over a range of one or two fields, and say where its SLO breaks."""
     wanted, _ = question(scenario, settings or [])
-    with progress(wanted.name) as watch:
+    with terminal.progress(wanted.name) as watch:
         found = lab("swept")(wanted, over, watch)
     if as_json:
-        print_json(found)
+        terminal.print_json(found)
         return
     if as_csv:
-        out.file.write(lab("csv_of")(found["points"]))
+        terminal.out.file.write(lab("csv_of")(found["points"]))
         return
     axes = [lab("axis")(text) for text in found["over"]]
     keys = ["ttft_s_p99", "tpot_s_p99", "tokens_per_s_per_npu"]
@@ -163,10 +151,10 @@ def sweep(
         )
         for row in found["points"]
     ]
-    print_rows(f"{wanted.name} over {' and '.join(a.label for a in axes)}",
+    terminal.print_rows(f"{wanted.name} over {' and '.join(a.label for a in axes)}",
                (*(a.label for a in axes), "SLO", *keys, "run"), cells)  # fmt: skip
     if found["conclusion"]:
-        out.print(found["conclusion"])
+        terminal.out.print(found["conclusion"])
 
 
 def warm() -> None:
@@ -174,10 +162,10 @@ def warm() -> None:
 
     def tell(stage: str, took_s: float | None) -> None:
         if took_s is not None:
-            err.print(f"{stage}: {took_s:.1f} s", style="dim")
+            terminal.err.print(f"{stage}: {took_s:.1f} s", style="dim")
 
     lab("compile_once")(tell)
-    out.print("Runs are compiled: the first one begins at once.")
+    terminal.out.print("Runs are compiled: the first one begins at once.")
 
 
 def worker(
@@ -192,7 +180,7 @@ def worker(
 def print_remarks(named: Scenario) -> None:
     """What has no effect in a scenario, on standard error, before it is run."""
     for remark in remarks(named):
-        err.print(escape(remark))
+        terminal.err.print(escape(remark))
 
 
 def print_run(answer: Mapping[str, Any]) -> None:
@@ -200,10 +188,12 @@ def print_run(answer: Mapping[str, Any]) -> None:
     summary = answer["summary"]
     metrics = [m for m in placed("table") if m.shows("table", summary.get(m.key))]
     rows = [(m.key, shown(m.key, summary[m.key])) for m in metrics]
-    print_rows(str(answer["name"]), ("figure", "value"), rows)
+    terminal.print_rows(str(answer["name"]), ("figure", "value"), rows)
     for note in answer["notes"]:
-        out.print(escape(note))
+        terminal.out.print(escape(note))
     for check in answer["broken_checks"]:
-        err.print(escape(f"broken: {check['id']} {check['statement']}: {check['detail']}"))
+        terminal.err.print(escape(f"broken: {check['id']} {check['statement']}: {check['detail']}"))
     where = f"stored as run {answer['run']}" if answer["run"] else "not stored"
-    out.print(f"{answer['requests']:,} requests in {answer['wall_s']:.2f} s; {where}", style="dim")
+    terminal.out.print(
+        f"{answer['requests']:,} requests in {answer['wall_s']:.2f} s; {where}", style="dim"
+    )

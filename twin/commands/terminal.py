@@ -1,5 +1,4 @@
-"""The terminal: options that many commands have, tables, one JSON object, a bar that moves. The
-answer goes to standard output, everything else to standard error."""
+"""The terminal: shared options, tables, JSON, progress; the answer alone is on standard output."""
 
 import json
 import sys
@@ -37,8 +36,7 @@ err = Console(stderr=True)
 
 
 def report_to(kind: str, to: Path | None) -> Callable[..., None]:
-    """What writes the report of an answer to a file; nothing without one. Before the answer is
-    there: raises NotWritten or a usage error where it could not be written."""
+    """What writes a report to a file, or nothing. Raises NotWritten or a usage error before."""
     hook = found(Report).get(kind)
     if to is None:
         return lambda *_answer: None

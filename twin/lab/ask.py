@@ -40,8 +40,7 @@ def question(
 
 
 def with_machine(scenario: Scenario, settings: dict[str, Any]) -> Scenario:
-    """The scenario with settings; one that names a machine brings that machine as it is sold. An
-    imported machine is read from the store. Raises SpecError."""
+    """The scenario with settings; a machine that one names comes whole. Raises SpecError."""
     name = settings.get("supernode.machine")
     wanted = with_overrides(scenario, settings) if name is None else scenario
     if name is None and not wanted.supernode.imported:
@@ -122,9 +121,7 @@ def _value(text: str) -> Any:
 def replayed(
     scenario: Scenario, table: "TraceTable", rate_multiplier: float = 1.0, tree_copies: int = 1
 ) -> Scenario:
-    """The scenario with its workload, and its horizon, replaced by a trace's: long enough for its
-    last request and copy, and nothing left out as warm-up. A trace without times keeps the
-    horizon."""
+    """The scenario with a trace as workload, up to its end; without times the horizon stays."""
     from twin.workload.replay import COPY_SPREAD_REQUESTS, timestamp_quantum
 
     settings: dict[str, Any] = {

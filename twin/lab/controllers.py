@@ -1,6 +1,4 @@
-"""Controllers of the operator's own: Python files with a function `decide` in the folder that
-TWIN_CONTROLLERS names; only these are ever run. A scenario, link or archive names one by its
-SHA-256."""
+"""Controllers: functions `decide` in files of the folder TWIN_CONTROLLERS, named by SHA-256."""
 
 import hashlib
 import os

@@ -1,5 +1,5 @@
-"""Files that people name: read within limits, and written whole; every failure is a sentence, the
-caller's own error or `NotWritten`."""
+"""Files that people name: read within limits, written whole; a failure is the caller's error or
+`NotWritten`, a sentence."""
 
 import os
 import re

@@ -1,6 +1,5 @@
-"""What can be imported and is then stored by the digest of its content. An entry takes a value
-apart into a row and a few tables and puts it together again; the rest is the same for all
-(`store.values`)."""
+"""Kinds of values that can be imported and stored by digest: each is taken apart into a row and a
+few tables and joined again (`store.values`)."""
 
 import hashlib
 import json
@@ -93,8 +92,7 @@ def _trace(parts: Parts) -> TraceTable:
 
 @dataclass(frozen=True)
 class CountsTable:
-    """How often each expert of each layer of a model was picked, as a file says. counts f8[layers,
-    experts]: MoE layers only, in order. note: what was derived or left out."""
+    """How often each expert of each MoE layer was picked, f8[layers, experts]; note: its origin."""
 
     name: str
     format: str
@@ -103,8 +101,7 @@ class CountsTable:
 
     @property
     def digest(self) -> str:
-        """SHA-256 (hex) of the counts alone, by which a scenario names them: of shape, then counts
-        as little-endian f8 by row."""
+        """SHA-256 (hex) of the shape and the counts (little-endian f8, by row)."""
         head = "expert counts 1 {} {}\n".format(*self.counts.shape).encode()
         return hashlib.sha256(head + np.ascontiguousarray(self.counts, "<f8").tobytes()).hexdigest()
 

@@ -1,5 +1,5 @@
-"""Facts, presets, scenario files and the glossary: the only module that opens `data/*.toml`,
-`scenarios/*.toml` and `docs/CONCEPTS.md`; scenarios as TOML."""
+"""Facts, presets, scenario files and the glossary: the only module that opens files of `data/`,
+`scenarios/` and `docs/CONCEPTS.md`."""
 
 import os
 import re
@@ -44,8 +44,8 @@ class Preset:
 
 
 def load_facts(folder: Path = DATA) -> Facts:
-    """All facts below a folder, read once; `chips/ascend-910c.toml` is `chips.ascend-910c.*`, and
-    TWIN_CALIBRATION names constants in place of its own. Raises FactError."""
+    """Facts of a folder, read once: `chips/ascend-910c.toml` is `chips.ascend-910c.*`;
+    TWIN_CALIBRATION names other constants. Raises FactError."""
     return _facts_of(folder, os.environ.get(CALIBRATION_VARIABLE, ""))
 
 

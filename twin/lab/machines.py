@@ -39,9 +39,8 @@ def read_machine(source: Path | bytes, name: str | None = None) -> ImportedMachi
 
 
 def fitted(scenario: Scenario, npus: int) -> Scenario:
-    """The scenario whose deployment uses as many of the NPUs as its shape allows, each pool the
-    part that it had: decode changes the size of its instances, prefill and colocated their number.
-    Raises SpecError where a pool would have no NPU, or another field forbids the result."""
+    """The scenario on so many NPUs, or the most that its shape allows, each pool keeping its part:
+    decode changes its size, other pools their number. Raises SpecError."""
     using = sorted(seated(scenario))  # decode before prefill, which takes what decode leaves
     before, left = sum(count * each for _, count, each in using), npus
     if npus < len(using):
@@ -93,8 +92,7 @@ def supernode_of(
 def fields_of(
     name: str, facts: Facts, store: "Callable[[], Store]", chip: str = ""
 ) -> dict[str, Any]:
-    """Fields of a scenario by dotted path that make it of a machine, as sold or as imported. An
-    imported machine keeps the chip, unless its NPUs have another number of dies."""
+    """Fields by path of a sold or imported machine; the chip stays if dies per NPU are equal."""
     if name in recipe_names(facts):
         return as_sold(name, facts)
     s = supernode_of(name, facts, store(), chip)

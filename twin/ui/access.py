@@ -1,6 +1,5 @@
-"""Who visits, and what they may do, as `TWIN_ACCESS` says: unset, everybody everything; `login`,
-with OpenID Connect (`[auth]` of secrets.toml) each sees what they hold, presets and what was
-shared; `read-only`, nothing can be stored, run or deleted."""
+"""What visitors may do by `TWIN_ACCESS`: unset, everything; `login` (OpenID Connect, `[auth]` of
+secrets.toml), with their own and shared results; `read-only`, store, run and delete nothing."""
 
 import json
 import os
@@ -35,8 +34,7 @@ def visitor() -> str:
 
 
 def visitor_of(request: Request) -> str:
-    """The visitor of a request that is no page's, by the login cookie that Streamlit signs; ''
-    where no login is needed. Raises PermissionError for a request without one."""
+    """The visitor of a request by its login cookie, '' without logins. Raises PermissionError."""
     if mode() != LOGIN:
         return ""
     signed = _get_signed_cookie_with_chunks(request.cookies, USER_COOKIE_NAME)

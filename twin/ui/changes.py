@@ -41,8 +41,7 @@ def popover() -> None:
 
 
 def differences() -> list[tuple[str, Callable[[], None]]]:
-    """A line of Markdown for each difference, and what takes it back. Edits of the fabric that
-    stand together and do the same to the same kind of thing are one."""
+    """Each difference as Markdown, and its undo; equal edits of one kind of element are one."""
     rows: list[tuple[str, Callable[[], None]]] = [
         (change_line(path, plain(show(old, path)), plain(show(new, path))),
          partial(editor.take_back, path))

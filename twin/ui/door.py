@@ -1,5 +1,4 @@
-"""What the server answers with: headers that a browser keeps to. Texts of strangers are shown as
-they were typed (`show.plain`); should one slip through, nothing is loaded from elsewhere."""
+"""Headers of the server's answers: browsers load nothing from elsewhere (see `show.plain`)."""
 
 import logging
 import os
@@ -43,8 +42,7 @@ HEADERS = {
 
 
 def unforeseen(error: Exception) -> bool:
-    """An error that no page expects: a reference on the screen, the same one in the log. True tells
-    Streamlit, which has logged the traceback, that enough was shown."""
+    """Show a reference of an unexpected error, which Streamlit has logged; True: it is shown."""
     reference = secrets.token_hex(4)
     log.error("reference %s: %s on a page", reference, type(error).__name__, exc_info=error)
     st.error(
@@ -85,8 +83,7 @@ async def _refuse(send: Send, status: int) -> None:
 
 
 def _from_our_page(scope: Scope) -> bool:
-    """Whether no foreign page made the browser ask: the browser says so, or, where it does
-    not (plain HTTP), names the page, as our own policy lets it."""
+    """Whether our page sent the request, by the browser's headers, or by name on plain HTTP."""
     said = {name.lower(): value.decode("latin-1") for name, value in scope["headers"]}
     if site := said.get(b"sec-fetch-site"):
         return site in ("same-origin", "none")  # none: typed into the address bar

@@ -1,7 +1,6 @@
-"""Where everything of a fabric stands on its picture: boxes in boxes, from the graph's attributes.
-Nodes (NPUs side by side, below them switches and hosts) stack in racks (`rack`), other switches
-stand in blocks by sub-plane; `layout` (racks, block, grid or free) and `grid` say where. Racks and
-blocks are placed by the browser for the width it has, others ("fixed") here."""
+"""Places of a fabric's elements on its picture, by `layout` (racks, block, grid or free) and
+`grid`: nodes in racks, other switches in blocks by sub-plane. The browser places racks and blocks
+for its width, the rest ("fixed") is placed here."""
 
 import math
 from collections import defaultdict
@@ -210,9 +209,8 @@ def _fix(sheet: Boxes, net: Network, wish: str) -> None:
 
 
 def _on_grid(sheet: Boxes, net: Network, aspect: float) -> dict[int, tuple[float, float]]:
-    """Column and row of blocks by the grid's dimensions, inner ones first, across or down: where
-    the whole stays nearest to a screen's shape (`aspect` is a block's). One that all share takes no
-    room."""
+    """Column and row of blocks by the grid's dimensions, inner first, nearest to the screen's
+    aspect (`aspect` is a block's); a common one takes no room."""
     home = _block_of(sheet)
     cells: dict[int, list[tuple[int, ...]]] = defaultdict(list)
     for v, data in enumerate(net.vertex_data):
@@ -235,8 +233,7 @@ def _on_grid(sheet: Boxes, net: Network, aspect: float) -> dict[int, tuple[float
 
 
 def _in_levels(sheet: Boxes, net: Network) -> dict[int, tuple[float, float]]:
-    """Column and row of every block: nodes in their order, below them switches by the number of
-    links to the nearest node, each row in the middle."""
+    """Column and row of blocks: nodes, below them switches by links to the nearest node."""
     home = _block_of(sheet)
     joined = _joined(sheet, net)
     nodes = [box for box, _, what in sheet.blocks if what == "rack"]

@@ -1,7 +1,5 @@
-"""A fabric as three small messages for the browser, which needs no knowledge of the wiring:
-`machine` has every box with its place, every link and the cells of the matrix of nodes x planes,
-as built; `changes` what edits made of that; `loads` what traffic puts on the links. Each travels as
-deflated JSON."""
+"""A fabric as three messages (deflated JSON) for the browser: `machine` (boxes, links and cells of
+nodes x planes as built), `changes` by edits, `loads` of links."""
 
 import base64
 import json
@@ -62,8 +60,7 @@ class Layout:
 
     @cached_property
     def cell(self) -> Array:
-        """Cell of the matrix that each link counts in, node x rows + row; -1: in none. It counts
-        where it leaves its (first) node; of a plane that ends there, where the node's dies enter
+        """Cell (node x rows + row) of each link, -1: none: where it leaves its node, or enters
         it."""
         net, rows = self.net, row_of(self.boxes, self.net)
         number = {int(name.split()[1]): k for k, name in enumerate(self.nodes)}
@@ -139,9 +136,8 @@ def machine_text(fabric: Fabric) -> str:
 
 @lru_cache(maxsize=16)
 def changes(fabric: Fabric) -> dict[str, Any]:
-    """What edits made of a fabric: links in GB/s now, marks of elements, who holds edited ones. A
-    mark is the product of the factors of the edits of a whole element; an edit of a part is
-    `within`."""
+    """Edits: links in GB/s, marks of elements (product of factors; of a part: `within`),
+    holders."""
     known = layout(built(fabric))
     now = known.least(network(fabric).capacity)
     differ = np.flatnonzero(now != known.rates)
@@ -179,8 +175,7 @@ def _marks(known: Layout, edits: Iterable[Edit]) -> tuple[dict[str, list[float]]
 
 
 def columns(plane: str, sub_plane: int | None, planes: int) -> list[int]:
-    """Columns of a run's cells, planes + 2, that a row of its tables counts in: of UB without a
-    sub-plane, in all of them."""
+    """Columns (planes + 2) of a row of a run's tables; UB without a sub-plane: all of them."""
     if plane in ("rdma", "vpc"):
         return [planes + (plane == "vpc")]
     return list(range(planes)) if sub_plane is None else [sub_plane]
@@ -232,8 +227,7 @@ ROLE = "role"  # the colours that need no load
 
 
 def component(name: str, home: Path, own: str, parts: Sequence[str]) -> Callable[..., Any]:
-    """A component with the picture: `own`.html and .css of `home`, and its modules `parts`. Its
-    code travels by itself, in a message that stays the same and is sent once."""
+    """A picture of `own`.html and .css in `home` with modules `parts`; code is sent once."""
 
     def text(*files: Path) -> str:
         return "\n".join(file.read_text("utf-8") for file in files)
@@ -289,10 +283,9 @@ def fabric_picture(
     on_act: Callable[[Sequence[dict[str, Any]]], None] | None = None,
     acted: int = 0,
 ) -> dict[str, Any]:
-    """Draw the fabric and return the selection: {name, names} or {}; `name` is the one selected
-    last. `carried`: how full each link is, in `unit`, else roles give the colours. `modes`: colours
-    to choose from, see `colour`. `on_act` is called with the actions, each a dict with
-    `number` (growing), `names` and what to do, until `acted` is the last number that was taken."""
+    """Draw the fabric; returns {name (selected last), names} or {}. `carried`: load of links in
+    `unit`; `modes`: see `colour`; `on_act` gets actions (`number`, `names` and more) until
+    `acted`."""
 
     def take_acts() -> None:
         picture = st.session_state.get(key)  # None: a picture of another key stands there by now
@@ -327,9 +320,7 @@ def fabric_picture(
 
 
 def geometry(fabric: Fabric, picture: str) -> str:
-    """Send the machine as built to the browser; the name by which the picture whose key is
-    `picture` finds it there: one script may draw it at rest and then, in its place, a run playing
-    on it."""
+    """Send the machine as built; returns the name by which picture `picture` finds it."""
     text = machine_text(built(fabric))
     digest = f"{crc32(text.encode()):08x}"
     _geometry(data={"digest": digest, "machine": text}, key=f"geometry-{picture}-{digest}")

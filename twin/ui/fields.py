@@ -1,5 +1,4 @@
-"""Fields of a scenario on the screen, from the declarations in `twin.scenario`: labels, values,
-choices, tooltips. Draws nothing."""
+"""Labels, values, choices and tooltips of declared fields of a scenario; draws nothing."""
 
 import re
 from collections import Counter
@@ -117,8 +116,7 @@ def glossed(name: str, says: str = "") -> str:
 
 
 def sentence(refusal: str) -> str:
-    """A refusal for people: fields and choices by their labels, one full sentence, as Markdown;
-    what it quotes of a file or a link is shown as it was typed."""
+    """A refusal as one sentence of Markdown, with labels; quoted text is shown as typed."""
     text = scenario_words.labelled(CHOSEN.sub(_chosen, refusal))
     return plain(NAME.sub(lambda name: _leaves().get(name.group(), name.group()), text))
 

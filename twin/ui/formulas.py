@@ -1,5 +1,4 @@
-"""What the formulas say of a scenario, stored by its canonical form: a value, or the one sentence
-why there is none."""
+"""Formulas' answers to a scenario, cached by its canonical form: a value, or why none."""
 
 import threading
 from collections.abc import Callable
@@ -30,9 +29,8 @@ Answer = Callable[[Scenario], Any]
 def formula(
     name: str, compute: Answer, lacking: Answer, *, spinner: str | bool = False, entries: int = 200
 ) -> Answer:
-    """A function of a scenario that returns what `compute` does, or one sentence why there is no
-    answer. The latest `entries` answers are stored by the scenario's canonical form. lacking: one
-    sentence where a file that the scenario names is not here, '' where none is missing."""
+    """A function of a scenario that gives `compute`'s answer or a sentence why there is none;
+    `entries` are cached; lacking: a sentence where a named file is missing, else ''."""
 
     def cached(key: str, _scenario: Scenario) -> Any:
         return or_why(lambda: compute(_scenario))
@@ -84,8 +82,7 @@ bound = formula("bound", lambda s: steady.largest_batch(
 
 
 def whole(scenario: Scenario) -> Scenario:
-    """The scenario without its faults, which formulas do not read: an edit of them finds the same
-    answers."""
+    """The scenario without faults, which formulas do not read."""
     return scenario.model_copy(update={"faults": (), "recovery": Recovery()})
 
 

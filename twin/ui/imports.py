@@ -1,5 +1,4 @@
-"""Files that a visitor imports, or chooses among the stored ones: one entry a kind, one form for
-all. What is in use cannot be deleted; the form says so first, the store decides."""
+"""Imported files, one entry a kind, one form for all; the store refuses to delete a used one."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -54,8 +53,7 @@ class Import(NamedTuple):
 
 
 def upload(kind: Import, elsewhere: Callable[[Any], bool] = lambda file: False) -> None:
-    """The value the draft uses, and two ways to another one. elsewhere: takes an uploaded file that
-    is not to be read here, and says whether it did."""
+    """The draft's value and two ways to another; elsewhere: takes files that are not read here."""
     part = kind.stored()
     used, lacks = part.kind.named(session.draft()), part.lacking(session.draft())
     digest, name = (used.digest, used.name) if used else ("", "")
@@ -138,8 +136,8 @@ def distinct(names: Mapping[str, str]) -> dict[str, str]:
 
 
 def _forget(kind: Import, names: Mapping[str, str], own: str) -> None:
-    """Choose a stored value (`names`: title by digest), see what uses it, and delete it; not what
-    the draft uses (`own`)."""
+    """Choose a stored value (`names`: title by digest), see its uses, delete it unless it is
+    `own`."""
     key = f"forget-{kind.many}"
     with st.popover(f"Delete stored {kind.many}", icon=":material/delete:"):
         digest = st.selectbox(

@@ -1,6 +1,5 @@
-"""Addresses: the copy-link button, and the way to another page. The server knows only the part
-after the host, so the browser adds its own origin; where it gives no clipboard (plain http on
-another machine), the address is shown and selected instead."""
+"""Addresses: the copy-link button and the way to another page. The browser adds its origin; without
+a clipboard (plain http) the address is shown and selected."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -25,9 +24,8 @@ def copy_link(
     save: bool = False,
     on_copy: Callable[[], object] | None = None,
 ) -> None:
-    """A button that copies the address of `path` ('/run?run=...') on this server. With `save` its
-    query also replaces that of the address bar; `on_copy` is called when it was pressed: the place
-    to publish what the link opens."""
+    """A button that copies the address of `path`; save: also into the address bar; on_copy:
+    publish."""
     _button(
         data={"path": path, "label": label, "save": save, "tell": on_copy is not None},
         key="copy-link",
@@ -44,8 +42,7 @@ def _copied(on_copy: Callable[[], object] | None) -> None:
 
 
 def go_to(page: str, query: Mapping[str, str] | None = None) -> NoReturn:
-    """Open another page, by its name, with `query` as the whole query of the address; without one,
-    Streamlit would stay on a page whose address has bound widgets (`bind`)."""
+    """Open another page with `query` as the address's query; none: bound widgets (`bind`) stay."""
     st.switch_page(PAGES[page].script, query_params=dict(query or {}))
 
 

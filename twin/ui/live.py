@@ -1,6 +1,5 @@
-"""The answers to every edit: by formula at once (`strip`, at the head of every page that edits the
-draft), then a simulation of the draft (`answer`, called last), then its capacity, searched by short
-simulations. The next edit interrupts them. A badge says which of them is on screen."""
+"""Answers to every edit: by formula at once (`strip`), by simulation (`answer`, called last), then
+the capacity; the next edit interrupts them. A badge says which one is on screen."""
 
 import time
 from collections.abc import Mapping
@@ -27,9 +26,8 @@ LINE: Any = {"horizontal": True, "vertical_alignment": "center", "gap": "small"}
 
 
 class Strip(NamedTuple):
-    """Places at the head of a page: the verdict, the line of the simulation below it, and what a
-    fragment says there. A fragment has a place of its own, always a container: in one that an
-    interrupted script has left as an element the page would fail."""
+    """Places of a page's head: verdict, simulation, fragment, each a container: an element that an
+    interrupted script left would fail."""
 
     verdict: DeltaGenerator
     simulated: DeltaGenerator
@@ -55,8 +53,7 @@ def strip(draft: Scenario) -> Strip:
 
 
 def answer(strip: Strip, draft: Scenario) -> str:
-    """Show the draft's simulation in `strip` as it comes, its figures then in the verdict too;
-    returns its run, '' where there is none. An edit interrupts it wherever it draws."""
+    """Show the draft's simulation in `strip`; returns its run or ''. An edit interrupts it."""
     place = strip.simulated
     run, horizon_s = _begin(draft)
     seen = _awaited(place, run) if run else None
@@ -91,8 +88,7 @@ def tables(run: str) -> Mapping[str, Any]:
 
 
 def _begin(draft: Scenario) -> tuple[str, float]:
-    """The run of the draft, begun where none is on screen in place of the one before, and its
-    simulated seconds; '' where this draft cannot be live."""
+    """The draft's run, begun unless on screen, and its simulated seconds; '': not live."""
     if session.refusal() or access.mode() == access.READ_ONLY or not ready():
         return "", 0.0
     question = question_of(draft, session.facts())
@@ -120,8 +116,7 @@ def _awaited(place: DeltaGenerator, run: str) -> Look | None:
 
 @st.fragment(run_every=AGAIN_S)
 def _look_again(run: str, *, until_found: bool = False) -> None:
-    """Say how a run goes that takes longer than the script waits, or (until_found) that its
-    capacity is searched; it ended: draw the page anew."""
+    """Show a long run's progress, or (until_found) its capacity search; ended: draw anew."""
     seen = _live().look(run)
     if seen is None or (not seen.searching if until_found else seen.ended):
         st.rerun()
@@ -162,8 +157,8 @@ def _verdict(
     place: DeltaGenerator, draft: Scenario, summary: Mapping[str, Any] = {},
     capacity: Mapping[str, Any] = {},
 ) -> DeltaGenerator:  # fmt: skip
-    """One sentence with three numbers: how fast, how much more, what is idle; returns its place.
-    summary, capacity: of its simulations, whose figures count where there are any."""
+    """A sentence: how fast, how much more, what is idle; returns its place. summary, capacity: of
+    simulations, which count first."""
     if forms.refused():
         return place.empty()
     expected = formulas.outlook(formulas.whole(draft))

@@ -1,5 +1,4 @@
-"""A run before it has results: none chosen, unknown, waiting, running, or ended without any. Each
-state is one sentence and one next action; the run goes on whether someone looks or not."""
+"""A run without results (none, unknown, waiting, running, ended): a sentence and an action."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -108,8 +107,7 @@ def named_run(page: str) -> tuple[RunRow, Scenario]:
 
 
 def ended_run(page: str) -> tuple[RunRow, Scenario]:
-    """The run in the address and its question, under its name, where it ended with results; else
-    the page says why and stops."""
+    """The address's run with results, and its question; else the page says why and stops."""
     row, scenario = named_run(page)
     heading(row)
     if not row.ended or not row.summary:
@@ -125,9 +123,8 @@ def _to_start() -> None:
 
 
 def live(place: DeltaGenerator, row: RunRow, scenario: Scenario) -> RunRow | None:
-    """A run that waits or runs, in `place`; the run when it has ended, which leaves the place
-    empty. The script itself awaits a young run, which mostly ends before a
-    fragment would look twice, so that it is drawn in one go; a fragment looks at others."""
+    """A waiting or running run in `place`; returned when it ended, the place empty. The script
+    awaits a young run, a fragment an older one."""
     with place.container():
         heading(row, scenario.question or words.brief(scenario))
         bar = st.empty()

@@ -1,5 +1,5 @@
-"""What a stored run holds, read when a section needs it and cached by the run's id. The table of
-requests may have millions of rows: only quantiles and means of it stay in memory. Draws nothing."""
+"""What a stored run holds, cached by its id; of requests only quantiles and means. Draws
+nothing."""
 
 from typing import Any, NamedTuple
 

@@ -1,5 +1,4 @@
-"""Lists of runs, the same on every page: a run in one line, as a link, as a choice; and how far off
-their figures may be."""
+"""Lists of runs, the same on every page, and how far off their figures may be."""
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -86,8 +85,7 @@ def badges(tags: str) -> str:
 
 @st.fragment(run_every=0.5)
 def watch(ids: Sequence[str], text: str = "") -> None:
-    """Draw the page anew when one of these runs has ended; until then, with a text, show how far
-    the first is."""
+    """Draw the page anew when a run has ended; until then, with a text, the first's progress."""
     rows = [row for row in map(session.store().runs.get, ids) if row is not None and not row.ended]
     if len(rows) < len(ids):
         st.rerun()
@@ -100,8 +98,7 @@ def watch(ids: Sequence[str], text: str = "") -> None:
 
 
 def how_far_off(scenarios: Mapping[str, Scenario]) -> None:
-    """The bands of runs by name, briefly, and in a popover what they rest on and what of them is
-    extrapolated."""
+    """Bands of runs by name; in a popover what they rest on and what is extrapolated."""
     groups = [(names, bands) for names, bands in near_each(scenarios, session.facts()) if bands]
     if not groups:
         return

@@ -1,8 +1,6 @@
-"""One visitor's draft: a list of `Scenario` values in session state and a position in it, so undo
-is a step in the list. Widgets do not own values: each is keyed by its field and by a generation
-number, which grows whenever the draft changes by other means (undo, a preset, a link). An edit that
-contradicts the other fields is *pending*: it is refused with one sentence, and applied as soon as
-another edit makes it valid. The draft is always the last valid scenario."""
+"""A visitor's draft: a list of `Scenario` values in session state, undo a step in it. Widgets are
+keyed by field and by a generation number that grows with every other change of the draft. An edit
+that contradicts other fields is *pending*, refused until a later edit makes it valid."""
 
 import logging
 from collections.abc import Iterator
@@ -45,8 +43,7 @@ def store() -> Store:
 
 
 def store_of(request: Request) -> Store:
-    """The store as the visitor of a request that is no page's may see and change it. Raises
-    PermissionError where a login is needed."""
+    """The store as a request's visitor may see it. Raises PermissionError without a login."""
     return _seen_by(access.visitor_of(request))
 
 
@@ -149,8 +146,8 @@ def start_from(scenario: Scenario) -> None:
 
 
 def propose(changes: dict[str, Any]) -> str:
-    """Change fields by dotted path; returns '' or one sentence why that is refused. Pending fields
-    are tried again with these, so edits that are only valid together may be made in any order."""
+    """Change fields by dotted path; returns '' or why not. Pending fields are tried again with
+    these."""
     state = _state()
     wanted = state.pending | changes
     try:
@@ -179,9 +176,7 @@ def edit(path: str) -> None:
 
 
 def gone(key: str) -> bool:
-    """Whether a widget has left the page since its edit was sent: after a click during a running
-    script the browser sends the widgets of the previous page again, and Streamlit calls their
-    callbacks."""
+    """Whether a widget has left the page: browsers send old widgets again with a new page's."""
     return key not in st.session_state
 
 
@@ -255,9 +250,8 @@ def _settle() -> None:
 
 
 def open_link() -> None:
-    """Make the scenario that the address names the draft, once for each address that this session
-    did not write itself. Called first on every page. The first visit starts the runner: it marks
-    runs that a dead server left, and has a process warm when Run is pressed."""
+    """Make the address's scenario the draft, once for each address that is not our own; called
+    first on every page. The first visit starts the runner."""
     try:
         facts()
         runner()
@@ -281,15 +275,13 @@ def open_link() -> None:
 
 
 def hold(machine: ImportedMachine) -> None:
-    """Hold a machine that a link carries for this session; it is stored when it is run or its link
-    is copied."""
+    """Hold a link's machine for this session; it is stored with its run or copied link."""
     held = {**st.session_state.get("held", {}), machine.digest: machine}
     st.session_state["held"] = dict(list(held.items())[-HELD_MAX:])
 
 
 def resume() -> None:
-    """Make the scenario of the run that the address names the draft, unless the draft was edited:
-    after a reload of a run's page, Back leads to a form whose address names that run."""
+    """Make the address's run's scenario the draft, unless that was edited: Back needs it."""
     query = st.query_params.to_dict()
     if edited() or links.scenario_query(query):
         return
@@ -326,14 +318,12 @@ def edited() -> bool:
 
 
 def run(scenario: Scenario) -> str:
-    """Run a scenario in the background; returns the run's id. A stored run of this engine and these
-    facts is returned instead of a new one. Raises StoreError with one sentence."""
+    """Run a scenario in the background, unless stored; returns its id. Raises StoreError."""
     return runner().submit(scenario, store())
 
 
 def explain(scenario: Scenario) -> str:
-    """Explain a scenario's run in the background; returns the id of the explaining run, which makes
-    way for other runs. Raises StoreError with one sentence."""
+    """Explain a run in the background, behind others; returns its id. Raises StoreError."""
     return runner().submit(scenario, store(), EXPLAIN)
 
 

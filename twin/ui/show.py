@@ -1,5 +1,4 @@
-"""What every page shows in the same way: the frame, charts, small pictures, text of other people,
-files."""
+"""What every page shows alike: frame, charts, small pictures, text of other people, files."""
 
 import csv
 import io
@@ -66,9 +65,8 @@ _drawn = st.components.v2.component(
 
 
 def frame(page: str, sought: tuple[int, str] = (0, "")) -> None:
-    """What is around every page: styles, SVG and CSV in the bar of each chart, and on a phone a
-    navigation drawer that closes after a choice, which Streamlit leaves open. sought: number of a
-    search and key of the widget that was looked for, which is scrolled to and marked once."""
+    """What is around every page: styles, SVG and CSV of charts, the phone's drawer, closed after a
+    choice; sought: number of a search, key of the widget to mark once."""
     st.html(_LOOK)
     times, key = sought
     # Streamlit's class of an element with a key.

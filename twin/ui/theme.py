@@ -1,7 +1,5 @@
-"""Colours with a meaning: a plane, a pool and an operator look the same on every page. One set
-serves the light and the dark theme, and stays apart for the colour-blind (tests/ui/test_theme.py
-measures both). Operators are coloured by family and differ inside it by lightness. The accent
-of buttons and links stands in .streamlit/config.toml and is never used for data."""
+"""Colours of planes, pools and operators, the same on every page, for light and dark and the
+colour-blind (tests/ui/test_theme.py). The accent is in .streamlit/config.toml, not for data."""
 
 from twin.metrics.operators import OPERATORS
 

@@ -12,8 +12,7 @@ from twin.ui.show import plain
 
 
 def header(page: str, *, run: bool = True) -> None:
-    """The top of every page that edits the draft: title, one sentence, and the bar, with what the
-    draft is on the left, undo, link and (run) Run on the right."""
+    """The top of a page that edits the draft: title, sentence, draft, undo, link and (run) Run."""
     session.open_link()
     session.resume()
     st.set_page_config(page_title=f"{session.named_draft().name} · {PAGES[page].title}")
@@ -38,8 +37,7 @@ def header(page: str, *, run: bool = True) -> None:
 
 
 def workspace(page: str) -> live.Strip:
-    """The top of a page that edits the machine, traffic or deployment: the header, the way to the
-    other two and to any field, and the places of the live answer."""
+    """The top of machine, traffic and deployment: header, ways to the others, live answer."""
     header(page)
     _parts(page)
     return live.strip(session.draft())
@@ -79,8 +77,7 @@ def _findable(path: str) -> str:
 
 
 def draft_link(page: str) -> None:
-    """A button that copies the draft's address, which is also put into the address bar once the
-    draft was edited. A draft too long for an address is stored when its link is copied."""
+    """A button that copies the draft's address; one too long for an address is then stored."""
     path = session.link(page)
     if links.carries(path):
         copy_link(path, save=session.edited())
@@ -91,8 +88,7 @@ def draft_link(page: str) -> None:
 
 
 def refusal() -> str:
-    """Why the draft cannot run: pending edits that are refused, or an imported machine, whose size
-    no field states, that cannot hold the deployment."""
+    """Why the draft cannot run: refused edits, or an imported machine that is too small."""
     refused, draft = session.refusal(), session.draft()
     if refused or not draft.supernode.imported:
         return refused

@@ -1,5 +1,4 @@
-"""A scenario in a few words, each with its unit; and what a varied scenario is called. Draws
-nothing."""
+"""A scenario in a few words with units; what a varied scenario is called. Draws nothing."""
 
 from collections.abc import Iterable
 
@@ -53,8 +52,8 @@ def lengths(s: Scenario) -> str:
 
 
 def split(s: Scenario) -> tuple[str, str]:
-    """The pools' NPUs as a tile's label and value: 'Prefill : decode NPUs', '96 : 160'; where
-    prefill shares those of decode: 'Prefill on decode NPUs', '96 on 160'."""
+    """Pools' NPUs as label and value: 'Prefill : decode NPUs', '96 : 160', or 'Prefill on decode
+    NPUs'."""
     between = " on " if sharing(s) else " : "
     roles = between.join(role for role, _, _ in pools(s))
     return f"{roles.capitalize()} NPUs", between.join(f"{n * npus:,}" for _, n, npus in pools(s))
@@ -92,8 +91,7 @@ def ago(seconds: float) -> str:
 
 
 def named(draft: Scenario, origin: Scenario) -> Scenario:
-    """The draft under a name and a question that say its first change, where it still has its
-    origin's name: with it, it asks something else."""
+    """The draft, named after its first change where it still has its origin's name."""
     counted = {path: value for path, value in changed(origin, draft).items() if path not in WORDS}
     if draft.name != origin.name or not counted:
         return draft

@@ -1,5 +1,5 @@
-"""Recorded agent sessions: WEKA / kv-cache-tester JSON, and the same as one parquet table. Seconds
-and hashes count within a session; starts are drawn evenly over a day from a seed."""
+"""Recorded agent sessions, WEKA / kv-cache-tester JSON or parquet. Seconds and hashes count within
+a session; starts are drawn evenly over a day from a seed."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -160,8 +160,8 @@ def _clock(t: np.ndarray, session: np.ndarray) -> np.ndarray:
 
 
 def read_session_table(reading: Reading) -> Columns:
-    """The parquet of kv-cache-tester requests, from disk only: one row a request. A called agent's
-    times count from the session's last own request before it. Raises TraceError with the row."""
+    """The parquet of kv-cache-tester, on disk only, one request a row; a called agent's times count
+    from its session's last request. Raises TraceError with the row."""
     piece, most = reading.first, _most_tokens(reading.limits)
     if piece.path is None:
         raise TraceError(f"{piece.name}: parquet is read from disk only, not from an upload")

@@ -1,7 +1,5 @@
-"""How well tightly coupled blocks (instances, parts of training jobs) fill supernodes over time.
-Each block sits where it leaves the least room and stays for an exponential time; while the next
-fits nowhere, all wait. The question of arXiv 2506.12708v2 6.1.2, Figure 24, whose traces are not
-published."""
+"""How well blocks (instances, training jobs) fill supernodes: best fit, exponential times, a queue.
+The question of arXiv 2506.12708v2 6.1.2, Figure 24, whose traces are not published."""
 
 import heapq
 import math
@@ -35,8 +33,8 @@ class Allocation:
 def allocation(
     supernode_npus: int, mix: Mix, fleet_npus: int, seed: int = 1, blocks: int = BLOCKS
 ) -> Allocation:
-    """Fill as many supernodes as a fleet has room for, at least one, with blocks of a mix. Raises
-    HardwareError where a block is larger than a supernode."""
+    """Fill a fleet of supernodes, one or more, with blocks. Raises HardwareError for a larger
+    one."""
     sizes, stays = _blocks(tuple(mix), blocks, seed)
     if sizes.max() > supernode_npus:
         raise HardwareError(
@@ -85,8 +83,7 @@ def _blocks(mix: tuple[tuple[int, float], ...], count: int, seed: int) -> tuple[
 
 
 def mix_of_mean(sizes: Sequence[int], mean: float) -> list[tuple[int, float]]:
-    """Weights of sizes in geometric order, falling or rising by one factor, that give blocks of a
-    mean size. Raises HardwareError for a mean that is not between the least and the greatest."""
+    """Weights of geometric sizes that give a mean size. Raises HardwareError outside of them."""
     if not min(sizes) < mean < max(sizes):
         raise HardwareError(
             f"blocks of {min(sizes)} to {max(sizes)} NPUs have no mean of {mean:g}: take one "

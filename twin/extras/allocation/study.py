@@ -27,8 +27,7 @@ def study(
     deployment: Scenario | None = None,
     seed: int = 1,
 ) -> list[Filling]:
-    """Every mix on every size (those of the facts when none are given), and a deployment's own
-    instances. Raises HardwareError for a mean that no mix has."""
+    """Every mix, and a deployment's instances, on every size. Raises HardwareError."""
     sizes = facts["allocation.block_sizes"].value
     mixes: dict[str, Mix] = {
         f"blocks of {mean:g} NPUs": mix_of_mean(sizes, mean)

@@ -1,5 +1,4 @@
-"""What reading a cached token takes by where it lies, against computing it again: by formula, for
-the first instance that prefills, without other transfers."""
+"""What reading a cached token takes by its place, and computing it again, by formula."""
 
 import math
 from collections.abc import Iterator
@@ -39,8 +38,8 @@ class Read:
 def reads(
     s: Scenario, facts: Facts, trace: TraceTable | None = None, counts: Counts | None = None
 ) -> list[Read]:
-    """From DRAM over each plane that could carry it, the scenario's own first, and from SSD. Empty
-    where nothing is stored or no instance prefills; raises the rooms' own errors."""
+    """From DRAM over each plane, the scenario's own first, and from SSD; empty: none. Raises
+    ValueErrors."""
     if not s.memory_pool.enabled or s.deployment.mode == "decode_only":
         return []
     planes = [s.memory_pool.plane]

@@ -1,6 +1,5 @@
-"""Hit ratio of a scenario's prompts against the size of its memory pool, before a run: one LRU gets
-every prompt in order. A run mostly hits less; in a small pool under load it may hit a little more
-(Mooncake's conversations, 3 GB a node: +2.4 %), for prompts that are computed evict nothing yet."""
+"""Hit ratio of a scenario's prompts by the size of its memory pool: one LRU gets every prompt in
+order. A run mostly hits less (2.4 % more in Mooncake's conversations with 3 GB a node)."""
 
 import math
 from dataclasses import dataclass

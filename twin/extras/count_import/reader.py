@@ -1,6 +1,5 @@
-"""Expert counts from a file, by content: .npy, .npz or JSON of counts [layers, experts] or [steps,
-layers, experts] (`logical_count` of SGLang), a placement of omni-infer [ranks, layers, experts], a
-CSV. A `.pt` file is a pickle, and reading one runs whatever is in it: it is refused."""
+"""Expert counts from .npy, .npz or JSON [layers, experts] or [steps, layers, experts] (SGLang's
+`logical_count`), an omni-infer placement [ranks, layers, experts], or CSV. A pickle is refused."""
 
 import csv
 import io
@@ -19,14 +18,7 @@ from numpy.typing import NDArray
 from twin.hardware.graph_text import short_lines
 from twin.lab.files import printable, read_bytes
 from twin.lab.kinds import CountsTable, Floats
-from twin.lab.traces.source import (
-    LOCAL,
-    UPLOAD,
-    ZIP_MAGIC,
-    Limits,
-    TraceError,
-    open_source,
-)
+from twin.lab.traces.source import LOCAL, UPLOAD, ZIP_MAGIC, Limits, TraceError, open_source
 
 MOST_LAYERS, MOST_EXPERTS = 512, 4096
 MOST_COUNT = 1e18
@@ -59,8 +51,7 @@ class CountsError(ValueError):
 def read_counts(
     source: str | Path | bytes, name: str | None = None, limits: Limits | None = None
 ) -> CountsTable:
-    """Expert counts of a file, or of the bytes of an upload; raises CountsError. limits None: those
-    of traces, LOCAL for a path and UPLOAD for bytes."""
+    """Expert counts of a file or an upload, with the limits of traces. Raises CountsError."""
     limits = limits or (UPLOAD if isinstance(source, bytes) else LOCAL)
     label, data = _content(source, name, limits)
     if data.startswith(ZIP_MAGIC):
@@ -267,9 +258,8 @@ def _table(name: str, kind: str, array: NDArray[Any]) -> CountsTable:
 
 
 def _from_placement(name: str, array: NDArray[Any]) -> tuple[Floats, str]:
-    """Least loads f8[layers, experts], mean 1, that greedy copies array [ranks, layers, experts].
-    An expert copied r times had, before its last copy, the largest load per copy, so at least the
-    mean slot's: load / mean >= (r - 1) experts / slots. The others share the rest evenly."""
+    """Least loads f8[layers, experts], mean 1, that greedy copies [ranks, layers, experts] allow:
+    for r copies load / mean >= (r - 1) experts / slots. The other experts share the rest evenly."""
     copies = array.sum(axis=0, dtype=np.float64)
     experts = copies.shape[1]
     slots = copies.sum(axis=1, keepdims=True)

@@ -1,6 +1,4 @@
-"""How far the twin is from what was measured: the Evidence page, what its rows rest on, re-fits.
-What answers use of it, the record with its judge, bands and envelope, stands in
-`twin/lab/evidence`."""
+"""The Evidence page, what its rows rest on, and re-fits; answers use `twin/lab/evidence` only."""
 
 from twin.hooks import Command, MadePart, Page, Section
 

@@ -1,6 +1,5 @@
-"""The fit of the few constants of data/calibration.toml to rows that calibrate: least squares over
-signed relative errors. Cross-validation leaves every row, source and system out in turn and fits
-again from the start of the fit on. Rows of other machines move no constant."""
+"""Least squares fit of the constants of data/calibration.toml to signed relative errors of rows of
+the supernode; cross-validation leaves each row, source and system out in turn."""
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence

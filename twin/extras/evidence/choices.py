@@ -1,6 +1,5 @@
-"""Every figure without a source of its own, and what hangs on it: facts that were recalled (mark
-c), assumed (e), or fitted or chosen in sight of rows (f with `saw`), and chosen settings of rows.
-Counted is one where a tenth more moves a judged row by over a hundredth."""
+"""Figures without a source (marks c, e, and f with `saw`) and chosen settings of rows: one counts
+where a tenth more moves a judged row by over a hundredth."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,6 +1,5 @@
-"""What is worked out once and stored in data/record with digests of facts and rows: what hangs on
-each figure, the cross-validation, and first errors: what the twin said of a row before anyone had
-looked."""
+"""What is stored in data/record with digests of facts and rows: choices, cross-validation, and
+first errors, which are the twin's errors of rows before anyone saw these."""
 
 import math
 import subprocess
@@ -132,8 +131,8 @@ FIRST_HEAD = (
 
 
 def keep_first(facts: Facts, path: Path = FIRST, root: Path = ROOT) -> list[dict[str, Any]]:
-    """Answer every unseen row that has no first error yet, and store the errors. Returns what is
-    new. Raises EvidenceError where files differ from their commit, NotWritten."""
+    """Store the errors of unseen rows without one; returns the new ones. Raises EvidenceError where
+    files differ from their commit, NotWritten."""
     before = load_first(path)
     rows = [row for row in load_published() if row.kind in UNSEEN and row.id not in before]
     if not rows:

@@ -1,5 +1,5 @@
-"""Points someone measured: a CSV file in, a private copy of the fitted constants out, which
-`TWIN_CALIBRATION` names. A constant that no point informs stays."""
+"""Measured points of a CSV file in, fitted constants out, for `TWIN_CALIBRATION`; a constant that
+no point informs stays."""
 
 import csv
 import io
@@ -67,10 +67,8 @@ def check_options(points: Path | None, private: Path | None, write: bool) -> Non
 
 
 def read_points(path: Path, facts: Facts) -> list[Row]:
-    """The points of a CSV file as rows that calibrate, called `line N: quantity`. Columns: those of
-    COLUMNS (`preset` a key or a scenario file, `ep` and `tokens` of dispatch and combine alone),
-    and any field of a scenario by its dotted name; an empty cell changes nothing. Raises
-    PointsError."""
+    """The points of a CSV file as calibrating rows, called `line N: quantity`: COLUMNS, and fields
+    of a scenario by dotted name; an empty cell changes nothing. Raises PointsError."""
     text = read_text(path, FILE_BYTES_MAX, PointsError, "CSV file of points")
     reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
     rows: list[Row] = []
@@ -92,8 +90,7 @@ def read_points(path: Path, facts: Facts) -> list[Row]:
 
 
 def fit_points(path: Path, facts: Facts, constants: Sequence[Constant] = CONSTANTS) -> PrivateFit:
-    """Constants that fit a file of measured points best (least squares of signed relative errors),
-    from their present values on. Raises PointsError for what the twin cannot answer."""
+    """Constants that fit measured points best, from present values on. Raises PointsError."""
     rows = read_points(path, facts)
     weights = np.array([float(row.args.get("weight", 1.0)) for row in rows])
 

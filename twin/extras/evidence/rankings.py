@@ -1,5 +1,4 @@
-"""How well the twin ranks, which is what a planner needs: Kendall's tau with each published sweep
-of layouts of one machine."""
+"""How well the twin ranks: Kendall's tau with each published sweep of layouts of one machine."""
 
 import itertools
 import json
@@ -30,8 +29,7 @@ class Ranking:
 
 
 def rankings(twin: Mapping[str, float], published: Sequence[Row] | None = None) -> list[Ranking]:
-    """Every sweep of three rows and more. twin: its answers by row. Rows that follow from others
-    (derived) are left out: they would count the same order twice."""
+    """Every sweep of three rows and more, without derived ones; twin: its answers by row."""
     sweeps: dict[str, list[Row]] = {}
     for row in load_published() if published is None else published:
         if row.measure in SERVED and row.against is None and row.kind != "derived":

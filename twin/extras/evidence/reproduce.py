@@ -1,5 +1,4 @@
-"""A published row done again: its configuration as a closed loop that keeps every slot taken, and
-its layer operator by operator."""
+"""A published row as a closed loop that fills every slot, and its layer by operator."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,8 +18,7 @@ RUNNABLE = {
 
 
 def question(row: Row, *, against: bool = False) -> Scenario | None:
-    """The row's configuration as a closed loop that keeps every slot taken; None: nothing to run.
-    Dispatch, combine or one stream alone, and the bytes of a token, are no runs."""
+    """The row's configuration as a closed loop that fills every slot; None: it is no run."""
     pool = row.measure.split(".")[0]
     overrides = row.against if against else row.scenario
     if pool not in ("decode", "prefill") or overrides is None:
@@ -108,8 +106,7 @@ OPERATORS = {"decode": LAYER, "prefill": PREFILL_LAYER}
 
 
 def breakdown(row: Row, rows: Sequence[Row], facts: Facts) -> list[Part]:
-    """One layer of the row's configuration by operator, next to what was published of the same (a
-    profile where there is one); [] for rows that are not about a whole pool."""
+    """A layer of the row by operator, next to published figures; []: it has no whole pool."""
     pool = row.measure.split(".")[0]
     if pool not in OPERATORS:
         return []

@@ -1,6 +1,5 @@
-"""A whole fabric as node-link JSON or GraphML, edits included, and back as a `Supernode`: its
-parameters, and as edits every difference of the links. So other tools may take links out or change
-`capacity_bytes_per_s` and `latency_s`, and add nothing. No reference out of a text is followed."""
+"""A fabric as node-link JSON or GraphML, and back as a `Supernode` whose edits are the differences
+of links. Other tools may take links out or change `capacity_bytes_per_s` and `latency_s`."""
 
 import json
 import math
@@ -57,8 +56,7 @@ def write_fabric(fabric: Fabric, kind: str) -> str:
 
 
 def read_fabric(text: str, kind: str, facts: Facts) -> Supernode:
-    """The supernode of a file, its edits what the file's links differ in from those as built.
-    Raises FabricFileError with a sentence for every fault."""
+    """The supernode of a file, with edits for changed links. Raises FabricFileError."""
     graph = parse(text, kind)
     parameters, vertices = graph.about, [v for v, _ in graph.vertices]
     links = _links(graph.links)
@@ -189,8 +187,8 @@ def _lead_to(bare: Network, edits: Sequence[Edit], rates: FLOATS, waits: FLOATS)
 
 
 def _as_edits(made: _Pairs, rates: FLOATS, waits: FLOATS) -> list[Edit]:
-    """Few edits that turn the links as built into these, of whole elements where they can be; what
-    is taken out comes last, so that its elements can be stated by one factor."""
+    """Few edits that make these links of those as built, of whole elements where possible; links
+    are taken out last, so that one factor states their elements."""
     factors = {"capacity": _over(rates, made.capacity), "latency": _over(waits, made.latency)}
     open_ = factors["capacity"] > 0.0
     changed = ~open_ | (factors["capacity"] != 1.0) | (factors["latency"] != 1.0)
@@ -222,8 +220,8 @@ def _as_edits(made: _Pairs, rates: FLOATS, waits: FLOATS) -> list[Edit]:
 def _by_element(
     made: _Pairs, elements: Sequence[tuple[str, INTS]], wanted: FLOATS, open_: NDArray[np.bool_]
 ) -> Iterator[tuple[Edge, float]]:
-    """Factors that multiply to `wanted` on open links: of elements, where most of their open links
-    want one same factor, then of single links, which want what is then missing."""
+    """Factors that multiply to `wanted` on open links: of elements by their most common one, then
+    of single links."""
     wanted[~open_] = 1.0
     for name, links in elements:
         remaining = links[open_[links]]

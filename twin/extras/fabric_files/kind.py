@@ -19,8 +19,7 @@ class FabricFile:
 
 
 def read_fabric_file(data: bytes, name: str) -> FabricFile:
-    """Read node-link JSON or GraphML, by the ending of the name. Raises ValueError with a sentence
-    a line, one for every fault."""
+    """Read JSON or GraphML, by the name's ending. Raises ValueError with a line for each fault."""
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError:

@@ -1,5 +1,4 @@
-"""The whole fabric as a file for other tools, and in again as the draft's machine with its edits,
-or refused with a sentence for every fault of the file."""
+"""The whole fabric as a file for other tools, and in again as the draft's machine with edits."""
 
 from functools import partial
 
@@ -33,8 +32,7 @@ def downloads(fabric: Fabric) -> None:
 
 
 def take_file(file: UploadedFile) -> bool:
-    """Make an uploaded fabric that was written here the draft's machine, once, or say what is wrong
-    with it; False: it is any other file, to be read as a machine."""
+    """Make an uploaded fabric the draft's machine once, or show its faults; False: it is none."""
     read, faults = st.session_state.get(READ, ("", None))
     if read != file.file_id:
         faults = None

@@ -1,6 +1,6 @@
-"""Commands of engines; a test holds each option against those that the engine takes. Sources:
-vLLM-Ascend, pd_disaggregation_mooncake_multi_node.md; vLLM's data-parallel deployment; SGLang,
-server_args.py and its Ascend tests; Dynamo, recipes/deepseek-r1/sglang/disagg-16gpu/deploy.yaml."""
+"""Commands of engines. Sources: vLLM-Ascend, pd_disaggregation_mooncake_multi_node.md; vLLM's
+data-parallel deployment; SGLang, server_args.py and its Ascend tests; Dynamo,
+recipes/deepseek-r1/sglang/disagg-16gpu/deploy.yaml."""
 
 import json
 import shlex
@@ -192,8 +192,7 @@ def sglang(s: Scenario, found: list[Worker], family: str) -> dict[str, str]:
 
 
 def dynamo(s: Scenario, found: list[Worker], family: str) -> dict[str, str]:
-    """One manifest for Kubernetes, JSON that `kubectl apply -f` takes; nodes of an instance are
-    started by the operator, which fills in their rank and address."""
+    """One manifest (JSON) for `kubectl apply -f`; the operator fills in rank and address."""
     ours = ("--dist-init-addr", "--nnodes", "--node-rank")
     services: dict[str, Any] = {"Frontend": {"componentType": "frontend", "replicas": 1}}
     for w in found:
@@ -236,8 +235,8 @@ class Launch:
 
 
 def launched(s: Scenario, facts: Facts, engine: str) -> Launch:
-    """The launch files of a deployment for an engine of ENGINES. Raises ValueError, with one
-    sentence, for another engine, a chip that it does not run on, and what does not fit."""
+    """Launch files of a deployment for one of ENGINES. Raises ValueError, also for a chip it
+    lacks."""
     if engine not in ENGINES:
         raise ValueError(f"{engine} is no engine here: take one of {', '.join(ENGINES)}")
     family, chosen = family_of(facts, s.supernode.chip), ENGINES[engine]

@@ -116,8 +116,7 @@ def left_out(s: Scenario) -> list[str]:
 
 
 def start_check(s: Scenario, facts: Facts, found: list[Worker]) -> list[str]:
-    """Whether it fits and starts: memory of a die by pool, captured graphs, ports. Raises the
-    rooms' own errors where a deployment does not fit."""
+    """Memory of a die by pool, captured graphs, ports. Raises ValueErrors of the rooms."""
     costs, said = assemble(s, facts).costs, []
     for worker in found:
         role = getattr(costs, f"{worker.role}_role")

@@ -1,8 +1,7 @@
-"""Several models on a fleet of NPU slots, by events: requests wait for NPUs, weights and graphs. A
-slot holds one model, serves in order of arrival at the formula's rate, and is given up when idle
-for long enough. A model without one takes a free slot, else an idle one, else one in service, which
-drains. Weights come from DRAM (an LRU of whole models), else from a bucket that all who fetch
-share; with a memory pool nothing is fetched twice."""
+"""Several models on a fleet of NPU slots, by events. A slot holds one model, serves in order at the
+formula's rate and is given up when idle; a model without one takes a free, an idle or a draining
+slot. Weights come from DRAM (an LRU of whole models), else from a shared bucket or the memory
+pool."""
 
 import heapq
 import math
@@ -274,9 +273,8 @@ class FleetRun:
         return fleet.process_s + of.load_s + fetch_s
 
     def _seek(self, model: int, t_s: float, *, of_idle: bool = False) -> None:
-        """A slot for a model: free; idle; else, unless `of_idle`, one that has to drain. First
-        comes whose DRAM has the model, then who did nothing for longest; of those in service one of
-        a model with several."""
+        """Take a slot: free, idle, else (unless `of_idle`) one that drains, of a model with
+        several; first one whose DRAM has the model, then the longest idle."""
 
         def first(k: int) -> tuple[bool, float]:
             return model not in self.slots[k].dram.held, self.slots[k].done_s

@@ -1,15 +1,8 @@
-"""Several models served, below the memory pool of the Deployment page: starts, switches and waiting
-of requests, by where weights are stored."""
+"""Several served models by where weights are stored: starts, switches and waiting."""
 
 import streamlit as st
 
-from twin.extras.model_cache.study import (
-    ModelCache,
-    Question,
-    model_stores,
-    table,
-    takes_for_granted,
-)
+from twin.extras.model_cache import study
 from twin.metrics.measures import amount
 from twin.scenario import Scenario, canonical
 from twin.ui import session, theme
@@ -56,7 +49,7 @@ def section(draft: Scenario) -> None:
         st.caption("Shares are numbers, as 50 30 20.")
         return
     try:
-        question = Question(
+        question = study.Question(
             int(models), int(instances), skew, int(local), int(pooled), 1e9 * bucket,
             each, tuple(names), rate / 3600, idle_s, hours,
         )  # fmt: skip
@@ -66,18 +59,18 @@ def section(draft: Scenario) -> None:
         return
     plot(model_waits(answer), "model-waits")
     heads = ("Stored in", *(store.name for store in answer.stores))
-    rows = [dict(zip(heads, row, strict=True)) for row in table(answer.stores)]
+    rows = [dict(zip(heads, row, strict=True)) for row in study.table(answer.stores)]
     st.dataframe(rows, hide_index=True, height="content")
-    st.caption(takes_for_granted(draft, facts, question))
+    st.caption(study.takes_for_granted(draft, facts, question))
 
 
 @st.cache_data(show_spinner="Serving the models", max_entries=50)
-def _answer(key: str, question: Question, _draft: Scenario) -> ModelCache:
-    return model_stores(_draft, session.facts(), question)
+def _answer(key: str, question: study.Question, _draft: Scenario) -> study.ModelCache:
+    return study.model_stores(_draft, session.facts(), question)
 
 
 @reads("Each row is a model; its requests wait while processes start and weights load.")
-def model_waits(answer: ModelCache) -> Chart:
+def model_waits(answer: study.ModelCache) -> Chart:
     """Mean waiting of requests by model, a mark for each place that keeps weights."""
     fig = figure(height=90 + 30 * len(answer.models))
     looks = zip(

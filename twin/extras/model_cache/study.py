@@ -1,6 +1,5 @@
-"""Several models served: cold start, warm start, switches and waiting, with object storage alone,
-with local DRAM, with the pool. A slot is the scenario's deployment at the formula's rate; fleet.py
-simulates who waits."""
+"""Several served models with object storage, local DRAM or the pool; fleet.py simulates waiting. A
+slot is the scenario's deployment at the formula's rate."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -47,8 +46,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """One way to keep models, and how the fleet fares with it; means over the time after the
-    warm-up, NPU-hours over all of it."""
+    """A way to store models: means after the warm-up, NPU-hours over all of the time."""
 
     name: Place
     cold_s: float  # until every slot has the first model, from nothing; processes not counted

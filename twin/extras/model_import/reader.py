@@ -1,5 +1,4 @@
-"""A model's shape from its `config.json` of Hugging Face: one file of data/models. Families that
-are not known here are refused, for a field may mean something else there."""
+"""A model of data/models from a Hugging Face `config.json`; unknown families are refused."""
 
 import json
 import re
@@ -99,8 +98,7 @@ class ImportedModel:
 
 
 def import_model(path: Path, name: str | None = None) -> ImportedModel:
-    """The model of a config file; raises ConfigError with one sentence. Without a name it takes the
-    file's, or its folder's when the file is called config.json."""
+    """The model of a config file, by default named as file or folder. Raises ConfigError."""
     if name is None:
         stem = path.resolve().parent.name if path.stem == "config" else path.stem
         name = re.sub(r"[^a-z0-9]+", "-", stem.lower()).strip("-")[:64].strip("-")

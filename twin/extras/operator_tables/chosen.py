@@ -1,5 +1,4 @@
-"""Which of a chip's tables its facts are of, by the tables alone, and these facts as lines of
-data/chips."""
+"""Which of a chip's tables its facts come from, and these facts as lines of data/chips."""
 
 import json
 import re
@@ -25,9 +24,8 @@ PARTS = {"mla": "attention"}  # names in data/chips, where they differ from thos
 
 
 def chosen(found: Iterable[Fitted], engine: str = "") -> list[Fitted]:
-    """One table for each operator and format, and each way of an exchange: of the first engine with
-    one that is worth a fact, its kernel for spread experts first, then its newest release and the
-    table with most rows; engine: of this one alone."""
+    """A table for each operator, format and way of exchange: of the first engine (or `engine`) that
+    has one, its kernel for spread experts, newest release, most rows."""
     own = [each for each in found if each.engine.partition(" ")[0] == engine or not engine]
     own += [replace(each, operator="fused") for each in own if _fused(each)]
     best: dict[tuple[int, str, str], Fitted] = {}
@@ -63,8 +61,7 @@ def _rank(each: Fitted) -> tuple[object, ...]:
 
 
 def library(found: Iterable[Fitted], source: str, name: str) -> str:
-    """The facts of a kernel library of its latest release, as tables of a file in data/chips: those
-    of kernels that compute, each table whole."""
+    """Facts of a kernel library's latest release as lines of data/chips, each table whole."""
     kernels = [
         each for each in found
         if each.operator not in APART and each.part != "host" and not _fused(each)
@@ -74,8 +71,8 @@ def library(found: Iterable[Fitted], source: str, name: str) -> str:
 
 
 def lines(found: Iterable[Fitted], source: str, links: Mapping[str, float] | None = None) -> str:
-    """The facts as tables of a file in data/chips; source: where the operators were published;
-    links: GB/s of a die in one direction, `inside` a node and `across` nodes."""
+    """Facts as lines of data/chips; source: of the operators; links: GB/s of a die in one
+    direction, `inside` a node and `across` nodes."""
     found = list(found)
     products = [
         _table(each, source) for each in found if each.operator not in APART and each.part != "host"

@@ -1,5 +1,5 @@
-"""What a chip's operators reach (seconds, bytes/s, FLOP/s), fitted to a table by the twin's own
-formulas; the error is that of a fifth of the rows, drawn by seed and held back."""
+"""What a chip's operators reach (seconds, bytes/s, FLOP/s), fitted by the twin's formulas; errors
+are of a fifth of the rows, drawn by seed and not fitted."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -217,8 +217,7 @@ def _mla(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
 
 
 def _gqa(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
-    """Decode's core of grouped-query attention with heads of 128 and no window, up to 8 KV heads,
-    from 1,024 cached tokens on; both KV formats are computed in BF16."""
+    """Decode GQA core: heads of 128, up to 8 KV heads, 1,024 cached tokens and more, in BF16."""
     core = rows.filter(
         (pl.col("head_dim") == 128) & (pl.col("window_size") == 0)
         & (pl.col("num_key_value_heads") <= 8) & (pl.col("isl") + pl.col("step") >= 1024)
@@ -308,8 +307,7 @@ def _contiguous(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
 
 
 def _collective(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
-    """All-reduces of 1 KB to 1 MB in a graph, by number of dies: start, and bytes/s that a die
-    sends (what a reduce-scatter and an all-gather send)."""
+    """All-reduces of 1 KB to 1 MB in a graph, by dies: start, and bytes/s that a die sends."""
     graph = rows.filter(
         pl.col("kernel_source").str.ends_with("graph") & (pl.col("message_size") <= 1 << 20)
         & (pl.col("message_size") >= 1 << 10)
@@ -328,8 +326,8 @@ def _collective(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
 
 
 def _exchange(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
-    """Dispatch in FP8 and combine in BF16: start, and bytes/s that leave a die: inside a node to
-    all other dies, across nodes to dies of other nodes."""
+    """Dispatch (FP8) and combine (BF16): start, and bytes/s of a die to all dies of its node, or to
+    other nodes."""
     parts: list[Part] = []
     plain = rows.filter((pl.col("hidden_size") == HIDDEN) & (pl.col("num_topk") == TOP_K))
     for across in (False, True):

@@ -1,5 +1,4 @@
-"""Measured operators of a chip, recognised by their columns: tables of ai-dynamo/aiconfigurator,
-and profiles of one's own. Any other file is passed over."""
+"""Measured operators of a chip, found by columns: aiconfigurator's tables and own profiles."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

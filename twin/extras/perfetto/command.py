@@ -23,12 +23,10 @@ def trace_run(
         float | None, typer.Option("--to", metavar="S", help="Second of the run to end at.")
     ] = None,
     request: Annotated[
-        int | None,
-        typer.Option(min=0, help="From a request's arrival to its end, by its number."),
+        int | None, typer.Option(min=0, help="From a request's arrival to its end, by its number.")
     ] = None,
     to: Annotated[
-        Path | None,
-        typer.Option("--out", metavar="FILE", help="Write it here; .gz compresses it."),
+        Path | None, typer.Option("--out", metavar="FILE", help="Write it here; .gz compresses it.")
     ] = None,
     settings: Settings = None,
     most_events: Annotated[int, typer.Option(min=1000, help="At most so many events.")] = 200_000,

@@ -1,6 +1,5 @@
-"""Events of a trace: places and slices, requests as arrows and bars. Times are whole nanoseconds
-until they are written; an arrow needs a slice at each end, so moments are slices of a
-microsecond."""
+"""Events of a trace: slices, arrows and bars in whole nanoseconds; an arrow needs a slice at each
+end, so a moment is a slice of a microsecond."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -196,8 +195,7 @@ def _arrow(request: int, points: Sequence[Point]) -> list[Event]:
 def _marks(
     times_s: Sequence[float | None], begin_s: float, end_s: float
 ) -> list[tuple[int, int] | None]:
-    """Moments as slices in ns that never overlap; None outside the span. Those that fall together
-    are drawn LEAST_NS apart, so that each is a slice of its own."""
+    """Moments as slices in ns, at least LEAST_NS apart; None outside the span."""
     marks: list[tuple[int, int] | None] = [None] * len(times_s)
     inside = sorted(
         (ns(t), k) for k, t in enumerate(times_s) if t is not None and begin_s <= t < end_s
@@ -241,8 +239,7 @@ class Finder:
 
     @staticmethod
     def _index_of_edge(edges: np.ndarray, at_s: float | None) -> int | None:
-        """Index of the edge that lies exactly at a time in s, None where there is none; edges i8[n]
-        in ns, sorted."""
+        """Index of the edge (i8[n], ns, sorted) exactly at a time in s, else None."""
         if at_s is None:
             return None
         k = int(np.searchsorted(edges, ns(at_s), "left"))
@@ -299,8 +296,8 @@ def happenings(
 def counters(
     tables: Tables, instances: Sequence[Instance], begin_s: float, end_s: float, most: int
 ) -> Iterator[list[Event]]:
-    """Means of the windows that touch the span, of the run and of every instance. Where that would
-    be more than `most` events, every so-many-th window only."""
+    """Means of the windows in the span, of run and instances; only every n-th beyond `most`
+    events."""
     most = max(1, most // (len(WINDOW_COUNTERS) + len(INSTANCE_COUNTERS) * len(instances)))
     for name, columns in WINDOW_COUNTERS.items():
         yield _counted(Track(RUN), name, tables["windows"], columns, (begin_s, end_s), most)

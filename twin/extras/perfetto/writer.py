@@ -1,6 +1,5 @@
-"""A run as a Chrome trace for ui.perfetto.dev: instances are processes, iterations and batches
-slices, exact because the span is run again and watched; operators inside are seconds on the
-critical path."""
+"""A run as a Chrome trace for ui.perfetto.dev: a process is an instance, a slice an iteration or
+batch, by running the span again; operators are seconds on the critical path."""
 
 import gzip
 import json
@@ -79,8 +78,8 @@ def write_trace(
     *,
     may_be_empty: bool = False,
 ) -> Written:
-    """Write a span of a run (SPAN_S from the end of the warm-up or the first fault by default);
-    .gz compresses it. Raises TraceError where there is no such span, or no request is in it."""
+    """Write a span (by default SPAN_S after the warm-up or at the first fault); .gz compresses.
+    Raises TraceError for no such span, or one without requests."""
     begin_s, end_s = span_of(run, begin_s, end_s)
     if not may_be_empty:
         _check_occupied(run, begin_s, end_s)

@@ -1,5 +1,4 @@
-"""One HTML file: text, tables and charts as SVG, with its style inside and no script. It is built
-as a tree of elements, so no text of a scenario can become markup."""
+"""An HTML file with tables and SVG charts, without script; a tree, so text is never markup."""
 
 import math
 from collections.abc import Callable, Iterable, Sequence

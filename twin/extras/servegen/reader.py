@@ -1,6 +1,6 @@
-"""ServeGen (alibaba/ServeGen): a folder or tar of `chunk-<client>-trace.csv` (window start s, rate
-req/s, CV, pattern, shape, scale) and `chunk-<client>-dataset.json` (6-hour windows of lengths),
-sampled into requests: lengths are independent, every window has its published rate."""
+"""ServeGen (alibaba/ServeGen): `chunk-<client>-trace.csv` (window start s, rate req/s, CV, pattern,
+shape, scale) and `chunk-<client>-dataset.json` (6-hour windows of lengths), sampled into
+requests."""
 
 import re
 from dataclasses import dataclass, field

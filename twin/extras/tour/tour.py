@@ -1,5 +1,4 @@
-"""The two-minute tour of the first page: five steps that point at the real controls. It is offered,
-never forced: the browser remembers by itself who took or skipped it."""
+"""The optional tour of the first page, five steps; the browser remembers who saw it."""
 
 from pathlib import Path
 from typing import NamedTuple

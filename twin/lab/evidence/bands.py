@@ -62,8 +62,7 @@ class Error:
 
 
 def quantity_of(row: Row) -> str:
-    """What a row is about, as far as errors go together: a ratio of two deployments, decode,
-    prefill, TTFT, an operator, or bytes."""
+    """The group of a row's figure: a ratio, decode, prefill, TTFT, an operator, or bytes."""
     parts = row.measure.split(".")
     if row.against is not None:
         return RATIO
@@ -91,8 +90,7 @@ def batch_range(batch: float) -> int:
 
 
 def stack_of(row: Row) -> str:
-    """The stack of a row: by name and release where the twin answered with one, else the machine's
-    own on the supernode, else an engine of which it knew nothing: that system's."""
+    """The stack of a row: the one it names, the supernode's, or an unknown one of its system."""
     named = scenario_of(row.scenario).deployment.stack
     if named != PLAIN:
         return named
@@ -108,8 +106,7 @@ def speed(row: Row, error: float) -> float:
 def errors_of(
     rows: Sequence[Row], first: Mapping[str, First], today: Mapping[str, float]
 ) -> list[Error]:
-    """The errors of rows with a first error and of rows in sight. Rows that nothing judges and
-    bounds say nothing; today: errors of the twin as it is, by row."""
+    """First errors of judged rows, and errors of rows in sight; today: of the twin as it is."""
     found = []
     for row in rows:
         begun = first.get(row.id)
@@ -130,9 +127,7 @@ def errors_of(
 
 
 def student(share: float, freedom: int) -> float:
-    """The quantile of Student's t, by its expansion around the normal one (Abramowitz and Stegun
-    26.7.5): within 0.001 from PRIOR degrees of freedom on, for shares up to 0.95. scipy has it
-    too, but a formula does not wait for scipy."""
+    """Student's t quantile within 0.001 (Abramowitz and Stegun 26.7.5); scipy is slow to import."""
     z = NormalDist().inv_cdf(share)
     terms = (
         z,
@@ -220,8 +215,7 @@ class Bands:
 
 
 def _scales(unseen: Sequence[Error]) -> dict[Hashable, float]:
-    """Root mean square error of each quantity; systems, not rows, weigh alike. Each is taken
-    together with PRIOR rows of the quantity that is farthest off of those with so many rows."""
+    """Root mean square error by quantity, each system once, with PRIOR rows of the worst."""
     squares: dict[Hashable, dict[str, list[float]]] = {}
     for e in unseen:
         squares.setdefault(e.levels[0], {}).setdefault(e.system, []).append(e.judged**2)
@@ -245,9 +239,8 @@ def _codes(leaves: Sequence[Levels]) -> NDArray[np.intp]:
 
 
 def _variogram(codes: NDArray[np.intp], errors: Vector) -> Vector:
-    """Half the mean squared difference of errors that share 0, 1, ... levels: a mean over pairs of
-    branches, so that many rows of one stack count once. It falls, or stays, with what is shared;
-    1, the square of the scale, where no pair says anything."""
+    """Half the mean squared difference of errors by shared levels, never rising: a mean over pairs
+    of branches, so that many rows of one stack count once; 1 where no pair exists."""
     first, second = np.triu_indices(len(errors), 1)
     shared = (codes[first] == codes[second]).sum(axis=1)
     root = np.sqrt(np.abs(errors[first] - errors[second]))
@@ -268,8 +261,7 @@ def _variogram(codes: NDArray[np.intp], errors: Vector) -> Vector:
 
 
 def _resistant(roots: Vector) -> float:
-    """Half the mean square of differences, from the square roots of their sizes, so that one
-    system that is far off does not decide for all (Cressie & Hawkins, Mathematical Geology 12,
+    """Half the mean square of differences, robust to outliers (Cressie & Hawkins, Math. Geology 12,
     1980)."""
     return float(0.5 * np.mean(roots) ** 4 / (0.457 + 0.494 / len(roots)))
 
@@ -282,8 +274,7 @@ def left_out(
     by: Callable[[Error], Any],
     leaves: Mapping[str, tuple[Any, Levels]] | None = None,
 ) -> dict[str, Band]:
-    """The band of every row, made without any row of its group (its system, source, or itself).
-    leaves: group and leaf of each row that is to have one; None for the rows themselves."""
+    """The band of every row made without its group (system, source, or itself)."""
     leaves = leaves or {e.row: (by(e), e.levels) for e in errors}
     bands: dict[str, Band] = {}
     for group in dict.fromkeys(group for group, _ in leaves.values()):
@@ -323,8 +314,7 @@ class Coverage:
 def coverage(
     errors: Sequence[Error], bands: Mapping[str, Band], seen: bool = False
 ) -> list[Coverage]:
-    """What bands, by row, hold of first errors (or, seen, of rows in sight): of all, and of every
-    quantity."""
+    """The part of first errors (seen: of rows in sight) within bands: of all, and by quantity."""
     judged = [e for e in errors if e.row in bands and (e.first is None) == seen]
     parts = {"all": judged}
     for e in judged:
@@ -346,9 +336,8 @@ def coverage(
 def ratio_within(
     errors: Sequence[Error], levels: Levels, model: str, share: float = MOST
 ) -> tuple[float, int]:
-    """How far off the ratio of two deployments is that share machine, stack, serving mode and
-    model, as a logarithm, and pairs of this stack behind it. First errors of pairs of such rows,
-    and of published ratios; each branch counts once, and all other systems as PRIOR rows."""
+    """Error of a ratio of two deployments of one stack, as a logarithm, and the pairs that it comes
+    from: each branch counts once, and all other systems together count as PRIOR rows."""
     unseen = [e for e in errors if e.first is not None]
     pairs: dict[tuple[Hashable, ...], list[float]] = {}
     rows: dict[tuple[Hashable, ...], int] = {}

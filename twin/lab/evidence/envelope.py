@@ -1,8 +1,4 @@
-"""Where the evidence ends: how far the configurations of the published rows reach.
-
-Ranges are taken one aspect at a time from data/published.toml, of the scenario's own chip where it
-has rows, so a scenario inside every range may still combine them as no row does.
-"""
+"""Ranges that published rows cover, by aspect and chip; a scenario inside all may still be new."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -188,8 +184,7 @@ def _published() -> tuple[Configuration, ...]:
 def reach(
     facts: Facts, configurations: Sequence[Configuration] | None = None, chip: str = ""
 ) -> list[Reach]:
-    """How far the published rows go, aspect by aspect; with a chip, only
-    the rows on it, all where none is. configurations: None for those of the published rows."""
+    """The range of each aspect over the rows of a chip, or over all rows if the chip has none."""
     if configurations is None:
         return list(_published_reach(facts, chip))
     if chip:
@@ -223,8 +218,7 @@ NOT_OF_EXCHANGE = {"MTP acceptance", "expert skew in decode", "KV precision"}
 def outside_evidence(
     scenario: Scenario, facts: Facts, known: Sequence[Configuration] | None = None
 ) -> list[str]:
-    """One sentence for each respect in which a scenario lies outside all published rows. An empty
-    list: inside, aspect by aspect. Raises FactError for a chip that data/ lacks."""
+    """A sentence for each aspect outside the ranges of all published rows. Raises FactError."""
     known = _published() if known is None else known
     if scenario.supernode.chip not in facts.names("chips"):
         raise FactError(f"no chip is named {scenario.supernode.chip}: add it to data/chips")

@@ -1,8 +1,4 @@
-"""How well the twin does: published rows next to its answers, one by one and in groups.
-
-What a row can say depends on its kind (`rows.KINDS`): kinds are never mixed, and circular and
-unstated rows are judged by nothing.
-"""
+"""Errors of the twin's answers, by row and group; groups never mix kinds of rows (`rows.KINDS`)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -43,10 +39,9 @@ Judged = Sequence[Mapping[str, Any]]
 
 
 def evidence(facts: Facts, rows: Sequence[Row] | None = None) -> list[dict[str, Any]]:
-    """Each published row with `twin` in the row's unit and `error` = twin / published - 1.
-    `judged_error` is the error that counts: of an unseen row the first one, of a row that is
-    circular or unstated, or of a bound that holds, none. `outside`: beyond the row's `bar`.
-    rows: None for the published ones, which are worked out once."""
+    """Rows (None: the published ones) with `twin` in the row's unit and `error` = twin / published
+    - 1; `judged_error` is the one that counts (the first of an unseen row, none of a circular or
+    unstated one); `outside`: it is beyond the row's `bar`."""
     if rows is None:
         return [dict(answer) for answer in _published(facts)]
     return _judged(facts, rows)

@@ -1,7 +1,4 @@
-"""What the twin computes for a published row: by the steady state, or by one operator's cost.
-
-Never by a table. A measure is a function in `MEASURES`; calibration uses the same ones.
-"""
+"""What the twin computes for a row, by steady state or operator; calibration uses it too."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -113,11 +110,9 @@ def _prefill(parts: Sequence[str], ask: Ask) -> float:
         if len(parts) > 1 and names[0] in MOE_ONLY:
             layers = moe_layers
         return math.fsum(p.operators.get(n, 0.0) for n in names) / layers
-    return {
-        "throughput": p.tokens_per_s_per_npu,
-        "batch": p.batch_s,
-        "requests": p.requests_per_s,
-    }[parts[0]]
+    return {"throughput": p.tokens_per_s_per_npu, "batch": p.batch_s, "requests": p.requests_per_s}[
+        parts[0]
+    ]
 
 
 def _exchange(parts: Sequence[str], ask: Ask) -> float:
@@ -144,8 +139,7 @@ def _kernel(parts: Sequence[str], ask: Ask) -> float:
 
 
 def _finite(parts: Sequence[str], ask: Ask) -> float:
-    """A run that begins with `requests` per instance waiting: `drain` deals answers to the slots in
-    multiples of the golden ratio, `burst` computes all prompts before anyone decodes."""
+    """A run that begins with `requests` per instance: `drain` decodes, `burst` prefills them."""
     full, s = ask.steady, ask.scenario
     d, role, requests = full.decode, full.costs.colocated_role, int(ask.args["requests"])
     assert d is not None and role is not None
@@ -173,8 +167,7 @@ def _finite(parts: Sequence[str], ask: Ask) -> float:
 
 
 def _benchmark(parts: Sequence[str], ask: Ask) -> float:
-    """A benchmark as its client runs it: so many `clients` begin at once with nothing under way and
-    send `prompts` in all. Answers of one length stay in step, which no steady state has."""
+    """A benchmark: `clients` begin at once and send `prompts`; equal answers stay in step."""
     begin = {"start": "empty", "warmup_s": 0.0, "horizon_s": HOUR_S, "memory_pool.enabled": False,
              "workload.arrivals": "closed_loop", "workload.concurrency": int(ask.args["clients"]),
              "workload.prompts": int(ask.args["prompts"])}  # fmt: skip

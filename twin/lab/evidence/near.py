@@ -1,8 +1,4 @@
-"""What bands say of a scenario's headline figures, in words: how far off the twin may be there,
-what that rests on, and where it is extrapolated.
-
-Errors of today are those that `evidence --write` stored last.
-"""
+"""What bands say of a scenario's headline figures, in words; today's errors: `evidence --write`."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -138,8 +134,7 @@ def _stale(facts: Facts) -> bool:
 
 
 def figures_of(scenario: Scenario, run: bool = False) -> list[Figure]:
-    """The headline figures that a deployment has. run: without throughput where requests arrive on
-    their own, for then the load sets it and not the speed."""
+    """The headline figures of a deployment; run: no throughput where arrivals set the load."""
     roles = {role for role, *_ in pools(scenario)}
     has = {
         DECODE: bool(roles & {"decode", "colocated"}),
@@ -172,8 +167,7 @@ def _levels(figure: Figure, scenario: Scenario) -> tuple[Any, ...]:
 
 
 def stack_here(scenario: Scenario) -> str:
-    """The stack of a scenario as rows have it: its own, or, where none is named, that of the
-    supernode on the supernode's chip; '' for no stack at all."""
+    """The stack of a scenario: its own, else the supernode's on the supernode's chip, else ''."""
     named = scenario.deployment.stack
     if named != PLAIN:
         return named
@@ -235,9 +229,9 @@ def in_brief(bands: Sequence[Near]) -> str:
 
 
 def ratio_known(figure: Figure, one: Scenario, other: Scenario) -> tuple[float, float]:
-    """Expected error and half width (MOST) of the ratio of a figure of two deployments, as
-    logarithms of speed. Where machine, stack, serving mode and model are the same, most of the
-    error cancels; else the errors of both add up as if independent."""
+    """Expected error and half width (MOST) of a ratio, as logarithms of speed. Errors of
+    deployments with the same machine, stack, serving mode and model mostly cancel; others count as
+    independent."""
     errors, bands = record()
     first, second = _levels(figure, one), _levels(figure, other)
     model = one.deployment.model
@@ -265,8 +259,7 @@ class Apart:
 def apart(
     one: tuple[Scenario, Mapping[str, Any]], other: tuple[Scenario, Mapping[str, Any]]
 ) -> list[Apart]:
-    """Every headline figure in which two runs (scenario, summary) differ and of which pairs were
-    published: whether measurements of both might well find them equal."""
+    """Each headline figure that differs between two runs: may measurements find it equal?"""
     found = []
     for figure in figures_of(one[0], run=True):
         a, b = one[1].get(figure.metric), other[1].get(figure.metric)
@@ -283,8 +276,7 @@ def _apart(figure: Figure, one: Scenario, other: Scenario, faster: float) -> Apa
 
 
 def throughput_apart(one: Scenario, other: Scenario, ratio: float) -> Apart:
-    """Whether measurements might well find two deployments equal, whose throughput, at the load
-    that each carries, has this ratio."""
+    """Whether measurements may find two deployments equal whose throughputs have this ratio."""
     figure = next(each for each in figures_of(one) if not each.time)
     return _apart(figure, one, other, ratio)
 
@@ -307,8 +299,8 @@ def _without_system() -> dict[str, Band]:
 
 @lru_cache(maxsize=1)
 def row_bands() -> Mapping[str, tuple[float, float, bool | None]]:
-    """The band of every row's error made without its system, by row: low and high end of twin /
-    published - 1, and whether the first error lies within (None: the row has none)."""
+    """By row: low and high end of twin / published - 1 by a band made without the row's system, and
+    whether its first error lies within (None: it has none)."""
     bands, first, found = _without_system(), load_first(), {}
     for row in load_published():
         if row.id not in bands:

@@ -1,8 +1,4 @@
-"""The published rows and the bars they are held to: data/published.toml, read and checked.
-
-data/record/ holds what belongs to rows besides their figures: first errors, rows beyond the twin,
-other simulators' answers. Nothing here knows what the twin answers.
-"""
+"""Published rows, their bars (data/published.toml) and records (data/record/), checked."""
 
 import hashlib
 import json

@@ -1,8 +1,6 @@
-"""Capacity: the largest load at which `slo.share` of the requests meet TTFT and TPOT in steady
-state. Bisection over simulations that begin steady, first where the formula (`outlook`) says. A
-load is judged by the mean over the same seeds as every other, as many as it takes to tell it from
-the share. Both ends of what is answered are judged by longer runs: near the capacity a queue takes
-many lives of a request to grow, and a long run costs little more than a short one."""
+"""Capacity: the largest load at which `slo.share` of the requests meet TTFT and TPOT. It is found
+by bisection over steady simulations, beginning at the formula's answer (`outlook`). Longer runs
+judge both ends, because near the capacity a queue takes many lives of a request to grow."""
 
 import math
 from collections.abc import Callable, Generator
@@ -62,10 +60,9 @@ def capacity(s: Scenario, facts: Facts, simulated: Simulated) -> Capacity:
 
 
 def searching(s: Scenario, facts: Facts, begin: float | None = None) -> Search:
-    """The search: it gives scenarios, is sent their summaries and returns the capacity. From
-    `begin`, or else the formula's answer, each step is the square of the one before until the SLO
-    changes between met and missed; then it halves, and takes the share as linear between the last
-    two loads."""
+    """The search as a generator: gives scenarios, gets summaries, returns the capacity. Steps grow
+    until the SLO changes between met and missed, then halve; the last interval is interpolated by
+    share."""
     path, own = load_of(s)
     first = load = begin or first_load(s, facts) or own
     short, step, runs = at_steady(s, facts, first), STEP, 0
@@ -148,8 +145,7 @@ def first_load(s: Scenario, facts: Facts) -> float | None:
 
 
 def at_steady(s: Scenario, facts: Facts, load: float) -> Scenario:
-    """The scenario as the search simulates it: long enough for a steady state to show. Where a run
-    does not begin in the steady state, or something is to happen in it, its own times stay."""
+    """The scenario long enough to be steady; with faults, or no steady begin, times stay."""
     if not steady_by_itself(s):
         return s
     try:
@@ -185,9 +181,9 @@ def with_load(s: Scenario, load: float) -> Scenario:
 def _judged(
     s: Scenario, at: _Load, variances: list[float], *, every: bool = False
 ) -> Generator[Scenario, Summary | None, int]:
-    """Runs at a load until it is sure whether the SLO holds; every: all seeds. Returns how many.
-    variances: of that share between seeds, at the loads before; this one's is added, so that two
-    seeds that agree by luck do not decide."""
+    """Runs at a load until met or missed is sure (every: all seeds); returns how many. Variances of
+    the share between seeds at earlier loads count too: two seeds that agree by chance do not
+    decide."""
     if at.runs_of is not s:
         at.runs_of, at.shares, at.overloaded, at.sure = s, [], 0, False
     begun, own = len(at.shares), 0.0

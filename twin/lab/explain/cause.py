@@ -1,6 +1,5 @@
-"""What an entry for a cause is, the register of all, and what a change promises before it is run.
-An entry is a function of a `View` under `@cause` that yields changes, none where it is no cause; a
-promise, by closed forms, only orders what is re-run."""
+"""Entries for causes: functions of a `View` under `@cause` that yield changes. What a change
+promises by closed forms only decides what is run first."""
 
 import math
 from collections.abc import Callable, Iterator

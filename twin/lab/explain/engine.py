@@ -1,5 +1,4 @@
-"""An explanation as an engine (`lab/runs/job.py`): `simulate` answers with a summary and two
-tables, so that it is requested, stopped, stored and found again as any other run is."""
+"""An explanation as an engine (`lab/runs/job.py`), stored and found again as any run is."""
 
 import hashlib
 import json

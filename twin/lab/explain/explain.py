@@ -1,6 +1,5 @@
-"""explain: a scenario and facts in, what its run means out; no sentence without a run behind it.
-The changes that promise most (`cause`) are run on the same seed; what helps is repeated on a second
-seed, on a third where the two do not agree, and the least of the gains is what is promised."""
+"""explain: what a scenario's run means; every sentence rests on a run. The most promising changes
+are run with the same seed, those that help with more; the least of the gains is reported."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -23,14 +22,7 @@ from twin.lab.explain.cause import (
     promised,
 )
 from twin.lab.explain.runs import Gain, Runs, gained, score, shortened
-from twin.lab.explain.view import (
-    Summary,
-    View,
-    attained,
-    holds,
-    load_of,
-    waiting_s,
-)
+from twin.lab.explain.view import Summary, View, attained, holds, load_of, waiting_s
 from twin.lab.explain.waterfall import EVEN, waterfall
 from twin.metrics.measures import amount, three_figures
 from twin.metrics.steadiness import UNSTEADY
@@ -96,8 +88,7 @@ def explain(
     counts: np.ndarray | None = None,
     note: Callable[[int], None] = lambda _: None,
 ) -> Explanation:
-    """Why a scenario's run is as fast as it is. Raises what `simulate` raises where the scenario
-    cannot run, and ExplainError where its run broke a law of its own."""
+    """Why a run is as fast as it is. Raises as `simulate`, or ExplainError for a broken law."""
 
     runs = Runs(facts, trace, counts, note)
     summary = runs.needed(scenario)
@@ -176,8 +167,7 @@ def _counted(view: View, change: Change, gain: float) -> float:
 
 
 def _looked(runs: Runs, view: View, candidates: list[Look]) -> list[Look]:
-    """The changes that help on the scenario's own seed, in the order of the registry: run next is
-    what promises most beyond what its cause has brought, of equals the less intrusive."""
+    """Changes that help on the scenario's seed; run next: the most promising, least intrusive."""
     helped, left, best = [], LOOKS, FELT
     times: dict[str, int] = {}
     brought: dict[str, float] = {}
@@ -240,8 +230,8 @@ def _meets(runs: Runs, view: View, change: Change) -> bool:
 
 
 def _confirmed(runs: Runs, view: View, group: list[Look]) -> Measured | None:
-    """What of a cause holds on every seed; None where nothing does. Of what can be done, the least
-    intrusive that meets the SLO, else that brings nearly as much as the best."""
+    """What holds on every seed, or None: the least intrusive change that meets the SLO, else one
+    that is nearly the best."""
     s = view.scenario
     doable = [k for k in group if k.change.doable]
     near = [k for k in doable if not view.held and _meets(runs, view, k.change)]
@@ -271,8 +261,7 @@ def _first_that_holds(runs: Runs, s: Scenario, looks: Sequence[Look]) -> tuple[L
 
 
 def ranked(measured: list[Measured]) -> tuple[Measured, ...]:
-    """By what the advised change brings; what cannot be changed after that. Faults first where they
-    weigh, demand last unless nothing else mends it."""
+    """Largest gain first, then what cannot be changed; faults come first, demand comes last."""
     done = [m for m in measured if m.cause.kind == CAUSE and m.suggestion is not None]
     best = max((m.score for m in done), default=0.0)
 

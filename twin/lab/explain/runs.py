@@ -88,8 +88,7 @@ class Runs:
 
 
 def shortened(s: Scenario, summary: Summary) -> Scenario:
-    """The scenario over a shorter time where it would take too many requests; never where
-    something breaks, because a fault has its hour, and long enough for answers to end."""
+    """The scenario over a shorter time if it has no fault and too many requests."""
     requests = float(summary.get("requests") or 0)
     if s.faults or requests <= REQUESTS_MAX or s.workload.arrivals == "trace":
         return s
@@ -131,8 +130,7 @@ class Gain:
 
 
 def score(before: Summary, after: Summary, s: Scenario) -> float:
-    """How much better a run is: requests served within the SLO first, then how far from it; and
-    where it falls behind, how many more it serves."""
+    """How much better a run is: more requests within the SLO, nearer to it, more served."""
     # Without an upper end: far off, too, what comes nearer to the SLO is better.
     used = [ttft_share(x, s) + tpot_share(x, s) + 1e-3 for x in (before, after)]
     better = SERVED * (served_well(after) - served_well(before)) + math.log(used[0] / used[1])
@@ -223,8 +221,7 @@ def _gain_in(
 
 
 def figure_of(metric: str, summary: Summary, s: Scenario) -> float | None:
-    """A metric of a run. Where no request was served the SLO attainment is 0, and the TTFT is the
-    length of the run: it is longer."""
+    """A metric of a run; if none was served, SLO attainment is 0 and TTFT the run's length."""
     value = summary.get(metric)
     if value is not None:
         return float(value)

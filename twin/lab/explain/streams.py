@@ -1,5 +1,4 @@
-"""The streams of a run's instances: a run books only what is on the critical path, so what runs
-concurrently comes from the model at the mean load."""
+"""The streams of instances by the model at the mean load; a run has only the critical path."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -41,8 +40,8 @@ def stream_plans(scenario: Scenario, facts: Facts, tables: Tables) -> dict[str, 
 def full_plans(
     scenario: Scenario, facts: Facts, trace: Any = None, counts: Any = None
 ) -> dict[str, Timeline]:
-    """The same with every slot taken and full batches of prompts, by formula; the rank with most
-    context sets the pace, imbalance is that of one microbatch. Raises as `steady`."""
+    """Plans with all slots taken and full prompt batches, by formula; the rank with most context
+    sets the pace. Raises as `steady`."""
     priced = Priced(scenario, facts, trace, counts)
     full, traffic, parts = priced.full, priced.traffic, priced.parts
     costs, plans = parts.costs, dict[str, Timeline | None]()

@@ -57,8 +57,7 @@ class View:
 
     @cached_property
     def parts(self) -> dict[str, float]:
-        """Share of the mean TTFT by part, in pipeline order; where no request got a first token, of
-        the time that those inside have waited."""
+        """Share of the mean TTFT by part, in pipeline order; with no first token, of waiting."""
         seconds = {name: self.figure(f"ttft_{name}_s_mean") for name, *_ in TTFT_PARTS}
         if not any(seconds.values()):
             seconds |= self.waiting
@@ -154,8 +153,7 @@ def served_well(summary: Summary) -> float:
 
 
 def finished_share(summary: Summary, s: Scenario) -> float:
-    """Requests finished a second over those that arrived, at most 1. Where a run falls behind, its
-    times are those of the few that were served, and say little."""
+    """Requests finished per second over those that arrived, at most 1."""
     arrived_per_s = float(summary.get("requests") or 0) / s.horizon_s
     finished_per_s = float(summary.get("throughput_req_per_s") or 0.0)
     return min(1.0, finished_per_s / arrived_per_s) if arrived_per_s else 1.0
@@ -179,8 +177,8 @@ def one_slo(scenario: Scenario) -> bool:
 
 
 def holds(summary: Summary, s: Scenario) -> bool:
-    """Whether a run keeps its SLO: it is not overloaded, and `slo.share` of the requests met TTFT
-    and TPOT, each tenant's own where it has one. A request that was given up met neither."""
+    """Whether a run keeps its SLO: not overloaded, and `slo.share` of requests met TTFT and TPOT (a
+    tenant's own where it has one); requests that were given up met neither."""
     return summary.get("steady_state") != "overloaded" and served_well(summary) >= s.slo.share
 
 

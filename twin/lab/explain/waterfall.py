@@ -1,6 +1,5 @@
-"""Where the mean time of a request goes, from ideal to actual, in pieces that add up. Waiting is
-read off the stamps, faults and imbalance are the difference to re-runs without them, the rest is
-split by how long each operator is at work; the ideal reads every weight once at full HBM
+"""The mean time of a request in pieces that add up: waiting from stamps, faults and imbalance by
+runs without them, the rest by operators' time at work; ideal: every weight once at full HBM
 bandwidth."""
 
 from collections.abc import Mapping
@@ -27,8 +26,7 @@ _STAMPS = ("arrival_s", "frontend_s", "routed_s", "prefill_start_s", "prefill_en
 
 
 def waterfall(runs: Runs, view: View) -> dict[str, float]:
-    """Seconds of a mean request by piece, in the order of PIECES; their sum is its mean time. Of
-    the requests that finished after the warm-up; empty where none did."""
+    """Mean seconds by piece (order: PIECES) of requests finished after the warm-up."""
     whole_s = _mean_s(runs, view)
     clean, costs = view, {}
     if view.scenario.faults:
@@ -73,8 +71,7 @@ def _mean_s(runs: Runs, view: View) -> float:
 
 
 def _spans(requests: pl.DataFrame, warmup_s: float) -> np.ndarray | None:
-    """Mean seconds between stamps of the requests that finished in the steady state, f8[6]. A stamp
-    that is missing (a mode without that stage) stands where the one before it does."""
+    """Mean seconds between stamps of finished requests, f8[6]; a missing one is the last before."""
     done = requests.filter(pl.col("finish_s") >= warmup_s)
     if not done.height:
         return None
@@ -107,9 +104,8 @@ def _shares(
 def iteration_of(
     operators: pl.DataFrame, phase: str, plan: Timeline | None
 ) -> list[tuple[str, str, float]]:
-    """(stream, operator, seconds at work) of a mean iteration of a phase, in its order. What lies
-    outside of the layers, and all of an iteration without two streams, is on stream ''. The layers
-    last as long as both streams with their slack; a run books the longer one only."""
+    """(stream, operator, seconds at work) of a mean iteration of a phase, in order; '' is the
+    stream of what is outside of two concurrent streams. A run records the longer stream only."""
     rows = operators.filter(pl.col("phase") == phase)
     booked = dict(zip(rows["operator"], rows["per_iteration_s"], strict=True))
     if plan is None:

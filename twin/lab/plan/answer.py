@@ -72,8 +72,7 @@ def so_far(search: Search) -> dict[str, Any]:
 
 
 def ledger(search: Search) -> list[dict[str, Any]]:
-    """A row for every deployment: its settings, what the formula says, its status and the reason,
-    its rank among those that fit with one seed, and what was simulated, with seed and digest."""
+    """A row for each deployment: settings, formula, status, reason, rank, simulations."""
     rows, ranks = [], {t.candidate.settings: k + 1 for k, t in enumerate(search.ranked())}
     for c in search.space.candidates[:LEDGER_MOST]:
         status, reason = status_of(search, c)
@@ -204,8 +203,7 @@ def _front(search: Search) -> list[dict[str, Any]]:
 
 
 def _tornado(search: Search, best: Finalist) -> list[dict[str, Any]]:
-    """What each choice alone does to the first deployment: the best that was simulated with every
-    value, over the first."""
+    """For each choice alone: the best deployment with each value, relative to the first."""
     own = search.found(best.tested)
     assert own is not None
     rows: dict[tuple[str, Any], float] = {}

@@ -133,8 +133,7 @@ class Space:
         }
 
     def crossed(self, price: Pricing = lambda _prices, _keys: None) -> None:
-        """Add every combination of the choices that are crossed, and the scenario's own; price:
-        prices the pools of all beforehand."""
+        """Add every combination of crossed choices and the scenario's own; price: of pools."""
         base, keys = self.base, [k for k in self.plan.vary if CHOICES[k].crossed]
         values, found = varied(base, tuple(keys), self.machine), []
         kinds = [
@@ -178,8 +177,7 @@ class Space:
                         self.candidates += self._counted(near, [])
 
     def _along(self, path: str, value: Any, kind: Settings) -> Iterator[Settings]:
-        """What may come with a value of a choice: all of it with a new one, with what a deployment
-        has of it the next finer steps. Nothing where no value changes."""
+        """Settings that may come with a value: all of a new choice, finer steps of a known one."""
         own = {p: kind.get(p, read(self.base, p)) for p in (path, *ALONG.get(path, ()))}
         if value != own[path]:
             along = ALONG.get(path, {}) if value else {}
@@ -249,9 +247,7 @@ class Space:
         return found
 
     def _tied(self, settings: Settings, c: Candidate) -> list[Candidate]:
-        """A kind that offloads attention, whose pools cannot be matched one by one: with the counts
-        of another deployment, and with one more instance that lends cores, one fewer that
-        offloads."""
+        """Deployments that offload attention: counts of others; one lender more, one user less."""
         counts = {path: c.given.get(path, read(self.base, path)) for path in COUNTED.values()}
         more = 1 if "instances" in self.plan.vary else 0
         found = []
@@ -268,9 +264,7 @@ class Space:
     def _never_full(
         self, settings: Settings, known: Curve, rate: float, npus: int, batches: list[int]
     ) -> bool:
-        """Whether even a smaller batch is never full at the load of an instance, so that it gives
-        the same deployment. Requests under way are about Poisson: seldom beyond three
-        deviations."""
+        """Whether even a smaller batch is never full (Poisson, three deviations)."""
         if math.isinf(known.batches[-1]) or not math.isfinite(
             rate
         ):  # prefill has no batch of these
@@ -286,8 +280,7 @@ def space_of(
     like: Space | None = None,
     price: Pricing = lambda _prices, _keys: None,
 ) -> Space:
-    """The deployments of a plan, priced; like: of the same plan with another SLO, whose prices hold
-    too; price: as in `Space.crossed`. Raises PlanError where there is none."""
+    """Priced deployments of a plan; like: a space with the same prices. Raises PlanError."""
     base, notes = base_of(plan)
     machine = Machine.of(base, facts, plan.npus)
     prices = Prices(base, facts, None, like.prices.known if like else {})

@@ -1,6 +1,4 @@
-"""Who simulates for a plan: this process, and where there are more cores, helpers of its own; or
-the workers of a scheduler (`runs.cluster`).
-"""
+"""Who simulates for a plan: this process and helpers, or a scheduler's workers (`runs.cluster`)."""
 
 import json
 import os
@@ -64,16 +62,14 @@ def version_of(facts: Facts) -> str:
 
 
 def trial(text: str) -> str:
-    """The figures of one simulation as JSON, in whatever process: of a version and a scenario, a
-    line each. Raises PlanError where engine or facts are others here."""
+    """Figures of a simulation as JSON; text: version and scenario by line. Raises PlanError."""
     version, _, scenario = text.partition("\n")
     known = _same(version)  # first: a scenario of another version may not be readable here
     return json.dumps(one(scenario_from_canonical(scenario), known))
 
 
 def prices(text: str) -> str:
-    """Curves of pools as JSON, in whatever process: of a version, a scenario and keys of
-    `Prices.curves_of`, a line each. Raises as `trial`."""
+    """Curves of pools as JSON; text: version, scenario, keys by line. Raises as `trial`."""
     version, scenario, keys = text.split("\n")
     known = _prices(scenario, _same(version))
     wanted = [(role, *map(tuple, own)) for role, *own in json.loads(keys)]
@@ -95,8 +91,7 @@ def _same(version: str) -> Facts:
 
 @dataclass
 class Simulators:
-    """This process and its helpers, or a cluster in their place; what is in the memory is not
-    simulated again."""
+    """This process and its helpers, or a cluster; a known simulation is not repeated."""
 
     facts: Facts
     helpers: list[Child] = field(default_factory=list)
@@ -193,8 +188,7 @@ class Simulators:
         self, cluster: Cluster, left: Sequence[tuple[str, Scenario]],
         store: Callable[[str, Trial | str], None], beat: Callable[[], None],
     ) -> None:  # fmt: skip
-        """Have the workers of a cluster simulate. Raises ClusterError where they cannot, also where
-        for PATIENCE_S no scheduler has answered, or nothing has joined it."""
+        """Simulate on a cluster. Raises ClusterError, also after PATIENCE_S without workers."""
         keys = {}
         for digest, scenario in left:
             key = f"{version_of(self.facts)} {digest}"
@@ -235,9 +229,9 @@ def carried_out(
     helpers: int | None = None,
     memory: Memory | None = None,
 ) -> dict[str, Any]:
-    """The answer of a plan, with its ledger. `note` hears how far it is and may stop it (Stopped);
-    helpers: processes next to this one; None: one for each further core. Raises PlanError and the
-    rooms' own ValueErrors, each with one sentence."""
+    """The answer of a plan with its ledger; `note` gets the progress and may stop it (Stopped);
+    helpers: processes next to this one, None: one for each further core. Raises PlanError,
+    ValueError."""
     facts = facts or load_facts()
     began_s = time.monotonic()
 

@@ -1,6 +1,5 @@
-"""What is made sure of the best deployments: more seeds over a longer time, their largest load, and
-what they survive; and where nothing fits, the smallest relaxation of each limit that makes one fit.
-"""
+"""Proof of the best deployments: more seeds, their largest load, what they survive; where none
+fits, the smallest relaxation of each limit."""
 
 import math
 import statistics
@@ -122,8 +121,7 @@ class Finish:
             self.finalists += good
 
     def _nearly(self) -> Steps:
-        """Where nothing fits: deployments that miss the share in a short run by no more than chance
-        makes of it, for as long and with as many seeds as the others."""
+        """Where nothing fits: longer runs of deployments that miss the share by chance only."""
         search, near, share = self.search, [], self.search.space.base.slo.share
         for t in search.tested.values():
             for rate, trial in t.trials:
@@ -205,8 +203,7 @@ class Finish:
         return at_steady(scenario_of(self.search.space, f.candidate.given, rate), self.facts, rate)
 
     def _losses(self, finalists: Sequence[Finalist]) -> Steps:
-        """Every loss of the plan, at the load of each; where that is its own largest, at less load
-        until the SLO holds after it."""
+        """Every loss, at the load of each deployment, or at less until the SLO holds after it."""
         one, left = self.search.one_load, list(finalists)
         for level in (1.0,) if one else CARRIED:
             largest = [(f, f.rate) for f in left]
@@ -258,8 +255,7 @@ class Finish:
             self.finalists += more
 
     def _relaxed(self) -> Steps:
-        """Each limit alone: the deployment that needs least of it, and what it needs over several
-        seeds."""
+        """Each limit alone: the deployment that needs least of it, over several seeds."""
         search, s, plan = self.search, self.search.space.base, self.search.plan
         for limit, key, scale in (
             ("slo.tpot_ms", "needs_tpot_s", 1e3), ("slo.ttft_s", "needs_ttft_s", 1.0),
@@ -293,9 +289,8 @@ class Finish:
         return other.ranked()
 
     def _least(self, limit: str, own: Any, key: str, scale: float) -> Steps:
-        """Of the deployments that need least of a limit the one that does with more seeds; a
-        negative scale: that has most. Of TTFT and TPOT the mean over seeds, if it is enough: the
-        mean of their shares counts."""
+        """The deployment that needs least of a limit (negative scale: most) over more seeds; of
+        TTFT and TPOT the mean over seeds where it is enough."""
         search, more = self.search, scale < 0.0
         limited = key in ("power_kw", "cost_per_million_tokens")
         known = [
@@ -337,8 +332,7 @@ class Finish:
     def _smaller(
         self, limit: str, own: float, value: float, c: Candidate
     ) -> Generator[tuple[Scenario, ...], Any, tuple[float, Candidate]]:
-        """A relaxation of the SLO, smaller for as long as a search with nearly as much of it finds
-        a deployment that fits; of other limits as it is."""
+        """A smaller relaxation of the SLO while a search with less finds a deployment."""
         plan, counted = self.search.plan, min(self.search.plan.simulations, 4 * RELAXED)
         for _ in range(SMALLER if limit.startswith("slo.") else 0):
             tried = own + PART * (value - own)
@@ -361,8 +355,7 @@ class Finish:
         return [with_overrides(s, {"seed": seed}) for seed in (s.seed, *SEEDS)]
 
     def _fastest(self, limit: str) -> Steps:
-        """Simulations of those that may need least of a limit, by formula; of TPOT also of
-        deployments that only a longer one allows."""
+        """Runs of deployments that need least by formula; for TPOT of more than the plan's."""
         search = self.search
         space, rate = search.space, (search.space.rate or 0.0)
 
@@ -391,8 +384,7 @@ class Finish:
 
 
 def breaks_first(trial: Trial, plan: Plan) -> str:
-    """Of a run that misses the SLO, which of TTFT and TPOT does: the one that alone would have to
-    be longer, else the one that is farther beyond its limit."""
+    """TTFT or TPOT, whichever a run misses: the one that is enough alone, else the farther."""
     ttft, tpot = trial.get("needs_ttft_s"), trial.get("needs_tpot_s")
     if (ttft is None) != (tpot is None):
         return "TPOT" if ttft is None else "TTFT"
@@ -423,8 +415,7 @@ def _survived(f: Finalist) -> list[str]:
 def lost_elements(
     s: Scenario, facts: Facts, loss: str
 ) -> Iterator[tuple[str, tuple[dict[str, Any], ...]]]:
-    """Elements of a kind of loss that a deployment depends on, each with its faults: one of every
-    pool. None where the machine has no such element."""
+    """Elements that a deployment needs, one of each pool, with faults; None: there is none."""
     net = wired(s.supernode, facts)
     firsts: dict[str, Instance] = {}
     for instance in place_instances(s, net):

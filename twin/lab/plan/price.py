@@ -1,10 +1,5 @@
-"""What a deployment sustains by formula: each kind of instance is priced once, then combined.
-
-Two figures of each: what is expected, and an optimistic bound that no steady simulation beats
-(`tests/lab/plan/test_price.py`). The bound deals contexts evenly over the dies, bunches the
-prompts of colocated instances, reads cached KV where that is faster, and adds what a run can be
-above its mean (`LUCK`).
-"""
+"""What a deployment sustains by formula: each kind of instance is priced once, then combined. The
+bound is optimistic: no steady simulation beats it (`tests/lab/plan/test_price.py`)."""
 
 import math
 from bisect import bisect_right
@@ -71,12 +66,9 @@ class Curve:
         return max(0.0, self._per_request * batch / tpot_s), tpot_s
 
     def tpot_at(self, rate: float, batch: float, npus: int) -> float:
-        """TPOT of a request at a rate of the instance; infinite where it does not keep up with any
-        batch that is priced.
-
-        It decodes with the others, whose number is about Poisson and never beyond the batch: half
-        the time a deviation more than the mean, half the time a deviation less.
-        """
+        """TPOT at a rate; infinite where no priced batch keeps up. The number of the others is
+        about Poisson, at most the batch: half the time a deviation more than the mean, half the
+        time one less."""
         most = min(batch, self.batches[-1])
         if rate > self._at(most)[0]:
             return math.inf
@@ -94,15 +86,13 @@ class Curve:
         return _line(rate, (0.0, *self.rates), (0.0, *self.batches))
 
     def _at(self, batch: float) -> tuple[float, float]:
-        """(rate, TPOT) with a batch. Between two batches that are priced, TPOT follows a line: it
-        bends downwards as more experts are hit, so the line is not above it."""
+        """(rate, TPOT) with a batch; TPOT is concave: a line between points is not above it."""
         tpot_s = _line(batch, self.batches, self.tpots_s)
         return self._per_request * batch / tpot_s, tpot_s
 
     @property
     def _rise(self) -> float:
-        """TPOT for a request per NPU, where there is less than one on each die: that is not priced,
-        so the line of the two smallest batches goes on."""
+        """Rise of TPOT per request of an NPU below one per die, by the two smallest batches."""
         if len(self.batches) < 2:
             return 0.0
         return (self.tpots_s[1] - self.tpots_s[0]) / (self.batches[1] - self.batches[0])
@@ -189,8 +179,7 @@ class Prices:
         return {role: self.curves(role, settings) for role in roles_of(mode)}
 
     def price(self, settings: Settings, pools: Mapping[str, Pool] | None = None) -> Price:
-        """What a deployment sustains; `settings` as overrides of the scenario, pools: its curves
-        where they are at hand."""
+        """What a deployment (overrides of the scenario) sustains; pools: its curves, if known."""
         pools = pools or self.pools(settings)
         mode = settings.get(MODE, self.base.deployment.mode)
         bounds, rates = {"front end": LUCK * self.front}, {"front end": self.front}
@@ -225,8 +214,7 @@ class Prices:
     def batch_matters(
         self, role: str, settings: Settings, batches: Sequence[int], known: Curve
     ) -> bool:
-        """Whether a batch gives another deployment than the next smaller one: not where with that
-        one TPOT or KV space already limits what is under way."""
+        """Whether a batch differs from the next smaller one, which TPOT or KV space may limit."""
         own = settings.get(BATCH)
         smaller = [b for b in batches if own is not None and b < own]
         if not smaller or role == "prefill":
@@ -245,8 +233,7 @@ class Prices:
         return list(found.values())
 
     def _alike(self, role: str, own: Settings) -> Key:
-        """A pool with the scenario's own drafts: how uneven experts are hardly depends on them, and
-        takes longest, so it is found once for all numbers of drafts."""
+        """A pool with the scenario's drafts, on which imbalance, slow to find, hardly depends."""
         even_drafts = own | {DRAFTS: self.base.deployment.decode.mtp_draft_tokens}
         return (role, *sorted(even_drafts.items()))
 
@@ -321,9 +308,7 @@ def _point(role: str, count: int, found: Prediction) -> Point:
 
 
 def _bunched(s: Scenario, own: Point, found: Prediction, traffic: Traffic, hot: Hot) -> Point:
-    """A point of the bound. A formula deals prompts evenly over a colocated instance's iterations.
-    In a run they come in bunches, which costs less where a longer chunk costs less per token: so
-    full chunks of every rank in as few iterations as carry all prompts, the others without."""
+    """A point of the bound: prompts in as few iterations as carry them with full chunks."""
     role, (rate, batch, tpot_s) = found.costs.colocated_role, own
     if role is None or found.decode is None or found.prefill is None:
         return rate, batch, tpot_s

@@ -4,14 +4,7 @@ import hashlib
 import json
 from typing import Any, Literal
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    ValidationError,
-    field_validator,
-    model_validator,
-)
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from twin.lab.plan.space import CHOICES, CONTROLLER, OFFLOAD, TICKED
 from twin.scenario import Scenario, canonical, read, scenario_from_canonical, with_overrides
@@ -46,10 +39,7 @@ class PlanError(ValueError):
 
 
 class Plan(BaseModel):
-    """What should be deployed for a scenario's machine and traffic.
-
-    TTFT, TPOT and the share of requests that has to meet them are the scenario's SLO.
-    """
+    """What to deploy for a scenario's machine, traffic and SLO (TTFT, TPOT and share)."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 

@@ -1,9 +1,5 @@
-"""The search of a plan: which deployments are simulated, at which load, and when it ends.
-
-`Search.steps` gives scenarios in batches and is sent what they measured, so that the same search
-runs in one process, in several, or from a store: batches never depend on who simulates. All
-deployments have the same requests (one seed), so a difference comes from the deployment.
-"""
+"""The search of a plan: `Search.steps` gives batches of scenarios and gets what they measured, the
+same in one process, several, or from a store. All deployments get the same requests (one seed)."""
 
 import itertools
 import math
@@ -175,9 +171,8 @@ class Search:
             yield from self.tried(chosen)
 
     def _next(self, left: Sequence[Candidate], count: int) -> list[Candidate]:
-        """Candidates without which most of the expected front would be missed: one after the other
-        the point that lies farthest beyond all others, times its chance to keep the limits. Of
-        deployments at one point that with more to spare comes first."""
+        """Candidates that promise most beyond the front, times their chance to keep the limits; of
+        equal ones that with more to spare."""
         reached, fit = self.reached, self.proved()
         able = sorted(
             (c for c in left if self._may_do(c)), key=lambda c: (-c.price.expected, c.settings)
@@ -202,8 +197,7 @@ class Search:
         return []
 
     def _chance(self, c: Candidate) -> float:
-        """How likely a deployment carries the load that is the same for all: by what others, whose
-        limit is the same pool, made of the formula's rate."""
+        """How likely a deployment carries the common load, by others that the same pool limits."""
         if self.space.rate is None or self.space.prices.offered is None:
             return 1.0
         passed, failed = 1.0 / FRESH, 0.0
@@ -218,8 +212,7 @@ class Search:
         return 0.5 * float(over >= passed) + 0.5 * float(over > failed) or UNLIKELY
 
     def _fastest(self, left: Sequence[Candidate], count: int) -> list[Candidate]:
-        """Where the formula expects that nothing fits and nothing does: the shortest TPOT and the
-        largest bounds, half and half. They show how much has to be relaxed, or that it is wrong."""
+        """Where nothing is expected to fit: half by shortest TPOT, half by largest bounds."""
         by_tpot = sorted(left, key=lambda c: (c.price.tpot_s, c.npus, c.settings))
         by_bound = sorted(left, key=lambda c: (-c.price.bound, c.npus, c.settings))
         mixed = itertools.chain.from_iterable(zip(by_tpot, by_bound, strict=True))
@@ -242,8 +235,7 @@ class Search:
             yield from self.tried(near)
 
     def _near(self, best: Sequence[Candidate]) -> list[Candidate]:
-        """For each of the best and each change of one choice that was not tried, the most promising
-        deployment."""
+        """For each of the best and each change of one choice, the most promising untried one."""
         for c in best:
             self.space.around(c)
         reached, kinds = self.reached, defaultdict(list)
@@ -335,9 +327,7 @@ class Search:
         ]
 
     def gap(self, best: float, sure: Container[Any]) -> float:
-        """The share by which a deployment beats the best score, at most, of those that were not
-        made sure of: by its bound, or the least load at which a simulation missed a limit. sure:
-        settings of those that were."""
+        """The largest share by which a deployment not in `sure` may still beat the best score."""
         most = best
         for c in self.space.open:
             rate, t = c.price.bound, self.tested.get(c.settings)
@@ -349,8 +339,7 @@ class Search:
 
 
 def beyond(points: FLOATS, x: float, y: float) -> FLOATS:
-    """By which share of its worth each of `points` f8[n, 2] would be missed, were (x, y) all that
-    is known; 0 where that is as good."""
+    """Share of its worth by which each point f8[n, 2] exceeds (x, y); 0 where (x, y) is as good."""
     return np.asarray(np.maximum(0.0, 1.0 - np.array([x, y]) / points).max(axis=1))
 
 

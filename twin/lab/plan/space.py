@@ -94,8 +94,7 @@ def _doubled(path: str) -> Values:
 
 
 def finer(path: str, value: float) -> list[Any]:
-    """The next smaller and the next larger number, by one or by the step that a field of fractions
-    declares, where the field accepts them."""
+    """The next smaller and larger value that the field accepts: by one, or by its declared step."""
     known = fields()[path]
     step = 1 if known.kind is int else known.step
     near = [round(value + sign * step, 9) for sign in (-1, 1)]

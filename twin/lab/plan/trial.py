@@ -66,8 +66,7 @@ def load_settings(space: Space, settings: Settings, rate: float) -> Settings:
 
 
 def scenario_of(space: Space, settings: Settings, rate: float) -> Scenario:
-    """A deployment at a load, over a short time, in which no controller decides: with one, over
-    the scenario's own. Raises SpecError."""
+    """A deployment at a load for a short time, or a controller's own. Raises SpecError."""
     short = times(space, rate) if settings.get(CONTROLLER, "fixed") == "fixed" else {}
     return with_overrides(space.base, settings | load_settings(space, settings, rate) | short)
 
@@ -87,8 +86,7 @@ def measured(run: Run) -> Trial:
 
 
 def judged(trial: Trial, plan: Plan, s: Scenario) -> Trial:
-    """The same as the plan judges it, by the SLO of the scenario that was simulated: where not a
-    share of requests has to meet TTFT and TPOT but their means, the share is 1 or 0."""
+    """A trial as the plan judges it: where means have to meet the SLO, the share is 1 or 0."""
     if plan.by == "share":
         return trial
     ttft_s, token_s = trial["ttft_s_mean"], trial["tpot_s_mean"] or 0.0
@@ -104,8 +102,8 @@ def judged(trial: Trial, plan: Plan, s: Scenario) -> Trial:
 
 
 def _needs(run: Run) -> Trial:
-    """The SLO that the run would have met: the shortest TTFT and TPOT, each with the other as it
-    is; None: none would. And the standard error of the share that meets the SLO."""
+    """The shortest TTFT and TPOT that the run meets, each with the other given (None: none);
+    standard error of the share that meets the SLO."""
     s, table = run.scenario, run.tables.get("requests")
     needs: Trial = {"needs_ttft_s": None, "needs_tpot_s": None, "share_error": 0.0}
     if table is None:
@@ -134,8 +132,7 @@ def _needs(run: Run) -> Trial:
 
 
 def error_of_share(met: NDArray[np.bool_]) -> float:
-    """Standard error of the share of requests, in order of arrival, that meet an SLO, by means of
-    batches: requests that meet in a queue miss it together. 0 where there are too few."""
+    """Standard error of the share that meets an SLO, by means of batches in order of arrival."""
     count = met.size // BLOCKS
     if not count:
         return 0.0

@@ -1,10 +1,6 @@
-"""Plans in the background: each in a folder of its own and a process of its own.
-
-A folder, named by the digest of the question, holds the question, how far the plan is, what was
-simulated, and the answer. So a plan outlives the pages, two browsers watch the same one, and one
-that was interrupted, as by the end of the server, goes on without simulating anything again. A lock
-on the folder, which the system gives back however a process ends, says whether a plan is at work.
-"""
+"""Plans in the background, each in a process and a folder of its own, named by the question's
+digest: question, progress, simulations, answer. An interrupted plan goes on; a file lock says who
+works."""
 
 import fcntl
 import hashlib
@@ -23,13 +19,7 @@ from twin.facts import Facts
 from twin.lab.files import write_text
 from twin.lab.library import ROOT, facts_environment, load_facts
 from twin.lab.plan.drive import Stopped, carried_out, version_of
-from twin.lab.plan.question import (
-    Plan,
-    PlanError,
-    plan_digest,
-    plan_from_text,
-    question_text,
-)
+from twin.lab.plan.question import Plan, PlanError, plan_digest, plan_from_text, question_text
 from twin.lab.plan.trial import Trial
 from twin.scenario import canonical
 

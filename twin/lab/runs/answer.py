@@ -32,9 +32,8 @@ def answer(
     scenario: Scenario, trace: TraceTable | None, watch: Watch, *, keep: bool = True,
     tables: Sequence[str] = (), also: Callable[[Run], object] = lambda _: None,
 ) -> dict[str, Any]:  # fmt: skip
-    """Simulate a scenario in this process, as one object; with `keep` the run is in the store.
-    `also` is called with the run; `tables` become rows, and `tenants` has a row a tenant. Raises
-    the rooms' own ValueErrors, SpecError for no such table."""
+    """Simulate a scenario here, as one object; keep: store the run; also: gets the run; tables: as
+    rows; tenants: a row each. Raises ValueErrors of the rooms, SpecError for no such table."""
 
     def progress(fraction: float, live: Mapping[str, Any]) -> bool:
         watch(fraction, live)
@@ -74,8 +73,7 @@ def answer(
 
 
 def _found(scenario: Scenario) -> np.ndarray | None:
-    """What a scenario names besides facts, made ready without keeping anything: own controllers,
-    an imported machine; returns its expert counts. Raises StoreError for what is not stored."""
+    """Load controllers and machine of a scenario; returns expert counts. Raises StoreError."""
 
     ask_controllers(controllers.own)
     if not (COUNTS.named(scenario) or MACHINE.named(scenario)):
@@ -89,8 +87,7 @@ def _found(scenario: Scenario) -> np.ndarray | None:
 
 
 def compared(names: Sequence[str], watching: Callable[[str], Watch], seeds: int = 1) -> Comparison:
-    """Runs side by side, the first one the baseline; what was never run is run first. A name is a
-    preset's key, a scenario file, or the id of a stored run. seeds: of each, in pairs."""
+    """Runs of presets, files or ids side by side, first the baseline; seeds: of each, in pairs."""
     check_number(len(names))
     with closing(open_store()) as store:
         questions = [run_or_question(store, name) for name in names]  # before any of them is run
@@ -111,8 +108,7 @@ def compared(names: Sequence[str], watching: Callable[[str], Watch], seeds: int 
 def explained(
     name: str, settings: Sequence[str], trace: Path | None, watch: Callable[[str], Watch]
 ) -> dict[str, Any]:
-    """What a run, or the run of a scenario, means: as one object, stored and found again. Raises
-    the rooms' own ValueErrors, each one sentence."""
+    """What a run of a scenario means, as one object, stored and found again. Raises ValueErrors."""
     with closing(open_store()) as store:
         _, scenario = run_or_question(store, name, settings, trace)
         row = found_or_made(store, scenario, watch(scenario.name), EXPLAIN)
@@ -122,8 +118,7 @@ def explained(
 
 
 def swept(scenario: Scenario, over: Sequence[str], watch: Watch) -> dict[str, Any]:
-    """A scenario simulated over one or two fields (`sweep.axis`), as one object: `over` as text,
-    `conclusion` in a sentence ('' of two fields), `points` as rows."""
+    """A sweep over one or two fields (`sweep.axis`): `over`, `conclusion` and `points`."""
     axes = [sweep.axis(text) for text in over]
     points = sweep.points(scenario, axes)
     rows: list[RunRow | None] = []

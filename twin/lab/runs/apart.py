@@ -1,6 +1,5 @@
-"""Reading what a stranger sent in a process apart, within limits of memory and time. The value
-comes back as the library stores it, words as JSON and tables as Arrow; nothing of it is
-executed."""
+"""Files of strangers are read in a process of its own, within limits of memory and time; the value
+returns as JSON and Arrow, and nothing of it is executed."""
 
 import io
 import json
@@ -33,8 +32,7 @@ def apart(
     memory_bytes: int = MEMORY_BYTES,
     seconds: float = SECONDS,
 ) -> T:
-    """The value of a kind that `data` holds, read by a process of its own. Raises Refused with one
-    sentence, also where that needs more than `memory_bytes` or `seconds`."""
+    """The value of a kind that `data` holds, read in its own process. Raises Refused."""
     name = printable(name)
     command = [sys.executable, "-m", "twin.lab.runs.apart", kind.key, name]
     process = subprocess.Popen(

@@ -1,5 +1,4 @@
-"""What a run will take of its machine, and refusing too much. Arithmetic over the scenario with
-rough upper rates of the reports of `bench`: good to a factor of about three."""
+"""Memory and time of a run by rough upper rates from `bench` (factor of three), and refusals."""
 
 import os
 from collections.abc import Iterable
@@ -85,8 +84,7 @@ def budget_of(store: Store, scenario: Scenario, facts: Facts) -> Budget:
 
 
 def limit_bytes(budget: Budget) -> float:
-    """Memory beyond which a run in the background is ended, for it is not what was requested. Below
-    what a process may keep for good, no run is ended."""
+    """Memory at which a background run is ended; never less than a process may keep for good."""
     return min(max(PEAK_BYTES_MAX, OVER * budget.memory_bytes), SHARE * total_bytes())
 
 
@@ -96,8 +94,7 @@ def limit_s() -> float:
 
 
 def require_fits(budget: Budget, waiting: Iterable[Budget] = ()) -> None:
-    """Raise TooLarge for a run that this machine has no memory or time for; `waiting` runs together
-    may take some times as long as one alone."""
+    """Raise TooLarge for a run without enough memory or time here; `waiting` runs count as well."""
     most_bytes, most_s = SHARE * total_bytes(), limit_s()
     if budget.memory_bytes > most_bytes:
         fits = (most_bytes - BASE_BYTES) / REQUEST_BYTES

@@ -1,6 +1,5 @@
-"""Simulations on other machines, by a scheduler of Dask, which is optional: 41 MB that one machine
-has no use for. Keys are made of digests and the store is the truth, so what has no answer is sent
-again after a loss, and whatever is killed costs only what was under way."""
+"""Simulations on other machines by Dask, an optional 41 MB. The store is the truth: after a loss,
+work without an answer is sent again, its key made of digests."""
 
 import os
 import re
@@ -39,8 +38,7 @@ def lost() -> tuple[type[BaseException], ...]:
 
 
 def scheduler(address: str = "", *, required: bool = False) -> str:
-    """The address of the scheduler, else that of the environment; '' where there is none. Raises
-    ClusterError for what is no address, or none where one is required."""
+    """The address of the scheduler, else of the environment, else ''. Raises ClusterError."""
     address = address or os.environ.get(SCHEDULER, "")
     if (address or required) and not re.fullmatch(r"(tcp|tls)://[^\s/]+:\d+", address):
         raise ClusterError(f"{SCHEDULER} is an address as tcp://host:8786, not {address[:80]!r}")
@@ -59,13 +57,11 @@ class Cluster:
         self._futures: dict[str, Any] = {}  # of what this connection has sent
 
     def send(self, key: str, what: str, text: str) -> None:
-        """Have work done (`worker.DONE`) on a text by whichever worker is free; one that is under
-        way already goes on."""
+        """Have work (`worker.DONE`) done on a text by a free worker; work under way goes on."""
         self._sent.setdefault(key, (what, text))
 
     def answers(self, wait_s: float = 0.0) -> dict[str, str | Exception]:
-        """What has ended since the last call, each once, after at most so long. Raises ClusterError
-        where no scheduler answers; what was sent then waits for one."""
+        """What has ended since the last call, within `wait_s`. Raises ClusterError."""
         with self._lock:
             if not self._sent:
                 return {}

@@ -1,6 +1,6 @@
-"""Runs in the background, in a few warm processes (`job`) that take them from the store's queue and
-outlive every page and server; with TWIN_SCHEDULER on other machines (`cluster`). A process that
-dies, hangs or does not obey a request to stop is ended and its run marked, or run once more."""
+"""Runs in the background by a few processes (`job`) that outlive pages and servers, or by a cluster
+(TWIN_SCHEDULER). A process that dies, hangs or does not stop is ended; its run is marked or
+rerun."""
 
 import json
 import logging
@@ -100,10 +100,8 @@ class Runner:
         return self
 
     def submit(self, scenario: Scenario, seen: Store | None = None, engine: str = "") -> str:
-        """Queue a run, or return an identical one that is queued, running or done. seen: the store
-        as who asks sees it, who then holds the run; engine: module of another engine, as
-        `job.EXPLAIN`. Raises StoreError when queue or disk is full or a file is not stored here,
-        TooLarge."""
+        """Queue a run, or return an identical one; seen: the store as the user sees it; engine: the
+        module of another engine, as `job.EXPLAIN`. Raises StoreError, TooLarge."""
         seen = seen or self._store
         with self._door:
             queued = self._store.runs.queued()
@@ -132,8 +130,7 @@ class Runner:
         return require(self._store.runs.get(run), "run", run)
 
     def cancel(self, run: str, seen: Store | None = None) -> str:
-        """Ask to stop a run; returns its state now. It has ended within two seconds. seen: the
-        store as who asks sees it. Raises StoreError where they may not."""
+        """Request the end of a run (within two seconds); returns its state. Raises StoreError."""
         state = (seen or self._store).runs.ask_cancel(run)
         self._nudge()
         return state
@@ -220,8 +217,7 @@ class Runner:
         return bool(running or waiting)
 
     def _look_at(self, cluster: Cluster) -> bool:
-        """Send a cluster what waits, stop there what has to, and end what it could not carry out;
-        tells whether anything runs or waits."""
+        """Send queued runs to a cluster, stop and end others; returns whether any runs or waits."""
         running = self._store.runs.running((), cluster=True)
         for row in self._deaf_of(running):
             cluster.stop([row.id])
@@ -274,16 +270,14 @@ class Runner:
             self._processes[row.owner.name].kill()
 
     def _deaf_of(self, running: Sequence[RunRow]) -> list[RunRow]:
-        """Runs that have a request to stop and did not: their processes are to be killed. Counted
-        from when it was seen here: clocks of two machines differ, and one may be set."""
+        """Runs that did not stop on request, by this process's clock: they are to be killed."""
         now = time.monotonic()
         stopping = [row for row in running if row.cancel_s is not None]
         self._deaf = {row.id: self._deaf.get(row.id, now) for row in stopping}
         return [row for row in stopping if now - self._deaf[row.id] > DEAF_S]
 
     def _kill_hung(self, now_s: float) -> None:
-        """Kill processes that hang. A look counts for the time of one tick at most: where this
-        process or the whole machine slept, all were silent."""
+        """Kill hung processes; a look counts as one tick, because this machine may have slept."""
         look_s, self._looked_s = min(now_s - self._looked_s, QUIET_TICK_S), now_s
         watched = [*self._processes.items(), *(("", helper) for helper in self._helpers)]
         pids = {process.pid for _, process in watched}

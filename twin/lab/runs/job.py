@@ -1,5 +1,5 @@
-"""A job: one stored run carried out, in whatever process calls. As a program (`python -m
-twin.lab.runs.job`) it takes queued runs until its parent is gone or it was idle for long."""
+"""A job carries out one stored run. As a program (`python -m twin.lab.runs.job`) it takes queued
+runs until its parent is gone or it was idle for long."""
 
 import argparse
 import importlib
@@ -20,11 +20,7 @@ from twin.facts import Facts
 from twin.kernels import compiled
 from twin.lab.library import load_facts
 from twin.lab.runs import warm
-from twin.lab.runs.budget import (
-    Budget,
-    budget_of,
-    limit_bytes,
-)
+from twin.lab.runs.budget import Budget, budget_of, limit_bytes
 from twin.lab.runs.process import PEAK_BYTES_MAX, peak_bytes, resident_bytes
 from twin.lab.store import Owner, RunRow, Store, StoreError, open_store
 from twin.lab.store.models import EXPLAINED
@@ -69,8 +65,7 @@ def engine_of(row: RunRow, engine: Engine) -> Engine:
 
 @contextmanager
 def pulse(store: Store, run: str, owner: Owner) -> Iterator[Callable[..., bool]]:
-    """A thread that tells the store how a run goes, and hears when it shall stop. Gives what notes
-    the share done and live numbers, and answers whether to go on."""
+    """Start a thread that stores progress; gives a function that says whether to go on."""
     news: tuple[float, dict[str, Any]] = (0.0, {})
     order: Beat = "go"
     over = threading.Event()
@@ -101,8 +96,7 @@ def pulse(store: Store, run: str, owner: Owner) -> Iterator[Callable[..., bool]]
 def execute(
     store: Store, row: RunRow, owner: Owner, engine: Engine, watch: Watch | None = None
 ) -> "Run":
-    """Carry out a running run and store how it ended; `watch` gets progress in this thread. What
-    goes wrong is stored as a sentence and raised again, as is a stop on request."""
+    """Carry out a run and store how it ended; an error is stored and raised again."""
     start_s = time.monotonic()
     try:
         with pulse(store, row.id, owner) as note:
@@ -124,10 +118,7 @@ def execute(
 
 
 def answered(
-    store: Store,
-    row: RunRow,
-    engine: Engine,
-    progress: Callable[[float, Mapping[str, Any]], bool],
+    store: Store, row: RunRow, engine: Engine, progress: Callable[[float, Mapping[str, Any]], bool]
 ) -> "Run":
     """Exactly what the row asks: its scenario, its facts, its engine."""
     if row.engine_version != engine.version:
@@ -145,8 +136,7 @@ def answered(
 
 
 def within_budget(engine: Engine, store: Store, row: RunRow, owner: Owner) -> Engine:
-    """The engine, in a process that fails its run and ends when that takes far too much memory. An
-    estimate can be wrong; then one run is lost, and not whatever else the machine does."""
+    """The engine in a process that ends when it takes far more memory than estimated."""
 
     def simulate(scenario: Scenario, facts: Facts, **given: Any) -> "Run":
         over = threading.Event()
@@ -269,9 +259,8 @@ def warm_up(_: str) -> str:
 
 
 def carry_out(text: str) -> str:
-    """Carry out a stored run ("engine's-module id") as a process of a cluster; returns its state.
-    Waits for another process that has it, and begins it anew where that one has died. Raises
-    StoreError where it is not stored here, or how it ended cannot be."""
+    """Carry out a stored run ("engine's-module id") for a cluster; returns its state. Waits while
+    another process has it, begins again after a dead one. Raises StoreError."""
     module, _, run = text.partition(" ")
     store, owner = _of_cluster()
     store.runs.disown(owner.name, "how it ended could not be stored")
@@ -298,8 +287,7 @@ def carry_out(text: str) -> str:
 
 
 def serve(store: Store, owner: Owner, engine: Engine, parent: Parent, idle_s: float) -> None:
-    """Carry out queued runs until the parent is gone, or there was none for `idle_s`. A process
-    that grew large ends too, but only after a run."""
+    """Carry out queued runs until the parent is gone, `idle_s` passed, or memory grew."""
     last_s = time.monotonic()
     unstored = ""  # why the last run ended, where that may not have been stored
     while not parent.gone and time.monotonic() - last_s < idle_s:

@@ -1,6 +1,6 @@
-"""Live runs: a draft simulated while it is edited, next to the library and never in it. One warm
-process (`python -m twin.lab.runs.live`) answers in turn over its standard streams, each question
-cut to about `SECONDS`; while none waits, it searches the capacities of those that were answered."""
+"""Live runs: a draft simulated while it is edited, never stored. A warm process (`python -m
+twin.lab.runs.live`) answers each question within about `SECONDS`, and searches capacities when
+idle."""
 
 import json
 import logging
@@ -148,8 +148,7 @@ def ready() -> bool:
 
 
 def question_of(draft: Scenario, facts: Facts) -> Scenario | None:
-    """The draft over a horizon that is simulated at once; None where it cannot be live: with files,
-    or with a function of the operator's own, which may never answer while all others wait."""
+    """The draft over a short horizon; None where it names files or the operator's own functions."""
     if TRACE.named(draft) or COUNTS.named(draft) or draft.supernode.imported:
         return None
     if draft.elastic.controller == "own":

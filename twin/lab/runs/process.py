@@ -50,8 +50,7 @@ def processor_time(pid: int) -> str:
 
 
 def peak_bytes() -> int:
-    """Most resident memory this process itself ever had; 0 where the system does not say. Linux's
-    `ru_maxrss` would not do: a child inherits its parent's peak."""
+    """Most resident memory of this process; 0: unknown. `ru_maxrss` includes the parent's."""
     if STATUS.exists():
         return _kilobytes(STATUS, "VmHWM:") * 1024
     if sys.platform == "win32":

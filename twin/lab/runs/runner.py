@@ -35,8 +35,8 @@ def add_run(
     engine: str = ENGINE,
     waiting: Iterable[Budget] = (),
 ) -> str:
-    """Store a question and a run of it; returns its id, with `again` false that of an identical
-    run. `waiting`: what earlier ones will take. Raises StoreError, TooLarge."""
+    """Store a question and its run; returns its id, with `again` false that of an identical one;
+    waiting: budgets of earlier ones. Raises StoreError, TooLarge."""
     store.artefacts.require_space()
     keep_brought(store, scenario)
     if lacks := store.lacking(scenario):
@@ -51,8 +51,7 @@ def add_run(
 def run_now(
     store: Store, scenario: Scenario, *, watch: Watch | None = None, engine: str = ENGINE
 ) -> Finished:
-    """Carry out a run in this process and store it, as the background does. Raises what the engine
-    raises, after storing how it ended; an interrupt leaves a cancelled run."""
+    """Carry out a run here and store it, also a failure. Raises as the engine."""
     owner = Owner.here()
     run = add_run(store, scenario, owner=owner, engine=engine)
     row = require(store.runs.get(run), "run", run)
@@ -77,8 +76,7 @@ def found_or_made(store: Store, scenario: Scenario, watch: Watch, engine: str = 
 def run_or_question(
     store: Store, name: str, settings: Sequence[str] = (), trace: Path | None = None
 ) -> tuple[RunRow | None, Scenario]:
-    """A stored run by its id with its scenario; else the scenario that a person names, the trace
-    that it replays now stored. Raises SpecError, also for settings of a run."""
+    """A stored run with its scenario, else a scenario by its name. Raises SpecError."""
     row = store.runs.get(name)
     if row is not None:
         if settings or trace:

@@ -1,5 +1,4 @@
-"""Whether the runs of an archive come out again: it is read into a store of its own that is gone
-afterwards, each run is computed anew, and digests are compared."""
+"""Whether the runs of an archive are reproduced: each is computed again in a temporary store."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -27,8 +26,8 @@ class Verified:
 
 
 def verified(file: Path, watch: Watch = lambda _share, _live: True) -> Iterator[Verified]:
-    """Every run of an archive, computed anew by this program with the archive's own facts. Parts
-    that cannot be read come first. Raises StoreError for a file that is no archive."""
+    """Every run of an archive, computed again with its own facts; unreadable parts first. Raises
+    StoreError for a file that is no archive."""
     with TemporaryDirectory() as folder:
         store = open_store(f"sqlite:///{folder}/bundle.db", Path(folder) / "artifacts")
         try:

@@ -1,5 +1,4 @@
-"""Getting ready: stages of compiling that do not depend on each other. Every process takes the
-first that no other is at, so that two share the work; what is compiled is stored on disk."""
+"""Independent stages of compiling: each process takes a free one; the result is stored on disk."""
 
 import gc
 import os
@@ -22,8 +21,7 @@ def is_ready() -> bool:
 def prepare(
     stages: Stages, tell: Tell, *, shared_only: bool = False, later: Collection[str] = ()
 ) -> None:
-    """Compile every stage, or load it where another process has. shared_only: leave out stages that
-    another is at; later: stages that are left to one that lends a hand."""
+    """Compile every stage; shared_only: but those under way elsewhere; later: but these."""
     # A compiler makes much that lives and little garbage, and what is here then is here to stay.
     gc.freeze()
     every = gc.get_threshold()

@@ -1,5 +1,4 @@
-"""A run made again up to the end of a span, and watched: what its instances did, and what they did
-while they had one request. The repetition is exact to the byte, so it holds for the stored run."""
+"""A run repeated up to the end of a span, to the byte, while its instances are watched."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import closing
@@ -56,8 +55,7 @@ class Source:
 
 
 def traced(name: str, settings: Sequence[str], progress: Watch) -> Source:
-    """A stored run by id, else the scenario of that name, run now unless a run is stored. A run of
-    another version of the engine is made anew. Raises the rooms' own ValueErrors."""
+    """A stored run of today's engine, else a run made now. Raises ValueErrors of the rooms."""
     with closing(open_store()) as store:
         row, scenario = run_or_question(store, name, settings)
         if row is None or (row.state == "done" and not repeatable(row)):
@@ -145,8 +143,7 @@ def inside(run: Source, row: Mapping[str, Any]) -> Inside:
 
 
 def span_of_request(run: Source, request: int) -> tuple[float, float]:
-    """Arrival and last stamp of a request, in seconds of the run. Raises SpecError where the run
-    has no request of that number."""
+    """Arrival and last stamp (s) of a request. Raises SpecError for an unknown number."""
     rows = run.tables["requests"].filter(pl.col("request_id") == request)
     if not rows.height:
         known = run.tables["requests"].height

@@ -1,6 +1,5 @@
-"""A worker of Dask (`python -m twin worker`), which cannot stop a task: it hands a text to its one
-warm process (`python -m twin.lab.runs.worker`) and waits for a text. To stop is to kill that
-process; it also ends with the end of its input, so it never outlives who started it."""
+"""A worker of Dask (`python -m twin worker`) with one warm process (`python -m
+twin.lab.runs.worker`), which is killed to stop a task and ends with its input."""
 
 import asyncio
 import json
@@ -55,8 +54,7 @@ class Child:
         self._key = ""
 
     def answer(self, what: str, text: str, key: str = "") -> str:
-        """What the work `what` of `DONE` makes of a text. Raises ClusterError with the sentence of
-        a refusal, or where the process ended or was killed."""
+        """What the work `what` of `DONE` makes of a text. Raises ClusterError."""
         with self._lock:
             if self._process is None or self._process.poll() is not None:
                 self._process = start_process("twin.lab.runs.worker")

@@ -1,5 +1,5 @@
-"""Addresses: the only file that knows what a link looks like. A run's link opens exactly the stored
-run; a scenario travels by digest or whole inside the link. What a link says is never trusted."""
+"""Addresses: the only module that knows links. A run's link opens that run; a scenario is in the
+link or named by digest. Nothing in a link is trusted."""
 
 import base64
 import binascii
@@ -17,13 +17,7 @@ from twin.lab.library import SCENARIO_BYTES_MAX
 from twin.lab.machines import keep_brought, read_machine
 from twin.lab.store import RunRow, Store, StoreError, UnknownId
 from twin.lab.sweep.compare import RUNS_MAX, RUNS_MIN
-from twin.scenario import (
-    Scenario,
-    SpecError,
-    canonical,
-    scenario_digest,
-    scenario_from_canonical,
-)
+from twin.scenario import Scenario, SpecError, canonical, scenario_digest, scenario_from_canonical
 
 RUN, RUNS, BASELINE = "run", "runs", "baseline"  # names of query parameters
 SCENARIO, PORTABLE = "scenario", "s"
@@ -53,14 +47,12 @@ class NotHere:
 
 
 def run_url(run: str, scenario: Scenario | None = None) -> str:
-    """The address of a run: live while it goes on, its results afterwards. With its scenario
-    inside, where that fits, another twin can compute the run anew."""
+    """The address of a run, with its scenario inside where that fits."""
     return _url(RUN_PAGE, {RUN: run} | _asking([scenario] if scenario else []))
 
 
 def compare_url(runs: Sequence[str], baseline: str = "", scenarios: Sequence[Scenario] = ()) -> str:
-    """The address of a comparison of two to six runs; the first is the baseline unless named. With
-    the scenarios of all of them inside, where these fit."""
+    """The address of two to six compared runs, baseline first, scenarios inside if they fit."""
     query = {RUNS: ",".join(runs)} | ({BASELINE: baseline} if baseline else {})
     return _url(COMPARE_PAGE, query | _asking(scenarios))
 
@@ -74,8 +66,7 @@ def _asking(scenarios: Sequence[Scenario]) -> dict[str, str]:
 
 
 def questions(query: Mapping[str, str], hold: Hold) -> list[Scenario]:
-    """The scenarios inside a run's or a comparison's link, in the order of its runs; `hold` gets
-    the machines that they bring along. Raises ShareError where one cannot be read."""
+    """Scenarios inside a link, in order; `hold` gets their machines. Raises ShareError."""
     texts = [text for text in query.get(QUESTIONS, "")[:LINK_CHARS_MAX].split(",") if text]
     return [_with_machine(text, hold) for text in texts[:COMPARED_MAX]]
 
@@ -86,8 +77,7 @@ def scenario_link(scenario: Scenario, page: str = "") -> str:
 
 
 def draft_url(scenario: Scenario, page: str = "") -> str:
-    """The address of a draft: whole inside it, or its digest where that would be too long; then
-    whoever hands it out (see `carries`) stores it with `share_scenario`."""
+    """The address of a draft, whole or by a digest that `share_scenario` stores (`carries`)."""
     try:
         return scenario_link(scenario, page)
     except ShareError:
@@ -119,8 +109,7 @@ def scenario_query(query: Mapping[str, str]) -> str:
 
 
 def open_scenario(query: Mapping[str, str], store: Store, hold: Hold) -> Scenario:
-    """The scenario an address names; `hold` gets a machine that it brings along. Raises ShareError
-    with a sentence for the visitor."""
+    """The scenario of an address; `hold` gets a machine inside it. Raises ShareError."""
     if query.get(PORTABLE):
         return _with_machine(query[PORTABLE], hold)
     digest = query.get(SCENARIO, "")
@@ -141,8 +130,7 @@ def open_run(query: Mapping[str, str], store: Store) -> RunRow | NotHere | None:
 
 
 def open_runs(query: Mapping[str, str], store: Store) -> list[RunRow | NotHere]:
-    """The runs a comparison's address names, each once, the baseline first. Raises ShareError when
-    there are more than six."""
+    """The runs of a comparison's address, each once, baseline first. Raises ShareError."""
     parts = query.get(RUNS, "")[:LINK_CHARS_MAX].split(",")
     names = list(dict.fromkeys(filter(None, parts)))
     if len(names) > COMPARED_MAX:

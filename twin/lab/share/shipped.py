@@ -1,6 +1,4 @@
-"""Results that come with the project: what a machine that never ran anything can show at once.
-`make shipped` writes data/shipped: what playback and headline need, and of which question, engine,
-facts."""
+"""Results that come with the project (data/shipped, `make shipped`), for a new machine."""
 
 import gzip
 import hashlib

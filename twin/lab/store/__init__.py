@@ -1,6 +1,5 @@
-"""The store: a memory of answers, in a database and a folder of artefacts. What is finished is
-never changed. Reading order: `models`, `engines`, `migrate`, `artefacts`, `statements`, `visitors`,
-`scenarios`, `runs`, `values`, `handle`."""
+"""The store: answers in a database and a folder of artefacts. Finished ones never change. Read
+`models`, `engines`, `migrate`, `artefacts`, `statements`, `visitors`, then the others."""
 
 from twin.lab.store.artefacts import Artefact
 from twin.lab.store.errors import StoreError, UnknownId

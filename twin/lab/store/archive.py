@@ -1,6 +1,5 @@
-"""A library as one file: a tar of rows (JSON) and tables (Parquet), each named by the SHA-256 of
-its bytes, what a row names before it. So it is read once in bounded memory, a damaged member costs
-nothing else, and an import that was cut off is begun again. Names are compared, never opened."""
+"""A library as one file: a tar of rows (JSON) and tables (Parquet) named by SHA-256, references
+first, so that it is read in bounded memory and a damaged member costs nothing else."""
 
 import hashlib
 import io
@@ -67,8 +66,7 @@ class Moved:
 
 
 def write_archive(store: Store, file: IO[bytes], runs: Iterable[str] | None = None) -> Moved:
-    """Write what a store shows, or some runs by id and what belongs to them, to a file. Who holds
-    what goes with the whole of a store that knows no visitor."""
+    """Write a store's visible content, or some runs and what they need."""
     writer = _Writer(store, file, holders=runs is None and not store.visitor)
     if runs is None:
         names = _shown(store)
@@ -101,8 +99,7 @@ def _shown(store: Store) -> tuple[list[str], list[str], list[str]]:
 
 
 def export_runs(store: Store, *runs: str) -> bytes:
-    """Runs that ended as an archive: questions, facts, tables, imported files, what was written.
-    Raises StoreError where any of it is damaged."""
+    """Ended runs with all they need as an archive. Raises StoreError where any of it is damaged."""
     file = io.BytesIO()
     for sentence in write_archive(store, file, runs).left_out:
         raise StoreError(sentence)
@@ -184,8 +181,7 @@ class _Writer:
         self.moved.new[kind] += 1
 
     def _notes(self, session: Session, name: str) -> list[dict[str, Any]]:
-        """What was written about something: by whoever exports, or by all where all is moved. Who
-        exports is not named: their words become those of whoever takes the archive in."""
+        """Notes on a name: the exporter's, or all when all is exported; they name no visitor."""
         n, whose = NoteRow, {} if self._holders else {"visitor": ""}
         query = select(*(getattr(n, key) for key in columns_of(n))).where(n.name == name)
         if whose:

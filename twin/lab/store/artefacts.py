@@ -1,6 +1,5 @@
-"""Artefacts: Parquet files named by the SHA-256 of their bytes, which every read compares. A file
-is written under another name, forced to disk with its folders, and renamed before a row mentions
-it: at any kill or loss of power a row names only files that are whole."""
+"""Artefacts: Parquet files named by their SHA-256, compared at each read. A file is synced to disk
+and renamed before a row names it, so a row never names a partial file."""
 
 import errno
 import hashlib
@@ -137,8 +136,7 @@ class Artefacts:
             return False
 
     def _publish(self, draft: Path, sha256: str) -> None:
-        """Move a complete draft to the path of its digest and sync both to disk; where a sound file
-        is there already, the draft is left to the caller."""
+        """Move a complete draft to its path and sync; if a sound file is there, the draft stays."""
         final = self.path(sha256)
         self._keep(final.parent)
         if not self.renew(sha256):

@@ -1,6 +1,5 @@
-"""Types of columns that say which values they hold, checked in archives and at every read. What
-cannot be reads as empty, so that one bad row takes no page down; the seal over the row finds the
-change."""
+"""Types of columns, checked in archives and at every read; an invalid value reads as empty, and the
+seal over the row reports it."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,6 @@
-"""Engines: the one place (but for `migrate`'s triggers) that knows which database this is. The
-library's defaults lose updates on SQLite (measured: 373 of 480 read-modify-writes), so a writer
-begins with BEGIN IMMEDIATE, on PostgreSQL with an advisory lock; a reader never waits for a
-writer."""
+"""Engines: the only module (with `migrate`'s triggers) that knows the database. SQLAlchemy's
+defaults lose updates on SQLite (373 of 480 measured), so a writer begins with BEGIN IMMEDIATE, or
+an advisory lock on PostgreSQL; a reader never waits for it."""
 
 import importlib.util
 import json
@@ -52,8 +51,7 @@ class Database:
 
     @contextmanager
     def write(self, *, durable: bool = False) -> Iterator[Session]:
-        """A transaction that writes; `durable` waits until the disk itself has it. Keep it short:
-        no one else writes meanwhile. Raises StoreError."""
+        """A short writing transaction; others wait; durable: on disk at its end."""
         with self._sentences(), _session(self.writer) as session, session.begin():
             session.connection(execution_options={"durable": durable})
             yield session
@@ -220,8 +218,7 @@ def _sqlite_engine(
 
 @contextmanager
 def migration_connection(database: Database) -> Iterator[Connection]:
-    """One writing transaction for changes of the schema. On SQLite foreign keys are off in it, for
-    rebuilding a table drops the old one; all references are checked before the commit."""
+    """A transaction for a new schema: on SQLite foreign keys are checked at its end."""
     if database.path is None:
         with database.write() as session:
             yield session.connection()
@@ -242,8 +239,7 @@ def migration_connection(database: Database) -> Iterator[Connection]:
 
 
 def prepare_file(database: Database, artefact_folder: Path) -> None:
-    """Check that a SQLite file is ours or new, and switch it to write-ahead logging. Raises
-    StoreError for another program's, and for an empty one where results are stored."""
+    """Check that a SQLite file is ours or new; turn on write-ahead logging. Raises StoreError."""
     path = database.path
     if path is None:
         return
@@ -308,8 +304,7 @@ def json_text(value: Any) -> str:
 
 
 def json_value(stored: str | bytes) -> Any:
-    """What a cell of JSON holds, None where it is damaged: one bad cell hides no other row. That it
-    is damaged is found by the seal over its row."""
+    """The value of a cell of JSON, None where it is damaged, which the row's seal reports."""
     try:
         return json.loads(stored)
     except ValueError:

@@ -16,19 +16,11 @@ from twin.hardware.imported import look_in
 from twin.lab import controllers
 from twin.lab.kinds import COUNTS, MACHINE, TRACE
 from twin.lab.library import STORED
+from twin.lab.store import models
 from twin.lab.store.artefacts import SWEEP_AGE_S, Artefacts
 from twin.lab.store.engines import Database, check_integrity, open_database, prepare_file
 from twin.lab.store.errors import StoreError, StoreFull
 from twin.lab.store.migrate import check_guards, upgrade
-from twin.lab.store.models import (
-    ArtefactRow,
-    FactsRow,
-    ImportRow,
-    ImportTableRow,
-    RunRow,
-    RunTableRow,
-    ScenarioRow,
-)
 from twin.lab.store.result import facts_of_text
 from twin.lab.store.runs import Runs
 from twin.lab.store.scenarios import Scenarios
@@ -81,7 +73,7 @@ class Store:
     def facts(self, digest: str) -> Facts:
         """The facts a run was made with; raises UnknownId, or StoreError when damaged."""
         with self.database.read() as session:
-            row = require(session.get(FactsRow, digest), "set of facts", digest)
+            row = require(session.get(models.FactsRow, digest), "set of facts", digest)
         return facts_of_text(row.body, digest)
 
     def lacking(self, scenario: Scenario) -> str:
@@ -91,29 +83,29 @@ class Store:
     def sweep(self, older_than_s: float = SWEEP_AGE_S) -> int:
         """Forget artefacts that no run or trace uses, and delete their files; returns how many."""
         limit_s = time.time() - older_than_s
-        used = select(RunTableRow.sha256).union_all(select(ImportTableRow.sha256))
+        used = select(models.RunTableRow.sha256).union_all(select(models.ImportTableRow.sha256))
         files = self.artefacts.old(older_than_s)  # before the lock: no writer waits for a slow disk
         with self.database.write(durable=True) as session:
             session.execute(
-                delete(ArtefactRow).where(
-                    ArtefactRow.created_s < limit_s, ArtefactRow.sha256.not_in(used)
+                delete(models.ArtefactRow).where(
+                    models.ArtefactRow.created_s < limit_s, models.ArtefactRow.sha256.not_in(used)
                 )
             )
         # Files go when the disk has forgotten their rows, else a loss of power would bring these
         # back without them; and while the lock is held, so that no row naming one comes in between.
         with self.database.write() as session:
-            named = set(session.scalars(select(ArtefactRow.sha256)))
+            named = set(session.scalars(select(models.ArtefactRow.sha256)))
             return self.artefacts.drop(files, named, older_than_s)
 
     def damage(self) -> list[str]:
         """Everything that is wrong with the stored bytes: database, files, results."""
         wrong = check_integrity(self.database) + check_guards(self.database)
         checks: list[tuple[Callable[[str], object], InstrumentedAttribute[str]]] = [
-            (self.artefacts.read, ArtefactRow.sha256),
-            (self.facts, FactsRow.digest),
-            (self.scenarios.require_sound, ScenarioRow.digest),
-            (self.runs.get, RunRow.id),
-            (self._imported, ImportRow.digest),
+            (self.artefacts.read, models.ArtefactRow.sha256),
+            (self.facts, models.FactsRow.digest),
+            (self.scenarios.require_sound, models.ScenarioRow.digest),
+            (self.runs.get, models.RunRow.id),
+            (self._imported, models.ImportRow.digest),
         ]
         for check, key in checks:
             with self.database.read() as session:
@@ -128,7 +120,7 @@ class Store:
     def _imported(self, digest: str) -> object:
         """An imported value of whatever kind; raises StoreError."""
         with self.database.read() as session:
-            row = require(session.get(ImportRow, digest), "import", digest)
+            row = require(session.get(models.ImportRow, digest), "import", digest)
         if (part := self.imports.get(row.kind)) is None:
             raise StoreError(f"the import {digest} is damaged in the database: {AGAIN}")
         return part.load(digest)
@@ -139,8 +131,8 @@ class Store:
 
 
 def open_store(url: str | None = None, artefacts: Path | None = None) -> Store:
-    """Open the store of a URL, else of TWIN_DB_URL, else `data/twin.db`, migrated; runs of dead
-    processes are marked. Raises StoreError with one sentence."""
+    """Open and migrate a URL, else TWIN_DB_URL, else `data/twin.db`; runs of dead processes are
+    marked. Raises StoreError."""
     # A path may hold what a URL must escape.
     own = URL.create("sqlite", database=str(STORED / DEFAULT_NAME)).render_as_string()
     database = open_database(url or os.environ.get(URL_VARIABLE) or own)
@@ -157,8 +149,7 @@ def open_store(url: str | None = None, artefacts: Path | None = None) -> Store:
 
 
 def _own_folder(database: Database) -> Path:
-    """Where the artefacts of a database lie, and of no other: a sweep deletes what it cannot name.
-    Of a server's database a folder named by a digest of its address."""
+    """The artefact folder of this database only, because a sweep deletes files without a row."""
     path = database.path
     if path is None:
         address = f"{database.url.host} {database.url.port} {database.url.database}"

@@ -1,6 +1,5 @@
-"""Migrations at start, and the guards: triggers that let the database refuse to change a value,
-made anew after every migration because rebuilding a table drops them. Of two starts at once the
-second waits for the first one's lock and finds nothing to do."""
+"""Migrations at start, and triggers that refuse to change a value, made again after each migration.
+Of two starts the second waits for a lock and finds nothing to do."""
 
 import logging
 import time
@@ -9,12 +8,7 @@ from pathlib import Path
 
 from sqlalchemy import Connection, inspect, text
 
-from twin.lab.store.engines import (
-    Database,
-    back_up,
-    migration_connection,
-    stamp,
-)
+from twin.lab.store.engines import Database, back_up, migration_connection, stamp
 from twin.lab.store.errors import StoreError
 from twin.lab.store.models import ENDED_STATES, TRANSITIONS, Row
 
@@ -37,8 +31,7 @@ def current(database: Database) -> str:
 
 
 def upgrade(database: Database, versions: Path = VERSIONS) -> None:
-    """Bring the schema up to the newest revision, after a backup when there is anything to lose.
-    Raises StoreError when the database was written by a newer twin."""
+    """Migrate to the newest revision, after a backup. Raises StoreError for a newer one."""
     known = revisions(versions)
     there = current(database)
     if there and there not in known:
@@ -153,8 +146,7 @@ GUARDS = (
 
 
 def drop_guards(connection: Connection) -> None:
-    """Remove all guards, also such as were once made: PostgreSQL refuses to alter a column that a
-    trigger names. SQLite drops them with the table."""
+    """Remove all guards: PostgreSQL does not alter a column that a trigger names."""
     if connection.dialect.name == "sqlite":
         return
     there = connection.exec_driver_sql(

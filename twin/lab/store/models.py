@@ -1,6 +1,5 @@
-"""The tables of the database as classes; a test compares them with `migrations/`. A row that was
-read belongs to no session. Times are Unix seconds; JSON is a few kilobytes at most, longer is an
-artefact."""
+"""The tables as classes (a test compares them with `migrations/`). Times are Unix seconds; JSON is
+short, long values are artefacts. A row that was read has no session."""
 
 from typing import Any, ClassVar
 
@@ -16,13 +15,7 @@ from sqlalchemy import (
     select,
     table,
 )
-from sqlalchemy.orm import (
-    DeclarativeBase,
-    Mapped,
-    column_property,
-    composite,
-    mapped_column,
-)
+from sqlalchemy.orm import DeclarativeBase, Mapped, column_property, composite, mapped_column
 
 from twin.lab.store.cells import Cell, Seconds, wrong_checks, wrong_figures, wrong_notes
 from twin.lab.store.owner import Owner

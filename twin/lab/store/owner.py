@@ -1,5 +1,4 @@
-"""Owners: the processes that run things, and whether one still lives: on the same machine by the
-process table, elsewhere by its heartbeat. Only a dead process's run is marked interrupted."""
+"""Owners: processes that run things, and whether one lives, by process table or heartbeat."""
 
 import os
 import secrets

@@ -12,6 +12,7 @@ from sqlalchemy import BigInteger, Column, inspect
 from sqlalchemy.orm import Session
 
 from twin.lab.files import printable
+from twin.lab.store import models
 from twin.lab.store.archive import (
     FACTS,
     FILES,
@@ -32,17 +33,6 @@ from twin.lab.store.cells import Cell, Seconds
 from twin.lab.store.engines import json_text
 from twin.lab.store.errors import StoreError, StoreFull
 from twin.lab.store.handle import Store
-from twin.lab.store.models import (
-    DONE,
-    ENDED_STATES,
-    ArtefactRow,
-    FactsRow,
-    HoldingRow,
-    ImportRow,
-    NoteRow,
-    Row,
-    RunRow,
-)
 from twin.lab.store.result import ANSWER, facts_of_text, seal
 from twin.lab.store.statements import insert_once, remember, require
 from twin.lab.store.values import sealed
@@ -56,8 +46,7 @@ INTEGER_MAX, LONG_MAX = (1 << 31) - 1, (1 << 63) - 1
 
 
 def read_archive(store: Store, file: IO[bytes], name: str) -> Moved:
-    """Take into a store what an archive holds and it lacks; what is damaged is left out. name: of
-    the file, for sentences. Raises StoreError for a file that is no library at all."""
+    """Add what an archive has and the store lacks, but damaged parts. Raises StoreError."""
     _require_whole(file, name)
     moved, recognised = Moved(), False
     for kind, sha256, part in _members(file, name, moved):
@@ -170,7 +159,7 @@ def _row_in(part: _Part, sha256: str) -> dict[str, Any]:
     return fields
 
 
-def _values(kind: str, model: type[Row], fields: Mapping[str, Any]) -> dict[str, Any]:
+def _values(kind: str, model: type[models.Row], fields: Mapping[str, Any]) -> dict[str, Any]:
     """The columns of a row, each of its type; raises StoreError."""
     columns = columns_of(model)
     name = printable(str(fields.get(str(inspect(model).primary_key[0].key), "")))
@@ -217,18 +206,20 @@ def _take(store: Store, kind: str, fields: Mapping[str, Any]) -> bool:
                 _add_tables(session, kind, name, files)
     with store.database.write() as session:
         for visitor in {holder for holder in holders if isinstance(holder, str)}:
-            insert_once(session, (visitor, name), HoldingRow(visitor=visitor[:255], name=name))
+            insert_once(
+                session, (visitor, name), models.HoldingRow(visitor=visitor[:255], name=name)
+            )
         for note in written:
             note.name = name
             insert_once(session, (note.visitor, name), note)
     return new
 
 
-def _note(store: Store, fields: object) -> NoteRow:
+def _note(store: Store, fields: object) -> models.NoteRow:
     """A note; one without a name becomes that of the visitor who takes it in."""
     if not isinstance(fields, dict):
         raise StoreError("a note in this archive is no table of columns")
-    row = NoteRow(**_values("note", NoteRow, fields))
+    row = models.NoteRow(**_values("note", models.NoteRow, fields))
     row.visitor, row.tags = row.visitor or store.visitor, joined_tags(split_tags(row.tags))
     require_bounded(row)
     return row
@@ -241,13 +232,13 @@ def _take_scenario(store: Store, values: Mapping[str, Any]) -> tuple[str, bool]:
     return store.scenarios.keep(scenario_from_canonical(body), **values)
 
 
-def _facts(_: Store, values: Mapping[str, Any], __: Mapping[str, str]) -> Row:
+def _facts(_: Store, values: Mapping[str, Any], __: Mapping[str, str]) -> models.Row:
     facts_of_text(values["body"], values["digest"])
-    return FactsRow(**values)
+    return models.FactsRow(**values)
 
 
-def _imported(store: Store, values: Mapping[str, Any], files: Mapping[str, str]) -> Row:
-    row = ImportRow(**values)
+def _imported(store: Store, values: Mapping[str, Any], files: Mapping[str, str]) -> models.Row:
+    row = models.ImportRow(**values)
     name = printable(row.name)
     if (part := store.imports.get(row.kind)) is None:
         raise StoreError(f"{name} is of a kind that this twin does not know")
@@ -260,25 +251,25 @@ def _imported(store: Store, values: Mapping[str, Any], files: Mapping[str, str])
     return row
 
 
-def _run(store: Store, values: Mapping[str, Any], files: Mapping[str, str]) -> Row:
+def _run(store: Store, values: Mapping[str, Any], files: Mapping[str, str]) -> models.Row:
     run, state = values["id"], values["state"]
     question = store.scenarios.get(values["scenario"])
     if question is None:
         raise StoreError(f"run {printable(run)} asks a scenario that is not here: it is left out")
     with store.database.read() as session:
         facts = values["facts_digest"]
-        require(session.get(FactsRow, facts), "set of facts", facts)
-    unsealed = state != DONE and not values["seal"] and not files
+        require(session.get(models.FactsRow, facts), "set of facts", facts)
+    unsealed = state != models.DONE and not values["seal"] and not files
     answer = {key: values[key] for key in ANSWER}
-    if state not in ENDED_STATES or not (unsealed or seal(answer, files) == values["seal"]):
+    if state not in models.ENDED_STATES or not (unsealed or seal(answer, files) == values["seal"]):
         raise StoreError(f"run {printable(run)} is damaged: its seal is broken")
     no_owner = {"owner_name": "", "owner_host": "", "owner_pid": 0, "owner_started": ""}
-    return RunRow(**{**values, **no_owner, "scenario": question.digest})
+    return models.RunRow(**{**values, **no_owner, "scenario": question.digest})
 
 
 def _add_tables(session: Session, kind: str, name: str, files: Mapping[str, str]) -> None:
     for table, sha256 in files.items():
-        if not isinstance(sha256, str) or session.get(ArtefactRow, sha256) is None:
+        if not isinstance(sha256, str) or session.get(models.ArtefactRow, sha256) is None:
             raise StoreError(f"the table {printable(table)} of the {kind} {name} is missing")
         key = {"run": name} if kind == RUN else {"digest": name}
         session.add(TABLES[kind](**key, name=table, sha256=sha256))

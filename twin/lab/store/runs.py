@@ -1,6 +1,6 @@
-"""Stored runs, from queue to result: queued -> running -> done | failed | cancelled | interrupted,
-and queued -> cancelled. Every change is one UPDATE that names the states it may start from and the
-owner, so that a late process overwrites nothing. The seal over a result is checked when opened."""
+"""Stored runs: queued -> running -> done | failed | cancelled | interrupted, queued -> cancelled. A
+change is one UPDATE that names old states and owner; the seal over a result is checked at
+opening."""
 
 import secrets
 import time
@@ -73,8 +73,7 @@ class Runs:
     # Finding and opening.
 
     def get(self, run: str) -> RunRow | None:
-        """A run by id, None when it is not here or somebody else's and not shared. Raises
-        StoreError when its row was damaged."""
+        """A run by id, None if absent or not visible. Raises StoreError for a damaged row."""
         with self._database.read() as session:
             row = self._seen(session, run)
             if row and row.seal:
@@ -114,8 +113,7 @@ class Runs:
         return page_of(self._database, self.visible(query), text, columns, order, limit, offset)
 
     def latest(self, scenarios: Sequence[str]) -> dict[str, RunRow]:
-        """{digest as given: newest finished run of that scenario}; digests of older schemas are
-        found too, explanations do not count, scenarios without a run are left out."""
+        """{digest as given: newest finished run of the scenario}, but no explanations."""
         done = (RunRow.state == DONE, ~RunRow.engine_version.startswith(EXPLAINED))
         with self._database.read() as session:
             stored = stored_as(session, scenarios)
@@ -186,8 +184,8 @@ class Runs:
         owner: Owner | None = None,
         again: bool = True,
     ) -> str:
-        """Store a new run of a stored scenario (digest), queued or running at once with an owner;
-        returns its id, with `again` false that of an equal one that is queued, running or done."""
+        """Store a run of a stored scenario, queued or, with an owner, running; returns its id, with
+        `again` false that of an equal run."""
         now = time.time()
         row = RunRow(
             id=new_id(),
@@ -218,8 +216,7 @@ class Runs:
     # Advancing it: only its owner does.
 
     def claim(self, owner: Owner, run: str = "") -> RunRow | None:
-        """Take a run that was given back, else the oldest queued one, or None; no two owners ever
-        get the same one. run: none but this."""
+        """Take a returned run, else the oldest queued one, or None. run: only this."""
         r, now = RunRow, time.time()
         taken = {r.started_s: now, r.beat_s: now, r.owner: owner}
         with self._database.write() as session:
@@ -249,8 +246,8 @@ class Runs:
         progress: float | None = None,
         live: Mapping[str, Any] | None = None,
     ) -> Beat:
-        """Say that a run goes on, and how far it is (0..1); answers what to do. 'cancel': someone
-        requested its stop. 'lost': it is no longer this owner's; drop it."""
+        """Store a heartbeat and progress (0..1); returns '', 'cancel' or 'lost' (no longer
+        ours)."""
         values: dict[str, Any] = {"beat_s": time.time()}
         if progress is not None:
             values |= {"progress": min(1.0, max(0.0, progress)), "live": dict(live or {})}
@@ -262,8 +259,7 @@ class Runs:
         return "go" if row.cancel_s is None else "cancel"
 
     def finish(self, run: str, owner: Owner, result: "Run", wall_s: float) -> bool:
-        """Store a result: files first, then the row. False when the run was lost meanwhile. A
-        result whose checks do not all hold makes the run failed, and its tables are stored too."""
+        """Store a result, or a failed run if checks do not hold; False: the run was lost."""
         stored = self._artefacts.put_all(result.tables)
         answer = {
             "summary": dict(result.summary),
@@ -309,9 +305,8 @@ class Runs:
         return [row.id for row in left if self._abandon(row, RunRow.id == row.id, message)]
 
     def recover(self, alive: Callable[[Owner, float], bool] = Owner.lives) -> list[str]:
-        """Mark running rows of dead processes interrupted; returns their ids. `alive` gets an owner
-        and for how long (s) this process has seen no new heartbeat of it. A heartbeat that comes in
-        between saves its run. What a process of a cluster leaves is given back."""
+        """Mark runs of dead processes interrupted, return a cluster's; returns their ids. `alive`
+        gets an owner and seconds without a new heartbeat; a heartbeat in between saves the run."""
         r = RunRow
         with self._database.read() as session:
             rows = session.scalars(select(r).where(r.state == RUNNING, ~_given_back())).all()

@@ -1,5 +1,5 @@
-"""Stored scenarios, named by the SHA-256 of their canonical form; digests of other schemas are
-aliases. A draft may be deleted while no run needs it; a preset or a shared scenario stays."""
+"""Stored scenarios, named by SHA-256; digests of other schemas are aliases. A draft without runs
+can be deleted, a preset or a shared scenario cannot."""
 
 import hashlib
 import time
@@ -14,14 +14,7 @@ from twin.lab.library import presets
 from twin.lab.store.engines import Database
 from twin.lab.store.errors import StoreError
 from twin.lab.store.models import AliasRow, RunRow, ScenarioRow
-from twin.lab.store.statements import (
-    PAGE,
-    Page,
-    insert_once,
-    page_of,
-    publish,
-    require,
-)
+from twin.lab.store.statements import PAGE, Page, insert_once, page_of, publish, require
 from twin.lab.store.visitors import WRITTEN, Undo, Visitor, forget, noted, undo_of
 from twin.scenario import (
     SCHEMA_VERSION,
@@ -61,8 +54,7 @@ class Scenarios:
         return stored
 
     def keep(self, scenario: Scenario, **columns: Any) -> tuple[str, bool]:
-        """Store a scenario under the digest and text of some schema, unless it is here. Returns the
-        digest under which it is stored, and whether it is new."""
+        """Store a scenario unless it is here; returns its digest, and whether it is new."""
         own = columns["digest"]
         digests = (own, scenario_digest(scenario), *legacy_digests(scenario))
         row = ScenarioRow(**_said(scenario), **columns)
@@ -80,8 +72,7 @@ class Scenarios:
         return stored, not known
 
     def load(self, digest: str) -> Scenario:
-        """The scenario of a digest, its stored text checked against it. Raises UnknownId, or
-        StoreError when the text was changed on disk."""
+        """The scenario of a digest. Raises UnknownId, StoreError when changed on disk."""
         with self._database.read() as session:
             whole = undefer(ScenarioRow.body)
             row = require(self._seen(session, digest, whole), "scenario", digest)
@@ -148,8 +139,7 @@ class Scenarios:
             session.execute(this.values(published_s=None))
 
     def delete(self, digest: str) -> Undo:
-        """Delete a draft, and answer what brings it back. Raises StoreError when it is a preset,
-        shared, or has runs."""
+        """Delete a draft; returns the undo. Raises StoreError if preset, shared or run."""
         with self._database.write(durable=True) as session:
             row = require(self._seen(session, digest), "scenario", digest)
             where, others = ScenarioRow.digest == row.digest, AliasRow.scenario == row.digest
@@ -170,8 +160,7 @@ class Scenarios:
         return undo
 
     def seed(self) -> list[str]:
-        """Store every preset, and forget the mark of those that are presets no longer; returns
-        their digests in the order of `presets`."""
+        """Store every preset and unmark former ones; returns their digests in order."""
         digests = [self.save(known.scenario, preset=known.key) for known in presets()]
         r = ScenarioRow
         past = update(r).where(r.preset != "", r.digest.not_in(digests)).values(preset="")

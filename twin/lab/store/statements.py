@@ -85,8 +85,7 @@ def page_of(
     limit: int,
     offset: int,
 ) -> Page[T]:
-    """Some rows of a query in which every word of a text occurs, and how many there are. columns:
-    where words may stand; the last is the row's name, which may begin with one."""
+    """A page of rows with every word in some `columns` (last: the name), and how many exist."""
     *anywhere, name = columns
     for word in text.split():
         holds = [column.icontains(word, autoescape=True) for column in anywhere]

@@ -1,5 +1,5 @@
-"""Imported values of the kinds of `lab.kinds`, stored by digest, so that a scenario that names one
-runs without its file. A value is a row under a seal and a few artefacts."""
+"""Imported values (`lab.kinds`) by digest, a sealed row and a few artefacts each, so that a
+scenario that names one runs without its file."""
 
 import time
 from collections.abc import Mapping
@@ -33,8 +33,7 @@ class Values(Generic[T]):
         self.kind = kind
 
     def save(self, value: T) -> str:
-        """Store a value, once, mending what was damaged of it; returns its digest. Raises
-        StoreError when it is too large."""
+        """Store or mend a value; returns its digest. Raises StoreError when too large."""
         self._visitor.require_writes()
         digest = value.digest
         made = None if self._whole(digest) else self._made(value)
@@ -153,8 +152,7 @@ class Values(Generic[T]):
             return users(session, self.kind.in_use, _naming(digest))
 
     def delete(self, digest: str) -> None:
-        """Delete what no scenario names; its files go with the next sweep. Raises StoreError for
-        what is in use, UnknownId for none."""
+        """Delete a value that no scenario names. Raises StoreError when it is in use, UnknownId."""
         with self._database.write(durable=True) as session:
             require(self._row(session, digest), self.kind.key, digest)
             if not self._visitor.let_go(session, self.kind.key, digest):

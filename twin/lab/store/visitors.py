@@ -1,6 +1,5 @@
-"""What one visitor may see and change, where a server knows its visitors by name; and their notes,
-which only they see. Several may hold a value: it is gone when the last lets go of it. Presets and
-what was shared are shown to all; without logins everybody may do all."""
+"""What a visitor may see and change where a server has logins, and their private notes. A value is
+deleted when its last holder lets go; presets and shared ones are visible to all."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from dataclasses import dataclass
@@ -56,8 +55,7 @@ class Visitor:
             insert_once(session, (self.name, name), HoldingRow(visitor=self.name, name=name))
 
     def let_go(self, session: Session, kind: str, name: str) -> bool:
-        """Let go of something; whether no other visitor holds it. Raises StoreError where it is not
-        this visitor's."""
+        """Let go of something; returns whether no one else holds it. Raises StoreError."""
         self.require_writes()
         if not self.known:
             return True
@@ -86,8 +84,7 @@ def undo_of(
     rows: Mapping[type[Row], ColumnElement[bool]],
     visitor: Visitor,
 ) -> Undo:
-    """What brings back rows that are here now, table by table, with what the visitor wrote, and
-    holds them again. named: kind and key of the first. What is here again stays as it is."""
+    """The undo of rows that are here, with the visitor's notes; named: kind, key of the first."""
     lost_rows: list[tuple[type[Row], Table, list[dict[str, Any]]]] = []
     written = (NoteRow.name == named[1]) & (NoteRow.visitor == visitor.name)
     rows = {**rows, NoteRow: written}
@@ -135,8 +132,7 @@ class Notes:
         return sorted({tag for text in lists for tag in split_tags(text)}, key=str.casefold)
 
     def write(self, name: str, title: str, tags: Iterable[str], text: str) -> None:
-        """Keep this in place of what was written before; nothing at all takes it away. Raises
-        StoreError for what is too long."""
+        """Replace a note; an empty one is removed. Raises StoreError for what is too long."""
         self._visitor.require_writes()
         row = NoteRow(
             visitor=self._visitor.name, name=name, title=" ".join(title.split()),

@@ -117,8 +117,7 @@ def compare(
     baseline: int = 0,
     titles: Sequence[str] = (),
 ) -> Comparison:
-    """Runs with their scenarios side by side; raises CompareError for other than two to six.
-    titles: what the runs are called, their names unless given."""
+    """Two to six runs side by side; titles: by default their names. Raises CompareError."""
     check_number(len(runs))
     if not 0 <= baseline < len(runs) or len(scenarios) != len(runs):
         raise CompareError("the baseline must be one of the runs, and each needs its scenario")
@@ -186,8 +185,7 @@ def metric_row(name: str, values: Sequence[Any], baseline: int) -> MetricRow:
 
 
 def _spared(row: MetricRow, runs: "Sequence[RunRow]", baseline: int) -> MetricRow:
-    """The same row, where no run is worse for serving the same load with more NPUs. Then its figure
-    per NPU sinks because NPUs idle, which says nothing of how fast they are."""
+    """The row where no run is worse only because it uses more NPUs for the same load."""
     if not row.unit.endswith("per NPU"):
         return row
     base = runs[baseline].summary

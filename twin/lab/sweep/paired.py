@@ -1,5 +1,4 @@
-"""Whether runs differ by more than chance: the same scenarios with other seeds, in pairs. Runs of
-one seed have the same requests, so the difference of a pair varies less than its figures do."""
+"""Whether runs differ by more than chance, by pairs of equal seeds, whose differences vary less."""
 
 import math
 import statistics
@@ -28,8 +27,7 @@ def seeded(
 def with_pairs(
     compared: Comparison, summaries: Sequence[Sequence[Mapping[str, Any] | None]]
 ) -> Comparison:
-    """A comparison whose figures say what pairs of seeds say of their differences; summaries: of
-    `seeded`, None for no run. A run with fewer than LEAST pairs stays as it is."""
+    """A comparison with what pairs of seeds (at least LEAST) say; summaries: of `seeded`."""
     rows = [_row(row, summaries, compared.baseline) for row in compared.metrics]
     return replace(compared, metrics=rows)
 

@@ -1,5 +1,4 @@
-"""Sweeps: one question at several values of one or two fields, each point a full simulation; which
-points keep their SLO, the knee, and the published operating points next to them."""
+"""Sweeps: simulations over values of one or two fields, which keep the SLO, and the knee."""
 
 import csv
 import io
@@ -148,12 +147,9 @@ def _plain(value: Any) -> str:
 
 
 def points(
-    scenario: Scenario,
-    axes: Sequence[Axis],
-    named: Callable[[Scenario], Scenario] | None = None,
+    scenario: Scenario, axes: Sequence[Axis], named: Callable[[Scenario], Scenario] | None = None
 ) -> list[Point]:
-    """The questions of a sweep, the last axis first; `named` gives each its name. Raises SweepError
-    for more than two axes or too many points."""
+    """Questions of a sweep, last axis first; named: names of them. Raises SweepError."""
     if not 1 <= len(axes) <= AXES_MAX or len({a.path for a in axes}) < len(axes):
         raise SweepError("a sweep goes over one field, or over two different ones")
     count = math.prod(len(a.values) for a in axes)
@@ -184,8 +180,7 @@ def _named(question: Scenario, origin: Scenario, axes: Sequence[Axis]) -> Scenar
 
 
 def carried_out(runner: "Runner", points: Sequence[Point]) -> "Iterator[RunRow | None]":
-    """The run of every point in order, as each ends; None for a point without a question. All are
-    queued first, so that the runner's processes share them. Raises StoreError."""
+    """The run of each point in order; None: no question. All queue first. Raises StoreError."""
     runs = [runner.submit(point.scenario) if point.scenario else None for point in points]
     for run in runs:
         row = None
@@ -195,8 +190,7 @@ def carried_out(runner: "Runner", points: Sequence[Point]) -> "Iterator[RunRow |
 
 
 def broken(scenario: Scenario, summary: dict[str, Any]) -> list[tuple[Metric, float]]:
-    """Figures of a run that misses its SLO, each with its limit (SI): the p99 beyond it, or the
-    share of requests that met it where no p99 says it."""
+    """Figures beyond the SLO of a run, with limits (SI): a p99, or the share that met it."""
     if holds(scenario, summary) is not False:
         return []
     share = scenario.slo.share

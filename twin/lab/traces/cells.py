@@ -1,5 +1,5 @@
-"""Columns of JSON lines or CSV, and what they must hold: one check for every format. What does not
-fit is refused with its place, its value and what would be right. CSV columns are found by name."""
+"""Columns of JSON lines or CSV (by name), checked alike in every format; a fault has its place,
+value and what would be right."""
 
 import io
 import json
@@ -124,8 +124,7 @@ DECODER = json.JSONDecoder(parse_constant=refuse_constant)
 
 
 def text_of(piece: Piece, first: int = 1) -> str:
-    """The piece as text; raises TraceError with the line of a byte that is not UTF-8. first: the
-    number of its first line."""
+    """The piece as text; first: its first line's number. Raises TraceError if not UTF-8."""
     try:
         return piece.data.decode("utf-8-sig" if first == 1 else "utf-8")
     except UnicodeDecodeError as error:
@@ -134,8 +133,7 @@ def text_of(piece: Piece, first: int = 1) -> str:
 
 
 def portions(piece: Piece) -> Iterator[tuple[int, list[str]]]:
-    """All lines, some megabytes at a time; with the number of each portion's first line. However
-    long a file is, no more than a portion of it is ever held as Python's own objects."""
+    """All lines, some megabytes at a time, and the number of each portion's first line."""
     begin, first = 0, 1
     while begin <= len(piece.data):
         end = piece.data.find(b"\n", begin + PORTION_BYTES)
@@ -162,8 +160,7 @@ def decode(text: str, where: str, wanted: str = "one request {...}") -> Any:
 
 
 def json_cells(piece: Piece) -> Iterator[tuple[Cells, np.ndarray]]:
-    """For each portion of a file: the cells of its lines that are not blank, one JSON object each,
-    and the line numbers i8[n]. Raises TraceError for another line."""
+    """Each portion's cells, one JSON object a line, blank ones left out, and line numbers i8[n]."""
     for first, lines in portions(piece):
         bodies, numbers = [], []
         for number, line in enumerate(lines, first):

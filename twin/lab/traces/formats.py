@@ -1,5 +1,4 @@
-"""What a trace format is: recognised by what stands in a file, never by its name; entries stand
-with their readers. Columns of any format are checked, sorted, chained and counted here."""
+"""A trace format is found by content, never by name; columns of all are checked and sorted here."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field

@@ -1,5 +1,4 @@
-"""Every trace format, found by content; and a trace in figures for people. One more CSV or JSON
-lines is an entry of `requests`; a format with a reader of its own is an extra."""
+"""Every trace format; one more CSV or JSON lines is an entry of `requests`, others are extras."""
 
 from pathlib import Path
 from typing import Any
@@ -8,13 +7,7 @@ import numpy as np
 
 from twin.hooks import TraceFormat, found
 from twin.lab.traces import requests
-from twin.lab.traces.formats import (
-    MOST_BLOCK_TOKENS,
-    Format,
-    Reading,
-    build_table,
-    head_of,
-)
+from twin.lab.traces.formats import MOST_BLOCK_TOKENS, Format, Reading, build_table, head_of
 from twin.lab.traces.source import Limits, TraceError, open_source
 from twin.workload.replay import timestamp_quantum
 from twin.workload.requests import TraceTable
@@ -32,9 +25,8 @@ def read_trace(
     block_tokens: int | None = None,
     limits: Limits | None = None,
 ) -> TraceTable:
-    """A trace file, folder or upload as a table; raises TraceError with file and line.
-    block_tokens: of a hash, where the file does not say or is wrong. limits: as of a path or an
-    upload."""
+    """A trace (file, folder, upload) as a table. Raises TraceError with file and line.
+    block_tokens: of a hash where the file does not say."""
     if block_tokens is not None and not 1 <= block_tokens <= MOST_BLOCK_TOKENS:
         raise TraceError(
             f"a block of {block_tokens} tokens is none: it must be from 1 to {MOST_BLOCK_TOKENS:,}"
@@ -64,8 +56,7 @@ EVERY = 2**62  # touches: no sample
 
 
 def lru_bound(table: TraceTable, capacity_blocks: int | None = None) -> float:
-    """Share of input tokens that an LRU of `capacity_blocks` of the trace's blocks would hit. None:
-    no limit, the ideal. A partial last block counts with the tokens it has."""
+    """Share of input tokens that an LRU of `capacity_blocks` (None: no limit) would hit."""
     curve = reuse_curve(table, EVERY)
     return curve.ideal if capacity_blocks is None else curve.hit_ratio(capacity_blocks)
 

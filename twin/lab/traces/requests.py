@@ -1,6 +1,5 @@
-"""Formats of one request a line, CSV or JSON: which columns hold what, in which unit. Mooncake
-(FAST'25) hashes blocks of 512 tokens with the partial last one, Bailian (Qwen) blocks of 16; what
-RAGPulse hashes are prompt components that are not chained, and so not used."""
+"""Formats of a request a line: columns and units. Mooncake (FAST'25) hashes 512 tokens with a
+partial last block, Bailian (Qwen) 16; RAGPulse's hashes are not chained and so not used."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace

@@ -1,5 +1,4 @@
-"""From a path or an upload to named pieces of bytes, within hard limits. Undoes gzip and tar, each
-once, found by content, and refuses what would unpack to too much before it does."""
+"""A path or an upload as named pieces of bytes within limits; gzip and tar are undone once each."""
 
 import gzip
 import io
@@ -69,8 +68,7 @@ class Budget:
 def open_source(
     source: str | Path | bytes, name: str | None, limits: Limits | None
 ) -> tuple[str, Limits, Iterator[Piece]]:
-    """(name for people, limits, pieces) of a file, a folder, or the bytes of an upload. limits
-    None: LOCAL for a path, UPLOAD for bytes. Raises TraceError."""
+    """(name, limits, pieces) of a file, folder or upload. Raises TraceError."""
     if isinstance(source, bytes):
         label, limits = printable(name or "upload"), limits or UPLOAD
         return label, limits, _unpacked(label, _sized(label, source, limits), limits)
@@ -112,8 +110,7 @@ def _unpacked(name: str, data: bytes, limits: Limits, path: Path | None = None) 
 
 
 def _plain(name: str, data: bytes, budget: Budget, *, counted: bool = False) -> tuple[bytes, bool]:
-    """(content, whether it was compressed); compressed twice is refused. counted: the bytes as they
-    are have been taken off the budget already."""
+    """(content, was compressed), compressed once at most; counted: taken off the budget."""
     if data.startswith(ZIP_MAGIC):
         raise TraceError(f"{name} is a zip archive: unpack it, or pack it as gzip or tar.gz")
     if not data.startswith(GZIP_MAGIC):

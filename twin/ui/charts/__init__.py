@@ -1,5 +1,4 @@
-"""Charts: a table in, a plotly figure and its alternative text out. A series has a few hundred
-points at most (of a distribution, quantiles). Streamlit, runs, stores are unknown here."""
+"""Charts: a table in, a plotly figure and its alternative text out, of a few hundred points."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -81,8 +80,8 @@ def timeline(
     warmup_s: float = 0.0,
     top: float | None = None,
 ) -> Chart:
-    """Columns of the windows table over simulated time; `columns` maps name to (label, colour),
-    `scale` turns SI into the unit of y_title, `top` fixes the upper end of the axis."""
+    """Columns of the windows table over time: name to (label, colour); `scale` from SI to the unit
+    of y_title; `top` is the upper end of the axis."""
     present = {c: v for c, v in columns.items() if c in windows.columns}
     # What is nothing all along (a pool that is not there) would only be a line on the axis.
     present = {c: v for c, v in present.items() if windows[c].max()} or present
@@ -207,8 +206,7 @@ def _stage_title(stage: str) -> str:
 def iteration_over_time(
     windows: pl.DataFrame, warmup_s: float = 0.0, in_sequence: bool = True
 ) -> Chart:
-    """The decode iteration over time; its operators stacked where they run `in_sequence`. Of two
-    streams a run books the longer one: its operators would come and go with the load."""
+    """The decode iteration over time, its operators stacked where they run `in_sequence`."""
     axis: dict[str, Any] = {"y_title": "ms per iteration", "scale": 1e3, "warmup_s": warmup_s}
     if not in_sequence:
         whole = {"decode_iteration_s": ("decode iteration", theme.ROLE["decode"])}

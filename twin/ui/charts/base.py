@@ -1,5 +1,4 @@
-"""What every chart is built of: the template, bars, lines, maps, and the marks on them. Text and
-grid colours are left to the page, so one figure serves the light and the dark theme."""
+"""Parts of charts: template, bars, lines, maps, marks; text and grid get the page's colours."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
@@ -53,8 +52,7 @@ Drawing = TypeVar("Drawing", bound=Callable[..., Chart])
 
 
 def reads(sentence: str) -> Callable[[Drawing], Drawing]:
-    """Say below every chart of a function how it is read; of functions that draw with another one,
-    the outer says it. A chart without anything to draw says nothing."""
+    """Show below every chart of a function, unless empty, how it is read; an outer one decides."""
 
     def mark(draw: Drawing) -> Drawing:
         @wraps(draw)
@@ -125,8 +123,7 @@ def spans(
     rows: Sequence[str], series: Mapping[str, tuple[str, Sequence[tuple[str, float, float, str]]]],
     alt: str, *, horizon_s: float, warmup_s: float = 0.0,
 ) -> Chart:  # fmt: skip
-    """Bars from begin to end on rows over the simulated time, the warm-up shaded; series: label ->
-    colour and bars as (row, begin_s, end_s, what it was)."""
+    """Bars on rows over time, warm-up shaded: label -> colour, [(row, begin_s, end_s, what)]."""
     factor, unit = time_axis(horizon_s)
     fig = figure(height=115 + 23 * len(rows))
     for label, (colour, parts) in series.items():

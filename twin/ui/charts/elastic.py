@@ -1,5 +1,4 @@
-"""Charts of instances that come and go: their lives, NPUs by pool, what a controller saw, and a
-day hour by hour."""
+"""Charts of changing instances: lives, NPUs by pool, a controller's input, a day by hour."""
 
 from collections.abc import Mapping
 

@@ -1,5 +1,4 @@
-"""Charts of expert load, on one fixed scale, so that moments and runs can be held against each
-other."""
+"""Charts of expert load, all on one fixed scale, so that moments and runs can be compared."""
 
 import numpy as np
 import plotly.graph_objects as go
@@ -8,19 +7,7 @@ import polars as pl
 from twin.metrics.events import Kind
 from twin.metrics.measures import amount, seconds
 from twin.ui import theme
-from twin.ui.charts import timeline
-from twin.ui.charts.base import (
-    Chart,
-    bytes_unit,
-    chart,
-    empty,
-    figure,
-    heat,
-    line,
-    line_at,
-    reads,
-    time_axis,
-)
+from twin.ui.charts import base, timeline
 
 HOVER = "%{y:.2f} × mean"
 LOAD_TOP = 4.0  # end of the load scale, times the mean; hotter dies are drawn in its last colour
@@ -32,19 +19,18 @@ KIND: dict[str, tuple[str, str]] = {
 }
 
 
-@reads(
+@base.reads(
     "A die that holds popular experts is hotter than its layer's mean, and every die waits "
     "for the hottest; EPLB adds copies of experts (dots) to even them out."
 )
 def die_map(
     layers: np.ndarray, load: np.ndarray, replicas: np.ndarray, *, dark: bool = False
-) -> Chart:
-    """Load f8[n, dies] of each die (across) over its layer's mean (layers i8[n], down), its
-    redundant copies i8[n, dies] marked by a dot."""
+) -> base.Chart:
+    """Load f8[n, dies] over its layer's mean (layers i8[n], down); dots: copies i8[n, dies]."""
     if not load.size:
-        return empty("No expert load was recorded")
-    fig = figure(height=120 + 7 * layers.size)
-    heat(
+        return base.empty("No expert load was recorded")
+    fig = base.figure(height=120 + 7 * layers.size)
+    base.heat(
         fig, np.round(load, 3), dark=dark, y=layers, customdata=replicas, zmax=LOAD_TOP,
         hovertemplate="die %{x}, layer %{y}<br>%{z:.2f} × mean, "
         "%{customdata} redundant<extra></extra>",
@@ -61,7 +47,7 @@ def die_map(
             marker={"color": theme.SERIES[1], "size": 3, "symbol": "circle"},
         )  # fmt: skip
     hot = np.unravel_index(int(load.argmax()), load.shape)
-    return chart(
+    return base.chart(
         fig, f"Load of {load.shape[1]} dies in {layers.size} layers. The hottest die over the mean "
         f"is {load.max(axis=1).mean():.2f} on average over layers; the highest load is "
         f"{load.max():.2f} times the mean, on die {hot[1]} in layer {layers[hot[0]]}. "
@@ -73,38 +59,40 @@ def die_map(
     )  # fmt: skip
 
 
-@reads("Each layer waits for its hottest die: 1 would be even.")
-def by_layer(layers: np.ndarray, before: np.ndarray, after: np.ndarray | None) -> Chart:
+@base.reads("Each layer waits for its hottest die: 1 would be even.")
+def by_layer(layers: np.ndarray, before: np.ndarray, after: np.ndarray | None) -> base.Chart:
     """Hottest die over the mean by layer, at one moment or on the two sides of a rebalance."""
     if not layers.size:
-        return empty("No expert load was recorded")
-    fig, sentences = figure(height=320), []
+        return base.empty("No expert load was recorded")
+    fig, sentences = base.figure(height=320), []
     sides = [("hottest die", before, AFTER, "circle")]
     if after is not None:
         sides = [("before", before, BEFORE, "circle"), ("after", after, AFTER, "diamond")]
     for name, values, colour, symbol in sides:
-        line(fig, layers, values, colour, HOVER, mode="lines+markers", name=name,
+        base.line(fig, layers, values, colour, HOVER, mode="lines+markers", name=name,
              marker={"symbol": symbol, "size": 6})  # fmt: skip
         sentences.append(
             f"{name}: {values.mean():.2f} on average, worst {values.max():.2f} in layer "
             f"{layers[int(values.argmax())]}"
         )
     top = max(float(values.max()) for _, values, *_ in sides)
-    line_at(fig, "even", "bottom right", y=1.0)
-    return chart(
+    base.line_at(fig, "even", "bottom right", y=1.0)
+    return base.chart(
         fig, "Hottest die over the mean by layer. " + "; ".join(sentences) + ".",
         x={"title_text": "layer"}, showlegend=after is not None,
         y={"title_text": "hottest die, × mean", "range": [0, max(2.0, 1.08 * top)]},
     )  # fmt: skip
 
 
-@reads("Popularity drifts and ranks become uneven; EPLB moves and copies experts to even them out.")
-def hottest_over_time(hottest: pl.DataFrame, events: pl.DataFrame, horizon_s: float) -> Chart:
+@base.reads(
+    "Popularity drifts and ranks become uneven; EPLB moves and copies experts to even them out."
+)
+def hottest_over_time(hottest: pl.DataFrame, events: pl.DataFrame, horizon_s: float) -> base.Chart:
     """Hottest die over the mean at each measurement: mean, median and worst layer."""
     if not hottest.height:
-        return empty("No measurement was made in this run")
-    factor, unit = time_axis(horizon_s)
-    fig, sentences, top = figure(), [], 0.0
+        return base.empty("No measurement was made in this run")
+    factor, unit = base.time_axis(horizon_s)
+    fig, sentences, top = base.figure(), [], 0.0
     by_time = hottest.group_by("t_s", maintain_order=True).agg("hottest").sort("t_s")
     loads = [np.array(each) for each in by_time["hottest"]]
     for label, of, colour in (
@@ -113,24 +101,24 @@ def hottest_over_time(hottest: pl.DataFrame, events: pl.DataFrame, horizon_s: fl
         ("median layer", np.median, theme.SERIES[4]),
     ):
         values = np.array([of(each) for each in loads])
-        line(fig, by_time["t_s"].to_numpy() * factor, values, colour, HOVER, name=label,
+        base.line(fig, by_time["t_s"].to_numpy() * factor, values, colour, HOVER, name=label,
              mode="lines+markers", marker={"size": 5})  # fmt: skip
         sentences.append(f"{label} {values.min():.2f} to {values.max():.2f}")
         top = max(top, float(values.max()))
-    line_at(fig, "even", "bottom right", y=1.0)
+    base.line_at(fig, "even", "bottom right", y=1.0)
     _mark(fig, events, factor, 1.08 * top)
-    return chart(
+    return base.chart(
         fig, "Hottest die over the mean over time. " + "; ".join(sentences) + ".",
         x={"title_text": f"simulated time ({unit})", "range": [0, horizon_s * factor]},
         y={"title_text": "hottest die, × mean", "range": [0, max(2.0, 1.16 * top)]},
     )  # fmt: skip
 
 
-@reads("A rebalance costs the time to move weights, and gives back even dies.")
-def tpot(windows: pl.DataFrame, events: pl.DataFrame, slo_s: float, warmup_s: float) -> Chart:
+@base.reads("A rebalance costs the time to move weights, and gives back even dies.")
+def tpot(windows: pl.DataFrame, events: pl.DataFrame, slo_s: float, warmup_s: float) -> base.Chart:
     """Mean TPOT (ms) by window with each rebalance and shift marked, and the SLO as a line."""
     if not windows.height or not windows["tpot_s_mean"].cast(pl.Float64).max():
-        return empty("No answer ended in this run")
+        return base.empty("No answer ended in this run")
     drawn = timeline(
         windows, {"tpot_s_mean": ("TPOT mean", theme.ROLE["decode"])}, "TPOT, ms", scale=1e3,
         warmup_s=warmup_s,
@@ -140,9 +128,9 @@ def tpot(windows: pl.DataFrame, events: pl.DataFrame, slo_s: float, warmup_s: fl
     fig = drawn.figure
     if 1e3 * slo_s < 2.0 * top:
         top = max(top, 1e3 * slo_s)
-        line_at(fig, f"SLO {seconds(slo_s)}", "bottom left", y=1e3 * slo_s)
-    count = _mark(fig, events, time_axis(horizon_s)[0], 1.06 * top)
-    return chart(
+        base.line_at(fig, f"SLO {seconds(slo_s)}", "bottom left", y=1e3 * slo_s)
+    count = _mark(fig, events, base.time_axis(horizon_s)[0], 1.06 * top)
+    return base.chart(
         fig, f"{drawn.alt} {count['rebalance']} rebalances and {count['shift']} shifts of "
         "popularity are marked.", y={"range": [0, 1.14 * top]},
         hovermode="closest", height=320, showlegend=True,
@@ -171,18 +159,20 @@ def _mark(fig: go.Figure, events: pl.DataFrame, factor: float, height: float) ->
     return counts
 
 
-@reads(
+@base.reads(
     "Dispatch sends each token to the dies of its experts, combine brings the results back; "
     "the diagonal stays within a node."
 )
-def node_matrix(nodes: np.ndarray, moved: np.ndarray, window: str, *, dark: bool = False) -> Chart:
+def node_matrix(
+    nodes: np.ndarray, moved: np.ndarray, window: str, *, dark: bool = False
+) -> base.Chart:
     """Bytes of expert exchange from node (down) to node (across)."""
     if not moved.size or not moved.max():
-        return empty("No expert exchange was recorded")
-    scale, unit = bytes_unit(float(moved.max()))
+        return base.empty("No expert exchange was recorded")
+    scale, unit = base.bytes_unit(float(moved.max()))
     names = [str(n) for n in nodes]
-    fig = figure(height=max(260, min(640, 130 + 28 * nodes.size)))
-    heat(
+    fig = base.figure(height=max(260, min(640, 130 + 28 * nodes.size)))
+    base.heat(
         fig, moved * scale, dark=dark, x=names, y=names, zmax=float(moved.max()) * scale,
         xgap=1, ygap=1, texttemplate="%{z:.3~g}" if nodes.size <= 12 else None,
         hovertemplate=f"node %{{y}} → node %{{x}}<br>%{{z:,.3~g}} {unit}<extra></extra>",
@@ -190,7 +180,7 @@ def node_matrix(nodes: np.ndarray, moved: np.ndarray, window: str, *, dark: bool
     )  # fmt: skip
     stays = float(np.trace(moved)) / float(moved.sum())
     busiest = int(moved.sum(axis=0).argmax())
-    return chart(
+    return base.chart(
         fig, f"Expert exchange between {nodes.size} nodes {window}: "
         f"{amount(float(moved.sum()), 'bytes')} in all, {amount(stays, 'share')} within a node; "
         f"node {nodes[busiest]} receives most.", x={"title_text": "to node", "type": "category"},

@@ -72,8 +72,7 @@ def around(
     windows: pl.DataFrame, events: pl.DataFrame, faults: Sequence[Fault], warmup_s: float,
     column: str,
 ) -> Chart:  # fmt: skip
-    """One of AROUND over time, with lines at what happened, and shaded while a fault was in force,
-    darker while an instance was out of service."""
+    """One of AROUND over time with lines at events, shaded in faults, darker out of service."""
     label, role, axis, scale = AROUND[column]
     colours = {column: (label, theme.ROLE[role])}
     drawn = timeline(windows, colours, axis, scale=scale, warmup_s=warmup_s)

@@ -8,22 +8,13 @@ import polars as pl
 
 from twin.metrics.measures import seconds
 from twin.ui import theme
-from twin.ui.charts import timeline
-from twin.ui.charts.base import (
-    Chart,
-    chart,
-    figure,
-    heat,
-    reads,
-    time_axis,
-    warm_up,
-)
+from twin.ui.charts import base, timeline
 
 TIERS = {"pool_read": ("DRAM", theme.ROLE["memory_pool"]), "ssd_read": ("SSD", theme.SERIES[4])}
 
 
-@reads("What DRAM has lost comes from SSD, in addition to the reads from DRAM.")
-def tiers(windows: pl.DataFrame, traffic: pl.DataFrame, warmup_s: float) -> Chart:
+@base.reads("What DRAM has lost comes from SSD, in addition to the reads from DRAM.")
+def tiers(windows: pl.DataFrame, traffic: pl.DataFrame, warmup_s: float) -> base.Chart:
     """Bytes per second that each tier of the memory pool was read at, over simulated time."""
     read = traffic.filter(pl.col("traffic").is_in(list(TIERS)))
     rates = read.pivot("traffic", index="t_s", values="bytes", aggregate_function="sum")
@@ -40,36 +31,36 @@ def tiers_read(traffic: pl.DataFrame) -> list[str]:
     return [name for tier, (name, _) in TIERS.items() if tier in read]
 
 
-@reads("Each tenant hits only blocks of its own namespace.")
-def namespaces(hits: pl.DataFrame, names: Sequence[str], warmup_s: float) -> Chart:
+@base.reads("Each tenant hits only blocks of its own namespace.")
+def namespaces(hits: pl.DataFrame, names: Sequence[str], warmup_s: float) -> base.Chart:
     """Hit ratio of each namespace over simulated time; columns are numbers of tenants."""
     looks = zip(names, itertools.cycle(theme.SERIES), strict=False)
     columns = {str(k): look for k, look in enumerate(looks)}
     return timeline(hits, columns, "%", scale=100, top=101, warmup_s=warmup_s)
 
 
-@reads(
+@base.reads(
     "Each row is the DRAM of a node: a row that is hotter than others holds blocks that many "
     "prompts share."
 )
-def servers(read: pl.DataFrame, warmup_s: float, *, dark: bool = False) -> Chart:
+def servers(read: pl.DataFrame, warmup_s: float, *, dark: bool = False) -> base.Chart:
     """Bytes per second read from each memory server over simulated time, a row a node."""
     nodes, times_s = read["node"].unique().sort(), read["t_s"].unique().sort()
     read, shape = read.sort("node", "t_s"), (nodes.len(), times_s.len())
     rates = (read["read_bytes"] / read["window_s"]).to_numpy().reshape(shape) / 1e9
     held_s = read["held_s"].to_numpy() if "held_s" in read.columns else np.zeros(rates.size)
     held = [f", held reads back by {seconds(s)}" if s > 0 else "" for s in held_s.tolist()]
-    factor, unit = time_axis(float(times_s[-1]))
-    fig = figure(height=140 + 10 * nodes.len())
-    heat(
+    factor, unit = base.time_axis(float(times_s[-1]))
+    fig = base.figure(height=140 + 10 * nodes.len())
+    base.heat(
         fig, rates, dark=dark, x=times_s.to_numpy() * factor, y=[f"node {node}" for node in nodes],
         ygap=1, colorbar={"ticksuffix": " GB/s"},
         customdata=np.array(held).reshape(shape),
         hovertemplate="%{y}, %{x:.3~g} " + unit + "<br>%{z:.3~g} GB/s%{customdata}<extra></extra>",
     )  # fmt: skip
-    warm_up(fig, warmup_s * factor)
+    base.warm_up(fig, warmup_s * factor)
     by_node = rates.mean(axis=1)
-    return chart(
+    return base.chart(
         fig, f"Read from {nodes.len()} memory servers over simulated time: on average "
         f"{np.mean(by_node):.3g} GB/s each, node {nodes[int(np.argmax(by_node))]} most with "
         f"{np.max(by_node):.3g}.", x={"title_text": f"simulated time ({unit})"},

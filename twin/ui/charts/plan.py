@@ -16,8 +16,7 @@ NEAR = 4.0  # times the slowest or fastest deployment: published points beyond a
 def front(
     points: Sequence[Mapping[str, Any]], ranks: Mapping[str, int], published: Sequence[Published]
 ) -> Chart:
-    """Every deployment that keeps the limits, the front among them as a line, the ranked ones by
-    number, and published operating points."""
+    """Deployments within the limits, their front as a line, ranks, and published points."""
     known = [p for p in points if p["tokens_per_s_per_user"]]
     if not known:
         return empty("No deployment is within the limits")

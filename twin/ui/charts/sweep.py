@@ -32,8 +32,7 @@ Series = Mapping[str, Sequence[Ran]]  # by the value of the second field; '' whe
 
 @reads("Each point is simulated; points marked x were in no steady state.")
 def over(axis: Axis, key: str, series: Series) -> Chart:
-    """A metric over the swept field; hollow: the SLO is broken; x: no steady state, so no
-    figure of one; dashed: knee and SLO. The axes stand before the first point, with the SLO."""
+    """A metric over the swept field; hollow: SLO missed; x: no steady state; dashed: knee, SLO."""
     ran = [p for points in series.values() for p in points]
     values = [p.summary[key] for p in ran if p.summary.get(key)]
     if not values and all(p.summary for p in ran):

@@ -18,8 +18,7 @@ def waterfall(
     parts: Mapping[str, float], how_read: str, *, total: str = "",
     colours: Mapping[str, str] = {}, median: Mapping[str, float] = {},
 ) -> Chart:  # fmt: skip
-    """A request's time in seconds part by part, each from where the one before ends. total: name of
-    a last bar over all of it; median: the parts of the median request, in grey."""
+    """Seconds of a request part by part; total: name of a bar of all; median: its parts, grey."""
     whole = max(sum(parts.values()), sum(median.values()))
     shown = [n for n in parts if max(parts[n], median.get(n, 0.0)) > SHOWN * whole]
     if not shown:
@@ -55,8 +54,7 @@ def waterfall(
 
 @reads("Hatched: the second microbatch. Grey: the stream waits for the other one.")
 def layer(plan: Timeline, layer_s: float) -> Chart:
-    """One layer over time: what each stream does for which microbatch; the rest is its slack. What
-    runs over into the next layer stands at its begin, for every layer is like it."""
+    """A layer over time: streams, microbatches and slack; an overrun is drawn at the begin."""
     factor, unit = time_unit(layer_s)
     names = [f"{name[0].upper()}{name[1:]}" for name in plan.streams]
     drawn: dict[str, list[tuple[str, float, float, int, float]]] = {}

@@ -1,5 +1,5 @@
-"""Forms made from the scenario's declarations, one widget a field. A field without effect under the
-other choices is not shown, and the group says why; a refused edit says why below its field."""
+"""Forms of declared fields, a widget each. A field without effect is hidden and its group says why;
+a refused edit says why below its field."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -93,8 +93,7 @@ def edits(path: str) -> dict[str, Any]:
 
 
 def refused() -> bool:
-    """Whether an edit is refused, which is then shown in place of an answer: what was
-    right of the settings before would else stand as if it were of these."""
+    """Whether an edit is refused, and shown: answers to older settings would mislead."""
     if refusal := session.refusal():
         text = f"No answer with these settings. {sentence(refusal)} Undo goes back."
         st.warning(text, icon=":material/error:")
@@ -119,8 +118,7 @@ def unused(idle: dict[str, str]) -> None:
 def widget(
     known: ScenarioField, value: Any, *, names: Sequence[str] | None = None, **common: Any
 ) -> None:
-    """The widget of a declared field: toggle, choice among `names`, number or text. `common` goes
-    to the widget: key, help, callback, disabled."""
+    """A field's toggle, choice among `names`, number or text; common: arguments of the widget."""
     if known.kind is bool:
         st.space("xsmall")
         st.toggle(label(known.path), value, **common)
@@ -182,8 +180,7 @@ FIRST: dict[str, tuple[str, ...]] = {
 
 
 def behind(form: str) -> dict[str, list[str]]:
-    """The groups of a form without the fields that stand first; a group of none is left out. One
-    that stands first but has no effect now is named in its group, with the reason."""
+    """Groups of a form without leading fields; a leading one without effect is named with why."""
     draft = session.wished()
     groups = {
         name: [path for path in paths if path not in FIRST[form] or why_idle(path, draft)]

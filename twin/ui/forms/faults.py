@@ -1,5 +1,4 @@
-"""The form of faults: a row a fault, typical faults to begin with, and the recovery from them. What
-this machine has no element for is refused below its row, and the draft keeps what it had."""
+"""The form of faults, typical ones first, and recovery; an unknown element is refused."""
 
 from collections.abc import Iterable
 from functools import lru_cache

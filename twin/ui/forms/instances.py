@@ -1,5 +1,4 @@
-"""Where instances sit, and how many there are when: seats by hand, the rows of a schedule, the
-operator's own controllers."""
+"""Where instances are, and how many at which time: seats, schedules, controllers."""
 
 import streamlit as st
 

@@ -12,15 +12,14 @@ TYPES = {int: pl.Int64, float: pl.Float64, bool: pl.Boolean, str: pl.String}
 
 
 def _shown(widget: str, rows: Any = None) -> list[dict[str, Any]]:
-    """The rows that a table was given first, until something else changes the draft: an editor
-    whose own input moves under it forgets every second edit."""
+    """First rows of a table until the draft changes elsewhere: new input makes editors lose
+    edits."""
     shown: list[dict[str, Any]] = st.session_state.setdefault(f"{widget}:rows", rows)
     return shown
 
 
 def rows_table(path: str, options: dict[str, list[str]] | None = None) -> None:
-    """Draw the rows of a list, which are added and taken out in the table; one that lacks what it
-    must have waits. options: names that a column accepts, by name of its field."""
+    """Draw the rows of a list, to add and delete; incomplete ones wait. options: by field."""
     columns, widget = _columns(path), session.field_key(path)
     rows = _shown(widget, [row.model_dump() for row in read(session.draft(), path)])
     st.data_editor(

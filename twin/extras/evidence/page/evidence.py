@@ -15,14 +15,7 @@ from twin.extras.evidence.slides import slide_table
 from twin.lab.evidence.envelope import outside_evidence, reach
 from twin.lab.evidence.judge import headlines, score_table
 from twin.lab.evidence.near import covered_in_words
-from twin.lab.evidence.rows import (
-    KINDS,
-    UNJUDGED,
-    EvidenceError,
-    Row,
-    load_beyond,
-    load_published,
-)
+from twin.lab.evidence.rows import KINDS, UNJUDGED, EvidenceError, Row, load_beyond, load_published
 from twin.lab.runs.runner import find_run
 from twin.lab.share import links
 from twin.scenario import Scenario

@@ -1,6 +1,5 @@
-"""The published rows with the twin's answers: as they came with the project, or, where sources or
-figures have changed since, worked out once a process. That takes seconds, which a thread would take
-from every page: so a server that has started has another process do it."""
+"""Rows with the twin's answers: the shipped ones, or ones made once by another process, because a
+thread would slow down every page."""
 
 import json
 import logging

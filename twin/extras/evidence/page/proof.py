@@ -1,5 +1,5 @@
-"""Published rows next to the twin as words and tables; a row outside its bar stays in each, marked.
-A row is a dict as `lab.evidence.evidence` makes it. Draws nothing."""
+"""Published rows next to the twin as words and tables; draws nothing. Rows are dicts of
+`lab.evidence.evidence`; one outside its bar stays in each table, marked."""
 
 import math
 import re
@@ -87,8 +87,7 @@ def standing(row: Mapping[str, Any]) -> str:
 
 
 def band(row: Mapping[str, Any]) -> str:
-    """The band of a row's error made without its system: '−48 to +61', marked where the first error
-    lies outside; '' for a row that nothing judges."""
+    """The band of a row's error without its system: '−48 to +61', or '' without one."""
     if row["id"] not in (bands := row_bands()):
         return ""
     low, high, held = bands[row["id"]]

@@ -1,6 +1,5 @@
-"""Runs side by side: which, their cards, and what differs as sentences, tables and files. Every run
-has a letter (`lettered`) and a colour by its place in the address, so that two of one name stay
-apart; the baseline is named apart and changes neither."""
+"""Runs side by side: choice, cards, differences, files. Each run has a letter (`lettered`) and a
+colour by its place in the address."""
 
 import html
 from collections.abc import Iterator, Sequence
@@ -179,8 +178,7 @@ def _differing(compared: Comparison) -> Iterator[tuple[str, InputRow]]:
 
 
 def input_table(compared: Comparison, scenarios: Sequence[Scenario]) -> list[Cells]:
-    """One row per field in which the scenarios differ and that matters in one of them; bold: it
-    differs from the baseline; a dash: it does nothing there."""
+    """A row for each effective field that differs; bold: from the baseline; dash: no effect."""
     table = []
     for name, row in _differing(compared):
         idle = [bool(why_idle(row.path, scenario)) for scenario in scenarios]
@@ -300,8 +298,7 @@ def equal_in_words(known: Known) -> list[str]:
 
 
 def metric_table(compared: Comparison, group: str, known: Known | None = None) -> list[Cells]:
-    """One row per figure: each run's with its unit, how it stands against the baseline, and how
-    well such a ratio is known."""
+    """A row for each figure: values, difference from the baseline, how well a ratio is known."""
     table = []
     for row in chosen(compared.metrics, group):
         base, cells = row.values[compared.baseline], {"Figure": metric_of(row.name).label}
@@ -360,8 +357,7 @@ def change(name: str, value: float, base: float, verdict: str = "", pairs: str =
 def with_seeds(
     compared: Comparison, rows: list[RunRow], scenarios: list[Scenario]
 ) -> tuple[Comparison, list[Scenario]]:
-    """The comparison with what stored runs of other seeds say, and the scenarios of those that are
-    not there."""
+    """The comparison with stored runs of other seeds, and scenarios without a run."""
     known = [
         [(s, find_run(session.store(), s)) for s in own]
         for own in seeded(scenarios, compared.baseline)

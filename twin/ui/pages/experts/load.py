@@ -1,5 +1,4 @@
-"""Expert load of a stored run, cut to what the screen shows: maps, layers, moves, node traffic.
-Loads are shares of a layer's mean die, times simulated seconds. Draws nothing."""
+"""Expert load of a stored run for the screen, as shares of a layer's mean die; draws nothing."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -78,8 +77,8 @@ def instances(die_load: pl.DataFrame) -> list[tuple[str, int]]:
 
 
 def moments(die_load: pl.DataFrame, role: str, instance: int) -> list[Moment]:
-    """The moments of an instance in order; the two sides of one rebalance share its number. Pools
-    that rebalance at once write down all loads at each one's end: the last of them counts."""
+    """An instance's moments in order; two sides of a rebalance share a number, and of pools that
+    rebalance at once the last counts."""
     own = die_load.filter(of(role, instance))
     stamps = [(float(t), str(m)) for t, m in own.select("t_s", "moment").unique().rows()]
     stamps.sort(key=lambda x: (x[0], ORDER.get(x[1], len(ORDER))))
@@ -181,10 +180,9 @@ def row_of(s: Scenario, facts: Facts) -> Row:
 def between_nodes(
     snap: Snapshot, nodes_of_rank: np.ndarray, total_bytes: float, row: Row
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(nodes i8[n], bytes f8[n, n]) of an instance's expert exchange, from row to column. Every die
-    sends alike: to `row.top_k` routed experts by the dies' load, and once to those of the shared
-    expert; answers come back the same way. `total_bytes`, which the run recorded, is split by
-    that."""
+    """(nodes i8[n], bytes f8[n, n] from row to column) of an instance's expert exchange, there and
+    back: every die sends to `row.top_k` experts by the dies' load, and to the shared one. They
+    share `total_bytes`."""
     nodes, place = np.unique(nodes_of_rank, return_inverse=True)
     source = np.bincount(place, minlength=nodes.size) / max(1, place.size)
     rows = np.zeros(place.size)

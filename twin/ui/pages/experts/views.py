@@ -1,5 +1,4 @@
-"""The sections of the Experts page, each a function of the run, its scenario and the chosen
-instance."""
+"""Sections of the Experts page, each of a run, its scenario and an instance."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,5 +1,4 @@
-"""Stored runs and scenarios as tables, one page of a query each, and the actions on the selected
-rows; refusals of the store are shown as they are."""
+"""Stored runs and scenarios as tables, a page of a query each, and actions on selected rows."""
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime

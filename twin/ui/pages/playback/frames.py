@@ -1,6 +1,5 @@
-"""A run as one small message that a browser can play: bytes by window, plane, traffic class and
-instance, and their shares by node and sub-plane, which the browser multiplies; the products would
-be a hundred times larger. Numbers travel as base64 of little-endian f4, NaN for "none"."""
+"""A run as one message that a browser plays: bytes by window, plane, class and instance, and shares
+by node and sub-plane, which it multiplies. Numbers are base64 of little-endian f4, NaN: none."""
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
@@ -61,8 +60,7 @@ def message(
     instances: Sequence[Instance],
     fabric: Fabric,
 ) -> dict[str, Any]:
-    """Everything the player needs of a run on a fabric: `tables` holds TABLES, and "seats" if the
-    run has it; `instances` are those the scenario places, in any order."""
+    """What the player needs of a run: `tables` has TABLES, maybe "seats"; `instances`: placed."""
     net = network(fabric)
     windows = tables["windows"]
     count = windows.height
@@ -111,8 +109,7 @@ def _seats(
     seats: pl.DataFrame | None, instances: Sequence[Instance], windows: pl.DataFrame,
     number: Mapping[tuple[str, int], int],
 ) -> list[list[int]]:  # fmt: skip
-    """Where instances stand: instance, first die, the one after the last, from and until window; as
-    placed, where the run did not record it. One without any die stays where it was."""
+    """Instance, first die, end die, first and end window; one without dies stays at its place."""
     if seats is None:
         return [[k, first, last + 1, 0, windows.height]
                 for k, i in enumerate(instances) for first, last in i.parts()]  # fmt: skip
@@ -164,9 +161,8 @@ def _shares(
     shares: pl.DataFrame, windows: pl.DataFrame, series: Sequence[Sequence[Any]], planes: int,
     number: Mapping[tuple[str, int], int],
 ) -> dict[str, str]:  # fmt: skip
-    """Where the bytes of each series go, all f4: series, node, column (UB sub-planes, RDMA, VPC),
-    direction (0 out, 1 in) and share, `from` and `until` which window: all of them, unless the
-    table says from when (`t_s`) to when (`end_s`, null: to the end)."""
+    """Shares of each series' bytes, f4: series, node, column (UB sub-planes, RDMA, VPC), direction
+    (0 out, 1 in), share, first and end window (`t_s` to `end_s`, null: to the end)."""
     starts = windows["t_s"].to_numpy()
     timed = {"t_s", "end_s"} <= set(shares.columns)
     index = {tuple(key): k for k, key in enumerate(series)}

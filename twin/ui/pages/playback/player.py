@@ -1,5 +1,5 @@
-"""Playing a stored run back. The whole run goes to the browser once; time, zoom and selection live
-there (`playback*.js`), and what comes back is where the view came to rest, for the address."""
+"""Playback: a run is sent to the browser once, where time, zoom and selection live
+(`playback*.js`); the view's rest comes back for the address."""
 
 from pathlib import Path
 from typing import Any
@@ -75,14 +75,12 @@ def shipped_film(_scenario: Scenario, _run: Shipped, digest: str) -> dict[str, A
 
 
 def brief(name: str, film: dict[str, Any], fabric: Fabric) -> None:
-    """A run playing on the picture of its machine at once, without the player's choices: where it
-    rests is not sent, so that the page is not drawn again."""
+    """A run on its machine's picture, without choices; its rest is not sent back."""
     _playing({"run": name, "film": film, "start": {}, "brief": True}, fabric, "playback-brief")
 
 
 def _start(run: str) -> dict[str, Any]:
-    """Where the player begins: what the address said when it was opened, not what the player itself
-    wrote into it, so that the message stays the same between reruns and is sent once."""
+    """Where the player begins: the opened address, not its own later ones, so it is sent once."""
     data, key = _address(), f"playback:{run}"
     if data not in st.session_state.get(key, {}).values():
         st.session_state[key] = {"start": data}

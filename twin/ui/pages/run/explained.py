@@ -1,5 +1,5 @@
-"""The head of a result: a verdict, four tiles against the SLO, and causes with what to do, all from
-re-runs (`lab/explain`) that are made in the background; and why one request was slow."""
+"""The head of a result: a verdict, four tiles against the SLO, causes by re-runs (`lab/explain`),
+and why one request was slow."""
 
 from collections.abc import Mapping
 from typing import Any, Literal

@@ -1,5 +1,4 @@
-"""Sections that only some finished runs have: instances that came and went, a day by the hour,
-clients and tenants, the memory pool, faults."""
+"""Sections of some runs only: changing instances, days, clients, tenants, pool, faults."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,5 +1,4 @@
-"""The head of a finished run's page: its scenario and headline figures, how far these can be
-relied on, and the run as files."""
+"""The head of a finished run's page: scenario, figures, their reliability, files."""
 
 import io
 from collections.abc import Callable, Container, Mapping, Sequence
@@ -74,8 +73,7 @@ def _compare(row: RunRow, scenario: Scenario) -> None:
 
 
 def tiles(row: RunRow, scenario: Scenario, but: Sequence[str] = ()) -> None:
-    """The headline figures this run has, but for those in `but`, each with its unit and its
-    basis; before them whether they are those of a steady state."""
+    """A run's headline figures but `but`, with units; before them whether it was steady."""
     if (state := row.summary.get("steady_state")) in UNSTEADY:
         st.warning(UNSTEADY[str(state)], icon=":material/trending_up:")
     with st.grid(5, min_column_width=165, key="headline"):

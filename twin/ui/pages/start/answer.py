@@ -88,8 +88,7 @@ def get_ready() -> None:
 
 
 def fail_a_node(draft: Scenario) -> str:
-    """Let a node of the last decode instance fail while the draft is served, next to what fails
-    already; returns '' or the one sentence why it cannot be."""
+    """Let a node of the last decode instance fail too; returns '' or why it cannot."""
     try:
         fabric = fabric_of(draft.supernode)
     except HardwareError as error:
@@ -110,8 +109,7 @@ def idle_npus(draft: Scenario) -> int:
 
 
 def use_idle(draft: Scenario) -> str:
-    """Give the idle NPUs to the pool that is full first by formula; returns '' or the one sentence
-    why it cannot be."""
+    """Give idle NPUs to the pool that is full first; returns '' or why it cannot."""
     expected = formulas.outlook(formulas.whole(draft))
     if isinstance(expected, str):
         return sentence(expected)

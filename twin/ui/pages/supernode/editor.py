@@ -1,5 +1,5 @@
-"""Changes of the draft's fabric by the picture and the table. Every change ends in one call of
-`take`, which makes it one step that can be undone, or says in one sentence why it is refused."""
+"""Changes of the draft's fabric by picture and table; all end in one call of `take`, one undo
+step."""
 
 from __future__ import annotations
 
@@ -178,8 +178,7 @@ def change(
     capacity: float | None = None,
     latency: float | None = None,
 ) -> tuple[Edit, ...]:
-    """The edits with elements, or links (two ends), set to a share of capacity or latency as built.
-    What is not given stays; an edit that no longer changes anything goes."""
+    """Edits with elements or links set to a share of capacity or latency; void ones are removed."""
     by_ends = {_key(e): e for e in edits}
     for name in names:
         element, to = (name, "") if isinstance(name, str) else name
@@ -203,8 +202,7 @@ def change(
 def restore(
     edits: Sequence[Edit], names: Iterable[str], fabric: Fabric
 ) -> tuple[tuple[Edit, ...], list[Edit]]:
-    """The edits without those at the named elements or within them; and the wider ones that stay,
-    as of a node that is edited as a whole."""
+    """Edits but those at or within named elements, and the wider ones that stay."""
     wanted = {vertex for name in names for vertex in members(fabric, name)}
     left, wider = [], []
     for edit in edits:

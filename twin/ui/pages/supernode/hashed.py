@@ -1,5 +1,4 @@
-"""What whole flows that are hashed to paths cost the deployment: how they collide, by traffic and
-plane, and what becomes of TPOT and KV transfers."""
+"""Collisions of whole flows that are hashed to paths, and their effect on TPOT and KV."""
 
 from collections.abc import Iterator
 from functools import lru_cache

@@ -1,6 +1,5 @@
-"""What a fabric costs its deployment: three rates that an edit moves, each with its bottleneck, in
-bytes/s of one direction of idle links. The slowest instance of a pool speaks for it; instances
-whose nodes are alike share one answer."""
+"""Three rates that edits move, with bottlenecks (bytes/s, one direction, idle links), of a pool's
+slowest instance; alike instances share an answer."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -15,14 +14,7 @@ from twin.hardware.fabric import Fabric
 from twin.hardware.flows import Load, Plane
 from twin.hardware.network import Network, network
 from twin.hardware.placement import Instance, place_instances
-from twin.hardware.prices import (
-    Price,
-    all_to_all,
-    nic,
-    pool_read,
-    port_rates,
-    transfer_collision,
-)
+from twin.hardware.prices import Price, all_to_all, nic, pool_read, port_rates, transfer_collision
 from twin.scenario import Scenario
 
 PLANES = {"ub": "UB", "rdma": "RDMA", "vpc": "VPC"}
@@ -44,8 +36,7 @@ class Headline(NamedTuple):
 
 
 class Alike:
-    """Which instances must get the same answers: same place in nodes whose links are the same;
-    where links join nodes directly, only those on the same dies."""
+    """Instances with the same answer: same places in alike nodes, or the same dies."""
 
     def __init__(self, fabric: Fabric) -> None:
         net = network(fabric)
@@ -100,8 +91,7 @@ def headlines(s: Scenario, fabric: Fabric) -> list[Headline]:
 
 
 def link_shares(s: Scenario, fabric: Fabric, traffic: str) -> np.ndarray[Any, Any]:
-    """Share of every directed link that is in use while all instances move a class at once, each at
-    the rate it has with no other traffic on the way."""
+    """Share of each directed link in use while all instances move a class at their full rate."""
     net = network(fabric)
     placed = place_instances(s, fabric)
     shares = np.zeros(net.capacity.size)
@@ -113,8 +103,7 @@ def link_shares(s: Scenario, fabric: Fabric, traffic: str) -> np.ndarray[Any, An
 
 
 def _loads(s: Scenario, net: Network, placed: Sequence[Instance], traffic: str) -> Iterator[Load]:
-    """What one kind of traffic (experts, kv_hand_off, pool_read) puts on the network; nothing where
-    the scenario has no such traffic. Of experts, prefill's only where nothing decodes."""
+    """What a kind of traffic puts on the network, if any; experts: prefill if none decodes."""
 
     def dies(*roles: str) -> list[int]:
         return [die for i in placed if i.role in roles for die in i.die_of_rank]

@@ -72,9 +72,7 @@ if forms.to_open("supernode") in BEHIND:
     st.session_state["supernode-tab"] = "More fields"
 studies = found(Section, "supernode.tab")
 parts, numbers, *tabs, file = st.tabs(
-    ["Elements and links", "More fields", *studies, "File"],
-    key="supernode-tab",
-    on_change="rerun",
+    ["Elements and links", "More fields", *studies, "File"], key="supernode-tab", on_change="rerun"
 )
 with parts:
     if parts.open and fabric is not None and not fault:

@@ -1,6 +1,4 @@
-"""Elements and links of the fabric as one table, the way to edit that needs no picture. What a row
-is worth is what leaves the element over all its links, or what the link carries: GB/s, one
-direction."""
+"""Elements and links as one table to edit; a row is worth what leaves it, GB/s, one direction."""
 
 import re
 from collections import defaultdict
@@ -134,8 +132,7 @@ def _tools(picked: list[Row]) -> None:
 
 
 def change(picked: Sequence[Row], amount: float, unit: str = SHARE) -> None:
-    """Set rows to a share of their capacity, to GB/s, or to a multiple of their latency: what the
-    row has in the end, whatever else is edited around it."""
+    """Set rows to a share of capacity, to GB/s, or to a multiple of latency, as the result."""
     edits = {(e.element, e.to): e for e in session.draft().supernode.edits}
     by_factor: dict[float, list[editor.Element]] = defaultdict(list)
     for row in picked:

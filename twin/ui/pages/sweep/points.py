@@ -53,8 +53,7 @@ def usual(path: str) -> Axis:
 def chosen(
     place: int, given: Axis | None, default: str = "", but: Axis | None = None
 ) -> Axis | None:
-    """The form of one axis, which begins as the address has it; None where none is chosen. but: the
-    other axis, whose field cannot be taken twice."""
+    """The form of one axis, as in the address; None: no field; but: the other axis."""
     paths = [path for path in offered() if but is None or path != but.path]
     start = given.path if given and given.path in paths else default
     path = st.selectbox(
@@ -160,8 +159,8 @@ def cells(axes: Sequence[Axis], points: Sequence[Point], rows: Sequence[RunRow |
 
 
 def figures(place: Place, rows: Sequence[RunRow | None]) -> list[str]:
-    """Keys of the metrics that stand at a place of a sweep: of energy and cost, what tokens cost
-    where a price is set, else their energy."""
+    """Metrics at a place of a sweep; of energy and cost: tokens' cost, or energy without a
+    price."""
     priced = any(row and row.summary.get(COST) is not None for row in rows)
     unused = "joules_per_token" if priced else COST
     return [metric.key for metric in placed(place) if metric.key != unused]

@@ -237,13 +237,12 @@ def test_a_process_that_does_not_stop_is_killed_whatever_the_time_of_day_is(stor
     """Whoever asked may have another clock, and one may be set back."""
     now = SimpleNamespace(time=lambda: 0.0, monotonic=lambda: now.s, s=100.0)
     monkeypatch.setattr("twin.lab.runs.executor.time", now)
-    killed = []
     runner = Runner(store, processes=1, engine=ENGINE)
-    runner._processes["one"] = SimpleNamespace(kill=lambda: killed.append(now.s))
-    row = SimpleNamespace(id="run", cancel_s=1e9, owner=SimpleNamespace(name="one"))
+    row = SimpleNamespace(id="run", cancel_s=1e9)
+    deaf = []
     for now.s in (100.0, 100.9, 101.1):
-        runner._silence([row])
-    assert killed == [101.1]
+        deaf += [now.s for _ in runner._deaf_of([row])]
+    assert deaf == [101.1]
 
 
 def test_a_folder_nobody_may_write_in_is_said_before_a_run(store, monkeypatch):

@@ -1,5 +1,5 @@
-"""What clients and tenants saw: sessions from end to end, goodput and fairness by tenant. A request
-that was retried counts from its first attempt."""
+"""Clients and tenants: sessions, goodput, fairness. A retried request counts from its first
+attempt."""
 
 from __future__ import annotations
 
@@ -41,8 +41,7 @@ def turns_wait(s: Scenario) -> bool:
 
 
 def session_times_s(o: Observed) -> np.ndarray:
-    """First question to last answer of the sessions whose last turn finished in the steady state;
-    empty where turns do not wait."""
+    """First question to last answer of steady sessions; empty where turns do not wait."""
     requests = o.requests
     if "turns_left" not in requests.columns or not turns_wait(o.scenario):
         return np.zeros(0)

@@ -1,5 +1,4 @@
-"""Figures by time: a day hour by hour, and hits by tenant. An hour is a 24th of the profile's
-period, without a daily profile an hour of simulated time."""
+"""Figures by hour (a 24th of the profile's period, or 3,600 s without one), and hits by tenant."""
 
 from __future__ import annotations
 
@@ -19,9 +18,9 @@ def hour_s(s: Scenario) -> float | None:
 
 
 def by_hour(windows: pl.DataFrame, s: Scenario, length_s: float) -> pl.DataFrame:
-    """One row an hour; a window counts where its middle lies. Mean NPUs that serve by pool and that
-    start or drain, NPU-hours and those without work, kWh and hit ratio (null: not known), share of
-    the pool's DRAM that is taken, arrivals."""
+    """A row an hour; a window counts at its middle. Mean NPUs by pool and of those that start or
+    drain, NPU-hours, idle ones, kWh, hit ratio (null: not known), share of DRAM in use,
+    arrivals."""
     width_h = pl.col("window_s") / 3600.0
     held, at_work = pl.lit(0.0), pl.lit(0.0)
     npus: dict[str, pl.Expr] = {}
@@ -58,8 +57,7 @@ def by_hour(windows: pl.DataFrame, s: Scenario, length_s: float) -> pl.DataFrame
 
 
 def hits_over_time(requests: pl.DataFrame, width_s: float) -> pl.DataFrame:
-    """Hit ratio of the prompts whose prefill began in each stretch of time: its begin `t_s`, and a
-    column for each tenant that had any, named by its number."""
+    """Hit ratio by the time `t_s` at which prefill began, a column for each tenant's number."""
     begun = requests.filter(pl.col("prefill_start_s").is_not_null()).with_columns(
         t_s=(pl.col("prefill_start_s") / width_s).floor() * width_s,
         tenant=pl.col("tenant").to_physical().cast(pl.String),

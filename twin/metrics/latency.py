@@ -56,8 +56,8 @@ def per_token_s(emitting_s: np.ndarray, output_tokens: np.ndarray) -> np.ndarray
 
 
 def histogram_quantile(edges: np.ndarray, weights: np.ndarray, share: float) -> float | None:
-    """The value below which `share` of a histogram's weight (edges f8[bins + 1], weights f8[bins])
-    lies: upper edge of that bin; None without weight."""
+    """Upper edge (edges f8[bins + 1]) of the bin with quantile `share` of weights f8[bins], or
+    None."""
     total = float(weights.sum())
     if total <= 0:
         return None
@@ -65,9 +65,8 @@ def histogram_quantile(edges: np.ndarray, weights: np.ndarray, share: float) -> 
 
 
 def gap_spread(edges: np.ndarray, weights: np.ndarray, tokens: float) -> dict[str, float | None]:
-    """Inter-token latency from the iterations each request sat through: one of t seconds gives one
-    gap of t, and tokens that MTP adds no gap. edges f8[bins + 1] seconds; weights f8[bins]
-    request-iterations; tokens emitted in them."""
+    """Inter-token latency: an iteration of t seconds is one gap of t, MTP's further tokens are
+    none. edges f8[bins + 1] s; weights f8[bins] request-iterations; tokens emitted in them."""
     waits = float(weights.sum())
     if waits <= 0:
         return spread_of(np.zeros(0), "itl_s")

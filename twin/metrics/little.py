@@ -1,6 +1,5 @@
-"""Little's law, two ways that must agree on every run: requests inside, sampled over time by the
-engine's event counters, and the sum of their stays by their stamps. Exact in samples; in seconds as
-fine as these."""
+"""Little's law: requests inside, by the engine's counters and by the sum of stays, must agree:
+exactly in samples, in seconds as well as the samples allow."""
 
 from __future__ import annotations
 
@@ -39,8 +38,7 @@ def samples_of_stays(
 
 
 def _earlier(sampled_at_s: np.ndarray, times_s: np.ndarray) -> np.ndarray:
-    """How many samples lie before each time: found by their distance, mended by one at most, for
-    searching millions of times among as many samples would wait for memory at every step."""
+    """Samples before each time, by their distance (corrected by one), as a search would be slow."""
     count = sampled_at_s.size
     if count < 2:
         return np.searchsorted(sampled_at_s, times_s, "left")

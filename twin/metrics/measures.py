@@ -1,5 +1,4 @@
-"""How numbers are said, on every page and the command line: three figures with a unit that suits
-their size."""
+"""How numbers are shown: three figures with a unit that suits their size."""
 
 from __future__ import annotations
 

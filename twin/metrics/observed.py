@@ -1,6 +1,5 @@
-"""What a run left to be measured, and what formulas share: arrays made when first read, of the
-steady state: TTFT of requests whose first token fell after the warm-up, TPOT and E2E of those that
-finished."""
+"""Arrays of the steady state for formulas, made when first read: TTFT of requests with a first
+token after the warm-up, TPOT and E2E of those that finished."""
 
 from __future__ import annotations
 
@@ -27,10 +26,9 @@ NO_GAPS = (np.array([0.0, 1.0]), np.zeros(1))
 
 @dataclass(frozen=True)
 class Observed:
-    """A run as the formulas of metrics see it. totals: amounts of the steady state and counts of
-    the run; npus: by role; events: None where nothing could break or move; gaps: edges (s) and
-    request-iterations of the histogram of iteration times; stamps: those of `requests` at hand as
-    arrays, NaN: missing."""
+    """A run for metrics. totals: steady amounts and counts of the run; npus: by role; events: or
+    None; gaps: histogram of iterations, edges (s) and request-iterations; stamps: arrays, NaN:
+    missing."""
 
     scenario: Scenario
     requests: pl.DataFrame
@@ -84,8 +82,8 @@ class Observed:
 
     @property
     def at_start(self) -> int:
-        """Requests that were under way at time zero: the first rows. Their times are those within
-        the run, so that TPOT counts them; their TTFT, E2E and SLO are not known."""
+        """Requests under way at time zero, the first rows: TPOT counts them, TTFT, E2E, SLO do
+        not."""
         return int(self.totals.get("at_start", 0.0))
 
     @cached_property
@@ -132,8 +130,7 @@ class Observed:
 
     @property
     def met(self) -> float:
-        """Requests that finished and met the whole SLO; those that were there at the start count
-        as the others do."""
+        """Requests that finished and met the whole SLO, initial ones included."""
         judged = int(self.whole.sum())
         return float(self.within_slo[self.whole].sum()) * self.finished_steady / max(judged, 1)
 

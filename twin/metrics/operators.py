@@ -1,5 +1,4 @@
-"""Operators as people meet them: one entry each, its name, words, and where it stands; time is
-booked in the order of `names_of`. What an operator costs is the business of `twin.model`."""
+"""Operators for people: name, words and place; time is recorded in the order of `names_of`."""
 
 from __future__ import annotations
 
@@ -81,8 +80,7 @@ OPERATORS = {
 
 
 def names_of(phase: str, *places: Place) -> tuple[str, ...]:
-    """Operators of a phase in the order in which they are booked; all, or those of some places
-    that take time in every run."""
+    """Operators of a phase in order; all, or those of places that take time in every run."""
     return tuple(
         name
         for name, entry in OPERATORS.items()

@@ -1,6 +1,5 @@
-"""Every figure of a run, declared once: what it is called, how it is made from `Observed`, where it
-is shown; all who show figures read METRICS. Figures are of the steady state, from the end of the
-warm-up to the horizon: TTFT by first tokens, TPOT and E2E by finishes; counts are of the whole
+"""Every figure of a run, declared once: name, formula of `Observed`, place. Figures are from the
+end of the warm-up to the horizon (TTFT by first tokens, TPOT and E2E by finishes), counts of the
 run."""
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
-"""Resilience: what a fault cost a run, and how long until it was made good, from the tables
-`events`, `windows` and `requests`. Faults of one moment are one dip, which lasts until output is
-back, the next fault, or the end of the run."""
+"""What a fault cost and how long, from `events`, `windows` and `requests`. Faults of one moment are
+a dip, which ends with recovered output, the next fault, or the run."""
 
 from __future__ import annotations
 
@@ -50,8 +49,8 @@ class Dip:
 
 
 def resilience(tables: Tables, ttft_limit_s: float, tpot_limit_s: float) -> list[Dip]:
-    """One dip per moment at which something broke, in order of time; empty without faults. A
-    retried or lost request counts once, at the first fault that was noticed after it arrived."""
+    """A dip for each moment of faults. A retried or lost request counts at the first fault noticed
+    after its arrival."""
     events, windows = tables.get("events"), tables.get("windows")
     if events is None or windows is None or not windows.height:
         return []
@@ -91,8 +90,7 @@ def _dip(
     victims: tuple[int, int],
     known: float | None,
 ) -> Dip:
-    """The dip of faults that share a moment; span_s: fault before, next fault or end, is last.
-    known: the usual rate, where an outage of before makes the last windows anything but usual."""
+    """The dip of one moment; span_s: fault before, next or end, is last. known: the usual rate."""
     at_s = float(rows["t_s"][0])
     since_s, stop_s, last = span_s
     phase, begin, length, rate = _rates(windows, at_s)
@@ -149,9 +147,8 @@ def _before(begin: np.ndarray, length: np.ndarray, at_s: float, since_s: float) 
 def _recovery(
     begin: np.ndarray, rate: np.ndarray, before: float | None, noise: float, at_s: float
 ) -> tuple[float | None, float | None]:
-    """Seconds until the rate is back for good, and the lowest rate until then. A dip is a window 5
-    % and NOISE deviations under the usual rate, until the first that is back with SUSTAINED windows
-    in the mean."""
+    """Seconds to lasting recovery and the lowest rate. A dip is 5 % and NOISE deviations below the
+    usual rate; it ends at usual output with SUSTAINED windows in the mean."""
     if rate.size == 0:
         return None, None
     if before is None:

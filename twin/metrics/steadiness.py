@@ -1,8 +1,6 @@
-"""Was it steady: requests inside are regressed on time over what is counted. The error of a slope
-is that of residuals correlated from window to window (first-order autoregression; Wilks,
-Statistical Methods in the Atmospheric Sciences, 2011, 5.2.4). A slope counts when it is both
-certain and large: queues that grow by a share of all arrivals are an overload, else the population
-still fills or empties."""
+"""Steadiness by regression on time; errors of slopes allow for correlated windows (first-order
+autoregression; Wilks, Statistical Methods in the Atmospheric Sciences, 2011, 5.2.4). A certain and
+large slope is an overload if queues grow by a share of arrivals, else filling or emptying."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Batching: how much of a prompt joins the batch that is being formed, first come, first served
-until the token budget is spent, and how many iterations an answer will need."""
+"""Batching: how much of a prompt joins the next batch, in order until the token budget is spent,
+and how many iterations an answer needs."""
 
 from __future__ import annotations
 
@@ -55,8 +55,7 @@ def token_variance(draft_tokens: int, acceptance: float) -> float:
 
 @lru_cache(maxsize=1024)
 def iteration_chances(tokens: int, draft_tokens: int, acceptance: float) -> tuple[float, ...]:
-    """Chance that `tokens` tokens, at least one, take 1, 2, ... `tokens` iterations, each of which
-    emits a geometric run cut off at the drafts, as `walk` draws it."""
+    """Chances that `tokens` (1 or more) take 1 ... `tokens` iterations of cut geometric runs."""
     runs = [acceptance**k for k in range(draft_tokens + 1)]
     emits = [a - b for a, b in zip(runs, [*runs[1:], 0.0], strict=True)]  # 1, 2, ... tokens
     out, chances = [1.0] + [0.0] * (tokens - 1), []  # out: chance of 0, 1, ... tokens so far

@@ -1,7 +1,5 @@
-"""Controllers: how many instances of each pool are wanted, from metrics that are stale (`Seen`).
-The pressure of a pool is 1 at its limit. An autoscaler holds each pool's pressure between two
-marks, as Knative and Dynamo do; re-balancing looks at all pools at once, for they share the
-NPUs."""
+"""Controllers: wanted instances of each pool from stale metrics (`Seen`). A pool's pressure is 1 at
+its limit; autoscalers keep it between two marks (Knative, Dynamo), re-balancing sees all pools."""
 
 from __future__ import annotations
 
@@ -91,9 +89,8 @@ def by_kv(seen: Seen, rule: Rule) -> Wanted:
 
 
 def rebalanced(seen: Seen, rule: Rule) -> Wanted:
-    """As many instances as each pool is expected to need, whatever it does now. Where there are
-    too few NPUs for that, and where all are to stay in a pool: the split that minimises the larger
-    relative shortage."""
+    """Instances that each pool is expected to need; with too few NPUs, or fixed ones, the split
+    with the least relative shortage."""
     pools = tuple(seen.pools.values())
     now = tuple(pool.committed for pool in pools)
 
@@ -130,8 +127,7 @@ _SOURCES: list[Source] = []
 
 
 def look_in(source: Source) -> None:
-    """From now on look up the operator's own controllers in `source`, by the digest of their
-    content; it raises ControllerError for one that is not in the operator's folder."""
+    """Use `source` for the operator's controllers by digest; it raises ControllerError."""
     _SOURCES[:] = [source]
 
 

@@ -65,8 +65,7 @@ def empty_pool(
     pools: int, blocks: int, capacity_blocks: int | np.ndarray, policy: str = "lru",
     ttl_s: float = 0.0,
 ) -> BlockPool:  # fmt: skip
-    """A pool with nothing in it: `pools` rows over `blocks` distinct block ids. capacity_blocks: of
-    every row, or of each, i8[pools]."""
+    """An empty pool, `pools` rows over `blocks` ids; capacity_blocks: of all, or i8[pools]."""
     code = POLICIES[policy]
     sizes = {
         "pools": pools,
@@ -84,8 +83,7 @@ def empty_pool(
 def matched_blocks(
     pool: BlockPool, ssd: BlockPool, ssd_open: bool, row: int, chains: Chains, k: int
 ) -> int:
-    """Blocks of chain k that a tier holds before the first gap. The SSD tier counts where it can be
-    reached (`ssd_open`)."""
+    """Blocks of chain k before a tier's first gap; SSD counts where `ssd_open`."""
     matched = 0
     for s in range(chains.segment_offset[k], chains.segment_offset[k + 1]):
         first = chains.segment_first[s]
@@ -156,8 +154,8 @@ def drop(pool: BlockPool, row: int, block: int) -> None:
 
 @kernel
 def keep_run(pool: BlockPool, row: int, first: int, count: int) -> None:
-    """LRU: make each of some consecutive blocks the most recent one, the last of them first; a new
-    one evicts the oldest where the pool is full."""
+    """LRU: make consecutive blocks the most recent, last one first; a full pool evicts the
+    oldest."""
     newer, older = pool.newer[row], pool.older[row]
     head, used = pool.newest[row, 0], pool.used[row]
     for k in range(count - 1, -1, -1):
@@ -291,8 +289,7 @@ def keep_chain(pool: BlockPool, row: int, chains: Chains, k: int, blocks: int) -
 
 @kernel
 def hold_chain(pool: BlockPool, row: int, chains: Chains, k: int, blocks: int) -> None:
-    """Keep the first blocks of chain k in a tier with room for every block there is. Such a tier
-    evicts nothing, so it keeps no order; for one that is never resized."""
+    """Store the first blocks of chain k in a tier that has room for all and is never resized."""
     for s in range(chains.segment_offset[k], chains.segment_offset[k + 1]):
         first, count = chains.segment_first[s], min(chains.segment_blocks[s], blocks)
         for block in range(first, first + count):
@@ -304,8 +301,7 @@ def hold_chain(pool: BlockPool, row: int, chains: Chains, k: int, blocks: int) -
 
 @kernel
 def server_of(block: int, up: np.ndarray, servers: int) -> int:
-    """The server that holds a block: of those that its id hashes to in turn, the first of the
-    first `servers` that is up. So one that goes leaves the blocks of all others where they are."""
+    """The first server that is up in a block's hashed order: other blocks stay when one goes."""
     turn = 0
     server: Any = NONE
     while server == NONE or not up[server]:
@@ -331,8 +327,8 @@ def count_servers(
 def lose_server(
     pool: BlockPool, ssd: BlockPool, row: int, server: int, up: np.ndarray, keeps: int
 ) -> int:
-    """A server of those `up` i1[servers] fails: DRAM loses its blocks, and without `keeps` the SSD
-    tier too; returns how many DRAM lost."""
+    """A server of `up` i1[servers] fails (without `keeps` its SSD too); returns DRAM's lost
+    blocks."""
     lost = 0
     for block in range(pool.newer.shape[1]):
         if pool.newer[row, block] == ABSENT or server_of(block, up, up.size) != server:

@@ -68,8 +68,7 @@ def taking(opened: np.ndarray) -> int:
 
 @kernel
 def in_turn(opened: np.ndarray, turn: int) -> int:
-    """Round robin over open instances; NOBODY if none is open. Closed ones are not counted, so that
-    the next open one after them does not get their turns too."""
+    """Round robin over open instances, NOBODY if none; closed ones take no turn."""
     count = taking(opened)
     left = turn % count if count > 0 else 0
     for i in range(opened.size):
@@ -82,8 +81,7 @@ def in_turn(opened: np.ndarray, turn: int) -> int:
 
 @kernel
 def least_loaded(opened: np.ndarray, wait_s: np.ndarray, routed: int) -> int:
-    """The instance whose queue ends first; of equals the next in turn. wait_s f8[instances]:
-    seconds until a request that came now would be computed."""
+    """The instance whose queue ends first, of equals the next; wait_s f8[instances]: s to wait."""
     best = in_turn(opened, routed)
     i = max(best, 0)
     for _ in range(wait_s.size):
@@ -125,8 +123,8 @@ def session_sticky(opened: np.ndarray, session: int) -> int:
 
 @kernel
 def predicted_ttft(opened: np.ndarray, wait_s: np.ndarray, serve_s: np.ndarray, routed: int) -> int:
-    """The instance that would give the first token soonest; of equals the next in turn. serve_s
-    f8[instances]: seconds that reading its prefix hits and computing the rest takes there."""
+    """The instance of the soonest first token, of equals the next. serve_s f8[instances]: s to read
+    its prefix hits and compute the rest."""
     best = in_turn(opened, routed)
     i = max(best, 0)
     for _ in range(wait_s.size):
@@ -165,8 +163,7 @@ def weighted(view: View, routed: int) -> int:
 def choose_instance(
     policy: int, view: View, routed: int, session: int, draw_a: float, draw_b: float
 ) -> int:
-    """The instance that a policy picks, NOBODY where none is open. routed: requests so far, to
-    take turns; draws are uniform in (0, 1)."""
+    """The instance that a policy picks, or NOBODY. routed: requests so far; draws in (0, 1)."""
     if policy == ROUND_ROBIN:
         return in_turn(view.opened, routed)
     if policy == POWER_OF_TWO:

@@ -1,6 +1,5 @@
-"""The question: a Scenario and its sections, inert and frozen. Every field is declared once;
-messages, forms, tables of the docs, comparisons and the canonical digest are made from that
-declaration."""
+"""The question: a frozen Scenario of sections. Every field is declared once; messages, forms, docs,
+comparisons and the digest come from the declaration."""
 
 from twin.scenario.clients import Admission, Tenant
 from twin.scenario.declaration import FORMS, SpecError

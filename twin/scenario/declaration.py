@@ -1,5 +1,4 @@
-"""How a field is declared, once: default, unit, bounds, label, group, condition, source, help; read
-through `twin.scenario.fields`."""
+"""How a field is declared: default, unit, bounds, label, group, condition, source, help."""
 
 from __future__ import annotations
 
@@ -86,9 +85,8 @@ def quantity(
 
 
 def choice(default: Any, label: str, **about: Any) -> Any:
-    """A switch, or one of several names. `options`: labels of the names, or a function that gives
-    them when needed; `files`: where in data/ the names lie, of a field that accepts any of them;
-    `closed`: text that accepts the names of `options` alone (its section checks it)."""
+    """A switch, or a choice of names. `options`: their labels, or a function that gives them;
+    `files`: where in data/ further names are; `closed`: only `options` (its section checks)."""
     return Field(default, json_schema_extra=_about(label, **about))
 
 
@@ -140,9 +138,8 @@ def _about(
     since: int = 1,
     also: str = "",
 ) -> dict[str, Any]:
-    """What is declared beside type, default, bounds and help. group: None is the section's, '' no
-    form's. applies: conditions that must all hold. since: the schema that brought the field
-    (`twin.scenario.identity`). also: other words by which people look for it."""
+    """What is declared further. group: None: the section's, '': no form's. applies: all conditions.
+    since: the schema that brought the field. also: other words to search for it."""
     return {
         "label": label,
         "unit": unit,
@@ -158,8 +155,7 @@ def _about(
 
 
 class Section(BaseModel):
-    """Base of every section: frozen, no unknown keys, no NaN or infinity. The sentence below a
-    field is its help; its source stands behind it in brackets."""
+    """Base of sections: frozen, no unknown keys, no NaN or infinity; below a field: its help."""
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", allow_inf_nan=False, defer_build=True
@@ -168,8 +164,7 @@ class Section(BaseModel):
 
 @cache
 def sentences(section: type[BaseModel]) -> dict[str, str]:
-    """The sentence below each field of a section, read from the source when first needed: pydantic
-    would do so at every start."""
+    """The help of each field of a section, read from the source when first needed."""
     (tree,) = ast.parse(textwrap.dedent(inspect.getsource(section))).body
     assert isinstance(tree, ast.ClassDef)
     return {

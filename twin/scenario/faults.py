@@ -1,5 +1,4 @@
-"""What breaks while the machine serves, and how the serving stack reacts. A kind of fault is one
-entry of `KINDS`, which form, check, engine, pictures and docs read."""
+"""Faults and the stack's reaction; a kind is an entry of `KINDS`, which all others read."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Every field of a scenario by dotted path, as it was declared: forms, tables of the docs, the
-command line, comparisons and messages are derived from here."""
+"""Fields of a scenario by dotted path, from which forms, docs, commands and messages derive."""
 
 from __future__ import annotations
 
@@ -18,8 +17,8 @@ from twin.scenario.scenario import Scenario
 
 @dataclass(frozen=True, slots=True)
 class ScenarioField:
-    """One field: its declaration with what it inherits from its sections. `path` is dotted; a field
-    of a row is `faults[].at_s`, and the list itself is `faults`."""
+    """A field with what its sections give it; a field of a row is `faults[].at_s`, its list
+    `faults`."""
 
     path: str
     kind: type  # bool, int, float, str, or tuple for a list of tables

@@ -40,9 +40,9 @@ LAYER: tuple[Stage, ...] = ("attention", "dense", "experts")  # those that the m
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """NPUs of an instance that run the same stages of every layer; experts are spread over all
-    their dies (EP). `coupling`: "own" is the group that the batch former feeds; "iteration"
-    exchanges with it in every layer; "turns" serves its domains one after another."""
+    """NPUs of an instance that run the same stages of every layer, experts over all dies (EP).
+    `coupling`: "own": fed by the batch former; "iteration": exchanges in every layer; "turns":
+    serves its domains in turn."""
 
     stages: tuple[Stage, ...]
     npus: int  # that one instance uses
@@ -104,8 +104,7 @@ class Pool:
 
 
 def serving(s: Scenario) -> Mapping[str, Pool]:
-    """The pools that serve a scenario by role, in the order of a request: prefill, decode; or
-    colocated."""
+    """The pools by role, in the order of a request: prefill, decode; or colocated."""
     return _serving(s.deployment)
 
 

@@ -1,8 +1,6 @@
-"""Which scenario it is: canonical text, digest, and how texts of older schemas are read. The
-canonical form holds the schema's number and what differs from its defaults, so a new field (with
-`since`) renames no scenario. Whoever changes a default raises `SCHEMA_VERSION` and adds to
-`MIGRATIONS` the function that writes the old default where a text of the schema before says
-nothing."""
+"""Canonical text, digest, and how older texts are read. The text holds the schema's number and what
+differs from defaults, so a new field (with `since`) renames no scenario. A changed default raises
+`SCHEMA_VERSION` and needs a function in `MIGRATIONS` that writes the old one."""
 
 from __future__ import annotations
 
@@ -107,8 +105,7 @@ def _text(schema: int, plain: Fields) -> str:
 
 
 def _is_set(s: Scenario, path: str, before: Mapping[str, Any]) -> bool:
-    """Whether a field is stated: differs from what texts of old mean (before), else from its
-    default, in any row where it is of a list."""
+    """Whether a field is stated: differs from what old texts mean (before), or its default."""
     *parents, leaf = path.split(".")
     tables: list[Any] = [s]
     for part in parents:
@@ -121,8 +118,7 @@ def _is_set(s: Scenario, path: str, before: Mapping[str, Any]) -> bool:
 
 
 def _state(values: Fields, path: str, value: Any) -> None:
-    """Write a field into plain values where it is not written yet. What is no table where one
-    belongs is left: it is refused when it is parsed."""
+    """Write a field into plain values if absent; a value in a table's place is refused later."""
     *parents, leaf = path.split(".")
     for part in parents:
         values = values.setdefault(part, {})

@@ -1,5 +1,4 @@
-"""A scenario's fields and refusals in a person's words. A refusal names what is wrong, where, and
-what would be right; what a person typed is quoted and cut."""
+"""Fields and refusals in words: what is wrong, where, and what is right; input is quoted, cut."""
 
 from __future__ import annotations
 

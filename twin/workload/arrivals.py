@@ -1,6 +1,5 @@
-"""When requests arrive: open streams of given rate and burstiness, or a closed loop of clients. A
-gap is a function of the stream key and the request's number, so a seed gives the same arrivals
-whatever else changes."""
+"""When requests arrive: open streams of a rate and burstiness, or clients in a closed loop. A gap
+depends on the stream's key and the request's number only."""
 
 from __future__ import annotations
 
@@ -23,8 +22,7 @@ def _renewal_times(
     horizon_s: float,
     arrival_s: np.ndarray,
 ) -> int:
-    """Fill `arrival_s` f8[room] with the arrivals before `horizon_s`, in seconds; returns how many
-    fit."""
+    """Fill `arrival_s` f8[room] (s) with arrivals before `horizon_s`; returns how many fit."""
     t = 0.0
     for i in range(arrival_s.size):
         if process == POISSON:

@@ -1,5 +1,4 @@
-"""The traffic: requests with arrival times, lengths and the KV blocks their prompts share. Each
-aspect draws from its own named stream, so changing one leaves the others as they were."""
+"""Requests with arrival times, lengths and shared KV blocks; each aspect has a random stream."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""How long prompts and answers are: fixed, or drawn from quantile tables of data/workloads,
-straight in between. Input and output are independent: in every trace that was fitted their rank
-correlation is below 0.12."""
+"""Lengths, fixed or from quantile tables of data/workloads (linear in between). Input and output
+are independent: their rank correlation is below 0.12 in every fitted trace."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The traffic that a scenario offers, in numbers, from a small sample of its very requests: within
-milliseconds, for forms. Queues and warm-up are a run's business."""
+"""The traffic of a scenario in numbers, from a small sample of its requests, within
+milliseconds."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""What prompts share: popular prefixes, one run of blocks for all their prompts, or sessions, which
-only grow: one run of which each turn takes a longer part."""
+"""What prompts share: popular prefixes, or sessions, whose turns take longer parts of one run."""
 
 from __future__ import annotations
 

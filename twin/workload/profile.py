@@ -1,6 +1,5 @@
-"""Load over time: a profile of factors on the rate of any open arrival process. Arrivals at their
-mean rate are carried over to the clock through the area under the profile, so a burst stays a burst
-and a trace keeps its order. Factors hold for a cell of the grid."""
+"""Load over time by factors on an arrival rate: arrivals are mapped through the area under the
+profile, so bursts and a trace's order stay. A factor holds for a cell of the grid."""
 
 from __future__ import annotations
 

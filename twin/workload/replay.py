@@ -1,6 +1,5 @@
-"""A recorded trace as a request stream: faster, copied, spread out, cut, and re-blocked. The rate
-multiplier squeezes time alone; tree copies have new sessions and block ids, so load and working set
-grow together."""
+"""A trace as a request stream: faster, copied, spread, cut, re-blocked. The rate multiplier changes
+time alone; copies have new sessions and blocks, so load and working set grow together."""
 
 from __future__ import annotations
 
@@ -203,8 +202,7 @@ def timestamp_quantum(arrival_s: np.ndarray) -> float:
 def _spread(
     arrival_s: np.ndarray, quantum_s: float, key: np.uint64, first_index: int, out: np.ndarray
 ) -> None:
-    """Spread each group of equal times evenly at random over the quantum after it, into out f8[n];
-    sums of exponentials are sorted uniforms, so rows stay in the order of the file."""
+    """Spread equal times at random over the next quantum into out f8[n], in the file's order."""
     n = arrival_s.size
     begin = 0
     while begin < n:

@@ -39,8 +39,8 @@ class Stream:
 
 @dataclass(frozen=True, slots=True)
 class Requests(Stream):
-    """The requests of a run, of whole blocks alone; an arrival of +inf waits for a completion
-    (closed loop)."""
+    """Requests of a run in whole blocks; an arrival of +inf waits for a completion (closed
+    loop)."""
 
     counts: dict[str, int] = field(default_factory=dict)  # rows left out or changed, by reason
     notes: tuple[str, ...] = ()  # sentences about what was assumed
@@ -52,8 +52,8 @@ class Requests(Stream):
 
 @dataclass(frozen=True, slots=True)
 class TraceTable(Stream):
-    """A recorded request stream, as its file says, from time 0. Its blocks are the file's own,
-    prefix-chained, with a partial last one where the format has one."""
+    """A recorded stream from time 0, with the file's blocks, the last one partial in some
+    formats."""
 
     has_time: bool  # False: the file holds lengths only
     source_row: np.ndarray  # i4[n], line or record number in the file, from 1

@@ -1,6 +1,5 @@
-"""Hit ratio against capacity, before anything runs: a block hits in an LRU wherever the capacity is
-above the number of other blocks touched since (its stack distance). A row's blocks are touched from
-the last to the first, so that what a prompt hits has no gap."""
+"""Hit ratio against capacity: a block hits in an LRU whose capacity exceeds the number of other
+blocks touched since (stack distance). A row's blocks are touched from the last to the first."""
 
 from __future__ import annotations
 

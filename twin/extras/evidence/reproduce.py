@@ -127,9 +127,8 @@ def breakdown(row: Row, rows: Sequence[Row], facts: Facts) -> list[Part]:
     parts += [([name], None) for name in left]
     order = {name: i for i, name in enumerate(OPERATORS[pool])}
     parts.sort(key=lambda part: order[part[0][0]])
-    return [Part(tuple(names), value, _layer_s(row, head, names, facts)) for names, value in parts]
-
-
-def _layer_s(row: Row, head: str, names: Sequence[str], facts: Facts) -> float:
-    one = replace(row, measure=head + "+".join(names), unit="s", against=None, args={})
-    return answer_row(one, facts)
+    layer = replace(row, unit="s", against=None, args={})
+    return [
+        Part(tuple(names), value, answer_row(replace(layer, measure=head + "+".join(names)), facts))
+        for names, value in parts
+    ]

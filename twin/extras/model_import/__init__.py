@@ -2,4 +2,4 @@
 
 from twin.hooks import Command
 
-HOOKS = (Command("import-model", "twin.extras.model_import.command:import_model"),)
+HOOKS = (Command("import-model", "twin.extras.model_import.reader:show_model"),)

@@ -3,12 +3,15 @@
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import tomli_w
+import typer
+from rich.markup import escape
 
+from twin.commands.terminal import AsJson, out, print_json
 from twin.facts import Fact
 from twin.lab.files import read_text, write_text
 from twin.lab.library import DATA
@@ -309,3 +312,20 @@ class _Config:
         given = self.table.get(name)
         shown = "" if given is None or why.startswith("is ") else f" = {str(given)[:40]}"
         raise ConfigError(f"{self.file}: {name}{shown} {why}")
+
+
+def show_model(
+    config: Annotated[Path, typer.Argument(help="A config.json of Hugging Face.")],
+    name: Annotated[str | None, typer.Option(help="What deployment.model will call it.")] = None,
+    write: Annotated[bool, typer.Option("--write", help="Add it to data/models.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Read a model's config.json and show it as a file of data/models."""
+    model = import_model(config, name)
+    path = write_model(model) if write else None
+    if as_json:
+        print_json(asdict(model) | {"written": str(path) if path else None})
+    elif path:
+        out.print(escape(f"{path.name} is written: ask for it as deployment.model={model.name}"))
+    else:
+        out.file.write(model.toml)

@@ -82,7 +82,10 @@ def write_trace(
     Raises TraceError for no such span, or one without requests."""
     begin_s, end_s = span_of(run, begin_s, end_s)
     if not may_be_empty:
-        _check_occupied(run, begin_s, end_s)
+        gone = (pl.col("finish_s") < begin_s).fill_null(value=False)
+        if not run.tables["requests"].filter((pl.col("arrival_s") < end_s) & ~gone).height:
+            span = f"between {begin_s:g} s and {end_s:g} s"
+            raise TraceError(f"nothing is in the machine {span}: try another span")
     if most_events < 1000:
         raise TraceError(f"a trace of at most {most_events} events holds nothing: give it 1000")
     # Cut here and not while writing, so that no arrow points at a slice that is missing.
@@ -135,16 +138,6 @@ def span_of(run: Source, begin_s: float | None, end_s: float | None) -> tuple[fl
     end_s = begin_s + SPAN_S if end_s is None else end_s
     check_span(begin_s, end_s)
     return begin_s, min(end_s, last_s)
-
-
-def _check_occupied(run: Source, begin_s: float, end_s: float) -> None:
-    """Raise TraceError when no request is in the machine during a span."""
-    gone = (pl.col("finish_s") < begin_s).fill_null(value=False)
-    inside = run.tables["requests"].filter((pl.col("arrival_s") < end_s) & ~gone)
-    if not inside.height:
-        raise TraceError(
-            f"nothing is in the machine between {begin_s:g} s and {end_s:g} s: try another span"
-        )
 
 
 @contextmanager

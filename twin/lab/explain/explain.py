@@ -142,10 +142,6 @@ def _measured(runs: Runs, view: View, room: Capacity) -> list[Measured]:
     return measured
 
 
-def _best(group: Sequence[Look]) -> float:
-    return max(look.worth for look in group)
-
-
 def _candidates(view: View) -> list[Look]:
     """Every change that the causes know of, with what it promises; of faults always enough."""
     base, candidates = expected(view, view.scenario), []
@@ -235,7 +231,7 @@ def _confirmed(runs: Runs, view: View, group: list[Look]) -> Measured | None:
     s = view.scenario
     doable = [k for k in group if k.change.doable]
     near = [k for k in doable if not view.held and _meets(runs, view, k.change)]
-    near = near or [k for k in doable if k.worth >= NEARLY * _best(doable)]
+    near = near or [k for k in doable if k.worth >= NEARLY * max(look.worth for look in doable)]
     others = sorted((k for k in doable if k not in near), key=lambda k: -k.worth)
     able = _first_that_holds(runs, s, [*near, *others][:TRIED])
     ideals = [k for k in group if not k.change.doable]

@@ -133,10 +133,6 @@ def _attention_tp(s: Scenario, m: Machine) -> list[Any]:
     return sorted({1, 2 * npu, m.npus_per_node * npu, s.deployment.decode.tp_dies})
 
 
-def _delays(s: Scenario, _: Machine) -> list[Any]:
-    return sorted({0, 10, 30, s.deployment.colocated.prompt_delay})
-
-
 def _redundant(s: Scenario, m: Machine) -> list[Any]:
     experts = m.routed_experts
     return sorted({0, experts // 8, experts // 4, s.experts.redundant}) if experts else [0]
@@ -147,10 +143,6 @@ def _expert_npus(s: Scenario, m: Machine) -> list[Any]:
     if not m.routed_experts:
         return [0]
     return sorted({0, own, *(n for n in SIZES if n % node == 0 and 2 * n <= m.npus)})
-
-
-def _offloaded(s: Scenario, _: Machine) -> list[Any]:
-    return sorted({0.0, *OFFLOADED, s.deployment.decode.attention_offload})
 
 
 def _controllers(s: Scenario, _: Machine) -> list[Any]:
@@ -195,7 +187,9 @@ CHOICES: dict[str, Choice] = {
     ),
     "prompt_delay": Choice(
         "Prompts that wait for ranks", "Colocated instances compute prompts of all ranks together.",
-        {f"{MIXED}.prompt_delay": _delays}, crossed=False,
+        {f"{MIXED}.prompt_delay":
+         lambda s, _: sorted({0, 10, 30, s.deployment.colocated.prompt_delay})},
+        crossed=False,
     ),
     "mtp": Choice("MTP draft tokens", "Drafts that a decode pass verifies.", {DRAFTS: _drafts}),
     "redundant": Choice(
@@ -224,7 +218,8 @@ CHOICES: dict[str, Choice] = {
     ),
     "offload": Choice(
         "Attention offload", "Prefill NPUs hold KV of decode's requests, and attend to it.",
-        {OFFLOAD: _offloaded}, crossed=False, along={LENT: _around(LENT)},
+        {OFFLOAD: lambda s, _: sorted({0.0, *OFFLOADED, s.deployment.decode.attention_offload})},
+        crossed=False, along={LENT: _around(LENT)},
     ),
     "controller": Choice(
         "Controller", "Who moves NPUs between the pools while a day goes on.",

@@ -208,7 +208,8 @@ class Runner:
             return self._look_at(self._cluster)
         with self._lock:
             running = self._store.runs.running(list(self._processes))
-            self._silence(running)
+            for row in self._deaf_of(running):
+                self._processes[row.owner.name].kill()
             self._kill_hung(now)
             if running:
                 self._stillborn, self.trouble = 0, ""
@@ -263,11 +264,6 @@ class Runner:
                     f"no run can be started ({how_ended(code)}): the server's log says why"
                 )
                 log.error(self.trouble)
-
-    def _silence(self, running: Sequence[RunRow]) -> None:
-        """Kill processes whose run has a request to stop and did not."""
-        for row in self._deaf_of(running):
-            self._processes[row.owner.name].kill()
 
     def _deaf_of(self, running: Sequence[RunRow]) -> list[RunRow]:
         """Runs that did not stop on request, by this process's clock: they are to be killed."""

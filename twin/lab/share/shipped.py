@@ -117,12 +117,6 @@ def shipped_evidence(facts: Facts, folder: Path = FOLDER) -> list[dict[str, Any]
     return stored["rows"] if stored["of"] == _evidence_of(facts) else None
 
 
-def write_evidence(facts: Facts) -> None:
-    """Judge every published row, and write the answers."""
-    text = json.dumps({"of": _evidence_of(facts), "rows": evidence(facts)}, sort_keys=True)
-    (FOLDER / EVIDENCE).write_bytes(gzip.compress(text.encode(), mtime=0))
-
-
 def _evidence_of(facts: Facts) -> str:
     """SHA-256 over all that the answers to the published rows follow from."""
     content = hashlib.sha256(f"{facts.digest} {source_digest((*ROOMS, 'lab/evidence'))}".encode())
@@ -149,7 +143,7 @@ def refresh(store: "Store", runner: "Runner") -> None:
 
 
 def main() -> None:
-    """Simulate every preset that ships its result, and write the files."""
+    """Simulate every preset that ships its result, judge every published row; write the files."""
     from twin.engine.simulate import ENGINE_VERSION, simulate
 
     for key in PRESETS:
@@ -158,7 +152,9 @@ def main() -> None:
             raise ValueError(f"no preset is called {key}: PRESETS of this module names one")
         path = write(key, scenario, simulate(scenario, load_facts()), ENGINE_VERSION)
         sys.stdout.write(f"{path.relative_to(ROOT)}: {path.stat().st_size / 1e3:.0f} kB\n")
-    write_evidence(load_facts())
+    facts = load_facts()
+    text = json.dumps({"of": _evidence_of(facts), "rows": evidence(facts)}, sort_keys=True)
+    (FOLDER / EVIDENCE).write_bytes(gzip.compress(text.encode(), mtime=0))
 
 
 if __name__ == "__main__":

@@ -60,16 +60,10 @@ def _started(pid: int) -> str | None:
     try:
         text = PROC.joinpath(str(pid), "stat").read_text("utf-8", "replace")
     except OSError:  # gone, or hidden: processes of other users may be (mount option hidepid)
-        return _started_without_proc(pid)
+        try:
+            os.kill(pid, 0)
+        except OSError as error:
+            return None if isinstance(error, ProcessLookupError) else ""
+        return ""
     state, *rest = text.rpartition(")")[2].split()  # the name before it may hold anything
     return None if state in "ZX" else rest[18]
-
-
-def _started_without_proc(pid: int) -> str | None:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return None
-    except PermissionError:
-        return ""
-    return ""

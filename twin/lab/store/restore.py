@@ -195,7 +195,10 @@ def _take(store: Store, kind: str, fields: Mapping[str, Any]) -> bool:
         raise StoreError(f"a {kind} here has no {FILES}, {HOLDERS} or {WRITTEN} that can be")
     written = [_note(store, note) for note in notes]
     if kind == SCENARIO:
-        name, new = _take_scenario(store, values)
+        body, digest = values["body"], values["digest"]
+        if hashlib.sha256(body.encode()).hexdigest() != digest:
+            raise StoreError(f"the scenario {digest} is damaged (its SHA-256 is not its digest)")
+        name, new = store.scenarios.keep(scenario_from_canonical(body), **values)
     else:
         row = {FACTS: _facts, IMPORT: _imported, RUN: _run}[kind](store, values, files)
         name = str(inspect(KINDS[kind]).primary_key_from_instance(row)[0])
@@ -223,13 +226,6 @@ def _note(store: Store, fields: object) -> models.NoteRow:
     row.visitor, row.tags = row.visitor or store.visitor, joined_tags(split_tags(row.tags))
     require_bounded(row)
     return row
-
-
-def _take_scenario(store: Store, values: Mapping[str, Any]) -> tuple[str, bool]:
-    body, digest = values["body"], values["digest"]
-    if hashlib.sha256(body.encode()).hexdigest() != digest:
-        raise StoreError(f"the scenario {digest} is damaged (its SHA-256 is not its digest)")
-    return store.scenarios.keep(scenario_from_canonical(body), **values)
 
 
 def _facts(_: Store, values: Mapping[str, Any], __: Mapping[str, str]) -> models.Row:

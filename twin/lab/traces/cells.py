@@ -235,7 +235,13 @@ def csv_cells(piece: Piece) -> Iterator[tuple[Cells, np.ndarray]]:
             )
         filled = [i for i, line in enumerate(lines) if line.strip(BLANK)]
         if filled and not header:
-            header = _header(piece, lines[filled.pop(0)])
+            header = header_of(lines[filled.pop(0)])
+            if len(header) > MOST_COLUMNS:
+                raise TraceError(
+                    f"{piece.name} has {len(header)} columns: at most {MOST_COLUMNS} are read"
+                )
+            if len(set(header)) < len(header):
+                raise TraceError(f"{piece.name} names a column twice: {', '.join(header)}")
         for i in filled:
             if (values := lines[i].count(",") + 1) != len(header):
                 raise TraceError(
@@ -248,15 +254,6 @@ def csv_cells(piece: Piece) -> Iterator[tuple[Cells, np.ndarray]]:
             yield _cells(piece, header, [lines[i] for i in filled], numbers), numbers
     if not rows:
         raise TraceError(f"{piece.name} holds a header and no request")
-
-
-def _header(piece: Piece, line: str) -> list[str]:
-    header = header_of(line)
-    if len(header) > MOST_COLUMNS:
-        raise TraceError(f"{piece.name} has {len(header)} columns: at most {MOST_COLUMNS} are read")
-    if len(set(header)) < len(header):
-        raise TraceError(f"{piece.name} names a column twice: {', '.join(header)}")
-    return header
 
 
 def _cells(piece: Piece, header: list[str], body: list[str], numbers: np.ndarray) -> Cells:

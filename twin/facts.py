@@ -62,7 +62,7 @@ class Facts(Mapping[str, Fact]):
     def __init__(self, by_name: Mapping[str, Fact]) -> None:
         self._by_name = dict(sorted(by_name.items()))
         self._names = list(self._by_name)
-        self._below: dict[str, Facts] = {}  # parts asked for before, with their digests
+        self._below: dict[str, Facts] = {}  # parts requested before, with their digests
 
     @cached_property
     def digest(self) -> str:

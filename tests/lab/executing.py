@@ -73,14 +73,14 @@ def empty() -> str:
 def busy() -> str:
     """Runs of two seconds of the processor, one after the other and side by side."""
     took = {}
-    for processes in (1, executor._cores()):
+    for processes in (1, executor.cores()):
         with running(processes, FAKE) as (store, runner):
             begun_s = time.time()
-            for seed in range(BUSY * executor._cores()):
+            for seed in range(BUSY * executor.cores()):
                 runner.submit(Scenario(question="busy", horizon_s=200.0, seed=seed))
             until(lambda store=store: not waiting(store))
             took[processes] = time.time() - begun_s
-    cores = executor._cores()
+    cores = executor.cores()
     return (
         f"{BUSY * cores} busy runs: {took[1]:.1f} s in one process, {took[cores]:.1f} s in "
         f"{cores}: {took[1] / cores / took[cores]:.0%} of {cores} cores"

@@ -180,7 +180,7 @@ def test_an_unknown_run_is_said(store):
 
 
 def test_processes_are_as_many_as_cores_and_memory_allow(monkeypatch):
-    monkeypatch.setattr(executor, "_cores", lambda: 9)
+    monkeypatch.setattr(executor, "cores", lambda: 9)
     for available, processes in ((float("inf"), 8), (7e9, 3), (1e9, 1)):
         monkeypatch.setattr(executor, "available_bytes", lambda a=available: a)
         assert executor._size() == processes

@@ -1,6 +1,6 @@
 """How compiled code reads state that it borrows: numba's side of `twin.kernels.buffers`. A column
-is an array made on the spot of an address and a shape, without a counted owner. The compiler is
-told two things that hold of columns alone: an index counts from the front (a negative one is
+is an array made on the spot of an address and a shape, without a counted owner. The compiler
+knows two things that hold of columns alone: an index counts from the front (a negative one is
 refused), and numbers of different types do not lie in the same place."""
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ SEVERAL: Any = types.BaseTuple  # indices
 
 
 class GroupType(types.Type):
-    """A group by address; its short name keeps symbols, and what is kept on disk, small."""
+    """A group by address; its short name keeps symbols, and files on disk, small."""
 
     def __init__(self, declaration: type[Columns]) -> None:
         self.declaration = declaration
@@ -195,7 +195,7 @@ class Piece:
         self._code = 0
 
     def code(self, group: type) -> int:
-        """Where its code for such a group begins; compiles it, or loads it, when first asked."""
+        """Where its code for such a group begins; compiles it, or loads it, on the first call."""
         if not self._code:
             self._code = address_of(entry(self._function), group, float)
             self.plain[self._code] = self._function

@@ -157,7 +157,7 @@ def use_own_cache() -> Path:
 
 @functools.cache
 def _home() -> Path:
-    """A folder beside the sources, else one of this user alone among the temporary files."""
+    """A folder next to the sources, else one of this user alone among the temporary files."""
     home = SOURCES.parent / ".numba_cache"
     if os.access(home if home.exists() else SOURCES.parent, os.W_OK):
         return home
@@ -248,7 +248,7 @@ def kernel(function: Any = None, *, allocates: bool = False) -> Any:
     return mark if function is None else mark(function)
 
 
-_WAITING: list[Callable[[], None]] = []  # what tells numba of kernels, while nobody has called it
+_WAITING: list[Callable[[], None]] = []  # registers kernels with numba, until its first call
 
 
 def _once_numba_is_here(register: Callable[[], None]) -> None:
@@ -286,7 +286,7 @@ def compiled_form(plain: Callable[..., Any]) -> Callable[[Callable[P, R]], Calla
 
 
 def entry(function: Callable[P, R]) -> Callable[P, R]:
-    """A function through which Python enters compiled code; kept on disk."""
+    """A function through which Python enters compiled code, which is stored on disk."""
     from numba import njit
 
     from twin.kernels.passes import EntryCompiler

@@ -11,7 +11,7 @@ from numba.core.compiler import CompilerBase, DefaultPassBuilder
 
 
 class _WithoutEnvironment:
-    """The code generator, but that no running code of the kernel is told of its globals."""
+    """The code generator, which does not tell running code of the kernel about its globals."""
 
     def __init__(self, codegen: Any) -> None:
         self._codegen = codegen
@@ -103,5 +103,5 @@ class EntryCompiler(KernelCompiler):
         """The usual passes."""
         passes = super().define_pipelines()
         state: Any = self.state
-        state.library.enable_object_caching()  # told of the usual library only
+        state.library.enable_object_caching()  # it affects the usual library only
         return passes

@@ -68,7 +68,7 @@ def taking(opened: np.ndarray) -> int:
 
 @kernel
 def in_turn(opened: np.ndarray, turn: int) -> int:
-    """Round robin over open instances, NOBODY if none; closed ones take no turn."""
+    """Round robin over open instances, -1 if none; closed ones take no turn."""
     count = taking(opened)
     left = turn % count if count > 0 else 0
     for i in range(opened.size):
@@ -163,7 +163,7 @@ def weighted(view: View, routed: int) -> int:
 def choose_instance(
     policy: int, view: View, routed: int, session: int, draw_a: float, draw_b: float
 ) -> int:
-    """The instance that a policy picks, or NOBODY. routed: requests so far; draws in (0, 1)."""
+    """The instance that a policy picks, or -1. routed: requests so far; draws in (0, 1)."""
     if policy == ROUND_ROBIN:
         return in_turn(view.opened, routed)
     if policy == POWER_OF_TWO:
@@ -185,7 +185,7 @@ def choose_rank(
     all_tokens: float, slots: np.ndarray, capacity_tokens: float, need_tokens: float,
     price: np.ndarray, floor: np.ndarray,
 ) -> int:  # fmt: skip
-    """The rank (die) of an instance that takes the next request, of equals the first, or NOBODY
+    """The rank (die) of an instance that takes the next request, of equals the first, or -1
     when none has room. choice: a code of `RANK_CHOICES`. taken_slots i8[ranks], taken_tokens
     f8[ranks]: running plus reserved; all_slots, all_tokens: their sums; slots i8[ranks]: how many
     each may hold; `routed` counts the choices so far; price f8[ranks]: scratch; floor f8[ranks /

@@ -43,7 +43,7 @@ FORMS: dict[str, tuple[str, ...]] = {
 }
 
 
-# Labels of names, or what gives them when they are asked for: entries of a registry may be added.
+# Labels of names, or what gives them on request: entries of a registry may be added.
 Names = Mapping[str, str] | Callable[[], Mapping[str, str]]
 
 

@@ -54,7 +54,7 @@ def scenario_digest(s: Scenario) -> str:
 
 
 def legacy_digests(s: Scenario) -> tuple[str, ...]:
-    """Ids the scenario had under older schemas; none where those could not have asked it."""
+    """Ids the scenario had under older schemas; none where those could not express it."""
     digests = []
     for schema in range(1, SCHEMA_VERSION):
         before = {

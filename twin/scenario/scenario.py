@@ -208,7 +208,7 @@ def _flaps(fault: Fault, horizon_s: float) -> int:
 
 
 def remarks(s: Scenario) -> list[str]:
-    """Sentences about what a scenario may say, and what nobody will see of it."""
+    """Sentences about allowed settings that have no effect."""
     late = [fault for fault in s.faults if fault.at_s >= s.horizon_s]
     if not late:
         return []

@@ -24,6 +24,7 @@ from twin.lab.plan.space import (
     Machine,
     Settings,
     finer,
+    pool_size,
     products,
     roles_of,
     varied,
@@ -216,9 +217,7 @@ class Space:
             return []
         if "instances" not in self.plan.vary:
             return self._judged(settings, pools)
-        size = {
-            r: settings.get(SIZED[r], getattr(base.deployment, r).npus_per_instance) for r in roles
-        }
+        size = {r: pool_size(base, settings, r)[1] for r in roles}
         single = settings | {COUNTED[r]: 1 for r in roles}
         one = prices.price(single, pools)
         if one.refused or one.expected <= 0.0 or sum(size.values()) > m.npus:
@@ -303,13 +302,8 @@ def _load(base: Scenario, prices: Prices) -> float:
 
 def npus_of(base: Scenario, settings: Settings) -> int:
     """NPUs that a deployment takes."""
-    total = 0
-    for role in roles_of(settings.get(MODE, base.deployment.mode)):
-        own = getattr(base.deployment, role)
-        total += settings.get(COUNTED[role], own.instances) * settings.get(
-            SIZED[role], own.npus_per_instance
-        )
-    return total
+    roles = roles_of(settings.get(MODE, base.deployment.mode))
+    return sum(math.prod(pool_size(base, settings, role)) for role in roles)
 
 
 def _concerned(values: dict[str, list[Any]], mode: str) -> dict[str, list[Any]]:

@@ -1,10 +1,9 @@
 """Who simulates for a plan: this process and helpers, or a scheduler's workers (`runs.cluster`)."""
 
 import json
-import os
 import threading
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from typing import Any, Protocol, TypeVar
@@ -17,9 +16,10 @@ from twin.lab.plan.candidates import space_of
 from twin.lab.plan.finish import Finish
 from twin.lab.plan.price import Key, Prices, curve_from
 from twin.lab.plan.question import Plan, PlanError
-from twin.lab.plan.search import Search, Steps
+from twin.lab.plan.search import Search
 from twin.lab.plan.trial import Trial, judged, measured
 from twin.lab.runs.cluster import Cluster, ClusterError, scheduler
+from twin.lab.runs.process import cores
 from twin.lab.runs.worker import Child
 from twin.scenario import Scenario, canonical, scenario_digest, scenario_from_canonical
 
@@ -216,11 +216,6 @@ class Simulators:
             by.close()
 
 
-def cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
-
-
 def carried_out(
     plan: Plan,
     facts: Facts | None = None,
@@ -255,29 +250,21 @@ def carried_out(
         search = Search(space, facts, over)
         finish = Finish(search, facts)
         for stage, steps in (("Searching", search.steps()), ("Making sure", finish.steps())):
-            for scenarios, send in _driven(steps):
+            scenarios = next(steps, None)
+            while scenarios is not None:
                 news = so_far(search) | {"stage": stage, "simulations": made}
                 beat()
                 answers = by.all(scenarios, beat)
                 pairs = zip(answers, scenarios, strict=True)
-                send([a if isinstance(a, str) else judged(a, plan, s) for a, s in pairs])
                 made += len(scenarios)
+                try:
+                    scenarios = steps.send(
+                        [a if isinstance(a, str) else judged(a, plan, s) for a, s in pairs]
+                    )
+                except StopIteration:
+                    break
     finally:
         by.close()
     found = answered(finish) | {"ledger": ledger(search)}
     found["counts"]["simulations"] = made
     return found
-
-
-def _driven(
-    steps: Steps,
-) -> Generator[tuple[tuple[Scenario, ...], Callable[[Sequence[Trial | str]], None]], None, None]:
-    """Every batch of a search with the function that takes its answers."""
-    sent: list[Sequence[Trial | str]] = []
-    try:
-        wanted = next(steps)
-        while True:
-            yield wanted, sent.append
-            wanted = steps.send(sent.pop())
-    except StopIteration:
-        return

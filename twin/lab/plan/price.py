@@ -22,6 +22,7 @@ from twin.lab.plan.space import (
     PREFILL,
     SIZED,
     Settings,
+    pool_size,
     roles_of,
 )
 from twin.model.batch import Hot
@@ -184,13 +185,11 @@ class Prices:
         mode = settings.get(MODE, self.base.deployment.mode)
         bounds, rates = {"front end": LUCK * self.front}, {"front end": self.front}
         tpot_s, limit_s = 0.0, self.tpot_s
-        d = self.base.deployment
-        batch = float(settings.get(BATCH, d.decode.batch_per_npu))
+        batch = float(settings.get(BATCH, self.base.deployment.decode.batch_per_npu))
         fixed = settings.get(CONTROLLER, "fixed") == "fixed"
         taken, per_rate = 0, 0.0  # NPUs, and what a request/s of all pools takes of them
         for role in roles_of(mode):
-            count = settings.get(COUNTED[role], getattr(d, role).instances)
-            npus = settings.get(SIZED[role], getattr(d, role).npus_per_instance)
+            count, npus = pool_size(self.base, settings, role)
             known, optimistic = pools[role]
             if known.refused:
                 return Price(0.0, 0.0, role, 0.0, known.refused)

@@ -127,23 +127,18 @@ def base_of(plan: Plan) -> tuple[Scenario, list[str]]:
 
 
 def question_text(plan: Plan) -> str:
-    """A plan without its scenario as JSON, only what differs from the defaults."""
-    text = plan.model_dump(mode="json", exclude={"scenario"}, exclude_defaults=True)
-    return json.dumps(text, sort_keys=True, separators=(",", ":"))
-
-
-def plan_of(scenario: Scenario, text: str) -> Plan:
-    """The plan of a scenario and the text of `question_text`."""
-    return plan_from(scenario, json.loads(text or "{}"))
+    """A plan as two lines: the scenario, and as JSON what else differs from the defaults."""
+    rest = plan.model_dump(mode="json", exclude={"scenario"}, exclude_defaults=True)
+    text = json.dumps(rest, sort_keys=True, separators=(",", ":"))
+    return f"{canonical(plan.scenario)}\n{text}"
 
 
 def plan_digest(plan: Plan) -> str:
     """SHA-256 (hex) of a plan: the same for equal questions."""
-    whole = f"{canonical(plan.scenario)}\n{question_text(plan)}"
-    return hashlib.sha256(whole.encode()).hexdigest()
+    return hashlib.sha256(question_text(plan).encode()).hexdigest()
 
 
 def plan_from_text(text: str) -> Plan:
-    """A plan of two lines, as `plan_digest` hashes them: scenario, then the rest."""
+    """The plan of a text of `question_text`."""
     scenario, _, rest = text.partition("\n")
-    return plan_of(scenario_from_canonical(scenario), rest)
+    return plan_from(scenario_from_canonical(scenario), json.loads(rest or "{}"))

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import product
 from typing import Any
 
 from twin.facts import Facts
@@ -251,13 +252,14 @@ def roles_of(mode: str) -> tuple[str, ...]:
     return single.get(mode, ("prefill", "decode"))
 
 
+def pool_size(base: Scenario, settings: Settings, role: str) -> tuple[int, int]:
+    """Instances of a pool, and NPUs of each."""
+    own = getattr(base.deployment, role)
+    return settings.get(COUNTED[role], own.instances), settings.get(
+        SIZED[role], own.npus_per_instance
+    )
+
+
 def products(values: dict[str, list[Any]]) -> Iterator[Settings]:
     """Every combination of values, the last field first."""
-    if not values:
-        yield {}
-        return
-    path, *_ = values
-    rest = {p: v for p, v in values.items() if p != path}
-    for value in values[path]:
-        for more in products(rest):
-            yield {path: value, **more}
+    return (dict(zip(values, each, strict=True)) for each in product(*values.values()))

@@ -11,7 +11,7 @@ from twin.lab.explain.capacity import steady_by_itself
 from twin.lab.explain.view import given_up, holds, load_of, served_well
 from twin.lab.plan.candidates import Space
 from twin.lab.plan.question import Plan
-from twin.lab.plan.space import BATCH, CONTROLLER, COUNTED, SIZED, Settings, roles_of
+from twin.lab.plan.space import BATCH, CONTROLLER, Settings, pool_size, roles_of
 from twin.metrics.latency import tpot_s
 from twin.scenario import Scenario, scenario_digest, with_overrides
 
@@ -45,10 +45,7 @@ def slots(space: Space, settings: Settings) -> int:
     """Requests that a deployment decodes at once, at most."""
     d = space.base.deployment
     role = roles_of(settings.get("deployment.mode", d.mode))[-1]
-    own = getattr(d, role)
-    npus = settings.get(COUNTED[role], own.instances) * settings.get(
-        SIZED[role], own.npus_per_instance
-    )
+    npus = math.prod(pool_size(space.base, settings, role))
     return int(npus * settings.get(BATCH, d.decode.batch_per_npu))
 
 

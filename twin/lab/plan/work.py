@@ -21,7 +21,6 @@ from twin.lab.library import ROOT, facts_environment, load_facts
 from twin.lab.plan.drive import Stopped, carried_out, version_of
 from twin.lab.plan.question import Plan, PlanError, plan_digest, plan_from_text, question_text
 from twin.lab.plan.trial import Trial
-from twin.scenario import canonical
 
 QUESTION, STATUS, ANSWER, MEMORY, STOP, LOCK, LOG = (
     "question.txt", "status.json", "plan.json", "simulated.jsonl", "stop", "lock", "log.txt",
@@ -82,8 +81,7 @@ class Plans:
 
     def write_question(self, key: str, plan: Plan) -> None:
         """Store what a plan answers."""
-        text = f"{canonical(plan.scenario)}\n{question_text(plan)}"
-        write_text(self._of(key) / QUESTION, text)
+        write_text(self._of(key) / QUESTION, question_text(plan))
 
     def stop(self, key: str) -> None:
         """Ask a plan to stop; what it has simulated stays."""

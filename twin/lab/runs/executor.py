@@ -4,7 +4,6 @@ rerun."""
 
 import json
 import logging
-import os
 import secrets
 import subprocess
 import threading
@@ -21,6 +20,7 @@ from twin.lab.runs.process import (
     HUNG_S,
     PEAK_BYTES_MAX,
     available_bytes,
+    cores,
     how_ended,
     processor_time,
     start_process,
@@ -94,7 +94,7 @@ class Runner:
     def start(self) -> "Runner":
         """Mark what dead processes left behind, then start working the queue."""
         self._store.runs.recover()
-        if not warm.is_ready() and self._engine == ENGINE and (_cores() > 1 or self._cluster):
+        if not warm.is_ready() and self._engine == ENGINE and (cores() > 1 or self._cluster):
             self._helpers.append(self._start_process("helper", 0.0, "--prepare-only"))
         self._thread.start()
         return self
@@ -332,14 +332,7 @@ class Runner:
 
 def _size() -> int:
     """Processes that fit: a core is left to the pages, and each may grow to its largest."""
-    return max(1, int(min(_cores() - 1, available_bytes() / PEAK_BYTES_MAX)))
-
-
-def _cores() -> int:
-    """Cores this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    return max(1, int(min(cores() - 1, available_bytes() / PEAK_BYTES_MAX)))
 
 
 def _tell(process: subprocess.Popen[bytes], line: bytes = b"") -> None:

@@ -35,6 +35,13 @@ def start_process(module: str, *words: str, **environment: str) -> subprocess.Po
     )
 
 
+def cores() -> int:
+    """Cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 def how_ended(code: int) -> str:
     """How a process ended, in words."""
     return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"

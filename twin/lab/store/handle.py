@@ -43,7 +43,7 @@ class Store:
         self.database = database
         self.artefacts = artefacts
         self.visitor = visitor.name  # "" where visitors are not known
-        self.require_writes = visitor.require_writes  # StoreError where nothing can be kept
+        self.require_writes = visitor.require_writes  # StoreError where nothing can be stored
         self.scenarios = Scenarios(database, visitor)
         self.runs = Runs(database, artefacts, visitor)
         self.traces = Values(database, artefacts, visitor, TRACE)

@@ -29,7 +29,7 @@ COMMANDS = {
     "worker": "twin.commands.runs:worker",
     "presets": "twin.commands.lists:presets",
     "fields": "twin.commands.lists:fields",
-    "predict": "twin.commands.lists:predict",
+    "predict": "twin.commands.runs:predict",
     "compare": "twin.commands.runs:compare",
     "explain": "twin.commands.runs:explain",
     "plan": "twin.commands.plan:plan",

@@ -1,19 +1,16 @@
-"""Commands without engine and store: `presets`, `fields`, `controllers`, `serve`, `predict`."""
+"""Commands that compute nothing: `presets`, `fields`, `controllers`, `serve`."""
 
 import os
 import sys
 from typing import Annotated
 
 import typer
-from rich.markup import escape
 
-from twin.commands.terminal import AsJson, ScenarioName, Settings, out, print_json, print_rows
+from twin.commands.terminal import AsJson, print_json, print_rows
 from twin.lab import ask
 from twin.lab.controllers import VARIABLE, controllers
 from twin.lab.library import ROOT, facts_environment
 from twin.lab.library import presets as library
-from twin.metrics.measures import seconds
-from twin.metrics.registry import shown
 
 
 def presets(as_json: AsJson = False) -> None:
@@ -53,24 +50,3 @@ def own_controllers(as_json: AsJson = False) -> None:
         print_json(known)
         return
     print_rows(f"Controllers of {VARIABLE}", ("name", "elastic.own.digest"), list(known.items()))
-
-
-def predict(scenario: ScenarioName, settings: Settings = None, as_json: AsJson = False) -> None:
-    """The steady state by formula alone: no arrivals, no queues, milliseconds of wall time."""
-    from twin.lab.runs.predicted import predicted
-
-    named, _ = ask.question(scenario, settings or [])
-    prediction = predicted(named)
-    if as_json:
-        print_json(prediction)
-        return
-    rows = [(k, shown(k, v)) for k, v in prediction["summary"].items()]
-    print_rows(f"{named.name}: always full", ("figure", "value"), rows)
-    for phase, operators in prediction["operators"].items():
-        total = sum(operators.values())
-        longest = sorted(operators.items(), key=lambda item: -item[1])
-        shares = [(k, seconds(v), f"{100 * v / total:.1f} %") for k, v in longest]
-        print_rows(f"Where {phase} time goes", ("operator", "critical path", "share"), shares)
-    for sentence in (prediction["advice"], *prediction["errors"]):
-        out.print(escape(sentence))
-    out.print(f"{seconds(prediction['wall_s'])} of wall time, compiling left out", style="dim")

@@ -1,4 +1,4 @@
-"""Commands that simulate: `run`, `compare`, `explain`, `sweep`, `warm`, `worker`."""
+"""Commands that answer a scenario: by formula `predict`, by simulation all others."""
 
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -11,12 +11,14 @@ from twin.commands import terminal
 from twin.hooks import Hook
 from twin.lab.ask import question
 from twin.lab.explain.words import change, effect
+from twin.metrics.measures import seconds
 from twin.metrics.registry import placed, shown
 from twin.scenario import Scenario, remarks
 
 # What these commands call. It takes a second to import: their help does not wait for it.
 LAB = {
     "answer": "twin.lab.runs.answer:answer",
+    "predicted": "twin.lab.runs.predicted:predicted",
     "compared": "twin.lab.runs.answer:compared",
     "explained": "twin.lab.runs.answer:explained",
     "swept": "twin.lab.runs.answer:swept",
@@ -155,6 +157,33 @@ def sweep(
                (*(a.label for a in axes), "SLO", *keys, "run"), cells)  # fmt: skip
     if found["conclusion"]:
         terminal.out.print(found["conclusion"])
+
+
+def predict(
+    scenario: terminal.ScenarioName,
+    settings: terminal.Settings = None,
+    as_json: terminal.AsJson = False,
+) -> None:
+    """The steady state by formula alone: no arrivals, no queues, milliseconds of wall time."""
+    named, _ = question(scenario, settings or [])
+    prediction = lab("predicted")(named)
+    if as_json:
+        terminal.print_json(prediction)
+        return
+    rows = [(k, shown(k, v)) for k, v in prediction["summary"].items()]
+    terminal.print_rows(f"{named.name}: always full", ("figure", "value"), rows)
+    for phase, operators in prediction["operators"].items():
+        total = sum(operators.values())
+        longest = sorted(operators.items(), key=lambda item: -item[1])
+        shares = [(k, seconds(v), f"{100 * v / total:.1f} %") for k, v in longest]
+        terminal.print_rows(
+            f"Where {phase} time goes", ("operator", "critical path", "share"), shares
+        )
+    for sentence in (prediction["advice"], *prediction["errors"]):
+        terminal.out.print(escape(sentence))
+    terminal.out.print(
+        f"{seconds(prediction['wall_s'])} of wall time, compiling left out", style="dim"
+    )
 
 
 def warm() -> None:

@@ -177,7 +177,7 @@ def _benchmark(parts: Sequence[str], ask: Ask) -> float:
     if parts[0] == "throughput":  # until the last answer has ended
         ended_s = ran.tables["requests"]["finish_s"].max()
         assert isinstance(ended_s, float)
-        tokens = ran.tables["requests"]["output_tokens"].sum()
+        tokens = float(ran.tables["requests"]["output_tokens"].to_numpy().sum())
         return float(tokens / ended_s / npus_used(ask.scenario))
     found = ran.summary
     seconds = found[{"tpot": "tpot_s_mean", "ttft": "ttft_s_mean"}[parts[0]]]

@@ -11,9 +11,10 @@ import pytest
 
 from tests.lab.length_tables import LEVELS, lognormal_table, quantile_table
 from twin.lab.library import ROOT, load_facts
-from twin.lab.traces.reader import lru_bound, preview, read_trace
+from twin.lab.traces.reader import EVERY, preview, read_trace
 from twin.scenario import Trace, Workload
 from twin.workload.generate import generate, length_means
+from twin.workload.reuse_curve import reuse_curve
 
 TRACES = ROOT.parent / "shared" / "traces"
 MOONCAKE = TRACES / "mooncake" / "conversation_trace.jsonl.gz"
@@ -69,7 +70,7 @@ def test_mooncake_statistics(mooncake):
 @pytest.mark.parametrize("share", ["0.01", "0.05", "0.1", "0.25", "0.5", "1.0"])
 def test_lru_bound_is_the_golden_ratio_exactly(mooncake, share):
     expected = golden("mooncake/conversation_trace")["prefix"]["lru"][share]
-    assert lru_bound(mooncake, expected["blocks"]) == expected["token_hit_ratio"]
+    assert reuse_curve(mooncake, EVERY).hit_ratio(expected["blocks"]) == expected["token_hit_ratio"]
 
 
 @needs_traces

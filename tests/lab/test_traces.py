@@ -18,9 +18,10 @@ from tests.draws import draws
 from tests.made_trace import archive, lines
 from twin.lab.traces import cells, requests
 from twin.lab.traces.formats import Format
-from twin.lab.traces.reader import FORMATS, lru_bound, preview, read_trace
+from twin.lab.traces.reader import EVERY, FORMATS, preview, read_trace
 from twin.lab.traces.source import Limits, TraceError
 from twin.workload.chains import expand_runs
+from twin.workload.reuse_curve import reuse_curve
 
 SMALL = Limits(packed_bytes=1 << 20, unpacked_bytes=8 << 20, rows=1000)
 
@@ -125,7 +126,7 @@ def test_mooncake():
     t = read_trace(MOONCAKE)
     assert t.arrival_s.tolist() == [0, 0, 3] and t.block_tokens == 512
     assert chains(t) == [[0, 1, 2], [0, 1], [0, 3]]
-    assert lru_bound(t) == (1024 + 512) / (1300 + 1024 + 700)
+    assert reuse_curve(t, EVERY).ideal == (1024 + 512) / (1300 + 1024 + 700)
     assert t.source_row.tolist() == [1, 2, 3]
 
 

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.draws import draws
-from twin.extras.allocation.blocks import allocation, mix_of_mean
-from twin.extras.allocation.study import study
+from twin.extras.allocation.study import allocation, mix_of_mean, study
 from twin.hardware.chip import HardwareError
 from twin.lab.library import load_facts
 from twin.scenario import Scenario

@@ -1,13 +1,109 @@
-"""The study of allocation: blocks of several mean sizes on supernodes of several sizes."""
+"""How well blocks (instances, training jobs) fill supernodes: best fit, exponential times, a queue.
+The question of arXiv 2506.12708v2 6.1.2, Figure 24, whose traces are not published."""
 
+import heapq
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
-from twin.extras.allocation.blocks import Allocation, Mix, allocation, mix_of_mean
+import numpy as np
+
 from twin.facts import Facts
+from twin.hardware.chip import HardwareError
+from twin.hardware.walks import FLOATS
+from twin.kernels import rng
 from twin.scenario import Scenario, seated
 
 SEEDS = 3  # whose mean is given
+BLOCKS = 3000  # that come in one study
+FILLING = 0.25  # the share of them that come before anything is counted
+
+Mix = Sequence[tuple[int, float]]  # NPUs of a block, and how often it comes
+
+
+@dataclass(frozen=True)
+class Allocation:
+    """What blocks took of a fleet of like supernodes."""
+
+    supernode_npus: int
+    supernodes: int
+    mean: float  # share of the NPUs that is taken, over time
+    times: FLOATS  # in mean stays of a block
+    taken: FLOATS  # share of the NPUs from that time on
+
+
+def allocation(
+    supernode_npus: int, mix: Mix, fleet_npus: int, seed: int = 1, blocks: int = BLOCKS
+) -> Allocation:
+    """Fill a fleet of supernodes, one or more, with blocks. Raises HardwareError for a larger
+    one."""
+    sizes, stays = _blocks(tuple(mix), blocks, seed)
+    if sizes.max() > supernode_npus:
+        raise HardwareError(
+            f"a block of {sizes.max()} NPUs does not fit a supernode of {supernode_npus}: take "
+            "smaller blocks or a larger supernode"
+        )
+    count = max(1, fleet_npus // supernode_npus)
+    free = [supernode_npus] * count
+    leaving: list[tuple[float, int, int]] = []  # when, which supernode, NPUs
+    now, taken = 0.0, 0
+    times, levels = [0.0], [0]
+    for size, stay in zip(sizes.tolist(), stays.tolist(), strict=True):
+        while (at := _best_fit(free, size)) < 0:
+            now, home, back = heapq.heappop(leaving)
+            free[home] += back
+            taken -= back
+            times.append(now)
+            levels.append(taken)
+        free[at] -= size
+        taken += size
+        levels[-1] = taken
+        heapq.heappush(leaving, (now + stay, at, size))
+    whole = count * supernode_npus
+    clock, share = np.array(times), np.array(levels) / whole
+    first = min(int(FILLING * clock.size), clock.size - 1)
+    spans = np.diff(clock[first:])
+    mean = (share[first:-1] * spans).sum() / spans.sum() if spans.sum() > 0.0 else share[-1]
+    return Allocation(supernode_npus, count, min(1.0, float(mean)), clock, share)
+
+
+def _best_fit(free: Sequence[int], size: int) -> int:
+    """The supernode in which a block leaves the least room, the first of several; -1: none."""
+    least = min((room for room in free if room >= size), default=-1)
+    return free.index(least) if least >= 0 else -1
+
+
+@lru_cache(maxsize=32)
+def _blocks(mix: tuple[tuple[int, float], ...], count: int, seed: int) -> tuple[np.ndarray, FLOATS]:
+    """Sizes and stays of the blocks that come; the same ones for supernodes of every size."""
+    sizes = np.array([size for size, _ in mix], np.int64)
+    edges = np.cumsum([weight for _, weight in mix])
+    of_size, of_stay = (rng.stream_key(seed, f"allocation/{name}") for name in ("size", "stay"))
+    drawn = np.array([rng.uniform(of_size, i) for i in range(count)])
+    stays = np.array([rng.exponential(of_stay, i) for i in range(count)])
+    return sizes[np.searchsorted(edges / edges[-1], drawn, "right")], stays
+
+
+def mix_of_mean(sizes: Sequence[int], mean: float) -> list[tuple[int, float]]:
+    """Weights of geometric sizes that give a mean size. Raises HardwareError outside of them."""
+    if not min(sizes) < mean < max(sizes):
+        raise HardwareError(
+            f"blocks of {min(sizes)} to {max(sizes)} NPUs have no mean of {mean:g}: take one "
+            "between"
+        )
+    size = np.sort(np.asarray(sizes, np.float64))
+    power = np.arange(size.size) - size.size / 2
+
+    def weights(slope: float) -> FLOATS:
+        weight = rng.each(math.exp, slope * power)
+        return np.asarray(weight / weight.sum())
+
+    low, high = -50.0, 50.0
+    for _ in range(100):
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if (weights(middle) * size).sum() < mean else (low, middle)
+    return [(int(s), float(w)) for s, w in zip(size, weights(high), strict=True)]
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,16 @@
 """What cached KV brings by formula, on the Workload and the Deployment page."""
 
+from collections.abc import Mapping, Sequence
+
 import streamlit as st
 
-from twin.extras.cached_kv import charts
+from twin.extras.cached_kv.break_even import Read
 from twin.extras.cached_kv.break_even import reads as all_reads
 from twin.extras.cached_kv.hit_curve import hit_curve
 from twin.metrics.measures import amount
 from twin.scenario import Scenario
-from twin.ui import session
+from twin.ui import session, theme
+from twin.ui.charts.base import Chart, bars, chart, empty, figure, line, line_at, reads
 from twin.ui.fields import sentence
 from twin.ui.formulas import files, formula, no_file, replayed
 from twin.ui.show import plot
@@ -35,7 +38,7 @@ def hits(draft: Scenario, demand: Offered) -> None:
         else:
             sizes = {"DRAM": curve.dram_bytes, "with SSD": curve.pool_bytes}
             tiers = {name: (size, curve.hit_ratio(size)) for name, size in sizes.items()}
-            plot(charts.hit_curve(curve.points(), tiers), "hit-curve-chart")
+            plot(hit_ratio(curve.points(), tiers), "hit-curve-chart")
             st.caption(
                 f"Of {curve.requests:,} requests. The pool's DRAM "
                 f"({amount(curve.dram_bytes, 'bytes')}) hits "
@@ -46,14 +49,14 @@ def hits(draft: Scenario, demand: Offered) -> None:
 
 def reading(draft: Scenario) -> None:
     """Seconds of a thousand cached tokens by where they lie, and where reading them breaks even."""
-    reads = reads_of(draft)
-    if not reads:
+    places = reads_of(draft)
+    if not places:
         return
     st.subheader("Read or compute again", anchor=False)
-    if isinstance(reads, str):
-        st.caption(sentence(reads))
+    if isinstance(places, str):
+        st.caption(sentence(places))
         return
-    plot(charts.break_even(reads), "break-even")
+    plot(break_even(places), "break-even")
     table = [
         {
             "Read from": read.place,
@@ -61,7 +64,7 @@ def reading(draft: Scenario) -> None:
             "Breaks even at": amount(read.pays_above_bytes_per_s, "bytes", "B/s"),
             "Pays from": amount(read.pays_from_tokens, "count", "tokens"),
         }
-        for read in reads
+        for read in places
     ]
     st.dataframe(table, hide_index=True)
     st.caption(
@@ -70,3 +73,48 @@ def reading(draft: Scenario) -> None:
         "UB every die that shares out a prompt's heads reads its blocks, over VPC every node of "
         "such dies; copies into HBM can take longer than the plane, and SSD comes by way of DRAM."
     )
+
+
+@reads("Reading pays where its bar is shorter than computing the same tokens again.")
+def break_even(reads: Sequence[Read]) -> Chart:
+    """A bar a place: milliseconds of a thousand cached tokens, and a line where they break even."""
+    fig, again = figure(height=110 + 34 * len(reads)), reads[0].computed_s_per_token
+    took_ms = [1e6 * read.s_per_token + 1e3 * read.latency_s for read in reads]
+    text = [amount(1e-3 * ms, "time") for ms in took_ms]
+    places = [read.place for read in reads]
+    bars(fig, places, took_ms, theme.ROLE["memory_pool"], text=text, textposition="outside")
+    line_at(fig, "computed again", "top left", x=1e6 * again)
+    listing = "; ".join(f"{place} {time}" for place, time in zip(places, text, strict=True))
+    computed, widest = amount(1e3 * again, "time"), 1.25 * max(1e6 * again, *took_ms)
+    return chart(
+        fig, f"Reading a thousand cached tokens: {listing}; computing them again: {computed}.",
+        x={"title_text": "ms for 1,000 cached tokens", "range": [0, widest]},
+        hovermode="closest",
+    )  # fmt: skip
+
+
+@reads("More room hits more until the reused blocks fit; beyond, only more reuse helps.")
+def hit_ratio(
+    points: Sequence[tuple[float, float]], tiers: Mapping[str, tuple[float, float]]
+) -> Chart:
+    """Points are (bytes, hit ratio); tiers are those of the pool by name."""
+    if not points or points[-1][1] <= 0.0:
+        return empty("No prompt shares a block with another")
+    fig = figure(height=260)
+    sizes, ratios = [size / 1e9 for size, _ in points], [100 * ratio for _, ratio in points]
+    hover = "%{y:.1f} % with %{x:,.3~g} GB<extra></extra>"
+    line(fig, sizes, ratios, theme.ROLE["prefill"], hover, width=2.4)
+    for name, (size, ratio) in tiers.items():
+        if size > 0.0:
+            fig.add_scatter(
+                x=[size / 1e9], y=[100 * ratio], mode="markers+text", text=[name],
+                textposition="bottom center", marker={"color": theme.OTHER, "size": 9},
+                hovertemplate=f"{name} {amount(size, 'bytes')}: %{{y:.1f}} %<extra></extra>",
+            )  # fmt: skip
+    size, ratio = points[-1]
+    return chart(
+        fig, "Hit ratio against the size of the memory pool, at most "
+        f"{amount(ratio, 'share')} with {amount(size, 'bytes')}.", showlegend=False,
+        x={"type": "log", "title_text": "memory pool (GB)", "showgrid": True},
+        y={"range": [0, 101], "ticksuffix": " %", "title_text": "hit ratio"},
+    )  # fmt: skip

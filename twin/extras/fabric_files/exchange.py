@@ -19,6 +19,9 @@ from twin.hardware.graph_text import FabricFileError, GraphText, compose, parse
 from twin.hardware.names import Edge, Fabric
 from twin.hardware.network import Network, network
 from twin.hardware.walks import FLOATS, INTS
+from twin.hooks import Hook
+from twin.lab.kinds import Kind, Parts
+from twin.lab.library import load_facts
 from twin.scenario import Edit, Supernode
 
 Links: TypeAlias = dict[Edge, tuple[float, float]]  # bytes/s and s of each link in a file
@@ -260,3 +263,34 @@ def _over(now: FLOATS, as_built: FLOATS) -> FLOATS:
         better = (factors * as_built != now) & (neighbours * as_built == now) & some
         factors[better] = neighbours[better]
     return factors
+
+
+@dataclass(frozen=True, slots=True)
+class FabricFile:
+    """The supernode of a file, its edits what the file's links differ in from those as built."""
+
+    supernode: Supernode
+    digest: str = ""  # it is never stored: it becomes fields of the draft
+
+
+def read_fabric_file(data: bytes, name: str) -> FabricFile:
+    """Read JSON or GraphML, by the name's ending. Raises ValueError with a line for each fault."""
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError:
+        raise ValueError("The file is not text in UTF-8.") from None
+    try:
+        kind = "json" if name.lower().endswith(".json") else "graphml"
+        return FabricFile(read_fabric(text, kind, load_facts()))
+    except FabricFileError as error:
+        raise ValueError("\n".join(error.faults)) from None
+
+
+FABRIC = Kind(
+    key="fabric",
+    reader=Hook("fabric", "twin.extras.fabric_files.exchange:read_fabric_file"),
+    split=lambda file: Parts(
+        "", "fabric", {"supernode": file.supernode.model_dump(mode="json")}, {}
+    ),
+    join=lambda parts: FabricFile(Supernode.model_validate(parts.about["supernode"])),
+)

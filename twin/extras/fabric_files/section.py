@@ -5,8 +5,7 @@ from functools import partial
 import streamlit as st
 from streamlit.runtime.uploaded_file_manager import UploadedFile
 
-from twin.extras.fabric_files.exchange import UNNAMED, write_fabric
-from twin.extras.fabric_files.kind import FABRIC
+from twin.extras.fabric_files.exchange import FABRIC, UNNAMED, write_fabric
 from twin.hardware.fabric import Fabric
 from twin.lab.runs.apart import Refused, apart
 from twin.ui import session, words

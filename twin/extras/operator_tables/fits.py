@@ -71,7 +71,8 @@ def fit(table: Table, peaks: Peaks, held: float = HELD, seed: int = SEED) -> lis
 # A way to predict: from the parameters by name to the seconds of every row.
 Predict = Callable[[Mapping[str, float]], Floats]
 Candidates = list[tuple[Predict, Mapping[str, float]]]
-Part = tuple[str, Floats, Candidates, Mapping[str, float]]
+Begin = Mapping[str, float]
+Part = tuple[str, Floats, Candidates, Begin]
 
 
 def _fit(
@@ -132,9 +133,8 @@ def _gemm(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
         roofs = _roofs(computing / at["compute"], moving / at["bandwidth"], 2.0)
         return np.asarray(at["start"] + roofs + scaling)
 
-    return [
-        ("", latency * 1e-3, _by_tile(predict), {"start": 5e-6, "compute": 0.6, "bandwidth": 0.8})
-    ]
+    begin = {"start": 5e-6, "compute": 0.6, "bandwidth": 0.8}
+    return [("", latency * 1e-3, _by_tile(predict), begin)]
 
 
 def _by_tile(predict: Callable[..., Floats]) -> Candidates:
@@ -202,18 +202,24 @@ def _mla(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
     )
     context = batch * (isl + step)
     moving = context * 576.0 * FORMATS[fmt].weight_bytes / peaks.memory
-    parts: list[Part] = []
-    for computed in dict.fromkeys(("bf16", fmt)):  # 8-bit KV may still be computed with in BF16
-        computing = context * heads * 2.0 * (2 * 512 + 64) / peaks.flops[computed]
+    begin = {"start": 1.5e-5, "compute": 0.6, "bandwidth": 0.8}
+    # 8-bit KV may still be computed with in BF16.
+    return [
+        _core(computed, context * heads * 2.0 * (2 * 512 + 64) / peaks.flops[computed], moving,
+              latency, begin)
+        for computed in dict.fromkeys(("bf16", fmt))
+    ]  # fmt: skip
 
-        def predict(at: Mapping[str, float], power: float, computing: Floats = computing) -> Floats:
-            roofs = _roofs(computing / at["compute"], moving / at["bandwidth"], power)
-            return np.asarray(at["start"] + roofs)
 
-        ways: Candidates = [(partial(predict, power=p), {"power": p}) for p in POWERS]
-        begin = {"start": 1.5e-5, "compute": 0.6, "bandwidth": 0.8}
-        parts.append((f"computed in {computed}", latency * 1e-3, ways, begin))
-    return parts
+def _core(computed: str, computing: Floats, moving: Floats, latency: Floats, begin: Begin) -> Part:
+    """A decode attention core: start, shares of peak and memory, and how sharply the roofs join."""
+
+    def predict(at: Mapping[str, float], power: float) -> Floats:
+        roofs = _roofs(computing / at["compute"], moving / at["bandwidth"], power)
+        return np.asarray(at["start"] + roofs)
+
+    ways: Candidates = [(partial(predict, power=p), {"power": p}) for p in POWERS]
+    return f"computed in {computed}", latency * 1e-3, ways, begin
 
 
 def _gqa(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
@@ -229,23 +235,18 @@ def _gqa(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
     context = batch * (isl + step)
     moving = context * kv_heads * HEAD * FORMATS[fmt].weight_bytes / peaks.memory
     computing = context * heads * 2.0 * HEAD / peaks.flops["bf16"]
-
-    def predict(at: Mapping[str, float], power: float) -> Floats:
-        roofs = _roofs(computing / at["compute"], moving / at["bandwidth"], power)
-        return np.asarray(at["start"] + roofs)
-
-    ways: Candidates = [(partial(predict, power=p), {"power": p}) for p in POWERS]
     begin = {"start": 1e-5, "compute": 0.5, "bandwidth": 0.8}
-    return [("computed in bf16", latency * 1e-3, ways, begin)]
+    return [_core("bf16", computing, moving, latency, begin)]
 
 
 def _prompts(
-    rows: pl.DataFrame, peaks: Peaks, values: float, computed: str, heads: str = "num_heads"
-) -> Part:
-    """A prefill attention core of whole prompts: start, share of the peak, and the pairs that a
-    token takes beyond those that it attends to."""
-    heads_, batch, isl, latency = _columns(rows, heads, "batch_size", "isl", "latency")
-    pair_s = heads_ * 2.0 * values / peaks.flops[computed]
+    values: float, chosen: pl.Expr, rows: pl.DataFrame, peaks: Peaks, fmt: str
+) -> list[Part]:
+    """A prefill attention core of whole prompts, computed in BF16 for every KV format: start, share
+    of the peak, and the pairs that a token takes beyond those that it attends to."""
+    names = ("num_heads", "batch_size", "isl", "latency")
+    heads, batch, isl, latency = _columns(rows.filter(chosen), *names)
+    pair_s = heads * 2.0 * values / peaks.flops["bf16"]
     tokens = batch * isl
 
     def predict(at: Mapping[str, float]) -> Floats:
@@ -253,35 +254,14 @@ def _prompts(
         return np.asarray(at["start"] + pair_s * pairs / at["compute"])
 
     begin = {"start": 1.5e-5, "compute": 0.6, "edge": 500.0}
-    ways: Candidates = [(predict, {})]
-    return f"computed in {computed}", latency * 1e-3, ways, begin
-
-
-def _prefill_mla(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
-    """Prefill's attention core of latent attention, 16 heads and more, prompts from 256 tokens on;
-    both KV formats are computed in BF16."""
-    heads = pl.col("num_heads").cast(pl.Int64)
-    wide = rows.filter((heads >= 16) & (pl.col("isl") >= 256))
-    return [_prompts(wide, peaks, LATENT, "bf16")]
-
-
-def _prefill_gqa(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
-    """The same of grouped-query attention with heads of 128 and no window."""
-    plain = rows.filter(
-        (pl.col("head_dim") == 128) & (pl.col("window_size") == 0) & (pl.col("isl") >= 256)
-        & (pl.col("num_heads") >= 4) & (pl.col("attn_dtype") == "bfloat16")
-    )  # fmt: skip
-    return [_prompts(plain, peaks, HEAD, "bf16")]
+    return [("computed in bf16", latency * 1e-3, [(predict, {})], begin)]
 
 
 def _eager_mla(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
     """An attention layer launched kernel by kernel, with so few tokens that only the host counts:
     128 of one or more requests."""
-    few = rows.filter(
-        (pl.col("batch_size") * pl.col("isl") <= 128)
-        & (pl.col("num_heads").cast(pl.Int64) == 128)
-    )  # fmt: skip
-    return [_host(few)]
+    few = pl.col("batch_size") * pl.col("isl") <= 128
+    return [_host(rows.filter(few & (pl.col("num_heads").cast(pl.Int64) == 128)))]
 
 
 def _host(rows: pl.DataFrame) -> Part:
@@ -315,14 +295,13 @@ def _collective(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
     parts: list[Part] = []
     for (dies,), part in sorted(graph.group_by(["num_gpus"])):
         size, latency = _columns(part, "message_size", "latency")
-        sent = 2.0 * (1.0 - 1.0 / float(dies)) * size
-
-        def predict(at: Mapping[str, float], sent: Floats = sent) -> Floats:
-            return np.asarray(at["start"] + sent / at["rate"])
-
-        ways: Candidates = [(predict, {})]
-        parts.append((f"{dies} dies", latency * 1e-3, ways, {"start": 4e-6, "rate": 2e11}))
+        sent = _at_rate(2.0 * (1.0 - 1.0 / float(dies)) * size)
+        parts.append((f"{dies} dies", latency * 1e-3, sent, {"start": 4e-6, "rate": 2e11}))
     return parts
+
+
+def _at_rate(moving: Floats) -> Candidates:
+    return [(lambda at: np.asarray(at["start"] + moving / at["rate"]), {})]
 
 
 def _exchange(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
@@ -338,25 +317,30 @@ def _exchange(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
         # A scale of four bytes for each 128 entries travels with FP8.
         for phase, size in (("dispatch", HIDDEN * (1.0 + 4.0 / 128.0)), ("combine", 2.0 * HIDDEN)):
             seconds = _columns(part, f"{phase}_avg_t_us")[0] * 1e-6
-
-            def predict(
-                at: Mapping[str, float], moving: Floats = tokens * TOP_K * leaving * size
-            ) -> Floats:
-                return np.asarray(at["start"] + moving / at["rate"])
-
             begin = {"start": 2e-5, "rate": 5e10 if across else 2e11}
-            parts.append((f"{phase} {where}", seconds, [(predict, dict[str, float]())], begin))
+            ways = _at_rate(tokens * TOP_K * leaving * size)
+            parts.append((f"{phase} {where}", seconds, ways, begin))
     return parts
 
 
+LONG = pl.col("isl") >= 256  # prompts
 FITS: Mapping[str, Callable[[pl.DataFrame, Peaks, str], list[Part]]] = {
     "gemm": _gemm,
     "grouped": _grouped,
     "contiguous": _contiguous,
     "mla": _mla,
     "gqa": _gqa,
-    "prefill_mla": _prefill_mla,
-    "prefill_gqa": _prefill_gqa,
+    # Latent attention with 16 heads and more, and heads of 128 without a window.
+    "prefill_mla": partial(_prompts, LATENT, LONG & (pl.col("num_heads").cast(pl.Int64) >= 16)),
+    "prefill_gqa": partial(
+        _prompts,
+        HEAD,
+        LONG
+        & (pl.col("head_dim") == 128)
+        & (pl.col("window_size") == 0)
+        & (pl.col("num_heads") >= 4)
+        & (pl.col("attn_dtype") == "bfloat16"),
+    ),  # fmt: skip
     "eager_mla": _eager_mla,
     "exchange": _exchange,
     "collective": _collective,

@@ -6,7 +6,7 @@ from typing import Any
 
 from twin.engine.simulate import ENGINE_VERSION
 from twin.extras.report.document import Part, Series, bars, folded, page, plot, table, tag
-from twin.extras.report.question import fields_of
+from twin.extras.report.run import fields_of
 from twin.lab.library import load_facts
 from twin.lab.plan.answer import amount_of, equal_words, in_words, named, sentences
 from twin.lab.plan.question import LOSSES, Plan, in_brief, plan_digest

@@ -1,6 +1,7 @@
 """The report of a run: headline figures, how it went, how requests fared, what its laws say."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -18,11 +19,11 @@ from twin.extras.report.document import (
     tag,
     tiles,
 )
-from twin.extras.report.question import fields_of
 from twin.metrics.latency import tpot_s
 from twin.metrics.measures import amount
 from twin.metrics.operators import OPERATORS
 from twin.metrics.registry import METRICS, Metric, placed, shown
+from twin.scenario import Scenario, field_info, scenario_digest
 
 TABLES = ("windows", "requests", "operators")  # that it reads
 POINTS = 240  # of a line, at most
@@ -145,3 +146,34 @@ def _made_with(run: Run) -> Part:
         "p", f"Result {run.digest[:16]}, engine {run.engine_version[:16]}, facts "
         f"{run.facts_digest[:16]}: the same question gives the same bytes.", cls="soft",
     )  # fmt: skip
+
+
+def fields_of(scenario: Scenario) -> Part:
+    """A scenario in full, folded: whoever has the defaults of this version has the scenario."""
+    rows = []
+    for path, value in stated(scenario.model_dump(mode="json", exclude_defaults=True)):
+        known = field_info(path)
+        unit = f" {known.unit}" if known and known.unit else ""
+        rows.append((path, known.label if known else "", f"{value}{unit}"))
+    return tag(
+        "div",
+        *([tag("p", scenario.question)] if scenario.question else []),
+        *([tag("p", "Source: ", scenario.source, cls="soft")] if scenario.source else []),
+        folded(f"{len(rows)} fields that differ from the defaults",
+               table(("Field", "", "Value"), rows)),
+        tag("p", f"Scenario {scenario_digest(scenario)[:16]}, seed {scenario.seed}.", cls="soft"),
+    )  # fmt: skip
+
+
+def stated(values: dict[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    """Fields by dotted path with their values; a scenario's names are left out.
+
+    >>> list(stated({"name": "x", "slo": {"ttft_s": 1.0}, "faults": [1]}))
+    [('slo.ttft_s', 1.0), ('faults', [1])]
+    """
+    for key, value in values.items():
+        path = f"{above}{key}"
+        if isinstance(value, dict):
+            yield from stated(value, f"{path}.")
+        elif path not in ("name", "question", "source"):
+            yield path, value

@@ -333,9 +333,7 @@ def coverage(
 # Ratios of two figures, where most of the error cancels.
 
 
-def ratio_within(
-    errors: Sequence[Error], levels: Levels, model: str, share: float = MOST
-) -> tuple[float, int]:
+def ratio_within(errors: Sequence[Error], levels: Levels, model: str) -> tuple[float, int]:
     """Error of a ratio of two deployments of one stack, as a logarithm, and the pairs that it comes
     from: each branch counts once, and all other systems together count as PRIOR rows."""
     unseen = [e for e in errors if e.first is not None]
@@ -363,5 +361,5 @@ def ratio_within(
         return math.inf, 0
     order = np.argsort(values)
     reached = np.cumsum(np.array(weights)[order])
-    at = int(np.searchsorted(reached, share * reached[-1]))
+    at = int(np.searchsorted(reached, MOST * reached[-1]))
     return max(float(np.array(values)[order][at]), DIGITS), own

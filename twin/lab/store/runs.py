@@ -39,7 +39,7 @@ from twin.lab.store.result import (
     seal,
     tables_of,
 )
-from twin.lab.store.scenarios import called, stored_as
+from twin.lab.store.scenarios import stored_as
 from twin.lab.store.statements import (
     PAGE,
     Page,
@@ -95,7 +95,6 @@ class Runs:
         text: str = "",
         *,
         states: Sequence[str] = (),
-        scenario: str = "",
         tags: Sequence[str] = (),
         limit: int = PAGE,
         offset: int = 0,
@@ -106,8 +105,6 @@ class Runs:
         query = query.where(~RunRow.engine_version.startswith(EXPLAINED))
         if states:
             query = query.where(RunRow.state.in_(list(states)))
-        if scenario:
-            query = query.where(called(RunRow.scenario, scenario))
         columns = (ScenarioRow.name, ScenarioRow.question, *WRITTEN, RunRow.id)
         order = (RunRow.queued_s.desc(), RunRow.id)
         return page_of(self._database, self.visible(query), text, columns, order, limit, offset)

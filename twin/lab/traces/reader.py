@@ -53,14 +53,6 @@ def known() -> str:
 
 
 EVERY = 2**62  # touches: no sample
-
-
-def lru_bound(table: TraceTable, capacity_blocks: int | None = None) -> float:
-    """Share of input tokens that an LRU of `capacity_blocks` (None: no limit) would hit."""
-    curve = reuse_curve(table, EVERY)
-    return curve.ideal if capacity_blocks is None else curve.hit_ratio(capacity_blocks)
-
-
 LEVELS = (5, 25, 50, 75, 95, 99)
 
 
@@ -91,7 +83,7 @@ def preview(table: TraceTable) -> dict[str, Any]:
         "prefill_decode_ratio": float(inputs.sum() / outputs.sum()),
         "block_tokens": table.block_tokens or None,
         "blocks": table.blocks,
-        "ideal_hit_token_ratio": lru_bound(table) if table.has_prefix else None,
+        "ideal_hit_token_ratio": reuse_curve(table, EVERY).ideal if table.has_prefix else None,
         "think_s_p50": float(np.median(think_s)) if think_s.size else None,
         "counts": dict(table.counts),
         "warnings": list(table.warnings) + _warnings(table, quantum_s),

@@ -1,6 +1,6 @@
 """Plans in the JSON API, found by the digest of the question: submit, follow, stop, read."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
 from fastapi import APIRouter
 from pydantic import BaseModel, Field
@@ -27,13 +27,6 @@ class PlanState(BaseModel):
     so_far: dict[str, Any]
 
 
-class Found(NamedTuple):
-    """Plans of a store, and one of them."""
-
-    plans: Plans
-    question: Plan
-
-
 def router() -> APIRouter:
     """The paths below `/plans`."""
     paths = APIRouter(prefix="/plans", tags=["plans"])
@@ -46,8 +39,7 @@ def router() -> APIRouter:
         if lacks := seen.lacking(plan.scenario):
             raise StoreError(lacks)
         require_fits(budget_of(seen, plan.scenario, load_facts()))
-        plans = _plans(seen)
-        return _shown(seen, plans.start(plan))
+        return _shown(seen, _plans(seen).start(plan))
 
     @paths.get("/{plan}")
     def status(plan: str, seen: Seen) -> PlanState:
@@ -57,15 +49,15 @@ def router() -> APIRouter:
     @paths.delete("/{plan}")
     def stop(plan: str, seen: Seen) -> PlanState:
         """Ask a plan to stop; what it has simulated stays, and it can go on."""
-        found = _found(seen, plan)
+        plans, _ = _found(seen, plan)
         seen.require_writes()
-        found.plans.stop(plan)
+        plans.stop(plan)
         return _shown(seen, plan)
 
     @paths.get("/{plan}/result")
     def result(plan: str, seen: Seen) -> dict[str, Any]:
         """What `plan --json` prints: `ranked`, `gap`, `relaxations`, `front`, `ledger`."""
-        look = _found(seen, plan).plans.look(plan)
+        look = _found(seen, plan)[0].look(plan)
         if not look.answer:
             raise StoreError(look.problem or f"plan {plan} is at work: its answer is to come")
         return dict(look.answer)
@@ -77,12 +69,11 @@ def _plans(seen: Store) -> Plans:
     return plans_of(seen.artefacts.folder, load_facts())
 
 
-def _found(seen: Store, key: str) -> Found:
+def _found(seen: Store, key: str) -> tuple[Plans, Plan]:
     plans = _plans(seen)
-    question = plans.question(key)
-    if question is None:
+    if (question := plans.question(key)) is None:
         raise UnknownId("plan", key)
-    return Found(plans, question)
+    return plans, question
 
 
 def _shown(seen: Store, key: str) -> PlanState:

@@ -42,7 +42,7 @@ def _copied(on_copy: Callable[[], object] | None) -> None:
 
 
 def go_to(page: str, query: Mapping[str, str] | None = None) -> NoReturn:
-    """Open another page with `query` as the address's query; none: bound widgets (`bind`) stay."""
+    """Open another page with a query: without one, bound widgets (`bind`) keep their page."""
     st.switch_page(PAGES[page].script, query_params=dict(query or {}))
 
 

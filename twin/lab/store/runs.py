@@ -243,8 +243,7 @@ class Runs:
         progress: float | None = None,
         live: Mapping[str, Any] | None = None,
     ) -> Beat:
-        """Store a heartbeat and progress (0..1); returns '', 'cancel' or 'lost' (no longer
-        ours)."""
+        """Store a heartbeat and progress (0..1); 'lost': the run has another owner now."""
         values: dict[str, Any] = {"beat_s": time.time()}
         if progress is not None:
             values |= {"progress": min(1.0, max(0.0, progress)), "live": dict(live or {})}

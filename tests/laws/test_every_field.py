@@ -277,6 +277,11 @@ FIELDS: dict[str, tuple[dict[str, Any], list[Any]]] = {
     "workload.profile.at_s": (STEPPED, [1.0, 0.5]),
     "workload.profile.lasts_s": (STEPPED | {"workload.profile.shape": "spike"}, [0.3, 0.6]),
     "workload.profile.period_s": (PLAIN | {"workload.profile.shape": "day"}, [2.0, 1.0]),
+    "workload.profile.begins_s": (
+        PLAIN | {"workload.profile.shape": "day", "workload.profile.period_s": 2.0}, [0.0, 1.0]),
+    "workload.profile.pieces": (
+        PLAIN, [[], [{"at_s": 1.0, "rate": 0.5}], [{"at_s": 1.2, "rate": 0.5}],
+                [{"at_s": 1.0, "input": 2.0}], [{"at_s": 1.0, "output": 2.0}]]),
     "workload.profile.lengths": (
         PLAIN | {"workload.profile.shape": "servegen_r1_day", "workload.profile.period_s": 2.0},
         EVERY),

@@ -8,10 +8,17 @@ from hypothesis import strategies as st
 from tests.draws import draws
 from tests.engine.small import recorded
 from twin.lab.library import load_facts
-from twin.scenario import Scenario, with_overrides
+from twin.scenario import Scenario, SpecError, with_overrides
 from twin.workload.generate import generate
 from twin.workload.offered import offered
-from twin.workload.profile import Clock, factors, mean_factor
+from twin.workload.profile import (
+    Clock,
+    factors,
+    follow_day,
+    length_at,
+    mean_factor,
+    rate_at,
+)
 from twin.workload.requests import WorkloadError
 
 FACTS = load_facts()
@@ -107,3 +114,30 @@ def test_lengths_follow_the_published_day_and_keep_their_mean():
         ratio = np.bincount(hour, after) / np.bincount(hour, before)
         curve = np.array(load_facts()[f"days.servegen_r1_{side[:-7]}"].value).reshape(24, 6)
         assert ratio == pytest.approx(curve.mean(axis=1), rel=0.25)
+
+
+def test_pieces_change_rate_and_lengths_from_their_times_on():
+    pieces = [{"at_s": 50.0, "rate": 0.0}, {"at_s": 100.0, "rate": 2.0, "output": 3.0}]
+    arrived = times(asked("constant", pieces=pieces))
+    counts = np.histogram(arrived, [0.0, 50.0, 100.0, 200.0])[0]
+    assert counts[1] == 0 and counts[2] / counts[0] == pytest.approx(4.0, rel=0.1)
+    workload = asked("day", pieces=pieces)
+    t = np.array([10.0, 70.0, 150.0])
+    plain = rate_at(asked("day"), t, 200.0, FACTS)
+    assert rate_at(workload, t, 200.0, FACTS) == pytest.approx(plain * [1.0, 0.0, 2.0])
+    assert length_at(workload, t, "output", FACTS).tolist() == [1.0, 1.0, 3.0]
+    tokens = np.array([7, 7, 7], np.int32)
+    assert follow_day(workload, t, tokens, "output", FACTS).tolist() == [7, 7, 21]
+
+
+@pytest.mark.parametrize("shape", ["day", "servegen_r1_day"])
+def test_a_run_that_begins_later_in_the_day_has_the_rest_of_it(shape):
+    t = np.arange(0.5, 100.0)
+    of_day = rate_at(asked(shape, period_s=200.0), t + 70.0, 200.0, FACTS)
+    later = rate_at(asked(shape, period_s=200.0, begins_s=70.0), t, 100.0, FACTS)
+    np.testing.assert_allclose(later, of_day, rtol=1e-12)
+
+
+def test_pieces_out_of_order_are_refused():
+    with pytest.raises(SpecError, match="put their rows in order of at_s"):
+        asked("constant", pieces=[{"at_s": 2.0}, {"at_s": 1.0}])

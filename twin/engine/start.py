@@ -44,7 +44,7 @@ def begins_steady(s: Scenario) -> bool:
     """Whether a run begins with a stationary population: not where load, machine or lengths are
     expected to change from the start, nor where a finite benchmark is run."""
     load = s.workload
-    flat = load.arrivals != "trace" and load.profile.shape == "constant"
+    flat = load.arrivals != "trace" and load.profile.flat
     whole = load.prompts == 0 and (load.arrivals != "closed_loop" or load.ramp_s == 0.0)
     decodes = s.deployment.mode != "prefill_only"
     return s.start == "steady" and flat and whole and decodes and not limits(s)

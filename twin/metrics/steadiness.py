@@ -29,7 +29,7 @@ RUNNING = ("prefill_running", "transfer_running", "decode_running")
 
 def stationary(s: Scenario) -> bool:
     """Whether load and machine stay as they are, so that there is a steady state to reach."""
-    flat = s.workload.profile.shape == "constant" and s.workload.arrivals != "trace"
+    flat = s.workload.profile.flat and s.workload.arrivals != "trace"
     return flat and not s.workload.prompts and not s.faults and not is_elastic(s)
 
 

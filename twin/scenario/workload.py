@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Literal
 
-from twin.scenario.declaration import DIGEST, Section, choice, quantity, section, text, unless, when
+from pydantic import field_validator
+
+from twin.scenario.declaration import (
+    DIGEST,
+    Section,
+    choice,
+    quantity,
+    rows,
+    section,
+    text,
+    unless,
+    when,
+)
 
 GENERATED = unless("workload.arrivals", "trace")
 STATED_LENGTHS = (GENERATED, when("workload.lengths", "fixed", "range"))
@@ -40,6 +53,19 @@ class Trace(Section):
     """Keep only the first requests; 0 keeps all."""
 
 
+class Piece(Section):
+    """A stretch of the run in which rate and lengths are other than the profile says."""
+
+    at_s: float = quantity(..., "s", "From", (0, 604_800))
+    """When it begins; it lasts to the next row, the last one to the end of the run."""
+    rate: float = quantity(1.0, "x", "Rate", (0, 1000))
+    """Factor on the rate of the profile."""
+    input: float = quantity(1.0, "x", "Prompts", (0.001, 1000))
+    """Factor on the lengths of prompts that are not replayed."""
+    output: float = quantity(1.0, "x", "Answers", (0.001, 1000))
+    """Factor on the lengths of answers that are not replayed."""
+
+
 class Profile(Section):
     """How the rate of an open arrival process moves over the run."""
 
@@ -67,6 +93,13 @@ class Profile(Section):
         86_400.0, "s", "Length of a day", (1, 604_800), applies=DAILY, step=60
     )
     """A day's length: 86,400 s, or less to see a whole one in a short run."""
+    begins_s: float = quantity(
+        0.0, "s", "Time of day at the start", (0, 604_800), applies=DAILY, step=60, since=4
+    )
+    """How much of the day is over when the run begins: a region whose clocks are ahead, or a run
+    that begins at noon."""
+    pieces: tuple[Piece, ...] = rows("Rate by piece", most=2000, since=4)
+    """Factors on rate and lengths from given times on, over whatever shape; none: 1."""
     lengths: bool = choice(
         False,
         "Lengths follow the day too",
@@ -74,6 +107,19 @@ class Profile(Section):
     )
     """Prompts and answers are longer or shorter by time of day, as other clients ask: mean lengths
     of the day stay. [alibaba/ServeGen deepseek-r1: clients' lengths by their rates]"""
+
+    @field_validator("pieces")
+    @classmethod
+    def _in_order(cls, pieces: tuple[Piece, ...]) -> tuple[Piece, ...]:
+        times = [piece.at_s for piece in pieces]
+        if any(later <= one for one, later in pairwise(times)):
+            raise ValueError("pieces begin one after the other: put their rows in order of at_s")
+        return pieces
+
+    @property
+    def flat(self) -> bool:
+        """Whether the rate is the same over the whole run."""
+        return self.shape == "constant" and not self.pieces
 
 
 class Workload(Section):

@@ -19,10 +19,20 @@ def factors(workload: Workload, horizon_s: float, facts: Facts) -> tuple[np.ndar
     """Edges of cells in seconds f8[cells + 1] and the factor on the rate in each f8[cells]."""
     p = workload.profile
     edges = np.linspace(0.0, horizon_s, CELLS + 1)
+    ends = [piece.at_s for piece in p.pieces]
     if p.shape in ("step", "spike"):  # cells end where the factor changes
-        inner = np.array([p.at_s, p.at_s + p.lasts_s])
-        edges = np.union1d(edges, inner[inner < horizon_s])
-    t = 0.5 * (edges[1:] + edges[:-1])
+        ends += [p.at_s, p.at_s + p.lasts_s]
+    if inner := [t for t in ends if t < horizon_s]:
+        edges = np.union1d(edges, np.array(inner))
+    return edges, rate_at(workload, 0.5 * (edges[1:] + edges[:-1]), horizon_s, facts)
+
+
+def rate_at(workload: Workload, t: np.ndarray, horizon_s: float, facts: Facts) -> np.ndarray:
+    """The factor on the rate at times f8[n] of a run, f8[n]."""
+    p = workload.profile
+    by_piece = _of_pieces(workload, t, "rate")
+    if p.shape == "constant":
+        return by_piece
     if p.shape == "ramp":
         share = t / horizon_s
     elif p.shape == "step":
@@ -30,12 +40,35 @@ def factors(workload: Workload, horizon_s: float, facts: Facts) -> tuple[np.ndar
     elif p.shape == "spike":
         share = ((t >= p.at_s) & (t < p.at_s + p.lasts_s)).astype(np.float64)
     elif p.shape == "day":  # quietest at its ends, busiest in its middle
-        share = 0.5 - 0.5 * each(math.cos, 2.0 * np.pi * t / p.period_s)
+        share = 0.5 - 0.5 * each(math.cos, 2.0 * np.pi * (t + p.begins_s) / p.period_s)
     else:
         curve = np.array(facts[f"days.{p.shape.removesuffix('_day')}"].value, dtype=np.float64)
-        place = (t / p.period_s % 1.0 * curve.size).astype(np.int64)
-        return edges, curve[place] / curve.mean()
-    return edges, p.low + (p.high - p.low) * share
+        return _of_day(workload, t, curve) / curve.mean() * by_piece
+    return (p.low + (p.high - p.low) * share) * by_piece
+
+
+def length_at(workload: Workload, t: np.ndarray, side: str, facts: Facts) -> np.ndarray:
+    """The factor on lengths at times f8[n] of a run, f8[n]; side: "input" or "output"."""
+    p = workload.profile
+    factor = _of_pieces(workload, t, side)
+    if p.lengths and p.shape == "servegen_r1_day":
+        curve = np.array(facts[f"days.servegen_r1_{side}"].value, dtype=np.float64)
+        factor = _of_day(workload, t, curve) * factor
+    return factor
+
+
+def _of_day(workload: Workload, t: np.ndarray, curve: np.ndarray) -> np.ndarray:
+    """The value of a day's curve, in equal windows, at times f8[n]."""
+    p = workload.profile
+    day: np.ndarray = (t + p.begins_s) / p.period_s % 1.0
+    return curve[(day * curve.size).astype(np.int64)]
+
+
+def _of_pieces(workload: Workload, t: np.ndarray, name: str) -> np.ndarray:
+    """A factor of the pieces at times f8[n]: 1 before the first of them."""
+    begins = np.array([piece.at_s for piece in workload.profile.pieces])
+    values = np.array([1.0, *(getattr(piece, name) for piece in workload.profile.pieces)])
+    return values[np.searchsorted(begins, t, "right")]
 
 
 def follow_day(
@@ -43,16 +76,15 @@ def follow_day(
 ) -> np.ndarray:
     """Lengths i4[n] as they are at these times of the day; side: "input" or "output"."""
     p = workload.profile
-    if not (p.lengths and p.shape == "servegen_r1_day"):
+    if not (p.pieces or (p.lengths and p.shape == "servegen_r1_day")):
         return tokens
-    curve = np.array(facts[f"days.servegen_r1_{side}"].value, dtype=np.float64)
-    factor = curve[(arrival_s / p.period_s % 1.0 * curve.size).astype(np.int64)]
+    factor = length_at(workload, arrival_s, side, facts)
     return np.maximum(np.rint(tokens * factor), 1.0).astype(np.int32)
 
 
 def mean_factor(workload: Workload, horizon_s: float, facts: Facts) -> float:
     """Mean factor over the horizon: 1 for a constant rate."""
-    if workload.profile.shape == "constant":
+    if workload.profile.flat:
         return 1.0
     edges, factor = factors(workload, horizon_s, facts)
     return float((np.diff(edges) * factor).sum() / horizon_s)
@@ -62,7 +94,7 @@ class Clock:
     """From the arrivals' own time, at their mean rate, to seconds of the run."""
 
     def __init__(self, workload: Workload, horizon_s: float, facts: Facts) -> None:
-        self.constant = workload.profile.shape == "constant"
+        self.constant = workload.profile.flat
         self.own_horizon_s = horizon_s
         if self.constant:
             return

@@ -1,0 +1,12 @@
+"""A fleet of supernodes behind a front router, over a day of traffic."""
+
+from twin.hooks import Command, Page
+
+HOOKS = (
+    Page(
+        "fleet", "twin.extras.fleet.page", "Fleet", "lan",
+        "Many supernodes behind a front router, by region, with some of them lost.",
+        "Compare and sweep",
+    ),
+    Command("fleet", "twin.extras.fleet.command:fleet"),
+)  # fmt: skip

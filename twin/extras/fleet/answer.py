@@ -1,0 +1,235 @@
+"""The answer of a fleet: its runs found or made, its figures, supernodes as rows, hour by hour, and
+what lost supernodes cost."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from twin.engine.simulate import simulate
+from twin.extras.fleet.figures import Served, merged
+from twin.extras.fleet.layout import Unit
+from twin.extras.fleet.lives import Life, Lives, lives_of
+from twin.extras.fleet.question import Fleet, FleetError, Named
+from twin.facts import Facts
+from twin.lab.library import load_facts
+from twin.lab.runs.executor import Runner
+from twin.lab.store import RunRow, Store
+from twin.metrics.hours import hour_s
+from twin.metrics.registry import METRICS, shown
+from twin.scenario import Scenario, npus_used, scenario_digest
+
+HOURS = 24  # of a run that has no hours of its own
+AT_ONCE = 64  # runs that are queued at a time
+READ = ("arrival_s", "asked_s", "prefill_end_s", "first_token_s", "finish_s", "output_tokens",
+        "tenant")  # fmt: skip
+# A run of one supernode, by the digest of its scenario.
+Runs = dict[str, Served]
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a fleet needs: its stretches and, where supernodes are lost, those without a loss; and
+    of their scenarios those that no run has answered yet."""
+
+    fleet: Fleet
+    lives: Lives
+    without: Lives | None
+    missing: tuple[Scenario, ...]
+
+    @property
+    def scenarios(self) -> int:
+        """Different scenarios known so far."""
+        return len({scenario_digest(s) for part in self._parts for s in part.needs})
+
+    @property
+    def _parts(self) -> list[Lives]:
+        return [part for part in (self.lives, self.without) if part is not None]
+
+
+def wanted(
+    fleet: Fleet, named: Named, facts: Facts, left: Callable[[Scenario], int | None]
+) -> Wanted:
+    """The scenarios of a fleet as far as they follow from the runs there are. left: requests inside
+    at the end of a run, None where there is none. Raises FleetError, SpecError."""
+    lives = lives_of(fleet, named, facts, left)
+    without = None
+    if fleet.lost:
+        whole = fleet.model_copy(update={"lost": ()})
+        without = lives_of(whole, named, facts, left, empty=True)
+    needs = [*(without.needs if without else ()), *lives.needs]
+    by_digest = {scenario_digest(s): s for s in needs}
+    missing = tuple(s for s in by_digest.values() if left(s) is None)
+    return Wanted(fleet, lives, without, missing)
+
+
+def fleet_answer(
+    fleet: Fleet, named: Named, run: Callable[[Sequence[Scenario]], Iterator[Served]],
+    facts: Facts | None = None,
+) -> dict[str, Any]:  # fmt: skip
+    """The answer of a fleet as one object. run: answers different scenarios, in order. Raises
+    FleetError, SpecError, and what `run` raises."""
+    known: Runs = {}
+
+    def left(s: Scenario) -> int | None:
+        served = known.get(scenario_digest(s))
+        return None if served is None else int(served.summary["running"])
+
+    facts = facts or load_facts()
+    while (found := wanted(fleet, named, facts, left)).missing:
+        for scenario, served in zip(found.missing, run(found.missing), strict=True):
+            known[scenario_digest(scenario)] = served
+    return answered(found, known)
+
+
+def here(scenarios: Sequence[Scenario]) -> Iterator[Served]:
+    """Runs made in this process, stored nowhere."""
+    for scenario in scenarios:
+        made = simulate(scenario, load_facts())
+        yield Served(1, scenario, made.summary, made.tables["requests"], made.digest)
+
+
+def stored(store: Store, row: RunRow, scenario: Scenario) -> Served:
+    """A run of the store; raises FleetError where it did not come to an end."""
+    if row.state != "done":
+        raise FleetError(f"the run {row.id} of {scenario.name} {row.state}: {row.message}")
+    table = store.runs.table(row.id, "requests")
+    columns = [name for name in READ if name in table.columns]
+    summary = row.summary | {"run": row.id}
+    return Served(1, scenario, summary, table.select(columns), row.result_digest)
+
+
+def in_store(
+    store: Store, runner: Runner, watch: Callable[[float, Mapping[str, Any]], object]
+) -> Callable[[Sequence[Scenario]], Iterator[Served]]:
+    """Runs found in the store, or made by a runner's processes or its cluster."""
+
+    def run(scenarios: Sequence[Scenario]) -> Iterator[Served]:
+        coming = deque[str]()
+        for k, scenario in enumerate(scenarios):
+            while len(coming) < AT_ONCE and k + len(coming) < len(scenarios):
+                coming.append(runner.submit(scenarios[k + len(coming)]))
+            name, row = coming.popleft(), None
+            while row is None:
+                row = runner.result(name, 1.0)
+                share = (k + (row or runner.progress(name)).progress) / len(scenarios)
+                watch(share, {"runs": k + (row is not None)})
+            yield stored(store, row, scenario)
+
+    return run
+
+
+def answered(found: Wanted, known: Mapping[str, Served]) -> dict[str, Any]:
+    """The answer of a fleet whose runs are all known, as one object of plain values."""
+    laid, traffic = found.lives.laid, found.lives.laid.traffic
+    steady_s = traffic.horizon_s - traffic.warmup_s
+    length_s = hour_s(traffic) or traffic.horizon_s / HOURS
+    hours = int(np.ceil(traffic.horizon_s / length_s - 1e-9))
+    served = _served(found.lives, known)
+    rows = []
+    for u, unit in enumerate(laid.units):
+        own = [replace(run, count=1) for life, run in served if life.unit == u]
+        rows.append(_row(found.fleet, unit, own, steady_s) | _by_hour(own, length_s, hours))
+        if not own:
+            idle_h = npus_used(laid.kinds[unit.kind]) * traffic.horizon_s / 3600.0
+            rows[-1] |= {"npu_hours": idle_h}
+    summary = merged([run for _, run in served], steady_s)
+    idle = [row for row, unit in zip(rows, laid.units, strict=True) if unit.tenants == ()]
+    if idle:
+        summary["npu_hours"] += sum(row["supernodes"] * row["npu_hours"] for row in idle)
+        summary |= {"energy_kwh": None, "joules_per_token": None}
+    again = sum(burst.requests for burst in laid.bursts)
+    without = None
+    if found.without is not None:
+        without = merged([run for _, run in _served(found.without, known)], steady_s)
+    digests = sorted(f"{unit_of(laid.units[life.unit])} {life.begin_s!r} {run.digest}"
+                     for life, run in served)  # fmt: skip
+    return {
+        "name": found.fleet.name,
+        "digest": hashlib.sha256("\n".join(digests).encode()).hexdigest(),
+        "supernodes": found.fleet.supernodes,
+        "runs": found.scenarios,
+        "hour_s": length_s,
+        "began_again": again,
+        "summary": summary,
+        "without_loss": without,
+        "rows": rows,
+    }
+
+
+def in_words(answer: Mapping[str, Any]) -> list[str]:
+    """What the answer says, in sentences."""
+    s, without = answer["summary"], answer["without_loss"]
+    said = [
+        f"{answer['supernodes']} supernodes answered {s['finished']:,} of {s['requests']:,} "
+        f"requests, from {answer['runs']} different simulations."
+    ]
+    if not without:
+        return said
+    keys = ("goodput_req_per_s", "slo_attainment", "ttft_s_p99", "tpot_s_p99")
+    figures = ", ".join(
+        f"{METRICS[key].label} {shown(key, s[key])} instead of {shown(key, without[key])}"
+        for key in keys
+        if s[key] is not None and without[key] is not None
+    )
+    hours = (without["npu_hours"] or 0.0) - (s["npu_hours"] or 0.0)
+    said.append(
+        f"What was lost cost {hours:,.4g} NPU-hours; {answer['began_again']:,} requests under way "
+        f"began again elsewhere. {figures}."
+    )
+    return said
+
+
+def unit_of(unit: Unit) -> str:
+    """What tells a unit from others, as text."""
+    return json.dumps([unit.kind, unit.numbers, unit.seed])
+
+
+def _served(lives: Lives, known: Mapping[str, Served]) -> list[tuple[Life, Served]]:
+    """Each stretch with its run, which counts for all supernodes of the unit."""
+    units = lives.laid.units
+    return [
+        (life, replace(known[scenario_digest(life.scenario)], count=units[life.unit].count,
+                       begin_s=life.begin_s))
+        for life in lives.lives
+    ]  # fmt: skip
+
+
+def _row(fleet: Fleet, unit: Unit, runs: Sequence[Served], steady_s: float) -> dict[str, Any]:
+    """Supernodes that are alike as one row: figures of each of them."""
+    kind = fleet.kinds[unit.kind]
+    numbers = list(unit.numbers)
+    name = f"{kind.name} {numbers[0]}" + (f" and {len(numbers) - 1} alike" if numbers[1:] else "")
+    return {
+        "name": name,
+        "kind": kind.name,
+        "region": kind.region,
+        "numbers": numbers,
+        "supernodes": unit.count,
+        "seed": unit.seed,
+        "lost_at": [list(gap) for gap in unit.lost],
+        "runs": [run.summary.get("run") for run in runs],
+        **(merged(runs, steady_s) if runs else {}),
+    }
+
+
+def _by_hour(runs: Sequence[Served], length_s: float, hours: int) -> dict[str, Any]:
+    """Of each hour of a supernode: requests per second, mean TPOT, share of the finished that met
+    the SLO; None where nothing finished."""
+    sums = [run.hours(length_s, hours) for run in runs]
+    total = {name: sum((of[name] for of in sums), np.zeros(hours))
+             for name in ("requests", "finished", "met", "tpot_s", "answers")}  # fmt: skip
+    shares = (("tpot_s", "answers"), ("met", "finished"))
+    tpot, met = (
+        [float(a) / float(b) if b > 0.0 else None
+         for a, b in zip(total[above], total[below], strict=True)]
+        for above, below in shares
+    )  # fmt: skip
+    rate = (total["requests"] / length_s).tolist()
+    return {"hours": {"rate_req_per_s": rate, "tpot_s": tpot, "slo_attainment": met}}

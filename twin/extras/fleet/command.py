@@ -1,0 +1,48 @@
+"""The command `fleet`."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from twin.commands.terminal import AsJson, out, print_json, print_rows, progress
+from twin.extras.fleet.answer import fleet_answer, in_store, in_words
+from twin.extras.fleet.question import load_fleet
+from twin.lab.runs.executor import Runner
+from twin.lab.store import open_store
+from twin.metrics.registry import METRICS, shown
+
+COLUMNS = ("requests", "throughput_req_per_s", "slo_attainment", "ttft_s_p99", "tpot_s_p99",
+           "npu_hours", "energy_kwh")  # fmt: skip
+
+
+def fleet(
+    file: Annotated[Path, typer.Argument(help="A fleet file (.toml), as data/examples has them.")],
+    processes: Annotated[
+        int, typer.Option(min=0, max=64, help="Runs at a time on this machine; 0: as many as fit.")
+    ] = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Many supernodes behind a front router: each different one simulated once, and stored."""
+    question, named = load_fleet(file)
+    with closing(open_store()) as store, progress(question.name) as watch:
+        runner = Runner(store, processes=processes or None).start()
+        try:
+            answer = fleet_answer(question, named, in_store(store, runner, watch))
+        finally:
+            runner.close()
+    if as_json:
+        print_json(answer)
+        return
+    whole = answer["summary"] | {"name": "the fleet", "supernodes": answer["supernodes"]}
+    rows = [
+        (row["name"], str(row["supernodes"]), *(shown(key, row.get(key)) for key in COLUMNS))
+        for row in (*answer["rows"], whole)
+    ]
+    heads = ("each of", "supernodes", *(METRICS[key].tile for key in COLUMNS))
+    print_rows(answer["name"], heads, rows)
+    for sentence in in_words(answer):
+        out.print(sentence)

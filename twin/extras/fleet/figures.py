@@ -1,0 +1,152 @@
+"""Figures of a fleet, merged from its runs as if all requests stood in one table: a run of several
+supernodes counts as often."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from twin.metrics.goodput import per_second, quotient
+from twin.metrics.latency import PERCENTILES, spread_of
+from twin.metrics.observed import Observed
+from twin.scenario import Scenario
+
+COUNTS = ("requests", "finished", "rejected", "lost", "cancelled", "running", "requests_steady",
+          "npu_hours", "energy_kwh")  # fmt: skip
+HOURLY = ("requests", "finished", "met", "tpot_s", "answers")
+
+
+@dataclass(frozen=True)
+class Served:
+    """A run of supernodes that are alike. summary, requests: of its result; begin_s: when it begins
+    in the time of the fleet."""
+
+    count: int
+    scenario: Scenario
+    summary: Mapping[str, Any]
+    requests: pl.DataFrame
+    digest: str
+    begin_s: float = 0.0
+
+    @cached_property
+    def observed(self) -> Observed:
+        """What formulas of metrics read: requests under way at its start are not judged."""
+        stamps = self.requests.select(pl.col("arrival_s", "prefill_end_s") == 0.0)
+        at_start = int(stamps.select(pl.all_horizontal(pl.all())).to_series().sum())
+        return Observed(self.scenario, self.requests, {"at_start": float(at_start)})
+
+    @cached_property
+    def ttft_s(self) -> np.ndarray:
+        """Of the requests whose first token fell in the steady state, f8[n]."""
+        return self.observed.ttft[self.observed.started]
+
+    @cached_property
+    def tpot_s(self) -> np.ndarray:
+        """Of those that finished in it and have one, f8[n]."""
+        return self.observed.tpot[~np.isnan(self.observed.tpot)]
+
+    def hours(self, hour_s: float, hours: int) -> dict[str, np.ndarray]:
+        """Sums of each hour of the fleet, at each supernode: arrivals; requests that finished and
+        met the SLO; TPOT, and answers that have one. f8[hours] each; warm-up included."""
+        o = Observed(
+            self.scenario.model_copy(update={"warmup_s": 0.0}), self.requests,
+            self.observed.totals,
+        )  # fmt: skip
+        known = ~np.isnan(o.tpot) & o.whole
+        ends = self.requests["finish_s"].to_numpy()[o.finished]
+        arrived = self.requests["arrival_s"].to_numpy()[o.at_start :]
+        of_each = {
+            "requests": (arrived, None), "finished": (ends[o.whole], None),
+            "met": (ends[o.whole], o.within_slo[o.whole]), "answers": (ends[known], None),
+            "tpot_s": (ends[known], o.tpot[known]),
+        }  # fmt: skip
+        return {
+            name: np.bincount(
+                np.minimum((self.begin_s + at_s) / hour_s, hours - 1).astype(np.int64), weights,
+                minlength=hours,
+            ).astype(np.float64)
+            for name, (at_s, weights) in of_each.items()
+        }  # fmt: skip
+
+
+def merged(runs: Sequence[Served], steady_s: float) -> dict[str, Any]:
+    """The figures of runs together over a fleet's steady state, by the keys of a run's summary."""
+    total = {
+        key: _sum([(run.count, run.summary.get(key)) for run in runs])
+        for key in COUNTS
+    }  # fmt: skip
+    met = sum(run.count * run.observed.met for run in runs)
+    rate, cost, npus = 0.0, 0.0, 0.0
+    for run in runs:
+        part = run.count * (run.observed.steady_s / steady_s)
+        rate += part * (run.summary["output_tokens_per_s"] or 0.0)
+        npus += part * (run.summary["npus"] or 0.0)
+        hours = run.summary["npu_hours"] or 0.0
+        cost += run.count * run.scenario.cost.price_per_npu_hour * hours
+    tokens = rate * steady_s
+    energy = total["energy_kwh"]
+    priced_h = total["npu_hours"] and _steady_share(runs)
+    return {
+        **total,
+        "throughput_req_per_s": per_second(float(total["requests_steady"] or 0.0), steady_s),
+        "goodput_req_per_s": per_second(met, steady_s),
+        "slo_attainment": quotient(met, float(total["requests_steady"] or 0.0)),
+        "output_tokens_per_s": rate,
+        "tokens_per_s_per_npu": quotient(rate, npus),
+        **spread_merged([(run.count, run.ttft_s) for run in runs], "ttft_s"),
+        **spread_merged([(run.count, run.tpot_s) for run in runs], "tpot_s"),
+        "joules_per_token": quotient(3.6e6 * energy, tokens) if energy is not None else None,
+        "cost": cost or None,
+        "cost_per_million_tokens": quotient(1e6 * cost * (priced_h or 0.0), tokens)
+        if cost
+        else None,
+    }
+
+
+def _steady_share(runs: Sequence[Served]) -> float:
+    """Share of the NPU-hours that lies in the steady state."""
+    whole = sum(run.count * (run.summary["npu_hours"] or 0.0) for run in runs)
+    part = sum(
+        run.count * (run.summary["npu_hours"] or 0.0) * run.observed.steady_s
+        / run.scenario.horizon_s
+        for run in runs
+    )  # fmt: skip
+    return part / whole if whole > 0.0 else 0.0
+
+
+def _sum(parts: Sequence[tuple[int, float | None]]) -> float | None:
+    """A figure over all supernodes; None where one of them has none."""
+    if any(value is None for _, value in parts):
+        return None
+    return sum(count * value for count, value in parts if value is not None)
+
+
+def spread_merged(parts: Sequence[tuple[int, np.ndarray]], prefix: str) -> dict[str, float | None]:
+    """Mean and percentiles of samples f8[n], each counted so many times, as `spread_of` has them
+    of the samples repeated and put together.
+
+    >>> spread_merged([(2, np.array([1.0])), (1, np.array([4.0]))], "ttft_s")["ttft_s_p50"]
+    1.0
+    """
+    values = np.concatenate([sample for _, sample in parts] or [np.zeros(0)])
+    if values.size == 0:
+        return spread_of(values, prefix)
+    counts = np.concatenate([np.full(sample.size, count) for count, sample in parts])
+    order = np.argsort(values, kind="stable")
+    values, upto = values[order], np.cumsum(counts[order])
+    place = (upto[-1] - 1) * (np.array(PERCENTILES) / 100)
+    below = np.floor(place)
+    low, high = (
+        values[np.searchsorted(upto, np.minimum(at, upto[-1] - 1), "right")]
+        for at in (below, below + 1)
+    )
+    part, gap = place - below, high - low
+    at_places = np.where(part < 0.5, low + gap * part, high - gap * (1.0 - part))
+    mean = sum(count * float(sample.sum()) for count, sample in parts) / int(upto[-1])
+    names = [f"{prefix}_mean", *(f"{prefix}_p{p}" for p in PERCENTILES)]
+    return dict(zip(names, [mean, *map(float, at_places)], strict=True))

@@ -1,0 +1,229 @@
+"""The scenario of each stretch in which a supernode serves: its kind's, with its part of the
+traffic.
+
+The front router looks at nothing that runs inside, so a supernode sees a thinned stream: of a
+Poisson stream again one; of a renewal stream one whose squared coefficient of variation is 1 + p
+(cv2 - 1) where a share p is drawn, and cv2 / n where each n-th request is taken (Cox 1962).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from twin.extras.fleet.layout import Layout, add_burst, ahead, lay_out
+from twin.extras.fleet.question import Fleet, FleetError, Named
+from twin.facts import Facts
+from twin.metrics.hours import DAILY
+from twin.scenario import (
+    Profile,
+    Scenario,
+    Workload,
+    field_info,
+    scenario_digest,
+    with_overrides,
+)
+from twin.workload.profile import length_at, rate_at
+
+RUNS_MAX = 500  # different scenarios of one fleet
+OF_TRAFFIC = ("clients", "slo")  # sections that every supernode takes over, as its workload
+MINUTES = 1440  # of a day: cells of a load that is no profile of its own
+Left = Callable[[Scenario], int | None]  # requests inside at the end of a run; None: not run yet
+Rows = list[dict[str, float]]
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """A stretch in which the supernodes of a unit serve, and its scenario."""
+
+    unit: int
+    begin_s: float
+    end_s: float
+    scenario: Scenario
+
+
+@dataclass(slots=True)
+class Lives:
+    """All stretches of a fleet, and the different scenarios to run; while what was inside a lost
+    supernode is not known, those alone that say it."""
+
+    laid: Layout
+    lives: list[Life] = field(default_factory=list)
+    needs: list[Scenario] = field(default_factory=list)
+
+
+def lives_of(fleet: Fleet, named: Named, facts: Facts, left: Left, *, empty: bool = False) -> Lives:
+    """The scenarios of a fleet. left: of earlier runs; empty: none begins in a steady state. Raises
+    FleetError, SpecError with one sentence."""
+    laid = lay_out(fleet, named)
+    maker = _Maker(fleet, laid, facts, empty or bool(fleet.lost))
+    found = Lives(laid)
+    for at_s, u in sorted((gap[0], u) for u, unit in enumerate(laid.units) for gap in unit.lost):
+        begin_s = max([back for _, back in laid.units[u].lost if back < at_s], default=0.0)
+        last = maker.life(u, begin_s, at_s)
+        if (inside := left(last.scenario)) is None:
+            found.needs = [last.scenario]
+            return found
+        add_burst(laid, fleet.resend_s, at_s, inside)
+    for u, unit in enumerate(laid.units):
+        if unit.tenants == ():
+            continue
+        begins = [0.0, *(back for _, back in unit.lost)]
+        ends = [*(at_s for at_s, _ in unit.lost), laid.traffic.horizon_s]
+        spans = zip(begins, ends, strict=True)
+        found.lives += [maker.life(u, begin, end) for begin, end in spans if begin < end]
+    found.needs = list(
+        {scenario_digest(one.scenario): one.scenario for one in found.lives}.values()
+    )
+    if len(found.needs) > RUNS_MAX:
+        raise FleetError(
+            f"this fleet has {len(found.needs)} different runs: at most {RUNS_MAX}, so take fewer "
+            "seeds, kinds or losses"
+        )
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Maker:
+    """Makes scenarios of a layout."""
+
+    fleet: Fleet
+    laid: Layout
+    facts: Facts
+    empty: bool
+
+    def life(self, u: int, begin_s: float, end_s: float) -> Life:
+        """The scenario of a unit's supernodes from one time to another."""
+        unit, traffic = self.laid.units[u], self.laid.traffic
+        kind, values = self.laid.kinds[unit.kind], traffic.model_dump(mode="json")
+        tenants = values["tenants"]
+        changed = {name: values[name] for name in OF_TRAFFIC} | {
+            "seed": unit.seed,
+            "horizon_s": end_s - begin_s,
+            "warmup_s": 0.0 if begin_s else traffic.warmup_s,
+            "start": "empty" if self.empty or begin_s else traffic.start,
+            "tenants": tenants if unit.tenants is None else [tenants[t] for t in unit.tenants],
+            "workload": values["workload"] | self._load(u, begin_s, end_s),
+        }
+        if begin_s and kind.faults:
+            faults = kind.model_dump(mode="json")["faults"]
+            changed["faults"] = [
+                row | {"at_s": row["at_s"] - begin_s} for row in faults if row["at_s"] >= begin_s
+            ]
+        made = with_overrides(kind, changed)
+        if made != kind:
+            made = made.model_copy(update={"name": self._name(made, kind, begin_s, end_s)})
+        return Life(u, begin_s, end_s, made)
+
+    def _name(self, made: Scenario, kind: Scenario, begin_s: float, end_s: float) -> str:
+        """A name that follows from what is simulated, so that equal supernodes stay equal."""
+        said = [f"{made.workload.rate_req_per_s:.4g} req/s"]
+        if (begin_s, end_s) != (0.0, self.laid.traffic.horizon_s):
+            said.append(f"{begin_s:g} to {end_s:g} s")
+        elif made.workload.profile.pieces:
+            said.append("a share that changes")
+        said += [f"seed {made.seed}"] if made.seed != kind.seed else []
+        return " · ".join([kind.name[:70], *said])
+
+    def _load(self, u: int, begin_s: float, end_s: float) -> dict[str, Any]:
+        """The fields of the workload that differ from the whole fleet's."""
+        laid, w = self.laid, self.laid.traffic.workload
+        regions = np.flatnonzero(laid.whole[:, u] + laid.share[:, :, u].sum(axis=0))
+        alike = len({laid.regions[r] for r in regions}) == 1
+        of_one = self._scaled(u, int(regions[0]), begin_s, end_s) if alike else None
+        rate, profile = of_one or self._tabled(u, begin_s, end_s)
+        part = float(laid.region_rate @ laid.whole[:, u]) / w.rate_req_per_s
+        turn = 1.0
+        if self.fleet.router == "round_robin":
+            turn = float(laid.whole[regions[0], u])
+            part /= turn
+        of_stream = _stream(w.arrivals, w.cv, part, turn)
+        return {"rate_req_per_s": rate, "profile": profile} | of_stream
+
+    def _scaled(
+        self, u: int, region: int, begin_s: float, end_s: float
+    ) -> tuple[float, dict[str, Any]] | None:
+        """(mean rate, profile) where all traffic has the profile of one region, and this can be cut
+        to the stretch; None: it cannot."""
+        laid, workload = self.laid, self.laid.regions[region]
+        profile, lasts = workload.profile, (begin_s, end_s) == (0.0, laid.traffic.horizon_s)
+        if profile.pieces or not (lasts or profile.shape in (*DAILY, "constant")):
+            return None
+        rate = float(laid.region_rate @ laid.whole[:, u])
+        edges = self._edges(u, begin_s, end_s, ())
+        middle = 0.5 * (edges[1:] + edges[:-1])
+        more, load = self._again(u, middle), rate * self._course(workload, middle)
+        if (more[load <= 0.0] > 0.0).any():
+            return None
+        factor = laid.share[laid.span(middle), :, u] @ laid.region_rate / rate
+        factor = factor + np.divide(more, load, out=np.zeros_like(more), where=load > 0.0)
+        made = ahead(profile, begin_s / profile.period_s).model_dump(mode="json")
+        return rate, made | {"pieces": _pieces(edges - begin_s, {"rate": factor})}
+
+    def _tabled(self, u: int, begin_s: float, end_s: float) -> tuple[float, dict[str, Any]]:
+        """(mean rate, profile) as a table: of several regions, or of a part of a profile."""
+        laid, p = self.laid, self.laid.traffic.workload.profile
+        whole_s = laid.traffic.horizon_s
+        own = {piece.at_s for piece in p.pieces} | {p.at_s, p.at_s + p.lasts_s}
+        day_s = p.period_s if p.shape in DAILY else whole_s
+        minutes = np.arange(math.ceil(whole_s / day_s * MINUTES)) * (day_s / MINUTES)
+        edges = self._edges(u, begin_s, end_s, {*minutes.tolist(), *own})
+        middle = 0.5 * (edges[1:] + edges[:-1])
+        by_region = laid.by_region(middle, self.facts).T * laid.share[laid.span(middle), :, u]
+        load = by_region.sum(axis=1) + self._again(u, middle)
+        rate = float((load * np.diff(edges)).sum() / (end_s - begin_s))
+        rows = {"rate": load / max(rate, 1e-9)}
+        for side in ("input", "output"):
+            lengths = [length_at(w, middle, side, self.facts) for w in laid.regions]
+            first = by_region + 1e-12  # where nothing comes, lengths are any
+            rows[side] = (first * np.stack(lengths, axis=1)).sum(axis=1) / first.sum(axis=1)
+        made = Profile().model_dump(mode="json")
+        return rate, made | {"pieces": _pieces(edges - begin_s, rows)}
+
+    def _course(self, workload: Workload, t: np.ndarray) -> np.ndarray:
+        """The factor on the rate of a region at times f8[n]."""
+        return rate_at(workload, t, self.laid.traffic.horizon_s, self.facts)
+
+    def _edges(self, u: int, begin_s: float, end_s: float, more: Iterable[float]) -> np.ndarray:
+        """Where the load of a unit changes its course, from one time to another."""
+        bursts = [t for b in self.laid.bursts if b.rate[u] for t in (b.begin_s, b.end_s)]
+        inner = {t for t in (*self.laid.edges, *bursts, *more) if begin_s < t < end_s}
+        return np.array([begin_s, *sorted(inner), end_s])
+
+    def _again(self, u: int, t: np.ndarray) -> np.ndarray:
+        """Requests per second that begin again at a supernode at times f8[n], f8[n]."""
+        rates = np.zeros_like(t)
+        for burst in self.laid.bursts:
+            rates += burst.rate[u] * ((t >= burst.begin_s) & (t < burst.end_s))
+        return rates
+
+
+def _pieces(edges: np.ndarray, factors: dict[str, np.ndarray]) -> Rows:
+    """Rows of `workload.profile.pieces`, one where a factor changes."""
+    rows, last = Rows(), {name: 1.0 for name in factors}
+    for k, at_s in enumerate(edges[:-1].tolist()):
+        now = {name: float(values[k]) for name, values in factors.items()}
+        if now != last:
+            rows.append({"at_s": at_s, **now})
+            last = now
+    return rows
+
+
+def _stream(arrivals: str, cv: float, part: float, turn: float) -> dict[str, Any]:
+    """Arrivals and their burstiness in a stream of which a part is drawn, and of that every
+    1/turn-th taken; nothing where they stay.
+
+    >>> _stream("poisson", 1.0, 0.01, 1.0), _stream("poisson", 1.0, 1.0, 0.25)
+    ({}, {'arrivals': 'gamma', 'cv': 0.5})
+    """
+    before = {"poisson": 1.0, "uniform": 0.0}.get(arrivals, cv * cv)
+    after = (1.0 + part * (before - 1.0)) * turn
+    if after == before or (before == 0.0 and part == 1.0):
+        return {}
+    least = field_info("workload.cv")
+    assert least is not None and least.low is not None
+    return {"arrivals": "gamma", "cv": max(math.sqrt(max(after, 0.0)), least.low)}

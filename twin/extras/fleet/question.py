@@ -1,0 +1,209 @@
+"""The question of a fleet: kinds of supernodes behind a front router, the regions whose traffic it
+takes, and which supernodes are lost when. Read from the table `[fleet]` of a TOML file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+import tomli_w
+from pydantic import ValidationError, field_validator, model_validator
+
+from twin.lab.ask import scenario_named
+from twin.lab.files import decoded, printable, read_bytes, toml_table
+from twin.scenario import Scenario
+from twin.scenario.declaration import Section, choice, quantity, rows, text, unless, when
+from twin.scenario.words import explain
+
+FILE_BYTES_MAX = 64 * 1024
+SUPERNODES_MAX = 10_000
+HASHED = when("router", "hash")
+UNEVEN = unless("router", "round_robin")
+
+
+class FleetError(ValueError):
+    """A fleet that cannot be: one sentence naming what, where and what would be right."""
+
+
+class Region(Section):
+    """A region's part of the traffic, and how far its clocks are ahead."""
+
+    name: str = text(..., "Name", least=1, most=40)
+    share: float = quantity(1.0, "parts", "Part of the traffic", (0.001, 1000))
+    """Parts of the traffic that come from this region."""
+    shift_h: float = quantity(0.0, "h", "Clocks ahead by", (0, 24))
+    """Hours by which its day is ahead, an hour being a 24th of the length of the traffic's day."""
+
+
+class Kind(Section):
+    """Supernodes that are built and deployed alike."""
+
+    name: str = text(..., "Name", least=1, most=40)
+    scenario: str = text(..., "Scenario", least=1, most=200)
+    """A preset's key, a scenario file next to the fleet's, or the digest of a stored scenario."""
+    count: int = quantity(1, "supernodes", "Supernodes", (1, SUPERNODES_MAX))
+    """How many of them there are."""
+    region: str = text("", "Region", most=40)
+    """Whose traffic they take; empty: that of every region."""
+    weight: float = quantity(1.0, "", "Weight", (0.001, 1000), applies=UNEVEN)
+    """Of each against other supernodes that take the same traffic."""
+
+
+class Lost(Section):
+    """A supernode that is lost and may come back."""
+
+    kind: str = text(..., "Kind", least=1, most=40)
+    number: int = quantity(0, "", "Number", (0, SUPERNODES_MAX - 1))
+    """Which one of its kind, counted from 0."""
+    from_s: float = quantity(..., "s", "Lost at", (0, 604_800))
+    """When it stops: what it was serving begins again elsewhere."""
+    to_s: float = quantity(0.0, "s", "Back at", (0, 604_800))
+    """When it takes traffic again, empty as after a start; 0: not within the run."""
+
+
+class Fleet(Section):
+    """Supernodes behind a front router that looks at nothing that runs inside them."""
+
+    name: str = text("A fleet", "Name", most=120)
+    """Short name."""
+    traffic: str = text("", "Traffic of", most=200)
+    """The scenario whose traffic, SLO, clients and warm-up all have; empty: that of the first kind.
+    Named as kinds name theirs."""
+    rate_req_per_s: float = quantity(0.0, "req/s", "Request rate", (0, 100_000_000))
+    """Mean arrival rate of the whole fleet; 0: for each supernode what the traffic's scenario says.
+    """
+    horizon_s: float = quantity(0.0, "s", "Simulated time", (0, 604_800))
+    """0: that of the traffic's scenario."""
+    router: Literal["hash", "weighted", "round_robin"] = choice(
+        "hash", "Front router", options={"weighted": "Weighted at random"}
+    )
+    """By a hash of the session or tenant, which keeps each at one supernode; at random by weight;
+    or in turn."""
+    sticky: Literal["session", "tenant"] = choice("session", "Hash of", applies=HASHED)
+    """What is hashed: sessions, or requests where there are none; or tenants."""
+    spill: Literal["region", "all"] = choice(
+        "region", "A lost supernode's share goes to", options={
+            "region": "Supernodes that take the same traffic", "all": "All supernodes"}
+    )  # fmt: skip
+    """Who takes the traffic of a lost supernode, by weight."""
+    resend_s: float = quantity(30.0, "s", "Sent again within", (1, 3600))
+    """Requests under way at a supernode that is lost begin again elsewhere, evenly over this time.
+    """
+    seed: int = quantity(1, "", "Seed", (0, 2**31 - 1))
+    """Of the first supernode of each kind."""
+    seeds: int = quantity(1, "seeds", "Different seeds", (1, 64))
+    """Supernodes that are alike take turns at so many seeds; those of one seed are one run."""
+    kinds: tuple[Kind, ...] = rows("Kinds of supernodes", most=16)
+    regions: tuple[Region, ...] = rows("Regions", most=24)
+    """None: all traffic is of one."""
+    lost: tuple[Lost, ...] = rows("Lost supernodes", most=32)
+
+    @field_validator("router", mode="before")
+    @classmethod
+    def _looks_inside(cls, router: object) -> object:
+        if router == "least_loaded":
+            raise ValueError(
+                "router = least_loaded looks at what runs inside, which one simulation of all "
+                "supernodes would need: take hash, weighted or round_robin"
+            )
+        return router
+
+    @model_validator(mode="after")
+    def _agrees(self) -> Fleet:
+        for problem in _disagreements(self):
+            raise ValueError(problem)
+        return self
+
+    @property
+    def supernodes(self) -> int:
+        """Supernodes of all kinds."""
+        return sum(kind.count for kind in self.kinds)
+
+
+def _disagreements(f: Fleet) -> list[str]:
+    """Sentences about rows that are each in bounds but cannot hold together."""
+    kinds, regions = {k.name: k for k in f.kinds}, {r.name for r in f.regions}
+    problems = [] if f.kinds else ["kinds is empty: a fleet needs a kind of supernodes"]
+    if f.supernodes > SUPERNODES_MAX:
+        problems.append(f"kinds have {f.supernodes:,} supernodes: at most {SUPERNODES_MAX:,}")
+    if len(kinds) < len(f.kinds) or len(regions) < len(f.regions):
+        problems.append("two kinds or two regions have one name: give each its own")
+    problems += [
+        f"kinds.{i}.region = {k.region!r} is no region: take one of {', '.join(sorted(regions))}"
+        if regions else f"kinds.{i}.region = {k.region!r}, but the fleet has no regions: add it"
+        for i, k in enumerate(f.kinds) if k.region and k.region not in regions
+    ]  # fmt: skip
+    served = {k.region for k in f.kinds}
+    problems += [
+        f"regions.{i}: no kind takes the traffic of {r.name}: give one that region, or none"
+        for i, r in enumerate(f.regions) if not served & {r.name, ""}
+    ]  # fmt: skip
+    if f.router == "round_robin" and any(k.weight != 1.0 for k in f.kinds):
+        problems.append("router = round_robin has no weights: take weighted, or weights of 1")
+    if f.lost and _by_tenant(f):
+        problems.append("sticky = tenant needs no lost supernodes: a run's tenants cannot change")
+    alone = {r.name for r in f.regions} if len(f.regions) > 1 else set()
+    if alone and "" in served and (f.router == "round_robin" or _by_tenant(f)):
+        how = "router = round_robin" if f.router == "round_robin" else "sticky = tenant"
+        problems.append(f"{how} needs supernodes of one region each: name the region of each kind")
+    for i, row in enumerate(f.lost):
+        if row.kind not in kinds:
+            problems.append(f"lost.{i}.kind = {row.kind!r} is no kind: {', '.join(kinds)} are")
+        elif row.number >= kinds[row.kind].count:
+            problems.append(
+                f"lost.{i}.number = {row.number} is beyond the {kinds[row.kind].count} of "
+                f"{row.kind}: they count from 0"
+            )
+        if row.to_s and row.to_s <= row.from_s:
+            problems.append(f"lost.{i}.to_s = {row.to_s:g} s must be after {row.from_s:g} s, or 0")
+    for i, row in enumerate(f.lost):
+        again = [o for o in f.lost[:i] if (o.kind, o.number) == (row.kind, row.number)]
+        if any(not o.to_s or o.to_s >= row.from_s for o in again):
+            problems.append(
+                f"lost.{i}: {row.kind} {row.number} is lost already at {row.from_s:g} s"
+            )
+    return problems
+
+
+def _by_tenant(f: Fleet) -> bool:
+    return f.router == "hash" and f.sticky == "tenant"
+
+
+Named = Callable[[str], Scenario]
+
+
+def fleet_from(table: dict[str, Any]) -> Fleet:
+    """The fleet of plain values; raises FleetError with one sentence."""
+    try:
+        return Fleet.model_validate(table)
+    except ValidationError as error:
+        said = explain(error).replace("a field of a scenario", "a field of a fleet")
+        raise FleetError(said) from None
+
+
+def fleet_of_toml(data: bytes, name: str) -> Fleet:
+    """The fleet of a TOML text; raises FleetError with one sentence that names it."""
+    file = decoded(data, name, FILE_BYTES_MAX, FleetError, "fleet")
+    table = toml_table(file, printable(name), FleetError)
+    if set(table) != {"fleet"} or not isinstance(table["fleet"], dict):
+        raise FleetError(f"{printable(name)} should hold one table [fleet] and tables below it")
+    try:
+        return fleet_from(table["fleet"])
+    except FleetError as error:
+        raise FleetError(f"{printable(name)}: {error}") from None
+
+
+def fleet_to_toml(fleet: Fleet) -> str:
+    """A fleet as TOML, only what differs from the defaults."""
+    return tomli_w.dumps({"fleet": fleet.model_dump(mode="json", exclude_defaults=True)})
+
+
+def load_fleet(path: Path) -> tuple[Fleet, Named]:
+    """The fleet of a file, and what finds the scenarios that it names: presets, and files next to
+    it. Raises FleetError."""
+
+    def named(name: str) -> Scenario:
+        return scenario_named(str(path.parent / name) if name.endswith(".toml") else name)
+
+    return fleet_of_toml(read_bytes(path, FILE_BYTES_MAX, FleetError), path.name), named

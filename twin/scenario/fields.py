@@ -55,9 +55,10 @@ class ScenarioField:
 
 
 @cache
-def fields() -> dict[str, ScenarioField]:
-    """Every field that can be set, by dotted path, in the order of declaration."""
-    return {field.path: field for field in _fields_of(Scenario, "", "", (), 1)}
+def fields(section: type[BaseModel] = Scenario) -> dict[str, ScenarioField]:
+    """Every field of a scenario, or of another section with what is below it, by dotted path, in
+    the order of declaration."""
+    return {field.path: field for field in _fields_of(section, "", "", (), 1)}
 
 
 def field_info(path: str) -> ScenarioField | None:

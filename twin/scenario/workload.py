@@ -56,7 +56,7 @@ class Trace(Section):
 class Piece(Section):
     """A stretch of the run in which rate and lengths are other than the profile says."""
 
-    at_s: float = quantity(..., "s", "From", (0, 604_800))
+    at_s: float = quantity(0.0, "s", "From", (0, 604_800))
     """When it begins; it lasts to the next row, the last one to the end of the run."""
     rate: float = quantity(1.0, "x", "Rate", (0, 1000))
     """Factor on the rate of the profile."""

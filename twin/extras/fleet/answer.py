@@ -41,12 +41,17 @@ class Wanted:
     fleet: Fleet
     lives: Lives
     without: Lives | None
-    missing: tuple[Scenario, ...]
+    missing: tuple[Scenario, ...] = ()
 
     @property
     def scenarios(self) -> int:
         """Different scenarios known so far."""
-        return len({scenario_digest(s) for part in self._parts for s in part.needs})
+        return len(self.all())
+
+    def all(self) -> list[Scenario]:
+        """Every different scenario known so far."""
+        needs = [s for part in self._parts for s in part.needs]
+        return list({scenario_digest(s): s for s in needs}.values())
 
     @property
     def _parts(self) -> list[Lives]:
@@ -63,10 +68,8 @@ def wanted(
     if fleet.lost:
         whole = fleet.model_copy(update={"lost": ()})
         without = lives_of(whole, named, facts, left, empty=True)
-    needs = [*(without.needs if without else ()), *lives.needs]
-    by_digest = {scenario_digest(s): s for s in needs}
-    missing = tuple(s for s in by_digest.values() if left(s) is None)
-    return Wanted(fleet, lives, without, missing)
+    found = Wanted(fleet, lives, without)
+    return replace(found, missing=tuple(s for s in found.all() if left(s) is None))
 
 
 def fleet_answer(

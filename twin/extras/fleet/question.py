@@ -56,7 +56,7 @@ class Lost(Section):
     kind: str = text(..., "Kind", least=1, most=40)
     number: int = quantity(0, "", "Number", (0, SUPERNODES_MAX - 1))
     """Which one of its kind, counted from 0."""
-    from_s: float = quantity(..., "s", "Lost at", (0, 604_800))
+    from_s: float = quantity(0.0, "s", "Lost at", (0, 604_800))
     """When it stops: what it was serving begins again elsewhere."""
     to_s: float = quantity(0.0, "s", "Back at", (0, 604_800))
     """When it takes traffic again, empty as after a start; 0: not within the run."""

@@ -8,12 +8,12 @@ from typing import Any
 import streamlit as st
 
 from twin.scenario import ScenarioField, form_groups
+from twin.scenario.words import titled
 from twin.ui import session
 from twin.ui.fields import (
     choice_label,
     declared,
     field_name,
-    label,
     options,
     sentence,
     tooltip,
@@ -121,13 +121,13 @@ def widget(
     """A field's toggle, choice among `names`, number or text; common: arguments of the widget."""
     if known.kind is bool:
         st.space("xsmall")
-        st.toggle(label(known.path), value, **common)
+        st.toggle(titled(known), value, **common)
     elif names is not None:
         _choice(known, value, names, common)
     elif known.kind in (int, float):
         _number(known, value, common)
     else:
-        st.text_input(label(known.path), value, max_chars=known.chars_max, **common)
+        st.text_input(titled(known), value, max_chars=known.chars_max, **common)
 
 
 def _choice(known: ScenarioField, value: str, names: Sequence[str], common: dict[str, Any]) -> None:
@@ -135,13 +135,15 @@ def _choice(known: ScenarioField, value: str, names: Sequence[str], common: dict
         names = [value, *names]
 
     def called(option: str) -> str:
+        if not known.files and option in known.options:
+            return known.options[option]
         return choice_label(known.path, option, session.facts())
 
     common |= {"format_func": called}
     if "[]" not in known.path and sum(len(called(o)) for o in names) <= ROW_CHARACTERS:
-        st.segmented_control(label(known.path), names, default=value, required=True, **common)
+        st.segmented_control(titled(known), names, default=value, required=True, **common)
     else:
-        st.selectbox(label(known.path), names, list(names).index(value), **common)
+        st.selectbox(titled(known), names, list(names).index(value), **common)
 
 
 def _number(known: ScenarioField, value: float, common: dict[str, Any]) -> None:
@@ -150,7 +152,7 @@ def _number(known: ScenarioField, value: float, common: dict[str, Any]) -> None:
     common |= {"format": "%d", "step": max(1, int(step))} if whole else {"format": "%.6g"}
     # Without ends of its own: a number beyond them is refused in a sentence that says them.
     shown = {"value": known.kind(value), "step": float(step)}
-    st.number_input(label(known.path), **shown | common)
+    st.number_input(titled(known), **shown | common)
 
 
 # A form as people use it: the fields that matter first, all others one click behind by group.

@@ -27,7 +27,7 @@ def rows_table(path: str, options: dict[str, list[str]] | None = None) -> None:
         key=widget, num_rows="dynamic", hide_index=True, height="content",
         on_change=_take_rows, args=(path, widget),
         column_config={
-            name: _column(known, (options or {}).get(name)) for name, known in columns.items()
+            name: column(known, (options or {}).get(name)) for name, known in columns.items()
         },
     )  # fmt: skip
     if refused := session.refusal(path):
@@ -39,7 +39,8 @@ def _columns(path: str) -> dict[str, ScenarioField]:
     return {p.removeprefix(head): f for p, f in fields().items() if p.startswith(head)}
 
 
-def _column(known: ScenarioField, options: list[str] | None) -> Any:
+def column(known: ScenarioField, options: list[str] | None = None) -> Any:
+    """The column of a declared field. options: names that it accepts."""
     named = f"{known.label} ({known.unit})" if known.unit else known.label
     common: dict[str, Any] = {"help": known.help, "required": known.required}
     if options:

@@ -1,0 +1,1 @@
+"""The Fleet page: its script and what only it uses."""

@@ -1,0 +1,55 @@
+"""A fleet over time: supernodes as rows."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from twin.metrics.registry import shown
+from twin.ui.charts.base import Chart, chart, empty, figure, heat, reads, time_axis
+
+# What is drawn of each hour: key -> what it is called, factor from SI, unit.
+DRAWN = {
+    "tpot_s": ("TPOT, mean", 1e3, "ms"),
+    "rate_req_per_s": ("Requests per second", 1.0, "req/s"),
+    "slo_attainment": ("SLO met", 100.0, "%"),
+}
+
+
+@reads("Each row is one supernode, or several that are alike. Empty: nothing finished there.")
+def over_time(answer: Mapping[str, Any], key: str, *, dark: bool = False) -> Chart:
+    """A figure of each supernode (down) in each hour of the fleet (across)."""
+    label, scale, unit = DRAWN[key]
+    rows = answer["rows"]
+    values = np.array([row["hours"][key] for row in rows], dtype=float) * scale
+    if np.isnan(values).all():
+        return empty("No request finished")
+    hours, length_s = values.shape[1], answer["hour_s"]
+    factor, time_unit = time_axis(hours * length_s)
+    names = [row["name"] for row in rows]
+    fig = figure(height=150 + 26 * len(rows))
+    heat(
+        fig, values, dark=dark, x=(np.arange(hours) + 0.5) * length_s * factor, y=names, ygap=1,
+        zmax=float(np.nanmax(values)),
+        hovertemplate=f"%{{y}}, at %{{x:.3~g}} {time_unit}<br>%{{z:,.4~g}} {unit}<extra></extra>",
+        colorbar={"title": {"text": unit, "side": "top"}},
+    )  # fmt: skip
+    low, high = (
+        np.unravel_index(int(find(values)), values.shape) for find in (np.nanargmin, np.nanargmax)
+    )
+    said = "; ".join(
+        f"{word} {values[at]:,.4g} {unit} at {names[at[0]]}"
+        for word, at in (("least", low), ("most", high))
+    )
+    return chart(
+        fig, f"{label} of {len(rows)} rows of supernodes over time: {said}.",
+        x={"title_text": f"simulated time ({time_unit})"},
+        y={"autorange": "reversed", "type": "category"},
+    )  # fmt: skip
+
+
+def tile(key: str, answer: Mapping[str, Any]) -> tuple[str, str | None]:
+    """A figure of the fleet, and what it would be without a loss."""
+    without = answer["without_loss"]
+    beside = f"{shown(key, without[key])} without a loss" if without else None
+    return shown(key, answer["summary"][key]), beside

@@ -1,0 +1,160 @@
+"""A fleet of supernodes behind a front router: its question, and what came out."""
+
+from typing import Any
+
+import streamlit as st
+
+from twin.extras.fleet.answer import Wanted, answered, in_words, stored, wanted
+from twin.extras.fleet.page import charts, form
+from twin.extras.fleet.question import Fleet, FleetError, fleet_to_toml
+from twin.lab.runs.runner import find_run
+from twin.lab.store import RunRow, StoreError
+from twin.metrics.registry import METRICS
+from twin.scenario import Scenario, SpecError, scenario_digest
+from twin.ui import access, session
+from twin.ui.fields import sentence
+from twin.ui.pages import PAGES
+from twin.ui.show import choice, csv_text, dark, download, json_text, plain, plot
+
+LOOK_S = 1.0
+READS = access.mode() == access.READ_ONLY
+BEGUN = "fleet-runs"  # session state: the run of each scenario that was begun here
+GOES = "fleet-goes"  # session state: the fleet, as TOML, whose next runs begin by themselves
+TILES = ("goodput_req_per_s", "slo_attainment", "ttft_s_p99", "tpot_s_p99", "tokens_per_s_per_npu",
+         "npu_hours", "energy_kwh")  # fmt: skip
+COLUMNS = ("requests", "goodput_req_per_s", "slo_attainment", "ttft_s_p99", "tpot_s_p99",
+           "tokens_per_s_per_npu", "npu_hours", "energy_kwh")  # fmt: skip
+
+session.open_link()
+st.title(PAGES["fleet"].title, anchor=False)
+st.caption(PAGES["fleet"].about)
+
+
+def run_of(scenario: Scenario) -> RunRow | None:
+    """The run of a scenario that was begun here, or a stored one."""
+    run = st.session_state.setdefault(BEGUN, {}).get(scenario_digest(scenario))
+    return session.store().runs.get(run) if run else find_run(session.store(), scenario)
+
+
+def left(scenario: Scenario) -> int | None:
+    """Requests inside at the end of a scenario's run; None while there is none."""
+    row = run_of(scenario)
+    return int(row.summary["running"]) if row is not None and row.state == "done" else None
+
+
+def needs(fleet: Fleet) -> Wanted:
+    """What a fleet still needs; raises FleetError, SpecError."""
+    return wanted(fleet, form.named, session.facts(), left)
+
+
+def begin(found: Wanted) -> None:
+    """Queue what has no run yet; what follows from it begins when it is done. A callback."""
+    st.session_state[GOES] = fleet_to_toml(found.fleet)
+    try:
+        for scenario in found.missing:
+            row = run_of(scenario)
+            if row is None or (row.ended and row.state != "done"):
+                st.session_state[BEGUN][scenario_digest(scenario)] = session.run(scenario)
+    except (StoreError, SpecError) as error:
+        st.session_state[GOES] = ""
+        st.toast(sentence(str(error)), icon=":material/error:")
+
+
+def stop(found: Wanted) -> None:
+    """Stop what waits or runs; a callback."""
+    st.session_state[GOES] = ""
+    for row in map(run_of, found.missing):
+        if row is not None and not row.ended:
+            session.stop(row.id)
+
+
+@st.cache_data(show_spinner="Merging the runs", max_entries=4)
+def figures(text: str, runs: tuple[str, ...], _found: Wanted) -> dict[str, Any]:
+    """The answer of a fleet by its text and the runs that it rests on."""
+    known = {}
+    for scenario in _found.all():
+        row = run_of(scenario)
+        assert row is not None
+        known[scenario_digest(scenario)] = stored(session.store(), row, scenario)
+    return answered(_found, known)
+
+
+def results() -> None:
+    """How far the runs are, or the answer."""
+    found = needs(fleet)
+    going = st.session_state.get(GOES) == fleet_to_toml(fleet)
+    if found.missing:
+        rows = [row for row in map(run_of, found.missing) if row is not None]
+        failed = [row for row in rows if row.ended and row.state != "done"]
+        if going and failed:
+            st.session_state[GOES] = ""
+            st.error(plain(f"{failed[0].name} {failed[0].state}: {failed[0].message}"))
+        elif going:
+            if len(rows) < len(found.missing):
+                begin(found)
+            done = found.scenarios - len(found.missing) + sum(row.progress for row in rows)
+            with st.container(horizontal=True, vertical_alignment="center"):
+                st.progress(min(1.0, done / found.scenarios), f"{found.scenarios} simulations")
+                st.button("Stop", icon=":material/stop_circle:", key="fleet-stop", on_click=stop,
+                          args=(found,))  # fmt: skip
+        if going != LOOKING:
+            st.rerun()
+        return
+    if LOOKING:
+        st.rerun()
+    runs = tuple(row.id for row in map(run_of, found.all()) if row is not None)
+    show(figures(fleet_to_toml(fleet), runs, found))
+
+
+def show(answer: dict[str, Any]) -> None:
+    """Figures of the fleet, supernodes over time, and the table."""
+    tiles = st.grid(len(TILES), min_column_width=150, gap="small")
+    for key in TILES:
+        with tiles.cell():
+            value, beside = charts.tile(key, answer)
+            st.metric(METRICS[key].label, value, beside, delta_color="off", delta_arrow="off")
+    for said in in_words(answer):
+        st.markdown(plain(said))
+    key = choice("Over time", charts.DRAWN, "fleet-drawn", format_func=lambda k: charts.DRAWN[k][0])
+    plot(charts.over_time(answer, key, dark=dark()), "fleet-over-time")
+    st.dataframe(
+        [
+            {"Each of": row["name"], "Supernodes": row["supernodes"], "Region": row["region"],
+             **{f"{METRICS[key].label} ({METRICS[key].unit})": row.get(key) for key in COLUMNS},
+             **{f"Run{' after its return' if k else ''}": f"/run?run={run}"
+                for k, run in enumerate(row["runs"][:2])}}
+            for row in answer["rows"]
+        ],
+        hide_index=True, placeholder="–",
+        column_config={name: st.column_config.LinkColumn(display_text="Open")
+                       for name in ("Run", "Run after its return")},
+    )  # fmt: skip
+    with st.container(horizontal=True):
+        plain_rows = [{k: v for k, v in row.items() if k != "hours"} for row in answer["rows"]]
+        table = [list(plain_rows[0]), *(list(row.values()) for row in plain_rows)]
+        download("CSV", lambda: csv_text(table), "fleet.csv", "fleet-csv")
+        download("JSON", lambda: json_text(answer), "fleet.json", "fleet-json")
+        download("This fleet", lambda: fleet_to_toml(fleet), "fleet.toml", "fleet-toml")
+
+
+try:
+    fleet = form.edited(form.begun())
+    ahead = needs(fleet)
+except (FleetError, SpecError) as error:
+    st.warning(sentence(str(error)), icon=":material/error:")
+    st.stop()
+todo = len(ahead.missing)
+with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+    st.button(
+        "Simulate this fleet" if todo else "All its runs are there", type="primary",
+        icon=":material/play_arrow:", disabled=READS or not todo, key="fleet-run", on_click=begin,
+        args=(ahead,),
+    )  # fmt: skip
+    more = " at least" if fleet.lost and todo else ""
+    st.caption(
+        f"{fleet.supernodes:,} supernodes, {ahead.scenarios} different simulations{more}: each is "
+        "one run, and stays in the library.", width="content",
+    )  # fmt: skip
+LOOKING = bool(todo) and st.session_state.get(GOES) == fleet_to_toml(fleet)
+with session.damage_shown():
+    st.fragment(results, run_every=LOOK_S if LOOKING else None)()

@@ -1,0 +1,111 @@
+"""The form of a fleet, from its declarations: a widget for each field, a table for each list."""
+
+import re
+from typing import Any
+
+import polars as pl
+import streamlit as st
+
+from twin.extras.fleet.question import Fleet, FleetError, fleet_from, fleet_of_toml
+from twin.lab.library import DATA, preset, presets
+from twin.scenario import Scenario, ScenarioField
+from twin.scenario.fields import fields
+from twin.ui import forms, session
+from twin.ui.fields import sentence
+from twin.ui.forms.tables import TYPES, column
+
+EXAMPLES = ("fleet-small.toml", "fleet-day-100.toml")  # the first is answered in seconds
+BEGUN, TIMES = (
+    "fleet-begun",
+    "fleet-times",
+)  # session state: the fleet to edit; how often it changed
+
+
+def named(name: str) -> Scenario:
+    """The scenario of a preset, or a stored one by its digest; raises FleetError: files of this
+    server are none of a visitor's."""
+    if (found := preset(name)) is not None:
+        return found
+    if re.fullmatch("[0-9a-f]{64}", name):
+        return session.store().scenarios.load(name)
+    raise FleetError(f"{name} is no preset, and no digest of a scenario stored here")
+
+
+@st.cache_data(show_spinner=False)
+def example(name: str) -> Fleet:
+    """A fleet that comes with the twin."""
+    return fleet_of_toml((DATA / "examples" / name).read_bytes(), name)
+
+
+def begun() -> Fleet:
+    """The fleet that the form begins with: an example, or a file of the visitor's."""
+    if BEGUN not in st.session_state:
+        _begin(example(EXAMPLES[0]))
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
+        for name in EXAMPLES:
+            st.button(example(name).name, key=f"fleet:{name}", type="tertiary",
+                      on_click=_begin, args=(example(name),))  # fmt: skip
+        with st.popover("A file of yours", icon=":material/upload:"):
+            given = st.file_uploader("Fleet file (.toml)", type="toml", key="fleet-file")
+            if given is not None and st.button("Take this file", key="fleet-take"):
+                try:
+                    _begin(fleet_of_toml(given.getvalue(), given.name))
+                    st.rerun()
+                except FleetError as error:
+                    st.error(sentence(str(error)))
+    fleet: Fleet = st.session_state[BEGUN]
+    return fleet
+
+
+def _begin(fleet: Fleet) -> None:
+    st.session_state[BEGUN] = fleet
+    st.session_state[TIMES] = st.session_state.get(TIMES, 0) + 1
+
+
+def edited(fleet: Fleet) -> Fleet:
+    """Draw the form; returns the fleet as it was edited. Raises FleetError."""
+    known, given = fields(Fleet), fleet.model_dump()
+    wished: dict[str, Any] = {}
+    grid = st.grid(3, min_column_width=230, vertical_alignment="top", gap=("small", "medium"))
+    for path, field in known.items():
+        if field.kind is tuple or "[]" in path:
+            continue
+        if not all(condition.holds(fleet) for condition in field.conditions):
+            wished[path] = given[path]
+            continue
+        with grid.cell():
+            key = f"fleet-{path}:{st.session_state[TIMES]}"
+            names = list(field.options) or None
+            forms.widget(field, given[path], names=names, key=key, help=field.help)
+        value = st.session_state.get(key, given[path])
+        wished[path] = given[path] if value is None else value
+    for path, field in known.items():
+        if field.kind is tuple:
+            st.markdown(f"**{field.label}**", help=field.help)
+            wished[path] = _rows(path, given[path])
+    return fleet_from(wished)
+
+
+def _rows(path: str, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows of a list as a table; those that lack what they need wait."""
+    head = f"{path}[]."
+    columns: dict[str, ScenarioField] = {
+        name.removeprefix(head): f for name, f in fields(Fleet).items() if name.startswith(head)
+    }
+    keys = [each.key for each in presets()]
+    options = {"scenario": keys + [r["scenario"] for r in rows if r.get("scenario") not in keys]}
+    table = st.data_editor(
+        pl.DataFrame(rows, schema={name: TYPES[f.kind] for name, f in columns.items()}),
+        key=f"fleet-{path}:{st.session_state[TIMES]}", num_rows="dynamic", hide_index=True,
+        height="content",
+        column_config={
+            name: column(f, options.get(name) if "scenario" in columns else None)
+            for name, f in columns.items()
+        },
+    )  # fmt: skip
+    needed = [name for name, f in columns.items() if f.required]
+    return [
+        {name: value for name, value in row.items() if value is not None}
+        for row in table.to_dicts()
+        if all(row[name] is not None for name in needed)
+    ]

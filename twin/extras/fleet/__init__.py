@@ -1,6 +1,6 @@
 """A fleet of supernodes behind a front router, over a day of traffic."""
 
-from twin.hooks import Command, Page
+from twin.hooks import Command, MadePart, Page
 
 HOOKS = (
     Page(
@@ -9,4 +9,5 @@ HOOKS = (
         "Compare and sweep",
     ),
     Command("fleet", "twin.extras.fleet.command:fleet"),
+    MadePart("fleet", "twin.extras.fleet.question:field_table"),
 )  # fmt: skip

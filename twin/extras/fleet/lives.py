@@ -167,11 +167,8 @@ class _Maker:
     def _tabled(self, u: int, begin_s: float, end_s: float) -> tuple[float, dict[str, Any]]:
         """(mean rate, profile) as a table: of several regions, or of a part of a profile."""
         laid, p = self.laid, self.laid.traffic.workload.profile
-        whole_s = laid.traffic.horizon_s
         own = {piece.at_s for piece in p.pieces} | {p.at_s, p.at_s + p.lasts_s}
-        day_s = p.period_s if p.shape in DAILY else whole_s
-        minutes = np.arange(math.ceil(whole_s / day_s * MINUTES)) * (day_s / MINUTES)
-        edges = self._edges(u, begin_s, end_s, {*minutes.tolist(), *own})
+        edges = self._edges(u, begin_s, end_s, {*self._minutes(begin_s, end_s), *own})
         middle = 0.5 * (edges[1:] + edges[:-1])
         by_region = laid.by_region(middle, self.facts).T * laid.share[laid.span(middle), :, u]
         load = by_region.sum(axis=1) + self._again(u, middle)
@@ -190,9 +187,19 @@ class _Maker:
 
     def _edges(self, u: int, begin_s: float, end_s: float, more: Iterable[float]) -> np.ndarray:
         """Where the load of a unit changes its course, from one time to another."""
-        bursts = [t for b in self.laid.bursts if b.rate[u] for t in (b.begin_s, b.end_s)]
-        inner = {t for t in (*self.laid.edges, *bursts, *more) if begin_s < t < end_s}
-        return np.array([begin_s, *sorted(inner), end_s])
+        inner = {*self.laid.edges.tolist(), *more}
+        for burst in self.laid.bursts:
+            if burst.rate[u]:
+                inner |= {burst.begin_s, burst.end_s, *self._minutes(burst.begin_s, burst.end_s)}
+        return np.array([begin_s, *sorted(t for t in inner if begin_s < t < end_s), end_s])
+
+    def _minutes(self, begin_s: float, end_s: float) -> list[float]:
+        """Minutes of the day, or of a run without one, between two times."""
+        traffic = self.laid.traffic
+        p = traffic.workload.profile
+        each_s = (p.period_s if p.shape in DAILY else traffic.horizon_s) / MINUTES
+        whole = range(math.ceil(begin_s / each_s), math.ceil(end_s / each_s))
+        return [minute * each_s for minute in whole]
 
     def _again(self, u: int, t: np.ndarray) -> np.ndarray:
         """Requests per second that begin again at a supernode at times f8[n], f8[n]."""

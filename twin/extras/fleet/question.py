@@ -14,6 +14,7 @@ from twin.lab.ask import scenario_named
 from twin.lab.files import decoded, printable, read_bytes, toml_table
 from twin.scenario import Scenario
 from twin.scenario.declaration import Section, choice, quantity, rows, text, unless, when
+from twin.scenario.fields import fields, plain
 from twin.scenario.words import explain
 
 FILE_BYTES_MAX = 64 * 1024
@@ -104,7 +105,7 @@ class Fleet(Section):
     def _looks_inside(cls, router: object) -> object:
         if router == "least_loaded":
             raise ValueError(
-                "router = least_loaded looks at what runs inside, which one simulation of all "
+                "looks at what runs inside, which one simulation of all "
                 "supernodes would need: take hash, weighted or round_robin"
             )
         return router
@@ -168,6 +169,15 @@ def _disagreements(f: Fleet) -> list[str]:
 
 def _by_tenant(f: Fleet) -> bool:
     return f.router == "hash" and f.sticky == "tenant"
+
+
+def field_table(_rows: object, table: Callable[[list[dict[str, Any]]], str]) -> str:
+    """The fields of a fleet file: name, default, what it accepts, what it is."""
+    return table([
+        {"field": f"`{path}`", "default": "required" if f.required else plain(f.default),
+         "accepts": f.accepts(), "unit": f.unit, "what it is": f"{f.label}: {f.help}"}
+        for path, f in fields(Fleet).items() if f.kind is not tuple
+    ])  # fmt: skip
 
 
 Named = Callable[[str], Scenario]

@@ -6,6 +6,7 @@ import polars as pl
 import streamlit as st
 
 from twin.scenario import ScenarioField, fields, read
+from twin.scenario.words import titled
 from twin.ui import forms, session
 
 TYPES = {int: pl.Int64, float: pl.Float64, bool: pl.Boolean, str: pl.String}
@@ -41,7 +42,7 @@ def _columns(path: str) -> dict[str, ScenarioField]:
 
 def column(known: ScenarioField, options: list[str] | None = None) -> Any:
     """The column of a declared field. options: names that it accepts."""
-    named = f"{known.label} ({known.unit})" if known.unit else known.label
+    named = titled(known)
     common: dict[str, Any] = {"help": known.help, "required": known.required}
     if options:
         return st.column_config.SelectboxColumn(named, options=options, **common)

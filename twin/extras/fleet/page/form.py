@@ -92,15 +92,16 @@ def _rows(path: str, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     columns: dict[str, ScenarioField] = {
         name.removeprefix(head): f for name, f in fields(Fleet).items() if name.startswith(head)
     }
-    keys = [each.key for each in presets()]
-    options = {"scenario": keys + [r["scenario"] for r in rows if r.get("scenario") not in keys]}
+    options = {}
+    if path == "kinds":
+        keys = [each.key for each in presets()]
+        options["scenario"] = keys + [r["scenario"] for r in rows if r["scenario"] not in keys]
     table = st.data_editor(
         pl.DataFrame(rows, schema={name: TYPES[f.kind] for name, f in columns.items()}),
         key=f"fleet-{path}:{st.session_state[TIMES]}", num_rows="dynamic", hide_index=True,
         height="content",
         column_config={
-            name: column(f, options.get(name) if "scenario" in columns else None)
-            for name, f in columns.items()
+            name: column(f, options.get(name)) for name, f in columns.items()
         },
     )  # fmt: skip
     needed = [name for name, f in columns.items() if f.required]

@@ -51,5 +51,5 @@ def over_time(answer: Mapping[str, Any], key: str, *, dark: bool = False) -> Cha
 def tile(key: str, answer: Mapping[str, Any]) -> tuple[str, str | None]:
     """A figure of the fleet, and what it would be without a loss."""
     without = answer["without_loss"]
-    beside = f"{shown(key, without[key])} without a loss" if without else None
-    return shown(key, answer["summary"][key]), beside
+    whole = f"{shown(key, without[key])} without a loss" if without else None
+    return shown(key, answer["summary"][key]), whole

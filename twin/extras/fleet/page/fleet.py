@@ -111,8 +111,8 @@ def show(answer: dict[str, Any]) -> None:
     tiles = st.grid(len(TILES), min_column_width=150, gap="small")
     for key in TILES:
         with tiles.cell():
-            value, beside = charts.tile(key, answer)
-            st.metric(METRICS[key].label, value, beside, delta_color="off", delta_arrow="off")
+            value, whole = charts.tile(key, answer)
+            st.metric(METRICS[key].label, value, whole, delta_color="off", delta_arrow="off")
     for said in in_words(answer):
         st.markdown(plain(said))
     key = choice("Over time", charts.DRAWN, "fleet-drawn", format_func=lambda k: charts.DRAWN[k][0])

@@ -27,8 +27,6 @@ from twin.scenario import Scenario, npus_used, scenario_digest
 
 HOURS = 24  # of a run that has no hours of its own
 AT_ONCE = 64  # runs that are queued at a time
-READ = ("arrival_s", "asked_s", "prefill_end_s", "first_token_s", "finish_s", "output_tokens",
-        "tenant")  # fmt: skip
 # A run of one supernode, by the digest of its scenario.
 Runs = dict[str, Served]
 
@@ -103,9 +101,10 @@ def stored(store: Store, row: RunRow, scenario: Scenario) -> Served:
     if row.state != "done":
         raise FleetError(f"the run {row.id} of {scenario.name} {row.state}: {row.message}")
     table = store.runs.table(row.id, "requests")
-    columns = [name for name in READ if name in table.columns]
+    read = [name for name in table.columns if name.endswith("_s")]  # stamps
+    read += [name for name in ("output_tokens", "tenant") if name in table.columns]
     summary = row.summary | {"run": row.id}
-    return Served(1, scenario, summary, table.select(columns), row.result_digest)
+    return Served(1, scenario, summary, table.select(read), row.result_digest)
 
 
 def in_store(

@@ -194,8 +194,11 @@ def test_levels_of_overloaded_links_are_those_of_progressive_filling(data):
     by_link = np.argsort(i, kind="stable")
     link_start = np.searchsorted(i[by_link], np.arange(links + 1))
     crossings, by_owner = (start, i, parts[f, i]), (link_start, f[by_link], parts[f, i][by_link])
-    level, load = np.zeros(flows), (parts * most[:, None]).sum(axis=0)
-    held = max_min_levels(*crossings, *by_owner, most, load.copy(), level)
+    level, load = most.copy(), (parts * most[:, None]).sum(axis=0)
+    max_min_levels(
+        start[:-1], start[1:], *crossings[1:], link_start[:-1], link_start[1:], *by_owner[1:], most,
+        data.draw(st.permutations(range(links)).map(np.array)), links, load, np.zeros(links),
+        np.ones(links, np.int8), np.zeros(flows, np.int8), level,
+    )  # fmt: skip
     rates = max_min_rates(*crossings, np.ones(flows), most, np.ones(links))
     np.testing.assert_allclose(level, rates, atol=1e-9)
-    assert held == bool((load > 1 + 1e-9).any())

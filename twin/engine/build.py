@@ -187,7 +187,7 @@ def _traffic(
 ) -> Traffic:
     """The table of all flows, still without links. pace: a cap in bytes/s; weights have 0, for none
     move yet."""
-    traffic = Traffic(sizes, first=first, end=end)
+    traffic = Traffic(sizes, first=first, last=end)
     traffic.pace[first[w.WEIGHTS] : end[w.WEIGHTS]] = 0.0
     traffic.pace[first[w.SSD_WRITE] : end[w.SSD_WRITE]] = settings.ssd_write_bytes_per_s
     return traffic

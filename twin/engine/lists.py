@@ -149,6 +149,24 @@ def heap_count(values: np.ndarray, size: int, limit: float) -> int:
 
 
 @kernel
+def put_in(items: np.ndarray, first: int, end: int, item: int) -> int:
+    """Put a number among items[first:end], which are in order; returns its place."""
+    while end > first and items[end - 1] > item:
+        items[end] = items[end - 1]
+        end -= 1
+    items[end] = item
+    return end
+
+
+@kernel
+def place_in(items: np.ndarray, first: int, item: int) -> int:
+    """The place of a number that is among items[first:]."""
+    while items[first] != item:
+        first += 1
+    return first
+
+
+@kernel
 def fill(values: np.ndarray, value: float) -> None:
     """Set all values of a row."""
     for k in range(values.size):

@@ -15,6 +15,7 @@ from twin.engine.contention.streams import (
     add_to_stream,
     drop_stream,
     end_of,
+    enlist,
     read_through_s,
 )
 from twin.engine.contention.traffic import first_rate, hot_server, load_servers
@@ -128,6 +129,7 @@ def begin_reading(world: World, p: int, column: int, now_s: float) -> None:
     book_servers(world, p, now_s)
     streams.rate[v] = first_rate(world, p, column, begin_s, left)
     streams.left_bytes[v] = left
+    enlist(world, v)
     state.fetched_bytes[p] += left
     state.read_end_s[p] = read_through_s(world, p)
     streams.hot[p] = hot_server(world, p)

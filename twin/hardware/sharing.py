@@ -15,65 +15,67 @@ NO_CRUMB = 1.0 + 1e-12  # of its capacity: a link with more on it is overloaded
 WELL_BELOW = 1.0 - 1e-9  # of a level: further than rounding takes it
 
 INTS = np.ndarray[tuple[int], np.dtype[np.int64]]
+INDICES = np.ndarray[tuple[int], np.dtype[np.int32]]
 FLOATS = np.ndarray[tuple[int], np.dtype[np.float64]]
+FLAGS = np.ndarray[tuple[int], np.dtype[np.int8]]
 
 
-@kernel(allocates=True)
+@kernel
 def max_min_levels(
     start: INTS,
-    links: INTS,
+    end: INTS,
+    links: INDICES,
     parts: FLOATS,
     link_start: INTS,
-    owners: INTS,
+    link_end: INTS,
+    owners: INDICES,
     owner_parts: FLOATS,
     most: FLOATS,
+    full: INDICES,
+    count: int,
     load: FLOATS,
+    full_at: FLOATS,
+    outdated: FLAGS,
+    stopped: FLAGS,
     level: FLOATS,
-) -> bool:
-    """Max-min fair levels of flows that mostly do not meet: fills level f8[flows].
+) -> None:
+    """Max-min fair levels of flows that meet on some links: brings level f8[flows] down from
+    `most`, which it holds when called.
 
     A flow at level x takes `parts` times x of each of its links, whose capacity is 1: with parts
     for the rate a flow has alone, a level is the share of it that is left. Flow f crosses
-    links[start[f]:start[f + 1]]; link l is crossed by owners[link_start[l]:link_start[l + 1]],
-    whose parts are `owner_parts`. most f8[flows]: bounds, 0 for a flow that is not there;
-    load f8[links]: sum of parts times most, brought down to what is carried. Returns whether any
-    flow is held below its bound. Only overloaded links cost.
+    links[start[f]:end[f]], at least all that are in `full`; link l is crossed by
+    owners[link_start[l]:link_end[l]], whose parts are `owner_parts`. most f8[flows]: bounds;
+    full[:count]: links that may be overloaded, in any order (scratch); load f8[links]: of these the
+    sum of parts times most, brought down to what is carried. Scratch of these links and of their
+    owners: full_at, outdated (1 when called), stopped (0 when called).
     """
-    for f in range(most.size):  # numba's `level[:] = most` takes seconds to compile
-        level[f] = most[f]
-    overloaded = np.zeros(load.size, np.int64)
-    count = 0
-    for i in range(load.size):
-        overloaded[count] = i
-        count += load[i] > NO_CRUMB
-    if count == 0:
-        return False
-    stopped = np.zeros(most.size, np.bool_)
-    # The level at which each link is full, as last computed: what stops since can only raise it.
-    full_at, outdated = np.zeros(load.size), np.ones(load.size, np.bool_)
     while True:
         lowest, at, still = np.inf, -1, 0
         for j in range(count):
-            i = overloaded[j]
+            i = full[j]
             if load[i] <= NO_CRUMB:
                 continue
-            overloaded[still] = i
+            full[still] = i
             still += 1
+            # What stops can only raise the level at which a link is full.
             if outdated[i] and full_at[i] * WELL_BELOW <= lowest:
-                full_at[i] = _full_at(i, link_start, owners, owner_parts, most, level, stopped)
-                outdated[i] = False
-            if full_at[i] < lowest:
+                full_at[i] = _full_at(
+                    link_start[i], link_end[i], owners, owner_parts, most, level, stopped
+                )
+                outdated[i] = 0
+            if full_at[i] < lowest or (full_at[i] == lowest and i < at):
                 lowest, at = full_at[i], i
         if at < 0:
-            return True
+            return
         count = still
-        for j in range(link_start[at], link_start[at + 1]):
+        for j in range(link_start[at], link_end[at]):
             f = owners[j]
             if stopped[f]:
                 continue
-            stopped[f] = True
-            for k in range(start[f], start[f + 1]):
-                outdated[links[k]] = True
+            stopped[f] = 1
+            for k in range(start[f], end[f]):
+                outdated[links[k]] = 1
                 if level[f] > lowest:
                     load[links[k]] -= parts[k] * (level[f] - lowest)
             level[f] = min(level[f], lowest)
@@ -82,19 +84,20 @@ def max_min_levels(
 
 @kernel
 def _full_at(
-    link: int,
-    link_start: INTS,
-    owners: INTS,
+    first: int,
+    end: int,
+    owners: INDICES,
     owner_parts: FLOATS,
     most: FLOATS,
     level: FLOATS,
-    stopped: np.ndarray[tuple[int], np.dtype[np.bool_]],
+    stopped: FLAGS,
 ) -> float:
-    """The level at which a link is just full: flows with lower bounds stay at these."""
+    """The level at which a link with these owners is just full: flows with lower bounds stay at
+    these."""
     x = 0.0
     while True:
         free, growing, next_bound = 1.0, 0.0, np.inf
-        for j in range(link_start[link], link_start[link + 1]):
+        for j in range(first, end):
             f, part = owners[j], owner_parts[j]
             if stopped[f]:
                 free -= part * level[f]

@@ -45,7 +45,7 @@ def number(found, traffic, role, instance=0):
 def rates(found, active):
     """Rates of the flows in `active`, over the links as they were merged; exchanges never rest."""
     t = found.world.traffic
-    t.duty[:], t.wish[t.first[w.WEIGHTS] : t.end[w.WEIGHTS]] = 1.0, 1.0
+    t.duty[:], t.wish[t.first[w.WEIGHTS] : t.last[w.WEIGHTS]] = 1.0, 1.0
     t.active[:] = active
     settle_links(found.world)
     return t.level * t.alone
@@ -152,7 +152,7 @@ def test_flows_that_share_a_pattern_are_laid_out_as_if_each_had_its_own(settings
     traffic, net = found.world.traffic, found.fabric
     shared = {f.load.pattern for f in found.flows if f.kind != w.WEIGHTS}
     assert len(shared) < len([f for f in found.flows if f.kind != w.WEIGHTS])
-    names = ("alone", "start", "links", "server", "parts", "whole", "owners", "place")
+    names = ("alone", "start", "links", "server", "parts", "whole", "way", "end")
     before = {name: getattr(traffic, name).copy() for name in names}
     plane = found.setup.scenario.memory_pool.plane
 

@@ -28,6 +28,12 @@ from twin.scenario import Scenario, offloaded_share
 
 IDLE = 1e30  # bytes/s of a flow that is not there
 TINY = 1e-9  # bytes/s of a link that is gone
+# Columns that begin at zero when flows are laid out.
+OF_LINKS = (
+    "load", "touched", "is_touched", "full", "group_links", "in_group_links", "rest", "full_at",
+    "outdated", "scratch",
+)  # fmt: skip
+OF_FLOWS = ("group_flows", "in_group_flows", "near_end", "bound", "stopped")
 SPARE = 1e-9  # how much more than a link flows may want in all before it holds them
 
 
@@ -269,28 +275,22 @@ def lay_out(flows: Sequence[Flow], net: Network, traffic: Traffic) -> None:
     same = mixed(numbers.view(np.uint64)) + (parts + (servers + 1.0)).view(np.uint64)
     np.add.at(print_of_row, rows, mixed(same))
     rows = np.argsort(np.argsort(print_of_row, kind="stable"), kind="stable")[rows]
-    by_link = np.argsort(rows, kind="stable")
-    place = np.empty_like(by_link)
-    place[by_link] = np.arange(by_link.size)
+    start, size, width = _ends(numbers, alone.size), alone.size, links.size
     traffic.assign(
-        alone=alone,
-        wish=np.minimum(traffic.pace / alone, 1.0),
-        most=np.zeros(alone.size),
-        level=np.zeros(alone.size),
-        load=np.zeros(links.size),
-        scratch=np.zeros(links.size),
-        held=np.ones(1, np.int64),  # look at everything at the next border
-        # Flows by link and links by flow, in compressed rows.
-        start=_ends(numbers, alone.size),
-        links=rows,
-        server=servers,
-        parts=parts,
-        whole=most,
-        link_start=_ends(rows, links.size),
-        owners=numbers[by_link],
-        owner_parts=parts[by_link],
-        place=place,
-    )
+        alone=alone, wish=np.minimum(traffic.pace / alone, 1.0),
+        # As laid out, and now: until a batch says otherwise, reads are even over servers.
+        start=start, way=rows, whole=most, port=servers,
+        end=start[1:].copy(), links=rows, parts=parts, server=servers.copy(),
+        # Nothing is under way; look at everything at the next border.
+        most=np.zeros(size), level=np.zeros(size), levels=np.zeros((4, size)),
+        held=np.ones(1), counts=np.array([size, 0, 0, 0, 0, 0]),
+        noted=np.arange(size), is_noted=np.ones(size), movers=np.zeros(size),
+        link_start=_ends(rows, width), link_end=_ends(rows, width)[:-1],
+        owners=np.zeros(rows.size), owner_parts=np.zeros(rows.size),
+        **{name: np.zeros(width) for name in OF_LINKS},
+        **{name: np.zeros(size) for name in OF_FLOWS},
+        near=np.zeros(rows.size), near_parts=np.zeros(rows.size),
+    )  # fmt: skip
 
 
 def _ends(rows: INTS, count: int) -> INTS:

@@ -12,8 +12,9 @@ import math
 from twin.engine import codes as w
 from twin.engine.books import book_traffic
 from twin.engine.columns import World
+from twin.engine.contention.levels import MOVERS
 from twin.engine.contention.shared_links import Traffic
-from twin.engine.lists import fill
+from twin.engine.lists import fill, put_in
 from twin.kernels.compiled import kernel
 
 ABSENT = 1e30  # bytes/s of a flow that is not laid out (contention/flows.IDLE)
@@ -73,6 +74,18 @@ def add_to_stream(world: World, v: int, now_s: float, amount: float) -> None:
         part = min(world.traffic.wish[f], room_for(world, v, now_s, amount))
         streams.rate[v] = world.traffic.alone[f] * part
     streams.left_bytes[v] += amount
+    enlist(world, v)
+
+
+@kernel
+def enlist(world: World, v: int) -> None:
+    """A stream has bytes to go: until a step's border finds that it has none, it is among those
+    that are looked at."""
+    streams = world.streams
+    if not streams.is_busy[v]:
+        streams.is_busy[v] = 1
+        put_in(streams.busy, 0, streams.count[0], v)
+        streams.count[0] += 1
 
 
 @kernel
@@ -106,7 +119,8 @@ def steer(world: World, now_s: float) -> None:
     )  # fmt: skip
     alone, level, active = flows.alone, flows.level, flows.active
     read_end_s = world.prefill.read_end_s
-    for v in range(left.size):
+    for j in range(streams.count[0]):
+        v = streams.busy[j]
         if left[v] <= 0.0 or since_s[v] > now_s:
             continue
         f = flow[v]
@@ -133,10 +147,11 @@ def room_for(world: World, v: int, begin_s: float, amount: float) -> float:
     left, since_s, rates, flow = (
         streams.left_bytes, streams.since_s, streams.rate, streams.flow
     )  # fmt: skip
-    alone, most, level, taken = flows.alone, flows.most, flows.level, flows.scratch
+    alone, level, taken = flows.alone, flows.level, flows.scratch
     end_s = begin_s + amount / alone[flow[v]]
     anyone = False
-    for u in range(left.size):
+    for j in range(streams.count[0]):
+        u = streams.busy[j]
         if left[u] <= 0.0 or rates[u] <= 0.0 or u == v:
             continue
         if since_s[u] < end_s and since_s[u] + left[u] / rates[u] > begin_s:
@@ -144,17 +159,17 @@ def room_for(world: World, v: int, begin_s: float, amount: float) -> float:
                 fill(taken, 0.0)
                 anyone = True
             take_room(flows, flow[u], rates[u] / alone[flow[u]])
-    for kind in (w.KV_HAND_OFF, w.WEIGHTS):  # flows that are neither exchanges nor streams
-        for f in range(flows.first[kind], flows.end[kind]):
-            if most[f] > 0.0:
-                if not anyone:
-                    fill(taken, 0.0)
-                    anyone = True
-                take_room(flows, f, level[f])
+    for j in range(flows.counts[MOVERS]):  # flows that are neither exchanges nor streams
+        f = flows.movers[j]
+        if flows.first[w.KV_HAND_OFF] <= f < flows.last[w.WEIGHTS]:
+            if not anyone:
+                fill(taken, 0.0)
+                anyone = True
+            take_room(flows, f, level[f])
     least = 1.0
     if anyone:
-        links, parts, start = flows.links, flows.parts, flows.start
-        for k in range(start[flow[v]], start[flow[v] + 1]):
+        links, parts = flows.links, flows.parts
+        for k in range(flows.start[flow[v]], flows.end[flow[v]]):
             free = max(0.0, 1.0 - taken[links[k]])
             if free < parts[k]:  # to divide at every link would cost more than all else
                 least = min(least, free / parts[k])
@@ -164,6 +179,6 @@ def room_for(world: World, v: int, begin_s: float, amount: float) -> float:
 @kernel
 def take_room(flows: Traffic, f: int, level: float) -> None:
     """Add to the links' scratch what a flow at this level takes of each."""
-    taken, links, parts, start = flows.scratch, flows.links, flows.parts, flows.start
-    for k in range(start[f], start[f + 1]):
+    taken, links, parts = flows.scratch, flows.links, flows.parts
+    for k in range(flows.start[f], flows.end[f]):
         taken[links[k]] += parts[k] * level

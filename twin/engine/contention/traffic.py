@@ -17,10 +17,22 @@ import numpy as np
 
 from twin.engine import codes as w
 from twin.engine.columns import World
+from twin.engine.contention.levels import (
+    ALL,
+    FULL,
+    GROUP_FLOWS,
+    MOVERS,
+    NONE_OF_THEM,
+    NOTED,
+    OF_DECODE,
+    OF_PREFILL,
+    find_groups,
+    find_levels,
+    forget_notes,
+    take_note,
+)
 from twin.engine.contention.shared_links import Traffic
 from twin.engine.contention.streams import end_of, room_for, steer, under_way
-from twin.engine.lists import copy, fill
-from twin.hardware.sharing import max_min_levels
 from twin.kernels.compiled import kernel
 
 SLACK = 0.01  # overload of a link that is let pass: less than what its capacity is known to
@@ -47,12 +59,17 @@ def mark(world: World, now_s: float) -> None:
         active[c] = running[c] and up[c]
     for p in range(instances):
         active[flows.first[w.KV_HAND_OFF] + p] = sending[p] > 0
-    for f in range(flows.first[w.WEIGHTS], flows.end[w.WEIGHTS]):
+    for f in range(flows.first[w.WEIGHTS], flows.last[w.WEIGHTS]):
         active[f] = pace[f] > 0.0
-    left, flow = world.streams.left_bytes, world.streams.flow
-    for v in range(left.size):
-        moving = left[v] > 0.0 and under_way(world, v, now_s)
-        active[flow[v]] = moving and (v >= instances or up[first + v])
+    streams, still = world.streams, 0
+    for j in range(streams.count[0]):
+        v = streams.busy[j]
+        moving = streams.left_bytes[v] > 0.0 and under_way(world, v, now_s)
+        active[streams.flow[v]] = moving and (v >= instances or up[first + v])
+        streams.is_busy[v] = streams.left_bytes[v] > 0.0
+        streams.busy[still] = v
+        still += streams.is_busy[v]
+    streams.count[0] = still
 
 
 @kernel
@@ -65,121 +82,125 @@ def settle_links(world: World) -> None:
     for f in range(active.size):  # on vectors: mostly all are as they were
         changed |= (wish[f] if active[f] else 0.0) != most[f]
     if changed:
+        found, count = flows.group_flows, 0
         for f in range(active.size):
+            found[count] = f
+            count += (wish[f] if active[f] else 0.0) != most[f]
+        for j in range(count):
+            f = found[j]
             wants = wish[f] if active[f] else 0.0
             if wants < most[f]:
-                take_note(world, f, wants)
-        for f in range(active.size):
+                take_note(flows, f, wants)
+        for j in range(count):
+            f = found[j]
             wants = wish[f] if active[f] else 0.0
             if wants > most[f]:
-                crowded = take_note(world, f, wants) or crowded
+                crowded = take_note(flows, f, wants) > 1.0 + SLACK or crowded
     if crowded:
         share(world)
 
 
 @kernel
-def take_note(world: World, f: int, wants: float) -> bool:
-    """A flow wants more or less than before; whether it meets an overloaded link."""
-    flows = world.traffic
-    links, parts, load = flows.links, flows.parts, flows.load
-    more = wants - flows.most[f]
-    fullest = 0.0
-    for k in range(flows.start[f], flows.start[f + 1]):
-        link = links[k]
-        load[link] += parts[k] * more
-        fullest = max(fullest, load[link])
-    flows.most[f] = wants
-    flows.level[f] = wants
-    return fullest > 1.0 + SLACK
-
-
-@kernel
 def share(world: World) -> None:
-    """Find the levels of the flows under way, and from them the crowding of each exchange."""
-    flows = world.traffic
-    columns = flows.duty.size
-    sum_loads(flows, flows.load)
-    held = levels(world)
+    """Find the levels of the flows under way, and from them the crowding of each exchange. Other
+    flows meet exchanges for the mean share of time that these are on the wire."""
+    flows, settings = world.traffic, world.settings
+    columns, counts = flows.duty.size, flows.counts
+    prefills, level, levels = settings.prefills, flows.level, flows.levels
+    held_before = flows.held[0] == 1
+    find_groups(flows)
+    find_levels(flows, ALL, 0, 0)
+    find_levels(flows, NONE_OF_THEM, 0, columns)
+    held = counts[FULL] > 0
     flows.held[0] = held
-    if held and world.settings.shares_npus:
+    if settings.shares_npus:
         # Prefill and decode on the same dies meet for a part of the time as well.
-        prefills = world.settings.prefills
-        begin_mixing(flows)
-        mix_by_duty(world, prefills, columns, 0, prefills)
-        mix_by_duty(world, 0, prefills, prefills, columns)
-        copy(flows.mixed, flows.level)
-    for c in range(columns):
-        crowding = 1.0
-        if flows.most[c] > 0.0 and flows.level[c] > 0.0:
-            crowding = max(1.0, flows.most[c] / flows.level[c])
-        if crowding != flows.crowding[c]:
-            flows.crowding[c] = crowding
-            crowd(world, c, 1.0)
-    if held:
-        begin_mixing(flows)
-        mix_by_duty(world, 0, columns, columns, flows.most.size)
-        copy(flows.mixed, flows.level)
-    hold_hand_off(world)
+        find_levels(flows, OF_PREFILL, prefills, columns)
+        find_levels(flows, OF_DECODE, 0, prefills)
+        of_decode = mean_duty(flows, prefills, columns) if held else np.nan
+        of_prefill = mean_duty(flows, 0, prefills) if held else np.nan
+        mix(flows, 0, prefills, OF_PREFILL, of_decode)
+        mix(flows, prefills, columns, OF_DECODE, of_prefill)
+        for c in range(columns):
+            note_crowding(world, c)
+    else:
+        for j in range(counts[NOTED] + counts[GROUP_FLOWS]):
+            noted = counts[NOTED]
+            c = flows.noted[j] if j < noted else flows.group_flows[j - noted]
+            if c < columns:
+                level[c] = levels[ALL, c]
+                note_crowding(world, c)
+    if held or held_before:
+        duty = mean_duty(flows, 0, columns) if held else 1.0
+        for j in range(counts[MOVERS]):
+            f = flows.movers[j]
+            level[f] = mixed(levels[ALL, f], levels[NONE_OF_THEM, f], duty)
+    hold_hand_off(world, held or held_before)
+    forget_notes(flows)
 
 
 @kernel
-def levels(world: World) -> bool:
-    """Fill the levels; returns whether a flow gets less than it wishes."""
-    flows = world.traffic
-    sum_loads(flows, flows.scratch)
-    return max_min_levels(
-        flows.start, flows.links, flows.parts, flows.link_start, flows.owners, flows.owner_parts,
-        flows.most, flows.scratch, flows.level,
-    )  # fmt: skip
+def mixed(all_there: float, without: float, duty: float) -> float:
+    """Mean level of a flow that meets exchanges for a share `duty` of the time; NaN: there are
+    none."""
+    return all_there if np.isnan(duty) else duty * all_there + (1.0 - duty) * without
 
 
 @kernel
-def begin_mixing(flows: Traffic) -> None:
-    """Remember the levels with all flows, and what these would take."""
-    copy(flows.level, flows.mixed)
-    copy(flows.most, flows.wished)
+def mix(flows: Traffic, low: int, high: int, view: int, duty: float) -> None:
+    """Levels of exchanges that meet those left out of a view for a share of the time."""
+    for c in range(low, high):
+        flows.level[c] = mixed(flows.levels[ALL, c], flows.levels[view, c], duty)
 
 
 @kernel
-def mix_by_duty(world: World, first: int, last: int, low: int, high: int) -> None:
-    """Let flows low..high meet the exchanges of columns first..last for the mean share of time that
-    those are on the wire; the result stands in `mixed`."""
-    flows = world.traffic
+def mean_duty(flows: Traffic, first: int, last: int) -> float:
+    """Mean share of time that the exchanges under way of columns first..last - 1 are on the wire;
+    NaN when there are none."""
     busy, duty = 0, 0.0
     for c in range(first, last):
         if flows.most[c] > 0.0:
             busy += 1
             duty += flows.duty[c]
-        flows.most[c] = 0.0
-    if busy > 0:
-        duty /= busy
-        levels(world)
-        for f in range(low, high):
-            flows.mixed[f] = duty * flows.mixed[f] + (1.0 - duty) * flows.level[f]
-        copy(flows.wished, flows.most)
+    return duty / busy if busy > 0 else np.nan
 
 
 @kernel
-def sum_loads(flows: Traffic, load: np.ndarray) -> None:
-    """Load of every link if all flows had what they wish; summed anew: no rounding adds up."""
-    start, links, parts, most = flows.start, flows.links, flows.parts, flows.most
-    fill(load, 0.0)
-    for f in range(most.size):
-        if most[f] > 0.0:
-            for k in range(start[f], start[f + 1]):
-                load[links[k]] += parts[k] * most[f]
+def note_crowding(world: World, c: int) -> None:
+    """How much longer an exchange is on the wire for what it shares links with."""
+    flows = world.traffic
+    crowding = 1.0
+    if flows.most[c] > 0.0 and flows.level[c] > 0.0:
+        crowding = max(1.0, flows.most[c] / flows.level[c])
+    if crowding != flows.crowding[c]:
+        flows.crowding[c] = crowding
+        crowd(world, c, 1.0)
 
 
 @kernel
-def hold_hand_off(world: World) -> None:
+def hold_hand_off(world: World, held: bool) -> None:
+    """Limit the ports of prefill instances to the level of their hand-off as a whole: of those
+    whose hand-off began or ended, and where links are held of all that move."""
+    flows, prefills = world.traffic, world.settings.prefills
+    first, noted = flows.first[w.KV_HAND_OFF], flows.counts[NOTED]
+    if world.settings.kv_among_experts:  # ports change with each exchange
+        for p in range(prefills):
+            hold_ports(world, p)
+        return
+    for j in range(noted + (flows.counts[MOVERS] if held else 0)):
+        p = (flows.noted[j] if j < noted else flows.movers[j - noted]) - first
+        if 0 <= p < prefills:
+            hold_ports(world, p)
+
+
+@kernel
+def hold_ports(world: World, p: int) -> None:
     """Limit the ports of a prefill instance to the level of its hand-off as a whole."""
     transfer = world.transfer
-    instances, ranks = transfer.port_of_prefill.shape
-    for p in range(instances):
-        part = hand_off_level(world, p)
-        for r in range(ranks):
-            port = transfer.port_of_prefill[p, r]
-            transfer.capacity[port] = transfer.granted[port] * part
+    part = hand_off_level(world, p)
+    for r in range(transfer.port_of_prefill.shape[1]):
+        port = transfer.port_of_prefill[p, r]
+        transfer.capacity[port] = transfer.granted[port] * part
 
 
 @kernel
@@ -259,13 +280,23 @@ def load_servers(world: World, p: int) -> None:
     """Load the ports of memory servers by the blocks that the batch of instance p reads of each."""
     flows, requested = world.traffic, world.streams.requested
     f, blocks = flows.first[w.POOL_READ] + p, 0
-    take_note(world, f, 0.0)  # the last batch's read is through
+    if flows.most[f] > 0.0:  # the last batch's read is through
+        take_note(flows, f, 0.0)
     for s in range(requested.shape[1]):
         blocks += requested[p, s]
+    if blocks == 0:
+        return
+    row = flows.start[f]
     for k in range(flows.start[f], flows.start[f + 1]):
-        if flows.server[k] >= 0 and blocks > 0:
-            flows.parts[k] = flows.whole[k] * requested[p, flows.server[k]] / blocks
-            flows.owner_parts[flows.place[k]] = flows.parts[k]
+        s = flows.port[k]
+        part = flows.whole[k]
+        if s >= 0:
+            if requested[p, s] == 0:
+                continue
+            part = part * requested[p, s] / blocks
+        flows.links[row], flows.parts[row], flows.server[row] = flows.way[k], part, s
+        row += 1
+    flows.end[f] = row
 
 
 @kernel
@@ -275,15 +306,19 @@ def first_rate(world: World, p: int, column: int, now_s: float, amount: float) -
     flows = world.traffic
     first = flows.first[w.POOL_READ]
     crowded = flows.held[0] == 1
-    for other in range(world.settings.prefills):
+    streams = world.streams
+    for j in range(streams.count[0]):
+        other = streams.busy[j]  # reads are the first of the streams
+        if other >= world.settings.prefills:
+            break
         # Within a step instances move one after the other: what others read may be over or later.
         if flows.most[first + other] > 0.0 and other != p:
-            reads = world.streams.since_s[other] <= now_s < end_of(world, other)
+            reads = streams.since_s[other] <= now_s < end_of(world, other)
             if not reads:
-                take_note(world, first + other, 0.0)
+                take_note(flows, first + other, 0.0)
     if flows.most[column] > 0.0:  # its exchange comes after
-        take_note(world, column, 0.0)
-    if take_note(world, first + p, flows.wish[first + p]) or crowded:
+        take_note(flows, column, 0.0)
+    if take_note(flows, first + p, flows.wish[first + p]) > 1.0 + SLACK or crowded:
         share(world)
     part = min(float(flows.level[first + p]), room_for(world, p, now_s, amount))
     return float(flows.alone[first + p]) * part
@@ -297,9 +332,9 @@ def hot_server(world: World, p: int) -> int:
     f = flows.first[w.POOL_READ] + p
     server, fullest = w.NONE, 0.0
     if world.streams.rate[p] < (1.0 - SLACK) * flows.wish[f] * flows.alone[f]:
-        for k in range(flows.start[f], flows.start[f + 1]):
+        for k in range(flows.start[f], flows.end[f]):
             load = flows.load[flows.links[k]]
-            if flows.parts[k] > 0.0 and load > fullest:
+            if load > fullest:
                 server, fullest = flows.server[k], load
     return server
 

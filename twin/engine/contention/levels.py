@@ -1,0 +1,185 @@
+"""What flows get of the links that they share, found anew only where something began or ended.
+
+Every link has the list of flows that are under way on it. What begins or ends is noted with the
+links that it touches. When links are shared, only these are summed anew, and only the flows that
+meet what has changed, directly or through others, on overloaded links get new levels: the rest
+of the machine costs nothing, however large it is. Sums are over all flows of a link in order, so
+that no rounding adds up and an answer does not depend on what happened elsewhere.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from twin.engine.contention.shared_links import Traffic
+from twin.engine.lists import place_in, put_in
+from twin.hardware.sharing import NO_CRUMB, max_min_levels
+from twin.kernels.compiled import kernel
+
+NOTED, TOUCHED, MOVERS, FULL, GROUP_LINKS, GROUP_FLOWS = range(6)  # places in `counts`
+# Which exchanges there are: all, none, those of prefill, those of decode.
+ALL, NONE_OF_THEM, OF_PREFILL, OF_DECODE = range(4)
+
+
+@kernel
+def take_note(flows: Traffic, f: int, wants: float) -> float:
+    """A flow wants more or less than before; returns the load of the fullest link on its way."""
+    links, parts, load, counts = flows.links, flows.parts, flows.load, flows.counts
+    was = flows.most[f]
+    more = wants - was
+    fullest = 0.0
+    for k in range(flows.start[f], flows.end[f]):
+        link = links[k]
+        load[link] += parts[k] * more
+        fullest = max(fullest, load[link])
+        if not flows.is_touched[link]:
+            flows.is_touched[link] = 1
+            flows.touched[counts[TOUCHED]] = link
+            counts[TOUCHED] += 1
+    if wants > 0.0 and was <= 0.0:
+        begin(flows, f)
+    elif wants <= 0.0 and was > 0.0:
+        end(flows, f)
+    if not flows.is_noted[f]:
+        flows.is_noted[f] = 1
+        flows.noted[counts[NOTED]] = f
+        counts[NOTED] += 1
+    flows.most[f] = wants
+    flows.level[f] = wants
+    for view in range(flows.levels.shape[0]):
+        flows.levels[view, f] = wants
+    return fullest
+
+
+@kernel
+def begin(flows: Traffic, f: int) -> None:
+    """A flow is under way on its links."""
+    owners, owner_parts, link_end = flows.owners, flows.owner_parts, flows.link_end
+    for k in range(flows.start[f], flows.end[f]):
+        link = flows.links[k]
+        last = link_end[link]
+        at = put_in(owners, flows.link_start[link], last, f)
+        for j in range(last, at, -1):
+            owner_parts[j] = owner_parts[j - 1]
+        owner_parts[at] = flows.parts[k]
+        link_end[link] = last + 1
+    if f >= flows.duty.size:
+        put_in(flows.movers, 0, flows.counts[MOVERS], f)
+        flows.counts[MOVERS] += 1
+
+
+@kernel
+def end(flows: Traffic, f: int) -> None:
+    """A flow is under way no longer."""
+    owners, owner_parts, link_end = flows.owners, flows.owner_parts, flows.link_end
+    for k in range(flows.start[f], flows.end[f]):
+        link = flows.links[k]
+        last = link_end[link] - 1
+        for j in range(place_in(owners, flows.link_start[link], f), last):
+            owners[j], owner_parts[j] = owners[j + 1], owner_parts[j + 1]
+        link_end[link] = last
+    if f >= flows.duty.size:
+        last = flows.counts[MOVERS] - 1
+        for j in range(place_in(flows.movers, 0, f), last):
+            flows.movers[j] = flows.movers[j + 1]
+        flows.counts[MOVERS] = last
+
+
+@kernel
+def load_without(flows: Traffic, link: int, low: int, high: int) -> float:
+    """Load of a link if all its flows but low..high - 1 had what they wish."""
+    load, owners, parts, most = 0.0, flows.owners, flows.owner_parts, flows.most
+    for k in range(flows.link_start[link], flows.link_end[link]):
+        f = owners[k]
+        if not low <= f < high:
+            load += parts[k] * most[f]
+    return load
+
+
+@kernel
+def find_groups(flows: Traffic) -> None:
+    """Sum the links that were touched anew; list all flows whose level that may change, and the
+    overloaded links on which they meet."""
+    counts, full, links = flows.counts, flows.full, flows.group_links
+    found = 0
+    for j in range(counts[TOUCHED]):
+        link = flows.touched[j]
+        flows.is_touched[link] = 0
+        flows.load[link] = load_without(flows, link, 0, 0)
+        was, now = full[link], np.int8(flows.load[link] > NO_CRUMB)
+        counts[FULL] += now - was
+        full[link] = now
+        if was or now:
+            flows.in_group_links[link] = 1
+            links[found] = link
+            found += 1
+    counts[TOUCHED] = 0
+    at = 0
+    counts[GROUP_FLOWS] = 0
+    while at < found:
+        link = links[at]
+        at += 1
+        for k in range(flows.link_start[link], flows.link_end[link]):
+            if not flows.in_group_flows[flows.owners[k]]:
+                found = join_group(flows, flows.owners[k], found)
+    counts[GROUP_LINKS] = found
+    for j in range(found):
+        flows.in_group_links[links[j]] = 0
+    for j in range(counts[GROUP_FLOWS]):
+        flows.in_group_flows[flows.group_flows[j]] = 0
+
+
+@kernel
+def join_group(flows: Traffic, f: int, found: int) -> int:
+    """Take a flow into a group with its overloaded links; `found` links are in it, returns how
+    many are then."""
+    flows.in_group_flows[f] = 1
+    flows.group_flows[flows.counts[GROUP_FLOWS]] = f
+    flows.counts[GROUP_FLOWS] += 1
+    row = flows.start[f]
+    for k in range(flows.start[f], flows.end[f]):
+        link = flows.links[k]
+        if flows.full[link]:
+            flows.near[row], flows.near_parts[row] = link, flows.parts[k]
+            row += 1
+            if not flows.in_group_links[link]:
+                flows.in_group_links[link] = 1
+                flows.group_links[found] = link
+                found += 1
+    flows.near_end[f] = row
+    return found
+
+
+@kernel
+def find_levels(flows: Traffic, view: int, low: int, high: int) -> None:
+    """Max-min fair levels of the groups' flows if the exchanges low..high - 1 were not there."""
+    bound, most, level = flows.bound, flows.most, flows.levels[view]
+    for j in range(flows.counts[GROUP_FLOWS]):
+        f = flows.group_flows[j]
+        bound[f] = 0.0 if low <= f < high else most[f]
+        level[f] = bound[f]
+        flows.stopped[f] = 0
+    count = 0
+    for j in range(flows.counts[GROUP_LINKS]):
+        link = flows.group_links[j]
+        if flows.full[link]:
+            flows.scratch[link] = flows.load[link]
+            if low < high:
+                flows.scratch[link] = load_without(flows, link, low, high)
+            flows.full_at[link], flows.outdated[link] = 0.0, 1
+            flows.rest[count] = link
+            count += 1
+    if count > 0:
+        max_min_levels(
+            flows.start, flows.near_end, flows.near, flows.near_parts, flows.link_start,
+            flows.link_end, flows.owners, flows.owner_parts, bound, flows.rest, count,
+            flows.scratch, flows.full_at, flows.outdated, flows.stopped, level,
+        )  # fmt: skip
+
+
+@kernel
+def forget_notes(flows: Traffic) -> None:
+    """What has begun and ended is taken into account."""
+    for j in range(flows.counts[NOTED]):
+        flows.is_noted[flows.noted[j]] = 0
+    flows.counts[NOTED] = 0

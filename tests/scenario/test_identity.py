@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from twin.lab.library import presets
-from twin.lab.share.links import unpack
+from twin.lab.share.links import PORTABLE, open_scenario
 from twin.scenario import (
     SCHEMA_VERSION,
     Scenario,
@@ -76,7 +76,7 @@ def test_the_presets_ask_what_they_asked():
 
 @pytest.mark.parametrize("link", LINKS, ids=[link["what"] for link in LINKS])
 def test_a_link_of_schema_1_opens_the_same_scenario(link):
-    assert link["digest"] in legacy_digests(unpack(link["query"]["s"]))
+    assert link["digest"] in legacy_digests(open_scenario({PORTABLE: link["query"]["s"]}, None, id))
 
 
 @pytest.mark.parametrize("turns", [{}, {"turns": "wait"}], ids=["unsaid", "said"])

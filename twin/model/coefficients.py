@@ -59,6 +59,7 @@ class DecodeCore(Record):
     windowed_one: float = computed("As `windowed`, one query token.", CORE)
     window: float = given("Tokens of a window per token of a pass; 0: none has one.", "tokens")
     window_one: float = given("As `window`, one query token.", "tokens")
+    lanes: float = given("Cores, each with query tokens of its own; 0: all cores share each.")
     away_start: float = given("Launch and barrier of the way there and of that back.", "s", CORE)
     away_token: float = given("The way there and back, per token.", "s", CORE)
     away_context: float = computed("On prefill dies, as `context`.", CORE)

@@ -21,6 +21,7 @@ from twin.model.layer import (
     core_s,
     dense_s,
     experts_read,
+    idle,
     layer_s,
     local_s,
     longer_s,
@@ -112,7 +113,7 @@ def outside_s(
         if k == 0:
             core = core_s(w, tokens, context)
         else:
-            here = w.context_one * attended(w.reach_one, tokens, context)
+            here = w.context_one * attended(w.reach_one, tokens, context) * idle(w, tokens)
             here += w.windowed_one * attended(w.window_one, tokens, context) + w.index_one * context
             core = longer_s(w, tokens, here, w.away_context_one * context)
         if k == 0:

@@ -284,8 +284,11 @@ def _core(x: Setting, query: int, cores: Cores) -> DecodeCore:
     s, most = x.shape, float(x.shape.index_top_k)
     every, each = (x.context_s(q, cores) for q in (query, 1))
     many, one = (seconds * (1.0 - s.windowed) for seconds in (every, each))
+    start_s = x.machine.attention(x.formats.kv, s.attention).start_s
+    if s.index_top_k and x.machine.sparse_start_s > 0.0:
+        start_s = x.machine.sparse_start_s
     core = DecodeCore(
-        fixed=x.machine.attention(x.formats.kv, s.attention).start_s + x.selecting_s,
+        fixed=start_s + x.selecting_s,
         context=many,
         context_one=one,
         reach=most / query,
@@ -296,6 +299,7 @@ def _core(x: Setting, query: int, cores: Cores) -> DecodeCore:
         windowed_one=s.windowed * each,
         window=s.window / query,
         window_one=float(s.window),
+        lanes=x.lanes * cores.cube,
     )
     if (away := x.offload) is None or x.lender is None:
         return core

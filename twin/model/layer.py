@@ -173,9 +173,17 @@ def attended(reach: float, tokens: float, context: float) -> float:
 
 
 @kernel
+def idle(w: DecodeCore, tokens: float) -> float:
+    """How much longer the core takes for those of its rounds that leave cores of the die idle."""
+    if w.lanes <= 0.0 or tokens <= 0.0:
+        return 1.0
+    return math.ceil(tokens / w.lanes - 1e-9) * w.lanes / tokens
+
+
+@kernel
 def local_s(w: DecodeCore, tokens: float, context: float) -> float:
     """The core on the die itself without its launch, all query tokens of a pass, seconds."""
-    whole = w.context * attended(w.reach, tokens, context)
+    whole = w.context * attended(w.reach, tokens, context) * idle(w, tokens)
     return whole + w.windowed * attended(w.window, tokens, context) + w.index * context
 
 

@@ -104,6 +104,8 @@ class Machine:
     indexer_start_s: float = of_family(
         "indexer_start", 0.0
     )  # of the kernel that scores and selects
+    sparse_start_s: float = of_family("sparse_start", 0.0)  # of the core over what it selected
+    sparse_alone: float = of_family("sparse_alone", 0.0)  # 1: a core has a query token to itself
     launched_singly: float = of_family("launched_singly", 0.0)  # share of passes with prompts
     eager_attention_s: float = 0.0  # host work for a layer's attention, launched kernel by kernel
     eager_moe_s: float = 0.0  # and for its experts

@@ -293,14 +293,23 @@ class Setting:
         self, query_tokens: float, cores: Cores = WHOLE, machine: Machine | None = None
     ) -> float:
         """Latent attention core: seconds per context token of a request (roofline). With an indexer
-        each query token has context tokens of its own, and reads them."""
+        each query token has context tokens of its own, and reads them; where a core has it to
+        itself, it gathers them first."""
         m, s, kv = machine or self.machine, self.shape, self.formats.kv
         reached = m.attention(kv, s.attention)
         compute = query_tokens * s.decode_core_flops
         compute /= m.chip.peak(reached.peak) * m.cores * reached.compute * cores.cube
         read = s.core_bytes_per_token_layer(kv) * (query_tokens if s.index_top_k else 1.0)
         read /= m.chip.hbm_bytes_per_s * reached.bandwidth * m.pull(cores.cube)
+        if self.lanes > 0.0:
+            return float(compute + read)
         return float((compute**reached.power + read**reached.power) ** (1.0 / reached.power))
+
+    @property
+    def lanes(self) -> float:
+        """Cores of a die of which each computes query tokens of its own; 0: all share each."""
+        alone = self.machine.sparse_alone > 0.0 and self.shape.index_top_k
+        return float(self.machine.chip.cube_cores) * self.machine.cores if alone else 0.0
 
     def index_s(self, query_tokens: float, cores: Cores = WHOLE) -> float:
         """Seconds that decode's indexer takes per context token of a request, 0: there is none.

@@ -84,9 +84,9 @@ def merged(runs: Sequence[Served], steady_s: float) -> dict[str, Any]:
     rate, cost, npus = 0.0, 0.0, 0.0
     for run in runs:
         part = run.count * (run.observed.steady_s / steady_s)
-        rate += part * (run.summary["output_tokens_per_s"] or 0.0)
-        npus += part * (run.summary["npus"] or 0.0)
-        hours = run.summary["npu_hours"] or 0.0
+        rate += part * (run.summary.get("output_tokens_per_s") or 0.0)
+        npus += part * (run.summary.get("npus") or 0.0)
+        hours = run.summary.get("npu_hours") or 0.0
         cost += run.count * run.scenario.cost.price_per_npu_hour * hours
     tokens = rate * steady_s
     energy = total["energy_kwh"]
@@ -110,9 +110,9 @@ def merged(runs: Sequence[Served], steady_s: float) -> dict[str, Any]:
 
 def _steady_share(runs: Sequence[Served]) -> float:
     """Share of the NPU-hours that lies in the steady state."""
-    whole = sum(run.count * (run.summary["npu_hours"] or 0.0) for run in runs)
+    whole = sum(run.count * (run.summary.get("npu_hours") or 0.0) for run in runs)
     part = sum(
-        run.count * (run.summary["npu_hours"] or 0.0) * run.observed.steady_s
+        run.count * (run.summary.get("npu_hours") or 0.0) * run.observed.steady_s
         / run.scenario.horizon_s
         for run in runs
     )  # fmt: skip

@@ -1,0 +1,61 @@
+"""The page of a fleet: a form from declarations, runs as they are missing, what came out."""
+
+import pytest
+
+from tests.ui.stored_runs import done
+from twin.extras.fleet.page import form
+from twin.extras.fleet.question import fleet_from
+from twin.ui import session
+from twin.ui.pages import PAGES
+
+TWO = {
+    "name": "Two",
+    "kinds": [{"name": "a", "scenario": "quickstart", "count": 2}],
+    "lost": [{"kind": "a", "number": 1, "from_s": 100.0}],
+}
+
+
+@pytest.fixture
+def begun(store, monkeypatch):
+    """Scenarios that were begun here; each is done at once."""
+    scenarios = []
+
+    def run(scenario):
+        scenarios.append(scenario)
+        return done(store, scenario)
+
+    monkeypatch.setattr(session, "run", run)
+    return scenarios
+
+
+@pytest.fixture
+def page(app, begun):
+    app.switch_page(PAGES["fleet"].script)
+    app.session_state[form.BEGUN], app.session_state[form.TIMES] = fleet_from(TWO), 1
+    app.run()
+    assert not app.exception
+    return app
+
+
+def test_a_fleet_is_simulated_with_what_follows_from_it_and_shown(page, begun):
+    page.button(key="fleet-run").click().run()
+    for _ in range(3):  # what was inside the lost one is known, then the others are
+        page.run()
+    assert not page.exception
+    assert len({s.name for s in begun}) == len(begun) == 3
+    assert page.get("plotly_chart") and page.metric
+    table = page.dataframe[-1].value
+    assert table["Supernodes"].to_list() == [1, 1] and table["Run"].str.startswith("/run?").all()
+    assert page.button(key="fleet-run").disabled
+    assert "began again elsewhere" in " ".join(each.value for each in page.markdown)
+
+
+def test_what_cannot_be_is_said_and_nothing_runs(page, begun):
+    page.text_input(key="fleet-traffic:1").set_value("../secret.toml").run()
+    assert not page.exception and "no preset" in page.warning[0].value and not begun
+
+
+def test_a_field_of_the_form_changes_the_fleet(page):
+    page.number_input(key="fleet-seeds:1").set_value(2).run()
+    assert not page.exception
+    assert "3 different simulations" in " ".join(each.value for each in page.caption)

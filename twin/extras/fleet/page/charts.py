@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from twin.metrics.registry import shown
+from twin.metrics.registry import Metric, shown
 from twin.ui.charts.base import Chart, chart, empty, figure, heat, reads, time_axis
 
 # What is drawn of each hour: key -> what it is called, factor from SI, unit.
@@ -46,6 +46,12 @@ def over_time(answer: Mapping[str, Any], key: str, *, dark: bool = False) -> Cha
         x={"title_text": f"simulated time ({time_unit})"},
         y={"autorange": "reversed", "type": "category"},
     )  # fmt: skip
+
+
+def headed(metric: Metric) -> str:
+    """The head of a metric's column: its name, and the unit of what is no count and no share."""
+    name = metric.short or metric.label
+    return name if metric.kind in ("count", "share") else f"{name} ({metric.unit})"
 
 
 def tile(key: str, answer: Mapping[str, Any]) -> tuple[str, str | None]:

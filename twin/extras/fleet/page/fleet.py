@@ -108,7 +108,7 @@ def results() -> None:
 
 def show(answer: dict[str, Any]) -> None:
     """Figures of the fleet, supernodes over time, and the table."""
-    tiles = st.grid(len(TILES), min_column_width=150, gap="small")
+    tiles = st.grid(4, min_column_width=210, gap="small")
     for key in TILES:
         with tiles.cell():
             value, whole = charts.tile(key, answer)
@@ -117,17 +117,23 @@ def show(answer: dict[str, Any]) -> None:
         st.markdown(plain(said))
     key = choice("Over time", charts.DRAWN, "fleet-drawn", format_func=lambda k: charts.DRAWN[k][0])
     plot(charts.over_time(answer, key, dark=dark()), "fleet-over-time")
+    links = {f"Run{' after its return' if k else ''}": k for k in range(2)}
     st.dataframe(
         [
             {"Each of": row["name"], "Supernodes": row["supernodes"], "Region": row["region"],
-             **{f"{METRICS[key].label} ({METRICS[key].unit})": row.get(key) for key in COLUMNS},
-             **{f"Run{' after its return' if k else ''}": f"/run?run={run}"
-                for k, run in enumerate(row["runs"][:2])}}
+             **{name: f"/run?run={row['runs'][k]}" if row["runs"][k:] else None
+                for name, k in links.items()},
+             **{key: row.get(key) for key in COLUMNS}}
             for row in answer["rows"]
         ],
         hide_index=True, placeholder="–",
-        column_config={name: st.column_config.LinkColumn(display_text="Open")
-                       for name in ("Run", "Run after its return")},
+        column_config={
+            **{name: st.column_config.LinkColumn(display_text="Open") for name in links},
+            **{key: st.column_config.NumberColumn(
+                charts.headed(METRICS[key]),
+                format="percent" if METRICS[key].kind == "share" else "localized")
+               for key in COLUMNS},
+        },
     )  # fmt: skip
     with st.container(horizontal=True):
         plain_rows = [{k: v for k, v in row.items() if k != "hours"} for row in answer["rows"]]

@@ -4,8 +4,6 @@ what lost supernodes cost."""
 from __future__ import annotations
 
 import hashlib
-import json
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -21,12 +19,13 @@ from twin.facts import Facts
 from twin.lab.library import load_facts
 from twin.lab.runs.executor import Runner
 from twin.lab.store import RunRow, Store
+from twin.lab.sweep.sweep import Point, carried_out
+from twin.metrics.goodput import quotient
 from twin.metrics.hours import hour_s
 from twin.metrics.registry import METRICS, shown
 from twin.scenario import Scenario, npus_used, scenario_digest
 
 HOURS = 24  # of a run that has no hours of its own
-AT_ONCE = 64  # runs that are queued at a time
 # A run of one supernode, by the digest of its scenario.
 Runs = dict[str, Served]
 
@@ -41,19 +40,10 @@ class Wanted:
     without: Lives | None
     missing: tuple[Scenario, ...] = ()
 
-    @property
-    def scenarios(self) -> int:
-        """Different scenarios known so far."""
-        return len(self.all())
-
     def all(self) -> list[Scenario]:
         """Every different scenario known so far."""
-        needs = [s for part in self._parts for s in part.needs]
+        needs = [*(self.without.needs if self.without else ()), *self.lives.needs]
         return list({scenario_digest(s): s for s in needs}.values())
-
-    @property
-    def _parts(self) -> list[Lives]:
-        return [part for part in (self.lives, self.without) if part is not None]
 
 
 def wanted(
@@ -113,15 +103,10 @@ def in_store(
     """Runs found in the store, or made by a runner's processes or its cluster."""
 
     def run(scenarios: Sequence[Scenario]) -> Iterator[Served]:
-        coming = deque[str]()
-        for k, scenario in enumerate(scenarios):
-            while len(coming) < AT_ONCE and k + len(coming) < len(scenarios):
-                coming.append(runner.submit(scenarios[k + len(coming)]))
-            name, row = coming.popleft(), None
-            while row is None:
-                row = runner.result(name, 1.0)
-                share = (k + (row or runner.progress(name)).progress) / len(scenarios)
-                watch(share, {"runs": k + (row is not None)})
+        rows = carried_out(runner, [Point((), scenario) for scenario in scenarios])
+        for made, (scenario, row) in enumerate(zip(scenarios, rows, strict=True), 1):
+            assert row is not None
+            watch(made / len(scenarios), {"runs": made})
             yield stored(store, row, scenario)
 
     return run
@@ -150,13 +135,12 @@ def answered(found: Wanted, known: Mapping[str, Served]) -> dict[str, Any]:
     without = None
     if found.without is not None:
         without = merged([run for _, run in _served(found.without, known)], steady_s)
-    digests = sorted(f"{unit_of(laid.units[life.unit])} {life.begin_s!r} {run.digest}"
-                     for life, run in served)  # fmt: skip
+    digests = sorted(f"{run.count} {run.begin_s!r} {run.digest}" for _, run in served)
     return {
         "name": found.fleet.name,
         "digest": hashlib.sha256("\n".join(digests).encode()).hexdigest(),
         "supernodes": found.fleet.supernodes,
-        "runs": found.scenarios,
+        "runs": len(found.all()),
         "hour_s": length_s,
         "began_again": again,
         "summary": summary,
@@ -186,11 +170,6 @@ def in_words(answer: Mapping[str, Any]) -> list[str]:
         f"began again elsewhere. {figures}."
     )
     return said
-
-
-def unit_of(unit: Unit) -> str:
-    """What tells a unit from others, as text."""
-    return json.dumps([unit.kind, unit.numbers, unit.seed])
 
 
 def _served(lives: Lives, known: Mapping[str, Served]) -> list[tuple[Life, Served]]:
@@ -227,11 +206,9 @@ def _by_hour(runs: Sequence[Served], length_s: float, hours: int) -> dict[str, A
     sums = [run.hours(length_s, hours) for run in runs]
     total = {name: sum((of[name] for of in sums), np.zeros(hours))
              for name in ("requests", "finished", "met", "tpot_s", "answers")}  # fmt: skip
-    shares = (("tpot_s", "answers"), ("met", "finished"))
     tpot, met = (
-        [float(a) / float(b) if b > 0.0 else None
-         for a, b in zip(total[above], total[below], strict=True)]
-        for above, below in shares
-    )  # fmt: skip
+        [quotient(*pair) for pair in zip(total[above].tolist(), total[below].tolist(), strict=True)]
+        for above, below in (("tpot_s", "answers"), ("met", "finished"))
+    )
     rate = (total["requests"] / length_s).tolist()
     return {"hours": {"rate_req_per_s": rate, "tpot_s": tpot, "slo_attainment": met}}

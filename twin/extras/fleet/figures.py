@@ -18,7 +18,6 @@ from twin.scenario import Scenario
 
 COUNTS = ("requests", "finished", "rejected", "lost", "cancelled", "running", "requests_steady",
           "npu_hours", "energy_kwh")  # fmt: skip
-HOURLY = ("requests", "finished", "met", "tpot_s", "answers")
 
 
 @dataclass(frozen=True)
@@ -81,16 +80,17 @@ def merged(runs: Sequence[Served], steady_s: float) -> dict[str, Any]:
         for key in COUNTS
     }  # fmt: skip
     met = sum(run.count * run.observed.met for run in runs)
-    rate, cost, npus = 0.0, 0.0, 0.0
+    rate, npus, cost, cost_steady = 0.0, 0.0, 0.0, 0.0
     for run in runs:
         part = run.count * (run.observed.steady_s / steady_s)
         rate += part * (run.summary.get("output_tokens_per_s") or 0.0)
         npus += part * (run.summary.get("npus") or 0.0)
         hours = run.summary.get("npu_hours") or 0.0
-        cost += run.count * run.scenario.cost.price_per_npu_hour * hours
+        spent = run.count * run.scenario.cost.price_per_npu_hour * hours
+        cost += spent
+        cost_steady += spent * run.observed.steady_s / run.scenario.horizon_s
     tokens = rate * steady_s
     energy = total["energy_kwh"]
-    priced_h = total["npu_hours"] and _steady_share(runs)
     return {
         **total,
         "throughput_req_per_s": per_second(float(total["requests_steady"] or 0.0), steady_s),
@@ -102,21 +102,8 @@ def merged(runs: Sequence[Served], steady_s: float) -> dict[str, Any]:
         **spread_merged([(run.count, run.tpot_s) for run in runs], "tpot_s"),
         "joules_per_token": quotient(3.6e6 * energy, tokens) if energy is not None else None,
         "cost": cost or None,
-        "cost_per_million_tokens": quotient(1e6 * cost * (priced_h or 0.0), tokens)
-        if cost
-        else None,
+        "cost_per_million_tokens": quotient(1e6 * cost_steady, tokens) if cost else None,
     }
-
-
-def _steady_share(runs: Sequence[Served]) -> float:
-    """Share of the NPU-hours that lies in the steady state."""
-    whole = sum(run.count * (run.summary.get("npu_hours") or 0.0) for run in runs)
-    part = sum(
-        run.count * (run.summary.get("npu_hours") or 0.0) * run.observed.steady_s
-        / run.scenario.horizon_s
-        for run in runs
-    )  # fmt: skip
-    return part / whole if whole > 0.0 else 0.0
 
 
 def _sum(parts: Sequence[tuple[int, float | None]]) -> float | None:

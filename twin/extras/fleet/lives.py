@@ -29,7 +29,7 @@ from twin.scenario import (
 )
 from twin.workload.profile import length_at, rate_at
 
-RUNS_MAX = 500  # different scenarios of one fleet
+RUNS_MAX = 150  # different scenarios of one fleet: as many can wait
 OF_TRAFFIC = ("clients", "slo")  # sections that every supernode takes over, as its workload
 MINUTES = 1440  # of a day: cells of a load that is no profile of its own
 Left = Callable[[Scenario], int | None]  # requests inside at the end of a run; None: not run yet

@@ -14,7 +14,7 @@ from twin.scenario import Scenario, SpecError, scenario_digest
 from twin.ui import access, session
 from twin.ui.fields import sentence
 from twin.ui.pages import PAGES
-from twin.ui.show import choice, csv_text, dark, download, json_text, plain, plot
+from twin.ui.show import choice, dark, download, json_text, plain, plot
 
 LOOK_S = 1.0
 READS = access.mode() == access.READ_ONLY
@@ -92,9 +92,9 @@ def results() -> None:
         elif going:
             if len(rows) < len(found.missing):
                 begin(found)
-            done = found.scenarios - len(found.missing) + sum(row.progress for row in rows)
+            done = len(found.all()) - len(found.missing) + sum(row.progress for row in rows)
             with st.container(horizontal=True, vertical_alignment="center"):
-                st.progress(min(1.0, done / found.scenarios), f"{found.scenarios} simulations")
+                st.progress(min(1.0, done / len(found.all())), f"{len(found.all())} simulations")
                 st.button("Stop", icon=":material/stop_circle:", key="fleet-stop", on_click=stop,
                           args=(found,))  # fmt: skip
         if going != LOOKING:
@@ -136,9 +136,6 @@ def show(answer: dict[str, Any]) -> None:
         },
     )  # fmt: skip
     with st.container(horizontal=True):
-        plain_rows = [{k: v for k, v in row.items() if k != "hours"} for row in answer["rows"]]
-        table = [list(plain_rows[0]), *(list(row.values()) for row in plain_rows)]
-        download("CSV", lambda: csv_text(table), "fleet.csv", "fleet-csv")
         download("JSON", lambda: json_text(answer), "fleet.json", "fleet-json")
         download("This fleet", lambda: fleet_to_toml(fleet), "fleet.toml", "fleet-toml")
 
@@ -158,7 +155,7 @@ with st.container(horizontal=True, vertical_alignment="center", gap="small"):
     )  # fmt: skip
     more = " at least" if fleet.lost and todo else ""
     st.caption(
-        f"{fleet.supernodes:,} supernodes, {ahead.scenarios} different simulations{more}: each is "
+        f"{fleet.supernodes:,} supernodes, {len(ahead.all())} different simulations{more}: each is "
         "one run, and stays in the library.", width="content",
     )  # fmt: skip
 LOOKING = bool(todo) and st.session_state.get(GOES) == fleet_to_toml(fleet)

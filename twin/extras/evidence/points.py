@@ -191,21 +191,17 @@ def _row(cells: Mapping[str | None, Any], here: str, line: int, facts: Facts) ->
     elif role not in {name for name, *_ in pools(wanted)}:
         mode = wanted.deployment.mode
         raise PointsError(f"{here}: deployment.mode = {mode!r} has no {role} pool to measure")
-    _refuse_unsteady(wanted, role, here)
-    return Row(
-        id=f"line {line}: {quantity}", system="", regime="", quantity=quantity, unit=unit,
-        value=_number(filled, "value", here), basis="", measure=measure, kind="calibrating",
-        source=here, mark="m", scenario=leaves(wanted), args=args,
-    )  # fmt: skip
-
-
-def _refuse_unsteady(wanted: Scenario, role: str, here: str) -> None:
-    """A point is a steady state of fixed lengths without reuse: nothing else has a formula."""
+    # A point is a steady state of fixed lengths without reuse: nothing else has a formula.
     w = wanted.workload
     if role and (w.lengths != "fixed" or w.arrivals == "trace"):
         raise PointsError(f"{here}: workload.lengths must be fixed, and no trace: give the lengths")
     if role == "prefill" and w.prefix != "none" and wanted.memory_pool.enabled:
         raise PointsError(f"{here}: workload.prefix must be none: prefill is measured unshared")
+    return Row(
+        id=f"line {line}: {quantity}", system="", regime="", quantity=quantity, unit=unit,
+        value=_number(filled, "value", here), basis="", measure=measure, kind="calibrating",
+        source=here, mark="m", scenario=leaves(wanted), args=args,
+    )  # fmt: skip
 
 
 def _number(filled: Mapping[str, str], name: str, here: str, absent: str = "") -> float:

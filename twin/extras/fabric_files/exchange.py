@@ -245,11 +245,8 @@ def _is_one(factor: FLOATS) -> NDArray[np.bool_]:
 
 def _elements(made: _Pairs, changed: NDArray[np.bool_]) -> list[tuple[str, INTS]]:
     """Elements of several links some of which have changed, those of most links first."""
-    found = []
-    for name in made.net.names.shown():
-        links = made.at(name)
-        if links.size > 1 and changed[links].any():
-            found.append((name, links))
+    pairs = ((name, made.at(name)) for name in made.net.names.shown())
+    found = [(name, at) for name, at in pairs if at.size > 1 and changed[at].any()]
     return sorted(found, key=lambda pair: -pair[1].size)
 
 

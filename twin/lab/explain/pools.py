@@ -188,8 +188,9 @@ def ep(v: View) -> Found:
 @cause("kv_space", "KV space of the decode dies", "Make room for more KV on the decode dies.")
 def kv_space(v: View) -> Found:
     """Smaller KV or weights, fewer copies of experts, more dies to hold it."""
-    out = _out_of_space(v)
-    if not (out or _little_space(v)):
+    out, decode = _out_of_space(v), v.full.decode if v.full is not None else None
+    few = decode is not None and decode.limited_by == "KV space"  # than slots ask for, by formula
+    if not (out or few or v.parts["prefill_queue"] >= WAITS):
         return
     yield Change({"deployment.precision.kv": "int8"})
     yield Change({"deployment.precision.weights": "int8"})
@@ -218,10 +219,3 @@ def offload(v: View) -> Found:
 def _out_of_space(v: View) -> bool:
     """Whether decode dies were full of KV: then more of them help by their HBM."""
     return v.figure("kv_used_fraction_mean") > CLOSE or v.figure("preemptions") > 0
-
-
-def _little_space(v: View) -> bool:
-    """Whether KV space is less than slots ask for, by formula; or prompts wait, maybe for it."""
-    by_space = v.full is not None and v.full.decode is not None
-    by_space = by_space and v.full.decode.limited_by == "KV space"  # type: ignore[union-attr]
-    return by_space or v.parts["prefill_queue"] >= WAITS

@@ -223,7 +223,12 @@ class Space:
         if one.refused or one.expected <= 0.0 or sum(size.values()) > m.npus:
             return self._judged(single, pools)
         found, load = [], prices.rate or math.inf
-        alone = {r: _alone(prices, r, settings, pools[r][0]) for r in roles}
+        batch = float(settings.get(BATCH, base.deployment.decode.batch_per_npu))
+        alone = {  # requests/s of one instance
+            r: pools[r][0].rates[0] if r == "prefill"
+            else pools[r][0].within(batch, prices.tpot_s)[0]
+            for r in roles
+        }  # fmt: skip
         for count in _near(COUNTS, load / alone[last]):
             if count * size[last] > m.npus - sum(size[r] for r in others):
                 break
@@ -321,11 +326,3 @@ def _concerned(values: dict[str, list[Any]], mode: str) -> dict[str, list[Any]]:
 def _near(counts: Sequence[int], need: float) -> list[int]:
     """Counts, and the fewest that are enough."""
     return sorted({*counts, math.ceil(need)} if 0.0 < need < math.inf else counts)
-
-
-def _alone(prices: Prices, role: str, settings: Settings, known: Curve) -> float:
-    """Requests/s of one instance of a pool."""
-    if role == "prefill":
-        return known.rates[0]
-    batch = settings.get(BATCH, prices.base.deployment.decode.batch_per_npu)
-    return known.within(float(batch), prices.tpot_s)[0]

@@ -174,7 +174,11 @@ def _chains(
         return np.zeros(chosen.size + 1, np.int64), none, none.astype(np.int32), 0, 0
     given = np.diff(c.hash_offset)[chosen]
     prompt = c.input_tokens[chosen]
-    size = c.block_tokens or _likely_block_tokens(given, prompt)
+    # Else the size whose whole or started blocks count the hashes of most prompts.
+    size = c.block_tokens or max(
+        BLOCK_SIZES,
+        key=lambda size: ((given == -(-prompt // size)) | (given == prompt // size)).mean(),
+    )
     most = -(-prompt // size)
     if (given > most).mean() > 0.5:
         raise TraceError(
@@ -189,15 +193,6 @@ def _chains(
     scope = np.zeros(chosen.size, np.int64) if c.scope is None else _dense(c.scope[chosen])
     distinct = chain_ids(begin, end, scope, c.hashes)
     return (*runs_of(begin, end, c.hashes), distinct, size)
-
-
-def _likely_block_tokens(given: np.ndarray, prompt: np.ndarray) -> int:
-    """The block size whose whole or started blocks count the hashes of most prompts."""
-
-    def score(size: int) -> float:
-        return float(((given == -(-prompt // size)) | (given == prompt // size)).mean())
-
-    return max(BLOCK_SIZES, key=score)
 
 
 def _dense(values: np.ndarray) -> np.ndarray:

@@ -143,17 +143,12 @@ def _points(
     fig: go.Figure, name: str, colour: str, x: Sequence[Any], y: Sequence[float],
     points: Sequence[Ran], texts: Sequence[str],
 ) -> None:  # fmt: skip
+    symbols = [UNSTEADY if p.summary.get("steady_state") in NOTES else MET if p.met else BROKEN
+               for p in points]  # fmt: skip
     line(
         fig, list(x), list(y), colour, "%{text}<extra></extra>", mode="lines+markers", name=name,
-        text=list(texts), marker={"size": 9, "symbol": [_symbol(p) for p in points]},
+        text=list(texts), marker={"size": 9, "symbol": symbols},
     )  # fmt: skip
-
-
-def _symbol(point: Ran) -> str:
-    """How a point is drawn."""
-    if point.summary.get("steady_state") in NOTES:
-        return UNSTEADY
-    return MET if point.met else BROKEN
 
 
 def _colours(series: Series) -> list[str]:

@@ -55,7 +55,12 @@ def player(row: RunRow, scenario: Scenario) -> None:
     """The player; where it comes to rest is written into the address, and nothing else redrawn."""
     data = {"run": row.id, "film": film(row.id, row, scenario), "start": _start(row.id)}
     if view := _playing(data, record.fabric(row, scenario), "playback"):
-        _remember(row.id, view)
+        st.query_params[AT] = f"{float(view.get('at', 0.0)):.6g}"
+        if view.get("see"):
+            st.query_params[SEE] = str(view["see"])
+        else:
+            st.query_params.pop(SEE, None)
+        st.session_state[f"playback:{row.id}"]["now"] = _address()
 
 
 def _playing(data: dict[str, Any], fabric: Fabric, key: str) -> dict[str, Any]:
@@ -85,15 +90,6 @@ def _start(run: str) -> dict[str, Any]:
     if data not in st.session_state.get(key, {}).values():
         st.session_state[key] = {"start": data}
     return st.session_state[key]["start"]
-
-
-def _remember(run: str, rests: dict[str, Any]) -> None:
-    st.query_params[AT] = f"{float(rests.get('at', 0.0)):.6g}"
-    if rests.get("see"):
-        st.query_params[SEE] = str(rests["see"])
-    else:
-        st.query_params.pop(SEE, None)
-    st.session_state[f"playback:{run}"]["now"] = _address()
 
 
 def _address() -> dict[str, Any]:

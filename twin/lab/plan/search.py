@@ -106,7 +106,8 @@ class Search:
     def steps(self) -> Steps:
         """The whole search for deployments; `tested` has what it found."""
         budget = self.plan.simulations
-        own = self._own()
+        # The scenario's own deployment, where it is one of the candidates: the baseline.
+        own = next((c for c in self.space.open if self.space.is_own(c)), None)
         screened = budget if self.one_load else SCREENED * budget
         yield from self.tried([own] if own else [])
         others = any(not CHOICES[key].crossed for key in self.plan.vary)  # come in as neighbours
@@ -114,10 +115,6 @@ class Search:
         yield from self._neighbours(int(screened))
         if not self.one_load:
             yield from self._halved(budget)
-
-    def _own(self) -> Candidate | None:
-        """The scenario's own deployment, where it is one of the candidates: the baseline."""
-        return next((c for c in self.space.open if self.space.is_own(c)), None)
 
     @property
     def reached(self) -> Reached:

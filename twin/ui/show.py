@@ -31,10 +31,15 @@ _MARKS = re.compile(r"[\\`*_\[\]<>$|~#!&]|:(?=\w)|^[-+](?= )")
 # Addresses, and names of icons and emoji: all three are looked for after backslashes are gone.
 _READ_LATER = re.compile(r"https?(?=:)|www(?=\.)|@(?=\w)|:(?=[a-z+-][\w+/-]*:)", re.IGNORECASE)
 
-_modebar, _drawer = (
-    st.components.v2.component(name, js=Path(__file__).with_name(f"{name}.js").read_text("utf-8"))
-    for name in ("modebar", "drawer")
-)
+_JS = {
+    name: Path(__file__).with_name(f"{name}.js").read_text("utf-8")
+    for name in ("modebar", "drawer", "drawn")
+}
+_modebar, _drawer = (st.components.v2.component(n, js=_JS[n]) for n in ("modebar", "drawer"))
+_drawn = st.components.v2.component(
+    "drawn", html='<div class="drawn"></div>', js=_JS["drawn"],
+    css=Path(__file__).with_name("drawn.css").read_text("utf-8"),
+)  # fmt: skip
 # On dark ground the accent that carries white words is itself too dark to be a word's colour.
 # Streamlit shows where the keyboard is on buttons and fields, and not on links. A line that comes
 # and goes moves the page, and a list that is open closes then: the live answer keeps its room.
@@ -46,22 +51,6 @@ a:focus-visible { outline: 2px solid light-dark(#4B45C6, #A5A1FF); outline-offse
 .st-key-simulated { min-height: 1.7rem } .st-key-second-answer { container-type: inline-size }
 @container (max-width: 680px) { .st-key-simulated { min-height: 6.6rem } }
 </style>"""
-_DRAWN_CSS = """
-.drawn { font: 0.95rem var(--st-font); color: var(--st-text-color) }
-.drawn figure { margin: 0 } .drawn svg { display: block; width: 100% }
-.unfolding { display: grid; grid-template-columns: repeat(auto-fit, minmax(15rem, 1fr));
-  gap: 1rem 1.5rem }
-.unfolding svg { height: 6rem; margin: 0.3rem 0 }
-.unfolding figcaption, .unfolding div { display: flex; justify-content: space-between }
-.unfolding div { font-size: 0.8rem; opacity: 0.75 } .unfolding b { font-weight: 600 }
-"""
-_DRAWN_JS = """
-export default function ({ data, parentElement }) {
-  parentElement.querySelector(".drawn").innerHTML = data.markup
-}"""
-_drawn = st.components.v2.component(
-    "drawn", html='<div class="drawn"></div>', css=_DRAWN_CSS, js=_DRAWN_JS
-)
 
 
 def frame(page: str, sought: tuple[int, str] = (0, "")) -> None:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from xml.etree.ElementTree import Element, tostring
 
 from twin.metrics.measures import three_figures
@@ -14,57 +15,7 @@ WIDE, HIGH = 520.0, 300.0  # of a chart, in its own units
 LEFT, RIGHT, TOP, BOTTOM = 52.0, 24.0, 12.0, 44.0
 TICKS = 5
 COLOURS = 4  # of series that the style has
-STYLE = """
-:root { color-scheme: light dark; --back: #ffffff; --text: #1b1f2a; --soft: #5d6475;
-  --line: #d9dde6; --panel: #f5f7fb; --good: #0b7a55; --bad: #c2183c;
-  --c0: #2262fc; --c1: #da7204; --c2: #0fac76; --c3: #7c8496; }
-@media (prefers-color-scheme: dark) { :root { --back: #11141b; --text: #e8ebf2; --soft: #a3abbd;
-  --line: #343b4a; --panel: #1a1f29; --good: #43c99a; --bad: #ff7a93;
-  --c0: #7ea4ff; --c1: #f2a04a; --c2: #42cf9d; --c3: #a3abbd; } }
-* { box-sizing: border-box; }
-body { margin: 0 auto; max-width: 72rem; padding: 1.5rem 1rem 3rem; background: var(--back);
-  color: var(--text); font: 16px/1.5 system-ui, sans-serif; }
-h1 { font-size: 1.6rem; line-height: 1.25; margin: 0 0 .4rem; }
-h2 { font-size: 1.15rem; margin: 2rem 0 .5rem; }
-p { margin: .4rem 0; overflow-wrap: anywhere; }
-.soft, caption, figcaption { color: var(--soft); font-size: .875rem; }
-.good { color: var(--good); } .bad { color: var(--bad); }
-.scroll { overflow-x: auto; margin: .5rem 0; border: 1px solid var(--line); border-radius: .5rem; }
-table { border-collapse: collapse; width: 100%; font-size: .875rem;
-  font-variant-numeric: tabular-nums; }
-th, td { padding: .35rem .6rem; text-align: left; border-top: 1px solid var(--line);
-  vertical-align: top; }
-thead th { border-top: 0; background: var(--panel); white-space: nowrap; }
-td.n, th.n { text-align: right; white-space: nowrap; }
-.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(9.5rem, 1fr)); gap: .6rem;
-  margin: 1rem 0; padding: 0; }
-.tiles div { background: var(--panel); border-radius: .5rem; padding: .6rem .8rem; }
-.tiles b { display: block; font-size: 1.15rem; line-height: 1.3; font-weight: 600; }
-.charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 26rem), 1fr));
-  gap: 1rem; }
-figure { margin: 0; } svg { display: block; width: 100%; height: auto; max-width: 46rem; }
-svg text { fill: var(--soft); font-size: 13px; } svg .grid { stroke: var(--line); }
-svg .rank { fill: var(--text); font-weight: 600; }
-svg polyline { fill: none; stroke-width: 2; }
-svg .limit { stroke: var(--bad); stroke-dasharray: 5 4; }
-.s0 { stroke: var(--c0); } .s1 { stroke: var(--c1); } .s2 { stroke: var(--c2); }
-.s3 { stroke: var(--c3); }
-.f0 { fill: var(--c0); } .f1 { fill: var(--c1); } .f2 { fill: var(--c2); } .f3 { fill: var(--c3); }
-.key { display: inline-block; width: .75rem; height: .75rem; border-radius: .2rem;
-  margin: 0 .3rem 0 .8rem; }
-.k0 { background: var(--c0); } .k1 { background: var(--c1); } .k2 { background: var(--c2); }
-.k3 { background: var(--c3); }
-.whole { display: inline-block; }
-.bar { background: var(--c0); height: .7rem; border-radius: .2rem; min-width: 1px; }
-td.t { min-width: 13rem; }
-td.wide { width: 45%; min-width: 8rem; vertical-align: middle; }
-details { margin: .6rem 0; } summary { cursor: pointer; }
-pre { background: var(--panel); border-radius: .5rem; padding: .7rem; overflow-x: auto;
-  font-size: .8rem; white-space: pre-wrap; overflow-wrap: anywhere; }
-@media (max-width: 500px) { body { padding: 1rem .75rem 2rem; } h1 { font-size: 1.3rem; }
-  svg text { font-size: 17px; } }
-@media print { body { max-width: none; } details { display: block; } }
-""".strip()
+STYLE = Path(__file__).with_suffix(".css").read_text("utf-8").strip()
 
 
 def tag(name: str, /, *inside: Part, cls: str = "", **attributes: str | float) -> Element:

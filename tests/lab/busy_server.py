@@ -51,7 +51,7 @@ def server(url: str, diary: Path, first_seed: int, processes: int) -> None:
                 if row.ended:
                     note("ended", run, row.state, row.result_digest)
                     asked.discard(run)
-            note("pids", *runner.pids)
+            note("pids", *[process.pid for process in [*runner._processes.values()]])
             time.sleep(0.05)
 
 

@@ -38,7 +38,7 @@ def running(processes: int, engine: str) -> Iterator[tuple[Store, Runner]]:
     with tempfile.TemporaryDirectory() as folder:
         store = open_store(f"sqlite:///{folder}/twin.db")
         runner = Runner(store, processes=processes, engine=engine).start()
-        until(lambda: runner.pids != [])
+        until(lambda: runner._processes)
         first = runner.submit(Scenario(name="warm", horizon_s=1.0, warmup_s=0.0, seed=99))
         runner.result(first, PATIENCE_S)
         yield store, runner

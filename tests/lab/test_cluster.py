@@ -194,7 +194,7 @@ def test_runs_of_a_server_are_carried_out_by_workers(place, monkeypatch):
     quick, long = Scenario(horizon_s=31.0), Scenario(horizon_s=60_000.0)
     first = runner.submit(quick)
     until(lambda: state(first) == "done")
-    assert runner.pids == [] and store.runs.get(first).owner.of_cluster
+    assert not runner._processes and store.runs.get(first).owner.of_cluster
     assert store.runs.table(first, "requests").equals(answer(quick).tables["requests"])
 
     # A request to stop is obeyed; one that does not hear is killed, and its worker goes on.

@@ -148,7 +148,7 @@ def test_an_engine_that_cannot_start_is_said_and_tried_again_later(store, monkey
     runner = Runner(store, processes=1, engine="tests.lab.no_such_engine").start()
     wait(lambda: runner.trouble)
     assert "log says why" in runner.trouble
-    assert runner.pids == []
+    assert not runner._processes
     monkeypatch.setattr(runner, "_engine", ENGINE)
     run = add_run(store, QUICK, engine=ENGINE)  # by somebody else: nobody asks this runner again
     wait(lambda: store.runs.get(run).state == "done")

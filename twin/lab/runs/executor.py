@@ -166,12 +166,6 @@ class Runner:
             self._helpers.clear()
             self._processes.clear()
 
-    @property
-    def pids(self) -> list[int]:
-        """Process ids of the processes at work or at hand."""
-        with self._lock:
-            return [process.pid for process in self._processes.values()]
-
     def _nudge(self) -> None:
         """Wake every process that waits for work, then the watching thread."""
         with self._lock:

@@ -101,13 +101,6 @@ def write(key: str, scenario: Scenario, run: "Run", engine: str, folder: Path = 
     return path
 
 
-def write_answers(figures: Mapping[str, Mapping[str, float]], folder: Path = FOLDER) -> None:
-    """Write what the presets answered, by their keys: what a card says before any run."""
-    questions = {key: preset(key) for key in figures}
-    by_digest = {scenario_digest(s): figures[key] for key, s in questions.items() if s is not None}
-    (folder / ANSWERS).write_text(json.dumps(by_digest, indent=1) + "\n", "utf-8")
-
-
 def shipped_evidence(facts: Facts, folder: Path = FOLDER) -> list[dict[str, Any]] | None:
     """The published rows with the answers that came along; None: of other sources or figures."""
     try:

@@ -9,6 +9,8 @@ import pytest
 from tests.engine.small import MODES, machine_at_end, run, small
 from twin.engine.codes import ARRIVED
 from twin.engine.movement import servers_table
+from twin.engine.setup import set_up
+from twin.lab.library import load_facts
 from twin.policies.memory_pool import server_of
 
 BUSY = {
@@ -56,6 +58,45 @@ def test_links_carry_the_bytes_of_the_traffic(mode):
         for way in ("out", "in"):
             carried = links.filter(pl.col("direction") == way)["bytes"].sum()
             assert carried == pytest.approx(booked, rel=1e-9), (plane, way)
+
+
+def of_nodes(tables, traffic, role="decode"):
+    """Share of a class of an instance's bytes that each node sends and takes, f8[2, nodes]."""
+    rows = tables["shares"].filter(
+        (pl.col("traffic") == traffic) & (pl.col("role") == role) & (pl.col("instance") == 0)
+    )
+    found = np.zeros((2, 5))
+    for node, way, share in rows.select("node", "direction", "share").rows():
+        found[("out", "in").index(way), node] += share
+    return found
+
+
+def test_bytes_of_experts_go_where_their_tokens_go():
+    """Dispatch to each die by what its experts get, combine back from there."""
+    skewed = BUSY | {"deployment.decode.npus_per_instance": 12, "experts.skew": 1.0}
+    setup, tables = set_up(small(skewed), load_facts(), None), run(skewed).tables
+    load = tables["die_load"].filter(
+        (pl.col("role") == "decode") & (pl.col("instance") == 0) & (pl.col("moment") == "start")
+    )
+    gets = load.group_by("die").agg(pl.col("load").mean()).sort("die")["load"].to_numpy()
+    instance = next(i for i in setup.instances if i.role == "decode")
+    node = setup.fabric.node[setup.fabric.dies[list(instance.die_of_rank)]]
+    assert gets.size == node.size and np.ptp(gets) > 0.05 and np.ptp(node) > 0
+    part = setup.costs.roles["decode"].dispatched
+    others = gets.sum() - gets  # of what a die has, what it sends to others
+    sent, taken = others / others.sum(), gets / gets.sum()
+    expected = [part * sent + (1 - part) * taken, part * taken + (1 - part) * sent]
+    by_node = np.array([np.bincount(node, row, 5) for row in expected])
+    np.testing.assert_allclose(of_nodes(tables, "experts"), by_node, rtol=1e-6)
+
+
+def test_where_experts_are_alike_their_bytes_lie_as_weights_on_the_move():
+    even = run(BUSY | {"experts.popularity": "uniform"}).tables["shares"]
+    columns = ["node", "sub_plane", "direction", "share"]
+    experts, weights = (
+        even.filter(pl.col("traffic") == name).select(columns) for name in ("experts", "weights")
+    )
+    assert experts.equals(weights)
 
 
 def test_nothing_passes_a_sub_plane_that_is_gone():

@@ -34,18 +34,34 @@ def machine():
     return setup.fabric, setup.crowd, x.long_run(setup.crowd.process)[LAYER : LAYER + 1]
 
 
-def placed(placement):
-    _, crowd, load = machine()
+@cache
+def popularity(seed=None):
+    """Chances of a layer's experts, f8[1, experts]; seed: of counts as somebody may import them, 0
+    with one hot expert."""
+    if seed is None:
+        return machine()[2]
+    draw = np.random.default_rng(seed)
+    counts = np.exp(draw.normal(0.0, 0.6, (58, 256))) if seed else np.ones((58, 256))
+    if not seed:
+        counts[:, 5] = 20.0
+    named = {"popularity": "imported", "counts": {"name": "mine", "digest": "0" * 64}}
+    process = x.start(Experts.model_validate(named), 256, 58, 8, FACTS, 1, counts)
+    return x.long_run(process)[:1]
+
+
+def placed(placement, seed=None):
+    _, crowd, _ = machine()
+    load = popularity(seed)
     rule = Experts(placement=placement, redundant=32)
     return x.place(rule, load, 128, SLOTS, 8, groups=crowd.groups)[0]
 
 
 @cache
-def counted(placement, near):
+def counted(placement, near, seed=None):
     """Messages from die to die, i8[senders, receivers]; near: a copy on the sender's own node is
     taken where there is one."""
-    slots, draw = placed(placement), np.random.default_rng(11)
-    chance = machine()[2][0]
+    slots, draw = placed(placement, seed), np.random.default_rng(11)
+    chance = popularity(seed)[0]
     copies = [np.flatnonzero((slots == e).any(axis=1)) for e in range(chance.size)]
     table = np.zeros((128, 128), np.int64)
     steps = np.cumsum(np.append(0.0, chance))
@@ -100,3 +116,52 @@ def test_placements_that_know_nodes_lower_the_fullest_link_between_them():
                for name in ("round_robin", "eplb", "eplb_groups", "topology")}  # fmt: skip
     assert fullest["topology"] < fullest["eplb_groups"] < fullest["round_robin"]
     assert fullest["topology"] < fullest["eplb"] < fullest["round_robin"]
+
+
+@pytest.mark.parametrize("seed", some([0], *range(1, 9)))
+def test_dispatch_and_combine_load_links_as_counted_tokens_do(seed):
+    """There and back, between dies and L1 switches and between these and L2, both ways."""
+    net, _, _ = machine()
+    part = 0.4
+    weights = x.die_load(popularity(seed), placed("eplb_groups", seed)[None])[0]
+    found = demands.experts_exchange(net, range(128), weights, part)
+    carried = np.zeros(net.capacity.size)
+    carried[found.links] = found.amounts * net.efficiency["write"][found.links]
+    table = counted("eplb_groups", False, seed)
+    whole = part * table + (1.0 - part) * table.T
+    between = np.add.reduceat(np.add.reduceat(whole, range(0, 128, 16), 0), range(0, 128, 16), 1)
+    np.fill_diagonal(between, 0.0)
+    l1, l2 = net.of_kind("l1"), net.of_kind("l2")
+    for ends, others, axis in (
+        (net.tail, net.head, 0), (net.head, net.tail, 1),  # into, out of
+    ):  # fmt: skip
+        ports = np.isin(ends, l1) & np.isin(others, net.dies)
+        by_die = np.bincount(others[ports], carried[ports], len(net.vertices))[net.dies]
+        of_die = whole.sum(axis=axis)
+        assert by_die / by_die.sum() == pytest.approx(of_die / of_die.sum(), rel=0.02)
+        up = np.isin(ends, l2)
+        by_node = np.bincount(net.node[others[up]], carried[up], 8)
+        of_node = between.sum(axis=axis)
+        assert by_node / by_node.sum() == pytest.approx(of_node / of_node.sum(), rel=0.02)
+    assert max(weights) > 1.1
+
+
+def test_where_all_dies_get_alike_it_is_the_even_exchange():
+    net, _, _ = machine()
+    assert demands.experts_exchange(net, range(128), np.full(128, 3.0), 0.4) is demands.exchange(
+        net, range(128)
+    )
+
+
+@pytest.mark.parametrize("seed", some([1], *range(2, 9)))
+def test_eplb_lowers_the_fullest_link_between_nodes(seed):
+    """Of imported counts. With one hot expert among 255 equal ones it does not: copies that stay on
+    the expert's node fill that node's links."""
+    net, _, _ = machine()
+    fullest = {}
+    for name in ("round_robin", "eplb", "eplb_groups"):
+        weights = x.die_load(popularity(seed), placed(name, seed)[None])[0]
+        found = demands.experts_exchange(net, range(128), weights, 0.4)
+        inner = np.isin(net.tail[found.links], net.of_kind("l2"))
+        fullest[name] = (found.amounts / net.capacity[found.links])[inner].max()
+    assert max(fullest["eplb"], fullest["eplb_groups"]) < fullest["round_robin"]

@@ -35,6 +35,15 @@ class Group:
     nodes: int
     moving: bool = False
     factor: np.ndarray = field(default_factory=lambda: np.ones(0))
+    # What each die gets of the tokens now, since when, and its integral over time before.
+    load: np.ndarray = field(default_factory=lambda: np.zeros(1))
+    since_s: float = 0.0
+    load_s: np.ndarray = field(default_factory=lambda: np.zeros(1))
+
+    def gets(self, load: np.ndarray, t_s: float) -> None:
+        """From t_s on dies get these shares of the tokens, f8[dies]."""
+        self.load_s = self.load_s + (t_s - self.since_s) * self.load
+        self.load, self.since_s = load, t_s
 
 
 class Balance:
@@ -133,6 +142,7 @@ class Balance:
         costs = self.machine.world.costs
         for group in self._used():
             group.factor = self._factors(group, now)
+            group.gets(x.die_load(now, group.slots, self._nearest(group)).mean(axis=0), t_s)
         for k, key in enumerate(self.of):
             i = self.setup.instances[k]
             table = costs.prefill_hot_factor if i.role == "prefill" else costs.decode_hot_factor
@@ -274,6 +284,8 @@ class Balance:
         now = x.now(self.process, t_s, self.mix(t_s))
         for group in self._used():
             load = x.die_load(now, group.slots, self._nearest(group))
+            if moment == "start":
+                group.gets(load.mean(axis=0), t_s)
             extra = x.replicas(group.slots, now.shape[1])
             self.loads.append((t_s, group.role, self._first(group), moment, load, extra))
             if moment in ("start", "end"):
@@ -282,3 +294,16 @@ class Balance:
     def finish(self, t_s: float) -> None:
         """The last look."""
         self._note("end", t_s)
+        for group in self.groups.values():
+            group.gets(group.load, t_s)
+
+    def taken(self, k: int) -> np.ndarray | None:
+        """Tokens that the experts of each die of instance k have got over the run, f8[dies], dies
+        of shared experts at the mean; None: alike."""
+        layout = self.machine.roles[k].layout
+        if self.perfect or layout.split > 1:
+            return None
+        load_s = self.groups[self.of[k]].load_s
+        found = np.full(layout.dies, load_s.mean())
+        found[: load_s.size] = load_s
+        return found if np.ptp(found) > 0.0 else None

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
 import polars as pl
 
 from twin.engine import codes as w
+from twin.engine.balancing import Balance
 from twin.engine.columns import World
 from twin.engine.contention.flows import shares_of
 from twin.engine.lifecycle.machine import Epoch, Machine
 from twin.engine.setup import Setup
 from twin.engine.tabling import schema, stacked
+from twin.hardware import demands
+from twin.hardware.flows import Load
 from twin.hardware.placement import Instance
 from twin.hardware.prices import port_rates
 from twin.metrics.events import Event, Kind
@@ -55,11 +59,15 @@ def traffic_table(setup: Setup, world: World) -> pl.DataFrame:
     return stacked(TRAFFIC, pieces)
 
 
-def shares_table(machine: Machine, horizon_s: float) -> pl.DataFrame:
+def shares_table(machine: Machine, balance: Balance, horizon_s: float) -> pl.DataFrame:
     """Where each class of an instance's bytes leaves and enters, from t_s to end_s. One set of rows
-    for every span between two changes of the machine."""
+    for every span between two changes of the machine. Bytes of experts go where these get their
+    tokens, as a mean of the run."""
+    spans = _spans(machine, horizon_s)
     pieces = [
-        piece for epoch, end_s in _spans(machine, horizon_s) for piece in _shares_of(epoch, end_s)
+        piece
+        for epoch, end_s in spans
+        for piece in _shares_of(epoch, end_s, _experts_loads(epoch, machine, balance))
     ]
     at = np.concatenate([piece.pop("place") for piece in pieces]) if pieces else np.zeros(0, int)
     places = machine.fabric.places
@@ -93,16 +101,47 @@ def _spans(machine: Machine, horizon_s: float) -> list[tuple[Epoch, float]]:
     return list(zip(epochs, ends, strict=True))
 
 
-def _shares_of(epoch: Epoch, end_s: float) -> Iterator[dict[str, Any]]:
+def _experts_loads(epoch: Epoch, machine: Machine, balance: Balance) -> dict[tuple[str, int], Load]:
+    """Exchanges of instances whose dies do not get the same number of tokens, by role and number.
+    Instances that sit alike have theirs on other links of one pattern. One that has had other dies
+    since counts as even then."""
+    numbers = {(i.role, i.index): k for k, i in enumerate(machine.setup.instances)}
+    dies = {(seat.role, seat.index): seat.dies for seat in epoch.seats}
+    found: dict[tuple[str, int], Load] = {}
+    first: dict[Any, Load] = {}  # of a pattern, where it is on its own links
+    flows = [f for f in epoch.flows if f.kind == w.EXPERTS]
+    for f in sorted(flows, key=lambda f: f.load.moved_places.at.size + f.load.moved.at.size):
+        at, even = (f.role, f.instance), f.load
+        k = numbers[at]
+        taken, part = balance.taken(k), machine.roles[k].dispatched
+        if taken is None or part is None or taken.size != len(dies[at]):
+            continue
+        key = even.pattern, balance.of[k]
+        if key in first:
+            found[at] = replace(first[key], moved_places=even.moved_places)
+            continue
+        found[at] = demands.experts_exchange(epoch.fabric, dies[at], taken, part)
+        same = np.array_equal(found[at].pattern.places, even.pattern.places)
+        if same and not even.moved_places.at.size and not even.moved.at.size:
+            first[key] = found[at]
+    return found
+
+
+def _shares_of(
+    epoch: Epoch, end_s: float, of_experts: dict[tuple[str, int], Load]
+) -> Iterator[dict[str, Any]]:
     """A piece of the table for each class of an instance's traffic, with `place` by number."""
-    loads = [(f.traffic, f.role, f.instance, f.load) for f in epoch.flows]
-    for traffic, role, instance, load in loads:
-        share = shares_of(epoch.fabric, load)
-        gathers = traffic == "experts" and role == "prefill"
-        for name in (traffic, "attention") if gathers else (traffic,):
+    for f in epoch.flows:
+        loads = {f.traffic: f.load}
+        if f.kind == w.EXPERTS:
+            if f.role == "prefill":
+                loads["attention"] = f.load
+            loads["experts"] = of_experts.get((f.role, f.instance), f.load)
+        for name, load in loads.items():
             yield {
-                "t_s": epoch.t_s, "end_s": end_s, "traffic": name, "role": role,
-                "instance": instance, "place": load.places, "share": share,
+                "t_s": epoch.t_s, "end_s": end_s, "traffic": name, "role": f.role,
+                "instance": f.instance, "place": load.places,
+                "share": shares_of(epoch.fabric, load),
             }  # fmt: skip
 
 

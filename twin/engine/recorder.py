@@ -57,7 +57,7 @@ def tables(
     stamps: of `stamps_of`; present: who was there when."""
     world = machine.world
     arrived = stamps["arrival_s"].size
-    shares = shares_table(machine, world.settings.horizon_s)
+    shares = shares_table(machine, balance, world.settings.horizon_s)
     return (
         present.tables()
         | servers_table(setup, machine)

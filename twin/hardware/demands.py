@@ -67,14 +67,64 @@ def exchange(
     two different dies.
     """
     at = dies_of(net, dies)
-    if at.size < 2 or np.unique(at).size < at.size:
-        raise HardwareError(f"all-to-all needs two or more different dies, not {list(dies)[:4]}")
     share = np.ones(at.size) if weights is None else np.asarray(weights, np.float64)
-    into = share / (share.sum() - share.sum() / at.size)
+    return _exchanged(net, at, np.ones(at.size), _taken(share), plane, operation)
+
+
+def _taken(share: FLOATS) -> FLOATS:
+    """What each die takes of a unit that every other one sends, by shares of receivers."""
+    return np.asarray(share / (share.sum() - share.sum() / max(share.size, 1)))
+
+
+def experts_exchange(
+    net: Network, dies: Sequence[int], taken: FLOATS, dispatched: float
+) -> Load:  # fmt: skip
+    """Dispatch to experts and combine, per byte/s that a die sends on average in both together.
+
+    taken f8[dies]: tokens that the experts of each die get, in any unit; tokens come evenly from
+    all dies, and combine goes the way of dispatch back. dispatched: share of dispatch in the bytes.
+    Dies that get alike make it an `exchange`; raises HardwareError as that does.
+    """
+    if np.ptp(taken) == 0.0:
+        return exchange(net, dies)
+    at, into = dies_of(net, dies), _taken(np.asarray(taken, np.float64))
+    there = _exchanged(net, at, np.ones(at.size), into, "ub", "write")
+    back = _exchanged(net, at, into, np.ones(at.size), "ub", "write")
+    return both(there, back, dispatched)
+
+
+def both(one: Load, other: Load, part: float) -> Load:
+    """A unit of two loads together, `part` of it the first's."""
+    return Load(
+        Pattern(
+            *_summed(one.links, one.amounts * part, other.links, other.amounts * (1.0 - part)),
+            *_summed(one.places, one.placed * part, other.places, other.placed * (1.0 - part)),
+        ),
+        latency_s=max(one.latency_s, other.latency_s),
+        off_node=one.off_node * part + other.off_node * (1.0 - part),
+        unreached=one.unreached + other.unreached,
+        collisions=one.collisions,
+    )
+
+
+def _summed(at: INTS, amounts: FLOATS, also: INTS, more: FLOATS) -> tuple[INTS, FLOATS]:
+    """Numbers of either list, ascending, each with what both have of it."""
+    numbers, place = np.unique(np.concatenate([at, also]), return_inverse=True)
+    total = np.bincount(place, np.concatenate([amounts, more]), numbers.size)
+    return numbers, np.asarray(total, np.float64)
+
+
+def _exchanged(
+    net: Network, at: INTS, out: FLOATS, into: FLOATS, plane: str, operation: Operation
+) -> Load:
+    """All-to-all among the vertices of dies, by what each sends and takes."""
+    if at.size < 2 or np.unique(at).size < at.size:
+        names = [net.vertices[v] for v in at[:4].tolist()]
+        raise HardwareError(f"all-to-all needs two or more different dies, not {names}")
     planes: Sequence[str] = ("ub", "rdma") if plane == "ub" else (plane,)
     if plane == "ub" and _one_package(net, at):
         planes = ("package",)
-    return load_of(net, _demand(at, at, np.ones(at.size), into, planes, operation))
+    return load_of(net, _demand(at, at, out, into, planes, operation))
 
 
 def _one_package(net: Network, at: INTS) -> bool:

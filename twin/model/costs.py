@@ -58,6 +58,7 @@ class RoleCosts:
     exchange_bytes_per_s: float  # what a die injects in dispatch and combine
     gather_bytes_per_s: float  # what a die reads where attention's dies collect
     exchange_bytes_per_token: float  # that leave its NPU or die, to experts and back, all layers
+    dispatched: float | None  # share of dispatch in these; None: all dies have all tokens
     off_node_fraction: float  # share of dispatch and combine bytes that takes the plane beyond
     gather_off_node: float  # the same of what attention's dies collect
     rank_bytes_per_token: float  # between the dies of a decode rank, all layers
@@ -241,6 +242,7 @@ def role_costs(
         exchange_bytes_per_s=sending.rate_bytes_per_s,
         gather_bytes_per_s=gather.rate_bytes_per_s,
         exchange_bytes_per_token=0.0 if one_npu else setting.exchange_bytes,
+        dispatched=setting.dispatched,
         off_node_fraction=way.off_node if way.slow_between else 0.0,
         gather_off_node=gather.off_node if gather.slow_between else 0.0,
         rank_bytes_per_token=rank_bytes(setting.whole, pool.rank_dies),

@@ -154,10 +154,22 @@ class Setting:
         s = self.shape
         if self.layout.split > 1:
             return gathered_bytes(s, self.gather.peers) * s.moe_layers
-        quantised, scale = self.communication.early_quantisation, self.machine.message_scale_bytes
         away = s.top_k * s.moe_layers
-        both = dispatch_bytes(s, quantised, scale) * away + combine_bytes(s) * away
+        both = self._message_bytes * away + combine_bytes(s) * away
         return both * (self.exchange.remote * self.messages)
+
+    @property
+    def _message_bytes(self) -> float:
+        """Bytes of one token that is sent to one expert."""
+        quantised, scale = self.communication.early_quantisation, self.machine.message_scale_bytes
+        return dispatch_bytes(self.shape, quantised, scale)
+
+    @property
+    def dispatched(self) -> float | None:
+        """Share of dispatch in what is sent to experts and back; None: all dies have all tokens."""
+        if self.summed is not None:
+            return None
+        return self._message_bytes / (self._message_bytes + combine_bytes(self.shape))
 
     @property
     def concentration(self) -> float:

@@ -36,8 +36,7 @@ class Allocation:
 def allocation(
     supernode_npus: int, mix: Mix, fleet_npus: int, seed: int = 1, blocks: int = BLOCKS
 ) -> Allocation:
-    """Fill a fleet of supernodes, one or more, with blocks. Raises HardwareError for a larger
-    one."""
+    """Fill one or more supernodes with blocks. Raises HardwareError for a larger block."""
     sizes, stays = _blocks(tuple(mix), blocks, seed)
     if sizes.max() > supernode_npus:
         raise HardwareError(

@@ -38,8 +38,7 @@ class Read:
 def reads(
     s: Scenario, facts: Facts, trace: TraceTable | None = None, counts: Counts | None = None
 ) -> list[Read]:
-    """From DRAM over each plane, the scenario's own first, and from SSD; empty: none. Raises
-    ValueErrors."""
+    """From DRAM over each plane, the scenario's own first, and from SSD, if any."""
     if not s.memory_pool.enabled or s.deployment.mode == "decode_only":
         return []
     planes = [s.memory_pool.plane]

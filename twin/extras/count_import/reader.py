@@ -68,16 +68,14 @@ def read_counts(
 
 def _content(source: str | Path | bytes, name: str | None, limits: Limits) -> tuple[str, bytes]:
     """(name for people, content), unpacked from gzip; zip archives are left as they are."""
-    if isinstance(source, bytes) and source.startswith(ZIP_MAGIC):
-        if len(source) > limits.packed_bytes:
-            raise CountsError(_too_large(printable(name or "upload"), limits.packed_bytes))
+    if from_disk := not isinstance(source, bytes):
+        name = name or Path(source).name
+        source = read_bytes(Path(source), limits.packed_bytes, CountsError)
+    zipped = source.startswith(ZIP_MAGIC)
+    if (zipped or from_disk) and len(source) > limits.packed_bytes:
+        raise CountsError(_too_large(printable(name or "upload"), limits.packed_bytes))
+    if zipped:
         return printable(name or "upload"), source
-    if not isinstance(source, bytes):
-        path = Path(source)
-        data = read_bytes(path, limits.packed_bytes, CountsError)
-        if len(data) > limits.packed_bytes:
-            raise CountsError(_too_large(printable(name or path.name), limits.packed_bytes))
-        return _content(data, name or path.name, limits)
     try:
         label, _, pieces = open_source(source, name, limits)
         files = list(pieces)

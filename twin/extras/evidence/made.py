@@ -131,8 +131,7 @@ FIRST_HEAD = (
 
 
 def keep_first(facts: Facts, path: Path = FIRST, root: Path = ROOT) -> list[dict[str, Any]]:
-    """Store the errors of unseen rows without one; returns the new ones. Raises EvidenceError where
-    files differ from their commit, NotWritten."""
+    """Store first errors of unseen rows; returns new ones. Raises EvidenceError, NotWritten."""
     before = load_first(path)
     rows = [row for row in load_published() if row.kind in UNSEEN and row.id not in before]
     if not rows:

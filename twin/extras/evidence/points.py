@@ -1,5 +1,4 @@
-"""Measured points of a CSV file in, fitted constants out, for `TWIN_CALIBRATION`; a constant that
-no point informs stays."""
+"""Measured points of a CSV file in; fitted constants out, for `TWIN_CALIBRATION`."""
 
 import csv
 import io

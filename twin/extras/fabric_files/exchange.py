@@ -223,8 +223,7 @@ def _as_edits(made: _Pairs, rates: FLOATS, waits: FLOATS) -> list[Edit]:
 def _by_element(
     made: _Pairs, elements: Sequence[tuple[str, INTS]], wanted: FLOATS, open_: NDArray[np.bool_]
 ) -> Iterator[tuple[Edge, float]]:
-    """Factors that multiply to `wanted` on open links: of elements by their most common one, then
-    of single links."""
+    """Factors of open links: of elements by their most common one, then of single links."""
     wanted[~open_] = 1.0
     for name, links in elements:
         remaining = links[open_[links]]

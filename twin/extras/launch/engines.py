@@ -235,8 +235,7 @@ class Launch:
 
 
 def launched(s: Scenario, facts: Facts, engine: str) -> Launch:
-    """Launch files of a deployment for one of ENGINES. Raises ValueError, also for a chip it
-    lacks."""
+    """Launch files of a deployment for one of ENGINES. Raises ValueError with a sentence."""
     if engine not in ENGINES:
         raise ValueError(f"{engine} is no engine here: take one of {', '.join(ENGINES)}")
     family, chosen = family_of(facts, s.supernode.chip), ENGINES[engine]

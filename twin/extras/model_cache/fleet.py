@@ -1,7 +1,6 @@
 """Several models on a fleet of NPU slots, by events. A slot holds one model, serves in order at the
-formula's rate and is given up when idle; a model without one takes a free, an idle or a draining
-slot. Weights come from DRAM (an LRU of whole models), else from a shared bucket or the memory
-pool."""
+formula's rate and is given up when idle; a model takes a free, an idle or a draining slot. Weights
+come from DRAM (an LRU of whole models), else from a shared bucket or the memory pool."""
 
 import heapq
 import math

@@ -258,8 +258,7 @@ def _prompts(
 
 
 def _eager_mla(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
-    """An attention layer launched kernel by kernel, with so few tokens that only the host counts:
-    128 of one or more requests."""
+    """An attention layer launched kernel by kernel on 128 tokens, where only the host counts."""
     few = pl.col("batch_size") * pl.col("isl") <= 128
     return [_host(rows.filter(few & (pl.col("num_heads").cast(pl.Int64) == 128)))]
 
@@ -271,10 +270,9 @@ def _host(rows: pl.DataFrame) -> Part:
 
 
 def _contiguous(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
-    """Prefill's grouped products with the ordering of their rows, evenly loaded: the host's time of
-    the smallest, and the share of the peak of those that take twice as long and more. The table was
-    measured with the tokens of all dies passing by the kernels that order rows, whichever die they
-    are for: seconds of each, which no engine has, are a parameter of their own."""
+    """Prefill's grouped products with the ordering of their rows, evenly loaded: the host's time,
+    and the share of the peak of long ones. In the measured table the ordering kernels see tokens of
+    all dies, which no engine does: these seconds are a parameter (`passing`)."""
     even = rows.filter(pl.col("distribution") == "uniform")
     if not even.height:
         return []
@@ -305,8 +303,7 @@ def _at_rate(moving: Floats) -> Candidates:
 
 
 def _exchange(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
-    """Dispatch (FP8) and combine (BF16): start, and bytes/s of a die to all dies of its node, or to
-    other nodes."""
+    """Dispatch (FP8) and combine (BF16): start, and bytes/s of a die inside or across nodes."""
     parts: list[Part] = []
     plain = rows.filter((pl.col("hidden_size") == HIDDEN) & (pl.col("num_topk") == TOP_K))
     for across in (False, True):

@@ -58,19 +58,16 @@ class Track:
 
 def named(pid: int, name: str, tracks: Mapping[int, str]) -> list[Event]:
     """What a process and its tracks are called, and in what order they stand."""
-
-    def meta(kind: str, lane: int, args: Event) -> Event:
-        return {"ph": "M", "name": kind, "ts": 0, "pid": pid, "tid": pid * LANES + lane,
-                "args": args}  # fmt: skip
-
-    events = [
-        meta("process_name", 0, {"name": name}),
-        meta("process_sort_index", 0, {"sort_index": pid}),
-    ]
+    rows: list[tuple[str, int, Event]] = [
+        ("process_name", 0, {"name": name}), ("process_sort_index", 0, {"sort_index": pid}),
+    ]  # fmt: skip
     for lane, track in tracks.items():
-        events.append(meta("thread_name", lane, {"name": track}))
-        events.append(meta("thread_sort_index", lane, {"sort_index": lane}))
-    return events
+        rows += [("thread_name", lane, {"name": track}),
+                 ("thread_sort_index", lane, {"sort_index": lane})]  # fmt: skip
+    return [
+        {"ph": "M", "name": kind, "ts": 0, "pid": pid, "tid": pid * LANES + lane, "args": args}
+        for kind, lane, args in rows
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +96,7 @@ Tables = Mapping[str, pl.DataFrame]
 
 MARK_NS = 1_000  # a moment needs some length to be seen and to hold an arrow,
 LEAST_NS = 10  # less where many fall together
-# Phases of a request: name, stamp it begins with, stamp it ends with.
-STAMPS = ("arrival_s", "frontend_s", "routed_s", "prefill_start_s", "prefill_end_s",
-          "transfer_end_s", "finish_s")  # fmt: skip
+STAMPS = (PHASES[0][1], *(stop for _, _, stop in PHASES))
 
 
 def moving(tables: Tables, begin_s: float, end_s: float) -> pl.DataFrame:
@@ -296,8 +291,7 @@ def happenings(
 def counters(
     tables: Tables, instances: Sequence[Instance], begin_s: float, end_s: float, most: int
 ) -> Iterator[list[Event]]:
-    """Means of the windows in the span, of run and instances; only every n-th beyond `most`
-    events."""
+    """Means of the span's windows, of run and instances; every n-th beyond `most` events."""
     most = max(1, most // (len(WINDOW_COUNTERS) + len(INSTANCE_COUNTERS) * len(instances)))
     for name, columns in WINDOW_COUNTERS.items():
         yield _counted(Track(RUN), name, tables["windows"], columns, (begin_s, end_s), most)

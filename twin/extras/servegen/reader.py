@@ -1,6 +1,5 @@
-"""ServeGen (alibaba/ServeGen): `chunk-<client>-trace.csv` (window start s, rate req/s, CV, pattern,
-shape, scale) and `chunk-<client>-dataset.json` (6-hour windows of lengths), sampled into
-requests."""
+"""ServeGen (alibaba/ServeGen), sampled: `chunk-<client>-trace.csv` (window start s, rate req/s, CV,
+pattern, shape, scale) and `chunk-<client>-dataset.json` (6-hour windows of lengths)."""
 
 import re
 from dataclasses import dataclass, field

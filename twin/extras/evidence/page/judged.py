@@ -1,5 +1,4 @@
-"""Rows with the twin's answers: the shipped ones, or ones made once by another process, because a
-thread would slow down every page."""
+"""Rows with the twin's answers: the shipped ones, or ones that another process made once."""
 
 import json
 import logging

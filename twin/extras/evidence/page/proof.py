@@ -1,5 +1,4 @@
-"""Published rows next to the twin as words and tables; draws nothing. Rows are dicts of
-`lab.evidence.evidence`; one outside its bar stays in each table, marked."""
+"""Published rows next to the twin as words and tables, from dicts of `lab.evidence.evidence`."""
 
 import math
 import re

@@ -225,7 +225,8 @@ def attainment(priced: Priced) -> Attainment:
         transfer_s = TRANSFERS * handed * price.shared_by_dies / price.bytes_per_s
         placed = ((i.role, i.die_of_rank) for i in place_instances(s, parts.net))
         transfer_s *= transfer_collision(parts.net, placed, d.kv_transfer_plane).mean
-        extra_s += price.latency_s
+        fixed = costs.state_bytes + costs.shape.window * costs.window_bytes_per_token
+        extra_s += price.latency_s + transfer_s * fixed / handed
     drafts, accepted = d.decode.mtp_draft_tokens, costs.mtp_acceptance
     return Attainment(
         s, prompts, priced.sample.answers, pool, extra_s,

@@ -7,7 +7,7 @@ import pytest
 from twin.model.attention import KINDS
 from twin.model.shape import ModelError, load_shape
 
-MODELS = {"mla": "deepseek-r1", "gqa": "qwen3-32b"}
+MODELS = {"mla": "deepseek-r1", "gqa": "qwen3-32b", "gated_gqa": "qwen3-next-80b"}
 
 
 @pytest.mark.parametrize("name", list(KINDS))
@@ -31,5 +31,6 @@ def test_twice_the_heads_is_twice_the_core(facts, name):
 def test_an_unknown_kind_is_refused_by_name(facts):
     name = "models.qwen3-32b.attention"
     wrong = facts.replaced({name: replace(facts[name], value="linear")})
-    with pytest.raises(ModelError, match="attention = 'linear' must be 'mla' or 'gqa'"):
+    kinds = "'mla' or 'gqa' or 'gated_gqa'"
+    with pytest.raises(ModelError, match=f"attention = 'linear' must be {kinds}"):
         load_shape(wrong, "qwen3-32b")

@@ -97,10 +97,10 @@ def test_kv_of_windows_is_set_aside_for_every_slot_and_no_token_has_it(facts, kv
     scenario = oss(deployment__precision__kv=kv, deployment__mode="decode_only")
     role = costs_of(scenario, facts).decode_role
     token = 2 * KV_HEADS * WIDTH * (2 if kv == "bf16" else 1)  # of one layer
-    assert role.memory.windows == 16 * NEAR * WINDOW * token
+    assert role.memory.slots == 16 * NEAR * WINDOW * token
     assert role.kv_tokens_per_rank == int(role.memory.kv / (token * (LAYERS - NEAR)))
     more = costs_of(with_overrides(scenario, {"deployment.decode.batch_per_npu": 64}), facts)
-    assert more.decode_role.memory.windows == 2 * role.memory.windows
+    assert more.decode_role.memory.slots == 2 * role.memory.slots
 
 
 @pytest.mark.parametrize("mode", ["decode_only", "colocated"])

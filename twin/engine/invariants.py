@@ -18,6 +18,7 @@ from twin.engine import codes as w
 from twin.engine.build import slots_of
 from twin.engine.clock import steps_in
 from twin.engine.columns import World
+from twin.engine.contention.kv_transfer import kv_bytes
 from twin.engine.lifecycle.life import Life
 from twin.engine.setup import Setup
 from twin.engine.tabling import parts
@@ -130,9 +131,7 @@ def bytes_conserved(world: World) -> Check:
     t = world.transfer
     way = 0.0
     for k in range(int(t.active[0])):
-        i = t.request[k]
-        tokens = int(world.request.input_tokens[i] + world.request.emitted[i])
-        way += tokens * world.settings.kv_bytes_per_token
+        way += kv_bytes(world, t.request[k])
     ok = math.isclose(sent, received + way, rel_tol=ROUNDING, abs_tol=1.0)
     return Check(
         "I4a", "KV bytes sent = received + under way", ok,

@@ -52,7 +52,7 @@ class Source:
         self.pooled = pool.enabled and self.d.mode != "decode_only"
         self.local = pool.enabled and pool.scope == "local"
         self.keep_answers = pool.enabled and pool.answers and bool(self.prefill)
-        self.block_bytes = setup.requests.block_tokens * self.costs.kv_bytes_per_token
+        self.block_bytes = self.costs.held_bytes(setup.requests.block_tokens)
 
     def sample_every(self) -> int:
         """Steps between two looks at the instances."""
@@ -205,6 +205,11 @@ class Settings(Columns):
 
     # Bytes that travel for a token: within a node over UB, beyond it over RDMA.
     kv_bytes_per_token = number(float, "KV handed to decode.", lambda f: f.kv_bytes()[0])
+    window_bytes_per_token = number(
+        float, "As KV, of a window's tokens.", lambda f: f.costs.window_bytes_per_token
+    )
+    window = number(int, "Tokens of a window.", lambda f: f.costs.shape.window)
+    state_bytes = number(float, "As KV, of a request.", lambda f: f.costs.state_bytes)
     offloaded_bytes_per_token = number(float, "There and back.", lambda f: f.kv_bytes()[1])
     transfer_latency_s = number(float, "Of a KV transfer.", lambda f: f.transfer_latency_s())
     kv_plane = number(int, "As in PLANES.", lambda f: w.PLANES.index(f.d.kv_transfer_plane))

@@ -164,7 +164,7 @@ class Setup:
         if s.memory_pool.scope == "local" and owners:  # which may have a part of a node
             nodes *= owners[0].dies / self.fabric.dies_per_node
             nodes /= len(self.fabric.nodes_of(owners[0].die_of_rank))
-        block_bytes = self.requests.block_tokens * self.costs.kv_bytes_per_token
+        block_bytes = self.costs.held_bytes(self.requests.block_tokens)
         return int(bytes_per_node * nodes / block_bytes)
 
 

@@ -1,7 +1,8 @@
 """Attention kinds: what a layer of each projects, caches and computes, as formulas of its sizes.
 
 A kind is an entry of KINDS; a model's file names the one it has (`attention`), and Shape,
-operators and memory ask the entry. Counts are those of one layer and one token.
+operators and memory ask the entry. Of hybrid models some layers are of a kind of LINEAR instead
+(`linear`), which caches no tokens. Counts are those of one layer and one token.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ class Kind:
     cached: Count  # key plus value numbers cached of a token
     small_bytes: Count  # of these in 8 bits
     core_products: Count  # multiply-adds of decode's core for a query and a cached token
+    kernels: str = "mla"  # whose table of a chip it has, mla or gqa
 
 
 KINDS = {
@@ -61,5 +63,89 @@ KINDS = {
         cached=lambda s: s.kv_heads * (s.nope_dim + s.rope_dim + s.value_dim),
         small_bytes=lambda s: s.kv_heads * (s.nope_dim + s.rope_dim + s.value_dim),
         core_products=lambda s: s.heads * (s.nope_dim + s.rope_dim + s.value_dim),
+        kernels="gqa",
+    ),
+    "gated_gqa": Kind(
+        "grouped-query attention whose heads have an output gate of the hidden state",
+        core_query=lambda s: s.query_width,
+        core_value=lambda s: s.heads * s.value_dim,
+        down_values=lambda s: s.query_width + (s.heads + 2 * s.kv_heads) * s.value_dim,
+        split=True,
+        q_up_weights=lambda s: 0,
+        up_values=lambda s: 0,
+        rotated=lambda s: s.query_width,
+        cached=lambda s: s.kv_heads * (s.nope_dim + s.rope_dim + s.value_dim),
+        small_bytes=lambda s: s.kv_heads * (s.nope_dim + s.rope_dim + s.value_dim),
+        core_products=lambda s: s.heads * (s.nope_dim + s.rope_dim + s.value_dim),
+        kernels="gqa",
+    ),
+}
+
+
+CHUNK = 64  # tokens of a prompt that linear attention computes at once (flash-linear-attention)
+STATE_BYTES = 4  # of a number of a state: FP32 (SGLang, mamba-ssm-dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class Linear:
+    """Sizes of one kind of linear attention: a state of fixed size stands for all tokens before."""
+
+    meaning: str
+    in_weights: Count  # parameters that take a hidden state to all that enters the core
+    in_values: Count  # that these give
+    mixed: Count  # of these, that a short convolution mixes with those of the tokens before
+
+    @staticmethod
+    def out_values(s: Shape) -> int:
+        """Values that leave the core."""
+        return s.linear_value_heads * s.linear_value_dim
+
+    @staticmethod
+    def state(s: Shape) -> int:
+        """Numbers of a request's state: a matrix of keys by values for each head of values."""
+        return s.linear_value_heads * s.linear_key_dim * s.linear_value_dim
+
+    def core_flops(self, s: Shape) -> float:
+        """FLOPs of a token in decode: the state decays, and is multiplied by the key, changed by an
+        outer product and multiplied by the query (arXiv 2412.06464 equation 10)."""
+        return 7.0 * self.state(s)
+
+    def prompt_flops(self, s: Shape) -> float:
+        """FLOPs of a prompt's token in chunks: products with the state as in decode, and with the
+        keys and values of its chunk in WY form (arXiv 2412.06464 section 3.3)."""
+        within = 2 * CHUNK * (3 * s.linear_key_dim + 2 * s.linear_value_dim) + CHUNK**2
+        return 6.0 * self.state(s) + float(s.linear_value_heads * within)
+
+
+def _keys(s: Shape) -> int:
+    return s.linear_key_heads * s.linear_key_dim
+
+
+def _values(s: Shape) -> int:
+    return s.linear_value_heads * s.linear_value_dim
+
+
+def _kda_weights(s: Shape) -> int:
+    """Decay and output gate have a low-rank step as wide as a head (arXiv 2510.26692 section 4)."""
+    rank, mixed = s.linear_key_dim, 2 * _keys(s) + _values(s)
+    direct = s.hidden * (mixed + s.linear_value_heads + 2 * rank)
+    return direct + rank * (_keys(s) + _values(s)) + s.linear_conv * mixed
+
+
+LINEAR = {
+    "gated_deltanet": Linear(
+        "Gated DeltaNet: a decay and a step of each head (arXiv 2412.06464; Qwen3-Next)",
+        in_weights=lambda s: (
+            s.hidden * (2 * _keys(s) + 2 * _values(s) + 2 * s.linear_value_heads)
+            + s.linear_conv * (2 * _keys(s) + _values(s))
+        ),
+        in_values=lambda s: 2 * _keys(s) + 2 * _values(s) + 2 * s.linear_value_heads,
+        mixed=lambda s: 2 * _keys(s) + _values(s),
+    ),
+    "kda": Linear(
+        "Kimi Delta Attention: a decay of each channel of a key (arXiv 2510.26692; Kimi-Linear)",
+        in_weights=_kda_weights,
+        in_values=lambda s: 3 * _keys(s) + 2 * _values(s) + s.linear_value_heads,
+        mixed=lambda s: 2 * _keys(s) + _values(s),
     ),
 }

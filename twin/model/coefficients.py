@@ -60,6 +60,8 @@ class DecodeCore(Record):
     window: float = given("Tokens of a window per token of a pass; 0: none has one.", "tokens")
     window_one: float = given("As `window`, one query token.", "tokens")
     lanes: float = given("Cores, each with query tokens of its own; 0: all cores share each.")
+    state: float = computed("States of linear attention, per token of a pass.", CORE)
+    state_one: float = computed("As `state`, one query token.", CORE)
     away_start: float = given("Launch and barrier of the way there and of that back.", "s", CORE)
     away_token: float = given("The way there and back, per token.", "s", CORE)
     away_context: float = computed("On prefill dies, as `context`.", CORE)
@@ -174,7 +176,9 @@ class Chunk(Record):
     latent_flops: float = given("In latent form, all layers.", "FLOP")
     index_flops: float = given("To select, per query-key pair, all layers.", "FLOP")
     hit: float = computed("Up-projection of one cached token, all layers.")
-    edge: float = computed("Attention core, per token and layer: blocks at the diagonal.", CORE)
+    edge: float = computed(
+        "Attention core, per token and layer: blocks at the diagonal, linear attention.", CORE
+    )
 
 
 @record
@@ -190,6 +194,7 @@ class Demand(Record):
     index_bytes: float = given("To select: read of one context token, one layer.", "B")
     windowed_bytes: float = given("As `context_bytes`, of the layers with a window.", "B")
     windowed_flops: float = given("As `context_flops`, of the layers with a window.", "FLOP")
+    state_bytes: float = given("States of linear attention, per token of a pass, one layer.", "B")
     index_flops: float = given("To select: per query and context token, one layer.", "FLOP")
     attention_flops: float = given("Attention and gate, per token and layer.", "FLOP")
     context_flops: float = given("Per query token and context token, one layer.", "FLOP")
@@ -256,7 +261,7 @@ class PrefillCore(Record):
     windowed: float = computed("As `pair`, of the layers with a window.")
     window: float = given("Tokens of a window; 0: none has one.", "tokens")
     hit: float = computed("Up-projection of one cached token of the batch.")
-    edge: float = computed("Per token of the die: blocks at the diagonal.")
+    edge: float = computed("Per token of the die: blocks at the diagonal, linear attention.")
 
 
 @record

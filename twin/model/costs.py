@@ -89,12 +89,19 @@ class Costs:
     shape: Shape
     chip: Chip
     roles: Mapping[str, RoleCosts]  # of the pools that it has
-    kv_bytes_per_token: float  # all layers, and the MTP module's where it drafts
+    kv_bytes_per_token: float  # all layers that cache every token, and the MTP module's
+    window_bytes_per_token: float  # of the last `shape.window` tokens, in layers with a window
+    state_bytes: float  # of a request, in layers of linear attention
     mtp_acceptance: float  # chance that a draft token is right
     clocks: Mapping[str, float] = field(default_factory=dict)  # by role, where a cap lowers it
     runs_ahead: bool = False  # a colocated pass is formed while the one before it runs
     first_by_decode: bool = False  # decode's loop hands out a first token, as its request joins
     first_after_pass: bool = False  # and waits for prefill's loop, which looks between passes
+
+    def held_bytes(self, tokens: int) -> float:
+        """Bytes that stand for so many tokens of a request: KV, windows and a state."""
+        near = min(tokens, self.shape.window) * self.window_bytes_per_token
+        return tokens * self.kv_bytes_per_token + near + self.state_bytes
 
     @property
     def decode_role(self) -> RoleCosts | None:
@@ -184,6 +191,8 @@ def build_costs(
         chip=chip,
         roles=roles,
         kv_bytes_per_token=kv_bytes(shape, drafter(d, shape, facts), d.precision.kv),
+        window_bytes_per_token=shape.window_bytes(d.precision.kv) / max(1, shape.window),
+        state_bytes=shape.state_bytes * shape.linear_layers,
         mtp_acceptance=d.decode.mtp_acceptance
         if d.decode.mtp_dataset == "as_stated"
         else facts.si(f"operators.mtp_acceptance.{d.decode.mtp_dataset}"),
@@ -210,7 +219,7 @@ def role_costs(
     facts = of_stack(facts, d.stack, scenario.supernode.chip)
     away = offload(scenario, net, clocks or {}) if pool.away else None
     setting, coefficients = _coefficients_of(scenario, facts, net, pool, dies, clocks or {}, away)
-    if away is not None and (setting.shape.index_top_k or setting.shape.window_layers):
+    if away is not None and (setting.shape.index_top_k or setting.shape.growing < 1.0):
         raise ModelError(
             f"deployment.decode.attention_offload: {setting.shape.title} attends to a part of the "
             "context in some layers, and offloaded attention reads all of it: take 0"

@@ -115,6 +115,7 @@ def outside_s(
         else:
             here = w.context_one * attended(w.reach_one, tokens, context) * idle(w, tokens)
             here += w.windowed_one * attended(w.window_one, tokens, context) + w.index_one * context
+            here += w.state_one * tokens
             core = longer_s(w, tokens, here, w.away_context_one * context)
         if k == 0:
             mtp += p.mtp.fixed + p.mtp.vector * tokens
@@ -330,7 +331,7 @@ def decode_hbm_bytes(p: Decode, requests: float, context: float, ranks: float) -
     selected = attended(p.sequence.core.reach, p.query_tokens * requests, context)
     near = attended(p.sequence.core.window, p.query_tokens * requests, context)
     cached = selected * demand.context_bytes + context * demand.index_bytes
-    cached += near * demand.windowed_bytes
+    cached += near * demand.windowed_bytes + p.query_tokens * requests * demand.state_bytes
     own_layer = context * demand.draft_context_bytes * own
     return read + at.rank_dies * cached * layers + at.rank_dies * own_layer
 

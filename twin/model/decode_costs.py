@@ -138,14 +138,14 @@ def colocated_costs(x: Setting, drafts: int) -> Decode:
     """Coefficients of a colocated instance: decode in sequence, and what a prompt's piece adds."""
     cached = x.many_rows(o.cached_up(x.shape, x.formats)) * x.pool.rank_dies / x.layout.dies
     chunk = Chunk(
-        pair=x.pair_s * (1.0 - x.shape.windowed),
+        pair=x.pair_s * x.shape.growing,
         latent=x.context_s(1),
         index=x.index_pair_s,
         reach=float(x.shape.index_top_k),
         windowed=x.pair_s * x.shape.windowed,
         window=float(x.shape.window),
         windowed_flops=x.shape.prefill_core_flops * x.shape.window_layers,
-        pair_flops=x.shape.prefill_core_flops * (x.shape.layers - x.shape.window_layers),
+        pair_flops=x.shape.prefill_core_flops * x.shape.growing_layers,
         latent_flops=x.shape.decode_core_flops * x.shape.layers,
         index_flops=x.shape.index_flops * x.shape.layers,
         hit=cached * x.shape.layers,
@@ -283,8 +283,8 @@ def _core(x: Setting, query: int, cores: Cores) -> DecodeCore:
     """The attention core on cores of a decode die, and what prefill dies take of it."""
     s, most = x.shape, float(x.shape.index_top_k)
     every, each = (x.context_s(q, cores) for q in (query, 1))
-    many, one = (seconds * (1.0 - s.windowed) for seconds in (every, each))
-    start_s = x.machine.attention(x.formats.kv, s.attention).start_s
+    many, one = (seconds * s.growing for seconds in (every, each))
+    start_s = x.machine.attention(x.formats.kv, s.kind.kernels).start_s
     if s.index_top_k and x.machine.sparse_start_s > 0.0:
         start_s = x.machine.sparse_start_s
     core = DecodeCore(
@@ -300,6 +300,8 @@ def _core(x: Setting, query: int, cores: Cores) -> DecodeCore:
         window=s.window / query,
         window_one=float(s.window),
         lanes=x.lanes * cores.cube,
+        state=x.state_s(query, cores),
+        state_one=x.state_s(1, cores),
     )
     if (away := x.offload) is None or x.lender is None:
         return core
@@ -328,19 +330,21 @@ def _demand(x: Setting, query: float, dense: o.Work, head: o.Work) -> Demand:
     own = replace(gate, flops_per_token=gate.flops_per_token / x.pool.rank_dies)  # of its tokens
     attention = [*(entry.work(s, f) for entry in plain), own]
     cached = s.core_bytes_per_token_layer(f.kv) * (query if s.index_top_k else 1.0)
+    states = s.recurrent * s.linear_kind.core_flops(s) if s.linear_layers else 0.0
     return Demand(
         attention_bytes=sum(w.weight_bytes for w in attention),
         expert_bytes=expert.weight_bytes,
         shared_more_bytes=f.shared_more_bytes * s.expert_weights,
         dense_bytes=dense.weight_bytes,
         head_bytes=head.weight_bytes,
-        context_bytes=cached * (1.0 - s.windowed),
+        context_bytes=cached * s.growing,
         windowed_bytes=cached * s.windowed,
         windowed_flops=s.decode_core_flops * s.windowed,
         index_bytes=s.index_bytes_per_token_layer(f.kv),
+        state_bytes=x.state_bytes(query),
         index_flops=s.index_flops,
-        attention_flops=sum(w.flops_per_token for w in attention),
-        context_flops=s.decode_core_flops * (1.0 - s.windowed),
+        attention_flops=sum(w.flops_per_token for w in attention) + states,
+        context_flops=s.decode_core_flops * s.growing,
         expert_flops=expert.flops_per_token,
         dense_flops=dense.flops_per_token,
         head_flops=head.flops_per_token,

@@ -107,6 +107,7 @@ def drafter(d: Deployment, model: Shape, facts: Facts) -> Drafter:
         index_top_k=0,
         window_layers=0,
         window=0,
+        linear_layers=0,
     )
     joined, inputs = (facts.count(f"{here}.{name}") for name in ("hidden_states", "inputs"))
     return Drafter(drafts, False, layer, joined, inputs)

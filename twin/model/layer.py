@@ -184,7 +184,8 @@ def idle(w: DecodeCore, tokens: float) -> float:
 def local_s(w: DecodeCore, tokens: float, context: float) -> float:
     """The core on the die itself without its launch, all query tokens of a pass, seconds."""
     whole = w.context * attended(w.reach, tokens, context) * idle(w, tokens)
-    return whole + w.windowed * attended(w.window, tokens, context) + w.index * context
+    near = w.windowed * attended(w.window, tokens, context)
+    return whole + near + w.index * context + w.state * tokens
 
 
 @kernel

@@ -24,13 +24,13 @@ class Budget:
     buffers: float
     reserve: float
     others: float = 0.0  # what an instance of the other role has on the same die, its KV too
-    windows: float = 0.0  # KV of layers with a window, of as many requests as have slots
+    slots: float = 0.0  # of all slots: KV of layers with a window, states of linear attention
 
     @property
     def kv(self) -> float:
         """Bytes left for KV blocks."""
         left = self.hbm - self.weights - self.buffers - self.reserve - self.others
-        return left - self.windows
+        return left - self.slots
 
 
 def whole_model_bytes(s: Shape, f: Formats) -> float:
@@ -52,7 +52,11 @@ def layer_stack_bytes(
     experts = expert_bytes(s, f, layout) if layout else 0.0
     passes = 1 if mtp else 0
     gate = s.hidden * s.routed_experts * FORMATS["bf16"].weight_bytes
-    total = attention * (s.layers + passes) + (gate + experts) * (s.moe_layers + passes)
+    total = attention * (s.layers + passes - s.linear_layers)
+    total += (gate + experts) * (s.moe_layers + passes)
+    if s.linear_layers:
+        out = s.linear_kind.out_values(s) * s.hidden if output else 0
+        total += (s.linear_weights - out * (1.0 - 1.0 / min(tp, s.heads))) * unit * s.linear_layers
     total += s.dense_layers * s.dense_weights * unit
     total += 2.0 * s.vocabulary * s.hidden * FORMATS["bf16"].weight_bytes  # embedding, LM head
     if mtp:

@@ -83,6 +83,40 @@ def linear(fmt: str, weights: float, read: float, write: float, vector: float = 
     return Work(fmt, weights * FORMATS[fmt].weight_bytes, 2.0 * weights, read + write, vector)
 
 
+def _mean_layer(s: Shape, cached: Work, linear: Work | None = None) -> Work:
+    """What a mean layer has of an operator: of layers that cache tokens, and of linear ones."""
+    if not s.linear_layers:
+        return cached
+    other = linear or Work(cached.format, 0.0, 0.0, 0.0, 0.0)
+    a, b = 1.0 - s.recurrent, s.recurrent
+    return Work(
+        cached.format,
+        a * cached.weight_bytes + b * other.weight_bytes,
+        a * cached.flops_per_token + b * other.flops_per_token,
+        a * cached.io_bytes_per_token + b * other.io_bytes_per_token,
+        a * cached.vector_bytes_per_token + b * other.vector_bytes_per_token,
+    )
+
+
+def _linear_input(s: Shape, f: Formats) -> Work | None:
+    """Norm and projections of linear attention; its convolution reads and writes what it mixes."""
+    if not s.linear_layers:
+        return None
+    kind, hidden = s.linear_kind, ACTIVATION_BYTES * s.hidden
+    vector = 3 * hidden + f.activation_bytes * s.hidden + 2 * ACTIVATION_BYTES * kind.mixed(s)
+    read, out = f.activation_bytes * s.hidden, ACTIVATION_BYTES * kind.in_values(s)
+    return linear(f.linear, kind.in_weights(s), read, out, vector)
+
+
+def _linear_output(s: Shape, f: Formats) -> Work | None:
+    """Gated norm, output projection, residual and norm of linear attention."""
+    if not s.linear_layers:
+        return None
+    values, hidden = s.linear_kind.out_values(s), ACTIVATION_BYTES * s.hidden
+    vector = (2 * ACTIVATION_BYTES + f.activation_bytes) * values + 5 * hidden
+    return linear(f.linear, values * s.hidden, f.activation_bytes * values, hidden, vector)
+
+
 def decode_prolog(s: Shape, f: Formats) -> Work:
     """Norm, Q and KV projections, rotary embedding; the key half of kv_up absorbed (MLA).
 
@@ -95,9 +129,10 @@ def decode_prolog(s: Shape, f: Formats) -> Work:
     absorbed = ACTIVATION_BYTES * s.core_query_width
     rotated = ACTIVATION_BYTES * s.kind.rotated(s)
     vector = 3 * hidden + f.activation_bytes * s.hidden + 2 * query + rotated
-    return linear(
+    cached = linear(
         f.linear, weights, f.activation_bytes * s.hidden + query, query + absorbed, vector
     )
+    return _mean_layer(s, cached, _linear_input(s, f))
 
 
 def decode_output(s: Shape, f: Formats) -> Work:
@@ -107,7 +142,8 @@ def decode_output(s: Shape, f: Formats) -> Work:
     values = ACTIVATION_BYTES * s.heads * s.value_dim
     hidden = ACTIVATION_BYTES * s.hidden
     vector = values + f.activation_bytes * s.heads * s.value_dim + 5 * hidden
-    return linear(f.linear, value_up + s.o_weights, gathered + values, values + hidden, vector)
+    cached = linear(f.linear, value_up + s.o_weights, gathered + values, values + hidden, vector)
+    return _mean_layer(s, cached, _linear_output(s, f))
 
 
 def prefill_down(s: Shape, f: Formats) -> Work:
@@ -116,7 +152,8 @@ def prefill_down(s: Shape, f: Formats) -> Work:
     hidden = ACTIVATION_BYTES * s.hidden
     vector = 3 * hidden + f.activation_bytes * s.hidden
     weights = s.down_weights + s.index_weights
-    return linear(f.linear, weights, f.activation_bytes * s.hidden, 2.0 * out, vector)
+    cached = linear(f.linear, weights, f.activation_bytes * s.hidden, 2.0 * out, vector)
+    return _mean_layer(s, cached, _linear_input(s, f))
 
 
 def prefill_up(s: Shape, f: Formats) -> Work:
@@ -124,15 +161,17 @@ def prefill_up(s: Shape, f: Formats) -> Work:
     up_values = s.kind.up_values(s)
     heads_out = s.query_width + up_values if up_values else 0
     read = f.activation_bytes * (s.q_lora + s.kv_lora)
-    return linear(
+    cached = linear(
         f.linear, s.q_up_weights + s.kv_up_weights, read, 2.0 * heads_out, 2.0 * s.query_width
     )
+    return _mean_layer(s, cached)
 
 
 def cached_up(s: Shape, f: Formats) -> Work:
     """Up-projection of a cached token's latent to keys and values of all heads (MLA)."""
     out_bytes = ACTIVATION_BYTES * s.kind.up_values(s)
-    return linear(f.linear, s.kv_up_weights, f.activation_bytes * s.kv_lora, out_bytes)
+    cached = linear(f.linear, s.kv_up_weights, f.activation_bytes * s.kv_lora, out_bytes)
+    return _mean_layer(s, cached)
 
 
 def prefill_output(s: Shape, f: Formats) -> Work:
@@ -140,7 +179,9 @@ def prefill_output(s: Shape, f: Formats) -> Work:
     values = ACTIVATION_BYTES * s.heads * s.value_dim
     hidden = ACTIVATION_BYTES * s.hidden
     vector = values + f.activation_bytes * s.heads * s.value_dim + 5 * hidden
-    return linear(f.linear, s.o_weights, f.activation_bytes * s.heads * s.value_dim, hidden, vector)
+    read = f.activation_bytes * s.heads * s.value_dim
+    cached = linear(f.linear, s.o_weights, read, hidden, vector)
+    return _mean_layer(s, cached, _linear_output(s, f))
 
 
 def gate(s: Shape, f: Formats) -> Work:

@@ -63,7 +63,7 @@ def prefill_costs(x: Setting, microbatch: bool) -> Prefill:
         gather=form.gather,
         core=PrefillCore(
             fixed=x.gap + x.selecting_s,
-            pair=group * x.pair_s * (1.0 - s.windowed),
+            pair=group * x.pair_s * s.growing,
             windowed=group * x.pair_s * s.windowed,
             window=float(s.window),
             latent=x.context_s(1),
@@ -237,6 +237,7 @@ def _demand(x: Setting, moe_layers: int, form: _Attention) -> PrefillDemand:
     used, layers = (s.top_k + s.shared_experts) * x.layout.split, moe_layers + s.dense_layers
     moved = sum(w.io_bytes_per_token + w.vector_bytes_per_token for w in works)
     every = float(x.split_dies)  # each computes its share of a token
+    states = s.recurrent * s.linear_kind.prompt_flops(s) if s.linear_layers else 0.0
     demand = PrefillDemand(
         weight_bytes=dense.weight_bytes * s.dense_layers
         + layers * sum(work.weight_bytes * share for work, share in attention),
@@ -244,10 +245,10 @@ def _demand(x: Setting, moe_layers: int, form: _Attention) -> PrefillDemand:
         shared_more_bytes=f.shared_more_bytes * s.expert_weights * moe_layers,
         token_bytes=every * moved * layers
         + used * (expert.io_bytes_per_token + expert.vector_bytes_per_token) * moe_layers,
-        token_flops=every * sum(w.flops_per_token for w in works) * layers
+        token_flops=every * (sum(w.flops_per_token for w in works) + states) * layers
         + used * expert.flops_per_token * moe_layers
         + every * dense.flops_per_token * s.dense_layers,
-        pair_flops=every * s.prefill_core_flops * layers * (1.0 - s.windowed),
+        pair_flops=every * s.prefill_core_flops * layers * s.growing,
         windowed_flops=every * s.prefill_core_flops * layers * s.windowed,
         latent_flops=s.decode_core_flops * layers,
         index_flops=s.index_flops * layers,

@@ -104,7 +104,7 @@ class Setting:
         """Host seconds of a pass that is launched kernel by kernel: so many kernels of a layer at a
         time each, or as measured for a layer's attention and experts."""
         m = self.machine
-        attention = m.eager_attention_s if self.shape.attention == "mla" else 0.0
+        attention = m.eager_attention_s if self.shape.kind.kernels == "mla" else 0.0
         one_by_one = m.kernel_launch_s * kernels * passes
         return one_by_one + attention * passes + m.eager_moe_s * moe_passes
 
@@ -266,7 +266,7 @@ class Setting:
 
     @property
     def _prompt_attention(self) -> Reach:
-        kind = "prefill_gqa" if self.shape.attention == "gqa" else "prefill_mla"
+        kind = f"prefill_{self.shape.kind.kernels}"
         return self.machine.prompt_attention(self.formats.kv, kind)
 
     @property
@@ -277,8 +277,14 @@ class Setting:
     @property
     def edge_s(self) -> float:
         """Prefill attention core: seconds per token of a prompt on top of its pairs. Blocks at the
-        diagonal compute pairs that are masked, and a short row fills no block."""
-        return 0.0 if self.shape.index_top_k else self._prompt_attention.edge * self.pair_s
+        diagonal compute pairs that are masked, and a short row fills no block; linear attention
+        has no pairs."""
+        s = self.shape
+        edge_s = 0.0 if s.index_top_k else self._prompt_attention.edge * self.pair_s
+        if not s.linear_layers:
+            return edge_s
+        state_s = s.linear_kind.prompt_flops(s) / self._prefill_core_flops_per_s
+        return (1.0 - s.recurrent) * edge_s + s.recurrent * state_s
 
     @property
     def selecting_s(self) -> float:
@@ -308,7 +314,7 @@ class Setting:
         each query token has context tokens of its own, and reads them; where a core has it to
         itself, it gathers them first."""
         m, s, kv = machine or self.machine, self.shape, self.formats.kv
-        reached = m.attention(kv, s.attention)
+        reached = m.attention(kv, s.kind.kernels)
         compute = query_tokens * s.decode_core_flops
         compute /= m.chip.peak(reached.peak) * m.cores * reached.compute * cores.cube
         read = s.core_bytes_per_token_layer(kv) * (query_tokens if s.index_top_k else 1.0)
@@ -323,6 +329,16 @@ class Setting:
         alone = self.machine.sparse_alone > 0.0 and self.shape.index_top_k
         return float(self.machine.chip.cube_cores) * self.machine.cores if alone else 0.0
 
+    def state_bytes(self, query_tokens: float) -> float:
+        """Bytes of states that a token of a pass moves, mean layer: a request's is read once, and
+        written after each token, so that drafts can be taken back."""
+        return self.shape.recurrent * self.shape.state_bytes * (1.0 + 1.0 / query_tokens)
+
+    def state_s(self, query_tokens: float, cores: Cores = WHOLE) -> float:
+        """Seconds of decode's linear attention per token of a pass, mean layer: element-wise work
+        over its state."""
+        return self.state_bytes(query_tokens) / self.machine.vector_bytes_per_s(cores.vector)
+
     def index_s(self, query_tokens: float, cores: Cores = WHOLE) -> float:
         """Seconds that decode's indexer takes per context token of a request, 0: there is none.
 
@@ -332,7 +348,7 @@ class Setting:
         m, s, kv = self.machine, self.shape, self.formats.kv
         if not s.index_top_k:
             return 0.0
-        reached = m.attention(kv, s.attention)
+        reached = m.attention(kv, s.kind.kernels)
         compute = query_tokens * s.index_flops
         compute /= m.chip.peak(reached.peak) * m.cores * reached.compute * cores.cube
         read = s.index_bytes_per_token_layer(kv)

@@ -10,7 +10,7 @@ from dataclasses import MISSING, dataclass, fields, replace
 from functools import lru_cache
 
 from twin.facts import Facts
-from twin.model.attention import KINDS, Kind
+from twin.model.attention import KINDS, LINEAR, STATE_BYTES, Kind, Linear
 from twin.scenario import Stage
 
 
@@ -49,6 +49,13 @@ class Shape:
     index_top_k: int = 0  # tokens that it selects; 0: no indexer, a token attends to all
     window_layers: int = 0  # layers in which a token attends to the last `window` tokens alone
     window: int = 0
+    linear: str = ""  # of LINEAR, in `linear_layers` in place of `attention`
+    linear_layers: int = 0
+    linear_key_heads: int = 0
+    linear_value_heads: int = 0
+    linear_key_dim: int = 0
+    linear_value_dim: int = 0
+    linear_conv: int = 0  # tokens that its convolution reads
 
     def split(self, dies: int) -> Shape:
         """What one of `dies` with tensor-parallel attention has: its share of the heads, of the
@@ -67,6 +74,8 @@ class Shape:
             kv_heads=self._kv_heads_of(dies),
             dense_intermediate=math.ceil(self.dense_intermediate / dies),
             vocabulary=math.ceil(self.vocabulary / dies),
+            linear_key_heads=math.ceil(self.linear_key_heads / dies),
+            linear_value_heads=math.ceil(self.linear_value_heads / dies),
         )
 
     def _kv_heads_of(self, dies: int) -> int:
@@ -97,6 +106,41 @@ class Shape:
     def window_bytes(self, kv: str) -> float:
         """KV bytes of a request's last tokens in the layers with a window."""
         return self.window_layers * self.window * self.kv_bytes_per_token_layer(kv)
+
+    @property
+    def linear_kind(self) -> Linear:
+        """The formulas of its layers with linear attention; raises KeyError without any."""
+        return LINEAR[self.linear]
+
+    @property
+    def recurrent(self) -> float:
+        """Share of the layers that have a state: what a mean layer has of one."""
+        return self.linear_layers / self.layers
+
+    @property
+    def growing(self) -> float:
+        """Share of the layers whose attention grows with the context."""
+        return 1.0 - self.windowed - self.recurrent
+
+    @property
+    def growing_layers(self) -> int:
+        """Layers that cache every token."""
+        return self.layers - self.window_layers - self.linear_layers
+
+    @property
+    def state_bytes(self) -> float:
+        """Bytes of a request's state in a layer of linear attention, with the last values that its
+        convolution reads, in BF16; 0: there is none."""
+        if not self.linear_layers:
+            return 0.0
+        kind = self.linear_kind
+        return STATE_BYTES * kind.state(self) + 2.0 * kind.mixed(self) * (self.linear_conv - 1)
+
+    @property
+    def linear_weights(self) -> int:
+        """Parameters of a layer's linear attention."""
+        kind = self.linear_kind
+        return kind.in_weights(self) + kind.out_values(self) * self.hidden
 
     @property
     def moe_layers(self) -> int:
@@ -215,6 +259,13 @@ def load_shape(facts: Facts, name: str) -> Shape:
         raise ModelError(
             f"models.{name}.window_layers = {shape.window_layers} must be fewer than its "
             f"{shape.layers} layers, with a window of 1 token or more"
+        )
+    if shape.linear_layers and not (
+        shape.linear in LINEAR and shape.linear_layers < shape.layers - shape.window_layers
+    ):
+        raise ModelError(
+            f"models.{name}.linear_layers = {shape.linear_layers} must be fewer than its "
+            f"{shape.layers} layers, of a kind linear = {' or '.join(map(repr, LINEAR))}"
         )
     if "experts" not in shape.stages and shape.dense_layers != shape.layers:
         raise ModelError(

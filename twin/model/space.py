@@ -42,8 +42,9 @@ def kv_layers(shape: Shape, own: Drafter) -> int:
 def kv_bytes(shape: Shape, own: Drafter, kv: str) -> float:
     """KV bytes of a token, all layers that keep it for the whole request; kv: their format."""
     if own.shape is None:
-        return shape.kv_bytes_per_token_layer(kv) * (kv_layers(shape, own) - shape.window_layers)
-    layers = shape.kv_bytes_per_token_layer(kv) * (shape.layers - shape.window_layers)
+        drafting = kv_layers(shape, own) - shape.layers
+        return shape.kv_bytes_per_token_layer(kv) * (shape.growing_layers + drafting)
+    layers = shape.kv_bytes_per_token_layer(kv) * shape.growing_layers
     return layers + own.shape.kv_bytes_per_token_layer(kv)
 
 
@@ -70,7 +71,10 @@ def space(x: Setting, s: Scenario, name: str) -> Space:
     )
     if x.pool.phase == "decode":
         slots = d.decode.batch_per_npu / chip.dies_per_npu * x.pool.rank_dies * x.concentration
-        memory = replace(memory, windows=slots * x.shape.window_bytes(d.precision.kv))
+        # A state after each verified token, so that drafts can be taken back.
+        states = (1 + d.decode.mtp_draft_tokens) * x.shape.state_bytes * x.shape.linear_layers
+        held = x.shape.window_bytes(d.precision.kv) + states
+        memory = replace(memory, slots=slots * held)
     if (guest := sharing(s)) is not None:
         memory = _with_others(memory, x, s, guest)
     if apart:

@@ -74,10 +74,33 @@ OSS = {
     "max_position_embeddings": 131072, "sliding_window": 128,
     "layer_types": ["sliding_attention", "full_attention"] * 18,
 }  # fmt: skip
+NEXT = {  # how many modules draft the published config does not state
+    "model_type": "qwen3_next", "num_hidden_layers": 48, "hidden_size": 2048, "head_dim": 256,
+    "num_attention_heads": 16, "num_key_value_heads": 2, "num_experts": 512,
+    "num_experts_per_tok": 10, "moe_intermediate_size": 512, "intermediate_size": 5632,
+    "shared_expert_intermediate_size": 512, "vocab_size": 151936, "mlp_only_layers": [],
+    "max_position_embeddings": 262144, "decoder_sparse_step": 1, "full_attention_interval": 4,
+    "linear_num_key_heads": 16, "linear_num_value_heads": 32, "linear_key_head_dim": 128,
+    "linear_value_head_dim": 128, "linear_conv_kernel_dim": 4, "num_nextn_predict_layers": 1,
+}  # fmt: skip
+KIMI_LINEAR = {
+    "model_type": "kimi_linear", "num_hidden_layers": 27, "first_k_dense_replace": 1,
+    "hidden_size": 2304, "num_attention_heads": 32, "num_key_value_heads": 32,
+    "q_lora_rank": None, "kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64,
+    "v_head_dim": 128, "num_experts": 256, "num_shared_experts": 1, "num_experts_per_token": 8,
+    "moe_intermediate_size": 1024, "intermediate_size": 9216, "vocab_size": 163840,
+    "max_position_embeddings": 1048576, "num_expert_group": 1, "topk_group": 1,
+    "num_nextn_predict_layers": 0, "moe_layer_freq": 1,
+    "linear_attn_config": {
+        "full_attn_layers": [4, 8, 12, 16, 20, 24, 27], "head_dim": 128, "num_heads": 32,
+        "kda_layers": [k for k in range(1, 27) if k % 4], "short_conv_kernel_size": 4,
+    },
+}  # fmt: skip
 KNOWN = [
     (V3, "deepseek-r1"), (QWEN3, "qwen3-235b"), (V32, "deepseek-v3-2"), (GLM5, "glm-5"),
     (GLM47, "glm-4-7"), (MINIMAX, "minimax-m2-5"), (QWEN3_DENSE, "qwen3-32b"),
-    (LLAMA, "llama-3-3-70b"), (OSS, "gpt-oss-120b"),
+    (LLAMA, "llama-3-3-70b"), (OSS, "gpt-oss-120b"), (NEXT, "qwen3-next-80b"),
+    (KIMI_LINEAR, "kimi-linear-48b"),
 ]  # fmt: skip
 
 
@@ -185,8 +208,23 @@ def test_what_a_shape_cannot_say_is_refused(config, field, value, said):
 def test_layers_of_another_kind_or_number_are_refused_by_name(config, kinds):
     with pytest.raises(ConfigError, match="layer_types .*must name each of the 36 layers"):
         import_model(config(OSS | {"layer_types": kinds}), "mine")
-    with pytest.raises(ConfigError, match="model_type is 'qwen3_next'"):
-        import_model(config(OSS | {"model_type": "qwen3_next"}), "mine")
+    with pytest.raises(ConfigError, match="model_type is 'jamba'"):
+        import_model(config(OSS | {"model_type": "jamba"}), "mine")
+
+
+@pytest.mark.parametrize(
+    ("given", "changed", "said"),
+    [
+        (NEXT, {"layer_types": ["full_attention"] * 47}, "must name each of the 48 layers"),
+        (NEXT, {"full_attention_interval": 1}, "must be a whole number, 2 or more"),
+        (NEXT, {"linear_num_key_heads": None}, "linear_num_key_heads is missing"),
+        (KIMI_LINEAR, {"linear_attn_config": {"kda_layers": []}}, "must list some of the 27"),
+        (KIMI_LINEAR, {"num_experts_per_token": 257}, "must be at most num_experts, 256"),
+    ],
+)
+def test_a_hybrid_that_does_not_say_its_linear_layers_is_refused(config, given, changed, said):
+    with pytest.raises(ConfigError, match=said):
+        import_model(config(given | changed), "mine")
 
 
 @pytest.mark.parametrize(

@@ -118,9 +118,11 @@ def sender_of(world: World, i: int) -> tuple[int, int]:
 
 @kernel
 def kv_bytes(world: World, i: int) -> float:
-    """What a request's KV weighs now."""
+    """What a request's KV weighs now, with windows and the state of linear attention."""
+    settings = world.settings
     length = world.request.input_tokens[i] + world.request.emitted[i]
-    return float(length * world.settings.kv_bytes_per_token)
+    near = min(length, settings.window) * settings.window_bytes_per_token
+    return float(length * settings.kv_bytes_per_token + near + settings.state_bytes)
 
 
 @kernel

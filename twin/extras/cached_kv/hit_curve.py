@@ -66,7 +66,7 @@ def hit_curve(s: Scenario, facts: Facts, trace: TraceTable | None = None) -> Hit
     return HitCurve(
         reuse_curve(stream),
         len(stream),
-        stream.block_tokens * parts.costs.kv_bytes_per_token,
+        parts.costs.held_bytes(stream.block_tokens),
         node_dram_bytes(s, facts, parts.net.dies_per_node) * nodes,
         1e9 * s.memory_pool.ssd_gb_per_node * nodes,
     )

@@ -15,7 +15,7 @@ from twin.commands.terminal import AsJson, out, print_json
 from twin.facts import Fact
 from twin.lab.files import read_text, write_text
 from twin.lab.library import DATA
-from twin.model.attention import KINDS
+from twin.model.attention import KINDS, LINEAR
 from twin.model.shape import Shape
 
 CONFIG_BYTES_MAX = 1024 * 1024
@@ -34,13 +34,18 @@ NOTES = {
     "index_top_k": "tokens that sparse attention selects for a token to attend to",
     "window_layers": "layers in which a token attends to a window alone",
     "window": "last tokens that these attend to",
+    "linear": "; ".join(f"{name}: {kind.meaning}" for name, kind in LINEAR.items()),
+    "linear_layers": "layers that have it in place of attention",
+    "linear_conv": "tokens that its short convolution reads",
 }
 UNITS = {
     "title": "", "attention": "", "layers": "layers", "dense_layers": "layers", "heads": "heads",
     "kv_heads": "heads", "routed_experts": "experts", "shared_experts": "experts",
     "top_k": "experts", "vocabulary": "tokens", "mtp_layers": "layers", "max_context": "tokens",
     "most_nodes": "nodes", "expert_groups": "groups", "index_heads": "heads",
-    "index_top_k": "tokens", "window_layers": "layers", "window": "tokens",
+    "index_top_k": "tokens", "window_layers": "layers", "window": "tokens", "linear": "",
+    "linear_layers": "layers", "linear_key_heads": "heads", "linear_value_heads": "heads",
+    "linear_conv": "tokens",
 }  # fmt: skip
 
 
@@ -53,6 +58,7 @@ class Family:
     width: str = "moe_intermediate_size"  # of an expert
     drafting: str = "num_nextn_predict_layers"
     windows: bool = False  # `layer_types` says which layers attend to a window
+    linear: str = ""  # a kind of LINEAR that some layers have
 
 
 FAMILIES = {
@@ -67,6 +73,8 @@ FAMILIES = {
     "mixtral": Family("gqa", width="intermediate_size"),
     "minimax_m2": Family("gqa", width="intermediate_size", drafting="num_mtp_modules"),
     "gpt_oss": Family("gqa", width="intermediate_size", windows=True),
+    "qwen3_next": Family("gated_gqa", linear="gated_deltanet"),
+    "kimi_linear": Family("mla", linear="kda"),
     "llama": Family("gqa", experts=False),
     "qwen2": Family("gqa", experts=False),
     "qwen3": Family("gqa", experts=False),
@@ -163,6 +171,8 @@ class _Config:
         }
         if self.family.windows:
             figures |= self._windows(figures["layers"].value)
+        if self.family.linear:
+            figures |= self._linear(figures["layers"].value)
         if figures["dense_layers"].value > figures["layers"].value:
             self._fail("first_k_dense_replace", "is more than num_hidden_layers")
         figures["dense_intermediate"] = (
@@ -212,7 +222,7 @@ class _Config:
         size = self._count("head_dim", absent=hidden.value // heads.value)
         none = self._derived(0, f"{self.named} has no latent attention")
         return {
-            "attention": self._derived("gqa", f"model_type {self.named}"),
+            "attention": self._derived(self.family.attention, f"model_type {self.named}"),
             "heads": heads,
             "kv_heads": kv_heads,
             "q_lora": none,
@@ -224,13 +234,16 @@ class _Config:
 
     def _experts(self) -> dict[str, Fact]:
         names = ("n_routed_experts", "num_experts", "num_local_experts")
-        named = next((n for n in names if self.table.get(n) is not None), names[0])
-        routed, top_k = self._count(named), self._count("num_experts_per_tok")
+        named = self._first_of(*names)
+        picks = self._first_of("num_experts_per_tok", "num_experts_per_token")
+        routed, top_k = self._count(named), self._count(picks)
         if top_k.value > routed.value:
-            self._fail("num_experts_per_tok", f"must be at most {named}, {routed.value}")
+            self._fail(picks, f"must be at most {named}, {routed.value}")
         width = self.family.width
         size = self._count(width)
-        shared = self._count("n_shared_experts", low=0, absent=0)
+        shared = self._count(
+            self._first_of("n_shared_experts", "num_shared_experts"), low=0, absent=0
+        )
         if self.table.get("shared_expert_intermediate_size"):
             wide = self._count("shared_expert_intermediate_size").value
             if wide % size.value:
@@ -245,7 +258,7 @@ class _Config:
             "expert_intermediate": size,
             "shared_experts": shared,
             "most_nodes": self._most_nodes(top_k.value),
-            "expert_groups": self._count("n_group", absent=1),
+            "expert_groups": self._count(self._first_of("n_group", "num_expert_group"), absent=1),
         }
 
     def _windows(self, layers: int) -> dict[str, Fact]:
@@ -259,9 +272,45 @@ class _Config:
             "window": self._count("sliding_window") if near else self._derived(0, "no such layer"),
         }
 
+    def _linear(self, layers: int) -> dict[str, Fact]:
+        own = self.table.get("linear_attn_config")
+        if isinstance(own, dict):  # Kimi-Linear: heads of keys and values alike
+            inner = _Config(own | {"model_type": self.named}, f"linear_attn_config of {self.file}")
+            listed = own.get("kda_layers")
+            if not isinstance(listed, list) or not 0 < len(listed) < layers:
+                inner._fail("kda_layers", f"must list some of the {layers} layers, not all")
+            heads, size = inner._count("num_heads"), inner._count("head_dim")
+            count = self._derived(len(listed), f"kda_layers of {self.file}")
+            sizes = [heads, heads, size, size, inner._count("short_conv_kernel_size")]
+        else:
+            kinds = self.table.get("layer_types")
+            if kinds is None:
+                every = self._count("full_attention_interval", low=2).value
+                kinds = ["linear_attention"] * (layers - layers // every)
+                kinds += ["full_attention"] * (layers // every)
+            known = ("full_attention", "linear_attention")
+            if not isinstance(kinds, list) or len(kinds) != layers or {*map(str, kinds)} - {*known}:
+                self._fail(
+                    "layer_types", f"must name each of the {layers} layers {' or '.join(known)}"
+                )
+            count = self._derived(kinds.count("linear_attention"), f"layers of {self.file}")
+            names = ("num_key_heads", "num_value_heads", "key_head_dim", "value_head_dim",
+                     "conv_kernel_dim")  # fmt: skip
+            sizes = [self._count(f"linear_{name}") for name in names]
+        fields_of = ("key_heads", "value_heads", "key_dim", "value_dim", "conv")
+        return {
+            "linear": self._derived(self.family.linear, f"model_type {self.named}"),
+            "linear_layers": count,
+            **{f"linear_{name}": fact for name, fact in zip(fields_of, sizes, strict=True)},
+        }
+
+    def _first_of(self, *names: str) -> str:
+        """The first of these fields that the config has; else the first."""
+        return next((name for name in names if self.table.get(name) is not None), names[0])
+
     def _most_nodes(self, top_k: int) -> Fact:
         """A router that limits groups does so for nodes: arXiv 2412.19437 section 2.1.2."""
-        groups = self._count("n_group", absent=1).value
+        groups = self._count(self._first_of("n_group", "num_expert_group"), absent=1).value
         limit = self._count("topk_group", absent=groups).value
         if limit > groups:
             self._fail("topk_group", f"must be at most n_group, {groups}")

@@ -148,6 +148,16 @@ def test_prompts_that_wait_are_sglangs_prefill_delayer():
     )
 
 
+def test_prompts_that_are_received_now_and_then_are_sglangs_interval():
+    mixed = {"deployment.mode": "colocated", "deployment.colocated.npus_per_instance": 16}
+    always = with_overrides(preset("quickstart"), mixed)
+    s = with_overrides(always, {"deployment.colocated.receive_every": 30})
+    for scenario, interval in ((always, None), (s, "30")):
+        options = options_in(command_of(launched(scenario, FACTS, "sglang").files["colocated.sh"]))
+        assert options.get("--scheduler-recv-interval") == interval
+    assert any("received once" in line for line in launched(s, FACTS, "vllm-ascend").left_out)
+
+
 @pytest.mark.skipif(not shutil.which("bash"), reason="no bash")
 @pytest.mark.parametrize("engine", ["vllm-ascend", "sglang"])
 def test_a_script_runs_in_a_shell_and_passes_what_is_written(engine, tmp_path):

@@ -174,6 +174,8 @@ def sglang_options(s: Scenario, w: Worker, family: str, disaggregated: bool) -> 
         options |= {"--enable-eplb": True, "--ep-num-redundant-experts": s.experts.redundant}
     if w.role == "colocated" and (delay := s.deployment.colocated.prompt_delay):
         options |= {"--enable-prefill-delayer": True, "--prefill-delayer-max-delay-passes": delay}
+    if w.role == "colocated" and (every := s.deployment.colocated.receive_every) > 1:
+        options["--scheduler-recv-interval"] = every
     if disaggregated:
         options |= {
             "--disaggregation-mode": w.role, "--disaggregation-bootstrap-port": 30001,

@@ -101,6 +101,9 @@ def left_out(s: Scenario) -> list[str]:
                     "store (Mooncake, HiCache) has a configuration of its own.")  # fmt: skip
     if "colocated" in roles and d.colocated.prompt_delay:
         said.append("Prompts that wait for other ranks: vLLM-Ascend begins each at once.")
+    if "colocated" in roles and d.colocated.receive_every > 1:
+        said.append("Prompts that are received once in several iterations: vLLM looks for them "
+                    "before each.")  # fmt: skip
     if d.precision.kv == "int8":
         said.append("8-bit KV: checkpoints with KV scales are needed, the cache is BF16 here.")
     if d.placement != "packed":

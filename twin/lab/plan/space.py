@@ -134,6 +134,16 @@ def _attention_tp(s: Scenario, m: Machine) -> list[Any]:
     return sorted({1, 2 * npu, m.npus_per_node * npu, s.deployment.decode.tp_dies})
 
 
+def _experts_tp(path: str) -> Values:
+    """Experts whole, split over the dies of an NPU's node, or as the scenario has them."""
+
+    def values(s: Scenario, m: Machine) -> list[Any]:
+        node = m.npus_per_node * m.dies_per_npu
+        return sorted({1, node, read(s, path)}) if m.routed_experts else [1]
+
+    return values
+
+
 def _redundant(s: Scenario, m: Machine) -> list[Any]:
     experts = m.routed_experts
     return sorted({0, experts // 8, experts // 4, s.experts.redundant}) if experts else [0]
@@ -185,6 +195,11 @@ CHOICES: dict[str, Choice] = {
     "attention_tp": Choice(
         "Attention TP in decode", "Dies that split the heads of a request, and are one rank.",
         {f"{DECODE}.tp_dies": _attention_tp}, crossed=False,
+    ),
+    "experts_tp": Choice(
+        "Experts split inside (MoE TP)", "Dies that hold a part of each of their experts.",
+        {f"{role}.experts_tp": _experts_tp(f"{role}.experts_tp") for role in (PREFILL, DECODE)},
+        crossed=False,
     ),
     "prompt_delay": Choice(
         "Prompts that wait for ranks", "Colocated instances compute prompts of all ranks together.",

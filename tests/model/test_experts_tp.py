@@ -142,3 +142,17 @@ def test_a_run_carries_the_bytes_of_its_gathers_and_rebalances_parts():
     assert found.tables["ranks"]["expert_load"].null_count() == 0
     load = found.tables["ranks"]["expert_load"].to_numpy()
     assert (load.reshape(-1, 4) == load[::4, None]).all()  # dies that split experts are alike
+
+
+@pytest.mark.parametrize("split", [2, 8])
+def test_experts_serve_while_their_parts_are_complete(split):
+    """One of 16 dies is lost for ten seconds. Two dies a rank that split experts leave together,
+    and the others go on; experts in eight parts have lost some of one group's, and wait."""
+    fields = ONE | {SPLIT: split, "deployment.decode.tp_dies": 2, "horizon_s": 30.0,
+                    "faults": [{"element": "die 0.1.0", "at_s": 5.0, "duration_s": 10.0}],
+                    "recovery.policy": "shrink", "recovery.detection_s": 1.0}  # fmt: skip
+    found = run(fields)
+    assert all(check["ok"] for check in found.checks)
+    events = found.tables["events"]["detail"].to_list()
+    assert any("14 of 16 dies" in text for text in events) == (split == 2)
+    assert any("must divide the 14 dies" in text for text in events) == (split == 8)

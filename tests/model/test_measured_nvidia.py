@@ -81,6 +81,15 @@ def test_experts_of_one_rank_take_a_second_all_reduce_and_no_dispatch(facts):
     assert one_rank(facts, 4).sequence.dispatch.receive > 0.0  # two ranks send to each other
 
 
+def test_links_carry_the_all_reduces_of_one_rank_and_no_messages(facts):
+    """Bytes of a token by hand: a hidden state to seven dies and seven sums back, 58 layers."""
+    rank = costs(
+        facts, deployment__mode="decode_only", deployment__decode__instances=1,
+        deployment__decode__npus_per_instance=8, deployment__decode__tp_dies=8,
+    ).decode_role  # fmt: skip
+    assert rank.exchange_bytes_per_token == 2 * 7 * 2 * 7_168 * 58
+
+
 def test_a_pass_with_prompts_is_no_shorter_than_its_launches(facts):
     p, shape = prompts(facts), load_shape(facts, "deepseek-r1")
     host = {part: facts.si(f"{TABLE}.eager.{part}.host") for part in ("mla", "moe")}

@@ -152,8 +152,8 @@ class Setting:
     def exchange_bytes(self) -> float:
         """Bytes that a token sends to experts and gets back from them, all layers."""
         s = self.shape
-        if self.layout.split > 1:
-            return gathered_bytes(s, self.gather.peers) * s.moe_layers
+        if (group := self.summed) is not None:
+            return gathered_bytes(s, group.peers) * s.moe_layers
         away = s.top_k * s.moe_layers
         both = self._message_bytes * away + combine_bytes(s) * away
         return both * (self.exchange.remote * self.messages)

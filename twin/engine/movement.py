@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -206,11 +206,18 @@ def _placed_bytes(
     class_of = where.select(pl.struct(groups).rank("dense")).to_series().to_numpy() - 1
     whole = np.bincount(class_of, where["share"].to_numpy())
     _, first = np.unique(class_of, return_index=True)
-    per_share = np.zeros(first.size)
-    for k, row in enumerate(where[first.tolist()].select(groups).rows()):
-        t_s, end_s, plane, traffic, role, instance, _ = row
-        cell = cells[:, w.TRAFFIC.index(traffic), w.PLANES.index(plane), column[role, instance]]
+    per_share, of_class = np.zeros(first.size), dict[tuple[Any, ...], list[int]]()
+    rows = where[first.tolist()].select(groups).rows()
+    for k, (t_s, end_s, *who) in enumerate(rows):
+        cell = _booked(cells, column, who)
         per_share[k] = cell[(middle >= t_s) & (middle < end_s)].sum() / whole[k]
+        of_class.setdefault(tuple(who), []).append(k)
+    # What was booked in a window whose middle found the class without a way had one at its ends.
+    for who, spans in of_class.items():
+        found = float((per_share[spans] * whole[spans]).sum())
+        booked = float(_booked(cells, column, who).sum())
+        if booked > found * (1.0 + 1e-12) > 0.0:
+            per_share[spans] *= booked / found
     amount = per_share[class_of] * where["share"].to_numpy()
     at = where["node"].to_numpy(), where["sub_plane"].fill_null(0).to_numpy()
     placed = {}
@@ -221,6 +228,15 @@ def _placed_bytes(
             np.add.at(table, (at[0][some], at[1][some]), amount[some])
             placed[plane, way] = table
     return placed
+
+
+def _booked(
+    cells: np.ndarray, column: dict[tuple[str, int], int], who: Sequence[Any]
+) -> np.ndarray:
+    """Bytes by window of a (plane, class of traffic, role, instance ...), f8[windows]."""
+    plane, traffic, role, instance = who[:4]
+    at = w.TRAFFIC.index(traffic), w.PLANES.index(plane), column[role, instance]
+    return np.asarray(cells[:, at[0], at[1], at[2]])
 
 
 def instances_table(setup: Setup, machine: Machine, log: list[Event]) -> pl.DataFrame:

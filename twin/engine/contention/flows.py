@@ -98,6 +98,7 @@ def flows_of(
     among = [die for seat in seats if seat.role == "decode" for die in seat.dies]
     among = [die for die in among if die not in no_way]
     written = demands.to_storage(net)
+    stored = sorted({node for seat in seats for node in seat.pool_nodes})
     flows: list[Flow] = []
     first, _ = numbers_of(prefills, columns)
 
@@ -114,6 +115,8 @@ def flows_of(
             add(w.EXPERTS, seat, exchange)
             add(w.WEIGHTS, seat, exchange)
         if seat.role == "decode":
+            if s.memory_pool.enabled and s.memory_pool.answers and stored:
+                flows += _answers(net, seat, plane, stored)
             continue
         wanted = s.memory_pool.enabled
         read = demands.pool(net, seat.dies, plane, seat.pool_nodes) if wanted else None
@@ -137,6 +140,14 @@ def flows_of(
     if offloaded_share(s):
         flows += _offloads(net, seats, no_way, hand_off)
     return flows
+
+
+def _answers(net: Network, seat: Seat, plane: str, nodes: Sequence[int]) -> Iterator[Flow]:
+    """KV of answers that a decode instance stores in the memory pool. It only says where bytes go:
+    tens of MB/s of a die take no part in sharing."""
+    load = demands.pool(net, seat.dies, plane, nodes, "write")
+    if load is not None:
+        yield Flow(w.NONE, w.POOL_WRITE, seat.role, seat.index, load[0])
 
 
 def _offloads(

@@ -1,0 +1,79 @@
+"""Every byte that is booked is on a path: it leaves and enters where links are, once."""
+
+import polars as pl
+import pytest
+
+from tests.draws import some
+from tests.engine.lifecycle.test_elastic import SWAP
+from tests.engine.lifecycle.test_elastic import run as run_elastic
+from tests.engine.small import MODES, run
+from tests.engine.test_movement import HURT
+from tests.laws.any_scenario import any_scenario
+from twin.engine.simulate import simulate
+from twin.facts import FactError
+from twin.lab.library import load_facts
+
+STORED = {
+    "workload.prefix": "sessions",
+    "workload.turn_gap_s": 0.3,
+    "workload.rate_req_per_s": 60.0,
+    "memory_pool.answers": True,
+}
+WHO = ["plane", "traffic", "role", "instance"]
+# Ends within the supernode of what comes from beyond it or goes there.
+ONE_END = {"ssd_read": ["in"], "ssd_write": ["out"]}
+# Bytes of weights that an instance loads from the memory pool before it serves: it has no dies yet
+# in the tables of places, and is placed where its exchange is from when it serves.
+PLACED_LATE = {"weights"}
+
+
+def off_the_paths(tables):
+    """Counters of bytes without a path, as (plane, class, role) with the ends that are missing."""
+    booked = tables["traffic"].group_by(WHO).agg(pl.col("bytes").sum())
+    ends = tables["shares"].group_by(WHO).agg(pl.col("direction").unique().sort())
+    found = []
+    for plane, traffic, role, _, _, have in booked.join(ends, on=WHO, how="left").rows():
+        missing = sorted({*ONE_END.get(traffic, ["in", "out"])} - {*(have or [])})
+        if missing:
+            found.append((plane, traffic, role, missing))
+    return found
+
+
+def astray(tables):
+    """By plane and direction, how far the bytes on links are off those that are booked."""
+    booked = tables["traffic"].group_by(WHO).agg(pl.col("bytes").sum())
+    ends = tables["shares"].select(*WHO, "direction").unique()
+    by = ["plane", "direction"]
+    expected = booked.join(ends, on=WHO).group_by(by).agg(pl.col("bytes").sum())
+    carried = tables["links"].group_by(by).agg(pl.col("bytes").sum().alias("carried"))
+    both = expected.join(carried, on=by, how="left")
+    return both.select((pl.col("carried") / pl.col("bytes") - 1.0).abs().max()).item() or 0.0
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [STORED | {"deployment.mode": mode} for mode in MODES]
+    + [STORED | {"memory_pool.plane": "vpc"}, HURT],
+    ids=str,
+)
+def test_every_counter_of_bytes_is_on_a_path(settings):
+    tables = run(settings).tables
+    assert off_the_paths(tables) == []
+    assert astray(tables) < 1e-9
+
+
+def test_bytes_of_instances_that_come_and_go_are_on_paths_but_for_weights_before_they_serve():
+    tables = run_elastic(SWAP).tables
+    assert {traffic for _, traffic, _, _ in off_the_paths(tables)} <= PLACED_LATE
+    assert tables["traffic"]["traffic"].is_in(["weights"]).any()
+
+
+@pytest.mark.parametrize("number", some([3, 17], *range(100, 300)))
+def test_bytes_of_any_scenario_are_on_paths(number):
+    scenario, trace = any_scenario(number)
+    try:
+        tables = simulate(scenario, load_facts(), trace).tables
+    except (ValueError, FactError):
+        return  # refused in a sentence, which other tests read
+    assert off_the_paths(tables) == []
+    assert astray(tables) < 1e-9

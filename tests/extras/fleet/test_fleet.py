@@ -8,7 +8,7 @@ import pytest
 
 from tests.engine.small import small
 from twin.engine.simulate import simulate
-from twin.extras.fleet.answer import fleet_answer, here, in_store, in_words
+from twin.extras.fleet.answer import fleet_answer, here, in_words
 from twin.extras.fleet.figures import spread_merged
 from twin.extras.fleet.layout import lay_out
 from twin.extras.fleet.lives import lives_of
@@ -20,7 +20,6 @@ from twin.extras.fleet.question import (
     load_fleet,
 )
 from twin.lab.library import DATA, load_facts
-from twin.lab.runs.executor import Runner
 from twin.lab.store import open_store
 from twin.metrics.latency import PERCENTILES
 from twin.scenario import scenario_digest
@@ -210,22 +209,6 @@ def test_tenants_have_one_home_and_idle_supernodes_cost_npu_hours():
     assert laid.whole @ counted(laid) == pytest.approx([1.0])
 
 
-def test_the_bytes_are_the_same_on_two_processes_and_are_found_again(tmp_path):
-    fleet = of(kind(count=2), kind("bursty"), lost=[{"kind": "bursty", "from_s": 2.0}])
-    answers, waits = [fleet_answer(fleet, named, here, FACTS)], []
-    store = open_store(f"sqlite:///{tmp_path / 'twin.db'}")
-    runner = Runner(store, processes=2).start()
-    run = in_store(store, runner, lambda share, _: waits.append(share))
-    try:
-        answers += [fleet_answer(fleet, named, run, FACTS) for _ in range(2)]
-        assert store.runs.search().total == answers[0]["runs"]
-    finally:
-        runner.close(kill=True)
-        store.close()
-    plain = [{k: v for k, v in a.items() if k != "rows"} for a in answers]
-    assert plain[1] == plain[0] == plain[2] and waits[-1] == 1.0
-
-
 def test_the_examples_are_read_and_the_small_one_is_answered():
     for name in ("fleet-small", "fleet-day-100"):
         fleet, files = load_fleet(DATA / "examples" / f"{name}.toml")
@@ -283,8 +266,14 @@ def test_a_file_that_is_no_fleet_is_one_sentence():
             fleet_of_toml(text, "f.toml")
 
 
-def test_a_fleet_is_a_table_or_one_object(twin):
-    path = str(DATA / "examples" / "fleet-small.toml")
-    answer = json.loads(twin("fleet", path, "--json").stdout)
-    assert len(answer["rows"]) == 3 and answer["supernodes"] == 4
-    assert b"began again elsewhere" in twin("fleet", path).stdout
+def test_the_command_answers_on_two_processes_as_on_one_and_finds_the_runs_again(twin):
+    file = DATA / "examples" / "fleet-small.toml"
+    answer = json.loads(twin("fleet", str(file), "--processes", "2", "--json").stdout)
+    alone = fleet_answer(*load_fleet(file), here, FACTS)
+    shared = alone.keys() - {"rows"}  # which name the stored runs
+    assert {key: answer[key] for key in shared} == {key: alone[key] for key in shared}
+    assert [row["name"] for row in answer["rows"]] == ["whole 0 and 1 alike", "whole 2", "half 0"]
+    assert b"began again elsewhere" in twin("fleet", str(file)).stdout
+    store = open_store()
+    assert store.runs.search().total == answer["runs"]
+    store.close()

@@ -83,7 +83,7 @@ def here(scenarios: Sequence[Scenario]) -> Iterator[Served]:
     """Runs made in this process, stored nowhere."""
     for scenario in scenarios:
         made = simulate(scenario, load_facts())
-        yield Served(1, scenario, made.summary, made.tables["requests"], made.digest)
+        yield Served(scenario, made.summary, made.tables["requests"], made.digest)
 
 
 def stored(store: Store, row: RunRow, scenario: Scenario) -> Served:
@@ -94,7 +94,7 @@ def stored(store: Store, row: RunRow, scenario: Scenario) -> Served:
     read = [name for name in table.columns if name.endswith("_s")]  # stamps
     read += [name for name in ("output_tokens", "tenant") if name in table.columns]
     summary = row.summary | {"run": row.id}
-    return Served(1, scenario, summary, table.select(read), row.result_digest)
+    return Served(scenario, summary, table.select(read), row.result_digest)
 
 
 def in_store(
@@ -121,12 +121,13 @@ def answered(found: Wanted, known: Mapping[str, Served]) -> dict[str, Any]:
     served = _served(found.lives, known)
     rows = []
     for u, unit in enumerate(laid.units):
-        own = [replace(run, count=1) for life, run in served if life.unit == u]
-        rows.append(_row(found.fleet, unit, own, steady_s) | _by_hour(own, length_s, hours))
+        own = [(life.begin_s, run) for life, run in served if life.unit == u]
+        rows.append(_row(found.fleet, unit, [run for _, run in own], steady_s))
+        rows[-1] |= _by_hour(own, length_s, hours)
         if not own:
             idle_h = npus_used(laid.kinds[unit.kind]) * traffic.horizon_s / 3600.0
             rows[-1] |= {"npu_hours": idle_h}
-    summary = merged([run for _, run in served], steady_s)
+    summary = merged(_weighed(found.lives, known), steady_s)
     idle = [row for row, unit in zip(rows, laid.units, strict=True) if unit.tenants == ()]
     if idle:
         summary["npu_hours"] += sum(row["supernodes"] * row["npu_hours"] for row in idle)
@@ -134,8 +135,10 @@ def answered(found: Wanted, known: Mapping[str, Served]) -> dict[str, Any]:
     again = sum(burst.requests for burst in laid.bursts)
     without = None
     if found.without is not None:
-        without = merged([run for _, run in _served(found.without, known)], steady_s)
-    digests = sorted(f"{run.count} {run.begin_s!r} {run.digest}" for _, run in served)
+        without = merged(_weighed(found.without, known), steady_s)
+    digests = sorted(
+        f"{laid.units[life.unit].count} {life.begin_s!r} {run.digest}" for life, run in served
+    )
     return {
         "name": found.fleet.name,
         "digest": hashlib.sha256("\n".join(digests).encode()).hexdigest(),
@@ -173,13 +176,14 @@ def in_words(answer: Mapping[str, Any]) -> list[str]:
 
 
 def _served(lives: Lives, known: Mapping[str, Served]) -> list[tuple[Life, Served]]:
-    """Each stretch with its run, which counts for all supernodes of the unit."""
+    """Each stretch with its run."""
+    return [(life, known[scenario_digest(life.scenario)]) for life in lives.lives]
+
+
+def _weighed(lives: Lives, known: Mapping[str, Served]) -> list[tuple[int, Served]]:
+    """The run of each stretch, with how many supernodes it stands for."""
     units = lives.laid.units
-    return [
-        (life, replace(known[scenario_digest(life.scenario)], count=units[life.unit].count,
-                       begin_s=life.begin_s))
-        for life in lives.lives
-    ]  # fmt: skip
+    return [(units[life.unit].count, run) for life, run in _served(lives, known)]
 
 
 def _row(fleet: Fleet, unit: Unit, runs: Sequence[Served], steady_s: float) -> dict[str, Any]:
@@ -196,14 +200,14 @@ def _row(fleet: Fleet, unit: Unit, runs: Sequence[Served], steady_s: float) -> d
         "seed": unit.seed,
         "lost_at": [list(gap) for gap in unit.lost],
         "runs": [run.summary.get("run") for run in runs],
-        **(merged(runs, steady_s) if runs else {}),
+        **(merged([(1, run) for run in runs], steady_s) if runs else {}),
     }
 
 
-def _by_hour(runs: Sequence[Served], length_s: float, hours: int) -> dict[str, Any]:
-    """Of each hour of a supernode: requests per second, mean TPOT, share of the finished that met
-    the SLO; None where nothing finished."""
-    sums = [run.hours(length_s, hours) for run in runs]
+def _by_hour(runs: Sequence[tuple[float, Served]], length_s: float, hours: int) -> dict[str, Any]:
+    """Of each hour of a supernode, whose runs begin at given times: requests per second, mean TPOT,
+    share of the finished that met the SLO; None where nothing finished."""
+    sums = [run.hours(begin_s, length_s, hours) for begin_s, run in runs]
     total = {name: sum((of[name] for of in sums), np.zeros(hours))
              for name in ("requests", "finished", "met", "tpot_s", "answers")}  # fmt: skip
     tpot, met = (

@@ -22,15 +22,12 @@ COUNTS = ("requests", "finished", "rejected", "lost", "cancelled", "running", "r
 
 @dataclass(frozen=True)
 class Served:
-    """A run of supernodes that are alike. summary, requests: of its result; begin_s: when it begins
-    in the time of the fleet."""
+    """A run of a supernode. summary, requests: of its result."""
 
-    count: int
     scenario: Scenario
     summary: Mapping[str, Any]
     requests: pl.DataFrame
     digest: str
-    begin_s: float = 0.0
 
     @cached_property
     def observed(self) -> Observed:
@@ -49,9 +46,10 @@ class Served:
         """Of those that finished in it and have one, f8[n]."""
         return self.observed.tpot[~np.isnan(self.observed.tpot)]
 
-    def hours(self, hour_s: float, hours: int) -> dict[str, np.ndarray]:
-        """Sums of each hour of the fleet, at each supernode: arrivals; requests that finished and
-        met the SLO; TPOT, and answers that have one. f8[hours] each; warm-up included."""
+    def hours(self, begin_s: float, hour_s: float, hours: int) -> dict[str, np.ndarray]:
+        """Sums of each hour of the fleet, in whose time the run begins at `begin_s`: arrivals;
+        requests that finished, and of these that met the SLO; TPOT, and answers that have one.
+        f8[hours] each; warm-up included."""
         o = Observed(
             self.scenario.model_copy(update={"warmup_s": 0.0}), self.requests,
             self.observed.totals,
@@ -66,27 +64,28 @@ class Served:
         }  # fmt: skip
         return {
             name: np.bincount(
-                np.minimum((self.begin_s + at_s) / hour_s, hours - 1).astype(np.int64), weights,
+                np.minimum((begin_s + at_s) / hour_s, hours - 1).astype(np.int64), weights,
                 minlength=hours,
             ).astype(np.float64)
             for name, (at_s, weights) in of_each.items()
         }  # fmt: skip
 
 
-def merged(runs: Sequence[Served], steady_s: float) -> dict[str, Any]:
-    """The figures of runs together over a fleet's steady state, by the keys of a run's summary."""
+def merged(runs: Sequence[tuple[int, Served]], steady_s: float) -> dict[str, Any]:
+    """The figures of runs together, each of so many supernodes, over a fleet's steady state, by the
+    keys of a run's summary."""
     total = {
-        key: _sum([(run.count, run.summary.get(key)) for run in runs])
+        key: _sum([(count, run.summary.get(key)) for count, run in runs])
         for key in COUNTS
     }  # fmt: skip
-    met = sum(run.count * run.observed.met for run in runs)
+    met = sum(count * run.observed.met for count, run in runs)
     rate, npus, cost, cost_steady = 0.0, 0.0, 0.0, 0.0
-    for run in runs:
-        part = run.count * (run.observed.steady_s / steady_s)
+    for count, run in runs:
+        part = count * (run.observed.steady_s / steady_s)
         rate += part * (run.summary.get("output_tokens_per_s") or 0.0)
         npus += part * (run.summary.get("npus") or 0.0)
         hours = run.summary.get("npu_hours") or 0.0
-        spent = run.count * run.scenario.cost.price_per_npu_hour * hours
+        spent = count * run.scenario.cost.price_per_npu_hour * hours
         cost += spent
         cost_steady += spent * run.observed.steady_s / run.scenario.horizon_s
     tokens = rate * steady_s
@@ -98,8 +97,8 @@ def merged(runs: Sequence[Served], steady_s: float) -> dict[str, Any]:
         "slo_attainment": quotient(met, float(total["requests_steady"] or 0.0)),
         "output_tokens_per_s": rate,
         "tokens_per_s_per_npu": quotient(rate, npus),
-        **spread_merged([(run.count, run.ttft_s) for run in runs], "ttft_s"),
-        **spread_merged([(run.count, run.tpot_s) for run in runs], "tpot_s"),
+        **spread_merged([(count, run.ttft_s) for count, run in runs], "ttft_s"),
+        **spread_merged([(count, run.tpot_s) for count, run in runs], "tpot_s"),
         "joules_per_token": quotient(3.6e6 * energy, tokens) if energy is not None else None,
         "cost": cost or None,
         "cost_per_million_tokens": quotient(1e6 * cost_steady, tokens) if cost else None,

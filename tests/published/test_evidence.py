@@ -53,6 +53,8 @@ OPEN = {
     "aic-b200-mla-16",  # derived since its table gives facts: one wave of the kernel, two at 32
     # New rows: bursts whose prompts take half as long again there.
     "sglang-a3-qwen3-480-log-stated", "sglang-a3-qwen3-576-log-stated",
+    # New rows: at 4 and 8 clients a first token takes 60 to 80 ms more there.
+    "sglang-b200-tep8-4-ttft-drawn", "sglang-b200-tep8-8-ttft-drawn",
 }  # fmt: skip
 
 

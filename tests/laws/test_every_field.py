@@ -330,7 +330,7 @@ FIELDS: dict[str, tuple[dict[str, Any], list[Any]]] = {
     "deployment.colocated.chunk_tokens_per_npu": (COLOCATED, [1024, 100]),
     "deployment.colocated.prompt_dies": (COLOCATED, [1, 4]),
     "deployment.colocated.prompt_delay": (COLOCATED, [0, 30]),
-    "deployment.colocated.receive_every": (COLOCATED, [1, 30]),
+    "deployment.colocated.receive_every": (COLOCATED | {"workload.rate_req_per_s": 10.0}, [1, 30]),
     "deployment.precision.weights": (HOT | {"supernode.chip": "b200"},
                                      ["fp8", "bf16", "int8", "fp4", "mxfp4", "w4a8", "w4a16"]),
     "deployment.precision.kv": (PLAIN, EVERY),

@@ -27,7 +27,8 @@ PATHS = [path for path, known in fields().items() if known.form]
 ELSEWHERE = (
     "name", "question", "source", "workload.trace.name", "workload.trace.digest",
     "experts.counts.name", "experts.counts.digest", "supernode.edits", "faults",
-    "deployment.seats", "tenants", "elastic.schedule", "elastic.own.name", "elastic.own.digest",
+    "deployment.seats", "tenants", "workload.profile.pieces",
+    "elastic.schedule", "elastic.own.name", "elastic.own.digest",
 )  # fmt: skip
 
 

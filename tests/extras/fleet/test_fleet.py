@@ -235,7 +235,7 @@ WRONG = {
                                         {"kind": "one", "from_s": 3.0}]},
     "between the end of the warm-up at 1 s": {"lost": [{"kind": "one", "from_s": 0.5}]},
     "every supernode is lost": {"lost": [{"kind": "one", "from_s": 2.0}]},
-    "shift_h need a traffic whose profile is a day": {"regions": [{"name": "r", "shift_h": 1.0}]},
+    "ahead need a traffic whose profile is a day": {"regions": [{"name": "r", "shift_h": 1.0}]},
     "needs tenants in the traffic": {"sticky": "tenant"},
     "needs supernodes of one region each": {"router": "round_robin", "regions": REGIONS},
 }  # fmt: skip

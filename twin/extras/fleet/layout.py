@@ -136,7 +136,7 @@ def _check(fleet: Fleet, traffic: Scenario, scenarios: Sequence[Scenario]) -> No
     """Raise FleetError for rows that do not fit the traffic or a kind's scenario."""
     kinds = {kind.name: s for kind, s in zip(fleet.kinds, scenarios, strict=True)}
     if traffic.workload.profile.shape not in DAILY and any(r.shift_h for r in fleet.regions):
-        raise FleetError("regions with shift_h need a traffic whose profile is a day")
+        raise FleetError("regions whose clocks are ahead need a traffic whose profile is a day")
     if fleet.sticky == "tenant" and fleet.router == "hash" and not traffic.tenants:
         raise FleetError("sticky = tenant needs tenants in the traffic's scenario: take session")
     for i, row in enumerate(fleet.lost):

@@ -106,7 +106,7 @@ class Fleet(Section):
         if router == "least_loaded":
             raise ValueError(
                 "looks at what runs inside, which one simulation of all "
-                "supernodes would need: take hash, weighted or round_robin"
+                "supernodes would need: take 'hash', 'weighted' or 'round_robin'"
             )
         return router
 

@@ -113,6 +113,7 @@ def scenarios():
     yield with_overrides(Scenario(), {"tenants": [{"name": "a"}], "clients.retries": 1})
     tools = {"workload.prefix": "sessions", "workload.tool_share": 0.5}
     yield with_overrides(Scenario(), tools)
+    yield with_overrides(Scenario(), {"workload.lengths": "range"})
     for attention in ("tp", "dp"):
         yield with_overrides(Scenario(), {"deployment.prefill.attention": attention})
     yield next(p.scenario for p in presets() if p.key == "prefill-on-decode")

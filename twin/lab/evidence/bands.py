@@ -190,6 +190,7 @@ class Bands:
         others = today[: len(unseen)] - (projected @ today)[: len(unseen)] / left
         self._apart = (first - others) * np.sqrt(left)
         self._unseen = unseen
+        self._prior = _prior(projected, today, first, self.errors)
 
     def of(self, levels: Levels) -> Band:
         """The band of a leaf. A stack without rows has that of all other systems."""
@@ -199,7 +200,7 @@ class Bands:
         missing = 1.0 - float(near @ self._weight)
         rest = float(self._variogram[0] - near @ self._inverse @ near + missing**2 / self._all)
         own = self._apart[[e.levels[:STACK] == levels[:STACK] for e in self._unseen]]
-        factor = (PRIOR + float(own @ own)) / (PRIOR + len(own))
+        factor = (PRIOR * self._prior + float(own @ own)) / (PRIOR + len(own))
         scale = self._scale_of(levels[0])
         spread = scale * math.sqrt(max(rest, 0.0) * factor)
         if 0 < len(own) < PRIOR:  # of so few rows none makes a stack less known than none
@@ -212,6 +213,25 @@ class Bands:
 
     def _covariance(self, shared: NDArray[np.intp]) -> Vector:
         return self._variogram[0] - self._variogram[shared]
+
+
+def _prior(projected: Vector, today: Vector, first: Vector, errors: Sequence[Error]) -> float:
+    """By what the variance of a system that is left out exceeds the tree's: such that MOST of the
+    first errors lie within their bands, each made without its system (in closed form, Dubrule's for
+    many rows; conformal prediction by groups, Barber et al., Annals of statistics 49, 2021)."""
+    residual = projected @ today
+    apart = []
+    for system in dict.fromkeys(e.system for e in errors[: len(first)]):
+        own = [k for k, e in enumerate(errors) if e.system == system]
+        judged = [n for n, k in enumerate(own) if k < len(first)]
+        if len(own) == len(errors):  # no other is there to predict it
+            return 1.0
+        inverse = np.linalg.pinv(projected[np.ix_(own, own)])
+        others = today[own] - inverse @ residual[own]
+        spread = np.sqrt(np.maximum(np.diag(inverse), 1e-12))
+        apart += [abs(first[own[n]] - others[n]) / spread[n] for n in judged]
+    within = float(np.quantile(apart, MOST, method="higher"))
+    return max((within / student(0.5 + 0.5 * MOST, PRIOR)) ** 2, DIGITS)
 
 
 def _scales(unseen: Sequence[Error]) -> dict[Hashable, float]:

@@ -44,7 +44,7 @@ def begun() -> Fleet:
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
         for name in EXAMPLES:
             st.button(example(name).name, key=f"fleet:{name}", type="tertiary",
-                      on_click=_begin, args=(example(name),))  # fmt: skip
+                      icon=":material/lan:", on_click=_begin, args=(example(name),))  # fmt: skip
         with st.popover("A file of yours", icon=":material/upload:"):
             given = st.file_uploader("Fleet file (.toml)", type="toml", key="fleet-file")
             if given is not None and st.button("Take this file", key="fleet-take"):

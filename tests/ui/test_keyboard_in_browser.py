@@ -44,9 +44,11 @@ def keys(page, app_url):
         page.goto(app_url)
         page.get_by_role("heading", level=1).first.wait_for()
         rest(page)
-        return page.get_by_text(re.compile("Simulated|simulating")).count()
+        ready = page.get_by_text(re.compile("Simulated|simulating")).count()
+        return ready and page.get_by_role("slider").first.is_visible()
 
-    # A page that came before the engine is not drawn anew by itself.
+    # A page that came before the engine is not drawn anew by itself. On a busy machine a browser
+    # sometimes holds all widgets back, though their code has come: it is loaded again.
     until(simulated, RUN_MS / 1000)
     return page
 

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 from tests.conftest import ROOT
-from tests.ui.conftest import app, seeded, store
+from tests.ui.conftest import app, begun, seeded, store
 
-__all__ = ["app", "seeded", "store"]
+__all__ = ["app", "begun", "seeded", "store"]
 
 collect_ignore = [
     folder.name

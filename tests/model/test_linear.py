@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tests.engine.small import run
-from twin.engine.simulate import simulate
+from tests.model.agreement import MODES, agree
 from twin.model.attention import CHUNK, LINEAR
 from twin.model.decode import decode_flops, decode_hbm_bytes
 from twin.model.layer import local_s
@@ -15,7 +15,7 @@ from twin.model.prefill import prefill_flops
 from twin.model.roofline import load_machine
 from twin.model.shape import ModelError, load_shape
 from twin.scenario import Precision, Scenario, with_overrides
-from twin.steady import Priced, steady, traffic_under_way
+from twin.steady import Priced, steady
 
 # Qwen3-Next-80B-A3B's config.json: 36 of 48 layers are Gated DeltaNet, the others gated GQA.
 LAYERS, STATES, HIDDEN, HEADS, KV_HEADS, WIDTH = 48, 36, 2048, 16, 2, 256
@@ -139,19 +139,9 @@ def test_what_is_handed_to_decode_is_kv_windows_and_a_state(model, fixed):
     assert totals == pytest.approx(len(arrived) * each, rel=0.02)
 
 
-@pytest.mark.parametrize("mode", ["decode_only", "colocated"])
-def test_formula_and_simulation_agree(facts, mode):
-    """Full slots; clients begin one after the other, with answers of unequal length."""
-    scenario = nxt(
-        deployment__mode=mode, deployment__decode__batch_per_npu=16, workload__concurrency=128,
-        workload__arrivals="closed_loop", workload__ramp_s=20.0, workload__lengths="sharegpt",
-        horizon_s=260.0, warmup_s=60.0, experts__placement="perfect",
-        deployment__decode__instances=1, deployment__colocated__instances=1,
-    )  # fmt: skip
-    found = simulate(scenario, facts)
-    assert all(check["ok"] for check in found.checks)
-    full = steady(scenario, facts, traffic=traffic_under_way(scenario, facts)).decode
-    assert found.summary["tpot_s_mean"] == pytest.approx(full.tpot_s, rel=0.02)
+@pytest.mark.parametrize("mode", MODES)
+def test_formula_and_simulation_agree(mode, facts):
+    agree(nxt(), mode, facts)
 
 
 def test_what_it_cannot_say_is_refused(facts):

@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from twin.engine.simulate import simulate
+from tests.model.agreement import MODES, agree
 from twin.model.decode import decode_flops, decode_hbm_bytes
 from twin.model.layer import local_s, prompt_core_s, window_pairs
 from twin.model.prefill import prefill_flops
 from twin.model.shape import ModelError, load_shape
 from twin.scenario import Scenario, with_overrides
-from twin.steady import Priced, steady, traffic_under_way
+from twin.steady import Priced, steady
 
 # gpt-oss-120b's config.json: layers, of which with a window of 128, hidden, heads, KV heads, width.
 LAYERS, NEAR, WINDOW, HIDDEN, HEADS, KV_HEADS, WIDTH = 36, 18, 128, 2880, 64, 8, 64
@@ -103,19 +103,9 @@ def test_kv_of_windows_is_set_aside_for_every_slot_and_no_token_has_it(facts, kv
     assert more.decode_role.memory.slots == 2 * role.memory.slots
 
 
-@pytest.mark.parametrize("mode", ["decode_only", "colocated"])
-def test_formula_and_simulation_agree(facts, mode):
-    """Full slots; clients begin one after the other, with answers of unequal length."""
-    scenario = oss(
-        deployment__mode=mode, deployment__decode__batch_per_npu=16, workload__concurrency=128,
-        workload__arrivals="closed_loop", workload__ramp_s=20.0, workload__lengths="sharegpt",
-        horizon_s=260.0, warmup_s=60.0, experts__placement="perfect",
-        deployment__decode__instances=1, deployment__colocated__instances=1,
-    )  # fmt: skip
-    found = simulate(scenario, facts)
-    assert all(check["ok"] for check in found.checks)
-    full = steady(scenario, facts, traffic=traffic_under_way(scenario, facts)).decode
-    assert found.summary["tpot_s_mean"] == pytest.approx(full.tpot_s, rel=0.02)
+@pytest.mark.parametrize("mode", MODES)
+def test_formula_and_simulation_agree(mode, facts):
+    agree(oss(), mode, facts)
 
 
 def test_what_reads_all_of_the_context_is_refused(facts):

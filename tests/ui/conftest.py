@@ -11,9 +11,11 @@ from streamlit.components.v2 import manifest_scanner
 from streamlit.testing.v1 import AppTest
 
 from tests.conftest import PATIENCE_S, ROOT
+from tests.ui.stored_runs import done
 from twin import outlook
 from twin.lab.store import Store, open_store
 from twin.lab.store.scenarios import Scenarios
+from twin.scenario import Scenario
 from twin.ui import live, session
 
 # Every app of a test would read the metadata of all that is installed anew: a tenth of a second.
@@ -63,3 +65,16 @@ def app(store) -> AppTest:
 def patient(script: Callable[..., None], **options: Any) -> AppTest:
     """A function's own little app, not yet run, that may be slow."""
     return AppTest.from_function(script, default_timeout=PATIENCE_S, **options)
+
+
+@pytest.fixture
+def begun(store, monkeypatch) -> list[Scenario]:
+    """Scenarios that pages begin; each is done at once."""
+    scenarios: list[Scenario] = []
+
+    def run(scenario: Scenario) -> str:
+        scenarios.append(scenario)
+        return done(store, scenario)
+
+    monkeypatch.setattr(session, "run", run)
+    return scenarios

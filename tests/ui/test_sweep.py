@@ -4,27 +4,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.ui.stored_runs import done
 from twin.lab.sweep import sweep
-from twin.ui import session
 from twin.ui.charts import sweep as charts
 from twin.ui.pages import PAGES
 from twin.ui.pages.sweep import points
 
 RATE = "workload.rate_req_per_s"
-
-
-@pytest.fixture
-def asked(store, monkeypatch):
-    """Scenarios that were asked to run; each is done at once."""
-    scenarios = []
-
-    def run(scenario):
-        scenarios.append(scenario)
-        return done(store, scenario)
-
-    monkeypatch.setattr(session, "run", run)
-    return scenarios
 
 
 def opened(app, *over):
@@ -35,10 +20,10 @@ def opened(app, *over):
     return app
 
 
-def test_a_sweep_asks_for_each_point_and_draws_what_came(app, asked):
+def test_a_sweep_asks_for_each_point_and_draws_what_came(app, begun):
     opened(app, f"{RATE}=50:150:3").button(key="simulate").click().run()
     assert not app.exception
-    assert [s.workload.rate_req_per_s for s in asked] == [50.0, 100.0, 150.0]
+    assert [s.workload.rate_req_per_s for s in begun] == [50.0, 100.0, 150.0]
     assert app.get("plotly_chart")
     assert "SLO" in app.subheader[0].value
     table = app.dataframe[0].value
@@ -56,11 +41,11 @@ def test_what_a_token_costs_is_drawn_where_a_price_is_set():
     assert points.figures("panel", runs)[-1] == "cost_per_million_tokens"
 
 
-def test_whoever_asks_where_it_breaks_gets_it_simulated(app, asked):
+def test_whoever_asks_where_it_breaks_gets_it_simulated(app, begun):
     app.run().button(key="where-it-breaks").click().run()
     assert not app.exception
     assert app.title[0].value == "Sweep"
-    rates = [s.workload.rate_req_per_s for s in asked]
+    rates = [s.workload.rate_req_per_s for s in begun]
     assert len(rates) == 9
     assert rates[0] < 100 < rates[-1]
 
@@ -71,11 +56,11 @@ def test_a_broken_address_is_said_and_the_form_stands(app):
     assert app.selectbox(key="sweep-field-0").value == RATE
 
 
-def test_two_fields_make_a_line_for_each_value_of_the_second(app, asked):
+def test_two_fields_make_a_line_for_each_value_of_the_second(app, begun):
     opened(app, f"{RATE}=50:100:2", "deployment.prefill.instances=4,6")
     app.button(key="simulate").click().run()
     assert not app.exception
-    assert len(asked) == 4
+    assert len(begun) == 4
 
 
 def test_a_field_cannot_be_swept_for_each_value_of_itself(app):

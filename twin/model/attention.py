@@ -8,7 +8,7 @@ operators and memory ask the entry. Of hybrid models some layers are of a kind o
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -35,6 +35,21 @@ class Kind:
     kernels: str = "mla"  # whose table of a chip it has, mla or gqa
 
 
+GQA = Kind(
+    "grouped-query attention",
+    core_query=lambda s: s.query_width,
+    core_value=lambda s: s.heads * s.value_dim,
+    down_values=lambda s: s.query_width + 2 * s.kv_heads * s.value_dim,
+    split=True,
+    q_up_weights=lambda s: 0,
+    up_values=lambda s: 0,
+    rotated=lambda s: s.query_width,
+    cached=lambda s: s.kv_heads * (s.nope_dim + s.rope_dim + s.value_dim),
+    small_bytes=lambda s: s.kv_heads * (s.nope_dim + s.rope_dim + s.value_dim),
+    core_products=lambda s: s.heads * (s.nope_dim + s.rope_dim + s.value_dim),
+    kernels="gqa",
+)
+
 KINDS = {
     "mla": Kind(
         "multi-head latent attention",
@@ -51,33 +66,11 @@ KINDS = {
         # Every head meets the latent and gathers its first part; arXiv 2405.04434 section 2.1.
         core_products=lambda s: s.heads * (2 * s.kv_lora + s.rope_dim),
     ),
-    "gqa": Kind(
-        "grouped-query attention",
-        core_query=lambda s: s.query_width,
-        core_value=lambda s: s.heads * s.value_dim,
-        down_values=lambda s: s.query_width + 2 * s.kv_heads * s.value_dim,
-        split=True,
-        q_up_weights=lambda s: 0,
-        up_values=lambda s: 0,
-        rotated=lambda s: s.query_width,
-        cached=lambda s: s.kv_heads * (s.nope_dim + s.rope_dim + s.value_dim),
-        small_bytes=lambda s: s.kv_heads * (s.nope_dim + s.rope_dim + s.value_dim),
-        core_products=lambda s: s.heads * (s.nope_dim + s.rope_dim + s.value_dim),
-        kernels="gqa",
-    ),
-    "gated_gqa": Kind(
-        "grouped-query attention whose heads have an output gate of the hidden state",
-        core_query=lambda s: s.query_width,
-        core_value=lambda s: s.heads * s.value_dim,
+    "gqa": GQA,
+    "gated_gqa": replace(
+        GQA,
+        meaning="grouped-query attention whose heads have an output gate of the hidden state",
         down_values=lambda s: s.query_width + (s.heads + 2 * s.kv_heads) * s.value_dim,
-        split=True,
-        q_up_weights=lambda s: 0,
-        up_values=lambda s: 0,
-        rotated=lambda s: s.query_width,
-        cached=lambda s: s.kv_heads * (s.nope_dim + s.rope_dim + s.value_dim),
-        small_bytes=lambda s: s.kv_heads * (s.nope_dim + s.rope_dim + s.value_dim),
-        core_products=lambda s: s.heads * (s.nope_dim + s.rope_dim + s.value_dim),
-        kernels="gqa",
     ),
 }
 

@@ -23,13 +23,8 @@ from twin.model.shape import ModelError
 MEASURED_KERNEL = "fused_mla"  # of decode attention, in tables of chips
 NO_REACH = ("exchange", "collective", "eager")  # of a chip's tables: networks, and its host
 PLAIN = "plain"  # the machine's own figures, no stack's
-ABOUT = (
-    "base",
-    "release",
-    "family",
-    "kernels",
-    "month",
-)  # of a stack: what else it is, and of when
+# Of a stack: what else it is, and of when.
+ABOUT = ("base", "release", "family", "kernels", "month")
 LATEST = "latest"  # release of a kernel library; after any month as text
 FITTED = (
     "comm_fixed",

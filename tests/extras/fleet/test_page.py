@@ -2,10 +2,8 @@
 
 import pytest
 
-from tests.ui.stored_runs import done
 from twin.extras.fleet.page import form
 from twin.extras.fleet.question import fleet_from
-from twin.ui import session
 from twin.ui.pages import PAGES
 
 TWO = {
@@ -13,19 +11,6 @@ TWO = {
     "kinds": [{"name": "a", "scenario": "quickstart", "count": 2}],
     "lost": [{"kind": "a", "number": 1, "from_s": 100.0}],
 }
-
-
-@pytest.fixture
-def begun(store, monkeypatch):
-    """Scenarios that were begun here; each is done at once."""
-    scenarios = []
-
-    def run(scenario):
-        scenarios.append(scenario)
-        return done(store, scenario)
-
-    monkeypatch.setattr(session, "run", run)
-    return scenarios
 
 
 @pytest.fixture

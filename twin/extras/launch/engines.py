@@ -86,7 +86,7 @@ def vllm_ascend(s: Scenario, found: list[Worker], _family: str) -> dict[str, str
             "--data-parallel-size": w.data_parallel, "--data-parallel-size-local": local,
             "--data-parallel-start-rank": f"$((NODE * {local}))",
             "--data-parallel-address": "$HEAD_IP", "--data-parallel-rpc-port": RPC_PORT,
-            "--tensor-parallel-size": w.tensor_parallel, 
+            "--tensor-parallel-size": w.tensor_parallel,
             "--enable-expert-parallel": w.experts and w.experts_tp == 1,
             "--max-num-seqs": w.sequences, "--max-num-batched-tokens": w.tokens,
             "--gpu-memory-utilization": MEMORY,

@@ -1,0 +1,26 @@
+"""Formula and simulation of one deployment, side by side."""
+
+import pytest
+
+from twin.engine.simulate import simulate
+from twin.facts import Facts
+from twin.scenario import Scenario, with_overrides
+from twin.steady import steady, traffic_under_way
+
+MODES = ("decode_only", "colocated")
+# Full slots; clients begin one after the other, with answers of unequal length.
+FULL = {
+    "deployment.decode.batch_per_npu": 16, "workload.concurrency": 128,
+    "workload.arrivals": "closed_loop", "workload.ramp_s": 20.0, "workload.lengths": "sharegpt",
+    "horizon_s": 260.0, "warmup_s": 60.0, "experts.placement": "perfect",
+    "deployment.decode.instances": 1, "deployment.colocated.instances": 1,
+}  # fmt: skip
+
+
+def agree(own: Scenario, mode: str, facts: Facts) -> None:
+    """Demand that the TPOT of full slots is the formula's within 2 %, and that all laws hold."""
+    scenario = with_overrides(own, FULL | {"deployment.mode": mode})
+    found = simulate(scenario, facts)
+    assert all(check["ok"] for check in found.checks)
+    full = steady(scenario, facts, traffic=traffic_under_way(scenario, facts)).decode
+    assert found.summary["tpot_s_mean"] == pytest.approx(full.tpot_s, rel=0.02)

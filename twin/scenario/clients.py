@@ -33,11 +33,10 @@ class Admission(Section):
     """Who is let in first, and who is refused (HTTP 429)."""
 
     order: Literal["fifo", "priority", "fair"] = choice(
-        "fifo",
-        "Order of waiting requests",
+        "fifo", "Order of waiting requests",
         options={"fifo": "First come, first served", "fair": "Weighted fair queueing"},
         applies=TENANTS,
-    )
+    )  # fmt: skip
     """In which order requests get decode room and join prefill batches: as they came; tenants of a
     higher priority first; or tenants by weight, in tokens. [Goyal et al. 1996 (start-time fair
     queueing); Sheng et al. 2024 (VTC)]"""

@@ -33,27 +33,18 @@ class Prefill(Section):
     )
     """NPUs per prefill instance. [arXiv 2506.12708v2 4.1]"""
     on: Literal["own_npus", "decode_npus"] = choice(
-        "own_npus",
-        "Prefill runs on",
+        "own_npus", "Prefill runs on",
         options={"own_npus": "NPUs of its own", "decode_npus": "NPUs of decode (spatial sharing)"},
-        group="Pools",
-        applies=DISAGGREGATED,
-        since=2,
-    )
+        group="Pools", applies=DISAGGREGATED, since=2,
+    )  # fmt: skip
     """Whether prefill instances have NPUs of their own, or lie over the first NPUs of decode
     instances, as many on each: both compute at the same time on their own cores of a die, and
     share its HBM and its ports. [hybrid co-location: arXiv 2506.12708v2 6.2.2; MuxServe, Bullet
     (arXiv 2504.19516), Nexus (arXiv 2507.06608), semi-PD (arXiv 2504.19867)]"""
     core_share: float = quantity(
-        0.5,
-        "",
-        "Prefill's share of the cores",
-        (0.05, 0.95),
-        step=0.05,
-        group="Pools",
-        applies=(DISAGGREGATED, when("deployment.prefill.on", "decode_npus")),
-        since=2,
-    )
+        0.5, "", "Prefill's share of the cores", (0.05, 0.95), step=0.05, group="Pools",
+        applies=(DISAGGREGATED, when("deployment.prefill.on", "decode_npus")), since=2,
+    )  # fmt: skip
     """Share of a die's cube and vector cores that prefill has; decode has the others. [limits of a
     stream's cores: CANN aclrtSetStreamResLimit]"""
     tokens_per_npu: int = quantity(16_384, "tokens/NPU", "Prefill batch", (64, 1_048_576))
@@ -61,20 +52,16 @@ class Prefill(Section):
     chunk_tokens: int = quantity(0, "tokens", "Prefill chunk", (0, 1_048_576), step=512)
     """Longest piece of one prompt in one batch; 0 does not chunk."""
     attention: Literal["sp_tp_sp", "tp", "dp"] = choice(
-        "sp_tp_sp",
-        "Prefill attention",
+        "sp_tp_sp", "Prefill attention",
         options={"sp_tp_sp": "SP-TP-SP", "tp": "Tensor parallel", "dp": "Data parallel"},
-    )
+    )  # fmt: skip
     """Staged sequence-tensor-sequence parallel attention; tensor parallel in groups of dies, which
     gather hidden states before it and reduce partial sums after it; or plain data parallel (each
     prompt on one die, so lengths skew the load). [arXiv 2506.12708v2 4.3.1]"""
     tp_dies: int = quantity(
-        8,
-        "dies",
-        "Tensor-parallel group",
-        (2, 128),
+        8, "dies", "Tensor-parallel group", (2, 128),
         applies=when("deployment.prefill.attention", "tp"),
-    )
+    )  # fmt: skip
     """Dies of a tensor-parallel group; groups share the prompts evenly. [SGLang on Atlas A3:
     tp-size 16, dp-size 2; xDeepServe: 4]"""
     experts_tp: int = quantity(
@@ -83,27 +70,19 @@ class Prefill(Section):
     """Dies that hold a part of each of their experts, as `deployment.decode.experts_tp` says; 1:
     experts are whole."""
     dp_balance: Literal["tokens", "attention"] = choice(
-        "tokens",
-        "Prompts over dies",
+        "tokens", "Prompts over dies",
         options={"tokens": "Fewest tokens", "attention": "Even attention, long prompts in pieces"},
-        applies=when("deployment.prefill.attention", "dp"),
-        since=2,
-    )
+        applies=when("deployment.prefill.attention", "dp"), since=2,
+    )  # fmt: skip
     """Which die takes a prompt, and how much of it: the die with the fewest tokens, all of it; or
     the one with least attention to compute, and no more of it than a die has in a full batch: the
     rest waits for the next. [DeepSeek open-infra-index day 6: prefill load balancer]"""
     microbatch: bool = choice(True, "Prefill microbatches")
     """Two microbatches hide communication behind computing. [arXiv 2506.12708v2 4.3.2]"""
     lent_cores: float = quantity(
-        0.25,
-        "",
-        "Cores lent to decode",
-        (0.05, 0.9),
-        step=0.05,
-        group="Pools",
-        applies=(DISAGGREGATED, OFFLOADS),
-        since=2,
-    )
+        0.25, "", "Cores lent to decode", (0.05, 0.9), step=0.05, group="Pools",
+        applies=(DISAGGREGATED, OFFLOADS), since=2,
+    )  # fmt: skip
     """Share of each prefill die's cores that is set aside for offloaded attention, whether there is
     any or not; prompts are computed on the others. [static partition: Adrenaline, arXiv 2503.20552;
     the share is an assumption]"""
@@ -117,48 +96,28 @@ class Decode(Section):
     )
     """Decode instances. [arXiv 2506.12708v2 5.1]"""
     npus_per_instance: int = quantity(
-        160,
-        "NPUs",
-        "NPUs per decode instance",
-        (1, 384),
-        step=16,
-        group="Pools",
+        160, "NPUs", "NPUs per decode instance", (1, 384), step=16, group="Pools",
         applies=DECODE_POOL,
-    )
+    )  # fmt: skip
     """NPUs per decode instance. [arXiv 2506.12708v2 4.1]"""
     expert_npus: int = quantity(
-        0,
-        "NPUs",
-        "Expert-only NPUs per decode instance (AFD)",
-        (0, 383),
-        group="Pools",
+        0, "NPUs", "Expert-only NPUs per decode instance (AFD)", (0, 383), group="Pools",
         applies=DECODE_POOL,
-    )
+    )  # fmt: skip
     """NPUs of each instance that hold nothing but experts, while the others do attention
     (attention/FFN disaggregation); 0: every NPU does both. [arXiv 2506.12708v2 6.2.1;
     MegaScale-Infer, arXiv 2504.02263]"""
     domains: int = quantity(
-        1,
-        "domains",
-        "Attention domains (AFD)",
-        (1, 16),
-        group="Pools",
-        applies=(DECODE_POOL, unless("deployment.decode.expert_npus", 0)),
-        since=2,
-    )
+        1, "domains", "Attention domains (AFD)", (1, 16), group="Pools",
+        applies=(DECODE_POOL, unless("deployment.decode.expert_npus", 0)), since=2,
+    )  # fmt: skip
     """Domains of attention NPUs that take turns at the expert NPUs, so that these have a part of
     the batch at a time and are never idle. [xDeepServe, arXiv 2508.02520 section 5.2: three, of 160
     dies each]"""
     attention_offload: float = quantity(
-        0.0,
-        "",
-        "Attention offload to prefill NPUs",
-        (0, 0.9),
-        step=0.05,
-        group="Pools",
-        applies=DISAGGREGATED,
-        since=2,
-    )
+        0.0, "", "Attention offload to prefill NPUs", (0, 0.9), step=0.05, group="Pools",
+        applies=DISAGGREGATED, since=2,
+    )  # fmt: skip
     """Share of the requests that decode whose KV stays on prefill NPUs, with the attention core
     over it: queries go there in every layer and values come back, over the plane of the KV
     transfer. [Adrenaline, arXiv 2503.20552; arXiv 2506.12708v2 6.2.1]"""
@@ -207,31 +166,22 @@ class Decode(Section):
     """Draft tokens that a decode pass verifies; 0 switches drafting off, in prefill too. At most 7,
     the most that a published deployment on Ascend drafts. [arXiv 2506.12708v2 4.2.4]"""
     drafter: Literal["mtp", "eagle3", "ngram"] = choice(
-        "mtp",
-        "Drafter",
-        options={"mtp": "MTP module", "eagle3": "EAGLE-3", "ngram": "n-gram"},
-        applies=MTP,
-        since=4,
-        also="speculative decoding",
-    )
+        "mtp", "Drafter", options={"mtp": "MTP module", "eagle3": "EAGLE-3", "ngram": "n-gram"},
+        applies=MTP, since=4, also="speculative decoding",
+    )  # fmt: skip
     """What proposes the draft tokens: the model's multi-token-prediction module, a pass each; a
     dense layer that is no part of the model (EAGLE-3, data/drafters.toml), a pass each; or the
     context itself, without a pass. [arXiv 2503.01840]"""
     mtp_dataset: Literal["as_stated", "c_eval", "gsm8k", "mmlu"] = choice(
-        "as_stated",
-        "Acceptance dataset",
-        options={"c_eval": "C-Eval", "gsm8k": "GSM8K", "mmlu": "MMLU"},
-        applies=(DECODES, MTP),
-    )
+        "as_stated", "Acceptance dataset",
+        options={"c_eval": "C-Eval", "gsm8k": "GSM8K", "mmlu": "MMLU"}, applies=(DECODES, MTP),
+    )  # fmt: skip
     """The acceptance as stated, or the share of draft tokens that was right on a dataset
     (data/operators.toml). [slide deck 'CloudMatrix Ascend Super-computer']"""
     mtp_acceptance: float = quantity(
-        0.7,
-        "",
-        "Draft acceptance",
-        (0, 1),
+        0.7, "", "Draft acceptance", (0, 1),
         applies=(DECODES, MTP, when("deployment.decode.mtp_dataset", "as_stated")),
-    )
+    )  # fmt: skip
     """Chance that a draft token, of any drafter, is accepted, given that those before it were.
     [arXiv 2506.12708v2 5.2 (assumed there)]"""
 
@@ -312,10 +262,9 @@ class Optimisations(Section):
     """What engines and operator libraries do to save time, each with its mechanism."""
 
     attention_kernel: Literal["flash_attention", "fused_mla", "amla"] = choice(
-        "fused_mla",
-        "Attention kernel",
+        "fused_mla", "Attention kernel",
         options={"flash_attention": "FlashAttention", "fused_mla": "Fused MLA", "amla": "AMLA"},
-    )
+    )  # fmt: skip
     """Decode attention core: built on an existing FlashAttention, the fused MLA operator, or AMLA,
     which rescales by adding integers; they reach different shares of the peak. [arXiv 2506.12708v2
     4.2.2]"""
@@ -420,12 +369,9 @@ class Deployment(Section):
     it can touch; each within one rack where it fits; one after the other over the NPUs that are
     on; or where `deployment.seats` puts them."""
     when_off: Literal["move", "refuse"] = choice(
-        "move",
-        "Seats on NPUs that are off",
-        options={"refuse": "Stay, or refuse to run"},
-        applies=when("deployment.placement", "packed", "by_hand"),
-        since=2,
-    )
+        "move", "Seats on NPUs that are off", options={"refuse": "Stay, or refuse to run"},
+        applies=when("deployment.placement", "packed", "by_hand"), since=2,
+    )  # fmt: skip
     """An instance on NPUs that an edit of the supernode switched off moves to free ones, and the
     result says so; or it stays, serves with the dies that are left, and is refused where none
     is."""

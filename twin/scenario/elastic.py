@@ -74,11 +74,9 @@ class Elastic(Section):
     )
     """A pool never has fewer that serve."""
     idle: Literal["release", "keep"] = choice(
-        "release",
-        "NPUs without need",
-        options={"release": "Give back", "keep": "Keep in a pool"},
+        "release", "NPUs without need", options={"release": "Give back", "keep": "Keep in a pool"},
         applies=when("elastic.controller", "rebalance"),
-    )
+    )  # fmt: skip
     """Whether re-balancing gives back what neither pool needs, or keeps every NPU in one."""
     high: float = quantity(0.8, "", "High mark", (0.05, 10), applies=BY_PRESSURE)
     """A pool grows when its pressure, 1 at its limit, is above it, to where it would be below.
@@ -101,19 +99,15 @@ class Elastic(Section):
     changes_per_hour: int = quantity(30, "changes", "Changes per hour", (1, 3600), applies=DECIDES)
     """Most starts, stops and changes of role within any hour. [assumption]"""
     drain: Literal["finish", "hand_on"] = choice(
-        "finish",
-        "Draining of decode",
-        options={"finish": "Finish its requests", "hand_on": "Hand their KV on"},
-        applies=MOVES,
-    )
+        "finish", "Draining of decode",
+        options={"finish": "Finish its requests", "hand_on": "Hand their KV on"}, applies=MOVES,
+    )  # fmt: skip
     """A decode instance that is to stop takes no more requests, and finishes those it has or
     hands their KV to others with room; prefill and colocated instances always finish."""
     weights: Literal["pool", "local", "object_storage"] = choice(
-        "pool",
-        "Weights come from",
-        options={"pool": "Memory pool", "local": "DRAM of its own nodes"},
-        applies=MOVES,
-    )
+        "pool", "Weights come from",
+        options={"pool": "Memory pool", "local": "DRAM of its own nodes"}, applies=MOVES,
+    )  # fmt: skip
     """From where an instance that starts loads its weights: the pooled DRAM; its own nodes' DRAM,
     when they have held the model before; else a bucket of object storage, which all that load at
     once share. [arXiv 2506.12708v2 Table 2]"""

@@ -40,37 +40,25 @@ class Balancing(Section):
     window_s: float = quantity(60.0, "s", "Load window", (0.1, 86_400), applies=REBALANCED)
     """Time over which the load is measured."""
     threshold: float = quantity(
-        1.3,
-        "x",
-        "Imbalance threshold",
-        (1, 100),
+        1.3, "x", "Imbalance threshold", (1, 100),
         applies=when("experts.balancing.policy", "threshold"),
-    )
+    )  # fmt: skip
     """Measured load of the hottest die over the mean at which a rebalance begins."""
     layers: int = quantity(
-        8,
-        "layers",
-        "Layers per decision",
-        (1, 200),
-        step=1,
+        8, "layers", "Layers per decision", (1, 200), step=1,
         applies=when("experts.balancing.policy", "layer_budget"),
-    )
+    )  # fmt: skip
     """Layers that one decision may change."""
     swap: Literal["background", "stall"] = choice(
-        "background",
-        "Weight swap",
-        options={"background": "In the background", "stall": "Instance stalls"},
-        applies=REBALANCED,
-    )
+        "background", "Weight swap",
+        options={"background": "In the background", "stall": "Instance stalls"}, applies=REBALANCED,
+    )  # fmt: skip
     """Weights move beside the serving traffic into spare slots and are swapped in, or the instance
     stands still while they move. [arXiv 2508.02520v6 4.5 (asynchronous)]"""
     move_gb_per_s: float = quantity(
-        10.0,
-        "GB/s",
-        "Weight transfer rate per die",
-        (0.01, 1000),
+        10.0, "GB/s", "Weight transfer rate per die", (0.01, 1000),
         applies=(REBALANCED, when("experts.balancing.swap", "background")),
-    )
+    )  # fmt: skip
     """Most that one die receives of moved weights when they move in the background. [assumption]"""
 
 
@@ -78,10 +66,9 @@ class Experts(Section):
     """Who gets the tokens, and where experts sit."""
 
     popularity: Literal["uniform", "skewed", "power_law", "imported"] = choice(
-        "skewed",
-        "Expert popularity",
+        "skewed", "Expert popularity",
         options={"skewed": "As in DeepSeek-V3", "imported": "From a file"},
-    )
+    )  # fmt: skip
     """Expert popularity: all alike; the shape of DeepSeek-V3 (flat early, heavy late layers); one
     power law for every layer; or imported counts."""
     skew: float = quantity(1.0, "", "Popularity skew", (0, 3), applies=SKEWED)

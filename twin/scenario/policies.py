@@ -101,13 +101,9 @@ class MemoryPool(Section):
     touched for a time to live; or none, with room for all. [arXiv 2506.12708v2 4.4.1; S3-FIFO: SOSP
     2023]"""
     ttl_s: float = quantity(
-        600.0,
-        "s",
-        "Time to live",
-        (0.1, 604_800),
-        applies=when("memory_pool.policy", "ttl"),
+        600.0, "s", "Time to live", (0.1, 604_800), applies=when("memory_pool.policy", "ttl"),
         since=2,
-    )
+    )  # fmt: skip
     """How long a block is kept that nobody reads, in both tiers."""
     gb_per_node: float = quantity(
         512.0, "GB", "Memory pool DRAM per node", (0.001, 16_384), applies=POOL_ON
@@ -116,20 +112,15 @@ class MemoryPool(Section):
     block_tokens: int = quantity(128, "tokens", "KV block", (16, 1024), step=16)
     """Tokens of one KV block. [arXiv 2506.12708v2 4.4.2]"""
     layout: Literal["layer", "block"] = choice(
-        "layer",
-        "KV block's layout",
-        options={"layer": "A piece a layer", "block": "One piece"},
-        applies=POOL_ON,
-        since=2,
-    )
+        "layer", "KV block's layout", options={"layer": "A piece a layer", "block": "One piece"},
+        applies=POOL_ON, since=2,
+    )  # fmt: skip
     """Pieces of a block in memory, each a copy of its own: one a layer, or all in one. [hicann/hixl
     benchmarks: DeepSeek-R1 is read in 61 pieces a block]"""
     layerwise: bool = choice(
-        False,
-        "Read layer by layer",
-        applies=(POOL_ON, when("deployment.mode", "disaggregated", "prefill_only")),
-        since=2,
-    )
+        False, "Read layer by layer",
+        applies=(POOL_ON, when("deployment.mode", "disaggregated", "prefill_only")), since=2,
+    )  # fmt: skip
     """Prefill reads cached KV of a layer while it computes those before; off: all of a batch before
     it computes. [vllm-ascend, layerwise KV pool; DeepSeek, arXiv 2602.21548]"""
     ssd_gb_per_node: float = quantity(
@@ -138,11 +129,9 @@ class MemoryPool(Section):
     """Volumes (EVS) that keep what DRAM evicts, read over the VPC plane (size assumed).
     [assumption]"""
     answers: bool = choice(
-        False,
-        "Keep KV of answers",
-        applies=(POOL_ON, unless("deployment.mode", "prefill_only")),
+        False, "Keep KV of answers", applies=(POOL_ON, unless("deployment.mode", "prefill_only")),
         since=2,
-    )
+    )  # fmt: skip
     """Keep the KV of answers too, so that the next turn of a session reads it."""
     namespaces: bool = choice(
         True, "A namespace for each tenant", applies=(POOL_ON, unless("tenants", ())), since=2

@@ -34,12 +34,10 @@ class Scenario(Section):
     warmup_s: float = quantity(30.0, "s", "Warm-up", (0, 604_800), group="Time and seed")
     """Start of the steady-state window; earlier requests are left out of it."""
     start: Literal["steady", "empty"] = choice(
-        "steady",
-        "Begins",
+        "steady", "Begins",
         options={"steady": "In the steady state", "empty": "On an empty machine"},
-        group="Time and seed",
-        since=3,
-    )
+        group="Time and seed", since=3,
+    )  # fmt: skip
     """With the requests that are under way in the steady state of its load, or with none. Loads
     that change over time, recorded traces and finite benchmarks always begin empty."""
     step_s: float = quantity(0.005, "s", "Clock step", (0.001, 1.0), group="Time and seed")

@@ -78,10 +78,9 @@ class Supernode(Section):
     cpus_per_node: int = quantity(4, "CPUs", "CPUs per node", (1, 8), group="Machine")
     """CPU sockets in a node. [arXiv 2506.12708v2 3.3.2]"""
     scale_up: Literal["supernode", "node"] = choice(
-        "supernode",
-        "Scale-up (UB) domain",
+        "supernode", "Scale-up (UB) domain",
         options={"supernode": "The whole supernode", "node": "One node"},
-    )
+    )  # fmt: skip
     """How far the scale-up (UB) plane reaches: the whole supernode through L2 switch chips, or only
     the node, so that traffic between nodes takes the RDMA plane. [arXiv 2506.12708v2 3.2]"""
     sub_planes: int = quantity(7, "sub-planes", "UB sub-planes", (1, 32))
@@ -90,13 +89,9 @@ class Supernode(Section):
     ub_link_gb_per_s: float = quantity(28.0, "GB/s", "UB link", (0.1, 1000))
     """Capacity of one UB link, one direction (224 Gbps). [arXiv 2506.12708v2 3.3.1]"""
     l1_uplinks: int = quantity(
-        16,
-        "links",
-        "Uplinks of an L1 switch",
-        (1, 144),
-        applies=UPLINKED,
+        16, "links", "Uplinks of an L1 switch", (1, 144), applies=UPLINKED,
         also="oversubscription, taper",
-    )
+    )  # fmt: skip
     """Links from an L1 switch chip up to the L2 chips of its sub-plane, or to its neighbours; 16
     match the 16 dies of a node, fewer oversubscribe. [arXiv 2506.12708v2 3.3.3]"""
     l2_ports_per_chip: int = quantity(
@@ -106,13 +101,9 @@ class Supernode(Section):
     l2_levels: int = quantity(1, "levels", "Levels of L2 switches", (1, 2), applies=CLOS, since=2)
     """Two: nodes form groups of half as many as an L2 chip has ports, joined by L3 switches."""
     dimensions: str = text(
-        "",
-        "Dimensions",
-        pattern=r"^([1-9]\d{0,3}(x[1-9]\d{0,3}){0,4})?$",
-        most=24,
-        applies=when("supernode.machine", *MESHES),
-        since=2,
-    )
+        "", "Dimensions", pattern=r"^([1-9]\d{0,3}(x[1-9]\d{0,3}){0,4})?$", most=24,
+        applies=when("supernode.machine", *MESHES), since=2,
+    )  # fmt: skip
     """Size of a mesh or torus by dimension, innermost first ("8x8"), or routers of a group x groups
     of a dragonfly; empty: as sold."""
     rdma_gb_per_s_per_npu: float = quantity(50.0, "GB/s", "RDMA plane per NPU", (0.1, 1000))

@@ -101,10 +101,9 @@ class Profile(Section):
     pieces: tuple[Piece, ...] = rows("Rate by piece", most=2000, since=4)
     """Factors on rate and lengths from given times on, over whatever shape; none: 1."""
     lengths: bool = choice(
-        False,
-        "Lengths follow the day too",
+        False, "Lengths follow the day too",
         applies=(GENERATED, when("workload.profile.shape", "servegen_r1_day")),
-    )
+    )  # fmt: skip
     """Prompts and answers are longer or shorter by time of day, as other clients ask: mean lengths
     of the day stay. [alibaba/ServeGen deepseek-r1: clients' lengths by their rates]"""
 
@@ -130,29 +129,19 @@ class Workload(Section):
     )
     """Poisson, Gamma (bursty), evenly spaced, a closed loop of clients, or a recorded trace."""
     rate_req_per_s: float = quantity(
-        60.0,
-        "req/s",
-        "Request rate",
-        (0.001, 200_000),
+        60.0, "req/s", "Request rate", (0.001, 200_000),
         applies=when("workload.arrivals", "poisson", "gamma", "uniform"),
-    )
+    )  # fmt: skip
     """Mean arrival rate of requests."""
     cv: float = quantity(
-        1.0,
-        "",
-        "Burstiness (coefficient of variation)",
-        (0.05, 20),
+        1.0, "", "Burstiness (coefficient of variation)", (0.05, 20),
         applies=when("workload.arrivals", "gamma"),
-    )
+    )  # fmt: skip
     """Coefficient of variation of Gamma inter-arrival times; 1 is Poisson, above is bursty."""
     concurrency: int = quantity(
-        832,
-        "requests",
-        "Requests in flight",
-        (1, 2_000_000),
-        applies=CLOSED_LOOP,
+        832, "requests", "Requests in flight", (1, 2_000_000), applies=CLOSED_LOOP,
         also="clients, concurrency",
-    )
+    )  # fmt: skip
     """Requests in flight in a closed loop."""
     think_s: float = quantity(0.0, "s", "Think time", (0, 3600), step=1, applies=CLOSED_LOOP)
     """Mean pause of a closed-loop client between requests."""
@@ -198,30 +187,19 @@ class Workload(Section):
     itself, as serving benchmarks draw random prompts. [sgl-project/sglang bench_serving.py,
     random_range_ratio]"""
     prefix: Literal["none", "shared", "sessions"] = choice(
-        "none",
-        "Shared prefix",
-        options={"none": "Nothing", "shared": "A popular prefix"},
-        group="Shared prefixes",
-        applies=GENERATED,
-    )
+        "none", "Shared prefix", options={"none": "Nothing", "shared": "A popular prefix"},
+        group="Shared prefixes", applies=GENERATED,
+    )  # fmt: skip
     """What prompts share: nothing; a popular prefix; or sessions whose turns extend the last."""
     shared_fraction: float = quantity(
-        0.5,
-        "of input",
-        "Shared part of a prompt",
-        (0, 0.99),
-        group="Shared prefixes",
+        0.5, "of input", "Shared part of a prompt", (0, 0.99), group="Shared prefixes",
         applies=SHARED_PREFIX,
-    )
+    )  # fmt: skip
     """Share of each prompt that is a popular prefix."""
     prefix_groups: int = quantity(
-        64,
-        "prefixes",
-        "Popular prefixes",
-        (1, 1_000_000),
-        group="Shared prefixes",
+        64, "prefixes", "Popular prefixes", (1, 1_000_000), group="Shared prefixes",
         applies=SHARED_PREFIX,
-    )
+    )  # fmt: skip
     """Distinct popular prefixes."""
     follow_up_probability: float = quantity(
         0.4, "", "Follow-up probability", (0, 0.99), group="Shared prefixes", applies=SESSIONS
@@ -233,36 +211,22 @@ class Workload(Section):
     """Median gap between the turns of a session; where turns wait, after the answer. [workloads.md
     2.1]"""
     turns: Literal["timed", "wait"] = choice(
-        "wait",
-        "Next turn of a session",
-        options={"timed": "At its time", "wait": "Waits for the answer"},
-        group="Shared prefixes",
-        applies=unless("workload.arrivals", "closed_loop"),
-        since=2,
-    )
+        "wait", "Next turn of a session",
+        options={"timed": "At its time", "wait": "Waits for the answer"}, group="Shared prefixes",
+        applies=unless("workload.arrivals", "closed_loop"), since=2,
+    )  # fmt: skip
     """When a session's next turn comes: at its time, whatever happens; or, as a person or a tool
     does, when the answer is out and a pause is over. A trace's pauses are its think times, where
     it has them, else its gaps; they keep their length, only sessions begin faster."""
     tool_share: float = quantity(
-        0.0,
-        "of turns",
-        "Turns that a tool asks for",
-        (0, 1),
-        step=0.05,
-        group="Shared prefixes",
-        applies=OPEN_SESSIONS,
-        since=2,
-    )
+        0.0, "of turns", "Turns that a tool asks for", (0, 1), step=0.05, group="Shared prefixes",
+        applies=OPEN_SESSIONS, since=2,
+    )  # fmt: skip
     """Share of the follow-ups that come from an agent's tool and not from a person."""
     tool_gap_s: float = quantity(
-        5.0,
-        "s",
-        "Gap of a tool call",
-        (0.01, 86_400),
-        group="Shared prefixes",
-        applies=(*OPEN_SESSIONS, unless("workload.tool_share", 0.0)),
-        since=2,
-    )
+        5.0, "s", "Gap of a tool call", (0.01, 86_400), group="Shared prefixes",
+        applies=(*OPEN_SESSIONS, unless("workload.tool_share", 0.0)), since=2,
+    )  # fmt: skip
     """Median gap before a turn that a tool asks for. [workloads.md 2.5]"""
     profile: Profile = section(Profile, applies=unless("workload.arrivals", "closed_loop"), since=2)
     trace: Trace = section(Trace, applies=when("workload.arrivals", "trace"))

@@ -142,15 +142,12 @@ class Decode(Section):
     the experts. 1: experts are whole, and tokens are sent to the dies of theirs. [vLLM: tensor-
     parallel-size without enable-expert-parallel; TensorRT-LLM: moe_tp; arXiv 1909.08053]"""
     rank_choice: Literal["kv_and_requests", "kv_tokens", "requests", "round_robin"] = choice(
-        "kv_and_requests",
-        "Decode rank choice",
-        options={
+        "kv_and_requests", "Decode rank choice", options={
             "kv_and_requests": "Fewest KV tokens and requests",
             "kv_tokens": "Fewest KV tokens",
             "requests": "Fewest requests",
-        },
-        applies=DECODES,
-    )
+        }, applies=DECODES,
+    )  # fmt: skip
     """Which die with a free slot decodes a request: the one with the least of KV tokens and
     requests, each over its mean (what DeepSeek evens); the fewest KV tokens (xDeepServe); the
     fewest requests, then KV tokens (vLLM); or the next in turn (SGLang). [DeepSeek open-infra-index
@@ -221,16 +218,13 @@ class Precision(Section):
     """Number formats."""
 
     weights: Literal["int8", "bf16", "fp8", "fp4", "mxfp4", "w4a8", "w4a16"] = choice(
-        "int8",
-        "Weights",
-        options={
+        "int8", "Weights", options={
             "fp4": "NVFP4",
             "mxfp4": "MXFP4 routed experts",
             "w4a8": "W4A8: INT4 routed experts, INT8 products",
             "w4a16": "W4A16: INT4 routed experts, BF16 products",
-        },
-        also="quantisation, precision, int4",
-    )
+        }, also="quantisation, precision, int4",
+    )  # fmt: skip
     """Weights and matrix products. With 4-bit weights all but the routed experts is 8-bit (NVFP4:
     projections, W4A8: projections and shared experts) or BF16 (MXFP4, W4A16). Chips without a
     peak of FP4 unpack NVFP4 and MXFP4 to BF16. [arXiv 2506.12708v2 4.5; MindIE 2.3, W4A8 mixed
@@ -322,10 +316,7 @@ class Deployment(Section):
     model: str = choice("deepseek-r1", "Model", files="models")
     """Model served, a file in data/models."""
     stack: str = choice(
-        "plain",
-        "Serving stack",
-        files="stacks",
-        options={
+        "plain", "Serving stack", files="stacks", options={
             "plain": "As the machine alone",
             "cann-recipes": "cann-recipes-infer on Ascend, unknown release",
             "sglang-npu": "SGLang on Ascend, 0.5.6 to 0.5.10",
@@ -338,7 +329,7 @@ class Deployment(Section):
             "tensorrt-llm": "TensorRT-LLM, unknown release, summer of 2025",
             "tensorrt-llm-streaming": "TensorRT-LLM, streaming, unknown release, summer of 2025",
         },
-    )
+    )  # fmt: skip
     """Serving stack whose host and kernels replace the machine's own figures, a name in
     data/stacks.toml, where each says of which release its figures are; plain: none."""
     prefill: Prefill = section(
@@ -356,15 +347,12 @@ class Deployment(Section):
     )
     """Plane that carries KV from prefill to decode. [arXiv 2506.12708v2 4.3.3]"""
     placement: Literal["packed", "spread", "racks", "around_off", "by_hand"] = choice(
-        "packed",
-        "Instance placement",
-        options={
+        "packed", "Instance placement", options={
             "spread": "Spread over nodes",
             "racks": "Rack by rack",
             "around_off": "Around what is off",
-        },
-        since=2,
-    )
+        }, since=2,
+    )  # fmt: skip
     """Where instances sit: one after the other from the first NPU on; each over as many nodes as
     it can touch; each within one rack where it fits; one after the other over the NPUs that are
     on; or where `deployment.seats` puts them."""

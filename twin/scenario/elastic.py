@@ -49,16 +49,14 @@ class Elastic(Section):
     """Instances that come, go and change role."""
 
     controller: Literal["fixed", "schedule", "queue", "slo", "kv", "rebalance", "own"] = choice(
-        "fixed",
-        "Controller",
-        options={
+        "fixed", "Controller", options={
             "queue": "Autoscaling by queues",
             "slo": "Autoscaling by SLO",
             "kv": "Autoscaling by busy time and KV space",
             "rebalance": "Prefill:decode re-balancing",
             "own": "Own Python function",
         },
-    )
+    )  # fmt: skip
     """Who decides how many instances of each pool serve: nobody; a schedule; each pool by itself,
     by the work in hand of what it can hold, by TTFT and TPOT of the SLO, or by busy time and KV
     space; both pools together, as many as the load that is expected takes within the SLO; or

@@ -23,16 +23,14 @@ class Balancing(Section):
     """Rebalancing of experts while the instances serve."""
 
     policy: Literal["none", "periodic", "threshold", "layer_budget", "oracle"] = choice(
-        "none",
-        "Rebalancing policy",
-        options={
+        "none", "Rebalancing policy", options={
             "none": "Never",
             "periodic": "Every interval",
             "threshold": "Above an imbalance threshold",
             "layer_budget": "Every interval, worst layers only",
             "oracle": "Perfect at no cost (ideal)",
         },
-    )
+    )  # fmt: skip
     """Never; every interval; when the hottest die passes the threshold; every interval but only
     the worst layers; or perfect balance at every moment, for nothing."""
     interval_s: float = quantity(60.0, "s", "Decision interval", (0.1, 86_400), applies=REBALANCED)
@@ -91,7 +89,7 @@ class Experts(Section):
                 "topology": "Copies spread over nodes",
                 "perfect": "Perfectly even (ideal)",
             },
-        )
+        )  # fmt: skip
     )
     """Logical experts to dies: in order; load balanced over all dies (EPLB, global) or group by
     group over nodes (EPLB, hierarchical); hottest copied and packed greedily; copies spread over

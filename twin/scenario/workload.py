@@ -70,14 +70,12 @@ class Profile(Section):
     """How the rate of an open arrival process moves over the run."""
 
     shape: Literal["constant", "ramp", "step", "spike", "day", "servegen_r1_day"] = choice(
-        "constant",
-        "Rate over time",
-        options={
+        "constant", "Rate over time", options={
             "ramp": "Ramp over the run",
             "day": "Day and night",
             "servegen_r1_day": "A day of DeepSeek-R1 (ServeGen)",
         },
-    )
+    )  # fmt: skip
     """Constant; from the low to the high factor over the run; low before a time and high after it;
     high for a while; between both once a period; or as 73 clients of DeepSeek-R1 asked over a day
     (mean 1). [alibaba/ServeGen deepseek-r1: windows of 600 s]"""
@@ -154,10 +152,7 @@ class Workload(Section):
     """A finite benchmark: so many requests come, at their rate or from their clients, and the
     machine drains; 0: they come to the end of the run."""
     lengths: str = choice(
-        "fixed",
-        "Prompt and output lengths",
-        files="workloads",
-        options={
+        "fixed", "Prompt and output lengths", files="workloads", options={
             "fixed": "Fixed",
             "range": "Uniform range",
             "servegen-deepseek-r1": "ServeGen DeepSeek-R1",
@@ -166,9 +161,8 @@ class Workload(Section):
             "azure-2023-conv": "Azure 2023 conversation",
             "sharegpt": "ShareGPT",
             "arxiv-summarisation": "arXiv summarisation",
-        },
-        applies=GENERATED,
-    )
+        }, applies=GENERATED,
+    )  # fmt: skip
     """'fixed', evenly drawn from a range, or a fitted length distribution of data/workloads (for
     example mooncake-conversation)."""
     input_tokens: int = quantity(

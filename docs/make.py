@@ -6,8 +6,9 @@ what this module says now. It knows nothing about the words around them.
 
 from __future__ import annotations
 
+import dataclasses
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -16,15 +17,13 @@ from twin.__main__ import COMMANDS, loaded
 from twin.hardware.chip import load_chip
 from twin.hooks import Command, Hook, MadePart, TraceFormat, extras, found
 from twin.lab.evidence.judge import evidence, score_table, write_errors
-from twin.lab.evidence.near import row_bands
-from twin.lab.evidence.rows import load_beyond
 from twin.lab.library import ROOT, load_facts, preset, presets
 from twin.lab.share.shipped import summaries
 from twin.lab.traces.reader import FORMATS
 from twin.metrics.operators import OPERATORS
 from twin.metrics.registry import METRICS
 from twin.model.coefficients import Decode, Prefill
-from twin.model.record import walk
+from twin.model.record import Record, walk
 from twin.model.roofline import load_machine
 from twin.model.shape import load_shape
 from twin.scenario import KINDS, fields, scenario_digest, with_overrides
@@ -98,19 +97,38 @@ def operator_table() -> str:
 
 
 def coefficient_table() -> str:
-    """The coefficients of the cost kernels, one row for each kind of number."""
-    rows = [
-        "| of | coefficient | unit | changed by | cause | what it is |",
-        "|---|---|---|---|---|---|",
-    ]
-    changed_by = {"computed": "a slow die", "carried": "crowded links", "": ""}
-    for kind in (Decode, Prefill):
-        for c, _ in walk(kind()):
-            if not re.search(r"\[[1-9]\d*\]", c.name) and not c.name.startswith("splits"):
-                name = c.name.replace("[0]", "[]")
-                where = changed_by[c.scale]
-                rows.append(_row(kind.__name__, f"`{name}`", c.unit, where, c.cause, c.meaning))
-    return "\n".join(rows)
+    """The records of numbers that cost kernels read: each kind once, and what holds it."""
+    kinds: dict[type[Record], list[str]] = {Decode: [], Prefill: []}
+    text = []
+    for kind in _nested(kinds):
+        held = f" Stands in: {', '.join(kinds[kind])}." if kinds[kind] else ""
+        text += [f"### {kind.__name__}", "", f"{(kind.__doc__ or '').strip()}{held}", ""]
+        numbers = [c for c, _ in walk(kind()) if "." not in c.name]
+        if numbers:
+            rows = [_row(f"`{c.name}`", c.unit, CHANGED_BY[c.scale], c.cause, c.meaning)
+                    for c in numbers]  # fmt: skip
+            text += ["| coefficient | unit | changed by | cause | what it is |",
+                     "|---|---|---|---|---|", *rows, ""]  # fmt: skip
+    return "\n".join(text[:-1])
+
+
+CHANGED_BY = {"computed": "a slow die", "carried": "crowded links", "": ""}
+
+
+def _nested(kinds: dict[type[Record], list[str]]) -> Iterator[type[Record]]:
+    """Every kind of record that is in `kinds` or inside one; their places are added to it."""
+    waiting = list(kinds)
+    while waiting:
+        kind = waiting.pop(0)
+        yield kind
+        for declared in dataclasses.fields(kind):  # type: ignore[arg-type]
+            value = declared.default
+            inner = type(value[0] if isinstance(value, tuple) else value)
+            if issubclass(inner, Record):
+                if inner not in kinds:
+                    waiting.append(inner)
+                place = f"`{kind.__name__}.{declared.name}{'[]' * isinstance(value, tuple)}`"
+                kinds.setdefault(inner, []).append(place)
 
 
 OFFLOADED = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5)
@@ -228,47 +246,32 @@ def command_list(extra: str = "") -> str:
 
 
 def evidence_table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Errors by system and kind, then every published row next to the twin's answer."""
-    text = [
-        _row(
-            "system",
-            "what",
-            "published",
-            "twin",
-            "error",
-            "first error",
-            "band",
-            "kind",
-            "others",
-            "source",
-        ),
-        "|---" * 10 + "|",
-    ]
-    bands = row_bands()
+    """A table for each system: every published row with the twin's answer and its errors."""
+    text = []
+    for scores in score_table(rows, "system"):
+        system = scores.pop("rows of")
+        said = "; ".join(f"{kind} {score}" for kind, score in scores.items() if score)
+        text += [f"### {system}", "", f"{said[0].upper()}{said[1:]}.", "",
+                 *_of_system([row for row in rows if row["system"] == system]), ""]  # fmt: skip
+    return "\n".join(text[:-1])
+
+
+def _of_system(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The rows of one system; sources and reasons have numbers, explained below the table."""
+    numbers: dict[str, int] = {}
+    lines = []
     for row in rows:
-        low, high, _ = bands.get(row["id"], (0.0, 0.0, None))
-        band = f"{100 * low:+.0f} to {100 * high:+.0f} %" if row["id"] in bands else ""
-        figures = [f"{row[key]:,.4g} {row['unit']}" for key in ("published", "twin")]
-        error = f"{100 * row['error']:+.1f} %"
+        others = [f"{name} {100 * x:+.0f} %" for name, x in row["others"]]
+        noted = [row["source"], row["because"], "; ".join(others)]
+        refs = [numbers.setdefault(note, len(numbers) + 1) for note in noted if note]
         begun = "" if row["first_error"] is None else f"{100 * row['first_error']:+.1f} %"
-        others = "; ".join(f"{name} {100 * x:+.0f} %" for name, x in row["others"])
-        kind = f"{row['kind']}: {row['because']}" if row["because"] else row["kind"]
-        text.append(
-            _row(row["system"], row["quantity"], *figures, error, begun, band, kind, others,
-                 row["source"])
+        lines.append(
+            _row(row["quantity"], f"{row['published']:,.4g} {row['unit']}", f"{row['twin']:,.4g}",
+                 f"{100 * row['error']:+.1f} %", begun, row["kind"], ", ".join(map(str, refs)))
         )  # fmt: skip
-    return "\n".join([_table(score_table(rows, "system")), "", *text])
-
-
-def beyond_table() -> str:
-    """Published results that no scenario can express."""
-    return _table(
-        [
-            {"system": b.system, "what": b.quantity, "published": b.figure, "missing": b.missing,
-             "source": b.source}
-            for b in load_beyond()
-        ]
-    )  # fmt: skip
+    heads = [_row("what", "published", "twin", "error", "first error", "kind", "notes"),
+             "|---" * 7 + "|"]  # fmt: skip
+    return [*heads, *lines, "", *(f"{number}. {note}" for note, number in numbers.items())]
 
 
 def _table(rows: Sequence[Mapping[str, str]]) -> str:
@@ -305,7 +308,6 @@ def pages(root: Path = ROOT) -> dict[Path, str]:
         "faults": fault_table(),
         "commands": command_list(),
         "evidence": evidence_table(rows),
-        "beyond": beyond_table(),
     }
     made |= {name: part.load()(rows, _table) for name, part in found(MadePart).items()}
     own = {

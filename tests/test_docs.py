@@ -30,18 +30,25 @@ def test_every_field_stands_in_the_table_with_its_condition():
     assert "workload.arrivals = gamma" in table
 
 
+NAMED = re.compile(r"`(twin/[\w/]+\.py)(?:: ([\w, ]+))?`")
+
+
 def test_what_concepts_names_is_there():
-    """Files and functions of the walk of a request through the code."""
-    text = (ROOT / "docs/CONCEPTS.md").read_text("utf-8")
-    for folder in ("twin", "twin/engine"):
-        text = re.sub(rf"`{folder}/", "`", text)
-    rooms = ("", "engine", "engine/phases", "hardware", "model")
-    homes = [ROOT / "twin" / room for room in rooms]
-    for name, functions in re.findall(r"`([\w/]+\.py)(?:: ([\w, ]+))?`", text):
-        found = [home / name for home in homes if (home / name).exists()]
-        assert found, name
+    """Files of the code, and functions and methods in the file that they are named with."""
+    named = NAMED.findall((ROOT / "docs/CONCEPTS.md").read_text("utf-8"))
+    assert len(named) > 50
+    for name, functions in named:
+        text = (ROOT / name).read_text("utf-8")
         for function in filter(None, functions.split(", ")):
-            assert any(f"def {function}(" in path.read_text("utf-8") for path in found), function
+            assert re.search(rf"^ *def {function}\(", text, re.MULTILINE), (name, function)
+
+
+def test_every_stage_of_a_request_names_a_function():
+    text = (ROOT / "docs/CONCEPTS.md").read_text("utf-8")
+    stages = re.findall(r"^\| (\d+)\. .*", text, re.MULTILINE)
+    rows = [line for line in text.splitlines() if re.match(r"\| \d+\. ", line)]
+    assert [int(number) for number in stages] == list(range(1, 11))
+    assert all(any(functions for _, functions in NAMED.findall(row)) for row in rows)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)

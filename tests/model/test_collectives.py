@@ -123,3 +123,4 @@ def test_a_chip_without_a_table_says_of_which_other_it_has_its_exchange(facts):
     one, other = hgx(facts, 8, "h20"), hgx(facts, 8, "h200")
     assert facts["chips.h20.exchange_of"].value == "h200"
     assert one == other
+    assert hgx(facts, 8, "h100-pcie") == hgx(facts, 8)  # all of its tables are the other's

@@ -11,6 +11,7 @@ from twin.model.roofline import (
     interpolate,
     kernel_facts,
     load_machine,
+    measured_on,
     of_stack,
     roof,
     stack_facts,
@@ -127,6 +128,19 @@ def test_every_library_of_a_chip_is_named_by_a_stack_and_replaces_whole_tables(f
                 assert {part for part in own if part != "note"} <= {
                     part.rpartition(".")[2] for part in latest if part.startswith(operator)
                 }
+
+
+def test_a_chip_without_tables_reaches_the_shares_of_the_one_that_it_names(facts):
+    assert measured_on(facts, "h100-pcie") == "h100" == measured_on(facts, "h100")
+    for stack in ("plain", "vllm-0-24"):
+        card, module = (
+            load_machine(known, load_chip(known, chip))
+            for chip in ("h100-pcie", "h100")
+            for known in [of_stack(facts, stack, chip)]
+        )
+        assert card.reaches == module.reaches
+        assert card.gemm_flops("fp8") / module.gemm_flops("fp8") == pytest.approx(1513 / 1979)
+        assert card.eager_attention_s == module.eager_attention_s > 0.0
 
 
 def test_a_stack_that_is_unknown_or_of_other_chips_is_refused(facts):

@@ -21,7 +21,7 @@ from twin.hardware.network import Network, Wiring, network
 from twin.hardware.prices import all_to_all
 from twin.model.formats import ACTIVATION_BYTES
 from twin.model.operators import combine_bytes, dispatch_bytes
-from twin.model.roofline import Machine
+from twin.model.roofline import Machine, measured_on
 from twin.model.shape import Shape
 from twin.scenario import Communication
 
@@ -135,7 +135,7 @@ def direct(x: Exchange, chip: str, facts: Facts) -> Exchange:
     """
     across = x.slow_between and x.nodes > 1
     other = f"chips.{chip}.exchange_of"
-    like = str(facts[other].value) if other in facts else chip
+    like = str(facts[other].value) if other in facts else measured_on(facts, chip)
     way = f"chips.{like}.operators.exchange.{'across' if across else 'inside'}"
     granted = facts.si("fabric.efficiency.rdma" if across else f"chips.{chip}.link_efficiency")
     if f"{way}.dispatch_rate" in facts:
@@ -168,7 +168,7 @@ def half_of_sum(m: Machine, facts: Facts, x: Exchange) -> tuple[float, float]:
     number of dies, interpolated, and constant beyond what was measured.
     """
     other = f"chips.{m.chip.name}.exchange_of"
-    like = str(facts[other].value) if other in facts else m.chip.name
+    like = str(facts[other].value) if other in facts else measured_on(facts, m.chip.name)
     own, table = f"chips.{like}.operators.collective.inside", f"operators.{m.family}.collective"
     if f"{own}.dies" in facts and x.nodes == 1:
         dies, granted = facts[f"{own}.dies"].value, facts.si(f"chips.{m.chip.name}.link_efficiency")

@@ -219,6 +219,12 @@ def family_of(facts: Facts, chip: str) -> str:
     return "ascend" if chip.startswith("ascend") else "nvidia"
 
 
+def measured_on(facts: Facts, chip: str) -> str:
+    """The chip whose operator tables a chip uses: `operators_of` of data/chips, else its own."""
+    name = f"chips.{chip}.operators_of"
+    return str(facts[name].value) if name in facts else chip
+
+
 def stack_facts(facts: Facts, stack: str) -> dict[str, Fact]:
     """The facts that a stack replaces, by the name of what they replace: its own, and those of the
     stack that it is based on."""
@@ -241,11 +247,12 @@ def kernel_facts(facts: Facts, stack: str, chip: str) -> dict[str, Fact]:
         return kernel_facts(facts, str(own["base"].value), chip) if "base" in own else {}
     month = str(own["month"].value) if "month" in own else LATEST
     found: dict[str, Fact] = {}
+    measured = measured_on(facts, chip)
     for library in own["kernels"].value:
-        here = f"chips.{chip}.kernels.{library}"
+        here = f"chips.{measured}.kernels.{library}"
         for until in [each for each in facts.names(here) if each >= month][:1]:
             found |= facts.group(f"{here}.{until}")
-    return {f"chips.{chip}.operators.{name}": fact for name, fact in found.items()}
+    return {f"chips.{measured}.operators.{name}": fact for name, fact in found.items()}
 
 
 @lru_cache(maxsize=16)
@@ -297,10 +304,11 @@ def _reaches(facts: Facts, chip: Chip, table: str, kernel: str, gap: float) -> d
         peak=str(facts[f"{table}.attention_format"].value),
     )
     reaches = {"attention.bf16": family, "attention.8bit": family}
-    for operator in facts.names(f"chips.{chip.name}.operators"):
+    measured = f"chips.{measured_on(facts, chip.name)}.operators"
+    for operator in facts.names(measured):
         if operator in NO_REACH or (operator == "attention" and kernel != MEASURED_KERNEL):
             continue
-        here = f"chips.{chip.name}.operators.{operator}"
+        here = f"{measured}.{operator}"
         for fmt in facts.names(here):
             own = facts.group(f"{here}.{fmt}")
             reaches[f"{operator}.{fmt}"] = Reach(
@@ -342,7 +350,7 @@ def load_machine(
             figures[declared.name] = facts.si(name) if known else without
     figures["gate_token_s"] /= chip.clock * cores
     for part, name in (("mla", "eager_attention_s"), ("moe", "eager_moe_s")):
-        host = f"chips.{chip.name}.operators.eager.{part}.host"
+        host = f"chips.{measured_on(facts, chip.name)}.operators.eager.{part}.host"
         figures[name] = figures["launched_singly"] * facts.si(host) if host in facts else 0.0
     figures["vector_utilisation"] = figures["vector_utilisation"] or fitted["vector_utilisation"]
     return Machine(

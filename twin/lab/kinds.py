@@ -152,34 +152,24 @@ def _machine(parts: Parts) -> ImportedMachine:
 
 
 TRACE = Kind(
-    key="trace",
-    absent="the trace {} is not stored here: import its file first",
-    in_use="this trace is",
+    key="trace", reader=Hook("trace", "twin.lab.traces.reader:read_trace"), split=_trace_parts,
+    join=_trace, named=lambda s: s.workload.trace if s.workload.arrivals == "trace" else None,
+    absent="the trace {} is not stored here: import its file first", in_use="this trace is",
     smaller="keep only its first requests",
-    named=lambda s: s.workload.trace if s.workload.arrivals == "trace" else None,
-    reader=Hook("trace", "twin.lab.traces.reader:read_trace"),
-    split=_trace_parts,
-    join=_trace,
-)
+)  # fmt: skip
 COUNTS = Kind(
-    key="table of expert counts",
-    absent="the expert counts {} are not stored here: import their file first",
-    in_use="these counts are",
-    smaller="sum its steps first",
+    key="table of expert counts", reader=found(Reader).get("table of expert counts"),
+    split=_counts_parts, join=_counts,
     named=lambda s: s.experts.counts if s.experts.popularity == "imported" else None,
-    reader=found(Reader).get("table of expert counts"),
-    split=_counts_parts,
-    join=_counts,
-)
+    absent="the expert counts {} are not stored here: import their file first",
+    in_use="these counts are", smaller="sum its steps first",
+)  # fmt: skip
 MACHINE = Kind(
-    key="machine",
-    absent="the machine {} is not stored here: ask for its file and import that first",
-    in_use="this machine is",
-    smaller="leave out what serves no NPU",
-    named=lambda s: MachineNamed(s.supernode.machine) if s.supernode.imported else None,
-    reader=Hook("machine", "twin.lab.machines:read_machine"),
-    split=_machine_parts,
+    key="machine", reader=Hook("machine", "twin.lab.machines:read_machine"), split=_machine_parts,
     join=_machine,
+    named=lambda s: MachineNamed(s.supernode.machine) if s.supernode.imported else None,
+    absent="the machine {} is not stored here: ask for its file and import that first",
+    in_use="this machine is", smaller="leave out what serves no NPU",
     at_hand=lambda digest: brought(digest) is not None,
-)
+)  # fmt: skip
 KINDS: tuple[Kind[Any], ...] = (TRACE, COUNTS, MACHINE)

@@ -59,55 +59,38 @@ KINDS: dict[str, FaultKind] = {
     kind.name: kind
     for kind in (
         FaultKind(
-            "fail",
-            "Fails",
+            "fail", "Fails",
             "The element loses all its links, or the two ends the link between them.",
-            look="out",
-            says=lambda _: "fails",
-            capacity=lambda _: 0.0,
+            look="out", says=lambda _: "fails", capacity=lambda _: 0.0,
         ),
         FaultKind(
-            "derate",
-            "Derated",
-            "Its links keep a share of their capacity.",
-            look="reduced",
-            says=lambda fault: f"at {fault.factor:g} x of its capacity",
-            uses=("factor",),
+            "derate", "Derated", "Its links keep a share of their capacity.", look="reduced",
+            says=lambda fault: f"at {fault.factor:g} x of its capacity", uses=("factor",),
             capacity=lambda fault: fault.factor,
         ),
         FaultKind(
-            "slow",
-            "Slowed",
-            "Its dies keep a share of their computing speed: a straggler.",
-            look="slow",
-            says=lambda fault: f"computes at {fault.factor:g} x of its speed",
-            uses=("factor",),
-            speed=lambda fault: fault.factor,
+            "slow", "Slowed", "Its dies keep a share of their computing speed: a straggler.",
+            look="slow", says=lambda fault: f"computes at {fault.factor:g} x of its speed",
+            uses=("factor",), speed=lambda fault: fault.factor,
         ),
         FaultKind(
-            "module",
-            "Optical module",
+            "module", "Optical module",
             "A module fails that carries several of the parallel links between the two ends.",
             look="reduced",
             says=lambda fault: f"loses {fault.links} links with an optical module",
-            uses=("links",),
-            needs_to=True,
-            links=lambda fault: fault.links,
+            uses=("links",), needs_to=True, links=lambda fault: fault.links,
         ),
         FaultKind(
-            "flap",
-            "Flapping",
+            "flap", "Flapping",
             "Its links go down and come up again, over and over, until it is repaired.",
             look="out",
             says=lambda fault: (
                 f"flaps: down for {100 * fault.down_share:g} % of every {fault.period_s:g} s"
             ),
-            uses=("period_s", "down_share"),
-            capacity=lambda _: 0.0,
-            spans=_flaps,
+            uses=("period_s", "down_share"), capacity=lambda _: 0.0, spans=_flaps,
         ),
     )
-}
+}  # fmt: skip
 
 
 def kind_labels() -> dict[str, str]:

@@ -197,15 +197,11 @@ def _look_at_trace(table: Any) -> Look:
 
 
 TRACES = Import(
-    one="trace",
-    many="traces",
-    says="Replays **{}**",
-    label="Trace file",
+    one="trace", many="traces", says="Replays **{}**", label="Trace file",
     help=f"{reader.known()}; plain or gzip. Found by content.",
     called=lambda row: f"{row.name} ({row.rows:,} requests, {amount(row.bytes, 'bytes')})",
-    look=_look_at_trace,
-    take=ask.replayed,
-)
+    look=_look_at_trace, take=ask.replayed,
+)  # fmt: skip
 
 
 def trace_upload() -> None:
@@ -221,38 +217,31 @@ def _look_at_counts(table: CountsTable) -> Look:
     layers, experts = table.counts.shape
     hottest = table.counts.max(axis=1) / table.counts.mean(axis=1)
     figures = {
-        "MoE layers": f"{layers:,}",
-        "Experts": f"{experts:,}",
+        "MoE layers": f"{layers:,}", "Experts": f"{experts:,}",
         "Picks counted": f"{table.counts.sum():,.4g}",
         "Hottest expert": f"{hottest.mean():.2f} × mean",
-    }
+    }  # fmt: skip
     says = {"Hottest expert": "Of its layer's mean expert, averaged over layers."}
     notes = [plain(table.note)] if table.note else []
     return Look(f"**{plain(table.name)}** · {table.format}", figures, notes, says)
 
 
 COUNTS = Import(
-    one="counts",
-    many="counts",
-    says="Popularity of **{}**",
-    label="File of routing counts",
+    one="counts", many="counts", says="Popularity of **{}**", label="File of routing counts",
     help="How often each expert of each layer was picked: a NumPy array [layers, experts] or "
     "[steps, layers, experts] (.npy, .npz), a JSON with SGLang's logical_count, a CSV of layer, "
     "expert, count, or a placement pattern of omni-infer; plain or gzip. Found by content.",
     called=lambda row: f"{row.name} ({row.about.get('layers')} × {row.about.get('experts')})",
-    look=_look_at_counts,
-    take=ask.counted,
-)
+    look=_look_at_counts, take=ask.counted,
+)  # fmt: skip
 
 
 def _look_at_machine(machine: ImportedMachine) -> Look:
     kinds = Counter(data["kind"] for _, data in machine.vertices)
     figures = {
-        "NPUs": f"{machine.npus:,}",
-        "Dies": f"{kinds['die']:,}",
-        "CPUs": f"{kinds['cpu']:,}",
+        "NPUs": f"{machine.npus:,}", "Dies": f"{kinds['die']:,}", "CPUs": f"{kinds['cpu']:,}",
         "Links": f"{len(machine.links):,}",
-    }
+    }  # fmt: skip
     says = {"Links": "Each direction counts."}
     return Look(f"**{plain(machine.name)}**", figures, help=says)
 
@@ -298,14 +287,9 @@ def machine_upload(elsewhere: Callable[[Any], bool]) -> None:
 
 
 MACHINES = Import(
-    one="machine",
-    many="machines",
-    says="The machine of **{}**",
-    label="A cable list or a graph",
+    one="machine", many="machines", says="The machine of **{}**", label="A cable list or a graph",
     help="Dies are called die NODE.NPU.DIE. A cable list, node-link JSON and other forms of graphs "
     "are distinguished by content.",
     called=lambda row: f"{row.name} ({row.about.get('npus')} NPUs)",
-    look=_look_at_machine,
-    take=_with_machine,
-    settle=_routed,
-)
+    look=_look_at_machine, take=_with_machine, settle=_routed,
+)  # fmt: skip

@@ -1,5 +1,4 @@
 """The schema of the first databases; a new database is made from the models, at the last
 revision."""
 
-revision = "v0001"
-down_revision = None
+revision, down_revision = "v0001", None

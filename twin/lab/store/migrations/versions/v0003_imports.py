@@ -3,42 +3,28 @@
 import sqlalchemy as sa
 from alembic import op
 
+from twin.lab.store.migrations.tables import foreign, make
 from twin.lab.store.result import seal
 
-revision = "v0003"
-down_revision = "v0002"
+revision, down_revision = "v0003", "v0002"
 
 COUNTS = "expert counts"  # what the format of a row said that was no trace
 
 
 def upgrade() -> None:
     """Make the tables, fill them from the old one, drop that."""
-    digest = sa.String(64)
-    imports = op.create_table(
-        "imports",
-        sa.Column("digest", digest, nullable=False),
-        sa.Column("kind", sa.String(64), nullable=False),
-        sa.Column("name", sa.String(255), nullable=False),
-        sa.Column("format", sa.String(64), nullable=False),
-        sa.Column("about", sa.JSON(), nullable=False),
-        sa.Column("rows", sa.BigInteger(), nullable=False),
-        sa.Column("seal", digest, nullable=False),
-        sa.Column("created_s", sa.Double(), nullable=False),
-        sa.PrimaryKeyConstraint("digest", name="pk_imports"),
-    )
-    op.create_index("ix_imports_kind_created_s", "imports", ["kind", "created_s"])
-    tables = op.create_table(
-        "import_tables",
-        sa.Column("digest", digest, nullable=False),
-        sa.Column("name", sa.String(64), nullable=False),
-        sa.Column("sha256", digest, nullable=False),
-        sa.PrimaryKeyConstraint("digest", "name", name="pk_import_tables"),
-        sa.ForeignKeyConstraint(
-            ["digest"], ["imports.digest"], name="fk_import_tables_digest", ondelete="CASCADE"
-        ),
-        sa.ForeignKeyConstraint(["sha256"], ["artefacts.sha256"], name="fk_import_tables_sha256"),
-    )
-    op.create_index("ix_import_tables_sha256", "import_tables", ["sha256"])
+    short = sa.String(64)
+    imports = make(
+        "imports", ["digest"], ["kind", "created_s"],
+        digest=short, kind=short, name=sa.String(255), format=short, about=sa.JSON(),
+        rows=sa.BigInteger(), seal=short, created_s=sa.Double(),
+    )  # fmt: skip
+    tables = make(
+        "import_tables", ["digest", "name"], ["sha256"],
+        foreign("import_tables", "digest", "imports.digest", ondelete="CASCADE"),
+        foreign("import_tables", "sha256", "artefacts.sha256"),
+        digest=short, name=short, sha256=short,
+    )  # fmt: skip
     _copy(imports, tables)
     op.drop_table("traces")
 

@@ -1,7 +1,6 @@
 """The link of a scenario can be revoked: guards, which are made anew after every migration."""
 
-revision = "v0006"
-down_revision = "v0005"
+revision, down_revision = "v0006", "v0005"
 
 
 def upgrade() -> None:

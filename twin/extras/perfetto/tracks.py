@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from twin.engine.window import Pass
-from twin.lab.runs.watched import PHASES
+from twin.lab.runs.watched import PHASES, STAMPS
 from twin.metrics.events import Kind
 from twin.metrics.resilience import instance_name
 
@@ -96,7 +96,6 @@ Tables = Mapping[str, pl.DataFrame]
 
 MARK_NS = 1_000  # a moment needs some length to be seen and to hold an arrow,
 LEAST_NS = 10  # less where many fall together
-STAMPS = (PHASES[0][1], *(stop for _, _, stop in PHASES))
 
 
 def moving(tables: Tables, begin_s: float, end_s: float) -> pl.DataFrame:

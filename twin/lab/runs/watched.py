@@ -21,15 +21,11 @@ from twin.model.timeline import Timeline
 from twin.scenario import Scenario, SpecError
 from twin.workload.requests import TraceTable
 
-PHASES = (
-    ("front end", "arrival_s", "frontend_s"),
-    ("waiting for admission", "frontend_s", "routed_s"),
-    ("prefill queue", "routed_s", "prefill_start_s"),
-    ("prefill", "prefill_start_s", "prefill_end_s"),
-    ("KV transfer", "prefill_end_s", "transfer_end_s"),
-    ("decode", "transfer_end_s", "finish_s"),
-)
-DECODE = PHASES[-1][0]
+STAMPS = ("arrival_s", "frontend_s", "routed_s", "prefill_start_s", "prefill_end_s",
+          "transfer_end_s", "finish_s")  # fmt: skip
+DECODE = "decode"
+STAGES = ("front end", "waiting for admission", "prefill queue", "prefill", "KV transfer", DECODE)
+PHASES = tuple(zip(STAGES, STAMPS, STAMPS[1:], strict=False))  # name, from stamp, to stamp
 MOST_PASSES = 200_000
 TABLES = ("requests", "windows", "operators", "ranks", "events", "instances")
 

@@ -209,12 +209,9 @@ def _central(mean: float, square: float, cube: float) -> tuple[float, float]:
 
 
 def imbalances(
-    s: Scenario,
-    facts: Facts,
-    costs: Costs,
-    trace: TraceTable | None = None,
+    s: Scenario, facts: Facts, costs: Costs, trace: TraceTable | None = None,
     counts: Counts | None = None,
-) -> tuple[Imbalance, Imbalance]:
+) -> tuple[Imbalance, Imbalance]:  # fmt: skip
     """Expert imbalance of a prefill and of a decode instance (the same when colocated)."""
     shape = costs.shape
     experts = experts_of(s, shape)
@@ -297,12 +294,9 @@ class Target:
 
 
 def largest_batch(
-    scenario: Scenario,
-    facts: Facts,
-    tpot_s: float,
-    trace: TraceTable | None = None,
+    scenario: Scenario, facts: Facts, tpot_s: float, trace: TraceTable | None = None,
     counts: Counts | None = None,
-) -> Target:
+) -> Target:  # fmt: skip
     """The largest batch per NPU, of whole requests a die, whose steady state keeps `tpot_s` for
     mean lengths. Raises ModelError when nothing decodes in this deployment or the model does not
     fit."""

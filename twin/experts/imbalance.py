@@ -76,20 +76,10 @@ class Curve(Sequence[float]):
 
 
 def imbalance(
-    experts: Experts,
-    routed_experts: int,
-    layers: int,
-    top_k: int,
-    routed_dies: int,
-    slots_per_die: int,
-    facts: Facts,
-    seed: int,
-    tokens_per_request: float = 1.0,
-    counts: Floats | None = None,
-    groups: int = 1,
-    top_groups: int = 1,
-    nodes: int = 1,
-) -> Imbalance:
+    experts: Experts, routed_experts: int, layers: int, top_k: int, routed_dies: int,
+    slots_per_die: int, facts: Facts, seed: int, tokens_per_request: float = 1.0,
+    counts: Floats | None = None, groups: int = 1, top_groups: int = 1, nodes: int = 1,
+) -> Imbalance:  # fmt: skip
     """Load of the hottest of `routed_dies` over the mean, by tokens entering an MoE layer, of which
     `tokens_per_request` come from one request; the placement balances the long run. groups,
     top_groups: of `experts.group_limited` and `eplb_groups`. Raises ExpertsError where experts do

@@ -38,15 +38,14 @@ class Constant:
         return [row for row in rows if row.startswith(heads)]
 
 
+EXCHANGES = "cm384-dispatch, cm384-combine"
 CONSTANTS = (
-    Constant("comm_fixed", "us", 15, 10, 60,
-             "launch of one dispatch or combine", "cm384-dispatch, cm384-combine"),
+    Constant("comm_fixed", "us", 15, 10, 60, "launch of one dispatch or combine", EXCHANGES),
     Constant("quantise", "us", 0.05, 0, 1,
              "vector-core time to quantise one message before it is sent, all cores together",
-             "cm384-dispatch, cm384-combine"),
+             EXCHANGES),
     Constant("barrier_round", "us", 4, 0, 20,
-             "one of log2(peers) rounds of a collective's barrier",
-             "cm384-dispatch, cm384-combine"),
+             "one of log2(peers) rounds of a collective's barrier", EXCHANGES),
     Constant("vector_utilisation", "", 0.25, 0.02, 1,
              "share of HBM bandwidth that element-wise kernels reach between matrix products",
              "cm384-prefill-stage, cm384-stream, cm384-layer-no-mtp"),

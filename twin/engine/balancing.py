@@ -28,7 +28,7 @@ Key = tuple[str, int, int]
 
 @dataclass(eq=False)
 class Group:
-    """Instances of one role and layout, and where their experts sit."""
+    """Instances of one role and layout that share an expert placement."""
 
     role: str
     slots: np.ndarray  # i8[layers, dies, slots_per_die]
@@ -41,13 +41,13 @@ class Group:
     load_s: np.ndarray = field(default_factory=lambda: np.zeros(1))
 
     def gets(self, load: np.ndarray, t_s: float) -> None:
-        """From t_s on dies get these shares of the tokens, f8[dies]."""
+        """Set each die's share of the tokens from t_s on, f8[dies]."""
         self.load_s = self.load_s + (t_s - self.since_s) * self.load
         self.load, self.since_s = load, t_s
 
 
 class Balance:
-    """Popularity over time, and the placements that answer it."""
+    """Expert popularity over time, and the placements that follow it."""
 
     def __init__(self, machine: Machine, agenda: Agenda, log: list[Event]) -> None:
         self.machine, self.agenda, self.log = machine, agenda, log
@@ -70,7 +70,7 @@ class Balance:
         self._enter()
 
     def _enter(self) -> None:
-        """Put on the agenda what will move: popularity, shifts, decisions."""
+        """Enter changes of popularity and rebalancing decisions into the agenda."""
         s = self.setup.scenario
         if self.process.changes or self.process.topics > 1:
             for n in range(1, REFRESHES):
@@ -87,16 +87,16 @@ class Balance:
         return (self.setup.instances[k].role, layout.places, layout.slots_per_die)
 
     def _placed(self, k: int, load: np.ndarray) -> Group:
-        """Experts of instance k's layout, placed by a load."""
+        """Slots of experts in instance k's layout, placed for the given load."""
         role, dies, slots = self._key(k)
         nodes = self.crowd.nodes_of(role, dies)
         found = x.place(self.experts, load, dies, slots, nodes, groups=self.crowd.groups)
         return Group(role, found, nodes)
 
     def changed(self, k: int, t_s: float) -> None:
-        """Instance k came back with other dies: its experts sit as in others of that many dies.
-        When there is none, they are placed by what is measured. Raises ExpertsError when they do
-        not fit any more."""
+        """Give instance k, which has other dies now, the placement of a group with as many dies. If
+        there is no such group, its experts are placed by the measured load. Raises ExpertsError
+        when they do not fit."""
         key = self._key(k)
         if not self.perfect and key not in self.groups:
             self.groups[key] = self._placed(k, self._measured(t_s))
@@ -104,9 +104,9 @@ class Balance:
         self.refresh(t_s)
 
     def missing(self, k: int, dies: set[int]) -> int:
-        """Expert weights of instance k, over all layers, of which only these dies hold a copy.
-        dies: places among those that serve. Where experts are even there are no slots: then all
-        that the dies hold counts."""
+        """Expert weights of instance k, over all layers, whose only copies are on the given dies.
+        dies: places among the serving dies. With even experts there are no slots: all experts of
+        the dies count."""
         layout = self.machine.roles[k].layout
         places = {die // layout.split for die in dies}
         if self.perfect:
@@ -119,7 +119,7 @@ class Balance:
         return int(((x.copies(slots, count) > 0) & (x.copies(left, count) == 0)).sum())
 
     def mix(self, t_s: float) -> np.ndarray:
-        """Weights of the topics among the prompts' tokens that came in the last window."""
+        """Weights of the topics among prompt tokens that arrived in the last window."""
         if self.process.topics == 1:
             return np.ones(1)
         r = self.setup.requests
@@ -135,7 +135,7 @@ class Balance:
         return x.measured(self.process, t_s, self.rule.window_s, mix=self.mix(t_s))
 
     def refresh(self, t_s: float) -> None:
-        """What the placements are worth under the popularity of now."""
+        """Compute the imbalance of every placement under the present popularity."""
         if self.perfect:
             return
         now = x.now(self.process, t_s, self.mix(t_s))
@@ -152,9 +152,9 @@ class Balance:
         return [self.groups[key] for key in sorted(set(self.of))]
 
     def _factors(self, group: Group, now: np.ndarray) -> np.ndarray:
-        """Hottest die over the mean by tokens: the first table times how far it has changed. The
-        change is smooth, the table is not: so a few points of it are enough, and where nothing has
-        changed it is the first table to the last bit."""
+        """Load of the hottest die over the mean, by tokens: the first table times its relative
+        change. The change is smooth in the number of tokens, so few points of it suffice; without a
+        change the result is the first table, bit for bit."""
         first = self.setup.prefill_imbalance
         if group.role != "prefill":
             first = self.setup.decode_imbalance
@@ -176,7 +176,7 @@ class Balance:
         self.refresh(t_s)
 
     def _decide(self, t_s: float) -> None:
-        """Measure, choose layers, and set weights on their way."""
+        """Measure the load, choose layers to rebalance, and start the transfer of weights."""
         self.agenda.at(t_s + self.rule.interval_s, self._decide)
         load = self._measured(t_s)
         for key in sorted(set(self.of)):
@@ -194,6 +194,7 @@ class Balance:
     def _move(
         self, key: Key, group: Group, load: np.ndarray, layers: np.ndarray, t_s: float
     ) -> None:
+        """Place the chosen layers anew and send the weights that dies do not have yet."""
         _, dies, room = key
         new = group.slots.copy()
         new[layers] = x.place(
@@ -229,15 +230,16 @@ class Balance:
         self.agenda.at(t_s + took_s, arrived)
 
     def _serves(self, k: int) -> bool:
-        """Whether instance k takes part: one that is down loads its experts when it comes back."""
+        """Whether instance k takes part; a failed one loads its experts when it recovers."""
         return bool(self.machine.world.instance.up[self.machine.column(k)])
 
     def _weights(self, k: int) -> int:
-        """The flow of expert weights into instance k."""
+        """Index of the flow of expert weights into instance k."""
         return int(self.machine.world.traffic.first[w.WEIGHTS]) + self.machine.column(k)
 
     def _carry(self, k: int, most: float, total: float, t_s: float, background: bool) -> float:
-        """Send an instance its weights: bytes into the busiest die, bytes in all; seconds."""
+        """Start a transfer of weights to an instance; returns its seconds. Arguments: bytes into
+        the busiest die, bytes in all."""
         machine = self.machine
         world = machine.world
         traffic_column = machine.column(k)
@@ -253,7 +255,7 @@ class Balance:
         return took_s
 
     def _stand_still(self, k: int, span_s: float, t_s: float) -> None:
-        """What runs goes on after the pause, and is busy so long; what would begin waits."""
+        """Delay the running and the next iterations of an instance; the pause counts as busy."""
         instance, at = self.machine.world.instance, self.machine.column(k)
         begin_s = max(float(instance.ends_s[at]), t_s)
         instance.ends_s[at] = begin_s + span_s
@@ -272,12 +274,12 @@ class Balance:
             self.hottest.append((t_s, group.role, self._first(group), by_layer))
 
     def _first(self, group: Group) -> int:
-        """An instance that stands for the group."""
+        """Index of the first instance of the group."""
         k = next(k for k, key in enumerate(self.of) if self.groups[key] is group)
         return self.setup.instances[k].index
 
     def _note(self, moment: str, t_s: float) -> None:
-        """Keep the load of every die in every layer as it is now."""
+        """Store the present load of every die in every layer."""
         taken = {(t, m) for t, _, _, m, _, _ in self.loads}
         if self.perfect or (len(taken) >= SNAPSHOTS and moment != "end"):
             return
@@ -292,14 +294,14 @@ class Balance:
                 self._keep_hottest(t_s, group, now)
 
     def finish(self, t_s: float) -> None:
-        """The last look."""
+        """Measure once more at the end of the run."""
         self._note("end", t_s)
         for group in self.groups.values():
             group.gets(group.load, t_s)
 
     def taken(self, k: int) -> np.ndarray | None:
-        """Tokens that the experts of each die of instance k have got over the run, f8[dies], dies
-        of shared experts at the mean; None: alike."""
+        """Tokens received by the experts of each die of instance k over the run, f8[dies]; dies
+        with shared experts only have the mean. None: all dies received the same."""
         layout = self.machine.roles[k].layout
         if self.perfect or layout.split > 1:
             return None

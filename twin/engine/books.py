@@ -37,7 +37,7 @@ def log_pass(
     world: World, column: int, begin_s: float, end_s: float, requests: int, tokens: float,
     operators: np.ndarray,
 ) -> None:  # fmt: skip
-    """Keep an iteration or a batch that touches the span that is watched."""
+    """Log an iteration or a batch if it overlaps the watched span."""
     log = world.log
     if begin_s >= log.span_s[1] or end_s <= log.span_s[0]:
         return
@@ -59,7 +59,7 @@ def log_pass(
 
 
 def book_busy(world: World, column: int, begin_s: float, end_s: float, sign: float) -> None:
-    """Book time of what is under way: what was booked when it began is not what happens."""
+    """Add (sign 1) or subtract (-1) a span, within the horizon, to an instance's busy time."""
     s, record = world.settings, world.record
     if end_s <= begin_s:
         return

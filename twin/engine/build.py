@@ -37,7 +37,7 @@ from twin.policies.router import BLOCK, View
 
 
 def build_world(setup: Setup) -> c.World:
-    """Every array of the run at time zero."""
+    """Return every array of the run at time zero."""
     world = _empty_world(setup)
     take_seats(world, setup.residents)
     return world
@@ -141,15 +141,15 @@ def _ports(instances: list[Instance], share: int) -> np.ndarray:
 
 
 def slots_of(setup: Setup, decode: list[Instance]) -> np.ndarray:
-    """Requests each decode rank of all instances may hold, i8[ranks]."""
+    """Maximum number of requests of each decode rank of all instances, i8[ranks]."""
     ranks = max(sum(i.dies for i in decode) // setup.rank_dies, 1)
     batch = setup.scenario.deployment.decode.batch_per_npu
     return slots_of_ranks(ranks, batch, setup.rank_dies, setup.dies_per_npu)
 
 
 def _tier(setup: Setup, prefill: list[Instance], blocks: int, ssd: bool = False) -> BlockPool:
-    """An empty tier of the memory pool that holds so many blocks a row; that of SSD is LRU
-    but for a time to live."""
+    """An empty tier of the memory pool with a capacity of `blocks` per row; the SSD tier is LRU
+    unless blocks have a time to live."""
     pool = setup.scenario.memory_pool
     if not pool.enabled or not prefill:
         return empty_pool(1, 1, 0)
@@ -161,7 +161,7 @@ def _tier(setup: Setup, prefill: list[Instance], blocks: int, ssd: bool = False)
 
 
 def _costs(setup: Setup, sizes: dict[str, int]) -> c.Costs:
-    """Coefficients of every instance; engine/lifecycle/machine.py fills them in."""
+    """Empty cost coefficients of every instance; engine/lifecycle/machine.py fills them in."""
     prices, hot_prefill, hot_decode = setup.costs, setup.prefill_imbalance, setup.decode_imbalance
 
     def rows(values: np.ndarray, of: str) -> np.ndarray:
@@ -185,8 +185,8 @@ def _costs(setup: Setup, sizes: dict[str, int]) -> c.Costs:
 def _traffic(
     sizes: dict[str, int], first: np.ndarray, end: np.ndarray, settings: Settings
 ) -> Traffic:
-    """The table of all flows, still without links. pace: a cap in bytes/s; weights have 0, for none
-    move yet."""
+    """Table of all flows, without links. Field pace: a maximum rate in bytes/s; 0 for flows of
+    weights, which start later."""
     traffic = Traffic(sizes, first=first, last=end)
     traffic.pace[first[w.WEIGHTS] : end[w.WEIGHTS]] = 0.0
     traffic.pace[first[w.SSD_WRITE] : end[w.SSD_WRITE]] = settings.ssd_write_bytes_per_s

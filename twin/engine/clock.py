@@ -56,7 +56,7 @@ def add_at(book: np.ndarray, time_s: float, field: int, amount: float, settings:
 
 @kernel
 def overlap(begin_s: float, end_s: float, low_s: float, high_s: float) -> float:
-    """Length of the part of [begin, end] that lies in [low, high], in seconds."""
+    """Seconds of [begin, end] within [low, high]."""
     return max(0.0, min(end_s, high_s) - max(begin_s, low_s))
 
 
@@ -64,8 +64,8 @@ def overlap(begin_s: float, end_s: float, low_s: float, high_s: float) -> float:
 def spread(
     book: np.ndarray, begin_s: float, end_s: float, record: Record, count: int, settings: Settings
 ) -> None:
-    """Book amounts that accrue evenly over [begin, end]: of the record's scratch, amounts[k] into
-    fields[k], k < count. What lies past the horizon is not booked."""
+    """Book amounts that accrue evenly over [begin, end]: amounts[k] of the record's scratch into
+    fields[k], k < count. The part after the horizon is not booked."""
     fields, amounts, windows = record.fields, record.amounts, book.shape[0] - 1
     horizon_s, warmup_s = settings.horizon_s, settings.warmup_s
     length = end_s - begin_s

@@ -213,7 +213,7 @@ class Prefill(Columns):
 
 
 class Transfers(Columns):
-    """KV transfers in flight, and the ports they share."""
+    """KV transfers in progress, and the ports that they share."""
 
     request = column("i4", "transfers", "Whose KV.", by="kv_transfer")
     port_out = column("i4", "transfers", "Port it leaves by.", by="kv_transfer")
@@ -297,7 +297,8 @@ class Decode(Columns):
 
 
 class Costs(Columns):
-    """What the cost kernels read, one row per instance; `alone`: with links to itself."""
+    """Inputs of the cost kernels, one row per instance; `alone`: without other traffic on its
+    links."""
 
     prefill = column(dtype_of(PrefillPrices), "prefills", "Prices of now.", fill=None)
     decode = column(dtype_of(DecodePrices), "decodes", "Prices of now.", fill=None)

@@ -50,7 +50,7 @@ class Check:
 
 
 def check_all(setup: Setup, world: World, tables: dict[str, pl.DataFrame]) -> list[Check]:
-    """Every invariant of a finished run but that of the memory pool, which is checked first."""
+    """Check every invariant of a finished run but the memory pool's, which is checked earlier."""
     return [
         conserved(world),
         little(world),
@@ -108,7 +108,7 @@ def little(world: World) -> Check:
 
 
 def ends_of(world: World, arrived: int) -> np.ndarray:
-    """When each request that arrived ended, also without an answer (s); NaN while it is inside."""
+    """End time of each arrived request, with or without an answer (s); NaN while it is inside."""
     r = world.request
     ended_s: np.ndarray = np.where(r.status >= w.REJECTED, r.ready_s, r.finish_s)[:arrived]
     return ended_s
@@ -140,7 +140,7 @@ def bytes_conserved(world: World) -> Check:
 
 
 def within_capacity(windows: pl.DataFrame) -> Check:
-    """I4: no plane carries more than it has."""
+    """I4: no plane carries more than its capacity."""
     planes = [f"{p}_utilisation" for p in ("ub", "rdma", "vpc")]
     most = max(float(windows[p].max() or 0.0) for p in planes)  # type: ignore[arg-type]
     return Check(
@@ -150,7 +150,7 @@ def within_capacity(windows: pl.DataFrame) -> Check:
 
 
 def kv_space(setup: Setup, world: World) -> Check:
-    """I5: each rank's KV tokens are those of its requests and fit; its slots add up."""
+    """I5: each rank's KV tokens equal those of its requests and fit; slots add up."""
     d, r = world.decode, world.request
     taken = np.arange(d.slot_table.shape[1]) < d.requests[:, None]
     rank, slot = np.nonzero(taken)
@@ -256,7 +256,7 @@ def tokens_conserved(world: World) -> Check:
 
 
 def one_role(setup: Setup, life: Life) -> Check:
-    """I12: an NPU belongs to one instance at a time, and no more than there may be are held."""
+    """I12: an NPU belongs to one instance at a time, and no more NPUs are held than allowed."""
     begun: dict[int, list[tuple[float, float]]] = {}
     for k, spans in life.stays().items():
         for die in life.dies[k]:
@@ -274,7 +274,7 @@ def one_role(setup: Setup, life: Life) -> Check:
 
 
 def experts_conserved(setup: Setup) -> Check:
-    """I11: what tokens ask of experts is what the dies hold, layer by layer."""
+    """I11: tokens sent to experts equal tokens received by dies, layer by layer."""
     worst = 0.0
     for hot in (setup.prefill_imbalance, setup.decode_imbalance):
         worst = max(worst, float(np.abs(hot.die_load.mean(axis=1) - 1.0).max()))
@@ -285,7 +285,7 @@ def experts_conserved(setup: Setup) -> Check:
 
 
 def finite(tables: dict[str, pl.DataFrame]) -> Check:
-    """I14: no NaN, no infinity, nothing negative where nothing can be."""
+    """I14: no NaN, no infinity, no negative value in columns that cannot be negative."""
     bad = [
         f"{name}.{column.name}"
         for name, table in tables.items()
@@ -298,6 +298,6 @@ def finite(tables: dict[str, pl.DataFrame]) -> Check:
 
 
 def _sound(column: pl.Series) -> bool:
-    """Whether no value is NaN, infinite or negative; a sum says the first two at once."""
+    """Whether no value is NaN, infinite or negative; a sum detects the first two together."""
     least: Any = column.min()
     return least is None or (least >= 0 and math.isfinite(column.sum()))

@@ -86,7 +86,8 @@ def insert(
     ends: np.ndarray, row: int, following: np.ndarray, place: np.ndarray,
     begun: np.ndarray, item: int,
 ) -> None:  # fmt: skip
-    """Put an item into list `row` before those of a higher place, but behind what has begun."""
+    """Put an item into list `row` before items of a higher place value, but behind those that have
+    begun."""
     last = ends[row, TAIL]
     if last == NONE or place[last] <= place[item]:
         append(ends, row, following, item)
@@ -101,7 +102,7 @@ def insert(
 def heap_push(
     values: np.ndarray, items: np.ndarray, size: np.ndarray, value: float, item: int
 ) -> None:
-    """Add an item to a binary heap, its least of values[:size[0]] first."""
+    """Add an item to a binary min-heap of values[:size[0]]."""
     k = size[0]
     size[0] += 1
     while k > 0 and values[(k - 1) // 2] > value:
@@ -112,7 +113,7 @@ def heap_push(
 
 @kernel
 def heap_pop(values: np.ndarray, items: np.ndarray, size: np.ndarray) -> float:
-    """Take the least value of a heap with at least one; its item was items[0]."""
+    """Remove and return the least value of a non-empty heap; items[0] was its item."""
     least = values[0]
     size[0] -= 1
     n = size[0]
@@ -134,7 +135,7 @@ def heap_pop(values: np.ndarray, items: np.ndarray, size: np.ndarray) -> float:
 
 @kernel
 def heap_count(values: np.ndarray, size: int, limit: float) -> int:
-    """How many of a heap's values are at most `limit`; what lies below a larger one is skipped."""
+    """Number of heap values that are at most `limit`; subtrees of larger values are skipped."""
     count = k = 0
     while True:
         if k < size and values[k] <= limit:
@@ -150,7 +151,7 @@ def heap_count(values: np.ndarray, size: int, limit: float) -> int:
 
 @kernel
 def put_in(items: np.ndarray, first: int, end: int, item: int) -> int:
-    """Put a number among items[first:end], which are in order; returns its place."""
+    """Insert a number into the sorted items[first:end]; returns its index."""
     while end > first and items[end - 1] > item:
         items[end] = items[end - 1]
         end -= 1
@@ -160,7 +161,7 @@ def put_in(items: np.ndarray, first: int, end: int, item: int) -> int:
 
 @kernel
 def place_in(items: np.ndarray, first: int, item: int) -> int:
-    """The place of a number that is among items[first:]."""
+    """Index of a number that is among items[first:]."""
     while items[first] != item:
         first += 1
     return first
@@ -191,7 +192,7 @@ def any_of(values: np.ndarray, least: float) -> bool:
 
 @kernel
 def total(values: np.ndarray) -> float:
-    """The sum, of four partial sums: in a fixed order in which few additions await each other."""
+    """Sum by four partial sums: a fixed order whose additions can run in parallel."""
     a = b = c = d = 0.0
     whole = values.size - values.size % 4
     for k in range(0, whole, 4):

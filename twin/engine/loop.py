@@ -26,7 +26,7 @@ Serve = Callable[[World, float], None]
 
 
 def _loop(serve: Serve) -> Callable[[World, int, int], None]:
-    """The loop of a run whose instances are moved by `serve`; each is compiled when first used."""
+    """Return the loop of a run whose instances are advanced by `serve`; compiled at first use."""
 
     @entry
     def advance(world: World, first_step: int, last_step: int) -> None:
@@ -61,7 +61,7 @@ def _loop(serve: Serve) -> Callable[[World, int, int], None]:
 
 @kernel
 def disaggregated(world: World, t1: float) -> None:
-    """Advance prefill, what travels between, and decode; either may be missing."""
+    """Advance prefill, KV transfer and decode; either pool may be missing."""
     settings = world.settings
     if settings.has_prefill:
         run_piece(settings.prefill_code, world, t1)
@@ -88,7 +88,7 @@ def advance(world: World, first_step: int, last_step: int) -> None:
 
 
 def close_books(world: World) -> None:
-    """At the horizon: book what is still on its way, and the time of batches that still read."""
+    """Book, at the horizon, unfinished streams and the time of batches that are still reading."""
     horizon_s = world.settings.horizon_s
     for v in range(world.streams.flow.size):
         settle_stream(world, v, horizon_s)
@@ -108,7 +108,7 @@ def requests_inside(world: World) -> int:
 
 @kernel
 def idle_until(world: World, step: int, last_step: int) -> int:
-    """The step in which the next request arrives while no request is inside, else `step` itself."""
+    """Step of the next arrival if no request is inside, otherwise `step` itself."""
     settings = world.settings
     if settings.closed_loop or requests_inside(world) > 0:
         return step
@@ -127,7 +127,7 @@ def idle_until(world: World, step: int, last_step: int) -> int:
 
 @kernel
 def sample_idle(world: World, first_step: int, last_step: int) -> None:
-    """Count the ends of steps without a request inside: only the memory pool holds anything."""
+    """Sample steps without a request inside: only the memory pool can be non-empty."""
     settings = world.settings
     windows = world.record.windows
     last = windows.shape[0] - 1
@@ -144,7 +144,7 @@ def sample_idle(world: World, first_step: int, last_step: int) -> None:
 
 @kernel
 def sample(world: World, t1: float) -> None:
-    """Count who is where at the end of a step; the counts are differences of event counters."""
+    """Sample the number of requests in each stage at the end of a step, from event counters."""
     settings = world.settings
     count = world.record.counters
     windows = world.record.windows
@@ -182,7 +182,7 @@ def sample(world: World, t1: float) -> None:
 
 @kernel
 def look_at_instances(world: World, t1: float) -> None:
-    """Count what waits for and runs on every instance at the end of a step."""
+    """Sample waiting and running requests of every instance at the end of a step."""
     settings = world.settings
     book = world.record.instances
     flows = world.traffic

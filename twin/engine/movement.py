@@ -39,7 +39,7 @@ def columns_of(setup: Setup, prefills: int) -> list[tuple[int, Instance]]:
 
 
 def traffic_table(setup: Setup, world: World) -> pl.DataFrame:
-    """Bytes by window, plane, class of traffic and instance; what is nothing is left out."""
+    """Bytes by window, plane, class of traffic and instance; rows without bytes are left out."""
     book = world.record.traffic[:-1]
     windows = book.shape[0]
     cells = book.reshape(windows, len(w.TRAFFIC), len(w.PLANES), -1)
@@ -60,9 +60,9 @@ def traffic_table(setup: Setup, world: World) -> pl.DataFrame:
 
 
 def shares_table(machine: Machine, balance: Balance, horizon_s: float) -> pl.DataFrame:
-    """Where each class of an instance's bytes leaves and enters, from t_s to end_s. One set of rows
-    for every span between two changes of the machine. Bytes of experts go where these get their
-    tokens, as a mean of the run."""
+    """Nodes (or sub-planes) where each class of an instance's bytes leaves and enters, from t_s to
+    end_s, one set of rows for every span between two changes of the machine. Bytes of experts
+    follow the tokens that dies received, averaged over the run."""
     spans = _spans(machine, horizon_s)
     pieces = [
         piece
@@ -80,9 +80,9 @@ def shares_table(machine: Machine, balance: Balance, horizon_s: float) -> pl.Dat
 
 
 def seats_table(machine: Machine, horizon_s: float) -> pl.DataFrame:
-    """Which dies serve in each instance from t_s to end_s, a row for each unbroken row of dies. One
-    set of rows for every span between two changes of the machine: failed dies are in none, spares
-    in those after they took a failed one's place."""
+    """Serving dies of each instance from t_s to end_s, a row for each unbroken sequence of dies;
+    one set of rows for every span between two changes of the machine. Failed dies are in no row,
+    spares are once they replaced one."""
     rows: list[tuple[float, float, str, int, int, int]] = []
     for epoch, end_s in _spans(machine, horizon_s):
         for seat in epoch.seats:
@@ -95,16 +95,15 @@ def seats_table(machine: Machine, horizon_s: float) -> pl.DataFrame:
 
 
 def _spans(machine: Machine, horizon_s: float) -> list[tuple[Epoch, float]]:
-    """Every span between two changes of the machine, and when it ends."""
+    """Spans between two changes of the machine, with their ends (s)."""
     epochs = [e for e in machine.epochs if e.t_s < horizon_s]
     ends = [*(e.t_s for e in epochs[1:]), horizon_s]
     return list(zip(epochs, ends, strict=True))
 
 
 def _experts_loads(epoch: Epoch, machine: Machine, balance: Balance) -> dict[tuple[str, int], Load]:
-    """Exchanges of instances whose dies do not get the same number of tokens, by role and number.
-    Instances that sit alike have theirs on other links of one pattern. One that has had other dies
-    since counts as even then."""
+    """Exchange loads of instances with uneven tokens per die, by role and number. An instance that
+    had other dies meanwhile counts as even."""
     numbers = {(i.role, i.index): k for k, i in enumerate(machine.setup.instances)}
     dies = {(seat.role, seat.index): seat.dies for seat in epoch.seats}
     found: dict[tuple[str, int], Load] = {}
@@ -130,7 +129,7 @@ def _experts_loads(epoch: Epoch, machine: Machine, balance: Balance) -> dict[tup
 def _shares_of(
     epoch: Epoch, end_s: float, of_experts: dict[tuple[str, int], Load]
 ) -> Iterator[dict[str, Any]]:
-    """A piece of the table for each class of an instance's traffic, with `place` by number."""
+    """Part of the table for each class of an instance's traffic, with `place` by number."""
     for f in epoch.flows:
         loads = {f.traffic: f.load}
         if f.kind == w.EXPERTS:
@@ -176,7 +175,7 @@ def links_table(setup: Setup, world: World, where: pl.DataFrame) -> pl.DataFrame
 
 
 def _limits(setup: Setup) -> dict[str, np.ndarray]:
-    """Bytes/s of a node on each plane as its fabric is built, f8[nodes, sub-planes or 1]."""
+    """Bytes/s of a node on each plane of the undamaged fabric, f8[nodes, sub-planes or 1]."""
     net = setup.fabric
     ub = np.zeros((net.nodes, net.sub_planes))
     leaves = net.links_of("ub") & np.isin(net.tail, net.dies)
@@ -240,7 +239,8 @@ def _booked(
 
 
 def instances_table(setup: Setup, machine: Machine, log: list[Event]) -> pl.DataFrame:
-    """One row per window and instance: queue, batch, iteration time, how hot, how crowded."""
+    """One row per window and instance: queue, batch, iteration time, imbalance, crowding of
+    links."""
     world = machine.world
     book = world.record.instances[:-1]
     windows = book.shape[0]
@@ -289,8 +289,8 @@ def instances_table(setup: Setup, machine: Machine, log: list[Event]) -> pl.Data
 
 
 def servers_table(setup: Setup, machine: Machine) -> dict[str, pl.DataFrame]:
-    """Bytes that prompts read from each memory server in each window of the record, by where their
-    blocks are hashed to, and the time by which it held reads back; none where nothing hit."""
+    """Bytes that prompts read from each memory server by window, by the hash of their blocks, and
+    seconds by which it delayed reads; empty without hits."""
     settings, record = machine.world.settings, machine.world.record
     if not record.servers.any():
         return {}

@@ -44,7 +44,7 @@ def pool_row(world: World, p: int, i: int) -> int:
 
 @kernel
 def look_at_pool(world: World, p: int, now_s: float) -> None:
-    """Set the time of both tiers of instance p before it looks up or stores."""
+    """Set the clock of both tiers of instance p before a lookup or a store."""
     if world.settings.pool_enabled:
         names = world.settings.namespaces
         first = p * names if world.settings.pool_local else 0
@@ -55,7 +55,7 @@ def look_at_pool(world: World, p: int, now_s: float) -> None:
 
 @kernel
 def cached_tokens(world: World, p: int, i: int) -> int:
-    """Tokens of a request that instance p takes from the memory pool, were it to begin now."""
+    """Tokens of a request that instance p would read from the memory pool now."""
     settings = world.settings
     request = world.request
     if not settings.pool_enabled or not world.prefill.pool_open[p]:
@@ -87,14 +87,14 @@ def worth_reading(world: World, p: int, i: int, blocks: int) -> bool:
 
 @kernel
 def cold_of(world: World, p: int, i: int, blocks: int) -> int:
-    """How many of a request's first blocks only the SSD tier has."""
+    """Number of a request's first blocks that only the SSD tier has."""
     return cold_blocks(world.pool, pool_row(world, p, i), world.request, turn_of(world, i), blocks)
 
 
 @kernel
 def warm(world: World, p: int, i: int, held: int) -> int:
-    """Note from which servers a request's cached tokens are read. Returns how many of their blocks
-    come from the SSD tier; they are in DRAM after."""
+    """Note the servers of a request's cached tokens; returns the number of their blocks read from
+    the SSD tier, which DRAM has afterwards."""
     streams = world.streams
     blocks = -(-held // world.settings.block_tokens)
     count_servers(
@@ -109,8 +109,8 @@ def warm(world: World, p: int, i: int, held: int) -> int:
 
 @kernel
 def begin_reading(world: World, p: int, column: int, now_s: float) -> None:
-    """Begin to read the cached KV of prefill instance p's batch; blocks that DRAM has lost come
-    from the SSD tier at the same time. column: the instance's column in the record of traffic."""
+    """Begin to read the cached KV of prefill instance p's batch; blocks evicted from DRAM come from
+    the SSD tier concurrently. column: the instance's column in the record of traffic."""
     settings = world.settings
     state = world.prefill
     streams = world.streams
@@ -138,7 +138,7 @@ def begin_reading(world: World, p: int, column: int, now_s: float) -> None:
 
 @kernel
 def forget_servers(world: World, p: int) -> None:
-    """Forget which memory servers the last batch of an instance read from."""
+    """Clear the memory servers from which the last batch of an instance read."""
     streams = world.streams
     fill(streams.requested[p], 0)
     streams.hot[p], streams.held_s[p] = w.NONE, 0.0
@@ -146,7 +146,7 @@ def forget_servers(world: World, p: int) -> None:
 
 @kernel
 def note_read(world: World, p: int) -> None:
-    """Book by how much a hot memory server has held a batch's read back."""
+    """Book the seconds by which a hot memory server delayed a batch's read."""
     streams = world.streams
     server = streams.hot[p]
     if server == w.NONE:
@@ -169,7 +169,7 @@ def book_servers(world: World, p: int, now_s: float) -> None:
 
 @kernel
 def stop_reading(world: World, p: int, now_s: float) -> None:
-    """The batch that reads is given up."""
+    """Cancel the read of a batch that is given up."""
     if world.prefill.reading[p]:
         drop_stream(world, w.READS * world.settings.prefills + p, now_s)
         drop_stream(world, w.RECALLS * world.settings.prefills + p, now_s)
@@ -179,7 +179,7 @@ def stop_reading(world: World, p: int, now_s: float) -> None:
 
 @kernel
 def book_reading(world: World, p: int, now_s: float) -> None:
-    """A batch that reads and never comes to compute has occupied its instance until now."""
+    """Book an instance as occupied by a batch that read but will not compute."""
     settings, state, record = world.settings, world.prefill, world.record
     spent_s = max(0.0, now_s - state.begin_s[p])
     column, busy = settings.prompt_row + p, w.PREFILL_BUSY_S
@@ -193,8 +193,8 @@ def book_reading(world: World, p: int, now_s: float) -> None:
 
 @kernel
 def write_blocks(world: World, p: int, now_s: float, before: tuple[int, int]) -> None:
-    """What both tiers took in since `before` goes to the pool's DRAM during the next batch, and
-    on to the SSD tier."""
+    """Write blocks stored since `before` to the pool's DRAM, and on to the SSD tier, during the
+    next batch."""
     instances, size = world.settings.prefills, world.settings.block_bytes
     kept, archived = kept_by(world, p)
     if kept > before[0]:
@@ -205,13 +205,13 @@ def write_blocks(world: World, p: int, now_s: float, before: tuple[int, int]) ->
 
 @kernel
 def store_blocks(world: World, p: int, i: int) -> None:
-    """Keep the prompt's blocks in both tiers, most useful last."""
+    """Store the prompt's blocks in both tiers; the most useful are the most recent."""
     keep_first(world, p, i, world.request.input_tokens[i] // world.settings.block_tokens)
 
 
 @kernel
 def keep_first(world: World, p: int, i: int, most: int) -> None:
-    """Keep a chain's first blocks in both tiers; with those of the answer it has more of them."""
+    """Store the first `most` blocks of a chain in both tiers."""
     request = world.request
     row, turn = pool_row(world, p, i), turn_of(world, i)
     blocks = 0
@@ -228,8 +228,8 @@ def keep_first(world: World, p: int, i: int, most: int) -> None:
 
 @kernel
 def store_answer(world: World, i: int, now_s: float) -> None:
-    """Store the blocks of a finished answer behind those of its prompt. What decode dies write is
-    booked but takes no share of a link: tens of MB/s of a die."""
+    """Store the blocks of a finished answer behind those of its prompt. Their writes by decode dies
+    are booked but take no share of a link: tens of MB/s of a die."""
     settings, request = world.settings, world.request
     p, d = request.prefill_instance[i], request.rank[i] // settings.decode_ranks
     if p == w.NONE or not world.prefill.pool_open[p]:
@@ -247,7 +247,7 @@ def store_answer(world: World, i: int, now_s: float) -> None:
 
 @kernel
 def kept_by(world: World, p: int) -> tuple[int, int]:
-    """Blocks that DRAM and the SSD tier have ever taken in, of the rows that instance p uses."""
+    """Blocks ever stored in DRAM and in the SSD tier, in the rows that instance p uses."""
     names, kept, archived = world.settings.namespaces, 0, 0
     first = p * names if world.settings.pool_local else 0
     for row in range(first, first + names):

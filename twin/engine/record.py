@@ -5,7 +5,7 @@ from twin.kernels.buffers import Columns, column
 
 
 class Record(Columns):
-    """What is summarised while running; the last row of windows is the steady state."""
+    """Sums and counts of a run; the last row of windows is the steady state."""
 
     windows = column(
         "f8", "windows + 1, fields", "Sums of the whole machine.", by="books, decode, loop, prefill"
@@ -33,7 +33,7 @@ class Record(Columns):
 
 
 class Log(Columns):
-    """Iterations and batches that touch a span, recorded where a run is repeated to be watched."""
+    """Iterations and batches that overlap a watched span, recorded when a run is repeated."""
 
     span_s = column("f8", "2", "The span; empty where the run is not watched.", unit="s")
     count = column("i8", "1", "Passes that touched it.", by="books")

@@ -53,8 +53,8 @@ def tables(
     setup: Setup, machine: Machine, balance: Balance, log: list[Event], limits: dict[str, float],
     stamps: Mapping[str, np.ndarray], present: Present,
 ) -> dict[str, pl.DataFrame]:  # fmt: skip
-    """All tables of a run; requests that never arrived are left out. limits: of `capacities`;
-    stamps: of `stamps_of`; present: who was there when."""
+    """All tables of a run; requests that never arrived are left out. limits: from `capacities`;
+    stamps: from `stamps_of`; present: presence of instances over time."""
     world = machine.world
     arrived = stamps["arrival_s"].size
     shares = shares_table(machine, balance, world.settings.horizon_s)
@@ -104,7 +104,7 @@ def die_load_table(balance: Balance) -> pl.DataFrame:
 
 
 def stamps_of(world: World, arrived: int) -> dict[str, np.ndarray]:
-    """Stamps of the requests that arrived, by name of their column; NaN: not before the horizon."""
+    """Stamps of the arrived requests, by column; NaN: not reached before the horizon."""
     r, horizon_s = world.request, world.settings.horizon_s
     r.front_end_s[world.record.counters[w.FRONTED] :] = np.nan
     return {
@@ -120,7 +120,7 @@ def stamps_of(world: World, arrived: int) -> dict[str, np.ndarray]:
 
 
 def happened(stamps: np.ndarray, horizon_s: float) -> np.ndarray:
-    """A column of stamps without those past the horizon, in the same memory."""
+    """A column of stamps with those after the horizon set to NaN, in place."""
     stamps[stamps > horizon_s] = np.nan
     return stamps
 
@@ -157,7 +157,7 @@ def requests_table(world: World, arrived: int, stamps: Mapping[str, np.ndarray])
 
 
 def asking_columns(setup: Setup, world: World, arrived: int) -> list[pl.Series]:
-    """Whose a request is and which attempt at which turn; none where each is just itself."""
+    """Tenant, turn and attempt of each request, where there are tenants or dynamic rows."""
     s, tenants = world.settings, setup.scenario.tenants
     turn = world.request.turn[:arrived] if s.dynamic else np.arange(arrived)
     columns = []
@@ -176,7 +176,7 @@ def asking_columns(setup: Setup, world: World, arrived: int) -> list[pl.Series]:
 
 
 def turns_left(following: np.ndarray) -> np.ndarray:
-    """How many turns of its session wait for each one, i4[turns]; a turn stands before those."""
+    """Number of later turns of its session for each turn, i4[turns]; a turn precedes those."""
     left = np.zeros(following.size, np.int32)
     for k in range(following.size - 1, -1, -1):
         if following[k] != w.NONE:
@@ -236,7 +236,7 @@ def windows_table(
 def _power_w(
     setup: Setup, book: np.ndarray, columns: dict[str, np.ndarray], present: Present
 ) -> np.ndarray:
-    """Mean watts of the NPUs that serve in each window, f8[windows]; NaN where none is stated."""
+    """Mean watts of the serving NPUs in each window, f8[windows]; NaN without a stated power."""
     if setup.power is None:
         return np.full(book.shape[0], np.nan)
     npus, of_prefill = present.npus_held(book.shape[0])
@@ -278,7 +278,7 @@ def _happenings(world: World, at_start: int, arrived: int, count: int) -> dict[s
     ttft_s, tpot_s = np.zeros((2, count))
 
     def windows(times_s: np.ndarray, number: np.ndarray) -> np.ndarray:
-        """The window of each time; adds up how many lie in each."""
+        """Count of times in each window."""
         at = np.minimum((times_s / horizon_s * count).astype(np.int64), count - 1)
         number += np.bincount(at, minlength=count)
         return at
@@ -307,12 +307,12 @@ def _happenings(world: World, at_start: int, arrived: int, count: int) -> dict[s
 
 
 def ratio(above: np.ndarray, below: np.ndarray) -> np.ndarray:
-    """Quotients, NaN where there is nothing below."""
+    """Quotients; NaN where the denominator is 0."""
     return np.divide(above, below, out=np.full(len(above), np.nan), where=below > 0)
 
 
 def capacities(setup: Setup) -> dict[str, float]:
-    """What the whole machine's planes, and the serving dies' HBM and cube cores, can do per s."""
+    """Capacity per second of the machine's planes and of the serving dies' HBM and cube cores."""
     net = setup.fabric
     peak = computes(setup.scenario.deployment.precision.weights, setup.chip.flops)
     serving = len({die for i in setup.instances for die in i.die_of_rank})
@@ -326,7 +326,7 @@ def capacities(setup: Setup) -> dict[str, float]:
 
 
 def operators_table(world: World) -> pl.DataFrame:
-    """Seconds of the steady state by operator, decode iterations and prefill batches."""
+    """Steady-state seconds by operator, of decode iterations and of prefill batches."""
     steady = world.record.windows[-1]
     rows = []
     first = w.FIRST_OPERATOR
@@ -357,7 +357,7 @@ def operators_table(world: World) -> pl.DataFrame:
 
 
 def ranks_table(setup: Setup, world: World) -> pl.DataFrame:
-    """One row per die of every instance: load over the steady state, that of its rank."""
+    """One row per die of every instance: steady-state means of its rank, and its expert load."""
     s = world.settings
     steady_s = s.horizon_s - s.warmup_s
     page = 0.5 * s.page_tokens

@@ -28,7 +28,7 @@ LOOKS = 8  # at every instance, in each window of the record
 
 
 class Source:
-    """What the numbers of a run are computed from."""
+    """Set-up and derived values from which the numbers of a run are computed."""
 
     def __init__(self, setup: Setup) -> None:
         self.setup, s = setup, setup.scenario
@@ -55,7 +55,7 @@ class Source:
         self.block_bytes = self.costs.held_bytes(setup.requests.block_tokens)
 
     def sample_every(self) -> int:
-        """Steps between two looks at the instances."""
+        """Steps between two samples of the instances."""
         return max(1, steps_in(self.s.horizon_s, self.s.step_s) // (LOOKS * WINDOWS))
 
     def dies(self, instances: list[Instance]) -> int:
@@ -67,7 +67,7 @@ class Source:
         return self.dies(self.decode) // self.setup.rank_dies
 
     def kv_space(self, dies: int) -> float:
-        """KV tokens of so many dies of a prefill instance."""
+        """KV tokens of a number of dies of a prefill instance."""
         if self.costs.prefill_role is None:
             return math.inf
         return float(self.costs.prefill_kv_tokens_per_die) * dies
@@ -84,12 +84,12 @@ class Source:
         return pool_read(self.setup.fabric, first_npu, pool_plane(self.s)).latency_s
 
     def among_experts(self) -> bool:
-        """Whether KV hand-off uses the very ports that dispatch and combine use."""
+        """Whether KV hand-off shares its ports with dispatch and combine."""
         plane = self.d.kv_transfer_plane
         return self.d.mode == "disaggregated" and plane == self.setup.fabric.scale_up_plane
 
     def ssd_pace(self) -> float:
-        """Bytes/s of an instance's writes to the SSD tier: together at most half of the VPC
+        """Bytes/s of an instance's writes to the SSD tier; together at most half of the VPC
         plane."""
         declared = self.setup.instances[: self.setup.declared]
         instances = max(sum(i.role != "decode" for i in declared), 1)
@@ -107,7 +107,8 @@ class Source:
         return sent + role.rank_bytes_per_token * (far if away else 1.0 - far)
 
     def gathered(self, away: bool) -> float:
-        """Bytes that attention of prefill collects for a token, all layers and dies, by plane."""
+        """Bytes per token that prefill's attention gathers, inside the node or outside it
+        (`away`)."""
         if (role := self.costs.prefill_role) is None:
             return 0.0
         p = role.prefill
@@ -117,22 +118,22 @@ class Source:
         return gathered * (role.gather_off_node if away else 1.0 - role.gather_off_node)
 
     def kv_bytes(self) -> tuple[float, float]:
-        """Bytes of a token's KV that is handed to decode, and of its offloaded attention."""
+        """Bytes per token of KV that is handed to decode, and of its offloaded attention."""
         return bytes_per_token(self.s, self.costs.shape, self.costs.kv_bytes_per_token)
 
 
 def taken(kind: type[T], path: str) -> T:
-    """Declare a number that the scenario states at this path."""
+    """Declare a number that is the scenario's value at this path."""
     return number(kind, f"{path} of the scenario.", lambda f: attrgetter(path)(f.s))
 
 
 def drawn(stream: str, meaning: str) -> np.uint64:
-    """Declare the key of the scenario's stream of random numbers of this name."""
+    """Declare the key of the scenario's random stream of this name."""
     return key(meaning, of=lambda f: stream_key(f.s.seed, stream))
 
 
 class Settings(Columns):
-    """Numbers of a run: one compiled engine serves all scenarios. Units stand in their names."""
+    """Numbers of a run: one compiled engine serves all scenarios. Units are in the names."""
 
     horizon_s = taken(float, "horizon_s")
     warmup_s = taken(float, "warmup_s")

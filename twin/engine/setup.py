@@ -46,7 +46,7 @@ class ScenarioError(ValueError):
 
 @dataclass(frozen=True)
 class Setup:
-    """What a scenario comes to before time starts."""
+    """A priced scenario with its instances and requests, before time starts."""
 
     scenario: Scenario
     chip: Chip
@@ -66,17 +66,17 @@ class Setup:
 
     @property
     def at_start(self) -> int:
-        """Requests under way at time zero."""
+        """Number of requests in progress at time zero."""
         return len(self.residents) if self.residents is not None else 0
 
     @property
     def first_die(self) -> int:
-        """A die that serves, for what is alike for all."""
+        """A serving die, for values that are equal for all."""
         return self.instances[0].die_of_rank[0]
 
     @property
     def rank_dies(self) -> int:
-        """Dies of a rank of the instances that decode; 1 where none does."""
+        """Dies of a rank of decoding instances; 1 without any."""
         return self.costs.decoding.pool.rank_dies if self.costs.decoding else 1
 
     @property
@@ -89,7 +89,7 @@ class Setup:
         return [i for i in self.instances if i.role in (role, "colocated")]
 
     def kv_tokens(self, costs: RoleCosts) -> float:
-        """KV tokens of a rank: less what one layer's new experts need while they arrive."""
+        """KV tokens of a rank, less the space of one layer's new experts while they arrive."""
         rule = self.crowd.experts.balancing
         if rule.policy in ("none", "oracle") or rule.swap == "stall":
             return float(costs.kv_tokens_per_rank)
@@ -98,7 +98,8 @@ class Setup:
 
     @property
     def dynamic(self) -> bool:
-        """Whether rows of requests are made as clients come: turns wait, or clients ask again."""
+        """Whether request rows are made during the run: turns wait for answers, or clients
+        retry."""
         c, a = self.scenario.clients, self.scenario.admission
         limits = [(a.rate_req_per_s, a.in_flight)]
         limits += [(t.rate_req_per_s, t.in_flight) for t in self.scenario.tenants]
@@ -107,20 +108,20 @@ class Setup:
 
     @property
     def gated(self) -> bool:
-        """Whether the router lines requests up by tenant, or refuses some."""
+        """Whether admission queues requests by tenant, or refuses some."""
         a, tenants = self.scenario.admission, self.scenario.tenants
         limited = any(t.rate_req_per_s or t.in_flight for t in tenants)
         return bool(len(tenants) > 1 or limited or a.shed_at or a.rate_req_per_s or a.in_flight)
 
     @property
     def namespaces(self) -> int:
-        """Rows that each memory pool has, one for each tenant where they share no block."""
+        """Rows of each memory pool: one for each tenant if tenants share no blocks, otherwise 1."""
         tenants, pool = self.scenario.tenants, self.scenario.memory_pool
         return len(tenants) if tenants and pool.enabled and pool.namespaces else 1
 
     @property
     def memory_pools(self) -> int:
-        """One for all, or one for each instance that prefills."""
+        """Number of memory pools: one for all, or one for each instance that prefills."""
         shared = self.scenario.memory_pool.scope == "shared"
         return 1 if shared else len(self.of_role("prefill"))
 
@@ -146,8 +147,8 @@ class Setup:
         return self._blocks(self.scenario.memory_pool.ssd_gb_per_node * 1e9)
 
     def pool_nodes(self, row: int) -> tuple[int, ...]:
-        """Nodes whose DRAM is a memory pool: those with CPUs; of instance `row`, as it was built,
-        if local."""
+        """Nodes whose DRAM forms a memory pool: those with CPUs; with local pools, those of
+        instance `row` as it was built."""
         net = self.fabric
         lending = net.once("lending", lambda: np.unique(net.node[net.of_kind("cpu")]))
         if self.scenario.memory_pool.scope == "shared":  # one object for all instances
@@ -170,7 +171,7 @@ class Setup:
 
 @dataclass(frozen=True)
 class ExpertCrowd:
-    """What is known of the routed experts and of those who ask them."""
+    """Routed experts, their popularity, and the layout of the instances that use them."""
 
     experts: Experts  # the scenario's, or of a model without any, ones that change nothing
     process: x.Process  # popularity over time
@@ -183,17 +184,16 @@ class ExpertCrowd:
     split: dict[str, int]  # by role: dies that hold a part of each of their experts
 
     def nodes_of(self, role: str, places: int) -> int:
-        """Nodes that so many places of experts take up: dies, or groups of those that split
-        them."""
+        """Nodes of a number of places of experts: dies, or groups of dies that split them."""
         return min(places, -(-places * self.split[role] // self.dies_per_node[role]))
 
 
 def set_up(
     scenario: Scenario, facts: Facts, trace: TraceTable | None, counts: np.ndarray | None = None
 ) -> Setup:
-    """Price the scenario and make its requests; counts f8[layers, experts]: imported routing.
-    Raises the rooms' own errors (HardwareError, ModelError, ExpertsError, WorkloadError,
-    ScenarioError), each with one sentence."""
+    """Price the scenario and make its requests; counts f8[layers, experts]: imported routing
+    counts. Raises HardwareError, ModelError, ExpertsError, WorkloadError or ScenarioError, each
+    with one sentence."""
     if scenario.workload.arrivals == "trace" and trace is None:
         raise ScenarioError(
             f"the trace {scenario.workload.trace.name or scenario.workload.trace.digest[:12]} "
@@ -282,7 +282,7 @@ def _crowd(
 
 
 def _refuse_too_large(setup: Setup, requests: Requests) -> None:
-    """Raise ScenarioError, naming what weighs most, before memory runs out."""
+    """Raise ScenarioError, naming the largest part, before memory runs out."""
     s, pool = setup.scenario, setup.scenario.memory_pool
     pools = 1 if pool.scope == "shared" else s.deployment.prefill.instances
     pools *= len(s.tenants) if s.tenants and pool.namespaces else 1
@@ -307,8 +307,8 @@ def _refuse_too_large(setup: Setup, requests: Requests) -> None:
 
 
 def closed_loop_count(setup: Setup, facts: Facts) -> int:
-    """Requests that a closed loop cannot use up within the horizon. No client turns faster than its
-    answer takes in an otherwise empty instance."""
+    """A number of requests that a closed loop cannot finish within the horizon: no client is faster
+    than its answer in an otherwise empty instance."""
     s = setup.scenario
     mean_input, mean_output = mean_lengths(s.workload, facts)
     clients = s.workload.concurrency

@@ -72,7 +72,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Passed:
-    """What is left when time has passed."""
+    """State of a run at its horizon, before tables are made."""
 
     machine: Machine
     balance: Balance
@@ -85,10 +85,10 @@ def simulate(
     scenario: Scenario, facts: Facts, trace: TraceTable | None = None,
     progress: Progress | None = None, counts: np.ndarray | None = None,
 ) -> Run:  # fmt: skip
-    """Serve the scenario's workload on its supernode. `progress` is called with the share done and
-    a few live numbers; returning False raises Cancelled. counts f8[layers, experts]: imported
-    routing counts. Raises the rooms' own ValueErrors, each one sentence, when the scenario cannot
-    run."""
+    """Simulate the scenario's workload on its supernode. `progress` is called with the share done
+    and a few live numbers; returning False raises Cancelled. counts f8[layers, experts]: imported
+    routing counts. Raises HardwareError, ModelError, ExpertsError, WorkloadError or ScenarioError
+    when the scenario cannot run."""
     setup = set_up(scenario, facts, trace, counts)
     return conclude(setup, pass_time(setup, facts, progress), facts)
 
@@ -97,9 +97,9 @@ def pass_time(
     setup: Setup, facts: Facts, progress: Progress | None = None, log: Log | None = None,
     until_s: float | None = None,
 ) -> Passed:  # fmt: skip
-    """The machine at the horizon, its log, and whether its memory pool is consistent. log: written
-    with the passes that touch its span; until_s: stop there, before the horizon. The pool, often
-    the largest part of the world, is checked and let go before tables are made."""
+    """Advance to the horizon; returns the machine, its log, and the check of its memory pool. log:
+    filled with passes that overlap its span; until_s: stop there, before the horizon. The pool,
+    often the largest part of the world, is freed before tables are made."""
     s = setup.scenario
     machine = Machine(setup, facts, build_world(setup))
     if log is not None:
@@ -135,7 +135,7 @@ def pass_time(
 
 
 def live(world: World) -> dict[str, float]:
-    """A few numbers to watch while a run goes on."""
+    """Counts of requests to show while a run goes on, by name."""
     c = world.record.counters
     return {
         "arrived": float(c[w.ARRIVED]),
@@ -176,7 +176,7 @@ def conclude(setup: Setup, passed: Passed, facts: Facts) -> Run:
 
 
 def little_gap(world: World) -> float:
-    """Requests inside, sampled at step ends, against the sum of the stays in the stamps."""
+    """Relative gap between sampled requests inside and the sum of their stays from stamps."""
     book = world.record.windows[:-1]
     inside = sum(
         float(book[:, field].sum())
@@ -239,7 +239,7 @@ def steady_totals(setup: Setup, world: World, limits: dict[str, float]) -> dict[
 
 
 def remarks(setup: Setup, world: World, summary: Summary) -> list[str]:
-    """What a reader of the figures must know."""
+    """Sentences that a reader of the figures has to know."""
     s = setup.scenario
     said = []
     if s.warmup_s > 0:

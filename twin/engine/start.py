@@ -41,8 +41,8 @@ class Residents:
 
 
 def begins_steady(s: Scenario) -> bool:
-    """Whether a run begins with a stationary population: not where load, machine or lengths are
-    expected to change from the start, nor where a finite benchmark is run."""
+    """Whether a run begins with a stationary population: not if load, machine or lengths are
+    expected to change from the start, or for a finite benchmark."""
     load = s.workload
     flat = load.arrivals != "trace" and load.profile.flat
     whole = load.prompts == 0 and (load.arrivals != "closed_loop" or load.ramp_s == 0.0)
@@ -51,7 +51,8 @@ def begins_steady(s: Scenario) -> bool:
 
 
 def limits(s: Scenario) -> bool:
-    """Whether admission lets less in than comes: its population is not that of the load."""
+    """Whether admission admits less than arrives, so that the population is not that of the
+    load."""
     a = s.admission
     return bool(
         a.shed_at or a.rate_req_per_s or a.in_flight
@@ -62,7 +63,7 @@ def limits(s: Scenario) -> bool:
 def residents(
     s: Scenario, facts: Facts, requests: Requests, counts: np.ndarray | None
 ) -> Residents | None:
-    """Who is under way at time zero; None: no request is. Raises as `steady`."""
+    """Requests in progress at time zero; None: there are none. Raises as `steady`."""
     if not begins_steady(s):
         return None
     closed = s.workload.arrivals == "closed_loop"
@@ -100,7 +101,8 @@ def residents(
 def _snapshot(
     standing: Stationary, first: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """(rank, tokens there are, tokens left, seconds until it decodes) of who is on an instance."""
+    """Rank, present tokens, remaining tokens, and seconds until decode of an instance's
+    requests."""
     p, now = standing.population, standing.population.at[ITERATION]
     decoding, coming = p.status == DECODING, p.status == COMING
     span = np.maximum(p.due - p.joined, 1)
@@ -111,8 +113,7 @@ def _snapshot(
 
 
 def with_residents(requests: Requests, found: Residents | None, closed: bool) -> Requests:
-    """A stream behind those who are there already; in a closed loop their clients are taken from
-    those who would begin at once."""
+    """Prepend residents to a stream; in a closed loop they replace clients that begin at once."""
     if found is None:
         return requests
     n = len(found)
@@ -139,7 +140,7 @@ def with_residents(requests: Requests, found: Residents | None, closed: bool) ->
 
 
 def take_seats(world: World, found: Residents | None) -> None:
-    """Let those who are there at time zero wait for the first iteration of their instance."""
+    """Make the residents wait for the first iteration of their instance."""
     if found is None:
         return
     n, r, decode = len(found), world.request, world.decode

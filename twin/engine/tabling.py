@@ -24,13 +24,13 @@ def parts(rows: int) -> Iterator[slice]:
 
 
 def schema(columns: str) -> dict[str, Any]:
-    """Types of a table's columns, which are named in order in one string, by commas."""
+    """Types of a table's columns, which one string names in order, separated by commas."""
     return {name: TYPES.get(name, pl.Float64) for name in columns.split(",")}
 
 
 def stacked(schema: Mapping[str, Any], pieces: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
-    """One table of all pieces, in order; of each piece every column, an array or one value. Arrays
-    of a piece are as long as each other; one value stands for as many, None for nulls."""
+    """One table of all pieces, in order: each piece has an array or one value for every column.
+    Arrays of a piece have one length; a single value is repeated, None means nulls."""
     lengths = [next(v.size for v in p.values() if isinstance(v, np.ndarray)) for p in pieces]
     columns, single = {}, []
     for name, kind in schema.items():

@@ -11,8 +11,8 @@ POINTS = 60  # of a run, at most
 
 
 class Unfolding:
-    """Mean TTFT, mean TPOT and tokens/s in each span of time that has passed. It looks at requests
-    once: those before `_low` have ended and are not looked at again."""
+    """Mean TTFT, mean TPOT and tokens/s of each past span of time. Requests are examined once:
+    those before `_low` have ended."""
 
     def __init__(self, world: World):
         """Of a world before its first step."""
@@ -24,7 +24,7 @@ class Unfolding:
         }
 
     def note(self, now_s: float) -> None:
-        """Take the span since the last note, where it is long enough to be a point."""
+        """Add the span since the last point, if it is long enough."""
         world = self._world
         before_s = self.points["t_s"][-1] or 0.0 if self.points["t_s"] else 0.0
         span_s = now_s - before_s

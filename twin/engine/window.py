@@ -38,7 +38,7 @@ class Pass:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """What the instances did in a window."""
+    """Iterations and batches of the instances in a window of time."""
 
     passes: dict[tuple[str, int], list[Pass]]  # by role and number of the instance, in order
     left_out: int  # passes for which there was no room
@@ -49,8 +49,8 @@ def watch(
     trace: TraceTable | None = None, counts: np.ndarray | None = None,
     progress: Progress | None = None,
 ) -> Window:  # fmt: skip
-    """The first `most` passes that touch a span of a run, exactly as that run has them. Takes as
-    long as the run did up to the span's end. Raises what `simulate` raises."""
+    """The first `most` passes that overlap a span of a run, exactly as in that run. Takes as long
+    as the run did up to the span's end. Raises what `simulate` raises."""
     setup = set_up(scenario, facts, trace, counts)
     operators = max(len(DECODE_OPERATORS), len(PREFILL_OPERATORS))
     log = Log({"passes": most, "operators": operators}, span_s=np.array(span_s))
@@ -79,7 +79,7 @@ def watch(
 
 
 def _cut_short(where: tuple[str, int], rows: list[Pass], events: list[Event]) -> list[Pass]:
-    """Passes that end when their instance goes out of service, if that comes first."""
+    """Passes shortened to the time at which their instance goes out of service."""
     down = [e.t_s for e in events if e.kind == Kind.INSTANCE_DOWN and (e.role, e.instance) == where]
     if not down:
         return rows

@@ -19,7 +19,7 @@ CLASS = 1e9  # places between two priorities: longer than any run, in seconds
 
 @kernel
 def take_in(world: World, t0: float, t1: float) -> None:
-    """Line up what has left the front end by t1, or refuse it."""
+    """Queue requests that left the front end by t1, or refuse them."""
     request, counters, gate = world.request, world.record.counters, world.gate
     while counters[w.ROUTER_SEEN] < counters[w.FRONTED]:
         i = counters[w.ROUTER_SEEN]
@@ -44,7 +44,7 @@ def take_in(world: World, t0: float, t1: float) -> None:
 
 @kernel
 def beyond_limits(world: World, i: int, now_s: float) -> int:
-    """Why a request that comes now is refused, 0: it is not."""
+    """Reason code for refusing a request that arrives now; 0: it is not refused."""
     gate, tenant = world.gate, tenant_of(world, i)
     everybody = gate.inside.size - 1
     for t in (tenant, everybody):
@@ -63,7 +63,7 @@ def beyond_limits(world: World, i: int, now_s: float) -> int:
 
 @kernel
 def hold(world: World, i: int) -> None:
-    """Let a request in and give it its place in the queues."""
+    """Admit a request and set its position in the queues."""
     settings, request, gate = world.settings, world.request, world.gate
     t = tenant_of(world, i)
     request.held[i] = LET_IN
@@ -77,7 +77,7 @@ def hold(world: World, i: int) -> None:
 
 @kernel
 def refuse(world: World, i: int, reason: int, now_s: float) -> None:
-    """Turn a request away; its client may ask again."""
+    """Refuse a request; its client may retry."""
     request = world.request
     request.status[i] = w.REJECTED
     request.reason[i] = reason

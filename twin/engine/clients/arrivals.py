@@ -18,7 +18,7 @@ from twin.kernels.compiled import kernel
 
 @kernel
 def arrivals(world: World, t0: float, t1: float) -> None:
-    """Let every request with arrival_s <= t1 in; rows are in order of arrival."""
+    """Admit every request with arrival_s <= t1; rows are in order of arrival."""
     request = world.request
     counters = world.record.counters
     cursor = counters[w.ARRIVED]
@@ -40,7 +40,7 @@ def arrivals(world: World, t0: float, t1: float) -> None:
 
 @kernel
 def let_in(world: World, t0: float) -> None:
-    """Make a row for every client that came by this step's border, at its exact time."""
+    """Make a row for every client that is due by this step's border, with its exact time."""
     request, loop, turn = world.request, world.loop, world.turn
     counters = world.record.counters
     i = counters[w.ARRIVED]
@@ -86,7 +86,7 @@ def expire(world: World, t0: float) -> None:
 
 @kernel
 def withdraw(world: World, i: int, now_s: float) -> None:
-    """Take a request out of where it is, or mark it where its batch has to end first."""
+    """Remove a request from its queue or slot, or mark it if its batch has to end first."""
     request, counters, gate = world.request, world.record.counters, world.gate
     decode, following = world.decode, request.following
     if i >= counters[w.FRONTED]:  # the API server and the router pass over it
@@ -105,8 +105,8 @@ def withdraw(world: World, i: int, now_s: float) -> None:
 
 @kernel
 def idle_until_now(world: World, i: int, now_s: float) -> None:
-    """Where a request left the line of an idle decode instance, those behind it begin now at the
-    earliest: their KV was there before, and only their turn comes now."""
+    """Set to now the earliest start of requests queued behind one that left an idle decode
+    instance. Their KV arrived earlier, but their turn comes only now."""
     settings, instance = world.settings, world.instance
     if settings.has_decode and world.request.rank[i] != w.NONE:
         at = settings.prefills + world.request.rank[i] // settings.decode_ranks
@@ -116,8 +116,8 @@ def idle_until_now(world: World, i: int, now_s: float) -> None:
 
 @kernel
 def taken_out(world: World, i: int) -> int:
-    """Take a request out of its queue, transfer or decode batch: the counter of where it was. NONE:
-    it computes in a batch of prefill, and leaves when that ends."""
+    """Remove a request from its queue, transfer or decode batch; returns the counter of that place.
+    NONE: it is in a running prefill batch, and leaves when the batch ends."""
     request, following = world.request, world.request.following
     settings, prefill, decode, status = (
         world.settings, world.prefill, world.decode, world.request.status[i],
@@ -152,7 +152,7 @@ def taken_out(world: World, i: int) -> int:
 
 @kernel
 def stop_transfer(world: World, i: int) -> None:
-    """End a request's KV transfer, or take it out of those that wait to begin."""
+    """End a request's KV transfer, or remove it from those that have not begun."""
     state = world.transfer
     if unlist(state.unsent, 0, world.request.following, i):
         return

@@ -18,7 +18,7 @@ from twin.workload.requests import Requests
 
 
 def client_sizes(setup: Setup, settings: Settings) -> dict[str, int]:
-    """Rows of requests, of turns, tenants and clients that may come back."""
+    """Numbers of request rows, turns, tenants and returning clients, by dimension name."""
     s, rows = setup.scenario, setup.requests.arrival_s.size
     turns = rows if settings.dynamic else 0
     several = len(s.tenants) > 1
@@ -36,7 +36,7 @@ def client_sizes(setup: Setup, settings: Settings) -> dict[str, int]:
 
 
 def request_rows(requests: Requests, settings: Settings, rows: int) -> dict[str, np.ndarray]:
-    """Columns of the requests as they are known beforehand; a dynamic run makes them."""
+    """Columns of requests that are known before the run; a dynamic run starts with empty rows."""
     if settings.dynamic:
         empty = np.zeros(rows, np.int32)
         return {
@@ -69,8 +69,8 @@ def prepared_turns(requests: Requests, settings: Settings) -> Turns:
 
 
 def clients_due(setup: Setup, sizes: dict[str, int], settings: Settings) -> Loop:
-    """Clients who come by themselves (a sorted row is a heap): those of a closed loop that begin
-    one after the other, and in a dynamic run all but turns that wait."""
+    """Heap of the times at which clients send by themselves: staggered clients of a closed loop,
+    and in a dynamic run all turns that do not wait for an answer. A sorted row is a valid heap."""
     loop, load, requests = Loop(sizes), setup.scenario.workload, setup.requests
     begins, turns = np.zeros(0), np.zeros(0, np.int64)
     if settings.closed_loop:
@@ -93,7 +93,7 @@ def clients_due(setup: Setup, sizes: dict[str, int], settings: Settings) -> Loop
 
 
 def gate_of(setup: Setup, sizes: dict[str, int]) -> Gate:
-    """Tenants with their limits; those of the whole machine stand last."""
+    """Limits of each tenant, and in the last row those of the whole machine."""
     s, n = setup.scenario, sizes["tenanted"]
     tenants = s.tenants or (Tenant(name="all"),)
     limits: tuple[Tenant | Admission, ...] = (*tenants, s.admission)
@@ -109,7 +109,7 @@ def gate_of(setup: Setup, sizes: dict[str, int]) -> Gate:
 
 
 def tenants_of(s: Scenario, session: np.ndarray) -> np.ndarray:
-    """Whose each session i4[n] is, i1[n], drawn by the tenants' shares."""
+    """Tenant of each session i4[n], as i1[n], drawn by the tenants' shares."""
     shares = np.cumsum([t.share for t in s.tenants] or [1.0])
     drawn = uniforms(stream_key(s.seed, "tenants"), session.astype(np.int64)) * shares[-1]
     return np.searchsorted(shares, drawn, side="right").astype(np.int8)

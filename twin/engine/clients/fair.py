@@ -20,7 +20,8 @@ from twin.kernels.compiled import kernel
 
 @kernel
 def begin_waiting(world: World, i: int) -> None:
-    """A request waits; a tenant that had none waiting saves nothing up from that time."""
+    """Note that a request waits; the counter of a tenant without waiting requests rises to the
+    lowest of the others, so idle time gives no credit."""
     gate, t = world.gate, tenant_of(world, i)
     if gate.waiting[t] == 0:
         least = math.inf
@@ -43,7 +44,8 @@ def note_handed_on(world: World, i: int) -> None:
 
 @kernel
 def charge_prompt(world: World, i: int) -> None:
-    """A request's prefill begins; what it computes again later is not charged again."""
+    """Charge a tenant for a prompt whose prefill begins; recomputed tokens are not charged
+    again."""
     if world.request.held[i] != BEGUN:
         t = tenant_of(world, i)
         stop_waiting(world, i)
@@ -54,13 +56,13 @@ def charge_prompt(world: World, i: int) -> None:
 
 @kernel
 def charge(world: World, t: int, tokens: float) -> None:
-    """Count tokens that a tenant was served."""
+    """Add served tokens to a tenant's counter."""
     world.gate.served[t] += tokens / world.gate.weight[t]
 
 
 @kernel
 def charge_iteration(world: World, d: int) -> None:
-    """Count what an iteration of decode instance d gave to each tenant."""
+    """Charge each tenant for its tokens of an iteration of decode instance d."""
     growth = world.decode.tenant_growth[d]
     for t in range(growth.size):
         charge(world, t, growth[t])
@@ -68,7 +70,7 @@ def charge_iteration(world: World, d: int) -> None:
 
 @kernel
 def note_growth(world: World, d: int, i: int, tokens: float) -> None:
-    """A request joins decode instance d, or leaves it, with its tokens per iteration."""
+    """Add the tokens per iteration of a request that joins (minus: leaves) decode instance d."""
     growth = world.decode.tenant_growth[d]
     growth[tenant_of(world, i)] += tokens
     if world.decode.in_batch[d] == 0:  # no rounding outlives an empty batch
@@ -80,8 +82,8 @@ def bring_forward(
     world: World, ends: np.ndarray, row: int, before: int, now_s: float,
     routing: bool,
 ) -> int:  # fmt: skip
-    """Move what is next of those behind `before` in a list to right behind it, and return it. The
-    list is in order of arrival; what is not ready by now_s stays where it is."""
+    """Move the next request of a list by fairness directly behind `before`, and return it. The list
+    is in order of arrival; requests that are not ready by now_s stay in place."""
     request, gate = world.request, world.gate
     following = request.following
     ahead, i = before, ends[row, HEAD] if before == NONE else following[before]
@@ -100,7 +102,8 @@ def bring_forward(
 
 @kernel
 def line_up(world: World, p: int, i: int) -> None:
-    """Give what waits at instance p its place, and to a request that would come now."""
+    """Set the order in which requests that wait at instance p are served, and the position that a
+    request arriving now would get."""
     request, gate = world.request, world.gate
     copy(gate.served, gate.reached)
     waiting = world.prefill.queue[p, HEAD]

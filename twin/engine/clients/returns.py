@@ -18,7 +18,7 @@ JITTER = 0.25  # of a back-off, at most (openai-python)
 
 @kernel
 def come_back(world: World, i: int, now_s: float) -> None:
-    """A request ended: note when its client sends the next one, in a closed loop or a session."""
+    """After the end of a request, schedule its client's next one, in a closed loop or a session."""
     settings, loop = world.settings, world.loop
     if settings.gated:
         leave_gate(world, i)
@@ -36,7 +36,7 @@ def come_back(world: World, i: int, now_s: float) -> None:
 
 @kernel
 def ask_again(world: World, i: int, left_s: float, now_s: float) -> None:
-    """A request came to nothing at left_s: its client tries again after a back-off, or gives up."""
+    """After a failed request at left_s, schedule a retry after a back-off, or give up."""
     settings, request, loop = world.settings, world.request, world.loop
     if settings.client_retries == 0 or request.attempt[i] >= settings.client_retries:
         come_back(world, i, max(left_s, now_s + SOON_S))
@@ -52,7 +52,7 @@ def ask_again(world: World, i: int, left_s: float, now_s: float) -> None:
 
 @kernel
 def cancel(world: World, i: int, now_s: float) -> None:
-    """A request whose client has left is nowhere any more."""
+    """Mark a request as cancelled by its client, after it was removed from its place."""
     request, counters = world.request, world.record.counters
     request.status[i] = w.CANCELLED
     request.ready_s[i] = now_s
@@ -63,7 +63,7 @@ def cancel(world: World, i: int, now_s: float) -> None:
 
 @kernel
 def leave_gate(world: World, i: int) -> None:
-    """A request that was let in is inside no longer."""
+    """Subtract an admitted request that ended from its tenant's counts."""
     gate = world.gate
     if world.request.held[i]:
         if world.settings.order == w.FAIR and world.request.held[i] != BEGUN:
@@ -75,7 +75,7 @@ def leave_gate(world: World, i: int) -> None:
 
 @kernel
 def stop_waiting(world: World, i: int) -> None:
-    """A request that waited in fair queues begins, or leaves."""
+    """Count a request of the fair queues as no longer waiting: it begins or leaves."""
     gate, t = world.gate, tenant_of(world, i)
     gate.waiting[t] -= 1
     if world.request.held[i] == HANDED_ON:
@@ -84,11 +84,11 @@ def stop_waiting(world: World, i: int) -> None:
 
 @kernel
 def turn_of(world: World, i: int) -> int:
-    """A request's row of what was prepared."""
+    """Row of a request in the prepared stream."""
     return int(world.request.turn[i]) if world.settings.dynamic else i
 
 
 @kernel
 def tenant_of(world: World, i: int) -> int:
-    """Whose a request is."""
+    """Index of a request's tenant."""
     return int(world.gate.tenant[turn_of(world, i)]) if world.settings.tenants > 1 else 0

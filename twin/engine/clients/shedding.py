@@ -11,8 +11,8 @@ from twin.kernels.compiled import kernel
 
 @kernel
 def prefilled_in_s(world: World, p: int, i: int, hit: int, own_s: float, now_s: float) -> float:
-    """Seconds until the batch of instance p ends that a request joins last: the batch under way,
-    those ahead, and its own, which those who come later fill up as they did the one before."""
+    """Seconds until the end of the batch of instance p that a new request would join last: the
+    running batch, the batches ahead, and its own batch, which later requests may fill up."""
     settings, request, prefill = world.settings, world.request, world.prefill
     at = settings.prompt_row + p
     ends_s, running = world.instance.ends_s[at], world.instance.running[at]
@@ -46,7 +46,7 @@ def prefilled_in_s(world: World, p: int, i: int, hit: int, own_s: float, now_s: 
 
 @kernel
 def waiting_before(world: World, p: int, i: int) -> tuple[int, int, float]:
-    """What waits at instance p and comes before a request: fresh tokens, all tokens, seconds."""
+    """Work at instance p ahead of a request: uncached tokens, all tokens, seconds."""
     settings, request = world.settings, world.request
     if settings.order == w.FAIR:
         line_up(world, p, i)
@@ -69,7 +69,7 @@ def waiting_before(world: World, p: int, i: int) -> tuple[int, int, float]:
 
 @kernel
 def handed_over_in_s(world: World, p: int, i: int) -> float:
-    """Seconds that a request's KV takes to decode over ports of its own."""
+    """Seconds of a request's KV transfer to decode if its ports carry nothing else."""
     settings, state = world.settings, world.transfer
     if settings.colocated or not settings.has_decode:
         return 0.0

@@ -8,7 +8,7 @@ from twin.kernels.buffers import Columns, column
 
 
 class Loop(Columns):
-    """Clients that come back: when, as a binary heap, and for which turn."""
+    """Clients that send again: a binary heap of times, and the turn of each."""
 
     due_s = column("f8", "clients", "When a client comes.", unit="s", by="arrivals, returns")
     turn = column(
@@ -20,7 +20,7 @@ class Loop(Columns):
 
 
 class Turns(Columns):
-    """The prepared stream, one row per turn of a session; empty unless rows are made later."""
+    """The prepared stream, one row per turn; empty in runs whose rows are known beforehand."""
 
     input_tokens = column("i4", "turns", "Length of the prompt.", unit="tokens", fill=None)
     output_tokens = column("i4", "turns", "Length of the answer.", unit="tokens", fill=None)
@@ -31,7 +31,7 @@ class Turns(Columns):
 
 
 class Gate(Columns):
-    """Tenants, and what each has inside; the last place is of all together."""
+    """Limits of tenants and counts of their requests inside; the last row is for all together."""
 
     tenant = column("i1", "tenanted", "Whose a turn is.", fill=None)
     priority = column("f8", "tenants", "Higher goes first.", fill=None)

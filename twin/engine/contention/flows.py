@@ -38,8 +38,7 @@ SPARE = 1e-9  # how much more than a link flows may want in all before it holds 
 
 
 def numbers_of(prefills: int, columns: int) -> tuple[INTS, INTS]:
-    """First flow of each class of traffic and the one behind its last, both i8[classes]; equal for
-    a class that takes no part."""
+    """First flow of each class of traffic and the one after its last, both i8[classes]."""
     first, end = np.zeros((2, len(w.TRAFFIC)), np.int64)
     number = 0
     for kind in w.FLOWS:
@@ -51,7 +50,7 @@ def numbers_of(prefills: int, columns: int) -> tuple[INTS, INTS]:
 
 @dataclass(frozen=True)
 class Flow:
-    """One class of an instance's traffic: who, what, and what it puts on the links."""
+    """One class of an instance's traffic and its load on links."""
 
     number: int  # NONE: of traffic that takes no part in sharing links
     kind: int  # class of traffic
@@ -65,11 +64,11 @@ class Flow:
 
     @property
     def traffic(self) -> str:
-        """Name of its class."""
+        """Name of the traffic class."""
         return w.TRAFFIC[self.kind]
 
     def alone(self, net: Network) -> float:
-        """Bytes/s without other flows, at least 1; of reads, only links beyond servers count."""
+        """Bytes/s without other flows, at least 1; reads: without the servers' own ports."""
         rate = self.load.alone(net)[0]
         if self.beyond is not None and self.beyond.any():
             read = self.load.pattern
@@ -79,7 +78,7 @@ class Flow:
 
 @dataclass(frozen=True)
 class Seat:
-    """An instance as the flows see it."""
+    """An instance as flows need it: role, number and dies."""
 
     role: str
     index: int
@@ -91,7 +90,7 @@ class Seat:
 def flows_of(
     s: Scenario, net: Network, seats: Sequence[Seat], prefills: int, columns: int
 ) -> list[Flow]:
-    """Every flow of the instances in service, on this network."""
+    """All flows of the serving instances on this network."""
     plane = pool_plane(s)
     hand_off = s.deployment.kv_transfer_plane
     no_way = dies_without(net, hand_off)
@@ -143,8 +142,8 @@ def flows_of(
 
 
 def _answers(net: Network, seat: Seat, plane: str, nodes: Sequence[int]) -> Iterator[Flow]:
-    """KV of answers that a decode instance stores in the memory pool. It only says where bytes go:
-    tens of MB/s of a die take no part in sharing."""
+    """Flows of answers' KV that a decode instance stores in the memory pool. They only locate the
+    bytes: tens of MB/s of a die take no part in sharing."""
     load = demands.pool(net, seat.dies, plane, nodes, "write")
     if load is not None:
         yield Flow(w.NONE, w.POOL_WRITE, seat.role, seat.index, load[0])
@@ -153,8 +152,9 @@ def _answers(net: Network, seat: Seat, plane: str, nodes: Sequence[int]) -> Iter
 def _offloads(
     net: Network, seats: Sequence[Seat], no_way: frozenset[int], plane: str
 ) -> Iterator[Flow]:
-    """Queries of each decode instance to all prefill dies and values back, half of the bytes each
-    (to a few percent). They only say where bytes go: they take no part in sharing."""
+    """Flows of offloaded attention between each decode instance and all prefill dies: queries out,
+    values back, half of the bytes each (within a few percent). They only locate the bytes and take
+    no part in sharing."""
     lend = [die for seat in seats if seat.role == "prefill" for die in seat.dies]
     lend = [die for die in lend if die not in no_way]
     for seat in seats:
@@ -171,9 +171,8 @@ def _offloads(
 
 
 def from_storage(net: Network, dies: Sequence[int]) -> Load | None:
-    """What an instance's reads from the SSD tier put on the links; None: no node reaches it. They
-    come in through the DPUs of its own nodes; when none of these is left, through those of as many
-    other dies."""
+    """Load of an instance's reads from the SSD tier; None: no node reaches it. They enter through
+    the DPUs of its own nodes, or, if none of these works, through those of as many other dies."""
     no_way = dies_without(net, "vpc")
     ends = [die for die in dies if die not in no_way]
     if not ends:
@@ -182,23 +181,23 @@ def from_storage(net: Network, dies: Sequence[int]) -> Load | None:
 
 
 def shares_of(net: Network, load: Load) -> FLOATS:
-    """What each of `load.places` has of the bytes that leave (or enter) dies and CPUs in all. Each
-    byte is counted on the plane that carries it between its ends, so the shares of a direction sum
-    to 1. Links between the dies of an NPU count as none."""
+    """Share of each of `load.places` in the bytes that leave (or enter) dies and CPUs. Each byte
+    counts on the plane between its ends, so the shares of a direction sum to 1. Links between the
+    dies of an NPU count as no plane."""
     enters = np.array([net.places[i].direction == "in" for i in load.places], np.int64)
     total = np.bincount(enters, load.placed, 2)
     return np.asarray(load.placed / total[enters])
 
 
 def _rounded(amounts: FLOATS) -> FLOATS:
-    """To nine digits, so that links that differ by rounding alone are alike."""
+    """Amounts rounded to nine digits, so that links that differ only by rounding are alike."""
     part, power = np.frexp(amounts)
     return np.asarray(np.ldexp(np.round(part * 2.0**30) / 2.0**30, power))
 
 
 @dataclass(frozen=True, eq=False)
 class _Family:
-    """Flows of one pattern: they take the same parts of links that are alike."""
+    """Flows with one pattern of loads on corresponding links."""
 
     flows: list[Flow]
     pattern: Pattern
@@ -210,8 +209,8 @@ class _Family:
     def crossings(
         self, net: Network, row_of: INTS
     ) -> Iterator[tuple[int, INTS, NDArray[np.int32], FLOATS, FLOATS]]:
-        """Number of every flow and, for its links that have a row, in the order of links: row,
-        place of the memory server whose port it is (-1: none), part and most."""
+        """Flow number and, for each of its links with a row, in order of links: row, memory server
+        whose port it is (-1: none), part of the flow and maximum."""
         seen = row_of[self.pattern.links] >= 0
         for flow in self.flows:
             own = seen.copy()
@@ -226,7 +225,7 @@ class _Family:
 
 
 def _families(flows: Sequence[Flow], net: Network) -> Iterator[_Family]:
-    """One by one: together they would take more memory than all else of a large machine."""
+    """Yield families one by one; together they would need more memory than all else."""
     groups: dict[tuple[Pattern, bool, int], list[Flow]] = {}
     for flow in flows:
         if flow.number != w.NONE:
@@ -242,7 +241,8 @@ def _families(flows: Sequence[Flow], net: Network) -> Iterator[_Family]:
 
 
 def _shared(flows: Sequence[Flow], net: Network) -> INTS:
-    """Links that hold flows together: one of all that the same flows take the same parts of."""
+    """Links on which flows can limit each other, one of each set with equal parts of the same
+    flows."""
     total, count, ports = np.zeros((3, net.capacity.size))
     alike = np.zeros(net.capacity.size, np.uint64)  # equal for links that the same flows take
     for f in _families(flows, net):
@@ -264,10 +264,10 @@ def _shared(flows: Sequence[Flow], net: Network) -> INTS:
 
 
 def lay_out(flows: Sequence[Flow], net: Network, traffic: Traffic) -> None:
-    """Write the flows as the solver reads them; what is under way stays as it was. A flow at its
-    rate alone takes a part of each of its links; links that all flows together cannot fill are
-    left out, and those that the same flows take the same parts of count as one. A memory server's
-    port stays by itself: what a batch takes of it hangs on where its blocks lie."""
+    """Write the flows into the solver's columns; flows in progress keep their state. A flow at full
+    rate takes a part of each of its links. Links that all flows together cannot fill are left out,
+    and links with equal parts of the same flows count as one. The port of a memory server stays
+    separate, because a batch's part of it depends on where its blocks are."""
     links = _shared(flows, net)
     row_of = np.full(net.capacity.size, -1)
     row_of[links] = np.arange(links.size)
@@ -305,5 +305,5 @@ def lay_out(flows: Sequence[Flow], net: Network, traffic: Traffic) -> None:
 
 
 def _ends(rows: INTS, count: int) -> INTS:
-    """Where each of so many rows begins, and where the last ends."""
+    """First index of each of `count` rows, and the end of the last."""
     return np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=count))])

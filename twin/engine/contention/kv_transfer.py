@@ -28,7 +28,7 @@ def shared_rate(capacity_out: float, flows_out: int, capacity_in: float, flows_i
 
 @kernel
 def kv_transfer(world: World, t1: float) -> None:
-    """Move every transfer under way to t1, starting new ones at their exact times."""
+    """Advance every KV transfer to t1; new ones start at their exact times."""
     count = collect(world)
     state = world.transfer
     fresh, ready_s = state.fresh, world.request.ready_s
@@ -57,8 +57,8 @@ def kv_transfer(world: World, t1: float) -> None:
 
 @kernel
 def collect(world: World) -> int:
-    """Put requests waiting to set off in order of time into `fresh`; returns how many. Equal times
-    keep their order. They come in runs that are in order already."""
+    """Put requests whose transfer is due into `fresh` in order of time; returns their number. Equal
+    times keep their order; the input consists of sorted runs."""
     state = world.transfer
     fresh, following, ready_s = state.fresh, world.request.following, world.request.ready_s
     count = 0
@@ -76,7 +76,8 @@ def collect(world: World) -> int:
 
 @kernel
 def earliest_end(state: Transfers) -> float:
-    """When the next transfer ends at the present rates; infinity when none is under way."""
+    """Time of the next end of a transfer at the present rates (s); infinity when none is in
+    progress."""
     soonest = np.inf
     left, rate = state.left_bytes, state.rate
     for k in range(state.active[0]):
@@ -87,7 +88,7 @@ def earliest_end(state: Transfers) -> float:
 
 @kernel
 def move_to(state: Transfers, time_s: float) -> None:
-    """Let all transfers run until time_s."""
+    """Advance all transfers to time_s."""
     span_s = time_s - state.now_s[0]
     if span_s > 0.0:
         left, rate = state.left_bytes, state.rate
@@ -118,7 +119,7 @@ def sender_of(world: World, i: int) -> tuple[int, int]:
 
 @kernel
 def kv_bytes(world: World, i: int) -> float:
-    """What a request's KV weighs now, with windows and the state of linear attention."""
+    """Bytes of a request's KV now, with its windows and its state of linear attention."""
     settings = world.settings
     length = world.request.input_tokens[i] + world.request.emitted[i]
     near = min(length, settings.window) * settings.window_bytes_per_token
@@ -127,7 +128,7 @@ def kv_bytes(world: World, i: int) -> float:
 
 @kernel
 def take_back(world: World, k: int) -> None:
-    """End a transfer before its time: it counts as not sent."""
+    """End a transfer early and undo its counts: it counts as not sent."""
     i = world.transfer.request[k]
     p, sender = sender_of(world, i)
     world.prefill.sent_bytes[p, sender] -= kv_bytes(world, i)
@@ -136,7 +137,7 @@ def take_back(world: World, k: int) -> None:
 
 @kernel
 def begin_transfer(world: World, i: int, port_out: int) -> None:
-    """Put a request's KV on its way out of a port."""
+    """Start the transfer of a request's KV from a port."""
     request = world.request
     state = world.transfer
     rank = request.rank[i]
@@ -171,7 +172,7 @@ def end_transfers(world: World, now_s: float) -> None:
 
 @kernel
 def forget(world: World, k: int) -> None:
-    """Take a transfer off the list: it has arrived, or a fault ended it."""
+    """Remove a transfer from the list, after its arrival or a fault."""
     state = world.transfer
     world.prefill.sending[world.request.prefill_instance[state.request[k]]] -= 1
     state.flows_out[state.port_out[k]] -= 1
@@ -187,7 +188,7 @@ def forget(world: World, k: int) -> None:
 
 @kernel
 def arrive(world: World, i: int, now_s: float) -> None:
-    """The KV of a request is in place: its first token is delivered, decode may take it."""
+    """Deliver a request's first token, as its KV has arrived, and let decode take it."""
     settings = world.settings
     request = world.request
     record = world.record

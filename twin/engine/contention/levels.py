@@ -23,7 +23,7 @@ ALL, NONE_OF_THEM, OF_PREFILL, OF_DECODE = range(4)
 
 @kernel
 def take_note(flows: Traffic, f: int, wants: float) -> float:
-    """A flow wants more or less than before; returns the load of the fullest link on its way."""
+    """Note a flow's changed demand on its links; returns the load of the fullest of them."""
     links, parts, load, counts = flows.links, flows.parts, flows.load, flows.counts
     was = flows.most[f]
     more = wants - was
@@ -53,7 +53,7 @@ def take_note(flows: Traffic, f: int, wants: float) -> float:
 
 @kernel
 def begin(flows: Traffic, f: int) -> None:
-    """A flow is under way on its links."""
+    """Add a flow to the lists of its links."""
     owners, owner_parts, link_end = flows.owners, flows.owner_parts, flows.link_end
     for k in range(flows.start[f], flows.end[f]):
         link = flows.links[k]
@@ -70,7 +70,7 @@ def begin(flows: Traffic, f: int) -> None:
 
 @kernel
 def end(flows: Traffic, f: int) -> None:
-    """A flow is under way no longer."""
+    """Remove a flow from the lists of its links."""
     owners, owner_parts, link_end = flows.owners, flows.owner_parts, flows.link_end
     for k in range(flows.start[f], flows.end[f]):
         link = flows.links[k]
@@ -87,7 +87,7 @@ def end(flows: Traffic, f: int) -> None:
 
 @kernel
 def load_without(flows: Traffic, link: int, low: int, high: int) -> float:
-    """Load of a link if all its flows but low..high - 1 had what they wish."""
+    """Load of a link if all its flows but low..high - 1 had their full demand."""
     load, owners, parts, most = 0.0, flows.owners, flows.owner_parts, flows.most
     for k in range(flows.link_start[link], flows.link_end[link]):
         f = owners[k]
@@ -98,8 +98,8 @@ def load_without(flows: Traffic, link: int, low: int, high: int) -> float:
 
 @kernel
 def find_groups(flows: Traffic) -> None:
-    """Sum the links that were touched anew; list all flows whose level that may change, and the
-    overloaded links on which they meet."""
+    """Sum loads of changed links again; list flows whose level may change and their overloaded
+    links."""
     counts, full, links = flows.counts, flows.full, flows.group_links
     found = 0
     for j in range(counts[TOUCHED]):
@@ -131,8 +131,7 @@ def find_groups(flows: Traffic) -> None:
 
 @kernel
 def join_group(flows: Traffic, f: int, found: int) -> int:
-    """Take a flow into a group with its overloaded links; `found` links are in it, returns how
-    many are then."""
+    """Add a flow and its overloaded links to a group of `found` links; returns their new number."""
     flows.in_group_flows[f] = 1
     flows.group_flows[flows.counts[GROUP_FLOWS]] = f
     flows.counts[GROUP_FLOWS] += 1
@@ -152,7 +151,7 @@ def join_group(flows: Traffic, f: int, found: int) -> int:
 
 @kernel
 def find_levels(flows: Traffic, view: int, low: int, high: int) -> None:
-    """Max-min fair levels of the groups' flows if the exchanges low..high - 1 were not there."""
+    """Compute max-min fair levels of the groups' flows without the exchanges low..high - 1."""
     bound, most, level = flows.bound, flows.most, flows.levels[view]
     for j in range(flows.counts[GROUP_FLOWS]):
         f = flows.group_flows[j]
@@ -179,7 +178,7 @@ def find_levels(flows: Traffic, view: int, low: int, high: int) -> None:
 
 @kernel
 def forget_notes(flows: Traffic) -> None:
-    """What has begun and ended is taken into account."""
+    """Clear the notes of flows that began or ended."""
     for j in range(flows.counts[NOTED]):
         flows.is_noted[flows.noted[j]] = 0
     flows.counts[NOTED] = 0

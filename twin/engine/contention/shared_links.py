@@ -8,9 +8,9 @@ from twin.kernels.buffers import Columns, column
 
 
 class Traffic(Columns):
-    """Flows of instances that may meet on a link, and what they get of it. A flow is a class of an
-    instance's traffic, numbered by flows.py. Links are those on which flows can meet. A column is
-    an instance of any role."""
+    """Flows of instances, the links on which they can meet, and the level of each flow. A flow
+    is one class of an instance's traffic, numbered by flows.py. A column is an instance of any
+    role."""
 
     first = column("i8", "classes", "First flow of a class of traffic.", fill=None)
     last = column("i8", "classes", "The one behind its last.", fill=None)
@@ -71,9 +71,8 @@ class Traffic(Columns):
 
 
 class Streams(Columns):
-    """Bytes on their way to or from the memory pool, at a rate that others' coming and going moves.
-    Four rows of prefill (or colocated) instances: reads, writes, what goes on to the SSD tier, and
-    what comes back from it."""
+    """Bytes in transfer to or from the memory pool, at a rate that other traffic changes. Four rows
+    per prefill (or colocated) instance: reads, writes, writes on to the SSD tier, reads from it."""
 
     flow = column("i8", "streams", "Its number among the flows.", fill=None)
     busy = column("i4", "streams", "Those with bytes to go, in order.", by="streams, traffic")

@@ -22,7 +22,7 @@ ABSENT = 1e30  # bytes/s of a flow that is not laid out (contention/flows.IDLE)
 
 @kernel
 def end_of(world: World, v: int) -> float:
-    """When a stream is through if nothing changes (s); infinite while it stands still."""
+    """End of a stream at its present rate (s); infinite while the rate is 0."""
     streams = world.streams
     if streams.left_bytes[v] <= 0.0:
         return float(streams.since_s[v])
@@ -33,15 +33,15 @@ def end_of(world: World, v: int) -> float:
 
 @kernel
 def read_through_s(world: World, p: int) -> float:
-    """When an instance has read its batch's cached KV if nothing changes: from DRAM, and what is
-    not there from the SSD tier (s)."""
+    """Time at which an instance has read its batch's cached KV at the present rates: from DRAM, and
+    the rest from the SSD tier (s)."""
     instances = world.settings.prefills
     return max(end_of(world, w.READS * instances + p), end_of(world, w.RECALLS * instances + p))
 
 
 @kernel
 def settle_stream(world: World, v: int, now_s: float) -> None:
-    """Book what a stream has moved up to now, at the rate it had."""
+    """Book the bytes that a stream moved since the last booking."""
     streams = world.streams
     since_s, left = streams.since_s[v], streams.left_bytes[v]
     if now_s <= since_s:
@@ -62,8 +62,8 @@ def settle_stream(world: World, v: int, now_s: float) -> None:
 
 @kernel
 def add_to_stream(world: World, v: int, now_s: float, amount: float) -> None:
-    """More bytes to go, behind those under way; a stream that stood still begins now. Where no way
-    is left nothing goes: what should have been stored is not."""
+    """Add bytes to a stream, behind those in transfer; a stream without bytes begins now. Without a
+    path the bytes are dropped: such blocks are not stored."""
     streams = world.streams
     if world.traffic.alone[streams.flow[v]] >= ABSENT:
         return
@@ -79,8 +79,7 @@ def add_to_stream(world: World, v: int, now_s: float, amount: float) -> None:
 
 @kernel
 def enlist(world: World, v: int) -> None:
-    """A stream has bytes to go: until a step's border finds that it has none, it is among those
-    that are looked at."""
+    """Add a stream to the active ones, which every step's border examines until they are empty."""
     streams = world.streams
     if not streams.is_busy[v]:
         streams.is_busy[v] = 1
@@ -90,7 +89,7 @@ def enlist(world: World, v: int) -> None:
 
 @kernel
 def drop_stream(world: World, v: int, now_s: float) -> None:
-    """What is left is not wanted any more."""
+    """Cancel the remaining bytes of a stream."""
     settle_stream(world, v, now_s)
     world.streams.left_bytes[v] = 0.0
     world.streams.rate[v] = 0.0
@@ -98,7 +97,7 @@ def drop_stream(world: World, v: int, now_s: float) -> None:
 
 @kernel
 def under_way(world: World, v: int, now_s: float) -> bool:
-    """Whether a stream has something to move at a step's border; one that is through is booked."""
+    """Whether a stream has bytes left at a step's border; a finished one is booked."""
     streams = world.streams
     if streams.left_bytes[v] <= 0.0 or streams.since_s[v] > now_s:
         return False
@@ -112,7 +111,7 @@ def under_way(world: World, v: int, now_s: float) -> bool:
 
 @kernel
 def steer(world: World, now_s: float) -> None:
-    """Let every stream go on at the rate that its flow gets from now on."""
+    """Give every stream the present rate of its flow."""
     streams, flows = world.streams, world.traffic
     left, since_s, rates, flow = (
         streams.left_bytes, streams.since_s, streams.rate, streams.flow
@@ -139,10 +138,10 @@ def steer(world: World, now_s: float) -> None:
 
 @kernel
 def room_for(world: World, v: int, begin_s: float, amount: float) -> float:
-    """Share of its rate alone that the other streams leave to one which begins then (0..1). Within
-    a step instances move one after the other, so some streams that are known already begin later:
-    they count if this one, alone, would not be through by then. Exchanges don't count: they are no
-    streams, and give way at the border."""
+    """Share (0..1) of a stream's full rate that the other streams leave if it begins now. Within a
+    step instances advance one after the other, so a known stream may begin later: it counts if this
+    one, alone, would not have ended by then. Exchanges are not streams and do not count: they yield
+    at the border."""
     streams, flows = world.streams, world.traffic
     left, since_s, rates, flow = (
         streams.left_bytes, streams.since_s, streams.rate, streams.flow
@@ -178,7 +177,7 @@ def room_for(world: World, v: int, begin_s: float, amount: float) -> float:
 
 @kernel
 def take_room(flows: Traffic, f: int, level: float) -> None:
-    """Add to the links' scratch what a flow at this level takes of each."""
+    """Add a flow's use of each link at this level to the scratch column of the links."""
     taken, links, parts = flows.scratch, flows.links, flows.parts
     for k in range(flows.start[f], flows.end[f]):
         taken[links[k]] += parts[k] * level

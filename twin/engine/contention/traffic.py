@@ -40,7 +40,7 @@ SLACK = 0.01  # overload of a link that is let pass: less than what its capacity
 
 @kernel
 def traffic(world: World, t1: float) -> None:
-    """Find anew what flows get when what is under way at t1 is not what it was."""
+    """Compute the levels of flows again if the set of active flows changed by t1."""
     mark(world, t1)
     settle_links(world)
     steer(world, t1)
@@ -50,7 +50,7 @@ def traffic(world: World, t1: float) -> None:
 
 @kernel
 def mark(world: World, now_s: float) -> None:
-    """Which flows are under way."""
+    """Mark the flows that are active at now_s."""
     flows, instances, first = world.traffic, world.settings.prefills, world.settings.prompt_row
     # Into locals: each access through a reference costs.
     active, pace = flows.active, flows.pace
@@ -74,7 +74,7 @@ def mark(world: World, now_s: float) -> None:
 
 @kernel
 def settle_links(world: World) -> None:
-    """Take note of what ended, then of what began; where a link is overloaded, share anew."""
+    """Apply ended, then begun flows to their links; share again where a link is overloaded."""
     flows = world.traffic
     active, most, wish = flows.active, flows.most, flows.wish
     crowded = flows.held[0] == 1
@@ -102,8 +102,8 @@ def settle_links(world: World) -> None:
 
 @kernel
 def share(world: World) -> None:
-    """Find the levels of the flows under way, and from them the crowding of each exchange. Other
-    flows meet exchanges for the mean share of time that these are on the wire."""
+    """Compute the levels of active flows, and from them the slowdown of each exchange. Other flows
+    see all-to-all traffic scaled by the share of time it is on the wire."""
     flows, settings = world.traffic, world.settings
     columns, counts = flows.duty.size, flows.counts
     prefills, level, levels = settings.prefills, flows.level, flows.levels
@@ -141,22 +141,21 @@ def share(world: World) -> None:
 
 @kernel
 def mixed(all_there: float, without: float, duty: float) -> float:
-    """Mean level of a flow that meets exchanges for a share `duty` of the time; NaN: there are
-    none."""
+    """Mean level of a flow that meets exchanges for a share `duty` of the time; NaN: no
+    exchanges."""
     return all_there if np.isnan(duty) else duty * all_there + (1.0 - duty) * without
 
 
 @kernel
 def mix(flows: Traffic, low: int, high: int, view: int, duty: float) -> None:
-    """Levels of exchanges that meet those left out of a view for a share of the time."""
+    """Average levels with and without exchanges low..high - 1, by the share of time on the wire."""
     for c in range(low, high):
         flows.level[c] = mixed(flows.levels[ALL, c], flows.levels[view, c], duty)
 
 
 @kernel
 def mean_duty(flows: Traffic, first: int, last: int) -> float:
-    """Mean share of time that the exchanges under way of columns first..last - 1 are on the wire;
-    NaN when there are none."""
+    """Mean share of time on the wire of active exchanges in columns first..last - 1; NaN: none."""
     busy, duty = 0, 0.0
     for c in range(first, last):
         if flows.most[c] > 0.0:
@@ -167,7 +166,7 @@ def mean_duty(flows: Traffic, first: int, last: int) -> float:
 
 @kernel
 def note_crowding(world: World, c: int) -> None:
-    """How much longer an exchange is on the wire for what it shares links with."""
+    """Set by what factor shared links prolong an exchange."""
     flows = world.traffic
     crowding = 1.0
     if flows.most[c] > 0.0 and flows.level[c] > 0.0:
@@ -179,8 +178,8 @@ def note_crowding(world: World, c: int) -> None:
 
 @kernel
 def hold_hand_off(world: World, held: bool) -> None:
-    """Limit the ports of prefill instances to the level of their hand-off as a whole: of those
-    whose hand-off began or ended, and where links are held of all that move."""
+    """Limit the ports of prefill instances to the level of their whole hand-off: of instances whose
+    hand-off began or ended, and of all active ones if a link is overloaded."""
     flows, prefills = world.traffic, world.settings.prefills
     first, noted = flows.first[w.KV_HAND_OFF], flows.counts[NOTED]
     if world.settings.kv_among_experts:  # ports change with each exchange
@@ -195,7 +194,7 @@ def hold_hand_off(world: World, held: bool) -> None:
 
 @kernel
 def hold_ports(world: World, p: int) -> None:
-    """Limit the ports of a prefill instance to the level of its hand-off as a whole."""
+    """Limit the ports of one prefill instance to the level of its whole hand-off."""
     transfer = world.transfer
     part = hand_off_level(world, p)
     for r in range(transfer.port_of_prefill.shape[1]):
@@ -205,7 +204,7 @@ def hold_ports(world: World, p: int) -> None:
 
 @kernel
 def hand_off_level(world: World, p: int) -> float:
-    """What an instance's hand-off as a whole gets of what it would get alone."""
+    """Rate of an instance's whole hand-off over its rate without other traffic."""
     flows = world.traffic
     f = flows.first[w.KV_HAND_OFF] + p
     return float(flows.level[f]) if flows.active[f] else 1.0
@@ -213,7 +212,7 @@ def hand_off_level(world: World, p: int) -> float:
 
 @kernel
 def crowd(world: World, column: int, more: float) -> None:
-    """Price an exchange at its crowding times `more`: so much longer it is on the wire."""
+    """Price an exchange whose time on the wire is multiplied by its crowding times `more`."""
     costs = world.costs
     factor = world.traffic.crowding[column] * more
     instances = world.settings.prefills
@@ -229,8 +228,8 @@ def crowd(world: World, column: int, more: float) -> None:
 
 @kernel
 def leave_to_hand_off(world: World) -> None:
-    """Capacity that ports which also carry exchanges leave to KV transfers: during an exchange one
-    half. Ports of a prefill instance are also limited to the level of its hand-off."""
+    """Set the capacity that KV transfers get of ports that also carry exchanges: one half during an
+    exchange. Ports of a prefill instance are also limited to the level of its hand-off."""
     transfer, flows = world.transfer, world.traffic
     instances, ranks = transfer.port_of_prefill.shape
     for p in range(instances):
@@ -250,7 +249,7 @@ def leave_to_hand_off(world: World) -> None:
 
 @kernel
 def give_ports_back(world: World, p: int) -> None:
-    """After a batch its hand-off has the ports alone, until the next border."""
+    """Give the ports wholly to the hand-off after a batch, until the next border."""
     if world.settings.kv_among_experts:
         transfer = world.transfer
         for port in transfer.port_of_prefill[p]:
@@ -259,8 +258,8 @@ def give_ports_back(world: World, p: int) -> None:
 
 @kernel
 def slowed_by_hand_off(world: World, d: int) -> float:
-    """Factor by which KV that dies of instance d receive now prolongs its exchange. The slowest die
-    sets the pace: at a port with n transfers the exchange gets 1 / (n + 1), or what they leave."""
+    """Factor by which arriving KV prolongs the exchange of instance d. The slowest die decides: at
+    a port with n transfers the exchange gets 1 / (n + 1), or what they leave."""
     transfer = world.transfer
     width = world.settings.decode_ranks
     worst = 1.0
@@ -277,7 +276,7 @@ def slowed_by_hand_off(world: World, d: int) -> float:
 
 @kernel
 def load_servers(world: World, p: int) -> None:
-    """Load the ports of memory servers by the blocks that the batch of instance p reads of each."""
+    """Set the load of memory servers' ports by the blocks that the batch of p reads from each."""
     flows, requested = world.traffic, world.streams.requested
     f, blocks = flows.first[w.POOL_READ] + p, 0
     if flows.most[f] > 0.0:  # the last batch's read is through
@@ -301,8 +300,8 @@ def load_servers(world: World, p: int) -> None:
 
 @kernel
 def first_rate(world: World, p: int, column: int, now_s: float, amount: float) -> float:
-    """Bytes/s at which an instance begins now to read an amount from the memory pool. Its fair
-    share, but no more than the others leave: they hear of it at the step's border."""
+    """Bytes/s of a read from the memory pool that an instance begins now: its fair share, at most
+    what other streams leave, because these adapt only at the step's border."""
     flows = world.traffic
     first = flows.first[w.POOL_READ]
     crowded = flows.held[0] == 1
@@ -326,8 +325,8 @@ def first_rate(world: World, p: int, column: int, now_s: float, amount: float) -
 
 @kernel
 def hot_server(world: World, p: int) -> int:
-    """The memory server whose port limits a read: the fullest link on its way. NONE if nothing
-    limits it, or another link does."""
+    """Memory server whose port limits a read as the fullest link of its path. NONE: no link or
+    another link limits it."""
     flows = world.traffic
     f = flows.first[w.POOL_READ] + p
     server, fullest = w.NONE, 0.0
@@ -341,7 +340,7 @@ def hot_server(world: World, p: int) -> int:
 
 @kernel
 def note_duty(world: World, column: int, bytes_per_die: float, took_s: float) -> None:
-    """Note the share of an iteration that its exchange is on the wire."""
+    """Set the share of an iteration during which its exchange is on the wire."""
     flows = world.traffic
     if took_s > 0.0 and flows.alone[column] > 0.0:
         flows.duty[column] = min(1.0, bytes_per_die / flows.alone[column] / took_s)

@@ -28,13 +28,13 @@ class Agenda:
         self._count += 1
 
     def next_step(self) -> int | None:
-        """The step before which the next action is to be run, None when nothing is left."""
+        """Step before which the next action is due; None without actions."""
         if not self._entries:
             return None
         return max(0, math.ceil(self._entries[0][0] / self._step_s - 1e-9))
 
     def run(self, step: int) -> None:
-        """Run everything due before `step` begins, also what it enters meanwhile."""
+        """Run every action due before `step`, including those that actions enter."""
         while (due := self.next_step()) is not None and due <= step:
             _, _, action = heapq.heappop(self._entries)
             action(step * self._step_s)

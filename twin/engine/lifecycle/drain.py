@@ -19,7 +19,7 @@ from twin.kernels.compiled import kernel
 
 
 def is_empty_prefill(world: World, p: int) -> bool:
-    """Whether nothing waits, computes or is still to be sent: KV stays until it is handed over."""
+    """Whether no prompt waits, computes or has KV left to transfer."""
     state, running = world.prefill, world.instance.running[world.settings.prompt_row + p]
     if state.queued_tokens[p] or running or state.reading[p] or state.sending[p]:
         return False
@@ -39,8 +39,8 @@ def is_empty_decode(world: World, d: int) -> bool:
 
 
 def empty_by_moving(world: World, d: int, now_s: float) -> int:
-    """Send what instance d decodes to others, as far as they have room; how many. The iteration
-    under way ends now. Who has only just joined goes with a later look."""
+    """Transfer running requests of instance d to others with room; returns their number. The
+    running iteration ends now. A request that has just joined is moved at a later check."""
     state, instance, first = world.decode, world.instance, world.settings.prefills
     opened = np.flatnonzero(instance.open[first:])
     room = int((state.room - state.taken)[opened].sum())
@@ -64,8 +64,8 @@ def empty_by_moving(world: World, d: int, now_s: float) -> int:
 
 @kernel
 def hand_over(world: World, d: int, i: int, now_s: float) -> int:
-    """Set a running request's KV on its way to a rank with room: 1; 0 where it has only just
-    joined, NONE where there is no room."""
+    """Start the KV transfer of a running request to a rank with room; returns 1, 0 if it has just
+    joined, or NONE without room."""
     settings, request, transfer = world.settings, world.request, world.transfer
     counters = world.record.counters
     span = request.due[i] - request.joined[i]

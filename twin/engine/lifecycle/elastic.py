@@ -29,7 +29,7 @@ HOUR_S = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What a controller saw, what it wanted, and how much of it was begun."""
+    """One decision of a controller: its input, its target, and the part of it that was begun."""
 
     t_s: float
     seen: Seen
@@ -41,7 +41,7 @@ class Decision:
 
 
 class Elastic:
-    """The controller of a run, and what it has decided."""
+    """The controller of a run and its decisions."""
 
     def __init__(self, life: Life) -> None:
         self.life, self.machine, self.agenda = life, life.machine, life.agenda
@@ -75,7 +75,7 @@ class Elastic:
         return len(self.life.of(role, *states))
 
     def _committed(self, role: str) -> int:
-        """Instances of a pool that serve, start, recover, or will when others have drained."""
+        """Instances of a pool that serve, start or recover, or start once others have drained."""
         waits = sum(self.setup.instances[k].role == role for k in self._planned)
         return self._count(role, *STARTS, "serve", "down") + waits
 
@@ -106,7 +106,8 @@ class Elastic:
         self._reach(wanted, t_s, calm, seen, self._patient(wanted, t_s))
 
     def _patient(self, wanted: Wanted, t_s: float) -> Wanted:
-        """No pool smaller than it was wanted lately, as far as there are NPUs for all."""
+        """Targets no smaller than recent ones of the stabilisation window, as far as NPUs
+        suffice."""
         self._lately.append((t_s, wanted))
         while self._lately[0][0] < t_s - self.rule.shrink_after_s:
             self._lately.popleft()
@@ -119,7 +120,8 @@ class Elastic:
         return most if dies <= self._npus * self.setup.dies_per_npu else wanted
 
     def _follow(self, wanted: Wanted, t_s: float) -> None:
-        """A row of the schedule: what cannot begin yet is tried again until the next row."""
+        """Apply a row of the schedule; changes that cannot begin yet are retried until the next
+        row."""
         self._goal = wanted
         self._reach(wanted, t_s, dict.fromkeys(self.roles, True), None, wanted)
         least = self.rule.least_instances
@@ -134,7 +136,7 @@ class Elastic:
             self.agenda.at(again_s, again)
 
     def _may(self, t_s: float) -> bool:
-        """Whether the hourly bound leaves a change."""
+        """Whether the hourly limit allows another change."""
         while self._changed_s and self._changed_s[0] <= t_s - HOUR_S:
             self._changed_s.popleft()
         return self.rule.controller == "schedule" or (
@@ -149,7 +151,8 @@ class Elastic:
     def _reach(
         self, wanted: Wanted, t_s: float, calm: dict[str, bool], seen: Seen | None, now: Wanted
     ) -> None:
-        """Begin what leads to the numbers of `now`: starts and changes of role before stops."""
+        """Begin the changes that lead to the target counts `now`: starts and role changes before
+        stops."""
         least = self.rule.least_instances
         goal = {role: max(least, count) for role, count in zip(self.roles, now, strict=True)}
         gap = {role: goal[role] - self._committed(role) for role in self.roles}
@@ -187,18 +190,17 @@ class Elastic:
             self.decisions.append(Decision(t_s, seen, wanted, started, stopped, changed, why))
 
     def _load(self, k: int) -> tuple[int, int]:
-        """How much an instance has in hand: the one with least drains first."""
+        """(queued tokens or taken slots, -index) of an instance; the least drains first."""
         i, world = self.setup.instances[k], self.machine.world
         if i.role == "prefill":
             return int(world.prefill.queued_tokens[i.index]), -i.index
         return int(world.decode.taken[i.index]), -i.index
 
     def _grow(self, role: str, spare: dict[str, int], t_s: float) -> list[str] | None:
-        """Add an instance to a pool; the pools of those that give way, None where none can come.
-
-        One that drains without a successor serves on; else one starts on free NPUs, where it takes
-        fewest free places of other pools; else at most `spare` of each other pool drain for it.
-        """
+        """Add an instance to a pool; returns the pools that give up instances for it, None if it is
+        impossible. A draining instance without a successor serves again; otherwise one starts on
+        free NPUs, preferring places that other pools need least; otherwise at most `spare` of each
+        other pool drain for it."""
         life = self.life
         for k in life.of(role, "drain"):
             if life.may_reopen(k):
@@ -238,7 +240,7 @@ class Elastic:
         return [self.setup.instances[j].role for j in inside]
 
     def _drained(self, j: int, k: int, whole: bool) -> Then:
-        """When j has run empty: the last of those that k waits for makes way for it."""
+        """Start instance k once j, the last instance that it waits for, has drained."""
 
         def then(t_s: float) -> None:
             self._planned[k].discard(j)
@@ -250,7 +252,7 @@ class Elastic:
 
 
 def decision_rows(elastic: Elastic) -> list[dict[str, object]]:
-    """One row per decision: when, what was seen (with its age), what was wanted and begun."""
+    """One row per decision: time, inputs with their age, target, and the changes begun."""
     rows = []
     for one in elastic.decisions:
         row: dict[str, object] = {

@@ -22,7 +22,7 @@ from twin.kernels.compiled import kernel
 
 @kernel
 def send_back(world: World, i: int, now_s: float, came_from: int) -> None:
-    """Give a request back to the router, or up; it has been taken out of where it was."""
+    """Return a request, already removed from its place, to the router, or give it up."""
     request = world.request
     counters = world.record.counters
     counters[came_from] += 1
@@ -44,7 +44,7 @@ def send_back(world: World, i: int, now_s: float, came_from: int) -> None:
 
 @kernel
 def empty_decode(world: World, d: int, rank: int, now_s: float) -> int:
-    """Throw out what runs or waits on a rank (NONE: on all) of a decode instance; how many."""
+    """Remove requests from a rank (NONE: all ranks) of a decode instance; returns their number."""
     state = world.decode
     width = world.settings.decode_ranks
     count = 0
@@ -68,7 +68,7 @@ def empty_decode(world: World, d: int, rank: int, now_s: float) -> int:
 
 @kernel
 def empty_transfers(world: World, p: int, d: int, rank: int, now_s: float) -> int:
-    """End KV transfers out of prefill p, into decode d or into one rank (NONE: any); how many."""
+    """End KV transfers from prefill p, to decode d or to one rank (NONE: any); returns how many."""
     state = world.transfer
     request = world.request
     width = world.settings.decode_ranks
@@ -96,7 +96,7 @@ def empty_transfers(world: World, p: int, d: int, rank: int, now_s: float) -> in
 
 @kernel
 def hit(at: int, its_rank: int, width: int, p: int, d: int, rank: int) -> bool:
-    """Whether a transfer is one of the named ones: from p, else to `rank`, else into d."""
+    """Whether a transfer comes from p, or goes to `rank`, or to d."""
     if p != w.NONE:
         return at == p
     if rank != w.NONE:
@@ -106,7 +106,7 @@ def hit(at: int, its_rank: int, width: int, p: int, d: int, rank: int) -> bool:
 
 @kernel
 def empty_prefill(world: World, p: int, now_s: float) -> int:
-    """Throw out what waits or computes on a prefill instance; its batch is lost. How many."""
+    """Remove all requests and the batch of a prefill instance; returns their number."""
     state = world.prefill
     request = world.request
     count = 0
@@ -125,7 +125,7 @@ def empty_prefill(world: World, p: int, now_s: float) -> int:
 
 @kernel
 def send_from_prefill(world: World, p: int, i: int, now_s: float) -> None:
-    """Give back a request that has been taken out of a list of prefill instance p."""
+    """Return a request to the router after its removal from a list of prefill instance p."""
     computing = world.request.progress[i] != w.NONE
     leave_queue(world, p, i)
     world.request.progress[i] = w.NONE
@@ -135,8 +135,7 @@ def send_from_prefill(world: World, p: int, i: int, now_s: float) -> None:
 
 @kernel
 def free_rank(world: World, rank: int, now_s: float) -> int:
-    """Take every request off a decode rank that is lost for good, and off the way to it; returns
-    how many were taken off."""
+    """Remove every request from a lost decode rank and from transfers to it; returns how many."""
     d = rank // world.settings.decode_ranks
     count = empty_decode(world, d, rank, now_s)
     if world.settings.has_prefill and not world.settings.colocated:
@@ -147,7 +146,7 @@ def free_rank(world: World, rank: int, now_s: float) -> int:
 
 @kernel
 def leave_prefill(world: World, rank: int, now_s: float) -> int:
-    """Send back what is still in prefill but has its decode slot on a rank that is gone."""
+    """Return prefilling requests whose reserved decode slot is on a lost rank."""
     state = world.prefill
     request = world.request
     count = 0

@@ -62,7 +62,7 @@ class Incidents:
         return begin
 
     def _in_force(self, fault: Fault, spans: Spans, event: Event) -> None:
-        """Let a fault be in force from span to span, counted from its event; at last it is over."""
+        """Apply a fault during each of its spans, counted from its event, and then end it."""
         begin_s, end_s = next(spans, (math.inf, math.inf))
 
         def breaks(t_s: float) -> None:
@@ -84,7 +84,7 @@ class Incidents:
             self.agenda.at(event.t_s + begin_s, breaks)
 
     def _adjust(self, in_force: list[Fault], t_s: float) -> None:
-        """The machine changed: who is hit, who gets a die back, what everything costs now."""
+        """Handle a changed machine: instances that lost or regained dies, and new prices."""
         machine = self.machine
         before = machine.out
         machine.change(in_force)
@@ -106,21 +106,21 @@ class Incidents:
         machine.lay_flows(t_s)
 
     def _vacant(self, k: int) -> list[int]:
-        """Ranks without a die whose own die works; one that serves elsewhere by now stays there."""
+        """Ranks without a die whose original die works and serves nowhere else."""
         machine = self.machine
         home = enumerate(machine.setup.instances[k].die_of_rank)
         taken = machine.in_use() | machine.out
         return [r for r, die in home if machine.members[k][r] is None and die not in taken]
 
     def _go_home(self, k: int) -> bool:
-        """Dies that work again take up the ranks that were theirs; whether there was one."""
+        """Return repaired dies to their original ranks; returns whether there was one."""
         vacant = self._vacant(k)
         for r in vacant:
             self.machine.members[k][r] = self.machine.setup.instances[k].die_of_rank[r]
         return bool(vacant)
 
     def _load_s(self, k: int, ranks: list[int]) -> float:
-        """Seconds until repaired dies have their weights, read from the memory pool over UB."""
+        """Seconds until repaired dies have read their weights from the memory pool over UB."""
         machine = self.machine
         dies = [machine.setup.instances[k].die_of_rank[r] for r in ranks]
         size = machine.roles[k].memory.weights * len(dies)
@@ -130,7 +130,7 @@ class Incidents:
             return 0.0
 
     def _rejoin(self, k: int) -> Callable[[float], None]:
-        """A repaired die has its weights: it serves in its old rank, unless it is gone again."""
+        """Put a repaired die with its weights back into its rank, unless it failed again."""
 
         def action(t_s: float) -> None:
             if k not in self.down and k not in self.machine.absent and self._go_home(k):
@@ -141,7 +141,7 @@ class Incidents:
         return action
 
     def _reprice(self, k: int, grown: bool, t_s: float) -> None:
-        """Other links, slower or more dies: the instance at another price, or at a standstill."""
+        """Price an instance again after changes of links or dies; stop it if it cannot serve."""
         machine = self.machine
         try:
             machine.adopt(k, machine.price(k))
@@ -152,7 +152,7 @@ class Incidents:
             self._notice(k, t_s)
 
     def _hit(self, k: int, ranks: set[int], t_s: float) -> None:
-        """Dies of the instance are gone: nothing moves until somebody notices."""
+        """Stop an instance that lost dies until the failure is detected."""
         self._stop(k, t_s, "")
         self.hit[k] |= ranks
         self.pending.add(k)
@@ -169,7 +169,7 @@ class Incidents:
         self.agenda.at(t_s + self.machine.setup.scenario.recovery.detection_s, detected)
 
     def _stop(self, k: int, t_s: float, why: str) -> None:
-        """Nothing of the instance moves any more; the iteration under way ends now."""
+        """Stop everything of an instance; its running iteration ends now."""
         i, at = self.machine.setup.instances[k], self.machine.column(k)
         world, instance = self.machine.world, self.machine.world.instance
         if k in self.down:
@@ -192,9 +192,9 @@ class Incidents:
         instance.ends_s[at] = t_s
 
     def _detected(self, k: int, t_s: float) -> None:
-        """The policy's answer: who is thrown out, and when the instance is back. A die that was
-        gone has lost its KV, also when it works again by now. Where only links are missing, the
-        instance goes on when these are back, and no time is known."""
+        """Apply the recovery policy: remove requests and set when the instance serves again. A die
+        that failed has lost its KV, even if it works again by now. Where only links are missing,
+        the instance goes on when they are repaired; the time is not known."""
         i = self.machine.setup.instances[k]
         rule = self.machine.setup.scenario.recovery
         thrown = self._throw_out(k, t_s)
@@ -213,7 +213,8 @@ class Incidents:
             self._recover_at(k, t_s + self._wait_s(k))
 
     def _throw_out(self, k: int, t_s: float) -> int:
-        """Close the instance to the router and send back who cannot stay; how many."""
+        """Close an instance to the router and return requests that cannot stay; returns how
+        many."""
         i = self.machine.setup.instances[k]
         rule = self.machine.setup.scenario.recovery
         world = self.machine.world
@@ -241,8 +242,8 @@ class Incidents:
         return rule.restart_s if rule.policy == "restart" else rule.in_place_s
 
     def _reload_s(self, k: int) -> float:
-        """Seconds to load the experts that only the lost dies held onto those that are left. Every
-        die left reads its share from the memory pool over UB."""
+        """Seconds to load the experts that only lost dies had onto the remaining dies, each reading
+        its share from the memory pool over UB."""
         machine = self.machine
         left = [d for d in machine.serving(k) if d not in machine.out]
         gone = {at for at, die in enumerate(machine.serving(k)) if die in machine.out}
@@ -268,7 +269,7 @@ class Incidents:
         self.agenda.at(when_s, recovered)
 
     def _recovered(self, k: int, t_s: float) -> None:
-        """The instance takes requests again, with spares or with fewer dies; or it cannot."""
+        """Open a recovered instance to requests, with spares or fewer dies, if it can serve."""
         machine = self.machine
         rule = machine.setup.scenario.recovery
         members = machine.members[k]
@@ -294,7 +295,7 @@ class Incidents:
         return None
 
     def _leave(self, k: int, t_s: float) -> None:
-        """Where instances come and go, one that will not serve again gives its NPUs back."""
+        """With elastic instances, free the NPUs of one that will not serve again."""
         if not self.life.moves:
             return
         world, i = self.machine.world, self.machine.setup.instances[k]
@@ -313,7 +314,7 @@ class Incidents:
         self.life.end(k, t_s)
 
     def _tell_spares(self, k: int, came: Sequence[int], t_s: float) -> None:
-        """Note of which nodes the spare dies are that the instance goes on with."""
+        """Add an event that names the nodes of the spare dies of an instance."""
         net, i = self.machine.fabric, self.machine.setup.instances[k]
         nodes = net.node[net.dies[list(came)]].tolist()
         for node, count in sorted(Counter(nodes).items()):
@@ -343,7 +344,7 @@ class Incidents:
         machine.lay_flows(t_s)
 
     def _count_dies(self, k: int, kind: Kind, t_s: float) -> None:
-        """Note how many dies an instance serves with, when they are not all or were not before."""
+        """Add an event with the number of serving dies if it is, or was, not all of them."""
         i, count = self.machine.setup.instances[k], len(self.machine.serving(k))
         if k in self.shrunk:
             self.shrunk.pop(k).end_s = t_s

@@ -46,7 +46,7 @@ class Span:
 
 
 class Bucket:
-    """Object storage: its rate is shared evenly by those that load at once."""
+    """Object storage whose rate is shared evenly by all instances that load."""
 
     def __init__(self, agenda: Agenda, bytes_per_s: float) -> None:
         self._agenda, self.bytes_per_s = agenda, bytes_per_s
@@ -56,13 +56,13 @@ class Bucket:
         self._turn = 0
 
     def fetch(self, k: int, size: float, t_s: float, then: Then) -> None:
-        """Send `size` bytes to instance k, and tell when they are there."""
+        """Send `size` bytes to instance k and call `then` when they have arrived."""
         self._move(t_s)
         self._left[k], self._then[k] = size, then
         self._plan()
 
     def stop(self, k: int, t_s: float) -> None:
-        """Send nothing more to instance k."""
+        """Cancel the transfer to instance k."""
         self._move(t_s)
         self._left.pop(k, None)
         self._then.pop(k, None)
@@ -96,7 +96,7 @@ class Bucket:
 
 
 class Life:
-    """Where every instance is in its life, and its way from one state to the next."""
+    """State of every instance in its life cycle, and the transitions between states."""
 
     def __init__(self, machine: Machine, agenda: Agenda, restored: Restored) -> None:
         self.machine, self.agenda, self.restored = machine, agenda, restored
@@ -139,16 +139,17 @@ class Life:
         ]  # fmt: skip
 
     def held(self) -> set[int]:
-        """Dies that belong to an instance now."""
+        """Dies that belong to any instance now."""
         held = {die for k, state in enumerate(self.state) if state != "off" for die in self.dies[k]}
         return held | self.machine.in_use()  # spare dies too
 
     def has(self, k: int) -> set[int]:
-        """Dies of an instance: those it was built on, and spares that serve for some of them."""
+        """Dies of instance k: its original ones, and spares that replace some of them."""
         return set(self.machine.serving(k)) | self.dies[k]
 
     def lose(self, dies: Set[int], t_s: float) -> None:
-        """Dies stop working: starts on them end, and DRAM that failed holds no model any more."""
+        """Handle failed dies: instances starting on them stop, and failed DRAM has no model any
+        more."""
         self._holding -= servers_out(self.machine.fabric)
         for k, state in enumerate(self.state):
             if state in STARTS and self.dies[k] & dies:
@@ -157,7 +158,7 @@ class Life:
                 self._enter(k, "off", t_s)
 
     def fail(self, k: int, t_s: float) -> None:
-        """An instance stands still; the router learns of it later (`shut`)."""
+        """Stop an instance; the router is informed later (`shut`)."""
         self.machine.world.instance.up[self.machine.column(k)] = 0
         if self.state[k] == "drain":
             self._stops.add(k)
@@ -165,15 +166,15 @@ class Life:
         self._enter(k, "down", t_s)
 
     def was_to_stop(self, k: int) -> bool:
-        """Whether an instance that stands still was about to stop when it failed."""
+        """Whether a stopped instance was draining when it failed."""
         return k in self._stops
 
     def shut(self, k: int) -> None:
-        """The router sends no more requests to an instance that stands still."""
+        """Close a failed instance to the router."""
         self._admit(k, 0, up=0)
 
     def recover(self, k: int, t_s: float) -> None:
-        """An instance that stood still serves again, or drains on."""
+        """Let a failed instance serve, or drain, again."""
         if k in self._stops:
             self._stops.discard(k)
             self.drain(k, t_s, self._then.get(k))
@@ -182,7 +183,7 @@ class Life:
             self._enter(k, "serve", t_s)
 
     def end(self, k: int, t_s: float) -> None:
-        """An instance holds nothing any more: its dies are free, what waits for them goes on."""
+        """Free the dies of an instance and start what waits for them."""
         self._stops.discard(k)
         self._admit(k, 0, up=0)
         self.machine.members[k] = [None] * len(self.dies[k])
@@ -192,7 +193,7 @@ class Life:
             then(t_s)
 
     def stays(self) -> dict[int, list[tuple[float, float]]]:
-        """From when to when each instance held its dies."""
+        """Intervals (from s, to s) in which each instance held its dies, by instance."""
         found: dict[int, list[tuple[float, float]]] = {}
         for span in self.spans:  # in order of time
             own = found.setdefault(span.instance, [])
@@ -220,16 +221,13 @@ class Life:
             self.spans.append(self._span[k])
 
     def _admit(self, k: int, opened: int, *, up: int) -> None:
-        """Open instance k to the router or shut it; `up` 0: nothing of it moves either."""
+        """Open or close instance k to the router; with `up` 0 it also stops computing."""
         instance, at = self.machine.world.instance, self.machine.column(k)
         instance.open[at], instance.up[at] = opened, up
 
     def start(self, k: int, t_s: float, *, changes_role: bool) -> None:
-        """Begin the way of an instance to serving; its dies are free, or it stays off: some failed,
-        or serve elsewhere as spares.
-
-        One that changes role keeps its processes, and the model is in its nodes' DRAM.
-        """
+        """Start an instance on its dies; it stays off if some failed or serve elsewhere as spares.
+        An instance that changes role keeps its processes, and the model is in its nodes' DRAM."""
         if self.dies[k] & (self.machine.out | self.machine.in_use()):
             return
         self._enter(k, "process", t_s)
@@ -274,12 +272,12 @@ class Life:
             weights(t_s)
 
     def _is_warm(self, k: int) -> bool:
-        """Whether DRAM that the instance reads holds the model."""
+        """Whether the DRAM that the instance reads contains the model."""
         source = self.rule.weights
         return source == "pool" or (source == "local" and self._nodes(k) <= self._holding)
 
     def start_s(self) -> float:
-        """Seconds from free NPUs to serving, of the pool that takes longer."""
+        """Seconds from a start on free NPUs to serving, of the slower of the two pools."""
         fetch_s = 0.0
         if self.rule.weights == "object_storage":
             fetch_s = self._model_bytes / self._bucket.bytes_per_s
@@ -287,13 +285,13 @@ class Life:
         return self._process_s + fetch_s + max(self._weights(k)[1] for k in first.values())
 
     def _weights(self, k: int) -> tuple[float, float]:
-        """What its dies hold, each all of its rank, and seconds from DRAM to them."""
+        """Bytes of weights of an instance's dies, and seconds to read them from DRAM."""
         i, plane = self.setup.instances[k], pool_plane(self.setup.scenario)
         size = float(self.machine.roles[k].memory.weights * i.dies)
         return size, size / float(pool_read(self.machine.fabric, i.die_of_rank, plane).bytes_per_s)
 
     def _load_s(self, k: int, t_s: float) -> float:
-        """Seconds until its dies hold their weights; books the bytes."""
+        """Seconds until the dies have their weights; books the bytes."""
         size, took_s = self._weights(k)
         plane, column = w.PLANES.index(pool_plane(self.setup.scenario)), self.machine.column(k)
         book_traffic(self.machine.world, w.WEIGHTS, plane, column, t_s, t_s + took_s, size)
@@ -317,19 +315,19 @@ class Life:
         machine.lay_flows(t_s)
 
     def drain(self, k: int, t_s: float, then: Then | None = None) -> None:
-        """Take no more requests; when the last has left, stop, and go on with `then`."""
+        """Close an instance to new requests; when it is empty, stop it and call `then`."""
         self._admit(k, 0, up=1)
         self._enter(k, "drain", t_s)
         self._then[k] = then
         self.agenda.at(t_s + LOOK_S, self._look(k, self._span[k]))
 
     def reopen(self, k: int, t_s: float) -> None:
-        """An instance that drains without a successor serves on."""
+        """Let a draining instance without a successor serve again."""
         self._admit(k, 1, up=1)
         self._enter(k, "serve", t_s)
 
     def may_reopen(self, k: int) -> bool:
-        """Whether it drains without a successor."""
+        """Whether an instance drains without a successor."""
         return self.state[k] == "drain" and self._then[k] is None
 
     def _look(self, k: int, span: Span) -> Then:

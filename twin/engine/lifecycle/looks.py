@@ -31,8 +31,9 @@ STEPS = 4  # towards the load that keeps the SLO
 
 
 def _both(prefill: Measured, decode: Measured) -> Measured:
-    """Of instances that do both: what waits and what is needed adds up, for an iteration computes
-    prompts and answers one after the other; of use and latency the worse counts."""
+    """Measurements of colocated instances: waiting work and needed instances add up, since an
+    iteration computes prompts and answers one after the other; of utilisation and latency the worse
+    counts."""
     return (
         prefill[0] + decode[0], max(prefill[1], decode[1]), max(prefill[2], decode[2]),
         max(prefill[3], decode[3]), prefill[4] + decode[4],
@@ -40,7 +41,7 @@ def _both(prefill: Measured, decode: Measured) -> Measured:
 
 
 class Forecast:
-    """A load expected a lead ahead, and the margin by which loads have outgrown forecasts."""
+    """Forecast of a load, with a margin learnt from earlier forecasts that were too low."""
 
     def __init__(self, lead_s: float) -> None:
         self._lead_s = lead_s
@@ -49,7 +50,7 @@ class Forecast:
         self._squares, self._weight = 0.0, 0.0
 
     def at(self, t_s: float, now: float, ahead: float) -> float:
-        """What to have for `ahead`: with one standard deviation of what was too little so far."""
+        """The forecast `ahead` plus one standard deviation of past underestimates."""
         expected = None
         while self._made and self._made[0][0] <= t_s - self._lead_s:
             expected = self._made.popleft()[1]
@@ -65,12 +66,9 @@ class Forecast:
 
 
 class Look:
-    """Measures the pools, each time since the time before.
-
-    lead_s: from a look until an instance that starts for it serves; means that a forecast is made
-    of are over about as long. Without `forecasts`, whose formula takes milliseconds, the instances
-    needed are nan.
-    """
+    """Measurement of the pools over the time since the last one. lead_s: time from a decision until
+    a new instance serves; forecasts average over about as long. Without `forecasts`, whose formula
+    takes milliseconds, the needed instances are NaN."""
 
     def __init__(self, machine: Machine, lead_s: float, forecasts: bool = True) -> None:
         self.machine, self.world, self._lead_s = machine, machine.world, lead_s
@@ -95,8 +93,8 @@ class Look:
     def at(
         self, instances: Mapping[str, Sequence[int]], starting: Mapping[str, int], t_s: float
     ) -> dict[str, Measured]:
-        """Each pool, over its instances that serve, by their numbers; starting: instances that do
-        not serve yet, and will a lead from now."""
+        """Measurement of each pool over its serving instances, given by number; starting: instances
+        that will serve within the lead time."""
         span_s = max(t_s - self._looked_s, 1e-9)
         self._looked_s = t_s
         self._count(span_s)
@@ -112,7 +110,7 @@ class Look:
         return found
 
     def _count(self, span_s: float) -> None:
-        """What has come, been computed and gone since the look before."""
+        """Counts of arrived, computed and departed work since the last measurement."""
         r, book, d = self.world.request, self.world.record.windows[:-1], self.world.decode
         count, before = self.world.record.counters, self._counted
         self._arrived, oldest = int(count[w.ARRIVED]), self._arrived
@@ -141,8 +139,8 @@ class Look:
     def _prefill(
         self, at: np.ndarray, starting: int, t_s: float, span_s: float
     ) -> tuple[Measured, float]:
-        """Busy: tokens computed over what full batches of such prompts would be. Also the requests
-        per second that the pool can hand on."""
+        """Measurement of prefill (utilisation: computed tokens over those of full batches) and the
+        requests per second that it can hand on."""
         p, count, mean = self.world.prefill, self.world.record.counters, self._mean
         budget = float(self.world.settings.prefill_budget)
         waiting = int(count[w.ROUTED] - count[w.PREFILL_BEGUN] - count[w.BACK_FROM_QUEUE])
@@ -169,7 +167,7 @@ class Look:
         return measured, mean["requests"] * soon / max(coming, 1e-9)
 
     def _mean_ttft_s(self, t_s: float, span_s: float) -> float:
-        """Of first tokens since the look before; 0 without one."""
+        """Mean TTFT of first tokens since the last measurement (s); 0 without one."""
         r = self.world.request
         rows = slice(self._oldest, self._arrived)
         first_s, arrival_s = r.transfer_end_s[rows], r.arrival_s[rows]
@@ -180,7 +178,8 @@ class Look:
         return float((first_s[new] - arrival_s[new]).mean()) if new.any() else 0.0
 
     def _decode(self, at: np.ndarray, handed_on: float, t_s: float) -> Measured:
-        """Busy: slots or KV space of what decodes, whichever is fuller; waiting: for room."""
+        """Measurement of decode: used share of slots or KV space; waiting: requests without
+        room."""
         d, count = self.world.decode, self.world.record.counters
         waiting = int(count[w.FRONTED]) + sum(int(count[k]) for k in BACK)
         waiting -= int(count[w.ROUTED] + count[w.REJECTED_ROUTER] + count[w.GIVEN_UP])
@@ -202,8 +201,8 @@ class Look:
         return waiting, (taken + waiting) / room, busy, max(0.0, tpot_s) / self._tpot_s, needed
 
     def _decoding_ahead(self, decoding: float, under_way: float, handed_on: float) -> float:
-        """Requests that decode a lead from now: those that are still there by Little's law, and
-        what comes by then, which is no more than prefill hands on."""
+        """Expected decoding requests after the lead time: those that remain, by Little's law, and
+        those that arrive, at most what prefill hands on."""
         leaving = max(self._mean["left"], 0.0) / max(decoding, 1e-9)
         coming = min(self._mean["requests"] + under_way / self._lead_s, handed_on)
         if decoding < 1.0 or leaving * self._lead_s < 1e-6:
@@ -212,11 +211,9 @@ class Look:
         return decoding * stay + coming * (1.0 - stay) / leaving
 
     def _requests_of_one(self) -> float:
-        """Of the requests that decode now, those whose tokens one instance makes within the SLO.
-
-        It is the fullest instance with more or fewer of its requests, as far as slots and KV space
-        go; how far a rank is from the mean goes with the root of how many.
-        """
+        """Number of the present requests whose tokens one instance makes within the SLO. It scales
+        the requests of the fullest instance within its slots and KV space; the deviation of a rank
+        from the mean goes with the square root of their number."""
         d, c, ranks = self.world.decode, self.world.costs, self.world.settings.decode_ranks
         k = int(np.argmax(d.in_batch))
         loads = d.requests.reshape(-1, ranks)[k], d.context.reshape(-1, ranks)[k]

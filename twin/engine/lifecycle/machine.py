@@ -35,7 +35,7 @@ STATES_KEPT, PRICES_KEPT = 4, 256  # a link that flaps goes to and fro between t
 
 
 def _keep(known: dict[Hashable, T], state: Hashable, answer: T, most: int) -> None:
-    """Note an answer, and forget the oldest where there are more than `most`."""
+    """Store an answer, and drop the oldest when there are more than `most`."""
     known[state] = answer
     if len(known) > most:
         del known[next(iter(known))]
@@ -43,7 +43,7 @@ def _keep(known: dict[Hashable, T], state: Hashable, answer: T, most: int) -> No
 
 @dataclass(frozen=True)
 class Epoch:
-    """The machine between two changes of its links or of who sits where."""
+    """State of the machine between two changes of its links or instances."""
 
     t_s: float
     fabric: Network
@@ -52,7 +52,7 @@ class Epoch:
 
 
 class Machine:
-    """Fabric, instances and their prices at this moment, and the world they are written into."""
+    """Present fabric, instances and prices, and the world that they are written into."""
 
     def __init__(self, setup: Setup, facts: Facts, world: World) -> None:
         self.setup = setup
@@ -81,8 +81,8 @@ class Machine:
         self.lay_flows()
 
     def _as_built(self, k: int) -> RoleCosts:
-        """The first instance of a role has its price already; others may have other links. Raises
-        HardwareError when no die of the instance is linked."""
+        """Costs of instance k on the undamaged machine; the first of a role is priced already.
+        Raises HardwareError when no die of the instance is linked."""
         i, c = self.setup.instances[k], self.setup.costs
         role = {"prefill": c.prefill_role, "decode": c.decode_role, "colocated": c.colocated_role}
         if not self.serving(k):
@@ -93,11 +93,11 @@ class Machine:
         return first
 
     def in_use(self) -> set[int]:
-        """Dies that are members of an instance, in service or failed."""
+        """Dies that are members of an instance, serving or failed."""
         return {die for members in self.members for die in members if die is not None}
 
     def held(self) -> set[int]:
-        """Dies that belong to an instance: members, and the places of ranks without a die."""
+        """Dies that belong to an instance: members, and original places of ranks without a die."""
         held = self.in_use()
         for k, (i, members) in enumerate(zip(self.setup.instances, self.members, strict=True)):
             if k not in self.off:
@@ -106,7 +106,7 @@ class Machine:
         return held
 
     def spares(self) -> list[int]:
-        """Dies that work and belong to no instance, in order."""
+        """Working dies that belong to no instance, in order."""
         taken = self.held() | self.out
         return [die for die in range(self._whole.dies.size) if die not in taken]
 
@@ -116,37 +116,37 @@ class Machine:
         return i.index if i.role == "prefill" else self.world.settings.prefills + i.index
 
     def ranks(self, k: int) -> list[tuple[int | None, ...]]:
-        """Dies of each rank of instance k; those of a rank that lacks one serve nothing."""
+        """Dies of each rank of instance k; a rank with a missing die serves nothing."""
         members, i = self.members[k], self.setup.instances[k]
         each = 1 if i.role == "prefill" else self.setup.rank_dies
         return [tuple(members[r : r + each]) for r in range(0, i.dies, each)]
 
     def serving(self, k: int) -> tuple[int, ...]:
-        """Dies of instance k that are in service, by their numbers; failed ones until replaced."""
+        """Serving dies of instance k in order; failed ones count until they are replaced."""
         whole = (rank for rank in self.ranks(k) if None not in rank)
         return tuple(die for rank in whole for die in rank if die is not None)
 
     def rows(self, k: int) -> range:
-        """Ranks of instance k among those of all instances that decode."""
+        """Rows of instance k's ranks among the ranks of all decode instances."""
         i = self.setup.instances[k]
         count = i.dies // self.setup.rank_dies
         return range(i.index * count, (i.index + 1) * count)
 
     def change(self, in_force: Sequence[Fault]) -> None:
-        """Put these faults in force: network, ports, and the dies that cannot serve now."""
+        """Put these faults in force: network, ports, and dies that cannot serve."""
         self.in_force = list(in_force)
         self.fabric = self._broken(tuple(in_force))
         self._lay_ports()
         self.out = dies_unfit(self.fabric, self.setup.scenario.deployment)
 
     def _broken(self, in_force: tuple[Fault, ...]) -> Network:
-        """The network with these faults; of the last few states the same one, prices and all."""
+        """Network with these faults; recent states are cached with their prices."""
         if in_force not in self._states:
             _keep(self._states, in_force, broken(self._whole, in_force), STATES_KEPT)
         return self._states[in_force]
 
     def _lay_ports(self) -> None:
-        """Capacity of every die's port for KV hand-off, bytes/s."""
+        """Set the capacity of every die's port for KV hand-off, bytes/s."""
         plane = self.setup.scenario.deployment.kv_transfer_plane
         whole = port_rates(self._whole, plane)[self.setup.first_die // self._port.shared_by_dies]
         left = port_rates(self.fabric, plane) / whole
@@ -157,7 +157,7 @@ class Machine:
         transfer.capacity[:] = transfer.granted
 
     def price(self, k: int) -> RoleCosts:
-        """Costs of instance k on its dies in service; raises ModelError or HardwareError."""
+        """Costs of instance k on its serving dies; raises ModelError or HardwareError."""
         i = self.setup.instances[k]
         dies = self.serving(k)
         state = (tuple(self.in_force), i.role, dies)
@@ -176,7 +176,7 @@ class Machine:
         return costs
 
     def adopt(self, k: int, costs: RoleCosts) -> None:
-        """Let instance k compute with these costs from now on."""
+        """Use these costs for instance k from now on."""
         self.roles[k] = costs
         i = self.setup.instances[k]
         c, traffic = self.world.costs, self.world.traffic
@@ -197,7 +197,8 @@ class Machine:
         self._plug_in(k)
 
     def _price_reads(self, at: int, costs: RoleCosts) -> None:
-        """What instance `at` reads from the memory pool at, and what it would compute it at."""
+        """Set the pool read rate of instance `at`, and its times to compute prompts and cached
+        tokens."""
         prefill, settings, c = self.world.prefill, self.world.settings, self.world.costs
         hot = c.prefill_hot_tokens, c.prefill_hot_factor[at]
         if settings.colocated:
@@ -219,13 +220,13 @@ class Machine:
             prefill.attention_s_per_token[at] = attention_s_per_token(costs.prefill, per_die)
 
     def set_pace(self, flow: int, bytes_per_s: float) -> None:
-        """Let a flow take no more than this by itself."""
+        """Limit a flow to a maximum rate of its own, bytes/s."""
         traffic = self.world.traffic
         traffic.pace[flow] = bytes_per_s
         traffic.wish[flow] = min(bytes_per_s / traffic.alone[flow], 1.0)
 
     def _plug_in(self, k: int) -> None:
-        """Ports over which the ranks hand KV on; a rank without a die has another's send for it."""
+        """Set the ports over which ranks hand on KV; a rank without a die uses another's."""
         dies = self.serving(k)
         if self.setup.scenario.deployment.mode != "disaggregated" or not dies:
             return
@@ -241,7 +242,7 @@ class Machine:
             transfer.port_of_decode[self.rows(k)] = ports
 
     def _seat(self, k: int) -> None:
-        """Slots of the instance's ranks: none where no die serves."""
+        """Set the slots of the instance's ranks: none where no die serves."""
         i, ranks = self.setup.instances[k], self.rows(k)
         seated = np.array([None not in rank for rank in self.ranks(k)])
         decode = self.world.decode
@@ -250,7 +251,8 @@ class Machine:
         decode.floor[i.index] = 0
 
     def lay_flows(self, t_s: float = 0.0) -> None:
-        """Who crosses which link, from t_s on: the fabric or an instance's dies changed."""
+        """Lay out all flows again from t_s on, after a change of the fabric or of an instance's
+        dies."""
         prefills = self.world.settings.prefills
         columns = self.world.traffic.duty.size
         scenario = self.setup.scenario
@@ -267,7 +269,7 @@ class Machine:
         self._reach_storage()
 
     def seats(self) -> list[Seat]:
-        """Instances as the flows see them: dies that have failed take part in nothing."""
+        """Serving instances as flows need them, without failed dies."""
         return [
             Seat(
                 i.role, i.index, self.column(k),
@@ -278,8 +280,8 @@ class Machine:
         ]  # fmt: skip
 
     def _reach_storage(self) -> None:
-        """Who reaches which servers of the memory pool, and bytes/s that each reads from these and
-        from the SSD tier."""
+        """Set which servers of the memory pool each instance reaches, and its bytes/s from these
+        and from the SSD tier."""
         prefill, streams, traffic = self.world.prefill, self.world.streams, self.world.traffic
         prefill.pool_open[:] = 0
         prefill.ssd_bytes_per_s[:] = 0.0

@@ -15,7 +15,7 @@ from twin.policies.memory_pool import lose_server, resize
 
 
 class MemoryServers:
-    """Which servers are out, and the pool that the others hold."""
+    """Failed memory servers, and the memory pool on the remaining ones."""
 
     def __init__(self, machine: Machine, log: list[Event]) -> None:
         self._machine = machine
@@ -25,7 +25,8 @@ class MemoryServers:
             self._resize()
 
     def adjust(self, t_s: float) -> None:
-        """The machine changed: blocks of servers that went are gone, and the pool is resized."""
+        """Drop the blocks of servers that failed and resize the pool, after a change of the
+        machine."""
         out = servers_out(self._machine.fabric)
         lost, back = out - self._out, self._out - out
         if self._machine.world.settings.pool_enabled:

@@ -23,14 +23,13 @@ LIVES = schema("role,instance,state,t_s,end_s,npus,first_npu")
 
 
 class Present:
-    """Instances and NPUs by pool over time. A colocated instance counts as prefill and as decode,
-    and its NPUs once."""
+    """Instances and NPUs by pool over time; a colocated instance counts in both, its NPUs once."""
 
     def __init__(self, setup: Setup, elastic: Elastic | None) -> None:
         self._setup, self._elastic = setup, elastic
 
     def _time(self, role: str, edges_s: np.ndarray, *states: str) -> np.ndarray:
-        """Instance-seconds of a pool in some states (none: in any) between edges."""
+        """Instance-seconds of a pool in some states (none given: in any) between edges."""
         assert self._elastic is not None
         total = np.zeros(edges_s.size - 1)
         for span in self._elastic.life.spans:
@@ -72,7 +71,7 @@ class Present:
         return total
 
     def npus_by_state(self, windows: int) -> dict[str, np.ndarray]:
-        """NPUs that serve in each pool, and those that start or drain; empty without elasticity."""
+        """NPUs that serve in each pool, start, or drain; empty without elasticity."""
         if self._elastic is None:
             return {}
         columns = {
@@ -111,7 +110,7 @@ class Present:
         }  # fmt: skip
 
     def tables(self) -> dict[str, pl.DataFrame]:
-        """Lives of the instances, and decisions with what they saw; empty without elasticity."""
+        """Lives of instances, and decisions with their inputs; empty without elasticity."""
         if self._elastic is None:
             return {}
         horizon_s, rows = self._setup.scenario.horizon_s, []

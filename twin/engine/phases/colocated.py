@@ -67,7 +67,8 @@ def colocated(world: World, t1: float) -> None:
 
 @kernel
 def finish_pieces(world: World, c: int, now_s: float) -> None:
-    """Prompts whose last piece was in the iteration: first token out, they join the batch."""
+    """Deliver first tokens of prompts whose last piece was in the iteration; they join the
+    batch."""
     request = world.request
     look_at_pool(world, c, now_s)
     before = kept_by(world, c)
@@ -85,7 +86,7 @@ def finish_pieces(world: World, c: int, now_s: float) -> None:
 
 @kernel
 def book_pieces(world: World, c: int, begin_s: float, end_s: float, taken: float) -> None:
-    """Book the prompt tokens of an iteration, and the bytes that their experts move."""
+    """Book the prompt tokens of an iteration and the bytes of their expert exchange."""
     book_one(world, begin_s, end_s, w.PREFILL_TOKENS, taken)
     book_one(world, begin_s, end_s, w.PREFILL_BATCHES, 1.0)
     move_activations(world, world.settings.prefills + c, begin_s, end_s, taken)
@@ -93,8 +94,8 @@ def book_pieces(world: World, c: int, begin_s: float, end_s: float, taken: float
 
 @kernel
 def launch_mixed(world: World, c: int, read_s: float) -> None:
-    """Begin an iteration over the decode batch and the pieces of prompts that were formed. It
-    counts from when they were formed; computing begins when their cached KV is there."""
+    """Begin an iteration over the decode batch and the formed pieces of prompts. It counts from
+    their forming; computing begins when their cached KV has been read."""
     settings = world.settings
     state = world.decode
     costs = world.costs

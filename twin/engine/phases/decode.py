@@ -44,7 +44,7 @@ def decode(world: World, t1: float) -> None:
 
 @kernel
 def acts_s(world: World, d: int, head: int) -> float:
-    """When an instance ends its iteration, or may begin one with the first that waits (s)."""
+    """Time at which an instance ends its iteration, or can begin one (s)."""
     at = world.settings.prefills + d
     ends_s = world.instance.ends_s[at]
     # A batch that a fault stopped goes on by itself.
@@ -55,7 +55,7 @@ def acts_s(world: World, d: int, head: int) -> float:
 
 @kernel
 def admit(world: World, d: int, now_s: float) -> None:
-    """Let every request whose KV is in place by now_s join the batch."""
+    """Let every request whose KV arrived by now_s join the batch."""
     state = world.decode
     request = world.request
     while state.wait[d, w.HEAD] != w.NONE and request.ready_s[state.wait[d, w.HEAD]] <= now_s:
@@ -65,9 +65,8 @@ def admit(world: World, d: int, now_s: float) -> None:
 
 @kernel
 def first_token(world: World, i: int, now_s: float) -> None:
-    """Decode's loop hands out a first token as its request joins. Where the router waits for the
-    prefill instance's own answer, it comes when that instance has ended the pass that it was in
-    when the KV arrived."""
+    """Deliver a first token as its request joins decode's loop. Where the router waits for
+    prefill's own answer, it comes at the end of the prefill pass that ran when the KV arrived."""
     request = world.request
     if world.settings.colocated:
         return
@@ -80,7 +79,7 @@ def first_token(world: World, i: int, now_s: float) -> None:
 
 @kernel
 def join(world: World, d: int, i: int, now_s: float) -> None:
-    """Put a request into its reserved slot, due after as many iterations as its answer needs."""
+    """Put a request into its reserved slot and set the iteration at which it is due to end."""
     settings = world.settings
     request = world.request
     state = world.decode
@@ -169,7 +168,7 @@ def sit_through(world: World, d: int, begin_s: float, end_s: float) -> tuple[flo
 
 @kernel
 def begin_iteration(world: World, d: int, now_s: float, took_s: float) -> None:
-    """Let an iteration of took_s seconds run."""
+    """Start an iteration of took_s seconds."""
     instance, at = world.instance, world.settings.prefills + d
     world.decode.iteration[d] += 1
     instance.running[at] = 1
@@ -182,7 +181,7 @@ def book_iteration(
     world: World, d: int, begin_s: float, end_s: float, tokens: float, context: float,
     hbm_bytes: float, flops: float,
 ) -> None:  # fmt: skip
-    """Book an iteration: time, tokens, KV in use, operators, bytes that its experts move."""
+    """Book an iteration: time, tokens, KV in use, operators, bytes of its expert exchange."""
     settings = world.settings
     record = world.record
     operators = world.costs.decode_operators
@@ -218,7 +217,7 @@ def book_iteration(
 
 @kernel
 def settle(world: World, d: int, now_s: float) -> None:
-    """End an iteration: contexts have grown, due requests finish."""
+    """End an iteration: contexts grow, due requests finish."""
     settings = world.settings
     request = world.request
     state = world.decode
@@ -244,7 +243,7 @@ def settle(world: World, d: int, now_s: float) -> None:
 
 @kernel
 def make_room(world: World, d: int, now_s: float) -> None:
-    """Preempt on every rank whose requests, grown or just joined, hold more KV than it has."""
+    """Preempt on every rank whose requests hold more KV than it has space."""
     settings = world.settings
     context, requests = world.decode.context, world.decode.requests
     page = 0.5 * settings.page_tokens
@@ -257,7 +256,7 @@ def make_room(world: World, d: int, now_s: float) -> None:
 
 @kernel
 def leave(world: World, d: int, i: int) -> None:
-    """Take a request out of its rank's slots and sums."""
+    """Remove a request from its rank's slots and sums."""
     request = world.request
     state = world.decode
     rank = request.rank[i]
@@ -283,7 +282,7 @@ def leave(world: World, d: int, i: int) -> None:
 
 @kernel
 def release(world: World, d: int, rank: int) -> None:
-    """Give a slot back."""
+    """Free a slot."""
     world.decode.changed[d] = 1
     world.decode.taken[d] -= 1
     world.decode.taken_slots[rank] -= 1
@@ -292,7 +291,7 @@ def release(world: World, d: int, rank: int) -> None:
 
 @kernel
 def give_slot_back(world: World, i: int) -> None:
-    """Release the decode slot that a request had reserved."""
+    """Free the decode slot that a request had reserved."""
     if world.settings.has_decode:
         rank = world.request.rank[i]
         length = world.request.input_tokens[i] + world.request.emitted[i]
@@ -302,7 +301,7 @@ def give_slot_back(world: World, i: int) -> None:
 
 @kernel
 def end_request(world: World, i: int, now_s: float) -> None:
-    """The last token is out."""
+    """Finish a request after its last token."""
     request = world.request
     request.finish_s[i] = now_s
     first_s = request.transfer_end_s[i]
@@ -317,8 +316,8 @@ def end_request(world: World, i: int, now_s: float) -> None:
 
 @kernel
 def preempt(world: World, d: int, rank: int, now_s: float) -> None:
-    """Push out the request that joined a full rank last; its KV is lost and recomputed. A request
-    that is alone and still too large can never end: it is rejected."""
+    """Preempt the request that joined a full rank last; its KV is lost and recomputed. A request
+    that is alone on its rank and too large is rejected."""
     request = world.request
     state = world.decode
     victim = state.slot_table[rank, 0]
@@ -344,7 +343,7 @@ def preempt(world: World, d: int, rank: int, now_s: float) -> None:
 
 @kernel
 def pull(world: World, d: int, i: int) -> None:
-    """Take a running request out of its batch; what it has emitted so far stays emitted."""
+    """Remove a running request from its batch; its emitted tokens stay emitted."""
     request = world.request
     state = world.decode
     rank = request.rank[i]
@@ -359,7 +358,7 @@ def pull(world: World, d: int, i: int) -> None:
 
 @kernel
 def unschedule(world: World, d: int, i: int) -> None:
-    """Take a request out of the calendar."""
+    """Remove a request from the calendar of due iterations."""
     request = world.request
     calendar = world.decode.calendar
     bucket = request.due[i] % calendar.shape[1]

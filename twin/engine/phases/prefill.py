@@ -61,7 +61,7 @@ def prefill(world: World, t1: float) -> None:
 
 @kernel
 def begin_pass(world: World, i: int, hit: int, now_s: float) -> None:
-    """A request's prefill begins, with `hit` cached tokens."""
+    """Stamp the beginning of a request's prefill, with `hit` cached tokens."""
     settings = world.settings
     request = world.request
     length = request.input_tokens[i] + request.emitted[i]
@@ -80,7 +80,7 @@ def begin_pass(world: World, i: int, hit: int, now_s: float) -> None:
 
 @kernel
 def start_batch(world: World, p: int, now_s: float) -> None:
-    """Form a batch from what has been routed by now_s; it reads its hits, then computes."""
+    """Form a batch from requests routed by now_s; it reads its cached KV, then computes."""
     state = world.prefill
     form_batch(world, p, now_s)
     if state.batch_hits[p] > 0.0:
@@ -91,9 +91,9 @@ def start_batch(world: World, p: int, now_s: float) -> None:
 
 @kernel
 def form_batch(world: World, p: int, now_s: float) -> int:
-    """Move pieces of queued prompts into the batch, first come, first served, until it has its
-    budget of tokens or its KV space; returns the tokens that it computes. Notes also the cached
-    tokens that it reads and its attention pairs."""
+    """Add pieces of queued prompts to the batch in order of arrival until its token budget or KV
+    space is full; returns the tokens to compute. Notes also the cached tokens to read and the
+    attention pairs."""
     settings, request, state = world.settings, world.request, world.prefill
     fill(state.die_tokens, 0.0)
     fill(state.die_pairs, 0.0)
@@ -151,9 +151,9 @@ def form_batch(world: World, p: int, now_s: float) -> int:
 
 @kernel
 def received_by(world: World, p: int, now_s: float) -> float:
-    """Until when prompts have come that a pass which begins now can take. While a colocated
-    instance decodes, it receives once in so many iterations, and after one with prompts; where
-    passes are formed ahead, this one was formed when the last began."""
+    """Latest arrival of prompts that a pass beginning now can include (s). A decoding colocated
+    instance receives prompts once in a number of iterations, and after one with prompts; where
+    passes are formed ahead, only those that arrived before the running pass began."""
     settings, state = world.settings, world.prefill
     if not settings.colocated:
         return now_s
@@ -168,8 +168,8 @@ def received_by(world: World, p: int, now_s: float) -> float:
 
 @kernel
 def waits_for_ranks(world: World, p: int, now_s: float) -> bool:
-    """Whether the prompts of a colocated instance wait for ranks that have none. While nothing
-    decodes they never do, for there is no iteration to wait."""
+    """Whether the prompts of a colocated instance wait for ranks without a prompt. They never wait
+    while nothing decodes, for no iteration would run meanwhile."""
     settings, state = world.settings, world.prefill
     if not settings.colocated or settings.prompt_delay == 0 or world.decode.in_batch[p] == 0:
         return False
@@ -184,7 +184,7 @@ def waits_for_ranks(world: World, p: int, now_s: float) -> bool:
 
 @kernel
 def groups_with_prompts(world: World, p: int, now_s: float) -> int:
-    """Of the groups of ranks that split a prompt, those that have one waiting."""
+    """Number of groups of prompt-sharing ranks in which a prompt waits."""
     has, first_rank = world.decode.prompt_tokens, p * world.settings.decode_ranks
     found, i = 0, world.prefill.queue[p, w.HEAD]
     while i != w.NONE and world.request.ready_s[i] <= now_s:
@@ -199,9 +199,9 @@ def groups_with_prompts(world: World, p: int, now_s: float) -> int:
 
 @kernel
 def piece_of(world: World, p: int, i: int, die: int, held: int, remaining: int, taken: int) -> int:
-    """Tokens of a prompt that join the batch now: `remaining` behind `held`, `taken` by others.
-    Where dies are to have equal attention, a die gets no more than its share; on a colocated
-    instance, the ranks that compute the prompt no more than theirs of an iteration."""
+    """Tokens of a prompt that join the batch now, of `remaining` after `held`, with `taken` by
+    other prompts. With equal attention on dies, a die gets at most its share; on a colocated
+    instance, ranks get at most theirs of an iteration."""
     settings = world.settings
     left = settings.prefill_budget - taken
     if settings.colocated:
@@ -214,7 +214,7 @@ def piece_of(world: World, p: int, i: int, die: int, held: int, remaining: int, 
 
 @kernel
 def sharers(world: World, p: int, i: int) -> tuple[int, int]:
-    """(first, one after the last) rank of those that split a prompt on a colocated instance."""
+    """Ranks (first, one after the last) that share a prompt on a colocated instance."""
     ranks, group = world.settings.decode_ranks, world.settings.prompt_ranks
     place = (world.request.rank[i] - p * ranks) // group * group
     return p * ranks + place, p * ranks + min(place + group, ranks)
@@ -222,7 +222,7 @@ def sharers(world: World, p: int, i: int) -> tuple[int, int]:
 
 @kernel
 def rank_room(world: World, p: int, i: int) -> int:
-    """Prompt tokens that the ranks of a request can still compute in the iteration."""
+    """Prompt tokens that a request's ranks can still compute in this iteration."""
     first, end = sharers(world, p, i)
     left = world.settings.chunk_tokens - world.decode.prompt_tokens[first]
     return int(left * (end - first))
@@ -230,8 +230,7 @@ def rank_room(world: World, p: int, i: int) -> int:
 
 @kernel
 def give_to_ranks(world: World, p: int, i: int, tokens: float, pairs: float) -> None:
-    """Add a piece of a prompt to the rank that will decode the answer, or to the ranks that split
-    it: attention is data-parallel."""
+    """Add a piece of a prompt to its rank, or to the ranks that share the prompt."""
     first, end = sharers(world, p, i)
     for r in range(first, end):
         world.decode.prompt_tokens[r] += tokens / (end - first)
@@ -240,7 +239,7 @@ def give_to_ranks(world: World, p: int, i: int, tokens: float, pairs: float) -> 
 
 @kernel
 def note_ending(world: World, p: int) -> None:
-    """How many tokens, and seconds as predicted, leave the instance when its batch ends."""
+    """Sum the tokens and predicted seconds that leave the instance's queue when its batch ends."""
     state, request = world.prefill, world.request
     tokens, work_s = 0, 0.0
     i = state.batch[p, w.HEAD]
@@ -254,7 +253,7 @@ def note_ending(world: World, p: int) -> None:
 
 @kernel
 def leave_queue(world: World, p: int, i: int) -> None:
-    """A request waits and computes no longer at instance p."""
+    """Subtract a request that no longer waits or computes at instance p."""
     state, request = world.prefill, world.request
     state.queued_tokens[p] -= request.input_tokens[i] + request.emitted[i]
     state.queued_s[p] -= request.work_s[i]
@@ -262,7 +261,7 @@ def leave_queue(world: World, p: int, i: int) -> None:
 
 @kernel
 def drop_gone(world: World, i: int, now_s: float) -> None:
-    """A request whose client left while its batch computed ends with it."""
+    """End a cancelled request together with the batch that computed it."""
     give_slot_back(world, i)
     world.record.counters[w.BACK_FROM_PREFILL] += 1
     cancel(world, i, now_s)
@@ -270,7 +269,7 @@ def drop_gone(world: World, i: int, now_s: float) -> None:
 
 @kernel
 def note_batch(world: World, p: int, now_s: float, taken: float, hits: float, pairs: float) -> None:
-    """What the batch has to do, in all and on the die that has most of it."""
+    """Store the work of a batch, in all and on its fullest die."""
     state = world.prefill
     state.begin_s[p] = now_s
     state.batch_tokens[p] = taken
@@ -294,7 +293,7 @@ def note_batch(world: World, p: int, now_s: float, taken: float, hits: float, pa
 
 @kernel
 def attention_s(world: World, p: int, die: int) -> float:
-    """Seconds that a layer's attention takes on a die of the batch, without its launches."""
+    """Seconds of a layer's attention on a die of the batch, without launches."""
     state, pair_s = world.prefill, world.costs.prefill[p].core.pair
     of_tokens = state.attention_s_per_token[p] * state.die_tokens[die]
     return float(of_tokens + pair_s * state.die_pairs[die])
@@ -302,7 +301,7 @@ def attention_s(world: World, p: int, die: int) -> float:
 
 @kernel
 def lightest_die(world: World, p: int) -> int:
-    """Data-parallel attention: the die of the batch that takes the next prompt, or piece of one."""
+    """Die with the least attention work, which takes the next prompt (data-parallel attention)."""
     state, best = world.prefill, 0
     for r in range(1, int(world.costs.prefill[p].layout.dies)):
         less = state.die_tokens[r] < state.die_tokens[best]
@@ -315,10 +314,8 @@ def lightest_die(world: World, p: int) -> int:
 
 @kernel
 def share_left(world: World, p: int, die: int, held: int) -> int:
-    """Tokens of a prompt, `held` before them, until a die has its share of attention.
-
-    The share is what a die has in a full batch of such prompts as came so far.
-    """
+    """Tokens of a prompt after `held` until a die has its share of attention: what a die has in a
+    full batch of the prompts seen so far."""
     state, prices = world.prefill, world.costs.prefill[p]
     token_s, pair_s = state.attention_s_per_token[p], prices.core.pair
     context = state.computed_pairs[p] / max(state.computed_tokens[p], 1.0)
@@ -332,10 +329,8 @@ def share_left(world: World, p: int, die: int, held: int) -> int:
 
 @kernel
 def compute_batch(world: World, p: int, now_s: float) -> None:
-    """Set the end of a batch that has its cached KV; book what it uses, from when it was formed.
-
-    Read layer by layer, it has been computing since its first layer was there.
-    """
+    """Set the end of a batch whose cached KV has been read, and book its time from its forming.
+    With layer-wise reads it computes since its first layer arrived."""
     settings = world.settings
     state = world.prefill
     costs = world.costs
@@ -365,7 +360,7 @@ def compute_batch(world: World, p: int, now_s: float) -> None:
 
 @kernel
 def book_batch(world: World, p: int, begin_s: float, end_s: float, fetch_s: float) -> None:
-    """Book a batch: time, tokens, operators, and the bytes that its collectives move."""
+    """Book a batch: time, tokens, operators, and bytes of its collectives."""
     settings = world.settings
     taken, pairs = world.prefill.batch_tokens[p], world.prefill.batch_pairs[p]
     record = world.record
@@ -393,7 +388,7 @@ def book_batch(world: World, p: int, begin_s: float, end_s: float, fetch_s: floa
 
 @kernel
 def move_activations(world: World, column: int, begin_s: float, end_s: float, taken: float) -> None:
-    """Book what experts and attention of a batch put on the wire."""
+    """Book the bytes of a batch's expert exchange and attention collectives."""
     settings = world.settings
     on_ub = taken * settings.prefill_ub_bytes_per_token
     on_rdma = taken * settings.prefill_rdma_bytes_per_token
@@ -409,8 +404,8 @@ def move_activations(world: World, column: int, begin_s: float, end_s: float, ta
 
 @kernel
 def next_computed(world: World, p: int, now_s: float) -> int:
-    """The next request of the batch that has ended, out of the queue and its blocks stored, or
-    NONE; requests whose client has left are dropped."""
+    """Take the next request of an ended batch out of the queue and store its blocks; returns it or
+    NONE. Requests whose client has left are dropped."""
     request = world.request
     state = world.prefill
     while True:
@@ -431,7 +426,7 @@ def next_computed(world: World, p: int, now_s: float) -> int:
 
 @kernel
 def finish_batch(world: World, p: int) -> None:
-    """End the running batch: keep its blocks, hand its requests on."""
+    """End the running batch: store its blocks and hand its requests on."""
     settings = world.settings
     request = world.request
     end_s = world.instance.ends_s[p]

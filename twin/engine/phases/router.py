@@ -32,7 +32,7 @@ ROUNDING = 1.0 - 1e-9  # more than sums of loads can be off
 
 @kernel
 def router(world: World, t0: float, t1: float) -> None:
-    """Route what left the front end by t1."""
+    """Route requests that left the front end by t1."""
     request = world.request
     decode = world.decode
     counters = world.record.counters
@@ -90,7 +90,7 @@ def router(world: World, t0: float, t1: float) -> None:
 
 @kernel
 def refresh_view(world: World) -> None:
-    """What the router sees of the decode ranks: loads as of this border."""
+    """Refresh the router's view of the decode ranks to their loads at this border."""
     decode = world.decode
     view, context = decode.taken_tokens, decode.context
     reserved, taken = decode.reserved_tokens, decode.taken_slots
@@ -110,7 +110,7 @@ def refresh_view(world: World) -> None:
 
 @kernel
 def unservable(world: World, i: int) -> int:
-    """Reason code of a request that can never be served, 0 for the others."""
+    """Reason code of a request that can never be served; 0 for others."""
     settings = world.settings
     length = world.request.input_tokens[i] + world.request.emitted[i]
     if settings.has_decode and not any_of(world.decode.kv_tokens, length + settings.page_tokens):
@@ -149,7 +149,8 @@ def place(world: World, i: int, now_s: float) -> bool:
 
 @kernel
 def reserve(world: World, instance: int, need: float) -> int:
-    """A rank with room for `need` tokens, or NONE: of `instance`, else of the least taken one."""
+    """Rank with room for `need` tokens, of `instance` or, without one, of the least loaded; or
+    NONE."""
     settings = world.settings
     decode = world.decode
     ranks, opened = settings.decode_ranks, world.instance.open[settings.prefills :]
@@ -191,9 +192,9 @@ def reserve(world: World, instance: int, need: float) -> int:
 
 @kernel
 def see_queues(world: World, now_s: float) -> None:
-    """What waits at each instance as of now: tokens, and the seconds until they are computed. A
-    batch that has ended within this step is gone from it, or what a router sees would hang on the
-    step. Who comes now still gets into a batch that is not full: only full ones take their time."""
+    """Set the waiting tokens of each instance now, and the seconds until they are computed. A batch
+    that ended within this step no longer counts, or the view would depend on the step. A new
+    request still joins a batch that is not full, so only full batches add their time."""
     prefill, settings, view = world.prefill, world.settings, world.seen
     opened, running = (
         world.instance.open[settings.prompt_row :],
@@ -237,7 +238,7 @@ def cached_at(world: World, p: int, i: int) -> int:
 
 @kernel
 def too_late(world: World, i: int, now_s: float) -> bool:
-    """Whether a request's first token would come too late at the instance that it would get."""
+    """Whether a request's first token would miss its limit at the instance it would get."""
     settings, request = world.settings, world.request
     if request.emitted[i] > 0 or not np.isnan(request.routed_s[i]):
         return False  # it has been let in
@@ -254,7 +255,7 @@ def too_late(world: World, i: int, now_s: float) -> bool:
 
 @kernel
 def work_s(world: World, p: int, i: int, hit: int) -> float:
-    """Seconds that a request adds to a batch of instance p which finds `hit` tokens cached."""
+    """Seconds that a request with `hit` cached tokens adds to a batch of instance p."""
     prefill = world.prefill
     length = float(world.request.input_tokens[i] + world.request.emitted[i])
     held = min(float(hit), length - 1.0)
@@ -269,7 +270,7 @@ def work_s(world: World, p: int, i: int, hit: int) -> float:
 
 @kernel
 def see_hits(world: World, i: int) -> None:
-    """What a request would take at each instance, with what is cached of its prompt there."""
+    """Set the cached tokens and the prefill seconds of a request at each instance."""
     view = world.seen
     hit = 0
     for p in range(view.hit_tokens.size):
@@ -282,7 +283,8 @@ def see_hits(world: World, i: int) -> None:
 
 @kernel
 def join_queue(world: World, p: int, i: int) -> None:
-    """Count a request as waiting at an instance: its tokens, and seconds if a policy reads them."""
+    """Add a request to the waiting work of an instance: tokens, and seconds if a policy reads
+    them."""
     prefill, request, policy = world.prefill, world.request, world.settings.router_policy
     prefill.queued_tokens[p] += request.input_tokens[i] + request.emitted[i]
     if policy in SEES_WAITS or world.settings.shed_at > 0.0:
@@ -302,7 +304,7 @@ def join_queue(world: World, p: int, i: int) -> None:
 
 @kernel
 def see_kv(world: World) -> None:
-    """Share of each instance's KV space that is in use."""
+    """Set the used share of each instance's KV space."""
     settings, view, decode = world.settings, world.seen, world.decode
     for p in range(view.kv_used.size):
         held, room = float(view.queued_tokens[p]), settings.batch_kv_tokens
@@ -313,7 +315,7 @@ def see_kv(world: World) -> None:
 
 @kernel
 def choose_prefill(world: World, i: int, now_s: float) -> int:
-    """The prefill (or colocated) instance that the policy picks."""
+    """Return the prefill (or colocated) instance that the policy selects."""
     settings = world.settings
     policy = settings.router_policy
     see_queues(world, now_s)
@@ -333,7 +335,7 @@ def choose_prefill(world: World, i: int, now_s: float) -> int:
 
 @kernel
 def hand_on(world: World, i: int, now_s: float) -> None:
-    """Stamp the request and give it to its prefill queue (or straight to decode)."""
+    """Stamp the request and add it to its prefill queue (or directly to decode)."""
     settings = world.settings
     request = world.request
     first_pass = request.emitted[i] == 0

@@ -38,7 +38,7 @@ class Population(Columns):
     prompt_delay = number(int, "Iterations that prompts wait for ranks without one, at most.")
     chunk_most = number(float, "Prompt tokens of a rank in an iteration, at most.", unit="tokens")
     hot_tokens = column("f8", "points", "Tokens of the table below.", fill=None)
-    hot_factor = column("f8", "points", "Imbalance of experts.", fill=None)
+    hot_factor = column("f8", "loads", "Imbalance of experts.", fill=None)
     inputs = column("i4", "sample", "Prompt lengths to draw from.", unit="tokens", fill=None)
     outputs = column("i4", "sample", "Answer lengths, of the same requests.", fill=None)
     room_tokens = number(float, "KV of one rank.", unit="tokens")

@@ -233,12 +233,17 @@ def imbalances(
             experts, shape.routed_experts, shape.moe_layers, shape.top_k, layout.places,
             layout.slots_per_die, known, s.seed, per_request[name],
         )  # fmt: skip
-        rest = (groups, top_groups, nodes)
+        rest = (groups, top_groups, nodes, _nodes_count(s, role))
         if counts is None:
             answers.append(_imbalance(*question, None, *rest))
         else:
             answers.append(imbalance(*question, counts, *rest))
     return answers[0], answers[1]
+
+
+def _nodes_count(s: Scenario, role: RoleCosts) -> bool:
+    """Whether links between nodes can be what an exchange waits for, now or after a fault."""
+    return role.coefficients.layout.ports < 1.0 or bool(s.faults)
 
 
 @lru_cache(maxsize=128)

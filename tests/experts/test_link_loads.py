@@ -5,6 +5,7 @@ here one by one: who has it, which experts it picks, which copy of each takes it
 """
 
 from functools import cache
+from itertools import product
 
 import numpy as np
 import pytest
@@ -12,20 +13,25 @@ import pytest
 from tests.draws import some
 from twin import experts as x
 from twin.engine.setup import set_up
+from twin.engine.simulate import simulate
 from twin.hardware import demands
 from twin.lab.library import load_facts
-from twin.scenario import Experts, parse_scenario
+from twin.model.coefficients import Layout
+from twin.model.layer import on_wire
+from twin.scenario import Experts, parse_scenario, with_overrides
+from twin.steady import steady
 
 FACTS = load_facts()
+PLACED = "round_robin", "eplb", "eplb_groups", "greedy"
 TOKENS, LAYER, SLOTS = 1_500_000, 40, 3  # a late layer: heavy in few experts
 
 
 @cache
-def machine():
+def machine(uplinks=16):
     """128 dies of 8 nodes that hold the experts of DeepSeek-R1, and their popularity."""
     s = parse_scenario(
         {
-            "supernode": {"nodes": 8},
+            "supernode": {"nodes": 8, "l1_uplinks": uplinks},
             "deployment": {"model": "deepseek-r1", "mode": "decode_only",
                            "decode": {"instances": 1, "npus_per_instance": 64}},
         }
@@ -165,3 +171,47 @@ def test_eplb_lowers_the_fullest_link_between_nodes(seed):
         inner = np.isin(net.tail[found.links], net.of_kind("l2"))
         fullest[name] = (found.amounts / net.capacity[found.links])[inner].max()
     assert max(fullest["eplb"], fullest["eplb_groups"]) < fullest["round_robin"]
+
+
+@pytest.mark.parametrize("uplinks", [4, 12, 16])
+@pytest.mark.parametrize(
+    "placed_by", some([("eplb", 1), ("round_robin", None)], *product(PLACED, range(9)))
+)
+def test_an_exchange_takes_as_long_as_its_fullest_link_does(uplinks, placed_by):
+    """A port that is as full as its die is hot, or a link that is as full as its node is: against
+    the graph with the weights of every die, where nodes share a part of their uplinks."""
+    net, crowd, _ = machine(uplinks)
+    load, slots = popularity(placed_by[1]), placed(*placed_by)[None]
+    even = demands.exchange(net, range(128))
+    uneven = demands.exchange(net, range(128), weights=x.die_load(load, slots)[0])
+    longer = even.alone(net)[0] / uneven.alone(net)[0]
+    tokens = np.array([2.0**19, 2.0**20])
+    hot, node = (x.hot_factors(load, at, tokens) for at in (slots, x.by_node(slots, 8)))
+    layout = Layout(ports=even.ports(net))
+    wire = on_wire(layout, 2.0**20, float(hot[1]), tokens, np.concatenate([hot, node]))
+    assert (even.ports(net) == 1.0) == (uplinks == 16)
+    assert wire == pytest.approx(longer, rel=0.02)
+    assert wire <= hot[1]  # a node is never hotter than its hottest die
+
+
+def test_where_uplinks_are_few_the_hottest_die_is_not_all():
+    """Formula and run of one pass: narrow uplinks take the hottest node's load, and a placement
+    that knows nodes is as fast as balanced experts are."""
+    narrow = parse_scenario(
+        {
+            "supernode": {"nodes": 8, "l1_uplinks": 3}, "horizon_s": 40.0, "warmup_s": 10.0,
+            "experts": {"redundant": 32},
+            "workload": {"arrivals": "closed_loop", "concurrency": 64 * 64, "output_tokens": 400},
+            "deployment": {"model": "deepseek-r1", "mode": "decode_only",
+                           "decode": {"instances": 1, "npus_per_instance": 64,
+                                      "batch_per_npu": 64}},
+        }
+    )  # fmt: skip
+    taken = {}
+    for placement in ("perfect", "eplb", "round_robin"):
+        s = with_overrides(narrow, {"experts.placement": placement})
+        formula = steady(s, FACTS).decode.tpot_s
+        found = simulate(s, FACTS).summary["tpot_s_mean"]
+        assert found == pytest.approx(formula, rel=0.05)
+        taken[placement] = formula
+    assert taken["perfect"] < taken["eplb"] < taken["round_robin"]

@@ -78,7 +78,7 @@ def _microbatched():
 
 def test_both_streams_of_a_layer_fill_it_with_work_and_slack():
     costs = steady(preset("quickstart"), load_facts()).costs
-    plan = decode_timeline(costs.decode, 40.0, 160_000.0, 1.0)
+    plan = decode_timeline(costs.decode, 40.0, 160_000.0, 1.0, 1.0)
     rows = busy_of(plan)
     for stream in plan.streams:
         assert sum(share for name, _, share in rows if name == stream) == pytest.approx(1.0)
@@ -88,7 +88,7 @@ def test_the_work_of_an_operator_does_not_jump_where_the_other_stream_becomes_th
     costs = steady(preset("quickstart"), load_facts()).costs
     shares = []
     for requests in range(8, 49):
-        plan = decode_timeline(costs.decode, float(requests), 5000.0 * requests, 1.2)
+        plan = decode_timeline(costs.decode, float(requests), 5000.0 * requests, 1.2, 1.2)
         if plan is not None:
             shares.append(at_work(plan)["attention_core"])
     assert len(shares) > 10
@@ -97,7 +97,7 @@ def test_the_work_of_an_operator_does_not_jump_where_the_other_stream_becomes_th
 
 
 def test_an_iteration_of_two_streams_lasts_as_long_as_each_with_its_slack():
-    plan = decode_timeline(_microbatched(), 40.0, 160_000.0, 1.0)
+    plan = decode_timeline(_microbatched(), 40.0, 160_000.0, 1.0, 1.0)
     names = ["attention_core", "experts", "mtp", "lm_head"]
     booked = pl.DataFrame({"phase": ["decode"] * 4, "operator": names,
                            "per_iteration_s": [0.02, 0.01, 0.004, 0.006]})  # fmt: skip

@@ -49,8 +49,8 @@ def test_an_operator_that_is_declared_stands_everywhere(ask, declare, facts):
     assert full.decode.iteration_s > known.decode.iteration_s + full.decode.operators[NAME] * 0.99
     assert shares_by_cause(full.costs, LENGTHS, EVEN)["reading weights"] > reading
     plans = (
-        decode_timeline(ask().costs.decode, 40.0, 160_000.0, 1.0),
-        prefill_timeline(full.costs.prefill, 1e5, 2e8, 1.0),
+        decode_timeline(ask().costs.decode, 40.0, 160_000.0, 1.0, 1.0),
+        prefill_timeline(full.costs.prefill, 1e5, 2e8, 1.0, 1.0),
     )
     for plan in plans:
         assert NAME in {name for piece in plan.pieces for name, _ in piece.operators}

@@ -151,7 +151,7 @@ def test_a_fused_attention_operator_still_reads_the_weights_of_the_gate(ask):
 def test_tiles_do_not_shorten_what_two_microbatches_in_turn_already_fill(ask, machine):
     alone = {**machine, "deployment__mode": "decode_only"}
     plain, tiled = (ask(**alone, **switch("fused_deep_moe", v)).costs for v in (False, True))
-    load = Pass(48.0, 0.0, 48.0, 48.0 * 320, float(tiled.decode_role.dies), 1.0)
+    load = Pass(48.0, 0.0, 48.0, 48.0 * 320, float(tiled.decode_role.dies), 1.0, 1.0)
     parts = [moe_parts(c.decode, c.decode.splits[0], load) for c in (plain, tiled)]
     assert parts[0] == parts[1]
     one, three = (moe_s(c.decode, c.decode.sequence, load) for c in (tiled, plain))

@@ -109,7 +109,7 @@ def test_what_does_not_fit_goes_in_a_second_round(ask):
     p = ask().costs.decode
 
     def parts(p, tokens):
-        load = Pass(tokens, 0.0, tokens, tokens * 320, 320.0, 1.0)
+        load = Pass(tokens, 0.0, tokens, tokens * 320, 320.0, 1.0, 1.0)
         return moe_parts(p, p.sequence, load)
 
     whole, half = parts(p, 40.0), parts(p, 20.0)
@@ -169,7 +169,7 @@ def test_what_an_exchange_takes_beside_its_bytes_is_not_hidden(ask):
     }  # fmt: skip
     p = ask(**h800).costs.decode
     assert p.hides == 1.0
-    parts = moe_parts(p, p.splits[0], Pass(8.0, 0.0, 8.0, 8.0 * 160, 160.0, 1.0))
+    parts = moe_parts(p, p.splits[0], Pass(8.0, 0.0, 8.0, 8.0 * 160, 160.0, 1.0, 1.0))
     assert parts[1] > p.splits[0].dispatch.fixed > 30e-6
 
 

@@ -118,9 +118,9 @@ def test_a_timeline_and_a_profile_are_those_of_ranks(facts):
     for dies in (1, 4):
         role = role_of(facts, dies, **more)
         p, requests, context = role.decode, 32.0 * dies, 32.0 * dies * 4096.0
-        plan = decode_timeline(p, requests, context, 1.0)
+        plan = decode_timeline(p, requests, context, 1.0, 1.0)
         stream = next(x for x in plan.pieces if x.operators[0][0] == "mla_prolog")
-        half = Pass(0.5 * requests, 0.5 * context, 16.0, 256.0, 16.0, 1.0)
+        half = Pass(0.5 * requests, 0.5 * context, 16.0, 256.0, 16.0, 1.0, 1.0)
         k, _ = best_split(p, half)
         seconds = attention_s(p.splits[k], half.tokens, core_s(p.splits[k].core, *half[:2]))
         assert sum(took for _, took in stream.operators) == pytest.approx(seconds, rel=1e-6)

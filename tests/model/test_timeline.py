@@ -102,7 +102,7 @@ def test_two_sides_of_an_instance_keep_the_pace_of_their_ring():
 def test_a_layer_of_decode_is_as_long_as_its_operators_say(ask, fields, streams):
     modes = {"deployment__mode": "decode_only", "deployment__decode__microbatch": "on"}
     p = ask(**modes, **fields).costs.decode
-    plan = decode_timeline(p, 40.0, 160_000.0, 1.2)
+    plan = decode_timeline(p, 40.0, 160_000.0, 1.2, 1.2)
     assert plan.streams == streams
     assert 0.0 <= plan.begin < plan.end < 1.0
     named = {name for piece in plan.pieces for name, _ in piece.operators}

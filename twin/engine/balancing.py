@@ -159,14 +159,19 @@ class Balance:
         if group.role != "prefill":
             first = self.setup.decode_imbalance
         limited = self.experts.group_limited
-        some = x.hot_factors(
-            now, group.slots, first.tokens[::EVERY], self.crowd.tokens_per_request[group.role],
-            self.process.correlation, self.crowd.groups if limited else 1,
-            self.crowd.top_groups if limited else 1, self._nearest(group),
+        rule = (
+            self.crowd.tokens_per_request[group.role], self.process.correlation,
+            self.crowd.groups if limited else 1, self.crowd.top_groups if limited else 1,
+            self._nearest(group),
         )  # fmt: skip
         at = np.arange(first.tokens.size, dtype=np.float64)
-        change = np.interp(at, at[::EVERY], some / first.factor[::EVERY])
-        return np.maximum(first.factor * change, 1.0)
+        found = []
+        for k, known in enumerate(first.factor.reshape(-1, at.size)):  # of dies, of nodes
+            slots = x.by_node(group.slots, group.nodes) if k else group.slots
+            some = x.hot_factors(now, slots, first.tokens[::EVERY], *rule)
+            change = np.interp(at, at[::EVERY], some / known[::EVERY])
+            found.append(np.maximum(known * change, 1.0))
+        return np.concatenate(found)
 
     def _nearest(self, group: Group) -> int:
         return group.nodes if self.experts.placement == "topology" else 1

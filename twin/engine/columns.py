@@ -315,11 +315,11 @@ class Costs(Columns):
     decode_carried = column("i8", "carried", "Places of what links carry.", fill=None)
     prefill_hot_tokens = column("f8", "points", "Tokens of the table below.", fill=None)
     prefill_hot_factor = column(
-        "f8", "prefills, points", "Imbalance of experts.", fill=None, by="balancing"
+        "f8", "prefills, prefill_loads", "Imbalance of experts.", fill=None, by="balancing"
     )
     decode_hot_tokens = column("f8", "points", "Tokens of the table below.", fill=None)
     decode_hot_factor = column(
-        "f8", "decodes, points", "Imbalance of experts.", fill=None, by="balancing"
+        "f8", "decodes, decode_loads", "Imbalance of experts.", fill=None, by="balancing"
     )
     prefill_operators = column(
         "f8", "prefill_operators", "Scratch of one batch.", unit="s", by="prefill"

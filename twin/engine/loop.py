@@ -190,7 +190,7 @@ def look_at_instances(world: World, t1: float) -> None:
     prefill, decode, following = world.prefill, world.decode, world.request.following
     instances = settings.prefills
     prefill_hot = world.costs.prefill_hot_factor
-    most_tokens = prefill_hot.shape[1] - 1
+    most_tokens = world.costs.prefill_hot_tokens.shape[0] - 1
     for p in range(instances):
         at = p * w.AT_FIELDS
         book[row, at + w.AT_QUEUE] += length(prefill.queue, p, following)

@@ -4,6 +4,7 @@ a fitted factor on time. Loads are shares of the mean."""
 from twin.experts.imbalance import Imbalance, imbalance
 from twin.experts.load import (
     EMPTY,
+    by_node,
     die_load,
     hot_factors,
     hottest_by_layer,
@@ -25,6 +26,7 @@ __all__ = [
     "ExpertsError",
     "Imbalance",
     "Process",
+    "by_node",
     "choose_layers",
     "copies",
     "die_load",

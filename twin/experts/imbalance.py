@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from twin.experts.load import Peaks, copy_shares, die_moments
+from twin.experts.load import Peaks, by_node, copy_shares, die_moments
 from twin.experts.placement import place
 from twin.experts.popularity import ExpertsError
 from twin.experts.process import long_run, now, start
@@ -27,7 +27,7 @@ GRID = 41  # batch sizes 1, sqrt(2), 2 ... 2**20 tokens
 class Imbalance:
     """How uneven the dies are when `tokens` (f8[G], rising, over all dies) enter an MoE layer at
     once. curve [G]: the hottest die's load over the mean, expected, averaged over layers, worked
-    out when it is read. die_load f8[layers, dies]."""
+    out when it is read; [2 G]: then the hottest node's. die_load f8[layers, dies]."""
 
     tokens: Floats
     curve: Sequence[float] | Floats
@@ -53,9 +53,12 @@ class Imbalance:
 class Curve(Sequence[float]):
     """`Imbalance.curve`: a function of the place, called once for each, or the whole at once."""
 
-    def __init__(self, point: Callable[[int], float], points: Callable[[slice], Floats]) -> None:
+    def __init__(
+        self, point: Callable[[int], float], points: Callable[[slice], Floats], size: int = GRID
+    ) -> None:
         self._point = cache(point)
         self._points = points
+        self._size = size
 
     def whole(self) -> Floats:
         """All of it; compiled."""
@@ -64,26 +67,28 @@ class Curve(Sequence[float]):
     @cached_property
     def compiled(self) -> Curve:
         """The same function, each point by compiled code."""
-        return Curve(lambda i: float(self._points(slice(i, i + 1))[0]), self._points)
+        one = self._points
+        return Curve(lambda i: float(one(slice(i, i + 1))[0]), one, self._size)
 
     def __len__(self) -> int:
-        return GRID
+        return self._size
 
     def __getitem__(self, i: Any) -> Any:
         if isinstance(i, slice):
             return [self._point(k) for k in range(*i.indices(GRID))]
-        return self._point(i % GRID)
+        return self._point(i % self._size)
 
 
 def imbalance(
     experts: Experts, routed_experts: int, layers: int, top_k: int, routed_dies: int,
     slots_per_die: int, facts: Facts, seed: int, tokens_per_request: float = 1.0,
     counts: Floats | None = None, groups: int = 1, top_groups: int = 1, nodes: int = 1,
+    links: bool = False,
 ) -> Imbalance:  # fmt: skip
     """Load of the hottest of `routed_dies` over the mean, by tokens entering an MoE layer, of which
     `tokens_per_request` come from one request; the placement balances the long run. groups,
-    top_groups: of `experts.group_limited` and `eplb_groups`. Raises ExpertsError where experts do
-    not fit."""
+    top_groups: of `experts.group_limited` and `eplb_groups`. links: the curve of nodes is wanted as
+    well. Raises ExpertsError where experts do not fit."""
     if tokens_per_request < 1:
         raise ExpertsError(
             f"tokens_per_request = {tokens_per_request:g}: a request brings at least 1 token"
@@ -98,13 +103,20 @@ def imbalance(
     chances = now(process, 0.0)
     nearest = nodes if experts.placement == "topology" else 1
     limited = (groups, top_groups) if experts.group_limited else (1, 1)
-    peaks = Peaks(chances, slots, *limited, nearest)
+    peaks = [Peaks(chances, slots, *limited, nearest)]
+    if links:
+        peaks.append(Peaks(chances, by_node(slots, nodes), *limited, nearest))
+    alike = tokens_per_request, process.correlation
 
     def point(i: int) -> float:
-        return peaks.factor(float(tokens[i]), tokens_per_request, process.correlation)
+        return peaks[i // GRID].factor(float(tokens[i % GRID]), *alike)
 
     def points(some: slice) -> Floats:
-        return peaks.factors(tokens[some], tokens_per_request, process.correlation)
+        at = np.arange(GRID * len(peaks))[some]
+        parts = (p.factors(tokens[at[at // GRID == k] - GRID * k], *alike)
+                 for k, p in enumerate(peaks))  # fmt: skip
+        return np.concatenate(list(parts))
 
     picks, _, _ = die_moments(chances, slots, copy_shares(slots, routed_experts, nearest))
-    return Imbalance(tokens, Curve(point, points), picks * (routed_dies / top_k))
+    curve = Curve(point, points, GRID * len(peaks))
+    return Imbalance(tokens, curve, picks * (routed_dies / top_k))

@@ -40,8 +40,20 @@ def hot_factors(
     )
 
 
+def by_node(slots: Ints, nodes: int) -> Ints:
+    """Slots of the dies of each of so many nodes, i8[layers, nodes, most slots of a node]; EMPTY
+    where a node has fewer."""
+    layers, dies, room = slots.shape
+    home = np.arange(dies) * nodes // dies
+    place = np.arange(dies) - np.searchsorted(home, home)
+    found = np.full((layers, nodes, int(place.max()) + 1, room), EMPTY, slots.dtype)
+    found[:, home, place] = slots
+    return found.reshape(layers, nodes, -1)
+
+
 class Peaks:
-    """What one token brings to each die, ready for one batch size after another."""
+    """What one token brings to each die, ready for one batch size after another. Of nodes, with
+    their slots `by_node`, likewise."""
 
     def __init__(
         self,

@@ -188,6 +188,18 @@ class Load:
         # Twelve digits: the order in which shares of a link were added up is no physics.
         return float(f"{least:.12g}"), int(min(inner if inner.size else full))
 
+    def ports(self, net: Network) -> float:
+        """Time on the fullest link at an end (a port of a die, CPU or NIC) over that on the fullest
+        link of all; the others carry bytes of many ends."""
+
+        def share() -> float:
+            links = self.pattern.links
+            times = self.amounts / net.capacity[links]
+            own = times[(net.leaves[links] >= 0) | (net.enters[links] >= 0)]
+            return float(own.max(initial=0.0) / times.max())
+
+        return net.once(("ports", self.pattern), share) if self.pattern.links.size else 1.0
+
 
 def load_of(net: Network, demand: Demand) -> Load:
     """The load of a demand on a network; equal questions share one answer, and alike ones what is

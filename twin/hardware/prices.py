@@ -36,6 +36,7 @@ class Price:
     off_node_fraction: float = 0.0  # share of the bytes that crosses a node's border
     shared_by_dies: int = 1  # dies that share `bytes_per_s` between them
     collision: Collision = Collision()  # of hashed flows: its mean is in `bytes_per_s`
+    ports: float = 1.0  # time of the fullest port of an end over that of the fullest link
 
     def seconds(self, size_bytes: float) -> float:
         """Time of `size_bytes` with no other traffic on the way."""
@@ -107,7 +108,10 @@ def all_to_all(
     load = demands.exchange(net, dies, plane, operation)
     rate, label = _priced(net, load, f"all-to-all over {plane}")
     found = worst_collision([load])
-    return Price(rate, load.latency_s, label, len(dies) - 1, load.off_node, collision=found)
+    return Price(
+        rate, load.latency_s, label, len(dies) - 1, load.off_node, collision=found,
+        ports=load.ports(net),
+    )  # fmt: skip
 
 
 def _reached(

@@ -17,7 +17,7 @@ from twin.model.coefficients import Mode
 from twin.model.collectives import direct, exchange, moe_traffic
 from twin.model.costs import Costs
 from twin.model.decode import decode_iteration_s
-from twin.model.layer import Pass, ffn_rows_s, layer_s, whole_tiles
+from twin.model.layer import Pass, ffn_rows_s, layer_s, on_wire, whole_tiles
 from twin.model.predict import EVEN, Prediction, Traffic, rank_load
 from twin.model.roofline import interpolate, load_machine
 from twin.model.shape import load_shape
@@ -52,9 +52,10 @@ def streams_s(s: Scenario, costs: Costs, traffic: Traffic, hot: Hot) -> tuple[fl
     _, context = rank_load(per_rank, role.ranks, traffic)
     half = 0.5 * p.query_tokens
     total = half * (per_rank * role.ranks)
+    factor = interpolate(total, *hot)
     load = Pass(
         half * per_rank, 0.5 * float(context[0]), half * per_rank / each, total, float(role.dies),
-        interpolate(total, *hot),
+        factor, on_wire(p.layout, total, factor, *hot),
     )  # fmt: skip
     return layer_s(p, p.splits[PAPER_SPLIT], load)
 

@@ -136,6 +136,7 @@ class Layout(Record):
     expert_dies: float = given("Dies that hold experts and nothing else; 0: all do both (decode).")
     domains: float = given("Domains of attention dies that take turns at the experts (decode).")
     rank_dies: float = given("Dies that split a request's heads and are one rank (decode).")
+    ports: float = given("Time of the fullest port of their exchange, over the fullest link's.")
 
 
 @record

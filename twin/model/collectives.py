@@ -52,6 +52,7 @@ class Exchange:
     beyond_bytes_per_s: float = 0.0  # over the plane between nodes alone
     dispatch: Measured | None = None  # where its kernels were measured on such a network
     combine: Measured | None = None
+    ports: float = 1.0  # time of the fullest port over that of the fullest link
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +105,7 @@ def _exchange(
         slow_between=slow,
         inside_bytes_per_s=inside,
         beyond_bytes_per_s=beyond,
+        ports=price.ports,
     )
 
 
@@ -119,10 +121,11 @@ def two_level(x: Exchange, top_k: int, most_nodes: int) -> Exchange:
         return x
     hit = x.nodes * (1.0 - (1.0 - 1.0 / x.nodes) ** top_k)
     crossing = min(hit, float(most_nodes)) * x.off_node
-    rate = x.rate_bytes_per_s * top_k * x.off_node / crossing
-    if x.inside_bytes_per_s > 0.0:
-        rate = min(rate, max(x.rate_bytes_per_s, x.inside_bytes_per_s))
-    return replace(x, rate_bytes_per_s=rate, off_node=crossing / top_k)
+    rate, ports = x.rate_bytes_per_s * top_k * x.off_node / crossing, x.ports
+    inside = max(x.rate_bytes_per_s, x.inside_bytes_per_s)
+    if x.inside_bytes_per_s > 0.0 and inside < rate:
+        rate, ports = inside, 1.0
+    return replace(x, rate_bytes_per_s=rate, off_node=crossing / top_k, ports=ports)
 
 
 def direct(x: Exchange, chip: str, facts: Facts) -> Exchange:

@@ -27,6 +27,7 @@ from twin.model.layer import (
     longer_s,
     moe_parts,
     moe_s,
+    on_wire,
     product_s,
     routed_per_die,
     survey,
@@ -95,7 +96,7 @@ def _add_moe(
 @kernel
 def outside_s(
     p: Decode, requests: float, context: float, total: float, dies: float, hot: float,
-    ops: np.ndarray,
+    wire: float, ops: np.ndarray,
 ) -> float:  # fmt: skip
     """What an iteration spends outside of the layers, seconds: drafts, LM heads, sampling.
 
@@ -126,7 +127,7 @@ def outside_s(
         mtp += attention_s(m, tokens, core)
         if p.modules > 0.0:
             sent = tokens / p.layout.rank_dies
-            mtp += moe_s(p, m, Pass(tokens, context, sent, width * total, dies, hot))
+            mtp += moe_s(p, m, Pass(tokens, context, sent, width * total, dies, hot, wire))
         else:
             mtp += product_s(p.draft_dense, tokens)
         head += roof(p.draft_head.flop * requests, p.draft_head.weight) + p.draft_head.fixed
@@ -248,8 +249,8 @@ def decode_iteration_s(
 
     requests i8[R] running requests of each rank; context f8[R] their context tokens summed;
     hot_tokens, hot_factor f8[G]: hottest die's MoE load over the mean by tokens that enter the MoE
-    at once; ops f8[len(DECODE_OPERATORS)] gets the seconds of each operator on the critical path
-    added, in all exactly what is returned.
+    at once, hot_factor f8[2 G]: then the hottest node's; ops f8[len(DECODE_OPERATORS)] gets the
+    seconds of each operator on the critical path added, in all exactly what is returned.
     """
     who, busiest, total = survey(p, requests, context, first, count)
     if total == 0:
@@ -258,18 +259,21 @@ def decode_iteration_s(
     entering = query * total
     rank_requests, rank_context = p.concentration * requests[who], p.concentration * context[who]
     hot = interpolate(entering, hot_tokens, hot_factor)
+    wire = on_wire(p.layout, entering, hot, hot_tokens, hot_factor)
     together = query * (p.concentration * busiest)  # tokens of the rank that has most
     load = Pass(
         query * rank_requests, rank_context, together / p.layout.rank_dies, entering,
-        count * p.layout.rank_dies, hot,
+        count * p.layout.rank_dies, hot, wire,
     )  # fmt: skip
     time = dense_layers_s(p, load, ops)
-    time += outside_s(p, rank_requests, rank_context, float(total), load.dies, hot, ops)
+    time += outside_s(p, rank_requests, rank_context, float(total), load.dies, hot, wire, ops)
     layers = p.moe_layers
     domains = p.layout.domains
     if p.microbatch > 0.0:
         part = 0.5 * entering / domains
-        half = half_of(load, domains, interpolate(part, hot_tokens, hot_factor))
+        hot = interpolate(part, hot_tokens, hot_factor)
+        wire = on_wire(p.layout, part, hot, hot_tokens, hot_factor)
+        half = half_of(load, domains, hot, wire)
         k, split = best_split(p, half)
         attention, moe = layer_s(p, p.sequence, load)
         if split < attention + moe or p.microbatch == 1.0:
@@ -277,10 +281,9 @@ def decode_iteration_s(
             return time + launch_gap_s(p, time, total, together, False, ops)
     if domains > 1.0:
         part = entering / domains
-        one = Pass(
-            load.tokens, load.context, load.busiest, part, load.dies,
-            interpolate(part, hot_tokens, hot_factor),
-        )  # fmt: skip
+        hot = interpolate(part, hot_tokens, hot_factor)
+        wire = on_wire(p.layout, part, hot, hot_tokens, hot_factor)
+        one = Pass(load.tokens, load.context, load.busiest, part, load.dies, hot, wire)
         time += _add_ring(p, p.sequence, layers, one, 1.0, ops)
     else:
         time += layers_in_sequence_s(p, layers, load, ops)
@@ -288,12 +291,12 @@ def decode_iteration_s(
 
 
 @kernel
-def half_of(load: Pass, domains: float, hot: float) -> Pass:
+def half_of(load: Pass, domains: float, hot: float, wire: float) -> Pass:
     """One of two microbatches of a pass, as one of `domains` sends it to the experts, with the
     imbalance of as many tokens."""
     return Pass(
         0.5 * load.tokens, 0.5 * load.context, 0.5 * load.busiest, 0.5 * load.total / domains,
-        load.dies, hot,
+        load.dies, hot, wire,
     )  # fmt: skip
 
 

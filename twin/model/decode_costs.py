@@ -167,6 +167,7 @@ def layout(x: Setting) -> Layout:
         expert_dies=float(x.expert_dies),
         domains=float(x.pool.own.domains),
         rank_dies=float(x.pool.rank_dies),
+        ports=x.exchange.ports,
     )
 
 

@@ -12,8 +12,16 @@ from typing import NamedTuple
 import numpy as np
 
 from twin.kernels.compiled import kernel
-from twin.model.coefficients import Collective, Decode, DecodeCore, Experts, Mode, Product
-from twin.model.roofline import roof
+from twin.model.coefficients import (
+    Collective,
+    Decode,
+    DecodeCore,
+    Experts,
+    Layout,
+    Mode,
+    Product,
+)
+from twin.model.roofline import interpolate_from, roof
 
 
 class Pass(NamedTuple):
@@ -25,6 +33,7 @@ class Pass(NamedTuple):
     total: float  # tokens of all dies
     dies: float
     hot: float  # hottest die's routed load over the mean
+    wire: float  # as `hot`, of what the fullest link of the exchange carries
 
 
 @kernel
@@ -66,11 +75,28 @@ def grouped_tiles(w: Product, experts: float, rows: float) -> float:
 
 
 @kernel
+def on_wire(
+    at: Layout, tokens: float, hot: float, hot_tokens: np.ndarray, hot_factor: np.ndarray
+) -> float:
+    """Load of the fullest link of an exchange over the even exchange's, for so many tokens.
+
+    A port carries what its die gets, so the hottest die's is `hot` times as full. Links between
+    nodes carry what a node gets; where they are fuller than ports, the hottest node decides, unless
+    the hottest die's port takes longer. hot_tokens f8[G], hot_factor f8[G], or [2 G] with nodes.
+    """
+    points = hot_tokens.shape[0]
+    if at.ports >= 1.0 or len(hot_factor) == points:
+        return hot
+    return max(at.ports * hot, interpolate_from(tokens, hot_tokens, hot_factor, points))
+
+
+@kernel
 def exchange_s(
     p: Decode, send: float, receive: float, sent: float, routed: float, shared: float
 ) -> float:
-    """Wire time: a die exchanges `sent` tokens, the hottest expert die `routed` rows, one with
-    the shared expert `shared` rows; unscheduled, these come at once and the rest wait behind."""
+    """Wire time: a die exchanges `sent` tokens, the fullest link is as full as if the hottest die
+    had `routed` rows, one with the shared expert has `shared` rows; unscheduled, these come at once
+    and the rest wait behind."""
     if p.in_cast > 0.0:
         return max(send * sent, receive * routed) + receive * shared
     return max(send * sent, receive * max(routed, shared))
@@ -122,12 +148,13 @@ def _round(
     start = m.dispatch.fixed + m.dispatch.message * busiest
     at = p.layout
     dies = at.expert_dies if at.expert_dies > 0.0 else load.dies
-    rows = routed_per_die(p, tokens) * load.hot
+    mean = routed_per_die(p, tokens)
+    rows, moved = mean * load.hot, mean * load.wire
     away = at.shared_experts > 0.0 and at.shared_dies > 0.0
     shared_rows = at.shared_experts * tokens * at.split / (at.shared_dies if away else dies)
     sent = shared_rows if away else 0.0
-    dispatch = exchange_s(p, m.dispatch.send, m.dispatch.receive, busiest, rows, sent)
-    combine = exchange_s(p, m.combine.receive, m.combine.send, busiest, rows, sent)
+    dispatch = exchange_s(p, m.dispatch.send, m.dispatch.receive, busiest, moved, sent)
+    combine = exchange_s(p, m.combine.receive, m.combine.send, busiest, moved, sent)
     if away:
         shared = ffn_rows_s(m.experts, at.shared_experts, at.shared_experts, shared_rows)
         experts = max(ffn_rows_s(m.experts, at.slots, 0.0, rows), shared)

@@ -31,6 +31,7 @@ from twin.model.layer import (
     dense_s,
     local_s,
     moe_s,
+    on_wire,
     prompt_core_s,
     prompt_pairs,
     survey,
@@ -59,17 +60,9 @@ _CHUNK = DECODE_OPERATORS.index("prefill_chunk")
 
 @kernel
 def mixed_iteration_s(
-    p: Decode,
-    requests: np.ndarray,
-    context: np.ndarray,
-    chunk: np.ndarray,
-    pairs: np.ndarray,
-    first: int,
-    count: int,
-    hot_tokens: np.ndarray,
-    hot_factor: np.ndarray,
-    ops: np.ndarray,
-) -> float:
+    p: Decode, requests: np.ndarray, context: np.ndarray, chunk: np.ndarray, pairs: np.ndarray,
+    first: int, count: int, hot_tokens: np.ndarray, hot_factor: np.ndarray, ops: np.ndarray,
+) -> float:  # fmt: skip
     """Seconds of one colocated iteration on ranks first..first+count.
 
     requests i8[R], context f8[R] as in decode; chunk f8[R] prompt tokens of each rank and pairs
@@ -89,11 +82,12 @@ def mixed_iteration_s(
     if entering <= 0.0:
         return 0.0
     hot = interpolate(entering, hot_tokens, hot_factor)
+    wire = on_wire(p.layout, entering, hot, hot_tokens, hot_factor)
     rank_requests, rank_context = float(requests[who]), context[who]
     tokens = query * rank_requests
     alone = 0.0
     if total > 0:
-        load = Pass(tokens, rank_context, query * busiest / each, query * total, dies, hot)
+        load = Pass(tokens, rank_context, query * busiest / each, query * total, dies, hot, wire)
         alone += _layers_alone_s(p, load, ops)
     m = p.sequence
     attention = dense = most_rows = most_core = 0.0
@@ -119,14 +113,15 @@ def mixed_iteration_s(
                 if took > attention:
                     attention, most_rows, most_core = took, rows, core
                 dense = max(dense, dense_s(p, rows))
-    layer = attention + moe_s(p, m, Pass(most, rank_context, most / each, entering, dies, hot))
+    load = Pass(most, rank_context, most / each, entering, dies, hot, wire)
+    layer = attention + moe_s(p, m, load)
     dense = p.dense_layers * (attention + dense)
     # Without a chunk the two are equal but for rounding, and a time is never negative.
     moe = p.moe_layers > 0.0
     ops[_CHUNK] += max(0.0, (layer * p.moe_layers if moe else dense) - alone)
     ops[_DENSE] += dense if moe else 0.0
     time = layer * p.moe_layers + dense
-    time += outside_s(p, rank_requests, rank_context, float(total), dies, hot, ops)
+    time += outside_s(p, rank_requests, rank_context, float(total), dies, hot, wire, ops)
     return time + launch_gap_s(p, time, total, most, entering > query * total, ops)
 
 

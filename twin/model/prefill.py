@@ -15,6 +15,7 @@ from twin.model.coefficients import PREFILL_OPERATORS, Prefill
 from twin.model.layer import (
     experts_read,
     grouped_tiles,
+    on_wire,
     product_s,
     prompt_core_s,
     prompt_pairs,
@@ -65,16 +66,16 @@ def _grouped_s(p: Prefill, experts: float, shared: float, rows: float) -> float:
 
 
 @kernel
-def _dispatch_s(p: Prefill, die_tokens: float, rows: float) -> float:
+def _dispatch_s(p: Prefill, die_tokens: float, rows: float, moved: float) -> float:
     w = p.dispatch
-    wire = max(w.send * die_tokens, w.receive * rows)
+    wire = max(w.send * die_tokens, w.receive * moved)
     return w.fixed + (w.message * die_tokens + w.order * rows) + wire
 
 
 @kernel
-def _combine_s(p: Prefill, die_tokens: float, rows: float) -> float:
+def _combine_s(p: Prefill, die_tokens: float, rows: float, moved: float) -> float:
     w = p.combine
-    wire = max(w.receive * die_tokens, w.send * rows)
+    wire = max(w.receive * die_tokens, w.send * moved)
     return w.fixed + (w.gather * die_tokens + w.restore * rows) + wire
 
 
@@ -169,11 +170,12 @@ def _moe_layers_s(
     busy = passes / p.compute_share if two else passes
     before = _attention(p, busy, tokens, pass_tokens, part * die_pairs, ops)
     gate = (p.gate.fixed + p.gate.token * pass_tokens) * busy
+    wire = on_wire(p.layout, tokens, hot, hot_tokens, hot_factor)
     experts = _experts_s(p, tokens, hot) * busy
     before += gate
-    rows = _expert_rows(p, tokens, hot)
-    sent = _dispatch_s(p, pass_tokens, rows) * passes
-    answered = _combine_s(p, pass_tokens, rows) * passes
+    rows, moved = _expert_rows(p, tokens, hot), _expert_rows(p, tokens, wire)
+    sent = _dispatch_s(p, pass_tokens, rows, moved) * passes
+    answered = _combine_s(p, pass_tokens, rows, moved) * passes
     main = before + experts
     ops[_GATE] += gate
     ops[_EXPERTS] += experts

@@ -378,12 +378,19 @@ def roof(computing: float, moving: float) -> float:
 @kernel
 def interpolate(x: float, xs: np.ndarray, ys: np.ndarray) -> float:
     """y at x on the polyline through (xs, ys), f8[G] with xs ascending; clamped at both ends."""
+    return interpolate_from(x, xs, ys, 0)
+
+
+@kernel
+def interpolate_from(x: float, xs: np.ndarray, ys: np.ndarray, first: int) -> float:
+    """`interpolate` through the ys from the first on; xs f8[G], ys f8[at least first + G]."""
     last = xs.shape[0] - 1
     if last < 0:
         return 1.0
     if x <= xs[0]:
-        return ys[0]
+        return ys[first]
     for i in range(last):
         if x <= xs[i + 1]:
-            return ys[i] + (ys[i + 1] - ys[i]) * (x - xs[i]) / (xs[i + 1] - xs[i])
-    return ys[last]
+            low, high = ys[first + i], ys[first + i + 1]
+            return low + (high - low) * (x - xs[i]) / (xs[i + 1] - xs[i])
+    return ys[first + last]

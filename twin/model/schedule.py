@@ -70,7 +70,7 @@ def stages(p: Decode, m: Mode, load: Pass) -> Stages:
         own = at.shared_experts
         shared = min(experts, ffn_rows_s(m.experts, own, own, rows))
     if at.expert_dies > 0.0:
-        rows = routed_per_die(p, load.total) * load.hot
+        rows = routed_per_die(p, load.total) * load.wire
         port = rows * max(m.dispatch.receive, m.combine.send)
         taken = at.domains * max(experts, port)
     start = m.dispatch.fixed + m.dispatch.message * load.busiest

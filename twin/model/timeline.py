@@ -59,9 +59,12 @@ class Timeline:
                 yield Turn(piece.stream, layer, piece.microbatch, low, high, operators)
 
 
-def decode_timeline(p: Decode, requests: float, context: float, hot: float) -> Timeline | None:
+def decode_timeline(
+    p: Decode, requests: float, context: float, hot: float, wire: float
+) -> Timeline | None:
     """Decode's streams with so many requests and context tokens on every rank; hot: hottest die's
-    expert load over the mean. None when the layers run in sequence or nothing is decoded."""
+    expert load over the mean, wire: that of the fullest link. None when the layers run in sequence
+    or nothing is decoded."""
     if p.microbatch == 0.0 or not requests > 0.0:
         return None
     tokens, each = p.query_tokens * requests, p.layout.rank_dies
@@ -72,15 +75,16 @@ def decode_timeline(p: Decode, requests: float, context: float, hot: float) -> T
         tokens * (p.layout.dies / each),
         p.layout.dies,
         hot,
+        wire,
     )
-    half = half_of(load, p.layout.domains, hot)
+    half = half_of(load, p.layout.domains, hot, wire)
     k, split_s = best_split(p, half)
     if p.microbatch == 2.0 and sum(layer_s(p, p.sequence, load)) <= split_s:
         return None
     m = p.splits[k]
     moe = tuple(zip(("gate", "dispatch", "experts", "combine"), moe_parts(p, m, half), strict=True))
     streams, pieces = decode_pieces(p, stages(p, m, half), _attention(m, half), moe)
-    section = _decode_section(p, requests, context, hot, split_s)
+    section = _decode_section(p, requests, context, hot, wire, split_s)
     return Timeline(streams, int(p.moe_layers), *section, pieces)
 
 
@@ -101,14 +105,14 @@ def _attention(m: Mode, half: Pass) -> Operators:
 
 
 def _decode_section(
-    p: Decode, requests: float, context: float, hot: float, layer_s: float
+    p: Decode, requests: float, context: float, hot: float, wire: float, layer_s: float
 ) -> tuple[float, float]:
     """Where the MoE layers lie in an iteration: after the dense ones, before MTP and the head."""
     names = names_of("decode")
     operators = np.zeros(len(names))
     count = max(1, int(p.layout.dies / p.layout.rank_dies))
     ranks = np.full(count, max(1, round(requests))), np.full(count, context)
-    whole = decode_iteration_s(p, *ranks, 0, count, *_curve(hot), operators)
+    whole = decode_iteration_s(p, *ranks, 0, count, *_curve(hot, wire), operators)
     layers = p.moe_layers * layer_s
     booked = dict(zip(names, operators.tolist(), strict=True))
     after = sum(booked[name] for name in ("mtp", "lm_head", "sampling", "launch_gaps"))
@@ -117,12 +121,14 @@ def _decode_section(
     return float(before / whole), float((before + layers) / whole)
 
 
-def _curve(hot: float) -> tuple[np.ndarray, np.ndarray]:
+def _curve(hot: float, wire: float) -> tuple[np.ndarray, np.ndarray]:
     """One point is enough of a curve of imbalance: the load is the mean one."""
-    return np.array([1.0, 2.0]), np.array([hot, hot])
+    return np.array([1.0, 2.0]), np.array([hot, hot, wire, wire])
 
 
-def prefill_timeline(p: Prefill, tokens: float, pairs: float, hot: float) -> Timeline | None:
+def prefill_timeline(
+    p: Prefill, tokens: float, pairs: float, hot: float, wire: float
+) -> Timeline | None:
     """Prefill's streams for a batch of so many tokens and query-key pairs; None when it runs in
     sequence or nothing is prefilled."""
     if p.microbatch == 0.0 or not tokens > 0.0:
@@ -131,7 +137,7 @@ def prefill_timeline(p: Prefill, tokens: float, pairs: float, hot: float) -> Tim
     names = names_of("prefill")
     operators = np.zeros(len(names))
     half, share = 0.5 * tokens, 0.5 / p.layout.dies
-    prefill_batch_s(alone, half, share * tokens, share * pairs, *_curve(hot), operators)
+    prefill_batch_s(alone, half, share * tokens, share * pairs, *_curve(hot, wire), operators)
     each = dict(zip(names, (operators / p.moe_layers).tolist(), strict=True))
     before = (*names_of("prefill", "attention"), "gate")
     for name in (*before, "experts"):

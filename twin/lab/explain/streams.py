@@ -5,9 +5,12 @@ from typing import Any
 
 import polars as pl
 
+from twin.experts import Imbalance
 from twin.facts import Facts
 from twin.hardware.fabric import wired
+from twin.model.coefficients import Layout
 from twin.model.costs import Costs, build_costs
+from twin.model.layer import on_wire
 from twin.model.predict import rank_load
 from twin.model.roofline import interpolate
 from twin.model.timeline import Timeline, decode_timeline, prefill_timeline
@@ -18,7 +21,8 @@ Tables = Mapping[str, pl.DataFrame]
 
 
 def stream_plans(scenario: Scenario, facts: Facts, tables: Tables) -> dict[str, Timeline]:
-    """Timelines of the roles that run in microbatches at the run's mean load; may be empty."""
+    """Timelines of the roles that run in microbatches at the run's mean load; may be empty. A run
+    has the load of the hottest die alone: its port counts as the fullest link of the exchange."""
     costs = _costs(scenario, facts, tables)
     plans: dict[str, Timeline | None] = {}
     if costs.decode_role is not None:
@@ -27,13 +31,13 @@ def stream_plans(scenario: Scenario, facts: Facts, tables: Tables) -> dict[str, 
             _mean(ranks[name].fill_null(0.0)) for name in ("requests_mean", "context_tokens_mean")
         )
         hot = _mean_hot(tables, "decode")
-        plans["decode"] = decode_timeline(costs.decode, requests, context, hot)
+        plans["decode"] = decode_timeline(costs.decode, requests, context, hot, hot)
     if costs.prefill_role is not None:
         tokens = _mean_batch(tables, scenario.warmup_s)
         length = _mean(tables["requests"]["input_tokens"]) or 1.0
         pairs = tokens * 0.5 * min(length, tokens)
         hot = _mean_hot(tables, "prefill")
-        plans["prefill"] = prefill_timeline(costs.prefill, tokens, pairs, hot)
+        plans["prefill"] = prefill_timeline(costs.prefill, tokens, pairs, hot, hot)
     return {role: plan for role, plan in plans.items() if plan is not None}
 
 
@@ -51,14 +55,20 @@ def full_plans(
         batch = full.decode.batch_per_npu * rank_dies / costs.chip.dies_per_npu
         requests, context = (float(each[0]) for each in rank_load(batch, ranks, traffic))
         tokens = 0.5 * query * batch * ranks / costs.decode.layout.domains
-        hot = float(interpolate(tokens, *parts.decode_imbalance.table))
-        plans["decode"] = decode_timeline(costs.decode, requests, context, hot)
+        hot = _hot(tokens, costs.decode.layout, parts.decode_imbalance)
+        plans["decode"] = decode_timeline(costs.decode, requests, context, *hot)
     if costs.prefill_role is not None and full.prefill is not None:
         tokens = full.prefill.batch_tokens
-        hot = float(interpolate(0.5 * tokens, *parts.prefill_imbalance.table))
+        hot = _hot(0.5 * tokens, costs.prefill.layout, parts.prefill_imbalance)
         pairs = tokens / traffic.fresh_tokens * traffic.fresh_pairs
-        plans["prefill"] = prefill_timeline(costs.prefill, tokens, pairs, hot)
+        plans["prefill"] = prefill_timeline(costs.prefill, tokens, pairs, *hot)
     return {role: plan for role, plan in plans.items() if plan is not None}
+
+
+def _hot(tokens: float, at: Layout, known: Imbalance) -> tuple[float, float]:
+    """Load of the hottest die, and of the fullest link of the exchange, over the even load."""
+    hot = float(interpolate(tokens, *known.table))
+    return hot, float(on_wire(at, tokens, hot, *known.table))
 
 
 def _costs(scenario: Scenario, facts: Facts, tables: Tables) -> Costs:

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -53,6 +55,31 @@ def test_without_a_chunk_it_is_a_decode_iteration(p):
 def test_a_chunk_delays_the_batch_but_shares_the_weights(p):
     together, alone = mixed(p, 65_536.0), mixed(p, 65_536.0, requests=0)
     assert mixed(p, 0.0) < together < mixed(p, 0.0) + alone
+
+
+def test_prompts_in_passes_of_their_own_take_both_passes(p):
+    own = replace(p, chunk=replace(p.chunk, apart=1.0))
+    both = mixed(p, 65_536.0, requests=0) + mixed(p, 0.0)
+    assert mixed(own, 65_536.0) == pytest.approx(both, rel=1e-9)
+    assert mixed(row_of(own), 65_536.0, call=entry(mixed_iteration_s)) == mixed(own, 65_536.0)
+    for alone in ({"requests": 0, "chunk": 65_536.0}, {"chunk": 0.0}):
+        assert mixed(own, **alone) == mixed(p, **alone)
+
+
+@pytest.mark.parametrize(
+    ("stack", "tp_dies", "delay", "apart"),
+    [("sglang-npu", 128, 0, 1.0), ("sglang-npu", 1, 30, 1.0), ("sglang-npu", 1, 0, 0.0),
+     ("mindie", 128, 0, 1.0), ("vllm-ascend-0-13", 128, 0, 0.0), ("plain", 128, 0, 0.0)],
+)  # fmt: skip
+def test_passes_are_apart_where_an_engine_says_so_and_no_rank_decodes_meanwhile(
+    facts, stack, tp_dies, delay, apart
+):
+    fields = {"deployment.mode": "colocated", "deployment.stack": stack,
+              "deployment.decode.tp_dies": tp_dies,
+              "deployment.colocated.npus_per_instance": 64,
+              "deployment.colocated.prompt_delay": delay}  # fmt: skip
+    s = with_overrides(Scenario(), fields)
+    assert build_costs(s, facts, build_fabric(s.supernode, facts)).decode.chunk.apart == apart
 
 
 def test_a_chunk_computes_as_many_flops_as_in_prefill_but_for_the_module(facts, p):

@@ -145,7 +145,7 @@ def test_a_chip_without_tables_reaches_the_shares_of_the_one_that_it_names(facts
 
 def test_a_stack_that_is_unknown_or_of_other_chips_is_refused(facts):
     with pytest.raises(
-        ModelError, match="not in data/stacks.toml: take plain, cann-recipes, sglang-0-4"
+        ModelError, match="not in data/stacks.toml: take plain, cann-recipes, mindie, sglang-0-4"
     ):
         costs(facts, **{"deployment.stack": "no-such"})
     with pytest.raises(ModelError, match="figures of nvidia chips and says nothing of ascend-910c"):

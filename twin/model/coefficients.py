@@ -180,6 +180,7 @@ class Chunk(Record):
     edge: float = computed(
         "Attention core, per token and layer: blocks at the diagonal, linear attention.", CORE
     )
+    apart: float = given("1: prompts have passes of their own, decode waits; 0: both in one pass.")
 
 
 @record

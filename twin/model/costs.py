@@ -375,7 +375,7 @@ def _priced_over(
     elif pool.role == "decode":
         costs = decode_costs(setting, drafts, d.decode.microbatch)
     else:
-        costs = colocated_costs(setting, drafts)
+        costs = colocated_costs(setting, drafts, d.colocated.prompt_delay)
     # Plain Python computes faster with these.
     return setting, changed(costs, lambda _, value: float(value))
 

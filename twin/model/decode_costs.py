@@ -134,8 +134,13 @@ def _host(x: Setting) -> Host:
     )
 
 
-def colocated_costs(x: Setting, drafts: int) -> Decode:
-    """Coefficients of a colocated instance: decode in sequence, and what a prompt's piece adds."""
+def colocated_costs(x: Setting, drafts: int, delay: int = 0) -> Decode:
+    """Coefficients of a colocated instance: decode in sequence, and what a prompt's piece adds.
+
+    delay: iterations that prompts wait for ranks without. Ranks that have none decode while another
+    computes a prompt, so passes are apart where there is one rank or all have prompts at once.
+    """
+    together = x.pool.rank_dies == x.exchange.peers or delay > 0
     cached = x.many_rows(o.cached_up(x.shape, x.formats)) * x.pool.rank_dies / x.layout.dies
     chunk = Chunk(
         pair=x.pair_s * x.shape.growing,
@@ -150,6 +155,7 @@ def colocated_costs(x: Setting, drafts: int) -> Decode:
         index_flops=x.shape.index_flops * x.shape.layers,
         hit=cached * x.shape.layers,
         edge=x.edge_s,
+        apart=x.machine.prompts_apart * together,
     )
     return replace(decode_costs(x, drafts, "off", colocated=True), chunk=chunk)
 

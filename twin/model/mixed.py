@@ -67,23 +67,53 @@ def mixed_iteration_s(
 
     requests i8[R], context f8[R] as in decode; chunk f8[R] prompt tokens of each rank and pairs
     f8[R] their query-key pairs; ops f8[len(DECODE_OPERATORS)]: decode's operators as if alone, and
-    what the chunk adds as `prefill_chunk`.
+    what the chunk adds as `prefill_chunk`. Where prompts have passes of their own (`chunk.apart`),
+    the iteration is one with the chunk alone and then one of decode.
     """
-    who, busiest, total = survey(p, requests, context, first, count)
+    if p.chunk.apart > 0.0:
+        prompts = decoding = False
+        for r in range(first, first + count):
+            prompts = prompts or chunk[r] > 0.0
+            decoding = decoding or requests[r] > 0
+        if prompts and decoding:
+            time = _pass_s(
+                p, 0.0, 1.0, requests, context, chunk, pairs, first, count, hot_tokens,
+                hot_factor, ops,
+            )  # fmt: skip
+            return time + _pass_s(
+                p, 1.0, 0.0, requests, context, chunk, pairs, first, count, hot_tokens,
+                hot_factor, ops,
+            )  # fmt: skip
+    return _pass_s(
+        p, 1.0, 1.0, requests, context, chunk, pairs, first, count, hot_tokens, hot_factor, ops
+    )
+
+
+@kernel
+def _pass_s(
+    p: Decode, answers: float, prompts: float, requests: np.ndarray, context: np.ndarray,
+    chunk: np.ndarray, pairs: np.ndarray, first: int, count: int, hot_tokens: np.ndarray,
+    hot_factor: np.ndarray, ops: np.ndarray,
+) -> float:  # fmt: skip
+    """Seconds of a pass with decode's tokens (answers: 1, or 0 without), the chunk (prompts), or
+    both; arrays as in mixed_iteration_s."""
+    who, busiest, total = first, 0, 0
+    if answers > 0.0:
+        who, busiest, total = survey(p, requests, context, first, count)
     each = p.layout.rank_dies
     dies = count * each
     query = p.query_tokens
     entering, most = query * total, query * busiest
     for r in range(first, first + count):
-        entering += chunk[r]
-        rows = query * requests[r] + chunk[r]
+        entering += prompts * chunk[r]
+        rows = query * (answers * requests[r]) + prompts * chunk[r]
         if rows > most:  # noqa: PLR1730 - a call of max takes several times as long in plain Python
             most = rows
     if entering <= 0.0:
         return 0.0
     hot = interpolate(entering, hot_tokens, hot_factor)
     wire = on_wire(p.layout, entering, hot, hot_tokens, hot_factor)
-    rank_requests, rank_context = float(requests[who]), context[who]
+    rank_requests, rank_context = answers * requests[who], answers * context[who]
     tokens = query * rank_requests
     alone = 0.0
     if total > 0:
@@ -100,14 +130,16 @@ def mixed_iteration_s(
             and context[r] == context[r - 1]
         ):
             continue  # as long as the rank before it
-        if chunk[r] > 0.0 or r == who:
-            rows = query * requests[r] + chunk[r]
-            core = local_s(m.core, query * requests[r], context[r])
+        piece = prompts * chunk[r]
+        if piece > 0.0 or r == who:
+            own = query * (answers * requests[r])
+            rows = own + piece
+            core = local_s(m.core, own, answers * context[r])
             core += prompt_core_s(
                 p.chunk.pair, p.chunk.latent, p.chunk.index, p.chunk.reach, p.chunk.windowed,
-                p.chunk.window, chunk[r], pairs[r],
+                p.chunk.window, piece, prompts * pairs[r],
             )  # fmt: skip
-            core += p.chunk.edge * chunk[r]
+            core += p.chunk.edge * piece
             if rows > most_rows or core > most_core:  # else a rank before it has no less of either
                 took = attention_s(m, rows, core)
                 if took > attention:

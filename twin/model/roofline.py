@@ -102,6 +102,7 @@ class Machine:
     sparse_start_s: float = of_family("sparse_start", 0.0)  # of the core over what it selected
     sparse_alone: float = of_family("sparse_alone", 0.0)  # 1: a core has a query token to itself
     launched_singly: float = of_family("launched_singly", 0.0)  # share of passes with prompts
+    prompts_apart: float = of_family("prompts_apart", 0.0)  # 1: passes with prompts have no answers
     eager_attention_s: float = 0.0  # host work for a layer's attention, launched kernel by kernel
     eager_moe_s: float = 0.0  # and for its experts
     sampling_logit_s: float = of_family("sampling_logit", 0.0)  # of a logit; 0: bytes that move

@@ -43,7 +43,7 @@ TRANSFERS = 2.0  # KV transfers that share a port, at most times
 
 @dataclass(frozen=True)
 class Attainment:
-    """The shares of requests of a deployment that meet their SLO."""
+    """Shares of a deployment's requests that meet their SLO."""
 
     scenario: Scenario
     prompts: Prompts
@@ -60,13 +60,13 @@ class Attainment:
 
     @cached_property
     def lengths(self) -> list[tuple[int, int]]:
-        """Answers, in ten figures to a factor of ten, and how many there are of each."""
+        """(length in tokens, number) of the answers, lengths rounded to two digits."""
         lengths = (round(a, 2 - len(str(a))) or 1 for a in self.answers.tolist())
         return sorted(Counter(lengths).items())
 
     @property
     def share(self) -> float:
-        """Of the requests, those that have to meet the SLO."""
+        """Share of the requests that has to meet the SLO."""
         return self.scenario.slo.share
 
     @property
@@ -79,8 +79,8 @@ class Attainment:
         ] or [(1.0, s.slo.ttft_s, 1e-3 * s.slo.tpot_ms)]
 
     def in_time(self, rate: float, took_s: float) -> float:
-        """Share of the requests whose first token comes within the SLO at a rate (requests/s);
-        took_s: seconds of an iteration."""
+        """Share of the requests with a TTFT within the SLO at a rate (requests/s); took_s: seconds
+        of an iteration."""
         pool = self.colocated(rate, took_s) if self.colocated else self.pool
         if pool is None:
             return 1.0
@@ -105,8 +105,7 @@ class Attainment:
 
     @cached_property
     def saturated(self) -> float:
-        """Requests/s that prefill computes which always has some waiting; infinite: no prefill by
-        itself."""
+        """Requests/s of prefill with prompts always waiting; infinite without a prefill pool."""
         return saturated_rate(self.prompts, self.pool) if self.pool else math.inf
 
     def mean_wait_s(self, rate: float) -> float:
@@ -116,8 +115,8 @@ class Attainment:
         return math.fsum(waits) / len(waits)
 
     def fluent(self, took_s: float, swing: float) -> float:
-        """Share of the requests whose time per token is within the SLO, for the mean seconds of an
-        iteration and their relative standard deviation over time."""
+        """Share of the requests with a TPOT within the SLO, for the mean seconds of an iteration
+        and their relative standard deviation over time."""
         whole = math.fsum(share for share, _, _ in self.parts)
         met = math.fsum(
             share
@@ -143,16 +142,17 @@ class Attainment:
 
     @cached_property
     def lasting(self) -> list[float]:
-        """Of `lengths`, what is left of the iterations' swing in the mean over such an answer."""
+        """Remaining share of the iterations' swing in the mean over an answer, for each of
+        `lengths`."""
         m, whole = self.per_iteration, len(self.answers)
         lives = [(max(a - 1, 1) / m, n / whole) for a, n in self.lengths]
         return [math.sqrt(lasting(lives, n)) for n, _ in lives]
 
     def _fluent(self, answer: int, took_s: float, swing: float, limit_s: float) -> float:
-        """Chance that a request's mean time per token is within a limit; swing: relative standard
-        deviation of the mean iteration that it sits through. Before the first it waits for a part
-        of one. How many it sits through is known for short answers, which decide where a few per
-        cent are late; of longer ones renewal theory gives mean and variance."""
+        """Probability that a request's mean time per token is within a limit; swing: relative
+        standard deviation of the mean iteration over its answer. Before the first iteration it
+        waits for part of one. The number of iterations is exact for short answers, which decide
+        where a few per cent are late; for longer ones renewal theory gives mean and variance."""
         left, m = answer - 1, self.per_iteration
         if left < 1:
             return 1.0
@@ -188,11 +188,9 @@ class Attainment:
 
 
 def _within(iterations: int, most: float, swing: float) -> float:
-    """Chance that so many iterations and a wait of 0 to 1, all alike likely, are at most `most`
-    iterations; swing: relative standard deviation of their mean length.
-
-    The integral of the normal law over the wait: of Phi it is z Phi(z) + phi(z).
-    """
+    """Probability that a number of iterations and a uniform wait of 0 to 1 take at most `most`
+    iterations; swing: relative standard deviation of their mean length. The integral of the normal
+    law over the wait: of Phi it is z Phi(z) + phi(z)."""
     room = most - iterations
     deviation = swing * (iterations + 0.5)
     if not -FAR * deviation < room < 1.0 + FAR * deviation or deviation < 1e-9:
@@ -206,7 +204,7 @@ def _within(iterations: int, most: float, swing: float) -> float:
 
 
 def attainment(priced: Priced) -> Attainment:
-    """The attainment of a deployment, over a sample of the requests that come."""
+    """The attainment of a deployment, over a sample of its requests."""
     s, parts, traffic = priced.scenario, priced.parts, priced.traffic
     costs, d = parts.costs, s.deployment
     colocated, pool = None, None
@@ -236,17 +234,17 @@ def attainment(priced: Priced) -> Attainment:
 
 
 def _passes(s: Scenario, costs: Costs) -> float:
-    """Iterations that a first token waits for, mean: until prompts are received, one that was
-    formed before, or the end of one that decodes."""
+    """Mean iterations that a first token waits for: until prompts are received, one that was formed
+    before, or the end of a decode iteration."""
     if costs.colocated_role is not None:
         return 0.5 * s.deployment.colocated.receive_every + costs.runs_ahead
     return 0.5 * (costs.first_by_decode and costs.prefill_role is not None)
 
 
 def _prompts(s: Scenario, sample: Offered, share: float) -> Prompts:
-    """The first requests of a sample, at one a second; callers of a closed loop come at random.
-    share: of prompt tokens that hit, mean; each prompt hits as it shares blocks with earlier ones.
-    """
+    """The first requests of a sample, at one per second; clients of a closed loop arrive at
+    random. share: mean share of hit prompt tokens; each prompt hits as it shares blocks with
+    earlier ones."""
     arrivals = [float(v) for v in sample.arrivals[:SAMPLE]]
     if not arrivals or math.isinf(arrivals[-1]) or arrivals[-1] <= arrivals[0]:
         now_s, arrivals, draw = 0.0, [], stream_key(s.seed, "arrivals")
@@ -266,7 +264,7 @@ def _prompts(s: Scenario, sample: Offered, share: float) -> Prompts:
 
 
 def _pool(s: Scenario, parts: Assembly, role: RoleCosts, traffic: Traffic) -> Pool:
-    """The prefill instances."""
+    """The pool of prefill instances."""
     d, hot = s.deployment.prefill, parts.prefill_imbalance.table
     budget = float(d.tokens_per_npu) * role.dies / parts.costs.chip.dies_per_npu
     ops, dies, alone = role.operator_sink(), float(role.dies), d.attention == "dp"
@@ -307,7 +305,7 @@ def _pool(s: Scenario, parts: Assembly, role: RoleCosts, traffic: Traffic) -> Po
 def _mixed(
     s: Scenario, parts: Assembly, role: RoleCosts, traffic: Traffic
 ) -> Callable[[float, float], Pool]:
-    """Colocated instances: iterations go on, and prompts make them longer."""
+    """The pool of colocated instances: iterations continue, and prompts prolong them."""
     d, hot = s.deployment.colocated, parts.decode_imbalance.table
     budget = float(d.chunk_tokens_per_npu) * role.dies / parts.costs.chip.dies_per_npu
     token_s = _added_s(role, budget, traffic, hot)

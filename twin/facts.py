@@ -114,7 +114,8 @@ class Facts(Mapping[str, Fact]):
         return sorted({k.split(".", 1)[0] for k in self.group(prefix)})
 
     def below(self, prefix: str) -> Facts:
-        """Only the facts below a dotted prefix: the key of an answer that depends on no other."""
+        """Only the facts below a dotted prefix: the cache key of an answer that depends on no
+        others."""
         if prefix not in self._below:
             ends = f"{prefix}.", f"{prefix}/"  # a slash comes right after a dot
             names = self._names[slice(*(bisect_left(self._names, end) for end in ends))]
@@ -122,8 +123,8 @@ class Facts(Mapping[str, Fact]):
         return self._below[prefix]
 
     def replaced(self, changes: Mapping[str, Any]) -> Facts:
-        """These facts with some others: a `Fact`, or a value whose unit, source and mark stay.
-        Raises FactError for a value of a fact that is not there."""
+        """These facts with some replaced: by a `Fact`, or by a value that keeps unit, source and
+        mark. Raises FactError for a value of an unknown fact."""
         if not changes:
             return self
         changed = {
@@ -169,7 +170,7 @@ def _collect(path: str, table: Mapping[str, Any], flat: dict[str, Fact]) -> None
 
 
 def _frozen(value: Any) -> Any:
-    """A list as a tuple: what a fact says cannot be changed in place."""
+    """A list as a tuple, so that facts cannot be changed in place."""
     return tuple(map(_frozen, value)) if isinstance(value, list | tuple) else value
 
 

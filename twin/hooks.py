@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 @dataclass(frozen=True, slots=True)
 class Hook:
-    """Something that an extra adds."""
+    """Something that an extra adds; `name` and its code."""
 
     name: str  # what people call it
     code: str  # "module:attribute"
@@ -64,7 +64,7 @@ class GraphForm(Hook):
 
 
 class Report(Hook):
-    """What writes an answer as one HTML file: "run", a function of a run, or "plan", of a plan and
+    """A function that writes an answer as one HTML file: "run", of a run, or "plan", of a plan and
     its answer; it returns text."""
 
 
@@ -74,7 +74,7 @@ class TraceFormat(Hook):
 
 @dataclass(frozen=True, slots=True)
 class Section(Hook):
-    """A part of a page that exists, drawn by a function of what the page shows there; or a step of
+    """A part of an existing page, drawn by a function of what the page shows there; or a step of
     the server, at the places "server.start" and "server.stop"."""
 
     place: str  # who offers one calls `drawn` with it: "run.request"
@@ -100,7 +100,7 @@ def drawn(place: str, *shown: Any) -> list[Any]:
 
 @cache
 def extras() -> dict[str, tuple[Hook, ...]]:
-    """The hooks of each extra whose folder is there."""
+    """Hooks of each extra whose folder exists."""
     folders = import_module("twin.extras").__path__
     names = sorted(module.name for module in pkgutil.iter_modules(folders))
     return {name: import_module(f"twin.extras.{name}").HOOKS for name in names}

@@ -56,10 +56,10 @@ def at_load(
     most_iteration_s: float = math.inf, reserved_s: float | None = None,
     patience_s: float = math.inf,
 ) -> Stationary | None:  # fmt: skip
-    """A decode or colocated instance while `rate` requests/s (infinite: a closed loop) reach the
-    deployment, of which prefill and front end pass on what they can. None: nothing decodes.
-    lengths: by default a sample's; reserved_s: between a request's place and its first iteration,
-    where known; patience_s: that a request may wait for its place."""
+    """Steady state of a decode or colocated instance while `rate` requests/s (infinite: a closed
+    loop) reach the deployment, limited by prefill and front end. None: nothing decodes. lengths: by
+    default a sample's; reserved_s: between a request's slot and its first iteration, if known;
+    patience_s: the longest wait of a request for its slot."""
     s, parts, full, traffic = priced.scenario, priced.parts, priced.full, priced.traffic
     costs = parts.costs
     role = costs.colocated_role or costs.decode_role
@@ -116,10 +116,10 @@ def _burstiness(s: Scenario) -> float:
 
 
 def _prefill_s(priced: Priced, rate: float) -> float:
-    """Seconds from the router to the first token while `rate` requests/s arrive, about; 0 where
-    nothing prefills by itself. A batch takes what waits: its fixed part over the share of time that
-    prompts leave (the line of `batch_line`), at least as long as one prompt and at most as a full
-    batch."""
+    """Approximate seconds from the router to the first token while `rate` requests/s arrive; 0
+    without a prefill pool. A batch takes all waiting prompts: its fixed part over the share of time
+    that prompts leave (the line of `batch_line`), at least one prompt's time and at most a full
+    batch's."""
     parts, traffic = priced.parts, priced.traffic
     role, d = parts.costs.prefill_role, priced.scenario.deployment.prefill
     if role is None:
@@ -138,8 +138,7 @@ def _prefill_s(priced: Priced, rate: float) -> float:
 def outlook(
     scenario: Scenario, facts: Facts, trace: TraceTable | None = None, counts: Counts | None = None
 ) -> Outlook:
-    """How fast tokens come at the offered load, and how much load meets the SLO. Raises as
-    `steady`."""
+    """TPOT at the offered load, and the largest load that meets the SLO. Raises as `steady`."""
     priced = Priced(scenario, facts, trace, counts)
     full, rate = priced.full, priced.sample.rate_req_per_s
     if full.decode is None:
@@ -158,7 +157,7 @@ def outlook(
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How requests fare at a load, by formula."""
+    """Latencies and SLO shares of requests at a load, by formula."""
 
     tpot_s: float  # mean; 0: no decode
     prefill_s: float  # from the router to the end of prefill, mean; 0: no prefill by itself
@@ -166,8 +165,8 @@ class Standing:
 
 
 def standing_at(priced: Priced, rate: float) -> Standing:
-    """How requests fare while `rate` requests/s come, or as many as its callers make of a closed
-    loop. Raises as `steady`."""
+    """Latencies and SLO shares at `rate` requests/s, or in a closed loop at the rate of its
+    clients. Raises as `steady`."""
     full, judged = priced.full, attainment(priced)
     tpot_s, iteration_s, fluent = 0.0, 0.0, 1.0
     if full.decode is not None:
@@ -181,8 +180,8 @@ def standing_at(priced: Priced, rate: float) -> Standing:
 
 
 def _slo_rate(priced: Priced) -> tuple[float, str]:
-    """(the largest rate at which `slo.share` of the requests meet their SLO, the pool in the way of
-    more). TPOT bounds the time of an iteration and so decode's rate, TTFT that of prefill."""
+    """(the largest rate at which `slo.share` of the requests meet their SLO, the limiting pool).
+    TPOT bounds the time of an iteration and so decode's rate, TTFT that of prefill."""
     full, judged = priced.full, attainment(priced)
     most, took_s, limit = full.requests_per_s, 0.0, full.limit
     if full.decode is not None:
@@ -204,8 +203,8 @@ def _slo_rate(priced: Priced) -> tuple[float, str]:
 
 
 def _within(priced: Priced, judged: Attainment) -> Stationary | None:
-    """Decode at the largest load at which `slo.share` of the requests meet TPOT and find a place in
-    time for TTFT; None: at none. In a closed loop as many clients come as the load takes."""
+    """Decode at the largest load at which `slo.share` of the requests meet TPOT and get a slot in
+    time for TTFT; None: there is none. In a closed loop the number of clients is free."""
     limits = [limit_s for _, limit_s, _ in judged.parts]
     patience_s, reserved_s, swing, error = min(limits), None, 0.0, 0.0
 
@@ -239,9 +238,9 @@ def _within(priced: Priced, judged: Attainment) -> Stationary | None:
 
 
 def times(scenario: Scenario, facts: Facts) -> tuple[float, float]:
-    """(horizon_s, warmup_s) that fit a run from the steady state: a life of a request passes before
-    what counts, so that nearly all who were there at the start have left; then two lives, and
-    `ENOUGH` requests. Raises as `steady`."""
+    """(horizon_s, warmup_s) for a run from the steady state: a warm-up of one life of a request, so
+    that nearly all initial ones have left; then two lives, and `ENOUGH` requests. Raises as
+    `steady`."""
     priced = Priced(scenario, facts)
     offered = priced.sample.rate_req_per_s
     rate = priced.full.requests_per_s if offered is None else offered

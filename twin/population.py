@@ -28,7 +28,7 @@ MOST_DRAWS = 10_000  # for one request that is under way
 
 
 class Population(Columns):
-    """One decode or colocated instance, its ranks and the requests that have a place on them."""
+    """One decode or colocated instance: its ranks and the requests with a slot on them."""
 
     prices = column(dtype_of(Decode), "1", "Prices of an iteration.", fill=None)
     colocated = number(int, "Whether prompts are computed in the same iterations.")
@@ -95,7 +95,7 @@ ITERATION, TAKEN, DRAWS, FIRST_FREE, DECODES, WAITS, DELAYED = range(7)
 
 @kernel
 def refresh(p: Population) -> None:
-    """Let the choice of a rank see the loads of now."""
+    """Set the loads seen by the choice of a rank to the present ones."""
     p.total[0] = 0.0
     for r in range(p.load.size):
         p.load[r] = p.context[r] + p.reserved[r] + p.taken[r] * p.page_tokens
@@ -106,7 +106,7 @@ def refresh(p: Population) -> None:
 
 @kernel
 def reserve(p: Population, prompt: int, answer: int) -> int:
-    """Give a request the place that the router would; its number, or NONE where there is none."""
+    """Reserve a slot for a request as the router would; returns its number, NONE without one."""
     need = prompt + p.page_tokens
     rank = choose_rank(
         p.rank_choice, p.at[DRAWS], p.taken, p.load, p.at[TAKEN], p.total[0], p.slots,
@@ -132,7 +132,7 @@ def reserve(p: Population, prompt: int, answer: int) -> int:
 
 @kernel
 def join(p: Population, i: int, past: float) -> None:
-    """Let a request decode; past: the share of its iterations that is over."""
+    """Let a request decode; past: completed share of its iterations."""
     rank, left = p.rank[i], p.left[i]
     whole = iterations_needed(left, p.draft_tokens, p.acceptance, p.accept, p.round, p.at[DRAWS])
     p.at[DRAWS] += 1
@@ -151,7 +151,7 @@ def join(p: Population, i: int, past: float) -> None:
 
 @kernel
 def enlist(p: Population, i: int) -> None:
-    """Put a place into the list of the iteration at which it is due."""
+    """Add a slot to the list of the iteration at which it is due."""
     bucket = p.due[i] % p.ring.size
     p.following[i] = p.ring[bucket]
     p.ring[bucket] = i
@@ -159,7 +159,7 @@ def enlist(p: Population, i: int) -> None:
 
 @kernel
 def leave(p: Population, i: int) -> None:
-    """End a request's answer and free its place."""
+    """End a request's answer and free its slot."""
     rank = p.rank[i]
     if p.status[i] == DECODING:
         p.requests[rank] -= 1
@@ -180,8 +180,8 @@ def leave(p: Population, i: int) -> None:
 
 @kernel
 def arrive(p: Population, per_iteration: float, reserved_for: float, pace: float) -> None:
-    """Let an iteration's arrivals have places; those that find none wait for a later one.
-    pace: seconds of the iteration before over the mean."""
+    """Give slots to an iteration's arrivals; those without one wait for a later iteration. pace:
+    seconds of the last iteration over the mean."""
     while p.ahead[0] < pace:
         p.ahead[0] += gamma(p.gap, p.at[DRAWS], p.regular) / (p.regular * per_iteration)
         p.at[DRAWS] += 1
@@ -207,10 +207,10 @@ def arrive(p: Population, per_iteration: float, reserved_for: float, pace: float
 
 @kernel
 def iterate(p: Population, iterations: int, per_iteration: float, reserved_for: float) -> None:
-    """Run so many iterations and add up what was `seen`; per_iteration: mean arrivals;
-    reserved_for: iterations between the choice of a rank and the first there. Where `expected_s` is
-    set, arrivals follow the seconds of each iteration: one with a prompt may take four times as
-    long as one without."""
+    """Run a number of iterations and sum their measurements in `seen`; per_iteration: mean
+    arrivals; reserved_for: iterations between the choice of a rank and the first iteration there.
+    With `expected_s`, arrivals are proportional to the seconds of each iteration: one with a prompt
+    may take four times as long as one without."""
     ranks, pace = p.requests.size, 1.0
     for _ in range(iterations):
         p.at[ITERATION] += 1
@@ -245,7 +245,7 @@ def iterate(p: Population, iterations: int, per_iteration: float, reserved_for: 
 
 @kernel
 def take_prompts(p: Population) -> None:
-    """Take each rank's chunk of the prompts that wait for it into the iteration of now."""
+    """Add each rank's chunk of its waiting prompts to the present iteration."""
     now = 0.0 if p.prompt_delay > 0 and waits_for_ranks(p) else 1.0
     for r in range(p.chunk.size):
         share = now * min(1.0, p.chunk_most / max(p.backlog[r], 1.0))
@@ -258,7 +258,7 @@ def take_prompts(p: Population) -> None:
 
 @kernel
 def waits_for_ranks(p: Population) -> bool:
-    """Whether prompts wait for ranks that have none, as the engine's."""
+    """Whether prompts wait for ranks without a prompt, as in the engine."""
     some, groups = 0, math.ceil(p.backlog.size / p.prompt_ranks)
     for g in range(groups):
         some += p.backlog[g * p.prompt_ranks] > 0.0
@@ -269,7 +269,7 @@ def waits_for_ranks(p: Population) -> bool:
 
 @kernel
 def seconds(p: Population) -> float:
-    """Seconds of the iteration of now; each rank computes its chunk of prompts."""
+    """Seconds of the present iteration; each rank computes its chunk of prompts."""
     ranks = p.requests.size
     if p.colocated:
         return mixed_iteration_s(
@@ -283,7 +283,7 @@ def seconds(p: Population) -> float:
 
 @kernel
 def look(p: Population, took_s: float) -> None:
-    """Add the iteration of now to what was seen."""
+    """Add the present iteration to the measurements."""
     context = 0.0
     for r in range(p.context.size):
         context += p.context[r]
@@ -299,9 +299,9 @@ def look(p: Population, took_s: float) -> None:
 
 @kernel
 def fill(p: Population, count: int) -> None:
-    """Give so many requests a place as a stationary stream leaves them: long answers are met more
-    often (the length-biased law of renewal theory), and requests of one rank are at near stages, as
-    ranks come to be after some lives of requests."""
+    """Add a number of requests in the state of a stationary stream: long answers are in progress
+    more often (the length-biased law of renewal theory), and requests of one rank are at near
+    stages, as after some lives of requests."""
     longest = 0
     for k in range(p.outputs.size):
         longest = max(longest, p.outputs[k])
@@ -329,7 +329,7 @@ def fill(p: Population, count: int) -> None:
 def live_through(
     p: Population, first: int, iterations: int, per_iteration: float, reserved_for: float
 ) -> None:
-    """Begin with `first` requests at even stages (0: as it is), then run so many iterations."""
+    """Begin with `first` requests at even stages (0: as it is), then run a number of iterations."""
     if first > 0:
         fill(p, first)
     iterate(p, iterations, per_iteration, reserved_for)

@@ -53,7 +53,7 @@ class Stationary:
 
 @dataclass(frozen=True, slots=True)
 class Arriving:
-    """What comes to one decode instance."""
+    """Arrivals of one decode instance."""
 
     inputs: NDArray[np.int32]  # lengths of a sample of requests, tokens
     outputs: NDArray[np.int32]
@@ -71,7 +71,8 @@ def population_of(
     role: RoleCosts, hot: Imbalance, slots: NDArray[np.int64], decode: DecodePool, seed: int,
     acceptance: float, page_tokens: int, arriving: Arriving, chunk: Chunk | None = None,
 ) -> Population:  # fmt: skip
-    """An empty instance of a role; slots i8[ranks]; decode: the scenario's section."""
+    """An empty population for an instance of a role; slots i8[ranks]; decode: the scenario's
+    section."""
     longest = int(arriving.outputs.max(initial=1))
     ops = role.operator_sink()
     one = np.ones(1, np.int64), np.ones(1), 0, 1
@@ -103,15 +104,14 @@ def population_of(
 
 
 def iterations_of(outputs: NDArray[np.int32], draft_tokens: int, acceptance: float) -> float:
-    """Mean iterations that answers of `outputs` tokens need after their first token."""
+    """Mean iterations of answers of `outputs` tokens after their first token."""
     left = float(np.maximum(outputs.astype(np.int64) - 1, 0).sum()) / outputs.size
     return max(left / tokens_per_iteration(draft_tokens, acceptance), 1.0)
 
 
 def stationary(population: Population, prices: Decode, arriving: Arriving) -> Stationary:
-    """The steady state of an instance under a load; prices: the population's, as plain numbers.
-    What uneven ranks add is measured on the population in passes that begin where the last
-    ended."""
+    """The steady state of an instance under a load; prices: the population's, as plain numbers. The
+    effect of uneven ranks is measured on the population in passes, each continuing the last."""
     p = population
     life = iterations_of(arriving.outputs, p.draft_tokens, p.acceptance)
     held = float(arriving.inputs.mean()) + elapsed_tokens(arriving.outputs)
@@ -178,9 +178,9 @@ def _scatter(factors: list[float]) -> float:
 
 
 def _slow_swing(arriving: Arriving, decoding: float, grows: float) -> tuple[float, float]:
-    """(squared relative deviation of iterations for the number of requests under way, the share of
-    it that outlasts a pass and is not seen there); grows: by how much of its time an iteration gets
-    longer with a load, over how much the load gets larger."""
+    """(squared relative deviation of iterations due to the number of requests in progress, its
+    share that outlasts a pass and is not measured there); grows: relative growth of an iteration
+    per relative growth of the load."""
     tokens, counts = np.unique(np.maximum(arriving.outputs - 1, 1), return_counts=True)
     whole = float(arriving.outputs.size)
     lives = [(float(t), float(n) / whole) for t, n in zip(tokens, counts, strict=True)]
@@ -190,8 +190,8 @@ def _slow_swing(arriving: Arriving, decoding: float, grows: float) -> tuple[floa
 
 
 def _prompts(p: Population) -> tuple[float, float, tuple[float, ...]] | None:
-    """(mean tokens computed of a prompt, mean query-key pairs of such a token, lengths of prompts
-    over their mean); None unless prompts are computed in decode's iterations."""
+    """(mean computed tokens of a prompt, mean query-key pairs of such a token, prompt lengths over
+    their mean); None unless prompts are computed in decode's iterations."""
     if not p.colocated:
         return None
     tokens = p.fresh * float(p.inputs.mean())
@@ -202,7 +202,7 @@ def _even_s(
     p: Population, prices: Decode, decoding: float, held: float, each: float,
     prompts: tuple[float, float, tuple[float, ...]] | None,
 ) -> float:  # fmt: skip
-    """Seconds of an iteration whose ranks are alike; held: tokens of a request that decodes."""
+    """Seconds of an iteration with equal ranks; held: tokens of a decoding request."""
     ranks, hot, ops = p.slots.size, (p.hot_tokens, p.hot_factor), np.zeros_like(p.operators)
     group = ranks if p.prompt_delay else p.prompt_ranks  # prompts that wait come to all alike
     requests = np.full(ranks, max(decoding, 1.0) / ranks)  # none iterates without a request
@@ -218,7 +218,7 @@ def _even_s(
 def _arrivals(
     p: Population, took_s: Callable[[float], float], arriving: Arriving, life: float, places: float
 ) -> tuple[float, bool]:
-    """(arrivals of an iteration at the load, whether full places answer fewer)."""
+    """(arrivals per iteration at the load, whether full slots serve fewer)."""
 
     def beyond(each: float) -> float:
         took = took_s(each)

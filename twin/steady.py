@@ -43,7 +43,7 @@ NO_IMBALANCE = Imbalance(np.ones(1), np.ones(1), np.ones((1, 1)))
 
 @dataclass(frozen=True, slots=True)
 class Assembly:
-    """A machine with its prices and with how uneven its experts are, before any time passes."""
+    """A machine with its prices and its expert imbalance, before any time passes."""
 
     net: Network
     costs: Costs
@@ -54,8 +54,8 @@ class Assembly:
 def assemble(
     scenario: Scenario, facts: Facts, trace: TraceTable | None = None, counts: Counts | None = None
 ) -> Assembly:
-    """Price a scenario once. Raises the rooms' own errors (HardwareError, ModelError,
-    ExpertsError, WorkloadError), each with one sentence."""
+    """Price a scenario once. Raises HardwareError, ModelError, ExpertsError or WorkloadError, each
+    with one sentence."""
     if trace is None and counts is None:  # needed again for the largest batch of the same question
         return _assembled(scenario, facts)
     return _assemble(scenario, facts, trace, counts)
@@ -87,8 +87,9 @@ def steady(
     *,
     traffic: Traffic | None = None,
 ) -> Prediction:
-    """What the deployment sustains, and what limits it; traffic: of `traffic_of` where None. Raises
-    as `assemble`, and ModelError when the model or a single request does not fit."""
+    """Sustained rates of the deployment when it is always full, and their limit; traffic:
+    `traffic_of` if None. Raises as `assemble`, and ModelError when the model or a single request
+    does not fit."""
     if traffic is None:
         traffic = traffic_of(scenario, facts, trace)
     return _full(scenario, assemble(scenario, facts, trace, counts), traffic)
@@ -101,7 +102,7 @@ def _full(scenario: Scenario, parts: Assembly, traffic: Traffic) -> Prediction:
 
 @dataclass(frozen=True)
 class Priced:
-    """A scenario with what formulas need of it, each worked out once. Raises as `steady`."""
+    """A scenario with inputs of formulas, each computed once. Raises as `steady`."""
 
     scenario: Scenario
     facts: Facts
@@ -115,12 +116,12 @@ class Priced:
 
     @cached_property
     def traffic(self) -> Traffic:
-        """Mean lengths and reuse."""
+        """Mean lengths and reuse of the traffic."""
         return traffic_of(self.scenario, self.facts, self.trace)
 
     @cached_property
     def full(self) -> Prediction:
-        """What it sustains with every slot taken."""
+        """The steady state with all slots taken."""
         return _full(self.scenario, self.parts, self.traffic)
 
     @cached_property
@@ -130,12 +131,12 @@ class Priced:
 
     @property
     def decoding(self) -> str:
-        """The pool that decodes."""
+        """Costs of the pool that decodes."""
         return "colocated" if self.scenario.deployment.mode == "colocated" else "decode"
 
     @property
     def instances(self) -> int:
-        """How many instances decode."""
+        """Number of decoding instances."""
         d = self.scenario.deployment
         return d.colocated.instances if self.decoding == "colocated" else d.decode.instances
 
@@ -143,8 +144,8 @@ class Priced:
 def capacity(
     scenario: Scenario, facts: Facts, trace: TraceTable | None = None, counts: Counts | None = None
 ) -> Prediction:
-    """`steady`, and where full slots are beyond the SLO's TPOT its advice says which batch keeps
-    it, or that none does and why."""
+    """`steady`; if full slots exceed the SLO's TPOT, its advice names a batch that meets it, or
+    says why none does."""
     full = steady(scenario, facts, trace, counts)
     bound_s = scenario.slo.tpot_ms * 1e-3
     if full.decode is None or full.decode.tpot_s <= bound_s:
@@ -156,7 +157,7 @@ def capacity(
 def _with_batch(
     scenario: Scenario, facts: Facts, parts: Assembly, traffic: Traffic, per_die: int
 ) -> Prediction:
-    """The steady state when every decode die has so many slots."""
+    """The steady state with a number of slots on every decode die."""
     batch = per_die * parts.costs.chip.dies_per_npu
     changed = with_overrides(scenario, {"deployment.decode.batch_per_npu": batch})
     costs = build_costs(changed, facts, parts.net, parts.costs.clocks)
@@ -164,7 +165,7 @@ def _with_batch(
 
 
 def traffic_of(scenario: Scenario, facts: Facts, trace: TraceTable | None = None) -> Traffic:
-    """Mean lengths of a long run, and of a sample the reuse that an endless memory pool gives."""
+    """Mean lengths of a long run, and the reuse of a sample in an unlimited memory pool."""
     means, hits = length_means(scenario.workload, facts, trace), 0.0
     if scenario.memory_pool.enabled and scenario.deployment.mode != "decode_only":
         hits = sampled(scenario, facts, trace).reuse * means.input_tokens
@@ -173,7 +174,8 @@ def traffic_of(scenario: Scenario, facts: Facts, trace: TraceTable | None = None
 
 
 def sampled(scenario: Scenario, facts: Facts, trace: TraceTable | None = None) -> Offered:
-    """`offered`; of generated requests one sample serves every question about the same traffic."""
+    """`offered`, cached: generated requests of one sample serve every question about the same
+    traffic."""
     if trace is not None:
         return offered(scenario, facts, trace)
     read = {name: getattr(scenario, name) for name in OF_TRAFFIC}
@@ -186,9 +188,9 @@ def _sampled(traffic: Scenario, facts: Facts) -> Offered:
 
 
 def traffic_under_way(scenario: Scenario, facts: Facts, hit_share: float = 0.0) -> Traffic:
-    """The workload's lengths, and what requests under way hold when every slot is always taken.
-    Mostly long answers are met: the age of a renewal process has E[a^(k + 1)] / ((k + 1) E[a]) as
-    its k-th moment."""
+    """The workload's lengths, and the tokens of requests in progress when every slot is always
+    taken. Long answers are in progress longer: the age of a renewal process has E[a^(k + 1)] / ((k
+    + 1) E[a]) as its k-th moment."""
     w = scenario.workload
     if w.lengths == "fixed":
         prompt, answer = float(w.input_tokens), float(w.output_tokens)
@@ -204,7 +206,7 @@ def traffic_under_way(scenario: Scenario, facts: Facts, hit_share: float = 0.0) 
 
 
 def _central(mean: float, square: float, cube: float) -> tuple[float, float]:
-    """(Variance, third central moment) by the first three moments."""
+    """(Variance, third central moment) from the first three moments."""
     return square - mean * mean, cube - 3.0 * mean * square + 2.0 * mean**3
 
 
@@ -248,20 +250,20 @@ def _nodes_count(s: Scenario, role: RoleCosts) -> bool:
 
 @lru_cache(maxsize=128)
 def _imbalance(*question: Any) -> Imbalance:
-    """One answer for one question: a change elsewhere need not find it again."""
+    """`imbalance`, cached by its arguments."""
     with plainly():
         return imbalance(*question)
 
 
 def tokens_per_request(s: Scenario, mean_input: float) -> dict[str, float]:
-    """Tokens of a pass that come from one request, by role."""
+    """Tokens of one request in a pass, by role."""
     verified = 1.0 + s.deployment.decode.mtp_draft_tokens
     return {"prefill": max(mean_input, 1.0), "decode": verified, "colocated": verified}
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a bound on the time per output token allows."""
+    """Largest batch, and its figures, under a bound on the time per output token."""
 
     tpot_s: float  # the bound
     batch_per_npu: int  # the largest batch that keeps it; 0: none does
@@ -272,17 +274,17 @@ class Target:
 
     @property
     def feasible(self) -> bool:
-        """Whether any batch keeps the bound."""
+        """Whether any batch meets the bound."""
         return self.batch_per_npu > 0
 
     @property
     def bottleneck(self) -> str:
-        """The cause that the best TPOT is chiefly made of."""
+        """Largest cause of time in the best TPOT."""
         return next(iter(self.causes))
 
     @property
     def sentence(self) -> str:
-        """The answer for people."""
+        """The result as a sentence for people."""
         bound = f"TPOT of {self.tpot_s * 1e3:,.4g} ms"
         if self.feasible:
             return (
@@ -302,9 +304,9 @@ def largest_batch(
     scenario: Scenario, facts: Facts, tpot_s: float, trace: TraceTable | None = None,
     counts: Counts | None = None,
 ) -> Target:  # fmt: skip
-    """The largest batch per NPU, of whole requests a die, whose steady state keeps `tpot_s` for
-    mean lengths. Raises ModelError when nothing decodes in this deployment or the model does not
-    fit."""
+    """The largest batch per NPU, with whole requests per die, whose steady state has a TPOT of at
+    most `tpot_s` for mean lengths. Raises ModelError when nothing decodes in this deployment or the
+    model does not fit."""
     if scenario.deployment.mode == "prefill_only":
         raise ModelError("deployment.mode = 'prefill_only' decodes nothing: it has no TPOT")
     parts = assemble(scenario, facts, trace, counts)
@@ -334,9 +336,9 @@ def largest_batch(
 def _largest_within(
     tried: Callable[[int], tuple[float, int]], one_s: float, bound_s: float, guess: int, high: int
 ) -> tuple[int, float]:
-    """(the largest batch below `high` that fits and keeps a bound, its seconds). tried: seconds of
-    a batch and how much of it fits; one takes `one_s`. A line through the two nearest known batches
-    says where to look, the middle where that does not halve what is left twice."""
+    """(largest batch below `high` that fits and meets a bound, its seconds). tried: seconds of a
+    batch and how much of it fits; a batch of 1 takes `one_s`. Regula falsi through the two nearest
+    known batches, with bisection where two steps did not halve the interval."""
     low, low_s = 1, one_s
     known, misses = [(1, one_s)], 0  # batches that fit, with their seconds
     while high - low > 1:
@@ -366,7 +368,7 @@ def _predict(s: Scenario, costs: Costs, parts: Assembly, traffic: Traffic) -> Pr
 
 
 def _worth_fetching(s: Scenario, costs: Costs, parts: Assembly, traffic: Traffic) -> Traffic:
-    """Traffic without its hits where reading them takes longer than computing them again."""
+    """Traffic without its hits if reading them takes longer than computing them again."""
     role = costs.prefill_role or costs.colocated_role
     if role is None or traffic.hit_tokens <= 0.0:
         return traffic
@@ -377,7 +379,7 @@ def _worth_fetching(s: Scenario, costs: Costs, parts: Assembly, traffic: Traffic
 
 
 def recompute_s(s: Scenario, parts: Assembly, role: RoleCosts, input_tokens: float) -> float:
-    """Seconds that computing a token again takes of an instance's time, in prompts of so many."""
+    """Seconds of an instance's time to compute a token again, in prompts of `input_tokens`."""
     d, npus = s.deployment, role.dies / parts.costs.chip.dies_per_npu
     budget, hot = d.prefill.tokens_per_npu * npus, parts.prefill_imbalance.table
     if parts.costs.colocated_role is not None:

@@ -58,7 +58,7 @@ def group_chances(chance: Floats, groups: int, top_groups: int, out: Floats) -> 
 @kernel
 def together(a: float, b: float, top_groups: int) -> float:
     """P(two groups are both reached) / (a b), for groups reached with chances a and b; exact for
-    groups that are alike: (m - 1) G / (m (G - 1)) of m drawn out of G."""
+    groups that are alike: (m - 1) G / (m (G - 1)) for m of G groups."""
     rest = top_groups - 0.5 * (a + b)
     if rest <= 0.0:
         return 0.0
@@ -67,9 +67,9 @@ def together(a: float, b: float, top_groups: int) -> float:
 
 @late
 def limited_own(now: Floats, slots: Ints, part: Floats, groups: int, top_groups: int) -> Floats:
-    """`own` of `load.die_moments` (arguments as there) under routing limited to groups, f8[layers,
+    """`own` of `load.die_moments` (same arguments) under routing limited to groups, f8[layers,
     dies]: a token's squared chances less twice the covariance of every pair of experts on a die,
-    for independent counts that come to the same given the fixed total, as `peak` wants them."""
+    adjusted to independent counts with equal results for the fixed total, as `peak` needs them."""
     layers, dies, room = slots.shape
     experts = now.shape[1]
     size = experts // groups

@@ -35,23 +35,23 @@ class Imbalance:
 
     @cached_property
     def factor(self) -> Floats:
-        """The whole curve, f8[G]; compiled, where it has to be worked out."""
+        """The whole curve, f8[G]; computed by compiled code unless it is known."""
         return self.curve.whole() if isinstance(self.curve, Curve) else np.asarray(self.curve)
 
     @property
     def table(self) -> tuple[Floats, Any]:
-        """(tokens, curve) as cost kernels read them."""
+        """(tokens, curve) for cost kernels."""
         return self.tokens, self.curve
 
     @property
     def compiled_table(self) -> tuple[Floats, Any]:
-        """`table` where compiled code is loaded anyway: the same numbers, sooner."""
+        """`table` where compiled code is loaded anyway: equal numbers, computed faster."""
         known = self.curve
         return self.tokens, known.compiled if isinstance(known, Curve) else known
 
 
 class Curve(Sequence[float]):
-    """`Imbalance.curve`: a function of the place, called once for each, or the whole at once."""
+    """`Imbalance.curve`: a sequence whose points are computed once each, or all at once."""
 
     def __init__(
         self, point: Callable[[int], float], points: Callable[[slice], Floats], size: int = GRID
@@ -61,12 +61,12 @@ class Curve(Sequence[float]):
         self._size = size
 
     def whole(self) -> Floats:
-        """All of it; compiled."""
+        """All points, computed by compiled code."""
         return self._points(slice(None))
 
     @cached_property
     def compiled(self) -> Curve:
-        """The same function, each point by compiled code."""
+        """The curve with each point computed by compiled code."""
         one = self._points
         return Curve(lambda i: float(one(slice(i, i + 1))[0]), one, self._size)
 

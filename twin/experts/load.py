@@ -64,7 +64,7 @@ class Peaks:
         nearest: int = 1,
         distinct: bool = True,
     ) -> None:
-        """Arguments as of `hot_factors`; raises ExpertsError."""
+        """Arguments of `hot_factors`; raises ExpertsError."""
         *moments, self._most = _moments(now, slots, groups, top_groups, nearest, distinct)
         fall = np.argsort(-moments[0], axis=1, kind="mergesort")
         self._picks, self._own, self._alike = (np.take_along_axis(m, fall, 1) for m in moments)
@@ -76,7 +76,7 @@ class Peaks:
         )
 
     def factor(self, tokens: float, tokens_per_request: float, correlation: float) -> float:
-        """One of `factors`, without a compiler."""
+        """One point of `factors`, without a compiler."""
         return self._mean_factor(side_by_side, tokens, tokens_per_request, correlation)
 
     def _mean_factor(
@@ -100,7 +100,7 @@ class Peaks:
 
 
 def side_by_side(mean: Floats, spread: Floats) -> Floats:
-    """What `peaks` answers, in plain numpy."""
+    """`peaks` in plain numpy."""
     small = mean[:, 0] <= SMALL_MEAN
     peak = np.empty(mean.shape[0])
     if small.any():
@@ -113,7 +113,7 @@ def side_by_side(mean: Floats, spread: Floats) -> Floats:
 def _moments(
     now: Floats, slots: Ints, groups: int, top_groups: int, nearest: int, distinct: bool
 ) -> tuple[Floats, Floats, Floats, float]:
-    """`die_moments`, and the most picks one token can make on one die."""
+    """`die_moments`, and the maximum picks of one token on one die."""
     refuse_groups(now.shape[1], groups, top_groups)
     top_k = round(float(now[0].sum()))
     part = copy_shares(slots, now.shape[1], nearest)
@@ -140,7 +140,7 @@ def die_load(now: Floats, slots: Ints, nearest: int = 1) -> Floats:
 
 
 def hottest_by_layer(now: Floats, slots: Ints, nearest: int = 1) -> Floats:
-    """Expected load of the hottest die over the mean, f8[layers]: that of an endless batch."""
+    """Expected load of the hottest die over the mean in an infinite batch, f8[layers]."""
     return np.asarray(die_load(now, slots, nearest).max(axis=1))
 
 
@@ -154,9 +154,9 @@ def refuse_groups(experts: int, groups: int, top_groups: int) -> None:
 
 
 def copy_shares(slots: Ints, experts: int, nearest: int) -> Floats:
-    """Share of its expert's tokens that each slot gets, f8[layers, dies, slots]; 0 if empty. Of two
-    copies on one die the first has both shares. nearest > 1: tokens spread evenly over so many
-    nodes take a copy on their own where there is one, else any."""
+    """Share of its expert's tokens that each slot receives, f8[layers, dies, slots]; 0 if empty. Of
+    two copies on one die the first has both shares. nearest > 1: tokens, spread evenly over that
+    many nodes, use a copy on their own node if there is one, otherwise any."""
     layers, dies, _ = slots.shape
     held = slots != EMPTY
     layer = np.broadcast_to(np.arange(layers)[:, None, None], slots.shape)
@@ -182,8 +182,8 @@ def copy_shares(slots: Ints, experts: int, nearest: int) -> Floats:
 
 
 def die_moments(now: Floats, slots: Ints, part: Floats) -> tuple[Floats, Floats, Floats]:
-    """What one token brings to each die for part of `copy_shares`: (picks: mean number of experts,
-    own: squared chances, which picking an expert at most once takes off the variance, alike:
+    """Moments of one token on each die for part of `copy_shares`: (picks: mean number of experts,
+    own: squared chances, by which picking an expert at most once reduces the variance, alike:
     variance per unit of topic correlation, x (1 - x) for an expert of chance x), each f8[layers,
     dies]."""
     layers, dies, room = slots.shape

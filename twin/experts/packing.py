@@ -17,10 +17,10 @@ SLACK = 1.01  # load of a node over its part, up to which experts stay where the
 def place_spread(
     load: Floats, physical: int, node_of: Ints, nodes: int, current: Ints, slots: Ints
 ) -> None:
-    """Copies for the hottest, each on a node that has few of it, each on a light die without it.
-    load f8[layers, experts], node_of i8[dies] rising: fills slots i8[layers, dies, slots_per_die].
-    current: the slots as they are, or no layers; an expert stays on its node if that has room. Two
-    copies meet on a die only when no other of the node has room."""
+    """Copies for the hottest experts, each on a node with few copies of it and on a light die
+    without one. load f8[layers, experts], node_of i8[dies] rising: fills slots i8[layers, dies,
+    slots_per_die]. current: the present slots, or no layers; an expert stays on its node if that
+    has room. Two copies meet on a die only if no other die of the node has room."""
     layers, dies, room = slots.shape
     experts = load.shape[1]
     rows = np.arange(layers)
@@ -46,9 +46,10 @@ def place_spread(
 def _copies_to_nodes(
     load: Floats, count: Ints, node_of: Ints, was: Bools, room: int, copies: int
 ) -> Ints:
-    """How many of the copies count i8[layers, experts] each node gets, i8[layers, experts, nodes]:
+    """Copies of each expert, count i8[layers, experts], by node, i8[layers, experts, nodes]:
     heaviest experts first, copy by copy to the node with the fewest of it, then to the lightest;
-    rather to one that has the expert (`was`) while its load stays below SLACK times its part."""
+    preferably to one that has the expert (`was`) while its load stays below SLACK times its
+    part."""
     layers, experts, nodes = was.shape
     if nodes == 1:
         return count[:, :, None].copy()
@@ -78,7 +79,8 @@ def _copies_to_nodes(
 def _pack_apart(
     share: Floats, expert: Ints, node: Ints, node_of: Ints, experts: int, slots: Ints
 ) -> None:
-    """Heaviest copy first, each to the lightest die of its node that has room, not its expert."""
+    """Pack the heaviest copy first, each on the lightest die of its node with room and without its
+    expert."""
     layers, dies, room = slots.shape
     rows = np.arange(layers)
     total = np.zeros((layers, dies))
@@ -98,9 +100,8 @@ def _pack_apart(
 
 @late
 def renumber(current: Ints, new: Ints, node_of: Ints, experts: int) -> Ints:
-    """new i8[layers, dies, slots] with dies of a node exchanged to resemble current's: greedily,
-    the pair with most experts in common first. Loads stay as they are, for dies of a node are
-    alike."""
+    """new i8[layers, dies, slots] with dies of a node permuted to resemble current's: greedily, the
+    pair with most common experts first. Loads do not change, because dies of a node are alike."""
     layers, dies, room = new.shape
     out = np.empty_like(new)
     where = np.full((experts, dies), -1, np.int64)

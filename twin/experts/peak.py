@@ -97,7 +97,7 @@ def _likely(x: Floats, sd: Floats, skew: Floats, sure: Floats, mean: Floats) -> 
 
 
 def _all(chance: Floats, least: float) -> Floats:
-    """Product of each row, f8[layers], die after die until it is below `least`."""
+    """Product of each row, f8[layers], die by die until it is below `least`."""
     product = np.multiply.accumulate(chance, axis=1)
     small = product < least
     end = np.where(small.any(axis=1), small.argmax(axis=1), -1)
@@ -170,7 +170,7 @@ def _peak_of_amounts(mean: Floats, spread: Floats) -> float:
 
 @kernel
 def _all_below(x: float, mean: Floats, sd: Floats, skew: Floats) -> float:
-    """P(no die is above x); copies of one expert alone on their dies are alike."""
+    """P(no die is above x); neighbouring dies with equal moments are computed once."""
     all_below = below = 1.0
     for d in range(sd.size):
         if d == 0 or mean[d] != mean[d - 1] or sd[d] != sd[d - 1]:

@@ -33,12 +33,12 @@ def place(
     lost: Set[int] = NONE_LOST,
     groups: int = 1,
 ) -> Ints:
-    """Experts to dies by load f8[layers, experts]: expert of slot, i8[layers, dies, slots_per_die],
-    or EMPTY. By `experts.placement`: `round_robin` fills the dies in order; `eplb` packs greedily,
-    as the original's global policy, `eplb_groups` as its hierarchical one where `groups` divide;
-    `greedy` (and `perfect`) is `eplb` without two copies on a die; `topology` spreads copies over
-    the nodes first. `current`: the slots as they are, to which equal dies are matched. `lost`: dies
-    that hold nothing. Raises ExpertsError for too few slots."""
+    """Experts placed on dies by load f8[layers, experts]: expert of slot, i8[layers, dies,
+    slots_per_die], or EMPTY. By `experts.placement`: `round_robin` fills the dies in order; `eplb`
+    packs greedily, as the original's global policy, `eplb_groups` as its hierarchical one where
+    `groups` divide; `greedy` (and `perfect`) is `eplb` without two copies on a die; `topology`
+    spreads copies over the nodes first. `current`: the present slots, to which equal dies are
+    matched. `lost`: dies without slots. Raises ExpertsError for too few slots."""
     layers, count = measured.shape
     live = np.array([d for d in range(dies) if d not in lost], np.int64)
     physical = _physical(count, experts.redundant, dies, slots_per_die, live.size)
@@ -72,7 +72,7 @@ def place(
 
 
 def _physical(count: int, redundant: int, dies: int, slots_per_die: int, live: int) -> int:
-    """Copies that are placed; raises ExpertsError for too few slots."""
+    """Number of copies to place; raises ExpertsError for too few slots."""
     physical = count + redundant
     if physical > dies * slots_per_die:
         raise ExpertsError(
@@ -122,9 +122,8 @@ def copies(slots: Ints, experts: int) -> NDArray[np.int32]:
 
 
 def moves(old: Ints, new: Ints) -> Ints:
-    """Expert weights that each die must receive to go from old to new slots, i8[layers, dies];
-    where a weight lies within its die does not matter, and a second copy there needs no
-    transfer."""
+    """Expert weights that each die must receive to go from old to new slots, i8[layers, dies]; the
+    slot within a die does not matter, and a second copy there needs no transfer."""
     if old.shape != new.shape:
         raise ExpertsError(f"slots of shape {old.shape} cannot become slots of shape {new.shape}")
     out = np.zeros(new.shape[:2], np.int64)
@@ -139,7 +138,7 @@ def choose_layers(
     policy: Policy, measured: Floats, slots: Ints, threshold: float, layers: int, nearest: int = 1
 ) -> Ints:
     """Layers that a decision changes, i8[k], rising. periodic: all; threshold: those whose hottest
-    die over the mean passes it; layer_budget: the `layers` worst by it; none and oracle: none."""
+    die over the mean exceeds it; layer_budget: the `layers` worst; none and oracle: none."""
     if policy in ("none", "oracle"):
         return np.empty(0, np.int64)
     if policy == "periodic":

@@ -31,7 +31,7 @@ def topic_correlation(experts: Experts, facts: Facts) -> float:
 
 
 def strength(experts: Experts) -> float:
-    """What the logarithms of popularity, drift and topics are scaled by."""
+    """Scale of the logarithms of popularity, drift and topics."""
     return 0.0 if experts.popularity == "uniform" else experts.skew
 
 

@@ -58,7 +58,7 @@ class Process:
 
     @property
     def changes(self) -> bool:
-        """Whether `now` depends on time at all, the mix held constant."""
+        """Whether `now` depends on time with a constant mix."""
         return self.drift_s > 0.0 or self.shift_every_s > 0.0
 
 
@@ -101,7 +101,7 @@ def start(
 
 
 def long_run(process: Process) -> Floats:
-    """Chances f8[layers, experts] that the first placement balances: no drift, an even mix."""
+    """Chances f8[layers, experts] for the first placement: without drift, with an even mix."""
     even = np.full(process.topics, 1.0 / process.topics)
     return _chances(process.base, np.zeros_like(process.base), process.offset, even, process.top_k)
 
@@ -163,9 +163,9 @@ def measured(
     tokens: float = 0.0,
     mix: Floats | None = None,
 ) -> Floats:
-    """What a balancer sees at `t_s`: mean load f8[layers, experts] over the window before it; rows
-    sum to top_k but for the sampling noise of so many `tokens` (0: none). mix f8[topics]: weights
-    of the classes (None: the traffic's)."""
+    """Load as a balancer measures it at `t_s`: mean load f8[layers, experts] over the window before
+    it; rows sum to top_k except for the sampling noise of `tokens` tokens (0: none). mix
+    f8[topics]: weights of the classes (None: the traffic's)."""
     begin = max(0.0, t_s - window_s)
     points = WINDOW_POINTS if process.changes or (process.topics > 1 and mix is None) else 1
     total = np.zeros_like(process.base)
@@ -183,7 +183,7 @@ def _keys(seed: int, name: str, layers: int) -> Keys:
 
 
 def _epoch(process: Process, t_s: float) -> int:
-    """Shifts that have happened by `t_s`."""
+    """Number of shifts until `t_s`."""
     return int(t_s // process.shift_every_s) if process.shift_every_s > 0.0 else 0
 
 
@@ -207,7 +207,7 @@ def _noise(process: Process, t_s: float) -> Floats:
 
 
 def _shifted(process: Process, t_s: float) -> Floats:
-    """Long-run log loads with the places that the last shift exchanged."""
+    """Long-run log loads after the exchanges of the last shift."""
     epoch = _epoch(process, t_s)
     if epoch == 0 or process.shift_share == 0.0:
         return process.base
@@ -221,7 +221,7 @@ def _normal_rows(keys: Keys, first: int, sd: float, experts: int) -> Floats:
 
 
 def _exchange(keys: Keys, share: float, base: Floats) -> Floats:
-    """base f8[layers, experts] with a share of each row's entries moved round by one place."""
+    """base f8[layers, experts] with a share of each row's entries rotated by one place."""
     experts = base.shape[1]
     order = np.argsort(uniforms(keys[:, None], np.arange(experts)), axis=1, kind="mergesort")
     moved = order[:, : round(share * experts)]
@@ -232,7 +232,8 @@ def _exchange(keys: Keys, share: float, base: Floats) -> Floats:
 
 
 def _chances(base: Floats, noise: Floats, offset: Floats, mix: Floats, top_k: int) -> Floats:
-    """Chances f8[layers, experts]: the classes' own, averaged with weights mix f8[topics]."""
+    """Chances f8[layers, experts]: those of the topic classes, averaged with weights mix
+    f8[topics]."""
     out = np.zeros_like(base)
     for k in np.flatnonzero(mix):
         out += mix[k] * to_chances(each(math.exp, base + noise + offset[k]), float(top_k))
@@ -264,8 +265,8 @@ def _draw_topics(
 
 @late
 def _count(keys: Keys, tokens: float, load: Floats) -> None:
-    """Replaces load f8[layers, experts] by its estimate from a count of `tokens` tokens: few are
-    Poisson by inversion, many normal with the variance of a binomial."""
+    """Replace load f8[layers, experts] by its estimate from a count of `tokens` tokens: small
+    counts are Poisson by inversion, large ones normal with the variance of a binomial."""
     layers, experts = load.shape
     for layer in range(layers):
         for e in range(experts):

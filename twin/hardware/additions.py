@@ -18,16 +18,13 @@ from twin.scenario import Edit
 
 
 def additions(edits: Iterable[Edit]) -> tuple[Edit, ...]:
-    """The edits that add something."""
+    """Edits that add a link or a switch."""
     return tuple(edit for edit in edits if edit.add != "nothing")
 
 
 def extended(fabric: Fabric, edits: Iterable[Edit]) -> Fabric:
-    """A copy that can be changed, with what the edits add, in order.
-
-    Raises HardwareError for a link without two single ends, a name that is taken, or a plane that
-    the machine does not have.
-    """
+    """A mutable copy of the graph with the additions of the edits, in order. Raises HardwareError
+    for a link without two single ends, a used name, or a plane that the machine lacks."""
     graph = fabric.copy()
     for order, edit in enumerate(additions(edits), 1):
         if edit.add == "switch":
@@ -65,7 +62,7 @@ def _add_link(graph: Fabric, edit: Edit, order: int) -> None:
 
 
 def _serves(plane: str) -> str:
-    """Planes that may use a link between any two elements of one plane."""
+    """Planes that a link between any two elements of one plane can serve."""
     return INSIDE if plane == "ub" else BETWEEN[plane]
 
 
@@ -83,10 +80,9 @@ def _end(graph: Fabric, name: str) -> str:
 
 
 def _like(graph: Fabric, tail: str, head: str, plane: str) -> dict[str, Any]:
-    """Attributes of a new link: those of one between such ends, else of one of its plane.
-
-    Links inside a package are no model for others: what leaves the NPU never takes them.
-    """
+    """Attributes of a new link: those of an existing link between such ends, otherwise of one of
+    its plane. Links inside a package are no model, because traffic that leaves the NPU never uses
+    them."""
     kinds = {graph.nodes[tail]["kind"], graph.nodes[head]["kind"]}
     of_plane = [
         ({graph.nodes[a]["kind"], graph.nodes[b]["kind"]}, data)

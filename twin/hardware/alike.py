@@ -27,7 +27,7 @@ MOST_MOVED = 65_536  # vertices to one side; for more, a load of its own is as q
 
 @dataclass(frozen=True, eq=False)
 class Swap:
-    """What is exchanged with what: vertices, links and places, each ascending."""
+    """An exchange of vertices, links and places with others, each list ascending."""
 
     vertices: SHORT
     to_vertices: SHORT
@@ -38,18 +38,18 @@ class Swap:
 
 
 def exchanged(numbers: NUMBERS, of: NUMBERS, to: NUMBERS) -> NUMBERS:
-    """Numbers after an exchange of those in `of`, which ascend, for `to`."""
+    """Numbers in which the ascending `of` are replaced by `to`."""
     at = np.minimum(np.searchsorted(of, numbers), max(of.size - 1, 0))
     return np.where(of[at] == numbers, to[at], numbers) if of.size else numbers
 
 
 def short(numbers: NUMBERS) -> SHORT:
-    """The same in four bytes each: a large machine holds hundreds of millions of them."""
+    """The numbers in four bytes each: a large machine holds hundreds of millions of them."""
     return numbers.astype(np.int32)
 
 
 def swap_of(net: Network, ours: Iterable[int], theirs: Iterable[int]) -> Swap | None:
-    """The exchange of vertices for as many others, one by one; None where none is found."""
+    """An exchange that maps these vertices to those, one by one; None if none is found."""
     here, there = tuple(ours), tuple(theirs)
     return net.once(("swap", here, there), lambda: _swap(net, np.array(here), np.array(there)))
 
@@ -84,7 +84,7 @@ def _swap(net: Network, ours: INTS, theirs: INTS) -> Swap | None:
 
 
 def _neighbours(net: Network, image: INTS, front: INTS, others: INTS) -> tuple[INTS, INTS] | None:
-    """Vertices next to `front` and what they are exchanged for; None where links differ."""
+    """Neighbours of `front` and their images; None where links differ."""
     found = []
     for way, ends in zip(net.ways, (net.head, net.tail), strict=True):
         (a, count), (b, theirs) = way.at(front), way.at(others)
@@ -117,7 +117,7 @@ def _neighbours(net: Network, image: INTS, front: INTS, others: INTS) -> tuple[I
 
 
 def _whole_nodes(net: Network, vertices: INTS, to: INTS) -> bool:
-    """Whether each node that vertices leave goes as a whole, to one other node."""
+    """Whether all vertices of each moved node move, and to one other node."""
     left = net.node[vertices] != net.node[to]
     nodes, size = np.unique(net.node[vertices[left]], return_counts=True)
     ours, _ = _pairs(net.node[vertices[left]], net.node[to[left]] + 1, net.nodes + 1)
@@ -125,5 +125,5 @@ def _whole_nodes(net: Network, vertices: INTS, to: INTS) -> bool:
 
 
 def _pairs(ours: INTS, theirs: INTS, count: int) -> tuple[INTS, INTS]:
-    """Each pair of numbers, of which the second are below `count`, once, in order."""
+    """Distinct ordered pairs (ours, theirs), with theirs below `count`."""
     return np.divmod(np.unique(ours * count + theirs), max(count, 1))

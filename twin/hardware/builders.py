@@ -19,7 +19,7 @@ from twin.scenario import Supernode
 
 
 def draw(s: Supernode, recipe: Recipe) -> Plan:
-    """A machine as it is built. Raises HardwareError for what cannot be wired."""
+    """Build the machine of a recipe; raises HardwareError if it cannot be wired."""
     degree = max(s.sub_planes, sum(recipe.links or (0,)))
     least = s.npus * recipe.dies_per_npu * (degree + 2)
     if least > MOST_LINKS:

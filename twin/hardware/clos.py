@@ -12,11 +12,9 @@ from twin.scenario import Supernode
 
 
 def clos(draft: Draft) -> None:
-    """CloudMatrix384: an L1 switch a sub-plane in every node, L2 switches between the nodes.
-
-    With `l2_levels` = 2 nodes form groups with L2 chips of their own, half of whose ports lead to
-    L3 chips, and L2 chip i of every group is joined to the same L3 chips.
-    """
+    """CloudMatrix384: an L1 switch per sub-plane in every node, L2 switches between nodes. With
+    `l2_levels` = 2 nodes form groups with their own L2 chips, half of whose ports lead to L3 chips;
+    L2 chip i of every group is joined to the same L3 chips."""
     s = draft.s
     step = draft.recipe.l2_chips_per_rack_and_sub_plane
     chips = l2_chips_per_sub_plane(s, step)
@@ -45,7 +43,7 @@ def clos(draft: Draft) -> None:
 
 
 def nodes_per_group(s: Supernode) -> int:
-    """Nodes that one set of L2 chips joins: all, or with two levels as many as half its ports."""
+    """Nodes that share one set of L2 chips: all, or with two levels half an L2 chip's ports."""
     return max(1, s.l2_ports_per_chip // 2) if s.l2_levels == 2 else max(1, s.nodes)
 
 
@@ -77,7 +75,7 @@ def l2_name(supernode: int, sub_plane: int, index: int) -> str:
 
 
 def _l3_per_l2(s: Supernode, groups: int) -> int:
-    """L3 chips that each L2 chip is joined to: ports for all groups' uplinks."""
+    """Number of L3 chips joined to each L2 chip, enough for all groups' uplinks."""
     half = s.l2_ports_per_chip - nodes_per_group(s)
     most = s.l2_ports_per_chip * half
     if groups * half > most:
@@ -123,10 +121,8 @@ def _l3_links(draft: Draft, chips: int, groups: int) -> None:
 
 
 def dealt(turn: int, uplinks: int, chips: int) -> list[tuple[int, int]]:
-    """(chip, links) of one switch's uplinks: dealt round, going on where the one before ended.
-
-    So every chip gets its fair number of ports used, and every switch reaches every chip.
-    """
+    """(chip, links) of one switch's uplinks, dealt round robin from where the previous switch
+    ended, so that all chips use equally many ports and every switch reaches every chip."""
     if not chips:
         return []
     each, rest = divmod(uplinks, chips)
@@ -135,7 +131,8 @@ def dealt(turn: int, uplinks: int, chips: int) -> list[tuple[int, int]]:
 
 
 def one_hop(draft: Draft) -> None:
-    """NVL72: every die of the supernode has a link to every switch chip, CPUs theirs to dies."""
+    """NVL72: every die of the supernode has a link to every switch chip; CPUs are linked to
+    dies."""
     s, dies = draft.s, draft.recipe.dies_per_npu
     ends = s.nodes * s.npus_per_node * dies
     if ends > s.l2_ports_per_chip:

@@ -29,8 +29,8 @@ BINS = 8_000_000  # that are held at once, of several placements
 
 @dataclass(frozen=True, slots=True)
 class Collision:
-    """How many times as long a demand takes as by the even split: over placements and, of single
-    transfers, over these."""
+    """Factor by which hashing prolongs a demand over the even split: statistics over placements
+    and, for single transfers, over transfers."""
 
     mean: float = 1.0
     p99: float = 1.0
@@ -39,7 +39,7 @@ class Collision:
 
 @dataclass(frozen=True, eq=False)
 class Side:
-    """Senders, or receivers, one by one."""
+    """Individual senders, or receivers, of a demand."""
 
     group: INTS  # its row (or column) among the groups of vertices that are routed as one
     rank: INTS  # its number within its group
@@ -51,8 +51,8 @@ class Side:
 
 @dataclass(frozen=True, eq=False)
 class Flows:
-    """The flows of a demand: of every pair, or (`each`) one of as many senders as there are
-    receivers for, each to another. Rows are the side from which the walks are counted."""
+    """The flows of a demand: one for every pair, or (`each`) one per sender to a different
+    receiver. Rows are the side from which walks are counted."""
 
     rows: Side
     ends: Side
@@ -62,7 +62,7 @@ class Flows:
 
     @property
     def most(self) -> int:
-        """Flows of one placement, those between an end and itself included."""
+        """Flows of one placement, including those from an end to itself."""
         sizes = self.rows.vertex.size, self.ends.vertex.size
         return min(sizes) if self.each else sizes[0] * sizes[1]
 
@@ -79,7 +79,7 @@ class Flows:
         return together - itself if self.same_domain else self.most - together
 
     def digest(self) -> bytes:
-        """Of all that decides where flows may land, equal for ends in alike places."""
+        """Digest of all that decides where flows can land; equal for ends in alike places."""
         content = hashlib.sha1(f"{self.each} {self.same_domain} {self.beyond}".encode(),
                                usedforsecurity=False)  # fmt: skip
         for of_rows, of_ends in ((self.rows.vertex, self.ends.vertex),
@@ -94,7 +94,8 @@ class Flows:
         return content.digest()
 
     def placed(self, first: int, draws: int) -> Iterator[tuple[INTS, INTS, INTS]]:
-        """Draw (from 0), row and end of each flow of some placements, piece by piece."""
+        """Draw `count` placements and yield pieces: placement (from 0), row and end of each
+        flow."""
         rows, ends = self.rows.vertex.size, self.ends.vertex.size
         if self.each:
             count = min(rows, ends)
@@ -113,8 +114,8 @@ class Flows:
             yield draw.ravel(), row.ravel(), end.ravel()
 
     def sizes(self, row: INTS, end: INTS) -> FLOATS:
-        """Bytes of these flows, far ones times the time that they take longer; 0 where a pair is no
-        flow of this plane. Single transfers are of one size."""
+        """Bytes of these flows, far ones times their longer time per byte; 0 for pairs without a
+        flow on this plane. Single transfers have equal sizes."""
         a, b = self.rows, self.ends
         bytes_ = a.amount[row] * b.amount[end]
         if self.each:
@@ -139,7 +140,7 @@ class Paths:
 
 
 class _Hashing:
-    """Where flows land: the even split as chances, and the bins."""
+    """Possible paths of flows: the even split as chances, and the links as bins."""
 
     def __init__(self, walks: Walks, paths: Paths) -> None:
         self.walks, self.members, self.cables = walks, paths.members, paths.cables
@@ -161,7 +162,7 @@ class _Hashing:
             self.arrival[at] = level.state[shortest]
 
     def land(self, flows: Flows, number: INTS, row: INTS, end: INTS) -> Iterator[tuple[INTS, INTS]]:
-        """Flows, by place in `row`, and the cable that each takes: hop by hop, from the ends."""
+        """Flows, as indices into `row`, and the cable of each, chosen hop by hop from the ends."""
         group = flows.ends.group[end], flows.rows.group[row]
         hops, state = self.walks.hops[group], self.arrival[group].copy()
         rank = flows.ends.rank[end]
@@ -192,8 +193,8 @@ class _Hashing:
             yield at, self.base[link] + place
 
     def seconds(self, flows: Flows, first: int, draws: int) -> FLOATS:
-        """Of some placements: until the fullest cable is through or, of single transfers, until
-        each flow is."""
+        """Seconds of some placements until the fullest cable is done or, for single transfers,
+        until each transfer is."""
         full, count = np.zeros(draws * self.bins), flows.ends.vertex.size
         rate = np.repeat(self.cable_rate, np.diff(np.append(self.base, self.bins)))
         landed: list[tuple[INTS, INTS]] = []
@@ -221,11 +222,9 @@ KNOWN = 64
 
 
 def collision(walks: Walks, paths: Paths, flows: Flows, even: FLOATS) -> Collision:
-    """How much longer than by the even split a demand takes whose flows are hashed.
-
-    even: bytes/s that the even split puts on each link, far bytes times the time that they take
-    longer. Never less than 1: what placements give below it is chance.
-    """
+    """Collision factor of a hashed demand over the even split. even: bytes/s of the even split on
+    each link, far bytes times their longer time per byte. At least 1: lower values of placements
+    are chance."""
     fullest = float((even / paths.capacity).max(initial=0.0))
     if fullest <= 0.0:
         return Collision()

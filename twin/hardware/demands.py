@@ -46,7 +46,7 @@ def _even(ends: INTS) -> FLOATS:
 
 
 def _evenly(net: Network, dies: Sequence[int]) -> tuple[Ends[int], Ends[float]]:
-    """Dies as one side of a demand, and an even share for each: one object for all who use it."""
+    """Dies as one side of a demand with equal shares; equal arguments share one object."""
     some = tuple(dies)
 
     def side() -> tuple[Ends[int], Ends[float]]:
@@ -72,7 +72,8 @@ def exchange(
 
 
 def _taken(share: FLOATS) -> FLOATS:
-    """What each die takes of a unit that every other one sends, by shares of receivers."""
+    """Amount that each die receives when each die sends one unit to the others, by receivers'
+    shares."""
     return np.asarray(share / (share.sum() - share.sum() / max(share.size, 1)))
 
 
@@ -94,7 +95,7 @@ def experts_exchange(
 
 
 def both(one: Load, other: Load, part: float) -> Load:
-    """A unit of two loads together, `part` of it the first's."""
+    """Load of a unit of two loads together, `part` of it of the first."""
     return Load(
         Pattern(
             *_summed(one.links, one.amounts * part, other.links, other.amounts * (1.0 - part)),
@@ -108,7 +109,7 @@ def both(one: Load, other: Load, part: float) -> Load:
 
 
 def _summed(at: INTS, amounts: FLOATS, also: INTS, more: FLOATS) -> tuple[INTS, FLOATS]:
-    """Numbers of either list, ascending, each with what both have of it."""
+    """Ascending union of two lists of numbers, each with the sum of its amounts."""
     numbers, place = np.unique(np.concatenate([at, also]), return_inverse=True)
     total = np.bincount(place, np.concatenate([amounts, more]), numbers.size)
     return numbers, np.asarray(total, np.float64)
@@ -117,7 +118,7 @@ def _summed(at: INTS, amounts: FLOATS, also: INTS, more: FLOATS) -> tuple[INTS, 
 def _exchanged(
     net: Network, at: INTS, out: FLOATS, into: FLOATS, plane: str, operation: Operation
 ) -> Load:
-    """All-to-all among the vertices of dies, by what each sends and takes."""
+    """All-to-all among the vertices of dies, by sent and received amounts."""
     if at.size < 2 or np.unique(at).size < at.size:
         names = [net.vertices[v] for v in at[:4].tolist()]
         raise HardwareError(f"all-to-all needs two or more different dies, not {names}")
@@ -128,7 +129,7 @@ def _exchanged(
 
 
 def _one_package(net: Network, at: INTS) -> bool:
-    """Whether these are dies of one NPU that are all joined to each other."""
+    """Whether these dies belong to one NPU and are all joined directly."""
     homes = {(net.vertex_data[v]["node"], net.vertex_data[v]["npu"]) for v in at.tolist()}
     if len(homes) > 1:
         return False
@@ -140,11 +141,9 @@ def pool(
     net: Network, dies: Sequence[int], plane: str = "ub", nodes: Sequence[int] | None = None,
     operation: Operation = "read",
 ) -> tuple[Load, INTS] | None:  # fmt: skip
-    """Blocks read from (or written to) the DRAM of the CPUs of `nodes` (default: all).
-
-    Blocks lie evenly over the nodes that can be reached (consistent hashing), and over a node's
-    CPUs by their links. Returns these nodes too; None when there is none, or no die.
-    """
+    """Demand of reading blocks from (or writing them to) the DRAM of the CPUs of `nodes` (default:
+    all). Blocks are spread evenly over reachable nodes (consistent hashing), and over a node's CPUs
+    by their links. Returns these nodes too; None without any node or die."""
     ours, even = _evenly(net, dies)
     own = set(net.node[list(ours)].tolist())
     of, lost = None if nodes is None else tuple(nodes), frozenset[int]()
@@ -169,8 +168,8 @@ Lent: TypeAlias = "tuple[INTS, Ends[int], Ends[float]]"
 
 
 def _lent(net: Network, nodes: tuple[int, ...] | None, lost: frozenset[int]) -> Lent | None:
-    """Nodes that lend DRAM of a pool, their linked CPUs, and the share of its blocks in each: the
-    same objects for all who read from it."""
+    """Nodes that provide DRAM of a pool, their linked CPUs, and the share of blocks in each; equal
+    arguments share one object."""
     return net.once(("lent", nodes, lost), lambda: _lends(net, nodes, lost))
 
 
@@ -190,10 +189,9 @@ def _lends(net: Network, nodes: tuple[int, ...] | None, lost: frozenset[int]) ->
 
 
 def server_ports(net: Network, load: Load, plane: str) -> tuple[BOOLS, BOOLS]:
-    """Whether each link of a pool read's pattern is the port of the node that it leaves, and
-    whether it lies on the side of the servers. A server's port is what is narrowest of the links
-    that only it sends over: into its node's DPU and NICs, out of the node, and, but over VPC, out
-    of its CPUs."""
+    """Whether each link of a pool read's pattern is the port of its node, and whether it is on the
+    server's side. A server's port is the narrowest of the links that only it sends over: into its
+    node's DPU and NICs, out of the node, and, except over VPC, out of its CPUs."""
     return net.once(("ports", load.pattern, plane), lambda: _server_ports(net, load.pattern, plane))
 
 
@@ -214,10 +212,8 @@ def hand_off(
     net: Network, out_dies: Sequence[int], in_dies: Sequence[int], plane: str = "rdma",
     flows: Whole = "each",
 ) -> Load:  # fmt: skip
-    """KV cache from some dies to others, spread evenly over both.
-
-    Whole flows: single transfers, one of each die at a time, or all pairs at once (`flows`).
-    """
+    """KV cache from some dies to others, spread evenly over both. Hashed planes: single transfers,
+    one per sending die, or all pairs at once (`flows`)."""
     (source, out), (sink, into) = _evenly(net, out_dies), _evenly(net, in_dies)
     if not source or not sink:
         raise HardwareError("a hand-off needs at least one die that sends and one that receives")
@@ -236,7 +232,7 @@ def from_storage(net: Network, dies: Sequence[int]) -> Load:
 
 
 def to_storage(net: Network) -> Load | None:
-    """Kept blocks lie evenly over the nodes, and each writes its own to storage; None: none can."""
+    """Writes of stored blocks from nodes to storage, each node its own share; None: no node can."""
     dpus = net.of_kind("qingtian")
     sink = net.of_kind("vpc")
     usable = net.open_links("vpc")
@@ -249,7 +245,7 @@ def to_storage(net: Network) -> Load | None:
 
 
 def one_to_others(net: Network, die: int, plane: str, operation: Operation = "write") -> Load:
-    """A die that sends alike to every die of other nodes that its plane reaches."""
+    """One die that sends equally to every reachable die of other nodes."""
     at = dies_of(net, [die])
     others = net.dies[(net.dies != at[0]) & net.reachable(plane, at)[net.dies]]
     away = others[net.node[others] != net.node[at[0]]]

@@ -20,7 +20,7 @@ MOST_LINKS = 1_500_000
 
 
 class Draft:
-    """A machine in the making: what all have, and the links that builders add."""
+    """A machine under construction: the common parts, and links that builders add."""
 
     def __init__(self, s: Supernode, recipe: Recipe) -> None:
         self.s, self.recipe = s, recipe
@@ -39,7 +39,7 @@ class Draft:
         }
 
     def add(self, name: str, kind: str, forwards: str = "", **place: Any) -> None:
-        """A vertex; `forwards` where it is not what its kind passes on."""
+        """Add a vertex; `forwards` where it differs from the default of its kind."""
         passes = forwards or VERTICES[kind].forwards
         self.vertices[name] = {"kind": kind, **place, "forwards": passes}
 
@@ -47,7 +47,7 @@ class Draft:
         self, a: str, b: str, kind: str, capacity: float, sub_plane: int | None = None,
         links: int = 1,
     ) -> None:  # fmt: skip
-        """Both directions of a link, or of a bundle of parallel ones; capacity is the bundle's."""
+        """Add both directions of a link or a bundle of parallel links; capacity is the bundle's."""
         data = self._alike(kind, capacity, sub_plane, links)
         self.links += (a, b, data), (b, a, data)
         if len(self.links) > 2 * MOST_LINKS:
@@ -56,7 +56,7 @@ class Draft:
     def _attributes(
         self, kind: str, capacity: float, sub_plane: int | None, links: int
     ) -> dict[str, Any]:
-        """What either direction of a link says of itself."""
+        """Attributes of either direction of a link."""
         of_kind = LINKS[kind]
         plane, serves = of_kind.plane, of_kind.serves
         if plane == "ub":
@@ -107,7 +107,7 @@ class Draft:
             add(f"Qingtian {n}", "qingtian", **home)
 
     def networks(self) -> None:
-        """What lies beyond the supernodes, one vertex a plane."""
+        """Add the networks outside the supernodes, one vertex per plane."""
         self.add("RDMA network", "rdma")
         self.add("VPC network", "vpc")
 
@@ -143,7 +143,7 @@ class Draft:
                 self.link(f"CPU {n}.{i}", f"L1 {n}.{p}", "CPU-L1", rate, p)
 
     def nics(self, beyond: Callable[[int, int], tuple[str, str]]) -> None:
-        """Every die's NIC, and what it is plugged into: (vertex, kind of link) by node and die."""
+        """Add every die's NIC and its link to (vertex, kind of link), given by node and die."""
         s, dies = self.s, self.recipe.dies_per_npu
         capacity = s.rdma_gb_per_s_per_npu * 1e9 / dies
         for n in range(s.all_nodes):
@@ -155,7 +155,7 @@ class Draft:
                     self.link(nic, vertex, kind, capacity)
 
     def storage_links(self) -> None:
-        """Every node's DPU, on one of its CPUs or on all, to storage."""
+        """Link every node's DPU, joined to one of its CPUs or to all, with storage."""
         capacity = self.s.vpc_gb_per_s_per_node * 1e9
         cpu, count = self.recipe.cpu_with_dpu, self.s.cpus_per_node
         hosts = range(count) if cpu < 0 else (min(cpu, count - 1),)
@@ -167,7 +167,7 @@ class Draft:
 
 
 def too_large(links: int) -> HardwareError:
-    """The refusal of a machine that would not fit in memory."""
+    """HardwareError for a machine that would not fit in memory."""
     return HardwareError(
         f"a machine of some {links:,} links or more is too large to be held as a graph: take fewer "
         f"nodes, NPUs, sub-planes or supernodes, for at most {MOST_LINKS:,} links"

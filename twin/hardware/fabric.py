@@ -83,23 +83,21 @@ MOST_LATENCY_S = 3600.0
 
 
 def build_fabric(supernode: Supernode, facts: Facts) -> Fabric:
-    """The frozen graph of a supernode with its edits; equal supernodes share one graph.
-
-    Raises HardwareError when the wiring cannot reach every node, an edit names what is not there,
-    or an imported machine is not here.
-    """
+    """The frozen graph of a supernode with its edits; equal supernodes share one graph. Raises
+    HardwareError when the wiring cannot reach every node, an edit names an unknown element, or an
+    imported machine is missing."""
     return _drawn(supernode, _made_of(supernode, facts))
 
 
 def wired(supernode: Supernode, facts: Facts) -> Network:
-    """The arrays of `build_fabric`, for who needs no graph: it raises as that does."""
+    """The arrays of `build_fabric` without a graph; raises the same errors."""
     if additions(supernode.edits):
         return network(build_fabric(supernode, facts))
     return _wired(supernode, _made_of(supernode, facts))
 
 
 def _made_of(s: Supernode, facts: Facts) -> Recipe | Facts:
-    """A recipe, or the facts with an imported machine: the key of what is built from it."""
+    """The recipe, or the facts for an imported machine: the cache key of the built machine."""
     return facts if s.imported else recipe(s.machine, s.chip, facts)
 
 
@@ -125,7 +123,7 @@ def _wired(s: Supernode, made_of: Recipe | Facts) -> Network:
 
 @lru_cache(maxsize=8)
 def _plan(s: Supernode, made_of: Recipe | Facts) -> Plan:
-    """The machine as built."""
+    """Plan of the undamaged machine."""
     if isinstance(made_of, Recipe):
         plan, dies_per_npu = draw(s, made_of), made_of.dies_per_npu
     else:
@@ -136,12 +134,9 @@ def _plan(s: Supernode, made_of: Recipe | Facts) -> Plan:
 
 
 def edited(fabric: Fabric, edits: Iterable[Edit], supernode: Supernode | None = None) -> Fabric:
-    """A frozen copy with edits in force: what they add first, then the others in order.
-
-    A link of capacity 0 stays in the graph and carries nothing, so the numbering of dies stays.
-    supernode: what the copy says it was built from (default: as before). Raises HardwareError when
-    a name or a link is not there.
-    """
+    """A frozen copy with edits in force: additions first, then the others in order. A link of
+    capacity 0 stays in the graph, so the numbering of dies stays. supernode: what the copy reports
+    as its origin (default: as before). Raises HardwareError for an unknown name or link."""
     edits = tuple(edits)
     graph = extended(fabric, edits)
     now = network(graph if additions(edits) else fabric)
@@ -156,7 +151,8 @@ def edited(fabric: Fabric, edits: Iterable[Edit], supernode: Supernode | None = 
 
 
 def with_edits(net: Network, edits: Iterable[Edit]) -> Network:
-    """The network with edits in force, in order; what they add is there (additions.py)."""
+    """The network with edits in force, in order; added elements must exist already
+    (additions.py)."""
     edits = tuple(edit for edit in edits if edit.add == "nothing")
     if not edits:
         return net
@@ -181,7 +177,7 @@ def _refuse_absurd(rates: Any, waits: Any, what: str) -> None:
 
 
 def built(fabric: Wiring) -> Fabric:
-    """The fabric as built: with what edits add, before any edit of a link."""
+    """The fabric as built: with additions, before any change of a link."""
     about = network(fabric).about
     s = about["supernode"]
     bare = _drawn(_as_built(s), about["made_of"])
@@ -192,10 +188,8 @@ def built(fabric: Wiring) -> Fabric:
 
 
 def edits(fabric: Wiring) -> dict[Edge, float]:
-    """Links whose capacity differs from the fabric as built: bytes/s now, 0 when removed.
-
-    Each link once; where only its way back differs, by that.
-    """
+    """Links whose capacity differs from the fabric as built: bytes/s now, 0 when removed. Each link
+    is listed once, by its reverse direction if only that differs."""
     now, before = network(fabric), network(built(fabric))
     found: dict[Edge, float] = {}
     for link in np.flatnonzero(now.capacity != before.capacity).tolist():
@@ -206,16 +200,14 @@ def edits(fabric: Wiring) -> dict[Edge, float]:
 
 
 def members(fabric: Wiring, name: str) -> tuple[str, ...]:
-    """Vertices an element's name stands for, as a person would type it.
-
-    A vertex stands for itself; "NPU 20.1" for its dies, "node 20" for all in it, "sub-plane 3"
-    for its L1 and L2 chips in every supernode, "sub-plane 1:3" for those of the second, "UB plane"
-    for all L1 chips. Letter case and a hyphen for a dot or space do not matter.
-    Raises HardwareError when nothing has that name.
-    """
+    """Vertices of an element, named as a person would type it: a vertex itself; "NPU 20.1" its
+    dies, "node 20" all vertices in it, "sub-plane 3" its L1 and L2 chips in every supernode,
+    "sub-plane 1:3" those of the second, "UB plane" all L1 chips. Letter case and a hyphen for a dot
+    or space do not matter. Raises HardwareError for an unknown name."""
     return network(fabric).names.of(name)
 
 
 def element_names(fabric: Wiring) -> list[str]:
-    """Every name `members` knows, as shown to people: groups first, then vertices by kind."""
+    """Every name that `members` accepts, as shown to people: groups first, then vertices by
+    kind."""
     return network(fabric).names.shown()

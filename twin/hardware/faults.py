@@ -20,10 +20,8 @@ from twin.scenario import KINDS, Deployment, Edit, Fault
 
 
 def broken(fabric: Wiring, faults: Sequence[Fault]) -> Network:
-    """The fabric with these faults in force, the same when none touches a link.
-
-    Faults of one link multiply. Raises HardwareError when a fault names what is not there.
-    """
+    """The fabric with these faults in force; the same object if no fault touches a link. Faults of
+    one link multiply. Raises HardwareError for an unknown element."""
     cuts: list[Edit] = []
     for fault in faults:
         kind = KINDS[fault.kind]
@@ -39,7 +37,8 @@ def broken(fabric: Wiring, faults: Sequence[Fault]) -> Network:
 
 
 def slowed(fabric: Wiring, fault: Fault) -> list[int]:
-    """Numbers of the dies that a fault slows; raises HardwareError for a link, or for no die."""
+    """Numbers of the dies that a fault slows; raises HardwareError for a link or an element without
+    dies."""
     if fault.to:
         raise HardwareError(
             f"the link of {fault.element} and {fault.to} does not compute, so it cannot be slow: "
@@ -56,7 +55,7 @@ def slowed(fabric: Wiring, fault: Fault) -> list[int]:
 
 
 def slow_dies(fabric: Wiring, faults: Sequence[Fault]) -> dict[int, float]:
-    """Die number -> share of its computing speed that is left; factors of one die multiply."""
+    """Remaining share of computing speed by die number; factors of one die multiply."""
     factors: dict[int, float] = {}
     for fault in faults:
         share = KINDS[fault.kind].speed
@@ -67,10 +66,8 @@ def slow_dies(fabric: Wiring, faults: Sequence[Fault]) -> dict[int, float]:
 
 
 def dies_out(fabric: Wiring) -> frozenset[int]:
-    """Dies that cannot serve in an instance that spans nodes.
-
-    They have no UB link left, or reach no other node though their UB plane goes beyond theirs.
-    """
+    """Dies that cannot serve in an instance over several nodes: without a UB link, or unable to
+    reach another node although their UB plane spans nodes."""
     net = network(fabric)
 
     def out() -> frozenset[int]:
@@ -80,17 +77,15 @@ def dies_out(fabric: Wiring) -> frozenset[int]:
 
 
 def dies_without(fabric: Wiring, plane: Plane) -> frozenset[int]:
-    """Dies that cannot send to another node on a plane; beyond a UB plane NICs do."""
+    """Dies that cannot send to another node on a plane (through NICs, outside the UB plane)."""
     net = network(fabric)
     way = "rdma" if plane == "ub" and not net.spans_nodes else plane
     return net.once(("dies_without", way), lambda: _numbers(_apart(net, way)))
 
 
 def dies_unfit(fabric: Wiring, deployment: Deployment) -> frozenset[int]:
-    """Dies that cannot serve in a deployment: out, or without a way for KV while others have one.
-
-    Where nobody has a way for KV, all wait until it is back.
-    """
+    """Dies that cannot serve in a deployment: out, or without a path for KV while other dies have
+    one. If no die has a path for KV, all wait until it is repaired."""
     net = network(fabric)
     if deployment.mode != "disaggregated":
         return dies_out(net)
@@ -99,7 +94,7 @@ def dies_unfit(fabric: Wiring, deployment: Deployment) -> frozenset[int]:
 
 
 def servers_out(fabric: Wiring) -> frozenset[int]:
-    """Nodes whose DRAM is lost: no CPU of theirs has a UB link left."""
+    """Nodes whose DRAM is lost, since none of their CPUs has a UB link left."""
     net = network(fabric)
     cpus = net.of_kind("cpu")
     left = set(net.node[cpus[net.offers("ub", cpus) > 0.0]].tolist())
@@ -115,7 +110,7 @@ def _linked(net: Network, plane: str) -> BOOLS:
 
 
 def _apart(net: Network, plane: str) -> BOOLS:
-    """Dies that reach no die of another node, where there is another."""
+    """Dies that reach no die of another node, if there are other nodes."""
     apart = ~_linked(net, plane)
     home = net.node[net.dies]
     if np.unique(home).size > 1:

@@ -42,7 +42,7 @@ NEAR = 1024  # vertices that move, at most, from a place to one near it
 
 
 class Ends(tuple[T, ...]):
-    """One side of many demands, or what it sends: a tuple whose hash is computed once."""
+    """One side of many demands, or its amounts: a tuple that computes its hash once."""
 
     _hash: int | None = None
 
@@ -54,10 +54,8 @@ class Ends(tuple[T, ...]):
 
 @dataclass(frozen=True)
 class Demand:
-    """`out[i] * into[j]` bytes/s from each sender to each receiver; none sends to itself.
-
-    Pairs on one scale-up plane take `planes[0]`, others the last of `planes`.
-    """
+    """`out[i] * into[j]` bytes/s from each sender to each receiver; none to itself. Pairs on one
+    scale-up plane use `planes[0]`, others the last of `planes`."""
 
     senders: tuple[int, ...]  # vertices
     receivers: tuple[int, ...]
@@ -69,18 +67,18 @@ class Demand:
 
     @property
     def sent(self) -> Side:
-        """Senders and what each sends."""
+        """Senders and the amount of each."""
         return self.senders, self.out
 
     @property
     def taken(self) -> Side:
-        """Receivers and what each takes."""
+        """Receivers and the amount of each."""
         return self.receivers, self.into
 
 
 @dataclass(frozen=True, eq=False)
 class Pattern:
-    """What a unit of a demand puts on the links, as it was found for the first of all alike."""
+    """Load of a unit of a demand on links, as computed for the first of all alike demands."""
 
     links: INTS  # ascending, each once
     amounts: FLOATS
@@ -90,20 +88,20 @@ class Pattern:
 
 @dataclass(frozen=True, eq=False)
 class Moved:
-    """Which of some ascending numbers are others elsewhere, and these others."""
+    """A mapping of some ascending numbers to others."""
 
     at: SHORT = field(default_factory=lambda: np.zeros(0, np.int32))
     to: SHORT = field(default_factory=lambda: np.zeros(0, np.int32))
 
     def of(self, numbers: INTS) -> INTS:
-        """The numbers elsewhere, in the order of `numbers`."""
+        """The mapped numbers, in the order of `numbers`."""
         if self.at.size:
             numbers = numbers.copy()
             numbers[self.at] = self.to
         return numbers
 
     def then(self, numbers: INTS, of: SHORT, to: SHORT) -> Moved:
-        """The same after an exchange of those in `of`, which ascend, for `to`."""
+        """This mapping followed by an exchange of the ascending `of` for `to`."""
         at = np.minimum(np.searchsorted(numbers, of), max(numbers.size - 1, 0))
         fresh = numbers[at] == of if numbers.size else np.zeros(of.size, bool)
         if self.at.size:  # what had gone is no longer there to be exchanged
@@ -118,12 +116,9 @@ class Moved:
 
 @dataclass(frozen=True, eq=False)
 class Load:
-    """What a unit of a demand puts on the links.
-
-    `amounts` is time on a link times its nominal capacity: bytes, with efficiencies in it and, of
-    hashed planes, the mean of their collision factor. Loads that are alike share a pattern, and
-    differ in the links it is on.
-    """
+    """Load of a unit of a demand on links. `amounts` is time on a link times its nominal capacity:
+    bytes, including efficiencies and, on hashed planes, the mean collision factor. Loads that are
+    alike share a pattern and differ in their links."""
 
     pattern: Pattern
     latency_s: float  # of the longest path
@@ -135,7 +130,7 @@ class Load:
 
     @property
     def links(self) -> INTS:
-        """Links that carry something, each once, in the order of the pattern."""
+        """Links with a load, each once, in the order of the pattern."""
         return self.moved.of(self.pattern.links)
 
     @property
@@ -157,7 +152,7 @@ class Load:
         return self.pattern.placed[order]
 
     def swapped(self, swap: Swap) -> Load:
-        """The load of a demand that is this one's after an exchange of places."""
+        """The load of the demand that results from an exchange of places."""
         ends = exchanged(np.array(self.unreached, np.int64), swap.vertices, swap.to_vertices)
         return replace(
             self,
@@ -167,11 +162,8 @@ class Load:
         )
 
     def alone(self, net: Network) -> tuple[float, int]:
-        """Rate with no other traffic on the way, and the link that is full first.
-
-        (0, -1) where something is cut off, (inf, -1) where nothing travels. Of several full links
-        one between switches is named before those at their ends.
-        """
+        """Rate without other traffic, and the link that limits it: (0, -1) where the path is cut,
+        (inf, -1) without traffic. Of several limiting links one between switches is named first."""
         if self.unreached:
             return 0.0, -1
         if not self.pattern.links.size:
@@ -202,17 +194,17 @@ class Load:
 
 
 def load_of(net: Network, demand: Demand) -> Load:
-    """The load of a demand on a network; equal questions share one answer, and alike ones what is
-    the same for all. Where flows are hashed each is worked out: what is drawn for one that is alike
-    may differ, and an answer must not hang on earlier questions."""
+    """The load of a demand on a network; equal demands share one result, and alike ones its
+    pattern. Hashed demands are computed one by one: the draw for an alike demand may differ, and a
+    result must not depend on earlier demands."""
     hashed = any(net.routing(plane) == "hashed" for plane in demand.planes)
     return net.once(demand, lambda: (_load if hashed else _found)(net, demand))
 
 
 def _found(net: Network, demand: Demand) -> Load:
-    """A load that is worked out, or that of one of the last demands that were, if an exchange of
-    two places of the machine makes it this one. What much of the machine moves for stands, as what
-    is worked out does, for those near to it."""
+    """A new load, or that of a recent demand if an exchange of two places of the machine maps it to
+    this one. Results that move much of the machine serve as a base for demands near them, as
+    computed ones do."""
     shape = demand.planes, demand.operation, len(demand.senders), len(demand.receivers)
     known = net.once(("found", shape), list[tuple[Demand, Load]])
     for other, load in reversed(known[-TRIED:]):
@@ -228,7 +220,7 @@ def _found(net: Network, demand: Demand) -> Load:
 
 
 def _swap_between(net: Network, one: Demand, two: Demand) -> Swap | None:
-    """The exchange of places that makes the one demand the other, if it is found."""
+    """The exchange of places that maps one demand to the other, if one is found."""
     sides = (one.sent, two.sent), (one.taken, two.taken)
     if any(a != b and a[1] != b[1] for a, b in sides):
         return None
@@ -239,7 +231,7 @@ def _swap_between(net: Network, one: Demand, two: Demand) -> Swap | None:
 
 
 def _carried_over(net: Network, swap: Swap, one: Side, two: Side) -> bool:
-    """Whether an exchange makes the one ends of a demand the others', amounts and all."""
+    """Whether an exchange maps the ends and amounts of one side to the other's."""
     if one != two:
         return exchanged(np.array(one[0]), swap.vertices, swap.to_vertices).tolist() == list(two[0])
 
@@ -297,7 +289,8 @@ COUNTED = {"host": "rdma"}  # plane of a demand -> plane its bytes are counted o
 
 
 def _planes_of(net: Network, demand: Demand) -> list[tuple[str, bool | None]]:
-    """(plane, whether it takes the pairs of one domain, of two, or None: all) of those with any."""
+    """(plane, whether it carries pairs of one domain, of two, or None: all), for planes with
+    pairs."""
     first, last = demand.planes[0], demand.planes[-1]
     if first == last:
         return [(first, None)]
@@ -307,7 +300,7 @@ def _planes_of(net: Network, demand: Demand) -> list[tuple[str, bool | None]]:
 
 
 def _routed(net: Network, demand: Demand, plane: str, same_domain: bool | None) -> Route:
-    """The bytes of a demand on the links of a plane: first on those that its ends suggest."""
+    """Bytes of a demand on the links of a plane, tried first on the links near its ends."""
     out, into = np.zeros((2, len(net.vertices)))
     out[list(demand.senders)], into[list(demand.receivers)] = demand.out, demand.into
     usable = Usable(net, plane, out, into)

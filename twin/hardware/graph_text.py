@@ -26,7 +26,7 @@ LinkRows: TypeAlias = Sequence[tuple[str, str, Mapping[str, Any]]]
 
 
 class FabricFileError(HardwareError):
-    """A file that is no fabric; `faults` has one sentence for each."""
+    """A file that describes no fabric; `faults` has one sentence for each fault."""
 
     def __init__(self, faults: Sequence[str]) -> None:
         self.faults = list(faults[:SHOWN])
@@ -37,7 +37,7 @@ class FabricFileError(HardwareError):
 
 @dataclass(frozen=True)
 class GraphText:
-    """What a file says: attributes of the graph, vertices and links with theirs, by name."""
+    """Contents of a file: attributes of the graph, its vertices and its links, by name."""
 
     about: Mapping[str, Any]
     vertices: Rows
@@ -46,7 +46,8 @@ class GraphText:
 
 
 class Form(NamedTuple):
-    """A text form of graphs; most: parts of a file, counted by the characters that open them."""
+    """A text form of graphs; most: the maximum number of parts, counted by their opening
+    characters."""
 
     parse: Callable[[str], GraphText]  # raises FabricFileError
     compose: Callable[[GraphText], str] | None  # None: it cannot say all of a graph
@@ -56,7 +57,7 @@ class Form(NamedTuple):
 
 
 def forms() -> dict[str, Form]:
-    """The forms that are read, by name: those of this module and those of extras."""
+    """Readable forms by name: those of this module and of extras."""
     return FORMS | {name: hook.load() for name, hook in found(GraphForm).items()}
 
 
@@ -68,7 +69,7 @@ def compose(graph: GraphText, kind: str) -> str:
 
 
 def parse(text: str, kind: str) -> GraphText:
-    """What a text says. Raises FabricFileError with one sentence for what is no such file."""
+    """Contents of a text; raises FabricFileError with one sentence if it is no such file."""
     if len(text) > LONGEST:
         raise FabricFileError([f"The file is longer than {LONGEST // 10**6} million characters."])
     form = forms()[kind]
@@ -122,8 +123,8 @@ COLUMNS = ("from", "to", "GB/s", "ns", "plane")
 
 
 def _from_csv(text: str) -> GraphText:
-    """A cable list: a line a cable, of both ways; a second line the other way round may state that
-    way by itself."""
+    """Read a cable list: one line per cable, for both directions; a second line in the reverse
+    direction may state that direction itself."""
     lines = csv.reader(short_lines(text.splitlines()))
     try:
         links, faults = _cables(lines)
@@ -136,7 +137,7 @@ def _from_csv(text: str) -> GraphText:
 
 
 def short_lines(lines: Iterable[str]) -> Iterator[str]:
-    """The lines of a table, one after the other; raises csv.Error for one that no table has."""
+    """Yield the lines of a table; raises csv.Error for a line too long for a table."""
     for line in lines:
         if len(line) > LONGEST_LINE:
             raise csv.Error(f"a line is longer than {LONGEST_LINE:,} characters")
@@ -144,7 +145,7 @@ def short_lines(lines: Iterable[str]) -> Iterator[str]:
 
 
 def _cables(lines: Any) -> tuple[LinkRows, list[str]]:
-    """The cables behind a line of column names, and sentences about lines that are none."""
+    """The cables below a line of column names, and sentences about invalid lines."""
     lower = [name.strip().lower() for name in next(lines, [])]
     missing = [name for name in COLUMNS if name.lower() not in lower]
     if missing:

@@ -49,7 +49,7 @@ class ImportedMachine:
         return str(self.about.get("routing", UNTOLD["routing"]))
 
     def routed(self, routing: str) -> ImportedMachine:
-        """The same machine with another routing: a machine of its own, unless it is the same."""
+        """The machine with another routing: a new machine unless the routing is the same."""
         if routing == self.routing:
             return self
         return replace(self, about={**self.about, "routing": routing})
@@ -71,18 +71,18 @@ _brought: WeakValueDictionary[str, ImportedMachine] = WeakValueDictionary()
 
 
 def look_in(source: Source) -> None:
-    """Ask for imported machines there from now on."""
+    """Set the source in which imported machines are looked up."""
     _sources[:] = [source]
     _known.cache_clear()
 
 
 def bring(machine: ImportedMachine) -> None:
-    """Find this machine too, stored or not, for as long as whoever calls keeps it."""
+    """Make a machine, stored or not, available while the caller holds a reference to it."""
     _brought[machine.digest] = machine
 
 
 def brought(digest: str) -> ImportedMachine | None:
-    """A machine that somebody brought and still keeps."""
+    """A machine made available by `bring` and still referenced."""
     return _brought.get(digest)
 
 
@@ -96,7 +96,7 @@ def _known(digest: str) -> ImportedMachine:
 
 
 def find(digest: str) -> ImportedMachine | None:
-    """An imported machine by digest, None where it is not here."""
+    """An imported machine by digest; None if it is unknown here."""
     try:
         return _known(digest)
     except (ValueError, LookupError):
@@ -104,7 +104,7 @@ def find(digest: str) -> ImportedMachine | None:
 
 
 def npus_of(s: Supernode) -> int:
-    """NPUs of a supernode: of an imported one as many as its file has, 0 where it is not here."""
+    """NPUs of a supernode; for an imported one those of its file, 0 if it is unknown here."""
     if not s.imported:
         return s.npus
     machine = find(s.machine)
@@ -112,10 +112,8 @@ def npus_of(s: Supernode) -> int:
 
 
 def plan_of(s: Supernode, facts: Facts) -> tuple[Plan, int]:
-    """The machine that a supernode names by digest, and dies of each of its NPUs.
-
-    Efficiencies that its file does not state are the measured ones. Raises HardwareError.
-    """
+    """Plan of the imported machine that a supernode names, and the dies per NPU. Efficiencies that
+    its file does not state are the measured ones. Raises HardwareError."""
     try:
         machine = _known(s.machine)
     except (ValueError, LookupError):

@@ -99,6 +99,6 @@ LINKS = {
 
 
 def is_switch(kind: str) -> bool:
-    """Whether a vertex of this kind is a switch chip, and no end, port or network."""
+    """Whether vertices of this kind are switch chips, not ends, ports or networks."""
     known = VERTICES.get(kind, VERTICES["switch"])
     return not known.end and kind not in ("port", "rdma", "vpc")

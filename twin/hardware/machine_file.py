@@ -42,10 +42,8 @@ STORED = {
 
 
 def read_machine(text: str, name: str) -> ImportedMachine:
-    """The machine of a file's text: by how it begins a form of graphs, else a cable list.
-
-    Raises FabricFileError with a sentence for every fault.
-    """
+    """The machine of a file's text: a form of graphs, recognised by its beginning, or a cable list.
+    Raises FabricFileError with a sentence for every fault."""
     begins = text.lstrip("\ufeff \t\r\n")[:1]
     graph = parse(text, next((k for k, f in forms().items() if f.begins == begins), "csv"))
     if len(graph.vertices) > MOST_VERTICES or len(graph.links) > MOST_LINKS:
@@ -82,7 +80,8 @@ def _check_about(about: Mapping[str, Any]) -> None:
 
 
 def _links(graph: GraphText) -> Iterator[tuple[tuple[str, str], dict[str, Any]]]:
-    """Directed links by their ends; one of both ways gives two, unless the other is given too."""
+    """Directed links by their ends; a link of both directions gives two, unless the reverse is
+    given too."""
     given: dict[tuple[str, str], dict[str, Any]] = {}
     known, faults = {v for v, _ in graph.vertices}, []
     for a, b, row in graph.links:
@@ -127,7 +126,7 @@ def _links(graph: GraphText) -> Iterator[tuple[tuple[str, str], dict[str, Any]]]
 
 
 def _kind(*ends: str) -> str:
-    """What a link between two names is, the same for both directions: "die-L1"."""
+    """Kind of a link between two names, equal for both directions: "die-L1"."""
     words = [name.split(maxsplit=1)[0] if name.split() else "link" for name in ends]
 
     def place(word: str) -> tuple[int, str]:
@@ -149,7 +148,7 @@ def _fits(value: Any, most: float) -> bool:
 def _vertices(
     rows: Rows, links: Mapping[tuple[str, str], dict[str, Any]]
 ) -> dict[str, dict[str, Any]]:
-    """Attributes of every vertex: as given, else read from its name and its links."""
+    """Attributes of every vertex: as given, otherwise derived from its name and links."""
     faults: list[str] = []
     vertices: dict[str, dict[str, Any]] = {}
     for name, given in rows:
@@ -182,12 +181,10 @@ def _place_of(kind: str) -> tuple[str, ...]:
 def _planes(
     vertices: Mapping[str, dict[str, Any]], links: Mapping[tuple[str, str], dict[str, Any]]
 ) -> None:
-    """Who may use a link and what a vertex passes on, where that is not given.
-
-    Links of dies and CPUs inside their node are also the way to storage and to the node's NICs.
-    Dies that are joined without a switch pass on what is for others. A cable between two dies that
-    are both on switches counts as added to these: their pair keeps its paths over the switches.
-    """
+    """Derive, where not given, the planes of links and what vertices forward. Links of dies and
+    CPUs inside their node also lead to storage and to the node's NICs. Dies joined without a switch
+    forward traffic of others. A cable between two dies that are both on switches counts as added:
+    their pair keeps its paths over the switches."""
     switched = {
         v
         for (a, b), data in links.items() if data["plane"] == "ub"
@@ -224,7 +221,8 @@ def _word(value: Any) -> bool:
 
 
 def _named(name: str) -> dict[str, Any]:
-    """Kind and place that a name tells: "CPU 3.1" is CPU 1 of node 3, others are switches."""
+    """Kind and place derived from a name: "CPU 3.1" is CPU 1 of node 3; other names are
+    switches."""
     words = name.lower()
     for kind, known in VERTICES.items():
         if known.named and words == known.named and not known.place:
@@ -241,7 +239,8 @@ def _named(name: str) -> dict[str, Any]:
 def _domains(
     vertices: Mapping[str, dict[str, Any]], links: Mapping[tuple[str, str], Mapping[str, Any]]
 ) -> None:
-    """Scale-up planes where none are given: what UB links join, numbered from the first die on."""
+    """Scale-up planes where none are given: sets joined by UB links, numbered from the first die
+    on."""
     ends = [v for v, data in vertices.items() if data["kind"] in ("die", "cpu", "nic")]
     if any("domain" in vertices[v] for v in ends):
         for v in ends:
@@ -273,7 +272,7 @@ def _order(name: str, data: Mapping[str, Any]) -> tuple[Any, ...]:
 def _refuse_useless(
     vertices: Mapping[str, Mapping[str, Any]], links: Mapping[tuple[str, str], Mapping[str, Any]]
 ) -> None:
-    """Raise FabricFileError for a machine that cannot serve: no dies, odd packages, no path."""
+    """Raise FabricFileError for a machine without dies, with odd packages or without paths."""
     dies = [v for v, data in vertices.items() if data["kind"] == "die"]
     if not dies:
         raise FabricFileError(["The machine has no dies: call them die NODE.NPU.DIE."])
@@ -304,8 +303,8 @@ def machine_text(machine: ImportedMachine) -> str:
 
 
 def write_machine(fabric: Fabric, kind: str) -> str:
-    """A fabric as text: a form of graphs has all attributes, edits included, which come back as
-    they are; "csv" is its cable list, which says less."""
+    """A fabric as text: a form of graphs with all attributes, edits included, or "csv", its cable
+    list, which has fewer."""
     if kind == "csv":
         return cable_list(
             (a, b, data["capacity_bytes_per_s"], data["latency_s"],

@@ -37,7 +37,7 @@ def _cell(shape: Sequence[int], place: Sequence[int]) -> int:
 
 
 def full_mesh_pairs(shape: Sequence[int], links: Sequence[int]) -> Pairs:
-    """Every two cells that differ in one coordinate only (nD full mesh)."""
+    """All pairs of cells that differ in exactly one coordinate (nD full mesh)."""
     for cell in range(math.prod(shape)):
         place = grid_of(shape, cell)
         for k, size in enumerate(shape):
@@ -46,7 +46,7 @@ def full_mesh_pairs(shape: Sequence[int], links: Sequence[int]) -> Pairs:
 
 
 def torus_pairs(shape: Sequence[int], links: Sequence[int]) -> Pairs:
-    """Every cell and the next one in each dimension, round; two cells in a row have one bundle."""
+    """Each cell with the next one in each dimension, cyclic; a ring of two cells has one bundle."""
     for cell in range(math.prod(shape)):
         place = grid_of(shape, cell)
         for k, size in enumerate(shape):
@@ -56,8 +56,8 @@ def torus_pairs(shape: Sequence[int], links: Sequence[int]) -> Pairs:
 
 
 def dragonfly_pairs(shape: Sequence[int], links: Sequence[int]) -> Pairs:
-    """Groups of `shape[0]` routers, all joined; every two of `shape[1]` groups share links[1] a
-    router, dealt over their routers in turn (consecutive arrangement)."""
+    """Groups of `shape[0]` fully joined routers; each router has links[1] links to other groups,
+    dealt evenly over all pairs of the `shape[1]` groups (consecutive arrangement)."""
     routers, groups = shape
     local, of_router = links
     for g, a in product(range(groups), range(routers)):
@@ -90,10 +90,8 @@ PAIRS: dict[str, Callable[[Sequence[int], Sequence[int]], Pairs]] = {
 
 
 def shape_of(s: Supernode, recipe: Recipe, cells: int) -> tuple[int, ...]:
-    """Dimensions of a supernode's mesh: what the scenario says, else as sold.
-
-    Raises HardwareError where they do not make up the number of cells.
-    """
+    """Dimensions of a supernode's mesh: the scenario's, otherwise the recipe's. Raises
+    HardwareError if their product is not the number of cells."""
     said = tuple(int(n) for n in s.dimensions.split("x")) if s.dimensions else recipe.dimensions
     if recipe.scale_up == "dragonfly" and len(said) != 2:
         raise HardwareError(

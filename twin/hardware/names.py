@@ -28,7 +28,7 @@ EXAMPLES = (
 
 @dataclass(frozen=True, eq=False)
 class Names:
-    """Plain spelling -> vertices, of a machine's vertices and their groups."""
+    """Index of a machine's names: normalised spelling -> vertices."""
 
     given: Mapping[str, Mapping[str, Any]]  # attributes of every vertex
 
@@ -56,7 +56,7 @@ class Names:
 
     @cached_property
     def vertices(self) -> dict[str, tuple[str, ...]]:
-        """What each plain spelling stands for."""
+        """Vertices by normalised spelling."""
         single = {plain(vertex): (vertex,) for vertex in self.given}
         for vertex, data in self.given.items():
             if data["kind"] == "l2" and "supernode" in data:
@@ -65,7 +65,7 @@ class Names:
         return single | {plain(name): tuple(members) for name, members in self._groups.items()}
 
     def of(self, name: str) -> tuple[str, ...]:
-        """Vertices that a name stands for; raises HardwareError when nothing has that name."""
+        """Vertices of a name; raises HardwareError for an unknown name."""
         members = self.vertices.get(plain(name))
         if members is None:
             raise HardwareError(f"no element is named {name!r}: {EXAMPLES}")
@@ -86,12 +86,12 @@ def _by_number(name: str) -> tuple[str, list[int]]:
 
 
 def plain(name: str) -> str:
-    """A name as it is looked up: letter case, dots and hyphens make no difference."""
+    """Normalised spelling of a name: without letter case, dots and hyphens."""
     return " ".join(name.lower().replace(".", " ").replace("-", " ").split())
 
 
 def port_label(kind: str, one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
-    """What people call the port of a link between two vertices; "" where nothing is known."""
+    """Name of the port of a link between two vertices for people; "" if unknown."""
     if kind not in LINKS:
         return ""
     place = one if one["kind"] == LINKS[kind].owner else other

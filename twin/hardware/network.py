@@ -27,7 +27,8 @@ T = TypeVar("T")
 
 
 class Place(NamedTuple):
-    """Where bytes leave or enter dies and CPUs: plane, node, sub-plane (None off UB), direction."""
+    """Where bytes leave or enter dies and CPUs: plane, node, sub-plane (None outside UB),
+    direction."""
 
     plane: str
     node: int
@@ -37,19 +38,19 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """Numbers by row: `items[start[r]:start[r + 1]]` are those of row r."""
+    """Lists of numbers by row: `items[start[r]:start[r + 1]]` belong to row r."""
 
     start: INTS
     items: INTS
 
     @classmethod
     def of(cls, rows: INTS, count: int) -> Rows:
-        """The places in `rows` of each of so many rows."""
+        """Positions in `rows` of each row number below `count`."""
         start = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=count))])
         return cls(start, np.argsort(rows, kind="stable"))
 
     def at(self, rows: INTS) -> tuple[INTS, INTS]:
-        """Numbers of some rows, one row after the other, and how many each has."""
+        """Concatenated numbers of some rows, and the count of each."""
         count = self.start[rows + 1] - self.start[rows]
         first = self.start[rows] - (np.cumsum(count) - count)
         return self.items[np.repeat(first, count) + np.arange(count.sum())], count
@@ -88,12 +89,12 @@ class Network:
     memo: dict[Any, Any] = field(default_factory=dict, repr=False)  # answers, by question
 
     def changed(self, capacity: FLOATS, latency: FLOATS, cables: INTS | None = None) -> Network:
-        """The same wiring with other capacities and latencies; `cables`: parallel links left."""
+        """The wiring with other capacities and latencies; `cables`: remaining parallel links."""
         left = self.cables if cables is None else cables
         return replace(self, capacity=capacity, latency=latency, cables=left, memo={})
 
     def once(self, question: Hashable, answer: Callable[[], T]) -> T:
-        """The answer to a question about this network, worked out at the first time."""
+        """The result of a function of this network, computed at the first call and cached."""
         if question not in self.memo:
             self.memo[question] = answer()
         known: T = self.memo[question]
@@ -101,11 +102,11 @@ class Network:
 
     @cached_property
     def dies_per_node(self) -> int:
-        """Most dies that one node has."""
+        """Maximum number of dies of a node."""
         return int(np.bincount(self.node[self.dies]).max())
 
     def nodes_of(self, dies: Sequence[int]) -> list[int]:
-        """Nodes that these dies are in, ascending."""
+        """Nodes of these dies, ascending."""
         return np.unique(self.node[self.dies[list(dies)]]).tolist()
 
     @property
@@ -154,25 +155,26 @@ class Network:
         return self.serves & self.bit(plane) > 0
 
     def open_links(self, plane: str) -> BOOLS:
-        """Links that a plane's bytes may use and that are there."""
+        """Links with capacity that a plane's bytes may use."""
         return self.once(("open", plane), lambda: self.links_of(plane) & (self.capacity > 0.0))
 
     @cached_property
     def link_prints(self) -> NDArray[np.uint64]:
-        """A number for each link, equal for links that only their ends tell apart."""
+        """A number for each link, equal for links that differ only in their ends."""
         own = self.capacity, self.latency, *self.efficiency.values(), self.added
         return _mixed(np.zeros(self.tail.size, np.uint64), *own)
 
     @cached_property
     def link_kinds(self) -> NDArray[np.uint64]:
-        """The same with all else that a link is to routing, and where its bytes are counted."""
+        """A number for each link, equal for links that routing and byte counts cannot tell
+        apart."""
         planes = np.append(np.unique(self.place_plane, return_inverse=True)[1], -1)
         counted = planes[self.leaves], planes[self.enters]
         return _mixed(self.link_prints, self.serves, self.write_extra_s, self.sub_plane, *counted)
 
     @cached_property
     def vertex_kinds(self) -> INTS:
-        """A number for each vertex, equal for those that only their links and nodes tell apart."""
+        """A number for each vertex, equal for vertices that differ only in links and node."""
         kinds = [d["kind"] for d in self.vertex_data]
         at = zip(kinds, self.forwards.tolist(), self.domain.tolist(), (self.node < 0).tolist(),
                  strict=True)  # fmt: skip
@@ -181,7 +183,7 @@ class Network:
 
     @cached_property
     def node_sizes(self) -> INTS:
-        """Vertices of each node."""
+        """Number of vertices of each node."""
         return np.bincount(self.node[self.node >= 0], minlength=self.nodes)
 
     @cached_property
@@ -191,15 +193,15 @@ class Network:
         return ends[order], order
 
     def links_between(self, tail: INTS, head: INTS) -> INTS:
-        """The links from some vertices to others, pair by pair; -1: none."""
+        """Link from each vertex to its partner, pair by pair; -1: none."""
         ends, order = self._by_ends
         wanted = tail * len(self.vertices) + head
         at = np.minimum(np.searchsorted(ends, wanted), ends.size - 1)
         return np.where(ends[at] == wanted, order[at], -1)
 
     def routing(self, plane: str) -> str:
-        """How a plane splits traffic over its paths, a name of scenario.ROUTINGS: as the scenario
-        chose for it, else as the machine says."""
+        """How a plane splits traffic over its paths, a name of scenario.ROUTINGS: the scenario's
+        choice, otherwise the machine's."""
         chosen = {"ub": "ub_routing", "rdma": "rdma_routing", "host": "rdma_routing"}.get(plane)
         own = getattr(self.about.get("supernode"), chosen, "as_built") if chosen else "as_built"
         return str(self.about.get("routing", "adaptive")) if own == "as_built" else str(own)
@@ -213,10 +215,8 @@ class Network:
         return np.array([self.number[v] for v in self.names.of(name)], np.int64)
 
     def links_at(self, element: str, to: str = "") -> INTS:
-        """Numbers of the links at an element, or of those that join it with `to`, both ways.
-
-        Either may be a group ("NPU 20.1"). Raises HardwareError when there is none.
-        """
+        """Links at an element, or between it and `to`, in both directions. Either may be a group
+        ("NPU 20.1"). Raises HardwareError when there is none."""
         here = np.zeros(len(self.vertices), bool)
         here[self.members(element)] = True
         joins = here[self.tail] | here[self.head]
@@ -233,11 +233,9 @@ class Network:
         return links
 
     def left_without(self, links: INTS, lost: int, what: str) -> FLOATS:
-        """Share of each link's capacity that is left when `lost` parallel ones of all are gone.
-
-        Whole bundles go first, in the graph's order, the same ones both ways. Raises HardwareError
-        when there are fewer.
-        """
+        """Remaining share of each link's capacity after the loss of `lost` parallel ones: whole
+        bundles first, in the graph's order, equal in both directions. Raises HardwareError when
+        there are fewer."""
         if not lost:
             return np.ones(links.size)
         _, pair_of = self.pairs
@@ -250,7 +248,7 @@ class Network:
 
     @property
     def spans_nodes(self) -> bool:
-        """Whether the scale-up plane goes beyond one node."""
+        """Whether the scale-up plane joins several nodes."""
         domain, node = self.domain[self.dies], self.node[self.dies]
         return bool(np.unique(domain).size < np.unique(node).size)
 
@@ -260,7 +258,7 @@ class Network:
 
     @cached_property
     def pairs(self) -> tuple[INTS, INTS]:
-        """One link of every two that join the same vertices, and the pair of every link."""
+        """One link of every two that join the same vertices, and the pair number of every link."""
         size = len(self.vertices)
         ends = np.minimum(self.tail, self.head) * size + np.maximum(self.tail, self.head)
         _, first, of = np.unique(ends, return_index=True, return_inverse=True)
@@ -271,7 +269,7 @@ class Network:
         return self.vertices[self.tail[link]], self.vertices[self.head[link]]
 
     def label(self, link: int) -> str:
-        """The place of a link for people: "UB links of die 0.0.0"; "" for no link."""
+        """Name of a link for people: "UB links of die 0.0.0"; "" for no link."""
         if link < 0:
             return ""
         ends = [self.vertex_data[v] for v in (self.tail[link], self.head[link])]
@@ -280,7 +278,7 @@ class Network:
         )
 
     def offers(self, plane: str, vertices: INTS) -> FLOATS:
-        """Bytes/s that each of these vertices can put into its links of a plane."""
+        """Bytes/s of all links of a plane out of each of these vertices."""
 
         def offered() -> FLOATS:
             there = np.flatnonzero(self.open_links(plane))
@@ -290,7 +288,7 @@ class Network:
         return self.once(("offers", plane), offered)[vertices]
 
     def reachable(self, plane: str, start: INTS) -> BOOLS:
-        """Vertices that open links of a plane lead to from any of `start`, these included."""
+        """Vertices reachable from any of `start` over open links of a plane, including `start`."""
         links = np.flatnonzero(self.open_links(plane))
         tail, head = self.tail[links], self.head[links]
         passes = self.forwards & self.bit(plane) > 0
@@ -305,7 +303,7 @@ class Network:
             seen[fresh] = True
 
     def parts(self, plane: str) -> Iterator[BOOLS]:
-        """Dies that reach each other on a plane, part by part; those without a link are in none."""
+        """Sets of dies that reach each other on a plane; dies without a link are in none."""
         left = self.offers(plane, self.dies) > 0.0
         linked = left.copy()
         while left.any():
@@ -316,7 +314,7 @@ class Network:
 
 
 def _mixed(total: NDArray[np.uint64], *columns: NDArray[Any]) -> NDArray[np.uint64]:
-    """Numbers u8[rows] into which each column is mixed: equal for rows that are."""
+    """Hash u8[rows] of each row of the columns; equal rows have equal hashes."""
     with np.errstate(over="ignore"):
         for values in columns:
             total = total * np.uint64(0x9E3779B97F4A7C15) + values.view(np.uint64)
@@ -331,14 +329,14 @@ _compiled: WeakKeyDictionary[Fabric, Network] = WeakKeyDictionary()
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """A machine as it is built: what its arrays and, where somebody asks, its graph are made of."""
+    """A machine as built: rows of vertices and links from which arrays and graph are made."""
 
     about: dict[str, Any]  # the graph's own attributes
     vertices: Mapping[str, Mapping[str, Any]]
     links: Sequence[tuple[str, str, Mapping[str, Any]]]  # of one direction, each once
 
     def drawn(self) -> Fabric:
-        """The graph."""
+        """The machine's networkx graph."""
         import networkx as nx  # a tenth of a second that prices by formula do without
 
         graph = nx.DiGraph(**self.about)
@@ -348,7 +346,7 @@ class Plan:
 
 
 def network(fabric: Wiring) -> Network:
-    """The arrays of a graph; those of a frozen one are made once."""
+    """The arrays of a graph; those of a frozen graph are made once."""
     if isinstance(fabric, Network):
         return fabric
     net = _compiled.get(fabric)
@@ -359,7 +357,7 @@ def network(fabric: Wiring) -> Network:
 
 
 def frozen(graph: Fabric, net: Network) -> Fabric:
-    """The graph as it stays, with its arrays."""
+    """The graph made immutable, with its arrays."""
     import networkx as nx
 
     _compiled[graph] = net
@@ -427,7 +425,8 @@ def _places(
     vertex_data: Sequence[Mapping[str, Any]], node: INTS, tail: INTS, head: INTS, sub_plane: INTS,
     planes: NDArray[np.str_],
 ) -> tuple[tuple[Place, ...], INTS, INTS]:  # fmt: skip
-    """Where the bytes of a link are counted as they leave a node's ends, and as they enter."""
+    """Places where the bytes of a link are counted when they leave, and when they enter, a node's
+    ends."""
     plane = np.sum([number * (planes == name) for name, number in COUNTED.items()], axis=0)
     ends, others = np.stack([tail, head], 1), np.stack([head, tail], 1)  # as they leave, enter
     computes, nics = (

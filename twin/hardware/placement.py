@@ -31,7 +31,7 @@ class Instance:
 
     @property
     def dies(self) -> int:
-        """How many dies, which is how many ranks."""
+        """Number of dies, one per rank."""
         return len(self.die_of_rank)
 
     @property
@@ -40,7 +40,7 @@ class Instance:
         return f"{self.role} {self.index}"
 
     def parts(self) -> list[tuple[int, int]]:
-        """First and last die of each unbroken row of dies."""
+        """First and last die of each unbroken sequence of dies."""
         dies = np.unique(self.die_of_rank)
         rows = np.split(dies, np.flatnonzero(np.diff(dies) > 1) + 1)
         return [(int(row[0]), int(row[-1])) for row in rows]
@@ -48,7 +48,7 @@ class Instance:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Every instance, prefill first, and a sentence for each that had to move."""
+    """All instances, prefill first, and a sentence for each that had to move."""
 
     instances: tuple[Instance, ...]
     moved: tuple[str, ...]
@@ -67,11 +67,11 @@ class Npus:
 
     @property
     def count(self) -> int:
-        """How many there are, on or off."""
+        """Number of NPUs, on or off."""
         return int(self.node.size)
 
     def name(self, npu: int) -> str:
-        """What people call one."""
+        """Name of an NPU for people."""
         place = self.net.vertex_data[self.net.dies[npu * self.dies]]
         return f"NPU {place['node']}.{place['npu']}"
 
@@ -90,7 +90,7 @@ class Npus:
 
 @dataclass(frozen=True, slots=True)
 class Needed:
-    """An instance that needs a place."""
+    """An instance to be placed."""
 
     role: str
     index: int
@@ -106,11 +106,8 @@ Policy = Callable[[Sequence[Needed], Npus, Scenario], list[list[int]]]
 
 
 def place(s: Scenario, fabric: Wiring) -> Placement:
-    """The deployment's instances on the dies of a machine.
-
-    Raises HardwareError with one sentence when there are not as many NPUs as needed, or rows of
-    `deployment.seats` cannot be.
-    """
+    """The deployment's instances on the dies of a machine. Raises HardwareError with one sentence
+    when NPUs do not suffice or rows of `deployment.seats` are impossible."""
     net = network(fabric)
     d = s.deployment
     needed = [Needed(role, i, npus) for role, count, npus in seated(s) for i in range(count)]
@@ -126,8 +123,8 @@ def place(s: Scenario, fabric: Wiring) -> Placement:
 
 
 def further(s: Scenario, fabric: Wiring) -> list[Instance]:
-    """Instances that may come later: of each pool on the NPUs of the other pools' instances and on
-    as many free NPUs as `elastic.npus` adds. They share NPUs: one holds an NPU at a time."""
+    """Instances that may start later: of each pool on the NPUs of other pools' instances and on as
+    many free NPUs as `elastic.npus` adds. Only one of them uses an NPU at a time."""
     net = network(fabric)
     npus = _npus(s, net)
     declared = place(s, net).instances
@@ -179,7 +176,8 @@ def _place(s: Scenario, net: Network, needed: Sequence[Needed]) -> Placement:
 
 
 def _with_prefill(s: Scenario, net: Network, decode: Placement) -> Placement:
-    """The same with prefill instances over the first NPUs of decode instances, as many on each."""
+    """The placement with prefill instances on the first NPUs of decode instances, equally many on
+    each."""
     p = s.deployment.prefill
     each, size = p.instances // len(decode.instances), p.npus_per_instance * _dies_per_npu(net)
     over = [
@@ -206,12 +204,12 @@ def _npus(s: Scenario, net: Network) -> Npus:
 
 
 def packed(needed: Sequence[Needed], npus: Npus, _s: Scenario) -> list[list[int]]:
-    """One after the other, from the first NPU of the machine on."""
+    """Instances one after the other, from the first NPU of the machine on."""
     return _in_order(needed, list(range(npus.count)))
 
 
 def around_off(needed: Sequence[Needed], npus: Npus, _s: Scenario) -> list[list[int]]:
-    """One after the other over the NPUs that are on."""
+    """Instances one after the other over the NPUs that are on."""
     return _in_order(needed, np.flatnonzero(npus.on).tolist())
 
 
@@ -221,7 +219,7 @@ def _in_order(needed: Sequence[Needed], free: Sequence[int]) -> list[list[int]]:
 
 
 def spread(needed: Sequence[Needed], npus: Npus, _s: Scenario) -> list[list[int]]:
-    """Each instance over as many nodes as it can touch, those with the most free NPUs first."""
+    """Each instance over as many nodes as possible, nodes with the most free NPUs first."""
     free = _grouped(np.flatnonzero(npus.on).tolist(), npus.node)
     seats = []
     for one in needed:
@@ -234,7 +232,7 @@ def spread(needed: Sequence[Needed], npus: Npus, _s: Scenario) -> list[list[int]
 
 
 def by_rack(needed: Sequence[Needed], npus: Npus, _s: Scenario) -> list[list[int]]:
-    """Each instance in the first rack that has room for all of it, else in the emptiest ones."""
+    """Each instance in the first rack with room for all of it, otherwise in the emptiest racks."""
     if (npus.rack < 0).any():
         raise HardwareError("not every node of this machine is in a rack: take another placement")
     free = _grouped(np.flatnonzero(npus.on).tolist(), npus.rack)
@@ -252,10 +250,8 @@ def by_rack(needed: Sequence[Needed], npus: Npus, _s: Scenario) -> list[list[int
 
 
 def by_hand(needed: Sequence[Needed], npus: Npus, s: Scenario) -> list[list[int]]:
-    """Instances of `deployment.seats` where its rows say, the others packed around them.
-
-    An instance whose rows name fewer NPUs than it needs goes on with those that follow.
-    """
+    """Instances at the places of `deployment.seats`, the others packed around them. An instance
+    whose rows name fewer NPUs than it needs continues on the following ones."""
     number = {(one.role, one.index): k for k, one in enumerate(needed)}
     seats: list[list[int]] = [[] for _ in needed]
     owner: dict[int, int] = {}
@@ -298,11 +294,9 @@ MAY_SIT_ON_WHAT_IS_OFF = ("packed", "by_hand")
 
 
 def _move_off(seats: list[list[int]], names: Sequence[str], npus: Npus) -> list[str]:
-    """Seats on NPUs that are off go to free ones, and a sentence for each instance that moved.
-
-    The NPUs of one node move together where another node has room: on the same scale-up plane
-    first. There are enough; the caller has counted.
-    """
+    """Move seats from NPUs that are off to free ones; returns a sentence for each moved instance.
+    NPUs of one node move together if another node has room, on the same scale-up plane first. The
+    caller has checked that there are enough."""
     taken = {npu for own in seats for npu in own}
     free = [n for n in np.flatnonzero(npus.on).tolist() if n not in taken]
     sentences = []
@@ -322,7 +316,7 @@ def _move_off(seats: list[list[int]], names: Sequence[str], npus: Npus) -> list[
 
 
 def _room_for(group: Sequence[int], free: Sequence[int], npus: Npus) -> list[int]:
-    """Free NPUs in place of a group's, in one node where there is room."""
+    """Free NPUs that replace a group's, in one node if possible."""
     domain = npus.domain[group[0]]
     near = sorted(free, key=lambda n: (npus.domain[n] != domain, n))
     rooms = _grouped(near, npus.node).values()
@@ -330,7 +324,7 @@ def _room_for(group: Sequence[int], free: Sequence[int], npus: Npus) -> list[int
 
 
 def _grouped(numbers: Iterable[int], of: INTS) -> dict[int, list[int]]:
-    """Numbers by what `of` says of them, both in the order given."""
+    """Numbers grouped by their value of `of`, both in the given order."""
     groups: dict[int, list[int]] = {}
     for number in numbers:
         groups.setdefault(int(of[number]), []).append(number)
@@ -347,7 +341,7 @@ def _over_subscribed(wanted: int, npus: Npus) -> str:
 
 
 def _off_names(off: Sequence[int], npus: Npus) -> list[str]:
-    """What is off: nodes of which nothing is on, else NPUs."""
+    """Names of what is off: nodes that are wholly off, otherwise NPUs."""
     names = []
     for node, group in _grouped(off, npus.node).items():
         whole = not npus.on[npus.node == node].any()

@@ -34,12 +34,12 @@ class Power:
 
     @property
     def around_w(self) -> float:
-        """Host, switches and optics: the same whatever the NPU does."""
+        """Watts of host, switches and optics, independent of the NPU's load."""
         return self.host_w + self.switches_w + self.optics_w
 
     def drawn_w(self, prefilling: Any, cube: Any, hbm: Any, of_prefill: Any = 0.0) -> Any:
-        """Mean watts with surroundings: share of time in prefill, shares of both peaks, and how
-        much of the cube's is prefill's; numbers or arrays."""
+        """Mean watts with surroundings, from the share of time in prefill, the shares of both
+        peaks, and prefill's part of the cube's; numbers or arrays."""
         cube = cube + self.prefill_cube * of_prefill
         busy_w = self.prefill_w * prefilling + self.cube_w * cube + self.hbm_w * hbm
         return self.idle_w + busy_w + self.around_w
@@ -47,7 +47,7 @@ class Power:
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """What a pool does at full load: shares of time in prefill and of both peaks."""
+    """Use of a pool at full load: shares of time in prefill and of both peaks."""
 
     prefilling: float
     cube: float
@@ -55,11 +55,9 @@ class Use:
 
 
 def clock(scenario: Scenario, facts: Facts, role: str, use: Use) -> float:
-    """The share of the rated clock at which a pool at full load keeps `cost.cap_w`.
-
-    HBM and matrix units are taken to be as busy as at the full clock. Raises HardwareError where no
-    clock does.
-    """
+    """Share of the rated clock at which a pool at full load stays within `cost.cap_w`. HBM and
+    matrix units are taken to be as busy as at the full clock. Raises HardwareError if no clock
+    does."""
     cap_w, p = scenario.cost.cap_w, power(scenario, facts)
     if p is None:
         raise HardwareError(
@@ -83,7 +81,7 @@ def clock(scenario: Scenario, facts: Facts, role: str, use: Use) -> float:
 def power(
     scenario: Scenario, facts: Facts, clocks: Mapping[str, float] | None = None
 ) -> Power | None:
-    """Watts of an NPU of a scenario, its pools at these clocks; None where neither the scenario
+    """Power of a scenario's NPUs with its pools at these clocks; None where neither the scenario
     nor the chip's file states any."""
     rated = f"chips.{scenario.supernode.chip}.tdp"
     tdp_w = scenario.cost.npu_w or (facts.si(rated) if rated in facts else 0.0)

@@ -27,7 +27,7 @@ from twin.hardware.walks import FLOATS, INTS
 
 @dataclass(frozen=True)
 class Price:
-    """Rate (bytes/s, one direction) and latency (s) of a way through the fabric."""
+    """Rate (bytes/s, one direction) and latency (s) of a path through the fabric."""
 
     bytes_per_s: float
     latency_s: float
@@ -39,18 +39,18 @@ class Price:
     ports: float = 1.0  # time of the fullest port of an end over that of the fullest link
 
     def seconds(self, size_bytes: float) -> float:
-        """Time of `size_bytes` with no other traffic on the way."""
+        """Seconds to transfer `size_bytes` without other traffic."""
         return self.latency_s + size_bytes / self.bytes_per_s
 
 
 def worst_collision(loads: Iterable[Load]) -> Collision:
-    """The collision factor that is largest in the mean, of some loads and all their planes."""
+    """The collision factor with the largest mean, of some loads and all their planes."""
     some = [found for load in loads for _, found in load.collisions]
     return max(some, key=lambda found: found.mean, default=Collision())
 
 
 def _priced(net: Network, load: Load, what: str) -> tuple[float, str]:
-    """Rate of a load by itself, and the name of the link that is full first."""
+    """Rate of a load without other traffic, and the name of the link that limits it."""
     rate, full = load.alone(net)
     if load.unreached:
         a, b = (net.vertices[v] for v in load.unreached[0])
@@ -64,12 +64,10 @@ def between(
     fabric: Wiring, src: int | str, dst: int | str, operation: Operation = "write",
     plane: Plane = "ub",
 ) -> Price:  # fmt: skip
-    """Price between two elements (a vertex name, or a die's number) over all parallel paths.
-
-    Raises HardwareError when the plane does not join them. On the VPC plane a die goes through
-    the UB links of its own node to the CPU with the DPU; two dies of one node stay in it. Two dies
-    of one NPU take the link between them.
-    """
+    """Price between two elements (a vertex name, or a die's number) over all parallel paths. On the
+    VPC plane a die goes through the UB links of its own node to the CPU with the DPU; two dies of
+    one node stay in it, two dies of one NPU use the link between them. Raises HardwareError when
+    the plane does not join them."""
     net = network(fabric)
     a, b = _vertex(net, src), _vertex(net, dst)
     if a == b:
@@ -99,11 +97,8 @@ def all_to_all(
     fabric: Wiring, dies: Sequence[int], plane: Plane = "ub",
     operation: Operation = "write",
 ) -> Price:  # fmt: skip
-    """Bytes/s each die can send while every one of `dies` sends alike to all the others.
-
-    The slowest link sets the pace; latency is that of the farthest pair. Raises HardwareError where
-    a die is cut off.
-    """
+    """Bytes/s per die when each of `dies` sends equally to all others. The slowest link sets the
+    rate, the farthest pair the latency. Raises HardwareError for a die that is cut off."""
     net = network(fabric)
     load = demands.exchange(net, dies, plane, operation)
     rate, label = _priced(net, load, f"all-to-all over {plane}")
@@ -117,7 +112,7 @@ def all_to_all(
 def _reached(
     net: Network, dies: Sequence[int], plane: Plane, nodes: Sequence[int] | None
 ) -> tuple[Load, INTS] | None:
-    """`demands.pool`; formulas of one machine ask the same again and again."""
+    """`demands.pool`, cached: formulas of one machine repeat the same arguments."""
     question = ("pool", tuple(dies), plane, None if nodes is None else tuple(nodes))
     return net.once(question, lambda: demands.pool(net, dies, plane, nodes))
 
@@ -127,10 +122,8 @@ def pool_read(
     nodes: Sequence[int] | None = None,
 ) -> Price:  # fmt: skip
     """Bytes/s into all of `dies` together from the DRAM of the CPUs of `nodes` (default: all).
-
-    Blocks beyond a UB plane come in through the dies' NICs. Raises HardwareError where nothing can
-    be read.
-    """
+    Blocks outside a UB plane enter through the dies' NICs. Raises HardwareError where nothing can
+    be read."""
     net = network(fabric)
     reached = _reached(net, dies, plane, nodes)
     if reached is None:
@@ -151,7 +144,7 @@ def pool_read(
 def server_port(
     fabric: Wiring, dies: Sequence[int], plane: Plane = "ub", nodes: Sequence[int] | None = None,
 ) -> float:  # fmt: skip
-    """Bytes/s that one memory server of the median sends into `dies`, were all read from it."""
+    """Bytes/s that the median memory server sends into `dies` if all is read from it."""
     net = network(fabric)
     reached = _reached(net, dies, plane, nodes)
     if reached is None:
@@ -168,10 +161,8 @@ def server_port(
 
 
 def nic(fabric: Wiring, die: int, plane: Plane = "rdma", operation: Operation = "write") -> Price:
-    """What one die can send to, or receive from, other nodes on a plane.
-
-    Where the links that hold it are not its own, the `shared_by_dies` dies of the node share it.
-    """
+    """Price of one die's sending to (or receiving from) other nodes on a plane. Where the limiting
+    links are not its own, the `shared_by_dies` dies of the node share them."""
     net = network(fabric)
     way = "rdma" if plane == "ub" and not net.spans_nodes else plane
     load = demands.one_to_others(net, die, way, operation)
@@ -183,9 +174,9 @@ def nic(fabric: Wiring, die: int, plane: Plane = "rdma", operation: Operation = 
 def transfer_collision(
     fabric: Wiring, instances: Iterable[tuple[str, Sequence[int]]], plane: Plane
 ) -> Collision:
-    """How KV transfers collide where the plane hashes whole flows, of instances by role and dies:
-    of the prefill instance for which it is worst, while each of its dies sends to another die of
-    decode. No factor on other planes, and where no die is linked."""
+    """Collision factor of KV transfers on a plane that hashes whole flows, between instances by
+    role and dies: that of the worst prefill instance, each of whose dies sends to a different die
+    of decode. No factor on other planes or without linked dies."""
     net = network(fabric)
     planes = ("ub", "rdma") if plane == "ub" else (plane,)
     if all(net.routing(way) != "hashed" for way in planes):
@@ -200,9 +191,8 @@ def transfer_collision(
 
 
 def port_rates(fabric: Wiring, plane: Plane) -> FLOATS:
-    """Bytes/s, the lesser of both directions, of every port of a plane, in the order of the dies:
-    a die's own scale-up links, its NIC, or what reaches storage (its NIC, else its node's DPU).
-    """
+    """Bytes/s, the lesser of both directions, of every die's port on a plane: its own scale-up
+    links, its NIC, or what reaches storage (its NIC, else its node's DPU)."""
     net = network(fabric)
     ports = {"ub": "die" if net.spans_nodes else "nic", "rdma": "nic", "vpc": net.storage_ports}
     kind = ports[plane]
@@ -221,10 +211,8 @@ def port_rates(fabric: Wiring, plane: Plane) -> FLOATS:
 
 
 def uplink_matrix(fabric: Wiring) -> FLOATS:
-    """Nominal bytes/s, one direction, that leaves each node, by sub-plane; f8[nodes, sub-planes].
-
-    Where the UB plane ends at the node it is what its dies put into the switches instead.
-    """
+    """Nominal bytes/s, one direction, out of each node by sub-plane, f8[nodes, sub-planes]. Where
+    the UB plane ends at the node, of its dies into the switches instead."""
     net = network(fabric)
     of_plane = net.links_of("ub")
     leaves = of_plane & (net.node[net.tail] >= 0) & (net.node[net.tail] != net.node[net.head])
@@ -239,12 +227,10 @@ def uplink_matrix(fabric: Wiring) -> FLOATS:
 
 
 def summary(fabric: Fabric) -> dict[str, float]:
-    """Counts of every element and the headline capacities, bytes/s of one direction, nominal.
-
-    `bisection_bytes_per_s` is what half of a supernode's nodes can send to the other half over UB;
-    `oversubscription` is what the NPUs of a node can send over what its uplinks carry (1 is
-    non-blocking, 0 when there are no uplinks).
-    """
+    """Counts of every element and headline capacities, bytes/s of one direction, nominal.
+    `bisection_bytes_per_s`: what half of a supernode's nodes can send to the other half over UB;
+    `oversubscription`: what the NPUs of a node can send over the capacity of its uplinks (1 is
+    non-blocking, 0 without uplinks)."""
     net = network(fabric)
     kinds = Counter(data["kind"] for data in net.vertex_data)
     links: Counter[str] = Counter()
@@ -288,18 +274,16 @@ def summary(fabric: Fabric) -> dict[str, float]:
 
 
 def _capacity_out_of_nodes(net: Network, kind: str, plane: str) -> float:
-    """Bytes/s that a plane's links carry from all ports of a kind out of their nodes."""
+    """Bytes/s of a plane's links from all ports of a kind out of their nodes."""
     away = net.links_of(plane) & np.isin(net.tail, net.of_kind(kind))
     away &= net.node[net.head] != net.node[net.tail]
     return float(net.capacity[away].sum())
 
 
 def _bisection(net: Network, uplinks: FLOATS) -> float:
-    """The least, over supernodes, of what half of the nodes can send to the others over UB.
-
-    Where nodes are joined by switches these are the weaker half of them; where they are joined
-    directly, the first half by number, and only what leads out of it counts.
-    """
+    """Minimum over supernodes of the bytes/s from half of the nodes to the others over UB. Nodes
+    joined by switches: the weaker half of them; nodes joined directly: the first half by number,
+    counting only links out of it."""
     part = np.zeros(net.nodes, np.int64)
     for data in net.vertex_data:
         if "node" in data:
@@ -322,10 +306,8 @@ def _bisection(net: Network, uplinks: FLOATS) -> float:
 
 
 def point_to_point(fabric: Fabric) -> dict[tuple[str, Operation, str], Price]:
-    """What the first die gets, by (npu_npu | npu_cpu, operation, intra_node | inter_node).
-
-    The rows of arXiv 2506.12708v2 Table 1; pairs the machine does not have are left out.
-    """
+    """Price for the first die by (npu_npu | npu_cpu, operation, intra_node | inter_node): the rows
+    of arXiv 2506.12708v2 Table 1, without pairs that the machine lacks."""
     net = network(fabric)
     cpu = int((net.node[net.of_kind("cpu")] == 0).sum()) - 1
     ends = {

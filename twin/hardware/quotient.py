@@ -19,7 +19,7 @@ CELLS = 40_000_000  # largest table of links by senders that is held at once
 
 @dataclass
 class Route:
-    """What one plane carries of a demand."""
+    """Bytes and paths of a demand on one plane."""
 
     part: Quotient
     links: INTS
@@ -81,7 +81,7 @@ class Quotient:
         self.beyond = float(net.about.get("beyond_node", 1.0)) if away else 1.0
 
     def _ways(self, links: INTS) -> tuple[INTS, INTS, INTS]:
-        """Tail and head of links, and the second link that is part of one (-1: none)."""
+        """Tail and head of links, and the second link that each includes (-1: none)."""
         net = self.usable.net
         tail, head = self.enter[net.tail[links]], self.leave[net.head[links]]
         second = np.full(links.size, -1)
@@ -117,7 +117,7 @@ class Quotient:
         return sums
 
     def _pairs(self, group: INTS, same_domain: bool | None) -> None:
-        """Bytes/s between the groups, f8[senders, receivers]: within a node, and beyond it."""
+        """Bytes/s between groups, f8[senders, receivers]: within a node, and outside it."""
         net, out, into = self.usable.net, self.usable.out, self.usable.into
         senders, receivers = np.flatnonzero(out), np.flatnonzero(into)
         self.rows, first_sender, row = np.unique(
@@ -139,10 +139,8 @@ class Quotient:
         self.near, self.far = np.where(near, moved, 0.0), np.where(near, 0.0, moved)
 
     def routed(self, flows: str = "none") -> Route | None:
-        """The bytes on every link; None where some pair may take more than `reach` hops.
-
-        flows: of which whole flows the demand is made, for planes that hash them (see Demand).
-        """
+        """Bytes on every link; None if some pair may use more than `reach` hops. flows: whole flows
+        of the demand, for planes that hash them (see Demand)."""
         if self.reach < FAR and self.added.any():
             return None
         tail, head, rows, ends = self.tail, self.head, self.rows, self.columns
@@ -182,7 +180,7 @@ class Quotient:
         return Route(self, self.links, near, far, longest, apart, collided)
 
     def _collision(self, walks: Walks, bytes_: FLOATS, turned: bool, each: bool) -> Collision:
-        """How its flows collide when each takes one of its equal paths whole."""
+        """Collision factor when each flow uses one of its equal paths."""
         members = self._members()
         order = np.argsort(self.group, kind="stable")
         rank = np.empty_like(order)
@@ -225,15 +223,13 @@ def mixed(x: HASHES) -> HASHES:
 
 
 def _bits(values: FLOATS | INTS) -> HASHES:
-    """The same bytes read as whole numbers: equal floats are equal numbers, without rounding."""
+    """The bytes of the values read as whole numbers, so that equal floats are equal numbers."""
     return np.ascontiguousarray(values).view(np.uint64)
 
 
 def _colours(net: Network, out: FLOATS, into: FLOATS, passes: BOOLS) -> HASHES:
-    """A number of what must be equal of two vertices that are routed as one, u8[3 * vertices].
-
-    By the numbering of `Quotient`: vertices that pass the plane on, senders, receivers.
-    """
+    """A hash of the properties that two vertices must share to be routed as one, u8[3 * vertices],
+    by the numbering of `Quotient`: forwarding vertices, senders, receivers."""
     colour, ends = np.zeros((3, out.size), np.uint64), np.flatnonzero((out > 0.0) | (into > 0.0))
     # A node matters where bytes stay in it: where nothing is received, senders are all far.
     node = net.node[ends]
@@ -250,17 +246,17 @@ def _colours(net: Network, out: FLOATS, into: FLOATS, passes: BOOLS) -> HASHES:
 
 
 def _add_links(by: np.ufunc, colour: HASHES, prints: HASHES, tail: INTS, head: INTS) -> None:
-    """Add to every vertex, or take away, a number for each of its links, mixed from what the link
-    is (`prints`) and which vertex is at its other end. Sums do not depend on the order of links; 11
-    and 13 let links in and links out differ. Two different vertices get the same sum with a chance
-    of 2**-64."""
+    """Add to (or subtract from) every vertex a hash of each of its links, from the link's
+    properties (`prints`) and the vertex at its other end. Sums do not depend on the order of links;
+    11 and 13 let links in and links out differ. Two different vertices get the same sum with a
+    chance of 2**-64."""
     with np.errstate(over="ignore"):  # whole numbers wrap round, as in every hash
         by.at(colour, tail, mixed(prints + mixed(head.astype(np.uint64) + np.uint64(11))))
         by.at(colour, head, mixed(prints ^ mixed(tail.astype(np.uint64) + np.uint64(13))))
 
 
 def _twins(colour: HASHES, tail: INTS, head: INTS, enter: INTS, leave: INTS) -> tuple[INTS, int]:
-    """Group of every vertex in use: one for those with equal links to the very same neighbours."""
+    """Group of every vertex in use; vertices with equal links to the same neighbours share one."""
     used = np.zeros(colour.size, bool)
     for vertices in (tail, head, enter, leave):
         used[vertices] = True

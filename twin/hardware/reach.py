@@ -19,9 +19,8 @@ HOPS = NDArray[np.int32]
 
 
 class Usable:
-    """Links that a demand may use: those of its plane, of which vertices that pass nothing on are
-    left by senders and entered by receivers only. out, into f8[vertices]: bytes sent and received.
-    """
+    """Links that a demand may use: those of its plane; vertices that do not forward are left only
+    by senders and entered only by receivers. out, into f8[vertices]: bytes sent and received."""
 
     def __init__(self, net: Network, plane: str, out: FLOATS, into: FLOATS) -> None:
         self.net, self.plane, self.out, self.into = net, plane, out, into
@@ -46,12 +45,9 @@ class Usable:
         return links[self.there[links]]
 
     def ports(self) -> tuple[INTS, INTS] | None:
-        """The link of every end's own port (its NIC) to its network, and the link back, both
-        i8[vertices] (-1: none); None unless every end has one.
-
-        A port belongs to one end, has one link to the network, and has its way back from where its
-        way out leads.
-        """
+        """Link of every end's own port (its NIC) to its network, and the link back, both
+        i8[vertices] (-1: none); None unless every end has one. A port belongs to one end, has one
+        link to the network, and returns from the same vertex."""
         net, size = self.net, len(self.net.vertices)
         tail, head = net.tail[self.at_ends], net.head[self.at_ends]
         sends, receives = ~self.passes[tail], ~self.passes[head]
@@ -76,16 +72,16 @@ class Usable:
         return None
 
     def tried(self, same_domain: bool | None) -> Iterator[tuple[INTS, int]]:
-        """Links that paths may take, and the most hops of paths for which these are enough: of as
-        many as the farthest of some pairs has, then all."""
+        """Yield sets of links for paths, and the maximum hops for which each is enough: first the
+        distance of the farthest of some pairs, then all links."""
         most = self._farthest(same_domain) + self.detour
         if 0 < most < FAR:
             yield self._between(most), most
         yield np.flatnonzero(self.there), FAR
 
     def _between(self, most: int) -> INTS:
-        """Links on walks of so many hops from a sender to a receiver. The walks' first half is
-        looked for from the senders on, the second back from the receivers."""
+        """Links on walks of at most so many hops from a sender to a receiver: the first half is
+        searched from the senders, the second back from the receivers."""
         net, half = self.net, (most + 1) // 2
         ahead = self._hops(np.flatnonzero(self.out), 0, half)
         back = self._hops(np.flatnonzero(self.into), 1, most - half)
@@ -97,8 +93,8 @@ class Usable:
         return np.flatnonzero(needed)
 
     def _hops(self, start: INTS, way: int, most: int, targets: INTS | None = None) -> HOPS:
-        """Fewest hops of every vertex from `start` (way 0) or to it (way 1): up to `most`, or until
-        all targets are reached; FAR beyond."""
+        """Fewest hops of every vertex from `start` (way 0) or to it (way 1), up to `most` or until
+        all targets are reached; FAR otherwise."""
         hops = np.full(len(self.net.vertices), FAR, np.int32)
         hops[start] = 0
         for count in range(1, most + 1):
@@ -113,8 +109,8 @@ class Usable:
         return hops
 
     def _farthest(self, same_domain: bool | None) -> int:
-        """Hops from the first sender to its farthest receiver or, if that is more, from the
-        farthest sender to the first receiver; at least FAR where one is cut off."""
+        """Hops from the first sender to its farthest receiver or from the farthest sender to the
+        first receiver, whichever is more; at least FAR if one is cut off."""
         domain, most = self.net.domain, 0
         senders, receivers = np.flatnonzero(self.out), np.flatnonzero(self.into)
         for way, (ours, theirs) in enumerate(((senders, receivers), (receivers, senders))):

@@ -84,17 +84,15 @@ def recipe(machine: str, chip_name: str, facts: Facts) -> Recipe:
 
 
 def _merged(group: str, own: dict[str, Fact], facts: Facts) -> dict[str, float]:
-    """Figures of a group by name: of the fabric's, and of the recipe where it has its own."""
+    """Figures of a group by name: the recipe's own, otherwise the fabric's."""
     head = group + "."
     mine = {k.removeprefix(head): f.si for k, f in own.items() if k.startswith(head)}
     return {name: fact.si for name, fact in facts.group(f"fabric.{group}").items()} | mine
 
 
 def as_sold(machine: str, facts: Facts) -> dict[str, Any]:
-    """Fields of a scenario by dotted path that make it this recipe as it is sold; itself included.
-
-    Every field that shapes a machine is there, so that nothing is left of the one before.
-    """
+    """Scenario fields by dotted path that select this recipe as it is sold, its name included.
+    Every field that shapes a machine is set, so that nothing of the previous machine remains."""
     known = facts.group(f"{FOLDER}.{machine}.sold")
     shaping = {k: f.default for k, f in Supernode.model_fields.items() if k != "edits"}
     values = shaping | {k: f.value for k, f in known.items()} | {"machine": machine}

@@ -92,8 +92,8 @@ def _full_at(
     level: FLOATS,
     stopped: FLAGS,
 ) -> float:
-    """The level at which a link with these owners is just full: flows with lower bounds stay at
-    these."""
+    """Level at which a link with these owners becomes full; flows with lower bounds stay at their
+    bounds."""
     x = 0.0
     while True:
         free, growing, next_bound = 1.0, 0.0, np.inf

@@ -13,7 +13,7 @@ TINY = 1e-300  # bytes/s
 
 
 def mixture(uses: list[FLOATS]) -> FLOATS | None:
-    """Parts (sum 1) of the tried splits whose mixture has the emptiest fullest link."""
+    """Weights (sum 1) of the tried splits whose mixture has the least load on its fullest link."""
     table = np.stack(uses, axis=1)
     table /= table.max(axis=0).min()
     rows = table[table.max(axis=1) > 0.5]
@@ -31,7 +31,8 @@ def mixture(uses: list[FLOATS]) -> FLOATS | None:
 
 
 def source_side(size: int, tail: INTS, head: INTS, capacity: FLOATS, rows: INTS) -> BOOLS:
-    """Vertices, and the sink numbered `size`, on the side of `rows` of a least cut to the sink."""
+    """Vertices, and the sink numbered `size`, on the source side of a minimum cut between `rows`
+    and the sink."""
     source, whole = np.full(rows.size, size + 1), np.full(rows.size, 1 << 30, np.int32)
     units = np.maximum(capacity / capacity.max(initial=TINY) * 1e6, 1.0).astype(np.int32)
     ends = np.append(tail, source), np.append(head, rows)

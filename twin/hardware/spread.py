@@ -34,7 +34,7 @@ _solved: dict[bytes, FLOATS] = {}  # problem -> answer: instances alike in alike
 
 
 def forget() -> None:
-    """Forget all answers: the next problem is solved anew."""
+    """Clear the cache of solved problems."""
     _solved.clear()
 
 
@@ -121,11 +121,9 @@ def _spread(
 
 
 def _guess(walks: Walks, capacity: FLOATS, full: FLOATS, turn: int) -> FLOATS:
-    """Prices (sum 1) for the bound of `_spread`: others each turn.
-
-    A bottleneck is usually a set of links that all bytes of some pairs cross. So equal prices per
-    byte are tried on the fullest links, and on all links into or out of one vertex.
-    """
+    """Prices (sum 1) for the bound of `_spread`, different ones each turn. A bottleneck is usually
+    a set of links that all bytes of some pairs cross, so equal prices per byte are tried on the
+    fullest links, and on all links into or out of one vertex."""
     fullest = int(full.argmax())
     guesses = (
         lambda: full >= full[fullest] * (1.0 - 1e-9),
@@ -138,9 +136,9 @@ def _guess(walks: Walks, capacity: FLOATS, full: FLOATS, turn: int) -> FLOATS:
 
 
 def _cut(walks: Walks, capacity: FLOATS, full: FLOATS) -> FLOATS:
-    """Prices (sum 1) for the bound of `_spread`: of a least cut between the rows that lead to the
-    farthest full link and all that is as far as its head. Where bytes cross several full links in
-    a row this is the narrowest place, found by a maximum flow."""
+    """Prices (sum 1) for the bound of `_spread`: of a minimum cut between the rows that lead to the
+    farthest full link and everything as far as its head. Where bytes cross several full links in a
+    row this is the narrowest place, found by a maximum flow."""
     tail, head, size = walks.tail, walks.head, walks.size
     hops = _hops_from(walks.rows, tail, head, size)
     over = full >= full.max() * (1.0 - GAP)
@@ -175,7 +173,8 @@ def _hops_from(start: INTS, tail: INTS, head: INTS, size: int) -> INTS:
 
 
 def _solvers() -> ModuleType:
-    """Half a second to import, and most networks never need them."""
+    """The module of solvers, imported late: it takes half a second, and most networks never need
+    it."""
     from twin.hardware import solvers
 
     return solvers

@@ -23,11 +23,9 @@ from twin.scenario.words import first_few
 
 
 def problems(supernode: Supernode, facts: Facts) -> list[str]:
-    """A sentence for everything about this machine that cannot work; empty: nothing found.
-
-    Too few ports (every node needs one on every L2 chip, of the paper's 48: arXiv 2506.12708v2
-    section 3.3.3), edits that name nothing, and NPUs or servers that their planes do not reach.
-    """
+    """A sentence for everything about this machine that cannot work; empty: nothing found. Too few
+    ports (every node needs one on every L2 chip, of the paper's 48: arXiv 2506.12708v2 section
+    3.3.3), edits with unknown names, and NPUs or servers that their planes do not reach."""
     try:
         added = supernode.model_copy(update={"edits": additions(supernode.edits)})
         bare = network(build_fabric(added, facts))
@@ -74,7 +72,7 @@ def unreachable(fabric: Wiring) -> list[str]:
 
 
 def _apart(net: Network) -> list[str]:
-    """Nodes whose dies UB does not join with those of most nodes of their UB plane."""
+    """Nodes whose dies UB does not join with most nodes of their UB plane."""
     home, domain = net.node[net.dies], net.domain[net.dies]
     parts, lost = list(net.parts("ub")), set[int]()
     for plane in np.unique(domain).tolist():
@@ -84,7 +82,7 @@ def _apart(net: Network) -> list[str]:
 
 
 def _each(names: Sequence[str], has: str, so: str) -> list[str]:
-    """One sentence for all of them: the first few by name."""
+    """One sentence for all of them, naming the first few."""
     if not names:
         return []
     if len(names) == 1:

@@ -32,13 +32,11 @@ LOG_2 = math.log(2.0)
 
 @dataclass(frozen=True)
 class _Level:
-    """Last steps of all walks of one length; a row is a sender, a step a link on a row's walk.
-
-    A state is a (vertex, row) at which such a walk ends. States are numbered by their place in the
-    level's own list, tails by their place in the list of the level before. Steps are ordered by
-    state, so that sums over the steps into a state are sums of slices (`reduceat`); `by_tail` is
-    the other order, for the way back.
-    """
+    """Last steps of all walks of one length; a row is a sender, a step a link on a row's walk. A
+    state is a (vertex, row) at which such a walk ends, numbered by its index in the level's list;
+    tails are indices into the list of the level before. Steps are ordered by state, so that sums
+    over the steps into a state are sums of slices (`reduceat`); `by_tail` is the order for the way
+    back."""
 
     links: INTS  # of every step
     tail: INTS  # state of the level before
@@ -57,12 +55,10 @@ def _starts(ordered: INTS) -> INTS:
 
 
 class Walks:
-    """The admissible walks from every row's vertex to the ends it sends to, by number of hops.
-
-    Those of at most as many hops as the shortest walk over the links as built (`added` = 0), and
-    with `detour` = 1 of one hop more. So a link that is added takes no walk away. Only the links in
-    `used` are on any of them: arguments and results by link are in their order.
-    """
+    """The admissible walks from every row's vertex to its receivers, by number of hops: those with
+    at most as many hops as the shortest walk over the links as built (`added` = 0), and with
+    `detour` = 1 one hop more. So an added link removes no walk. Only the links in `used` are on any
+    of them: arguments and results by link are in their order."""
 
     def __init__(
         self, size: int, tail: INTS, head: INTS, rows: INTS, ends: INTS, parts: FLOATS,
@@ -79,10 +75,8 @@ class Walks:
 
     def _reach(self, tail: INTS, head: INTS, added: INTS) -> list[BOOLS]:
         """Vertices by number of hops from each row's own; fills `hops` and `most` (-1: no path).
-
         `hops` is that of a pair's shortest walk, `most` that of its shortest walk before the first
-        added link that is not needed to join the pair.
-        """
+        added link that is not needed to join the pair."""
         self.hops, reach = self._fewest(tail, head)
         self.most = np.full_like(self.hops, -1)
         for stage in np.flatnonzero(np.bincount(added))[:-1].tolist():
@@ -115,7 +109,8 @@ class Walks:
     def _needed(
         self, order: INTS, tail: INTS, head: INTS, reach: list[BOOLS]
     ) -> tuple[list[_Level], INTS]:
-        """By number of hops, the steps that some row's walks end with there; the links of all."""
+        """By number of hops, the steps with which some row's walks end there; the links of all
+        steps."""
         rows = self.rows.size
         steps = []
         need = np.zeros_like(reach[0])
@@ -158,11 +153,11 @@ class Walks:
         return levels, used
 
     def _arrives(self, hops: int) -> BOOLS:
-        """Pairs that may have walks of this many hops, bool[ends, rows]."""
+        """Pairs that may have walks with this number of hops, bool[ends, rows]."""
         return (self.hops > 0) & (self.hops <= hops) & (hops <= self.most + self.detour)
 
     def digest(self, capacity: FLOATS, beyond: float, adaptive: bool) -> bytes:
-        """Of all that decides how bytes are spread: equal for instances in alike places."""
+        """Digest of all that decides how bytes are spread; equal for instances in alike places."""
         content = hashlib.sha1(f"{beyond} {adaptive} {self.detour}".encode(), usedforsecurity=False)
         for level in self.levels:
             for part in (level.links, level.tail, level.head, level.end, level.row, level.state):
@@ -176,7 +171,7 @@ class Walks:
         return content.digest()
 
     def apart(self, first_row: int) -> list[tuple[int, int]]:
-        """Pairs (row, end) that something is sent between and no path joins."""
+        """(row, end) of each pair that has bytes to send but no path."""
         end, row = np.nonzero(self.wanted & (self.hops < 0))
         return [(int(r) + first_row, int(e)) for r, e in zip(row, end, strict=True)]
 
@@ -187,15 +182,13 @@ class Walks:
         return self._split(self._arriving(weights), shares)
 
     def by_capacity(self, capacity: FLOATS, members: INTS | None = None) -> FLOATS:
-        """The same where every vertex splits by the capacity of what lies behind each link.
-
-        members: of what each vertex stands for; None: the split takes each for a vertex by itself.
-        """
+        """Bytes/s on every link, f8[parts, links], where every vertex splits by the capacity behind
+        each link. members: number of vertices that each vertex represents; None: 1."""
         shares = self.shares_by_capacity(capacity, members)
         return self._split([self.hops[v.end, v.row] == h for h, v in self._numbered()], shares)
 
     def shares_by_capacity(self, capacity: FLOATS, members: INTS | None = None) -> list[FLOATS]:
-        """Each step's share among the steps that lead to a state, by level, of that split."""
+        """Share of each step among the steps into a state, by level, when split by capacity."""
         here = np.full(self.rows.size, np.inf)
         shares = []
         many = np.ones(self.tail.size) if members is None else members[self.tail]
@@ -213,10 +206,8 @@ class Walks:
         return list(enumerate(self.levels, 1))
 
     def _split(self, arriving: Sequence[FLOATS | BOOLS], shares: list[FLOATS]) -> FLOATS:
-        """Send every pair's bytes back along its links, from where they arrive.
-
-        arriving: share of a pair's bytes that each arrival of a level brings.
-        """
+        """Bytes on links, traced back from the ends where they arrive. arriving: share of a pair's
+        bytes that arrives in each state of a level."""
         carried = np.zeros((self.parts.shape[0], self.tail.size))
         for p, part in enumerate(self.parts):
             if not part.any() or not self.levels:
@@ -232,9 +223,8 @@ class Walks:
         return carried
 
     def _shares(self, log_weight: FLOATS) -> tuple[list[SCALED], list[FLOATS]]:
-        """The weight of all walks to every state, by level, and each step's share of it among the
-        steps that lead there.
-        """
+        """Sum of the weights of all walks to every state, by level, and the share of each step
+        among the steps into its state."""
         # `top` of a state is the largest power among its steps: scaled to it, sums neither
         # overflow nor lose a step that matters.
         link, link_power = _weights(log_weight)
@@ -253,7 +243,7 @@ class Walks:
         return weights, shares
 
     def _arriving(self, weights: list[SCALED]) -> Sequence[FLOATS | BOOLS]:
-        """Share of a pair's bytes that arrives by walks of each level's length."""
+        """Share of a pair's bytes that arrives by walks of each length."""
         lengths = int((self.most - self.hops).max(initial=0)) + self.detour + 1
         if lengths == 1:
             return [np.ones(level.end.size) for level in self.levels]
@@ -293,13 +283,13 @@ class Walks:
 
 
 def _weights(log_weight: FLOATS) -> SCALED:
-    """Weights of which the logarithms are known."""
+    """Exponentials of the logarithms, as mantissa and binary exponent."""
     power = np.floor(log_weight / LOG_2)
     return each(math.exp, log_weight - power * LOG_2), power.astype(np.int32)
 
 
 def _numbers(size: int, *some: INTS) -> INTS:
-    """Numbers below `size` that are in any of some arrays, ascending."""
+    """Numbers below `size` that occur in any of some arrays, ascending."""
     there = np.zeros(size, bool)
     for numbers in some:
         there[numbers] = True
@@ -307,12 +297,12 @@ def _numbers(size: int, *some: INTS) -> INTS:
 
 
 def _somewhere(table: BOOLS) -> BOOLS:
-    """Vertices that are true for any row."""
+    """Vertices that are true in any row."""
     return np.asarray(table.any(axis=1))
 
 
 def _one_hop(here: BOOLS, tail: INTS, head: INTS) -> BOOLS:
-    """Vertices one hop on; links are ordered by head."""
+    """Vertices reached by one more hop; links are ordered by head."""
     following = np.zeros_like(here)
     live = np.flatnonzero(_somewhere(here)[tail])
     if live.size:

@@ -85,7 +85,8 @@ def _type_of_column(c: Column) -> Any:
 
 
 def _place(context: Any, builder: Any, kind: Any, array: Any, index_kind: Any, index: Any) -> Any:
-    """Where a number of a column lies; None when the index says a view, or is no number's."""
+    """Address offset of an element of a column; None for indices that give a view, or
+    non-numbers."""
     kinds, places = (index_kind,), [index]
     if isinstance(index_kind, SEVERAL):
         kinds, places = index_kind.types, cgutils.unpack_tuple(builder, index, len(index_kind))
@@ -106,7 +107,7 @@ def _place(context: Any, builder: Any, kind: Any, array: Any, index_kind: Any, i
 
 
 def _of_one_type(builder: Any, access: Any, element: Any) -> None:
-    """Tell the compiler which type of numbers an access is to."""
+    """Mark an access with its type of numbers (TBAA metadata), for alias analysis."""
     module = builder.module
     root = module.add_metadata(["columns"])
     of_type = module.add_metadata([str(element), root])
@@ -184,9 +185,9 @@ def prepare(compiled: Any, *kinds: type) -> None:
 
 
 class Piece:
-    """A part of an entry that is compiled by itself and called by its address, so that processes
-    that get ready share a long entry. Its function takes a group of columns and a time, and returns
-    nothing."""
+    """A part of an entry that is compiled separately and called by its address, so that several
+    processes can share the compilation of a long entry. Its function takes a group of columns and a
+    time, and returns nothing."""
 
     plain: ClassVar[dict[int, Callable[..., None]]] = {}  # by code, where nothing is compiled
 
@@ -195,24 +196,24 @@ class Piece:
         self._code = 0
 
     def code(self, group: type) -> int:
-        """Where its code for such a group begins; compiles it, or loads it, on the first call."""
+        """Address of its code for such a group; compiles or loads it at the first call."""
         if not self._code:
             self._code = address_of(entry(self._function), group, float)
             self.plain[self._code] = self._function
         return self._code
 
     def prepare(self, group: type) -> None:
-        """Compile it, or load it, before it is needed."""
+        """Compile or load it before it is needed."""
         self.code(group)
 
 
 def run_piece(code: int, group: Any, time: float) -> None:
-    """Run the piece of this code."""
+    """Run the piece at this address."""
     Piece.plain[code](group, time)
 
 
 def address_of(compiled: Any, *kinds: type) -> int:
-    """Where the code of an entry for arguments of these kinds begins; any number without numba."""
+    """Address of the code of an entry for arguments of these kinds; any number without numba."""
     prepare(compiled, *kinds)
     if not hasattr(compiled, "overloads"):
         return id(compiled)

@@ -32,7 +32,7 @@ CODES = {int: "i8", float: "f8"}
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """The declaration of a column, a number or a nested group, as it stands in its class."""
+    """Declaration of a column, a number or a nested group, as written in its class."""
 
     dtype: np.dtype[Any] | None  # None: a nested group
     shape: tuple[str, ...]  # symbols, or figures; () is a number
@@ -55,7 +55,8 @@ def column(
     by: str = "",
     fill: float | None = 0,
 ) -> np.ndarray:
-    """Declare an array; shape: symbols by commas; by: modules that write it; fill None: given."""
+    """Declare an array; shape: symbols separated by commas; by: modules that write it; fill None:
+    given."""
     declared: Any = Column(np.dtype(dtype), _names(shape), meaning, unit, _names(by), fill)
     return declared
 
@@ -63,8 +64,8 @@ def column(
 def number(
     kind: type[T], meaning: str, of: Callable[[Any], T | bool] | None = None, *, unit: str = ""
 ) -> T:
-    """Declare a number that is given when the run begins, or computed by `of` from what
-    `Columns.computed` is called with; nothing writes it after that."""
+    """Declare a number that is given when the run begins, or computed by `of` from the argument of
+    `Columns.computed`; it is not written afterwards."""
     declared: Any = Column(np.dtype(CODES[kind]), (), meaning, unit, of=of)
     return declared
 
@@ -91,7 +92,7 @@ class Columns:
     declared: ClassVar[dict[str, Column]] = {}
 
     def __init_subclass__(cls) -> None:
-        """Number the places of what the class declares, and take the declarations out of it."""
+        """Number the declared columns, and remove the declarations from the class."""
         super().__init_subclass__()
         declared, place = {}, 0
         for name, value in list(vars(cls).items()):
@@ -119,17 +120,17 @@ class Columns:
 
     @classmethod
     def computed(cls, source: Any, /, **given: Any) -> Self:
-        """The group with its numbers computed from a source, but for those that are given."""
+        """The group with its numbers computed from a source, except given ones."""
         found = {name: c.of(source) for name, c in cls.declared.items() if c.of is not None}
         return cls(**(found | given))
 
     @property
     def address(self) -> int:
-        """Where compiled code finds the block."""
+        """Address of the block for compiled code."""
         return int(vars(self)["block"].ctypes.data)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Let a column be this array from now on, a number this value, a group this object."""
+        """Bind a column to an array, a number to a value, or a nested group to an object."""
         c = self.declared[name]
         block = vars(self)["block"]
         if c.group is not None:

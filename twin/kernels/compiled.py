@@ -52,7 +52,7 @@ STAGES: dict[str, Callable[[], None]] = {}
 
 
 def meaning(source: str) -> str:
-    """SHA-256 of what a Python source means: its syntax tree without docstrings and comments."""
+    """SHA-256 of the syntax tree of a Python source without docstrings and comments."""
     content = hashlib.sha256()
     for word in _words(ast.parse(source)):
         content.update(word.encode())
@@ -61,9 +61,8 @@ def meaning(source: str) -> str:
 
 
 def _words(node: Any) -> Iterator[str]:
-    """A syntax tree as a flat sequence without remarks, the same under every Python that can read
-    the source: empty fields are left out, so that a field that a newer Python adds says nothing
-    until used."""
+    """A syntax tree as a flat sequence, equal under every Python that can read the source: empty
+    fields are left out, so that fields of newer Pythons have no effect until used."""
     if isinstance(node, ast.AST):
         yield f"({type(node).__name__}"
         for name in node._fields:
@@ -140,9 +139,8 @@ def source_digest(rooms: Sequence[str] = KERNELS) -> str:
 
 
 def use_own_cache() -> Path:
-    """Point numba at the folder of this meaning, unless somebody has said where; what a parent
-    process of ours has set does not count, for it may have begun before the sources were
-    changed."""
+    """Set numba's cache folder to the one of this meaning, unless the environment sets it; a value
+    set by our own parent process does not count, because sources may have changed since."""
     given = os.environ.get(NUMBA_VARIABLE, "")
     if given and given != os.environ.get(OWN_VARIABLE):
         return Path(given)
@@ -157,7 +155,8 @@ def use_own_cache() -> Path:
 
 @functools.cache
 def _home() -> Path:
-    """A folder next to the sources, else one of this user alone among the temporary files."""
+    """A folder next to the sources or, if that is not writable, one of this user in the temporary
+    folder."""
     home = SOURCES.parent / ".numba_cache"
     if os.access(home if home.exists() else SOURCES.parent, os.W_OK):
         return home
@@ -181,12 +180,12 @@ def _forget_oldest(home: Path, kept: int) -> None:
 
 @functools.cache
 def _locate_by_meaning() -> None:
-    """Have numba look for our compiled code by the folder alone: its own locators would compile
-    anew after an edit of a comment, and run old code after an edit of a callee."""
+    """Make numba find our compiled code by the folder alone: its own locators would recompile after
+    an edit of a comment, and run old code after an edit of a callee."""
     caching: Any = import_module("numba.core.caching")  # what it keeps has no public name
 
     class ByMeaning(caching._CacheLocator):
-        """Numba's files of a function of ours: the folder says which sources it is of."""
+        """Numba's cache locator for our functions; the folder identifies the sources."""
 
         def __init__(self, py_file: str) -> None:
             self._py_file = py_file
@@ -252,14 +251,15 @@ _WAITING: list[Callable[[], None]] = []  # registers kernels with numba, until i
 
 
 def _once_numba_is_here(register: Callable[[], None]) -> None:
-    """Tell numba of a kernel; a process that compiles nothing never imports it."""
+    """Register a kernel with numba once it is imported; a process that compiles nothing never
+    imports it."""
     _WAITING.append(register)
     if "numba" in sys.modules:
         wake()
 
 
 def wake() -> None:
-    """Import numba and tell it of every kernel declared so far: whoever compiles does so first."""
+    """Import numba and register every declared kernel; called before compiling."""
     use_own_cache()
     _locate_by_meaning()
     while _WAITING:
@@ -267,8 +267,8 @@ def wake() -> None:
 
 
 def compiled_form(plain: Callable[..., Any]) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Have compiled code run the decorated function where it calls `plain`, with the same answer:
-    for the few that are written twice because Python's integers do not wrap around."""
+    """Decorator: compiled code runs this function in place of `plain`, with equal results. For the
+    few functions that are written twice because Python's integers do not wrap around."""
 
     def mark(function: Callable[P, R]) -> Callable[P, R]:
         def register() -> None:
@@ -286,7 +286,8 @@ def compiled_form(plain: Callable[..., Any]) -> Callable[[Callable[P, R]], Calla
 
 
 def entry(function: Callable[P, R]) -> Callable[P, R]:
-    """A function through which Python enters compiled code, which is stored on disk."""
+    """Decorator of a function through which Python calls compiled code; its code is cached on
+    disk."""
     from numba import njit
 
     from twin.kernels.passes import EntryCompiler
@@ -303,8 +304,8 @@ _PLAINLY: contextvars.ContextVar[bool] = contextvars.ContextVar("plainly", defau
 
 @contextmanager
 def plainly() -> Iterator[None]:
-    """Within it a `late` function that is not compiled yet runs as Python: a small answer now
-    instead of the same one after a compiler."""
+    """Context in which a `late` function that is not compiled yet runs as Python, because a small
+    answer is sooner than a compiler."""
     token = _PLAINLY.set(True)
     try:
         yield
@@ -313,8 +314,8 @@ def plainly() -> Iterator[None]:
 
 
 def late(function: Callable[P, R]) -> Callable[P, R]:
-    """An `entry` that is compiled when first called, so that importing it costs nothing; only
-    Python may call it."""
+    """Decorator of an `entry` that is compiled when first called, so that importing it costs
+    nothing; only Python may call it."""
     compiled: list[Callable[P, R]] = []
 
     @functools.wraps(function)
@@ -329,7 +330,7 @@ def late(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def stage(name: str) -> Callable[[Callable[[], None]], Callable[[], None]]:
-    """Name a function that compiles one entry point, or loads it, by calling it on little."""
+    """Decorator that names a function which compiles, or loads, one entry point by a small call."""
 
     def enter(prepare: Callable[[], None]) -> Callable[[], None]:
         STAGES[name] = prepare
@@ -339,6 +340,6 @@ def stage(name: str) -> Callable[[Callable[[], None]], Callable[[], None]]:
 
 
 def stages() -> dict[str, Callable[[], None]]:
-    """What to compile before a first run, by name, largest first, independent of each other; all
-    are declared when `twin.engine.simulate` is imported."""
+    """Functions to compile before a first run, by name, largest first, independent of each other;
+    all are declared when `twin.engine.simulate` is imported."""
     return dict(STAGES)

@@ -11,7 +11,7 @@ from numba.core.compiler import CompilerBase, DefaultPassBuilder
 
 
 class _WithoutEnvironment:
-    """The code generator, which does not tell running code of the kernel about its globals."""
+    """Code generator that does not store the kernel's globals in running code."""
 
     def __init__(self, codegen: Any) -> None:
         self._codegen = codegen
@@ -20,11 +20,11 @@ class _WithoutEnvironment:
         return getattr(self._codegen, name)
 
     def set_env(self, env_name: str, env: Any) -> None:
-        """Nothing of it runs by itself."""
+        """Do nothing: no kernel runs by itself."""
 
 
 class KernelLibrary(JITCodeLibrary):
-    """A kernel in LLVM's text, neither optimised nor made machine code of."""
+    """Library of a kernel as LLVM text, neither optimised nor compiled to machine code."""
 
     def __init__(self, codegen: Any, name: str) -> None:
         super().__init__(codegen, name)
@@ -32,22 +32,22 @@ class KernelLibrary(JITCodeLibrary):
 
     @property
     def codegen(self) -> Any:
-        """Where it belongs to."""
+        """The code generator of the library."""
         return _WithoutEnvironment(self._codegen)
 
     def _ensure_finalized(self) -> None:
-        """It is never finished; its callers are."""
+        """Do nothing: only callers are finalised."""
 
     def add_llvm_module(self, ll_module: Any) -> None:
-        """Take in what was translated, as it is."""
+        """Add a translated module unchanged."""
         self._final_module.link_in(ll_module)
 
     def get_pointer_to_function(self, name: str) -> int:
-        """No function of it has an address."""
+        """Return 0: functions of kernels have no address."""
         return 0
 
     def _get_module_for_linking(self) -> Any:
-        """This kernel together with all it calls, each once."""
+        """This kernel and all kernels it calls, each once."""
         if self._linked is None:
             whole = super()._get_module_for_linking().clone()
             for library in self._called({}):
@@ -70,8 +70,8 @@ class KernelLibrary(JITCodeLibrary):
 
 
 class EntryLibrary(JITCodeLibrary):
-    """An entry with all kernels it calls, optimised as one: each that is called once is taken into
-    its caller. Numba would optimise everything a first time for reference counts, of which kernels
+    """Library of an entry with all kernels it calls, optimised together: a kernel that is called
+    once is inlined. Numba's first optimisation, for reference counts, is skipped, because kernels
     have none."""
 
     def _optimize_final_module(self) -> None:
@@ -83,24 +83,24 @@ class EntryLibrary(JITCodeLibrary):
 
 
 class KernelCompiler(CompilerBase):
-    """Numba's pipeline with a library of the kind above at its end."""
+    """Numba's compiler pipeline with `KernelLibrary` as its library."""
 
     library: type[JITCodeLibrary] = KernelLibrary
 
     def define_pipelines(self) -> list[Any]:
-        """The usual passes."""
+        """Numba's usual passes."""
         state: Any = self.state
         state.library = self.library(state.targetctx.codegen(), state.func_id.func_qualname)
         return [DefaultPassBuilder.define_nopython_pipeline(state)]
 
 
 class EntryCompiler(KernelCompiler):
-    """The same for an entry."""
+    """Numba's compiler pipeline with `EntryLibrary` as its library."""
 
     library = EntryLibrary
 
     def define_pipelines(self) -> list[Any]:
-        """The usual passes."""
+        """Numba's usual passes."""
         passes = super().define_pipelines()
         state: Any = self.state
         state.library.enable_object_caching()  # it affects the usual library only

@@ -44,7 +44,7 @@ def bits(key: np.uint64, index: int) -> np.uint64:
 
 @compiled_form(bits)
 def _bits(key: Any, index: Any) -> Any:
-    """The same where numbers wrap around by themselves: in compiled code, and in arrays."""
+    """`bits` for compiled code and arrays, where numbers wrap around."""
     z = key + (np.uint64(index) + np.uint64(1)) * GOLDEN
     z = (z ^ (z >> SHIFT_30)) * MIX_1
     z = (z ^ (z >> SHIFT_27)) * MIX_2
@@ -52,13 +52,13 @@ def _bits(key: Any, index: Any) -> Any:
 
 
 def scattered(number: int) -> np.uint64:
-    """A number's multiplicative hash: neighbours end up far from each other."""
+    """A number's multiplicative hash: neighbouring numbers have distant hashes."""
     return np.uint64(int(number) * int(GOLDEN) & MASK)
 
 
 @compiled_form(scattered)
 def _scattered(number: int) -> np.uint64:
-    """The same where numbers wrap around by themselves."""
+    """`scattered` for compiled code and arrays, where numbers wrap around."""
     return np.uint64(number) * GOLDEN
 
 
@@ -121,7 +121,7 @@ def gamma(key: np.uint64, index: int, shape: float) -> float:
 
 
 def each(function: Callable[[float], float], values: np.ndarray) -> np.ndarray:
-    """function of each of values f8[...], by scalar calls: the same on every processor."""
+    """function of each of values f8[...], by scalar calls: equal results on every processor."""
     answers = map(function, values.ravel().tolist())
     return np.fromiter(answers, np.float64, values.size).reshape(values.shape)
 

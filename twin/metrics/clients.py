@@ -41,7 +41,8 @@ def turns_wait(s: Scenario) -> bool:
 
 
 def session_times_s(o: Observed) -> np.ndarray:
-    """First question to last answer of steady sessions; empty where turns do not wait."""
+    """Seconds from first question to last answer of steady sessions; empty where turns do not
+    wait."""
     requests = o.requests
     if "turns_left" not in requests.columns or not turns_wait(o.scenario):
         return np.zeros(0)
@@ -82,7 +83,8 @@ def jain(values: np.ndarray) -> float | None:
 
 
 def fairness(o: Observed) -> float | None:
-    """Jain's index of what each tenant was served over its max-min fair share; None without."""
+    """Jain's index of each tenant's served tokens over its max-min fair share; None without
+    tenants."""
     if len(o.scenario.tenants) < 2:
         return None
     ratio = _of_fair_share(o)
@@ -90,7 +92,7 @@ def fairness(o: Observed) -> float | None:
 
 
 def _of_fair_share(o: Observed) -> np.ndarray:
-    """Tokens that each tenant was served over its max-min fair share by weight; NaN of nothing."""
+    """Tokens served to each tenant over its max-min fair share by weight; NaN without demand."""
     served, offered = _tokens(o, o.finished), _tokens(o, _first_attempt(o))
     weight = np.array([t.weight for t in o.scenario.tenants])
     due = fair_shares(float(served.sum()), np.maximum(offered, served), weight)
@@ -98,7 +100,7 @@ def _of_fair_share(o: Observed) -> np.ndarray:
 
 
 def _first_attempt(o: Observed) -> np.ndarray:
-    """Mask of the requests that came in the steady state and are no retry."""
+    """Mask of requests that arrived in the steady state and are no retry."""
     come: np.ndarray = o.requests["arrival_s"].to_numpy() >= o.scenario.warmup_s
     if "attempt" in o.requests.columns:
         come = come & (o.requests["attempt"].to_numpy() == 0)

@@ -21,7 +21,7 @@ SCHEMA = {
 
 
 class Kind(StrEnum):
-    """What kind of event it is."""
+    """Kinds of events."""
 
     FAULT = "fault"
     DETECTED = "detected"

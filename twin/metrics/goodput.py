@@ -23,10 +23,10 @@ def met_slo(
 
 
 def per_second(amount: float, seconds: float, npus: float = 1) -> float | None:
-    """Amount per second and NPU; None when no NPU or no time is there to divide by."""
+    """Amount per second and NPU; None without NPUs or time."""
     return amount / seconds / npus if seconds > 0 and npus > 0 else None
 
 
 def quotient(above: float, below: float) -> float | None:
-    """above / below, None when there is nothing below."""
+    """above / below; None if the denominator is 0."""
     return above / below if below > 0 else None

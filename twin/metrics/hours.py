@@ -18,9 +18,8 @@ def hour_s(s: Scenario) -> float | None:
 
 
 def by_hour(windows: pl.DataFrame, s: Scenario, length_s: float) -> pl.DataFrame:
-    """A row an hour; a window counts at its middle. Mean NPUs by pool and of those that start or
-    drain, NPU-hours, idle ones, kWh, hit ratio (null: not known), share of DRAM in use,
-    arrivals."""
+    """One row per hour; a window counts at its middle. Mean NPUs by pool, and those that start or
+    drain, NPU-hours, idle ones, kWh, hit ratio (null: unknown), used share of DRAM, arrivals."""
     width_h = pl.col("window_s") / 3600.0
     held, at_work = pl.lit(0.0), pl.lit(0.0)
     npus: dict[str, pl.Expr] = {}

@@ -65,8 +65,8 @@ def histogram_quantile(edges: np.ndarray, weights: np.ndarray, share: float) -> 
 
 
 def gap_spread(edges: np.ndarray, weights: np.ndarray, tokens: float) -> dict[str, float | None]:
-    """Inter-token latency: an iteration of t seconds is one gap of t, MTP's further tokens are
-    none. edges f8[bins + 1] s; weights f8[bins] request-iterations; tokens emitted in them."""
+    """Inter-token latency: an iteration of t seconds is one gap of t; further tokens of MTP have no
+    gap. edges f8[bins + 1] s; weights f8[bins] request-iterations; tokens emitted in them."""
     waits = float(weights.sum())
     if waits <= 0:
         return spread_of(np.zeros(0), "itl_s")
@@ -83,6 +83,6 @@ def gap_spread(edges: np.ndarray, weights: np.ndarray, tokens: float) -> dict[st
 
 
 def ttft_parts(summary: Mapping[str, object]) -> list[tuple[str, float]]:
-    """(part, mean seconds) in pipeline order, only the parts the summary holds."""
+    """(part, mean seconds) in pipeline order, for the parts in the summary."""
     parts = [(name, summary.get(f"ttft_{name}_s_mean")) for name, *_ in TTFT_PARTS]
     return [(name, float(value)) for name, value in parts if isinstance(value, int | float)]

@@ -7,7 +7,7 @@ import numpy as np
 
 
 def stays_s(arrival_s: np.ndarray, end_s: np.ndarray, horizon_s: float) -> float:
-    """Sum over requests of the time inside, up to the horizon; NaN end: still inside."""
+    """Sum over requests of the seconds inside, up to the horizon; NaN end: still inside."""
     end = np.where(np.isnan(end_s), horizon_s, np.minimum(end_s, horizon_s))
     return float((end - arrival_s).sum())
 
@@ -38,7 +38,8 @@ def samples_of_stays(
 
 
 def _earlier(sampled_at_s: np.ndarray, times_s: np.ndarray) -> np.ndarray:
-    """Samples before each time, by their distance (corrected by one), as a search would be slow."""
+    """Number of samples before each time, from their distance (corrected by one), because a search
+    would be slow."""
     count = sampled_at_s.size
     if count < 2:
         return np.searchsorted(sampled_at_s, times_s, "left")

@@ -45,7 +45,7 @@ class Observed:
 
     @cached_property
     def incidents(self) -> Incidents:
-        """What faults and balancing did."""
+        """Summary of faults and balancing."""
         from twin.metrics.resilience import incidents  # reads tables: a list of metrics need not
 
         return incidents(self.requests, self.events, self.scenario.horizon_s)
@@ -82,8 +82,8 @@ class Observed:
 
     @property
     def at_start(self) -> int:
-        """Requests under way at time zero, the first rows: TPOT counts them, TTFT, E2E, SLO do
-        not."""
+        """Number of requests in progress at time zero, the first rows: TPOT counts them, TTFT, E2E
+        and SLO do not."""
         return int(self.totals.get("at_start", 0.0))
 
     @cached_property
@@ -94,13 +94,13 @@ class Observed:
 
     @cached_property
     def whole(self) -> np.ndarray:
-        """Of those that finished in the steady state: mask of whose whole stay the run has seen."""
+        """Mask, over the finished requests, of those whose whole stay lies within the run."""
         result: np.ndarray = np.flatnonzero(self.finished) >= self.at_start
         return result
 
     @cached_property
     def finished_steady(self) -> int:
-        """How many finished in the steady state."""
+        """Number of requests that finished in the steady state."""
         return int(self.finished.sum())
 
     @cached_property
@@ -110,7 +110,7 @@ class Observed:
 
     @cached_property
     def tpot(self) -> np.ndarray:
-        """TPOT of those that finished; NaN where no token follows the first."""
+        """TPOT of finished requests, seconds; NaN for answers of one token."""
         if self.scenario.deployment.mode == "prefill_only":
             return np.full(self.finished_steady, np.nan)
         tokens = self.requests["output_tokens"].to_numpy()
@@ -119,7 +119,7 @@ class Observed:
 
     @cached_property
     def within_slo(self) -> np.ndarray:
-        """Mask of the finished that met the whole SLO, counted from their first attempt."""
+        """Mask of finished requests that met the whole SLO, counted from their first attempt."""
         ttft_s, (most_ttft_s, most_tpot_s) = self.ttft, limits(self.scenario, self.requests)
         some = self.finished
         if self.scenario.tenants:
@@ -130,7 +130,8 @@ class Observed:
 
     @property
     def met(self) -> float:
-        """Requests that finished and met the whole SLO, initial ones included."""
+        """Number of finished requests that met the whole SLO, including those in progress at the
+        start."""
         judged = int(self.whole.sum())
         return float(self.within_slo[self.whole].sum()) * self.finished_steady / max(judged, 1)
 
@@ -169,12 +170,12 @@ class Observed:
 
     @property
     def output_tokens(self) -> float:
-        """Tokens emitted: with decode alone the first token came from elsewhere."""
+        """Emitted tokens; with decode alone, without first tokens."""
         decode_only = self.scenario.deployment.mode == "decode_only"
         return self.totals["decode_tokens"] + (0.0 if decode_only else self.totals["first_tokens"])
 
     def pool_npus(self, role: str) -> float:
-        """NPUs of a pool, those that do both included."""
+        """NPUs of a pool, including colocated ones."""
         return self.npus.get(role, 0) + self.npus.get("colocated", 0)
 
     @property
@@ -189,7 +190,7 @@ class Observed:
 
     @cached_property
     def power_w(self) -> float | None:
-        """Mean watts of all NPUs that serve, with their host and network."""
+        """Mean watts of all serving NPUs, with their host and network."""
         t, npus = self.totals, self.npus_held
         if "idle_w" not in t:
             return None
@@ -214,11 +215,11 @@ class Observed:
 
     @property
     def tokens_served(self) -> float:
-        """Output tokens; where nothing is decoded, input tokens, computed or read."""
+        """Output tokens or, without decode, input tokens, computed or read."""
         if self.scenario.deployment.mode == "prefill_only":
             return self.totals["prefill_tokens"] + self.totals["hit_tokens"]
         return self.output_tokens
 
     def instance_mean(self, total: str, role: str) -> float | None:
-        """A total in instance-seconds over the instances of a role and the steady state."""
+        """A total in instance-seconds divided by a role's instances and the steady-state span."""
         return self.per_second(self.totals[total], self.totals[f"{role}_instances"])

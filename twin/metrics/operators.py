@@ -17,7 +17,7 @@ ROOFS = {"decode": "HBM bandwidth and cube cores", "prefill": "cube cores"}
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """One operator, or what else takes time besides operators."""
+    """One operator, or another cause of time."""
 
     name: str
     label: str
@@ -80,7 +80,7 @@ OPERATORS = {
 
 
 def names_of(phase: str, *places: Place) -> tuple[str, ...]:
-    """Operators of a phase in order; all, or those of places that take time in every run."""
+    """Operators of a phase in order; all, or those of the given places without optional ones."""
     return tuple(
         name
         for name, entry in OPERATORS.items()
@@ -89,12 +89,12 @@ def names_of(phase: str, *places: Place) -> tuple[str, ...]:
 
 
 def family(name: str) -> str:
-    """The words of the family of an operator; of one without an entry its name."""
+    """Name of an operator's family; of an unknown operator its own name."""
     return OPERATORS[name].family if name in OPERATORS else name.replace("_", " ")
 
 
 def waits_for(name: str, phase: str) -> str:
-    """What a phase's longest operator waits for."""
+    """Resource that a phase's longest operator waits for."""
     entry = OPERATORS.get(name)
     return (entry.waits_for if entry else "") or ROOFS[phase]
 

@@ -63,7 +63,7 @@ class Metric:
         return f"{name}, {self.basis}" if self.basis not in ("", PER_REQUEST) else name
 
     def shows(self, place: Place, value: object, scenario: Scenario | None = None) -> bool:
-        """Whether a value of it is shown at a place."""
+        """Whether a place shows this value."""
         if place not in self.places or value is None or (self.unless_zero and not value):
             return False
         return scenario is None or self.applies is None or self.applies(scenario)
@@ -110,13 +110,13 @@ def _cost(o: Observed) -> Value:
 
 
 def _npu_hours(o: Observed) -> float:
-    """Of the whole run."""
+    """NPU-hours of the whole run."""
     held_s = o.npus_held * o.scenario.horizon_s
     return o.totals.get("npu_s_held", held_s) / 3600.0
 
 
 def _idle_npu_hours(o: Observed) -> float:
-    """NPU-hours of the steady state in which nothing is computed."""
+    """NPU-hours of the steady state without computing."""
     idle_s = o.npus_held * o.steady_s
     for pool in serving(o.scenario).values():
         if o.totals[f"{pool.phase}_instances"] > 0:
@@ -376,7 +376,7 @@ METRICS: dict[str, Metric] = {
 
 
 def placed(place: Place) -> list[Metric]:
-    """The metrics that stand at a place, in the order of their declaration."""
+    """Metrics shown at a place, in the order of declaration."""
     return [m for m in METRICS.values() if place in m.places]
 
 
@@ -400,7 +400,7 @@ def summarise(run: Observed) -> Summary:
 
 
 def metric_of(key: str) -> Metric:
-    """The metric of a key; one that is not declared is read from the end of its name."""
+    """The metric of a key; an undeclared one is derived from the end of its name."""
     if key in METRICS:
         return METRICS[key]
     stem = key
@@ -422,7 +422,7 @@ def shown(key: str, value: object) -> str:
 
 
 def verdict(key: str, value: float, baseline: float) -> Literal["better", "worse", "same", ""]:
-    """How a figure stands against its baseline; '' when neither way is better."""
+    """Comparison of a figure with its baseline in a word; '' when neither direction is better."""
     if abs(value - baseline) <= 5e-4 * max(abs(value), abs(baseline)):
         return "same"
     better = metric_of(key).better

@@ -28,7 +28,7 @@ Tables = Mapping[str, pl.DataFrame]
 
 @dataclass(frozen=True, slots=True)
 class Dip:
-    """What one fault, or several of one moment, did to the run."""
+    """Effect on the run of one fault, or of several at one moment."""
 
     at_s: float
     element: str  # what broke, as people name it
@@ -76,7 +76,7 @@ def resilience(tables: Tables, ttft_limit_s: float, tpot_limit_s: float) -> list
 
 
 def _still_down(events: pl.DataFrame, at_s: float) -> bool:
-    """Whether an instance that went out before a moment is out at it."""
+    """Whether an instance that went out before a moment is still out then."""
     down = events.filter((pl.col("kind") == Kind.INSTANCE_DOWN) & (pl.col("t_s") < at_s))
     return bool((down["end_s"].cast(pl.Float64).fill_null(float("inf")) > at_s).any())
 
@@ -90,7 +90,8 @@ def _dip(
     victims: tuple[int, int],
     known: float | None,
 ) -> Dip:
-    """The dip of one moment; span_s: fault before, next or end, is last. known: the usual rate."""
+    """The dip of one moment; span_s: previous fault, next fault or end, whether it is the last.
+    known: the usual rate."""
     at_s = float(rows["t_s"][0])
     since_s, stop_s, last = span_s
     phase, begin, length, rate = _rates(windows, at_s)
@@ -125,7 +126,8 @@ def _dip(
 
 
 def _rates(windows: pl.DataFrame, at_s: float) -> tuple[str, np.ndarray, np.ndarray, np.ndarray]:
-    """Whose tokens to count, and begin, length and rate of each window; input without decode."""
+    """Phase whose tokens count, and begin, length and rate of each window; input tokens without
+    decode."""
     begin = windows["t_s"].to_numpy().astype(np.float64)
     length = windows["window_s"].to_numpy().astype(np.float64)
     for phase in ("output", "input"):
@@ -136,7 +138,7 @@ def _rates(windows: pl.DataFrame, at_s: float) -> tuple[str, np.ndarray, np.ndar
 
 
 def _before(begin: np.ndarray, length: np.ndarray, at_s: float, since_s: float) -> np.ndarray:
-    """Mask of the windows that say what was usual: before the fault, after the last one."""
+    """Mask of the windows that define the usual rate: after the previous fault, before this one."""
     span_s = min(BEFORE_S, BEFORE_WINDOWS * float(length[0]))
     span_s = max(span_s, FEWEST_WINDOWS * float(length[0]))
     first_s = max(since_s, at_s - span_s)
@@ -148,7 +150,7 @@ def _recovery(
     begin: np.ndarray, rate: np.ndarray, before: float | None, noise: float, at_s: float
 ) -> tuple[float | None, float | None]:
     """Seconds to lasting recovery and the lowest rate. A dip is 5 % and NOISE deviations below the
-    usual rate; it ends at usual output with SUSTAINED windows in the mean."""
+    usual rate; it ends when the mean of SUSTAINED windows is at the usual rate."""
     if rate.size == 0:
         return None, None
     if before is None:
@@ -184,7 +186,8 @@ def instance_name(role: str, instance: int | None) -> str:
 def _victims(
     requests: pl.DataFrame | None, events: pl.DataFrame, moments: Sequence[float]
 ) -> list[tuple[int, int]]:
-    """(retried, lost) requests of each fault; a request belongs to the first one it could meet."""
+    """(retried, lost) requests of each fault; a request belongs to the first fault that could
+    affect it."""
     if requests is None or "retries" not in requests.columns:
         return [(0, 0)] * len(moments)
     noticed = _noticed(events, moments)
@@ -201,7 +204,8 @@ def _victims(
 
 
 def _noticed(events: pl.DataFrame, moments: Sequence[float]) -> np.ndarray:
-    """When each fault was noticed: the last 'detected' before the next fault, else the fault."""
+    """Detection time of each fault: the last 'detected' before the next fault, otherwise the
+    fault's own."""
     seen = events.filter(pl.col("kind") == Kind.DETECTED)["t_s"].to_list()
     edges = [*moments[1:], np.inf]
     return np.array(
@@ -213,7 +217,7 @@ def _noticed(events: pl.DataFrame, moments: Sequence[float]) -> np.ndarray:
 
 
 def is_lost(requests: pl.DataFrame) -> np.ndarray:
-    """Mask of requests that were given up after a fault; all False where no state says so."""
+    """Mask of requests given up after a fault; all False without states."""
     status = requests["status"]
     if isinstance(status.dtype, pl.Enum) and "lost" not in status.dtype.categories:
         return np.zeros(requests.height, bool)
@@ -223,7 +227,7 @@ def is_lost(requests: pl.DataFrame) -> np.ndarray:
 def _good_ends(
     requests: pl.DataFrame | None, ttft_limit_s: float, tpot_limit_s: float
 ) -> np.ndarray | None:
-    """When each request finished that met both limits, in order; None without requests."""
+    """Finish times of requests that met both limits, in order; None without requests."""
     if requests is None:
         return None
     done = requests.filter(pl.col("finish_s").is_not_null())
@@ -241,14 +245,15 @@ def _goodput(good_s: np.ndarray | None, begin_s: float, end_s: float) -> float |
 
 
 def _listed(names: Sequence[str]) -> str:
-    """Names in a row: 'a, b and c', cut after a few."""
+    """Names joined as 'a, b and c', shortened to a few."""
     if len(names) > FEW:
         return first_few(names, FEW)
     return " and ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else "".join(names)
 
 
 def _sentences(dip: Dip, stop_s: float) -> str:
-    """A dip in sentences: what broke, how deep output fell, when it was back, who paid."""
+    """A dip in sentences: the fault, how deep output fell, when it recovered, and the affected
+    requests."""
     named = all(name in dip.detail for name in dip.element.split(" and ")[0].split(", "))
     broke = dip.detail if named else f"{dip.element} ({dip.detail})" if dip.detail else dip.element
     parts = [f"{broke} at {seconds(dip.at_s)}: {_course(dip, stop_s)}."]
@@ -276,7 +281,7 @@ def _people(count: int) -> str:
 
 
 def _course(dip: Dip, stop_s: float) -> str:
-    """How output went: fell from, to, and back or not."""
+    """A clause on the output: its usual and lowest rate, and whether it recovered."""
     before, lowest = dip.before_tokens_per_s, dip.lowest_tokens_per_s
     if lowest is None:
         return "the run ends too soon to say what it did"
@@ -302,7 +307,7 @@ def _rate(value: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Incidents:
-    """What faults and balancing add to a summary; zeros for a run in which nothing happened."""
+    """Figures of faults and balancing in a summary; zeros for a run without them."""
 
     lost: int = 0  # requests given up
     retried: int = 0  # requests thrown out and tried again

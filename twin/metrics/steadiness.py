@@ -28,13 +28,14 @@ RUNNING = ("prefill_running", "transfer_running", "decode_running")
 
 
 def stationary(s: Scenario) -> bool:
-    """Whether load and machine stay as they are, so that there is a steady state to reach."""
+    """Whether load and machine are constant, so that a steady state exists."""
     flat = s.workload.profile.flat and s.workload.arrivals != "trace"
     return flat and not s.workload.prompts and not s.faults and not is_elastic(s)
 
 
 def steadiness(s: Scenario, windows: pl.DataFrame) -> Steadiness | None:
-    """What the windows after the warm-up say; None where none is expected, or too few are left."""
+    """Steadiness of the windows after the warm-up; None where none is expected, or with too few
+    windows."""
     counted = windows.filter(pl.col("t_s") >= s.warmup_s)
     if not stationary(s) or counted.height < FEWEST:
         return None

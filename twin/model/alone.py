@@ -61,20 +61,20 @@ def streams_s(s: Scenario, costs: Costs, traffic: Traffic, hot: Hot) -> tuple[fl
 
 
 def attention_core_s(costs: Costs, context: float) -> float:
-    """Seconds of decode's attention core on a die for so many context tokens, without waits."""
+    """Seconds of decode's attention core on a die for a number of context tokens, without waits."""
     core = _unhurried(costs).core
     return core.fixed + core.context_one * context
 
 
 def grouped_product_s(costs: Costs, experts: float, rows: float) -> float:
-    """Seconds of the grouped product of a die's experts over so many rows, without waits."""
+    """Seconds of the grouped product of a die's experts over a number of rows, without waits."""
     w = _unhurried(costs).experts
     even = w.flop * experts * whole_tiles(w, rows / experts) / rows
     return ffn_rows_s(replace(w, flop=even, tile_small=0.0, tile_large=0.0), experts, 0.0, rows)
 
 
 def _unhurried(costs: Costs) -> Mode:
-    """The mode in which a die waits for no other."""
+    """The mode without waits for slower dies."""
     return costs.decode.splits[0] if costs.decode.hides > 0.0 else costs.decode.sequence
 
 
@@ -85,11 +85,9 @@ def prefill_layers(costs: Costs) -> tuple[float, float]:
 
 
 def profile_of_mean_die(full: Prediction, traffic: Traffic, facts: Facts) -> dict[str, float]:
-    """Seconds of an iteration by operator as a die of mean load sees them, without microbatches.
-
-    Its own attention and experts take their mean time; until the slowest die has sent, and the
-    hottest has computed, it stands in dispatch and in combine.
-    """
+    """Seconds of an iteration by operator on a die of mean load, without microbatches. Its own
+    attention and experts take their mean time; it waits in dispatch until the slowest die has sent
+    and in combine until the hottest has computed."""
     d, role = full.decode, full.costs.decode_role
     assert d is not None and role is not None
     count = int(d.batch_per_npu) * role.pool.rank_dies // full.costs.chip.dies_per_npu

@@ -81,7 +81,8 @@ STATE_BYTES = 4  # of a number of a state: FP32 (SGLang, mamba-ssm-dtype)
 
 @dataclass(frozen=True, slots=True)
 class Linear:
-    """Sizes of one kind of linear attention: a state of fixed size stands for all tokens before."""
+    """Sizes of one kind of linear attention, whose state of fixed size replaces all earlier
+    tokens."""
 
     meaning: str
     in_weights: Count  # parameters that take a hidden state to all that enters the core
@@ -90,12 +91,12 @@ class Linear:
 
     @staticmethod
     def out_values(s: Shape) -> int:
-        """Values that leave the core."""
+        """Output values of the core."""
         return s.linear_value_heads * s.linear_value_dim
 
     @staticmethod
     def state(s: Shape) -> int:
-        """Numbers of a request's state: a matrix of keys by values for each head of values."""
+        """Numbers in a request's state: a matrix of keys by values for each value head."""
         return s.linear_value_heads * s.linear_key_dim * s.linear_value_dim
 
     def core_flops(self, s: Shape) -> float:
@@ -119,7 +120,8 @@ def _values(s: Shape) -> int:
 
 
 def _kda_weights(s: Shape) -> int:
-    """Decay and output gate have a low-rank step as wide as a head (arXiv 2510.26692 section 4)."""
+    """Parameters of KDA: decay and output gate have a low-rank step as wide as a head (arXiv
+    2510.26692 section 4)."""
     rank, mixed = s.linear_key_dim, 2 * _keys(s) + _values(s)
     direct = s.hidden * (mixed + s.linear_value_heads + 2 * rank)
     return direct + rank * (_keys(s) + _values(s)) + s.linear_conv * mixed

@@ -20,11 +20,9 @@ Hot = tuple[NDArray[np.float64], Any]  # tokens f8[G], factor [G]: an array, or 
 
 
 def recompute_s_per_token(role: RoleCosts, budget: float, prompt: float, hot: Hot) -> float:
-    """Seconds that computing a token takes of an instance's time, were it not in the memory pool.
-
-    budget: tokens of a full batch (of an iteration, where instances are colocated); prompt: mean
-    tokens of a prompt.
-    """
+    """Seconds of an instance's time to compute one token that is not in the memory pool. budget:
+    tokens of a full batch (of an iteration, where instances are colocated); prompt: mean tokens of
+    a prompt."""
     took = batch_s(role, budget, budget * 0.5 * prompt, hot)
     if isinstance(role.coefficients, Prefill):
         return float(took - prefill_hits_s(role.prefill, budget, role.operator_sink())) / budget
@@ -33,7 +31,7 @@ def recompute_s_per_token(role: RoleCosts, budget: float, prompt: float, hot: Ho
 
 
 def batch_s(role: RoleCosts, tokens: float, pairs: float, hot: Hot) -> float:
-    """Seconds of a batch of so many tokens and attention pairs; no request decodes in it."""
+    """Seconds of a batch with a number of tokens and attention pairs; no request decodes in it."""
     ops = role.operator_sink()
     if isinstance(role.coefficients, Prefill):
         die = tokens / role.dies, pairs / role.dies
@@ -47,8 +45,8 @@ def batch_s(role: RoleCosts, tokens: float, pairs: float, hot: Hot) -> float:
 def batch_line(
     role: RoleCosts, budget: float, prompt: float, hot: Hot
 ) -> tuple[float, float, float]:
-    """What a router predicts with: seconds that a batch takes whatever it holds, and seconds that
-    a token and an attention pair add, from batches half full and full."""
+    """Linear prediction of a batch for routers: fixed seconds, seconds per token and seconds per
+    attention pair, from half-full and full batches."""
     half, mean = 0.5 * budget, 0.5 * prompt
     low, high = batch_s(role, half, half * mean, hot), batch_s(role, budget, budget * mean, hot)
     per_pair = (batch_s(role, budget, 2.0 * budget * mean, hot) - high) / (budget * mean)
@@ -57,7 +55,7 @@ def batch_line(
 
 
 def attention_s_per_token(p: Prefill, tokens: float) -> float:
-    """Seconds that a token adds to a layer's attention on a die with so many, without its pairs."""
+    """Seconds that a token adds to a layer's attention on a die with `tokens`, without pairs."""
     products, half = (*p.before, *p.after), 0.5 * tokens
     added = sum(product_s(w, tokens) - product_s(w, half) for w in products)
     return float(added / half + p.exchange.token + p.gate.token)

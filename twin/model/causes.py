@@ -14,7 +14,7 @@ from twin.model.record import without
 
 
 def shares_by_cause(costs: Costs, traffic: Traffic, hot: Hot) -> dict[str, float]:
-    """Share of an iteration with one request a rank that goes with each cause, largest first."""
+    """Share of an iteration, with one request per rank, due to each cause, largest first."""
     role = costs.decoding
     assert role is not None
     requests, context = rank_load(1.0, role.ranks, traffic)

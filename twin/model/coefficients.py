@@ -108,7 +108,8 @@ class Collective(Record):
 
 @record
 class Mode(Record):
-    """What a layer costs: on all cores in sequence, or of one microbatch on its stream's cores."""
+    """Coefficients of a layer: on all cores in sequence, or of one microbatch on its stream's
+    cores."""
 
     gather: Collective = part(Collective)  # hidden states, to the dies of a rank
     before: tuple[Product, ...] = parts(Product, len(plain_operators("decode", "before")))
@@ -124,7 +125,7 @@ class Mode(Record):
 
 @record
 class Layout(Record):
-    """Where an instance's experts sit."""
+    """Numbers of dies and experts of an instance."""
 
     dies: float = given("All dies of the instance.")
     top_k: float = given("Routed experts of a token.")
@@ -149,7 +150,7 @@ class Sampling(Record):
 
 @record
 class Host(Record):
-    """What the host adds to an iteration: alone, or as far as it outlasts the NPU."""
+    """Host time of an iteration: alone, or as far as it is longer than the NPU's."""
 
     launch: float = given("One graph, while the NPU computes.", "s", LAUNCHES)
     gap: float = given("Between two iterations.", "s", LAUNCHES)
@@ -164,7 +165,8 @@ class Host(Record):
 
 @record
 class Chunk(Record):
-    """What a prompt's piece adds to an iteration in addition to its rows (colocated instances)."""
+    """Costs that a piece of a prompt adds to an iteration besides its rows (colocated
+    instances)."""
 
     pair: float = computed("Attention core, per query-key pair and layer.")
     latent: float = computed("In latent form, per pair that is selected and layer.")

@@ -36,10 +36,8 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """Uniform all-to-all among an instance's dies, as the fabric grants it.
-
-    Rates are bytes/s that one die injects; `remote` is the share of messages that leave the die.
-    """
+    """Uniform all-to-all among an instance's dies over the fabric. Rates are bytes/s that one die
+    injects; `remote` is the share of messages that leave the die."""
 
     peers: int
     rate_bytes_per_s: float
@@ -76,7 +74,7 @@ class MoeTraffic:
 def exchange(
     fabric: Wiring, dies: Sequence[int], operation: Literal["read", "write"] = "write"
 ) -> Exchange:
-    """What the scale-up plane (or what replaces it between nodes) grants these dies."""
+    """The exchange over the scale-up plane (or its replacement between nodes) of these dies."""
     return _exchange(network(fabric), dies if isinstance(dies, range) else tuple(dies), operation)
 
 
@@ -110,13 +108,10 @@ def _exchange(
 
 
 def two_level(x: Exchange, top_k: int, most_nodes: int) -> Exchange:
-    """The same dies when a token crosses to each other node once and is spread inside it.
-
-    Where the plane between nodes is the slow one, engines send hierarchically: as many of `top_k`
-    messages cross as there are distinct nodes among them, at most `most_nodes` by the router's
-    limit (arXiv 2412.19437 section 3.2.2). Inside a node all take its own plane, which may be the
-    slower one.
-    """
+    """The exchange of these dies when a token crosses to each other node once and is spread inside
+    it. Where the plane between nodes is slow, engines send hierarchically: of `top_k` messages as
+    many cross as they have distinct nodes, at most `most_nodes` by the router's limit (arXiv
+    2412.19437 section 3.2.2). Inside a node all use its own plane, which may be the slower one."""
     if not x.slow_between or x.nodes < 2:
         return x
     hit = x.nodes * (1.0 - (1.0 - 1.0 / x.nodes) ** top_k)
@@ -129,13 +124,11 @@ def two_level(x: Exchange, top_k: int, most_nodes: int) -> Exchange:
 
 
 def direct(x: Exchange, chip: str, facts: Facts) -> Exchange:
-    """The same dies by low-latency kernels: each message goes straight to its die, through the
-    sender's NIC where that is on another node.
-
-    Start and rate are those measured on the chip's own networks, inside a node and across
-    (`operators.exchange` of data/chips, or of the chip that `exchange_of` names). Of other chips
-    the family's: writes without a proxy reach another share of the NIC than copies do.
-    """
+    """The exchange of these dies by low-latency kernels: each message goes straight to its die,
+    through the sender's NIC to another node. Start and rate are those measured on the chip's own
+    networks, inside a node and across (`operators.exchange` of data/chips, or of the chip that
+    `exchange_of` names), otherwise the family's: writes without a proxy reach another share of the
+    NIC than copies do."""
     across = x.slow_between and x.nodes > 1
     other = f"chips.{chip}.exchange_of"
     like = str(facts[other].value) if other in facts else measured_on(facts, chip)
@@ -162,14 +155,11 @@ def launch_and_round_s(m: Machine, facts: Facts) -> tuple[float, float]:
 
 
 def half_of_sum(m: Machine, facts: Facts, x: Exchange) -> tuple[float, float]:
-    """(seconds to start, bytes/s that a die sends) of a gather or a reduce-scatter among the dies
-    of a rank: one half of an all-reduce.
-
-    As measured inside a node of the chip (`operators.collective` of data/chips, or of the chip that
-    `exchange_of` names): half of an all-reduce's start. Else as measured in service where the
-    chip's family has `collective`, or as dispatch starts, at the rate that the fabric grants. By
-    number of dies, interpolated, and constant beyond what was measured.
-    """
+    """(seconds to start, bytes/s of one die) of a gather or a reduce-scatter among the dies of a
+    rank: one half of an all-reduce. As measured inside a node of the chip (`operators.collective`
+    of data/chips, or of the chip that `exchange_of` names): half of an all-reduce's start.
+    Otherwise as measured in service for families with `collective`, or as dispatch starts, at the
+    fabric's rate. Interpolated by number of dies, and constant beyond the measured range."""
     other = f"chips.{m.chip.name}.exchange_of"
     like = str(facts[other].value) if other in facts else measured_on(facts, m.chip.name)
     own, table = f"chips.{like}.operators.collective.inside", f"operators.{m.family}.collective"
@@ -188,11 +178,9 @@ def half_of_sum(m: Machine, facts: Facts, x: Exchange) -> tuple[float, float]:
 def moe_traffic(
     s: Shape, comm: Communication, m: Machine, facts: Facts, x: Exchange, own_streams: bool = False
 ) -> MoeTraffic:
-    """Dispatch and combine of one token's `top_k` messages among `x.peers` dies.
-
-    Without fused operators, and between nodes that are slow apart, all tokens go to all dies
-    (`_gathered`); `own_streams`: its transfers between nodes run at the same time.
-    """
+    """Coefficients of dispatch and combine of one token's `top_k` messages among `x.peers` dies.
+    Without fused operators, and between slowly joined nodes, all tokens go to all dies
+    (`_gathered`); `own_streams`: transfers between nodes run concurrently with those inside."""
     sent = dispatch_bytes(s, comm.early_quantisation, m.message_scale_bytes)
     answered = combine_bytes(s)
     if not comm.fused and m.family == "ascend" and x.inside_bytes_per_s > 0.0:
@@ -224,9 +212,9 @@ def moe_traffic(
 def gathered_traffic(
     s: Shape, m: Machine, facts: Facts, x: Exchange, adding_bytes_per_s: float
 ) -> MoeTraffic:
-    """Hidden states of all tokens on all dies, and the sums of their experts back: an all-reduce in
-    two halves (vLLM without expert parallelism). Each die has as many tokens as the one with most:
-    engines pad the others."""
+    """Coefficients of gathering all hidden states on all dies and reducing the experts' sums: an
+    all-reduce in two halves (vLLM without expert parallelism). Every die counts as many tokens as
+    the one with most, because engines pad the others."""
     hidden = ACTIVATION_BYTES * s.hidden
     start_s, rate = half_of_sum(m, facts, x)
     token_s = hidden * x.remote / rate
@@ -244,12 +232,11 @@ def gathered_traffic(
 def _gathered(
     s: Shape, comm: Communication, m: Machine, x: Exchange, own_streams: bool
 ) -> MoeTraffic:
-    """All-gather before the experts, reduce-scatter of partial sums after them, in rounds.
-
-    As omni-infer does on Atlas A2 (communication_op.py, all_gather_round_pipeline): tokens are
-    gathered inside a node; each other node's come by a swap with the die of the same place there.
-    Experts' numbers and weights are gathered in two stages more. No die receives more than another.
-    """
+    """Coefficients of an all-gather before the experts and a reduce-scatter after them, in
+    rounds, as omni-infer does on Atlas A2 (communication_op.py, all_gather_round_pipeline):
+    tokens are gathered inside a node; each other node's come by a swap with the die of the same
+    place there. Experts' numbers and weights are gathered in two more stages. No die receives
+    more than another."""
     token = s.hidden * (1.0 if comm.early_quantisation else ACTIVATION_BYTES)
     others, near = x.nodes - 1, x.peers // x.nodes - 1
 
@@ -272,6 +259,6 @@ def _gathered(
 
 
 def _unfused(facts: Facts, peers: int) -> float:
-    """Extra time of one all-to-all-v through the copy engine: a start for every peer."""
+    """Extra seconds of one all-to-all-v through the copy engine: a start for every peer."""
     channels = facts["operators.unfused.channels"].value
     return peers / channels * facts.si("operators.unfused.start")

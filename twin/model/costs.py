@@ -99,33 +99,33 @@ class Costs:
     first_after_pass: bool = False  # and waits for prefill's loop, which looks between passes
 
     def held_bytes(self, tokens: int) -> float:
-        """Bytes that stand for so many tokens of a request: KV, windows and a state."""
+        """Bytes of KV, windows and state of a request with a number of tokens."""
         near = min(tokens, self.shape.window) * self.window_bytes_per_token
         return tokens * self.kv_bytes_per_token + near + self.state_bytes
 
     @property
     def decode_role(self) -> RoleCosts | None:
-        """The pool that decodes alone."""
+        """Costs of the pool that only decodes; None without one."""
         return self.roles.get("decode")
 
     @property
     def prefill_role(self) -> RoleCosts | None:
-        """The pool that prefills alone."""
+        """Costs of the pool that only prefills; None without one."""
         return self.roles.get("prefill")
 
     @property
     def colocated_role(self) -> RoleCosts | None:
-        """The pool that does both."""
+        """Costs of the colocated pool; None without one."""
         return self.roles.get("colocated")
 
     @property
     def decoding(self) -> RoleCosts | None:
-        """The pool whose iterations decode, colocated or not."""
+        """Costs of the pool that decodes, colocated or not; None without one."""
         return self.colocated_role or self.decode_role
 
     @property
     def prefilling(self) -> RoleCosts | None:
-        """The pool that computes prompts, colocated or not."""
+        """Costs of the pool that computes prompts, colocated or not; None without one."""
         return self.colocated_role or self.prefill_role
 
     @property
@@ -140,7 +140,7 @@ class Costs:
 
     @property
     def prefill_kv_tokens_per_die(self) -> int:
-        """KV tokens a prefill die holds."""
+        """KV tokens that fit on a prefill die."""
         return self._of(self.prefill_role, "prefill").kv_tokens_per_rank
 
     def idle(self, redundant: int) -> list[str]:
@@ -153,7 +153,8 @@ class Costs:
         ]
 
     def remarks(self, s: Scenario) -> list[str]:
-        """What of the scenario stands idle or does nothing on this machine: a sentence each."""
+        """A sentence for each part of the scenario that is unused or has no effect on this
+        machine."""
         return self.idle(s.experts.redundant) + stages.notes(s, self.shape, self.chip.dies_per_npu)
 
     @staticmethod
@@ -166,10 +167,8 @@ class Costs:
 def build_costs(
     scenario: Scenario, facts: Facts, fabric: Wiring, clocks: Mapping[str, float] | None = None
 ) -> Costs:
-    """Costs of a scenario, its pools at these shares of the rated clock.
-
-    Raises ModelError with one sentence when it cannot run.
-    """
+    """Costs of a scenario with its pools at these shares of the rated clock. Raises ModelError with
+    one sentence when it cannot run."""
     clocks = clocks or {}
     d = scenario.deployment
     facts = of_stack(facts, d.stack, scenario.supernode.chip)
@@ -202,7 +201,7 @@ def build_costs(
 
 
 def _has(facts: Facts, chip: str, name: str) -> bool:
-    """Whether a stack's loops do so; a family that says nothing of it does not."""
+    """Whether a stack's loops have this trait; False if its family does not state it."""
     fact = f"operators.{family_of(facts, chip)}.{name}"
     return fact in facts and facts.si(fact) > 0.0
 
@@ -211,10 +210,8 @@ def role_costs(
     scenario: Scenario, facts: Facts, fabric: Wiring, pool: Pool, dies: tuple[int, ...], name: str,
     clocks: Mapping[str, float] | None = None,
 ) -> RoleCosts:  # fmt: skip
-    """Costs of one instance of a pool on these dies of a fabric, as it is at some moment.
-
-    Raises ModelError when the model does not fit them, HardwareError when links are missing.
-    """
+    """Costs of one instance of a pool on these dies of a fabric in its present state. Raises
+    ModelError when the model does not fit them, HardwareError when links are missing."""
     d, net = scenario.deployment, network(fabric)
     facts = of_stack(facts, d.stack, scenario.supernode.chip)
     away = offload(scenario, net, clocks or {}) if pool.away else None
@@ -272,7 +269,7 @@ def _coefficients_of(
     s: Scenario, facts: Facts, net: Network, pool: Pool, dies: tuple[int, ...],
     clocks: Mapping[str, float], away: Offload | None,
 ) -> tuple[Setting, Decode | Prefill]:  # fmt: skip
-    """`_priced` with the HBM bandwidth that a pool on the same dies leaves."""
+    """`_priced` with the HBM bandwidth left by a pool on the same dies."""
     chip = load_chip(facts, s.supernode.chip)
     # The batch decides no coefficient, so all batches have the same ones.
     d = s.deployment.model_copy(
@@ -307,10 +304,8 @@ def _priced(
     hbm: float,
     away: Offload | None = None,
 ) -> tuple[Setting, Decode | Prefill]:
-    """What coefficients follow from, and these: the same for every batch, load and seed.
-
-    hbm: share of the sustained HBM bandwidth that the pool has. Raises ModelError.
-    """
+    """Setting and coefficients of an instance: equal for every batch, load and seed. hbm: share of
+    the sustained HBM bandwidth that the pool has. Raises ModelError."""
     whole, chip = load_shape(facts, d.model), load_chip(facts, chip_name)
     apart = _expert_dies(pool, chip, len(dies))
     group = _tp_group(pool, whole, len(dies) - apart)
@@ -340,8 +335,8 @@ def _priced_over(
     gather: Exchange,
     within: Exchange | None,
 ) -> tuple[Setting, Decode | Prefill]:
-    """`_priced` of so many dies to which the fabric grants this: one object for all that sit
-    alike."""
+    """`_priced` for a number of dies with this exchange; instances that sit alike share one
+    object."""
     whole, chip = load_shape(facts, d.model), load_chip(facts, chip_name)
     if pool.role != "decode" and (hot := f"chips.{chip_name}.sustained_clock") in facts:
         clock = min(clock, facts.si(hot))
@@ -381,7 +376,8 @@ def _priced_over(
 
 
 def _dies_per_node(net: Network, dies: tuple[int, ...]) -> int:
-    """Most dies of an instance on one node; an unbroken row of them fills its nodes."""
+    """Maximum number of an instance's dies on one node; an unbroken sequence of dies fills its
+    nodes."""
     if dies == tuple(range(dies[0], dies[0] + len(dies))):
         return net.dies_per_node
     return int(np.bincount(net.node[net.dies[list(dies)]]).max())

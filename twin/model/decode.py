@@ -79,7 +79,7 @@ def _add_attention(m: Mode, times: float, load: Pass, ops: np.ndarray) -> float:
 def _add_moe(
     p: Decode, m: Mode, times: float, load: Pass, computing: bool, moving: bool, ops: np.ndarray
 ) -> float:
-    """Book `times` MoE passes, what computes and what moves of them; returns their seconds."""
+    """Book the computing and the exchange of `times` MoE passes; returns their seconds."""
     gate, dispatch, experts, combine = moe_parts(p, m, load)
     time = 0.0
     if computing:
@@ -98,11 +98,9 @@ def outside_s(
     p: Decode, requests: float, context: float, total: float, dies: float, hot: float,
     wire: float, ops: np.ndarray,
 ) -> float:  # fmt: skip
-    """What an iteration spends outside of the layers, seconds: drafts, LM heads, sampling.
-
-    The first pass that drafts is over all verified positions, later ones over one token a request.
-    `requests` and `context` of the busiest rank, `total` requests of all ranks.
-    """
+    """Seconds of an iteration outside the layers: drafts, LM heads, sampling. The first drafting
+    pass covers all verified positions, later ones one token per request. `requests` and `context`
+    of the busiest rank, `total` requests of all ranks."""
     query, passes, m = p.query_tokens, p.passes, p.drafter
     mtp = 0.0
     head = roof(p.head.flop * query * requests, p.head.weight) + p.head.fixed
@@ -144,14 +142,12 @@ def outside_s(
 def launch_gap_s(
     p: Decode, busy: float, total: int, tokens: float, pieces: bool, ops: np.ndarray
 ) -> float:
-    """What the host adds to an iteration in which the NPU is `busy` for so many seconds.
-
-    The gap between iterations, and what launching 1 + k graphs and handing out `total` tokens takes
-    longer than the NPU: the host works while a graph runs (arXiv 2506.12708v2 section 4.2.4). An
-    engine that has to know all lengths before it starts a graph does so with the NPU idle, once for
-    each graph. A rank's pass of more `tokens` than were captured, or with prompts' `pieces`, is
-    launched kernel by kernel.
-    """
+    """Seconds that the host adds to an iteration in which the NPU is `busy` for a time: the gap
+    between iterations, and the launch of 1 + k graphs and the output of `total` tokens as far as
+    they take longer than the NPU, because the host works while a graph runs (arXiv 2506.12708v2
+    section 4.2.4). An engine that has to know all lengths before it starts a graph does so with the
+    NPU idle, once for each graph. A pass with more `tokens` per rank than were captured, or with
+    `pieces` of prompts, is launched kernel by kernel."""
     h = p.host
     host = h.launch * (1.0 + p.passes) + h.answer * total + h.sync
     captured = not pieces and (h.captured <= 0.0 or tokens <= h.captured)
@@ -163,18 +159,16 @@ def launch_gap_s(
 
 @kernel
 def layers_in_sequence_s(p: Decode, layers: float, load: Pass, ops: np.ndarray) -> float:
-    """`layers` MoE layers with all operators in sequence on all cores, seconds."""
+    """Seconds of `layers` MoE layers with all operators in sequence on all cores."""
     time = _add_attention(p.sequence, layers, load, ops)
     return time + _add_moe(p, p.sequence, layers, load, True, True, ops)
 
 
 @kernel
 def best_split(p: Decode, load: Pass) -> tuple[int, float]:
-    """The split whose longer stream is shortest, and a layer's seconds with it; `load` of one
-    microbatch.
-
-    The engine adjusts the cores of the streams to the load (arXiv 2506.12708v2 section 4.2.3).
-    """
+    """The split with the shortest longer stream, and the seconds of a layer with it; `load` of one
+    microbatch. The engine adjusts the cores of the streams to the load (arXiv 2506.12708v2 section
+    4.2.3)."""
     low, high = 0, int(p.ways) - 1
     while low < high:  # more cores for attention: its stream shortens, the other grows
         middle = (low + high) // 2
@@ -193,11 +187,9 @@ def best_split(p: Decode, load: Pass) -> tuple[int, float]:
 
 @kernel
 def _add_two_microbatches(p: Decode, m: Mode, layers: float, load: Pass, ops: np.ndarray) -> float:
-    """Book `layers` MoE layers of two microbatches; returns their seconds.
-
-    On split cores the longer stream counts; else all computing, and of the exchange what it does
-    not hide.
-    """
+    """Book `layers` MoE layers of two microbatches; returns their seconds. On split cores the
+    longer stream counts; otherwise all computing, and the part of the exchange that it does not
+    hide."""
     if p.layout.expert_dies > 0.0:
         return _add_ring(p, m, layers, load, 2.0, ops)
     x = stages(p, m, load)
@@ -219,10 +211,8 @@ def _add_two_microbatches(p: Decode, m: Mode, layers: float, load: Pass, ops: np
 def _add_ring(
     p: Decode, m: Mode, layers: float, load: Pass, microbatches: float, ops: np.ndarray
 ) -> float:
-    """Book `layers` of microbatches between attention and expert dies; returns the seconds.
-
-    Each stage is booked in proportion to its share of the way around, whatever bounds the ring.
-    """
+    """Book `layers` of microbatches between attention and expert dies; returns their seconds. Each
+    stage is booked in proportion to its share of one round."""
     x = stages(p, m, load)
     time = ring_s(x, microbatches) * layers
     part = time / (x.attention + x.gate + x.dispatch + x.experts + x.combine)
@@ -292,8 +282,8 @@ def decode_iteration_s(
 
 @kernel
 def half_of(load: Pass, domains: float, hot: float, wire: float) -> Pass:
-    """One of two microbatches of a pass, as one of `domains` sends it to the experts, with the
-    imbalance of as many tokens."""
+    """One of two microbatches of a pass, in the size that one of `domains` sends to the experts,
+    with its own imbalance."""
     return Pass(
         0.5 * load.tokens, 0.5 * load.context, 0.5 * load.busiest, 0.5 * load.total / domains,
         load.dies, hot, wire,
@@ -302,7 +292,7 @@ def half_of(load: Pass, domains: float, hot: float, wire: float) -> Pass:
 
 @kernel
 def dense_layers_s(p: Decode, load: Pass, ops: np.ndarray) -> float:
-    """Layers without experts: attention in sequence and a dense FFN on every die, seconds."""
+    """Seconds of the layers without experts: attention in sequence and a dense FFN on every die."""
     time = _add_attention(p.sequence, p.dense_layers, load, ops)
     ffn = p.dense_layers * dense_s(p, load.tokens)
     ops[_DENSE] += ffn
@@ -311,11 +301,9 @@ def dense_layers_s(p: Decode, load: Pass, ops: np.ndarray) -> float:
 
 @kernel
 def decode_hbm_bytes(p: Decode, requests: float, context: float, ranks: float) -> float:
-    """HBM bytes all dies of an instance of so many ranks move in one iteration (weights, KV).
-
-    `requests` and `context` are sums over the instance's ranks. Weights count once, and those
-    of experts that no token asks for not at all.
-    """
+    """HBM bytes moved by all dies of an instance with `ranks` in one iteration (weights, KV).
+    `requests` and `context` are sums over ranks. Weights count once, those of unused experts not at
+    all."""
     demand, at = p.demand, p.layout
     layers = p.moe_layers + p.dense_layers + p.modules
     own = p.passes - p.modules  # of a drafter that is no part of the model

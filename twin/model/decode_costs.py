@@ -35,7 +35,7 @@ from twin.model.switches import switch_decode, switch_mode
 
 def decode_costs(x: Setting, drafts: int, microbatch: str, colocated: bool = False) -> Decode:
     """Coefficients of a decode instance; where cores are not split between two streams, all of them
-    compute while others' data moves."""
+    compute during the other microbatch's exchange."""
     ways = [] if colocated else x.core_splits
     s, query = x.shape, 1 + drafts
     in_turn = not ways or x.expert_dies > 0
@@ -67,7 +67,7 @@ def decode_costs(x: Setting, drafts: int, microbatch: str, colocated: bool = Fal
 
 
 def _with_drafter(costs: Decode, x: Setting, query: int) -> Decode:
-    """The costs with the layer that drafts: the MTP module is one of the model's."""
+    """The costs with the drafting layer; the MTP module is one of the model's layers."""
     if (own := x.drafting) is None:
         start = x.product(o.mtp_projection(x.shape, x.formats), 3)
         return replace(
@@ -114,11 +114,8 @@ def _with_drafter(costs: Decode, x: Setting, query: int) -> Decode:
 
 
 def _host(x: Setting) -> Host:
-    """What the host does in an iteration of a stack: as facts of its family, or of the stack, say.
-
-    Every die is a rank with a host process of its own, and a graph's first exchange waits for the
-    last of them.
-    """
+    """Host coefficients of a stack, from facts of its family or its own. Every die is a rank with
+    its own host process, and a graph's first exchange waits for the last of them."""
     m, layers, ranks = x.machine, x.shape.layers, x.waiting_dies
     sync = m.rank_sync_s * (ranks - 1)
     return Host(
@@ -161,7 +158,7 @@ def colocated_costs(x: Setting, drafts: int, delay: int = 0) -> Decode:
 
 
 def layout(x: Setting) -> Layout:
-    """Where the experts sit, as kernels read it."""
+    """Numbers of experts and dies, as kernels read them."""
     return Layout(
         dies=float(x.layout.dies),
         top_k=float(x.shape.top_k),
@@ -201,9 +198,10 @@ def _mode(
 
 
 def _collectives(x: Setting, cores: Cores) -> tuple[Collective, Collective]:
-    """Of the dies of a rank, per token of it: hidden states are gathered before attention, partial
-    sums are reduced and scattered after it: an all-reduce in two halves, so that a die sends its
-    own tokens to experts (vllm-ascend's sequence parallelism: profiled on DeepSeek-V3 with TP8)."""
+    """Collectives of a rank's dies, per token of the rank: hidden states are gathered before
+    attention, partial sums are reduced and scattered after it: an all-reduce in two halves, so that
+    a die sends its own tokens to experts (vllm-ascend's sequence parallelism: profiled on
+    DeepSeek-V3 with TP8)."""
     if (group := x.tp_exchange) is None:
         return Collective(), Collective()
     hidden = ACTIVATION_BYTES * x.shape.hidden
@@ -214,14 +212,15 @@ def _collectives(x: Setting, cores: Cores) -> tuple[Collective, Collective]:
 
 
 def _sampling(x: Setting) -> Sampling:
-    """Kernels of their own after the graph: as measured by logits, or by the bytes they move."""
+    """Coefficients of sampling kernels after the graph: as measured per logit, or by the bytes they
+    move."""
     measured_s = x.machine.sampling_logit_s * x.whole.vocabulary
     return Sampling(4 * x.gap, measured_s or x.seconds(o.sampling(x.whole))[3])
 
 
 def _logits(x: Setting) -> Collective:
-    """Logits of a rank's dies are gathered before sampling, and the embeddings that they look up
-    before the first layer: each has a part of the vocabulary."""
+    """Collective of a rank's dies for logits before sampling and for embeddings before the first
+    layer: each die has a part of the vocabulary."""
     if (group := x.tp_exchange) is None:
         return Collective()
     moved = ACTIVATION_BYTES * (x.whole.vocabulary + x.shape.hidden) * group.remote
@@ -232,8 +231,8 @@ def _logits(x: Setting) -> Collective:
 def moe_parts(
     x: Setting, t: MoeTraffic, cores: Cores = WHOLE, rate: float = 1.0, operator: str = "grouped"
 ) -> tuple[Gate, Dispatch, Experts, Combine]:
-    """The MoE part of a layer on a stream's cores; rate: the wire's, over what it is by writes;
-    operator: what the product of all experts of a die is, `grouped` or `contiguous`."""
+    """MoE coefficients of a layer on a stream's cores; rate: of the wire over that of writes;
+    operator: kind of the product of a die's experts, `grouped` or `contiguous`."""
     s, f, m, operator = x.shape, x.formats, x.machine, x.experts_by(operator)
     gate_weight, gate_flop, gate_io, _ = x.seconds(o.gate(s, f), cores)
     weight, flop, io, vector = x.seconds(o.expert(s, f), cores, operator)
@@ -271,10 +270,8 @@ def moe_parts(
 
 
 def _whole_die(mode: Mode, x: Setting) -> Mode:
-    """A mode in which every barrier of the exchange waits for the slowest die.
-
-    With two microbatches under way a die that waits for one computes the other.
-    """
+    """A mode in which every barrier of the exchange waits for the slowest die. With two
+    microbatches a die that waits for one computes the other."""
     slowest = x.machine.slowest(x.waiting_dies)
     return replace(
         mode,
@@ -287,7 +284,8 @@ def _whole_die(mode: Mode, x: Setting) -> Mode:
 
 
 def _core(x: Setting, query: int, cores: Cores) -> DecodeCore:
-    """The attention core on cores of a decode die, and what prefill dies take of it."""
+    """Coefficients of the attention core on a decode die's cores, and of its offloaded part on
+    prefill dies."""
     s, most = x.shape, float(x.shape.index_top_k)
     every, each = (x.context_s(q, cores) for q in (query, 1))
     many, one = (seconds * s.growing for seconds in (every, each))

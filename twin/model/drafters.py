@@ -30,7 +30,7 @@ DRAFTERS = {"mtp": Kind(True), "eagle3": Kind(True, "eagle3"), "ngram": Kind(Fal
 
 @dataclass(frozen=True, slots=True)
 class Drafter:
-    """What drafts in a deployment."""
+    """The drafter of a deployment."""
 
     passes: int  # of its layer, in an iteration
     module: bool = False  # its layer is the model's MTP module, with experts
@@ -39,23 +39,22 @@ class Drafter:
     inputs: int = 1  # hidden states that its attention's projections read
 
     def split(self, dies: int) -> Drafter:
-        """As one of `dies` with tensor-parallel attention has it."""
+        """The part of one of `dies` with tensor-parallel attention."""
         return replace(self, shape=self.shape.split(dies) if self.shape else None)
 
     @property
     def join_weights(self) -> int:
-        """Parameters that join hidden states of the model."""
+        """Parameters of the product that joins hidden states of the model."""
         return self.joined * self.shape.hidden**2 if self.shape else 0
 
     @property
     def wider_weights(self) -> int:
-        """Parameters of its attention's projections beyond those of one input."""
+        """Parameters of its attention's projections for further inputs."""
         return (self.inputs - 1) * self.shape.down_weights if self.shape else 0
 
     @property
     def weight_bytes(self) -> float:
-        """Bytes of the weights of a layer of its own with its LM head; it has the model's
-        embedding."""
+        """Bytes of the weights of its own layer and LM head; it shares the model's embedding."""
         if (s := self.shape) is None:
             return 0.0
         layer = s.attention_weights + self.wider_weights + s.dense_weights
@@ -64,7 +63,7 @@ class Drafter:
 
 
 def drafter(d: Deployment, model: Shape, facts: Facts) -> Drafter:
-    """What drafts in a deployment; raises ModelError when the model has none of that kind."""
+    """The drafter of a deployment; raises ModelError when the model has none of that kind."""
     kind, drafts = DRAFTERS[d.decode.drafter], d.decode.mtp_draft_tokens
     if not drafts or not kind.passes:
         return Drafter(0)

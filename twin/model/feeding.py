@@ -22,7 +22,7 @@ STEPS, CLOSE = 12, 2e-3  # to find how many are under way, and how close they co
 
 
 def fed(s: Scenario, full: Prediction, traffic: Traffic, hot: Hot) -> Prediction:
-    """The same prediction with decode as what limits it feeds it."""
+    """The prediction with decode at the rate that its limiting stage lets through."""
     decode = full.decode
     if decode is None or full.costs.decode_role is None or full.limit == "decode":
         return full
@@ -34,10 +34,8 @@ def _under_way(
     s: Scenario, costs: Costs, traffic: Traffic, hot: Hot, full: DecodePrediction, rate: float,
     limit: str,
 ) -> DecodePrediction:  # fmt: skip
-    """Decode when `rate` requests/s arrive, fewer than full slots would answer.
-
-    By Little's law: requests under way are rate x time, and time is nearly linear in them.
-    """
+    """Decode when `rate` requests/s arrive, fewer than full slots could serve. By Little's law:
+    requests in progress are rate x time, and time is nearly linear in them."""
     assert costs.decode_role is not None
     role = costs.decode_role
     least = 1.0 / role.ranks  # one request alone: there is no part of one
@@ -63,10 +61,8 @@ def _under_way(
 
 
 def _places(s: Scenario, costs: Costs, full: DecodePrediction, limit: str) -> float:
-    """Requests that have a place on a rank, mean over ranks: those in prefill have one too.
-
-    0: unknown. A closed loop says how many there are; those in front of an API server have none.
-    """
+    """Mean requests with a reserved slot on a rank, including those in prefill; 0: unknown. A
+    closed loop fixes their number; those waiting for an API server have none."""
     role = costs.decode_role
     assert role is not None
     if s.workload.arrivals != "closed_loop" or limit != "prefill":
@@ -76,10 +72,8 @@ def _places(s: Scenario, costs: Costs, full: DecodePrediction, limit: str) -> fl
 
 
 def most_of(ranks: int, places: float, share: float) -> float:
-    """Expected most requests that decode on a rank, of `places` on each, dealt evenly.
-
-    Each decodes with a probability of `share`, whoever else is there: a binomial number a rank.
-    """
+    """Expected maximum number of decoding requests on a rank, with `places` reserved on each. Each
+    decodes independently with a probability of `share`: a binomial number per rank."""
     low = math.floor(places)
     fuller = round((places - low) * ranks)
     below = each(lambda x: x ** (ranks - fuller), _up_to(low, share))
@@ -88,7 +82,7 @@ def most_of(ranks: int, places: float, share: float) -> float:
 
 
 def _up_to(places: int, share: float) -> NDArray[np.float64]:
-    """Chances that at most 0, 1, ... all of so many independent ones do."""
+    """Probabilities that at most 0, 1, ... all of a number of independent requests decode."""
     k = np.arange(places + 1.0)
     factorials = np.cumsum(each(math.log, np.maximum(k, 1.0)))
     ways = factorials[-1] - factorials - factorials[::-1]

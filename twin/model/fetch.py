@@ -19,7 +19,7 @@ from twin.scenario import Scenario
 
 
 def pool_plane(s: Scenario) -> Literal["ub", "vpc"]:
-    """Plane of the memory pool's traffic: an instance's own cache does not leave its nodes."""
+    """Plane of the memory pool's traffic; an instance's own cache stays within its nodes."""
     return "ub" if s.memory_pool.scope == "local" else s.memory_pool.plane
 
 
@@ -33,15 +33,13 @@ class Fetch:
     lookups_in_flight: float  # keys of blocks looked up at once, times a block's tokens
 
     def ahead_s_per_token(self, latency_s: float) -> float:
-        """Seconds for one cached token that do not overlap its bytes: look-ups of its block's key,
-        a round trip each, and copies out of a node's memory."""
+        """Seconds per cached token that do not overlap its transfer: look-ups of its block's key, a
+        round trip each, and copies out of a node's memory."""
         return self.staged_s_per_token + latency_s / self.lookups_in_flight
 
     def seconds(self, tokens: float, latency_s: float, bytes_per_s: float) -> float:
-        """Until `tokens` cached tokens of a batch are read, with no other traffic on the way.
-
-        latency_s, bytes_per_s: price of the plane, into all dies together.
-        """
+        """Seconds to read `tokens` cached tokens of a batch without other traffic. latency_s,
+        bytes_per_s: price of the plane, into all dies together."""
         moved_s = self.bytes_per_token / min(bytes_per_s, self.copies_bytes_per_s)
         return latency_s + tokens * (self.ahead_s_per_token(latency_s) + moved_s)
 
@@ -70,11 +68,9 @@ def fetch(
 
 
 def fullest_share(blocks: float, servers: int) -> float:
-    """Expected share of the server that has most of some blocks, each on any of them alike.
-
-    The most of a multinomial: Poisson numbers under the condition of their sum, and that a normal
-    density (Levin 1981, Annals of Statistics 9:1123). To 4 % from 16 blocks on, to 10 % below.
-    """
+    """Expected share of the fullest server when each block is on a random one. The maximum of a
+    multinomial: Poisson numbers conditioned on their sum, and that a normal density (Levin 1981,
+    Annals of Statistics 9:1123). Within 4 % from 16 blocks on, within 10 % below."""
     if servers < 2 or blocks <= 1.0:
         return 1.0
     mean = blocks / servers
@@ -95,7 +91,7 @@ def fullest_share(blocks: float, servers: int) -> float:
 
 def fetch_s(s: Scenario, fabric: Wiring, read: Fetch, cached: float, prompts: float = 1.0) -> float:
     """Seconds until the first instance has read the cached tokens of a batch of prompts from the
-    memory pool: as fast as its links, and as the server that has most of them sends its share."""
+    memory pool, limited by its links and by the fullest server."""
     if cached <= 0.0:
         return 0.0
     price, port = _servers(s, fabric)
@@ -109,8 +105,8 @@ def fetch_s(s: Scenario, fabric: Wiring, read: Fetch, cached: float, prompts: fl
 def hot_server_s(
     s: Scenario, fabric: Wiring, read: Fetch, cached: float, prompts: float, instances: int
 ) -> float:
-    """Seconds in which the hottest memory server sends what a batch of every instance reads of it:
-    none follows the last one sooner. Hot are servers of prefixes that many prompts share."""
+    """Seconds in which the hottest memory server sends one batch's reads of every instance: a lower
+    bound of the time between batches. Hot servers have prefixes that many prompts share."""
     if cached <= 0.0 or not _shares_prefixes(s) or s.memory_pool.scope == "local":
         return 0.0
     price, port = _servers(s, fabric)
@@ -125,8 +121,8 @@ def _shares_prefixes(s: Scenario) -> bool:
 
 
 def _servers(s: Scenario, fabric: Wiring) -> tuple[Price, float]:
-    """Price of a read from all memory servers alike into the first instance, and the bytes/s that
-    one of them sends."""
+    """Price of a read from all memory servers equally into the first instance, and the bytes/s of
+    one server."""
     dies = next(i.die_of_rank for i in place_instances(s, fabric) if i.role != "decode")
     nodes = network(fabric).nodes_of(dies) if s.memory_pool.scope == "local" else None
     read = fabric, dies, pool_plane(s), nodes
@@ -134,10 +130,8 @@ def _servers(s: Scenario, fabric: Wiring) -> tuple[Price, float]:
 
 
 def node_dram_bytes(s: Scenario, facts: Facts, dies_per_node: int) -> float:
-    """Bytes of a node's DRAM that hold blocks once the store is full.
-
-    Its dies lend whole segments; between two evictions it is half of one below its watermark.
-    """
+    """Bytes of a node's DRAM that hold blocks once the store is full. Its dies provide whole
+    segments; between two evictions half of one is free below its watermark."""
     stated, lent = f"stores.{s.memory_pool.store}", s.memory_pool.gb_per_node * 1e9
     if f"{stated}.segment" in facts:
         segments = facts.si(f"{stated}.segment") * dies_per_node

@@ -30,10 +30,8 @@ class Finite:
 
 
 def deal(answers: NDArray[np.float64], slots: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """(first, end) iteration of each answer when it takes the slot that is free first, i8[N].
-
-    Every request under way emits in every iteration, so time can be counted in iterations.
-    """
+    """(first, end) iteration of each answer when it takes the first free slot, i8[N]. Every request
+    in progress emits in every iteration, so time can be counted in iterations."""
     free = [0] * min(slots, answers.size)
     first = np.empty(answers.size, np.int64)
     lengths = np.maximum(1, np.rint(answers)).astype(np.int64)
@@ -53,13 +51,11 @@ def drain(
     spread: float = 1.0,
     lengths: tuple[float, ...] = ALIKE,
 ) -> Finite:
-    """All requests wait from the start; each takes a slot of the instance when one is free.
-
-    answers f8[N]: iterations of each answer in the order of the queue; slots: of all dies
-    together; most: prompt tokens of a rank in an iteration; hot as in mixed_iteration_s; lengths:
-    of prompts, equally likely, over their mean; spread: mean square of these. Prompts are computed
-    in the iterations of the answers under way.
-    """
+    """Finite run in which all requests wait from the start and each takes a free slot. answers
+    f8[N]: iterations of each answer in the order of the queue; slots: of all dies together; most:
+    prompt tokens of a rank in an iteration; hot as in mixed_iteration_s; lengths: of prompts,
+    equally likely, over their mean; spread: mean square of these. Prompts are computed in the
+    iterations of the running answers."""
     first, end = deal(answers, slots)
     last = int(end.max())
     # Of those under way at an iteration: how many, and the sum and the sum of squares of `first`;
@@ -94,11 +90,10 @@ def drain(
 def burst(
     role: RoleCosts, prompt: float, answer: float, requests: int, batch_tokens: float, hot: Hot
 ) -> Finite:
-    """All requests arrive at once, and while a prompt waits no request decodes; answers all alike.
-
-    answer: iterations of an answer; batch_tokens: prompt tokens of the instance in one pass.
-    Early prompts wait after their first token until the last prompt is computed.
-    """
+    """Finite run in which all requests arrive at once and none decodes while a prompt waits;
+    answers have one length. answer: iterations of an answer; batch_tokens: prompt tokens of the
+    instance in one pass. Early prompts wait after their first token until the last prompt is
+    computed."""
     ops = role.operator_sink()
     prompts = max(1.0, batch_tokens // prompt)
     none = np.zeros(role.ranks, np.int64)

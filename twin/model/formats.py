@@ -14,7 +14,7 @@ ACTIVATION_BYTES = 2.0  # BF16 between operators
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """What vector cores do before and after a product, bytes that they move."""
+    """Work of vector cores before and after a product, in bytes that they move."""
 
     split: float = 0.0  # for each activation that enters
     halves: float = 0.0  # of each sum that comes as two halves, which they add up; 0: it is whole
@@ -87,14 +87,14 @@ FORMATS = {
 
 
 def on_chip(weights: str, peaks: Collection[str]) -> str:
-    """The entry of these weights on a chip that computes in so many number formats."""
+    """The format's entry for a chip that computes in these number formats."""
     own = FORMATS[weights]
     return own.unpacked if own.unpacked and own.operand not in peaks else weights
 
 
 def computes(weights: str, peaks: Collection[str] | None = None) -> str:
-    """The number format that products of these weights are computed in; peaks: those of a chip,
-    where it is not said yet whether it unpacks them."""
+    """Number format in which products with these weights are computed; peaks: formats of a chip,
+    for which it is not decided yet whether it unpacks the weights."""
     if weights not in FORMATS:
         return weights
     return FORMATS[weights if peaks is None else on_chip(weights, peaks)].computes

@@ -10,7 +10,8 @@ from twin.scenario import Scenario, sharing
 
 
 def clocks(scenario: Scenario, facts: Facts, full: Prediction) -> dict[str, float]:
-    """Share of the rated clock of each role; raises HardwareError where none keeps the cap."""
+    """Share of the rated clock of each role; raises HardwareError where none stays within the
+    cap."""
     uses = full_load(full)
     if (guest := sharing(scenario)) is not None:
         uses = on_one_die(uses, guest.cores)
@@ -18,7 +19,7 @@ def clocks(scenario: Scenario, facts: Facts, full: Prediction) -> dict[str, floa
 
 
 def full_load(full: Prediction) -> dict[str, Use]:
-    """What each role of a deployment does while it is always full."""
+    """Use of each role of a deployment that is always full."""
     uses, costs = {}, full.costs
     if full.decode is not None:
         mixed = costs.colocated_role is not None
@@ -32,7 +33,7 @@ def full_load(full: Prediction) -> dict[str, Use]:
 
 
 def on_one_die(uses: dict[str, Use], prefill_cores: float) -> dict[str, Use]:
-    """The same where prefill and decode compute on one die: its clock is one."""
+    """Full load where prefill and decode compute on one die, which has one clock."""
     both = uses["prefill"], uses["decode"]
     use = Use(prefill_cores, sum(one.cube for one in both), sum(one.hbm for one in both))
     return dict.fromkeys(uses, use)

@@ -25,7 +25,7 @@ from twin.model.roofline import interpolate_from, roof
 
 
 class Pass(NamedTuple):
-    """What goes through a layer at once."""
+    """Tokens and context of one pass through a layer."""
 
     tokens: float  # of the slowest rank, in attention
     context: float  # context tokens there
@@ -38,37 +38,35 @@ class Pass(NamedTuple):
 
 @kernel
 def product_s(w: Product, rows: float) -> float:
-    """A product over `rows`, with its launch and the element-wise work around it, seconds."""
+    """Seconds of a product over `rows`, with its launch and the element-wise work around it."""
     computing = w.flop * whole_tiles(w, rows)
     return w.fixed + roof(computing, w.weight + w.io * rows) + w.vector * rows
 
 
 @kernel
 def collective_s(w: Collective, tokens: float) -> float:
-    """A collective of the dies of a rank with so many tokens, seconds; nothing for one die."""
+    """Seconds of a collective of a rank's dies with a number of tokens; 0 for one die."""
     return w.fixed + w.token * tokens
 
 
 @kernel
 def tile_rows(w: Product, rows: float) -> float:
-    """Rows of a tile of a product over so many rows; 0: it computes no more than its rows."""
+    """Rows per tile of a product over `rows`; 0: it computes only its rows."""
     return w.tile_small if rows <= w.tile_small else w.tile_large
 
 
 @kernel
 def whole_tiles(w: Product, rows: float) -> float:
-    """Rows that a product computes: its last tile is computed whole."""
+    """Rows that a product computes, with its last tile computed whole."""
     tile = tile_rows(w, rows)
     return tile * math.ceil(rows / tile) if tile > 0.0 else rows
 
 
 @kernel
 def grouped_tiles(w: Product, experts: float, rows: float) -> float:
-    """Rows that the product of `experts` which all have some of the `rows` computes.
-
-    Experts differ in popularity and each pass is a draw, so how many an expert has is taken as
-    exponential about the mean: g / (1 - exp(-g / mean)) rows are expected in tiles of g.
-    """
+    """Rows computed by the product of `experts` that share `rows`. Experts differ in popularity and
+    each pass is a draw, so an expert's rows are taken as exponential about the mean: g / (1 -
+    exp(-g / mean)) rows are expected in tiles of g."""
     mean = rows / experts
     tile = tile_rows(w, mean)
     return experts * tile / (1.0 - math.exp(-tile / mean)) if tile > 0.0 else rows
@@ -104,20 +102,21 @@ def exchange_s(
 
 @kernel
 def routed_per_die(p: Decode, tokens: float) -> float:
-    """Rows that a die with routed experts gets on average when `tokens` enter an MoE layer."""
+    """Mean rows of a die with routed experts when `tokens` enter an MoE layer."""
     return tokens * p.layout.top_k * p.layout.split / p.layout.routed_dies
 
 
 @kernel
 def experts_read(experts: float, rows: float) -> float:
-    """How many of `experts` some of the `rows` are for, of which each is for any of them alike."""
+    """Expected number of `experts` used by `rows`, each of which goes to any of them with equal
+    chance."""
     return experts * (1.0 - math.exp(-rows / experts)) if experts > 0.0 else 0.0
 
 
 @kernel
 def ffn_rows_s(w: Experts, experts: float, shared: float, rows: float) -> float:
-    """A grouped product over `rows` spread over `experts`, of which `shared` are shared ones;
-    unused experts stay unread."""
+    """Seconds of a grouped product over `rows` spread over `experts`, of which `shared` are shared;
+    weights of unused experts are not read."""
     if experts <= 0.0 or rows <= 0.0:
         return 0.0
     read = experts_read(experts, rows)
@@ -128,10 +127,8 @@ def ffn_rows_s(w: Experts, experts: float, shared: float, rows: float) -> float:
 
 @kernel
 def moe_parts(p: Decode, m: Mode, load: Pass) -> tuple[float, float, float, float]:
-    """Seconds of (gate, dispatch, experts, combine) of one pass, as far as each is waited for.
-
-    What static buffers have no room for goes in further rounds.
-    """
+    """Seconds of (gate, dispatch, experts, combine) of one pass, without what is hidden. Tokens
+    beyond the static buffers go in further rounds."""
     gate = m.gate.fixed + m.gate.token * load.busiest
     rounds = 1.0
     if p.buffer_tokens > 0.0:
@@ -144,7 +141,7 @@ def moe_parts(p: Decode, m: Mode, load: Pass) -> tuple[float, float, float, floa
 def _round(
     p: Decode, m: Mode, busiest: float, tokens: float, load: Pass
 ) -> tuple[float, float, float]:
-    """Seconds of (dispatch, experts, combine) of one round of so many tokens."""
+    """Seconds of (dispatch, experts, combine) of one round with a number of tokens."""
     start = m.dispatch.fixed + m.dispatch.message * busiest
     at = p.layout
     dies = at.expert_dies if at.expert_dies > 0.0 else load.dies
@@ -182,7 +179,8 @@ def moe_s(p: Decode, m: Mode, load: Pass) -> float:
 
 @kernel
 def attention_s(m: Mode, tokens: float, core: float) -> float:
-    """Attention of `tokens` of a rank, `core` seconds of it in the core without its launch."""
+    """Seconds of attention for `tokens` of a rank, of which `core` are the core without its
+    launch."""
     time = collective_s(m.gather, tokens)
     for k in range(len(m.before)):
         time += product_s(m.before[k], tokens)
@@ -195,13 +193,14 @@ def attention_s(m: Mode, tokens: float, core: float) -> float:
 
 @kernel
 def attended(reach: float, tokens: float, context: float) -> float:
-    """Context tokens that the core of `tokens` reads: all, those an indexer selects, a window's."""
+    """Context tokens read by the core for `tokens`: all, those selected by an indexer, or a
+    window."""
     return min(context, reach * tokens) if reach > 0.0 else context
 
 
 @kernel
 def idle(w: DecodeCore, tokens: float) -> float:
-    """How much longer the core takes for those of its rounds that leave cores of the die idle."""
+    """Factor by which rounds that leave cores of the die idle prolong the core."""
     if w.lanes <= 0.0 or tokens <= 0.0:
         return 1.0
     return math.ceil(tokens / w.lanes - 1e-9) * w.lanes / tokens
@@ -209,7 +208,7 @@ def idle(w: DecodeCore, tokens: float) -> float:
 
 @kernel
 def local_s(w: DecodeCore, tokens: float, context: float) -> float:
-    """The core on the die itself without its launch, all query tokens of a pass, seconds."""
+    """Seconds of the core on the die itself without its launch, all query tokens of a pass."""
     whole = w.context * attended(w.reach, tokens, context) * idle(w, tokens)
     near = w.windowed * attended(w.window, tokens, context)
     return whole + near + w.index * context + w.state * tokens
@@ -217,7 +216,7 @@ def local_s(w: DecodeCore, tokens: float, context: float) -> float:
 
 @kernel
 def core_s(w: DecodeCore, tokens: float, context: float) -> float:
-    """The core of `tokens` without its launch, all query tokens of a pass, seconds."""
+    """Seconds of the core for `tokens` without its launch, all query tokens of a pass."""
     return longer_s(w, tokens, local_s(w, tokens, context), w.away_context * context)
 
 
@@ -225,14 +224,12 @@ def core_s(w: DecodeCore, tokens: float, context: float) -> float:
 def prompt_pairs(
     pair_s: float, latent_s: float, reach: float, tokens: float, pairs: float
 ) -> tuple[float, float, float]:
-    """Query-key pairs of prompt tokens: (in multi-head form, in latent form, that are indexed).
-
-    `reach` is how many tokens an indexer selects, 0: there is none. A token attends to what stands
-    before it, on average to pairs / tokens, evenly between none and twice as many: of these,
-    reach - reach^2 / (4 pairs / tokens) are selected. Short prompts have all and need no indexer.
-    Of longer ones the faster is computed: every pair in multi-head form with a mask, or the
-    selected ones in latent form, which costs more a pair (DeepSeek-V3.2 report, section 2.1).
-    """
+    """Query-key pairs of prompt tokens: (multi-head form, latent form, indexed). `reach`: tokens
+    that an indexer selects, 0: there is none. A token attends to the tokens before it, on average
+    to pairs / tokens, evenly between none and twice as many: of these, reach - reach^2 / (4 pairs /
+    tokens) are selected. Short prompts attend to all and need no indexer. Of longer ones the faster
+    way is computed: every pair in multi-head form with a mask, or the selected ones in latent form,
+    which costs more per pair (DeepSeek-V3.2 report, section 2.1)."""
     if reach <= 0.0 or 2.0 * pairs <= (reach + 1.0) * tokens:
         return pairs, 0.0, 0.0
     selected = tokens * (reach - 0.25 * reach * reach * tokens / pairs)
@@ -243,7 +240,7 @@ def prompt_pairs(
 
 @kernel
 def window_pairs(window: float, tokens: float, pairs: float) -> float:
-    """Query-key pairs of prompt tokens that lie within a window of so many tokens; as selected."""
+    """Query-key pairs of prompt tokens within a window of a number of tokens."""
     if 2.0 * pairs <= (window + 1.0) * tokens:
         return pairs
     return tokens * (window - 0.25 * window * window * tokens / pairs)
@@ -254,7 +251,7 @@ def prompt_core_s(
     pair_s: float, latent_s: float, index_s: float, reach: float, windowed_s: float, window: float,
     tokens: float, pairs: float,
 ) -> float:  # fmt: skip
-    """Attention core of prompt tokens without its launch, seconds."""
+    """Seconds of the attention core of prompt tokens without its launch."""
     whole, selected, indexed = prompt_pairs(pair_s, latent_s, reach, tokens, pairs)
     near = windowed_s * window_pairs(window, tokens, pairs) if window > 0.0 else 0.0
     return pair_s * whole + latent_s * selected + index_s * indexed + near
@@ -262,7 +259,7 @@ def prompt_core_s(
 
 @kernel
 def longer_s(w: DecodeCore, tokens: float, here: float, away: float) -> float:
-    """A core of `here` seconds on the die itself, and `away` on the dies that it offloads to."""
+    """Seconds of a core with `here` seconds on the die itself and `away` on offload dies."""
     return max(here, w.away_start + w.away_token * tokens + away)
 
 
@@ -302,7 +299,7 @@ def survey(
 
 @kernel
 def dense_s(p: Decode, tokens: float) -> float:
-    """Dense FFN of a layer without experts for `tokens` of a rank, seconds."""
+    """Seconds of the dense FFN of a layer without experts for `tokens` of a rank."""
     if p.dense.weight <= 0.0:
         return 0.0
     moved = collective_s(p.sequence.gather, tokens) + collective_s(p.sequence.scatter, tokens)

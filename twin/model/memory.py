@@ -41,10 +41,8 @@ def whole_model_bytes(s: Shape, f: Formats) -> float:
 def layer_stack_bytes(
     s: Shape, f: Formats, layout: ExpertLayout | None, mtp: bool, tp: int = 1, output: bool = False
 ) -> float:
-    """Weights of one die, bytes; without a layout it holds no experts.
-
-    Up-projections, and the output projection if `output`, are split by heads over `tp` dies.
-    """
+    """Bytes of the weights of one die; without a layout it has no experts. Up-projections, and the
+    output projection if `output`, are split by heads over `tp` dies."""
     unit = FORMATS[f.linear].weight_bytes
     split = s.q_up_weights + s.kv_up_weights + (s.o_weights if output else 0)
     attention = s.attention_weights * unit
@@ -65,7 +63,7 @@ def layer_stack_bytes(
 
 
 def expert_bytes(s: Shape, f: Formats, layout: ExpertLayout) -> float:
-    """Weights of the experts a die holds in one layer, bytes."""
+    """Bytes of the expert weights on a die in one layer."""
     shared = 0 if layout.shared_dies else s.shared_experts
     held = layout.slots_per_die + shared
     bytes_of_all = held * s.expert_weights * FORMATS[f.expert].weight_bytes
@@ -79,11 +77,9 @@ def exchange_buffer_bytes(
     early_quantisation: bool,
     scale_bytes: float,
 ) -> float:
-    """Static dispatch and combine buffers of a die, bytes: peers x tokens x message.
-
-    arXiv 2506.12708v2 section 4.2.1: max tokens of a peer = local batch x min(top_k, experts).
-    Where experts are split: all tokens' hidden states, and the sums of their answers.
-    """
+    """Bytes of a die's static dispatch and combine buffers: peers x tokens x message. arXiv
+    2506.12708v2 section 4.2.1: max tokens of a peer = local batch x min(top_k, experts). With split
+    experts: all tokens' hidden states, and the sums of their results."""
     if layout.split > 1:
         return layout.dies * tokens_per_die * 2.0 * combine_bytes(s)
     held = layout.slots_per_die

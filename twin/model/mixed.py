@@ -159,7 +159,7 @@ def _pass_s(
 
 @kernel
 def _layers_alone_s(p: Decode, load: Pass, ops: np.ndarray) -> float:
-    """Seconds of the layers that a decode batch is booked in: those with experts, or all."""
+    """Seconds of the layers in which a decode batch is booked: those with experts, or all."""
     if p.moe_layers > 0.0:
         return layers_in_sequence_s(p, p.moe_layers, load, ops)
     return dense_layers_s(p, load, ops)
@@ -167,11 +167,9 @@ def _layers_alone_s(p: Decode, load: Pass, ops: np.ndarray) -> float:
 
 @kernel
 def mixed_hits_s(p: Decode, hit_tokens: float, ops: np.ndarray) -> float:
-    """Seconds an iteration takes longer for `hit_tokens` cached tokens that its prompts attend to.
-
-    As prefill_hits_s: their latents are projected up to keys and values of all heads, on the
-    dies that share the prompts. Comes on top of mixed_iteration_s; ops as there.
-    """
+    """Additional seconds of an iteration for `hit_tokens` cached tokens that its prompts attend to.
+    As in prefill_hits_s: latents are projected up to keys and values of all heads, on the dies that
+    share the prompts. Added to mixed_iteration_s; ops as there."""
     time = p.chunk.hit * hit_tokens
     ops[_CHUNK] += time
     return time
@@ -179,10 +177,8 @@ def mixed_hits_s(p: Decode, hit_tokens: float, ops: np.ndarray) -> float:
 
 @kernel
 def mixed_flops(p: Decode, requests: float, context: float, chunk: float, pairs: float) -> float:
-    """FLOPs of one colocated iteration on all dies; sums over ranks as in decode_flops.
-
-    Of a chunk's tokens none goes through the MTP module or the head.
-    """
+    """FLOPs of one colocated iteration on all dies; sums over ranks as in decode_flops. No token of
+    a chunk goes through the MTP module or the head."""
     demand, at = p.demand, p.layout
     layers = p.moe_layers + p.dense_layers
     token = demand.attention_flops * layers + demand.dense_flops * p.dense_layers
@@ -200,7 +196,7 @@ def mixed_flops(p: Decode, requests: float, context: float, chunk: float, pairs:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """What an iteration of a colocated instance prefills."""
+    """Prompt work of an iteration of a colocated instance."""
 
     tokens: float  # of a request
     pairs: float
@@ -223,14 +219,12 @@ def prompts_by_rank(
     lengths: tuple[float, ...] = ALIKE,
 ) -> Prompts:
     """(share of iterations, tokens, query-key pairs) of prompts on each rank, f8[R], the rank with
-    most of them last: kinds of iterations that together have the mean. The first has no prompt.
-    Where requests are dealt the fullest rank comes first: that it has most of both is rare.
-
-    tokens, pairs: of all ranks in a mean iteration; prompt: tokens that a mean one has to compute;
-    lengths: equally likely ones, over the mean; most: what a rank computes in an iteration; group:
-    ranks that split a prompt evenly. A prompt comes to the group where an answer has ended, in
-    pieces of at most `most` a rank.
-    """
+    most of them last: kinds of iterations that together have the mean; the first has no prompt.
+    Where requests are dealt the fullest rank comes first, so the same rank rarely has most of both.
+    tokens, pairs: of all ranks in a mean iteration; prompt: tokens to compute of a mean one;
+    lengths: equally likely ones, over the mean; most: tokens that a rank computes in an iteration;
+    group: ranks that split a prompt evenly. A prompt comes to the group in which an answer has
+    ended, in pieces of at most `most` per rank."""
     none = np.zeros(ranks)
     if tokens <= 0.0:
         return [(1.0, none, none)]
@@ -256,7 +250,7 @@ def prompts_by_rank(
 
 @dataclass(frozen=True, slots=True)
 class Delayed:
-    """Prompts that wait until every group of ranks has one."""
+    """Statistics of prompts that wait until every group of ranks has one."""
 
     loads: Prompts  # as of prompts_by_rank
     wait: float  # iterations of a prompt in which it is not computed, mean
@@ -273,11 +267,9 @@ def prompts_that_wait(
     lengths: tuple[float, ...] = ALIKE,
     delay: int = 1,
 ) -> Delayed:
-    """What `prompts_by_rank` says where prompts wait `delay` iterations at most for ranks without.
-
-    Followed over `RELEASES` prompts of each group: they come as a Poisson process, wait until
-    every group has one or the longest wait is over, and are then computed to the last piece.
-    """
+    """The result of `prompts_by_rank` when prompts wait at most `delay` iterations for ranks
+    without one. Simulated over `RELEASES` prompts of each group: they arrive as a Poisson process,
+    wait until every group has one or the longest wait is over, and are then computed completely."""
     none, group = np.zeros(ranks), min(group, ranks)
     groups, room = -(-ranks // group), most * group
     if tokens <= 0.0:
@@ -327,22 +319,22 @@ def prompts_that_wait(
 
 
 def longest_wait(arriving: float, groups: int, delay: int) -> float:
-    """Iterations that the first of the prompts waits until every group of ranks has one, mean, at
-    most `delay`; arriving: prompts of an iteration. [The coupon collector's problem]"""
+    """Mean iterations that the first prompt waits until every group of ranks has one, at most
+    `delay`; arriving: prompts per iteration. [The coupon collector's problem]"""
     if arriving <= 0.0:
         return float(delay)
     return min(float(delay), groups / arriving * math.fsum(1.0 / k for k in range(1, groups + 1)))
 
 
 def prompt_iterations(prompt: float, room: float, lengths: tuple[float, ...] = ALIKE) -> float:
-    """Mean iterations that a prompt takes whose ranks together compute `room` tokens in each."""
+    """Mean iterations of a prompt whose ranks together compute `room` tokens in each."""
     prompt = max(prompt, GRID / MOST_BINS * room)
     bins = _bins(prompt, room)
     return 1.0 + float(_pieces(prompt / room * bins, lengths, bins)[0].mean())
 
 
 def _bins(prompt: float, room: float) -> int:
-    """Bins of what a group computes in an iteration, GRID to a mean prompt where it is smaller."""
+    """Bins of a group's tokens per iteration, GRID per mean prompt if that is smaller."""
     return int(min(max(round(GRID * room / prompt), GRID), MOST_BINS))
 
 
@@ -376,13 +368,11 @@ def _largest(
     lengths: tuple[float, ...],
 ) -> tuple[float, NDArray[np.float64], NDArray[np.float64]]:
     """(Share of iterations without a prompt, largest prompt tokens of a group in the others, its
-    query-key pairs: means of equally likely slices, f8[SLICES]).
-
-    Prompts come to a group as a Poisson process, `share` tokens an iteration with `each` pairs a
-    token; a piece fills the group's room, what is left of the prompt is another piece. Pieces that
-    meet beyond the room come later, as full ones, so that the mean stays `share`. A piece is paired
-    with all of its prompt that stands before it.
-    """
+    query-key pairs: means of equally likely slices, f8[SLICES]). Prompts come to a group as a
+    Poisson process, `share` tokens per iteration with `each` pairs per token; a piece fills the
+    group's room, the rest of the prompt is another piece. Pieces that exceed the room together come
+    later, as full ones, so that the mean stays `share`. A piece attends to all earlier tokens of
+    its prompt."""
     share = min(share, FULL * room)
     prompt = max(prompt, GRID / MOST_BINS * room)  # very short ones come together
     bins = _bins(prompt, room)
@@ -434,7 +424,7 @@ def _poisson_sums(rate: float, chances: NDArray[np.float64]) -> NDArray[np.float
 def _met(
     rate: float, values: NDArray[np.float64], sums: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Mean total value of the sizes in a Poisson sum, by sum, f8[B]; values f8[B]: those of a size
+    """Mean total value of the sizes in a Poisson sum, by sum, f8[B]; values f8[B]: value of a size
     times its chance."""
     total = np.zeros(sums.size)
     for size in np.flatnonzero(values).tolist():
@@ -446,10 +436,8 @@ def _met(
 def _pieces(
     prompt: float, lengths: tuple[float, ...], bins: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """(full pieces, bins of the rest) of prompts of equally likely lengths, i8[L] each.
-
-    prompt: bins of a mean one. The rest is never empty.
-    """
+    """(full pieces, bins of the last piece) of prompts of equally likely lengths, i8[L] each.
+    prompt: bins of a mean one. The last piece is never empty."""
     sizes = np.maximum(np.rint(np.array(lengths) * prompt).astype(np.int64), 1)
     full = (sizes - 1) // bins
     return full, sizes - full * bins

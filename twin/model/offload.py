@@ -22,7 +22,7 @@ from twin.scenario import Scenario, serving
 
 @dataclass(frozen=True, slots=True)
 class Offload:
-    """What decode dies share out, and the way that it takes."""
+    """Requests whose attention decode offloads, and the path to it."""
 
     share: float  # of the requests that decode, alike on every die
     lender: str  # role of the pool on whose dies it is computed
@@ -34,11 +34,8 @@ class Offload:
     latency_s: float  # there and back
 
     def kv_tokens(self, own: int, lent: int, concentration: float) -> int:
-        """KV tokens of all requests of a rank of decode that has space for `own`.
-
-        lent: what a prefill die has for others; concentration: ranks per attention die. Raises
-        ModelError where it has nothing.
-        """
+        """KV tokens of all requests of a decode rank with space for `own`. lent: space of a prefill
+        die for others; concentration: ranks per attention die. Raises ModelError without space."""
         if not lent:
             raise ModelError(
                 "deployment.decode.attention_offload: prefill dies need their KV space for a batch "
@@ -49,10 +46,8 @@ class Offload:
 
 
 def offload(s: Scenario, net: Network, clocks: Mapping[str, float]) -> Offload:
-    """What decode offloads on this machine, over the plane of the KV hand-off; clocks: by role.
-
-    Raises HardwareError when no way of links is left.
-    """
+    """The offload of decode on this machine, over the plane of the KV hand-off; clocks: by role.
+    Raises HardwareError when no path is left."""
     d, pool = s.deployment, serving(s)["decode"]
     assert pool.away is not None
     cut = dies_without(net, d.kv_transfer_plane)
@@ -83,13 +78,13 @@ def offload(s: Scenario, net: Network, clocks: Mapping[str, float]) -> Offload:
 
 
 def token_bytes(s: Shape, kv: str) -> tuple[float, float]:
-    """Bytes of a token that go to the core of a layer (query and new KV), and that come back."""
+    """Bytes of a token sent to the core of a layer (query and new KV), and returned from it."""
     out = ACTIVATION_BYTES * s.core_query_width + s.kv_bytes_per_token_layer(kv)
     return out, ACTIVATION_BYTES * s.core_value_width
 
 
 def bytes_per_token(s: Scenario, shape: Shape, kv_bytes: float) -> tuple[float, float]:
-    """Of a token's KV what is handed to decode, and what its offloaded attention moves in an
+    """Bytes of a token's KV handed to decode, and bytes that its offloaded attention moves in an
     iteration: means over requests, all layers; kv_bytes: of a token."""
     decode, kv = serving(s).get("decode"), s.deployment.precision.kv
     share = decode.away.requests if decode and decode.away else 0.0

@@ -84,7 +84,7 @@ def linear(fmt: str, weights: float, read: float, write: float, vector: float = 
 
 
 def _mean_layer(s: Shape, cached: Work, linear: Work | None = None) -> Work:
-    """What a mean layer has of an operator: of layers that cache tokens, and of linear ones."""
+    """Work of an operator in a mean layer: of layers that cache tokens, and of linear ones."""
     if not s.linear_layers:
         return cached
     other = linear or Work(cached.format, 0.0, 0.0, 0.0, 0.0)
@@ -99,7 +99,7 @@ def _mean_layer(s: Shape, cached: Work, linear: Work | None = None) -> Work:
 
 
 def _linear_input(s: Shape, f: Formats) -> Work | None:
-    """Norm and projections of linear attention; its convolution reads and writes what it mixes."""
+    """Norm and projections of linear attention; its convolution reads and writes their outputs."""
     if not s.linear_layers:
         return None
     kind, hidden = s.linear_kind, ACTIVATION_BYTES * s.hidden
@@ -224,14 +224,14 @@ def mtp_projection(s: Shape, f: Formats) -> Work:
 
 
 def joined(s: Shape, f: Formats, states: int) -> Work:
-    """A product that joins hidden states of so many layers to one (EAGLE-3)."""
+    """A product that joins hidden states of a number of layers to one (EAGLE-3)."""
     hidden = ACTIVATION_BYTES * s.hidden
     return linear(f.linear, float(states) * s.hidden**2, states * hidden, hidden)
 
 
 def wider(w: Work, s: Shape, f: Formats, more: float) -> Work:
-    """Decode's or prefill's first projections with `more` parameters, of further inputs (EAGLE-3:
-    an embedding and a hidden state), each with its norm."""
+    """The first projections of decode or prefill with `more` parameters for further inputs
+    (EAGLE-3: an embedding and a hidden state), each with its norm."""
     hidden = ACTIVATION_BYTES * s.hidden
     added = linear(f.linear, more, hidden, 0.0, 2 * hidden)
     return replace(
@@ -264,14 +264,14 @@ def combine_bytes(s: Shape) -> float:
 
 
 def gathered_bytes(s: Shape, dies: int) -> float:
-    """Bytes that dies send each other for a token in a gather and a reduce-scatter: its hidden
-    state to the others, and their sums back."""
+    """Bytes exchanged between dies for a token in a gather and a reduce-scatter: its hidden state
+    to the others, and their sums back."""
     return 2.0 * (dies - 1) * ACTIVATION_BYTES * s.hidden
 
 
 def rank_bytes(s: Shape, dies: int) -> float:
-    """Bytes that the dies of a rank send each other for a token, all layers: once a layer, and in
-    dense layers once more."""
+    """Bytes exchanged between the dies of a rank for a token, all layers: once per layer, twice in
+    dense layers."""
     return gathered_bytes(s, dies) * (s.layers + s.dense_layers)
 
 

@@ -42,11 +42,9 @@ NEARLY = 0.95  # of a budget, where it limits
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What a request under way holds beyond a mean prompt, tokens: mean, standard deviation, skew.
-
-    Where answers differ in length it is mostly the long ones that are met under way, so the mean
-    is more than half an answer: E[a^2] / (2 E[a]), the mean age of a renewal process.
-    """
+    """Tokens of a request in progress beyond a mean prompt: mean, standard deviation, skew. Long
+    answers are in progress longer, so the mean is more than half an answer: E[a^2] / (2 E[a]), the
+    mean age of a renewal process."""
 
     mean: float
     deviation: float
@@ -55,7 +53,8 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """Requests as a formula knows them: mean lengths in tokens, and what is reused of a prompt."""
+    """Requests as the formula needs them: mean lengths in tokens, and the reused part of a
+    prompt."""
 
     input_tokens: float
     output_tokens: float
@@ -66,7 +65,7 @@ class Traffic:
 
     @property
     def held_mean(self) -> float:
-        """Mean tokens that a request under way holds beyond its prompt."""
+        """Mean tokens of a request in progress beyond its prompt."""
         return self.held.mean if self.held else 0.5 * self.output_tokens
 
     @property
@@ -76,7 +75,7 @@ class Traffic:
 
     @property
     def fresh_pairs(self) -> float:
-        """Mean query-key pairs of a prompt: each computed token with all that stand before it."""
+        """Mean query-key pairs of a prompt: each computed token with all tokens before it."""
         return self.spread * self.fresh_tokens * (self.hit_tokens + 0.5 * (self.fresh_tokens + 1.0))
 
 
@@ -114,7 +113,7 @@ class PrefillPrediction:
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """What the deployment sustains, and what limits it; a part not deployed is None."""
+    """The sustained rates of a deployment, and what limits them; a missing pool is None."""
 
     decode: DecodePrediction | None
     prefill: PrefillPrediction | None
@@ -128,7 +127,8 @@ class Prediction:
 
     @property
     def serving(self) -> DecodePrediction | None:
-        """Decode as the deployment runs: slots full, or as many as what limits it feeds."""
+        """Decode as the deployment runs: with full slots, or as many requests as its limiting stage
+        lets through."""
         return self.fed or self.decode
 
 
@@ -166,7 +166,8 @@ def predict(
 
 
 def accepted_tokens(drafts: int, acceptance: float) -> float:
-    """Mean draft tokens accepted in an iteration: each only if all before it were."""
+    """Mean accepted draft tokens of an iteration: each counts only if all before it were
+    accepted."""
     return math.fsum(acceptance**k for k in range(1, drafts + 1))
 
 
@@ -174,10 +175,8 @@ def rank_load(
     requests: float, ranks: int, traffic: Traffic
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Requests and context of each rank for a mean number of requests, the fullest rank first.
-
-    Requests are at even stages of their answers (or as `held` says), so a rank's sum of contexts
-    varies; the slowest of the ranks is what an iteration waits for.
-    """
+    Requests are at even stages of their answers (or distributed as `held` says), so a rank's
+    context varies; an iteration waits for the slowest rank."""
     total = round(requests * ranks)
     count = np.full(ranks, total // ranks, np.int64)
     count[: total % ranks] += 1
@@ -197,7 +196,7 @@ def rank_load(
 def _piled(
     count: NDArray[Any], context: NDArray[np.float64], most: float
 ) -> tuple[NDArray[Any], NDArray[np.float64]]:
-    """As many requests with `most` of them, an expectation, on the first rank."""
+    """Requests per rank with the expected maximum `most` on the first rank and the same total."""
     held = context[1:].sum() / count[1:].sum()  # of a mean request
     piled = np.full(count.size, (count.sum() - most) / (count.size - 1))
     piled[0] = most
@@ -233,8 +232,8 @@ def decode_with(
     s: Scenario, costs: Costs, traffic: Traffic, hot: Hot, count: float, limited: str,
     most: float = 0.0,
 ) -> DecodePrediction:  # fmt: skip
-    """A decode instance with so many requests under way on a rank; most: on the busiest, where
-    that is more than an even deal."""
+    """A decode instance with a number of requests in progress per rank; most: on the busiest, if
+    more than an even deal."""
     role = costs.decode_role
     assert role is not None
     ranks_per_npu = costs.chip.dies_per_npu / role.pool.rank_dies
@@ -254,7 +253,7 @@ def _decode_figures(
     s: Scenario, costs: Costs, role: RoleCosts, took: float, ops: NDArray[np.float64],
     batch: float, limited: str, answer: float, under_way: tuple[float, float], flops: float,
 ) -> DecodePrediction:  # fmt: skip
-    """Figures of an iteration that `took` so long; under_way: requests and context of all dies."""
+    """Figures of an iteration of `took` seconds; under_way: requests and context of all dies."""
     drafts = s.deployment.decode.mtp_draft_tokens
     per_iteration = 1.0 + accepted_tokens(drafts, costs.mtp_acceptance)
     tpot = took / per_iteration
@@ -390,13 +389,11 @@ def _colocated(
 
 
 def _waits(slots: float, held: float, service: float, spread: float) -> float:
-    """Iterations that a prompt waits for those before it at the ranks that compute it.
-
-    The slots of these ranks take turns there: mean values of a closed network, slot by slot, in
-    which who comes finds what one slot fewer leaves (Reiser and Lavenberg); service: iterations
-    that a prompt fills; held: all that a request takes else; spread: mean square of `service` over
-    the square of its mean.
-    """
+    """Iterations that a prompt waits for earlier ones at the ranks that compute it. The slots of
+    these ranks take turns there: mean value analysis of a closed network, slot by slot, in which an
+    arrival sees the state with one slot fewer (Reiser and Lavenberg); service: iterations of a
+    prompt; held: all other time of a request; spread: mean square of `service` over the square of
+    its mean."""
     queue = busy = wait = 0.0
     for n in range(1, math.ceil(slots) + 1):
         wait = service * max(0.0, queue - busy) + 0.5 * spread * service * busy
@@ -407,7 +404,7 @@ def _waits(slots: float, held: float, service: float, spread: float) -> float:
 
 
 def _front_end(s: Scenario) -> float:
-    """Requests/s that all API servers together hand on."""
+    """Requests/s that all API servers together can process."""
     f = s.front_end
     return f.api_servers / (f.service_ms * 1e-3) if f.service_ms > 0.0 else math.inf
 

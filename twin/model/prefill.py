@@ -194,11 +194,9 @@ def _overlapped_s(
     p: Prefill, before: float, sent: float, experts: float, answered: float, die_tokens: float,
     rows: float,
 ) -> float:  # fmt: skip
-    """Seconds of a layer of two microbatches; stages of one as in sequence, on the cores left.
-
-    Rows are ordered and gathered in the stream that computes, or by vector cores at the same time:
-    what both streams want of these delays the one as much as the other.
-    """
+    """Seconds of a layer of two microbatches; stages of one as in sequence, on the remaining cores.
+    Rows are ordered and gathered in the computing stream, or by vector cores concurrently: demand
+    of both streams for these delays both equally."""
     sending = p.dispatch.message * die_tokens
     order = p.dispatch.order * rows
     gathering = p.combine.gather * die_tokens
@@ -221,11 +219,9 @@ def _overlapped_s(
 
 @kernel
 def prefill_hits_s(p: Prefill, hit_tokens: float, ops: np.ndarray) -> float:
-    """Seconds a batch takes longer for `hit_tokens` cached tokens that its prompts attend to.
-
-    Their latents, which every die has read, are projected up to keys and values of its heads, as
-    if computed: multi-head attention does not absorb. On top of prefill_batch_s; ops as there.
-    """
+    """Additional seconds of a batch for `hit_tokens` cached tokens that its prompts attend to.
+    Their latents, which every die has read, are projected up to keys and values of its heads as if
+    computed: multi-head attention does not absorb. Added to prefill_batch_s; ops as there."""
     projected = p.core.hit * hit_tokens * (p.moe_layers + p.dense_layers)
     ops[int(p.before[0].place)] += projected
     return projected
@@ -233,18 +229,16 @@ def prefill_hits_s(p: Prefill, hit_tokens: float, ops: np.ndarray) -> float:
 
 @kernel
 def layerwise_s(p: Prefill, read_s: float, compute_s: float) -> float:
-    """Seconds of a batch that reads a layer's cached KV while it computes those before: what takes
-    longer, and a layer of the other."""
+    """Seconds of a batch that reads a layer's cached KV while it computes earlier layers: the
+    longer of both, plus one layer of the other."""
     layers = p.moe_layers + p.dense_layers
     return max(compute_s + read_s / layers, read_s + compute_s / layers)
 
 
 @kernel
 def prefill_hbm_bytes(p: Prefill, new_tokens: float) -> float:
-    """HBM bytes all dies of an instance move for one batch (weights once, activations).
-
-    Experts that no token asks for stay unread.
-    """
+    """HBM bytes moved by all dies of an instance for one batch (weights once, activations). Unused
+    experts are not read."""
     at = p.layout
     read = experts_read(at.slots, _expert_rows(p, new_tokens, 1.0))
     held = at.routed_dies * read

@@ -27,7 +27,7 @@ from twin.model.setting import Setting
 
 @dataclass(frozen=True, slots=True)
 class _Attention:
-    """What a parallel form of attention does to its parts."""
+    """Effect of a parallel form of attention on its parts."""
 
     down_rows: float = 1.0  # tokens that a die computes latents of, per token of its own
     up_share: float = 1.0  # of the up-projections' weights that a die reads
@@ -38,7 +38,7 @@ class _Attention:
 
 def prefill_costs(x: Setting, microbatch: bool) -> Prefill:
     """Coefficients of a prefill instance. Where the whole model is split over dies, each computes
-    its share of the tokens of all of them."""
+    its share of all tokens."""
     m, s, f, mtp = x.machine, x.shape, x.formats, x.drafter.module
     group, microbatch = float(x.split_dies), microbatch and x.exchanges
     form = _Attention()
@@ -114,7 +114,7 @@ def _draft_works(x: Setting, own: Setting) -> list[o.Work]:
 
 
 def _drafter(x: Setting) -> Product:
-    """All of a drafter's own layer but the attention core, for each token of a die."""
+    """Work of a drafter's own layer without the attention core, per token of a die."""
     if (own := x.drafting) is None:
         return Product()
     works = _draft_works(x, own)
@@ -139,9 +139,9 @@ def _more(x: Setting, where: str) -> list[Product]:
 
 
 def _product_of_many_rows(x: Setting, w: o.Work, launches: int, group: float) -> Product:
-    """A product with so many rows that computing and moving activations overlap: the longer of the
-    two is taken. Launches and weights in s, the rest in s per row of one of the `group` dies that
-    compute all of theirs."""
+    """A product with enough rows for computing and moving activations to overlap: the longer of the
+    two counts. Launches and weights in s, the rest in s per row of one of the `group` dies that
+    share the rows."""
     weight, flop, io, vector = x.seconds(w)
     start_s = launches * x.machine.product(w.format).start_s
     return Product(
@@ -150,17 +150,18 @@ def _product_of_many_rows(x: Setting, w: o.Work, launches: int, group: float) ->
 
 
 def _gathered_s(x: Exchange) -> float:
-    """Seconds to collect a byte from each of the other dies."""
+    """Seconds to gather a byte from each of the other dies."""
     return (x.peers - 1) / x.rate_bytes_per_s
 
 
 def _wire_bytes(x: Setting) -> float:
-    """Of an activation in attention's collectives: as products read it, or BF16."""
+    """Bytes of an activation in attention's collectives: in the products' input format, or BF16."""
     return x.formats.activation_bytes if x.optimisations.flash_comm else ACTIVATION_BYTES
 
 
 def _staged(x: Setting) -> _Attention:
-    """Sequence parallel, by heads in the core, sequence parallel again: two collectives."""
+    """Attention that is sequence parallel, split by heads in the core, and sequence parallel again:
+    two collectives."""
     s = x.shape
     latent = _wire_bytes(x) * (s.q_lora + s.kv_lora) + ACTIVATION_BYTES * s.rope_dim
     token_s = latent * _gathered_s(x.gather) / x.layout.dies
@@ -177,12 +178,9 @@ def _staged(x: Setting) -> _Attention:
 
 
 def _tensor_parallel(x: Setting) -> _Attention:
-    """Attention split by heads over the dies of a group, which have all of the group's tokens.
-
-    An all-reduce in two halves: hidden states are gathered before it, partial sums reduced and
-    scattered after it. Every die computes the down-projections of all tokens: latents are not
-    split.
-    """
+    """Attention split by heads over the dies of a group that has all of its tokens. An all-reduce
+    in two halves: hidden states are gathered before it, partial sums reduced and scattered after
+    it. Every die computes the down-projections of all tokens, because latents are not split."""
     s, group = x.shape, x.tp_exchange
     assert group is not None
     per_byte = _gathered_s(group) / x.layout.dies

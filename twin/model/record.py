@@ -31,7 +31,7 @@ class Coefficient:
 
 
 class Record:
-    """What all records are."""
+    """Base of all records."""
 
     __slots__ = ()
 
@@ -43,17 +43,17 @@ def record(kind: type[T]) -> type[T]:
 
 
 def computed(meaning: str, cause: str = "") -> float:
-    """Seconds that a die's cores and memory take."""
+    """Declare seconds of a die's cores and memory."""
     return _number(meaning, "s", cause, "computed")
 
 
 def carried(meaning: str, cause: str = "") -> float:
-    """Seconds that links take."""
+    """Declare seconds of links."""
     return _number(meaning, "s", cause, "carried")
 
 
 def given(meaning: str, unit: str = "", cause: str = "") -> float:
-    """A number that neither a slow die nor a crowded link changes."""
+    """Declare a number that neither a slow die nor a crowded link changes."""
     return _number(meaning, unit, cause, "")
 
 
@@ -62,13 +62,13 @@ def _number(meaning: str, unit: str, cause: str, scale: Scale) -> Any:
 
 
 def part(kind: type[R]) -> R:
-    """A record within a record."""
+    """Declare a record within a record."""
     nested: Any = field(default=kind())
     return nested
 
 
 def parts(kind: type[R], count: int) -> tuple[R, ...]:
-    """So many records of a kind."""
+    """Declare `count` records of a kind."""
     nested: Any = field(default=(kind(),) * count)
     return nested
 
@@ -93,7 +93,7 @@ def _about(declared: Field[Any]) -> Coefficient:
 
 
 def changed(whole: R, value_of: Callable[[Coefficient, float], float]) -> R:
-    """A record of the same kind with each number replaced; `value_of` does not get its name."""
+    """A copy of the record with each number replaced by `value_of`, which does not get its name."""
 
     def of(declared: Field[Any]) -> Any:
         value = getattr(whole, declared.name)
@@ -107,20 +107,18 @@ def changed(whole: R, value_of: Callable[[Coefficient, float], float]) -> R:
 
 
 def scaled(whole: R, factor: float) -> R:
-    """A record with every number that is computed times a factor."""
+    """A copy of the record with every computed number multiplied by a factor."""
     return changed(whole, lambda c, v: v * factor if c.scale == "computed" else v)
 
 
 def slowed(whole: R, speed: float) -> R:
-    """A record whose instance waits for a die that computes at `speed` (1: as it should).
-
-    Every exchange is a barrier, so one slow die sets the pace of all (a straggler).
-    """
+    """A copy of the record for a die that computes at `speed` (1: rated). Every exchange is a
+    barrier, so one slow die sets the pace of all (a straggler)."""
     return changed(whole, lambda c, v: v / speed if c.scale == "computed" else v)
 
 
 def without(whole: R, cause: str) -> R:
-    """A record in which what goes with a cause takes no time."""
+    """A copy of the record in which everything of a cause takes no time."""
     return changed(whole, lambda c, v: 0.0 if c.cause == cause else v)
 
 
@@ -130,7 +128,8 @@ def numbers(whole: Record) -> NDArray[np.float64]:
 
 
 def _values(whole: Record) -> Iterator[float]:
-    """The numbers of `walk` without their declarations: an engine reads thousands of records."""
+    """The numbers of `walk` without their declarations, for speed: an engine reads thousands of
+    records."""
     for name in _names(type(whole)):  # type: ignore[arg-type]
         value = getattr(whole, name)
         if isinstance(value, tuple):
@@ -149,7 +148,7 @@ def _names(kind: type[Record]) -> tuple[str, ...]:
 
 
 def places(kind: type[Record], scale: Scale) -> NDArray[np.int64]:
-    """Where the numbers of a kind of record hold what is computed, or carried, i8[N]."""
+    """Indices of the computed, or carried, numbers of a kind of record, i8[N]."""
     return np.array(_places(kind, scale), np.int64)  # type: ignore[arg-type]
 
 

@@ -38,13 +38,14 @@ FITTED = (
 
 
 def of_family(fact: str, without: float | None = None) -> Any:
-    """A figure of the chip's family in data/operators.toml; without: of a family that has none."""
+    """A field default read from the chip's family in data/operators.toml; without: for a family
+    that lacks it."""
     return field(metadata={"fact": fact, "without": without})
 
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """What an operator reaches of a die's peaks, and how long it takes beyond both."""
+    """Shares of a die's peaks that an operator reaches, and its seconds beyond both."""
 
     compute: float  # share of the peak of its number format
     bandwidth: float  # share of HBM's
@@ -59,9 +60,7 @@ class Reach:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
     """One die, or a share of its cores: peaks, efficiencies and fitted constants, SI units.
-
-    `cube_share` and `vector_share` in the methods are the part of these cores at work.
-    """
+    `cube_share` and `vector_share` in the methods are the working part of these cores."""
 
     chip: Chip
     family: str
@@ -122,15 +121,12 @@ class Machine:
 
     @property
     def vector_cores_apart(self) -> bool:
-        """Whether vector cores of their own stand next to the matrix cores."""
+        """Whether vector cores are separate from the matrix cores."""
         return self.family == "ascend"
 
     def product(self, fmt: str, operator: str = "gemm") -> Reach:
-        """What a matrix product of a number format reaches; `grouped`: decode's, of all experts of
-        a die; `contiguous`: prefill's.
-
-        Of an operator or a format that was not measured on this chip, what its family reaches.
-        """
+        """Reach of a matrix product of a number format; `grouped`: decode's, of all experts of a
+        die; `contiguous`: prefill's. The family's reach if this chip's was not measured."""
         if operator == "contiguous" and (own := self.reaches.get(f"contiguous.{computes(fmt)}")):
             # The host's part of a start is that of a pass that is launched kernel by kernel.
             return (
@@ -147,15 +143,15 @@ class Machine:
         )
 
     def attention(self, kv: str, kind: str = "mla") -> Reach:
-        """What decode's attention core reaches with KV of a number format; kind: `mla`, or `gqa`,
-        which has a table of its own on some chips."""
+        """Reach of decode's attention core with KV of a number format; kind: `mla`, or `gqa`, which
+        some chips have measured separately."""
         stored = "bf16" if kv == "bf16" else "8bit"
         own = self.reaches.get(f"gqa.{stored}") if kind == "gqa" else None
         return own or self.reaches[f"attention.{stored}"]
 
     def prompt_attention(self, kv: str, kind: str) -> Reach:
-        """What prefill's attention core reaches, with KV of a number format in which a prompt is
-        stored; kind: `prefill_mla` or `prefill_gqa`."""
+        """Reach of prefill's attention core, with KV stored in a number format; kind: `prefill_mla`
+        or `prefill_gqa`."""
         name = f"{kind}.{'bf16' if kv == 'bf16' else '8bit'}"
         return self.reaches.get(name) or Reach(self.prefill_attention_utilisation, 1.0)
 
@@ -173,16 +169,13 @@ class Machine:
 
     def pull(self, cube_share: float) -> float:
         """Share of the sustained HBM bandwidth that a share of the cores draws: linear, then full.
-
-        All of a die's cores together draw all of it, so streams on cores of their own never draw
-        more, but for what those who have the other cores take. Of a family that does not say what a
-        core draws, the share of the cores.
-        """
+        All cores together draw all of it, so streams on separate cores never draw more than the
+        others leave. For a family without a measured draw: the share of the cores."""
         held = min(1.0, self.hbm / self._drawn(self.cores))
         return self._drawn(cube_share * self.cores) * held
 
     def _drawn(self, share: float) -> float:
-        """What a share of the die's cores draws of it when the others draw nothing."""
+        """Share of the bandwidth that a share of the cores draws when the others draw nothing."""
         if self.core_bytes_per_cycle <= 0.0:
             return share
         cycles_per_s = self.chip.peak("int8") / self.core_flops_per_cycle  # of all cores together
@@ -191,15 +184,12 @@ class Machine:
         return min(1.0, share / min(1.0, needed))
 
     def copying(self, vector_share: float) -> float:
-        """Share of full copy speed: half of the vector cores already saturate a port (UBEP)."""
+        """Share of the full copy speed: half of the vector cores already saturate a port (UBEP)."""
         return min(1.0, vector_share * self.cores / 0.5)
 
     def slowest(self, dies: int) -> float:
-        """Time of the slowest of `dies` that do the same work, over the mean time.
-
-        Each die's time varies by a relative standard deviation of `jitter`; a barrier waits for
-        the expected maximum.
-        """
+        """Expected time of the slowest of `dies` with equal work, over the mean. Each die's time
+        varies by a relative standard deviation of `jitter`; a barrier waits for the maximum."""
         return 1.0 + self.fitted["jitter"] * largest_of(dies)
 
     def vector_bytes_per_s(self, vector_share: float = 1.0) -> float:
@@ -213,7 +203,7 @@ def largest_of(count: int) -> float:
 
 
 def family_of(facts: Facts, chip: str) -> str:
-    """Which operator tables a chip uses: its own `family` fact, else by its maker's name."""
+    """Name of a chip's operator tables: its own `family` fact, otherwise by its maker's name."""
     name = f"chips.{chip}.family"
     if name in facts:
         return str(facts[name].value)
@@ -227,8 +217,8 @@ def measured_on(facts: Facts, chip: str) -> str:
 
 
 def stack_facts(facts: Facts, stack: str) -> dict[str, Fact]:
-    """The facts that a stack replaces, by the name of what they replace: its own, and those of the
-    stack that it is based on."""
+    """Facts of a stack, by the name of the fact that each replaces: its own, and those of the stack
+    it is based on."""
     own = facts.group(f"stacks.{stack}")
     base = own.get("base")
     own = {name: fact for name, fact in own.items() if name not in ABOUT}
@@ -236,13 +226,10 @@ def stack_facts(facts: Facts, stack: str) -> dict[str, Fact]:
 
 
 def kernel_facts(facts: Facts, stack: str, chip: str) -> dict[str, Fact]:
-    """What operators of a chip reach with the kernel libraries of a stack, by the name of the fact
-    of `operators` that it replaces.
-
-    A stack names its `kernels` and the month that its release is of (`month`). A chip has, for some
-    libraries, facts as they were up to a month, and as they are since then (LATEST): a stack takes
-    the first that its month is not beyond; one without a month takes the latest.
-    """
+    """Reach of a chip's operators with the kernel libraries of a stack, by the name of the fact of
+    `operators` that each replaces. A stack names its `kernels` and the month of its release
+    (`month`). A chip has, for some libraries, facts up to a month, and the latest (LATEST): a stack
+    takes the first that is not older than its month; one without a month takes the latest."""
     own = facts.group(f"stacks.{stack}")
     if "kernels" not in own:
         return kernel_facts(facts, str(own["base"].value), chip) if "base" in own else {}
@@ -258,11 +245,9 @@ def kernel_facts(facts: Facts, stack: str, chip: str) -> dict[str, Fact]:
 
 @lru_cache(maxsize=16)
 def of_stack(facts: Facts, stack: str, chip: str) -> Facts:
-    """The facts as a serving stack has them: what its host takes, its own kernels' starts.
-
-    Its figures (data/stacks.toml) replace the machine's and keep their units. Raises ModelError for
-    a stack that is not there, or whose figures are those of another family of chips.
-    """
+    """The facts with those of a serving stack: host times, starts of its own kernels. Its figures
+    (data/stacks.toml) replace the machine's and keep their units. Raises ModelError for an unknown
+    stack, or one of another family of chips."""
     if stack == PLAIN:
         return facts
     if not facts.group(f"stacks.{stack}"):
@@ -285,11 +270,9 @@ def of_stack(facts: Facts, stack: str, chip: str) -> Facts:
 
 
 def _reaches(facts: Facts, chip: Chip, table: str, kernel: str, gap: float) -> dict[str, Reach]:
-    """What operators reach by "operator.format": as measured on the chip (its `operators` in
-    data/chips); attention else as its family does (data/operators.toml).
-
-    Raises FactError when the family has no figure for that attention kernel.
-    """
+    """Reach of operators by "operator.format": as measured on the chip (its `operators` in
+    data/chips); attention otherwise as its family's (data/operators.toml). Raises FactError when
+    the family has no figure for that attention kernel."""
     reached = f"{table}.attention_compute.{kernel}"
     if reached not in facts:
         raise FactError(
@@ -368,11 +351,9 @@ def load_machine(
 
 @kernel
 def roof(computing: float, moving: float) -> float:
-    """Seconds of an operator that would compute and move data for so long if alone, seconds.
-
-    The soft roofline: far from the ridge the longer counts, near it the two hinder each other
-    (tiles are fetched and used in turn), by the square root of the sum of squares.
-    """
+    """Seconds of an operator that needs `computing` and `moving` seconds separately. The soft
+    roofline: far from the ridge the longer counts, near it the two hinder each other (tiles are
+    fetched and used in turn), by the square root of the sum of squares."""
     return math.sqrt(computing * computing + moving * moving)
 
 

@@ -53,7 +53,7 @@ class Stages(NamedTuple):
 
 @kernel
 def stages(p: Decode, m: Mode, load: Pass) -> Stages:
-    """Stages of one microbatch; `shared` and `taken` where a schedule needs them, else 0."""
+    """Stages of one microbatch; `shared` and `taken` are 0 where a schedule does not need them."""
     prepare = collective_s(m.gather, load.tokens)
     for k in range(len(m.before)):
         prepare += product_s(m.before[k], load.tokens)
@@ -105,20 +105,17 @@ def turns_s(x: Stages) -> float:
 
 @kernel
 def ring_s(x: Stages, microbatches: float) -> float:
-    """Seconds of a layer between attention and expert dies.
-
-    The longest of the stages for all microbatches, or the way around for one, whichever is longer
-    (ping-pong: MegaScale-Infer, arXiv 2504.02263; domains that take turns: xDeepServe, arXiv
-    2508.02520 section 5.2).
-    """
+    """Seconds of a layer between attention and expert dies: the longest stage for all microbatches,
+    or one microbatch's whole round, whichever is longer (ping-pong: MegaScale-Infer, arXiv
+    2504.02263; domains that take turns: xDeepServe, arXiv 2508.02520 section 5.2)."""
     attention = x.attention + x.gate
     longest = max(attention, x.dispatch, x.experts, x.combine, x.taken)
     return max(microbatches * longest, attention + x.dispatch + x.experts + x.combine)
 
 
 class Pipeline(NamedTuple):
-    """A layer of the pipeline once it repeats itself, seconds: its length, when it begins, and when
-    each of two microbatches ends a stage."""
+    """A layer of the pipeline in its steady state, seconds: its length, its start, and the end of
+    each stage of the two microbatches."""
 
     period: float
     begun: float
@@ -158,7 +155,7 @@ def pipeline(before: float, sent: float, experts: float, answered: float) -> Pip
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What a stream does for one microbatch of one layer, in units of a layer's time."""
+    """Work of a stream for one microbatch of one layer, in units of a layer's time."""
 
     stream: int
     microbatch: int
@@ -200,8 +197,8 @@ def _half_a_layer_apart(
 def _turns(
     layer_s: float, x: Stages, attention: Operators, moe: Operators
 ) -> list[tuple[int, float, Operators]]:
-    """Stages of one microbatch, from the half layer in which it prepares and the other dispatches
-    on."""
+    """Stages of one microbatch, starting with its projections, during which the other
+    dispatches."""
     gate, (_, dispatch), (_, experts), (_, combine) = moe
     waits = max(x.dispatch - x.start, x.shared + x.prepare)
     projections = next(k for k, (name, _) in enumerate(attention) if name == "attention_core")

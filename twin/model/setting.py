@@ -40,7 +40,7 @@ from twin.scenario import Communication, Optimisations, Pool
 
 @dataclass(frozen=True, slots=True)
 class Cores:
-    """Share of an instance's cube and vector cores on a die that a stream has."""
+    """Shares of an instance's cube and vector cores of a die that a stream has."""
 
     cube: float = 1.0
     vector: float = 1.0
@@ -51,7 +51,7 @@ WHOLE = Cores()
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """Everything coefficients follow from."""
+    """Model, machine, network and deployment of an instance, from which its coefficients follow."""
 
     pool: Pool
     shape: Shape  # what a die has of the model
@@ -72,7 +72,7 @@ class Setting:
 
     @property
     def drafting(self) -> Setting | None:
-        """That of a drafter's own layer; None: it has none."""
+        """Setting of a drafter's own layer; None: it has none."""
         if self.drafter.shape is None:
             return None
         formats = Formats(OWN_FORMAT, OWN_FORMAT, OWN_FORMAT, self.formats.kv)
@@ -90,19 +90,19 @@ class Setting:
 
     @property
     def exchanges(self) -> bool:
-        """Whether tokens travel to experts, which a second microbatch can hide."""
+        """Whether tokens are sent to experts, which a second microbatch can hide."""
         return "experts" in self.shape.stages
 
     @property
     def head_dies(self) -> int:
-        """Dies that split the heads of one prompt: each has weights of its heads, and reads all of
-        the prompt's KV."""
+        """Dies that split the heads of one prompt: each has the weights of its heads, and reads all
+        of the prompt's KV."""
         own = self.pool.own
         return {"dp": 1, "tp": own.tp_dies, "sp_tp_sp": self.exchange.peers}[own.attention]
 
     def launched_s(self, kernels: float, moe_passes: float, passes: float) -> float:
-        """Host seconds of a pass that is launched kernel by kernel: so many kernels of a layer at a
-        time each, or as measured for a layer's attention and experts."""
+        """Host seconds of a pass launched kernel by kernel: kernels per layer times a time each, or
+        as measured for a layer's attention and experts."""
         m = self.machine
         attention = m.eager_attention_s if self.shape.kind.kernels == "mla" else 0.0
         one_by_one = m.kernel_launch_s * kernels * passes
@@ -110,14 +110,14 @@ class Setting:
 
     @property
     def readers(self) -> float:
-        """Copies of a prompt's KV that its dies read: each reads that of its own heads, which of
-        latent attention is all of it."""
+        """Copies of a prompt's KV that its dies read: each reads that of its own heads; with latent
+        attention, all of it."""
         dies = self.head_dies if self.exchanges else self.split_dies
         return dies * self.whole.latent_of(dies) / self.whole.latent
 
     @property
     def split_dies(self) -> int:
-        """Dies that `shape` is a share of."""
+        """Number of dies that share the model of which `shape` is one part."""
         return self.whole.heads // self.shape.heads
 
     @property
@@ -129,28 +129,28 @@ class Setting:
 
     @property
     def one_rank(self) -> bool:
-        """Whether an instance's dies are one rank that sums experts' answers, as engines on NVIDIA
-        do: no token has to be sent to where its expert is."""
+        """Whether an instance's dies are one rank that sums experts' results, as engines on NVIDIA
+        do: no token is sent to its experts."""
         alone = self.pool.rank_dies == self.exchange.peers > 1 and not self.expert_dies
         return alone and self.machine.family == "nvidia" and self.exchanges
 
     def experts_by(self, operator: str) -> str:
-        """The operator that a die's experts are, `grouped` or `contiguous` where tokens are sent to
-        them: dies that have all tokens run a kernel of its own where one was measured."""
+        """Name of the operator of a die's experts, `grouped` or `contiguous` where tokens are sent
+        to them: dies that have all tokens run another kernel if one was measured."""
         fused = f"fused.{computes(self.formats.expert)}"
         return "fused" if self.summed and fused in self.machine.reaches else operator
 
     @property
     def summed(self) -> Exchange | None:
-        """The network of dies that have all tokens and sum what their experts, or their parts of
-        them, answer; None: tokens are sent to the dies of their experts."""
+        """Network of dies that have all tokens and sum the results of their experts or parts of
+        experts; None: tokens are sent to their experts."""
         if self.layout.split > 1:
             return self.gather
         return self.tp_exchange if self.one_rank else None
 
     @property
     def exchange_bytes(self) -> float:
-        """Bytes that a token sends to experts and gets back from them, all layers."""
+        """Bytes sent per token to experts and back, all layers."""
         s = self.shape
         if (group := self.summed) is not None:
             return gathered_bytes(s, group.peers) * s.moe_layers
@@ -166,7 +166,8 @@ class Setting:
 
     @property
     def dispatched(self) -> float | None:
-        """Share of dispatch in what is sent to experts and back; None: all dies have all tokens."""
+        """Share of dispatch in the bytes sent to experts and back; None: all dies have all
+        tokens."""
         if self.summed is not None:
             return None
         return self._message_bytes / (self._message_bytes + combine_bytes(self.shape))
@@ -178,21 +179,17 @@ class Setting:
 
     @property
     def core_splits(self) -> list[tuple[Cores, Cores]]:
-        """Cores that the attention and the MoE stream of decode can have; none: not split.
-
-        arXiv 2506.12708v2 section 4.2.3 gives 16 of 24 to attention at its 4K point and says that
-        the allocation may be adjusted.
-        """
+        """Possible core counts of decode's attention and MoE streams; empty: not split. arXiv
+        2506.12708v2 section 4.2.3 gives 16 of 24 to attention at its 4K point and says that the
+        allocation may be adjusted."""
         name = f"operators.{self.machine.family}.attention_core_shares"
         shares = [] if self.expert_dies or name not in self.facts else self.facts[name].value
         return [(Cores(a, a), Cores(1.0 - a, 1.0 - a)) for a in shares]
 
     @property
     def route(self) -> Exchange:
-        """How tokens get to experts on other nodes: once to each node, or straight to each die.
-
-        The latter in decode of one chip family (low-latency kernels over RDMA).
-        """
+        """Path of tokens to experts on other nodes: once to each node, or directly to each die. The
+        latter in decode of one chip family (low-latency kernels over RDMA)."""
         if not self.exchanges:
             return self.exchange
         if self.pool.phase == "decode" and self.machine.family == "nvidia":
@@ -201,14 +198,14 @@ class Setting:
 
     @property
     def messages(self) -> float:
-        """Messages of a token over those to its routed experts: a shared expert on dies of its own
-        is one more to send to, and one more that answers."""
+        """Messages per token over those to its routed experts: a shared expert on separate dies
+        adds one message in each direction."""
         shared = self.shape.shared_experts / self.shape.top_k if self.layout.shared_dies else 0.0
         return 1.0 + shared
 
     def traffic(self, own_streams: bool, cores: Cores = WHOLE) -> MoeTraffic:
-        """Dispatch and combine; `own_streams`: transfers between nodes run at the same time; cores:
-        that add up what is reduced."""
+        """Dispatch and combine; `own_streams`: transfers between nodes run concurrently; cores:
+        cores that sum reduced values."""
         if (group := self.summed) is not None:
             adding = self.machine.vector_bytes_per_s(cores.vector)
             return gathered_traffic(self.shape, self.machine, self.facts, group, adding)
@@ -220,7 +217,8 @@ class Setting:
     def seconds(
         self, w: Work, cores: Cores = WHOLE, operator: str = "gemm"
     ) -> tuple[float, float, float, float]:
-        """Weight read, FLOP, activation and vector seconds (the last three per token)."""
+        """Seconds of weight reading, FLOPs, activations and vector work (the last three per
+        token)."""
         rate = self.machine.stream_bytes_per_s(cores.cube, w.format, operator)
         moved = self.machine.vector_bytes_per_s(cores.vector)
         return (
@@ -231,7 +229,7 @@ class Setting:
         )
 
     def product(self, w: Work, launches: int, cores: Cores = WHOLE, name: str = "") -> Product:
-        """A product after so many launches, booked under a name where it has one."""
+        """A product with its number of launches, booked under a name if given."""
         weight, flop, io, vector = self.seconds(w, cores)
         reached = self.machine.product(w.format)
         return Product(
@@ -240,7 +238,7 @@ class Setting:
         )  # fmt: skip
 
     def place(self, name: str) -> float:
-        """Where a phase's operator is booked."""
+        """Index under which a phase's operator is booked."""
         return float(names_of(self.pool.phase).index(name)) if name else 0.0
 
     def plain(self, entries: Sequence[Plain], cores: Cores = WHOLE) -> tuple[Product, ...]:
@@ -251,11 +249,8 @@ class Setting:
         )
 
     def many_rows(self, w: Work) -> float:
-        """Seconds a token of a product over many rows.
-
-        Where vector cores stand next to the matrix cores, element-wise work is pipelined with the
-        product; where the same cores do both, it comes after it.
-        """
+        """Seconds per token of a product over many rows. Separate vector cores pipeline
+        element-wise work with the product; otherwise it follows the product."""
         m = self.machine
         product = w.flops_per_token / m.gemm_flops(w.format)
         if not m.vector_cores_apart:
@@ -276,9 +271,9 @@ class Setting:
 
     @property
     def edge_s(self) -> float:
-        """Prefill attention core: seconds per token of a prompt on top of its pairs. Blocks at the
-        diagonal compute pairs that are masked, and a short row fills no block; linear attention
-        has no pairs."""
+        """Prefill attention core: seconds per token of a prompt besides its pairs. Blocks at the
+        diagonal compute masked pairs, and a short row fills no block; linear attention has no
+        pairs."""
         s = self.shape
         edge_s = 0.0 if s.index_top_k else self._prompt_attention.edge * self.pair_s
         if not s.linear_layers:
@@ -288,7 +283,7 @@ class Setting:
 
     @property
     def selecting_s(self) -> float:
-        """Seconds of scoring and selecting before the core of sparse attention, at no context: as
+        """Seconds of scoring and selecting before the core of sparse attention without context: as
         measured, or two launches."""
         start_s = self.machine.indexer_start_s or 2 * self.gap
         return start_s if self.shape.index_top_k else 0.0
@@ -311,8 +306,8 @@ class Setting:
         self, query_tokens: float, cores: Cores = WHOLE, machine: Machine | None = None
     ) -> float:
         """Latent attention core: seconds per context token of a request (roofline). With an indexer
-        each query token has context tokens of its own, and reads them; where a core has it to
-        itself, it gathers them first."""
+        each query token reads context tokens of its own; a core that serves one query token gathers
+        them first."""
         m, s, kv = machine or self.machine, self.shape, self.formats.kv
         reached = m.attention(kv, s.kind.kernels)
         compute = query_tokens * s.decode_core_flops
@@ -325,13 +320,14 @@ class Setting:
 
     @property
     def lanes(self) -> float:
-        """Cores of a die of which each computes query tokens of its own; 0: all share each."""
+        """Cores of a die that each compute their own query tokens; 0: all share each query
+        token."""
         alone = self.machine.sparse_alone > 0.0 and self.shape.index_top_k
         return float(self.machine.chip.cube_cores) * self.machine.cores if alone else 0.0
 
     def state_bytes(self, query_tokens: float) -> float:
-        """Bytes of states that a token of a pass moves, mean layer: a request's is read once, and
-        written after each token, so that drafts can be taken back."""
+        """Bytes of states moved per token of a pass, mean layer: a request's state is read once,
+        and written after each token, so that drafts can be taken back."""
         return self.shape.recurrent * self.shape.state_bytes * (1.0 + 1.0 / query_tokens)
 
     def state_s(self, query_tokens: float, cores: Cores = WHOLE) -> float:
@@ -340,11 +336,9 @@ class Setting:
         return self.state_bytes(query_tokens) / self.machine.vector_bytes_per_s(cores.vector)
 
     def index_s(self, query_tokens: float, cores: Cores = WHOLE) -> float:
-        """Seconds that decode's indexer takes per context token of a request, 0: there is none.
-
-        All of the context is scored, in the format of the cache, and the scores are written and
-        read once to select from them.
-        """
+        """Seconds of decode's indexer per context token of a request, 0: there is none. All of the
+        context is scored, in the format of the cache, and the scores are written and read once for
+        the selection."""
         m, s, kv = self.machine, self.shape, self.formats.kv
         if not s.index_top_k:
             return 0.0

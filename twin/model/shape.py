@@ -58,9 +58,9 @@ class Shape:
     linear_conv: int = 0  # tokens that its convolution reads
 
     def split(self, dies: int) -> Shape:
-        """What one of `dies` with tensor-parallel attention has: its share of the heads, of the
-        dense FFN and of the vocabulary. Latents (MLA), the indexer and, where there are fewer than
-        dies, KV heads are on every die (arXiv 1909.08053 section 3). Raises ModelError."""
+        """The part of one of `dies` with tensor-parallel attention: its share of the heads, of the
+        dense FFN and of the vocabulary. Latents (MLA), the indexer and, if fewer than dies, KV
+        heads are on every die (arXiv 1909.08053 section 3). Raises ModelError."""
         if dies == 1:
             return self
         if self.heads % dies:
@@ -87,7 +87,7 @@ class Shape:
 
     @property
     def stages(self) -> tuple[Stage, ...]:
-        """Stages that its layers have: attention, and a dense FFN, experts or, by layer, either."""
+        """Stages of its layers: attention, and a dense FFN, experts or, by layer, either."""
         counts: dict[Stage, int] = {
             "attention": self.layers, "dense": self.dense_layers, "experts": self.routed_experts
         }  # fmt: skip
@@ -100,7 +100,7 @@ class Shape:
 
     @property
     def windowed(self) -> float:
-        """Share of the layers that attend to a window: what a mean layer has of each kind."""
+        """Share of the layers that attend to a window."""
         return self.window_layers / self.layers
 
     def window_bytes(self, kv: str) -> float:
@@ -114,7 +114,7 @@ class Shape:
 
     @property
     def recurrent(self) -> float:
-        """Share of the layers that have a state: what a mean layer has of one."""
+        """Share of the layers that have a state."""
         return self.linear_layers / self.layers
 
     @property

@@ -14,16 +14,15 @@ from twin.model.roofline import Machine
 
 
 def bandwidth_for_prefill(prefill: Machine, decode: Machine) -> float:
-    """Share of the sustained bandwidth that prefill has while decode draws all that it can: what
-    its cores draw, in proportion where both ask for more than there is."""
+    """Share of the sustained bandwidth for prefill while decode draws its maximum: the draw of its
+    cores, in proportion where both together exceed the bandwidth."""
     return prefill.pull(1.0) / max(1.0, prefill.pull(1.0) + decode.pull(1.0))
 
 
 def bandwidth_for_decode(p: Prefill, tokens: float, machine: Machine) -> float:
-    """What prefill leaves of it: a batch of `tokens` moves its bytes over its time.
-
-    Without query-key pairs, which take time and move next to nothing, so it leaves no less.
-    """
+    """Share of the sustained bandwidth that prefill leaves: a batch of `tokens` moves its bytes
+    over its time. Query-key pairs, which take time and move few bytes, are left out, so decode has
+    at least this."""
     even, dies = np.ones(1), p.layout.dies
     took_s = prefill_batch_s(
         p, tokens, tokens / dies, 0.0, even, even, np.zeros(len(PREFILL_OPERATORS))

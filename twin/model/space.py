@@ -40,7 +40,7 @@ def kv_layers(shape: Shape, own: Drafter) -> int:
 
 
 def kv_bytes(shape: Shape, own: Drafter, kv: str) -> float:
-    """KV bytes of a token, all layers that keep it for the whole request; kv: their format."""
+    """KV bytes of a token in all layers that store it for the whole request; kv: their format."""
     if own.shape is None:
         drafting = kv_layers(shape, own) - shape.layers
         return shape.kv_bytes_per_token_layer(kv) * (shape.growing_layers + drafting)
@@ -49,10 +49,8 @@ def kv_bytes(shape: Shape, own: Drafter, kv: str) -> float:
 
 
 def space(x: Setting, s: Scenario, name: str) -> Space:
-    """HBM of a die of an instance; name: of the instance, for people.
-
-    Raises ModelError when the model does not fit.
-    """
+    """HBM budget of a die of an instance; name: of the instance, for people. Raises ModelError when
+    the model does not fit."""
     d, chip, dies = s.deployment, x.machine.chip, x.exchange.peers
     what = f"{x.shape.title} on {dies} dies ({dies // chip.dies_per_npu} NPUs) of {name}"
     passes = x.shape.moe_layers + x.drafter.module
@@ -108,20 +106,18 @@ def _buffers(x: Setting, s: Scenario) -> float:
 
 
 def _own_tokens(x: Setting, d: Deployment) -> int:
-    """KV tokens for which a prefill die that lends space needs some: a batch, and the longest
-    prompt. With data parallel attention each die has its own prompts, else all of them."""
+    """KV tokens that a prefill die with offloaded requests needs itself: a batch, and the longest
+    prompt. With data-parallel attention each die has its own prompts, otherwise all."""
     batch = d.prefill.tokens_per_npu * d.prefill.npus_per_instance
     here = batch // x.exchange.peers if x.pool.own.attention == "dp" else batch
     return max(here, x.shape.max_context)
 
 
 def _with_others(own: Budget, x: Setting, s: Scenario, guest: Pool) -> Budget:
-    """The budget of a pool on a die where prefill, the guest, lies over decode.
-
-    What both hold alike is there once (semi-PD's unified storage, arXiv 2504.19867): all but the
-    experts, and these too where an instance of each has the same dies. Prefill has room for the KV
-    of one batch, decode has the rest. Raises ModelError when that holds no request.
-    """
+    """Budget of a pool on a die that prefill (the guest) shares with decode. Equal weights are
+    stored once (semi-PD's unified storage, arXiv 2504.19867): all but the experts, and these too
+    where an instance of each has the same dies. Prefill has room for the KV of one batch, decode
+    has the rest. Raises ModelError when that fits no request."""
     p, host = s.deployment.prefill, serving(s)[guest.over]
     per_token = kv_bytes(x.shape, x.drafter, s.deployment.precision.kv)
     passes = x.shape.moe_layers + x.drafter.module

@@ -28,29 +28,27 @@ class ExpertLayout:
 
     @property
     def places(self) -> int:
-        """Where whole routed experts sit: dies, or groups of those that split them."""
+        """Number of places of whole routed experts: dies, or groups of dies that split them."""
         return self.routed_dies // self.split
 
 
 def experts_of(s: Scenario, shape: Shape) -> Experts:
-    """The scenario's experts; of a model without any, experts that change nothing."""
+    """The scenario's experts; for a model without experts, settings without effect."""
     return s.experts if "experts" in shape.stages else NO_EXPERTS
 
 
 def part_of(whole: Shape, pool: Pool) -> Shape:
-    """What a die of a pool has of a model: its part of the heads and of each of its experts."""
+    """The part of a model on a die of a pool: of its heads and of each of its experts."""
     inner = math.ceil(whole.expert_intermediate / pool.own.experts_tp)
     return replace(whole.split(split_dies(pool, whole)), expert_intermediate=inner)
 
 
 def expert_layout(s: Shape, redundant: int, dies: int, split: int = 1) -> ExpertLayout:
-    """Slots and dies for routed, redundant and shared experts, each split over so many dies.
-
-    With more dies than routed experts the shared expert gets dies of its own: what the routed slots
-    leave (arXiv 2506.12708v2 section 4.1), or what the routed experts leave when redundant ones
-    fill second slots (arXiv 2508.02520 section 7.1), at most its share of the rows. Else every die
-    has it, or its part of it.
-    """
+    """Slots and dies for routed, redundant and shared experts, each split over a number of dies.
+    With more dies than routed experts the shared expert gets separate dies: those not used by
+    routed slots (arXiv 2506.12708v2 section 4.1), or by routed experts when redundant ones fill
+    second slots (arXiv 2508.02520 section 7.1), at most its share of the rows. Otherwise every die
+    has it, or its part of it."""
     slots = s.routed_experts + redundant
     if split > 1:
         return ExpertLayout(dies, dies, math.ceil(slots / (dies // split)), 0, split)
@@ -68,13 +66,13 @@ def expert_layout(s: Shape, redundant: int, dies: int, split: int = 1) -> Expert
 
 
 def idle_dies(s: Shape, layout: ExpertLayout, redundant: int) -> int:
-    """Dies for routed experts that hold none: there are fewer experts than slots for them."""
+    """Number of dies for routed experts without one, if there are fewer experts than slots."""
     slots = layout.places if layout.slots_per_die else 0
     return max(0, slots - s.routed_experts - redundant) * layout.split
 
 
 def router_groups(experts: Experts, shape: Shape) -> tuple[int, int]:
-    """Groups of the model's router, and how many a token may reach; raises ModelError."""
+    """Groups of the model's router, and the maximum that a token reaches; raises ModelError."""
     groups = shape.expert_groups
     if experts.group_limited and groups == 1:
         raise ModelError(
@@ -85,13 +83,13 @@ def router_groups(experts: Experts, shape: Shape) -> tuple[int, int]:
 
 
 def split_dies(pool: Pool, shape: Shape) -> int:
-    """Dies that hold the model's weights once, other than those of routed experts. Prefill splits
-    projections alone where the model has experts (prefill_costs.py): its shape stays whole."""
+    """Number of dies that together hold the weights once, without routed experts. Prefill splits
+    only projections of a model with experts (prefill_costs.py): its shape stays whole."""
     return pool.rank_dies if "experts" in shape.stages else pool.own.tp_dies
 
 
 def room_for_weights(pool: Pool, shape: Shape) -> tuple[str, ...]:
-    """What makes room where the weights of a model without experts do not fit a die; else none."""
+    """Advice for a model without experts whose weights do not fit a die; otherwise none."""
     if "experts" in shape.stages:
         return ()
     if pool.phase == "prefill" and pool.own.attention == "dp":
@@ -100,8 +98,8 @@ def room_for_weights(pool: Pool, shape: Shape) -> tuple[str, ...]:
 
 
 def refuse(d: Deployment, pools: tuple[Pool, ...], shape: Shape) -> None:
-    """Raise ModelError where a deployment of a model without experts has what only experts or
-    latents give, or where experts cannot be split as it says."""
+    """Raise ModelError for a deployment of a model without experts with settings that need experts
+    or latents, or for experts that cannot be split as stated."""
     for pool in pools:
         _refuse_split(pool, shape)
     if "experts" in shape.stages:
@@ -140,8 +138,8 @@ def _refuse_split(pool: Pool, shape: Shape) -> None:
 
 
 def notes(s: Scenario, shape: Shape, dies_per_npu: int) -> list[str]:
-    """What a scenario states that does nothing, or not what an engine does, where its model has no
-    routed experts: a sentence each."""
+    """A sentence for each setting that has no effect, or that engines do not offer, for a model
+    without routed experts."""
     if "experts" in shape.stages:
         return []
     said = [f"{shape.title} has no routed experts: the settings under experts change nothing."]

@@ -17,18 +17,16 @@ from twin.model.setting import Cores, Setting
 
 @dataclass(frozen=True, slots=True)
 class Switch:
-    """What a field does to a mode of decode's layers, and to decode's costs as a whole.
-
-    Each is handed what there is so far, the setting and the field's value. A field without any
-    acts where a figure is chosen (roofline.py, prefill_costs.py).
-    """
+    """Effect of a field on a mode of decode's layers, and on decode's costs as a whole. Each
+    function gets the present value, the setting and the field's value. A field without either acts
+    where a figure is chosen (roofline.py, prefill_costs.py)."""
 
     mode: Callable[[Mode, Setting, Any, Cores, bool], Mode] | None = None  # bool: in sequence
     decode: Callable[[Decode, Setting, Any], Decode] | None = None
 
 
 def switch_mode(mode: Mode, x: Setting, cores: Cores, in_sequence: bool) -> Mode:
-    """A mode of decode's layers with all switches as they are; cores: of its attention."""
+    """A mode of decode's layers with all switches applied; cores: of its attention."""
     for name, switch in SWITCHES.items():
         if switch.mode is not None:
             mode = switch.mode(mode, x, getattr(x.optimisations, name), cores, in_sequence)
@@ -36,7 +34,7 @@ def switch_mode(mode: Mode, x: Setting, cores: Cores, in_sequence: bool) -> Mode
 
 
 def switch_decode(costs: Decode, x: Setting) -> Decode:
-    """A decode instance's costs with all switches as they are."""
+    """A decode instance's costs with all switches applied."""
     for name, switch in SWITCHES.items():
         if switch.decode is not None:
             costs = switch.decode(costs, x, getattr(x.optimisations, name))
@@ -44,7 +42,7 @@ def switch_decode(costs: Decode, x: Setting) -> Decode:
 
 
 def _one_attention_operator(mode: Mode, x: Setting, on: bool, cores: Cores, _: bool) -> Mode:
-    """FusedDeepMLA: fewer launches, and queries do not go through HBM between its parts."""
+    """FusedDeepMLA: fewer launches, and queries bypass HBM between its parts."""
     if not on:
         return mode
     s, m = x.shape, x.machine
@@ -74,7 +72,7 @@ def _kv_branch_in_parallel(
 
 
 def _prefetch(costs: Decode, x: Setting, on: bool) -> Decode:
-    """Read ahead while a collective starts and waits, as far as the on-chip cache holds it."""
+    """Read weights during a collective's start and wait, as far as they fit the on-chip cache."""
     if not on:
         return costs
     mode = costs.sequence
@@ -95,7 +93,7 @@ def _tiles(costs: Decode, x: Setting, on: bool) -> Decode:
 
 
 def _speculation(costs: Decode, x: Setting, kind: str) -> Decode:
-    """What the speculation framework adds to every iteration that drafts."""
+    """Add the overhead of the speculation framework to every drafting iteration."""
     more = 0.0
     if costs.drafts and kind == "fusion_spec":
         more = x.facts.si("operators.fusion_spec.overhead")

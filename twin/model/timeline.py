@@ -22,7 +22,7 @@ __all__ = ["Operators", "Piece", "Timeline", "Turn", "decode_timeline", "prefill
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One piece as it stands in an iteration, in shares of it from 0 to 1."""
+    """One piece in an iteration, with start and end as shares of it from 0 to 1."""
 
     stream: int
     layer: int
@@ -34,7 +34,7 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """One layer of an iteration, and where in the iteration the layers are."""
+    """Timeline of one layer, and the position of the layers in the iteration."""
 
     streams: tuple[str, str]
     layers: int
@@ -43,7 +43,8 @@ class Timeline:
     pieces: tuple[Piece, ...]
 
     def turns(self) -> Iterator[Turn]:
-        """Every piece of every layer. The last layer's answers run over: all are squeezed a bit."""
+        """Every piece of every layer; all are compressed slightly, because the last layer's results
+        run over."""
         over = max(piece.high for piece in self.pieces) - 1.0
         unit = (self.end - self.begin) / (self.layers + max(over, 0.0))
         for layer in range(self.layers):
@@ -107,7 +108,7 @@ def _attention(m: Mode, half: Pass) -> Operators:
 def _decode_section(
     p: Decode, requests: float, context: float, hot: float, wire: float, layer_s: float
 ) -> tuple[float, float]:
-    """Where the MoE layers lie in an iteration: after the dense ones, before MTP and the head."""
+    """Position of the MoE layers in an iteration: after the dense ones, before MTP and the head."""
     names = names_of("decode")
     operators = np.zeros(len(names))
     count = max(1, int(p.layout.dies / p.layout.rank_dies))
@@ -122,14 +123,14 @@ def _decode_section(
 
 
 def _curve(hot: float, wire: float) -> tuple[np.ndarray, np.ndarray]:
-    """One point is enough of a curve of imbalance: the load is the mean one."""
+    """A curve of imbalance with one point, at the mean load."""
     return np.array([1.0, 2.0]), np.array([hot, hot, wire, wire])
 
 
 def prefill_timeline(
     p: Prefill, tokens: float, pairs: float, hot: float, wire: float
 ) -> Timeline | None:
-    """Prefill's streams for a batch of so many tokens and query-key pairs; None when it runs in
+    """Timeline of prefill's streams for a batch of tokens and query-key pairs; None when it runs in
     sequence or nothing is prefilled."""
     if p.microbatch == 0.0 or not tokens > 0.0:
         return None

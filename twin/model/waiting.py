@@ -22,14 +22,14 @@ Lives = Sequence[tuple[float, float]]  # (how long requests stay, share of the r
 
 @dataclass(frozen=True, slots=True)
 class Prompts:
-    """A sample of requests as prefill knows them, in order of arrival."""
+    """A sample of requests as prefill needs them, in order of arrival."""
 
     arrival_s: Sequence[float]  # at one request a second
     fresh: Sequence[float]  # tokens that have to be computed
     cached: Sequence[float]  # tokens that are read instead
 
     def repeated(self, times: int) -> Prompts:
-        """The sample so many times, one after the other."""
+        """The sample repeated a number of times."""
         span_s = self.arrival_s[-1] * (1.0 + 1.0 / max(len(self.arrival_s) - 1, 1))
         arrival_s = [at + k * span_s for k in range(times) for at in self.arrival_s]
         return Prompts(arrival_s, list(self.fresh) * times, list(self.cached) * times)
@@ -52,8 +52,8 @@ class Pool:
 
 
 def waits_s(prompts: Prompts, pool: Pool, rate: float) -> list[float]:
-    """Seconds from the router to the end of its prefill, of every request of the sample at a rate
-    (requests/s). The router takes the instance that is free first; of equals the next in turn."""
+    """Seconds from the router to the end of prefill, for every request of the sample at a rate
+    (requests/s). The router takes the first free instance; of equals the next in turn."""
     n, count = len(prompts.arrival_s), pool.instances
     free, queues = [0.0] * count, [deque[int]() for _ in range(count)]
     waiting = [0.0] * count  # tokens
@@ -62,7 +62,7 @@ def waits_s(prompts: Prompts, pool: Pool, rate: float) -> list[float]:
     arrivals = [at / rate for at in prompts.arrival_s]
 
     def start(p: int, at_s: float) -> None:
-        """Form and compute one batch of what waits at instance p."""
+        """Form and compute one batch of the prompts that wait at instance p."""
         queue, tokens, pairs, ending = queues[p], 0.0, 0.0, []
         cached, dies = 0.0, [(0.0, 0.0)] * pool.dies
         while queue and tokens < pool.budget:
@@ -118,20 +118,18 @@ def waits_s(prompts: Prompts, pool: Pool, rate: float) -> list[float]:
 
 
 def saturated_rate(prompts: Prompts, pool: Pool) -> float:
-    """Requests/s that a pool computes which always has prompts waiting."""
+    """Requests/s of a pool that always has waiting prompts."""
     one = replace(pool, instances=1)
     at_once = Prompts([0.0] * len(prompts.fresh), prompts.fresh, prompts.cached)
     return pool.instances * len(prompts.fresh) / max(waits_s(at_once, one, 1.0))
 
 
 def crowd_variance(lives: Lives, mean: float, cv: float) -> float:
-    """Squared relative deviation of the number of requests under way whose mean is given.
-
-    cv: coefficient of variation of the gaps between arrivals. The variance of an infinite-server
-    queue is z times its mean, with peakedness z = 1 + (cv^2 - 1) E[min(S, S')] / E[S] (A. E.
-    Eckberg, "Generalized peakedness of teletraffic processes", 1983; W. Whitt, Bell Syst. Tech. J.
-    63, 1984).
-    """
+    """Squared relative deviation of the number of requests in progress with a given mean. cv:
+    coefficient of variation of the gaps between arrivals. The variance of an infinite-server queue
+    is z times its mean, with peakedness z = 1 + (cv^2 - 1) E[min(S, S')] / E[S] (A. E. Eckberg,
+    "Generalized peakedness of teletraffic processes", 1983; W. Whitt, Bell Syst. Tech. J. 63,
+    1984)."""
     longer, lesser, whole = 1.0, 0.0, 0.0
     for life, share in sorted(lives):
         lesser += life * share * (2.0 * longer - share)
@@ -141,12 +139,9 @@ def crowd_variance(lives: Lives, mean: float, cv: float) -> float:
 
 
 def lasting(lives: Lives, n: float) -> float:
-    """Share of the variance of the number under way that is left in its mean over n, in the unit
-    of the lives.
-
-    The autocorrelation of an M/G/infinity queue at a distance d is E[(life - d)+] / E[life] (Cox &
-    Miller, The Theory of Stochastic Processes, 1965).
-    """
+    """Share of the variance of the number in progress that remains in its mean over n, in the unit
+    of the lives. The autocorrelation of an M/G/infinity queue at a distance d is E[(life - d)+] /
+    E[life] (Cox & Miller, The Theory of Stochastic Processes, 1965)."""
     mean, parts = math.fsum(life * share for life, share in lives), []
     for life, share in lives:
         k = min(n, life)

@@ -18,9 +18,9 @@ SHORT_TOKENS = 64
 
 @kernel
 def tokens_to_take(remaining: int, budget_left: int, chunk_tokens: int, batch_empty: bool) -> int:
-    """Tokens of a prompt with `remaining` tokens left that join now; 0 ends the batch. Chunked
-    (chunk_tokens > 0), a prompt gives at most a chunk and fills what is left of the budget.
-    Unchunked, it joins whole or waits; a prompt above the whole budget goes alone."""
+    """Tokens of a prompt with `remaining` tokens that join the batch now; 0 ends the batch. Chunked
+    (chunk_tokens > 0), a prompt adds at most a chunk and fills the remaining budget. Unchunked, it
+    joins whole or waits; a prompt above the whole budget goes alone."""
     if chunk_tokens > 0:
         return min(remaining, chunk_tokens, budget_left)
     if remaining <= budget_left or batch_empty:
@@ -55,7 +55,7 @@ def token_variance(draft_tokens: int, acceptance: float) -> float:
 
 @lru_cache(maxsize=1024)
 def iteration_chances(tokens: int, draft_tokens: int, acceptance: float) -> tuple[float, ...]:
-    """Chances that `tokens` (1 or more) take 1 ... `tokens` iterations of cut geometric runs."""
+    """Probabilities that `tokens` (1 or more) need 1 ... `tokens` iterations."""
     runs = [acceptance**k for k in range(draft_tokens + 1)]
     emits = [a - b for a, b in zip(runs, [*runs[1:], 0.0], strict=True)]  # 1, 2, ... tokens
     out, chances = [1.0] + [0.0] * (tokens - 1), []  # out: chance of 0, 1, ... tokens so far
@@ -72,7 +72,7 @@ def iteration_chances(tokens: int, draft_tokens: int, acceptance: float) -> tupl
 def slots_of_ranks(
     ranks: int, batch_per_npu: int, rank_dies: int, dies_per_npu: int
 ) -> NDArray[np.int64]:
-    """Requests that each rank may hold, i8[ranks]: an NPU's batch shared out over its dies."""
+    """Maximum requests of each rank, i8[ranks]: an NPU's batch divided over its dies."""
     before = np.arange(ranks + 1, dtype=np.int64) * rank_dies
     return np.diff(batch_per_npu * before // dies_per_npu)
 
@@ -82,11 +82,11 @@ def iterations_needed(
     tokens: int, draft_tokens: int, acceptance: float, key: np.uint64, rounding_key: np.uint64,
     index: int,
 ) -> int:  # fmt: skip
-    """Iterations until `tokens` tokens are out, drawn once; `index` says which draw of the two
-    streams. By renewal theory the count is normal with mean (tokens + overshoot) / m and variance
-    tokens * v / m^3, for m, v the mean and variance of an iteration's tokens and overshoot
-    (E[X^2]/m - 1) / 2, rounded at random so that the mean stays. A short answer is walked
-    through."""
+    """Iterations until `tokens` tokens are emitted, drawn once; `index` is the index of the draw in
+    both streams. By renewal theory the count is normal with mean (tokens + overshoot) / m and
+    variance tokens * v / m^3, for m, v the mean and variance of an iteration's tokens and overshoot
+    (E[X^2]/m - 1) / 2, rounded at random so that the mean stays. A short answer is simulated
+    exactly."""
     if tokens <= 0:
         return 0
     if draft_tokens == 0 or acceptance <= 0.0:
@@ -108,7 +108,7 @@ def iterations_needed(
 
 @kernel
 def walk(tokens: int, draft_tokens: int, acceptance: float, key: np.uint64) -> int:
-    """Iterations until `tokens` tokens are out, every draft token flipped on its own."""
+    """Iterations until `tokens` tokens are emitted, with every draft token drawn individually."""
     done, iterations, flips = 0, 0, 0
     while done < tokens:
         iterations += 1

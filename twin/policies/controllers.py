@@ -14,12 +14,12 @@ GAIN = 0.9  # an instance is away while it changes role: NPUs that are too few m
 
 
 class ControllerError(ValueError):
-    """A controller of the operator's own that cannot be called, or whose answer is none."""
+    """An operator's own controller that cannot be called or returns an invalid answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class PoolSeen:
-    """One pool at the time of the look; shares and rates are means since the look before."""
+    """One pool at the time of measurement; shares and rates are means since the one before."""
 
     serving: int  # instances that take requests
     starting: int
@@ -34,13 +34,13 @@ class PoolSeen:
 
     @property
     def committed(self) -> int:
-        """Instances that serve or will."""
+        """Instances that serve or will serve."""
         return self.serving + self.starting
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a controller sees."""
+    """Input of a controller."""
 
     t_s: float  # when it was measured
     npus: int  # that instances may take up in all
@@ -50,7 +50,7 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What a controller may and shall do."""
+    """Limits and targets of a controller."""
 
     high: float
     low: float
@@ -63,7 +63,7 @@ Controller = Callable[[Seen, Rule], Wanted]
 
 
 def _scaled(pool: PoolSeen, pressure: float, rule: Rule) -> int:
-    """As many instances as bring the pressure below the high mark; fewer below the low one."""
+    """Instances that bring the pressure below the high mark; fewer if it is below the low one."""
     count = pool.committed
     if rule.low <= pressure <= rule.high:
         return count
@@ -74,17 +74,18 @@ def _scaled(pool: PoolSeen, pressure: float, rule: Rule) -> int:
 
 
 def by_queues(seen: Seen, rule: Rule) -> Wanted:
-    """Each pool by the work it has in hand over what it holds at once (KPA's concurrency)."""
+    """Scale each pool by its work in progress over its capacity (KPA's concurrency)."""
     return tuple(_scaled(pool, pool.in_hand, rule) for pool in seen.pools.values())
 
 
 def by_slo(seen: Seen, rule: Rule) -> Wanted:
-    """Instances of each pool, scaled by mean TTFT (prefill) or TPOT (decode) over its SLO."""
+    """Scale each pool by mean TTFT (prefill) or TPOT (decode) over its SLO."""
     return tuple(_scaled(pool, pool.latency, rule) for pool in seen.pools.values())
 
 
 def by_kv(seen: Seen, rule: Rule) -> Wanted:
-    """Prefill by busy time, decode by slots and KV space taken (Dynamo's load-based planner)."""
+    """Scale prefill by busy time, decode by used slots and KV space (Dynamo's load-based
+    planner)."""
     return tuple(_scaled(pool, pool.busy, rule) for pool in seen.pools.values())
 
 
@@ -127,7 +128,7 @@ _SOURCES: list[Source] = []
 
 
 def look_in(source: Source) -> None:
-    """Use `source` for the operator's controllers by digest; it raises ControllerError."""
+    """Set the source of the operator's controllers by digest; it raises ControllerError."""
     _SOURCES[:] = [source]
 
 

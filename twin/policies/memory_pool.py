@@ -65,7 +65,7 @@ def empty_pool(
     pools: int, blocks: int, capacity_blocks: int | np.ndarray, policy: str = "lru",
     ttl_s: float = 0.0,
 ) -> BlockPool:  # fmt: skip
-    """An empty pool, `pools` rows over `blocks` ids; capacity_blocks: of all, or i8[pools]."""
+    """An empty pool with `pools` rows over `blocks` ids; capacity_blocks: of all, or i8[pools]."""
     code = POLICIES[policy]
     sizes = {
         "pools": pools,
@@ -97,7 +97,7 @@ def matched_blocks(
 
 @kernel
 def cold_blocks(pool: BlockPool, row: int, chains: Chains, k: int, blocks: int) -> int:
-    """How many of the first `blocks` blocks of chain k are not in this tier."""
+    """Number of the first `blocks` blocks of chain k that are not in this tier."""
     cold = 0
     for s in range(chains.segment_offset[k], chains.segment_offset[k + 1]):
         first, count = chains.segment_first[s], min(chains.segment_blocks[s], blocks)
@@ -109,7 +109,7 @@ def cold_blocks(pool: BlockPool, row: int, chains: Chains, k: int, blocks: int) 
 
 @kernel
 def unlink(pool: BlockPool, row: int, block: int) -> None:
-    """Take a resident block out of the list; it stays counted in `used`."""
+    """Remove a resident block from the list; it stays counted in `used`."""
     newer = pool.newer[row, block]
     older = pool.older[row, block]
     at = 0
@@ -145,7 +145,7 @@ def link_newest(pool: BlockPool, row: int, block: int) -> None:
 
 @kernel
 def drop(pool: BlockPool, row: int, block: int) -> None:
-    """Forget a resident block."""
+    """Remove a resident block from the pool."""
     if pool.policy != LRU or pool.newest[row, 0] != NONE:  # else a tier that keeps no order
         unlink(pool, row, block)
     pool.newer[row, block] = ABSENT
@@ -187,7 +187,7 @@ def keep_run(pool: BlockPool, row: int, first: int, count: int) -> None:
 
 @kernel
 def keep_block(pool: BlockPool, row: int, block: int) -> None:
-    """Note the use of a block, by any policy; a new one evicts another where the pool is full."""
+    """Note the use of a block under any policy; a new one evicts another if the pool is full."""
     if pool.policy == TTL:
         pool.touched_s[row, block] = pool.now_s[row]
     if pool.newest.shape[1] == 1 and pool.newest[row, 0] == block:
@@ -223,7 +223,7 @@ def lately_gone(pool: BlockPool, row: int, block: int) -> bool:
 
 @kernel
 def evict(pool: BlockPool, row: int) -> None:
-    """Make room for one block."""
+    """Evict one block."""
     victim = NONE
     if pool.policy == S3_FIFO:
         victim = leaving(pool, row)
@@ -260,7 +260,7 @@ def leaving(pool: BlockPool, row: int) -> int:
 
 @kernel
 def look(pool: BlockPool, row: int, now_s: float) -> None:
-    """Tell a pool the time: what outlived its time to live is dropped."""
+    """Set the pool's clock and drop blocks older than their time to live."""
     if pool.policy != 3:
         return
     pool.now_s[row] = now_s
@@ -273,7 +273,7 @@ def look(pool: BlockPool, row: int, now_s: float) -> None:
 
 @kernel
 def keep_chain(pool: BlockPool, row: int, chains: Chains, k: int, blocks: int) -> None:
-    """Keep the first `blocks` blocks of chain k, its end first."""
+    """Store the first `blocks` blocks of chain k, the last one first."""
     begin, end, past = chains.segment_offset[k], chains.segment_offset[k + 1], 0
     for s in range(begin, end):
         past += chains.segment_blocks[s]
@@ -289,7 +289,7 @@ def keep_chain(pool: BlockPool, row: int, chains: Chains, k: int, blocks: int) -
 
 @kernel
 def hold_chain(pool: BlockPool, row: int, chains: Chains, k: int, blocks: int) -> None:
-    """Store the first blocks of chain k in a tier that has room for all and is never resized."""
+    """Store the first blocks of chain k in a tier with room for all that is never resized."""
     for s in range(chains.segment_offset[k], chains.segment_offset[k + 1]):
         first, count = chains.segment_first[s], min(chains.segment_blocks[s], blocks)
         for block in range(first, first + count):
@@ -301,7 +301,7 @@ def hold_chain(pool: BlockPool, row: int, chains: Chains, k: int, blocks: int) -
 
 @kernel
 def server_of(block: int, up: np.ndarray, servers: int) -> int:
-    """The first server that is up in a block's hashed order: other blocks stay when one goes."""
+    """The first working server in a block's hashed order; other blocks stay when one fails."""
     turn = 0
     server: Any = NONE
     while server == NONE or not up[server]:
@@ -342,7 +342,7 @@ def lose_server(
 
 @entry
 def resize(pool: BlockPool, row: int, capacity_blocks: int) -> None:
-    """Change how many blocks fit; the least recently used go when there are too many."""
+    """Change the capacity in blocks; the least recently used are evicted if there are too many."""
     pool.capacity[row] = capacity_blocks
     while pool.used[row] > max(capacity_blocks, 0):
         evict(pool, row)

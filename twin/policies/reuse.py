@@ -7,5 +7,5 @@ from twin.kernels.compiled import kernel
 
 @kernel
 def fetch_pays(fetch_s: float, recompute_s: float) -> bool:
-    """Cached KV is read where that takes no longer than to compute it again."""
+    """Whether reading cached KV takes no longer than computing it again."""
     return fetch_s <= recompute_s

@@ -40,7 +40,7 @@ BLOCK = 32  # ranks that are looked at together
 
 
 class View(Columns):
-    """What a router sees of the instances that compute prompts, one row each."""
+    """The router's view of the instances that compute prompts, one row each."""
 
     opened = column("i1", "prefills", "It takes requests, as far as is known.", by="router")
     queued_tokens = column("i8", "prefills", "Waiting or in prefill.", unit="tokens", by="router")
@@ -58,7 +58,7 @@ class View(Columns):
 
 @kernel
 def taking(opened: np.ndarray) -> int:
-    """How many take requests."""
+    """Number of open instances."""
     count = 0
     for i in range(opened.size):
         if opened[i]:
@@ -68,7 +68,7 @@ def taking(opened: np.ndarray) -> int:
 
 @kernel
 def in_turn(opened: np.ndarray, turn: int) -> int:
-    """Round robin over open instances, -1 if none; closed ones take no turn."""
+    """Round robin over open instances; returns -1 if none is open. Closed ones are skipped."""
     count = taking(opened)
     left = turn % count if count > 0 else 0
     for i in range(opened.size):
@@ -81,7 +81,7 @@ def in_turn(opened: np.ndarray, turn: int) -> int:
 
 @kernel
 def least_loaded(opened: np.ndarray, wait_s: np.ndarray, routed: int) -> int:
-    """The instance whose queue ends first, of equals the next; wait_s f8[instances]: s to wait."""
+    """The instance whose queue ends first, ties in turn; wait_s f8[instances]: seconds to wait."""
     best = in_turn(opened, routed)
     i = max(best, 0)
     for _ in range(wait_s.size):
@@ -123,8 +123,8 @@ def session_sticky(opened: np.ndarray, session: int) -> int:
 
 @kernel
 def predicted_ttft(opened: np.ndarray, wait_s: np.ndarray, serve_s: np.ndarray, routed: int) -> int:
-    """The instance of the soonest first token, of equals the next. serve_s f8[instances]: s to read
-    its prefix hits and compute the rest."""
+    """The instance of the soonest first token, ties in turn. serve_s f8[instances]: seconds to read
+    the prefix hits and compute the rest."""
     best = in_turn(opened, routed)
     i = max(best, 0)
     for _ in range(wait_s.size):
@@ -136,9 +136,9 @@ def predicted_ttft(opened: np.ndarray, wait_s: np.ndarray, serve_s: np.ndarray, 
 
 @kernel
 def weighted(view: View, routed: int) -> int:
-    """The open instance of the highest weighted score; of equals the next in turn. Each scorer is
-    between 0 and 1, as llm-d's are: how short the queue is between the longest and the shortest,
-    how much of the prompt is cached, how much KV space is free."""
+    """The open instance with the highest weighted score, ties in turn. Each scorer is between 0 and
+    1, as in llm-d: shortness of the queue between the longest and the shortest, cached share of the
+    prompt, free share of KV space."""
     opened, wait_s, weights = view.opened, view.wait_s, view.weights
     n = wait_s.size
     best = in_turn(opened, routed)
@@ -163,7 +163,7 @@ def weighted(view: View, routed: int) -> int:
 def choose_instance(
     policy: int, view: View, routed: int, session: int, draw_a: float, draw_b: float
 ) -> int:
-    """The instance that a policy picks, or -1. routed: requests so far; draws in (0, 1)."""
+    """The instance that a policy selects, or -1. routed: requests so far; draws in (0, 1)."""
     if policy == ROUND_ROBIN:
         return in_turn(view.opened, routed)
     if policy == POWER_OF_TWO:
@@ -185,13 +185,13 @@ def choose_rank(
     all_tokens: float, slots: np.ndarray, capacity_tokens: float, need_tokens: float,
     price: np.ndarray, floor: np.ndarray,
 ) -> int:  # fmt: skip
-    """The rank (die) of an instance that takes the next request, of equals the first, or -1
-    when none has room. choice: a code of `RANK_CHOICES`. taken_slots i8[ranks], taken_tokens
-    f8[ranks]: running plus reserved; all_slots, all_tokens: their sums; slots i8[ranks]: how many
-    each may hold; `routed` counts the choices so far; price f8[ranks]: scratch; floor f8[ranks /
-    BLOCK]: see `lightest`. `kv_and_requests` takes the least sum of the two, each over its mean
-    (DeepSeek, open-infra-index day 6, without weights); `kv_tokens` is xDeepServe's (arXiv
-    2508.02520), `requests` vLLM's."""
+    """The rank (die) of an instance that takes the next request, ties to the first, or -1 when none
+    has room. choice: a code of `RANK_CHOICES`. taken_slots i8[ranks], taken_tokens f8[ranks]:
+    running plus reserved; all_slots, all_tokens: their sums; slots i8[ranks]: maximum of each;
+    `routed` counts the choices so far; price f8[ranks]: scratch; floor f8[ranks / BLOCK]: see
+    `lightest`. `kv_and_requests` takes the least sum of the two, each over its mean (DeepSeek,
+    open-infra-index day 6, without weights); `kv_tokens` is xDeepServe's (arXiv 2508.02520),
+    `requests` vLLM's."""
     count = taken_slots.size
     if choice == RANKS_IN_TURN:
         for k in range(count):
@@ -220,10 +220,10 @@ def lightest(
     slots: np.ndarray, need_tokens: float, capacity_tokens: float, price: np.ndarray,
     floor: np.ndarray,
 ) -> int:  # fmt: skip
-    """The rank of the least load that has room, of equals that with the fewest tokens. floor
-    f8[blocks]: a load that no rank of a block is below, 0: not known; while no request leaves,
-    loads only grow, so only blocks whose floor is not above the least load are looked at, and their
-    floors are exact then. Loads are not negative: their order is that of their bits, and the least
+    """The rank with the least load and room; ties to the one with the fewest tokens. floor
+    f8[blocks]: a lower bound of the loads of a block's ranks, 0: unknown. While no request leaves,
+    loads only grow, so only blocks whose floor is at most the least load are examined, and their
+    floors become exact. Loads are not negative: their order is that of their bits, and the least
     integer is found on vectors."""
     bits, floors = price.view(np.int64), floor.view(np.int64)
     least = INFINITE
@@ -261,7 +261,7 @@ def lightest(
 def fewest_tokens(
     bits: np.ndarray, taken_tokens: np.ndarray, begin: int, least: int, best: int
 ) -> int:
-    """Of the ranks of a block with the least load and `best`, that with the fewest tokens."""
+    """The rank with the fewest tokens among `best` and the ranks of a block with the least load."""
     block = bits[begin : begin + BLOCK]
     first = BLOCK
     for k in range(block.size):

@@ -16,7 +16,7 @@ EMPTY = -1
 def _slot(
     parents: np.ndarray, raws: np.ndarray, ids: np.ndarray, parent: int, raw: int
 ) -> np.int64:
-    """Where (parent, raw) stands, or should stand, in an open-addressing table of 2**k slots."""
+    """Slot of (parent, raw), or the free slot for it, in an open-addressing table of 2**k slots."""
     mask = ids.size - 1
     at = np.int64(bits(np.uint64(raw), parent) & np.uint64(mask))
     while ids[at] != EMPTY and (parents[at] != parent or raws[at] != raw):
@@ -26,7 +26,7 @@ def _slot(
 
 @kernel(allocates=True)
 def _grown(parents: np.ndarray, raws: np.ndarray, ids: np.ndarray):  # type: ignore[no-untyped-def]
-    """The same table with twice the slots."""
+    """The table with twice the slots."""
     size = ids.size * 2
     new_parents = np.empty(size, np.int64)
     new_raws = np.empty(size, np.int64)
@@ -120,10 +120,10 @@ def expand_runs(
 def regroup(
     row_offset: np.ndarray, ids: np.ndarray, groups: np.ndarray, size: int
 ) -> tuple[np.ndarray, np.ndarray, int]:
-    """Join `size` consecutive blocks of every chain into one; a last group that is not full goes.
+    """Join `size` consecutive blocks of every chain into one and drop an incomplete last group.
     row_offset i8[n + 1], ids i8[refs]; groups i8[n]: whole groups wanted of each row. Returns (row
-    offset i8[n + 1], ids i8[...], distinct ids); the id of a group's last block stands for it, so
-    sharing is exact."""
+    offset i8[n + 1], ids i8[...], distinct ids); a group has the id of its last block, so sharing
+    is exact."""
     whole = np.minimum(groups, np.diff(row_offset) // size)
     place = ranges(np.zeros_like(whole), whole)  # of a group in its row
     last = ids[np.repeat(row_offset[:-1], whole) + (place + 1) * size - 1]
@@ -142,9 +142,9 @@ def with_answers(
     child: np.ndarray,
     wanted: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
-    """Chains that go on to wanted i8[n] blocks: with those of child i8[n], the row whose prompt
-    extends this one and its answer (or EMPTY), then with new ones. Returns (segment offset i8[n +
-    1], first i8[m], blocks i4[m], distinct ids)."""
+    """Chains extended to wanted i8[n] blocks: first by those of child i8[n], the row whose prompt
+    extends this one and its answer (or EMPTY), then by new ones. Returns (segment offset i8[n + 1],
+    first i8[m], blocks i4[m], distinct ids)."""
     n = offset.size - 1
     new_offset = np.zeros(n + 1, np.int64)
     most = first.size + n

@@ -47,10 +47,10 @@ def generate(
     *,
     even: bool = False,
 ) -> Requests:
-    """The requests that arrive in [0, horizon_s) seconds, at most `count`, which a closed loop
-    needs: its later requests have arrival +inf. block_tokens: of the pool's KV blocks; a trace of
-    coarser ones has its own. answers: chains go on with the blocks of the answers. even: lengths
-    have the shares of their distribution exactly. Raises WorkloadError, FactError for an unknown
+    """Requests that arrive in [0, horizon_s) seconds, at most `count`, which a closed loop needs:
+    its later requests have arrival +inf. block_tokens: of the pool's KV blocks; a trace of coarser
+    ones has its own. answers: chains include the blocks of the answers. even: lengths have the
+    shares of their distribution exactly. Raises WorkloadError, FactError for an unknown
     `workload.lengths`."""
     if workload.arrivals == "trace":
         if trace is None:
@@ -122,7 +122,7 @@ def _lengths(
 
 
 def _session_fact(facts: Facts, workload: Workload, name: str) -> float:
-    """A figure about sessions: the fitted workload's own, else the common one."""
+    """A fact about sessions: the fitted workload's own, otherwise the common one."""
     own = f"workloads.{workload.lengths}.{name}"
     return facts.si(own if own in facts else f"sessions.{name}")
 
@@ -202,9 +202,9 @@ def mean_lengths(
 
 
 def length_means(workload: Workload, facts: Facts, trace: TraceTable | None = None) -> MeanLengths:
-    """What a long run of the workload tends to, by formula. Sessions of fixed lengths add
-    `input_tokens` a turn: with follow-up probability p their mean prompt solves E = input + p (E +
-    output)."""
+    """Long-run mean lengths of the workload, by formula. Sessions of fixed lengths add
+    `input_tokens` per turn: with follow-up probability p their mean prompt solves E = input + p (E
+    + output)."""
     if workload.arrivals == "trace":
         if trace is None or not len(trace):
             raise WorkloadError("workload.arrivals = trace needs the trace: load its file first")

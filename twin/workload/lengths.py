@@ -55,12 +55,12 @@ def relative_lengths(tokens: np.ndarray) -> tuple[float, ...]:
 
 
 def elapsed_tokens(outputs: np.ndarray) -> float:
-    """Mean tokens that a request under way has emitted: E[a^2] / (2 E[a])."""
+    """Mean emitted tokens of a request in progress: E[a^2] / (2 E[a])."""
     return mean_square(outputs) / (2.0 * float(outputs.mean()))
 
 
 def mean_square(tokens: np.ndarray) -> float:
-    """Mean of the squares, added in order."""
+    """Mean of the squares, summed in order."""
     return float(np.cumsum(tokens.astype(np.float64) ** 2)[-1] / tokens.size)
 
 

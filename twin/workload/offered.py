@@ -20,7 +20,7 @@ SAMPLE = 4000  # requests a sample holds
 
 @dataclass(frozen=True, slots=True)
 class Offered:
-    """The traffic in numbers; rates are None in a closed loop, which takes what it is given."""
+    """Figures of the traffic; rates are None in a closed loop, whose rate depends on the system."""
 
     requests: int  # in the sample, or in the whole trace
     rate_req_per_s: float | None
@@ -39,7 +39,7 @@ class Offered:
 
     @property
     def input_per_output(self) -> float:
-        """Prompt tokens for one answer token: what prefill and decode pools are sized by."""
+        """Prompt tokens per output token, by which prefill and decode pools are sized."""
         return self.input_tokens_mean / self.output_tokens_mean
 
     @property
@@ -49,14 +49,14 @@ class Offered:
 
     @property
     def output_tokens_per_s(self) -> float | None:
-        """Answer tokens requested per second."""
+        """Output tokens requested per second."""
         if self.rate_req_per_s is None:
             return None
         return self.rate_req_per_s * self.output_tokens_mean
 
 
 def offered(scenario: Scenario, facts: Facts, trace: TraceTable | None = None) -> Offered:
-    """The scenario's traffic, from its first requests; raises the workload's own error."""
+    """Figures of the scenario's traffic, from its first requests; raises as `generate`."""
     load = mean_factor(scenario.workload, scenario.horizon_s, facts)
     # Lengths and reuse do not hang on when requests come.
     workload = scenario.workload.model_copy(update={"profile": Profile()})
@@ -105,7 +105,7 @@ def offered(scenario: Scenario, facts: Facts, trace: TraceTable | None = None) -
 
 
 def _seen_blocks(sample: Requests) -> np.ndarray:
-    """Blocks of each prompt that stand in an earlier one, i8[requests]."""
+    """Number of blocks of each prompt that an earlier one has, i8[requests]."""
     requests = len(sample)
     if not sample.segment_blocks.size:
         return np.zeros(requests, np.int64)

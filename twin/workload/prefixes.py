@@ -27,7 +27,7 @@ class Chains(NamedTuple):
 
 
 class Turns(NamedTuple):
-    """How sessions go on."""
+    """Parameters of how sessions continue."""
 
     follow_up_probability: float
     gap_median_s: float  # between a turn's arrival and the next
@@ -38,7 +38,7 @@ class Turns(NamedTuple):
 
 
 def own_chains(input_tokens: np.ndarray, block_tokens: int) -> Chains:
-    """Prompts i4[n] that share nothing: each its own session and its own run."""
+    """Prompts i4[n] without shared blocks: each has its own session and run."""
     n = input_tokens.size
     blocks = (input_tokens // block_tokens).astype(np.int32)
     end = np.cumsum(blocks, dtype=np.int64)
@@ -69,7 +69,8 @@ def shared_chains(
 def _one_behind_the_other(
     first: np.ndarray, blocks: np.ndarray, next_first: np.ndarray, next_blocks: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(segment_offset, segment_first, segment_blocks) of two runs a row, empty ones left out."""
+    """(segment_offset, segment_first, segment_blocks) of two consecutive runs per row, without
+    empty ones."""
     begins, counts = np.stack([first, next_first], 1), np.stack([blocks, next_blocks], 1)
     some = counts > 0
     offset = np.concatenate(([0], np.cumsum(some.sum(axis=1))))
@@ -113,8 +114,8 @@ def _last_at_or_before(arrival_s: np.ndarray, end: int, t: float) -> int:
 
 @kernel
 def _longest_fit(tokens: np.ndarray, begin: int, end: int, room: int) -> int:
-    """The turn of tokens[begin:end] with most tokens that fit in `room`, or NONE: two plain passes,
-    which a compiler turns into a few wide instructions."""
+    """Turn of tokens[begin:end] with the most tokens that fit in `room`, or NONE: two plain passes,
+    which a compiler vectorises."""
     most = np.int32(0)
     limit = np.int32(room)
     for j in range(begin, end):
@@ -128,7 +129,7 @@ def _longest_fit(tokens: np.ndarray, begin: int, end: int, room: int) -> int:
 
 @kernel
 def _nearest_open(tokens: np.ndarray, at: int, end: int, room: int) -> int:
-    """The turn below `end` nearest to `at` that is open and fits in `room`, or NONE."""
+    """Open turn below `end` nearest to `at` that fits in `room`, or NONE."""
     for far in range(NEAREST_REACH):
         if at - far >= 0 and tokens[at - far] <= room:
             return at - far
@@ -149,12 +150,12 @@ def find_parents(
     parent: np.ndarray,
 ) -> None:
     """Fill parent i4[n]: the earlier turn that each request extends, or NONE. arrival_s f8[n]
-    sorted, lengths i4[n]. A request follows up with the given probability, on a turn that none has
-    extended around a log-normal gap before it; a gap beyond the first arrival finds a turn that was
-    not seen. grow: input_tokens are what a turn adds, raised in place to the whole prompt; the
-    nearest turn is extended. Else they are whole prompts and stay: the longest of the `candidates`
-    nearest that fits is extended, and a wish that none fits passes to a next request, so the
-    probability stays."""
+    sorted, lengths i4[n]. A request follows up with the given probability, on a turn without a
+    follower around a log-normal gap before it; a gap before the first arrival means an unseen turn.
+    grow: input_tokens are a turn's additions, raised in place to the whole prompt; the nearest turn
+    is extended. Otherwise they are whole prompts and stay: the longest of the `candidates` nearest
+    that fits is extended, and if none fits the next request follows up instead, so the probability
+    stays."""
     n = arrival_s.size
     tokens = np.empty(n, np.int32)  # prompt and answer: what a next turn starts from
     owed = 0
@@ -189,7 +190,7 @@ def find_parents(
 
 @kernel
 def _unseen_turns(key: np.uint64, index: int, probability: float) -> int:
-    """Turns that a session had before the run began: geometric from 1, at most 1,000."""
+    """Number of turns of a session before the run began: geometric from 1, at most 1,000."""
     turns = 1
     u = uniform(key, index)
     tail = probability

@@ -58,7 +58,7 @@ def length_at(workload: Workload, t: np.ndarray, side: str, facts: Facts) -> np.
 
 
 def _of_day(workload: Workload, t: np.ndarray, curve: np.ndarray) -> np.ndarray:
-    """The value of a day's curve, in equal windows, at times f8[n]."""
+    """Values of a day's curve, in equal windows, at times f8[n]."""
     p = workload.profile
     day: np.ndarray = (t + p.begins_s) / p.period_s % 1.0
     return curve[(day * curve.size).astype(np.int64)]
@@ -74,7 +74,7 @@ def _of_pieces(workload: Workload, t: np.ndarray, name: str) -> np.ndarray:
 def follow_day(
     workload: Workload, arrival_s: np.ndarray, tokens: np.ndarray, side: str, facts: Facts
 ) -> np.ndarray:
-    """Lengths i4[n] as they are at these times of the day; side: "input" or "output"."""
+    """Lengths i4[n] scaled to these times of the day; side: "input" or "output"."""
     p = workload.profile
     if not (p.pieces or (p.lengths and p.shape == "servegen_r1_day")):
         return tokens
@@ -91,7 +91,7 @@ def mean_factor(workload: Workload, horizon_s: float, facts: Facts) -> float:
 
 
 class Clock:
-    """From the arrivals' own time, at their mean rate, to seconds of the run."""
+    """Mapping from arrivals' own time, at their mean rate, to seconds of the run."""
 
     def __init__(self, workload: Workload, horizon_s: float, facts: Facts) -> None:
         self.constant = workload.profile.flat
@@ -105,7 +105,7 @@ class Clock:
             raise WorkloadError("workload.profile leaves no load at all: raise its high factor")
 
     def seconds(self, own_s: np.ndarray) -> np.ndarray:
-        """When what comes at `own_s` f8[n] (sorted) arrives, f8[n]."""
+        """Arrival in the run of times `own_s` f8[n] (sorted), f8[n]."""
         if self.constant:
             return own_s
         inside = own_s < self.own_horizon_s

@@ -46,7 +46,7 @@ def replay(
     answers: bool = False,
 ) -> Requests:
     """The trace's requests: copied, spread, squeezed, cut at the horizon and re-blocked; where
-    turns wait, sessions that begin before the horizon stay whole. answers: chains go on with the
+    turns wait, sessions that begin before the horizon stay whole. answers: chains include the
     blocks of the answers. Of the workload only `trace`, `turns` and, without times,
     `rate_req_per_s` count."""
     ask = workload.trace
@@ -102,7 +102,7 @@ def replay(
 
 
 def earlier_turn(session: np.ndarray) -> np.ndarray:
-    """The row before each in its session, i8[n]; NONE for a first turn and outside of sessions."""
+    """Previous row of each row's session, i8[n]; NONE for a first turn and outside sessions."""
     order = np.argsort(session, kind="stable")
     same = session[order][1:] == session[order][:-1]
     before = np.full(session.size, NONE)
@@ -120,19 +120,19 @@ def first_turn(before: np.ndarray) -> np.ndarray:
 
 
 def _pauses(table: TraceTable, arrival_s: np.ndarray, before: np.ndarray) -> np.ndarray:
-    """Pause before each turn, f8[n]: its think time where the trace knows it, else the gap."""
+    """Pause before each turn, f8[n]: its think time if the trace has it, otherwise the gap."""
     return np.where(np.isnan(table.think_s), arrival_s - arrival_s[before], table.think_s)
 
 
 def _places(chosen: np.ndarray, wanted: np.ndarray, some: np.ndarray) -> np.ndarray:
-    """Place among the chosen rows of some wanted ones, NONE for the others."""
+    """Index of each wanted row among the chosen ones; NONE for others."""
     order = np.argsort(chosen, kind="stable")
     place = order[np.minimum(np.searchsorted(chosen[order], wanted), max(chosen.size - 1, 0))]
     return np.where(some, place, NONE)
 
 
 def _trace_blocks(table: TraceTable, block_tokens: int, before: np.ndarray | None) -> Blocks:
-    """Chains of every row; before: of `earlier_turn`, where they go on with the answers."""
+    """Chains of every row; before: `earlier_turn`, if chains include the answers."""
     after = 0 if before is None else table.output_tokens
     if not table.has_prefix:
         _, offset, first, blocks, distinct = own_chains(table.input_tokens + after, block_tokens)
@@ -188,8 +188,8 @@ def _replay_notes(
 
 
 def timestamp_quantum(arrival_s: np.ndarray) -> float:
-    """The step, in seconds, that sorted timestamps f8[n] are rounded to: the smallest that occurs,
-    where more than a hundredth of the requests share the timestamp of another; else 0."""
+    """Step in seconds to which sorted timestamps f8[n] are rounded: the smallest that occurs, if
+    more than a hundredth of the requests have equal timestamps; otherwise 0."""
     ticks = np.round(arrival_s / NANOSECOND).astype(np.int64)
     gaps = np.diff(ticks)
     apart = gaps[gaps > 0]
@@ -246,8 +246,8 @@ def copied_times(
 
 
 def _prompt_blocks(table: TraceTable, pool_tokens: int) -> Blocks:
-    """The whole blocks of each row, joined where `pool_tokens` is a multiple of the trace's;
-    otherwise as they are, since what two prompts share inside a block is not known."""
+    """Whole blocks of each row, joined where `pool_tokens` is a multiple of the trace's; otherwise
+    unchanged, because sharing inside a block is unknown."""
     trace_tokens, distinct = table.block_tokens, table.blocks
     runs = table.segment_offset, table.segment_first, table.segment_blocks
     row_offset, ids = expand_runs(*runs)
@@ -262,8 +262,8 @@ def _prompt_blocks(table: TraceTable, pool_tokens: int) -> Blocks:
 def place_rows(
     chains: Blocks, copy: np.ndarray, row: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
-    """Chains of the wanted (copy, row) pairs i8[k], every copy under ids of its own:
-    (segment_offset i8[k + 1], segment_first, segment_blocks, distinct ids)."""
+    """Chains of the wanted (copy, row) pairs i8[k]; every copy has its own ids: (segment_offset
+    i8[k + 1], segment_first, segment_blocks, distinct ids)."""
     count = np.diff(chains.offset)[row]
     some = ranges(chains.offset[row], count)
     first, blocks = chains.first[some], chains.blocks[some]

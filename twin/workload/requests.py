@@ -80,7 +80,7 @@ class TraceTable(Stream):
 
     @property
     def plain_digest(self) -> str:
-        """The same without think times: what a trace was stored by before turns could wait."""
+        """The digest without think times, by which traces were stored before turns could wait."""
         content = hashlib.sha256(f"trace 1 {self.block_tokens} {self.has_time}".encode())
         for column, kind in (
             (self.arrival_s, "<f8"),

@@ -17,7 +17,7 @@ MOST_TOUCHES = 4_000_000  # of one pass; of longer streams a part of the blocks 
 
 @dataclass(frozen=True, slots=True)
 class ReuseCurve:
-    """What an LRU of any capacity would hit of a stream of requests."""
+    """Hits of a stream of requests in an LRU of any capacity."""
 
     distance: np.ndarray  # i8[k], rising: stack distances that occur, in blocks
     hit_tokens: np.ndarray  # f8[k]: tokens that hit where the capacity is above the distance
@@ -27,14 +27,14 @@ class ReuseCurve:
     sampled: float  # share of the blocks that were followed; 1: the curve is exact
 
     def hit_ratio(self, capacity_blocks: float) -> float:
-        """Share of input tokens that an LRU of so many blocks hits."""
+        """Share of input tokens that hit in an LRU with a number of blocks."""
         known = int(np.searchsorted(self.distance, capacity_blocks, "left"))
         hit = float(self.hit_tokens[known - 1]) if known else 0.0
         return hit / self.input_tokens if self.input_tokens else 0.0
 
     @property
     def ideal(self) -> float:
-        """Hit ratio without a limit."""
+        """Hit ratio with unlimited capacity."""
         return self.hit_ratio(np.inf)
 
     def knee_blocks(self) -> int:
@@ -79,7 +79,7 @@ def reuse_curve(stream: Stream, most_touches: int = MOST_TOUCHES) -> ReuseCurve:
 
 
 def _tokens_in_blocks(stream: Stream) -> int:
-    """Input tokens that lie in a prompt's chain of blocks."""
+    """Input tokens in a prompt's chain of whole blocks."""
     chain = np.add.reduceat(
         np.append(stream.segment_blocks, 0).astype(np.int64), stream.segment_offset[:-1]
     )
@@ -98,8 +98,8 @@ def _distances(  # type: ignore[no-untyped-def]
     share: float,
 ):
     """(stack distance i8[touches], -1 for a block's first; tokens i4[touches]; tokens in all) of
-    blocks of a hash below `share`, by a Fenwick tree with a one where some block was touched
-    last."""
+    blocks with a hash below `share`, by a Fenwick tree with a one at the last touch of each
+    block."""
     touches = 0
     for s in range(first.size):
         touches += blocks[s]

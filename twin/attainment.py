@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from statistics import NormalDist
 
 import numpy as np
 
@@ -37,7 +38,8 @@ CLOSE, LEAST = 0.01, 1 / 256  # of a rate; of the largest: lower ones are not tr
 SAFE = 0.95  # of the rate found: what samples and passes of this size leave open, see DESIGN.md
 SAMPLE, BEGINS = 2000, 200  # requests that the queue is followed over; of them, while it fills
 ROUNDS, TIMES = 10, 4  # full batches of each instance, at least; of the sample, at most
-NO_CHANCE, FAR = 1e-9, 6.0  # below this, and so many deviations from the mean: neglected
+NO_CHANCE = 1e-9  # smaller ones are neglected
+NORMAL = tuple(NormalDist().inv_cdf((i + 0.5) / 32) for i in range(32))  # its law, by mean weights
 TRANSFERS = 2.0  # KV transfers that share a port, at most times
 
 
@@ -57,6 +59,9 @@ class Attainment:
     passes: float  # that a first token waits for, before prefill (colocated) or after it
     after_pass: bool  # and for the end of one of its prefill instance
     colocated: Callable[[float, float], Pool] | None = None  # of (rate, seconds of an iteration)
+    choices: int = (
+        1  # instances among which a request is placed as it begins to wait: see `_within`
+    )
 
     @cached_property
     def lengths(self) -> list[tuple[int, int]]:
@@ -160,15 +165,32 @@ class Attainment:
             drafts = self.scenario.deployment.decode.mtp_draft_tokens
             chances = iteration_chances(left, drafts, self.acceptance)
             return math.fsum(
-                chance * _within(k, limit_s * left / took_s, swing)
+                chance * self._within(k, limit_s * left / took_s, swing)
                 for k, chance in enumerate(chances, start=1)
                 if chance > NO_CHANCE
             )
         over = 0.5 * ((self.variance + m * m) / m - 1.0)
-        mean = ((left + over) / m + 0.5) * took_s / left
-        spread = left * self.variance / m**3 + 1.0 / 12.0
+        wait, wait_square = self._wait(1), self._wait(2)
+        mean = ((left + over) / m + wait) * took_s / left
+        spread = left * self.variance / m**3 + wait_square - wait * wait
         deviation = math.hypot(took_s / left * math.sqrt(spread), swing * mean)
         return 0.5 * math.erfc((mean - limit_s) / max(deviation, 1e-12) / math.sqrt(2.0))
+
+    def _within(self, iterations: int, most: float, swing: float) -> float:
+        """Chance that so many iterations and the wait for the first are at most `most` iterations;
+        swing: relative standard deviation of their mean length.
+
+        With one instance the wait is uniform over an iteration. With several, an instance that has
+        just ended an iteration has just released requests, so a choice by load tends to fall on it:
+        then the wait is 1 minus the least of `choices` uniform draws. Half of each is assumed.
+        """
+        room, deviation = most - iterations, swing * (iterations + 0.5)
+        waits = [min(max(room + deviation * z, 0.0), 1.0) for z in NORMAL]
+        return math.fsum(w + w**self.choices for w in waits) / (2 * len(NORMAL))
+
+    def _wait(self, power: int) -> float:
+        """Mean of a power of that wait, iterations."""
+        return 0.5 * (1.0 / (power + 1) + self.choices / (power + self.choices))
 
     def largest_rate(self, most: float, took_s: float) -> float:
         """The largest rate up to `most` at which `slo.share` of the requests have their first
@@ -185,22 +207,6 @@ class Attainment:
                 (middle, high) if self.in_time(middle, took_s) >= self.share else (low, middle)
             )
         return SAFE * low
-
-
-def _within(iterations: int, most: float, swing: float) -> float:
-    """Probability that a number of iterations and a uniform wait of 0 to 1 take at most `most`
-    iterations; swing: relative standard deviation of their mean length. The integral of the normal
-    law over the wait: of Phi it is z Phi(z) + phi(z)."""
-    room = most - iterations
-    deviation = swing * (iterations + 0.5)
-    if not -FAR * deviation < room < 1.0 + FAR * deviation or deviation < 1e-9:
-        return min(max(room, 0.0), 1.0)
-
-    def integral(z: float) -> float:
-        density = math.exp(-0.5 * z * z) / math.sqrt(2.0 * math.pi)
-        return 0.5 * z * math.erfc(-z / math.sqrt(2.0)) + density
-
-    return deviation * (integral(room / deviation) - integral((room - 1.0) / deviation))
 
 
 def attainment(priced: Priced) -> Attainment:
@@ -230,7 +236,14 @@ def attainment(priced: Priced) -> Attainment:
         s, prompts, priced.sample.answers, pool, extra_s,
         transfer_s, tokens_per_iteration(drafts, accepted), token_variance(drafts, accepted),
         accepted, _passes(s, costs), costs.first_after_pass and pool is not None, colocated,
+        _choices(s),
     )  # fmt: skip
+
+
+def _choices(s: Scenario) -> int:
+    """Decode instances that a request is placed on by load at the moment its wait for an iteration
+    begins; 1 with prefill in between, or where mixed instances take turns."""
+    return s.deployment.decode.instances if s.deployment.mode == "decode_only" else 1
 
 
 def _passes(s: Scenario, costs: Costs) -> float:

@@ -5,10 +5,13 @@ import math
 import random
 
 import numpy as np
+import polars as pl
 import pytest
 
+from tests.draws import some
 from twin import steady
 from twin.attainment import SAFE, attainment
+from twin.engine.simulate import simulate
 from twin.lab.library import load_facts, presets
 from twin.outlook import at_load, outlook
 from twin.scenario import with_overrides
@@ -98,3 +101,25 @@ def test_answers_of_a_few_tokens_are_late_as_often_as_iterations_say():
             kept += took * 0.060 / (answer - 1) <= 0.057
         law_says = dataclasses.replace(law, answers=np.array([answer])).fluent(0.060, 0.0)
         assert law_says == pytest.approx(kept / 20_000, abs=0.015)
+
+
+@pytest.mark.parametrize("instances", some([3], 1, 2, 6))
+def test_a_choice_by_load_falls_on_who_has_just_begun_an_iteration(instances):
+    """An answer of two tokens takes one iteration and its wait for it, which the choice lengthens:
+    how many of them are in time by formula and in a run."""
+    asked = {
+        "deployment.mode": "decode_only", "deployment.decode.instances": instances,
+        "deployment.decode.npus_per_instance": 24, "deployment.decode.mtp_draft_tokens": 0,
+        "workload.lengths": "mooncake-conversation", "workload.rate_req_per_s": 40.0 * instances,
+        "horizon_s": 900.0 / instances, "warmup_s": 10.0,
+    }  # fmt: skip
+    run = simulate(s := with_overrides(QUICK, asked), load_facts())
+    took_s = run.summary["decode_iteration_s_mean"]
+    of_two = run.tables["requests"].filter(pl.col("output_tokens") == 2).drop_nans("finish_s")
+    seconds = of_two["finish_s"] - of_two["first_token_s"]
+    law = dataclasses.replace(attainment(Priced(s, load_facts())), answers=np.array([2]))
+    for part in (0.4, 0.7):
+        limit = with_overrides(s, {"slo.tpot_ms": 1e3 * took_s * (1.0 + part)})
+        formula = dataclasses.replace(law, scenario=limit).fluent(took_s, 0.0)
+        assert formula == pytest.approx((seconds <= took_s * (1.0 + part)).mean(), abs=0.12)
+        assert instances == 1 or formula < part  # a wait of any length would be as likely as part

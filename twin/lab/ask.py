@@ -27,7 +27,8 @@ def question(
     rate_multiplier: float = 1.0,
     tree_copies: int = 1,
 ) -> "tuple[Scenario, TraceTable | None]":
-    """The scenario that a person names, and the trace it replays, if any. Settings come last."""
+    """The scenario that a person names, and the trace it replays, if any. Settings are applied
+    last."""
     scenario, table = scenario_named(name), None
     if trace is None and (rate_multiplier, tree_copies) != (1.0, 1):
         raise SpecError("a rate multiplier and tree copies are of a trace: name its file too")
@@ -40,7 +41,7 @@ def question(
 
 
 def with_machine(scenario: Scenario, settings: dict[str, Any]) -> Scenario:
-    """The scenario with settings; a machine that one names comes whole. Raises SpecError."""
+    """The scenario with settings; a named machine sets all of its fields. Raises SpecError."""
     name = settings.get("supernode.machine")
     wanted = with_overrides(scenario, settings) if name is None else scenario
     if name is None and not wanted.supernode.imported:
@@ -151,6 +152,6 @@ def replayed(
 
 
 def counted(scenario: Scenario, table: "CountsTable") -> Scenario:
-    """The scenario with its experts as popular as a table of counts says."""
+    """The scenario with expert popularity from a table of counts."""
     counts = {"name": table.name, "digest": table.digest}
     return with_overrides(scenario, {"experts.popularity": "imported", "experts.counts": counts})

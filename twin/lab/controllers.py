@@ -28,7 +28,7 @@ def controllers() -> dict[str, str]:
 
 
 def _source(path: Path) -> bytes:
-    """The content of a file of the folder itself; raises ControllerError."""
+    """Contents of a file directly in the folder; raises ControllerError."""
     source = path.read_bytes()
     if path.is_symlink() or len(source) > LONGEST:
         raise ControllerError(f"{path.name} is a link, or longer than {LONGEST:,} bytes")
@@ -36,13 +36,13 @@ def _source(path: Path) -> bytes:
 
 
 class _Checked(InspectLoader):
-    """Loads the very bytes whose digest was compared."""
+    """Module loader for the bytes whose digest was checked."""
 
     def __init__(self, text: str) -> None:
         self._text = text
 
     def get_source(self, fullname: str) -> str:
-        """The text of the only module it has."""
+        """Source text of its only module."""
         return self._text
 
 

@@ -17,16 +17,17 @@ _LONG_KEY = re.compile(rf"{_PART}(?:[ \t]*+\.[ \t]*+{_PART}){{{KEY_PARTS_MAX}}}"
 
 
 class NotWritten(ValueError):
-    """The disk does not take an answer: one sentence. The command line has a status for it."""
+    """An answer that could not be written to disk: one sentence. The command line has a status for
+    it."""
 
 
 def printable(name: str) -> str:
-    """A file's name on one line of reasonable length, whatever somebody called it."""
+    """A file's name on one line of limited length, with unprintable characters replaced."""
     return "".join(c if c.isprintable() else "?" for c in name[:200])
 
 
 def read_bytes(path: Path, most_bytes: int, error: type[Exception]) -> bytes:
-    """The bytes of a file, one more than `most_bytes` of a larger one; raises `error`."""
+    """Contents of a file, cut one byte after `most_bytes`; raises `error`."""
     try:
         with path.open("rb") as file:
             return file.read(most_bytes + 1)
@@ -68,7 +69,7 @@ def toml_table(text: str, name: str, error: type[Exception]) -> dict[str, Any]:
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[IO[bytes]]:
-    """A file to write, which gets its name when it is whole. Raises NotWritten."""
+    """Open a temporary file that replaces the named one when it is complete. Raises NotWritten."""
     if "\0" in str(path):
         raise NotWritten(f"{printable(str(path))} cannot be written: no file is called so")
     path = path.resolve()  # a link goes on pointing at the file
@@ -94,7 +95,7 @@ def whole_file(path: Path) -> Iterator[IO[bytes]]:
 
 
 def check_writable(path: Path) -> None:
-    """Raise NotWritten where no file can be: better before a long answer than after it."""
+    """Raise NotWritten if no file can be written there, before a long computation."""
     folder = path.resolve().parent
     if not folder.is_dir() or not os.access(folder, os.W_OK):
         raise NotWritten(f"{printable(str(path))} cannot be written: no folder to write in")

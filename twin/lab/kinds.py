@@ -30,20 +30,20 @@ Floats = NDArray[np.float64]
 
 
 class Reference(Protocol):
-    """How a scenario names a value."""
+    """A scenario's reference to a stored value."""
 
     @property
     def digest(self) -> str:
-        """Of the value."""
+        """Digest of the value."""
 
     @property
     def name(self) -> str:
-        """What it was called when it was taken, for people."""
+        """Name of the value for people, at the time of the import."""
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """A value taken apart; `about` is JSON of at most some kilobytes, tables may be large."""
+    """A value split into parts; `about` is JSON of at most some kilobytes, tables may be large."""
 
     name: str
     format: str
@@ -71,7 +71,7 @@ COUNT = "segments"  # of each request, stored instead of the offsets
 
 
 def _trace_parts(trace: TraceTable) -> Parts:
-    """A row per request, a row per segment of KV blocks, and what is neither."""
+    """Parts of a trace: a row per request, a row per segment of KV blocks, and the rest as JSON."""
     values = {field.name: getattr(trace, field.name) for field in fields(trace)}
     requests = {COUNT: np.diff(values.pop(OFFSET)).astype(np.int32)}
     segments = {name: values.pop(name) for name in SEGMENTS}
@@ -121,7 +121,7 @@ def _counts(parts: Parts) -> CountsTable:
 
 @dataclass(frozen=True, slots=True)
 class MachineNamed:
-    """How a scenario names an imported machine: by its digest alone."""
+    """A scenario's reference to an imported machine: its digest."""
 
     digest: str
     name: str = ""

@@ -50,7 +50,7 @@ def load_facts(folder: Path = DATA) -> Facts:
 
 
 def facts_environment() -> dict[str, str]:
-    """Environment variables with which a process in another folder reads these same facts."""
+    """Environment variables for a process in another folder to read the same facts."""
     named = os.environ.get(CALIBRATION_VARIABLE, "")
     return {CALIBRATION_VARIABLE: str(Path(named).resolve())} if named else {}
 
@@ -82,7 +82,7 @@ def _fact_table(path: Path, name: str) -> dict[str, Any]:
 
 
 def _private(path: Path, known: dict[str, Any]) -> dict[str, Any]:
-    """Calibration tables with those of a private copy in their place."""
+    """Calibration tables replaced by those of a private copy."""
     here = f"{CALIBRATION_VARIABLE} = {path}"
     try:
         own = _fact_table(path, path.name)
@@ -149,7 +149,7 @@ def _with_units(lines: list[str]) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """One term: its meaning, its unit and the words it stands in place of."""
+    """One term: its meaning, its unit and the words that it replaces."""
 
     name: str
     meaning: str

@@ -39,8 +39,9 @@ def read_machine(source: Path | bytes, name: str | None = None) -> ImportedMachi
 
 
 def fitted(scenario: Scenario, npus: int) -> Scenario:
-    """The scenario on so many NPUs, or the most that its shape allows, each pool keeping its part:
-    decode changes its size, other pools their number. Raises SpecError."""
+    """The scenario resized to a number of NPUs, or the most that its shape allows, with each pool's
+    share unchanged: decode changes its instance size, other pools their number of instances. Raises
+    SpecError."""
     using = sorted(seated(scenario))  # decode before prefill, which takes what decode leaves
     before, left = sum(count * each for _, count, each in using), npus
     if npus < len(using):
@@ -65,7 +66,7 @@ def fitted(scenario: Scenario, npus: int) -> Scenario:
 
 
 def keep_brought(store: "Store", scenario: Scenario) -> None:
-    """Store the machine of a scenario that came along with a link, where it did."""
+    """Store the machine that arrived with a scenario's link, if any."""
     if scenario.supernode.imported and (machine := brought(scenario.supernode.machine)):
         store.machines.save(machine)
 
@@ -100,14 +101,14 @@ def fields_of(
 
 
 def chip_of(machine: ImportedMachine, facts: Facts, wanted: str) -> str:
-    """The wanted chip, or the first with as many dies as the machine's NPUs."""
+    """The wanted chip, or the first with the same number of dies as the machine's NPUs."""
     fits = [c for c in facts.names("chips")
             if facts[f"chips.{c}.dies_per_npu"].value == machine.dies_per_npu]  # fmt: skip
     return wanted if wanted in fits or not fits else fits[0]
 
 
 def machine_rows(facts: Facts, store: "Store") -> list[dict[str, Any]]:
-    """Every recipe and every stored machine: name, NPUs and what it is."""
+    """Every recipe and every stored machine: name, NPUs and title."""
     rows: list[dict[str, Any]] = []
     for name in recipe_names(facts):
         title = str(facts[f"machines.{name}.title"].value)

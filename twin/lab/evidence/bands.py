@@ -44,7 +44,7 @@ Levels = tuple[Hashable, ...]
 
 @dataclass(frozen=True, slots=True)
 class Error:
-    """The errors of one row, as logarithms of speed; first is None for a row in sight."""
+    """Errors of one row, as logarithms of speed; first is None for a row in sight."""
 
     row: str
     system: str
@@ -57,7 +57,7 @@ class Error:
 
     @property
     def judged(self) -> float:
-        """The first error where there is one."""
+        """The first error, or today's if there is none."""
         return self.today if self.first is None else self.first
 
 
@@ -74,7 +74,7 @@ def quantity_of(row: Row) -> str:
 
 
 def levels_of(quantity: str, scenario: Scenario, stack: str) -> Levels:
-    """A leaf of the tree: the value of each of LEVELS."""
+    """Value of each of LEVELS for a row: a leaf of the tree."""
     mode = "colocated" if scenario.deployment.mode == "colocated" else "apart"
     batch = batch_range(scenario.deployment.decode.batch_per_npu) if quantity == DECODE else 0
     return quantity, scenario.supernode.chip, stack, mode, batch
@@ -106,7 +106,8 @@ def speed(row: Row, error: float) -> float:
 def errors_of(
     rows: Sequence[Row], first: Mapping[str, First], today: Mapping[str, float]
 ) -> list[Error]:
-    """First errors of judged rows, and errors of rows in sight; today: of the twin as it is."""
+    """First errors of judged rows, and errors of rows in sight; today: errors of the present
+    twin."""
     found = []
     for row in rows:
         begun = first.get(row.id)
@@ -140,7 +141,7 @@ def student(share: float, freedom: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Band:
-    """What is expected of the error of a figure: Student's t, as a logarithm of speed."""
+    """Expected error of a figure: Student's t, as a logarithm of speed."""
 
     centre: float
     spread: float
@@ -148,21 +149,21 @@ class Band:
     own: int  # rows with a first error of the same quantity, machine and stack
 
     def half_width(self, share: float = MOST) -> float:
-        """How far to each side of the centre the band reaches that is to hold this share."""
+        """Half width of the band that contains this share."""
         return self.spread * student(0.5 + 0.5 * share, self.freedom)
 
     def ends(self, share: float = MOST) -> tuple[float, float]:
-        """Both ends of that band."""
+        """Lower and upper end of the band that contains this share."""
         half = self.half_width(share)
         return self.centre - half, self.centre + half
 
     def holds(self, error: float, share: float = MOST) -> bool:
-        """Whether an error lies within."""
+        """Whether the band contains an error."""
         return abs(error - self.centre) <= self.half_width(share)
 
 
 class Bands:
-    """The tree with its errors; `of` gives the band of a leaf, whether rows stand there or not."""
+    """The tree of errors; `of` gives the band of any leaf, with or without rows."""
 
     def __init__(self, errors: Sequence[Error]) -> None:
         self.errors = sorted(errors, key=lambda e: e.first is None)
@@ -208,7 +209,7 @@ class Bands:
         return Band(scale * centre, max(spread, DIGITS), PRIOR + len(own), len(own))
 
     def _scale_of(self, quantity: Hashable) -> float:
-        """How far a quantity is off: one without unseen rows is no better than the worst."""
+        """Scale of a quantity's errors; without unseen rows, that of the worst quantity."""
         return self._scales.get(quantity, max(self._scales.values()))
 
     def _covariance(self, shared: NDArray[np.intp]) -> Vector:
@@ -216,9 +217,9 @@ class Bands:
 
 
 def _prior(projected: Vector, today: Vector, first: Vector, errors: Sequence[Error]) -> float:
-    """By what the variance of a system that is left out exceeds the tree's: such that MOST of the
-    first errors lie within their bands, each made without its system (in closed form, Dubrule's for
-    many rows; conformal prediction by groups, Barber et al., Annals of statistics 49, 2021)."""
+    """Additional variance of a left-out system over the tree's, such that MOST of the first errors
+    lie within bands made without their system (in closed form, Dubrule's for many rows; conformal
+    prediction by groups, Barber et al., Annals of statistics 49, 2021)."""
     residual = projected @ today
     apart = []
     for system in dict.fromkeys(e.system for e in errors[: len(first)]):
@@ -290,7 +291,7 @@ def left_out(
     by: Callable[[Error], Any],
     leaves: Mapping[str, tuple[Any, Levels]] | None = None,
 ) -> dict[str, Band]:
-    """The band of every row made without its group (system, source, or itself)."""
+    """Band of every row, made without its group (system, source, or itself)."""
     leaves = leaves or {e.row: (by(e), e.levels) for e in errors}
     bands: dict[str, Band] = {}
     for group in dict.fromkeys(group for group, _ in leaves.values()):
@@ -302,18 +303,18 @@ def left_out(
 
 
 def by_system(error: Error) -> str:
-    """The system of a row: what is left out where bands are judged."""
+    """System of a row, the group left out when bands are judged."""
     return error.system
 
 
 def by_source(error: Error) -> str:
-    """The publication of a row, without the place in it."""
+    """Publication of a row, without the place in it."""
     return error.source.split(":")[0].split(",")[0]
 
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """What share of some rows lies within bands made without them."""
+    """Shares of some rows within bands made without them."""
 
     rows_of: str
     rows: int
@@ -330,7 +331,7 @@ class Coverage:
 def coverage(
     errors: Sequence[Error], bands: Mapping[str, Band], seen: bool = False
 ) -> list[Coverage]:
-    """The part of first errors (seen: of rows in sight) within bands: of all, and by quantity."""
+    """Share of first errors (seen: of rows in sight) within bands: of all, and by quantity."""
     judged = [e for e in errors if e.row in bands and (e.first is None) == seen]
     parts = {"all": judged}
     for e in judged:

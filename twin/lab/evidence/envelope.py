@@ -19,7 +19,7 @@ POOL_OF = {"decode": "decode", "stream": "decode", "exchange": "exchange", "pref
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """What one published row measured: a scenario, and the pool that it is about."""
+    """Configuration of a published row: a scenario, and the measured pool."""
 
     row: str
     pool: str  # prefill, decode, exchange (dispatch or combine alone), or "" for the model alone
@@ -29,7 +29,7 @@ class Configuration:
 
 @dataclass(frozen=True, slots=True)
 class Aspect:
-    """One respect in which a scenario can lie outside: numbers have a range, names a set."""
+    """One aspect in which a scenario can lie outside: numbers have a range, names a set."""
 
     name: str
     unit: str
@@ -39,7 +39,7 @@ class Aspect:
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """How far the published rows go in one respect."""
+    """Range of the published rows in one aspect."""
 
     aspect: Aspect
     values: tuple[float | str, ...]  # distinct, sorted
@@ -56,7 +56,7 @@ class Reach:
         return f"{span} {self.aspect.unit}".rstrip() + only
 
     def holds(self, value: float | str) -> bool:
-        """Whether a value lies within."""
+        """Whether a value is within the range."""
         if isinstance(value, str):
             return value in self.values
         numbers = [v for v in self.values if not isinstance(v, str)]
@@ -131,7 +131,7 @@ def _field(path: str, pool: str = "") -> Callable[[Configuration, Facts], Value]
 
 
 def _switches(section: str) -> Iterator[Aspect]:
-    """The fields of a section of the deployment, so that a new switch is a new aspect."""
+    """Fields of a section of the deployment, so that every new switch is an aspect."""
     info = Deployment.model_fields.get(section)
     for name in getattr(info.annotation if info else None, "model_fields", {}):
         path = f"deployment.{section}.{name}"
@@ -167,7 +167,7 @@ ASPECTS = (
 
 
 def configurations(rows: Sequence[Row]) -> Iterator[Configuration]:
-    """What the rows measured; a ratio measured two configurations."""
+    """Configurations that the rows measured; a ratio has two."""
     for row in rows:
         pool = POOL_OF.get(row.measure.split(".")[0], "")
         yield Configuration(row.id, pool, scenario_of(row.scenario), row.args)
@@ -184,7 +184,7 @@ def _published() -> tuple[Configuration, ...]:
 def reach(
     facts: Facts, configurations: Sequence[Configuration] | None = None, chip: str = ""
 ) -> list[Reach]:
-    """The range of each aspect over the rows of a chip, or over all rows if the chip has none."""
+    """Range of each aspect over the rows of a chip, or over all rows if the chip has none."""
     if configurations is None:
         return list(_published_reach(facts, chip))
     if chip:
@@ -247,7 +247,7 @@ def outside_evidence(
 
 
 def _lent(s: Scenario, known: Sequence[Configuration]) -> Iterator[str]:
-    """What one pool has of the other's NPUs, and in no published row."""
+    """Sharing of NPUs between pools, which no published row has."""
     for lends, what in (
         (sharing, "splits the cores of a die between prefill and decode"),
         (
@@ -260,7 +260,7 @@ def _lent(s: Scenario, known: Sequence[Configuration]) -> Iterator[str]:
 
 
 def _traffic(s: Scenario, known: Sequence[Configuration]) -> Iterator[str]:
-    """What the traffic does that no published row's does."""
+    """Features of the traffic that no published row has."""
     varied = s.workload.arrivals == "trace" or s.workload.lengths != "fixed"
     if varied and all(c.scenario.workload.lengths == "fixed" for c in known):
         yield "Lengths vary from request to request; in every published row they are all alike."

@@ -40,8 +40,8 @@ Judged = Sequence[Mapping[str, Any]]
 
 def evidence(facts: Facts, rows: Sequence[Row] | None = None) -> list[dict[str, Any]]:
     """Rows (None: the published ones) with `twin` in the row's unit and `error` = twin / published
-    - 1; `judged_error` is the one that counts (the first of an unseen row, none of a circular or
-    unstated one); `outside`: it is beyond the row's `bar`."""
+    - 1; `judged_error` is the error that counts (the first of an unseen row, none of a circular or
+    unstated one); `outside`: it exceeds the row's `bar`."""
     if rows is None:
         return [dict(answer) for answer in _published(facts)]
     return _judged(facts, rows)
@@ -85,7 +85,7 @@ def _judged(facts: Facts, rows: Sequence[Row]) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """How well one kind of rows is met: absolute errors as fractions."""
+    """Absolute errors of one kind of rows, as fractions."""
 
     group: str  # which rows: a group of machines, or a system
     kind: str
@@ -101,7 +101,7 @@ class Score:
 
 
 def score(rows: Judged, group: str, kind: str) -> Score | None:
-    """The errors that count of one kind of rows; None where there is no such row."""
+    """Score of one kind of rows by the errors that count; None without rows."""
     chosen = [row for row in rows if row["kind"] == kind and row["judged_error"] is not None]
     if not chosen:
         return None
@@ -110,20 +110,21 @@ def score(rows: Judged, group: str, kind: str) -> Score | None:
 
 
 def scores(rows: Judged) -> list[Score]:
-    """Every kind of rows of either group of machines, the strictest judge first."""
+    """Scores of every kind of rows of both groups of machines, the strictest kind first."""
     own = {group: [row for row in rows if row["group"] == group] for group in GROUPS}
     said = (score(own[group], group, kind) for group in GROUPS for kind in JUDGED)
     return [each for each in said if each is not None]
 
 
 def headline(rows: Judged, group: str) -> Score | None:
-    """The worse of a group's scores of unseen and of seen rows; families known stand apart."""
+    """The worse of a group's scores of unseen and of seen rows; rows of known families are
+    separate."""
     own = [each for each in scores(rows) if each.group == group and each.kind in ("unseen", "seen")]
     return max(own, key=lambda each: each.mean, default=None)
 
 
 def headlines(rows: Judged) -> list[str]:
-    """The headline of every group as a sentence, and that of unseen rows of families known."""
+    """Headline of every group as a sentence, and that of unseen rows of known families."""
     said = [headline(rows, group) for group in GROUPS]
     said += [score([r for r in rows if r["group"] == g], g, UNSEEN[1]) for g in GROUPS]
     return [
@@ -135,7 +136,7 @@ def headlines(rows: Judged) -> list[str]:
 
 
 def _balance(group: str) -> str:
-    """At which skew of experts the supernode's rows stand where it is not the default's."""
+    """Skew of experts of the supernode's rows, if it is not the default."""
     if group != SUPERNODE:
         return ""
     skews = {scenario_of(row.scenario).experts.skew for row in load_published()
@@ -165,12 +166,12 @@ ERRORS = RECORD / "errors.toml"
 
 @lru_cache(maxsize=1)
 def stored_errors() -> dict[str, Any]:
-    """The errors that were stored last, with the digests of facts and rows behind them."""
+    """The last stored errors, with the digests of their facts and rows."""
     return published_table(ERRORS)
 
 
 def write_errors(facts: Facts, answers: Judged, path: Path = ERRORS) -> None:
-    """Keep the errors of unseen and seen rows, and those of today; raises NotWritten."""
+    """Store the errors of unseen and seen rows, and today's; raises NotWritten."""
     table = {
         "facts": facts.digest,
         "rows": rows_digest(load_published()),

@@ -25,7 +25,7 @@ TO_UNIT = {"us": 1e6, "ms": 1e3}
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """What a measure reads: a scenario, the facts, and the row's own arguments."""
+    """Input of a measure: a scenario, the facts, and the row's own arguments."""
 
     scenario: Scenario
     facts: Facts
@@ -45,7 +45,7 @@ class Ask:
 
 
 def answer_row(row: Row, facts: Facts) -> float:
-    """What the twin says for a row, in the row's unit."""
+    """The twin's figure for a row, in the row's unit."""
     known = facts.replaced(row.facts)
     if row.family not in MEASURES:
         raise EvidenceError(f"row {row.id} measures {row.measure!r}: take one of {list(MEASURES)}")
@@ -81,7 +81,7 @@ def _decode(parts: Sequence[str], ask: Ask) -> float:
 
 
 def _under_way(ask: Ask, full: Prediction) -> DecodePrediction:
-    """Decode with so many `requests` on an instance, fewer than it has slots."""
+    """Decode with `requests` on an instance, fewer than it has slots."""
     role = full.costs.decode_role
     assert role is not None
     traffic, hot = traffic_under_way(ask.scenario, ask.facts), ask.parts.decode_imbalance.table
@@ -90,7 +90,7 @@ def _under_way(ask: Ask, full: Prediction) -> DecodePrediction:
 
 
 def _under_slo(ask: Ask) -> float:
-    """Throughput of the largest batch that keeps the scenario's TPOT; 0 where none does."""
+    """Throughput of the largest batch that meets the scenario's TPOT; 0 where none does."""
     target = largest_batch(ask.scenario, ask.facts, 1e-3 * ask.scenario.slo.tpot_ms)
     if not target.feasible:
         return 0.0
@@ -131,7 +131,7 @@ def _stream(parts: Sequence[str], ask: Ask) -> float:
 
 
 def _kernel(parts: Sequence[str], ask: Ask) -> float:
-    """One kernel on a die that shares its cores with nothing: attention core, grouped product."""
+    """One kernel alone on a die: attention core or grouped product."""
     costs = ask.parts.costs
     if parts[0] == "attention":
         return alone.attention_core_s(costs, float(ask.args["batch"]) * float(ask.args["kv"]))

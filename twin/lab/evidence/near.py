@@ -47,7 +47,7 @@ from twin.scenario.words import choice_label
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A headline figure that has a band, and the quantity of rows that says something of it."""
+    """A headline figure with a band, and the quantity of its rows."""
 
     name: str
     quantity: str
@@ -75,24 +75,24 @@ class Near:
     stale: bool  # whether the errors were stored with other facts or rows
 
     def ends(self, share: float) -> tuple[float, float]:
-        """Low and high end of what a measurement may be, over the twin's figure."""
+        """Low and high end of expected measurements, over the twin's figure."""
         low, high = (end if self.figure.time else -end for end in self.band.ends(share))
         return math.exp(min(low, high)), math.exp(max(low, high))
 
     def said(self, share: float) -> str:
-        """'−22 to +26 %': a band of measurements around the twin's figure."""
+        """'−22 to +26 %': the band of measurements around the twin's figure."""
         low, high = self.ends(share)
         return f"{_percent(low)} to {_percent(high)} %"
 
     def around(self, value: float) -> str:
-        """'39.2 to 62.3 ms': the same band of a figure of this size."""
+        """'39.2 to 62.3 ms': the band around a figure of this size."""
         low, high = (shown(self.figure.metric, value * end) for end in self.ends(MOST))
         number, _, unit = low.partition(" ")
         return f"{number if high.endswith(f' {unit}') else low} to {high}"
 
     @property
     def sentence(self) -> str:
-        """Both bands, what they rest on, and what is extrapolated."""
+        """Both bands, their basis, and what is extrapolated, as a sentence."""
         name = self.figure.name[:1].upper() + self.figure.name[1:]
         return (
             f"{name}: four of five measurements are expected {self.said(MOST)} from it, half "
@@ -102,7 +102,7 @@ class Near:
 
     @property
     def basis(self) -> str:
-        """Which rows the band is made from."""
+        """Rows from which the band is made, in words."""
         earlier = ", with earlier facts" if self.stale else ""
         if not self.band.own:
             seen = f"; its {_rows(self.seen)} were in sight of its making" if self.seen else ""
@@ -121,7 +121,7 @@ def _rows(count: int, kind: str = "") -> str:
 
 @lru_cache(maxsize=1)
 def record() -> tuple[tuple[Error, ...], Bands]:
-    """The errors of the record and the bands made from them, worked out once."""
+    """Recorded errors and the bands made from them, computed once."""
     errors = errors_of(load_published(), load_first(), stored_errors()["today"])
     return tuple(errors), Bands(errors)
 
@@ -134,7 +134,7 @@ def _stale(facts: Facts) -> bool:
 
 
 def figures_of(scenario: Scenario, run: bool = False) -> list[Figure]:
-    """The headline figures of a deployment; run: no throughput where arrivals set the load."""
+    """Headline figures of a deployment; run: without throughput if arrivals determine it."""
     roles = {role for role, *_ in pools(scenario)}
     has = {
         DECODE: bool(roles & {"decode", "colocated"}),
@@ -146,7 +146,7 @@ def figures_of(scenario: Scenario, run: bool = False) -> list[Figure]:
 
 
 def near(scenario: Scenario, facts: Facts, run: bool = False) -> list[Near]:
-    """The band of every headline figure that this deployment has; run: see `figures_of`."""
+    """Band of every headline figure of this deployment; run: see `figures_of`."""
     return [_near(figure, scenario, facts) for figure in figures_of(scenario, run)]
 
 
@@ -167,7 +167,8 @@ def _levels(figure: Figure, scenario: Scenario) -> tuple[Any, ...]:
 
 
 def stack_here(scenario: Scenario) -> str:
-    """The stack of a scenario: its own, else the supernode's on the supernode's chip, else ''."""
+    """Stack of a scenario: its own, otherwise the supernode's on the supernode's chip, otherwise
+    ''."""
     named = scenario.deployment.stack
     if named != PLAIN:
         return named
@@ -183,7 +184,7 @@ def _stack_label(stack: str) -> str:
 
 
 def _beyond(figure: Figure, scenario: Scenario, title: str, same: Sequence[Error]) -> list[str]:
-    """What of a figure's regime no row has, in words."""
+    """Parts of a figure's regime that no row has, in words."""
     if not any(e.levels[0] == figure.quantity for e in record()[0]):
         return [f"no row of {figure.name} was published, so this is the band of other figures"]
     if not same:
@@ -208,7 +209,7 @@ def _beyond(figure: Figure, scenario: Scenario, title: str, same: Sequence[Error
 def near_each(
     scenarios: Mapping[str, Scenario], facts: Facts
 ) -> list[tuple[tuple[str, ...], list[Near]]]:
-    """The bands of several runs by name, each with the names of those that share them."""
+    """Bands of several runs by name, with the names of the runs that share them."""
     said: dict[tuple[str, ...], tuple[list[str], list[Near]]] = {}
     for name, scenario in scenarios.items():
         found = near(scenario, facts, run=True)
@@ -218,7 +219,7 @@ def near_each(
 
 
 def in_brief(bands: Sequence[Near]) -> str:
-    """'TPOT −21 to +28 %, TTFT −40 to +85 % (extrapolated)': bands that are to hold MOST."""
+    """'TPOT −21 to +28 %, TTFT −40 to +85 % (extrapolated)': bands that contain MOST."""
     return ", ".join(
         f"{each.figure.name} {each.said(MOST)}{' (extrapolated)' if each.extrapolated else ''}"
         for each in bands
@@ -243,7 +244,7 @@ def ratio_known(figure: Figure, one: Scenario, other: Scenario) -> tuple[float, 
 
 @dataclass(frozen=True, slots=True)
 class Apart:
-    """How a figure of two runs differs, next to what is known of such a ratio."""
+    """Difference of a figure of two runs, and the known error of such a ratio."""
 
     figure: Figure
     within: float  # as a fraction: a ratio of 1.12 is known to 12 %
@@ -251,7 +252,7 @@ class Apart:
 
     @property
     def words(self) -> str:
-        """'equal within what is known (±12 %)', or how well the ratio is known."""
+        """'equal within what is known (±12 %)', or the known error of the ratio."""
         known = f"±{100 * self.within:.0f} %"
         return f"equal within what is known ({known})" if self.equal else f"known to {known}"
 
@@ -259,7 +260,8 @@ class Apart:
 def apart(
     one: tuple[Scenario, Mapping[str, Any]], other: tuple[Scenario, Mapping[str, Any]]
 ) -> list[Apart]:
-    """Each headline figure that differs between two runs: may measurements find it equal?"""
+    """For each headline figure that differs between two runs: whether measurements may find it
+    equal."""
     found = []
     for figure in figures_of(one[0], run=True):
         a, b = one[1].get(figure.metric), other[1].get(figure.metric)
@@ -270,7 +272,7 @@ def apart(
 
 
 def _apart(figure: Figure, one: Scenario, other: Scenario, faster: float) -> Apart:
-    """faster: the speed of one over that of the other."""
+    """The comparison of a figure; faster: the speed of one over that of the other."""
     centre, half = ratio_known(figure, one, other)
     return Apart(figure, math.expm1(half), abs(math.log(faster) - centre) <= half)
 
@@ -286,7 +288,7 @@ def throughput_apart(one: Scenario, other: Scenario, ratio: float) -> Apart:
 
 @lru_cache(maxsize=1)
 def _without_system() -> dict[str, Band]:
-    """The band of every judged row, made without its system."""
+    """Band of every judged row, made without its system."""
     errors, _ = record()
     known = {e.levels[0] for e in errors}
     rows = [r for r in load_published() if r.kind not in UNJUDGED and quantity_of(r) in known]
@@ -299,7 +301,7 @@ def _without_system() -> dict[str, Band]:
 
 @lru_cache(maxsize=1)
 def row_bands() -> Mapping[str, tuple[float, float, bool | None]]:
-    """By row: low and high end of twin / published - 1 by a band made without the row's system, and
+    """By row: low and high end of twin / published - 1 in a band made without the row's system, and
     whether its first error lies within (None: it has none)."""
     bands, first, found = _without_system(), load_first(), {}
     for row in load_published():
@@ -316,7 +318,7 @@ def row_bands() -> Mapping[str, tuple[float, float, bool | None]]:
 
 @lru_cache(maxsize=1)
 def covered() -> dict[str, list[Coverage]]:
-    """What bands hold of rows left out, by what was left out."""
+    """Coverage of bands over left-out rows, by what was left out."""
     errors, _ = record()
     bands = _without_system()
     return {

@@ -56,12 +56,12 @@ class Row:
 
     @property
     def calibrates(self) -> bool:
-        """Whether the fit of the constants sees it."""
+        """Whether the row is used to fit the constants."""
         return self.kind == "calibrating"
 
     @property
     def digest(self) -> str:
-        """SHA-256 of what the row asks and of its published figure."""
+        """SHA-256 of the row's question and published figure."""
         question = [self.measure, self.value, self.unit, self.scenario, self.facts, self.args,
                  self.against]  # fmt: skip
         return hashlib.sha256(json.dumps(question, sort_keys=True).encode()).hexdigest()
@@ -73,13 +73,13 @@ class Row:
 
     @property
     def group(self) -> str:
-        """CloudMatrix384 where the row's system or its source says so, else other systems."""
+        """CloudMatrix384 if the row's system or source names it, otherwise other systems."""
         return SUPERNODE if "CloudMatrix" in f"{self.system} {self.source}" else OTHER
 
 
 @dataclass(frozen=True, slots=True)
 class First:
-    """The twin's answer to a row before anyone had looked: written by a command, never changed."""
+    """The twin's first answer to a row: written by a command, never changed."""
 
     twin: float
     error: float  # signed fraction
@@ -89,7 +89,7 @@ class First:
 
 @dataclass(frozen=True, slots=True)
 class Beyond:
-    """A published result that no scenario can express, and what is missing for it."""
+    """A published result that no scenario can express, and the missing feature."""
 
     id: str
     system: str
@@ -102,7 +102,7 @@ class Beyond:
 
 @dataclass(frozen=True, slots=True)
 class Other:
-    """What another simulator answered to a row, in the row's unit or as a signed error."""
+    """Another simulator's answer to a row, in the row's unit or as a signed error."""
 
     row: str
     simulator: str
@@ -113,7 +113,7 @@ class Other:
 
 @dataclass(frozen=True, slots=True)
 class Bars:
-    """Absolute errors that the twin sets itself as bars, as fractions."""
+    """Bars that the twin sets itself for absolute errors, as fractions."""
 
     mean: Mapping[str, float]  # mean of a kind of row: fitted, or predicted by group
     worst: Mapping[str, float]  # one row, by group
@@ -121,7 +121,7 @@ class Bars:
     figures: int  # without a source of their own that move a row, at most
 
     def of(self, row: Row) -> float:
-        """The largest absolute error that is no miss for this row."""
+        """Largest absolute error that is within the bar for this row."""
         return self.exchange if row.family == "exchange" else self.worst[row.group]
 
 
@@ -132,7 +132,7 @@ def load_published(path: Path = PUBLISHED) -> list[Row]:
 
 @lru_cache(maxsize=4)
 def _published(path: Path, _: int) -> tuple[Row, ...]:
-    """The rows as the file was at some time: a prediction alone asks for them seven times."""
+    """Rows of a file, cached by path and change time: one prediction loads them seven times."""
     rows = []
     for entry in published_table(path)["row"]:
         try:
@@ -149,13 +149,13 @@ def _published(path: Path, _: int) -> tuple[Row, ...]:
 
 
 def rows_digest(rows: Sequence[Row]) -> str:
-    """SHA-256 over what every row asks and of which kind it is."""
+    """SHA-256 over the questions and kinds of all rows."""
     text = "".join(f"{row.id} {row.kind} {row.digest}\n" for row in rows)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def load_first(path: Path = FIRST) -> dict[str, First]:
-    """First errors by row; none where no command has written any."""
+    """First errors by row; empty if none were written."""
     if not path.exists():
         return {}
     return {name: First(**entry) for name, entry in published_table(path).items()}

@@ -33,7 +33,7 @@ Search = Generator[Scenario, Summary | None, "Capacity"]
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """The largest load that keeps the SLO, in the unit of its field (`load_of`)."""
+    """Largest load that meets the SLO, in the unit of its field (`load_of`)."""
 
     path: str  # the field
     load: float  # 0: no load keeps it
@@ -44,7 +44,7 @@ class Capacity:
 
     @property
     def unit(self) -> str:
-        """What the load counts."""
+        """Unit of the load."""
         return UNITS.get(self.path, "times the trace's speed")
 
 
@@ -60,9 +60,9 @@ def capacity(s: Scenario, facts: Facts, simulated: Simulated) -> Capacity:
 
 
 def searching(s: Scenario, facts: Facts, begin: float | None = None) -> Search:
-    """The search as a generator: gives scenarios, gets summaries, returns the capacity. Steps grow
-    until the SLO changes between met and missed, then halve; the last interval is interpolated by
-    share."""
+    """Generator of the search: yields scenarios, receives summaries, returns the capacity. Steps
+    grow until the SLO changes between met and missed, then halve; the last interval is interpolated
+    by share."""
     path, own = load_of(s)
     first = load = begin or first_load(s, facts) or own
     short, step, runs = at_steady(s, facts, first), STEP, 0
@@ -113,7 +113,7 @@ def searching(s: Scenario, facts: Facts, begin: float | None = None) -> Search:
 
 @dataclass
 class _Load:
-    """A load with what its runs say."""
+    """A load with the results of its runs."""
 
     load: float
     share: float  # of requests that have to meet the SLO
@@ -125,17 +125,17 @@ class _Load:
 
     @property
     def beyond(self) -> float:
-        """By how much the mean share over seeds exceeds what has to be."""
+        """Mean share over seeds less the required share."""
         return -1.0 if self.refused else sum(self.shares) / len(self.shares) - self.share
 
     @property
     def meets(self) -> bool:
-        """Whether the SLO holds."""
+        """Whether the SLO is met."""
         return self.beyond >= 0.0 and 2 * self.overloaded <= len(self.shares)
 
 
 def first_load(s: Scenario, facts: Facts) -> float | None:
-    """The capacity by formula; None where it has none to give in the load's unit."""
+    """Capacity by formula; None if the formula has none in the load's unit."""
     if load_of(s)[0] != "workload.rate_req_per_s":
         return None
     try:
@@ -145,7 +145,8 @@ def first_load(s: Scenario, facts: Facts) -> float | None:
 
 
 def at_steady(s: Scenario, facts: Facts, load: float) -> Scenario:
-    """The scenario long enough to be steady; with faults, or no steady begin, times stay."""
+    """The scenario with a horizon long enough for a steady state; unchanged with faults or without
+    a steady begin."""
     if not steady_by_itself(s):
         return s
     try:
@@ -156,8 +157,8 @@ def at_steady(s: Scenario, facts: Facts, load: float) -> Scenario:
 
 
 def longer(s: Scenario) -> Scenario:
-    """The scenario of `at_steady` as both ends are judged, with `LONGER` as much time that counts
-    after twice the warm-up; itself where its times are its own."""
+    """The scenario of `at_steady` for judging the ends of the interval: `LONGER` times the counted
+    time after twice the warm-up; unchanged if its times are its own."""
     if not steady_by_itself(s):
         return s
     counted_s = LONGER * (s.horizon_s - s.warmup_s)
@@ -166,12 +167,12 @@ def longer(s: Scenario) -> Scenario:
 
 
 def steady_by_itself(s: Scenario) -> bool:
-    """Whether a run begins in the steady state and nothing is to happen that changes it."""
+    """Whether a run begins in the steady state without events that change it."""
     return begins_steady(s) and not s.faults and s.elastic.controller == "fixed"
 
 
 def with_load(s: Scenario, load: float) -> Scenario:
-    """The scenario at a load, to four figures. Raises SpecError where no such load can be."""
+    """The scenario at a load, rounded to four figures. Raises SpecError for an impossible load."""
     path, _ = load_of(s)
     rounded = float(f"{load:.{FIGURES}g}")
     whole = path == "workload.concurrency"
@@ -181,9 +182,9 @@ def with_load(s: Scenario, load: float) -> Scenario:
 def _judged(
     s: Scenario, at: _Load, variances: list[float], *, every: bool = False
 ) -> Generator[Scenario, Summary | None, int]:
-    """Runs at a load until met or missed is sure (every: all seeds); returns how many. Variances of
-    the share between seeds at earlier loads count too: two seeds that agree by chance do not
-    decide."""
+    """Run a load until it is sure whether the SLO is met (every: all seeds); returns the number of
+    runs. Variances of the share between seeds at earlier loads count too: two seeds that agree by
+    chance do not decide."""
     if at.runs_of is not s:
         at.runs_of, at.shares, at.overloaded, at.sure = s, [], 0, False
     begun, own = len(at.shares), 0.0

@@ -16,7 +16,7 @@ WAITS = 0.2  # of the mean TTFT: from here on a queue is looked into
 
 @dataclass(frozen=True)
 class Change:
-    """Fields of a scenario with other values, which would remove a cause."""
+    """Changed fields of a scenario that would remove a cause."""
 
     settings: Settings
     doable: bool = True
@@ -29,7 +29,7 @@ Found = Iterator[Change]
 
 @dataclass(frozen=True)
 class Cause:
-    """A cause of time: what it is called, what to do about it, and the changes to try."""
+    """A cause of time: its name, advice, and the changes to try."""
 
     key: str
     label: str
@@ -44,7 +44,7 @@ CAUSES: dict[str, Cause] = {}
 def cause(
     key: str, label: str, advice: str, kind: int = CAUSE
 ) -> Callable[[Callable[[View], Found]], Callable[[View], Found]]:
-    """Register what looks into a cause."""
+    """Decorator that registers a function which examines a cause."""
 
     def register(changes: Callable[[View], Found]) -> Callable[[View], Found]:
         CAUSES[key] = Cause(key, label, advice, changes, kind)
@@ -54,7 +54,7 @@ def cause(
 
 
 def possible(s: Scenario, settings: Settings) -> bool:
-    """Whether the scenario may have these settings, and does not have them already."""
+    """Whether the scenario can have these settings and does not have them already."""
     for path, value in settings.items():
         if "." in path and field_info(path) is None:
             return False
@@ -74,7 +74,7 @@ STEEP = 0.95  # utilisation from which on a queue grows with the time rather tha
 
 @dataclass(frozen=True)
 class Expected:
-    """What closed forms say of a scenario at the load that the run had."""
+    """Closed-form figures of a scenario at the load of the run."""
 
     standing: Standing
     requests_per_s: float
@@ -82,7 +82,7 @@ class Expected:
 
 
 def promised(view: View, change: Change, base: Expected | None) -> float:
-    """The score that a change promises: by formula, and at least what the record leaves to gain."""
+    """Expected score of a change: by formula, and at least what the record allows."""
     if base is None:
         return change.promise
     after = expected(view, with_overrides(view.scenario, change.settings))
@@ -90,7 +90,7 @@ def promised(view: View, change: Change, base: Expected | None) -> float:
 
 
 def expected(view: View, s: Scenario) -> Expected | None:
-    """The closed forms of a scenario under the view's load; None where they have no answer."""
+    """Closed-form figures of a scenario under the view's load; None if there are none."""
     try:
         priced = Priced(s, view.facts, view.trace, view.counts)
         full = priced.full
@@ -111,7 +111,7 @@ def expected(view: View, s: Scenario) -> Expected | None:
 
 
 def _wait_s(view: View, rate: float, service_s: float) -> float:
-    """Seconds in the queue of one server; of an overload the mean backlog of the run."""
+    """Seconds in the queue of one server; under overload the mean backlog of the run."""
     if view.scenario.workload.arrivals == "closed_loop":
         return 1.0 / rate
     used = view.arrived_per_s / rate
@@ -120,7 +120,7 @@ def _wait_s(view: View, rate: float, service_s: float) -> float:
 
 
 def _score(view: View, base: Expected, after: Expected) -> float:
-    """`explain.score` of the run and of what the ratios of two closed forms make of it."""
+    """`explain.score` of the run and of its figures scaled by the ratios of two closed forms."""
     before_s, after_s = base.waits_s, after.waits_s
     late = view.late
     for part, share in view.parts.items():

@@ -18,7 +18,7 @@ BALANCED = 0.7  # of what even experts bring: what a better balancing of moving 
 
 @cause("fault", "Fault", "Repair it, or replace the element by a spare.", FAULT)
 def fault(v: View) -> Found:
-    """Each fault gone by itself, all of them, and what makes them shorter."""
+    """Changes that remove each fault, remove all faults, or shorten them."""
     s = v.scenario
     seen = [f for f in s.faults if f.at_s < s.horizon_s]
     if not seen:
@@ -32,7 +32,7 @@ def fault(v: View) -> Found:
 
 @cause("recovery", "Recovery after a fault", "Change how the stack recovers.")
 def recovery(v: View) -> Found:
-    """Other ways to take a failure; each promises by how much of the outage it saves."""
+    """Other recovery policies; each promises the saved share of the outage."""
     if not any(f.kind == "fail" and f.at_s < v.scenario.horizon_s for f in v.scenario.faults):
         return
     r = v.scenario.recovery
@@ -49,7 +49,7 @@ def recovery(v: View) -> Found:
 
 @cause("edits", "Links out of order", "Bring the links back to what was built.", FAULT)
 def edits(v: View) -> Found:
-    """The fabric without the edits that take something away."""
+    """The fabric without edits that remove capacity."""
     left = [
         edit
         for edit in v.scenario.supernode.edits
@@ -69,7 +69,7 @@ def _broken(broken: Fault) -> str:
 
 @cause("imbalance", "Expert imbalance", "Balance the experts.")
 def imbalance(v: View) -> Found:
-    """Perfectly even experts, and placements and rebalancing that come near."""
+    """Perfectly even experts, and placements and rebalancing that approach them."""
     e, path = v.scenario.experts, "experts"
     even = e.popularity == "uniform" or e.placement == "perfect" or e.balancing.policy == "oracle"
     if even or not v.experts:
@@ -96,7 +96,7 @@ def imbalance(v: View) -> Found:
 
 @cause("router", "Choice of the prefill instance", "Let another router choose the instance.")
 def router(v: View) -> Found:
-    """Other routers, where there is a choice."""
+    """Other router policies, if there is a choice of instances."""
     role = "prefill" if "prefill" in v.role_npus else "colocated"
     if v.role_npus.get(role, (1, 0))[0] > 1 and (v.parts["prefill_queue"] > WAITS or v.late > 0.5):
         for policy in ("least_loaded", "prefix_affinity", "power_of_two"):
@@ -105,7 +105,7 @@ def router(v: View) -> Found:
 
 @cause("front_end", "Front end", "Start more API servers.")
 def front_end(v: View) -> Found:
-    """As many API servers as keep up, and more."""
+    """More API servers: the fewest that keep up, and more."""
     front = v.scenario.front_end
     if v.parts["front_end"] < WAITS and v.figure("ttft_front_end_s_mean") < 0.1:
         return
@@ -119,7 +119,8 @@ def front_end(v: View) -> Found:
 
 @cause("links", "Bandwidth of the planes", "Build the planes as the machine is sold, or faster.")
 def links(v: View) -> Found:
-    """Rates as the machine is sold where they are below, else twice the UB plane."""
+    """Rates of the machine as it is sold if edits lowered them, otherwise a UB plane twice as
+    fast."""
     node = v.scenario.supernode
     if node.imported:
         return
@@ -146,7 +147,7 @@ def kv_transfer(v: View) -> Found:
 
 @cause("memory_pool", "Memory pool", "Give the memory pool what it lacks.")
 def memory_pool(v: View) -> Found:
-    """A pool where there is none, one for all, more of it, on a faster plane."""
+    """A memory pool if there is none, one shared by all, a larger one, or one on a faster plane."""
     s, path = v.scenario, "memory_pool"
     reuse = s.workload.prefix != "none" or s.workload.arrivals == "trace"
     if not reuse or v.mode == "decode_only":
@@ -168,7 +169,7 @@ def memory_pool(v: View) -> Found:
 
 @cause("acceptance", "MTP acceptance", "Draft otherwise: fewer tokens, or with a better module.")
 def acceptance(v: View) -> Found:
-    """Acceptance as the paper assumes it, and other numbers of draft tokens."""
+    """The paper's assumed acceptance, and other numbers of draft tokens."""
     d = v.scenario.deployment.decode
     if not d.mtp_draft_tokens or v.mode == "prefill_only":
         return
@@ -190,7 +191,7 @@ def host(v: View) -> Found:
 
 @cause("switches", "Optimisations that are off", "Switch them on.")
 def switches(v: View) -> Found:
-    """Every switch that is off although it is usual, and those that are rare, together."""
+    """Every usual optimisation that is off, and all rare ones together."""
     usual = {
         "deployment.optimisations.attention_kernel": "fused_mla",
         "deployment.optimisations.shared_expert_scheduling": True,
@@ -226,13 +227,13 @@ def weights(v: View) -> Found:
 
 @cause("seats", "Where instances sit", "Place each instance in one unbroken row of NPUs.")
 def seats(v: View) -> Found:
-    """Instances packed."""
+    """Packed placement of instances."""
     yield Change({"deployment.placement": "packed"})
 
 
 @cause("supernodes", "An instance across supernodes", "Keep each instance within one supernode.")
 def supernodes(v: View) -> Found:
-    """Instances small enough for what a supernode has left; and one supernode of all nodes."""
+    """Instances small enough for the rest of a supernode, and one supernode with all nodes."""
     node = v.scenario.supernode
     if node.imported or node.supernodes == 1:
         return
@@ -247,7 +248,7 @@ def supernodes(v: View) -> Found:
 
 @cause("afd", "NPUs that hold experts alone", "Change how many NPUs hold experts alone.")
 def afd(v: View) -> Found:
-    """None, half or twice as many."""
+    """Attention/FFN disaggregation: none, half or twice as many expert NPUs."""
     npus = v.scenario.deployment.decode.expert_npus
     if npus:
         for wanted in (0, npus // 2, min(383, 2 * npus)):
@@ -261,7 +262,7 @@ def afd(v: View) -> Found:
     "prompts", "Long prompts", "Cap the length of prompts, or serve long ones elsewhere.", DEMAND
 )
 def prompts(v: View) -> Found:
-    """Shorter prompts, where computing one takes much of the SLO before any queue."""
+    """Shorter prompts, if computing one alone takes much of the SLO."""
     s = v.scenario
     alone_s = v.figure("ttft_prefill_s_mean")
     if s.workload.arrivals == "trace" or s.workload.lengths != "fixed":

@@ -34,7 +34,7 @@ def simulate(
     progress: Progress | None = None,
     counts: np.ndarray | None = None,
 ) -> Run:
-    """Explain a scenario; `progress` hears how many runs were made and may stop it."""
+    """Explain a scenario; `progress` is called with the number of runs made and can stop it."""
 
     def note(runs: int) -> None:
         if progress is not None and not progress(min(0.99, runs / EXPECTED_RUNS), {"runs": runs}):
@@ -49,13 +49,13 @@ def simulate(
 
 
 def waterfall_table(pieces: Mapping[str, float]) -> pl.DataFrame:
-    """A row a piece of the time of a mean request."""
+    """One row per part of a mean request's time."""
     columns = {"piece": list(pieces), "seconds": list(pieces.values())}
     return pl.DataFrame(columns, schema={"piece": pl.String, "seconds": pl.Float64})
 
 
 def causes_table(causes: Sequence[Measured]) -> pl.DataFrame:
-    """A row a cause, the weightiest first, each an object of JSON."""
+    """One row per cause, the largest first, each a JSON object."""
     rows = []
     for m in causes:
         gains = {"removal": m.removal, "suggestion": m.suggestion}

@@ -49,7 +49,7 @@ LOAD = Cause("load", "More traffic than it takes", "Admit less traffic, or add N
 
 @dataclass(frozen=True)
 class Measured:
-    """A cause that was confirmed: what its removal brings, and what an operator can do."""
+    """A confirmed cause: the gain of its removal, and possible actions of an operator."""
 
     cause: Cause
     named: str  # what of it, where it is of several things
@@ -60,7 +60,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Look:
-    """A change that promises to help, or that helps on the scenario's own seed."""
+    """A change that promises a gain, or that gains on the scenario's own seed."""
 
     worth: float  # the score that it promises, or has
     cause: Cause
@@ -69,7 +69,7 @@ class Look:
 
 @dataclass(frozen=True)
 class Explanation:
-    """What a run means."""
+    """Explanation of a run."""
 
     scenario: Scenario
     summary: Summary
@@ -88,7 +88,8 @@ def explain(
     counts: np.ndarray | None = None,
     note: Callable[[int], None] = lambda _: None,
 ) -> Explanation:
-    """Why a run is as fast as it is. Raises as `simulate`, or ExplainError for a broken law."""
+    """Explain the speed of a scenario's run. Raises as `simulate`, or ExplainError for a broken
+    law."""
 
     runs = Runs(facts, trace, counts, note)
     summary = runs.needed(scenario)
@@ -120,7 +121,7 @@ def _shares(runs: Runs, s: Scenario) -> dict[str, float]:
 
 
 def _measured(runs: Runs, view: View, room: Capacity) -> list[Measured]:
-    """Every cause that holds on all seeds."""
+    """All causes that are confirmed on all seeds."""
     s = view.scenario
     candidates = _candidates(view)
     path, load = load_of(s)
@@ -143,7 +144,7 @@ def _measured(runs: Runs, view: View, room: Capacity) -> list[Measured]:
 
 
 def _candidates(view: View) -> list[Look]:
-    """Every change that the causes know of, with what it promises; of faults always enough."""
+    """All changes that the causes propose, with promised scores; infinite for faults."""
     base, candidates = expected(view, view.scenario), []
     for known in CAUSES.values():
         for change in known.changes(view):
@@ -156,14 +157,14 @@ def _candidates(view: View) -> list[Look]:
 
 
 def _counted(view: View, change: Change, gain: float) -> float:
-    """What a score counts: NPUs have to save more than they are, and an ideal cannot be made."""
+    """Adjusted gain: added NPUs must save more than they are, and an ideal cannot be built."""
     npus = [npus_used(s) for s in (view.scenario, with_overrides(view.scenario, change.settings))]
     paid = math.log(max(1.0, npus[1] / npus[0]))
     return (gain - paid) * (1.0 if change.doable else IDEAL)
 
 
 def _looked(runs: Runs, view: View, candidates: list[Look]) -> list[Look]:
-    """Changes that help on the scenario's seed; run next: the most promising, least intrusive."""
+    """Changes that gain on the scenario's seed, run in order of promise, least intrusive first."""
     helped, left, best = [], LOOKS, FELT
     times: dict[str, int] = {}
     brought: dict[str, float] = {}
@@ -201,7 +202,7 @@ def _looked(runs: Runs, view: View, candidates: list[Look]) -> list[Look]:
 def _smaller(
     runs: Runs, view: View, candidates: list[Look], helped: list[tuple[int, Look]]
 ) -> list[tuple[int, Look]]:
-    """Smaller steps of what meets the SLO that meet it too: no more is added than it takes."""
+    """Smaller steps of a change that still meet the SLO, so that no more is added than needed."""
     found, known = [], {k for k, _ in helped}
     for k, look in helped:
         if not (look.change.doable and _meets(runs, view, look.change)):
@@ -220,14 +221,14 @@ def _smaller(
 
 
 def _meets(runs: Runs, view: View, change: Change) -> bool:
-    """Whether a run with a change keeps the SLO."""
+    """Whether a run with a change meets the SLO."""
     after = runs.changed(view.scenario, change.settings)
     return after is not None and holds(after, with_overrides(view.scenario, change.settings))
 
 
 def _confirmed(runs: Runs, view: View, group: list[Look]) -> Measured | None:
-    """What holds on every seed, or None: the least intrusive change that meets the SLO, else one
-    that is nearly the best."""
+    """The change confirmed on every seed, or None: the least intrusive one that meets the SLO,
+    otherwise one nearly as good as the best."""
     s = view.scenario
     doable = [k for k in group if k.change.doable]
     near = [k for k in doable if not view.held and _meets(runs, view, k.change)]
@@ -257,7 +258,7 @@ def _first_that_holds(runs: Runs, s: Scenario, looks: Sequence[Look]) -> tuple[L
 
 
 def ranked(measured: list[Measured]) -> tuple[Measured, ...]:
-    """Largest gain first, then what cannot be changed; faults come first, demand comes last."""
+    """Causes by gain, then unchangeable ones; faults first, demand last."""
     done = [m for m in measured if m.cause.kind == CAUSE and m.suggestion is not None]
     best = max((m.score for m in done), default=0.0)
 
@@ -274,7 +275,7 @@ def ranked(measured: list[Measured]) -> tuple[Measured, ...]:
 
 
 def verdict(view: View, room: Capacity, ranks: Sequence[Measured]) -> str:
-    """Whether the SLO is met, how much traffic would meet it, what is first to mend."""
+    """Sentence: whether the SLO is met, how much load meets it, and what to improve first."""
     limit = _limit(view.held, room)
     if view.held:
         sentences = [f"It keeps its SLO{limit}."]

@@ -16,7 +16,7 @@ SPARE = 1.15  # of what arrives: a pool that computes just as much has queues wi
 
 @cause("prefill", "Prefill capacity", "Give prefill more instances or cores.")
 def prefill(v: View) -> Found:
-    """More prefill instances: on idle NPUs, else on some of decode's."""
+    """More prefill instances, on idle NPUs or on some of decode's."""
     d = v.scenario.deployment
     busy = v.late > 0.5 or not v.held or v.figure("prefill_utilisation") > BUSY
     if "prefill" not in v.role_npus or v.parts["prefill_queue"] < WAITS or not busy:
@@ -45,14 +45,14 @@ def prefill(v: View) -> Found:
 
 @cause("decode", "Decode capacity", "Give decode more NPUs.")
 def decode(v: View) -> Found:
-    """More decode NPUs: idle ones, else some of prefill's; not where their KV space is short."""
+    """More decode NPUs, idle ones or some of prefill's; not if their KV space is short."""
     short = v.parts["router"] >= WAITS or v.slow > CLOSE
     if "decode" in v.role_npus and short and not _out_of_space(v):
         yield from _cores(v, 0.8, 0.6) if sharing(v.scenario) else _more_decode(v)
 
 
 def _cores(v: View, *factors: float) -> Found:
-    """Prefill's share of the cores of a die times these."""
+    """Prefill's share of a die's cores multiplied by each of these factors."""
     share = v.scenario.deployment.prefill.core_share
     for factor in factors:
         yield Change({"deployment.prefill.core_share": min(0.95, round(factor * share, 2))})
@@ -73,12 +73,13 @@ def _more_decode(v: View) -> Found:
 
 
 def _steps(most: int) -> list[int]:
-    """One, twice as many each time, and all: the smallest that is enough counts."""
+    """Doubling steps up to `most`: the smallest sufficient one counts."""
     return sorted({*(1 << k for k in range(most.bit_length())), most} - {0})
 
 
 def _both(v: View, prefills: Iterable[int]) -> Found:
-    """So many prefill instances, and all other NPUs of the machine for decode."""
+    """Changes to these numbers of prefill instances, with all other NPUs of the machine for
+    decode."""
     (old, each), (count, npus) = v.role_npus["prefill"], v.role_npus["decode"]
     for instances in prefills:
         size = npus + (v.free_npus - (instances - old) * each) // count
@@ -88,7 +89,8 @@ def _both(v: View, prefills: Iterable[int]) -> Found:
 
 
 def _smaller(v: View, role: str, npus: int) -> Settings:
-    """A pool that gives up so many NPUs: whole instances where it has several, else their size."""
+    """Settings of a pool that gives up NPUs: whole instances if it has several, otherwise smaller
+    ones."""
     count, each = v.role_npus[role]
     if npus <= 0:
         return {}
@@ -110,7 +112,8 @@ def colocated(v: View) -> Found:
 
 @cause("chunk", "Prefill next to decode", "Change how many prompt tokens an iteration may prefill.")
 def chunk(v: View) -> Found:
-    """Longer or shorter pieces of prompts next to decode, down to where they just keep up."""
+    """Longer or shorter pieces of prompts in mixed iterations, down to the shortest that keep
+    up."""
     if "colocated" not in v.role_npus:
         return
     tokens = v.scenario.deployment.colocated.chunk_tokens_per_npu
@@ -124,7 +127,7 @@ def chunk(v: View) -> Found:
 
 @cause("ranks", "Prompts on single ranks", "Change how long prompts wait for other ranks.")
 def ranks(v: View) -> Found:
-    """Prompts of all ranks together where tokens are late, and sooner where first tokens are."""
+    """Delayed prompts of all ranks together if TPOT is missed, less delay if TTFT is."""
     if "colocated" not in v.role_npus:
         return
     now = v.scenario.deployment.colocated.prompt_delay
@@ -135,7 +138,7 @@ def ranks(v: View) -> Found:
 
 @cause("prefill_batch", "Prefill batches", "Change how prompts are put into prefill batches.")
 def prefill_batch(v: View) -> Found:
-    """Larger or smaller batches, prompts in pieces or whole, another parallel attention."""
+    """Larger or smaller batches, prompts in pieces or whole, another parallel form of attention."""
     if "prefill" not in v.role_npus or v.late < 0.25:
         return
     p, path = v.scenario.deployment.prefill, "deployment.prefill"
@@ -149,7 +152,7 @@ def prefill_batch(v: View) -> Found:
 
 @cause("batch", "Decode batch", "Change the largest decode batch.")
 def batch(v: View) -> Found:
-    """Fewer requests an NPU where TPOT is near the SLO, more where requests wait for a slot."""
+    """Smaller decode batches if TPOT is near the SLO, larger ones if requests wait for a slot."""
     if "decode" not in v.role_npus and "colocated" not in v.role_npus:
         return
     path, batch_now = "deployment.decode.batch_per_npu", v.scenario.deployment.decode.batch_per_npu
@@ -166,7 +169,7 @@ def batch(v: View) -> Found:
 
 @cause("ep", "Expert-parallel degree", "Serve with instances of another size.")
 def ep(v: View) -> Found:
-    """Instances twice as large or half; and a copy of an expert for dies that hold none."""
+    """Instances of twice or half the size; a redundant expert for dies without one."""
     if not v.experts:
         return
     for role in ("decode", "prefill", "colocated"):
@@ -187,7 +190,7 @@ def ep(v: View) -> Found:
 
 @cause("kv_space", "KV space of the decode dies", "Make room for more KV on the decode dies.")
 def kv_space(v: View) -> Found:
-    """Smaller KV or weights, fewer copies of experts, more dies to hold it."""
+    """Smaller KV or weights, fewer redundant experts, or more dies."""
     out, decode = _out_of_space(v), v.full.decode if v.full is not None else None
     few = decode is not None and decode.limited_by == "KV space"  # than slots ask for, by formula
     if not (out or few or v.parts["prefill_queue"] >= WAITS):
@@ -203,7 +206,7 @@ def kv_space(v: View) -> Found:
 
 @cause("offload", "Attention offloaded to prefill NPUs", "Offload less, or to other cores.")
 def offload(v: View) -> Found:
-    """Less offloaded or more cores lent where decode waits for it, fewer where prompts wait."""
+    """Less offload or more lent cores if decode waits for it, fewer if prompts wait."""
     pool = serving(v.scenario).get("decode")
     if pool is None or pool.away is None:
         return
@@ -217,5 +220,5 @@ def offload(v: View) -> Found:
 
 
 def _out_of_space(v: View) -> bool:
-    """Whether decode dies were full of KV: then more of them help by their HBM."""
+    """Whether decode dies were full of KV, so that more dies would help by their HBM."""
     return v.figure("kv_used_fraction_mean") > CLOSE or v.figure("preemptions") > 0

@@ -38,7 +38,7 @@ class ExplainError(ValueError):
 
 @dataclass
 class Runs:
-    """Answers by scenario; the same question is simulated once."""
+    """Results by scenario; equal scenarios are simulated once."""
 
     facts: Facts
     trace: TraceTable | None = None
@@ -48,7 +48,8 @@ class Runs:
     tables: dict[Scenario, Mapping[str, pl.DataFrame]] = field(default_factory=dict)
 
     def needed(self, scenario: Scenario) -> Summary:
-        """The summary of a run whose tables are stored. Raises what the engine raises."""
+        """Summary of a run whose tables stay available. Raises the engine's errors, or
+        ExplainError."""
         if scenario not in self.tables:
             run = self._run(scenario)
             if not run.valid:
@@ -80,7 +81,7 @@ class Runs:
         return simulate(scenario, self.facts, self.trace, note, **imported)
 
     def changed(self, scenario: Scenario, settings: Settings) -> Summary | None:
-        """The summary with some fields replaced; None where that cannot be or cannot run."""
+        """Summary with some fields replaced; None if the scenario is invalid or cannot run."""
         try:
             return self.of(with_overrides(scenario, settings))
         except SpecError:
@@ -88,7 +89,7 @@ class Runs:
 
 
 def shortened(s: Scenario, summary: Summary) -> Scenario:
-    """The scenario over a shorter time if it has no fault and too many requests."""
+    """The scenario with a shorter horizon if it has no fault and many requests."""
     requests = float(summary.get("requests") or 0)
     if s.faults or requests <= REQUESTS_MAX or s.workload.arrivals == "trace":
         return s
@@ -101,7 +102,7 @@ def shortened(s: Scenario, summary: Summary) -> Scenario:
 
 
 def seeded(s: Scenario, seeds: Sequence[int]) -> list[Scenario]:
-    """The scenario with its own seed and with others."""
+    """The scenario with its own and with other seeds."""
     own = [s.seed, *(seed for seed in seeds if seed != s.seed)]
     return [with_overrides(s, {"seed": seed}) for seed in own]
 
@@ -118,7 +119,7 @@ LEAST_FINISHED = 0.01  # of what arrives
 
 @dataclass(frozen=True)
 class Gain:
-    """What a change does to one metric, on the seeds of the explanation."""
+    """Effect of a change on one metric, over the explanation's seeds."""
 
     settings: Settings
     metric: str
@@ -130,7 +131,7 @@ class Gain:
 
 
 def score(before: Summary, after: Summary, s: Scenario) -> float:
-    """How much better a run is: more requests within the SLO, nearer to it, more served."""
+    """Improvement of a run: more requests within the SLO, latencies nearer to it, more served."""
     # Without an upper end: far off, too, what comes nearer to the SLO is better.
     used = [ttft_share(x, s) + tpot_share(x, s) + 1e-3 for x in (before, after)]
     better = SERVED * (served_well(after) - served_well(before)) + math.log(used[0] / used[1])
@@ -141,7 +142,7 @@ def score(before: Summary, after: Summary, s: Scenario) -> float:
 
 
 def gained(runs: Runs, s: Scenario, settings: Settings) -> Gain | None:
-    """What a change brings on all seeds; None where it fails or harms on one of them."""
+    """Gain of a change on all seeds; None if it fails or harms on one of them."""
     pairs = []
     for each in seeded(s, MORE_SEEDS):
         before, after = runs.of(each), runs.changed(each, settings)
@@ -154,7 +155,7 @@ def gained(runs: Runs, s: Scenario, settings: Settings) -> Gain | None:
 
 
 def _agree(pairs: list[tuple[Summary, Summary]], s: Scenario) -> bool:
-    """Whether two seeds say the same, and the SLO is met easily or far more often on both."""
+    """Whether two seeds agree, and on both the SLO is met easily or by far more requests."""
     clear = all(
         served_well(after) - served_well(before) >= 2 * CLEAR
         or max(ttft_share(after, s), tpot_share(after, s)) < EASY
@@ -168,7 +169,7 @@ def _agree(pairs: list[tuple[Summary, Summary]], s: Scenario) -> bool:
 
 
 def _gain(pairs: list[tuple[Summary, Summary]], s: Scenario, settings: Settings) -> Gain | None:
-    """What runs before and after say of a change, by their clearest metric; None: none moves."""
+    """Gain of a change by its clearest metric over pairs of runs; None: no metric moves."""
     behind = all(catches_up(before, after, s) for before, after in pairs)
     named = NAMED if behind else NAMED[:-1]  # else as many finish as arrive, whatever is changed
     known = [gain for metric in named if (gain := _gain_in(metric, pairs, s)) is not None]
@@ -182,7 +183,7 @@ def _gain(pairs: list[tuple[Summary, Summary]], s: Scenario, settings: Settings)
 
 
 def harms(before: Summary, after: Summary, s: Scenario) -> bool:
-    """Whether a change lowers the SLO attainment, or brings a p99 close to the SLO."""
+    """Whether a change lowers SLO attainment, or moves a p99 close to the SLO."""
     rises = served_well(after) - served_well(before)
     if rises < 0 or attained(after) < attained(before):
         return True
@@ -196,7 +197,7 @@ def harms(before: Summary, after: Summary, s: Scenario) -> bool:
 def _gain_in(
     metric: str, pairs: list[tuple[Summary, Summary]], s: Scenario
 ) -> tuple[float, str, float, float, float] | None:
-    """(weight, metric, before, after, least improvement); None where it does not clearly move."""
+    """(weight, metric, before, after, least improvement); None if it does not clearly move."""
     figures = [[figure_of(metric, x, s) for x in pair] for pair in pairs]
     if any(x is None for pair in figures for x in pair):
         return None
@@ -221,7 +222,7 @@ def _gain_in(
 
 
 def figure_of(metric: str, summary: Summary, s: Scenario) -> float | None:
-    """A metric of a run; if none was served, SLO attainment is 0 and TTFT the run's length."""
+    """A metric of a run; without served requests, SLO attainment is 0 and TTFT the run's length."""
     value = summary.get(metric)
     if value is not None:
         return float(value)

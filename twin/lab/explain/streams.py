@@ -44,8 +44,8 @@ def stream_plans(scenario: Scenario, facts: Facts, tables: Tables) -> dict[str, 
 def full_plans(
     scenario: Scenario, facts: Facts, trace: Any = None, counts: Any = None
 ) -> dict[str, Timeline]:
-    """Plans with all slots taken and full prompt batches, by formula; the rank with most context
-    sets the pace. Raises as `steady`."""
+    """Timelines with all slots taken and full prompt batches, by formula, for the rank with the
+    most context. Raises as `steady`."""
     priced = Priced(scenario, facts, trace, counts)
     full, traffic, parts = priced.full, priced.traffic, priced.parts
     costs, plans = parts.costs, dict[str, Timeline | None]()
@@ -72,7 +72,7 @@ def _hot(tokens: float, at: Layout, known: Imbalance) -> tuple[float, float]:
 
 
 def _costs(scenario: Scenario, facts: Facts, tables: Tables) -> Costs:
-    """Prices of the run; of a trace under a power cap those at its mean lengths."""
+    """Costs of the run; for a trace under a power cap, those at its mean lengths."""
     if scenario.cost.cap_w <= 0.0:
         return build_costs(scenario, facts, wired(scenario.supernode, facts))
     if scenario.workload.arrivals == "trace":
@@ -91,7 +91,7 @@ def _mean(column: pl.Series) -> float:
 
 
 def _mean_hot(tables: Tables, role: str) -> float:
-    """The hottest die's expert load over the mean, as the run's dies had it."""
+    """Mean expert load of the hottest die over the mean, as recorded in the run."""
     ranks = tables["ranks"].filter(pl.col("role") == role)
     hottest = ranks["expert_load"].max() if "expert_load" in ranks.columns else None
     return max(1.0, float(hottest)) if isinstance(hottest, int | float) else 1.0

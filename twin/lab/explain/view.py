@@ -27,7 +27,7 @@ CLEARLY = 1.2  # times as many served: less is chance in a short run that falls 
 
 @dataclass(frozen=True)
 class View:
-    """A scenario with the run that answered it, and what a formula says of its pools."""
+    """A scenario with its run, and formula answers for its pools."""
 
     scenario: Scenario
     facts: Facts
@@ -40,7 +40,7 @@ class View:
     waiting: Mapping[str, float] = field(default_factory=dict)  # s so far at the end, by part
 
     def figure(self, key: str) -> float:
-        """A figure of the run, 0 where it has none."""
+        """A figure of the run; 0 if it is missing."""
         value = self.summary.get(key)
         return float(value) if isinstance(value, int | float) else 0.0
 
@@ -57,7 +57,8 @@ class View:
 
     @cached_property
     def parts(self) -> dict[str, float]:
-        """Share of the mean TTFT by part, in pipeline order; with no first token, of waiting."""
+        """Share of the mean TTFT by part, in pipeline order; without first tokens, of the waiting
+        time."""
         seconds = {name: self.figure(f"ttft_{name}_s_mean") for name, *_ in TTFT_PARTS}
         if not any(seconds.values()):
             seconds |= self.waiting
@@ -65,7 +66,7 @@ class View:
         return {name: value / total if total else 0.0 for name, value in seconds.items()}
 
     def gone(self, share: float, *parts: str) -> float:
-        """Score of a run without a share of some parts of the TTFT."""
+        """Score of the run if a share of some parts of the TTFT disappeared."""
         left = 1.0 - share * sum(self.parts[part] for part in parts)
         return math.log((self.late + self.slow + 1e-3) / (self.late * left + self.slow + 1e-3))
 
@@ -92,7 +93,7 @@ class View:
 
     @property
     def held(self) -> bool:
-        """Whether the run keeps its SLO."""
+        """Whether the run meets its SLO."""
         return holds(self.summary, self.scenario)
 
     @property
@@ -102,7 +103,7 @@ class View:
 
     @property
     def sustained(self) -> dict[str, float]:
-        """Requests per second that each pool keeps up with, by formula."""
+        """Requests per second that each pool sustains, by formula."""
         if self.full is None:
             return {}
         rates = {"front end": self.full.front_end_requests_per_s}
@@ -113,7 +114,7 @@ class View:
 
 
 def waiting_s(requests: pl.DataFrame, horizon_s: float) -> dict[str, float]:
-    """Seconds that requests without a first token have waited at the end, by part of the TTFT."""
+    """Seconds that requests without a first token have waited by the end, by part of the TTFT."""
     seconds = {}
     for name, begin, end in TTFT_PARTS:
         stamps = [requests[column].cast(pl.Float64).to_numpy() for column in (begin, end)]
@@ -123,7 +124,7 @@ def waiting_s(requests: pl.DataFrame, horizon_s: float) -> dict[str, float]:
 
 
 def ttft_share(summary: Summary, s: Scenario) -> float:
-    """TTFT p99 over its SLO; where no first token was given, it is longer than the run."""
+    """TTFT p99 over its SLO; without first tokens, the run's length over it."""
     if s.deployment.mode == "decode_only":
         return 0.0
     value = summary.get("ttft_s_p99")
@@ -133,7 +134,7 @@ def ttft_share(summary: Summary, s: Scenario) -> float:
 
 
 def tpot_share(summary: Summary, s: Scenario) -> float:
-    """TPOT p99 over its SLO; `UNSERVED` where no request was finished."""
+    """TPOT p99 over its SLO; `UNSERVED` if no request finished."""
     if s.deployment.mode == "prefill_only":
         return 0.0
     value = summary.get("tpot_s_p99")
@@ -143,12 +144,12 @@ def tpot_share(summary: Summary, s: Scenario) -> float:
 
 
 def attained(summary: Summary) -> float:
-    """Share of the finished that met the SLO; 0 where none finished."""
+    """Share of finished requests that met the SLO; 0 if none finished."""
     return float(summary.get("slo_attainment") or 0.0)
 
 
 def served_well(summary: Summary) -> float:
-    """Share of the requests that met the SLO and were not given up."""
+    """Share of all requests that met the SLO."""
     return attained(summary) * (1.0 - given_up(summary))
 
 
@@ -160,7 +161,7 @@ def finished_share(summary: Summary, s: Scenario) -> float:
 
 
 def catches_up(before: Summary, after: Summary, s: Scenario) -> bool:
-    """Whether a run that falls behind serves clearly more."""
+    """Whether an overloaded run serves clearly more after a change."""
     share = finished_share(before, s)
     return share < BEHIND and finished_share(after, s) > CLEARLY * share
 
@@ -172,18 +173,18 @@ def given_up(summary: Summary) -> float:
 
 
 def one_slo(scenario: Scenario) -> bool:
-    """Whether all requests have the scenario's SLO: no tenant has one of its own."""
+    """Whether all requests have the scenario's SLO, none a tenant's own."""
     return not any(tenant.ttft_s or tenant.tpot_ms for tenant in scenario.tenants)
 
 
 def holds(summary: Summary, s: Scenario) -> bool:
-    """Whether a run keeps its SLO: not overloaded, and `slo.share` of requests met TTFT and TPOT (a
-    tenant's own where it has one); requests that were given up met neither."""
+    """Whether a run meets its SLO: not overloaded, and `slo.share` of requests met TTFT and TPOT (a
+    tenant's own if it has one); requests given up count as missed."""
     return summary.get("steady_state") != "overloaded" and served_well(summary) >= s.slo.share
 
 
 def load_of(s: Scenario) -> tuple[str, float]:
-    """The field that says how much traffic there is, and its value."""
+    """Path and value of the field that sets the load."""
     w = s.workload
     if w.arrivals == "closed_loop":
         return "workload.concurrency", float(w.concurrency)

@@ -52,7 +52,7 @@ def waterfall(runs: Runs, view: View) -> dict[str, float]:
 
 
 def _without(runs: Runs, view: View, settings: Settings) -> tuple[View, float]:
-    """The run without a cause, and the seconds of a mean request that it cost; at least 0."""
+    """The run without a cause, and the seconds of a mean request due to it, at least 0."""
     try:
         changed = with_overrides(view.scenario, settings)
         summary = runs.needed(changed)
@@ -71,7 +71,8 @@ def _mean_s(runs: Runs, view: View) -> float:
 
 
 def _spans(requests: pl.DataFrame, warmup_s: float) -> np.ndarray | None:
-    """Mean seconds between stamps of finished requests, f8[6]; a missing one is the last before."""
+    """Mean seconds between consecutive stamps of finished requests, f8[6]; a missing stamp equals
+    the one before it."""
     done = requests.filter(pl.col("finish_s") >= warmup_s)
     if not done.height:
         return None
@@ -86,7 +87,7 @@ def _spans(requests: pl.DataFrame, warmup_s: float) -> np.ndarray | None:
 def _shares(
     tables: Mapping[str, pl.DataFrame], phase: str, plan: Timeline | None
 ) -> dict[str, float]:
-    """Share of a phase's time by piece: in the layers by what each operator is at work."""
+    """Share of a phase's time by piece; in the layers, by the busy time of operators."""
     rows = [row for row in iteration_of(tables["operators"], phase, plan) if row[1] != SLACK]
     inside = sum(seconds for stream, _, seconds in rows if stream)
     outside = sum(seconds for stream, _, seconds in rows if not stream)
@@ -104,8 +105,8 @@ def _shares(
 def iteration_of(
     operators: pl.DataFrame, phase: str, plan: Timeline | None
 ) -> list[tuple[str, str, float]]:
-    """(stream, operator, seconds at work) of a mean iteration of a phase, in order; '' is the
-    stream of what is outside of two concurrent streams. A run records the longer stream only."""
+    """(stream, operator, busy seconds) of a mean iteration of a phase, in order; '' is the stream
+    outside the two concurrent ones. A run records only the longer stream."""
     rows = operators.filter(pl.col("phase") == phase)
     booked = dict(zip(rows["operator"], rows["per_iteration_s"], strict=True))
     if plan is None:
@@ -135,7 +136,7 @@ def busy_of(plan: Timeline) -> list[tuple[str, str, float]]:
 
 
 def piece_of(operator: str) -> str:
-    """The piece that an operator's time counts in."""
+    """The piece to which an operator's time belongs."""
     if piece := _PIECES.get(operator):
         return piece
     known = OPERATORS.get(operator)
@@ -143,7 +144,7 @@ def piece_of(operator: str) -> str:
 
 
 def _set_weights_apart(seconds: dict[str, float], view: View, decode_s: float) -> None:
-    """Take the reading of all weights once, at full bandwidth, out of attention and experts."""
+    """Move the time to read all weights once, at full bandwidth, out of attention and experts."""
     role = view.full.costs.decode_role if view.full is not None else None
     iteration_s = view.figure("decode_iteration_s_mean")
     if role is None or view.full is None or not iteration_s:

@@ -49,7 +49,7 @@ def _value(path: str, value: Any) -> str:
 
 
 def effect(gain: Mapping[str, Any]) -> str:
-    """What a change does to its metric: 'TTFT p99 31.2 s → 0.82 s'."""
+    """Effect of a change on its metric: 'TTFT p99 31.2 s → 0.82 s'."""
     metric = METRICS[gain["metric"]]
     ends = (shown(metric.key, gain[when]) for when in ("before", "after"))
     text = f"{metric.label} {' → '.join(ends)}"

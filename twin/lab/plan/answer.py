@@ -22,7 +22,8 @@ NEXT_GAIN = 1.1  # of its rate: what a next step has to bring
 
 
 def answered(finish: Finish) -> dict[str, Any]:
-    """The whole answer. Equal plans give equal objects where the budget is one of simulations."""
+    """The whole answer as a JSON object. Equal plans give equal objects if the budget is a number
+    of simulations."""
     search = finish.search
     ranked = _ranked(finish)
     best = ranked[0]["score"] if ranked else 0.0
@@ -45,13 +46,13 @@ def answered(finish: Finish) -> dict[str, Any]:
 
 
 def gap_words(gap: float) -> str:
-    """What a gap says, rounded up: the rest may be 10.01 %, and then not 10.0."""
+    """The gap in words, rounded up: 10.01 % must not become 10.0."""
     by = f" by more than {math.ceil(1e3 * gap) / 10:.1f} %" if gap > 0.0 else ""
     return f"Of those priced none beats the first{by}."
 
 
 def counts(search: Search) -> dict[str, int]:
-    """How many deployments there are by status, and how many simulations were made."""
+    """Number of deployments by status, and number of simulations."""
     total: dict[str, int] = {"simulations": search.runs}
     for c in search.space.candidates:
         status, _ = status_of(search, c)
@@ -60,7 +61,7 @@ def counts(search: Search) -> dict[str, int]:
 
 
 def so_far(search: Search) -> dict[str, Any]:
-    """A ranking while the search goes on: the best few, by what was simulated."""
+    """The best few simulated deployments while the search goes on."""
     rows = []
     for t in search.ranked()[:5]:
         point = search.found(t)
@@ -127,21 +128,21 @@ def _ranked(finish: Finish) -> list[dict[str, Any]]:
 
 
 def equal_words(rows: Sequence[Mapping[str, Any]]) -> str:
-    """What the sign of equality in a ranking says, with how well such ratios are known."""
+    """Meaning of the sign of equality in a ranking, with the known error of such ratios."""
     known = sorted({round(100 * within) for r in rows if (within := r["ratio_known_within"])})
     how = " to ".join(f"±{within} %" for within in dict.fromkeys(known[:1] + known[-1:]))
     return f"=: equal to the first within what is known of such a ratio ({how or 'nothing'})"
 
 
 def _settings(f: Finalist) -> dict[str, Any]:
-    """The deployment and its load as `--set` takes them, with the times of its simulations."""
+    """The deployment and its load as arguments of `--set`, with the times of its simulations."""
     load = load_of(f.scenario)
     times = {path: getattr(f.scenario, path) for path in ("horizon_s", "warmup_s")}
     return f.candidate.given | dict([load]) | times
 
 
 def _margins(search: Search, f: Finalist) -> dict[str, Any]:
-    """How far from every limit: shares of it that are left, and the headroom of the load."""
+    """Remaining share of every limit, and the headroom of the load."""
     s, trial, plan = search.space.base, f.seeds[0], search.plan
     shares = f.shares
     margins: dict[str, Any] = {
@@ -166,7 +167,7 @@ def _margins(search: Search, f: Finalist) -> dict[str, Any]:
 
 
 def _next_step(search: Search, own: Candidate) -> str:
-    """The cheapest change of one choice that carries clearly more, by formula, in a sentence."""
+    """Sentence on the cheapest single change that carries clearly more load, by formula."""
     best = None
     for c in search.space.open:
         changed = [p for p, v in c.settings if dict(own.settings).get(p) != v]
@@ -186,7 +187,7 @@ def _next_step(search: Search, own: Candidate) -> str:
 
 
 def _front(search: Search) -> list[dict[str, Any]]:
-    """Deployments that none beats both in tokens/s per NPU and in tokens/s of a user."""
+    """Deployments on the Pareto front of tokens/s per NPU and tokens/s per user."""
     points = []
     for t in search.tested.values():
         if (trial := t.best) is None or not trial["tokens_per_s_per_npu"]:
@@ -203,7 +204,7 @@ def _front(search: Search) -> list[dict[str, Any]]:
 
 
 def _tornado(search: Search, best: Finalist) -> list[dict[str, Any]]:
-    """For each choice alone: the best deployment with each value, relative to the first."""
+    """For each choice alone: the best deployment with each value, relative to the best of all."""
     own = search.found(best.tested)
     assert own is not None
     rows: dict[tuple[str, Any], float] = {}
@@ -254,7 +255,7 @@ def in_words(settings: dict[str, Any]) -> str:
 
 
 def named(limit: str) -> str:
-    """The name of a limit that may be relaxed."""
+    """Name of a limit that may be relaxed."""
     known = field_info(limit)
     unit = f" ({known.unit})" if known and known.unit else ""
     return f"{known.label}{unit}" if known else LIMITS[limit]

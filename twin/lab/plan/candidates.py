@@ -44,7 +44,7 @@ Status = Literal["untested", "feasible", "infeasible", "unsupported", "failed"]
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A deployment: what it differs in from the scenario, and what a formula says of it."""
+    """A deployment: its differences from the scenario, and its price by formula."""
 
     settings: tuple[tuple[str, Any], ...]  # paths of fields and values, in order of paths
     npus: int
@@ -64,7 +64,7 @@ class Candidate:
 
     @property
     def different(self) -> tuple[tuple[str, Any], ...]:
-        """What makes two deployments different in kind: mode, sizes of instances, drafts."""
+        """Key of the deployment's kind: mode, sizes of instances, drafts."""
         return tuple(pair for pair in self.settings if pair[0] in (MODE, DRAFTS, *SIZED.values()))
 
     @property
@@ -73,20 +73,20 @@ class Candidate:
         return dict(self.settings)
 
     def bound(self, goal: str) -> float:
-        """The score that no simulation of it beats."""
+        """Upper bound of the score of any simulation of it."""
         return score(goal, self.price.bound, self.npus)
 
     def expected(self, goal: str) -> float:
-        """The score that the formula expects."""
+        """Expected score by formula."""
         return score(goal, self.price.expected, self.npus)
 
     def refused(self, reason: str) -> "Candidate":
-        """The same, removed for a reason."""
+        """The candidate, excluded for a reason."""
         return replace(self, status="infeasible", reason=reason)
 
 
 def score(goal: str, rate: float, npus: int) -> float:
-    """What a goal makes of a deployment with a rate (requests/s); the higher the better."""
+    """Score of a deployment with a rate (requests/s) for a goal; higher is better."""
     return {"npus": 1.0, "rate": rate * npus}.get(goal, rate) / max(npus, 1)
 
 
@@ -105,12 +105,12 @@ class Space:
 
     @property
     def rate(self) -> float | None:
-        """Requests/s where every deployment has the same load, None where each has its own."""
+        """Requests/s if every deployment has the same load, None if each has its own."""
         return self.prices.rate
 
     @property
     def open(self) -> list[Candidate]:
-        """Those that a formula does not refuse."""
+        """Candidates that the formula does not exclude."""
         return [c for c in self.candidates if c.status == "untested"]
 
     def is_own(self, c: Candidate) -> bool:
@@ -123,7 +123,7 @@ class Space:
         )
 
     def differs(self, c: Candidate, other: Candidate) -> Settings:
-        """The settings of `c`, counts left out, in which it differs from another."""
+        """Settings of `c` that differ from another's, without counts of instances."""
         own, its = dict(c.kind), dict(other.kind)
         if own == its:
             return {}
@@ -160,7 +160,8 @@ class Space:
         self.candidates, self.left_out = found[:MOST], len(found[MOST:])
 
     def around(self, c: Candidate) -> None:
-        """Add what differs from a deployment in one choice that is not crossed, counts matched."""
+        """Add candidates that differ from a deployment in one further choice, with matching
+        counts."""
         keys = tuple(k for k in self.plan.vary if not CHOICES[k].crossed)
         kind = dict(c.kind)
         values = varied(self.base, keys, self.machine)
@@ -178,7 +179,7 @@ class Space:
                         self.candidates += self._counted(near, [])
 
     def _along(self, path: str, value: Any, kind: Settings) -> Iterator[Settings]:
-        """Settings that may come with a value: all of a new choice, finer steps of a known one."""
+        """Other settings to vary with a value: all of a new choice, finer steps of a known one."""
         own = {p: kind.get(p, read(self.base, p)) for p in (path, *ALONG.get(path, ()))}
         if value != own[path]:
             along = ALONG.get(path, {}) if value else {}
@@ -189,7 +190,8 @@ class Space:
     def _judged(
         self, settings: Settings, pools: Mapping[str, Pool] | None = None
     ) -> list[Candidate]:
-        """A deployment that was not known before, with its price, or why it cannot be."""
+        """A new candidate with its price, or with the reason why it is impossible; empty if
+        known."""
         named = tuple(sorted(settings.items()))
         if named in self._known:
             return []
@@ -208,7 +210,7 @@ class Space:
         return [found]
 
     def _counted(self, settings: Settings, batches: list[int]) -> list[Candidate]:
-        """A kind of deployment with numbers of instances that match one another, or the load."""
+        """Candidates of a kind with numbers of instances that match each other, or the load."""
         base, m, prices = self.base, self.machine, self.prices
         roles = roles_of(settings[MODE])
         last, others = roles[-1], roles[:-1]
@@ -251,7 +253,8 @@ class Space:
         return found
 
     def _tied(self, settings: Settings, c: Candidate) -> list[Candidate]:
-        """Deployments that offload attention: counts of others; one lender more, one user less."""
+        """Candidates with attention offload: counts of others, or one lender more and one user
+        less."""
         counts = {path: c.given.get(path, read(self.base, path)) for path in COUNTED.values()}
         more = 1 if "instances" in self.plan.vary else 0
         found = []
@@ -268,7 +271,7 @@ class Space:
     def _never_full(
         self, settings: Settings, known: Curve, rate: float, npus: int, batches: list[int]
     ) -> bool:
-        """Whether even a smaller batch is never full (Poisson, three deviations)."""
+        """Whether even a smaller batch would never be full (Poisson, three deviations)."""
         if math.isinf(known.batches[-1]) or not math.isfinite(
             rate
         ):  # prefill has no batch of these
@@ -284,7 +287,7 @@ def space_of(
     like: Space | None = None,
     price: Pricing = lambda _prices, _keys: None,
 ) -> Space:
-    """Priced deployments of a plan; like: a space with the same prices. Raises PlanError."""
+    """Priced candidates of a plan; like: a space with the same prices. Raises PlanError."""
     base, notes = base_of(plan)
     machine = Machine.of(base, facts, plan.npus)
     prices = Prices(base, facts, None, like.prices.known if like else {})
@@ -298,7 +301,7 @@ def space_of(
 
 
 def _load(base: Scenario, prices: Prices) -> float:
-    """Requests/s that arrive; of callers that wait for their answers what they make at most."""
+    """Requests/s that arrive; for a closed loop, the most that its clients can send."""
     if prices.offered is not None:
         return prices.offered
     stays_s = prices.tpot_s * max(prices.traffic.output_tokens - 1.0, 1.0)
@@ -312,7 +315,7 @@ def npus_of(base: Scenario, settings: Settings) -> int:
 
 
 def _concerned(values: dict[str, list[Any]], mode: str) -> dict[str, list[Any]]:
-    """Of values that vary, those that have an effect in a mode."""
+    """Varied values that have an effect in a mode."""
     roles = roles_of(mode)
     others = tuple(f"deployment.{r}." for r in COUNTED if r not in roles)
     decodes = roles != ("prefill",)  # the batch and the drafts are of colocated instances too
@@ -324,5 +327,5 @@ def _concerned(values: dict[str, list[Any]], mode: str) -> dict[str, list[Any]]:
 
 
 def _near(counts: Sequence[int], need: float) -> list[int]:
-    """Counts, and the fewest that are enough."""
+    """Counts near a number, and the fewest that suffice."""
     return sorted({*counts, math.ceil(need)} if 0.0 < need < math.inf else counts)

@@ -37,17 +37,17 @@ class Stopped(Exception):
 
 
 class Memory(Protocol):
-    """Answers of earlier simulations, by digest of the scenario."""
+    """Stored results of simulations, by digest of the scenario."""
 
     def get(self, digests: Sequence[str]) -> dict[str, Trial | str]:
-        """Those that are known."""
+        """Stored results of these digests."""
 
     def put(self, answers: Mapping[str, Trial | str]) -> None:
         """Store some."""
 
 
 def one(scenario: Scenario, facts: Facts) -> Trial | str:
-    """The figures of one simulation, or why it cannot be. A helper does the same."""
+    """Figures of one simulation, or why it is impossible; also called in helper processes."""
     try:
         return measured(simulate(scenario, facts))
     except ValueError as error:
@@ -57,19 +57,21 @@ def one(scenario: Scenario, facts: Facts) -> Trial | str:
 
 
 def version_of(facts: Facts) -> str:
-    """What simulations depend on besides their scenario."""
+    """Version of everything besides the scenario that simulations depend on."""
     return f"{ENGINE_VERSION} {facts.digest}"
 
 
 def trial(text: str) -> str:
-    """Figures of a simulation as JSON; text: version and scenario by line. Raises PlanError."""
+    """Figures of a simulation as JSON; text: version and scenario, one per line. Raises
+    PlanError."""
     version, _, scenario = text.partition("\n")
     known = _same(version)  # first: a scenario of another version may not be readable here
     return json.dumps(one(scenario_from_canonical(scenario), known))
 
 
 def prices(text: str) -> str:
-    """Curves of pools as JSON; text: version, scenario, keys by line. Raises as `trial`."""
+    """Curves of pools as JSON; text: version, scenario and keys, one per line. Raises as
+    `trial`."""
     version, scenario, keys = text.split("\n")
     known = _prices(scenario, _same(version))
     wanted = [(role, *map(tuple, own)) for role, *own in json.loads(keys)]
@@ -91,7 +93,7 @@ def _same(version: str) -> Facts:
 
 @dataclass
 class Simulators:
-    """This process and its helpers, or a cluster; a known simulation is not repeated."""
+    """This process and its helpers, or a cluster; known simulations are not repeated."""
 
     facts: Facts
     helpers: list[Child] = field(default_factory=list)
@@ -100,7 +102,7 @@ class Simulators:
     made: int = 0  # simulations that were carried out, not remembered
 
     def all(self, scenarios: Sequence[Scenario], beat: Callable[[], None]) -> list[Trial | str]:
-        """The figures of each scenario, in order; `beat` is called between two, and may raise."""
+        """Figures of each scenario, in order; `beat` is called between two, and may raise."""
         digests = [scenario_digest(s) for s in scenarios]
         answers: dict[str, Trial | str] = (
             {} if self.memory is None else dict(self.memory.get(digests))
@@ -130,7 +132,7 @@ class Simulators:
         return [answers[d] for d in digests]
 
     def price(self, known: Prices, keys: Sequence[Key], beat: Callable[[], None]) -> None:
-        """Price pools: this process and its helpers, a group of alike ones at a time."""
+        """Price pools in this process and its helpers, one group of similar pools at a time."""
 
         def own(group: list[Key]) -> None:
             for key in group:
@@ -148,7 +150,7 @@ class Simulators:
         self, left: list[T], own: Callable[[T], None], helped: Callable[[Child, T], None],
         beat: Callable[[], None],
     ) -> None:  # fmt: skip
-        """Have all items done, by this process with `own` and by each helper with `helped`."""
+        """Process all items, in this process with `own` and in each helper with `helped`."""
         lock = threading.Lock()
 
         def take() -> T | None:
@@ -211,7 +213,7 @@ class Simulators:
                 store(keys.pop(key), json.loads(answer))
 
     def close(self) -> None:
-        """End the helpers, and what a cluster is at."""
+        """End the helpers, and running work on a cluster."""
         for by in (*self.helpers, *([self.cluster] if self.cluster else ())):
             by.close()
 

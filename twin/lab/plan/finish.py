@@ -37,7 +37,7 @@ HAIR = 1.001  # what fits exactly fits with so much more
 
 @dataclass
 class Finalist:
-    """A deployment that is ranked, with what was made sure of it."""
+    """A ranked deployment with its proofs."""
 
     tested: Tested
     rate: float  # the load that it is ranked by, requests/s
@@ -54,18 +54,18 @@ class Finalist:
 
     @property
     def shares(self) -> list[float]:
-        """Share of the requests that keep the SLO, by seed."""
+        """Share of the requests that met the SLO, by seed."""
         return [trial["share"] for trial in self.seeds]
 
     @property
     def survives(self) -> bool:
-        """Whether the SLO holds after every loss that was tried."""
+        """Whether the SLO is met after every tried loss."""
         return all(row["status"] in ("feasible", "unsupported") for row in self.losses.values())
 
 
 @dataclass
 class Finish:
-    """The end of a search."""
+    """Last phase of a search: proofs and relaxations."""
 
     search: Search
     facts: Facts
@@ -75,7 +75,7 @@ class Finish:
     brief: bool = False  # whether it is enough to know that something fits
 
     def steps(self) -> Steps:
-        """The finalists made sure of; where there are none, relaxations of the limits."""
+        """Prove the finalists or, if there are none, find relaxations of the limits."""
         yield from self._found()
         if self.search.plan.survives:
             yield from self._losses(self.finalists)
@@ -94,12 +94,12 @@ class Finish:
             yield from self._capacities(self.finalists)
 
     def _worth(self, f: Finalist) -> tuple[float, float, Any]:
-        """The best first: by score, then by the largest load that a deployment carries."""
+        """Finalists in order of score, then of the largest load."""
         load = f.capacity.load if f.capacity else f.rate
         return -score(self.search.plan.goal, f.rate, f.candidate.npus), -load, f.candidate.settings
 
     def _chosen(self) -> Steps:
-        """The best deployment of each kind, made sure of; one that fails makes way for the next."""
+        """The best deployment of each kind, proved; one that fails is replaced by the next."""
         search, looked = self.search, set()
         while not self.finalists or not search.over():
             best: dict[Any, Tested] = {f.candidate.different: f.tested for f in self.finalists}
@@ -121,7 +121,7 @@ class Finish:
             self.finalists += good
 
     def _nearly(self) -> Steps:
-        """Where nothing fits: longer runs of deployments that miss the share by chance only."""
+        """If nothing fits: longer runs of deployments that may miss the share by chance only."""
         search, near, share = self.search, [], self.search.space.base.slo.share
         for t in search.tested.values():
             for rate, trial in t.trials:
@@ -137,7 +137,7 @@ class Finish:
                 self.finalists.append(f)
 
     def _finalist(self, t: Tested, rate: float = 0.0) -> Finalist:
-        """A deployment at the load that it was found to carry, or another."""
+        """A deployment at its largest known load, or another load."""
         space, rate = self.search.space, rate or t.low
         s = scenario_of(space, t.candidate.given, rate)
         if space.prices.offered is None and t.best:
@@ -145,7 +145,7 @@ class Finish:
         return Finalist(t, rate, at_steady(s, self.facts, rate))
 
     def _seeded(self, chosen: Sequence[Finalist]) -> Steps:
-        """The load of each with several seeds."""
+        """Simulate the load of each finalist with several seeds."""
         pairs = [
             (f, with_overrides(f.scenario, {"seed": seed}))
             for f in chosen
@@ -156,7 +156,7 @@ class Finish:
                 f.seeds.append(trial | {"within": not self.search.misses(trial)})
 
     def _holds(self, f: Finalist) -> bool:
-        """Whether the mean over seeds keeps the SLO; else what was found is taken back."""
+        """Whether the mean over seeds meets the SLO; otherwise the earlier result is withdrawn."""
         over = sum(trial["steady_state"] == "overloaded" for trial in f.seeds)
         share = statistics.fmean(f.shares) if f.seeds else 0.0
         if share >= self.search.space.base.slo.share and 2 * over <= len(f.seeds):
@@ -168,7 +168,7 @@ class Finish:
         return False
 
     def _capacities(self, finalists: Sequence[Finalist]) -> Steps:
-        """The largest load of each finalist, all searched at once."""
+        """Find the largest load of each finalist, all searches interleaved."""
         space, needed = self.search.space, not (self.brief and self.search.one_load)
         if not needed or not steady_by_itself(space.base) or space.prices.offered is None:
             return
@@ -199,11 +199,12 @@ class Finish:
             going = left
 
     def _at(self, f: Finalist, rate: float) -> Scenario:
-        """A finalist at another load."""
+        """The finalist at another load."""
         return at_steady(scenario_of(self.search.space, f.candidate.given, rate), self.facts, rate)
 
     def _losses(self, finalists: Sequence[Finalist]) -> Steps:
-        """Every loss, at the load of each deployment, or at less until the SLO holds after it."""
+        """Simulate every loss at the load of each deployment, or at lower loads until the SLO is
+        met."""
         one, left = self.search.one_load, list(finalists)
         for level in (1.0,) if one else CARRIED:
             largest = [(f, f.rate) for f in left]
@@ -218,7 +219,7 @@ class Finish:
             left = [f for f in left if not f.survives]
 
     def _lost(self, loss: str, finalists: Sequence[Finalist]) -> Steps:
-        """Deployments after a loss: the worst of the elements of that kind that they depend on."""
+        """Deployments after a loss of the worst element of that kind that they use."""
         pairs = []
         for f in finalists:
             elements = list(lost_elements(f.scenario, self.facts, loss))
@@ -235,7 +236,7 @@ class Finish:
                 f.losses[loss] = row
 
     def _spared(self) -> Steps:
-        """Where no finalist survives: deployments with more and more to spare, until one does."""
+        """If no finalist survives: deployments with more and more reserve, until one does."""
         search, rate = self.search, self.search.space.rate
         for spare in SPARED if rate is not None else ():
             if any(f.survives for f in self.finalists):
@@ -255,7 +256,7 @@ class Finish:
             self.finalists += more
 
     def _relaxed(self) -> Steps:
-        """Each limit alone: the deployment that needs least of it, over several seeds."""
+        """For each limit alone, the deployment with the smallest relaxation, over several seeds."""
         search, s, plan = self.search, self.search.space.base, self.search.plan
         for limit, key, scale in (
             ("slo.tpot_ms", "needs_tpot_s", 1e3), ("slo.ttft_s", "needs_ttft_s", 1.0),
@@ -281,7 +282,7 @@ class Finish:
                 self._relax("load_req_per_s", search.space.rate, found[0].low, found[0].candidate)
 
     def _otherwise(self, **changed: Any) -> Generator[tuple[Scenario, ...], Any, list[Tested]]:
-        """What fits a plan with another limit, the best first."""
+        """Deployments that fit a plan with another limit, the best first."""
         search = self.search
         plan = search.plan.model_copy(update={"simulations": 4 * RELAXED, **changed})
         other = Search(space_of(plan, self.facts, search.space), self.facts, search.over)
@@ -289,8 +290,8 @@ class Finish:
         return other.ranked()
 
     def _least(self, limit: str, own: Any, key: str, scale: float) -> Steps:
-        """The deployment that needs least of a limit (negative scale: most) over more seeds; of
-        TTFT and TPOT the mean over seeds where it is enough."""
+        """The deployment with the smallest need of a limit (negative scale: largest) over more
+        seeds; for TTFT and TPOT the mean over seeds if it suffices."""
         search, more = self.search, scale < 0.0
         limited = key in ("power_kw", "cost_per_million_tokens")
         known = [
@@ -332,7 +333,7 @@ class Finish:
     def _smaller(
         self, limit: str, own: float, value: float, c: Candidate
     ) -> Generator[tuple[Scenario, ...], Any, tuple[float, Candidate]]:
-        """A smaller relaxation of the SLO while a search with less finds a deployment."""
+        """Reduce the SLO's relaxation while a search with less still finds a deployment."""
         plan, counted = self.search.plan, min(self.search.plan.simulations, 4 * RELAXED)
         for _ in range(SMALLER if limit.startswith("slo.") else 0):
             tried = own + PART * (value - own)
@@ -349,13 +350,14 @@ class Finish:
         return value, c
 
     def _seeds(self, c: Candidate, rate: float, changed: dict[str, Any]) -> list[Scenario]:
-        """A deployment at a load with every seed, long enough for a steady state."""
+        """Scenarios of a deployment at a load with every seed, long enough for a steady state."""
         s = with_overrides(scenario_of(self.search.space, c.given, rate), changed)
         s = at_steady(s, self.facts, rate)
         return [with_overrides(s, {"seed": seed}) for seed in (s.seed, *SEEDS)]
 
     def _fastest(self, limit: str) -> Steps:
-        """Runs of deployments that need least by formula; for TPOT of more than the plan's."""
+        """Simulate deployments with the smallest need by formula; for TPOT, also those of looser
+        plans."""
         search = self.search
         space, rate = search.space, (search.space.rate or 0.0)
 
@@ -384,7 +386,8 @@ class Finish:
 
 
 def breaks_first(trial: Trial, plan: Plan) -> str:
-    """TTFT or TPOT, whichever a run misses: the one that is enough alone, else the farther."""
+    """TTFT or TPOT, whichever a run misses first: the one that misses alone, otherwise the
+    farther."""
     ttft, tpot = trial.get("needs_ttft_s"), trial.get("needs_tpot_s")
     if (ttft is None) != (tpot is None):
         return "TPOT" if ttft is None else "TTFT"
@@ -399,7 +402,7 @@ def breaks_first(trial: Trial, plan: Plan) -> str:
 def _answers(
     pairs: Sequence[tuple[Any, Scenario]],
 ) -> Generator[tuple[Scenario, ...], Any, list[tuple[tuple[Any, Scenario], Trial | str]]]:
-    """Pairs of anything and a scenario, each with what was simulated of it."""
+    """Pairs (key, scenario) with the simulated figures of each."""
     found: list[tuple[tuple[Any, Scenario], Trial | str]] = []
     for k in range(0, len(pairs), BATCHED):
         part = pairs[k : k + BATCHED]
@@ -415,7 +418,7 @@ def _survived(f: Finalist) -> list[str]:
 def lost_elements(
     s: Scenario, facts: Facts, loss: str
 ) -> Iterator[tuple[str, tuple[dict[str, Any], ...]]]:
-    """Elements that a deployment needs, one of each pool, with faults; None: there is none."""
+    """Elements that a deployment uses, one of each pool, as faults; None: there is none."""
     net = wired(s.supernode, facts)
     firsts: dict[str, Instance] = {}
     for instance in place_instances(s, net):
@@ -440,7 +443,7 @@ def lost_elements(
 
 
 def after_loss(s: Scenario, faults: Sequence[dict[str, Any]]) -> Scenario:
-    """The scenario with a loss at the end of its warm-up, judged once it has recovered."""
+    """The scenario with a loss at the end of its warm-up, judged after its recovery."""
     r = s.recovery
     at_s = min(s.warmup_s, 20.0)
     took_s = {"restart": r.restart_s, "in_place": r.in_place_s}.get(r.policy, 0.0)
@@ -453,7 +456,7 @@ def after_loss(s: Scenario, faults: Sequence[dict[str, Any]]) -> Scenario:
 
 
 def _margin_after(s: Scenario, element: str, trial: Trial | str) -> dict[str, Any]:
-    """What a loss leaves: the share that keeps the SLO beyond the share that has to."""
+    """Share that meets the SLO after a loss, less the required share."""
     if isinstance(trial, str):
         return {"status": "failed", "reason": trial, "element": element, "margin": None}
     return {

@@ -47,7 +47,7 @@ LENDERS = (
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """An instance with more and more requests under way, or why it cannot be."""
+    """Rates and TPOT of an instance over requests in progress, or why it is impossible."""
 
     batches: tuple[float, ...] = ()  # requests per NPU
     rates: tuple[float, ...] = ()  # requests/s of the instance
@@ -56,7 +56,7 @@ class Curve:
     until_s: float = math.inf  # TPOT up to which it is priced
 
     def within(self, batch: float, tpot_s: float) -> tuple[float, float]:
-        """(the largest rate with at most so many requests per NPU and this TPOT, its TPOT)."""
+        """(largest rate with at most so many requests per NPU and this TPOT, its TPOT)."""
         most = min(batch, self.batches[-1])
         if math.isinf(most):
             return self.rates[-1], self.tpots_s[-1]
@@ -67,9 +67,9 @@ class Curve:
         return max(0.0, self._per_request * batch / tpot_s), tpot_s
 
     def tpot_at(self, rate: float, batch: float, npus: int) -> float:
-        """TPOT at a rate; infinite where no priced batch keeps up. The number of the others is
-        about Poisson, at most the batch: half the time a deviation more than the mean, half the
-        time one less."""
+        """TPOT at a rate; infinite if no priced batch keeps up. The number of other requests is
+        about Poisson, at most the batch: half the time one deviation above the mean, half the time
+        one below."""
         most = min(batch, self.batches[-1])
         if rate > self._at(most)[0]:
             return math.inf
@@ -87,13 +87,13 @@ class Curve:
         return _line(rate, (0.0, *self.rates), (0.0, *self.batches))
 
     def _at(self, batch: float) -> tuple[float, float]:
-        """(rate, TPOT) with a batch; TPOT is concave: a line between points is not above it."""
+        """(rate, TPOT) with a batch; TPOT is concave, so a line between points is a lower bound."""
         tpot_s = _line(batch, self.batches, self.tpots_s)
         return self._per_request * batch / tpot_s, tpot_s
 
     @property
     def _rise(self) -> float:
-        """Rise of TPOT per request of an NPU below one per die, by the two smallest batches."""
+        """Slope of TPOT per request of an NPU below one per die, from the two smallest batches."""
         if len(self.batches) < 2:
             return 0.0
         return (self.tpots_s[1] - self.tpots_s[0]) / (self.batches[1] - self.batches[0])
@@ -105,7 +105,7 @@ class Curve:
 
 
 def curve_from(text: Mapping[str, Any]) -> Curve:
-    """A curve of what `dataclasses.asdict` made of it, also after JSON."""
+    """A curve from the result of `dataclasses.asdict`, also after JSON."""
     whole: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in text.items()}
     return Curve(**whole)
 
@@ -116,7 +116,7 @@ Key = tuple[Any, ...]  # role, and pairs of a field and its value
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """A deployment by formula. Rates are of requests a second, at most."""
+    """Maximum rates of a deployment by formula, requests/s."""
 
     bound: float
     expected: float
@@ -127,7 +127,7 @@ class Price:
 
 @dataclass
 class Prices:
-    """Prices of the deployments of one scenario."""
+    """Cached prices of the deployments of one scenario."""
 
     base: Scenario
     facts: Facts
@@ -148,7 +148,7 @@ class Prices:
         )
 
     def key(self, role: str, settings: Settings) -> Key:
-        """What of the settings changes what an instance of a pool sustains."""
+        """The settings that change what an instance of a pool sustains."""
         own = {
             path: value
             for path, value in settings.items()
@@ -163,11 +163,11 @@ class Prices:
         return (role, *sorted(own.items()))
 
     def curves(self, role: str, settings: Settings) -> Pool:
-        """(expected, optimistic) of one instance of a pool, its batch left open."""
+        """(expected, optimistic) curve of one instance of a pool, over batches."""
         return self.curves_of(self.key(role, settings))
 
     def curves_of(self, key: Key) -> Pool:
-        """The same by key, priced to beyond the SLO's TPOT."""
+        """Curves by key, priced until TPOT exceeds the SLO."""
         found = self.known.get(key)
         if found is None or found[0].until_s < self.tpot_s:
             until_s = math.inf if found else BEYOND * self.tpot_s
@@ -180,7 +180,7 @@ class Prices:
         return {role: self.curves(role, settings) for role in roles_of(mode)}
 
     def price(self, settings: Settings, pools: Mapping[str, Pool] | None = None) -> Price:
-        """What a deployment (overrides of the scenario) sustains; pools: its curves, if known."""
+        """Price of a deployment (overrides of the scenario); pools: its curves, if known."""
         pools = pools or self.pools(settings)
         mode = settings.get(MODE, self.base.deployment.mode)
         bounds, rates = {"front end": LUCK * self.front}, {"front end": self.front}
@@ -213,7 +213,8 @@ class Prices:
     def batch_matters(
         self, role: str, settings: Settings, batches: Sequence[int], known: Curve
     ) -> bool:
-        """Whether a batch differs from the next smaller one, which TPOT or KV space may limit."""
+        """Whether a batch can differ from the next smaller one; it cannot if TPOT or KV space
+        limits both."""
         own = settings.get(BATCH)
         smaller = [b for b in batches if own is not None and b < own]
         if not smaller or role == "prefill":
@@ -224,7 +225,7 @@ class Prices:
         return rate > 0.0 and tpot_s < self.tpot_s and smaller[-1] < known.batches[-1]
 
     def groups(self, keys: Iterable[Key]) -> list[list[Key]]:
-        """Keys that are not priced yet, those together that share most of the work."""
+        """Unpriced keys, grouped so that those sharing most of the work are together."""
         found: dict[Key, list[Key]] = {}
         for key in dict.fromkeys(keys):
             if key not in self.known:
@@ -232,7 +233,8 @@ class Prices:
         return list(found.values())
 
     def _alike(self, role: str, own: Settings) -> Key:
-        """A pool with the scenario's drafts, on which imbalance, slow to find, hardly depends."""
+        """The pool with the scenario's drafts, since imbalance, slow to compute, hardly depends on
+        them."""
         even_drafts = own | {DRAFTS: self.base.deployment.decode.mtp_draft_tokens}
         return (role, *sorted(even_drafts.items()))
 
@@ -288,7 +290,7 @@ class Prices:
 
 
 def _line(x: float, xs: Sequence[float], ys: Sequence[float]) -> float:
-    """y at x on the line through points of growing x; beyond them that of the last."""
+    """y at x on the polyline through points of growing x, clamped at both ends."""
     k = bisect_right(xs, x)
     if k in (0, len(xs)):
         return ys[min(k, len(xs) - 1)]
@@ -299,7 +301,7 @@ Point = tuple[float, float, float]  # requests/s of an instance, requests per NP
 
 
 def _point(role: str, count: int, found: Prediction) -> Point:
-    """Of one of `count` instances."""
+    """(requests/s, batch per NPU, TPOT) of one of `count` instances."""
     if role == "prefill" or found.decode is None:
         assert found.prefill is not None
         return found.prefill.requests_per_s / count, math.inf, 0.0
@@ -307,7 +309,7 @@ def _point(role: str, count: int, found: Prediction) -> Point:
 
 
 def _bunched(s: Scenario, own: Point, found: Prediction, traffic: Traffic, hot: Hot) -> Point:
-    """A point of the bound: prompts in as few iterations as carry them with full chunks."""
+    """A point of the bound, with prompts in the fewest iterations that full chunks allow."""
     role, (rate, batch, tpot_s) = found.costs.colocated_role, own
     if role is None or found.decode is None or found.prefill is None:
         return rate, batch, tpot_s
@@ -325,7 +327,7 @@ def _bunched(s: Scenario, own: Point, found: Prediction, traffic: Traffic, hot: 
 
 
 def _curve(points: Sequence[Point]) -> Curve:
-    """A curve through points of growing batches; it never falls."""
+    """A non-falling curve through points of growing batches."""
     rising = [points[0]]
     for point in points[1:]:
         if point[0] > rising[-1][0] and point[1] > rising[-1][1]:
@@ -336,7 +338,7 @@ def _curve(points: Sequence[Point]) -> Curve:
 
 @cache
 def _concerns(role: str, path: str) -> bool:
-    """Whether a field changes what an instance of a pool sustains."""
+    """Whether a field affects what an instance of a pool sustains."""
     if path == MODE or path in COUNTED.values():
         return False
     pool = path.removeprefix("deployment.").partition(".")[0]

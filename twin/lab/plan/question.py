@@ -35,11 +35,11 @@ PLAIN: tuple[tuple[str, Any, str], ...] = (
 
 
 class PlanError(ValueError):
-    """A plan that cannot be: one sentence that says why."""
+    """An invalid plan: one sentence that says why."""
 
 
 class Plan(BaseModel):
-    """What to deploy for a scenario's machine, traffic and SLO (TTFT, TPOT and share)."""
+    """Question: what to deploy for a scenario's machine, traffic and SLO (TTFT, TPOT and share)."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -72,7 +72,7 @@ class Plan(BaseModel):
 
     @property
     def fixed_load(self) -> bool:
-        """Whether every deployment gets the same load; else each its own largest."""
+        """Whether every deployment has the same load, not its own largest."""
         return self.goal == "npus"
 
 
@@ -87,7 +87,7 @@ def plan_from(scenario: Scenario, given: dict[str, Any]) -> Plan:
 
 
 def usual_goal(s: Scenario) -> Goal:
-    """The goal that fits the traffic: callers of a closed loop fill whatever is deployed."""
+    """Default goal for the traffic; clients of a closed loop fill any deployment."""
     return "efficiency" if s.workload.arrivals == "closed_loop" else "npus"
 
 
@@ -107,13 +107,13 @@ def in_brief(plan: Plan) -> str:
 
 
 def freed(plan: Plan) -> tuple[str, ...]:
-    """Fields of `PLAIN` that vary: the scenario's own value is one of theirs."""
+    """Fields of `PLAIN` that may vary, including the scenario's own value."""
     paths = {path for key in plan.vary for path in CHOICES[key].values}
     return tuple(path for path, *_ in PLAIN if path in paths)
 
 
 def base_of(plan: Plan) -> tuple[Scenario, list[str]]:
-    """The scenario that candidates differ from, and what was set aside, in sentences."""
+    """The scenario from which candidates differ, and what was set aside, in sentences."""
     s, notes, changed = plan.scenario, [], {}
     free = freed(plan)
     for path, value, sentence in PLAIN:
@@ -127,7 +127,7 @@ def base_of(plan: Plan) -> tuple[Scenario, list[str]]:
 
 
 def question_text(plan: Plan) -> str:
-    """A plan as two lines: the scenario, and as JSON what else differs from the defaults."""
+    """A plan as two lines: the scenario, and as JSON all else that differs from the defaults."""
     rest = plan.model_dump(mode="json", exclude={"scenario"}, exclude_defaults=True)
     text = json.dumps(rest, sort_keys=True, separators=(",", ":"))
     return f"{canonical(plan.scenario)}\n{text}"

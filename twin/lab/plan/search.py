@@ -36,7 +36,7 @@ Steps = Generator[tuple[Scenario, ...], Sequence[Trial | str], None]
 
 
 class Reached(NamedTuple):
-    """What simulations reach of the formula."""
+    """Ratios of simulated to formula figures."""
 
     rates: dict[str, float]  # of its largest rate, by limiting pool
     tpot: float
@@ -44,7 +44,7 @@ class Reached(NamedTuple):
 
 @dataclass
 class Tested:
-    """A deployment with what its simulations say."""
+    """A deployment with its simulations."""
 
     candidate: Candidate
     trials: list[tuple[float, Trial]] = field(default_factory=list)  # by rate
@@ -52,12 +52,12 @@ class Tested:
 
     @property
     def low(self) -> float:
-        """The largest rate at which it keeps the SLO and the other limits; 0: none."""
+        """Largest rate at which it meets the SLO and the other limits; 0: none."""
         return max((rate for rate, trial in self.trials if trial["within"]), default=0.0)
 
     @property
     def high(self) -> float:
-        """The least rate at which it does not; infinite: none."""
+        """Smallest rate at which it does not; infinite: none."""
         return min((rate for rate, trial in self.trials if not trial["within"]), default=math.inf)
 
     @property
@@ -68,12 +68,12 @@ class Tested:
 
     @property
     def closed(self) -> bool:
-        """Whether nothing is left to find out at this precision."""
+        """Whether low and high agree at this precision."""
         return bool(self.failed) or self.high <= self.low * CLOSE
 
     @property
     def middle(self) -> float:
-        """Its largest rate, as well as it is known."""
+        """Best estimate of its largest rate."""
         if not self.low:
             return self.high / STEP
         return (
@@ -100,11 +100,11 @@ class Search:
 
     @property
     def one_load(self) -> bool:
-        """Whether a deployment has one load only: given, or all its slots taken."""
+        """Whether a deployment has only one load: given, or all its slots taken."""
         return self.plan.fixed_load or self.space.prices.offered is None
 
     def steps(self) -> Steps:
-        """The whole search for deployments; `tested` has what it found."""
+        """Generator of the whole search; results are in `tested`."""
         budget = self.plan.simulations
         # The scenario's own deployment, where it is one of the candidates: the baseline.
         own = next((c for c in self.space.open if self.space.is_own(c)), None)
@@ -118,7 +118,7 @@ class Search:
 
     @property
     def reached(self) -> Reached:
-        """What simulations reach of the formula's figures: medians."""
+        """Median ratios of simulated to formula figures."""
         known: dict[str, list[float]] = {}
         paces: list[float] = []
         for t in self.tested.values():
@@ -133,7 +133,7 @@ class Search:
         )
 
     def point(self, c: Candidate, reached: Reached) -> tuple[float, float]:
-        """(score, tokens/s of a user) that a deployment is expected to have."""
+        """Expected (score, tokens/s per user) of a deployment."""
         rate = c.price.expected * reached.rates.get(c.price.limit, FRESH)
         tpot_s = reached.tpot * c.price.tpot_s
         if not math.isfinite(tpot_s) or tpot_s <= 0.0:
@@ -141,11 +141,11 @@ class Search:
         return score(self.plan.goal, rate, c.npus), 1.0 / tpot_s
 
     def proved(self) -> list[tuple[float, float]]:
-        """The points of all deployments that keep the limits."""
+        """Points of all deployments that meet the limits."""
         return [p for t in self.tested.values() if (p := self.found(t)) is not None]
 
     def found(self, t: Tested) -> tuple[float, float] | None:
-        """(score, tokens/s of a user) that was simulated; None where a limit was missed."""
+        """Simulated (score, tokens/s per user); None if a limit was missed."""
         if (trial := t.best) is None:
             return None
         rate = self.answered(t.candidate, trial) if self.space.prices.offered is None else t.low
@@ -153,11 +153,12 @@ class Search:
         return score(self.plan.goal, rate, t.candidate.npus), user
 
     def answered(self, c: Candidate, trial: Trial) -> float:
-        """Requests/s by the tokens of a simulation: in a short one, answers end in waves."""
+        """Requests/s from the tokens of a simulation, because answers end in waves in a short
+        one."""
         return (trial["tokens_per_s_per_npu"] or 0.0) * c.npus / self.space.prices.per_request
 
     def _screen(self, until: int) -> Steps:
-        """One simulation each, the most promising first, until nothing promises more."""
+        """Simulate candidates once each in order of promise, until none promises more."""
         left = [c for c in self.space.open if c.settings not in self.tested]
         while left and self.runs < until and not self.over():
             chosen = self._next(left, min(BATCHED, until - self.runs))
@@ -168,8 +169,8 @@ class Search:
             yield from self.tried(chosen)
 
     def _next(self, left: Sequence[Candidate], count: int) -> list[Candidate]:
-        """Candidates that promise most beyond the front, times their chance to keep the limits; of
-        equal ones that with more to spare."""
+        """Candidates with the largest gain beyond the front, times their chance to meet the limits;
+        ties by reserve."""
         reached, fit = self.reached, self.proved()
         able = sorted(
             (c for c in left if self._may_do(c)), key=lambda c: (-c.price.expected, c.settings)
@@ -194,7 +195,8 @@ class Search:
         return []
 
     def _chance(self, c: Candidate) -> float:
-        """How likely a deployment carries the common load, by others that the same pool limits."""
+        """Probability that a deployment carries the common load, from others limited by the same
+        pool."""
         if self.space.rate is None or self.space.prices.offered is None:
             return 1.0
         passed, failed = 1.0 / FRESH, 0.0
@@ -209,21 +211,21 @@ class Search:
         return 0.5 * float(over >= passed) + 0.5 * float(over > failed) or UNLIKELY
 
     def _fastest(self, left: Sequence[Candidate], count: int) -> list[Candidate]:
-        """Where nothing is expected to fit: half by shortest TPOT, half by largest bounds."""
+        """If nothing is expected to fit: half by shortest TPOT, half by largest bounds."""
         by_tpot = sorted(left, key=lambda c: (c.price.tpot_s, c.npus, c.settings))
         by_bound = sorted(left, key=lambda c: (-c.price.bound, c.npus, c.settings))
         mixed = itertools.chain.from_iterable(zip(by_tpot, by_bound, strict=True))
         return list({c.settings: c for c in itertools.islice(mixed, count)}.values())
 
     def _may_do(self, c: Candidate) -> bool:
-        """Whether a deployment may keep TPOT, and carry a load that is the same for all."""
+        """Whether a deployment may meet TPOT, and carry a common load."""
         rate = self.space.rate
         if rate is None or self.space.prices.offered is None:
             return c.price.expected > 0.0
         return c.price.bound >= rate
 
     def _neighbours(self, until: int) -> Steps:
-        """One choice at a time around the best deployments, their counts matched anew."""
+        """Vary one choice at a time around the best deployments, with matching counts."""
         while self.runs < until and not self.over():
             best = self.ranked()[:BEST]
             near = self._near([t.candidate for t in best])[: min(BATCHED, until - self.runs)]
@@ -232,7 +234,7 @@ class Search:
             yield from self.tried(near)
 
     def _near(self, best: Sequence[Candidate]) -> list[Candidate]:
-        """For each of the best and each change of one choice, the most promising untried one."""
+        """For each of the best and each single change, the most promising untried candidate."""
         for c in best:
             self.space.around(c)
         reached, kinds = self.reached, defaultdict(list)
@@ -252,7 +254,7 @@ class Search:
         return [c for _, c in sorted(found.values(), key=lambda x: (-x[0], x[1].settings))]
 
     def _halved(self, budget: int) -> Steps:
-        """More loads for the better half, then for its better half, until they differ."""
+        """Simulate more loads for the better half, then for its better half, until they differ."""
         share = 0.5
         while self.runs < budget and not self.over():
             order = sorted(
@@ -268,7 +270,7 @@ class Search:
             yield from self._simulated([(t, _next_load(t)) for t in going])
 
     def tried(self, candidates: Iterable[Candidate]) -> Steps:
-        """The first simulation of each."""
+        """First simulation of each deployment."""
         reached, pairs = self.reached.rates, []
         for c in candidates:
             t = self.tested.setdefault(c.settings, Tested(c))
@@ -297,7 +299,7 @@ class Search:
                 t.trials.append((rate, trial | {"within": not self.misses(trial)}))
 
     def misses(self, trial: Trial) -> str:
-        """The limits that a simulation misses, in a sentence; '' where it keeps all."""
+        """Limits that a simulation misses, in a sentence; '' if it meets all."""
         s, plan, said = self.space.base, self.plan, []
         if not trial["holds"]:
             which = "mean" if plan.by == "mean" else "p99"
@@ -317,14 +319,14 @@ class Search:
         return "; ".join(said)
 
     def ranked(self) -> list[Tested]:
-        """Deployments that keep every limit, the best first."""
+        """Deployments that meet every limit, the best first."""
         fit = [(p, t) for t in self.tested.values() if (p := self.found(t)) is not None]
         return [
             t for p, t in sorted(fit, key=lambda x: (-x[0][0], -x[0][1], x[1].candidate.settings))
         ]
 
     def gap(self, best: float, sure: Container[Any]) -> float:
-        """The largest share by which a deployment not in `sure` may still beat the best score."""
+        """Largest share by which a deployment outside `sure` may exceed the best score."""
         most = best
         for c in self.space.open:
             rate, t = c.price.bound, self.tested.get(c.settings)
@@ -336,12 +338,13 @@ class Search:
 
 
 def beyond(points: FLOATS, x: float, y: float) -> FLOATS:
-    """Share of its worth by which each point f8[n, 2] exceeds (x, y); 0 where (x, y) is as good."""
+    """Relative amount by which each point f8[n, 2] exceeds (x, y) in either figure; 0 if (x, y) is
+    as good."""
     return np.asarray(np.maximum(0.0, 1.0 - np.array([x, y]) / points).max(axis=1))
 
 
 def _next_load(t: Tested) -> float:
-    """The load to try next: beyond what is known, or between."""
+    """Next load to try: beyond the known ones, or between them."""
     if not t.low:
         return t.high / STEP ** len(t.trials)
     return t.low * STEP if math.isinf(t.high) else math.sqrt(t.low * t.high)
@@ -350,7 +353,7 @@ def _next_load(t: Tested) -> float:
 def front(
     points: Sequence[tuple[tuple[float, float], Any]],
 ) -> list[tuple[tuple[float, float], Any]]:
-    """Of points (x, y), both the higher the better, those that none beats in both."""
+    """Pareto front of points (x, y), both maximised."""
     best, found = -math.inf, []
     for point, c in sorted(points, key=lambda pc: (-pc[0][0], -pc[0][1])):
         if point[1] > best:

@@ -23,7 +23,7 @@ DRAFTS_CROSSED = 3  # draft tokens; more, up to what the field declares, around 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What the values of a choice follow from."""
+    """Properties of a machine from which the values of a choice are derived."""
 
     npus: int  # that a deployment may take
     npus_per_node: int
@@ -45,7 +45,7 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Fields that vary together under one tick."""
+    """Fields that vary together under one option of the plan."""
 
     label: str
     help: str
@@ -83,7 +83,7 @@ def _policies(section: str) -> dict[str, Values]:
 
 
 def _doubled(path: str) -> Values:
-    """A whole number from the least that a field declares, doubled up to the most, and the own."""
+    """A whole number doubled from the declared minimum to the maximum, and its present value."""
 
     def values(s: Scenario, _: Machine) -> list[Any]:
         known = fields()[path]
@@ -95,7 +95,7 @@ def _doubled(path: str) -> Values:
 
 
 def finer(path: str, value: float) -> list[Any]:
-    """The next smaller and larger value that the field accepts: by one, or by its declared step."""
+    """Next smaller and larger value of a field: by one, or by its declared step."""
     known = fields()[path]
     step = 1 if known.kind is int else known.step
     near = [round(value + sign * step, 9) for sign in (-1, 1)]
@@ -103,7 +103,7 @@ def finer(path: str, value: float) -> list[Any]:
 
 
 def _sizes(path: str, most: float = 1.0) -> Values:
-    """Sizes of an instance: whole nodes, or parts of a node that divide it."""
+    """Sizes of an instance: whole nodes, or divisors of a node."""
 
     def values(s: Scenario, m: Machine) -> list[Any]:
         node = m.npus_per_node
@@ -157,7 +157,7 @@ def _expert_npus(s: Scenario, m: Machine) -> list[Any]:
 
 
 def _controllers(s: Scenario, _: Machine) -> list[Any]:
-    """Those that a name is enough for, and what the scenario has the rows or the file of."""
+    """Controllers that need only a name, and the scenario's own with its rows or file."""
     more = {"schedule": bool(s.elastic.schedule), "own": bool(s.elastic.own.digest)}
     return [name for name in fields()[CONTROLLER].options if more.get(name, True)]
 
@@ -250,7 +250,7 @@ TICKED = tuple(key for key, choice in CHOICES.items() if choice.crossed)
 
 
 def varied(s: Scenario, vary: tuple[str, ...], m: Machine) -> dict[str, list[Any]]:
-    """The values of every field that varies and has an effect in some mode of the plan."""
+    """Values of every varying field that has an effect in some mode of the plan."""
     found = {}
     for key in vary:
         for path, values in CHOICES[key].values.items():

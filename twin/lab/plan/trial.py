@@ -30,7 +30,7 @@ BLOCKS = 20  # batches of requests, whose means show what chance makes of a shar
 
 
 def times(space: Space, rate: float) -> Settings:
-    """Horizon and warm-up of a short run at a rate; a scenario's own where it is not steady."""
+    """Horizon and warm-up of a short run at a rate; the scenario's own if it is not steady."""
     s = space.base
     if not steady_by_itself(s):
         return {}
@@ -42,7 +42,7 @@ def times(space: Space, rate: float) -> Settings:
 
 
 def slots(space: Space, settings: Settings) -> int:
-    """Requests that a deployment decodes at once, at most."""
+    """Maximum number of requests that a deployment decodes at once."""
     d = space.base.deployment
     role = roles_of(settings.get("deployment.mode", d.mode))[-1]
     npus = math.prod(pool_size(space.base, settings, role))
@@ -50,7 +50,7 @@ def slots(space: Space, settings: Settings) -> int:
 
 
 def load_settings(space: Space, settings: Settings, rate: float) -> Settings:
-    """The load of a simulation: a rate (requests/s), or as many callers as there are slots."""
+    """Settings of a load: a rate (requests/s), or as many clients as there are slots."""
     path, own = load_of(space.base)
     if path == "workload.concurrency":
         if space.plan.fixed_load:
@@ -63,13 +63,13 @@ def load_settings(space: Space, settings: Settings, rate: float) -> Settings:
 
 
 def scenario_of(space: Space, settings: Settings, rate: float) -> Scenario:
-    """A deployment at a load for a short time, or a controller's own. Raises SpecError."""
+    """A deployment at a load for a short time, or a controller's own time. Raises SpecError."""
     short = times(space, rate) if settings.get(CONTROLLER, "fixed") == "fixed" else {}
     return with_overrides(space.base, settings | load_settings(space, settings, rate) | short)
 
 
 def measured(run: Run) -> Trial:
-    """What a plan stores of a run."""
+    """Figures of a run that a plan stores."""
     s, summary = run.scenario, run.summary
     return {
         **{key: summary.get(key) for key in STORED},
@@ -83,7 +83,7 @@ def measured(run: Run) -> Trial:
 
 
 def judged(trial: Trial, plan: Plan, s: Scenario) -> Trial:
-    """A trial as the plan judges it: where means have to meet the SLO, the share is 1 or 0."""
+    """A trial as the plan judges it: if means have to meet the SLO, the share is 1 or 0."""
     if plan.by == "share":
         return trial
     ttft_s, token_s = trial["ttft_s_mean"], trial["tpot_s_mean"] or 0.0
@@ -99,8 +99,8 @@ def judged(trial: Trial, plan: Plan, s: Scenario) -> Trial:
 
 
 def _needs(run: Run) -> Trial:
-    """The shortest TTFT and TPOT that the run meets, each with the other given (None: none);
-    standard error of the share that meets the SLO."""
+    """Shortest TTFT and TPOT limits that the run meets, each with the other given (None: none), and
+    the standard error of the share that meets the SLO."""
     s, table = run.scenario, run.tables.get("requests")
     needs: Trial = {"needs_ttft_s": None, "needs_tpot_s": None, "share_error": 0.0}
     if table is None:

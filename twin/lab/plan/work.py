@@ -36,7 +36,7 @@ class PlansBusy(PlanError):
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """How a plan stands."""
+    """State of a plan."""
 
     working: bool
     progress: float  # 0..1
@@ -47,13 +47,13 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class Plans:
-    """The plans of a folder, as one engine answers them with one set of facts."""
+    """The plans of a folder, for one engine and one set of facts."""
 
     folder: Path
     version: str
 
     def start(self, plan: Plan) -> str:
-        """Begin a plan, or go on with it; returns its key. Raises PlansBusy where too many work."""
+        """Begin or continue a plan; returns its key. Raises PlansBusy if too many are running."""
         key = self.key(plan)
         here = self.folder / key
         if self.look(key).answer or _taken(here):
@@ -76,7 +76,7 @@ class Plans:
         return key
 
     def key(self, plan: Plan) -> str:
-        """The folder of a plan: equal plans of one engine with the same facts have one."""
+        """Folder name of a plan: equal plans of one engine and equal facts share one."""
         return hashlib.sha256(f"{plan_digest(plan)} {self.version}".encode()).hexdigest()[:24]
 
     def write_question(self, key: str, plan: Plan) -> None:
@@ -84,13 +84,13 @@ class Plans:
         write_text(self._of(key) / QUESTION, question_text(plan))
 
     def stop(self, key: str) -> None:
-        """Ask a plan to stop; what it has simulated stays."""
+        """Request a plan to stop; its simulations stay stored."""
         here = self._of(key)
         if here.is_dir():
             (here / STOP).touch()
 
     def look(self, key: str) -> Look:
-        """How a plan stands; one that is not known here has not begun."""
+        """State of a plan; an unknown plan has not begun."""
         here = self._of(key)
         status, answer = _json(here / STATUS), _json(here / ANSWER)
         working = _taken(here)
@@ -117,10 +117,10 @@ def plans_of(artefacts: Path, facts: Facts) -> Plans:
 
 
 class Memory:
-    """What a plan has simulated, a line each; of this engine and these facts."""
+    """Stored simulations of a plan, one per line, of this engine and these facts."""
 
     def __init__(self, path: Path, version: str):
-        """Read what is there; a line that was cut short is left out."""
+        """Read the stored lines; an incomplete line is ignored."""
         self._path, self._version = path, version
         self._known: dict[str, Trial | str] = {}
         try:
@@ -136,7 +136,7 @@ class Memory:
                 self._known[row["scenario"]] = row["trial"]
 
     def get(self, digests: Sequence[str]) -> dict[str, Trial | str]:
-        """Those that are known."""
+        """Stored results of these digests."""
         return {d: self._known[d] for d in digests if d in self._known}
 
     def put(self, answers: Mapping[str, Trial | str]) -> None:
@@ -149,7 +149,7 @@ class Memory:
 
 
 def work(here: Path) -> None:
-    """Carry out the plan of a folder; does nothing where another process does."""
+    """Carry out the plan of a folder; does nothing if another process does."""
     with _locked(here, patience_s=2.0) as free:  # who only looks has it for a moment
         if not free:
             return
@@ -190,7 +190,7 @@ def _json(path: Path) -> dict[str, Any]:
 
 @contextmanager
 def _locked(here: Path, how: int = fcntl.LOCK_EX, patience_s: float = 0.0) -> Iterator[bool]:
-    """Whether the lock of a folder could be had; it is held until the end."""
+    """Whether the lock of a folder was acquired; it is held until the end."""
     until_s = time.monotonic() + patience_s
     with (here / LOCK).open("ab") as file:
         while True:
@@ -206,7 +206,7 @@ def _locked(here: Path, how: int = fcntl.LOCK_EX, patience_s: float = 0.0) -> It
 
 
 def _taken(here: Path) -> bool:
-    """Whether a process is at work in a folder."""
+    """Whether a process holds the lock of a folder."""
     if not (here / LOCK).exists():
         return False
     with _locked(here, fcntl.LOCK_SH) as free:

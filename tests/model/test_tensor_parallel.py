@@ -5,11 +5,14 @@ import pytest
 
 from tests.engine.small import run, small
 from twin.hardware.fabric import wired
+from twin.model.alone import collective_alone_s
+from twin.model.collectives import exchange, half_of_sum
 from twin.model.costs import build_costs
 from twin.model.decode import best_split, decode_flops, decode_hbm_bytes, decode_iteration_s
 from twin.model.layer import Pass, attention_s, core_s
 from twin.model.operators import ACTIVATION_BYTES, rank_bytes
 from twin.model.predict import EVEN
+from twin.model.roofline import load_machine
 from twin.model.shape import ModelError, load_shape
 from twin.model.timeline import decode_timeline
 
@@ -167,3 +170,14 @@ def test_sampling_of_a_served_engine_takes_its_kernels_time_for_every_logit(fact
     logit_s = facts.si(f"stacks.{name}.operators.ascend.sampling_logit")
     assert served.token == pytest.approx(logit_s * shape.vocabulary)
     assert served.token > plain.token > 0.0
+
+
+def test_a_collective_alone_starts_once_and_brings_the_bytes_of_all_other_dies(facts):
+    s = small(ONE | {TP: 8})
+    costs = build_costs(s, facts, wired(s.supernode, facts))
+    machine = load_machine(facts, costs.chip)
+    group = exchange(wired(s.supernode, facts), range(8), "read")
+    start_s, rate = half_of_sum(machine, facts, group)
+    gathered = collective_alone_s(costs, "gather", 1e6)
+    assert gathered == pytest.approx(start_s + 7e6 / rate)
+    assert collective_alone_s(costs, "scatter", 1e6) >= gathered

@@ -17,7 +17,8 @@ from twin.model.coefficients import Mode
 from twin.model.collectives import direct, exchange, moe_traffic
 from twin.model.costs import Costs
 from twin.model.decode import decode_iteration_s
-from twin.model.layer import Pass, ffn_rows_s, layer_s, on_wire, whole_tiles
+from twin.model.formats import ACTIVATION_BYTES
+from twin.model.layer import Pass, collective_s, ffn_rows_s, layer_s, on_wire, whole_tiles
 from twin.model.predict import EVEN, Prediction, Traffic, rank_load
 from twin.model.roofline import interpolate, load_machine
 from twin.model.shape import load_shape
@@ -71,6 +72,15 @@ def grouped_product_s(costs: Costs, experts: float, rows: float) -> float:
     w = _unhurried(costs).experts
     even = w.flop * experts * whole_tiles(w, rows / experts) / rows
     return ffn_rows_s(replace(w, flop=even, tile_small=0.0, tile_large=0.0), experts, 0.0, rows)
+
+
+def collective_alone_s(costs: Costs, operation: str, bytes_per_die: float) -> float:
+    """Seconds of a rank's `gather` or `scatter` of so many bytes of hidden states on each die,
+    without waits."""
+    mode, role = _unhurried(costs), costs.decode_role
+    assert role is not None
+    tokens = role.pool.rank_dies * bytes_per_die / (ACTIVATION_BYTES * costs.shape.hidden)
+    return collective_s(mode.gather if operation == "gather" else mode.scatter, tokens)
 
 
 def _unhurried(costs: Costs) -> Mode:

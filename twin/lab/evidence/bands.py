@@ -36,7 +36,7 @@ HALF, MOST = 0.5, 0.8  # shares of figures that a band is to hold
 PLAIN = "plain"  # the stack that has no figures of its own
 RATES = ("throughput", "requests", "slo")  # last parts of measures of which more is faster
 DECODE, PREFILL, OPERATOR, RATIO = "decode", "prefill", "operator", "ratio"
-OPERATORS = ("kernel", "exchange", "stream")
+OPERATORS = ("kernel", "collective", "exchange", "stream")
 
 Vector = NDArray[np.float64]
 Levels = tuple[Hashable, ...]

@@ -138,6 +138,12 @@ def _kernel(parts: Sequence[str], ask: Ask) -> float:
     return alone.grouped_product_s(costs, float(ask.args["experts"]), float(ask.args["rows"]))
 
 
+def _collective(parts: Sequence[str], ask: Ask) -> float:
+    """An all-gather or reduce-scatter of decode's dies of one rank, by bytes on a die."""
+    size = 1e6 * float(ask.args["megabytes"])
+    return alone.collective_alone_s(ask.parts.costs, parts[0], size)
+
+
 def _finite(parts: Sequence[str], ask: Ask) -> float:
     """A run that begins with `requests` per instance: `drain` decodes, `burst` prefills them."""
     full, s = ask.steady, ask.scenario
@@ -191,6 +197,7 @@ MEASURES: dict[str, Callable[[Sequence[str], Ask], float]] = {
     "exchange": _exchange,
     "stream": _stream,
     "kernel": _kernel,
+    "collective": _collective,
     "finite": _finite,
     "benchmark": _benchmark,
     "memory": lambda parts, ask: ask.parts.costs.kv_bytes_per_token,

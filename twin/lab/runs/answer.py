@@ -32,8 +32,9 @@ def answer(
     scenario: Scenario, trace: TraceTable | None, watch: Watch, *, keep: bool = True,
     tables: Sequence[str] = (), also: Callable[[Run], object] = lambda _: None,
 ) -> dict[str, Any]:  # fmt: skip
-    """Simulate a scenario here, as one object; keep: store the run; also: gets the run; tables: as
-    rows; tenants: a row each. Raises ValueErrors of the rooms, SpecError for no such table."""
+    """Simulate a scenario in this process, as one object; keep: store the run; also: called with
+    the run; tables: included as rows; tenants: a row each. Raises ValueErrors of the simulation,
+    SpecError for an unknown table."""
 
     def progress(fraction: float, live: Mapping[str, Any]) -> bool:
         watch(fraction, live)
@@ -73,7 +74,7 @@ def answer(
 
 
 def _found(scenario: Scenario) -> np.ndarray | None:
-    """Load controllers and machine of a scenario; returns expert counts. Raises StoreError."""
+    """Load controllers and machine of a scenario; returns its expert counts. Raises StoreError."""
 
     ask_controllers(controllers.own)
     if not (COUNTS.named(scenario) or MACHINE.named(scenario)):
@@ -87,7 +88,8 @@ def _found(scenario: Scenario) -> np.ndarray | None:
 
 
 def compared(names: Sequence[str], watching: Callable[[str], Watch], seeds: int = 1) -> Comparison:
-    """Runs of presets, files or ids side by side, first the baseline; seeds: of each, in pairs."""
+    """Comparison of presets, files or run ids, the first as baseline; seeds: number of seeds for
+    pairs."""
     check_number(len(names))
     with closing(open_store()) as store:
         questions = [run_or_question(store, name) for name in names]  # before any of them is run
@@ -108,7 +110,7 @@ def compared(names: Sequence[str], watching: Callable[[str], Watch], seeds: int 
 def explained(
     name: str, settings: Sequence[str], trace: Path | None, watch: Callable[[str], Watch]
 ) -> dict[str, Any]:
-    """What a run of a scenario means, as one object, stored and found again. Raises ValueErrors."""
+    """Explanation of a scenario's run as one object, stored and reused. Raises ValueErrors."""
     with closing(open_store()) as store:
         _, scenario = run_or_question(store, name, settings, trace)
         row = found_or_made(store, scenario, watch(scenario.name), EXPLAIN)

@@ -21,7 +21,7 @@ FEW_THREADS = {name: "1" for name in ("POLARS_MAX_THREADS", "OMP_NUM_THREADS", "
 
 
 class Refused(ValueError):
-    """A file that cannot be taken: the reader's own sentence, or that it takes too much."""
+    """A file that is not accepted: the reader's own sentence, or the exceeded limit."""
 
 
 def apart(
@@ -32,7 +32,7 @@ def apart(
     memory_bytes: int = MEMORY_BYTES,
     seconds: float = SECONDS,
 ) -> T:
-    """The value of a kind that `data` holds, read in its own process. Raises Refused."""
+    """The value of a kind in `data`, read in a separate process. Raises Refused."""
     name = printable(name)
     command = [sys.executable, "-m", "twin.lab.runs.apart", kind.key, name]
     process = subprocess.Popen(
@@ -62,7 +62,8 @@ def apart(
 
 
 def packed(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame]) -> bytes:
-    """A message: a line of JSON that ends with the sizes of the tables, then these as Arrow."""
+    """A message: a line of JSON that ends with the sizes of the tables, then the tables as
+    Arrow."""
     files = {}
     for name, frame in tables.items():
         buffer = io.BytesIO()
@@ -82,7 +83,7 @@ def unpacked(stream: IO[bytes]) -> tuple[dict[str, Any], dict[str, pl.DataFrame]
 
 
 def _limit(memory_bytes: int, seconds: float) -> None:
-    """Take no more memory or processor time than that, where the system can hold one to it."""
+    """Limit this process's memory and processor time, if the system supports it."""
     if sys.platform == "win32":
         return
     import resource

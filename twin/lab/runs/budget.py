@@ -24,12 +24,12 @@ QUEUE = 4.0  # as many times the limit of one run may wait in all
 
 
 class TooLarge(StoreError):
-    """A run that would take more than there is: one sentence with the number to change."""
+    """A run that needs too much memory or time: one sentence with the number to change."""
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """What a run is estimated to take."""
+    """Estimated memory and time of a run."""
 
     requests: float
     memory_bytes: float
@@ -50,7 +50,7 @@ class Budget:
 
 
 def estimate(s: Scenario, facts: Facts, trace_requests: int = 0) -> Budget:
-    """What a run of a scenario will take; trace_requests: of the recorded stream it replays."""
+    """Estimated budget of a scenario's run; trace_requests: of the recorded stream it replays."""
     w, d, e = s.workload, s.deployment, s.experts
     if w.arrivals == "trace":
         replayed = min(trace_requests, w.trace.max_requests or trace_requests)
@@ -77,19 +77,19 @@ def estimate(s: Scenario, facts: Facts, trace_requests: int = 0) -> Budget:
 
 
 def budget_of(store: Store, scenario: Scenario, facts: Facts) -> Budget:
-    """What a run of a scenario is estimated to take; of a trace that is stored here."""
+    """Estimated budget of a scenario's run, with its stored trace."""
     used = store.traces.kind.named(scenario)
     row = store.traces.get(used.digest) if used else None
     return estimate(scenario, facts, row.rows if row is not None else 0)
 
 
 def limit_bytes(budget: Budget) -> float:
-    """Memory at which a background run is ended; never less than a process may keep for good."""
+    """Memory at which a background run is ended; at least what an idle process may use."""
     return min(max(PEAK_BYTES_MAX, OVER * budget.memory_bytes), SHARE * total_bytes())
 
 
 def limit_s() -> float:
-    """Processor time that one run may be estimated to take; set by the operator."""
+    """Maximum estimated processor time of one run, set by the operator."""
     return float(os.environ.get(LIMIT, LIMIT_S))
 
 

@@ -20,11 +20,11 @@ AGAIN = 2  # times that a question is sent again whose process ended, or that a 
 
 
 class ClusterError(ValueError):
-    """A cluster that does not do what it was requested: one sentence."""
+    """A failure of the cluster: one sentence."""
 
 
 def dask() -> Any:
-    """The library. Raises ClusterError where it is not installed."""
+    """The Dask library. Raises ClusterError if it is not installed."""
     try:
         return import_module("distributed")
     except ModuleNotFoundError:
@@ -32,13 +32,14 @@ def dask() -> Any:
 
 
 def lost() -> tuple[type[BaseException], ...]:
-    """What is raised where a connection is lost."""
+    """Exceptions that mean a lost connection."""
     known = dask().client
     return OSError, known.ClosedClientError, known.FutureCancelledError
 
 
 def scheduler(address: str = "", *, required: bool = False) -> str:
-    """The address of the scheduler, else of the environment, else ''. Raises ClusterError."""
+    """The scheduler's address, otherwise that of the environment, otherwise ''. Raises
+    ClusterError."""
     address = address or os.environ.get(SCHEDULER, "")
     if (address or required) and not re.fullmatch(r"(tcp|tls)://[^\s/]+:\d+", address):
         raise ClusterError(f"{SCHEDULER} is an address as tcp://host:8786, not {address[:80]!r}")
@@ -46,10 +47,10 @@ def scheduler(address: str = "", *, required: bool = False) -> str:
 
 
 class Cluster:
-    """The scheduler as one process sees it; safe to share between threads."""
+    """One process's connection to the scheduler; safe to share between threads."""
 
     def __init__(self, address: str):
-        """Nothing is connected before it is needed."""
+        """Connects at first use."""
         self.address = address
         self._client: Any = None
         self._lock = threading.Lock()
@@ -57,11 +58,11 @@ class Cluster:
         self._futures: dict[str, Any] = {}  # of what this connection has sent
 
     def send(self, key: str, what: str, text: str) -> None:
-        """Have work (`worker.DONE`) done on a text by a free worker; work under way goes on."""
+        """Submit work (`worker.DONE`) on a text to a free worker; running work continues."""
         self._sent.setdefault(key, (what, text))
 
     def answers(self, wait_s: float = 0.0) -> dict[str, str | Exception]:
-        """What has ended since the last call, within `wait_s`. Raises ClusterError."""
+        """Results finished since the last call, waiting at most `wait_s`. Raises ClusterError."""
         with self._lock:
             if not self._sent:
                 return {}
@@ -105,7 +106,7 @@ class Cluster:
         return found
 
     def stop(self, keys: Iterable[str]) -> None:
-        """Stop work, whoever has sent it; a process that is at it is killed."""
+        """Cancel work, whoever submitted it; a process that runs it is killed."""
         with self._lock, suppress(*lost(), ClusterError):  # gone: nothing is at work
             these = list(keys)
             for key in these:
@@ -125,7 +126,7 @@ class Cluster:
                 return 0
 
     def close(self, *, kill: bool = True) -> None:
-        """Leave the scheduler; what is under way goes on or is killed."""
+        """Disconnect; running work continues or is killed."""
         if kill and self._sent:
             self.stop(list(self._sent))
         with self._lock:
@@ -143,7 +144,7 @@ class Cluster:
         return self._client
 
     def _drop(self) -> None:
-        """Forget the connection, not what was sent."""
+        """Close the connection; submitted work stays known."""
         client, self._client = self._client, None
         self._futures.clear()
         if client is not None:

@@ -47,7 +47,7 @@ REST_S = 60.0  # then it is said, and one more is tried after so long
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A stage of getting ready: when it began (monotonic s), and how long it took once done."""
+    """A stage of preparation: its begin (monotonic s), and its duration once done."""
 
     began_s: float
     took_s: float | None = None
@@ -55,7 +55,7 @@ class Stage:
 
 @dataclass(slots=True)
 class Life:
-    """What was last seen of a process, and for how long (s) it has not changed."""
+    """Last heartbeat of a process, and for how long (s) it has not changed."""
 
     words: int = 0  # lines that it wrote
     seen: tuple[int, str] = (0, "")
@@ -92,7 +92,7 @@ class Runner:
         self.trouble = ""  # one sentence when no process can be started
 
     def start(self) -> "Runner":
-        """Mark what dead processes left behind, then start working the queue."""
+        """Mark runs of dead processes, then start processing the queue."""
         self._store.runs.recover()
         if not warm.is_ready() and self._engine == ENGINE and (cores() > 1 or self._cluster):
             self._helpers.append(self._start_process("helper", 0.0, "--prepare-only"))
@@ -126,7 +126,7 @@ class Runner:
         return run
 
     def progress(self, run: str) -> RunRow:
-        """The run as it stands; raises UnknownId."""
+        """The run's present row; raises UnknownId."""
         return require(self._store.runs.get(run), "run", run)
 
     def cancel(self, run: str, seen: Store | None = None) -> str:
@@ -136,7 +136,7 @@ class Runner:
         return state
 
     def result(self, run: str, timeout_s: float) -> RunRow | None:
-        """The run once it has ended, None when it goes on after so long; raises UnknownId."""
+        """The run once it has ended, None after the timeout; raises UnknownId."""
         deadline = time.monotonic() + timeout_s
         while not (row := self.progress(run)).ended:
             if time.monotonic() >= deadline:
@@ -145,7 +145,7 @@ class Runner:
         return row
 
     def close(self, *, kill: bool = False) -> None:
-        """Stop watching. Running runs go on to their end in their processes, unless killed."""
+        """Stop the watching thread. Running runs continue in their processes, unless killed."""
         self._closed = True
         self._wake.set()
         if self._thread.is_alive():
@@ -167,7 +167,7 @@ class Runner:
             self._processes.clear()
 
     def _nudge(self) -> None:
-        """Wake every process that waits for work, then the watching thread."""
+        """Wake every waiting process, then the watching thread."""
         with self._lock:
             for process in self._processes.values():
                 _tell(process, b"\n")
@@ -188,7 +188,8 @@ class Runner:
             self._wake.clear()
 
     def _tick(self) -> bool:
-        """One look at everything; tells whether anything runs or waits."""
+        """Handle queue, processes and cluster once; returns whether any run is queued or
+        running."""
         now = time.monotonic()
         with self._lock:
             self._bury()  # before `recover`, which knows less about how one of ours ended
@@ -212,7 +213,8 @@ class Runner:
         return bool(running or waiting)
 
     def _look_at(self, cluster: Cluster) -> bool:
-        """Send queued runs to a cluster, stop and end others; returns whether any runs or waits."""
+        """Send queued runs to a cluster, stop or end others; returns whether any is queued or
+        running."""
         running = self._store.runs.running((), cluster=True)
         for row in self._deaf_of(running):
             cluster.stop([row.id])
@@ -238,7 +240,7 @@ class Runner:
         return bool(running or waiting)
 
     def _bury(self) -> None:
-        """Take note of processes that ended, and end the runs they left."""
+        """Remove processes that ended, and end their runs."""
         self._helpers = [process for process in self._helpers if process.poll() is None]
         for name, process in list(self._processes.items()):
             code = process.poll()
@@ -260,14 +262,14 @@ class Runner:
                 log.error(self.trouble)
 
     def _deaf_of(self, running: Sequence[RunRow]) -> list[RunRow]:
-        """Runs that did not stop on request, by this process's clock: they are to be killed."""
+        """Runs that ignored a request to stop for too long, to be killed."""
         now = time.monotonic()
         stopping = [row for row in running if row.cancel_s is not None]
         self._deaf = {row.id: self._deaf.get(row.id, now) for row in stopping}
         return [row for row in stopping if now - self._deaf[row.id] > DEAF_S]
 
     def _kill_hung(self, now_s: float) -> None:
-        """Kill hung processes; a look counts as one tick, because this machine may have slept."""
+        """Kill hung processes; time is counted in ticks, because this machine may have slept."""
         look_s, self._looked_s = min(now_s - self._looked_s, QUIET_TICK_S), now_s
         watched = [*self._processes.items(), *(("", helper) for helper in self._helpers)]
         pids = {process.pid for _, process in watched}
@@ -283,7 +285,7 @@ class Runner:
                 self._hung.add(name)
 
     def _run_again(self, name: str) -> None:
-        """Queue again the runs of a process that hung; a run that hangs a second time fails."""
+        """Queue the runs of a hung process again; a run that hangs twice fails."""
         self._hung.discard(name)
         for row in self._store.runs.running([name]):
             if row.id in self._rerun:
@@ -294,7 +296,7 @@ class Runner:
                 self._store.runs.release(row.id, row.owner)
 
     def _hire(self, waiting: int, running: int) -> None:
-        """Start as many processes as there is work for, and keep one warm."""
+        """Start as many processes as there is work for, at least one."""
         if self._stillborn >= STILLBORN_MAX and time.monotonic() < self._rested_at_s:
             return
         free = len(self._processes) - running
@@ -312,7 +314,7 @@ class Runner:
         return process
 
     def _listen(self, process: subprocess.Popen[bytes], life: Life) -> None:
-        """Hear that a process lives and how it gets ready, until it ends."""
+        """Read heartbeats and stages of a process until it ends."""
         assert process.stdout is not None
         with process.stdout:
             for line in process.stdout:
@@ -325,12 +327,14 @@ class Runner:
 
 
 def _size() -> int:
-    """Processes that fit: a core is left to the pages, and each may grow to its largest."""
+    """Number of processes that fit: one core stays free for pages, and each may reach its memory
+    limit."""
     return max(1, int(min(cores() - 1, available_bytes() / PEAK_BYTES_MAX)))
 
 
 def _tell(process: subprocess.Popen[bytes], line: bytes = b"") -> None:
-    """Wake a process with a line; without one our end is closed: it ends after its current run."""
+    """Wake a process with a line; without one close its input, so that it ends after its current
+    run."""
     if process.stdin is None or process.stdin.closed:
         return
     try:

@@ -45,7 +45,7 @@ Watch = Callable[[float, Mapping[str, Any]], None]
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """What answers a scenario: a function, its version, and what it raises when stopped."""
+    """A function that answers scenarios, its version, and its exception when stopped."""
 
     simulate: "Callable[..., Run]"
     version: str
@@ -53,19 +53,19 @@ class Engine:
 
 
 def load_engine(name: str = ENGINE) -> Engine:
-    """The engine of a module that has `simulate`, `ENGINE_VERSION` and `Cancelled`."""
+    """The engine of a module with `simulate`, `ENGINE_VERSION` and `Cancelled`."""
     module = importlib.import_module(name)
     return Engine(module.simulate, module.ENGINE_VERSION, module.Cancelled)
 
 
 def engine_of(row: RunRow, engine: Engine) -> Engine:
-    """What answers a run: the engine at hand, or the one that explains."""
+    """Engine of a run: the given one, or the one that explains."""
     return load_engine(EXPLAIN) if row.engine_version.startswith(EXPLAINED) else engine
 
 
 @contextmanager
 def pulse(store: Store, run: str, owner: Owner) -> Iterator[Callable[..., bool]]:
-    """Start a thread that stores progress; gives a function that says whether to go on."""
+    """Start a thread that stores progress; returns a function that says whether to continue."""
     news: tuple[float, dict[str, Any]] = (0.0, {})
     order: Beat = "go"
     over = threading.Event()
@@ -96,7 +96,7 @@ def pulse(store: Store, run: str, owner: Owner) -> Iterator[Callable[..., bool]]
 def execute(
     store: Store, row: RunRow, owner: Owner, engine: Engine, watch: Watch | None = None
 ) -> "Run":
-    """Carry out a run and store how it ended; an error is stored and raised again."""
+    """Carry out a run and store its result; an error is stored and raised again."""
     start_s = time.monotonic()
     try:
         with pulse(store, row.id, owner) as note:
@@ -120,7 +120,7 @@ def execute(
 def answered(
     store: Store, row: RunRow, engine: Engine, progress: Callable[[float, Mapping[str, Any]], bool]
 ) -> "Run":
-    """Exactly what the row asks: its scenario, its facts, its engine."""
+    """Result for the row's scenario, facts and engine."""
     if row.engine_version != engine.version:
         raise StoreError(
             f"this run was requested of engine {row.engine_version}, and here is {engine.version}: "
@@ -136,7 +136,7 @@ def answered(
 
 
 def within_budget(engine: Engine, store: Store, row: RunRow, owner: Owner) -> Engine:
-    """The engine in a process that ends when it takes far more memory than estimated."""
+    """The engine in a process that ends if it needs far more memory than estimated."""
 
     def simulate(scenario: Scenario, facts: Facts, **given: Any) -> "Run":
         over = threading.Event()
@@ -154,7 +154,7 @@ def within_budget(engine: Engine, store: Store, row: RunRow, owner: Owner) -> En
 def _end_beyond(
     store: Store, row: RunRow, owner: Owner, budget: Budget, over: threading.Event
 ) -> None:
-    """Look at this process's memory until the run is over; end both where it is too much."""
+    """Watch this process's memory until the run ends; end both if it is too much."""
     most_bytes = limit_bytes(budget)
     while not over.wait(PULSE_S):
         if (taken_bytes := resident_bytes()) <= most_bytes:
@@ -173,7 +173,7 @@ def _end_beyond(
 
 
 def _sentence(error: Exception, run: str) -> str:
-    """The sentence for a person; a failure of the program itself points to the log."""
+    """Sentence about an error for a person; internal errors refer to the log."""
     if type(error).__module__.startswith("twin."):
         return str(error)
     reference = secrets.token_hex(4)
@@ -182,7 +182,7 @@ def _sentence(error: Exception, run: str) -> str:
 
 
 class Parent:
-    """Whoever started this process: wakes it by standard input, hears of it by standard output."""
+    """Connection to the parent process: woken by standard input, reporting on standard output."""
 
     def __init__(self) -> None:
         self._woken = threading.Event()
@@ -192,7 +192,7 @@ class Parent:
         threading.Thread(target=self._live, daemon=True).start()
 
     def _live(self) -> None:
-        """Say every second, by an empty line, that this process does not hang."""
+        """Send a heartbeat every second, as an empty line."""
         while self._say(""):
             time.sleep(POLL_S)
 
@@ -205,17 +205,17 @@ class Parent:
         self._woken.set()
 
     def wait(self, timeout_s: float) -> None:
-        """Until woken or gone, at most so long."""
+        """Wait until woken or closed, or until a timeout."""
         self._woken.wait(timeout_s)
         self._woken.clear()
 
     def tell(self, stage: str, took_s: float | None) -> None:
-        """Say which stage of getting ready has begun, or how long it took."""
+        """Report that a stage of preparation has begun, or its duration."""
         if not self._say(json.dumps({"stage": stage, "took_s": took_s})):
             log.info("the other end is closed")
 
     def _say(self, line: str) -> bool:
-        """Write a line at once and whole, whichever thread calls; False: nothing reads it."""
+        """Write one whole line, from any thread; False: the pipe is closed."""
         try:
             os.write(1, f"{line}\n".encode())
         except BrokenPipeError:
@@ -224,7 +224,7 @@ class Parent:
 
 
 def set_up_once() -> None:
-    """Set a tiny question up, so that nothing of it is left to load when someone waits."""
+    """Set up a tiny scenario once, so that all modules are loaded before a user waits."""
     from twin.engine.setup import set_up
 
     quiet = {"rate_req_per_s": 1.0, "input_tokens": 256, "output_tokens": 8}
@@ -233,14 +233,14 @@ def set_up_once() -> None:
 
 
 def stages_of(name: str) -> warm.Stages:
-    """What an engine has to compile, in parts that do not depend on each other."""
+    """Independent stages of an engine's compilation."""
     if name != ENGINE:
         return {}
     return {**compiled.stages(), "set-up": set_up_once}
 
 
 def compile_once(tell: warm.Tell) -> None:
-    """Compile all that runs need, or find it done. Raises OSError where it cannot be stored."""
+    """Compile or load all that runs need. Raises OSError if it cannot be stored."""
     if not warm.is_ready():
         load_engine()
         warm.prepare(stages_of(ENGINE), tell)
@@ -248,7 +248,7 @@ def compile_once(tell: warm.Tell) -> None:
 
 @cache
 def _of_cluster() -> tuple[Store, Owner]:
-    """The store that the environment names, and this process as one of a cluster."""
+    """The environment's store, and this process as one of a cluster."""
     return open_store(), Owner.here(CLUSTER + secrets.token_urlsafe(12))
 
 
@@ -260,7 +260,7 @@ def warm_up(_: str) -> str:
 
 def carry_out(text: str) -> str:
     """Carry out a stored run ("engine's-module id") for a cluster; returns its state. Waits while
-    another process has it, begins again after a dead one. Raises StoreError."""
+    another process has it, restarts it after a dead one. Raises StoreError."""
     module, _, run = text.partition(" ")
     store, owner = _of_cluster()
     store.runs.disown(owner.name, "how it ended could not be stored")
@@ -315,7 +315,7 @@ def serve(store: Store, owner: Owner, engine: Engine, parent: Parent, idle_s: fl
 
 
 def main() -> None:
-    """Take work from the store named by the environment."""
+    """Take queued runs from the store that the environment names."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--owner", required=True, help="name under which runs are claimed")
     parser.add_argument("--engine", default=ENGINE, help="module of the engine")

@@ -43,7 +43,7 @@ DEATHS_MAX = 3  # processes that end without an answer, before no more is starte
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """How a live run stands: how far it is, what it has counted, and its answer once it ended."""
+    """State of a live run: its progress, counts, and its answer once it ended."""
 
     progress: float = 0.0
     live: Mapping[str, Any] = field(default_factory=dict)
@@ -70,7 +70,7 @@ class Live:
         self._process = self._start()
 
     def ask(self, question: Scenario, superseded: str = "") -> str:
-        """Begin a run, stop and forget the one that it takes the place of; returns its id."""
+        """Begin a run in place of an earlier one, which is stopped; returns its id."""
         run = secrets.token_urlsafe(9)
         with self._lock:
             if self._process.poll() is not None and self._deaths < DEATHS_MAX:
@@ -83,12 +83,12 @@ class Live:
         return run
 
     def drop(self, run: str) -> None:
-        """Stop a run that no visitor waits for any more, and forget it."""
+        """Stop and remove a run that no visitor waits for."""
         with self._lock:
             self._forget(run)
 
     def look(self, run: str, patience_s: float = 0.0) -> Look | None:
-        """How a run stands once it has ended or after so long; None: stopped, failed or dropped."""
+        """State of a run once it has ended or after a timeout; None: stopped, failed or dropped."""
         with self._changed:
             self._changed.wait_for(
                 lambda: (seen := self._runs.get(run)) is None or seen.ended, patience_s
@@ -122,7 +122,7 @@ class Live:
         return process
 
     def _listen(self, process: subprocess.Popen[bytes]) -> None:
-        """Take note of every report, until the process ends."""
+        """Store every report of the process until it ends."""
         assert process.stdout is not None
         while message := unpacked(process.stdout):
             head, tables = message
@@ -143,7 +143,7 @@ class Live:
 
 
 def ready() -> bool:
-    """Whether kernels are compiled: before, a live run would only be in the way of the first."""
+    """Whether kernels are compiled; before, a live run would delay the first stored run."""
     return warm.is_ready()
 
 
@@ -167,16 +167,16 @@ def question_of(draft: Scenario, facts: Facts) -> Scenario | None:
 
 
 def _of_capacity(question: Scenario) -> str:
-    """The question without its load, its times and its names: its capacity depends on none."""
+    """The scenario without load, times and names, on which its capacity does not depend."""
     alike = {"name": "", "question": "", "source": "", "horizon_s": 2.0, "warmup_s": 1.0}
     return canonical(with_overrides(with_load(question, 1.0), alike))
 
 
 class Answering:
-    """The other end: questions from one stream, answers to another."""
+    """The process's side: questions from one stream, answers to another."""
 
     def __init__(self, questions: BinaryIO, answers: BinaryIO) -> None:
-        """Listen at once: a run that is dropped is stopped, also the one under way."""
+        """Start listening, so that dropped runs are stopped, including the running one."""
         self._answers = answers
         self._waiting: SimpleQueue[tuple[str, Scenario] | None] = SimpleQueue()
         self._dropped: set[str] = set()
@@ -195,7 +195,7 @@ class Answering:
         self._waiting.put(None)
 
     def serve(self) -> None:
-        """Answer one question after the other, and search in between, until none will come."""
+        """Answer questions in order, and search capacities in between, until the input ends."""
         self._engine, self._facts = load_engine(), load_facts()
         while True:
             try:
@@ -241,7 +241,8 @@ class Answering:
             self._searches[run], self._wanted[run] = (search, next(search), seen), wanted
 
     def _search_on(self) -> None:
-        """Make the next run of the search begun last, again later where a question stops it."""
+        """Run the next simulation of the last search; repeated later if a question interrupts
+        it."""
         run = next(reversed(self._searches))
         search, trial, seen = self._searches[run]
         if (known := self._found.get(self._wanted[run])) is not None:
@@ -277,7 +278,7 @@ class Answering:
         self._report(run, replace(seen, searching=False, capacity=found))
 
     def _report(self, run: str, seen: Look | None, tables: Mapping[str, pl.DataFrame] = {}) -> None:
-        """Say how a run stands, None: it failed. Tables are sent once."""
+        """Send the state of a run, None: it failed. Tables are sent once."""
         said = {k: v for k, v in asdict(seen).items() if k != "tables"} if seen else None
         self._answers.write(packed({"run": run, "seen": said}, tables))
         self._answers.flush()

@@ -10,7 +10,7 @@ from twin.steady import largest_batch, steady
 
 
 def predicted(scenario: Scenario) -> dict[str, Any]:
-    """The steady state by formula: a flat summary named as a run's, and seconds by operator."""
+    """Steady state by formula: a flat summary with a run's keys, and seconds by operator."""
 
     facts = load_facts()
     begun = time.perf_counter()

@@ -23,7 +23,7 @@ STATUS, SYSTEM = PROC / "self/status", PROC / "meminfo"
 
 
 def start_process(module: str, *words: str, **environment: str) -> subprocess.Popen[bytes]:
-    """A process of a module of the twin, with pipes to its standard input and output."""
+    """Start a process of a module of the twin, with pipes to its standard input and output."""
     return subprocess.Popen(
         [sys.executable, "-X", "faulthandler", "-m", module, *words],
         cwd=ROOT,
@@ -36,19 +36,19 @@ def start_process(module: str, *words: str, **environment: str) -> subprocess.Po
 
 
 def cores() -> int:
-    """Cores that this process may use."""
+    """Number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def how_ended(code: int) -> str:
-    """How a process ended, in words."""
+    """End of a process in words, from its exit status."""
     return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
 
 
 def processor_time(pid: int) -> str:
-    """Clock ticks that a process has spent so far, by itself and for it; '' where unknown."""
+    """Clock ticks spent by a process and for it; '' if unknown."""
     try:
         text = PROC.joinpath(str(pid), "stat").read_text("utf-8", "replace")
     except OSError:
@@ -69,17 +69,17 @@ def peak_bytes() -> int:
 
 
 def resident_bytes() -> int:
-    """Resident memory of this process now; 0 where the system does not say."""
+    """Resident memory of this process now; 0 if unknown."""
     return _kilobytes(STATUS, "VmRSS:") * 1024
 
 
 def available_bytes() -> float:
-    """Memory that programs may still take; without end where the system does not say."""
+    """Memory available to programs; infinite if unknown."""
     return _kilobytes(SYSTEM, "MemAvailable:") * 1024 or float("inf")
 
 
 def total_bytes() -> float:
-    """Memory of the whole machine; without end where the system does not say."""
+    """Memory of the whole machine; infinite if unknown."""
     return _kilobytes(SYSTEM, "MemTotal:") * 1024 or float("inf")
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """A run that was carried out here: its id in the store, and its result."""
+    """A run carried out in this process: its id in the store, and its result."""
 
     id: str
     result: "Run"
@@ -35,7 +35,7 @@ def add_run(
     engine: str = ENGINE,
     waiting: Iterable[Budget] = (),
 ) -> str:
-    """Store a question and its run; returns its id, with `again` false that of an identical one;
+    """Store a scenario and its run; returns its id, with `again` false that of an identical one;
     waiting: budgets of earlier ones. Raises StoreError, TooLarge."""
     store.artefacts.require_space()
     keep_brought(store, scenario)
@@ -51,7 +51,7 @@ def add_run(
 def run_now(
     store: Store, scenario: Scenario, *, watch: Watch | None = None, engine: str = ENGINE
 ) -> Finished:
-    """Carry out a run here and store it, also a failure. Raises as the engine."""
+    """Carry out and store a run in this process, including failures. Raises as the engine."""
     owner = Owner.here()
     run = add_run(store, scenario, owner=owner, engine=engine)
     row = require(store.runs.get(run), "run", run)
@@ -59,14 +59,15 @@ def run_now(
 
 
 def find_run(store: Store, scenario: Scenario, *, engine: str = ENGINE) -> RunRow | None:
-    """The newest done run of exactly this question, None when there is none."""
+    """Newest finished run of exactly this scenario; None without one."""
     version = load_engine(engine).version
     run = store.runs.find(scenario_digest(scenario), load_facts().digest, version)
     return store.runs.get(run) if run else None
 
 
 def found_or_made(store: Store, scenario: Scenario, watch: Watch, engine: str = ENGINE) -> RunRow:
-    """The newest done run of exactly this question, made in this process where there is none."""
+    """Newest finished run of exactly this scenario, carried out in this process if there is
+    none."""
     if (row := find_run(store, scenario, engine=engine)) is not None:
         return row
     run = run_now(store, scenario, watch=watch, engine=engine).id

@@ -17,7 +17,7 @@ Watch = Callable[[float, Mapping[str, Any]], bool]
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """One run of an archive; `why` says what differs, or why nothing was compared."""
+    """One run of an archive; `why` says what differs, or why it was not compared."""
 
     run: str
     name: str
@@ -27,7 +27,7 @@ class Verified:
 
 def verified(file: Path, watch: Watch = lambda _share, _live: True) -> Iterator[Verified]:
     """Every run of an archive, computed again with its own facts; unreadable parts first. Raises
-    StoreError for a file that is no archive."""
+    StoreError if the file is no archive."""
     with TemporaryDirectory() as folder:
         store = open_store(f"sqlite:///{folder}/bundle.db", Path(folder) / "artifacts")
         try:

@@ -14,14 +14,14 @@ Tell = Callable[[str, float | None], None]  # a stage, and how long (s) it took 
 
 
 def is_ready() -> bool:
-    """Whether all stages of today's sources are compiled already."""
+    """Whether all stages of the present sources are compiled."""
     return _mark().exists()
 
 
 def prepare(
     stages: Stages, tell: Tell, *, shared_only: bool = False, later: Collection[str] = ()
 ) -> None:
-    """Compile every stage; shared_only: but those under way elsewhere; later: but these."""
+    """Compile every stage; shared_only: except those running elsewhere; later: except these."""
     # A compiler makes much that lives and little garbage, and what is here then is here to stay.
     gc.freeze()
     every = gc.get_threshold()
@@ -46,7 +46,7 @@ def prepare(
 
 
 def _mark(stage: str = "all stages") -> Path:
-    """The file that says that a stage is done."""
+    """Path of the file that marks a stage as done."""
     return _folder() / f"{stage.replace(' ', '-')}.done"
 
 
@@ -58,7 +58,7 @@ def _folder() -> Path:
 
 @contextmanager
 def _claimed(stage: str, *, wait: bool) -> Iterator[bool]:
-    """Keep other processes from a stage; False where one of them is at it and we do not wait."""
+    """Lock a stage against other processes; False if one of them has it and we do not wait."""
     if os.name != "posix":  # no lock that ends with its process: each compiles for itself
         yield True
         return

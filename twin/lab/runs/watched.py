@@ -32,7 +32,7 @@ TABLES = ("requests", "windows", "operators", "ranks", "events", "instances")
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A run's question and the tables that a trace reads."""
+    """A run's scenario and tables, as traces need them."""
 
     scenario: Scenario
     tables: Mapping[str, pl.DataFrame]
@@ -41,17 +41,18 @@ class Source:
     counts: np.ndarray | None = None
 
     def window(self, begin_s: float, end_s: float, most: int) -> Window:
-        """What the instances did in a span: the run is made again up to its end, and watched."""
+        """Iterations and batches in a span: the run is repeated up to its end and watched."""
         span_s = begin_s, end_s
         return watch(self.scenario, self.facts, span_s, most, self.trace, self.counts)
 
     def streams(self) -> dict[str, Timeline]:
-        """How its instances run in microbatches."""
+        """Timelines of its instances' microbatches."""
         return stream_plans(self.scenario, self.facts, self.tables)
 
 
 def traced(name: str, settings: Sequence[str], progress: Watch) -> Source:
-    """A stored run of today's engine, else a run made now. Raises ValueErrors of the rooms."""
+    """A stored run of the present engine, otherwise a new run. Raises ValueErrors of the
+    simulation."""
     with closing(open_store()) as store:
         row, scenario = run_or_question(store, name, settings)
         if row is None or (row.state == "done" and not repeatable(row)):
@@ -60,7 +61,7 @@ def traced(name: str, settings: Sequence[str], progress: Watch) -> Source:
 
 
 def repeatable(row: RunRow) -> bool:
-    """Whether this engine makes the run again, to the byte."""
+    """Whether this engine repeats the run byte for byte."""
     return row.engine_version == ENGINE_VERSION
 
 
@@ -88,7 +89,7 @@ def stored(store: Store, run: str) -> Source:
 
 @dataclass(frozen=True, slots=True)
 class Inside:
-    """What the instances that served a request did while they had it."""
+    """Passes of the instances that served a request, during its stay."""
 
     prefill: tuple[tuple[str, float], ...]  # seconds by operator of its batches; '' is what waits
     decode_wait_s: float  # from its KV in place to the next iteration
@@ -100,7 +101,7 @@ class Inside:
 
 
 def stages(row: Mapping[str, Any]) -> dict[str, float]:
-    """Seconds of a request by stage, in their order; only stages that it left."""
+    """Seconds of a request by stage, in order; only completed stages."""
     return {
         name: row[end] - row[begin]
         for name, begin, end in PHASES
@@ -109,7 +110,8 @@ def stages(row: Mapping[str, Any]) -> dict[str, float]:
 
 
 def inside(run: Source, row: Mapping[str, Any]) -> Inside:
-    """The same run again up to the request's end, watched. Raises what `simulate` raises."""
+    """`Inside` of a request, from the run repeated and watched up to its end. Raises as
+    `simulate`."""
     window = run.window(*span_of_request(run, row["request_id"]), MOST_PASSES)
 
     def passes(role: str, begin: str, end: str) -> list[Pass]:

@@ -46,7 +46,7 @@ QUIET = {
 
 
 class Child:
-    """A process that simulates, started when it is needed; one text at a time."""
+    """A simulating process, started when needed; it handles one text at a time."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -54,7 +54,7 @@ class Child:
         self._key = ""
 
     def answer(self, what: str, text: str, key: str = "") -> str:
-        """What the work `what` of `DONE` makes of a text. Raises ClusterError."""
+        """Result of the work `what` of `DONE` on a text. Raises ClusterError."""
         with self._lock:
             if self._process is None or self._process.poll() is not None:
                 self._process = start_process("twin.lab.runs.worker")
@@ -71,12 +71,12 @@ class Child:
         return answer
 
     def stop(self, keys: Collection[str]) -> None:
-        """Kill the process where it is at one of these."""
+        """Kill the process if it works on one of these."""
         if self._key and self._key in keys and self._process is not None:
             self._process.kill()
 
     def close(self) -> None:
-        """End the process, whatever it does."""
+        """End the process, even during work."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -86,7 +86,7 @@ CHILD = Child()  # of this worker
 
 
 def work(key: str, what: str, text: str) -> str:
-    """The task that a scheduler hands out."""
+    """The task that the scheduler distributes."""
     return CHILD.answer(what, text, key)
 
 
@@ -96,7 +96,7 @@ def stop(keys: Collection[str]) -> None:
 
 
 def _exchanged(process: subprocess.Popen[bytes], wanted: dict[str, str]) -> bytes:
-    """The line that answers; empty ones say that the process lives."""
+    """The answering line; empty lines are heartbeats."""
     assert process.stdin is not None and process.stdout is not None
     source, text, silent_s, seen = process.stdout.fileno(), b"", 0.0, ""
     with suppress(BrokenPipeError):  # it has ended: so has its output
@@ -136,7 +136,7 @@ async def joined(address: str) -> None:
 
 
 def serve(address: str) -> None:
-    """The same, from a command, until Ctrl-C."""
+    """Work as `work`, started by a command, until Ctrl-C."""
     logging.basicConfig(level=logging.WARNING, format="cluster %(process)d: %(message)s")
     log.setLevel(logging.INFO)
     os.nice(5)  # pages and scheduler on the same machine stay quick
@@ -149,7 +149,7 @@ def serve(address: str) -> None:
 
 
 def main() -> None:
-    """Answer one text after the other until there will be no more."""
+    """Answer one text after the other until the input ends."""
     logging.basicConfig(level=logging.INFO, format="simulating %(process)d: %(message)s")
     answers = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)  # what a library prints is no answer

@@ -38,7 +38,7 @@ class ShareError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class NotHere:
-    """What a link asks for and this twin does not hold; `message` is for the visitor."""
+    """Part of a link that this twin does not store; `message` is for the visitor."""
 
     message: str
 
@@ -47,7 +47,7 @@ class NotHere:
 
 
 def run_url(run: str, scenario: Scenario | None = None) -> str:
-    """The address of a run, with its scenario inside where that fits."""
+    """The address of a run, with its scenario inside if it fits."""
     return _url(RUN_PAGE, {RUN: run} | _asking([scenario] if scenario else []))
 
 
@@ -66,13 +66,13 @@ def _asking(scenarios: Sequence[Scenario]) -> dict[str, str]:
 
 
 def questions(query: Mapping[str, str], hold: Hold) -> list[Scenario]:
-    """Scenarios inside a link, in order; `hold` gets their machines. Raises ShareError."""
+    """Scenarios inside a link, in order; `hold` receives their machines. Raises ShareError."""
     texts = [text for text in query.get(QUESTIONS, "")[:LINK_CHARS_MAX].split(",") if text]
     return [_with_machine(text, hold) for text in texts[:COMPARED_MAX]]
 
 
 def scenario_link(scenario: Scenario, page: str = "") -> str:
-    """An address with the scenario inside: any twin can open it. Raises ShareError."""
+    """An address with the scenario inside, which any twin can open. Raises ShareError."""
     return _url(page, {PORTABLE: pack(scenario)})
 
 
@@ -85,12 +85,12 @@ def draft_url(scenario: Scenario, page: str = "") -> str:
 
 
 def carries(url: str) -> bool:
-    """Whether an address holds a whole scenario, so that any twin can open it."""
+    """Whether an address contains a whole scenario, so that any twin can open it."""
     return f"?{PORTABLE}=" in url
 
 
 def share_scenario(store: Store, scenario: Scenario) -> str:
-    """The short address of a scenario to hand out, in this twin; it is stored, and stays."""
+    """Store a scenario permanently; returns its short address in this twin."""
     keep_brought(store, scenario)
     digest = store.scenarios.save(scenario)
     store.scenarios.publish(digest)
@@ -101,7 +101,7 @@ def share_scenario(store: Store, scenario: Scenario) -> str:
 
 
 def scenario_query(query: Mapping[str, str]) -> str:
-    """The part of an address that names a scenario, '' when none does."""
+    """Query of an address that names a scenario; '' if there is none."""
     for name in (PORTABLE, SCENARIO):
         if query.get(name):
             return f"{name}={query[name]}"
@@ -109,7 +109,7 @@ def scenario_query(query: Mapping[str, str]) -> str:
 
 
 def open_scenario(query: Mapping[str, str], store: Store, hold: Hold) -> Scenario:
-    """The scenario of an address; `hold` gets a machine inside it. Raises ShareError."""
+    """The scenario of an address; `hold` receives a machine inside it. Raises ShareError."""
     if query.get(PORTABLE):
         return _with_machine(query[PORTABLE], hold)
     digest = query.get(SCENARIO, "")
@@ -124,7 +124,7 @@ def open_scenario(query: Mapping[str, str], store: Store, hold: Hold) -> Scenari
 
 
 def open_run(query: Mapping[str, str], store: Store) -> RunRow | NotHere | None:
-    """The run an address names, why it cannot be shown, or None when it names none."""
+    """The run that an address names, why it cannot be shown, or None without a name."""
     name = query.get(RUN, "")
     return _find_run(name, store) if name else None
 
@@ -159,13 +159,13 @@ def _packed(text: str) -> str:
 
 
 def _machine_text(scenario: Scenario) -> str:
-    """An imported machine below its scenario; '' for a recipe, or one that is not here."""
+    """Text of an imported machine behind its scenario; '' for a recipe, or an unknown one."""
     machine = find(scenario.supernode.machine) if scenario.supernode.imported else None
     return "\n" + machine_text(machine) if machine else ""
 
 
 def _with_machine(text: str, hold: Hold) -> Scenario:
-    """The scenario inside a link; a machine that it brings along is found while it is held."""
+    """The scenario inside a link; its machine is available while it is referenced."""
     own, _, brought = _unpacked(text).partition("\n")
     try:
         scenario = scenario_from_canonical(own)

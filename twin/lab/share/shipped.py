@@ -36,7 +36,7 @@ MADE = (2020, 1, 1, 0, 0, 0)  # of every entry: the same result is the same byte
 
 @dataclass(frozen=True, slots=True)
 class Shipped:
-    """One preset's run as it came with the project."""
+    """A preset's run that is shipped with the project."""
 
     key: str
     scenario: str  # digest
@@ -47,14 +47,14 @@ class Shipped:
 
     @property
     def stale(self) -> bool:
-        """Whether this engine, where it has been loaded, or these facts would answer anew."""
+        """Whether the loaded engine, if any, or these facts would give another result."""
         engine = sys.modules.get("twin.engine.simulate")  # loading it takes longer than a page may
         other = engine is not None and self.engine != engine.ENGINE_VERSION
         return other or load_facts().digest != self.facts
 
 
 def shipped(scenario: Scenario, folder: Path = FOLDER) -> Shipped | None:
-    """The result that came with the project for exactly this question, None where none did."""
+    """The shipped result of exactly this scenario; None without one."""
     digest = scenario_digest(scenario)
     for key in PRESETS:
         path = folder / f"{key}.zip"
@@ -71,7 +71,7 @@ def shipped(scenario: Scenario, folder: Path = FOLDER) -> Shipped | None:
 
 
 def summaries() -> dict[str, dict[str, Any]]:
-    """The headline of everything that came with the project, by the digest of its question."""
+    """Summaries of all shipped results, by the digest of the scenario."""
     known: dict[str, dict[str, Any]] = json.loads((FOLDER / ANSWERS).read_text("utf-8"))
     for path in sorted(FOLDER.glob("*.zip")):
         with zipfile.ZipFile(path) as file:
@@ -102,7 +102,7 @@ def write(key: str, scenario: Scenario, run: "Run", engine: str, folder: Path = 
 
 
 def shipped_evidence(facts: Facts, folder: Path = FOLDER) -> list[dict[str, Any]] | None:
-    """The published rows with the answers that came along; None: of other sources or figures."""
+    """The published rows with shipped answers; None: sources or figures have changed."""
     try:
         stored = json.loads(gzip.decompress((folder / EVIDENCE).read_bytes()))
     except (OSError, ValueError):
@@ -111,7 +111,7 @@ def shipped_evidence(facts: Facts, folder: Path = FOLDER) -> list[dict[str, Any]
 
 
 def _evidence_of(facts: Facts) -> str:
-    """SHA-256 over all that the answers to the published rows follow from."""
+    """SHA-256 over everything that determines the answers to published rows."""
     content = hashlib.sha256(f"{facts.digest} {source_digest((*ROOMS, 'lab/evidence'))}".encode())
     for path in (ROOT / "data" / "published.toml", *sorted((ROOT / "data" / "record").iterdir())):
         content.update(path.read_bytes())
@@ -119,7 +119,7 @@ def _evidence_of(facts: Facts) -> str:
 
 
 def _small(table: pl.DataFrame) -> pl.DataFrame:
-    """The table in single precision, but for the moments that other tables are joined by."""
+    """The table in single precision, except columns of times that join tables."""
     wide = [name for name, kind in table.schema.items() if kind == pl.Float64]
     return table.with_columns(
         pl.col(name).cast(pl.Float32) for name in wide if name not in ("t_s", "end_s", "window_s")
@@ -127,7 +127,7 @@ def _small(table: pl.DataFrame) -> pl.DataFrame:
 
 
 def refresh(store: "Store", runner: "Runner") -> None:
-    """Ask for the first preset's run in the background where what was shipped is stale."""
+    """Submit the first preset's run in the background if its shipped result is stale."""
     scenario = preset(PRESETS[0])
     if scenario is None or (found := shipped(scenario)) is None or not found.stale:
         return
@@ -136,7 +136,7 @@ def refresh(store: "Store", runner: "Runner") -> None:
 
 
 def main() -> None:
-    """Simulate every preset that ships its result, judge every published row; write the files."""
+    """Simulate every shipped preset and judge every published row; write the files."""
     from twin.engine.simulate import ENGINE_VERSION, simulate
 
     for key in PRESETS:

@@ -52,21 +52,21 @@ LEFT_OUT_MAX = 100  # parts, after which an archive is given up
 
 @dataclass
 class Moved:
-    """What went into an archive or came out of it, by kind; and why what was left out was."""
+    """Numbers of exported or imported things by kind, and reasons for what was left out."""
 
     new: Counter[str] = field(default_factory=Counter)
     here: Counter[str] = field(default_factory=Counter)  # was there before, and stays as it was
     left_out: list[str] = field(default_factory=list)
 
     def leave_out(self, sentence: str) -> None:
-        """Name a part that is left out; raises StoreError after very many."""
+        """Add a left-out part; raises StoreError after very many."""
         self.left_out.append(sentence)
         if len(self.left_out) >= LEFT_OUT_MAX:
             raise StoreError(f"{LEFT_OUT_MAX} parts were damaged, the last: {sentence}; given up")
 
 
 def write_archive(store: Store, file: IO[bytes], runs: Iterable[str] | None = None) -> Moved:
-    """Write a store's visible content, or some runs and what they need."""
+    """Write a store's visible contents, or some runs and their dependencies."""
     writer = _Writer(store, file, holders=runs is None and not store.visitor)
     if runs is None:
         names = _shown(store)
@@ -85,7 +85,7 @@ def write_archive(store: Store, file: IO[bytes], runs: Iterable[str] | None = No
 
 
 def _shown(store: Store) -> tuple[list[str], list[str], list[str]]:
-    """Names of the scenarios, the imported files and the ended runs that a store shows."""
+    """Names of the scenarios, imported files and ended runs that the visitor sees."""
     known = store.scenarios.visible(select(ScenarioRow.digest)).order_by(ScenarioRow.digest)
     taken = store.traces.visible(select(ImportRow.digest)).order_by(ImportRow.digest)
     ended = RunRow.state.in_(ENDED_STATES)
@@ -99,7 +99,7 @@ def _shown(store: Store) -> tuple[list[str], list[str], list[str]]:
 
 
 def export_runs(store: Store, *runs: str) -> bytes:
-    """Ended runs with all they need as an archive. Raises StoreError where any of it is damaged."""
+    """Archive of ended runs with their dependencies. Raises StoreError if any of it is damaged."""
     file = io.BytesIO()
     for sentence in write_archive(store, file, runs).left_out:
         raise StoreError(sentence)
@@ -107,7 +107,7 @@ def export_runs(store: Store, *runs: str) -> bytes:
 
 
 class _Writer:
-    """Members one after the other, each written once."""
+    """Writer of members, each written once."""
 
     def __init__(self, store: Store, file: IO[bytes], *, holders: bool):
         self.store, self.moved = store, Moved()
@@ -116,7 +116,7 @@ class _Writer:
         self._written: set[str] = set()
 
     def attempt(self, write: Callable[[str], None], name: str) -> None:
-        """Write one thing; what is damaged is named and left out."""
+        """Write one thing; if it is damaged, name it and leave it out."""
         try:
             write(name)
         except StoreFull:
@@ -125,7 +125,7 @@ class _Writer:
             self.moved.leave_out(str(error))
 
     def scenario(self, digest: str) -> None:
-        """A scenario; remembers which imported files it names."""
+        """Write a scenario and remember its imported files."""
         scenario = self.store.scenarios.load(digest)
         used = (part.kind.named(scenario) for part in self.store.imports.values())
         named = [value.digest for value in used if value is not None]
@@ -133,7 +133,7 @@ class _Writer:
         self._row(SCENARIO, digest, {})
 
     def imported(self, digest: str) -> None:
-        """An imported file, its tables before it."""
+        """Write an imported file, its tables first."""
         with self.store.database.read() as session:
             row = require(session.get(ImportRow, digest), IMPORT, digest)
             files = files_of(session, digest)
@@ -142,7 +142,7 @@ class _Writer:
         self._row(IMPORT, digest, files)
 
     def run(self, run: str) -> None:
-        """A run that ended, its facts and tables before it."""
+        """Write an ended run, its facts and tables first."""
         row = require(self.store.runs.get(run), RUN, run)
         if not row.ended:
             raise StoreError(f"run {run} is {row.state}: export it when it has ended")
@@ -153,7 +153,7 @@ class _Writer:
         self._row(RUN, run, {name: artefact.sha256 for name, artefact in tables.items()})
 
     def _row(self, kind: str, name: str, files: Mapping[str, str]) -> None:
-        """A row as JSON, behind the tables that it names; nothing of it where one is damaged."""
+        """Write a row as JSON, behind its tables; nothing if one of them is damaged."""
         missing = [sha256 for sha256 in files.values() if sha256 not in self._written]
         for sha256 in missing:
             self.store.artefacts.require_sound(sha256)
@@ -181,7 +181,8 @@ class _Writer:
         self.moved.new[kind] += 1
 
     def _notes(self, session: Session, name: str) -> list[dict[str, Any]]:
-        """Notes on a name: the exporter's, or all when all is exported; they name no visitor."""
+        """Write notes on a name: the exporter's, or all in a full export, without visitors'
+        names."""
         n, whose = NoteRow, {} if self._holders else {"visitor": ""}
         query = select(*(getattr(n, key) for key in columns_of(n))).where(n.name == name)
         if whose:
@@ -201,7 +202,7 @@ class _Writer:
 
 @cache
 def columns_of(model: type[Row]) -> dict[str, Column[Any]]:
-    """The columns of a row that are written, by the names of their attributes."""
+    """Exported columns of a row, by attribute name."""
     mapped = {a.key: a.columns[0] for a in inspect(model).column_attrs}
     return {key: column for key, column in mapped.items()
             if isinstance(column, Column) and UNWRITTEN.get(key) is not model}  # fmt: skip

@@ -31,10 +31,10 @@ WRITERS = 8  # files on their way to the disk at once
 
 
 class Source(Protocol):
-    """What gives bytes, none at its end."""
+    """A source of bytes; empty at its end."""
 
     def read(self, most: int, /) -> bytes:
-        """At most so many."""
+        """Read at most a number of bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +54,11 @@ class Artefacts:
         self._made: set[Path] = set()  # folders whose names the disk holds
 
     def path(self, sha256: str) -> Path:
-        """Where an artefact lies."""
+        """Path of an artefact."""
         return self.folder / sha256[:2] / (sha256 + SUFFIX)
 
     def put(self, frame: pl.DataFrame) -> Artefact:
-        """Store a table (zstd Parquet); storing it again costs no space. Raises StoreError."""
+        """Store a table (zstd Parquet); storing it again needs no space. Raises StoreError."""
         with self._draft() as draft:
             frame.write_parquet(draft, compression="zstd")
             sha256, size = _hash_file(draft)
@@ -66,12 +66,12 @@ class Artefacts:
         return Artefact(sha256, size, frame.height)
 
     def put_all(self, frames: Mapping[str, pl.DataFrame]) -> dict[str, Artefact]:
-        """Store several tables at once: most of the time goes into waiting for the disk."""
+        """Store several tables at once, because most of the time is waiting for the disk."""
         with ThreadPoolExecutor(WRITERS) as writers:
             return dict(zip(frames, writers.map(self.put, frames.values()), strict=True))
 
     def take(self, source: Source, sha256: str) -> Artefact:
-        """Store the Parquet file that a reader gives; raises StoreError where it is another."""
+        """Store a Parquet file from a reader; raises StoreError if its digest differs."""
         with self._draft() as draft:
             with draft.open("wb") as file:
                 while piece := source.read(1 << 20):
@@ -90,7 +90,7 @@ class Artefacts:
 
     @contextmanager
     def _draft(self) -> Iterator[Path]:
-        """A file to write and publish, gone at the end; raises StoreFull where it cannot be."""
+        """A temporary file to write and publish; raises StoreFull if it cannot be made."""
         draft = self.folder / (UNFINISHED + secrets.token_hex(8))
         try:
             self._keep(self.folder)
@@ -102,7 +102,7 @@ class Artefacts:
                 draft.unlink(missing_ok=True)
 
     def require_sound(self, sha256: str) -> None:
-        """Raise StoreError where the file of an artefact is gone or another."""
+        """Raise StoreError if the file of an artefact is missing or changed."""
         path = self.path(sha256)
         try:
             sound = _hash_file(path)[0] == sha256
@@ -128,7 +128,8 @@ class Artefacts:
         return pl.read_parquet(io.BytesIO(data), columns=list(columns) if columns else None)
 
     def renew(self, sha256: str) -> bool:
-        """Whether a sound file is there already; it is young again, so no sweep takes it now."""
+        """Whether an undamaged file exists; its time is renewed, so that no sweep deletes it
+        now."""
         try:
             os.utime(self.path(sha256))
             return _hash_file(self.path(sha256))[0] == sha256
@@ -136,7 +137,7 @@ class Artefacts:
             return False
 
     def _publish(self, draft: Path, sha256: str) -> None:
-        """Move a complete draft to its path and sync; if a sound file is there, the draft stays."""
+        """Move a complete draft to its path and sync; if an undamaged file exists, it is used."""
         final = self.path(sha256)
         self._keep(final.parent)
         if not self.renew(sha256):
@@ -146,7 +147,7 @@ class Artefacts:
         _sync_folder(final.parent)
 
     def _keep(self, folder: Path) -> None:
-        """Make a folder where there is none, and the disk hold its name."""
+        """Make a folder if necessary, and sync its parent."""
         if folder in self._made and folder.is_dir():
             return
         folder.mkdir(parents=True, exist_ok=True)
@@ -154,19 +155,20 @@ class Artefacts:
         self._made.add(folder)
 
     def old(self, older_than_s: float = SWEEP_AGE_S) -> list[Path]:
-        """Files that a sweep may take when no row names them: a long look at a large folder."""
+        """Files that a sweep may delete if no row names them."""
         files = [*self.folder.glob(f"*/*{SUFFIX}"), *self.folder.glob(UNFINISHED + "*")]
         return [path for path in files if _older(path, older_than_s)]
 
     def drop(self, files: Sequence[Path], named: Collection[str], older_than_s: float) -> int:
-        """Delete files that no row names (by SHA-256) and that are still old; returns how many."""
+        """Delete files that no row names (by SHA-256) and that are still old; returns their
+        number."""
         gone = [p for p in files if p.stem not in named and _older(p, older_than_s)]
         for path in gone:
             path.unlink(missing_ok=True)
         return len(gone)
 
     def require_space(self, free_bytes: float = FREE_BYTES_MIN) -> None:
-        """Raise StoreError when no result could be written: better before a run than after it."""
+        """Raise StoreError if no result could be written, before a run starts."""
         here = self.folder
         while not here.exists():
             here = here.parent
@@ -192,7 +194,7 @@ class Artefacts:
 
 
 def _older(path: Path, age_s: float) -> bool:
-    """Whether a file is that old; one that vanished meanwhile is not."""
+    """Whether a file is older than an age; False if it vanished."""
     try:
         return path.stat().st_mtime < time.time() - age_s
     except FileNotFoundError:

@@ -13,7 +13,8 @@ FIGURE_MAX = float(1 << 63)
 
 
 class Cell(TypeDecorator[Any]):
-    """A cell of JSON of one type. wrong: why a value of it cannot be, '' where it can."""
+    """A JSON column of one type. wrong: function that returns the fault of a value, '' if it has
+    none."""
 
     impl, cache_ok = JSON, True
 
@@ -26,7 +27,7 @@ class Cell(TypeDecorator[Any]):
         self.empty, self._wrong = empty, wrong
 
     def wrong(self, value: Any) -> str:
-        """Why a value cannot be, '' where it can."""
+        """Fault of a value, '' if it has none."""
         if not isinstance(value, self.empty):
             return "is no table" if self.empty is dict else "is no list"
         return self._wrong(value)
@@ -42,19 +43,19 @@ class Seconds(TypeDecorator[float]):
     impl, cache_ok = Double, True
 
     def wrong(self, value: Any) -> str:
-        """Why a value cannot be, '' where it can."""
+        """Fault of a value, '' if it has none."""
         number = isinstance(value, (int, float)) and not isinstance(value, bool)
         return (
             "" if number and 0 <= value < SECONDS_MAX else f"is no time from 0 to {SECONDS_MAX:g} s"
         )
 
     def process_result_value(self, value: Any, _dialect: Any) -> float | None:
-        """The value, 0 where it cannot be."""
+        """The value; 0 if it is invalid."""
         return value if value is None or not self.wrong(value) else 0.0
 
 
 def wrong_figures(summary: dict[str, Any]) -> str:
-    """Why a summary cannot be: figures are numbers or none, only states and words are text."""
+    """Fault of a summary: figures must be numbers or null; only states and words are text."""
     for key, value in summary.items():
         metric = METRICS.get(key)
         number = isinstance(value, (int, float)) and abs(value) < FIGURE_MAX  # nor NaN
@@ -65,7 +66,7 @@ def wrong_figures(summary: dict[str, Any]) -> str:
 
 
 def wrong_checks(checks: list[Any]) -> str:
-    """Why checks of a result cannot be."""
+    """Fault of a result's checks, '' if they have none."""
     types = {"id": str, "statement": str, "ok": bool, "detail": str}
     for check in checks:
         row = {"detail": "", **check} if isinstance(check, dict) else {}
@@ -75,5 +76,5 @@ def wrong_checks(checks: list[Any]) -> str:
 
 
 def wrong_notes(notes: list[Any]) -> str:
-    """Why notes of a result cannot be."""
+    """Fault of a result's notes, '' if they have none."""
     return "" if all(isinstance(note, str) for note in notes) else "has a note that is no text"

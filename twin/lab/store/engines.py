@@ -51,19 +51,19 @@ class Database:
 
     @contextmanager
     def write(self, *, durable: bool = False) -> Iterator[Session]:
-        """A short writing transaction; others wait; durable: on disk at its end."""
+        """A short writing transaction, exclusive; durable: synced to disk at its end."""
         with self._sentences(), _session(self.writer) as session, session.begin():
             session.connection(execution_options={"durable": durable})
             yield session
 
     @contextmanager
     def read(self) -> Iterator[Session]:
-        """A transaction that sees one consistent state and changes nothing."""
+        """A read-only transaction with one consistent state."""
         with self._sentences(), _session(self.reader) as session, session.begin():
             yield session
 
     def close(self) -> None:
-        """Give back all connections."""
+        """Close all connections."""
         self.writer.dispose()
         self.reader.dispose()
 
@@ -100,7 +100,7 @@ class Database:
 
 
 def _session(engine: Engine) -> Session:
-    """A session whose rows stay as they were read, whatever is updated or committed later."""
+    """A session whose rows keep their values after updates and commits."""
     options = {"synchronize_session": False}
     return Session(engine, expire_on_commit=False, execution_options=options)
 
@@ -172,7 +172,7 @@ def _open_sqlite(url: URL) -> Database:
 
 
 def _sqlite_driver() -> Any:
-    """The newest SQLite at hand: Python's own, or the optional package pysqlite3."""
+    """The newest available SQLite: Python's own, or the optional package pysqlite3."""
     if importlib.util.find_spec("pysqlite3") is None:
         return sqlite3
     other = importlib.import_module("pysqlite3.dbapi2")
@@ -261,7 +261,7 @@ def prepare_file(database: Database, artefact_folder: Path) -> None:
 
 
 def _outside_transactions(database: Database, statement: str, *values: str) -> None:
-    """Run what SQLite wants to run alone."""
+    """Execute statements that SQLite requires outside transactions."""
     with database._sentences():
         raw = database.writer.raw_connection()
         try:
@@ -271,19 +271,19 @@ def _outside_transactions(database: Database, statement: str, *values: str) -> N
 
 
 def stamp(connection: Connection) -> None:
-    """Write whose file this is into a SQLite header."""
+    """Write the application's id into a SQLite header."""
     if connection.dialect.name == "sqlite":
         connection.exec_driver_sql(f"PRAGMA application_id={APPLICATION_ID}")
 
 
 def back_up(database: Database, copy: Path) -> None:
-    """A consistent copy of a SQLite file while others use it; PostgreSQL has its own tools."""
+    """Copy a SQLite file consistently during use; PostgreSQL has its own tools."""
     if database.path is not None:
         _outside_transactions(database, "VACUUM INTO ?", str(copy))
 
 
 def check_integrity(database: Database) -> list[str]:
-    """What the database itself finds wrong; empty when sound. Misses most single flipped bytes."""
+    """Faults that the database reports; empty if none. Misses most single flipped bytes."""
     if database.path is None:
         return []
     with database.read() as session:

@@ -4,11 +4,11 @@ from twin.lab.files import NotWritten
 
 
 class StoreError(ValueError):
-    """The store cannot do that: one sentence naming what, where and what would help."""
+    """An operation that the store refuses: one sentence naming what, where and a remedy."""
 
 
 class StoreFull(StoreError, NotWritten):
-    """The disk, or the right to write, is missing: an answer could not be stored."""
+    """A result that could not be stored, for lack of disk space or rights."""
 
 
 class UnknownId(StoreError):

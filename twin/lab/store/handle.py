@@ -54,34 +54,34 @@ class Store:
         self.imports = {part.kind.key: part for part in parts}
 
     def of(self, visitor: str, *, writes: bool = True) -> "Store":
-        """The same store as a visitor sees it; `writes`: whether they may keep anything."""
+        """The store as a visitor sees it; `writes`: whether they may store anything."""
         return Store(self.database, self.artefacts, Visitor(visitor, known=True, writes=writes))
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Sentences about this installation that whoever runs it should read."""
+        """Warnings about this installation for its operator."""
         return self.database.warnings
 
     @property
     def environment(self) -> dict[str, str]:
-        """Environment variables with which another process opens this same store."""
+        """Environment variables for another process to open the same store."""
         return {
             URL_VARIABLE: self.database.url.render_as_string(hide_password=False),
             ARTEFACTS_VARIABLE: str(self.artefacts.folder),
         }
 
     def facts(self, digest: str) -> Facts:
-        """The facts a run was made with; raises UnknownId, or StoreError when damaged."""
+        """The facts of a run; raises UnknownId, or StoreError when damaged."""
         with self.database.read() as session:
             row = require(session.get(models.FactsRow, digest), "set of facts", digest)
         return facts_of_text(row.body, digest)
 
     def lacking(self, scenario: Scenario) -> str:
-        """That a file which a scenario names is not stored here; '' when all are."""
+        """Sentence that a file named by a scenario is not stored here; '' if all are."""
         return next(filter(None, (part.lacking(scenario) for part in self.imports.values())), "")
 
     def sweep(self, older_than_s: float = SWEEP_AGE_S) -> int:
-        """Forget artefacts that no run or trace uses, and delete their files; returns how many."""
+        """Remove artefacts that no run or trace uses, with their files; returns their number."""
         limit_s = time.time() - older_than_s
         used = select(models.RunTableRow.sha256).union_all(select(models.ImportTableRow.sha256))
         files = self.artefacts.old(older_than_s)  # before the lock: no writer waits for a slow disk
@@ -98,7 +98,7 @@ class Store:
             return self.artefacts.drop(files, named, older_than_s)
 
     def damage(self) -> list[str]:
-        """Everything that is wrong with the stored bytes: database, files, results."""
+        """All damage of stored bytes: database, files, results."""
         wrong = check_integrity(self.database) + check_guards(self.database)
         checks: list[tuple[Callable[[str], object], InstrumentedAttribute[str]]] = [
             (self.artefacts.read, models.ArtefactRow.sha256),
@@ -118,7 +118,7 @@ class Store:
         return wrong
 
     def _imported(self, digest: str) -> object:
-        """An imported value of whatever kind; raises StoreError."""
+        """An imported value of any kind; raises StoreError."""
         with self.database.read() as session:
             row = require(session.get(models.ImportRow, digest), "import", digest)
         if (part := self.imports.get(row.kind)) is None:
@@ -126,7 +126,7 @@ class Store:
         return part.load(digest)
 
     def close(self) -> None:
-        """Give back all connections; the store can still be used afterwards."""
+        """Close all connections; the store can still be used afterwards."""
         self.database.close()
 
 
@@ -149,7 +149,7 @@ def open_store(url: str | None = None, artefacts: Path | None = None) -> Store:
 
 
 def _own_folder(database: Database) -> Path:
-    """The artefact folder of this database only, because a sweep deletes files without a row."""
+    """Artefact folder of this database only, because a sweep deletes files without a row."""
     path = database.path
     if path is None:
         address = f"{database.url.host} {database.url.port} {database.url.database}"

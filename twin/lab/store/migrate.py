@@ -59,7 +59,7 @@ def _current(connection: Connection) -> str:
 
 
 def _run_alembic(connection: Connection, versions: Path) -> None:
-    """Make a new database from the models, or carry out what an older one lacks."""
+    """Make a new database from the models, or apply an older one's missing revisions."""
     from alembic import command
     from alembic.config import Config
 
@@ -95,7 +95,7 @@ ALLOWED = " OR ".join(
 
 @dataclass(frozen=True)
 class Guard:
-    """Refuse an event on a table when a condition on OLD and NEW holds."""
+    """Trigger that refuses an event on a table when a condition on OLD and NEW holds."""
 
     name: str
     table: str
@@ -112,12 +112,12 @@ ENDED_RUN = (
 
 
 def _fixed(name: str, table: str, message: str, columns: str = "") -> Guard:
-    """No update of a table, or of some of its columns."""
+    """Guard against updates of a table, or of some of its columns."""
     return Guard(name, table, f"UPDATE OF {columns}" if columns else "UPDATE", "1 = 1", message)
 
 
 def _stays(one: str) -> tuple[Guard, Guard]:
-    """What was published is not deleted; when that was is fixed, until its link is revoked."""
+    """Guards against deleting published rows and changing their time, until the link is revoked."""
     table, shared, message = f"{one}s", "OLD.published_s IS NOT NULL", SHARED.format(one=one)
     again = f"{shared} AND NEW.published_s IS NOT NULL"
     return (
@@ -146,7 +146,7 @@ GUARDS = (
 
 
 def drop_guards(connection: Connection) -> None:
-    """Remove all guards: PostgreSQL does not alter a column that a trigger names."""
+    """Remove all guards, because PostgreSQL does not alter a column that a trigger names."""
     if connection.dialect.name == "sqlite":
         return
     there = connection.exec_driver_sql(
@@ -179,7 +179,7 @@ def _statement(guard: Guard, *, sqlite: bool) -> str:
 
 
 def check_guards(database: Database) -> list[str]:
-    """Guards of a SQLite file that are gone or say something else, each as a sentence."""
+    """Missing or changed guards of a SQLite file, each as a sentence."""
     if database.path is None:
         return []
     query = text("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'")

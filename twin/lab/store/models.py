@@ -86,7 +86,7 @@ class ScenarioRow(Row):
 
     @property
     def published(self) -> bool:
-        """Whether its link was given away."""
+        """Whether its link was shared."""
         return self.published_s is not None
 
 
@@ -164,17 +164,17 @@ class RunRow(Row):
 
     @property
     def ended(self) -> bool:
-        """Whether nothing will change any more."""
+        """Whether its state is final."""
         return self.state in ENDED_STATES
 
     @property
     def damaged(self) -> bool:
-        """Whether its figures cannot be read: a list names the run and goes on."""
+        """Whether its figures cannot be read."""
         return self.state == DONE and not self.summary
 
 
 class HoldingRow(Row):
-    """That a visitor holds a run or a scenario (see `visitors`)."""
+    """A visitor's hold on a run or a scenario (see `visitors`)."""
 
     __tablename__ = "holdings"
 
@@ -183,7 +183,7 @@ class HoldingRow(Row):
 
 
 class NoteRow(Row):
-    """What a visitor wrote about a run or a scenario (see `visitors`)."""
+    """A visitor's note on a run or a scenario (see `visitors`)."""
 
     __tablename__ = "notes"
 
@@ -206,7 +206,7 @@ class ArtefactRow(Row):
 
 
 class RunTableRow(Row):
-    """Which file holds a table of a run."""
+    """The file of a run's table."""
 
     __tablename__ = "run_tables"
 
@@ -244,7 +244,7 @@ class ImportRow(Row):
 
 
 class ImportTableRow(Row):
-    """Which file holds a table of an imported value."""
+    """The file of an imported value's table."""
 
     __tablename__ = "import_tables"
 

@@ -16,7 +16,7 @@ CLUSTER = "cluster."
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """One process: its own unguessable name, and where to look whether it lives."""
+    """One process: its unguessable name, and how to check whether it lives."""
 
     name: str
     host: str
@@ -25,17 +25,17 @@ class Owner:
 
     @staticmethod
     def here(name: str = "") -> "Owner":
-        """The process that calls."""
+        """Owner of the calling process."""
         pid = os.getpid()
         return Owner(name or secrets.token_urlsafe(12), this_host(), pid, _started(pid) or "")
 
     @property
     def of_cluster(self) -> bool:
-        """Whether a cluster has this process, which has what it leaves done by another."""
+        """Whether the process belongs to a cluster, which gives its unfinished work to another."""
         return self.name.startswith(CLUSTER)
 
     def lives(self, silent_s: float) -> bool:
-        """Whether the process still runs, given for how long (s) no heartbeat of it was seen."""
+        """Whether the process still runs, given for how long (s) it sent no heartbeat."""
         if self.host != this_host():
             return silent_s < SILENT_S
         started = _started(self.pid)
@@ -56,7 +56,7 @@ def this_host() -> str:
 
 
 def _started(pid: int) -> str | None:
-    """Start time of a process in clock ticks ('' where unknown), None when it is gone."""
+    """Start time of a process in clock ticks ('' if unknown), None if it has ended."""
     try:
         text = PROC.joinpath(str(pid), "stat").read_text("utf-8", "replace")
     except OSError:  # gone, or hidden: processes of other users may be (mount option hidepid)

@@ -46,7 +46,7 @@ INTEGER_MAX, LONG_MAX = (1 << 31) - 1, (1 << 63) - 1
 
 
 def read_archive(store: Store, file: IO[bytes], name: str) -> Moved:
-    """Add what an archive has and the store lacks, but damaged parts. Raises StoreError."""
+    """Add the archive's parts that the store lacks, except damaged ones. Raises StoreError."""
     _require_whole(file, name)
     moved, recognised = Moved(), False
     for kind, sha256, part in _members(file, name, moved):
@@ -71,7 +71,7 @@ def read_archive(store: Store, file: IO[bytes], name: str) -> Moved:
 
 
 def read_archive_file(store: Store, path: Path) -> Moved:
-    """The same of a file by its path."""
+    """`read_archive` of a file by its path."""
     name = printable(path.name)
     try:
         with path.open("rb") as file:
@@ -83,7 +83,7 @@ def read_archive_file(store: Store, path: Path) -> Moved:
 
 
 def _require_whole(file: IO[bytes], name: str) -> None:
-    """Raise StoreError for a sparse file, whose holes would be read and stored as zeros."""
+    """Raise StoreError for a sparse file, whose holes would be stored as zeros."""
     try:
         known = os.fstat(file.fileno())
     except OSError:  # no file on a disk
@@ -97,19 +97,19 @@ def _require_whole(file: IO[bytes], name: str) -> None:
 
 
 class _Part:
-    """The bytes of one member."""
+    """Reader of one member's bytes."""
 
     def __init__(self, file: IO[bytes], size: int):
         self._file, self.left = file, size
 
     def read(self, most: int) -> bytes:
-        """At most so many bytes; none at the end."""
+        """Read at most a number of bytes; empty at the end."""
         piece = self._file.read(min(most, self.left))
         self.left = self.left - len(piece) if piece else 0
         return piece
 
     def skip(self) -> None:
-        """Go to the end: without reading, where the file can."""
+        """Move to the end, by seeking if the file can."""
         if self._file.seekable():
             self._file.seek(self.left, os.SEEK_CUR)
             self.left = 0
@@ -118,7 +118,7 @@ class _Part:
 
 
 def _members(file: IO[bytes], name: str, moved: Moved) -> Iterator[tuple[str, str, _Part]]:
-    """Kind, SHA-256 and bytes of every member; where a header is damaged, from the next one on."""
+    """Kind, SHA-256 and bytes of every member; after a damaged header, from the next one on."""
     ended = lost = False
     while len(block := file.read(tarfile.BLOCKSIZE)) == tarfile.BLOCKSIZE:
         ended = not any(block)
@@ -160,7 +160,7 @@ def _row_in(part: _Part, sha256: str) -> dict[str, Any]:
 
 
 def _values(kind: str, model: type[models.Row], fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The columns of a row, each of its type; raises StoreError."""
+    """Columns of a row, with checked types; raises StoreError."""
     columns = columns_of(model)
     name = printable(str(fields.get(str(inspect(model).primary_key[0].key), "")))
     for key, column in columns.items():
@@ -170,7 +170,7 @@ def _values(kind: str, model: type[models.Row], fields: Mapping[str, Any]) -> di
 
 
 def _wrong(column: Column[Any], value: Any) -> str:
-    """Why a value from JSON is none of a column, '' where it is one."""
+    """Fault of a JSON value for a column, '' if it has none."""
     type_: Any = column.type
     if value is None:
         return "" if column.nullable else "is missing"
@@ -188,7 +188,7 @@ def _wrong(column: Column[Any], value: Any) -> str:
 
 
 def _take(store: Store, kind: str, fields: Mapping[str, Any]) -> bool:
-    """Store a row that is not here yet; whether it was new. Raises StoreError."""
+    """Store a new row; returns whether it was new. Raises StoreError."""
     values = _values(kind, KINDS[kind], fields)
     files, holders, notes = fields.get(FILES, {}), fields.get(HOLDERS, []), fields.get(WRITTEN, [])
     if not (isinstance(files, dict) and isinstance(holders, list) and isinstance(notes, list)):
@@ -219,7 +219,7 @@ def _take(store: Store, kind: str, fields: Mapping[str, Any]) -> bool:
 
 
 def _note(store: Store, fields: object) -> models.NoteRow:
-    """A note; one without a name becomes that of the visitor who takes it in."""
+    """Store a note; one without a visitor becomes the importing visitor's."""
     if not isinstance(fields, dict):
         raise StoreError("a note in this archive is no table of columns")
     row = models.NoteRow(**_values("note", models.NoteRow, fields))

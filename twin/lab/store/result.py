@@ -28,7 +28,7 @@ def seal(answer: Mapping[str, Any], tables: Mapping[str, str]) -> str:
 
 
 def broken_checks(result: "Run") -> str:
-    """Which laws do not hold, in one sentence; '' when all do."""
+    """Sentence on the laws that do not hold; '' if all do."""
     if result.valid:
         return ""
     broken = [f"{c['id']}: {c['statement']} ({c['detail']})" for c in result.checks if not c["ok"]]
@@ -46,7 +46,7 @@ def tables_of(session: Session, run: str) -> dict[str, Artefact]:
 def same_question(
     session: Session, scenario: str, facts: str, version: str, states: Sequence[str]
 ) -> str | None:
-    """The newest run of a question in one of some states without a request to stop."""
+    """Newest run of a question in one of some states, without a request to stop."""
     r = RunRow
     return session.scalar(
         select(r.id)
@@ -58,7 +58,7 @@ def same_question(
 
 
 def contradiction(session: Session, row: RunRow, digest: str) -> str:
-    """A sentence when an earlier run of the same question gave other bytes; else ''."""
+    """Sentence if an earlier run of the same question gave other bytes; otherwise ''."""
     r = RunRow
     other = session.scalar(
         select(r.id)
@@ -74,13 +74,13 @@ FACT = ("value", "unit", "source", "mark", "note")
 
 @lru_cache(maxsize=4)
 def facts_text(facts: Facts) -> str:
-    """Facts as they are stored: without their notes, which the digest does not cover."""
+    """Stored text of facts, without notes, which the digest does not cover."""
     rows = {name: [f.value, f.unit, f.source, f.mark, ""] for name, f in facts.items()}
     return json_text(rows)
 
 
 def facts_of_text(text: str, digest: str) -> Facts:
-    """The facts of a stored text; raises StoreError where they are not those of the digest."""
+    """Facts of a stored text; raises StoreError if their digest differs."""
     try:
         rows = json.loads(text).items()
         facts = facts_from_tables({n: dict(zip(FACT, f, strict=True)) for n, f in rows})

@@ -73,7 +73,7 @@ class Runs:
     # Finding and opening.
 
     def get(self, run: str) -> RunRow | None:
-        """A run by id, None if absent or not visible. Raises StoreError for a damaged row."""
+        """A run by id, None if absent or invisible. Raises StoreError for a damaged row."""
         with self._database.read() as session:
             row = self._seen(session, run)
             if row and row.seal:
@@ -99,7 +99,7 @@ class Runs:
         limit: int = PAGE,
         offset: int = 0,
     ) -> Page[RunRow]:
-        """Runs whose scenario, note or id's beginning has every word and tag, newest first."""
+        """Runs whose scenario, note or id prefix contains every word and tag, newest first."""
         query = select(RunRow).join(ScenarioRow, RunRow.scenario == ScenarioRow.digest)
         query = noted(query, RunRow.id, self._visitor.name, tags)
         query = query.where(~RunRow.engine_version.startswith(EXPLAINED))
@@ -110,7 +110,7 @@ class Runs:
         return page_of(self._database, self.visible(query), text, columns, order, limit, offset)
 
     def latest(self, scenarios: Sequence[str]) -> dict[str, RunRow]:
-        """{digest as given: newest finished run of the scenario}, but no explanations."""
+        """{given digest: newest finished run of the scenario}, without explanations."""
         done = (RunRow.state == DONE, ~RunRow.engine_version.startswith(EXPLAINED))
         with self._database.read() as session:
             stored = stored_as(session, scenarios)
@@ -123,11 +123,11 @@ class Runs:
         return {name: by_scenario[own] for name, own in stored.items() if own in by_scenario}
 
     def visible(self, query: Select[Any]) -> Select[Any]:
-        """Those rows of a query that a list shows: what this visitor holds."""
+        """Filter of a query to the rows that this visitor holds."""
         return self._visitor.shown(query, RunRow.id)
 
     def find(self, scenario: str, facts_digest: str, engine_version: str) -> str | None:
-        """The newest done run of a question, None when it has none."""
+        """Newest finished run of a question; None without one."""
         with self._database.read() as session:
             return same_question(session, scenario, facts_digest, engine_version, (DONE,))
 
@@ -144,7 +144,7 @@ class Runs:
         return self._artefacts.read(stored[name].sha256, columns)
 
     def queue_position(self, run: str) -> int | None:
-        """How many queued runs come before a queued one; None when it is not queued."""
+        """Number of queued runs before a queued one; None if it is not queued."""
         r = RunRow
         with self._database.read() as session:
             row = session.get(r, run)
@@ -154,14 +154,14 @@ class Runs:
             return session.scalar(select(func.count(r.id)).where(r.state == QUEUED, earlier))
 
     def queued(self) -> set[str]:
-        """Ids of the runs that wait."""
+        """Ids of the queued runs."""
         with self._database.read() as session:
             return set(
                 session.scalars(select(RunRow.id).where((RunRow.state == QUEUED) | _given_back()))
             )
 
     def running(self, owners: Sequence[str], *, cluster: bool = False) -> Sequence[RunRow]:
-        """What some owners, by name, run now; with `cluster` also what a cluster's processes do."""
+        """Runs of some owners, by name; with `cluster` also those of a cluster's processes."""
         these: list[ColumnElement[bool]] = [RunRow.owner_name.in_(list(owners))]
         if cluster:
             these.append(RunRow.owner_name.startswith(CLUSTER))
@@ -213,7 +213,7 @@ class Runs:
     # Advancing it: only its owner does.
 
     def claim(self, owner: Owner, run: str = "") -> RunRow | None:
-        """Take a returned run, else the oldest queued one, or None. run: only this."""
+        """Take a returned run, otherwise the oldest queued one, or None. run: only this one."""
         r, now = RunRow, time.time()
         taken = {r.started_s: now, r.beat_s: now, r.owner: owner}
         with self._database.write() as session:
@@ -227,7 +227,7 @@ class Runs:
         return None
 
     def release(self, run: str, owner: Owner) -> bool:
-        """Give a run back, or end one with a request to stop; False when it was lost meanwhile."""
+        """Return a run, or end one with a request to stop; False if it has another owner by now."""
         stopping = RunRow.cancel_s.is_not(None)
         if self._end(_held(run, owner) & stopping, CANCELLED, STOPPED):
             return True
@@ -255,7 +255,8 @@ class Runs:
         return "go" if row.cancel_s is None else "cancel"
 
     def finish(self, run: str, owner: Owner, result: "Run", wall_s: float) -> bool:
-        """Store a result, or a failed run if checks do not hold; False: the run was lost."""
+        """Store a result, or a failed run if checks do not hold; False: it has another owner by
+        now."""
         stored = self._artefacts.put_all(result.tables)
         answer = {
             "summary": dict(result.summary),
@@ -286,23 +287,24 @@ class Runs:
         return True
 
     def fail(self, run: str, owner: Owner, message: str) -> bool:
-        """End a run with the sentence that says why; False when it was lost meanwhile."""
+        """End a run with the sentence that says why; False if it has another owner by now."""
         return self._end(_held(run, owner), FAILED, message)
 
     def cancelled(self, run: str, owner: Owner) -> bool:
-        """End a run that obeyed a request to stop; False when it was lost meanwhile."""
+        """End a run that obeyed a request to stop; False if it has another owner by now."""
         return self._end(_held(run, owner), CANCELLED, STOPPED)
 
     # Ending what dead processes left.
 
     def disown(self, owner_name: str, message: str) -> list[str]:
-        """End what a dead process was running, by the owner's name; returns the runs' ids."""
+        """End the runs of a dead process, by the owner's name; returns their ids."""
         left = self.running([owner_name])
         return [row.id for row in left if self._abandon(row, RunRow.id == row.id, message)]
 
     def recover(self, alive: Callable[[Owner, float], bool] = Owner.lives) -> list[str]:
-        """Mark runs of dead processes interrupted, return a cluster's; returns their ids. `alive`
-        gets an owner and seconds without a new heartbeat; a heartbeat in between saves the run."""
+        """Mark runs of dead processes interrupted, return a cluster's; returns their ids.
+        `alive` receives an owner and seconds without a new heartbeat; a heartbeat in between
+        saves the run."""
         r = RunRow
         with self._database.read() as session:
             rows = session.scalars(select(r).where(r.state == RUNNING, ~_given_back())).all()
@@ -327,7 +329,7 @@ class Runs:
         return ended
 
     def _abandon(self, row: RunRow, where: ColumnElement[bool], message: str) -> bool:
-        """End a run whose process is gone; one with a request to stop has done so."""
+        """End a run without a process; one with a request to stop counts as cancelled."""
         where = where & (RunRow.owner_name == row.owner.name)
         stopping = RunRow.cancel_s.is_not(None)
         stopped = self._end(where & stopping, CANCELLED, STOPPED)
@@ -347,7 +349,7 @@ class Runs:
     # What a person asks for.
 
     def ask_cancel(self, run: str) -> str:
-        """Ask to stop a run: a queued one ends at once; returns the state it is in now."""
+        """Request a run to stop: a queued one ends at once; returns its state."""
         r, now = RunRow, time.time()
         ended = {"state": CANCELLED, "cancel_s": now, "finished_s": now, "message": STOPPED}
         with self._database.write(durable=True) as session:
@@ -358,7 +360,7 @@ class Runs:
             return require(session.scalar(select(r.state).where(r.id == run)), "run", run)
 
     def publish(self, run: str) -> None:
-        """From now on the run and so its scenario stay: someone was given the link."""
+        """Protect the run and its scenario, because its link was shared."""
         self._visitor.require_writes()
         row = require(self.get(run), "run", run)
         if not row.ended:
@@ -367,14 +369,14 @@ class Runs:
             publish(session, "run", RunRow.id, run)
 
     def unpublish(self, run: str) -> None:
-        """Take a link back: the run may be deleted again, and then the link finds nothing."""
+        """Revoke a link: the run may be deleted again, and the link finds nothing."""
         with self._database.write(durable=True) as session:
             self._visitor.require_held(session, "run", run)
             require(session.get(RunRow, run), "run", run)
             session.execute(update(RunRow).where(RunRow.id == run).values({"published_s": None}))
 
     def delete(self, run: str) -> Undo:
-        """Delete a run that ended and was not shared; answers what brings it back for a while."""
+        """Delete an ended run that is not shared; returns an undo."""
         tables, ended = RunTableRow.run == run, RunRow.state.in_(ENDED_STATES)
         rows = {RunRow: (RunRow.id == run) & ended, RunTableRow: tables}
         with self._database.write(durable=True) as session:
@@ -405,5 +407,5 @@ def _held(run: str, owner: Owner) -> ColumnElement[bool]:
 
 
 def _given_back() -> ColumnElement[bool]:
-    """Runs that began and have no owner: they wait for another."""
+    """Runs that began and have no owner, waiting for another."""
     return (RunRow.state == RUNNING) & (RunRow.owner_name == NO_OWNER.name)

@@ -35,7 +35,7 @@ class Scenarios:
         self._database, self._visitor = database, visitor
 
     def save(self, scenario: Scenario, *, preset: str = "") -> str:
-        """Store a scenario, once; returns the digest under which it is stored."""
+        """Store a scenario once; returns the digest under which it is stored."""
         stored, new = self.keep(
             scenario,
             digest=scenario_digest(scenario),
@@ -54,7 +54,7 @@ class Scenarios:
         return stored
 
     def keep(self, scenario: Scenario, **columns: Any) -> tuple[str, bool]:
-        """Store a scenario unless it is here; returns its digest, and whether it is new."""
+        """Store a scenario if it is new; returns its digest, and whether it was new."""
         own = columns["digest"]
         digests = (own, scenario_digest(scenario), *legacy_digests(scenario))
         row = ScenarioRow(**_said(scenario), **columns)
@@ -82,13 +82,13 @@ class Scenarios:
         return scenario_from_canonical(body)
 
     def require_sound(self, digest: str) -> None:
-        """Raise StoreError where a scenario's text or a column of its row was changed on disk."""
+        """Raise StoreError if a scenario's text or a column of its row was changed on disk."""
         scenario, row = self.load(digest), self.get(digest)
         if wrong := [key for key, value in _said(scenario).items() if getattr(row, key) != value]:
             raise StoreError(f"the {wrong[0]} of scenario {digest} is damaged: restore a backup")
 
     def get(self, digest: str) -> ScenarioRow | None:
-        """What is known about a scenario; None: not here, or somebody else's and not shared."""
+        """The row of a scenario; None: unknown, or another visitor's and not shared."""
         with self._database.read() as session:
             return self._seen(session, digest)
 
@@ -110,7 +110,7 @@ class Scenarios:
         limit: int = PAGE,
         offset: int = 0,
     ) -> Page[ScenarioRow]:
-        """Scenarios whose name, question, note or digest holds every word, newest first."""
+        """Scenarios whose name, question, note or digest contains every word, newest first."""
         r = ScenarioRow
         query = noted(select(r), r.digest, self._visitor.name, tags)
         if kind != "all":
@@ -120,18 +120,18 @@ class Scenarios:
         return page_of(self._database, self.visible(query), text, columns, order, limit, offset)
 
     def visible(self, query: Select[Any]) -> Select[Any]:
-        """Those rows of a query that a list shows: presets, and what this visitor holds."""
+        """Filter of a query to presets and the rows that this visitor holds."""
         return self._visitor.shown(query, ScenarioRow.digest, ScenarioRow.preset != "")
 
     def publish(self, digest: str) -> None:
-        """From now on the scenario stays: someone was given its link."""
+        """Protect the scenario, because its link was shared."""
         self._visitor.require_writes()
         row = require(self.get(digest), "scenario", digest)
         with self._database.write(durable=True) as session:
             publish(session, "scenario", ScenarioRow.digest, row.digest)
 
     def unpublish(self, digest: str) -> None:
-        """Take a link back: then it finds nothing, but where a run of it is shared."""
+        """Revoke a link: it finds nothing, unless a run of the scenario is shared."""
         row = require(self.get(digest), "scenario", digest)
         with self._database.write(durable=True) as session:
             self._visitor.require_held(session, "scenario", row.digest)
@@ -170,18 +170,18 @@ class Scenarios:
 
 
 def _said(scenario: Scenario) -> dict[str, str]:
-    """Columns of a row that its text holds, too."""
+    """Columns of a row that repeat parts of its text."""
     return {"name": scenario.name, "question": scenario.question, "source": scenario.source,
             "trace_digest": scenario.workload.trace.digest}  # fmt: skip
 
 
 def called(column: InstrumentedAttribute[str], digest: str) -> ColumnElement[bool]:
-    """That a column holds the digest of the scenario that a digest of any schema names."""
+    """Condition that a column is the digest of the scenario that a digest of any schema names."""
     alias = select(AliasRow.scenario).where(AliasRow.digest == digest).scalar_subquery()
     return or_(column == digest, column == alias)
 
 
 def stored_as(session: Session, digests: Sequence[str]) -> dict[str, str]:
-    """The digest under which a scenario is stored, by its digests of any schema."""
+    """Digest under which a scenario is stored, from its digests of all schemas."""
     aliases = select(AliasRow.digest, AliasRow.scenario).where(AliasRow.digest.in_(digests))
     return dict(zip(digests, digests, strict=True)) | dict(session.execute(aliases).all())

@@ -19,21 +19,21 @@ PAGE = 50  # rows of a page by default
 
 @dataclass(frozen=True, slots=True)
 class Page(Generic[T]):
-    """Some of the rows that match, and how many match in all."""
+    """Some of the matching rows, and the number of all."""
 
     rows: list[T]
     total: int
 
 
 def insert_once(session: Session, key: str | tuple[str, ...], row: Row) -> None:
-    """Insert a row unless its key is there; no other writer comes in between."""
+    """Insert a row unless its key exists, atomically."""
     if session.get(type(row), key) is None:
         session.add(row)
         session.flush()
 
 
 def remember(session: Session, artefacts: Artefacts, artefact: Artefact) -> None:
-    """Write the row of a stored file; raises StoreError when a sweep took it just before."""
+    """Write the row of a stored file; raises StoreError if a sweep has just deleted it."""
     if not artefacts.path(artefact.sha256).exists():
         raise StoreError(f"the file of artefact {artefact.sha256} vanished: try again")
     row = ArtefactRow(
@@ -43,7 +43,7 @@ def remember(session: Session, artefacts: Artefacts, artefact: Artefact) -> None
 
 
 def publish(session: Session, kind: str, key: InstrumentedAttribute[str], name: str) -> None:
-    """Set `published_s` once; doing it again changes nothing. Raises UnknownId for no such row."""
+    """Set `published_s` once; repetitions change nothing. Raises UnknownId for no such row."""
     row: Any = key.class_
     require(session.scalar(select(key).where(key == name)), kind, name)
     first = update(row).where(key == name, row.published_s.is_(None))
@@ -51,20 +51,20 @@ def publish(session: Session, kind: str, key: InstrumentedAttribute[str], name: 
 
 
 def keep_on(session: Session, names: Select[str]) -> None:
-    """No sweep takes these files sooner than ones that were just written."""
+    """Renew the time of these files, so that sweeps spare them as new ones."""
     young = update(ArtefactRow).where(ArtefactRow.sha256.in_(names)).values(created_s=time.time())
     session.execute(young)
 
 
 def require(row: T | None, kind: str, name: str) -> T:
-    """The row of a name; raises UnknownId where there is none."""
+    """The row of a name; raises UnknownId without one."""
     if row is None:
         raise UnknownId(kind, name)
     return row
 
 
 def users(session: Session, what: str, naming: ColumnElement[bool]) -> str:
-    """Why an imported file stays: how many scenarios name it; '' when none does."""
+    """Reason why an imported file is in use: number of scenarios that name it; '' if none."""
     scenarios = session.scalar(select(func.count()).select_from(ScenarioRow).where(naming))
     if not scenarios:
         return ""
@@ -85,7 +85,7 @@ def page_of(
     limit: int,
     offset: int,
 ) -> Page[T]:
-    """A page of rows with every word in some `columns` (last: the name), and how many exist."""
+    """A page of rows with every word in some `columns` (last: the name), and their number."""
     *anywhere, name = columns
     for word in text.split():
         holds = [column.icontains(word, autoescape=True) for column in anywhere]

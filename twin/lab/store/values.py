@@ -33,7 +33,7 @@ class Values(Generic[T]):
         self.kind = kind
 
     def save(self, value: T) -> str:
-        """Store or mend a value; returns its digest. Raises StoreError when too large."""
+        """Store or repair a value; returns its digest. Raises StoreError when too large."""
         self._visitor.require_writes()
         digest = value.digest
         made = None if self._whole(digest) else self._made(value)
@@ -42,7 +42,7 @@ class Values(Generic[T]):
         return digest
 
     def _whole(self, digest: str) -> bool:
-        """Whether a value is here, with nothing of it damaged."""
+        """Whether a value is stored without damage."""
         with self._database.read() as session:
             row = self._row(session, digest)
             files = files_of(session, digest)
@@ -50,7 +50,7 @@ class Values(Generic[T]):
         return sound and all(self._artefacts.renew(sha256) for sha256 in files.values())
 
     def _made(self, value: T) -> Made:
-        """A value's files, now on the disk, and the row to be."""
+        """Store a value's files; returns its new row."""
         parts = self.kind.split(value)
         size = sum(frame.estimated_size() for frame in parts.tables.values())
         if size > VALUE_BYTES_MAX:
@@ -72,7 +72,7 @@ class Values(Generic[T]):
         return row, stored
 
     def _keep(self, digest: str, made: Made | None) -> bool:
-        """Write a value's row, also in place of a damaged one; without one that it is there."""
+        """Write a value's row, replacing a damaged one; returns whether it is stored."""
         with self._database.write(durable=True) as session:
             there = session.get(ImportRow, digest)
             if made is None and there is None:
@@ -95,7 +95,7 @@ class Values(Generic[T]):
         return True
 
     def get(self, digest: str) -> ImportRow | None:
-        """What is known about a value, None when it is not here."""
+        """The row of a value; None if it is not stored."""
         with self._database.read() as session:
             return self._row(session, digest)
 
@@ -109,7 +109,7 @@ class Values(Generic[T]):
         return self.joined(row, files)
 
     def joined(self, row: ImportRow, files: Mapping[str, str]) -> T:
-        """The value of a row and its files, held against its digest; raises StoreError."""
+        """The value of a row and its files, checked by its digest; raises StoreError."""
         tables = {name: self._artefacts.read(sha256) for name, sha256 in files.items()}
         named = f"the {self.kind.key} {printable(row.name)}"
         try:
@@ -123,19 +123,19 @@ class Values(Generic[T]):
         return value
 
     def of(self, scenario: Scenario) -> T | None:
-        """The value that a scenario uses, None where it uses none; raises as `load` does."""
+        """The value that a scenario uses, None without one; raises as `load`."""
         used = self.kind.named(scenario)
         return self.load(used.digest) if used else None
 
     def lacking(self, scenario: Scenario) -> str:
-        """That what a scenario uses is not here; '' when it is, or it uses none."""
+        """Sentence that a scenario's value is not stored here; '' if it is, or it uses none."""
         used = self.kind.named(scenario)
         if used is None or self.kind.at_hand(used.digest) or self.get(used.digest) is not None:
             return ""
         return self.kind.absent.format(used.name or used.digest)
 
     def search(self, text: str = "", *, limit: int = PAGE, offset: int = 0) -> Page[ImportRow]:
-        """Values whose name or format holds every word, newest first."""
+        """Values whose name or format contains every word, newest first."""
         r = ImportRow
         query = select(r).where(r.kind == self.kind.key)
         order = (r.created_s.desc(), r.digest)
@@ -143,11 +143,11 @@ class Values(Generic[T]):
         return page_of(self._database, self.visible(query), text, columns, order, limit, offset)
 
     def visible(self, query: Select[Any]) -> Select[Any]:
-        """Those rows of a query that a list shows: what this visitor holds."""
+        """Filter of a query to the rows that this visitor holds."""
         return self._visitor.shown(query, ImportRow.digest)
 
     def used(self, digest: str) -> str:
-        """Why it may not be deleted: how many scenarios name it; '' when none does."""
+        """Reason against deletion: number of scenarios that name it; '' if none."""
         with self._database.read() as session:
             return users(session, self.kind.in_use, _naming(digest))
 
@@ -167,7 +167,7 @@ class Values(Generic[T]):
 
 
 def sealed(row: ImportRow, files: dict[str, str]) -> str:
-    """SHA-256 over what a row says and the hashes of its tables, by name."""
+    """SHA-256 over a row's contents and the hashes of its tables, by name."""
     return seal({key: getattr(row, key) for key in row.SEALED}, files)
 
 
@@ -179,5 +179,5 @@ def files_of(session: Session, digest: str) -> dict[str, str]:
 
 
 def _naming(digest: str) -> ColumnElement[bool]:
-    """Scenarios that name it: 64 hexadecimal digits stand in a text for themselves alone."""
+    """Scenarios that name the value: in a text, 64 hexadecimal digits occur only as a digest."""
     return ScenarioRow.body.contains(digest, autoescape=True)

@@ -21,7 +21,7 @@ READ_ONLY = (
 
 @dataclass(frozen=True, slots=True)
 class Visitor:
-    """Who looks at a store; what is done with a session is part of its transaction."""
+    """The visitor of a store; each method works within the caller's transaction."""
 
     name: str = ""  # whose notes are shown
     known: bool = False  # False: visitors are not known
@@ -32,30 +32,30 @@ class Visitor:
         return self.known and self.writes
 
     def require_writes(self) -> None:
-        """Raise StoreError on a server that only shows."""
+        """Raise StoreError on a read-only server."""
         if not self.writes:
             raise StoreError(READ_ONLY)
 
     def shown(
         self, query: Select[Any], column: InstrumentedAttribute[str], *others: ColumnElement[bool]
     ) -> Select[Any]:
-        """Those rows of a query that a list shows: which this visitor holds, and some others."""
+        """Filter of a query to rows that this visitor holds, and some others."""
         h = HoldingRow
         held = exists().where(h.visitor == self.name, h.name == column).correlate_except(h)
         return query.where(or_(held, *others)) if self._bounded else query
 
     def sees(self, session: Session, name: str) -> bool:
-        """Whether this visitor may see a run or a scenario: it holds it, or sees everything."""
+        """Whether this visitor may see a run or a scenario: they hold it, or see everything."""
         return not self._bounded or self.name in self._holders(session, name)
 
     def hold(self, session: Session, name: str) -> None:
-        """From now on this visitor holds a run (id), a scenario or a file (digest)."""
+        """Record that this visitor holds a run (id), a scenario or a file (digest)."""
         self.require_writes()
         if self.known:
             insert_once(session, (self.name, name), HoldingRow(visitor=self.name, name=name))
 
     def let_go(self, session: Session, kind: str, name: str) -> bool:
-        """Let go of something; returns whether no one else holds it. Raises StoreError."""
+        """Remove this visitor's hold; returns whether no one else has one. Raises StoreError."""
         self.require_writes()
         if not self.known:
             return True
@@ -67,7 +67,7 @@ class Visitor:
         return len(holders) == 1
 
     def require_held(self, session: Session, kind: str, name: str) -> None:
-        """Raise StoreError unless this visitor, and no other, holds something."""
+        """Raise StoreError unless this visitor alone holds something."""
         self.require_writes()
         if self.known and (holders := self._holders(session, name)) != {self.name}:
             who = "others' too" if self.name in holders else "somebody else's"
@@ -84,7 +84,7 @@ def undo_of(
     rows: Mapping[type[Row], ColumnElement[bool]],
     visitor: Visitor,
 ) -> Undo:
-    """The undo of rows that are here, with the visitor's notes; named: kind, key of the first."""
+    """Undo of deleting these rows with the visitor's notes; named: kind, key of the first."""
     lost_rows: list[tuple[type[Row], Table, list[dict[str, Any]]]] = []
     written = (NoteRow.name == named[1]) & (NoteRow.visitor == visitor.name)
     rows = {**rows, NoteRow: written}
@@ -110,13 +110,13 @@ WRITTEN = (NoteRow.title, NoteRow.tags, NoteRow.text)  # where a search looks
 
 
 class Notes:
-    """Read and write what one visitor says about things, by id or digest."""
+    """Notes of one visitor on runs and scenarios, by id or digest."""
 
     def __init__(self, database: Database, visitor: Visitor):
         self._database, self._visitor = database, visitor
 
     def of(self, names: Collection[str]) -> dict[str, NoteRow]:
-        """What was written about some of these, by name."""
+        """Notes on some of these, by name."""
         query = select(NoteRow).where(NoteRow.visitor == self._visitor.name)
         with self._database.read() as session:
             rows = session.scalars(query.where(NoteRow.name.in_(list(names)))).all()
@@ -146,14 +146,14 @@ class Notes:
 
 
 def forget(session: Session, name: str, visitor: str) -> None:
-    """Take away what a visitor wrote about something."""
+    """Delete a visitor's note on something."""
     session.execute(delete(NoteRow).where(NoteRow.name == name, NoteRow.visitor == visitor))
 
 
 def noted(
     query: Select[Any], column: InstrumentedAttribute[str], visitor: str, tags: Iterable[str]
 ) -> Select[Any]:
-    """A query with what a visitor wrote about each row; only rows that bear all these tags."""
+    """A query joined with a visitor's notes; only rows that have all these tags."""
     of_row = (NoteRow.name == column) & (NoteRow.visitor == visitor)
     query = query.outerjoin(NoteRow, of_row)
     for tag in tags:
@@ -171,13 +171,13 @@ def split_tags(text: str) -> list[str]:
 
 
 def joined_tags(tags: Iterable[str]) -> str:
-    """Tags as a row keeps them: each once, one a line, a line before the first."""
+    """Tags as stored in a row: each once, one per line, with a line break first."""
     clean = dict.fromkeys(filter(None, (" ".join(tag.split()) for tag in tags)))
     return "\n" + "".join(f"{tag}\n" for tag in clean) if clean else ""
 
 
 def require_bounded(row: NoteRow) -> None:
-    """Raise StoreError where a text is longer than it may be."""
+    """Raise StoreError if a text is longer than allowed."""
     tags = split_tags(row.tags)
     if len(row.title) > TITLE_CHARS:
         raise StoreError(f"a name has at most {TITLE_CHARS} characters")

@@ -26,7 +26,7 @@ class CompareError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class InputRow:
-    """A field in which some scenarios differ; one value of each."""
+    """A field in which some scenarios differ, with its value in each."""
 
     path: str
     unit: str
@@ -35,7 +35,7 @@ class InputRow:
 
 @dataclass(frozen=True, slots=True)
 class Paired:
-    """What pairs of runs with the same seeds say of a difference, in the figure's own unit."""
+    """Difference over pairs of runs with equal seeds, in the figure's own unit."""
 
     pairs: int
     base: float  # mean of the baseline's runs
@@ -43,7 +43,7 @@ class Paired:
     half: float  # half of its 95 % interval
 
     def text(self, name: str) -> str:
-        """'−8.2 ± 1.3 %', in words where that is chance."""
+        """'−8.2 ± 1.3 %', or words if it is chance."""
         described = metric_of(name)
         scale, unit = 1.0, described.unit
         if described.kind == "share":
@@ -58,7 +58,7 @@ class Paired:
 
 @dataclass(frozen=True, slots=True)
 class MetricRow:
-    """A figure of every run, against the baseline's. None: not there, or no number."""
+    """A figure of every run, against the baseline's. None: missing, or no number."""
 
     name: str
     unit: str
@@ -70,12 +70,12 @@ class MetricRow:
     paired: tuple[Paired | None, ...] = ()  # empty: one seed each
 
     def pair(self, run: int) -> str:
-        """What pairs say of the run's difference, in words; '' where there are none."""
+        """The run's paired difference in words; '' without pairs."""
         found = self.paired[run] if self.paired else None
         return found.text(self.name) if found and self.verdicts[run] != "same" else ""
 
     def cells(self) -> list[str]:
-        """The figure of every run in words, each but the baseline's with its change."""
+        """Figures of all runs in words, with changes from the baseline."""
         pairs = zip(self.ratios, self.verdicts, strict=True)
         changes = ["" if r is None or v == "same" else f"{100 * (r - 1):+.1f} %" for r, v in pairs]
         return [
@@ -107,7 +107,7 @@ def input_rows(*scenarios: Scenario) -> list[InputRow]:
 
 
 def changed(before: Scenario, after: Scenario) -> dict[str, Any]:
-    """The fields in which a scenario differs from another, by dotted path, with its own values."""
+    """Fields in which a scenario differs from another, by dotted path, with its own values."""
     return {row.path: row.values[1] for row in input_rows(before, after)}
 
 
@@ -185,7 +185,8 @@ def metric_row(name: str, values: Sequence[Any], baseline: int) -> MetricRow:
 
 
 def _spared(row: MetricRow, runs: "Sequence[RunRow]", baseline: int) -> MetricRow:
-    """The row where no run is worse only because it uses more NPUs for the same load."""
+    """The row with verdict 'different' for runs that are worse only by more NPUs for the same
+    load."""
     if not row.unit.endswith("per NPU"):
         return row
     base = runs[baseline].summary
@@ -203,12 +204,12 @@ def _spared(row: MetricRow, runs: "Sequence[RunRow]", baseline: int) -> MetricRo
 
 
 def is_number(value: object) -> TypeGuard[float]:
-    """Whether a value of a field or a summary is a number: no switch, no text, not none."""
+    """Whether a value of a field or a summary is a number, not a switch, text or None."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _verdict(name: str, value: float | None, base: float | None) -> Verdict:
-    """As the pages say it; a figure without a better way is only different."""
+    """Verdict as shown on pages; a figure without a better direction is only different."""
     if value is None or base is None:
         return "unknown"
     return verdict(name, value, base) or "different"
@@ -217,7 +218,7 @@ def _verdict(name: str, value: float | None, base: float | None) -> Verdict:
 def _notes(
     runs: "Sequence[RunRow]", titles: Sequence[str], inputs: Sequence[InputRow]
 ) -> list[str]:
-    """What a reader must know before believing a difference."""
+    """Sentences that a reader must know before trusting a difference."""
     notes = []
     if len({run.facts_digest for run in runs}) > 1:
         notes.append("These runs were made with different facts: run them again to compare.")

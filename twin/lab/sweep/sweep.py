@@ -30,12 +30,12 @@ SLOS = [metric for metric in METRICS.values() if metric.slo is not None]
 
 
 class SweepError(ValueError):
-    """A sweep that cannot be: one sentence that says why."""
+    """An invalid sweep: one sentence that says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """A field and the values it takes."""
+    """A field and its values."""
 
     path: str
     values: tuple[Any, ...]
@@ -46,7 +46,7 @@ class Axis:
         return label_of(self.path)
 
     def said(self, value: Any) -> str:
-        """One value with its unit."""
+        """One value with its unit, as text."""
         known = field_info(self.path)
         unit = known.unit if known else ""
         text = f"{value:,.6g}" if is_number(value) else choice_label(self.path, value)
@@ -60,7 +60,7 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """The question at one value of each axis, or why there is none."""
+    """The scenario at one value of each axis, or why there is none."""
 
     values: tuple[Any, ...]
     scenario: Scenario | None
@@ -169,7 +169,7 @@ def points(
 
 
 def _named(question: Scenario, origin: Scenario, axes: Sequence[Axis]) -> Scenario:
-    """A point under a name that says where it is; the sweep's own point keeps its name."""
+    """A point named after its values; the sweep's own scenario keeps its name."""
     changes = [
         f"{a.label} {a.said(value)}"
         for a in axes
@@ -180,7 +180,7 @@ def _named(question: Scenario, origin: Scenario, axes: Sequence[Axis]) -> Scenar
 
 
 def carried_out(runner: "Runner", points: Sequence[Point]) -> "Iterator[RunRow | None]":
-    """The run of each point in order; None: no question. All queue first. Raises StoreError."""
+    """Run of each point in order; None: no scenario. All are queued first. Raises StoreError."""
     runs = [runner.submit(point.scenario) if point.scenario else None for point in points]
     for run in runs:
         row = None
@@ -190,7 +190,7 @@ def carried_out(runner: "Runner", points: Sequence[Point]) -> "Iterator[RunRow |
 
 
 def broken(scenario: Scenario, summary: dict[str, Any]) -> list[tuple[Metric, float]]:
-    """Figures beyond the SLO of a run, with limits (SI): a p99, or the share that met it."""
+    """Figures of a run outside the SLO, with limits (SI): a p99, or the share that met it."""
     if holds(scenario, summary) is not False:
         return []
     share = scenario.slo.share
@@ -205,14 +205,14 @@ def broken(scenario: Scenario, summary: dict[str, Any]) -> list[tuple[Metric, fl
 
 
 def holds(scenario: Scenario, summary: dict[str, Any]) -> bool | None:
-    """Whether a run keeps its whole SLO; None where it has no figure to say so."""
+    """Whether a run meets its whole SLO; None without figures."""
     if summary.get("steady_state") != "overloaded" and summary.get(ATTAINED) is None:
         return None
     return view.holds(summary, scenario)
 
 
 def knees(held: Sequence[bool | None]) -> list[int]:
-    """Where along an axis the SLO begins or ceases to hold: the index before each change."""
+    """Indices along an axis before each change between SLO met and missed."""
     known = [i for i, one in enumerate(held) if one is not None]
     return [a for a, b in itertools.pairwise(known) if held[a] != held[b]]
 
@@ -220,7 +220,7 @@ def knees(held: Sequence[bool | None]) -> list[int]:
 def conclusion(
     over: Axis, scenarios: Sequence[Scenario], summaries: Sequence[dict[str, Any]]
 ) -> str:
-    """What a sweep of one field says, in one sentence."""
+    """Conclusion of a sweep of one field, in one sentence."""
     pairs = list(zip(scenarios, summaries, strict=True))
     held = [holds(s, summary) for s, summary in pairs]
     known = [i for i, one in enumerate(held) if one is not None]
@@ -244,7 +244,7 @@ def conclusion(
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """A published operating point of decode: how fast for one user, and what an NPU gives."""
+    """A published operating point of decode: tokens/s per user and per NPU."""
 
     name: str
     tpot_s: float
@@ -268,7 +268,7 @@ def published() -> list[Published]:
 def table(
     axes: Sequence[Axis], points: Sequence[Point], rows: "Sequence[RunRow | None]"
 ) -> list[dict[str, Any]]:
-    """A row a point: its values, its run, whether it keeps the SLO, and its figures in SI."""
+    """One row per point: its values, its run, whether it meets the SLO, and its figures in SI."""
     metrics = [m.key for m in placed("comparison")]
     return [
         {

@@ -32,7 +32,7 @@ class Cells:
     where: Callable[[int], str]  # a row for people: 'x.csv line 3'
 
     def wrong(self, column: str, row: int, wanted: str) -> TraceError:
-        """The error for a cell that is missing or unfit."""
+        """The error for a missing or invalid cell."""
         value = self.value(column, row)
         if value is MISSING:
             return TraceError(f"{self.where(row)} has no {column}: it must be {wanted}")
@@ -70,7 +70,7 @@ class Cells:
 
 
 def cells_of_rows(rows: Sequence[dict[str, Any]], where: Callable[[int], str]) -> Cells:
-    """Cells of JSON objects: a number is one, text that reads like one is not."""
+    """Cells of JSON objects; numbers as text are invalid."""
 
     def texts(key: str) -> pl.Series | None:
         if not all(key in row for row in rows):
@@ -87,7 +87,7 @@ def cells_of_rows(rows: Sequence[dict[str, Any]], where: Callable[[int], str]) -
 
 
 def cells_of_frame(frame: pl.DataFrame, where: Callable[[int], str]) -> Cells:
-    """Cells of a table: text is read as the number it spells."""
+    """Cells of a table; text is parsed as a number."""
     return Cells(
         frame.height,
         lambda key: numbers_in(frame[key]),
@@ -98,7 +98,7 @@ def cells_of_frame(frame: pl.DataFrame, where: Callable[[int], str]) -> Cells:
 
 
 def numbers_in(column: pl.Series) -> np.ndarray:
-    """f8[n] of numbers, or of text that spells them; NaN where there is none."""
+    """f8[n] of numbers, or of text parsed as numbers; NaN where there is none."""
     return column.cast(pl.Float64, strict=False).fill_null(math.nan).to_numpy()
 
 
@@ -116,7 +116,7 @@ PORTION_BYTES = 8 << 20  # of lines that are held as text at a time
 
 
 def refuse_constant(word: str) -> float:
-    """Called by the decoder for NaN and Infinity, which JSON does not have."""
+    """Raise for NaN and Infinity, which JSON does not have; called by the decoder."""
     raise ValueError(f"{word} is not a number")
 
 
@@ -133,7 +133,7 @@ def text_of(piece: Piece, first: int = 1) -> str:
 
 
 def portions(piece: Piece) -> Iterator[tuple[int, list[str]]]:
-    """All lines, some megabytes at a time, and the number of each portion's first line."""
+    """All lines in portions of some megabytes, with the number of each portion's first line."""
     begin, first = 0, 1
     while begin <= len(piece.data):
         end = piece.data.find(b"\n", begin + PORTION_BYTES)
@@ -182,7 +182,7 @@ def json_cells(piece: Piece) -> Iterator[tuple[Cells, np.ndarray]]:
 
 
 def hash_lists(cells: Cells) -> list[list[int]]:
-    """A list of hashes a row; whole numbers are checked when all are put together."""
+    """A list of hashes per row; the numbers are checked when all are joined."""
     lists = [cells.value("hash_ids", i) for i in range(cells.size)]
     for i, ids in enumerate(lists):
         if type(ids) is not list:
@@ -193,7 +193,7 @@ def hash_lists(cells: Cells) -> list[list[int]]:
 def hash_array(
     lists: list[list[int]], where: Callable[[int], str]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(offset i8[n + 1], hashes i8[refs]) of lists; TraceError names a wrong list by `where`."""
+    """(offset i8[n + 1], hashes i8[refs]) of lists; TraceError names an invalid list by `where`."""
     offset = np.zeros(len(lists) + 1, np.int64)
     np.cumsum([len(ids) for ids in lists], out=offset[1:])
     flat: list[int] = []

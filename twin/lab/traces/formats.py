@@ -17,7 +17,7 @@ BLANK = " \t\r\n"
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What the first file shows before it is read; a part is empty where it is of another kind."""
+    """Contents of the first file's beginning; parts of other kinds are empty."""
 
     name: str
     keys: str = ""  # the first 64 KB of a JSON file without blanks
@@ -27,7 +27,7 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """A source that is about to be read, and the options that it is read with."""
+    """A source to be read, with the options for reading."""
 
     label: str
     first: Piece
@@ -113,7 +113,8 @@ class Columns:
 
 
 def build_table(c: Columns, most_rows: int) -> TraceTable:
-    """The table of a reader's columns; raises TraceError when nothing is left or too much came."""
+    """The table of a reader's columns; raises TraceError if no rows are left or there are too
+    many."""
     n = c.input_tokens.size
     if n > most_rows:
         raise TraceError(f"{c.name} holds {n:,} requests, more than {most_rows:,}: cut it")
@@ -148,7 +149,7 @@ def build_table(c: Columns, most_rows: int) -> TraceTable:
 
 
 def _wanted_rows(c: Columns, counts: dict[str, int]) -> np.ndarray:
-    """Rows i8[k] to keep in order of time; what goes is counted by reason."""
+    """Indices i8[k] of the rows to keep, in order of time; dropped rows are counted by reason."""
     no_input = c.input_tokens < 1
     no_output = ~no_input & (c.output_tokens < 1)
     _note(counts, "dropped: no input tokens", int(no_input.sum()))

@@ -45,7 +45,7 @@ def read_trace(
 
 
 def known() -> str:
-    """The formats in one line, those of one shape together."""
+    """The known formats in one line, grouped by shape."""
     shapes: dict[str, list[str]] = {}
     for entry in FORMATS.values():
         shapes.setdefault(entry.shape, []).append(entry.title)
@@ -57,7 +57,7 @@ LEVELS = (5, 25, 50, 75, 95, 99)
 
 
 def preview(table: TraceTable) -> dict[str, Any]:
-    """Plain values for people and JSON; a ratio that the trace cannot tell is None."""
+    """Figures of a trace for people and JSON; None where the trace has no data."""
     n = len(table)
     duration_s = table.duration_s
     inputs = table.input_tokens.astype(np.int64)

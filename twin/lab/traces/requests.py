@@ -30,7 +30,7 @@ Opener = Callable[[Piece], Iterator[tuple[Cells, np.ndarray]]]
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Which columns of a format hold what."""
+    """Columns of a format."""
 
     time: str  # "": there is none
     input: str
@@ -45,7 +45,7 @@ class Layout:
 
     @property
     def columns(self) -> frozenset[str]:
-        """The columns that tell the format."""
+        """Columns by which the format is recognised."""
         return frozenset({self.time, self.input, self.output} - {""})
 
     def read(self, reading: Reading) -> Columns:
@@ -97,7 +97,7 @@ class Layout:
 
 
 def _codes(names: Sequence[pl.Series | None]) -> np.ndarray | None:
-    """A number i8[n] for every name, equal for equal names; None where a row has none."""
+    """A number i8[n] for every name, equal for equal names; None for rows without a name."""
     known = [part for part in names if part is not None]
     if len(known) < len(names) or not sum(map(len, known)):
         return None
@@ -105,7 +105,7 @@ def _codes(names: Sequence[pl.Series | None]) -> np.ndarray | None:
 
 
 def _by_parent(cells: Cells, root: dict[str, str]) -> pl.Series:
-    """Sessions of chats that continue their parent: the root chat names the session."""
+    """Sessions of chats that continue their parent, named by the root chat."""
     names = []
     for i in range(cells.size):
         chat, parent = cells.value("chat_id", i), cells.value("parent_chat_id", i)
@@ -119,14 +119,14 @@ def _by_parent(cells: Cells, root: dict[str, str]) -> pl.Series:
 
 
 def _json(name: str, title: str, tells: str, key: str, **layout: Any) -> Format:
-    """JSON lines that hold a key."""
+    """Matcher of JSON lines with a key."""
     columns = ("timestamp", "input_length", "output_length")
     read = Layout(*columns, **layout, opened=json_cells).read
     return Format(name, title, "JSON lines", tells, lambda head: key in head.keys, read)
 
 
 def _csv(name: str, title: str, layout: Layout) -> Format:
-    """CSV with all columns of a layout."""
+    """Matcher of CSV with all columns of a layout."""
     tells = {"": "no times", CLOCK: "wall-clock times"}.get(layout.unit, f"times in {layout.unit}")
     tells += ", sessions at times" if layout.session else ""
     return Format(name, title, "CSV", tells, lambda h: layout.columns <= h.header, layout.read)

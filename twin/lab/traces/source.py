@@ -25,7 +25,7 @@ class TraceError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What reading one trace may cost."""
+    """Limits of memory and size for reading one trace."""
 
     packed_bytes: int
     unpacked_bytes: int
@@ -40,7 +40,7 @@ LOCAL = Limits(packed_bytes=1 << 30, unpacked_bytes=4 << 30, rows=20_000_000)
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """One file's name and content, unpacked; path only for a file that was given as it is."""
+    """Name and unpacked contents of one file; path only for a file that was given unpacked."""
 
     name: str
     data: bytes
@@ -56,7 +56,7 @@ class Budget:
         self.left = limits.unpacked_bytes
 
     def spend(self, count: int) -> None:
-        """Take `count` bytes off; raises TraceError when there are not so many."""
+        """Subtract `count` bytes; raises TraceError if fewer are left."""
         self.left -= count
         if self.left < 0:
             raise TraceError(
@@ -110,7 +110,7 @@ def _unpacked(name: str, data: bytes, limits: Limits, path: Path | None = None) 
 
 
 def _plain(name: str, data: bytes, budget: Budget, *, counted: bool = False) -> tuple[bytes, bool]:
-    """(content, was compressed), compressed once at most; counted: taken off the budget."""
+    """(contents, was compressed), compressed at most once; counted: subtract from the budget."""
     if data.startswith(ZIP_MAGIC):
         raise TraceError(f"{name} is a zip archive: unpack it, or pack it as gzip or tar.gz")
     if not data.startswith(GZIP_MAGIC):

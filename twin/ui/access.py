@@ -19,7 +19,7 @@ MODES = ("", LOGIN, READ_ONLY)
 
 
 def mode() -> str:
-    """How this server is shared; raises ValueError for a word that means nothing."""
+    """How this server is shared, by TWIN_ACCESS; raises ValueError for an unknown word."""
     named = os.environ.get(VARIABLE, "")
     if named not in MODES:
         raise ValueError(f"{VARIABLE} = {named} is none of: unset, {LOGIN}, {READ_ONLY}")
@@ -27,7 +27,7 @@ def mode() -> str:
 
 
 def visitor() -> str:
-    """What the store calls this visitor: who issued the login and whom it names; '' for none."""
+    """Name of this visitor in the store: issuer and subject of the login; '' without logins."""
     if mode() != LOGIN:
         return ""
     return _named(st.user.to_dict())
@@ -52,7 +52,7 @@ def _named(user: dict[str, Any]) -> str:
 
 
 def gate() -> None:
-    """Where visitors log in, stop whoever has not, with a button that leads to it."""
+    """On a server with logins, stop the page with a log-in button for anyone not logged in."""
     if mode() != LOGIN:
         return
     if not st.secrets.load_if_toml_exists() or "auth" not in st.secrets:

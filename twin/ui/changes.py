@@ -17,7 +17,7 @@ LISTS = ("faults", "deployment.seats")  # that stand in no group of a form
 
 
 def popover() -> None:
-    """The number of differences, and behind it each of them; nothing where there is none."""
+    """Button with the number of differences, which opens the list; nothing without differences."""
     rows = differences()
     if not rows:
         return
@@ -41,7 +41,8 @@ def popover() -> None:
 
 
 def differences() -> list[tuple[str, Callable[[], None]]]:
-    """Each difference as Markdown, and its undo; equal edits of one kind of element are one."""
+    """Each difference as Markdown, with its undo; equal edits of one kind of element are
+    grouped."""
     rows: list[tuple[str, Callable[[], None]]] = [
         (change_line(path, plain(show(old, path)), plain(show(new, path))),
          partial(editor.take_back, path))
@@ -57,7 +58,7 @@ def differences() -> list[tuple[str, Callable[[], None]]]:
 
 
 def _changed_edits() -> list[Edit]:
-    """Edits that the preset has not, and the preset's that are gone (as built now)."""
+    """Edits that the preset lacks, and edits of the preset that were removed (as built now)."""
     ours, theirs = session.draft().supernode.edits, session.preset().supernode.edits
     new = [e for e in ours if e not in theirs]
     edited = {(e.element, e.to) for e in ours}
@@ -66,7 +67,7 @@ def _changed_edits() -> list[Edit]:
 
 
 def _in_words(group: list[Edit]) -> str:
-    """Edits that are alike as one line: the elements, and what was done to them."""
+    """Equal edits as one line: the elements, and the edit."""
     names = [f"{e.element} – {e.to}" if e.to else e.element for e in group]
     what = ", ".join(names) if len(names) < 4 else f"{names[0]} to {names[-1]}, {len(names)} in all"
     return f"{plain(what)}: **{effect(group[0].capacity_factor, group[0].latency_factor)}**"

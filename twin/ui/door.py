@@ -42,7 +42,7 @@ HEADERS = {
 
 
 def unforeseen(error: Exception) -> bool:
-    """Show a reference of an unexpected error, which Streamlit has logged; True: it is shown."""
+    """Show the reference of an unexpected error that Streamlit has logged; True: it was shown."""
     reference = secrets.token_hex(4)
     log.error("reference %s: %s on a page", reference, type(error).__name__, exc_info=error)
     st.error(
@@ -83,7 +83,8 @@ async def _refuse(send: Send, status: int) -> None:
 
 
 def _from_our_page(scope: Scope) -> bool:
-    """Whether our page sent the request, by the browser's headers, or by name on plain HTTP."""
+    """Whether our own page sent the request, by the browser's headers, or by host name on plain
+    HTTP."""
     said = {name.lower(): value.decode("latin-1") for name, value in scope["headers"]}
     if site := said.get(b"sec-fetch-site"):
         return site in ("same-origin", "none")  # none: typed into the address bar

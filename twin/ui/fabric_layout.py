@@ -27,7 +27,7 @@ STRIP_ORDER = ("l1", "cpu", "qingtian")  # of what stands below the NPUs
 
 @dataclass
 class Boxes:
-    """Boxes, each after the one it stands in; x and y count from that one's corner."""
+    """Boxes, each after the one that contains it; x and y count from that one's corner."""
 
     name: list[str] = field(default_factory=list)
     kind: list[str] = field(default_factory=list)
@@ -53,7 +53,7 @@ class Boxes:
         return len(self.name) - 1
 
     def grow(self, box: int, w: float, h: float) -> None:
-        """Give a box the size that its content turned out to need."""
+        """Set a box's size once its contents are known."""
         self.rect[box] = (*self.rect[box][:2], round(w, 1), round(h, 1))
 
 
@@ -106,7 +106,8 @@ PLANES = {  # kinds off the UB plane that are no switches
 def _racks(
     sheet: Boxes, net: Network, nodes: Mapping[int, list[int]], switches: Mapping[str, list[int]]
 ) -> None:
-    """Racks of nodes and their own switches: as the vertices say, else four nodes in each."""
+    """Racks of nodes and their own switches: by the vertices' attribute, otherwise four nodes
+    each."""
     racks: dict[tuple[int, str], list[int]] = defaultdict(list)
     for k, (n, inside) in enumerate(nodes.items()):
         data = net.vertex_data[inside[0]]
@@ -135,7 +136,7 @@ def _racks(
 def _blade(
     sheet: Boxes, net: Network, n: int, inside: Sequence[int], parent: int, x: float, y: float
 ) -> int:
-    """One node: rows of NPUs, and below them its own switches and hosts."""
+    """One node: rows of NPUs, with its switches and hosts below."""
     blade = sheet.add(f"node {n}", "node", parent, (x, y, 0, 0))
     npus: dict[int, list[int]] = defaultdict(list)
     for v in inside:
@@ -162,7 +163,7 @@ def _blade(
 
 
 def _package(sheet: Boxes, net: Network, npu: int, parts: Sequence[int]) -> None:
-    """One NPU: its dies side by side, over each its NIC where it has one."""
+    """One NPU: its dies side by side, with a NIC above each die that has one."""
     dies = [v for v in parts if net.vertex_data[v]["kind"] == "die"]
     rest = [v for v in parts if net.vertex_data[v]["kind"] != "die"]
     top = 9.0 if rest else 3.0
@@ -174,7 +175,7 @@ def _package(sheet: Boxes, net: Network, npu: int, parts: Sequence[int]) -> None
 
 
 def _switches(sheet: Boxes, net: Network, inside: Sequence[int], part: int) -> int:
-    """Switches that stand together: a sub-plane, or all of a kind; one alone is its own box."""
+    """Blocks of switches: a sub-plane, or all of a kind; a single one is its own box."""
     data = net.vertex_data[inside[0]]
     across = CHIPS_IN_ROW if len(inside) <= 4 * CHIPS_IN_ROW else 2 * CHIPS_IN_ROW
     across = max(CHIPS_IN_ROW, min(across, len(inside)))
@@ -192,7 +193,7 @@ def _switches(sheet: Boxes, net: Network, inside: Sequence[int], part: int) -> i
 
 
 def _fix(sheet: Boxes, net: Network, wish: str) -> None:
-    """Places for blocks that are no racks: by the vertices' `grid`, else where links pull them."""
+    """Places of blocks that are no racks: by the vertices' `grid`, otherwise by links."""
     w, h = (max(sheet.rect[box][k] for box, _, _ in sheet.blocks) + 44.0 for k in (2, 3))
     if wish == "grid":
         at = _on_grid(sheet, net, w / h)
@@ -209,8 +210,8 @@ def _fix(sheet: Boxes, net: Network, wish: str) -> None:
 
 
 def _on_grid(sheet: Boxes, net: Network, aspect: float) -> dict[int, tuple[float, float]]:
-    """Column and row of blocks by the grid's dimensions, inner first, nearest to the screen's
-    aspect (`aspect` is a block's); a common one takes no room."""
+    """Column and row of blocks by the grid's dimensions, inner first, with the aspect ratio nearest
+    to the screen's (`aspect` is a block's); a dimension of one takes no room."""
     home = _block_of(sheet)
     cells: dict[int, list[tuple[int, ...]]] = defaultdict(list)
     for v, data in enumerate(net.vertex_data):
@@ -233,7 +234,8 @@ def _on_grid(sheet: Boxes, net: Network, aspect: float) -> dict[int, tuple[float
 
 
 def _in_levels(sheet: Boxes, net: Network) -> dict[int, tuple[float, float]]:
-    """Column and row of blocks: nodes, below them switches by links to the nearest node."""
+    """Column and row of blocks: nodes, and below them switches by their links to the nearest
+    node."""
     home = _block_of(sheet)
     joined = _joined(sheet, net)
     nodes = [box for box, _, what in sheet.blocks if what == "rack"]
@@ -286,7 +288,7 @@ def _pulled(sheet: Boxes, net: Network) -> dict[int, tuple[float, float]]:
 
 
 def _block_of(sheet: Boxes) -> list[int]:
-    """The outermost box that each box stands in."""
+    """Outermost box that contains each box."""
     outer: list[int] = []
     for k, parent in enumerate(sheet.parent):
         outer.append(k if parent < 0 else outer[parent])
@@ -309,7 +311,7 @@ def _rows(sheet: Boxes, net: Network) -> None:
 
 
 def row_of(sheet: Boxes, net: Network) -> np.ndarray[Any, Any]:
-    """Row of the matrix that each vertex belongs to; -1: none."""
+    """Row of the matrix for each vertex; -1: none."""
     rows = np.full(len(net.vertices), -1)
     for k, (_, vertices) in enumerate(sheet.rows.values()):
         rows[vertices] = k

@@ -37,12 +37,14 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(eq=False)
 class Layout:
-    """A fabric as built: its boxes, its links both ways as one, the cells of the matrix."""
+    """A fabric as built: its boxes, its links with both directions as one, the cells of the
+    matrix."""
 
     fabric: Fabric
 
     def __post_init__(self) -> None:
-        """Read the graph: its arrays, boxes and nodes; of every link its vertices, lower first."""
+        """Read the graph's arrays, boxes and nodes, and each link's vertices, the lower number
+        first."""
         self.net, self.boxes = network(self.fabric), boxes(self.fabric)
         first, _ = self.net.pairs
         ends = np.stack([self.net.tail[first], self.net.head[first]], axis=1)
@@ -52,7 +54,7 @@ class Layout:
         self.nodes = [name for name, kind in named if kind == "node"]
 
     def least(self, each: Array) -> Array:
-        """Of every two directions of a link the lesser value."""
+        """The smaller value of the two directions of each link."""
         first, of = self.net.pairs
         low = np.full(first.size, np.inf)
         np.minimum.at(low, of, each)
@@ -60,8 +62,7 @@ class Layout:
 
     @cached_property
     def cell(self) -> Array:
-        """Cell (node x rows + row) of each link, -1: none: where it leaves its node, or enters
-        it."""
+        """Cell (node x rows + row) where each link leaves or enters its node, -1: none."""
         net, rows = self.net, row_of(self.boxes, self.net)
         number = {int(name.split()[1]): k for k, name in enumerate(self.nodes)}
         node = np.array([number.get(n, -1) for n in net.node.tolist()])[self.ends]
@@ -77,7 +78,7 @@ class Layout:
 
     @cached_property
     def elements(self) -> list[tuple[str, Array]]:
-        """Boxes that are several vertices, with these, by the names that edits use."""
+        """Boxes of several vertices, with these, by the names that edits use."""
         several = []
         for name in dict.fromkeys(self.boxes.name):
             if name not in self.net.number:
@@ -95,7 +96,7 @@ layout = lru_cache(maxsize=8)(Layout)
 
 @lru_cache(maxsize=8)
 def machine(fabric: Fabric) -> dict[str, Any]:
-    """Everything that stands, by number: boxes with their places, links in GB/s as built."""
+    """Everything in the picture, by number: boxes with their places, links in GB/s as built."""
     known = layout(fabric)
     sheet, net = known.boxes, known.net
     kinds = {kind: k for k, kind in enumerate(dict.fromkeys([*KINDS, *sheet.kind]))}
@@ -130,7 +131,7 @@ def machine(fabric: Fabric) -> dict[str, Any]:
 
 @lru_cache(maxsize=8)
 def machine_text(fabric: Fabric) -> str:
-    """`machine` as it travels."""
+    """`machine` as it is sent."""
     return deflated(machine(fabric))
 
 
@@ -150,7 +151,7 @@ def changes(fabric: Fabric) -> dict[str, Any]:
 
 
 def _marks(known: Layout, edits: Iterable[Edit]) -> tuple[dict[str, list[float]], set[str]]:
-    """Factors of capacity and latency by element, and the boxes that hold something edited."""
+    """Factors of capacity and latency by element, and the boxes that contain edited elements."""
     names = [name for name, _ in known.elements]
     inside = np.concatenate([k for _, k in known.elements])
     sizes = np.array([k.size for _, k in known.elements])
@@ -182,7 +183,7 @@ def columns(plane: str, sub_plane: int | None, planes: int) -> list[int]:
 
 
 def spread(fabric: Fabric, cells: Array) -> list[float | None]:
-    """Values of a run's cells f8[nodes, planes + 2], each to the links that count in it."""
+    """Values of a run's cells f8[nodes, planes + 2], assigned to the links that belong to each."""
     known = layout(built(fabric))
     planes = cells.shape[1] - 2
     table = np.full((len(known.nodes), len(known.boxes.rows)), np.nan)
@@ -198,12 +199,12 @@ def spread(fabric: Fabric, cells: Array) -> list[float | None]:
 
 
 def loads(fabric: Fabric, each: Array) -> list[float | None]:
-    """Shares of directed links' capacity as the busier direction of every link, in %."""
+    """Load of the busier direction of every link, in % of its capacity."""
     return _rounded(0.0 - 100.0 * layout(built(fabric)).least(-each))
 
 
 def _rounded(values: Array) -> list[float | None]:
-    """Rounded to what an eye can see; NaN is None."""
+    """Values rounded to visible precision; NaN becomes None."""
     return [None if np.isnan(v) else float(f"{v:.3g}") for v in values.tolist()]
 
 
@@ -214,7 +215,7 @@ def deflated(message: Any) -> str:
 
 
 def packed(values: Array, kind: str = "<f4") -> str:
-    """Numbers as base64 of little-endian ones of a kind."""
+    """Numbers as base64 of little-endian values of a type."""
     return base64.b64encode(np.ascontiguousarray(values, kind).tobytes()).decode()
 
 
@@ -320,7 +321,7 @@ def fabric_picture(
 
 
 def geometry(fabric: Fabric, picture: str) -> str:
-    """Send the machine as built; returns the name by which picture `picture` finds it."""
+    """Send the machine as built; returns the name under which picture `picture` finds it."""
     text = machine_text(built(fabric))
     digest = f"{crc32(text.encode()):08x}"
     _geometry(data={"digest": digest, "machine": text}, key=f"geometry-{picture}-{digest}")
@@ -328,7 +329,7 @@ def geometry(fabric: Fabric, picture: str) -> str:
 
 
 def colour(key: str) -> str:
-    """The colours chosen in the picture of a key: ROLE, or one of its modes."""
+    """Colour scheme chosen in the picture of a key: ROLE, or one of its modes."""
     picture = st.session_state.get(key)
     return str((picture.get("colour") if picture else None) or ROLE)
 

@@ -30,7 +30,7 @@ NAME = re.compile(r"(?<![\w.'\"])[a-z0-9]+(?:_[a-z0-9]+)+\b(?!\.\w)")  # of a fi
 
 
 def declared(path: str) -> ScenarioField:
-    """The declaration of a field that exists."""
+    """Declaration of a field; raises KeyError for an unknown path."""
     known = field_info(path)
     if known is None:
         raise KeyError(path)
@@ -38,7 +38,7 @@ def declared(path: str) -> ScenarioField:
 
 
 def formed() -> list[str]:
-    """Paths of all fields that stand in a form, in their order."""
+    """Paths of all fields with a form, in order."""
     return [p for form in FORMS for group in form_groups(form).values() for p in group]
 
 
@@ -63,7 +63,7 @@ def choice_label(path: str, option: str, facts: Facts | None = None) -> str:
 
 
 def options(path: str, facts: Facts) -> list[str] | None:
-    """What a choice may be: as declared, or the names in the facts; None for no choice."""
+    """Options of a choice: as declared, or the names in the facts; None for no choice."""
     known = declared(path)
     if known.closed:
         return list(known.options)
@@ -91,12 +91,12 @@ def show(value: Any, path: str = "") -> str:
 
 
 def change_line(path: str, before: str, now: str) -> str:
-    """A change of a field as a line of Markdown, of values that are shown already."""
+    """A changed field as a line of Markdown, from values already formatted."""
     return f"{field_name(path)}: :gray[{before}] → **{now}** {field_unit(path)}".rstrip()
 
 
 def tooltip(path: str) -> str:
-    """What the field means, its bounds, its default and its source, and its label's terms."""
+    """Tooltip of a field: its meaning, bounds, default and source, and the terms in its label."""
     known = declared(path)
     span = f"{known.low:,.9g} to {known.high:,.9g}. " if known.low is not None else ""
     source = f" ({known.source})" if known.source else ""
@@ -132,7 +132,7 @@ def _chosen(match: re.Match[str]) -> str:
 
 @cache
 def _leaves() -> dict[str, str]:
-    """Labels of the fields whose last name no other field has, by that name."""
+    """Labels of fields with a unique last name, by that name."""
     paths = [path for path in fields() if "[]" not in path]
     names = Counter(path.rpartition(".")[2] for path in paths)
     return {
@@ -143,7 +143,7 @@ def _leaves() -> dict[str, str]:
 
 
 def why_idle(path: str, scenario: Scenario) -> str:
-    """Why a field has no effect with the scenario's other choices; '' when it has one."""
+    """Reason why a field has no effect with the scenario's other choices; '' if it has one."""
     condition = unmet(path, scenario)
     return scenario_words.idle_reason(condition) if condition else ""
 
@@ -174,7 +174,7 @@ def rows_in_words(path: str, rows: Sequence[Any], most: int = ROWS_SHOWN) -> str
 
 
 def _fault(row: dict[str, Any]) -> str:
-    """One fault: what, how and when."""
+    """One fault as text: element, kind, time."""
     broken = Fault.model_validate(row)
     does = KINDS[broken.kind].says(broken)
     lasts = f" for {broken.duration_s:g} s" if broken.duration_s else ""
@@ -183,7 +183,7 @@ def _fault(row: dict[str, Any]) -> str:
 
 
 def _edit(row: dict[str, Any]) -> str:
-    """One edit of the fabric: where, and what is left."""
+    """One edit of the fabric as text: element and remaining share."""
     if row.get("add", "nothing") == "switch":
         return f"{row['element']}: a switch that is added"
     if row.get("add") == "link":
@@ -209,13 +209,13 @@ LISTS: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
 
 
 def lists_of(scenario: Scenario) -> list[str]:
-    """What breaks in a scenario and what was edited in it, a sentence each; often none."""
+    """Sentences on the faults and edits of a scenario."""
     lists = ((path, head, read(scenario, path)) for path, (head, _) in LISTS.items())
     return [f"{head}: {rows_in_words(path, rows)}" for path, head, rows in lists if rows]
 
 
 def effect(capacity: float | None, latency: float | None) -> str:
-    """What an edit does, for people: 'off', '50 % of capacity', 'latency ×2'."""
+    """Effect of an edit for people: 'off', '50 % of capacity', 'latency ×2'."""
     if capacity == 0.0:
         return "off"
     parts = []

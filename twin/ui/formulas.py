@@ -29,8 +29,8 @@ Answer = Callable[[Scenario], Any]
 def formula(
     name: str, compute: Answer, lacking: Answer, *, spinner: str | bool = False, entries: int = 200
 ) -> Answer:
-    """A function of a scenario that gives `compute`'s answer or a sentence why there is none;
-    `entries` are cached; lacking: a sentence where a named file is missing, else ''."""
+    """A cached function of a scenario that returns `compute`'s answer or a sentence why there is
+    none; `entries`: size of the cache; lacking: sentence for a missing file, otherwise ''."""
 
     def cached(key: str, _scenario: Scenario) -> Any:
         return or_why(lambda: compute(_scenario))
@@ -41,7 +41,7 @@ def formula(
 
 
 def or_why(compute: Callable[[], Any]) -> Any:
-    """The answer, or the one sentence why there is none."""
+    """The answer, or the sentence why there is none."""
     try:
         with _PLACES:
             return compute()
@@ -54,7 +54,7 @@ def _no_trace(s: Scenario) -> str:
 
 
 def no_file(s: Scenario) -> str:
-    """One sentence where a file that a scenario names is not here, else ''."""
+    """Sentence if a file that a scenario names is not stored here, otherwise ''."""
     return session.store().lacking(s)
 
 
@@ -87,7 +87,7 @@ def whole(scenario: Scenario) -> Scenario:
 
 
 def seated(scenario: Scenario, fabric: Wiring) -> tuple[Placement, str]:
-    """The placement of the instances; an empty one and why, where they cannot be placed."""
+    """Placement of the instances; an empty one and the reason if it is impossible."""
     try:
         return place(scenario, fabric), ""
     except HardwareError as error:
@@ -100,12 +100,12 @@ def _trace(digest: str) -> TraceTable:
 
 
 def replayed(scenario: Scenario) -> TraceTable | None:
-    """The trace a scenario replays, None where it replays none."""
+    """The trace that a scenario replays; None without one."""
     used = TRACE.named(scenario)
     return _trace(used.digest) if used else None
 
 
 def files(scenario: Scenario) -> tuple[TraceTable | None, Any]:
-    """The trace and the routing counts f8[layers, experts] that a scenario uses, None for none."""
+    """The trace and the routing counts f8[layers, experts] that a scenario uses; None without."""
     table = session.store().counts.of(scenario)
     return replayed(scenario), table.counts if table else None

@@ -25,7 +25,7 @@ OWN = "What the draft uses stays: choose another first."
 
 
 class Look(NamedTuple):
-    """What a file holds, to be seen before it is used, as Markdown."""
+    """Preview of a file's contents, as Markdown."""
 
     title: str
     figures: Mapping[str, str]
@@ -34,7 +34,7 @@ class Look(NamedTuple):
 
 
 class Import(NamedTuple):
-    """One kind of value that a draft can name."""
+    """One kind of imported value that a draft can use."""
 
     one: str
     many: str
@@ -47,13 +47,14 @@ class Import(NamedTuple):
     settle: Callable[[Any], Any] = lambda value: value  # draws what the file leaves open
 
     def stored(self) -> Values[Any]:
-        """Those that are stored: `many` names the store's part."""
+        """The store's part for this kind, by the name `many`."""
         values: Values[Any] = getattr(session.store(), self.many)
         return values
 
 
 def upload(kind: Import, elsewhere: Callable[[Any], bool] = lambda file: False) -> None:
-    """The draft's value and two ways to another; elsewhere: takes files that are not read here."""
+    """Draw the draft's value and two ways to choose another; elsewhere: takes files of other
+    kinds."""
     part = kind.stored()
     used, lacks = part.kind.named(session.draft()), part.lacking(session.draft())
     digest, name = (used.digest, used.name) if used else ("", "")
@@ -112,7 +113,7 @@ def _choose(kind: Import, own: str) -> None:
 
 
 def _use(kind: Import, value: Callable[[], Any]) -> None:
-    """Store the value and make the draft use it, or say why not."""
+    """Store the value and use it in the draft, or show why not."""
     try:
         used = value()  # another visitor may have deleted it just now
         kind.stored().save(used)
@@ -136,8 +137,8 @@ def distinct(names: Mapping[str, str]) -> dict[str, str]:
 
 
 def _forget(kind: Import, names: Mapping[str, str], own: str) -> None:
-    """Choose a stored value (`names`: title by digest), see its uses, delete it unless it is
-    `own`."""
+    """Draw the choice of a stored value (`names`: title by digest), its uses, and its deletion
+    unless it is `own`."""
     key = f"forget-{kind.many}"
     with st.popover(f"Delete stored {kind.many}", icon=":material/delete:"):
         digest = st.selectbox(
@@ -175,7 +176,7 @@ def _delete(kind: Import, key: str, own: str) -> None:
 
 
 def _look_at_trace(table: Any) -> Look:
-    """Figures, rows left out by reason, warnings."""
+    """Preview of a trace: figures, rows left out by reason, warnings."""
     seen = reader.preview(table)
     duration_s = seen["duration_s"]
     # As the Workload page will say it, in the blocks of this draft's memory pool.
@@ -205,7 +206,7 @@ TRACES = Import(
 
 
 def trace_upload() -> None:
-    """The trace the draft replays; one without times needs a rate."""
+    """Draw the trace that the draft replays; one without times needs a rate."""
     used = TRACE.named(session.draft())
     row = session.store().traces.get(used.digest) if used else None
     if row is not None and not row.about.get("has_time", True):
@@ -247,7 +248,7 @@ def _look_at_machine(machine: ImportedMachine) -> Look:
 
 
 def _routed(machine: ImportedMachine) -> ImportedMachine:
-    """The machine with the routing that the visitor chooses."""
+    """The machine with the routing chosen by the visitor."""
     chosen = st.selectbox(
         "Routing", list(ROUTINGS), index=list(ROUTINGS).index(machine.routing),
         format_func=lambda name: ROUTINGS[name], key=f"routing:{machine.digest}",
@@ -265,7 +266,7 @@ def _with_machine(draft: Scenario, machine: ImportedMachine) -> Scenario:
 
 
 def machine_upload(elsewhere: Callable[[Any], bool]) -> None:
-    """The imported machine that the draft uses, and a deployment of its size."""
+    """Draw the draft's imported machine, and offer a deployment of its size."""
     draft = session.draft()
     upload(MACHINES, elsewhere)
     if not draft.supernode.imported or not (npus := npus_of(draft.supernode)):

@@ -35,14 +35,14 @@ def copy_link(
 
 
 def _copied(on_copy: Callable[[], object] | None) -> None:
-    """Do what a copied link asks for, or say why that cannot be."""
+    """Handle a copied link, or show why it is impossible."""
     with session.refusals_toasted("lock"):
         if on_copy:
             on_copy()
 
 
 def go_to(page: str, query: Mapping[str, str] | None = None) -> NoReturn:
-    """Open another page with a query: without one, bound widgets (`bind`) keep their page."""
+    """Open another page with a query; without one, bound widgets (`bind`) keep their page."""
     st.switch_page(PAGES[page].script, query_params=dict(query or {}))
 
 

@@ -26,8 +26,8 @@ LINE: Any = {"horizontal": True, "vertical_alignment": "center", "gap": "small"}
 
 
 class Strip(NamedTuple):
-    """Places of a page's head: verdict, simulation, fragment, each a container: an element that an
-    interrupted script left would fail."""
+    """Containers of a page's head for verdict, simulation and fragment, so that elements of an
+    interrupted script do not fail."""
 
     verdict: DeltaGenerator
     simulated: DeltaGenerator
@@ -36,12 +36,12 @@ class Strip(NamedTuple):
 
 @st.cache_resource(show_spinner=False, on_release=lambda live: live.close())
 def _live() -> Live:
-    """The live runs of this server, made with the first of them."""
+    """The server's live runs, created at first use."""
     return Live()
 
 
 def strip(draft: Scenario) -> Strip:
-    """The verdict by formula, and the place below it for the second answer."""
+    """Draw the verdict by formula; returns the place below it for the simulation."""
     _begin(draft)  # concurrent with the formulas, which take as long
     head = st.container(key="verdict")
     verdict = _verdict(head, draft)  # replaced, and never empty between two answers
@@ -82,13 +82,14 @@ def answer(strip: Strip, draft: Scenario) -> str:
 
 
 def tables(run: str) -> Mapping[str, Any]:
-    """Tables of the live run on screen, none where it is gone."""
+    """Tables of the displayed live run; empty if it is gone."""
     seen = _live().look(run)
     return seen.tables if seen else {}
 
 
 def _begin(draft: Scenario) -> tuple[str, float]:
-    """The draft's run, begun unless on screen, and its simulated seconds; '': not live."""
+    """Begin the draft's run unless it is displayed; returns it and its simulated seconds; '': not
+    live."""
     if session.refusal() or access.mode() == access.READ_ONLY or not ready():
         return "", 0.0
     question = question_of(draft, session.facts())
@@ -102,7 +103,7 @@ def _begin(draft: Scenario) -> tuple[str, float]:
 
 
 def _awaited(place: DeltaGenerator, run: str) -> Look | None:
-    """The run once it has ended, shown as it comes; each look is a moment to be interrupted."""
+    """The run once it has ended, shown as it progresses; each check can be interrupted."""
     until_s, shown = time.monotonic() + PATIENCE_S, None
     while (seen := _live().look(run, LOOK_S)) is not None and not seen.ended:
         if seen != shown:
@@ -116,7 +117,7 @@ def _awaited(place: DeltaGenerator, run: str) -> Look | None:
 
 @st.fragment(run_every=AGAIN_S)
 def _look_again(run: str, *, until_found: bool = False) -> None:
-    """Show a long run's progress, or (until_found) its capacity search; ended: draw anew."""
+    """Show progress of a long run, or (until_found) of its capacity search; redraw once ended."""
     seen = _live().look(run)
     if seen is None or (not seen.searching if until_found else seen.ended):
         st.rerun()
@@ -127,7 +128,7 @@ def _look_again(run: str, *, until_found: bool = False) -> None:
 
 
 def _going(place: DeltaGenerator, seen: Look) -> None:
-    """That a simulation goes on, and how far it is."""
+    """Show that a simulation is running, and its progress."""
     served = seen.live.get("finished")
     text = f" · {served:,.0f} requests served" if served else ""
     _chip(place, f"By formula; simulating {seen.progress:.0%}{text}")
@@ -138,7 +139,7 @@ def _chip(place: DeltaGenerator, text: str) -> None:
 
 
 def _against_slo(summary: Mapping[str, Any], draft: Scenario) -> str:
-    """A run's figures against the SLO, as Markdown; what breaks it is red."""
+    """Figures of a run against the SLO, as Markdown; violations are red."""
     broken = [metric.key for metric, _ in sweep.broken(draft, dict(summary))]
     parts = []
     for metric in sweep.SLOS:
@@ -157,8 +158,8 @@ def _verdict(
     place: DeltaGenerator, draft: Scenario, summary: Mapping[str, Any] = {},
     capacity: Mapping[str, Any] = {},
 ) -> DeltaGenerator:  # fmt: skip
-    """A sentence: how fast, how much more, what is idle; returns its place. summary, capacity: of
-    simulations, which count first."""
+    """Draw a sentence on speed, headroom and idle NPUs; returns its place. summary, capacity: from
+    simulations, which take precedence."""
     if forms.refused():
         return place.empty()
     expected = formulas.outlook(formulas.whole(draft))
@@ -182,7 +183,8 @@ def _speed(expected: Outlook, summary: Mapping[str, Any]) -> str:
 
 
 def _room(draft: Scenario, expected: Outlook, holds: bool | None) -> str:
-    """How much load its SLO takes by formula, and whether the simulation (None: none) holds it."""
+    """Clause on the load that meets the SLO by formula, and whether the simulation (None: none)
+    agrees."""
     if not expected.slo_req_per_s:
         slow = f"no batch keeps its SLO of {draft.slo.tpot_ms:g} ms"
         late = f"by formula no load keeps its TTFT SLO of {draft.slo.ttft_s:g} s"
@@ -197,7 +199,7 @@ def _room(draft: Scenario, expected: Outlook, holds: bool | None) -> str:
 
 
 def _simulated(draft: Scenario, capacity: Mapping[str, Any], holds: bool | None) -> str:
-    """How much load keeps its SLO, found by simulation, with its interval."""
+    """Clause on the load that meets the SLO by simulation, with its interval."""
     unit, load = capacity["unit"], load_of(draft)[1]
     if not capacity["load"]:
         return ":red[**no load keeps its SLO**]"

@@ -30,7 +30,7 @@ PACE_S = ((10.0, 0.25), (60.0, 0.5), (float("inf"), 1.0))
 
 
 def nothing_chosen(page: str) -> None:
-    """No run in the address: the latest runs, or the way to the first one."""
+    """Draw the latest runs if the address names none, or the way to the first one."""
     st.title(PAGES[page].title, anchor=False)
     recent = runs.latest(RECENT)
     st.markdown(
@@ -43,7 +43,7 @@ def nothing_chosen(page: str) -> None:
 
 
 def heading(row: RunRow, question: str = "") -> None:
-    """The run's title, what it asks, and what the visitor wrote about it."""
+    """Draw the run's title, its question, and the visitor's note."""
     note = session.store().notes.of([row.id]).get(row.id)
     st.title(plain(note.title if note and note.title else row.name), anchor=False)
     if question:
@@ -59,7 +59,7 @@ def heading(row: RunRow, question: str = "") -> None:
 
 
 def absent(missing: addresses.NotHere) -> None:
-    """The address names a run that is not here."""
+    """Draw the page for a run that is not stored here."""
     st.title("Run", anchor=False)
     st.error(sentence(missing.message), icon=":material/link_off:")
     if not (linked := linked_scenarios()):
@@ -71,7 +71,7 @@ def absent(missing: addresses.NotHere) -> None:
 
 
 def linked_scenarios() -> list[Scenario]:
-    """The scenarios that the address carries for its runs; a damaged one is reported."""
+    """Scenarios inside the address; a damaged one is reported."""
     try:
         return addresses.questions(st.query_params.to_dict(), session.hold)
     except addresses.ShareError as error:
@@ -80,13 +80,13 @@ def linked_scenarios() -> list[Scenario]:
 
 
 def offered(scenario: Scenario) -> None:
-    """A scenario that a link brought along, to be run here."""
+    """Draw a scenario that came with a link, to be run here."""
     st.markdown(f"The link carries the scenario: **{plain(scenario.name)}**")
     st.caption(plain(f"{words.machine(scenario)} · {words.brief(scenario)}"))
 
 
 def named_run(page: str) -> tuple[RunRow, Scenario]:
-    """The run in the address and its question; where there is none, the page says why and stops."""
+    """The run in the address and its scenario; without one, the page says why and stops."""
     row = addresses.open_run(st.query_params.to_dict(), session.store())
     if row is None:
         nothing_chosen(page)
@@ -107,7 +107,7 @@ def named_run(page: str) -> tuple[RunRow, Scenario]:
 
 
 def ended_run(page: str) -> tuple[RunRow, Scenario]:
-    """The address's run with results, and its question; else the page says why and stops."""
+    """The address's run with results, and its scenario; otherwise the page says why and stops."""
     row, scenario = named_run(page)
     heading(row)
     if not row.ended or not row.summary:
@@ -123,8 +123,8 @@ def _to_start() -> None:
 
 
 def live(place: DeltaGenerator, row: RunRow, scenario: Scenario) -> RunRow | None:
-    """A waiting or running run in `place`; returned when it ended, the place empty. The script
-    awaits a young run, a fragment an older one."""
+    """Draw a queued or running run in `place`; returns it when it has ended, with an empty place.
+    The script waits for a young run, a fragment for an older one."""
     with place.container():
         heading(row, scenario.question or words.brief(scenario))
         bar = st.empty()
@@ -153,7 +153,7 @@ def _age_s(row: RunRow) -> float:
 
 
 def _pace_s(row: RunRow) -> float:
-    """How often to look at a run: one that will take long is looked at less often."""
+    """Seconds between checks of a run, longer for runs that take long."""
     return next(every_s for until_s, every_s in PACE_S if _age_s(row) < until_s)
 
 
@@ -184,7 +184,7 @@ def _watch(run: str, every_s: float) -> None:
 
 
 def _getting_ready() -> None:
-    """What a run that has not begun is waiting for: stage by stage, or why it never will."""
+    """Draw what a queued run is waiting for: stage by stage, or why it never begins."""
     runner = session.runner()
     if runner is not None and runner.trouble:
         st.caption(f":red[{sentence(runner.trouble)}]")
@@ -208,7 +208,7 @@ def _stop(run: str) -> None:
 
 
 def _state(row: RunRow) -> str:
-    """How far a run is, in a few words."""
+    """Progress of a run in a few words."""
     if row.cancel_s is not None:
         return "Stopping"
     if row.state == "queued":
@@ -246,7 +246,7 @@ def _numbers(row: RunRow, scenario: Scenario) -> None:
 
 
 def ended_without_results(row: RunRow, scenario: Scenario) -> None:
-    """Failed, stopped or interrupted: why, and the one thing to do next."""
+    """Draw why a run failed, was stopped or interrupted, and the next action."""
     heading(row, scenario.question or words.brief(scenario))
     if row.state == "failed":
         st.error(f"This run failed: {sentence(row.message)}", icon=":material/error:")

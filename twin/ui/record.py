@@ -30,7 +30,7 @@ _STAMPS = ["arrival_s", "frontend_s", "routed_s", "prefill_start_s", "prefill_en
 
 
 class Latencies(NamedTuple):
-    """The steady state's latencies: quantiles in seconds, f8[QUANTILES] or empty."""
+    """Steady-state latencies: quantiles in seconds, f8[QUANTILES] or empty."""
 
     ttft_s: np.ndarray
     tpot_s: np.ndarray
@@ -83,13 +83,13 @@ def _quantiles(values: np.ndarray) -> np.ndarray:
 
 @st.cache_data(show_spinner=False, max_entries=100)
 def explanation(run: str, _row: RunRow) -> dict[str, Any]:
-    """What a run means, from the run that explained it."""
+    """Explanation of a run, from the run that computed it."""
     runs = session.store().runs
     return as_json(_row.summary, *(runs.table(run, name) for name in ("causes", "waterfall")))
 
 
 def time_of(row: RunRow, scenario: Scenario) -> dict[str, float]:
-    """Seconds of a mean request by piece, of a run that was explained; else empty."""
+    """Seconds of a mean request by piece, for an explained run; otherwise empty."""
     known = find_run(session.store(), scenario, engine=EXPLAIN)
     if known is None or row.engine_version != load_engine().version:
         return {}
@@ -112,7 +112,7 @@ def iteration(row: RunRow, scenario: Scenario, phase: str) -> list[tuple[str, st
 
 @st.cache_data(show_spinner=False, max_entries=100)
 def requests_by(run: str, warmup_s: float) -> dict[str, tuple[int, int]]:
-    """The slowest and the median request that finished in the steady state, by what is slow."""
+    """Slowest and median request of the steady state, for each criterion."""
     requests = session.store().runs.table(run, "requests", ["request_id", *_STAMPS])
     requests = requests.filter(pl.col("finish_s") >= warmup_s)
     times = {
@@ -132,26 +132,26 @@ def requests_by(run: str, warmup_s: float) -> dict[str, tuple[int, int]]:
 
 @st.cache_data(show_spinner=False, max_entries=200)
 def request(run: str, number: int) -> dict[str, Any] | None:
-    """The row of a request; None where the run has none of that number."""
+    """The row of a request; None without one of that number."""
     rows = session.store().runs.table(run, "requests").filter(pl.col("request_id") == number)
     return rows.row(0, named=True) if rows.height else None
 
 
 @st.cache_data(show_spinner="Running its span again, watched", max_entries=200)
 def inside(run: str, number: int) -> watched.Inside:
-    """What the instances did while they had a request. Raises SpecError and the engine's own."""
+    """Passes of the instances during a request's stay. Raises SpecError and the engine's errors."""
     row = request(run, number)
     assert row is not None
     return watched.inside(watched.stored(session.store(), run), row)
 
 
 def fabric(row: RunRow, scenario: Scenario) -> Fabric:
-    """The machine the run was made on, from the facts it was made with."""
+    """The run's machine, from its facts."""
     return build_fabric(scenario.supernode, _facts(row.facts_digest))
 
 
 @st.cache_resource(show_spinner=False, max_entries=8)
 def _facts(digest: str) -> Facts:
-    """The facts that a run was made with, and today's where an earlier twin knew none."""
+    """The run's facts; the present ones if an earlier twin did not store them."""
     known = session.facts()
     return known if known.digest == digest else known.replaced(session.store().facts(digest))

@@ -27,7 +27,7 @@ SHOWN = 3  # groups of runs with bands of their own that are said at once
 
 
 def titles(rows: Sequence[RunRow]) -> list[str]:
-    """What this visitor calls these runs: the names they gave them, else the scenarios' names."""
+    """Names of these runs for this visitor: their own, otherwise the scenarios'."""
     notes = session.store().notes.of([run.id for run in rows])
     return [notes[run.id].title or run.name if run.id in notes else run.name for run in rows]
 
@@ -38,7 +38,7 @@ def latest(count: int, *states: str) -> list[RunRow]:
 
 
 def line(run: RunRow, figures: int | None = None) -> tuple[str, str]:
-    """A run in a list: its icon, and one line of how far it is or its first `figures`, and when."""
+    """A run in a list: icon, one line of progress or its first `figures`, and time."""
     when = words.ago(time.time() - run.queued_s)
     if run.state == "running":
         return STATE_ICONS[run.state], f"{run.progress:.0%} done · started {when}"
@@ -50,7 +50,7 @@ def line(run: RunRow, figures: int | None = None) -> tuple[str, str]:
 
 
 def headlines(summary: Mapping[str, Any], place: Place = "line") -> list[str]:
-    """The figures of a summary that stand at a place, as parts of a line, each with its unit."""
+    """Figures of a summary for a place, as parts of a line, with units."""
     known = [metric for metric in placed(place) if summary.get(metric.key)]
     return [f"{_in_a_line(m.short or m.label)} {shown(m.key, summary[m.key])}" for m in known]
 
@@ -61,14 +61,14 @@ def _in_a_line(text: str) -> str:
 
 
 def choices(rows: Iterable[RunRow], figures: int | None = None) -> dict[str, str]:
-    """Id of each run -> title and line, for a choice among them."""
+    """Title and line of each run by id, for a choice among them."""
     known = {run.id: run for run in rows}
     named = zip(titles([*known.values()]), known.values(), strict=True)
     return {run.id: f"{title} · {line(run, figures)[1]}" for title, run in named}
 
 
 def links(page: str, rows: list[RunRow]) -> None:
-    """Runs as links to a page, each with its state and what came out, and the visitor's tags."""
+    """Draw runs as links to a page, with state, figures and the visitor's tags."""
     notes = session.store().notes.of([run.id for run in rows])
     for run, title in zip(rows, titles(rows), strict=True):
         with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
@@ -85,7 +85,7 @@ def badges(tags: str) -> str:
 
 @st.fragment(run_every=0.5)
 def watch(ids: Sequence[str], text: str = "") -> None:
-    """Draw the page anew when a run has ended; until then, with a text, the first's progress."""
+    """Redraw the page when a run has ended; until then, with a text, show the first's progress."""
     rows = [row for row in map(session.store().runs.get, ids) if row is not None and not row.ended]
     if len(rows) < len(ids):
         st.rerun()
@@ -98,7 +98,7 @@ def watch(ids: Sequence[str], text: str = "") -> None:
 
 
 def how_far_off(scenarios: Mapping[str, Scenario]) -> None:
-    """Bands of runs by name; in a popover what they rest on and what is extrapolated."""
+    """Bands of runs by name; details in a popover."""
     groups = [(names, bands) for names, bands in near_each(scenarios, session.facts()) if bands]
     if not groups:
         return

@@ -38,12 +38,12 @@ def facts() -> Facts:
 
 
 def store() -> Store:
-    """The store as this visitor may see and change it."""
+    """The store with the rights of this visitor."""
     return _seen_by(access.visitor())
 
 
 def store_of(request: Request) -> Store:
-    """The store as a request's visitor may see it. Raises PermissionError without a login."""
+    """The store with the rights of a request's visitor. Raises PermissionError without a login."""
     return _seen_by(access.visitor_of(request))
 
 
@@ -64,7 +64,7 @@ def _store() -> Store:
 
 @contextmanager
 def refusals_toasted(icon: str = "error") -> Iterator[None]:
-    """Show in a toast what cannot be done, and go on with the page."""
+    """Context that shows refusals in a toast and continues the page."""
     try:
         yield
     except (StoreError, SpecError) as error:
@@ -73,7 +73,7 @@ def refusals_toasted(icon: str = "error") -> Iterator[None]:
 
 @contextmanager
 def damage_shown() -> Iterator[None]:
-    """Show what is missing or damaged in the store in place of the content."""
+    """Context that shows missing or damaged parts of the store in place of the contents."""
     try:
         yield
     except StoreError as error:
@@ -82,13 +82,13 @@ def damage_shown() -> Iterator[None]:
 
 @st.cache_resource(show_spinner=False)
 def runner() -> Runner:
-    """The one runner of this process; starting it marks what a dead server left running."""
+    """The process's one runner; its start marks runs of dead servers."""
     drawn("server.start")
     return Runner(_store()).start()
 
 
 def get_ready() -> None:
-    """Start the runner before its first use; the first page says what is wrong with it."""
+    """Start the runner before its first use; the first page reports problems."""
     try:
         facts()
         shipped.refresh(_store(), runner())
@@ -103,7 +103,7 @@ def preset_list() -> list[tuple[str, Scenario]]:
 
 
 def first() -> Scenario:
-    """The first draft of a visitor."""
+    """Initial draft of a visitor."""
     return dict(preset_list()).get(library.FIRST_PRESET) or Scenario()
 
 
@@ -118,7 +118,7 @@ def _state() -> Any:
 
 
 def draft() -> Scenario:
-    """The scenario as edited so far; always one that can be simulated."""
+    """The scenario as edited so far, always valid."""
     state = _state()
     return state.history[state.position]
 
@@ -129,7 +129,7 @@ def preset() -> Scenario:
 
 
 def set_draft(scenario: Scenario) -> None:
-    """Make this the draft, as one step that can be undone; steps that were undone are dropped."""
+    """Set the draft as one undo step; undone steps are dropped."""
     state = _state()
     if scenario != draft():
         history = state.history[: state.position + 1] + [scenario]
@@ -146,7 +146,7 @@ def start_from(scenario: Scenario) -> None:
 
 
 def propose(changes: dict[str, Any]) -> str:
-    """Change fields by dotted path; returns '' or why not. Pending fields are tried again with
+    """Change fields by dotted path; returns '' or why not. Pending edits are tried again with
     these."""
     state = _state()
     wanted = state.pending | changes
@@ -163,7 +163,7 @@ def propose(changes: dict[str, Any]) -> str:
 
 
 def edit(path: str) -> None:
-    """Write the value of a field's widget into the draft: the callback of every form."""
+    """Callback of every form: write a widget's value into the draft."""
     if gone(field_key(path)):
         return
     value = st.session_state[field_key(path)]
@@ -176,18 +176,18 @@ def edit(path: str) -> None:
 
 
 def gone(key: str) -> bool:
-    """Whether a widget has left the page: browsers send old widgets again with a new page's."""
+    """Whether a widget has left the page; browsers send old widgets again with a new page's."""
     return key not in st.session_state
 
 
 def value(path: str) -> Any:
-    """What a field's widget shows: the refused edit if there is one, else the draft's value."""
+    """Value of a field's widget: the refused edit if there is one, otherwise the draft's value."""
     pending = _state().pending
     return pending[path] if path in pending else read(draft(), path)
 
 
 def wished() -> Scenario:
-    """The draft with pending edits in it, which may be invalid: only for what a form shows."""
+    """The draft with pending edits, possibly invalid: only to decide what a form shows."""
     scenario = draft()
     for path, wish in _state().pending.items():
         scenario = _replaced(scenario, path.split("."), wish)
@@ -207,7 +207,7 @@ def refusal(path: str = "") -> str:
 
 
 def field_key(path: str) -> str:
-    """Key of a field's widget; changes when the draft was changed by something else."""
+    """Key of a field's widget; changes when the draft is changed elsewhere."""
     return f"field:{path}:{_state().generation}"
 
 
@@ -224,7 +224,7 @@ def can_redo() -> bool:
 
 
 def undo() -> None:
-    """One step back; a refused edit is the first thing undone."""
+    """Undo one step; a refused edit is undone first."""
     state = _state()
     if not state.pending and state.position > 0:
         state.position -= 1
@@ -232,7 +232,7 @@ def undo() -> None:
 
 
 def redo() -> None:
-    """One step forward again."""
+    """Redo one step."""
     if can_redo():
         _state().position += 1
     _settle()
@@ -275,13 +275,14 @@ def open_link() -> None:
 
 
 def hold(machine: ImportedMachine) -> None:
-    """Hold a link's machine for this session; it is stored with its run or copied link."""
+    """Reference a link's machine for this session; it is stored with its run or copied link."""
     held = {**st.session_state.get("held", {}), machine.digest: machine}
     st.session_state["held"] = dict(list(held.items())[-HELD_MAX:])
 
 
 def resume() -> None:
-    """Make the address's run's scenario the draft, unless that was edited: Back needs it."""
+    """Make the scenario of the address's run the draft unless that was edited, for the Back
+    button."""
     query = st.query_params.to_dict()
     if edited() or links.scenario_query(query):
         return
@@ -294,17 +295,17 @@ def resume() -> None:
 
 
 def link_problem() -> str:
-    """Why the address could not be opened, '' when it could or names nothing."""
+    """Why the address could not be opened; '' if it could or names nothing."""
     return _state().link_problem
 
 
 def named_draft() -> Scenario:
-    """The draft under the name that its runs and links bear."""
+    """The draft with the name of its runs and links."""
     return words.named(draft(), preset())
 
 
 def link(page: str) -> str:
-    """Address of a page with the draft, from the host on."""
+    """Path of a page with the draft, from the host on."""
     path = links.draft_url(named_draft(), page)
     named = path.partition("?")[2]
     if named not in _state().addresses:
@@ -313,7 +314,7 @@ def link(page: str) -> str:
 
 
 def edited() -> bool:
-    """Whether this visitor has edited the draft: then it stays in the address bar."""
+    """Whether this visitor has edited the draft, which then stays in the address bar."""
     return len(_state().history) > 1
 
 
@@ -328,7 +329,7 @@ def explain(scenario: Scenario) -> str:
 
 
 def stop(run: str) -> None:
-    """Stop a run, where this visitor may; raises StoreError."""
+    """Stop a run with this visitor's rights; raises StoreError."""
     runner().cancel(run, store())
 
 

@@ -54,8 +54,8 @@ a:focus-visible { outline: 2px solid light-dark(#4B45C6, #A5A1FF); outline-offse
 
 
 def frame(page: str, sought: tuple[int, str] = (0, "")) -> None:
-    """What is around every page: styles, SVG and CSV of charts, the phone's drawer, closed after a
-    choice; sought: number of a search, key of the widget to mark once."""
+    """Common frame of every page: styles, SVG and CSV of charts, the phone's drawer, closed after a
+    choice; sought: number of a search, and key of the widget to mark once."""
     st.html(_LOOK)
     times, key = sought
     # Streamlit's class of an element with a key.
@@ -66,12 +66,12 @@ def frame(page: str, sought: tuple[int, str] = (0, "")) -> None:
 
 
 def drawn(markup: str, key: str) -> None:
-    """Show HTML made by the twin, replaced in place; every text in it must be escaped."""
+    """Show HTML made by the twin, replaced in place; all text in it must be escaped."""
     _drawn(data={"markup": markup}, key=key)
 
 
 def plot(chart: Chart, key: str) -> None:
-    """A chart with its sentence; a bar to zoom and to take it away shows under the pointer."""
+    """Draw a chart with its sentence; the pointer shows a bar for zoom and downloads."""
     image = {"format": "png", "filename": f"twin-{key}", "scale": 2}
     st.plotly_chart(
         chart.figure, alt=chart.alt, key=key,
@@ -86,7 +86,7 @@ def passes(
     plan: Timeline | None, rows: Sequence[tuple[str, str, float]], took_s: float, name_of: str,
     key: str = "", columns: int = 1,
 ) -> None:  # fmt: skip
-    """Where the time of an iteration or a batch goes: one layer on both streams, then the whole."""
+    """Draw the time of an iteration or a batch: one layer on both streams, then the whole."""
     st.markdown(waterfall.pace(plan, rows))
     places = st.columns(columns, gap="large") if plan else [st.container()]
     with places[0]:
@@ -110,7 +110,7 @@ def two_columns(pictures: Iterable[tuple[str, Chart, str]]) -> None:
 
 
 def choice(label: str, options: Iterable[str], key: str, **look: Any) -> str:
-    """One of several options in a row, the first by default; only screen readers get the label."""
+    """Choice among options in a row, the first by default; only screen readers get the label."""
     names = list(options)
     return st.segmented_control(
         label, names, default=names[0], required=True, label_visibility="collapsed", key=key, **look
@@ -118,7 +118,7 @@ def choice(label: str, options: Iterable[str], key: str, **look: Any) -> str:
 
 
 def against_slo(value_s: float, limit_s: float) -> dict[str, Any]:
-    """Arguments of a metric that say how far a time is from its SLO."""
+    """Arguments of a metric that compare a time with its SLO."""
     gap_s = value_s - limit_s
     side, colour = ("over", "inverse") if gap_s > 0 else ("under", "normal")
     text = f"{seconds(abs(gap_s))} {side} the SLO of {seconds(limit_s)}"
@@ -126,7 +126,7 @@ def against_slo(value_s: float, limit_s: float) -> dict[str, Any]:
 
 
 def download(label: str, make: Callable[[], str | bytes], name: str, key: str, **look: Any) -> None:
-    """A button for a file that is made when it is pressed."""
+    """Button for a file that is made when pressed."""
     common = {"icon": ":material/download:", "on_click": "ignore", "key": key}
     st.download_button(label, make, name, MIME[name.rpartition(".")[2]], **common | look)
 

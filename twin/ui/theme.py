@@ -60,7 +60,7 @@ NAMES = {"ub": "UB", "rdma": "RDMA", "vpc": "VPC", "kv_transfer": "KV transfer"}
 
 
 def operator_colour(name: str) -> str:
-    """Colour of an operator by name; one without its own has its family's, an unknown one grey."""
+    """Colour of an operator by name, otherwise its family's; grey for unknown ones."""
     if name in OPERATOR or name not in OPERATORS:
         return OPERATOR.get(name, OTHER)
     family = OPERATORS[name].family

@@ -37,14 +37,14 @@ def header(page: str, *, run: bool = True) -> None:
 
 
 def workspace(page: str) -> live.Strip:
-    """The top of machine, traffic and deployment: header, ways to the others, live answer."""
+    """Head of machine, traffic and deployment pages: header, links to the others, live answer."""
     header(page)
     _parts(page)
     return live.strip(session.draft())
 
 
 def _parts(page: str) -> None:
-    """The parts of what is built, one click apart, and any field by its name."""
+    """Links to the parts of the scenario, and the search for a field by name."""
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         for name in SECTIONS[BUILD]:
             if name == page:
@@ -71,13 +71,13 @@ def _parts(page: str) -> None:
 
 
 def _findable(path: str) -> str:
-    """A field's label, with the other words by which people look for it."""
+    """A field's label with its search words."""
     also = declared(path).also
     return f"{label(path)} · {also}" if also else label(path)
 
 
 def draft_link(page: str) -> None:
-    """A button that copies the draft's address; one too long for an address is then stored."""
+    """Button that copies the draft's address; a draft too long for an address is then stored."""
     path = session.link(page)
     if links.carries(path):
         copy_link(path, save=session.edited())
@@ -97,7 +97,7 @@ def refusal() -> str:
 
 
 def run_button() -> None:
-    """The one primary button: runs the draft in the background and opens the run's page."""
+    """The primary button: run the draft in the background and open the run's page."""
     refused, text = refusal(), f"Run {words.duration(session.draft().horizon_s)} of traffic"
     if takes := "" if refused else session.budget().said:
         text = f"{text} · {takes}"
@@ -110,7 +110,7 @@ def run_button() -> None:
 
 
 def open_run(scenario: Scenario) -> None:
-    """Start a run and go to its page; where it is refused, say why and stay."""
+    """Start a run and open its page; if refused, say why and stay."""
     with session.refusals_toasted():
         go_to("run", {"run": session.run(scenario)})
 

@@ -15,7 +15,7 @@ QUESTION_MOST = 600  # characters, as the field says
 
 
 def machine(s: Scenario) -> str:
-    """How much of the supernode serves: '256 of 384 NPUs'."""
+    """Serving share of the supernode: '256 of 384 NPUs'."""
     there = npus_of(s.supernode)
     return f"{npus_used(s):,} of {npus(there)}" if there else npus(npus_used(s))
 
@@ -30,7 +30,7 @@ def npus(count: int) -> str:
 
 
 def traffic(s: Scenario) -> str:
-    """How fast requests come: '60 req/s', '832 in flight', or the trace's name."""
+    """Rate of requests: '60 req/s', '832 in flight', or the trace's name."""
     w = s.workload
     if w.arrivals == "trace":
         return f"trace {w.trace.name}" if w.trace.name else "a recorded trace"
@@ -40,7 +40,7 @@ def traffic(s: Scenario) -> str:
 
 
 def lengths(s: Scenario) -> str:
-    """How long requests are: '4,096 → 512 tokens', or the distribution's name."""
+    """Lengths of requests: '4,096 → 512 tokens', or the distribution's name."""
     w = s.workload
     if w.arrivals == "trace":
         return "as recorded"
@@ -91,7 +91,7 @@ def ago(seconds: float) -> str:
 
 
 def named(draft: Scenario, origin: Scenario) -> Scenario:
-    """The draft, named after its first change where it still has its origin's name."""
+    """The draft, named after its first change if it still has its origin's name."""
     counted = {path: value for path, value in changed(origin, draft).items() if path not in WORDS}
     if draft.name != origin.name or not counted:
         return draft
@@ -111,7 +111,7 @@ def named(draft: Scenario, origin: Scenario) -> Scenario:
 
 
 def taken_apart(scenario: Scenario, presets: Iterable[Scenario]) -> tuple[Scenario, Scenario]:
-    """A scenario as a draft, and the reference of its differences: a preset, else itself."""
+    """A scenario as a draft, and the reference of its differences: a preset, otherwise itself."""
     for preset in presets:
         if scenario.name.startswith(preset.name + BETWEEN):
             draft = scenario.model_copy(update={"name": preset.name, "question": preset.question})
@@ -121,7 +121,7 @@ def taken_apart(scenario: Scenario, presets: Iterable[Scenario]) -> tuple[Scenar
 
 
 def _weight(path: str) -> int:
-    """Which of several changes names a run: what breaks, an edit, any field, and last its time."""
+    """Sort key of the change that names a run: faults, edits, other fields, times last."""
     if path in fields.LISTS:
         return list(fields.LISTS).index(path)
     return 2 if "." in path else 3

@@ -47,7 +47,7 @@ NO_CLOCK = (
 
 @dataclass(slots=True)
 class _Sessions:
-    """Sessions read so far, their requests one after the other."""
+    """Sessions read so far, with their requests in one list."""
 
     times_s: list[float] = field(default_factory=list)  # of requests, since the session's start
     bodies: list[dict[str, Any]] = field(default_factory=list)
@@ -91,7 +91,7 @@ def read_weka(reading: Reading) -> Columns:
 
 
 def _most_tokens(limits: Limits) -> int:
-    """The longest prompt that is taken: the limit's, else the longest context of any model."""
+    """Longest accepted prompt: the limit's, otherwise the longest context of any model."""
     if limits.prompt_tokens:
         return limits.prompt_tokens
     facts = load_facts()
@@ -137,7 +137,8 @@ def _read_session(where: str, body: dict[str, Any], most: int, sessions: _Sessio
 def _requests(
     where: str, requests: list[Any], start_s: float, depth: int
 ) -> Iterator[tuple[float, dict[str, Any], str]]:
-    """(seconds since the session's start, request, where), those of called agents included."""
+    """(seconds since the session's start, request, place in the file), including those of called
+    agents."""
     for i, body in enumerate(requests, 1):
         place = f"{where} request {i}"
         if type(body) is not dict:
@@ -197,7 +198,8 @@ def read_session_table(reading: Reading) -> Columns:
 def _session_rows(
     name: str, path: Path, limits: Limits, most: int
 ) -> tuple[pl.DataFrame, pl.Series, int]:
-    """(checked rows whose prompts are short enough, their lists of hashes, rows of the file)."""
+    """(checked rows with short enough prompts, their lists of hashes, number of rows in the
+    file)."""
     scan = pl.scan_parquet(path)
     rows = scan.select(pl.len()).collect().item()
     if rows > limits.rows:
@@ -222,7 +224,7 @@ def _session_rows(
 
 
 def _check_types(name: str, schema: pl.Schema) -> None:
-    """Raise TraceError for a column of other things than it must hold."""
+    """Raise TraceError for a column of another type than required."""
     hashes = schema["hash_ids"]
     listed = isinstance(hashes, pl.List) and hashes.inner in SMALL_INTEGERS
     if not listed:

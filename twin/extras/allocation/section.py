@@ -16,7 +16,7 @@ HOVER = "%{y:.1f} %"
 
 @reads("Each line is a mix of block sizes; the rest of the NPUs is free.")
 def by_size(fillings: Sequence[Filling]) -> Chart:
-    """A line for each mix of blocks: the share of the NPUs that is allocated, by supernode size."""
+    """Chart with a line per mix of blocks: allocated share of the NPUs by supernode size."""
     fig, sentences = figure(height=280), []
     for colour, (name, shares) in zip(COLOURS, by_blocks(fillings).items(), strict=False):
         points = [(npus, 100 * share) for npus, share in shares.items() if share is not None]
@@ -35,7 +35,7 @@ def by_size(fillings: Sequence[Filling]) -> Chart:
 
 @reads("Blocks come and go: what is free may be too scattered for the next one.")
 def over_time(fillings: Sequence[Filling], npus: int) -> Chart:
-    """The last mix over time, for supernodes of one size: how it goes up and down."""
+    """Chart of the last mix's allocated share over time, for supernodes of one size."""
     fig, names = figure(height=220), list(by_blocks(fillings))
     for one in fillings:
         if (one.supernode_npus, one.blocks) == (npus, names[-1]) and one.course is not None:
@@ -49,7 +49,8 @@ def over_time(fillings: Sequence[Filling], npus: int) -> Chart:
 
 
 def section(draft: Scenario) -> None:
-    """The study of allocation, with this deployment's instances among the blocks, where wanted."""
+    """Draw the study of allocation, with this deployment's instances among the blocks, on
+    request."""
     if not st.toggle("How full do such blocks keep supernodes?", key="allocation-study"):
         return
     fillings = _study(seated(draft), draft)
@@ -66,5 +67,5 @@ def section(draft: Scenario) -> None:
 
 @st.cache_data(show_spinner="Filling supernodes with blocks", max_entries=20)
 def _study(instances: list[tuple[str, int, int]], _draft: Scenario) -> list[Filling]:
-    """By the instances alone: nothing else of the draft matters."""
+    """The study, cached by the instances, on which alone it depends."""
     return study(session.facts(), deployment=_draft)

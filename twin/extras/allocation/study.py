@@ -24,7 +24,7 @@ Mix = Sequence[tuple[int, float]]  # NPUs of a block, and how often it comes
 
 @dataclass(frozen=True)
 class Allocation:
-    """What blocks took of a fleet of like supernodes."""
+    """Allocation of blocks on a fleet of equal supernodes."""
 
     supernode_npus: int
     supernodes: int
@@ -36,7 +36,8 @@ class Allocation:
 def allocation(
     supernode_npus: int, mix: Mix, fleet_npus: int, seed: int = 1, blocks: int = BLOCKS
 ) -> Allocation:
-    """Fill one or more supernodes with blocks. Raises HardwareError for a larger block."""
+    """Simulate the allocation of blocks on one or more supernodes. Raises HardwareError for a
+    larger block."""
     sizes, stays = _blocks(tuple(mix), blocks, seed)
     if sizes.max() > supernode_npus:
         raise HardwareError(
@@ -68,14 +69,14 @@ def allocation(
 
 
 def _best_fit(free: Sequence[int], size: int) -> int:
-    """The supernode in which a block leaves the least room, the first of several; -1: none."""
+    """The supernode in which a block leaves the least room, ties to the first; -1: none."""
     least = min((room for room in free if room >= size), default=-1)
     return free.index(least) if least >= 0 else -1
 
 
 @lru_cache(maxsize=32)
 def _blocks(mix: tuple[tuple[int, float], ...], count: int, seed: int) -> tuple[np.ndarray, FLOATS]:
-    """Sizes and stays of the blocks that come; the same ones for supernodes of every size."""
+    """Sizes and stays of arriving blocks, equal for supernodes of every size."""
     sizes = np.array([size for size, _ in mix], np.int64)
     edges = np.cumsum([weight for _, weight in mix])
     of_size, of_stay = (rng.stream_key(seed, f"allocation/{name}") for name in ("size", "stay"))
@@ -85,7 +86,7 @@ def _blocks(mix: tuple[tuple[int, float], ...], count: int, seed: int) -> tuple[
 
 
 def mix_of_mean(sizes: Sequence[int], mean: float) -> list[tuple[int, float]]:
-    """Weights of geometric sizes that give a mean size. Raises HardwareError outside of them."""
+    """Weights of geometric sizes with a given mean size. Raises HardwareError outside of them."""
     if not min(sizes) < mean < max(sizes):
         raise HardwareError(
             f"blocks of {min(sizes)} to {max(sizes)} NPUs have no mean of {mean:g}: take one "
@@ -107,7 +108,7 @@ def mix_of_mean(sizes: Sequence[int], mean: float) -> list[tuple[int, float]]:
 
 @dataclass(frozen=True)
 class Filling:
-    """How full blocks of one mix keep supernodes of one size."""
+    """Allocated share for blocks of one mix on supernodes of one size."""
 
     blocks: str  # the mix, for people
     supernode_npus: int
@@ -122,7 +123,8 @@ def study(
     deployment: Scenario | None = None,
     seed: int = 1,
 ) -> list[Filling]:
-    """Every mix, and a deployment's instances, on every size. Raises HardwareError."""
+    """Allocated shares of every mix, and of a deployment's instances, on every size. Raises
+    HardwareError."""
     sizes = facts["allocation.block_sizes"].value
     mixes: dict[str, Mix] = {
         f"blocks of {mean:g} NPUs": mix_of_mean(sizes, mean)

@@ -16,7 +16,7 @@ from twin.workload.requests import TraceTable
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """Reads of one prompt's cached tokens from one place."""
+    """Read of one prompt's cached tokens from one place."""
 
     place: str
     latency_s: float
@@ -28,7 +28,8 @@ class Read:
 
     @property
     def pays_from_tokens(self) -> int | None:
-        """Cached tokens, in whole blocks, from which reading takes no longer; None: never."""
+        """Number of cached tokens, in whole blocks, from which reading takes no longer than
+        computing; None: never."""
         saved_s = self.computed_s_per_token - self.s_per_token
         if saved_s <= 0.0:
             return None
@@ -38,7 +39,7 @@ class Read:
 def reads(
     s: Scenario, facts: Facts, trace: TraceTable | None = None, counts: Counts | None = None
 ) -> list[Read]:
-    """From DRAM over each plane, the scenario's own first, and from SSD, if any."""
+    """Reads from DRAM over each plane, the scenario's own first, and from SSD, if any."""
     if not s.memory_pool.enabled or s.deployment.mode == "decode_only":
         return []
     planes = [s.memory_pool.plane]

@@ -20,7 +20,7 @@ POINTS = 24  # of the curve
 
 @dataclass(frozen=True, slots=True)
 class HitCurve:
-    """The curve of one scenario, and where its memory pool stands on it."""
+    """Hit curve of one scenario, and its memory pool's point on it."""
 
     curve: ReuseCurve
     requests: int  # that were looked at
@@ -29,21 +29,23 @@ class HitCurve:
     ssd_bytes: float
 
     def hit_ratio(self, size_bytes: float) -> float:
-        """Share of input tokens that an LRU of such a size hits."""
+        """Share of input tokens that hit in an LRU of this size."""
         return self.curve.hit_ratio(math.floor(size_bytes / self.block_bytes))
 
     @property
     def pool_bytes(self) -> float:
-        """What the pool holds: SSD has a copy of all that DRAM has, so the larger tier counts."""
+        """Effective bytes of the pool: SSD has a copy of all that DRAM has, so the larger tier
+        counts."""
         return max(self.dram_bytes, self.ssd_bytes)
 
     @property
     def knee_bytes(self) -> float:
-        """The least size that hits 95 % of what an endless one does."""
+        """Smallest size with 95 % of the hits of an unlimited pool."""
         return self.curve.knee_blocks() * self.block_bytes
 
     def points(self) -> list[tuple[float, float]]:
-        """(bytes, hit ratio) in even ratios, from a hundredth of the knee to all there is."""
+        """(bytes, hit ratio) at geometric steps, from a hundredth of the knee to the whole
+        stream."""
         last = self.curve.blocks * self.block_bytes
         first = max(self.block_bytes, min(self.knee_bytes, last) / 100.0)
         sizes = np.geomspace(first, max(last, first), POINTS)
@@ -51,7 +53,8 @@ class HitCurve:
 
 
 def hit_curve(s: Scenario, facts: Facts, trace: TraceTable | None = None) -> HitCurve:
-    """One pass over the first requests of a scenario; raises the rooms' own errors."""
+    """Hit curve of a scenario, by one pass over its first requests; raises as `generate` and
+    `assemble`."""
     count = LOOKED_AT if trace is None else None
     stream = generate(
         s.workload, s.horizon_s, s.seed, s.memory_pool.block_tokens, facts, trace, count

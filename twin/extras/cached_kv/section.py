@@ -26,7 +26,7 @@ reads_of = formula("reads", lambda s: all_reads(s, session.facts(), *files(s)), 
 
 
 def hits(draft: Scenario, demand: Offered) -> None:
-    """The hit ratio by size of the memory pool, where prompts share blocks and it is wanted."""
+    """Draw the hit ratio by size of the memory pool, on request, if prompts share blocks."""
     if demand.reuse > 0.0 and st.toggle(
         "Hit ratio by size of the memory pool", key="hit-curve",
         help="One pass over the prompts of the run, an LRU of every size at once. In a run "
@@ -48,7 +48,7 @@ def hits(draft: Scenario, demand: Offered) -> None:
 
 
 def reading(draft: Scenario) -> None:
-    """Seconds of a thousand cached tokens by where they lie, and where reading them breaks even."""
+    """Draw the seconds per thousand cached tokens by place, and the break-even of reading them."""
     places = reads_of(draft)
     if not places:
         return
@@ -77,7 +77,8 @@ def reading(draft: Scenario) -> None:
 
 @reads("Reading pays where its bar is shorter than computing the same tokens again.")
 def break_even(reads: Sequence[Read]) -> Chart:
-    """A bar a place: milliseconds of a thousand cached tokens, and a line where they break even."""
+    """Chart with a bar per place: milliseconds per thousand cached tokens, and a line at
+    break-even."""
     fig, again = figure(height=110 + 34 * len(reads)), reads[0].computed_s_per_token
     took_ms = [1e6 * read.s_per_token + 1e3 * read.latency_s for read in reads]
     text = [amount(1e-3 * ms, "time") for ms in took_ms]
@@ -97,7 +98,7 @@ def break_even(reads: Sequence[Read]) -> Chart:
 def hit_ratio(
     points: Sequence[tuple[float, float]], tiers: Mapping[str, tuple[float, float]]
 ) -> Chart:
-    """Points are (bytes, hit ratio); tiers are those of the pool by name."""
+    """Chart of the hit ratio; points are (bytes, hit ratio), tiers are the pool's by name."""
     if not points or points[-1][1] <= 0.0:
         return empty("No prompt shares a block with another")
     fig = figure(height=260)

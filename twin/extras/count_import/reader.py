@@ -67,7 +67,7 @@ def read_counts(
 
 
 def _content(source: str | Path | bytes, name: str | None, limits: Limits) -> tuple[str, bytes]:
-    """(name for people, content), unpacked from gzip; zip archives are left as they are."""
+    """(name for people, contents), unpacked from gzip; zip archives are returned as they are."""
     if from_disk := not isinstance(source, bytes):
         name = name or Path(source).name
         source = read_bytes(Path(source), limits.packed_bytes, CountsError)
@@ -101,7 +101,7 @@ def _text(name: str, data: bytes) -> str:
 
 
 def _npy(name: str, stream: IO[bytes], size: int) -> NDArray[Any]:
-    """The array of an .npy file of so many bytes: its header is believed as far as these go."""
+    """Array of an .npy file with a number of bytes, to which its header is limited."""
     try:
         version = np.lib.format.read_magic(stream)
         read = np.lib.format.read_array_header_1_0
@@ -222,7 +222,7 @@ def _cells(name: str, line: int, row: list[str], places: list[int]) -> tuple[int
 
 
 def _table(name: str, kind: str, array: NDArray[Any]) -> CountsTable:
-    """Counts of whatever array a file held; raises CountsError for what cannot be counts."""
+    """Counts from any array of a file; raises CountsError if it cannot be counts."""
     shape = " x ".join(str(n) for n in array.shape)
     if array.ndim not in (2, 3) or 0 in array.shape:
         raise CountsError(f"{name} holds an array of {shape or 'one number'}: give {SHAPES}")
@@ -256,8 +256,9 @@ def _table(name: str, kind: str, array: NDArray[Any]) -> CountsTable:
 
 
 def _from_placement(name: str, array: NDArray[Any]) -> tuple[Floats, str]:
-    """Least loads f8[layers, experts], mean 1, that greedy copies [ranks, layers, experts] allow:
-    for r copies load / mean >= (r - 1) experts / slots. The other experts share the rest evenly."""
+    """Lower bounds of loads f8[layers, experts], mean 1, that explain greedy copies [ranks, layers,
+    experts]: for r copies load / mean >= (r - 1) experts / slots. The other experts share the rest
+    evenly."""
     copies = array.sum(axis=0, dtype=np.float64)
     experts = copies.shape[1]
     slots = copies.sum(axis=1, keepdims=True)

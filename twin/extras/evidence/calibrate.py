@@ -22,7 +22,7 @@ DOUBT = {"a": 1.0, "d": 1.0, "b": 0.25}  # weight by mark: a figure read off a c
 
 @dataclass(frozen=True)
 class Constant:
-    """A fitted constant: where it starts, where it must stay, what it is."""
+    """A fitted constant: its start, bounds and meaning."""
 
     name: str
     unit: str
@@ -33,7 +33,7 @@ class Constant:
     prefix: str  # ids of the rows that inform it most, for the file
 
     def saw(self, rows: Iterable[str]) -> list[str]:
-        """The rows among those fitted to that inform it most."""
+        """The fitted rows that inform it most."""
         heads = tuple(head.strip() for head in self.prefix.split(","))
         return [row for row in rows if row.startswith(heads)]
 
@@ -74,7 +74,7 @@ class Fit:
 
 
 class Space:
-    """Constants on a scale of 0 to 1 between their bounds, and what rows say at a point of it."""
+    """Constants scaled to 0..1 between their bounds, and the rows' errors at a point."""
 
     def __init__(
         self, facts: Facts, rows: Sequence[Row], constants: Sequence[Constant],
@@ -99,25 +99,25 @@ class Space:
         return np.array([self.answer(row, known) / row.value - 1.0 for row in rows])
 
     def fitted(self, residuals: Callable[[Vector], Vector], begin: Vector) -> dict[str, float]:
-        """The constants of four figures whose residuals have the least squares."""
+        """Constants with the least sum of squared residuals, rounded to four figures."""
         fit = least_squares(residuals, begin, bounds=(0.0, 1.0), diff_step=1e-4, x_scale=0.1)
         return {name: float(f"{value:.4g}") for name, value in self.values(fit.x).items()}
 
     def fit(self, values: Mapping[str, float]) -> Fit:
-        """These constants with the errors of all rows."""
+        """A `Fit` of these constants with the errors of all rows."""
         known = with_constants(self.facts, values)
         return Fit(values, {r.id: self.answer(r, known) / r.value - 1.0 for r in self.rows})
 
 
 def calibrate(facts: Facts) -> Fit:
-    """The constants that fit the calibrating rows best."""
+    """Fit of the constants to the calibrating rows."""
     used = [row for row in load_published() if row.calibrates]
     space, weights = Space(facts, used, CONSTANTS), np.array([weight(row) for row in used])
     return space.fit(space.fitted(lambda x: weights * space.errors(x), space.start))
 
 
 def weight(row: Row) -> float:
-    """How much a row counts: less when read off a chart, or printed as "about"."""
+    """Weight of a row: less if it was read off a chart, or printed as "about"."""
     return DOUBT.get(row.mark, 1.0) * float(row.args.get("weight", 1.0))
 
 
@@ -168,7 +168,7 @@ IDENTIFIED = 0.1  # of its range: how far a constant may move when any one row i
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """What a fit without some rows says of them: mean absolute errors as fractions."""
+    """Errors of the rows left out of a fit: mean absolute errors as fractions."""
 
     by: str  # row, source or system
     name: str
@@ -179,7 +179,7 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A constant, and between which values it goes when any one row is left out."""
+    """A constant, and its range when any one row is left out."""
 
     name: str
     value: float
@@ -191,13 +191,13 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class CrossValidation:
-    """Every refit: constants and the rows that were left out."""
+    """All refits: constants and left-out rows."""
 
     constants: list[Span]
     left_out: list[LeftOut]
 
     def mean(self, by: str) -> float:
-        """Mean absolute error of rows predicted by a fit that had not seen them."""
+        """Mean absolute error of rows predicted by fits without them."""
         own = [each for each in self.left_out if each.by == by]
         return sum(e.predicted * e.rows for e in own) / sum(e.rows for e in own)
 
@@ -228,7 +228,7 @@ def cross_validate(
 
 
 def _groups(rows: Sequence[Row]) -> list[tuple[str, str, set[int]]]:
-    """What is left out in turn: rows, then sources and systems with more than one row."""
+    """Groups to leave out in turn: rows, then sources and systems with more than one row."""
     groups = [("row", row.id, {i}) for i, row in enumerate(rows)]
     for by in ("source", "system"):
         names = dict.fromkeys(getattr(row, by) for row in rows)
@@ -250,7 +250,7 @@ def _jacobian(space: Space, x: Vector, at_x: Vector) -> Vector:
 
 
 def _refit(space: Space, slopes: Sequence[Vector], weights: Vector, rows: list[int]) -> Vector:
-    """Constants that fit the remaining rows best, from the start of the fit on."""
+    """Constants fitted to the remaining rows, starting from the fit's own start."""
     start = space.start
 
     def residuals(at: Vector) -> Vector:

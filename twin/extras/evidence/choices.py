@@ -34,7 +34,7 @@ READ_BY = {
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One figure that was fitted, chosen, assumed or recalled."""
+    """One fitted, chosen, assumed or recalled figure."""
 
     name: str  # of the fact, or what a choice is called
     kind: str  # fitted, chosen, assumed or recalled
@@ -48,7 +48,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """A figure, and by how much its change moves the row that it moves most."""
+    """A figure, and the change of the row that its change moves most."""
 
     name: str
     kind: str
@@ -57,7 +57,7 @@ class Moved:
 
     @property
     def counts(self) -> bool:
-        """Whether a published row hangs on the figure."""
+        """Whether a published row depends on the figure."""
         return self.share > MOVES
 
 
@@ -103,7 +103,7 @@ def moved(figure: Figure, facts: Facts, rows: Sequence[Row], known: Mapping[str,
 
 
 def _concerns(figure: Figure, row: Row) -> bool:
-    """Whether a row can read the figure at all: what is of another machine or stack it cannot."""
+    """Whether a row can depend on the figure: not if the figure is of another machine or stack."""
     if figure.rows:
         return row.id in figure.rows
     part, name, *_ = (*figure.fact.split("."), "")
@@ -121,7 +121,7 @@ def _concerns(figure: Figure, row: Row) -> bool:
 
 
 def all_moved(facts: Facts) -> list[Moved]:
-    """What hangs on every figure, those that move most first; some minutes."""
+    """Effects of all figures, the largest first; takes some minutes."""
     rows = [row for row in load_published() if row.kind != "unstated"]
     known = {row.id: answer_row(row, facts) for row in rows}
     answers = [moved(figure, facts, rows, known) for figure in figures(facts)]
@@ -147,7 +147,7 @@ def _changed(figure: Figure, facts: Facts, row: Row) -> float:
 
 
 def _with(figure: Figure, scenario: Mapping[str, Any]) -> dict[str, Any]:
-    """A row's settings with the choice changed; a setting that stands at its default is stated."""
+    """A row's settings with the choice changed; a default setting is stated first."""
     value = figure.other
     if value is None:
         value = _more(scenario.get(figure.field, leaves(Scenario())[figure.field]))
@@ -155,7 +155,7 @@ def _with(figure: Figure, scenario: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _scaled(fact: Fact) -> Any:
-    """A figure of data/, or all of a table, a tenth larger; of things that are counted, whole."""
+    """A figure of data/, or a whole table, increased by a tenth; counts by whole numbers."""
 
     def more(value: Any) -> Any:
         if isinstance(value, tuple):
@@ -166,7 +166,8 @@ def _scaled(fact: Fact) -> Any:
 
 
 def _more(value: Any) -> Any:
-    """A setting a tenth larger: a whole number even, for batches are whole requests a die."""
+    """A setting increased by a tenth: a whole number to the next even one, because batches are
+    whole requests per die."""
     if isinstance(value, int):
         return max(value + 2, 2 * round(CHANGE * value / 2)) if value else 0
     return CHANGE * value
@@ -179,7 +180,7 @@ def _numbers(value: Any) -> bool:
 
 
 def one_skew(facts: Facts) -> str:
-    """What the headline point reads at the chosen skew and at the default."""
+    """The headline point at the chosen skew and at the default."""
     row = next(row for row in load_published() if row.id == HEADLINE)
     return ONE_SKEW.format(
         default=answer_row(at_default_skew(row), facts), chosen=answer_row(row, facts)
@@ -187,7 +188,7 @@ def one_skew(facts: Facts) -> str:
 
 
 def at_default_skew(row: Row) -> Row:
-    """A row with experts as skewed as production traffic, whatever was chosen for it."""
+    """A row with the default skew of experts, instead of the chosen one."""
 
     def unchosen(settings: Mapping[str, Any]) -> dict[str, Any]:
         return {k: v for k, v in settings.items() if k != "experts.skew"}

@@ -38,7 +38,7 @@ HEAD = (
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """The stored answers, and what they were made from."""
+    """Stored results, and the digests of their inputs."""
 
     facts: str
     rows: str
@@ -49,7 +49,7 @@ class Made:
 
     @property
     def default_skew(self) -> str:
-        """What seen rows of the supernode would be, had no skew been chosen."""
+        """Errors of the supernode's seen rows at the default skew."""
         return (
             f"With the default skew everywhere the seen rows of {SUPERNODE} would be "
             f"{100 * self.skew_mean:.0f} % off on average, {100 * self.skew_worst:.0f} % at worst."
@@ -57,7 +57,7 @@ class Made:
 
     @property
     def counted(self) -> int:
-        """Figures that were fitted, chosen, assumed or recalled, and that move a row."""
+        """Fitted, chosen, assumed or recalled figures that move a row."""
         return sum(figure.counts for figure in self.figures)
 
     def tables(self) -> dict[str, list[dict[str, str]]]:
@@ -83,12 +83,12 @@ class Made:
         }  # fmt: skip
 
     def stale(self, facts: Facts) -> bool:
-        """Whether facts or rows are others than those it was made from."""
+        """Whether facts or rows have changed since."""
         return (self.facts, self.rows) != (facts.digest, rows_digest(load_published()))
 
 
 def make(facts: Facts) -> Made:
-    """Work everything out; some minutes."""
+    """Compute everything; takes some minutes."""
     figures = [replace(each, share=_short(each.share)) for each in all_moved(facts)]
     rows = load_published()
     chosen = [at_default_skew(r) for r in rows if r.group == SUPERNODE and r.kind == "seen"]
@@ -100,7 +100,7 @@ def make(facts: Facts) -> Made:
 
 
 def write_made(made: Made) -> None:
-    """Keep it; raises NotWritten."""
+    """Store the results; raises NotWritten."""
     table = asdict(made)
     cross = table.pop("cross")
     table["figure"] = table.pop("figures")
@@ -109,7 +109,7 @@ def write_made(made: Made) -> None:
 
 
 def load_made() -> Made:
-    """What was stored last."""
+    """The last stored results."""
     table = published_table(MADE)
     figures, spans, left = (table.pop(name) for name in ("figure", "constant", "left_out"))
     cross = CrossValidation([Span(**span) for span in spans], [LeftOut(**rows) for rows in left])
@@ -149,7 +149,7 @@ def keep_first(facts: Facts, path: Path = FIRST, root: Path = ROOT) -> list[dict
 
 
 def committed(root: Path) -> str:
-    """The commit that the files of a clone are; raises EvidenceError where they differ from it."""
+    """Commit of a clone's files; raises EvidenceError if they differ from it."""
     changed = _git(root, "status", "--porcelain", "--untracked-files=all", "--", "twin", "data")
     if changed:
         raise EvidenceError(
@@ -176,7 +176,7 @@ Table: TypeAlias = Callable[[Sequence[Mapping[str, str]]], str]  # rows as a Mar
 
 
 def accuracy_table(rows: Rows, table: Table) -> str:
-    """The headline of either group of machines, and the errors by kind of row."""
+    """Headlines of both groups of machines, and the errors by kind of row."""
     lines = [
         *headlines(rows),
         *covered_in_words(),
@@ -186,7 +186,7 @@ def accuracy_table(rows: Rows, table: Table) -> str:
 
 
 def cross_table(rows: Rows, table: Table) -> str:
-    """Where constants go when rows are left out, what such fits predict, and what was counted."""
+    """Tables of constants without rows, errors of such fits, and figures that count."""
     (_, constants), (_, errors), (counted, figures) = load_made().tables().items()
     for row in (*constants, *figures):
         name = next(iter(row))

@@ -43,12 +43,12 @@ QUANTITIES = {
 
 
 class PointsError(ValueError):
-    """Points that cannot be fitted to: one sentence naming the file, the line and what is right."""
+    """Invalid measured points: one sentence naming the file, the line and what is right."""
 
 
 @dataclass(frozen=True)
 class PrivateFit:
-    """A fit to someone's own points, and which constants the points say nothing about."""
+    """A fit to a user's own points, and constants that the points do not inform."""
 
     fit: Fit
     untouched: tuple[str, ...]
@@ -56,7 +56,7 @@ class PrivateFit:
 
 
 def check_options(points: Path | None, private: Path | None, write: bool) -> None:
-    """Raise PointsError where a private fit would be lost among published rows, or they in it."""
+    """Raise PointsError for options that would mix a private fit with published rows."""
     if points and write:
         raise PointsError("--write is for published rows: keep a fit to --points with --out FILE")
     if private and not points:

@@ -19,7 +19,7 @@ SERVED = ("decode.throughput", "decode.tpot", "prefill.throughput", "prefill.req
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """A published sweep and how the twin orders it."""
+    """A published sweep and the twin's order of it."""
 
     system: str
     measure: str
@@ -29,7 +29,7 @@ class Ranking:
 
 
 def rankings(twin: Mapping[str, float], published: Sequence[Row] | None = None) -> list[Ranking]:
-    """Every sweep of three rows and more, without derived ones; twin: its answers by row."""
+    """All sweeps of at least three rows, without derived ones; twin: its answers by row."""
     sweeps: dict[str, list[Row]] = {}
     for row in load_published() if published is None else published:
         if row.measure in SERVED and row.against is None and row.kind != "derived":
@@ -53,7 +53,7 @@ def _chosen(path: str) -> bool:
 
 
 def kendall(one: Sequence[float], other: Sequence[float]) -> float | None:
-    """Kendall's tau b of two orders; None where one of them has only ties."""
+    """Kendall's tau b of two orders; None if one has only ties."""
     signs = [
         ((a > b) - (a < b), (x > y) - (x < y))
         for (a, x), (b, y) in itertools.combinations(zip(one, other, strict=True), 2)
@@ -75,5 +75,5 @@ def ranking_table(answers: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
 def made_table(
     rows: Sequence[Mapping[str, Any]], table: Callable[[Sequence[Mapping[str, str]]], str]
 ) -> str:
-    """The same for the documents."""
+    """Table of the sweeps for the documents."""
     return table(ranking_table(rows))

@@ -18,7 +18,7 @@ RUNNABLE = {
 
 
 def question(row: Row, *, against: bool = False) -> Scenario | None:
-    """The row's configuration as a closed loop that fills every slot; None: it is no run."""
+    """The row's configuration as a closed loop that fills every slot; None: it cannot run."""
     pool = row.measure.split(".")[0]
     overrides = row.against if against else row.scenario
     if pool not in ("decode", "prefill") or overrides is None:
@@ -37,7 +37,7 @@ def question(row: Row, *, against: bool = False) -> Scenario | None:
 
 
 def _name(row: Row, s: Scenario, pool: str) -> str:
-    """Alike for rows of one configuration, so that they share one run."""
+    """A name equal for rows of one configuration, so that they share one run."""
     w = s.workload
     if pool == "prefill":
         return f"{row.system}: prefill, {w.input_tokens:,}-token prompts"
@@ -46,7 +46,7 @@ def _name(row: Row, s: Scenario, pool: str) -> str:
 
 
 def _decode_loop(s: Scenario) -> dict[str, Any]:
-    """As many requests as there are slots, long enough for each slot to turn over thrice."""
+    """As many clients as slots, for three turnovers of each slot."""
     npus = sum(count * each for role, count, each in pools(s) if role != "prefill")
     answer_s = 1e-3 * s.slo.tpot_ms * s.workload.output_tokens
     return {
@@ -57,7 +57,7 @@ def _decode_loop(s: Scenario) -> dict[str, Any]:
 
 
 def _prefill_loop(s: Scenario, share: float) -> dict[str, Any]:
-    """Twice the requests that fill every batch, and reuse from a popular prefix where there is."""
+    """Twice the requests that fill every batch, with reuse from a popular prefix if stated."""
     p = s.deployment.prefill
     budget = p.tokens_per_npu * p.npus_per_instance * p.instances
     fresh = max(1.0, (1.0 - share) * s.workload.input_tokens)
@@ -72,7 +72,7 @@ def _prefill_loop(s: Scenario, share: float) -> dict[str, Any]:
 
 
 def preset_of(wanted: Scenario, presets: Sequence[tuple[str, Scenario]]) -> Scenario:
-    """The preset that asks the same of the same machine, where there is one, else `wanted`."""
+    """A preset with the same question about the same machine, otherwise `wanted`."""
     free = {
         "name": "", "question": "", "source": "", "horizon_s": 1.0, "warmup_s": 0.0, "seed": 1,
         "step_s": 0.05,
@@ -86,7 +86,7 @@ def preset_of(wanted: Scenario, presets: Sequence[tuple[str, Scenario]]) -> Scen
 
 
 def simulated(row: Row, summary: Mapping[str, Any]) -> float | None:
-    """The row's quantity as a run found it, in the row's unit; None where a run has no such."""
+    """The row's quantity in a run, in the row's unit; None if a run does not have it."""
     key = RUNNABLE.get(row.measure, "")
     if row.against is not None or summary.get(key) is None:
         return None
@@ -95,7 +95,7 @@ def simulated(row: Row, summary: Mapping[str, Any]) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One part of a layer, seconds; published is None where the publication has no figure."""
+    """One part of a layer, seconds; published is None without a published figure."""
 
     operators: tuple[str, ...]
     published_s: float | None
@@ -106,7 +106,7 @@ OPERATORS = {"decode": LAYER, "prefill": PREFILL_LAYER}
 
 
 def breakdown(row: Row, rows: Sequence[Row], facts: Facts) -> list[Part]:
-    """A layer of the row by operator, next to published figures; []: it has no whole pool."""
+    """A layer of the row by operator, next to published figures; empty without a whole pool."""
     pool = row.measure.split(".")[0]
     if pool not in OPERATORS:
         return []

@@ -19,7 +19,7 @@ LINES = {
 
 
 def totals(entry: dict[str, Any], facts: Facts) -> dict[str, float]:
-    """The figures of one machine of the table, from its recipe as sold and its chip."""
+    """Figures of one machine of the table, computed from its recipe as sold and its chip."""
     supernode = supernode_of(entry["machine"], facts)
     chip = load_chip(facts, supernode.chip)
     npus = supernode.npus
@@ -37,7 +37,7 @@ def totals(entry: dict[str, Any], facts: Facts) -> dict[str, float]:
 
 
 def slide_table(facts: Facts) -> list[dict[str, str]]:
-    """One line a figure: printed on the slide, and from data/, for either machine."""
+    """One row per figure: printed on the slide, and computed from data/, for both machines."""
     entries = published_table(RECORD / "slides.toml")["machine"]
     made = [totals(entry, facts) for entry in entries]
     lines = []

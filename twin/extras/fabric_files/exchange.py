@@ -148,7 +148,7 @@ def _number(value: Any) -> float | None:
 
 @dataclass(frozen=True)
 class _Pairs:
-    """The links of a network, both directions of one as one."""
+    """The links of a network, with both directions as one."""
 
     net: Network
     capacity: FLOATS
@@ -167,7 +167,7 @@ class _Pairs:
 
 
 def _stated_edits(parameters: Mapping[str, Any]) -> tuple[Edit, ...] | None:
-    """The edits a file lists; None where it has no such list."""
+    """Edits listed in a file; None without such a list."""
     stated = parameters.get("edits")
     try:
         rows = json.loads(stated) if isinstance(stated, str) else stated
@@ -179,7 +179,7 @@ def _stated_edits(parameters: Mapping[str, Any]) -> tuple[Edit, ...] | None:
 
 
 def _lead_to(bare: Network, edits: Sequence[Edit], rates: FLOATS, waits: FLOATS) -> bool:
-    """Whether edits lead to just these links."""
+    """Whether edits produce exactly these links."""
     try:
         now = _Pairs.of(with_edits(bare, edits))
     except HardwareError:
@@ -190,8 +190,8 @@ def _lead_to(bare: Network, edits: Sequence[Edit], rates: FLOATS, waits: FLOATS)
 
 
 def _as_edits(made: _Pairs, rates: FLOATS, waits: FLOATS) -> list[Edit]:
-    """Few edits that make these links of those as built, of whole elements where possible; links
-    are taken out last, so that one factor states their elements."""
+    """Few edits that turn the links as built into these, of whole elements where possible; links
+    are removed last, so that one factor describes their elements."""
     factors = {"capacity": _over(rates, made.capacity), "latency": _over(waits, made.latency)}
     open_ = factors["capacity"] > 0.0
     changed = ~open_ | (factors["capacity"] != 1.0) | (factors["latency"] != 1.0)
@@ -223,7 +223,7 @@ def _as_edits(made: _Pairs, rates: FLOATS, waits: FLOATS) -> list[Edit]:
 def _by_element(
     made: _Pairs, elements: Sequence[tuple[str, INTS]], wanted: FLOATS, open_: NDArray[np.bool_]
 ) -> Iterator[tuple[Edge, float]]:
-    """Factors of open links: of elements by their most common one, then of single links."""
+    """Factors of open links: of elements by their most common factor, then of single links."""
     wanted[~open_] = 1.0
     for name, links in elements:
         remaining = links[open_[links]]
@@ -243,14 +243,14 @@ def _is_one(factor: FLOATS) -> NDArray[np.bool_]:
 
 
 def _elements(made: _Pairs, changed: NDArray[np.bool_]) -> list[tuple[str, INTS]]:
-    """Elements of several links some of which have changed, those of most links first."""
+    """Elements with several links some of which have changed, those with most links first."""
     pairs = ((name, made.at(name)) for name in made.net.names.shown())
     found = [(name, at) for name, at in pairs if at.size > 1 and changed[at].any()]
     return sorted(found, key=lambda pair: -pair[1].size)
 
 
 def _over(now: FLOATS, as_built: FLOATS) -> FLOATS:
-    """Factors that lead back to `now` to the bit where one exists; 1 where nothing was built."""
+    """Factors that reproduce `now` exactly where one exists; 1 where nothing was built."""
     some = as_built > 0.0
     factors = np.ones(now.size)
     factors[some] = now[some] / as_built[some]
@@ -263,7 +263,7 @@ def _over(now: FLOATS, as_built: FLOATS) -> FLOATS:
 
 @dataclass(frozen=True, slots=True)
 class FabricFile:
-    """The supernode of a file, its edits what the file's links differ in from those as built."""
+    """Supernode of a file, with edits for the differences of its links from those as built."""
 
     supernode: Supernode
     digest: str = ""  # it is never stored: it becomes fields of the draft

@@ -15,7 +15,7 @@ TYPES = {"int": int, "long": int, "float": float, "double": float, "string": str
 
 
 def compose(graph: GraphText) -> str:
-    """GraphML text: one line an element, keys called by their place and name."""
+    """GraphML text: one line per element, keys named by their place and name."""
     about = {k: json.dumps(v) if isinstance(v, list) else v for k, v in graph.about.items()}
     kinds: dict[tuple[str, str], str] = {}
 
@@ -50,7 +50,7 @@ def compose(graph: GraphText) -> str:
 
 
 def parse(text: str) -> GraphText:
-    """What a GraphML text says; raises FabricFileError."""
+    """Contents of a GraphML text; raises FabricFileError."""
     if re.search(r"<!\s*(DOCTYPE|ENTITY)", text, re.IGNORECASE):
         raise FabricFileError(["A GraphML file with a DOCTYPE or entities is not read."])
     try:
@@ -82,7 +82,7 @@ def _tag(element: ET.Element) -> str:
 
 
 def _data(element: ET.Element, keys: Mapping[str, tuple[str, Any]]) -> dict[str, Any]:
-    """Attributes of a graph or an edge, by name; a number that is none stays text."""
+    """Attributes of a graph or an edge, by name; an invalid number stays text."""
     found: dict[str, Any] = {}
     for e in element:
         if _tag(e) == "data" and (key := keys.get(e.get("key", ""))):

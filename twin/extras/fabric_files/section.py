@@ -18,7 +18,7 @@ FORMATS = {"json": "Node-link JSON", "graphml": "GraphML"}
 
 
 def downloads(fabric: Fabric) -> None:
-    """The fabric in both forms."""
+    """Downloads of the fabric in both forms."""
     st.markdown("**Take it elsewhere**")
     with st.container(horizontal=True):
         for kind, name in FORMATS.items():
@@ -31,7 +31,8 @@ def downloads(fabric: Fabric) -> None:
 
 
 def take_file(file: UploadedFile) -> bool:
-    """Make an uploaded fabric the draft's machine once, or show its faults; False: it is none."""
+    """Make an uploaded fabric the draft's machine once, or show its faults; False: it is no
+    fabric."""
     read, faults = st.session_state.get(READ, ("", None))
     if read != file.file_id:
         faults = None
@@ -47,7 +48,7 @@ def take_file(file: UploadedFile) -> bool:
 
 
 def take_text(raw: bytes, name: str) -> list[str]:
-    """Read a fabric into the draft, in a process of its own; returns a sentence for every fault."""
+    """Read a fabric into the draft, in a separate process; returns a sentence for every fault."""
     try:
         supernode = apart(FABRIC, raw, name).supernode
     except Refused as error:

@@ -32,8 +32,8 @@ Runs = dict[str, Served]
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a fleet needs: its stretches and, where supernodes are lost, those without a loss; and
-    of their scenarios those that no run has answered yet."""
+    """Scenarios that a fleet needs: its stretches and, with lost supernodes, those without a loss;
+    and those that no run has answered yet."""
 
     fleet: Fleet
     lives: Lives
@@ -41,7 +41,7 @@ class Wanted:
     missing: tuple[Scenario, ...] = ()
 
     def all(self) -> list[Scenario]:
-        """Every different scenario known so far."""
+        """All distinct scenarios known so far."""
         needs = [*(self.without.needs if self.without else ()), *self.lives.needs]
         return list({scenario_digest(s): s for s in needs}.values())
 
@@ -49,8 +49,8 @@ class Wanted:
 def wanted(
     fleet: Fleet, named: Named, facts: Facts, left: Callable[[Scenario], int | None]
 ) -> Wanted:
-    """The scenarios of a fleet as far as they follow from the runs there are. left: requests inside
-    at the end of a run, None where there is none. Raises FleetError, SpecError."""
+    """Scenarios of a fleet that follow from the present runs. left: requests inside at the end of a
+    run, None without a run. Raises FleetError, SpecError."""
     lives = lives_of(fleet, named, facts, left)
     without = None
     if fleet.lost:
@@ -64,8 +64,8 @@ def fleet_answer(
     fleet: Fleet, named: Named, run: Callable[[Sequence[Scenario]], Iterator[Served]],
     facts: Facts | None = None,
 ) -> dict[str, Any]:  # fmt: skip
-    """The answer of a fleet as one object. run: answers different scenarios, in order. Raises
-    FleetError, SpecError, and what `run` raises."""
+    """The answer of a fleet as one object. run: runs distinct scenarios, in order. Raises
+    FleetError, SpecError, and the errors of `run`."""
     known: Runs = {}
 
     def left(s: Scenario) -> int | None:
@@ -80,14 +80,14 @@ def fleet_answer(
 
 
 def here(scenarios: Sequence[Scenario]) -> Iterator[Served]:
-    """Runs made in this process, stored nowhere."""
+    """Runs in this process, not stored."""
     for scenario in scenarios:
         made = simulate(scenario, load_facts())
         yield Served(scenario, made.summary, made.tables["requests"], made.digest)
 
 
 def stored(store: Store, row: RunRow, scenario: Scenario) -> Served:
-    """A run of the store; raises FleetError where it did not come to an end."""
+    """A run of the store; raises FleetError if it is not finished."""
     if row.state != "done":
         raise FleetError(f"the run {row.id} of {scenario.name} {row.state}: {row.message}")
     table = store.runs.table(row.id, "requests")
@@ -100,7 +100,7 @@ def stored(store: Store, row: RunRow, scenario: Scenario) -> Served:
 def in_store(
     store: Store, runner: Runner, watch: Callable[[float, Mapping[str, Any]], object]
 ) -> Callable[[Sequence[Scenario]], Iterator[Served]]:
-    """Runs found in the store, or made by a runner's processes or its cluster."""
+    """Runs found in the store, or carried out by a runner's processes or its cluster."""
 
     def run(scenarios: Sequence[Scenario]) -> Iterator[Served]:
         rows = carried_out(runner, [Point((), scenario) for scenario in scenarios])
@@ -113,7 +113,7 @@ def in_store(
 
 
 def answered(found: Wanted, known: Mapping[str, Served]) -> dict[str, Any]:
-    """The answer of a fleet whose runs are all known, as one object of plain values."""
+    """The answer of a fleet with all runs known, as one object of plain values."""
     laid, traffic = found.lives.laid, found.lives.laid.traffic
     steady_s = traffic.horizon_s - traffic.warmup_s
     length_s = hour_s(traffic) or traffic.horizon_s / HOURS
@@ -153,7 +153,7 @@ def answered(found: Wanted, known: Mapping[str, Served]) -> dict[str, Any]:
 
 
 def in_words(answer: Mapping[str, Any]) -> list[str]:
-    """What the answer says, in sentences."""
+    """Sentences on the answer."""
     s, without = answer["summary"], answer["without_loss"]
     said = [
         f"{answer['supernodes']} supernodes answered {s['finished']:,} of {s['requests']:,} "
@@ -181,13 +181,13 @@ def _served(lives: Lives, known: Mapping[str, Served]) -> list[tuple[Life, Serve
 
 
 def _weighed(lives: Lives, known: Mapping[str, Served]) -> list[tuple[int, Served]]:
-    """The run of each stretch, with how many supernodes it stands for."""
+    """Run of each stretch, with the number of supernodes it represents."""
     units = lives.laid.units
     return [(units[life.unit].count, run) for life, run in _served(lives, known)]
 
 
 def _row(fleet: Fleet, unit: Unit, runs: Sequence[Served], steady_s: float) -> dict[str, Any]:
-    """Supernodes that are alike as one row: figures of each of them."""
+    """Equal supernodes as one row, with figures of each."""
     kind = fleet.kinds[unit.kind]
     numbers = list(unit.numbers)
     name = f"{kind.name} {numbers[0]}" + (f" and {len(numbers) - 1} alike" if numbers[1:] else "")
@@ -205,8 +205,8 @@ def _row(fleet: Fleet, unit: Unit, runs: Sequence[Served], steady_s: float) -> d
 
 
 def _by_hour(runs: Sequence[tuple[float, Served]], length_s: float, hours: int) -> dict[str, Any]:
-    """Of each hour of a supernode, whose runs begin at given times: requests per second, mean TPOT,
-    share of the finished that met the SLO; None where nothing finished."""
+    """Figures of a supernode by hour, whose runs begin at given times: requests per second, mean
+    TPOT, share of finished requests that met the SLO; None if nothing finished."""
     sums = [run.hours(begin_s, length_s, hours) for begin_s, run in runs]
     total = {name: sum((of[name] for of in sums), np.zeros(hours))
              for name in ("requests", "finished", "met", "tpot_s", "answers")}  # fmt: skip

@@ -31,25 +31,25 @@ class Served:
 
     @cached_property
     def observed(self) -> Observed:
-        """What formulas of metrics read: requests under way at its start are not judged."""
+        """Input for formulas of metrics; requests in progress at its start are not judged."""
         stamps = self.requests.select(pl.col("arrival_s", "prefill_end_s") == 0.0)
         at_start = int(stamps.select(pl.all_horizontal(pl.all())).to_series().sum())
         return Observed(self.scenario, self.requests, {"at_start": float(at_start)})
 
     @cached_property
     def ttft_s(self) -> np.ndarray:
-        """Of the requests whose first token fell in the steady state, f8[n]."""
+        """TTFT of requests whose first token fell in the steady state, f8[n]."""
         return self.observed.ttft[self.observed.started]
 
     @cached_property
     def tpot_s(self) -> np.ndarray:
-        """Of those that finished in it and have one, f8[n]."""
+        """TPOT of requests that finished in the steady state and have one, f8[n]."""
         return self.observed.tpot[~np.isnan(self.observed.tpot)]
 
     def hours(self, begin_s: float, hour_s: float, hours: int) -> dict[str, np.ndarray]:
-        """Sums of each hour of the fleet, in whose time the run begins at `begin_s`: arrivals;
-        requests that finished, and of these that met the SLO; TPOT, and answers that have one.
-        f8[hours] each; warm-up included."""
+        """Sums by hour of the fleet, f8[hours] each, for a run that begins at `begin_s` of the
+        fleet's time: arrivals; finished requests, and those of them that met the SLO; TPOT, and
+        answers that have one. Warm-up included."""
         o = Observed(
             self.scenario.model_copy(update={"warmup_s": 0.0}), self.requests,
             self.observed.totals,
@@ -72,8 +72,8 @@ class Served:
 
 
 def merged(runs: Sequence[tuple[int, Served]], steady_s: float) -> dict[str, Any]:
-    """The figures of runs together, each of so many supernodes, over a fleet's steady state, by the
-    keys of a run's summary."""
+    """Figures of runs, each of a number of supernodes, over a fleet's steady state, by the keys of
+    a run's summary."""
     total = {
         key: _sum([(count, run.summary.get(key)) for count, run in runs])
         for key in COUNTS
@@ -106,7 +106,7 @@ def merged(runs: Sequence[tuple[int, Served]], steady_s: float) -> dict[str, Any
 
 
 def _sum(parts: Sequence[tuple[int, float | None]]) -> float | None:
-    """A figure over all supernodes; None where one of them has none."""
+    """Sum of a figure over all supernodes; None if one of them has none."""
     if any(value is None for _, value in parts):
         return None
     return sum(count * value for count, value in parts if value is not None)

@@ -20,7 +20,7 @@ from twin.workload.profile import rate_at
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """Supernodes that are alike: of one kind, with one seed, lost at the same times."""
+    """Equal supernodes: of one kind, with one seed, lost at the same times."""
 
     kind: int
     numbers: tuple[int, ...]
@@ -30,13 +30,13 @@ class Unit:
 
     @property
     def count(self) -> int:
-        """How many supernodes."""
+        """Number of supernodes."""
         return len(self.numbers)
 
 
 @dataclass(frozen=True, slots=True)
 class Burst:
-    """Requests that begin again because a supernode was lost."""
+    """Requests that restart elsewhere because a supernode was lost."""
 
     begin_s: float
     end_s: float
@@ -46,8 +46,8 @@ class Burst:
 
 @dataclass
 class Layout:
-    """What each supernode of a fleet serves. Of a region's traffic each supernode of a unit takes a
-    share: f8[spans, regions, units], and f8[regions, units] while none is lost."""
+    """Shares of traffic of each supernode of a fleet. Each supernode of a unit has a share of a
+    region's traffic: f8[spans, regions, units], and f8[regions, units] while none is lost."""
 
     traffic: Scenario  # at the rate of the whole fleet
     kinds: tuple[Scenario, ...]
@@ -60,7 +60,7 @@ class Layout:
     bursts: list[Burst] = field(default_factory=list)
 
     def span(self, t: np.ndarray | float) -> Any:
-        """The span in which a time lies."""
+        """Index of the span that contains a time."""
         return np.searchsorted(self.edges[1:-1], t, "right")
 
     def by_region(self, t: np.ndarray, facts: Facts) -> np.ndarray:
@@ -71,7 +71,7 @@ class Layout:
 
     def offered(self, t: np.ndarray, facts: Facts) -> np.ndarray:
         """Expected arrivals per second at each supernode of a unit at times f8[n], f8[n, units]:
-        first ones, without those that begin again."""
+        without restarted requests."""
         shares = self.share[self.span(t)]
         result: np.ndarray = (self.by_region(t, facts).T[:, :, None] * shares).sum(axis=1)
         return result
@@ -102,7 +102,7 @@ def lay_out(fleet: Fleet, named: Named) -> Layout:
 
 
 def ahead(profile: Profile, days: float) -> Profile:
-    """A profile whose day is ahead by so many days; one that is no day stays as it is."""
+    """A daily profile shifted by a number of days; other profiles are unchanged."""
     if not days or profile.shape not in DAILY:
         return profile
     begins_s = (profile.begins_s + days * profile.period_s) % profile.period_s
@@ -110,7 +110,7 @@ def ahead(profile: Profile, days: float) -> Profile:
 
 
 def _traffic(fleet: Fleet, base: Scenario) -> Scenario:
-    """The scenario whose traffic all take, at the rate of the whole fleet."""
+    """The scenario whose traffic all share, at the rate of the whole fleet."""
     w = base.workload
     if w.arrivals in ("closed_loop", "trace"):
         raise FleetError(
@@ -133,7 +133,7 @@ def _traffic(fleet: Fleet, base: Scenario) -> Scenario:
 
 
 def _check(fleet: Fleet, traffic: Scenario, scenarios: Sequence[Scenario]) -> None:
-    """Raise FleetError for rows that do not fit the traffic or a kind's scenario."""
+    """Raise FleetError for rows that contradict the traffic or a kind's scenario."""
     kinds = {kind.name: s for kind, s in zip(fleet.kinds, scenarios, strict=True)}
     if traffic.workload.profile.shape not in DAILY and any(r.shift_h for r in fleet.regions):
         raise FleetError("regions whose clocks are ahead need a traffic whose profile is a day")
@@ -153,7 +153,7 @@ def _check(fleet: Fleet, traffic: Scenario, scenarios: Sequence[Scenario]) -> No
 
 
 def _units(fleet: Fleet, traffic: Scenario) -> list[Unit]:
-    """The supernodes of a fleet, those that are alike as one."""
+    """Supernodes of a fleet, equal ones as one unit."""
     made, end_s = list[Unit](), traffic.horizon_s
     homes = _homes(fleet, traffic)
     for k, kind in enumerate(fleet.kinds):
@@ -174,7 +174,7 @@ def _units(fleet: Fleet, traffic: Scenario) -> list[Unit]:
 
 def _homes(fleet: Fleet, traffic: Scenario) -> dict[tuple[int, int], list[int]] | None:
     """Tenants of each supernode (kind, number) by weighted rendezvous hashing, in every region;
-    None: nothing is hashed by tenant."""
+    None: no hashing by tenant."""
     if fleet.router != "hash" or fleet.sticky != "tenant":
         return None
     homes: dict[tuple[int, int], list[int]] = {}
@@ -226,7 +226,7 @@ def _shares(
 
 
 def add_burst(laid: Layout, resend_s: float, at_s: float, inside: int) -> None:
-    """Spread what was inside a supernode when it was lost over those that take its share."""
+    """Spread the requests inside a lost supernode over those that take its share."""
     span = int(laid.span(at_s))
     per = laid.region_rate @ np.maximum(laid.share[span] - laid.share[span - 1], 0.0)
     count = np.array([unit.count for unit in laid.units])

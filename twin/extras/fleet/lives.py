@@ -38,7 +38,7 @@ Rows = list[dict[str, float]]
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """A stretch in which the supernodes of a unit serve, and its scenario."""
+    """A span in which the supernodes of a unit serve, and its scenario."""
 
     unit: int
     begin_s: float
@@ -48,8 +48,8 @@ class Life:
 
 @dataclass(slots=True)
 class Lives:
-    """All stretches of a fleet, and the different scenarios to run; while what was inside a lost
-    supernode is not known, those alone that say it."""
+    """All spans of a fleet, and the distinct scenarios to run; until the number of requests inside
+    a lost supernode is known, only those that determine it."""
 
     laid: Layout
     lives: list[Life] = field(default_factory=list)
@@ -57,8 +57,8 @@ class Lives:
 
 
 def lives_of(fleet: Fleet, named: Named, facts: Facts, left: Left, *, empty: bool = False) -> Lives:
-    """The scenarios of a fleet. left: of earlier runs; empty: none begins in a steady state. Raises
-    FleetError, SpecError with one sentence."""
+    """Spans and scenarios of a fleet. left: from earlier runs; empty: none begins in a steady
+    state. Raises FleetError, SpecError with one sentence."""
     laid = lay_out(fleet, named)
     maker = _Maker(fleet, laid, facts, empty or bool(fleet.lost))
     found = Lives(laid)
@@ -89,7 +89,7 @@ def lives_of(fleet: Fleet, named: Named, facts: Facts, left: Left, *, empty: boo
 
 @dataclass(frozen=True, slots=True)
 class _Maker:
-    """Makes scenarios of a layout."""
+    """Builder of the scenarios of a layout."""
 
     fleet: Fleet
     laid: Layout
@@ -97,7 +97,7 @@ class _Maker:
     empty: bool
 
     def life(self, u: int, begin_s: float, end_s: float) -> Life:
-        """The scenario of a unit's supernodes from one time to another."""
+        """`Life` of a unit's supernodes from one time to another."""
         unit, traffic = self.laid.units[u], self.laid.traffic
         kind, values = self.laid.kinds[unit.kind], traffic.model_dump(mode="json")
         tenants = values["tenants"]
@@ -120,7 +120,7 @@ class _Maker:
         return Life(u, begin_s, end_s, made)
 
     def _name(self, made: Scenario, kind: Scenario, begin_s: float, end_s: float) -> str:
-        """A name that follows from what is simulated, so that equal supernodes stay equal."""
+        """A name derived from the simulated contents, so that equal supernodes stay equal."""
         said = [f"{made.workload.rate_req_per_s:.4g} req/s"]
         if (begin_s, end_s) != (0.0, self.laid.traffic.horizon_s):
             said.append(f"{begin_s:g} to {end_s:g} s")
@@ -130,7 +130,7 @@ class _Maker:
         return " · ".join([kind.name[:70], *said])
 
     def _load(self, u: int, begin_s: float, end_s: float) -> dict[str, Any]:
-        """The fields of the workload that differ from the whole fleet's."""
+        """Workload fields that differ from the whole fleet's."""
         laid, w = self.laid, self.laid.traffic.workload
         regions = np.flatnonzero(laid.whole[:, u] + laid.share[:, :, u].sum(axis=0))
         alike = len({laid.regions[r] for r in regions}) == 1
@@ -147,8 +147,8 @@ class _Maker:
     def _scaled(
         self, u: int, region: int, begin_s: float, end_s: float
     ) -> tuple[float, dict[str, Any]] | None:
-        """(mean rate, profile) where all traffic has the profile of one region, and this can be cut
-        to the stretch; None: it cannot."""
+        """(mean rate, profile) if all traffic has the profile of one region that can be cut to the
+        span; otherwise None."""
         laid, workload = self.laid, self.laid.regions[region]
         profile, lasts = workload.profile, (begin_s, end_s) == (0.0, laid.traffic.horizon_s)
         if profile.pieces or not (lasts or profile.shape in (*DAILY, "constant")):
@@ -182,11 +182,11 @@ class _Maker:
         return rate, made | {"pieces": _pieces(edges - begin_s, rows)}
 
     def _course(self, workload: Workload, t: np.ndarray) -> np.ndarray:
-        """The factor on the rate of a region at times f8[n]."""
+        """Factor on the rate of a region at times f8[n]."""
         return rate_at(workload, t, self.laid.traffic.horizon_s, self.facts)
 
     def _edges(self, u: int, begin_s: float, end_s: float, more: Iterable[float]) -> np.ndarray:
-        """Where the load of a unit changes its course, from one time to another."""
+        """Times between two times at which the load of a unit changes."""
         inner = {*self.laid.edges.tolist(), *more}
         for burst in self.laid.bursts:
             if burst.rate[u]:
@@ -202,7 +202,7 @@ class _Maker:
         return [minute * each_s for minute in whole]
 
     def _again(self, u: int, t: np.ndarray) -> np.ndarray:
-        """Requests per second that begin again at a supernode at times f8[n], f8[n]."""
+        """Restarted requests per second at a supernode at times t f8[n], f8[n]."""
         rates = np.zeros_like(t)
         for burst in self.laid.bursts:
             rates += burst.rate[u] * ((t >= burst.begin_s) & (t < burst.end_s))
@@ -210,7 +210,7 @@ class _Maker:
 
 
 def _pieces(edges: np.ndarray, factors: dict[str, np.ndarray]) -> Rows:
-    """Rows of `workload.profile.pieces`, one where a factor changes."""
+    """Rows of `workload.profile.pieces`, one for each change of a factor."""
     rows, last = Rows(), {name: 1.0 for name in factors}
     for k, at_s in enumerate(edges[:-1].tolist()):
         now = {name: float(values[k]) for name, values in factors.items()}

@@ -24,11 +24,11 @@ UNEVEN = unless("router", "round_robin")
 
 
 class FleetError(ValueError):
-    """A fleet that cannot be: one sentence naming what, where and what would be right."""
+    """An invalid fleet: one sentence naming what, where and what would be right."""
 
 
 class Region(Section):
-    """A region's part of the traffic, and how far its clocks are ahead."""
+    """A region's share of the traffic, and the offset of its clocks."""
 
     name: str = text(..., "Name", least=1, most=40)
     share: float = quantity(1.0, "parts", "Part of the traffic", (0.001, 1000))
@@ -38,7 +38,7 @@ class Region(Section):
 
 
 class Kind(Section):
-    """Supernodes that are built and deployed alike."""
+    """Supernodes of one machine and deployment."""
 
     name: str = text(..., "Name", least=1, most=40)
     scenario: str = text(..., "Scenario", least=1, most=200)
@@ -52,7 +52,7 @@ class Kind(Section):
 
 
 class Lost(Section):
-    """A supernode that is lost and may come back."""
+    """A lost supernode, which may come back."""
 
     kind: str = text(..., "Kind", least=1, most=40)
     number: int = quantity(0, "", "Number", (0, SUPERNODES_MAX - 1))
@@ -64,7 +64,7 @@ class Lost(Section):
 
 
 class Fleet(Section):
-    """Supernodes behind a front router that looks at nothing that runs inside them."""
+    """Supernodes behind a front router that does not look at their state."""
 
     name: str = text("A fleet", "Name", most=120)
     """Short name."""
@@ -118,12 +118,12 @@ class Fleet(Section):
 
     @property
     def supernodes(self) -> int:
-        """Supernodes of all kinds."""
+        """Number of supernodes of all kinds."""
         return sum(kind.count for kind in self.kinds)
 
 
 def _disagreements(f: Fleet) -> list[str]:
-    """Sentences about rows that are each in bounds but cannot hold together."""
+    """Sentences about rows that are each within bounds but contradict each other."""
     kinds, regions = {k.name: k for k in f.kinds}, {r.name for r in f.regions}
     problems = [] if f.kinds else ["kinds is empty: a fleet needs a kind of supernodes"]
     if f.supernodes > SUPERNODES_MAX:
@@ -210,8 +210,8 @@ def fleet_to_toml(fleet: Fleet) -> str:
 
 
 def load_fleet(path: Path) -> tuple[Fleet, Named]:
-    """The fleet of a file, and what finds the scenarios that it names: presets, and files next to
-    it. Raises FleetError."""
+    """Fleet of a file, and a function that finds the scenarios that it names: presets, and files
+    next to it. Raises FleetError."""
 
     def named(name: str) -> Scenario:
         return scenario_named(str(path.parent / name) if name.endswith(".toml") else name)

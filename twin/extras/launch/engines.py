@@ -37,7 +37,7 @@ set -euo pipefail
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """An engine: how it writes its files, and the families of chips it runs on."""
+    """An engine: the function that writes its files, and its chip families."""
 
     name: str
     families: tuple[str, ...]
@@ -57,7 +57,7 @@ def words(options: Mapping[str, Value]) -> list[str]:
 
 
 def _script(worker: Worker, command: str, options: Mapping[str, Value]) -> str:
-    """A shell script: one option a line; words with $ are expanded, all others are quoted."""
+    """A shell script with one option per line; words with $ are expanded, all others are quoted."""
     text = HEAD.format(role=worker.role, last=worker.nodes - 1, instances=worker.instances - 1)
     lines, pending = [command], ""
     for word in words(options):
@@ -229,7 +229,7 @@ ENGINES = {
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """What starts a deployment."""
+    """Launch files of a deployment."""
 
     files: dict[str, str]  # text by name
     left_out: list[str]

@@ -37,12 +37,12 @@ class Worker:
 
     @property
     def rows(self) -> int:
-        """Tokens of the largest pass that only decodes, of a data-parallel rank."""
+        """Tokens of the largest decode-only pass of a data-parallel rank."""
         return self.sequences * (1 + self.drafts)
 
     @property
     def graphs(self) -> list[int]:
-        """Passes, in tokens, for which a graph is captured: up to the largest batch, 16 sizes."""
+        """Token counts of passes with captured graphs: up to the largest batch, 16 sizes."""
         step = 1 + self.drafts
         most = self.sequences
         sizes = {step * max(1, round(most * k / 16)) for k in range(1, 17)}
@@ -50,7 +50,7 @@ class Worker:
 
 
 def workers(s: Scenario, facts: Facts) -> list[Worker]:
-    """The kinds of instances of a deployment. Raises ValueError where ranks do not fill nodes."""
+    """Kinds of instances of a deployment. Raises ValueError if ranks do not fill nodes."""
     dies = int(facts.si(f"chips.{s.supernode.chip}.dies_per_npu"))
     experts = "experts" in load_shape(facts, s.deployment.model).stages
     return [replace(_worker(s, pool, dies), experts=experts) for pool in serving(s).values()]
@@ -82,7 +82,7 @@ def _worker(s: Scenario, pool: Pool, dies: int) -> Worker:
 
 
 def left_out(s: Scenario) -> list[str]:
-    """What a scenario says and no engine gets here, each with what happens instead."""
+    """Settings of a scenario that no engine supports here, each with its replacement."""
     d, said = s.deployment, []
     roles = serving(s)
     if "prefill" in roles and roles["prefill"].own.attention == "sp_tp_sp":
@@ -119,7 +119,7 @@ def left_out(s: Scenario) -> list[str]:
 
 
 def start_check(s: Scenario, facts: Facts, found: list[Worker]) -> list[str]:
-    """Memory of a die by pool, captured graphs, ports. Raises ValueErrors of the rooms."""
+    """Memory of a die by pool, captured graphs, ports. Raises ValueErrors of the pricing."""
     costs, said = assemble(s, facts).costs, []
     for worker in found:
         role = getattr(costs, f"{worker.role}_role")

@@ -22,7 +22,7 @@ Place = Literal["object storage", "local DRAM", "memory pool"]
 
 @dataclass(frozen=True, slots=True)
 class ServedModel:
-    """A model as a slot serves it."""
+    """A model's rate and times on a slot."""
 
     name: str
     size_bytes: float  # the whole model, once
@@ -34,7 +34,7 @@ class ServedModel:
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """What is there: slots, models, where weights are stored, and how long a start takes."""
+    """Slots, models, storage of weights, and start times of a fleet."""
 
     models: tuple[ServedModel, ...]
     slots: int
@@ -48,7 +48,7 @@ class Fleet:
 
 @dataclass(slots=True)
 class Start:
-    """One model on its way into one slot; stamps in order."""
+    """One start of a model on a slot, with stamps in order."""
 
     slot: int
     model: int
@@ -62,13 +62,13 @@ class Start:
 
     @property
     def weights_s(self) -> float:
-        """What its weights took."""
+        """Seconds to load its weights."""
         return self.loaded_s - self.ready_s
 
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """What came out; arrays by request."""
+    """Results of a simulation; arrays by request."""
 
     model: NDArray[np.int64]
     arrived_s: NDArray[np.float64]
@@ -81,17 +81,17 @@ class Served:
 
     @property
     def wait_s(self) -> NDArray[np.float64]:
-        """From arrival until a slot begins it."""
+        """Seconds from arrival until a slot begins the request."""
         return self.begun_s - self.arrived_s
 
     @property
     def starting_s(self) -> float:
-        """Of all slots, on their way into service."""
+        """Seconds of all slots spent in starts."""
         return sum(start.up_s - start.begun_s for start in self.starts)
 
 
 class Dram:
-    """Whole models by when they were last loaded, never more bytes than there is room for."""
+    """Whole models in DRAM, least recently used first, within a number of bytes."""
 
     def __init__(self, capacity_bytes: float) -> None:
         self._capacity = capacity_bytes
@@ -99,13 +99,13 @@ class Dram:
         self.bytes = 0.0
 
     def read(self, model: int) -> bool:
-        """Whether the model is here; it is then the last to go."""
+        """Whether the model is in DRAM; it becomes the most recently used."""
         if model in self.held:
             self.held.move_to_end(model)
         return model in self.held
 
     def keep(self, model: int, size_bytes: float) -> None:
-        """Keep a model, and let those go that there is no room for; none larger than all room."""
+        """Store a model, and evict others if necessary; a model larger than DRAM is not stored."""
         if self.read(model) or size_bytes > self._capacity:
             return
         while self.held and self.bytes + size_bytes > self._capacity:
@@ -121,7 +121,7 @@ class Clock(Agenda):
         super().__init__(step_s=0.0)
 
     def until(self, end_s: float) -> None:
-        """Run what is due by `end_s`, also what is entered meanwhile."""
+        """Run all actions due by `end_s`, including those that they enter."""
         while self._entries and self._entries[0][0] <= end_s:
             due_s, _, action = heapq.heappop(self._entries)
             action(due_s)
@@ -129,7 +129,7 @@ class Clock(Agenda):
 
 @dataclass(slots=True)
 class Slot:
-    """NPUs for one deployment of one model at a time."""
+    """NPUs for one deployment, with one model at a time."""
 
     dram: Dram
     state: Literal["free", "starting", "serving", "leaving"] = "free"
@@ -145,7 +145,7 @@ class Slot:
 
 @dataclass(slots=True)
 class Demand:
-    """One model's requests, and the slots that are its own."""
+    """Requests of one model, and its slots."""
 
     waiting: deque[int] = field(default_factory=deque)
     serving: list[int] = field(default_factory=list)
@@ -153,7 +153,7 @@ class Demand:
 
 
 class FleetRun:
-    """One simulation."""
+    """Simulation of a fleet."""
 
     def __init__(self, fleet: Fleet) -> None:
         self.fleet = fleet
@@ -174,7 +174,7 @@ class FleetRun:
         self._held_s = self._busy_s = self._most_bytes = self._fetched_bytes = 0.0
 
     def serve(self, model: Sequence[int], arrived_s: Sequence[float]) -> Served:
-        """Serve requests, in order of time, to the last."""
+        """Simulate requests, given in order of time."""
         for of, t_s in zip(model, arrived_s, strict=True):
             self.clock.until(t_s)
             self._arrive(of, t_s)
@@ -189,7 +189,8 @@ class FleetRun:
         )  # fmt: skip
 
     def load_everywhere(self, model: int, t_s: float) -> float:
-        """Put a model into every slot, all free, at once; seconds until the last one serves."""
+        """Start a model on every slot at once, all free; returns seconds until the last one
+        serves."""
         first = len(self.starts)
         for k in range(len(self.slots)):
             self._demands[model].coming += 1
@@ -198,7 +199,7 @@ class FleetRun:
         return max(one.up_s for one in self.starts[first:]) - t_s
 
     def _start(self, k: int, model: int, t_s: float) -> None:
-        """Begin to put a model into a slot that has none, or whose last request has ended."""
+        """Start a model on a slot that is free or whose last request has ended."""
         slot, fleet = self.slots[k], self.fleet
         one = Start(k, model, slot.state != "free", t_s)
         if slot.state == "free":
@@ -265,15 +266,15 @@ class FleetRun:
             self._seek(model, t_s, of_idle=True)
 
     def _start_s(self, model: int) -> float:
-        """What one more slot for a model would take, if NPUs are free and no slot fetches."""
+        """Seconds to start one more slot for a model, if NPUs are free and no slot fetches."""
         of, fleet = self.fleet.models[model], self.fleet
         stored = any(model in dram.held for dram in self._stores)
         fetch_s = 0.0 if stored else of.size_bytes / fleet.bucket_bytes_per_s
         return fleet.process_s + of.load_s + fetch_s
 
     def _seek(self, model: int, t_s: float, *, of_idle: bool = False) -> None:
-        """Take a slot: free, idle, else (unless `of_idle`) one that drains, of a model with
-        several; first one whose DRAM has the model, then the longest idle."""
+        """A slot to take: free, idle, otherwise (unless `of_idle`) a draining one of a model with
+        several; slots with the model in DRAM first, then the longest idle."""
 
         def first(k: int) -> tuple[bool, float]:
             return model not in self.slots[k].dram.held, self.slots[k].done_s
@@ -301,13 +302,14 @@ class FleetRun:
             self._without.append(model)
 
     def _claim(self, k: int, model: int) -> None:
-        """Slot k takes what has come by now, and then makes way."""
+        """Let slot k serve the requests that have arrived, and then give it up."""
         slot = self.slots[k]
         slot.heir, slot.last = model, len(self._arrived) - 1
         self._demands[slot.model].serving.remove(k)
 
     def _take(self, k: int, t_s: float) -> None:
-        """Begin the next request, or see who comes after the last."""
+        """Begin the next request of a slot or, after the last, hand the slot over or watch it while
+        idle."""
         slot = self.slots[k]
         of, waiting = self.fleet.models[slot.model], self._demands[slot.model].waiting
         slot.taking = False
@@ -324,7 +326,7 @@ class FleetRun:
             self.clock.at(max(t_s, slot.done_s + self.fleet.idle_s), partial(self._look, k))
 
     def _look(self, k: int, t_s: float) -> None:
-        """Give the NPUs of a slot back that was idle for long enough."""
+        """Free the NPUs of a slot that was idle for long enough."""
         slot = self.slots[k]
         slot.watched = False
         if slot.state != "serving" or slot.taking or slot.heir is not None:

@@ -12,7 +12,7 @@ from twin.ui.show import plot
 
 
 def section(draft: Scenario) -> None:
-    """Numbers to set, how long requests wait for each model, and a column for each store."""
+    """Draw the inputs, waiting by model, and a column for each store."""
     st.subheader("Model cache and switching", anchor=False)
     facts = session.facts()
     with st.grid(3, min_column_width=150):
@@ -71,7 +71,7 @@ def _answer(key: str, question: study.Question, _draft: Scenario) -> study.Model
 
 @reads("Each row is a model; its requests wait while processes start and weights load.")
 def model_waits(answer: study.ModelCache) -> Chart:
-    """Mean waiting of requests by model, a mark for each place that keeps weights."""
+    """Chart of mean waiting by model, with a mark for each store of weights."""
     fig = figure(height=90 + 30 * len(answer.models))
     looks = zip(
         answer.stores, (theme.OTHER, theme.PLANE["vpc"], theme.ROLE["memory_pool"]),

@@ -28,7 +28,7 @@ MOST_SHARE = 1e9  # of a model's requests: a sum of them stays a number
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """How many models and slots, how popular, and what is there to hold them."""
+    """Numbers of models and slots, popularity, and storage."""
 
     models: int = 8
     instances: int = 8  # slots of NPUs
@@ -46,7 +46,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """A way to store models: means after the warm-up, NPU-hours over all of the time."""
+    """A store of weights: means after the warm-up, NPU-hours over all of the time."""
 
     name: Place
     cold_s: float  # until every slot has the first model, from nothing; processes not counted
@@ -71,7 +71,7 @@ class Store:
 
 @dataclass(frozen=True, slots=True)
 class ModelCache:
-    """One question's answer."""
+    """Answer of one question."""
 
     models: tuple[str, ...]  # by popularity
     model_bytes: float  # of the largest
@@ -80,13 +80,13 @@ class ModelCache:
 
     @property
     def title(self) -> str:
-        """What was served, in a few words."""
+        """Served models and slots, in a few words."""
         size = amount(self.model_bytes, "bytes")
         return f"{self.requests:,} requests for {len(self.models)} models of up to {size}"
 
 
 def model_stores(scenario: Scenario, facts: Facts, sizes: Question) -> ModelCache:
-    """No DRAM, local DRAM and the memory pool for one scenario; raises the rooms' own errors."""
+    """Results with no DRAM, local DRAM and the memory pool for one scenario; raises as `steady`."""
     most = MOST_REQUESTS * SLOTS // max(SLOTS, sizes.instances)
     if sizes.rate_req_per_s * sizes.hours * HOUR_S > most:
         raise ModelError(f"more than {most:,} requests: ask for less time or a lower rate")
@@ -119,7 +119,7 @@ def model_stores(scenario: Scenario, facts: Facts, sizes: Question) -> ModelCach
 
 
 def summed_up(fleet: Fleet, out: Served, end_s: float, ttft_s: float, npus: int) -> Store:
-    """A store's figures; npus: of a slot."""
+    """Figures of a store; npus: of a slot."""
     alone = FleetRun(replace(fleet, process_s=0.0, regroup_s=0.0, idle_s=0.0))
     cold_s = alone.load_everywhere(0, 0.0)
     copies = alone.serve([], []).dram_bytes / fleet.models[0].size_bytes
@@ -168,7 +168,7 @@ ROWS: tuple[tuple[str, str, Kind, str], ...] = (
 
 
 def table(stores: Sequence[Store]) -> list[tuple[str, ...]]:
-    """A row for each figure: its name, and what it is with each store."""
+    """One row per figure: its name, and its value with each store."""
     return [
         (label, *(amount(getattr(store, name), kind, unit) for store in stores))
         for label, name, kind, unit in ROWS
@@ -176,7 +176,7 @@ def table(stores: Sequence[Store]) -> list[tuple[str, ...]]:
 
 
 def takes_for_granted(scenario: Scenario, facts: Facts, sizes: Question) -> str:
-    """What the figures count, and what the seconds of the paper's table take for granted."""
+    """Assumptions of the figures, and of the seconds in the paper's table."""
     size, cold_s = facts.si("startup.table.model"), facts.si("startup.table.cold")
     stated, implied = facts.si("startup.bucket"), size / cold_s
     used = sizes.instances * npus_used(scenario)
@@ -194,7 +194,7 @@ def takes_for_granted(scenario: Scenario, facts: Facts, sizes: Question) -> str:
 
 
 def _shares(sizes: Question) -> NDArray[np.float64]:
-    """Popularity by model; raises ModelError where shares are not one positive number a model."""
+    """Popularity by model; raises ModelError unless shares are one positive number per model."""
     if not sizes.shares:
         weight = np.arange(1, sizes.models + 1) ** -sizes.skew
     elif len(sizes.shares) == sizes.models and all(0.0 < x < MOST_SHARE for x in sizes.shares):
@@ -207,7 +207,8 @@ def _shares(sizes: Question) -> NDArray[np.float64]:
 
 
 def _served(scenario: Scenario, facts: Facts, name: str) -> tuple[ServedModel, ServedModel]:
-    """A model in the scenario's deployment: weights from DRAM of its own nodes, or of the pool."""
+    """A model in the scenario's deployment, with weights from DRAM of its own nodes, or of the
+    pool."""
     drafts = (
         scenario.deployment.decode.mtp_draft_tokens if load_shape(facts, name).mtp_layers else 0
     )

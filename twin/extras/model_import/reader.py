@@ -51,7 +51,7 @@ UNITS = {
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """What the fields of a model_type mean."""
+    """Meaning of the fields of a model_type."""
 
     attention: str  # a kind of twin/model/attention.py
     experts: bool = True
@@ -82,7 +82,7 @@ FAMILIES = {
 
 
 class ConfigError(ValueError):
-    """A config that cannot become a model: one sentence naming the field and what is right."""
+    """A config that cannot be imported: one sentence naming the field and what is right."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ class ImportedModel:
 
     @property
     def shape(self) -> Shape:
-        """The shape these figures come to."""
+        """Shape of these figures."""
         return Shape(**{name: fact.value for name, fact in self.figures.items()})
 
     @property
@@ -143,7 +143,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 class _Config:
-    """A config as it is turned into figures: each field is checked where it is read."""
+    """Reader of a config: each field is checked when read."""
 
     def __init__(self, table: Mapping[str, Any], file: str) -> None:
         self.table = table
@@ -155,7 +155,7 @@ class _Config:
         self.family = FAMILIES[self.named]
 
     def figures(self, title: str) -> dict[str, Fact]:
-        """Every field of a Shape, with where it stands in the config."""
+        """Every field of a Shape, with its place in the config."""
         self._refuse_other_layers()
         figures = {"title": Fact(title, "", f"name given to {self.file}", "e")}
         figures |= self._mla() if self.family.attention == "mla" else self._gqa()
@@ -305,11 +305,12 @@ class _Config:
         }
 
     def _first_of(self, *names: str) -> str:
-        """The first of these fields that the config has; else the first."""
+        """The first of these fields in the config; otherwise the first."""
         return next((name for name in names if self.table.get(name) is not None), names[0])
 
     def _most_nodes(self, top_k: int) -> Fact:
-        """A router that limits groups does so for nodes: arXiv 2412.19437 section 2.1.2."""
+        """Maximum nodes per token: a router that limits groups does so for nodes (arXiv 2412.19437
+        section 2.1.2)."""
         groups = self._count(self._first_of("n_group", "num_expert_group"), absent=1).value
         limit = self._count("topk_group", absent=groups).value
         if limit > groups:
@@ -331,7 +332,7 @@ class _Config:
         return self._derived(len(dense), f"mlp_only_layers of {self.file}")
 
     def _refuse_other_layers(self) -> None:
-        """Layers that are not all alike, which a Shape cannot say."""
+        """Raise ConfigError for layers of several kinds, which a Shape cannot express."""
         for name in ("moe_layer_freq", "decoder_sparse_step"):
             if self.table.get(name) not in (None, 1):
                 self._fail(name, "must be 1: every layer after the dense ones has experts")

@@ -24,8 +24,8 @@ PARTS = {"mla": "attention"}  # names in data/chips, where they differ from thos
 
 
 def chosen(found: Iterable[Fitted], engine: str = "") -> list[Fitted]:
-    """A table for each operator, format and way of exchange: of the first engine (or `engine`) that
-    has one, its kernel for spread experts, newest release, most rows."""
+    """One table for each operator, format and way of exchange: of the first engine (or `engine`)
+    that has one, its kernel for spread experts, newest release, most rows."""
     own = [each for each in found if each.engine.partition(" ")[0] == engine or not engine]
     own += [replace(each, operator="fused") for each in own if _fused(each)]
     best: dict[tuple[int, str, str], Fitted] = {}
@@ -36,7 +36,7 @@ def chosen(found: Iterable[Fitted], engine: str = "") -> list[Fitted]:
 
 
 def _fused(each: Fitted) -> bool:
-    """Whether a table is of experts whose tokens no one sends to them."""
+    """Whether a table is of experts without dispatch of tokens."""
     return each.operator == "grouped" and each.part != SPREAD
 
 
@@ -61,7 +61,7 @@ def _rank(each: Fitted) -> tuple[object, ...]:
 
 
 def library(found: Iterable[Fitted], source: str, name: str) -> str:
-    """Facts of a kernel library's latest release as lines of data/chips, each table whole."""
+    """Facts of a kernel library's latest release as lines of data/chips."""
     kernels = [
         each for each in found
         if each.operator not in APART and each.part != "host" and not _fused(each)
@@ -88,7 +88,7 @@ def lines(found: Iterable[Fitted], source: str, links: Mapping[str, float] | Non
 
 
 def _host(each: Fitted, source: str) -> str:
-    """The host's time for a part of a layer that it launches kernel by kernel."""
+    """Host time of a part of a layer that is launched kernel by kernel."""
     named = {"source": f"{source}: {each.table}", "mark": "d"}
     lines = [_line("host", round(1e6 * each.facts["host"]), "us", named),
             _held("held_back", each, named)]  # fmt: skip
@@ -112,7 +112,7 @@ def _collective(sums: list[Fitted], source: str, link: float) -> str:
 
 
 def _exchange(found: Iterable[Fitted], where: str, source: str, link: float) -> str:
-    """Start of dispatch and combine over one network, and the share of a link that they reach."""
+    """Start of dispatch and combine over one network, and the reached share of a link."""
     lines = []
     for each in found:
         phase, _, place = each.part.partition(" ")

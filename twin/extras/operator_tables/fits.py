@@ -35,7 +35,7 @@ class Peaks:
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """Facts of one table: shares of peaks, seconds, and how far held-back rows are off."""
+    """Facts of one table: shares of peaks, seconds, and errors of held-back rows."""
 
     operator: str
     format: str
@@ -55,7 +55,7 @@ class Fitted:
 
 
 def fit(table: Table, peaks: Peaks, held: float = HELD, seed: int = SEED) -> list[Fitted]:
-    """The facts of a table; none where its rows are too few or its format has no peak here."""
+    """Facts of a table; empty if it has too few rows or no peak for its format."""
     if table.operator != "exchange" and table.format not in peaks.flops:
         return []
     found = FITS[table.operator]
@@ -78,7 +78,8 @@ Part = tuple[str, Floats, Candidates, Begin]
 def _fit(
     seconds: Floats, ways: Candidates, begin: Mapping[str, float], held: float, seed: int
 ) -> tuple[Mapping[str, float], int, float, float]:
-    """(parameters, rows held back, mean and worst error) of the way with the least log error."""
+    """(parameters, held-back rows, mean and worst error) of the variant with the least log
+    error."""
     back = np.random.default_rng(seed).random(seconds.size) < held
     names = list(begin)
     best: tuple[float, Mapping[str, float], Floats] | None = None
@@ -105,7 +106,7 @@ def _columns(rows: pl.DataFrame, *names: str) -> list[Floats]:
 
 
 def whole(rows: Floats, tile: tuple[int, int]) -> Floats:
-    """Rows that a product computes with tiles of so many rows: `tile` small and large."""
+    """Rows computed by a product in tiles: `tile` is the small and the large one."""
     size = np.where(rows <= tile[0], tile[0], tile[1])
     return np.asarray(size * np.ceil(np.maximum(rows, 1e-9) / size))
 
@@ -115,7 +116,8 @@ def _roofs(computing: Floats, moving: Floats, power: float) -> Floats:
 
 
 def _gemm(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
-    """One product of m rows with k x n weights: start, share of the peak, share of the memory."""
+    """Fit of one product of m rows with k x n weights: start, share of the peak, share of the
+    memory."""
     wide = rows.filter(
         (pl.col("n") >= 1024) & (pl.col("k") >= 512) & (pl.col("n") * pl.col("k") >= 1 << 21)
         & (pl.col("n") <= 51_200) & (pl.col("k") <= 51_200)
@@ -145,7 +147,7 @@ def _by_tile(predict: Callable[..., Floats]) -> Candidates:
 
 
 def _grouped(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
-    """Gate, up and down of a die's experts, evenly loaded: per expert as many rows."""
+    """Fit of a die's grouped products gate, up and down, with equal rows per expert."""
     even = rows.filter(
         pl.col("distribution").is_in(["balanced", "uniform"])
         & (pl.col("inter_size") / pl.col("moe_tp_size") >= 256) & (pl.col("num_experts") >= 32)
@@ -192,7 +194,7 @@ def _grouped_part(
 
 
 def _mla(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
-    """Decode's latent attention core, 64 and 128 heads, from 1,024 cached tokens on."""
+    """Fit of decode's latent attention core, 64 and 128 heads, from 1,024 cached tokens on."""
     core = rows.filter(
         pl.col("num_heads").cast(pl.Int64).is_in([64, 128])
         & (pl.col("isl") + pl.col("step") >= 1024)
@@ -212,7 +214,8 @@ def _mla(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
 
 
 def _core(computed: str, computing: Floats, moving: Floats, latency: Floats, begin: Begin) -> Part:
-    """A decode attention core: start, shares of peak and memory, and how sharply the roofs join."""
+    """Fit of a decode attention core: start, shares of peak and memory, sharpness of the
+    roofline."""
 
     def predict(at: Mapping[str, float], power: float) -> Floats:
         roofs = _roofs(computing / at["compute"], moving / at["bandwidth"], power)
@@ -223,7 +226,8 @@ def _core(computed: str, computing: Floats, moving: Floats, latency: Floats, beg
 
 
 def _gqa(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
-    """Decode GQA core: heads of 128, up to 8 KV heads, 1,024 cached tokens and more, in BF16."""
+    """Fit of decode's GQA core: heads of 128, up to 8 KV heads, 1,024 cached tokens and more, in
+    BF16."""
     core = rows.filter(
         (pl.col("head_dim") == 128) & (pl.col("window_size") == 0)
         & (pl.col("num_key_value_heads") <= 8) & (pl.col("isl") + pl.col("step") >= 1024)
@@ -242,8 +246,8 @@ def _gqa(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
 def _prompts(
     values: float, chosen: pl.Expr, rows: pl.DataFrame, peaks: Peaks, fmt: str
 ) -> list[Part]:
-    """A prefill attention core of whole prompts, computed in BF16 for every KV format: start, share
-    of the peak, and the pairs that a token takes beyond those that it attends to."""
+    """Fit of a prefill attention core of whole prompts, computed in BF16 for every KV format:
+    start, share of the peak, and additional pairs per token."""
     names = ("num_heads", "batch_size", "isl", "latency")
     heads, batch, isl, latency = _columns(rows.filter(chosen), *names)
     pair_s = heads * 2.0 * values / peaks.flops["bf16"]
@@ -258,7 +262,8 @@ def _prompts(
 
 
 def _eager_mla(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
-    """An attention layer launched kernel by kernel on 128 tokens, where only the host counts."""
+    """Fit of an attention layer launched kernel by kernel on 128 tokens, where only the host's time
+    counts."""
     few = pl.col("batch_size") * pl.col("isl") <= 128
     return [_host(rows.filter(few & (pl.col("num_heads").cast(pl.Int64) == 128)))]
 
@@ -270,9 +275,9 @@ def _host(rows: pl.DataFrame) -> Part:
 
 
 def _contiguous(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
-    """Prefill's grouped products with the ordering of their rows, evenly loaded: the host's time,
-    and the share of the peak of long ones. In the measured table the ordering kernels see tokens of
-    all dies, which no engine does: these seconds are a parameter (`passing`)."""
+    """Fit of prefill's grouped products with the ordering of their rows, evenly loaded: the host's
+    time, and the share of the peak of long ones. In the measured table the ordering kernels process
+    tokens of all dies, as no engine does: these seconds are a parameter (`passing`)."""
     even = rows.filter(pl.col("distribution") == "uniform")
     if not even.height:
         return []
@@ -285,7 +290,7 @@ def _contiguous(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
 
 
 def _collective(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
-    """All-reduces of 1 KB to 1 MB in a graph, by dies: start, and bytes/s that a die sends."""
+    """Fit of all-reduces of 1 KB to 1 MB in a graph, by dies: start, and bytes/s of a die."""
     graph = rows.filter(
         pl.col("kernel_source").str.ends_with("graph") & (pl.col("message_size") <= 1 << 20)
         & (pl.col("message_size") >= 1 << 10)
@@ -303,7 +308,8 @@ def _at_rate(moving: Floats) -> Candidates:
 
 
 def _exchange(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
-    """Dispatch (FP8) and combine (BF16): start, and bytes/s of a die inside or across nodes."""
+    """Fit of dispatch (FP8) and combine (BF16): start, and bytes/s of a die inside or across
+    nodes."""
     parts: list[Part] = []
     plain = rows.filter((pl.col("hidden_size") == HIDDEN) & (pl.col("num_topk") == TOP_K))
     for across in (False, True):

@@ -88,7 +88,7 @@ def _tables(file: Path) -> Iterator[Table]:
 
 
 def _profiled(frame: pl.DataFrame) -> pl.DataFrame:
-    """Matrix products of a profile of Ascend's: shapes "8,7168;7168,4096", microseconds."""
+    """Matrix products of an Ascend profile: shapes "8,7168;7168,4096", microseconds."""
     shapes = (
         pl.col("Input Shapes")
         .str.replace_all('"', "")

@@ -28,7 +28,7 @@ def ns(time_s: float) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Track:
-    """A place in the trace: a process and one of its tracks."""
+    """A track of the trace: a process and a thread in it."""
 
     pid: int
     lane: int = 0
@@ -48,7 +48,7 @@ class Track:
     def bar(
         self, name: str, begin_ns: int, end_ns: int, cat: str, number: int, args: Event
     ) -> list[Event]:
-        """Something that lasts and may overlap others: a pair of async events."""
+        """An interval that may overlap others: a pair of async events."""
         known = {"cat": cat, "id": number}
         return [
             self.event("b", name, begin_ns, **known, args=args),
@@ -57,7 +57,7 @@ class Track:
 
 
 def named(pid: int, name: str, tracks: Mapping[int, str]) -> list[Event]:
-    """What a process and its tracks are called, and in what order they stand."""
+    """Name and order of a process and its tracks."""
     rows: list[tuple[str, int, Event]] = [
         ("process_name", 0, {"name": name}), ("process_sort_index", 0, {"sort_index": pid}),
     ]  # fmt: skip
@@ -72,7 +72,7 @@ def named(pid: int, name: str, tracks: Mapping[int, str]) -> list[Event]:
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """An instance in the trace, and what it did."""
+    """An instance in the trace, with its passes."""
 
     role: str
     index: int
@@ -85,7 +85,7 @@ class Instance:
         return f"{self.role} {self.index}"
 
     def edges(self) -> tuple[np.ndarray, np.ndarray]:
-        """Begins and ends of the passes, ns; a rounding never lets two of them overlap."""
+        """Begins and ends of the passes, ns, rounded without overlaps."""
         begins = np.array([ns(p.begin_s) for p in self.passes], np.int64)
         ends = np.array([ns(p.end_s) for p in self.passes], np.int64)
         begins[1:] = np.maximum(begins[1:], ends[:-1])
@@ -99,7 +99,7 @@ LEAST_NS = 10  # less where many fall together
 
 
 def moving(tables: Tables, begin_s: float, end_s: float) -> pl.DataFrame:
-    """Requests that moved on within a span."""
+    """Requests that changed their stage within a span."""
     return tables["requests"].filter(
         pl.any_horizontal(
             pl.col(c).is_between(begin_s, end_s, closed="left").fill_null(False) for c in STAMPS
@@ -108,7 +108,7 @@ def moving(tables: Tables, begin_s: float, end_s: float) -> pl.DataFrame:
 
 
 def lives(tables: Tables, begin_s: float, end_s: float) -> Iterator[list[Event]]:
-    """The phases of each request that moved on within the span, as bars cut to the span."""
+    """Stages of each request of the span, as bars cut to the span."""
     track = Track(REQUESTS)
     for row in moving(tables, begin_s, end_s).iter_rows(named=True):
         group: list[Event] = []
@@ -129,7 +129,7 @@ def lives(tables: Tables, begin_s: float, end_s: float) -> Iterator[list[Event]]
 def flows(
     tables: Tables, instances: Sequence[Instance], begin_s: float, end_s: float
 ) -> Iterator[list[Event]]:
-    """Arrows of requests: arrival, prefill, KV in place, decode, finish, as far as in the span."""
+    """Arrows of requests: arrival, prefill, KV in place, decode, finish, within the span."""
     work = {(one.role, one.index): Finder(one) for one in instances}
     rows = moving(tables, begin_s, end_s)
     arrivals = _marks(rows["arrival_s"].to_list(), begin_s, end_s)
@@ -147,7 +147,7 @@ def _journey(
     row: Event, work: "Mapping[tuple[str, int], Finder]", arrival: tuple[int, int] | None,
     handed: tuple[int, int] | None,
 ) -> list[Event]:  # fmt: skip
-    """One request's marks and its arrow through them and the slices that served it."""
+    """One request's marks, and its arrow through these and the slices that served it."""
     group: list[Event] = []
     points: list[Point | None] = []
     number = row["request_id"]
@@ -204,7 +204,7 @@ def _marks(
 
 
 class Finder:
-    """Which slice of an instance a stamp belongs to; a nanosecond inside it."""
+    """Search of an instance's slice that belongs to a stamp; a nanosecond inside it."""
 
     def __init__(self, one: Instance):
         self.pid = one.pid
@@ -215,17 +215,17 @@ class Finder:
         return None if end - begin < 3 else (self.pid, ITERATIONS, end - 1 if last else begin + 1)
 
     def begins(self, at_s: float | None) -> Point | None:
-        """In the slice that begins at a stamp; None when none does."""
+        """Time in the slice that begins at a stamp; None without one."""
         k = self._index_of_edge(self._begin, at_s)
         return None if k is None else self._point(k)
 
     def ends(self, at_s: float | None) -> Point | None:
-        """In the slice that ends at a stamp, at its end; None when none does."""
+        """Time at the end of the slice that ends at a stamp; None without one."""
         k = self._index_of_edge(self._end, at_s)
         return None if k is None else self._point(k, last=True)
 
     def next(self, at_s: float | None) -> Point | None:
-        """In the first slice that begins at or after a moment within the span."""
+        """Time in the first slice that begins at or after a moment within the span."""
         if at_s is None or not self._begin.size or ns(at_s) < self._begin[0]:
             return None
         k = int(np.searchsorted(self._begin, ns(at_s), "left"))
@@ -261,7 +261,7 @@ INSTANCE_COUNTERS = {
 def happenings(
     tables: Tables, instances: Iterable[Instance], begin_s: float, end_s: float
 ) -> Iterator[list[Event]]:
-    """Faults, rebalances and what followed: instants, and bars for what lasts."""
+    """Faults, rebalances and their consequences: instants, and bars for intervals."""
     events = tables.get("events")
     if events is None:
         return
@@ -290,7 +290,8 @@ def happenings(
 def counters(
     tables: Tables, instances: Sequence[Instance], begin_s: float, end_s: float, most: int
 ) -> Iterator[list[Event]]:
-    """Means of the span's windows, of run and instances; every n-th beyond `most` events."""
+    """Means of the span's windows, of run and instances; every n-th if they are more than
+    `most`."""
     most = max(1, most // (len(WINDOW_COUNTERS) + len(INSTANCE_COUNTERS) * len(instances)))
     for name, columns in WINDOW_COUNTERS.items():
         yield _counted(Track(RUN), name, tables["windows"], columns, (begin_s, end_s), most)
@@ -312,7 +313,7 @@ def _counted(
     span_s: tuple[float, float],
     most: int,
 ) -> list[Event]:
-    """One counter with a series per column; a window in which nothing is known is left out."""
+    """One counter with a series per column; windows without data are left out."""
     begin_s, end_s = span_s
     present = [c for c in columns if c in rows.columns]
     touching = rows.filter((pl.col("t_s") < end_s) & (pl.col("t_s") + pl.col("window_s") > begin_s))

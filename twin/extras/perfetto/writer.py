@@ -48,12 +48,12 @@ Tables = Mapping[str, pl.DataFrame]
 
 
 class TraceError(ValueError):
-    """The wish for a trace is at fault, in one sentence."""
+    """An invalid request for a trace, in one sentence."""
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What a trace holds."""
+    """Contents of a written trace."""
 
     events: int
     left_out: int  # slices and flows for which there was no room
@@ -62,7 +62,7 @@ class Written:
 
     @property
     def sentence(self) -> str:
-        """The same for people."""
+        """The contents as a sentence."""
         text = f"{self.events:,} events from {self.begin_s:g} s to {self.end_s:g} s of the run"
         if self.left_out:
             text += f"; {self.left_out:,} more had no room: ask for a shorter span"
@@ -114,7 +114,7 @@ def write_trace(
 
 
 def check_span(begin_s: float | None, end_s: float | None) -> None:
-    """Raise TraceError for a span that no run has; said before one is made."""
+    """Raise TraceError for a span outside every run, before a run is made."""
     if begin_s is not None and not 0 <= begin_s < math.inf:
         raise TraceError(f"a trace cannot start at {begin_s:g} s: give it seconds from 0 on")
     if end_s is not None and not max(0.0, begin_s or 0.0) < end_s:
@@ -122,7 +122,7 @@ def check_span(begin_s: float | None, end_s: float | None) -> None:
 
 
 def span_of(run: Source, begin_s: float | None, end_s: float | None) -> tuple[float, float]:
-    """The span to write, within the run; raises TraceError when there is none."""
+    """The span to write, within the run; raises TraceError without one."""
     check_span(begin_s, end_s)
     windows = run.tables["windows"]
     last_s = float(windows["t_s"][-1] + windows["window_s"][-1]) if windows.height else 0.0
@@ -142,7 +142,7 @@ def span_of(run: Source, begin_s: float | None, end_s: float | None) -> tuple[fl
 
 @contextmanager
 def _opened(to: Path | Sink) -> Iterator[Sink]:
-    """What to write to; a path that ends in .gz is compressed."""
+    """Output stream of a path; one ending in .gz is compressed."""
     if not isinstance(to, Path):
         yield to
         return
@@ -157,7 +157,7 @@ def _opened(to: Path | Sink) -> Iterator[Sink]:
 
 @dataclass(slots=True)
 class _Events:
-    """Events go in group by group, a group whole or not at all; bytes come out at once."""
+    """Writer of events in groups, each written whole or not at all."""
 
     file: Sink
     room: int
@@ -194,7 +194,8 @@ def _json(value: object) -> str:
 
 
 def _put_streams(sink: _Events, one: Instance, plan: Timeline) -> None:
-    """The streams of an instance's iterations, as long as there is room: they are the dearest."""
+    """Write the streams of an instance's iterations while there is room, because they are the
+    largest part."""
     size = 0
     for known in one.passes:
         if size > sink.room:  # not even made
@@ -206,7 +207,7 @@ def _put_streams(sink: _Events, one: Instance, plan: Timeline) -> None:
 
 
 def _instances(tables: Tables, window: Window) -> list[Instance]:
-    """Every instance, prefill first, with what it did."""
+    """Every instance, prefill first, with its passes."""
     order = {"prefill": 0, "decode": 1, "colocated": 2}
     rows: list[tuple[str, int]] = tables["ranks"].select("role", "instance").unique().rows()
     rows = sorted(rows, key=lambda row: (order.get(row[0], 9), row[1]))
@@ -217,7 +218,7 @@ def _instances(tables: Tables, window: Window) -> list[Instance]:
 
 
 def _names(instances: Iterable[Instance], streams: Mapping[str, Timeline]) -> Iterator[list[Event]]:
-    """What processes and tracks are called, and in what order they stand."""
+    """Names and order of processes and tracks."""
     yield named(RUN, "run", {0: "events"})
     yield named(REQUESTS, "requests", {0: "arrivals"})
     for one in instances:

@@ -19,7 +19,7 @@ STYLE = Path(__file__).with_suffix(".css").read_text("utf-8").strip()
 
 
 def tag(name: str, /, *inside: Part, cls: str = "", **attributes: str | float) -> Element:
-    """An element with what stands in it."""
+    """An element with its contents."""
     made = Element(name, {"class": cls} if cls else {})
     for key, value in attributes.items():
         made.set(key.replace("_", "-"), value if isinstance(value, str) else f"{value:.6g}")
@@ -34,7 +34,7 @@ def tag(name: str, /, *inside: Part, cls: str = "", **attributes: str | float) -
 
 
 def page(title: str, *body: Part) -> str:
-    """The whole file."""
+    """The whole HTML file."""
     head = tag(
         "head", tag("meta", charset="utf-8"),
         tag("meta", name="viewport", content="width=device-width,initial-scale=1"),
@@ -51,7 +51,7 @@ def table(
     heads: Sequence[str], rows: Iterable[Sequence[Part]], right: Sequence[int] = (),
     wide: Sequence[int] = (),
 ) -> Part:  # fmt: skip
-    """A table that scrolls where it is too wide; right: columns of numbers; wide: of sentences."""
+    """A table that scrolls if it is too wide; right: columns of numbers; wide: of sentences."""
 
     def cell(kind: str, k: int, part: Part) -> Element:
         return tag(kind, part, cls="n" if k in right else "t" if k in wide else "")
@@ -62,7 +62,7 @@ def table(
 
 
 def tiles(pairs: Iterable[tuple[str, str, str]]) -> Part:
-    """Figures at a glance: (label, value, what stands below it)."""
+    """Figures in large type: (label, value, text below it)."""
     return tag(
         "div",
         *(tag("div", tag("span", label, cls="soft"), tag("b", value), tag("span", more, cls="soft"))
@@ -71,7 +71,7 @@ def tiles(pairs: Iterable[tuple[str, str, str]]) -> Part:
 
 
 def bars(rows: Sequence[tuple[str, float, str]]) -> Part:
-    """Shares as bars: (label, value, value in words), as long as the largest."""
+    """Shares as bars: (label, value, value in words), relative to the largest."""
     most = max((value for _, value, _ in rows), default=0.0) or 1.0
     body = [
         tag("tr", tag("td", label), tag("td", said, cls="n"),
@@ -83,13 +83,13 @@ def bars(rows: Sequence[tuple[str, float, str]]) -> Part:
 
 
 def folded(summary: str, *inside: Part) -> Part:
-    """What is only looked at where it is wanted."""
+    """A section that is closed until it is clicked."""
     return tag("details", tag("summary", summary), *inside)
 
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """Points of a chart by x: joined, or marked, each with a number next to it and a text."""
+    """Points of a chart by x: connected, or marked, each with a number and a text."""
 
     name: str
     points: Sequence[Point]
@@ -104,7 +104,7 @@ def plot(
     title: str, series: Sequence[Series], x: str, y: str, *, limit: float | None = None,
     y_most: float | None = None,
 ) -> Part:  # fmt: skip
-    """A chart with its title and key; limit: an x that is drawn as a limit."""
+    """A chart with its title and key; limit: an x drawn as a line."""
     some = [s for s in series if s.points]
     if not some:
         return tag("figure", tag("p", f"{title}: nothing to draw.", cls="soft"))

@@ -78,7 +78,7 @@ def _survived(after: Row) -> Part:
 
 
 def _each(plan: Plan, row: Row) -> Part:
-    """How to run a ranked deployment, its margins and what to do next."""
+    """Command to run each ranked deployment, its margins and next step."""
     words = [f"{path}={value}" for path, value in row["settings"].items()]
     command = shlex.join(["python", "-m", "twin", "run", "SCENARIO",
                           *(w for word in words for w in ("--set", word))])  # fmt: skip

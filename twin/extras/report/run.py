@@ -33,7 +33,7 @@ STATES = {"filling": "still filling when it ended", "overloaded": "overloaded: q
 
 
 def run_report(run: Run) -> str:
-    """A run as one HTML file; of its tables those of `TABLES` are drawn where they are there."""
+    """A run as one HTML file; its tables of `TABLES` are drawn if they exist."""
     s, summary = run.scenario, run.summary
     state = STATES.get(str(summary.get("steady_state")), "")
     about = [f"{s.horizon_s:g} s simulated, the first {s.warmup_s:g} s left out of the figures"]
@@ -65,7 +65,7 @@ def run_report(run: Run) -> str:
 
 
 def _against(metric: Metric, run: Run) -> str:
-    """The limit that a figure is held against, in words."""
+    """The limit of a figure, in words."""
     if metric.slo is None:
         return ""
     return f"SLO {shown(metric.key, metric.slo(run.scenario))}"
@@ -90,7 +90,7 @@ def _over_time(windows: pl.DataFrame | None) -> Iterable[Part]:
 
 
 def thinned(x: pl.Series, y: pl.Series) -> Sequence[Point]:
-    """Points of a line, means over neighbours where there are more than `POINTS`."""
+    """Points of a line, averaged over neighbours if there are more than `POINTS`."""
     pairs = np.column_stack([x.to_numpy(), y.cast(pl.Float64).to_numpy()])
     pairs = pairs[np.isfinite(pairs).all(axis=1)]
     parts = np.array_split(pairs, min(POINTS, len(pairs))) if len(pairs) else []
@@ -98,7 +98,7 @@ def thinned(x: pl.Series, y: pl.Series) -> Sequence[Point]:
 
 
 def _of_requests(run: Run) -> Iterable[Part]:
-    """The share of requests whose TTFT and TPOT are at most so long, with the SLO."""
+    """Cumulative share of requests over TTFT and TPOT, with the SLO."""
     table, s = run.tables.get("requests"), run.scenario
     if table is None or not table.height:
         return
@@ -149,7 +149,7 @@ def _made_with(run: Run) -> Part:
 
 
 def fields_of(scenario: Scenario) -> Part:
-    """A scenario in full, folded: whoever has the defaults of this version has the scenario."""
+    """A scenario in full, folded: its stated fields identify it with this version's defaults."""
     rows = []
     for path, value in stated(scenario.model_dump(mode="json", exclude_defaults=True)):
         known = field_info(path)

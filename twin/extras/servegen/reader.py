@@ -28,7 +28,7 @@ class _Client:
 
 
 def read_servegen(reading: Reading) -> Columns:
-    """Requests of the day; raises TraceError for an incomplete set."""
+    """Columns of the day's requests; raises TraceError for an incomplete set of files."""
     name, clients = reading.label, dict[int, _Client]()
     for piece in reading.every():
         chunk = PIECE_NAME.search(piece.name)
@@ -83,7 +83,7 @@ def _windows(piece: Piece) -> list[tuple[float, float, float, int]]:
 
 
 def _length_tables(piece: Piece) -> dict[str, list[tuple[float, np.ndarray, np.ndarray]]]:
-    """For each field its windows (start s, values f8[k], cumulative probability f8[k])."""
+    """Windows of each field (start s, values f8[k], cumulative probability f8[k])."""
     body = decode(text_of(piece), piece.name, "an object of windows")
     if type(body) is not dict or not body:
         raise TraceError(f"{piece.name} is not an object of windows")
@@ -179,7 +179,7 @@ def _renewals(key: np.uint64, pattern: int, shape: float, at: np.ndarray) -> Non
 def _draw_all(
     tables: list[tuple[float, np.ndarray, np.ndarray]], times: np.ndarray, key: np.uint64
 ) -> np.ndarray:
-    """Lengths i8[n] for sorted times f8[n], each from the window it falls in."""
+    """Lengths i8[n] for sorted times f8[n], each drawn from the window that contains it."""
     starts = np.array([start for start, _, _ in tables])
     window = np.maximum(np.searchsorted(starts, times, side="right") - 1, 0)
     lengths = np.empty(times.size, np.int64)
@@ -195,7 +195,7 @@ def _draw_all(
 def _draw(
     values: np.ndarray, cumulative: np.ndarray, key: np.uint64, first: int, lengths: np.ndarray
 ) -> None:
-    """Fill lengths i8[n] with draws first.. of the stream by inversion."""
+    """Fill lengths i8[n] with draws of the stream from `first` on, by inversion."""
     for i in range(lengths.size):
         at = int(np.searchsorted(cumulative, uniform(key, first + i), side="right"))
         lengths[i] = int(values[min(at, values.size - 1)] + 0.5)

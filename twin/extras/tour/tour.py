@@ -12,7 +12,7 @@ _tour = st.components.v2.component("tour", html=_HTML, css=_CSS, js=_JS)
 
 
 class Step(NamedTuple):
-    """One step: `target` is the key of the container that it points at."""
+    """One step: `target` is the key of the container that it describes."""
 
     target: str
     title: str
@@ -49,6 +49,6 @@ STEPS = (
 
 
 def offer() -> None:
-    """The tour, one press away; a browser that has not seen it yet draws attention to it."""
+    """Button of the tour, highlighted in a browser that has not seen it yet."""
     with st.container(key="tour"):
         _tour(data={"steps": [step._asdict() for step in STEPS]}, key="tour-steps")

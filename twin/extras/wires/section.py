@@ -43,7 +43,7 @@ def other_wires(draft: Scenario) -> None:
 
 
 def _columns(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Bars for what is compared, each over the largest; every unit is in the cell."""
+    """Bars of compared figures, each relative to the largest; every unit is in the cell."""
 
     def bar(name: str, format: str) -> Any:
         most = max((row[name] or 0.0 for row in rows), default=0.0)
@@ -60,7 +60,7 @@ def _columns(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def on(draft: Scenario, machine: str) -> Scenario:
-    """The draft on another wiring of the same chips, whole and with its instances packed."""
+    """The draft on another wiring of the same chips, undamaged and with packed instances."""
     fields = as_sold(machine, session.facts()) | {
         "supernode.chip": draft.supernode.chip,
         "supernode.edits": [],
@@ -71,7 +71,7 @@ def on(draft: Scenario, machine: str) -> Scenario:
 
 
 def _row(rewired: Scenario, prediction: Prediction) -> dict[str, Any]:
-    """What one wiring gives the deployment: ms, req/s, GB/s, and the links that are full first."""
+    """Figures of a deployment on one wiring: ms, req/s, GB/s, and the links that limit it."""
     fabric = fabric_of(rewired.supernode)
     exchanging = [i for i in place_instances(rewired, fabric) if i.role != "prefill" and i.dies > 1]
     price = all_to_all(fabric, exchanging[0].die_of_rank) if exchanging else None

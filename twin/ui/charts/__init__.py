@@ -163,14 +163,14 @@ HOW_READ = {  # of OVER_TIME
 
 
 def over_time(name: str, windows: pl.DataFrame, warmup_s: float = 0.0) -> Chart:
-    """One of OVER_TIME."""
+    """Chart of one entry of OVER_TIME."""
     drawn = reads(HOW_READ[name])(timeline)
     return drawn(windows, **OVER_TIME[name], warmup_s=warmup_s)
 
 
 @reads("The parts add up to the mean time to first token.")
 def stages(rows: Mapping[str, Sequence[tuple[str, float]]]) -> Chart:
-    """Where the TTFT went: one stacked bar a row, parts as (stage, mean seconds)."""
+    """Parts of the TTFT as one stacked bar per row, parts as (stage, mean seconds)."""
     total = max((sum(value for _, value in parts) for parts in rows.values()), default=0.0)
     if total <= 0:
         return empty("No first token was made")
@@ -309,7 +309,7 @@ def operators_of(runs: Mapping[str, tuple[str, Mapping[str, float]]]) -> Chart:
 
 @reads("Both bars are equal where every request of a tenant meets its SLO.")
 def tenants(rows: Sequence[Mapping[str, Any]]) -> Chart:
-    """A pair of bars a tenant: requests per second offered, and those that met their SLO."""
+    """Two bars per tenant: offered requests per second, and those that met their SLO."""
     fig, listing = figure(height=110 + 44 * len(rows)), []
     names = [str(row["tenant"]) for row in rows]
     for key, name, colour in (
@@ -329,7 +329,7 @@ def tenants(rows: Sequence[Mapping[str, Any]]) -> Chart:
 
 @reads("Requests by why they ended without an answer.")
 def reasons(counts: Mapping[str, int]) -> Chart:
-    """How many requests ended without an answer, by reason."""
+    """Numbers of requests that ended without an answer, by reason."""
     if not counts:
         return empty("Every request that ended was answered")
     some = dict(list(counts.items())[:TOP_REASONS])

@@ -41,7 +41,7 @@ TEMPLATE = go.layout.Template(
 
 
 class Chart(NamedTuple):
-    """A figure, the sentence that stands for it where it is not seen, and how it is read."""
+    """A figure, its alternative text, and how to read it."""
 
     figure: go.Figure
     alt: str
@@ -52,7 +52,8 @@ Drawing = TypeVar("Drawing", bound=Callable[..., Chart])
 
 
 def reads(sentence: str) -> Callable[[Drawing], Drawing]:
-    """Show below every chart of a function, unless empty, how it is read; an outer one decides."""
+    """Decorator that shows below every chart of a function, unless empty, how to read it; an outer
+    one takes precedence."""
 
     def mark(draw: Drawing) -> Drawing:
         @wraps(draw)
@@ -83,7 +84,7 @@ def in_legend(name: str) -> str:
 
 
 def figure(height: int = 300) -> go.Figure:
-    """An empty figure in the house template."""
+    """An empty figure in the common template."""
     return go.Figure(layout=go.Layout(TEMPLATE.layout)).update_layout(height=height)
 
 
@@ -95,7 +96,7 @@ def chart(
 
 
 def empty(message: str) -> Chart:
-    """A figure that only says why there is nothing to draw."""
+    """A figure with only a sentence that says why there is no chart."""
     fig, hidden = figure(height=120), {"visible": False}
     fig.add_annotation(text=message, showarrow=False, font={"color": theme.OTHER, "size": 14})
     return chart(fig, f"{message}.", x=hidden, y=hidden)
@@ -110,7 +111,7 @@ def bars(
     hover: str = "%{y}: %{text}<extra></extra>",
     **trace: Any,
 ) -> None:
-    """Add one series of horizontal bars, the first name on top."""
+    """Add one series of horizontal bars, the first name at the top."""
     fig.add_bar(
         y=list(names), x=list(values), orientation="h", cliponaxis=False, hovertemplate=hover,
         marker={"color": colour, "line_width": 0}, **{"name": "", "textangle": 0} | trace,
@@ -147,13 +148,13 @@ def line(
     fig: go.Figure, x: Iterable[Any], y: Iterable[Any], colour: str, hover: str,
     *, width: float = 2.0, mode: str = "lines", **trace: Any,
 ) -> None:  # fmt: skip
-    """Add one series of points that are joined."""
+    """Add one series of connected points."""
     look = {"color": colour, "width": width}
     fig.add_scatter(x=x, y=y, mode=mode, line=look, hovertemplate=hover, **trace)
 
 
 def heat(fig: go.Figure, z: np.ndarray, *, dark: bool, **trace: Any) -> None:
-    """Add a map from idle to full; on a dark page the scale runs the other way, to stand out."""
+    """Add a heat map; on a dark page the colour scale is reversed."""
     colours = list(reversed(theme.SEQUENTIAL) if dark else theme.SEQUENTIAL)
     bar = {"thickness": 10, "outlinewidth": 0, "len": 0.9, "nticks": 5} | trace.pop("colorbar", {})
     fig.add_heatmap(z=z, colorscale=colours, colorbar=bar, **{"name": "", "zmin": 0} | trace)
@@ -161,7 +162,7 @@ def heat(fig: go.Figure, z: np.ndarray, *, dark: bool, **trace: Any) -> None:
 
 
 def line_at(fig: go.Figure, label: str, where: str, *, x: float = 0.0, y: float = 0.0) -> None:
-    """A dashed line with a word, upright at `x` or else level at `y`."""
+    """Add a dashed line with a label, vertical at `x` or horizontal at `y`."""
     look = {
         "line": {"color": theme.OTHER, "width": 1.2, "dash": "dash"}, "annotation_text": label,
         "annotation_position": where, "annotation_font": {"size": 12, "color": theme.OTHER},
@@ -170,7 +171,7 @@ def line_at(fig: go.Figure, label: str, where: str, *, x: float = 0.0, y: float 
 
 
 def warm_up(fig: go.Figure, until: float, label: str = "") -> None:
-    """Shade the warm-up, from 0 to `until` of the time axis; nothing when there is none."""
+    """Shade the warm-up, from 0 to `until` of the time axis; nothing if it is 0."""
     if until > 0:
         fig.add_vrect(
             x0=0, x1=until, fillcolor=theme.OTHER, opacity=0.12, line_width=0, layer="below",

@@ -12,7 +12,7 @@ HATCHES = ("", "/", "\\", "x", "-")  # of the runs in their order, so that colou
 
 
 class Difference(NamedTuple):
-    """How a figure or a field of one run stands against the baseline's."""
+    """A figure or a field of one run, compared with the baseline's."""
 
     label: str
     run: int  # 0 for the first that is not the baseline
@@ -27,7 +27,7 @@ class Difference(NamedTuple):
     "only different."
 )
 def differences(rows: Sequence[Difference], names: Sequence[str], what: str) -> Chart:
-    """Bars to both sides of the baseline, of the runs in `names`."""
+    """Bars to both sides of the baseline, for the runs in `names`."""
     if not rows:
         return empty(f"Nothing {what}")
     labels = list(dict.fromkeys(row.label for row in rows))

@@ -44,7 +44,7 @@ MOST = 60  # rows of a picture
 
 @reads("Each row is an instance: what it costs lasts from its start to the end of its drain.")
 def lives(table: pl.DataFrame, horizon_s: float, warmup_s: float = 0.0) -> Chart:
-    """A row per instance that ever lived, sorted by its NPUs, with a bar for each state."""
+    """One row per instance that ever lived, sorted by its NPUs, with a bar for each state."""
     known = table.group_by("role", "instance").agg(pl.col("first_npu").first())
     known = known.sort("first_npu", "role", "instance").head(MOST)
     names = [f"{role} {number}" for role, number in known.select("role", "instance").iter_rows()]
@@ -76,7 +76,7 @@ def npus(windows: pl.DataFrame, warmup_s: float) -> Chart:
     "between them."
 )
 def pressures(decisions: pl.DataFrame, column: str, marks: tuple[float, float] | None) -> Chart:
-    """What the controller saw of both pools over time, with its high and low mark if it has any."""
+    """Pressure of both pools over time as the controller saw it, with its marks if it has any."""
     columns = {f"{role}_{column}": (role, theme.ROLE[role]) for role in ROLES
                if f"{role}_{column}" in decisions.columns}  # fmt: skip
     unit = "instances needed" if column == "needed" else "pressure, 1 at its limit"
@@ -90,7 +90,7 @@ def pressures(decisions: pl.DataFrame, column: str, marks: tuple[float, float] |
 
 @reads("Each bar is one hour of the day.")
 def hourly(hours: pl.DataFrame, columns: Mapping[str, tuple[str, str]], unit: str) -> Chart:
-    """Stacked bars, one an hour; `columns` maps name to (label, colour)."""
+    """Stacked bars, one per hour; `columns` maps name to (label, colour)."""
     fig, sentences = figure(height=240), []
     for name, (label, colour) in columns.items():
         if name not in hours.columns or not hours[name].max():

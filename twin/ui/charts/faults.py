@@ -23,7 +23,7 @@ MARKS = {
 
 @reads("A bar lasts from the fault to its repair; the warm-up is shaded.")
 def faults(events: Sequence[Fault], horizon_s: float, warmup_s: float = 0.0) -> Chart:
-    """A bar a fault from when it begins to when it is repaired, over the simulated time."""
+    """One bar per fault from its begin to its repair, over the simulated time."""
     seen = [e for e in events if e.at_s < horizon_s][:MOST]
     if not seen:
         return empty("Nothing breaks within the simulated time")
@@ -42,7 +42,7 @@ def faults(events: Sequence[Fault], horizon_s: float, warmup_s: float = 0.0) -> 
 
 
 def _spans(fault: Fault, horizon_s: float) -> list[tuple[float, float]]:
-    """When a fault is in force; one span of all where there are too many to be distinguished."""
+    """Spans in which a fault is in force; one span if they are too many to distinguish."""
     spans = [
         (fault.at_s + begin_s, min(horizon_s, fault.at_s + end_s))
         for begin_s, end_s in islice(KINDS[fault.kind].spans(fault), MOST + 1)
@@ -72,7 +72,8 @@ def around(
     windows: pl.DataFrame, events: pl.DataFrame, faults: Sequence[Fault], warmup_s: float,
     column: str,
 ) -> Chart:  # fmt: skip
-    """One of AROUND over time with lines at events, shaded in faults, darker out of service."""
+    """A chart of AROUND over time with lines at events, shaded during faults, darker while out of
+    service."""
     label, role, axis, scale = AROUND[column]
     colours = {column: (label, theme.ROLE[role])}
     drawn = timeline(windows, colours, axis, scale=scale, warmup_s=warmup_s)

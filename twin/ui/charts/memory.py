@@ -15,7 +15,7 @@ TIERS = {"pool_read": ("DRAM", theme.ROLE["memory_pool"]), "ssd_read": ("SSD", t
 
 @base.reads("What DRAM has lost comes from SSD, in addition to the reads from DRAM.")
 def tiers(windows: pl.DataFrame, traffic: pl.DataFrame, warmup_s: float) -> base.Chart:
-    """Bytes per second that each tier of the memory pool was read at, over simulated time."""
+    """Bytes per second read from each tier of the memory pool, over simulated time."""
     read = traffic.filter(pl.col("traffic").is_in(list(TIERS)))
     rates = read.pivot("traffic", index="t_s", values="bytes", aggregate_function="sum")
     table = windows.select("t_s", "window_s").join(rates, on="t_s", how="left")
@@ -26,7 +26,7 @@ def tiers(windows: pl.DataFrame, traffic: pl.DataFrame, warmup_s: float) -> base
 
 
 def tiers_read(traffic: pl.DataFrame) -> list[str]:
-    """The tiers that anything was read from."""
+    """Tiers with any reads."""
     read = set(traffic.filter(pl.col("bytes") > 0.0)["traffic"])
     return [name for tier, (name, _) in TIERS.items() if tier in read]
 

@@ -18,7 +18,7 @@ _AIR = 0.04  # of an axis, beyond its first and last point
 
 
 class Ran(NamedTuple):
-    """A point: where it stands, what came out (empty: nothing yet), whether the SLO is met."""
+    """A point: its position, its figures (empty: not yet run), whether the SLO is met."""
 
     x: Any
     summary: Mapping[str, Any]
@@ -66,7 +66,7 @@ def over(axis: Axis, key: str, series: Series) -> Chart:
 
 
 def _along(axis: Axis, numeric: bool) -> dict[str, Any]:
-    """The x axis of a swept field: the range of its numbers, or its values side by side."""
+    """The x axis of a swept field: the range of its numbers, or its values in order."""
     if not numeric:
         names = [axis.said(value) for value in axis.values]
         return {"categoryorder": "array", "categoryarray": names, "range": [-0.5, len(names) - 0.5],
@@ -130,7 +130,7 @@ def _inverse(ends: tuple[float, float] | None) -> tuple[float, float] | None:
 def _bars(
     values: Sequence[float], bands: Sequence[tuple[float, float] | None], colour: str
 ) -> dict[str, Any]:
-    """Bars around points, to where most measurements are expected; none where nothing is known."""
+    """Error bars that cover most expected measurements; none where errors are unknown."""
     ends = [(1.0, 1.0) if band is None else band for band in bands]
     return {
         "type": "data", "symmetric": False, "thickness": 1, "width": 3, "color": colour,
@@ -152,7 +152,7 @@ def _points(
 
 
 def _colours(series: Series) -> list[str]:
-    """Runs of one sweep in one hue, or from light to dark by the second field's value."""
+    """Colours of the runs of a sweep: one hue, or light to dark by the second field's value."""
     if len(series) == 1:
         return [theme.SERIES[0]]
     scale = theme.SEQUENTIAL[3:]

@@ -89,18 +89,18 @@ def layer(plan: Timeline, layer_s: float) -> Chart:
 
 
 def _within(begin: float, end: float) -> list[tuple[float, float]]:
-    """A span of layers as spans of one layer."""
+    """A span of several layers as spans within one layer."""
     begin, end = begin - int(begin), end - int(begin)
     return [(begin, end)] if end <= 1.0 else [(begin, 1.0), (0.0, end - 1.0)]
 
 
 def slack_of(plan: Timeline) -> list[tuple[str, float]]:
-    """Share of a layer in which a stream waits for the other, by stream."""
+    """Share of a layer in which each stream waits for the other."""
     return [(stream, share) for stream, name, share in busy_of(plan) if name == SLACK]
 
 
 def pace(plan: Timeline | None, rows: Sequence[tuple[str, str, float]]) -> str:
-    """What sets the pace of an iteration, in one sentence."""
+    """Sentence on the stream that limits an iteration."""
     work = sorted((row for row in rows if row[1] != SLACK), key=lambda row: -row[2])
     longest = " and ".join(theme.title(name).lower() for _, name, _ in work[:2])
     if plan is None:
@@ -117,7 +117,7 @@ def pace(plan: Timeline | None, rows: Sequence[tuple[str, str, float]]) -> str:
 
 @reads("Time each operator is at work; where two streams overlap, the sum exceeds the whole.")
 def at_work(rows: Sequence[tuple[str, str, float]], name_of: str) -> Chart:
-    """How long each operator is at work in one iteration, on whichever stream; slack at the end."""
+    """Busy time of each operator in one iteration, on either stream; slack last."""
     if not rows:
         return empty(f"No {name_of} ran")
     rows = [row for row in rows if row[2] > SHOWN * sum(value for _, _, value in rows)]

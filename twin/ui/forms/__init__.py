@@ -28,7 +28,7 @@ ROW_CHARACTERS = 30  # choices up to this many letters in all stand side by side
 
 
 def group(paths: Iterable[str]) -> None:
-    """Draw the fields that have an effect, two to a row, and name those that have none."""
+    """Draw the fields that have an effect, two per row, and name the others."""
     paths = list(paths)
     scenario = session.wished()
     idle: dict[str, str] = {}
@@ -59,26 +59,26 @@ def sweep_menu(paths: Sequence[str]) -> None:
 
 
 def field(path: str) -> None:
-    """The widget of one field; a refused edit says why below it."""
+    """Draw the widget of one field, with a refused edit's reason below."""
     widget(declared(path), session.value(path), names=options(path, session.facts()), **edits(path))
     if refusal := session.refusal(path):
         problem(refusal)
 
 
 def seek(path: str) -> None:
-    """Look for a field: its form opens it when it is drawn next, and the page scrolls there."""
+    """Search for a field: its form opens it when next drawn, and the page scrolls there."""
     st.session_state[SEARCHES] = st.session_state.get(SEARCHES, 0) + 1
     st.session_state[SOUGHT] = st.session_state[OPENS] = path
 
 
 def sought() -> tuple[int, str]:
-    """How often a field was looked for, and the key of the last one's widget."""
+    """Number of searches so far, and the key of the last one's widget."""
     path = st.session_state.get(SOUGHT)
     return (st.session_state[SEARCHES], session.field_key(path)) if path else (0, "")
 
 
 def to_open(form: str) -> str | None:
-    """The field of this form that was looked for and is not open yet; returned once."""
+    """Field of this form that was searched for and is not open yet; returned once."""
     path = st.session_state.get(OPENS)
     if path is None or declared(path).form != form:
         return None
@@ -93,7 +93,8 @@ def edits(path: str) -> dict[str, Any]:
 
 
 def refused() -> bool:
-    """Whether an edit is refused, and shown: answers to older settings would mislead."""
+    """Whether an edit is refused; if so, show why, because answers to older settings would
+    mislead."""
     if refusal := session.refusal():
         text = f"No answer with these settings. {sentence(refusal)} Undo goes back."
         st.warning(text, icon=":material/error:")
@@ -101,12 +102,12 @@ def refused() -> bool:
 
 
 def problem(refusal: str) -> None:
-    """A refused edit's sentence, below its field."""
+    """Show a refused edit's sentence below its field."""
     st.markdown(f":small[:red[:material/error: {sentence(refusal)}]]")
 
 
 def unused(idle: dict[str, str]) -> None:
-    """Name the fields (path: reason) that have no effect with the other choices."""
+    """Show the fields (path: reason) that have no effect with the other choices."""
     by_reason: dict[str, list[str]] = {}
     for path, reason in idle.items():
         by_reason.setdefault(reason, []).append(field_name(path))
@@ -118,7 +119,8 @@ def unused(idle: dict[str, str]) -> None:
 def widget(
     known: ScenarioField, value: Any, *, names: Sequence[str] | None = None, **common: Any
 ) -> None:
-    """A field's toggle, choice among `names`, number or text; common: arguments of the widget."""
+    """Draw a field's toggle, choice among `names`, number or text; common: arguments of the
+    widget."""
     if known.kind is bool:
         st.space("xsmall")
         st.toggle(titled(known), value, **common)
@@ -182,7 +184,7 @@ FIRST: dict[str, tuple[str, ...]] = {
 
 
 def behind(form: str) -> dict[str, list[str]]:
-    """Groups of a form without leading fields; a leading one without effect is named with why."""
+    """Paths by group of a form, without leading fields that have an effect."""
     draft = session.wished()
     groups = {
         name: [path for path in paths if path not in FIRST[form] or why_idle(path, draft)]
@@ -192,7 +194,7 @@ def behind(form: str) -> dict[str, list[str]]:
 
 
 def whole(form: str, own: Mapping[str, Callable[[], None]]) -> str | None:
-    """Draw a form; returns the group that is open. `own` draws a group in a way of its own."""
+    """Draw a form; returns the open group. `own` draws a group differently."""
     draft = session.wished()
     group(path for path in FIRST[form] if not why_idle(path, draft))
     more = behind(form)

@@ -131,12 +131,12 @@ def _cell(row: Row, number: int, field: str, fabric: Fabric) -> None:
 
 
 def key(number: int, field: str) -> str:
-    """Key of a row's widget; changes when the draft was changed by something else."""
+    """Key of a row's widget; changes when the draft is changed elsewhere."""
     return session.field_key(f"faults.{number}.{field}")
 
 
 def _take(number: int, field: str, fabric: Fabric) -> None:
-    """One widget of a row was edited: into the draft, or a sentence below the row."""
+    """Apply a widget of a row to the draft, or show a sentence below the row."""
     if session.gone(key(number, field)):
         return
     value = st.session_state[key(number, field)]
@@ -159,7 +159,7 @@ def _take(number: int, field: str, fabric: Fabric) -> None:
 
 
 def _keep(rows: list[Row]) -> None:
-    """Take another list of faults as the draft's, as a step that can be undone."""
+    """Set the draft's list of faults, as one undo step."""
     with session.refusals_toasted():
         session.set_draft(with_overrides(session.draft(), {"faults": rows}))
 
@@ -171,7 +171,7 @@ LEFT_OUT = ("NIC", "Qingtian")  # too many to choose from; their names can be ty
 
 
 def typical(s: Scenario, fabric: Fabric, instances: Iterable[Instance]) -> dict[str, list[Row]]:
-    """Faults that people ask about, by what they are called, each within this machine."""
+    """Typical faults by name, each within this machine."""
     at_s = float(f"{s.warmup_s + 0.3 * (s.horizon_s - s.warmup_s):.3g}")
 
     def fault(element: str, kind: str = "fail", to: str = "", **more: float) -> Row:
@@ -205,7 +205,7 @@ def typical(s: Scenario, fabric: Fabric, instances: Iterable[Instance]) -> dict[
 
 
 def wrong(fabric: Fabric, row: Row) -> str:
-    """Why a fault cannot happen to this machine, one sentence; '' when it can."""
+    """Sentence why a fault is impossible on this machine; '' if it is possible."""
     try:
         broken(fabric, [Fault.model_validate(row)])
     except (HardwareError, ValueError) as error:

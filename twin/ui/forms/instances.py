@@ -16,7 +16,8 @@ CHOICE = "own-controller"  # session state: the file that was chosen
 
 
 def seats() -> None:
-    """Instances that moved off what is off, or why one cannot be placed; the table of seats."""
+    """Draw instances moved from elements that are off, or why one cannot be placed, and the table
+    of seats."""
     draft = session.draft()
     try:
         placement, no_place = seated(draft, build_fabric(draft.supernode, session.facts()))
@@ -51,7 +52,7 @@ def scaling() -> None:
 
 
 def out_of_reach(draft: Scenario) -> list[str]:
-    """What a schedule asks for and no run can give: NPUs beyond its bound, rows after its end."""
+    """Impossible rows of a schedule: more NPUs than its bound, or times after the end."""
     rows = draft.elastic.schedule
     most = max(draft.elastic.npus, npus_used(draft))
     sentences = []
@@ -73,6 +74,6 @@ def out_of_reach(draft: Scenario) -> list[str]:
 
 
 def _take() -> None:
-    """Name the chosen file in the draft."""
+    """Set the draft's controller to the chosen file."""
     name = st.session_state[CHOICE]
     session.propose({"elastic.own.name": name, "elastic.own.digest": controllers()[name]})

@@ -13,14 +13,15 @@ TYPES = {int: pl.Int64, float: pl.Float64, bool: pl.Boolean, str: pl.String}
 
 
 def _shown(widget: str, rows: Any = None) -> list[dict[str, Any]]:
-    """First rows of a table until the draft changes elsewhere: new input makes editors lose
-    edits."""
+    """Initial rows of a table until the draft changes elsewhere, because new input makes editors
+    lose edits."""
     shown: list[dict[str, Any]] = st.session_state.setdefault(f"{widget}:rows", rows)
     return shown
 
 
 def rows_table(path: str, options: dict[str, list[str]] | None = None) -> None:
-    """Draw the rows of a list, to add and delete; incomplete ones wait. options: by field."""
+    """Draw an editable table of a list's rows; incomplete rows are not applied. options: by
+    field."""
     columns, widget = _columns(path), session.field_key(path)
     rows = _shown(widget, [row.model_dump() for row in read(session.draft(), path)])
     st.data_editor(
@@ -41,7 +42,7 @@ def _columns(path: str) -> dict[str, ScenarioField]:
 
 
 def column(known: ScenarioField, options: list[str] | None = None) -> Any:
-    """The column of a declared field. options: names that it accepts."""
+    """Column of a declared field. options: accepted names."""
     named = titled(known)
     common: dict[str, Any] = {"help": known.help, "required": known.required}
     if options:
@@ -55,7 +56,7 @@ def column(known: ScenarioField, options: list[str] | None = None) -> Any:
 
 
 def _take_rows(path: str, widget: str) -> None:
-    """Hand the table's rows to the draft, those that are whole."""
+    """Apply the table's complete rows to the draft."""
     if session.gone(widget):
         return
     edits = st.session_state[widget]

@@ -45,7 +45,7 @@ SECTIONS = {
 
 
 def load_pages() -> None:
-    """Import what the pages are made of: all but their scripts, which draw."""
+    """Import the modules of all pages except their scripts."""
     for name, page in PAGES.items():
         for module in pkgutil.iter_modules([str(Path(page.script).parent)], f"{page.code}."):
             if module.name != f"{page.code}.{name}":

@@ -64,7 +64,7 @@ def parity(rows: Rows) -> Chart:
     "is logarithmic beyond it."
 )
 def errors(rows: Rows) -> Chart:
-    """Signed error over the published value: what the parity plot is too coarse to show."""
+    """Chart of signed error over the published value, in more detail than the parity plot."""
     if not rows:
         return empty("No published row to show")
     fig = figure(height=400)
@@ -97,7 +97,8 @@ def _place(error: float) -> float:
 
 
 def _points(fig: Any, rows: Rows, x: str, y: str) -> None:
-    """Filled: rows that no fit helped; hollow: all others. One colour a group of systems."""
+    """Markers of rows: filled where no fit helped, hollow for others; one colour per group of
+    systems."""
     for number, group in enumerate(sorted({row["group"] for row in rows})):
         colour = theme.SERIES[number % len(theme.SERIES)]
         for name, (kinds, symbol) in POINTS.items():
@@ -119,7 +120,8 @@ def _row_text(row: Mapping[str, Any]) -> list[str]:
 
 @reads("Operators of one layer alone: published above, the twin below.")
 def parts(rows: Sequence[Part]) -> Chart:
-    """One layer by operator: the published figure where there is one, and the twin's below it."""
+    """Chart of one layer by operator: the published figure if there is one, and the twin's below
+    it."""
     if not rows:
         return empty("This row has no operators")
     longest = max(max(row.twin_s, row.published_s or 0.0) for row in rows)
@@ -150,5 +152,5 @@ def parts(rows: Sequence[Part]) -> Chart:
 
 
 def _time_text(value: float | None) -> str:
-    """A part's seconds; nothing of it on the critical path means that the other stream hides it."""
+    """A part's seconds as text; 0 means that the other stream hides it."""
     return "" if value is None else seconds(value) if value else "hidden"

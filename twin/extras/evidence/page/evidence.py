@@ -37,19 +37,19 @@ def scenario_links(digest: str) -> dict[str, str]:
 
 @st.cache_data(show_spinner="Working out the operators", max_entries=64)
 def operators(digest: str, name: str) -> list[reproduce.Part]:
-    """One layer of a row's configuration by operator."""
+    """Draw one layer of a row's configuration by operator."""
     rows = {row.id: row for row in load_published()}
     return reproduce.breakdown(rows[name], list(rows.values()), session.facts())
 
 
 def runnable(row: Row, *, against: bool = False) -> Scenario | None:
-    """The row's scenario, or the preset that asks the same; None where nothing can run."""
+    """The row's scenario, or a preset with the same question; None if it cannot run."""
     wanted = reproduce.question(row, against=against)
     return None if wanted is None else reproduce.preset_of(wanted, session.preset_list())
 
 
 def run_row(scenario: Scenario, label: str, key: str) -> None:
-    """A button that makes the scenario the draft and runs it, or opens the run that is stored."""
+    """Button that makes the scenario the draft and runs it, or opens the stored run."""
     icon = ":material/play_arrow:"
     if find_run(session.store(), scenario):
         label, icon = label.replace("Run", "Open the run of"), ":material/monitoring:"
@@ -60,7 +60,7 @@ def run_row(scenario: Scenario, label: str, key: str) -> None:
 
 
 def widths(**columns: int) -> dict[str, Any]:
-    """Settings of text columns by header (`_` stands for a space), each with its width in px."""
+    """Column settings by header (`_` stands for a space), with widths in px."""
     column = st.column_config.TextColumn
     return {name.replace("_", " "): column(width=width) for name, width in columns.items()}
 
@@ -85,7 +85,7 @@ if st.session_state.get("row") not in by_id:
 
 
 def name_row(row: str = "") -> None:
-    """Let the address name the row that is shown, or another one that is then shown."""
+    """Write the displayed row into the address, and display the row that it names."""
     st.session_state["row"] = row or st.session_state["row"]
     st.query_params["row"] = st.session_state["row"]
 

@@ -24,7 +24,7 @@ _KNOWN: dict[str, list[dict[str, Any]]] = {}  # by digest of the facts
 
 
 def answers() -> list[dict[str, Any]]:
-    """Every published row, judged; shared, so never changed. Raises EvidenceError."""
+    """Judged published rows; shared, so never changed. Raises EvidenceError."""
     facts = library.load_facts()
     with _ONE:
         if facts.digest not in _KNOWN:
@@ -33,7 +33,7 @@ def answers() -> list[dict[str, Any]]:
 
 
 def prepare() -> None:
-    """Have the answers worked out in the background, a while from now."""
+    """Start computing the answers in the background, after a delay."""
     stopped = threading.Event()
     timer = threading.Timer(AFTER_S, _elsewhere, (stopped,))
     timer.daemon = True
@@ -42,13 +42,14 @@ def prepare() -> None:
 
 
 def stop() -> None:
-    """Give up what is prepared, and end the process that works it out: no page will request it."""
+    """Cancel the preparation and end its process."""
     for each in _STOPS:
         each()
 
 
 def _elsewhere(stopped: threading.Event) -> None:
-    """Take the answers of a process of their own; without any the page works them out itself."""
+    """Compute the answers in a separate process and store them; without them the page computes them
+    itself."""
     with _ONE:
         facts = library.load_facts()
         digest = facts.digest

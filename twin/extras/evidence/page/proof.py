@@ -47,7 +47,7 @@ def by_regime(rows: Found) -> list[dict[str, Any]]:
 
 
 def bars_in_words() -> str:
-    """The largest error of one row that is no miss: '±12 % on CloudMatrix384, ...'."""
+    """Bars of rows in words: '±12 % on CloudMatrix384, ...'."""
     text = [f"±{100 * bar:.0f} % on {group}" for group, bar in bars().worst.items()]
     text.append(f"±{100 * bars().exchange:.0f} % for dispatch and combine over EP degree")
     return ", ".join(text)
@@ -63,7 +63,7 @@ def unit(row: Mapping[str, Any]) -> str:
 
 
 def why(row: Mapping[str, Any]) -> str:
-    """What a person should know of the row: outside its bar or not, and its note."""
+    """Sentence on a row: whether it exceeds its bar, and its note."""
     if row["outside"]:
         reason = row["note"] or "the reason is not known yet"
         return f"Outside its bar of {100 * row['bar']:.0f} %: {reason}"
@@ -73,12 +73,12 @@ def why(row: Mapping[str, Any]) -> str:
 
 
 def others(row: Mapping[str, Any]) -> str:
-    """What other simulators answered to the row: 'msmodeling +8 %'."""
+    """Other simulators' answers to a row: 'msmodeling +8 %'."""
     return ", ".join(f"{name} {100 * error:+.0f} %" for name, error in row["others"])
 
 
 def standing(row: Mapping[str, Any]) -> str:
-    """What the row can say of the twin: its kind, why, and its first error where it has one."""
+    """Kind of a row, its reason, and its first error if it has one."""
     text = row["because"] or KINDS[row["kind"]]
     if row["first_error"] is not None:
         text += f"; first error {100 * row['first_error']:+.1f} % at {row['first_commit'][:7]}"
@@ -108,7 +108,7 @@ def band_in_words(row: Mapping[str, Any]) -> str:
 
 
 def table(rows: Found, links: Mapping[str, str]) -> list[dict[str, Any]]:
-    """The rows as the page's table, in the order given: one line each, error in percent."""
+    """The rows as the page's table, in the given order; errors in percent."""
     return [
         {
             "Quantity": row["quantity"],
@@ -133,19 +133,20 @@ def table(rows: Found, links: Mapping[str, str]) -> list[dict[str, Any]]:
 
 
 def worst(rows: Found) -> str:
-    """The id of the row with the largest error of the group that comes first: what to explain."""
+    """Id of the row with the largest error in the first group."""
     first = [row for row in rows if row["group"] == rows[0]["group"] and row["kind"] in HONEST]
     return str(max(first or rows, key=lambda row: abs(row["error"]))["id"])
 
 
 def farthest(rows: Found) -> list[Mapping[str, Any]]:
-    """The rows that are judged and farthest off, the worst first."""
+    """Judged rows by error, the largest first."""
     judged = [row for row in rows if row["kind"] in HONEST]
     return sorted(judged, key=lambda row: -abs(row["error"]))[:FARTHEST]
 
 
 def missing_in_words(rows: Sequence[Beyond]) -> str:
-    """What most published results that no scenario can express wait for, as a list in Markdown."""
+    """Most frequent missing features of results that no scenario can express, as a list in
+    Markdown."""
     reasons = [_FIELD.sub("", part.strip()) for row in rows for part in row.missing.split(";")]
     common = Counter(filter(None, reasons)).most_common(MISSING)
     lines = [f"- {plain(why)} ({count} published results)" for why, count in common]
@@ -174,7 +175,7 @@ def as_json(rows: Found) -> str:
 
 
 def differs(row: Row) -> list[str]:
-    """The row's configuration in words: what differs from the default scenario."""
+    """The row's differences from the default scenario, in words."""
     fields = (f"{field_name(path)}: {show(value, path)} {field_unit(path)}".rstrip()
               for path, value in row.scenario.items())  # fmt: skip
     sizes = (f"{k.replace('_', ' ')}: {short(v)}" for k, v in row.args.items() if k != "weight")
@@ -185,7 +186,7 @@ def differs(row: Row) -> list[str]:
 
 
 def constants(facts: Facts, cross: CrossValidation) -> list[dict[str, Any]]:
-    """The fitted constants: meaning, value, bounds, and where they go when a row is left out."""
+    """Fitted constants: meaning, value, bounds, and range when a row is left out."""
     spans = {span.name: span for span in cross.constants}
     lines = []
     for c in CONSTANTS:
@@ -207,7 +208,7 @@ def constants(facts: Facts, cross: CrossValidation) -> list[dict[str, Any]]:
 
 
 def cross_in_words(cross: CrossValidation) -> str:
-    """How well rows are predicted by a fit that has not seen them."""
+    """Sentence on the errors of rows predicted by fits without them."""
     text = ", ".join(f"{100 * cross.mean(by):.1f} % {by} by {by}" for by in ("row", "source"))
     fitted = [left.fitted for left in cross.left_out if left.by == "row"]
     return (
@@ -218,7 +219,7 @@ def cross_in_words(cross: CrossValidation) -> str:
 
 
 def counted(made: Made) -> list[dict[str, Any]]:
-    """The figures that count, those that move most first."""
+    """Figures that count, those with the largest effect first."""
     return [
         {
             "Figure": figure.name,
@@ -232,7 +233,7 @@ def counted(made: Made) -> list[dict[str, Any]]:
 
 
 def fact_table(facts: Facts, words: str = "", marks: Sequence[str] = ()) -> list[dict[str, str]]:
-    """All facts whose row holds every word, as it is shown, and with one of the marks."""
+    """Facts whose displayed row contains every word, with one of the marks."""
     rows = (
         {
             "Fact": name,
@@ -250,7 +251,7 @@ def fact_table(facts: Facts, words: str = "", marks: Sequence[str] = ()) -> list
 
 
 def short(value: Any) -> str:
-    """A fact's value, cut where it is long."""
+    """A fact's value, shortened if long."""
     if isinstance(value, list | tuple):
         text = f"{len(value)} values: " + ", ".join(short(v) for v in value[:6])
     else:
@@ -259,7 +260,7 @@ def short(value: Any) -> str:
 
 
 def figures(row: Mapping[str, Any], key: str) -> str:
-    """A row's figure with its unit for a tile, whose label says what `per` leaves out."""
+    """A row's figure with its unit for a tile, without the part that `per` gives."""
     text = three_figures(row[key]) if row["unit"] != "B" else f"{row[key]:,.0f}"
     if row["unit"] == "ratio":
         return f"× {text}"

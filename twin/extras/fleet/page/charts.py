@@ -18,7 +18,7 @@ DRAWN = {
 
 @reads("Each row is one supernode, or several that are alike. Empty: nothing finished there.")
 def over_time(answer: Mapping[str, Any], key: str, *, dark: bool = False) -> Chart:
-    """A figure of each supernode (down) in each hour of the fleet (across)."""
+    """Map of a figure of each supernode (down) in each hour of the fleet (across)."""
     label, scale, unit = DRAWN[key]
     rows = answer["rows"]
     values = np.array([row["hours"][key] for row in rows], dtype=float) * scale
@@ -49,13 +49,13 @@ def over_time(answer: Mapping[str, Any], key: str, *, dark: bool = False) -> Cha
 
 
 def headed(metric: Metric) -> str:
-    """The head of a metric's column: its name, and the unit of what is no count and no share."""
+    """Header of a metric's column: its name, and its unit unless it is a count or share."""
     name = metric.short or metric.label
     return name if metric.kind in ("count", "share") else f"{name} ({metric.unit})"
 
 
 def tile(key: str, answer: Mapping[str, Any]) -> tuple[str, str | None]:
-    """A figure of the fleet, and what it would be without a loss."""
+    """Tile of a figure of the fleet, and its value without a loss."""
     without = answer["without_loss"]
     whole = f"{shown(key, without[key])} without a loss" if without else None
     return shown(key, answer["summary"][key]), whole

@@ -31,24 +31,24 @@ st.caption(PAGES["fleet"].about)
 
 
 def run_of(scenario: Scenario) -> RunRow | None:
-    """The run of a scenario that was begun here, or a stored one."""
+    """Run of a scenario started here, or a stored one."""
     run = st.session_state.setdefault(BEGUN, {}).get(scenario_digest(scenario))
     return session.store().runs.get(run) if run else find_run(session.store(), scenario)
 
 
 def left(scenario: Scenario) -> int | None:
-    """Requests inside at the end of a scenario's run; None while there is none."""
+    """Requests inside at the end of a scenario's run; None without a run."""
     row = run_of(scenario)
     return int(row.summary["running"]) if row is not None and row.state == "done" else None
 
 
 def needs(fleet: Fleet) -> Wanted:
-    """What a fleet still needs; raises FleetError, SpecError."""
+    """Scenarios that a fleet still needs; raises FleetError, SpecError."""
     return wanted(fleet, form.named, session.facts(), left)
 
 
 def begin(found: Wanted) -> None:
-    """Queue what has no run yet; what follows from it begins when it is done. A callback."""
+    """Callback: queue all scenarios without a run; dependent ones follow when these are done."""
     st.session_state[GOES] = fleet_to_toml(found.fleet)
     try:
         for scenario in found.missing:
@@ -61,7 +61,7 @@ def begin(found: Wanted) -> None:
 
 
 def stop(found: Wanted) -> None:
-    """Stop what waits or runs; a callback."""
+    """Callback: stop queued and running scenarios."""
     st.session_state[GOES] = ""
     for row in map(run_of, found.missing):
         if row is not None and not row.ended:
@@ -70,7 +70,7 @@ def stop(found: Wanted) -> None:
 
 @st.cache_data(show_spinner="Merging the runs", max_entries=4)
 def figures(text: str, runs: tuple[str, ...], _found: Wanted) -> dict[str, Any]:
-    """The answer of a fleet by its text and the runs that it rests on."""
+    """Answer of a fleet, cached by its text and its runs."""
     known = {}
     for scenario in _found.all():
         row = run_of(scenario)
@@ -80,7 +80,7 @@ def figures(text: str, runs: tuple[str, ...], _found: Wanted) -> dict[str, Any]:
 
 
 def results() -> None:
-    """How far the runs are, or the answer."""
+    """Draw the progress of the runs, or the answer."""
     found = needs(fleet)
     going = st.session_state.get(GOES) == fleet_to_toml(fleet)
     if found.missing:
@@ -107,7 +107,7 @@ def results() -> None:
 
 
 def show(answer: dict[str, Any]) -> None:
-    """Figures of the fleet, supernodes over time, and the table."""
+    """Draw figures of the fleet, supernodes over time, and the table."""
     tiles = st.grid(4, min_column_width=210, gap="small")
     for key in TILES:
         with tiles.cell():

@@ -22,8 +22,8 @@ BEGUN, TIMES = (
 
 
 def named(name: str) -> Scenario:
-    """The scenario of a preset, or a stored one by its digest; raises FleetError: files of this
-    server are none of a visitor's."""
+    """Scenario of a preset, or a stored one by its digest; raises FleetError, because visitors have
+    no files on this server."""
     if (found := preset(name)) is not None:
         return found
     if re.fullmatch("[0-9a-f]{64}", name):
@@ -33,12 +33,12 @@ def named(name: str) -> Scenario:
 
 @st.cache_data(show_spinner=False)
 def example(name: str) -> Fleet:
-    """A fleet that comes with the twin."""
+    """A fleet that is shipped with the twin."""
     return fleet_of_toml((DATA / "examples" / name).read_bytes(), name)
 
 
 def begun() -> Fleet:
-    """The fleet that the form begins with: an example, or a file of the visitor's."""
+    """Initial fleet of the form: an example, or a file of the visitor's."""
     if BEGUN not in st.session_state:
         _begin(example(EXAMPLES[0]))
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
@@ -63,7 +63,7 @@ def _begin(fleet: Fleet) -> None:
 
 
 def edited(fleet: Fleet) -> Fleet:
-    """Draw the form; returns the fleet as it was edited. Raises FleetError."""
+    """Draw the form; returns the edited fleet. Raises FleetError."""
     known, given = fields(Fleet), fleet.model_dump()
     wished: dict[str, Any] = {}
     grid = st.grid(3, min_column_width=230, vertical_alignment="top", gap=("small", "medium"))
@@ -87,7 +87,7 @@ def edited(fleet: Fleet) -> Fleet:
 
 
 def _rows(path: str, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The rows of a list as a table; those that lack what they need wait."""
+    """Draw the rows of a list as a table; incomplete ones are not applied."""
     head = f"{path}[]."
     columns: dict[str, ScenarioField] = {
         name.removeprefix(head): f for name, f in fields(Fleet).items() if name.startswith(head)

@@ -41,7 +41,7 @@ Cells = dict[str, str]
 
 
 def open_runs() -> tuple[list[RunRow], list[str]]:
-    """The runs that the address names, and a sentence for each that cannot be shown."""
+    """Runs that the address names, and a sentence for each that cannot be shown."""
     # Without the baseline's name: it would move that run, and its colour, to the front.
     query = {links.RUNS: st.query_params.get(links.RUNS, "")}
     try:
@@ -53,7 +53,7 @@ def open_runs() -> tuple[list[RunRow], list[str]]:
 
 
 def offer_missing(rows: list[RunRow]) -> None:
-    """A button that runs here what is not here, where the link carries its scenarios."""
+    """Button that runs missing runs here, if the link contains their scenarios."""
     linked = progress.linked_scenarios()
     ids = [run for run in st.query_params.get(links.RUNS, "").split(",") if run]
     if len(linked) != len(ids):
@@ -71,14 +71,14 @@ def offer_missing(rows: list[RunRow]) -> None:
 
 
 def baseline(rows: list[RunRow]) -> int:
-    """Place of the run the others are compared with: the one named, else the first that is done."""
+    """Index of the baseline run: the named one, otherwise the first finished one."""
     usable = [i for i, run in enumerate(rows) if run.state == "done"]
     named = [i for i in usable if rows[i].id == st.query_params.get(links.BASELINE)]
     return (named + usable + [0])[0]
 
 
 def compare_these(ids: list[str], base: str = "") -> None:
-    """Compare these runs: a callback that only writes the address."""
+    """Callback: compare these runs, by writing the address."""
     st.query_params[links.RUNS] = ",".join(ids)
     st.query_params.pop(links.BASELINE, None)
     if base in ids:
@@ -86,7 +86,7 @@ def compare_these(ids: list[str], base: str = "") -> None:
 
 
 def publish(rows: list[RunRow]) -> None:
-    """Protect the runs that ended from deletion, for somebody is given the link to them."""
+    """Protect ended runs from deletion, because their link is shared."""
     for run in rows:
         if run.ended and run.published_s is None:
             session.store().runs.publish(run.id)
@@ -114,7 +114,7 @@ def choose(rows: list[RunRow]) -> None:
 
 
 def cards(rows: list[RunRow], scenarios: list[Scenario], base: int) -> None:
-    """One card a run: its letter and colour, what it served, and what can be done with it."""
+    """Draw one card per run: its letter and colour, what it served, and buttons."""
     ids = [run.id for run in rows]
     with st.grid(CARDS_A_ROW.get(len(rows), 3), min_column_width=250, gap="small"):
         for i, title in enumerate(runs.titles(rows)):
@@ -149,7 +149,7 @@ def _card(run: RunRow, scenario: Scenario, i: int, ids: list[str], base: int) ->
 
 
 def decode_operators(run: RunRow, scenario: Scenario) -> dict[str, float]:
-    """Seconds that each operator is at work in a mean decode iteration, on whichever stream."""
+    """Busy seconds of each operator in a mean decode iteration, on either stream."""
     spent: dict[str, float] = {}
     for _, operator, seconds in record.iteration(run, scenario, "decode"):
         if operator != SLACK:
@@ -161,7 +161,7 @@ def decode_operators(run: RunRow, scenario: Scenario) -> dict[str, float]:
 
 
 def lettered(names: Sequence[str]) -> list[str]:
-    """What each run is called on the page: its letter and its scenario's name, cut if long."""
+    """Name of each run on the page: its letter and its scenario's name, shortened."""
     return [f"{letter} · {_cut(name, NAME_CHARS)}"
             for letter, name in zip(LETTERS, names, strict=False)]  # fmt: skip
 
@@ -226,7 +226,7 @@ def results_that_differ(compared: Comparison) -> list[Difference]:
 
 
 def conclusion(compared: Comparison, scenarios: Sequence[Scenario]) -> str:
-    """What a comparison says, in one sentence."""
+    """Conclusion of a comparison in one sentence."""
     results, others = results_that_differ(compared), _others(compared)
     if len(others) > 1:
         return _leaders(compared)
@@ -245,13 +245,13 @@ def conclusion(compared: Comparison, scenarios: Sequence[Scenario]) -> str:
 
 
 def _weight(row: Difference) -> tuple[int, float]:
-    """Order in a sentence: what the SLO is about, then what changes most."""
+    """Sort key of a figure in the sentence: SLO figures first, then the largest change."""
     labels = [METRICS["slo_attainment"].label, *(m.label for m in placed("leading"))]
     return labels.index(row.label) if row.label in labels else len(labels), -abs(row.change)
 
 
 def _leaders(compared: Comparison) -> str:
-    """Which of several runs is best in what."""
+    """Clause that names the best run for each figure."""
     best: dict[str, list[str]] = {}
     for row in compared.metrics:
         known = [(value, i) for i, value in enumerate(row.values) if value is not None]
@@ -274,7 +274,7 @@ Known = dict[int, dict[str, Apart]]  # by run and metric
 
 
 def known(rows: Sequence[RunRow], scenarios: Sequence[Scenario], base: int) -> Known:
-    """What is known of the ratio of each run's headline figures to the baseline's."""
+    """Known errors of the ratios of each run's headline figures to the baseline's."""
     start = (scenarios[base], rows[base].summary)
     return {
         i: {each.figure.metric: each for each in apart((scenarios[i], run.summary), start)}
@@ -284,7 +284,7 @@ def known(rows: Sequence[RunRow], scenarios: Sequence[Scenario], base: int) -> K
 
 
 def equal_in_words(known: Known) -> list[str]:
-    """A sentence for each run, by its letter: which figures a measurement may well find equal."""
+    """Sentence for each run, by its letter, with the figures that a measurement may find equal."""
     said = []
     for i, found in known.items():
         equal = [each for each in found.values() if each.equal]
@@ -298,7 +298,7 @@ def equal_in_words(known: Known) -> list[str]:
 
 
 def metric_table(compared: Comparison, group: str, known: Known | None = None) -> list[Cells]:
-    """A row for each figure: values, difference from the baseline, how well a ratio is known."""
+    """One row per figure: values, difference from the baseline, known error of the ratio."""
     table = []
     for row in chosen(compared.metrics, group):
         base, cells = row.values[compared.baseline], {"Figure": metric_of(row.name).label}
@@ -315,7 +315,7 @@ def metric_table(compared: Comparison, group: str, known: Known | None = None) -
 
 
 def meanings(compared: Comparison, group: str) -> str:
-    """What each figure of a group counts and over what, as a list in Markdown; each once."""
+    """Meaning and span of each figure of a group, as a list in Markdown; each once."""
     labels_by_help: dict[str, list[str]] = {}
     for row in chosen(compared.metrics, group):
         described = metric_of(row.name)
@@ -370,7 +370,7 @@ def with_seeds(
 
 
 def offer_seeds(compared: Comparison, missing: list[Scenario]) -> None:
-    """What the intervals are, or a button that makes the runs that they need."""
+    """Show the intervals, or a button that starts the runs that they need."""
     if any(any(row.paired) for row in compared.metrics):
         st.caption(
             f"Over up to {SEEDS} seeds, in pairs with the same requests; ± is the 95 % interval of "

@@ -16,7 +16,7 @@ Tile = dict[str, Any]
 
 
 def capacity(s: Scenario, prediction: Prediction, demand: Offered | str) -> list[Tile]:
-    """What the deployment sustains, what limits it, and how that meets load and SLO."""
+    """Tiles: sustained rates, their limit, and how they meet load and SLO."""
     rate, room = prediction.requests_per_s, prediction.kv_tokens_per_rank
     says = "Requests per second that all pools together keep up with, for ever."
     shown = [

@@ -15,7 +15,8 @@ from twin.ui.toolbar import open_run
 
 
 def conclusion(row: RunRow, scenario: Scenario) -> None:
-    """What imbalance costs: the piece of the run's own waterfall, which a re-run measured."""
+    """Sentence on the cost of imbalance: the piece of the run's waterfall that a re-run
+    measured."""
     shape = load_shape(session.facts(), scenario.deployment.model)
     if "experts" not in shape.stages:
         st.subheader(f"{shape.title} has no routed experts: nothing to balance.", anchor=False)

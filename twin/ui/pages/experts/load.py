@@ -23,7 +23,7 @@ ORDER = {name: place for place, name in enumerate(MOMENTS)}
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """When the load of an instance was written down, and why."""
+    """Time and reason of a recorded load of an instance."""
 
     t_s: float
     name: str  # start, before, after or end
@@ -32,7 +32,7 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Load of each die in each layer at one moment, of the layer's mean die."""
+    """Load of each die in each layer at one moment, over the layer's mean die."""
 
     layers: np.ndarray  # i8[layers], their numbers in the model
     load: np.ndarray  # f8[layers, dies]
@@ -46,7 +46,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """One rebalance: what was moved, how long it took, and what that did to the iteration."""
+    """One rebalance: moved weights, duration, and its effect on the iteration."""
 
     t_s: float
     end_s: float | None
@@ -58,14 +58,14 @@ class Move:
 
     @property
     def slow_down(self) -> float | None:
-        """Iteration while moving over the one before."""
+        """Iteration time during the move over that before."""
         known = self.before_s and self.during_s is not None
         return self.during_s / self.before_s if known else None  # type: ignore[operator]
 
 
 @st.cache_resource(show_spinner="Reading the expert load", max_entries=12)
 def table(run: str, name: str) -> pl.DataFrame | None:
-    """A small table of a run, None where the run has none; shared, so never changed."""
+    """A small table of a run, None if it has none; shared, so never changed."""
     runs = session.store().runs
     return runs.table(run, name) if name in runs.tables(run) else None
 
@@ -77,8 +77,8 @@ def instances(die_load: pl.DataFrame) -> list[tuple[str, int]]:
 
 
 def moments(die_load: pl.DataFrame, role: str, instance: int) -> list[Moment]:
-    """An instance's moments in order; two sides of a rebalance share a number, and of pools that
-    rebalance at once the last counts."""
+    """Moments of an instance in order; both sides of a rebalance share a number, and of pools that
+    rebalance together the last counts."""
     own = die_load.filter(of(role, instance))
     stamps = [(float(t), str(m)) for t, m in own.select("t_s", "moment").unique().rows()]
     stamps.sort(key=lambda x: (x[0], ORDER.get(x[1], len(ORDER))))
@@ -93,7 +93,7 @@ def moments(die_load: pl.DataFrame, role: str, instance: int) -> list[Moment]:
 
 
 def snapshot(die_load: pl.DataFrame, role: str, instance: int, moment: Moment) -> Snapshot:
-    """The load of an instance at a moment; dies that hold nothing have load 0."""
+    """Load of an instance at a moment; dies without experts have load 0."""
     now = (pl.col("t_s") == moment.t_s) & (pl.col("moment") == moment.name)
     rows = die_load.filter(of(role, instance) & now)
     layers, row = np.unique(rows["layer"].to_numpy(), return_inverse=True)
@@ -106,18 +106,18 @@ def snapshot(die_load: pl.DataFrame, role: str, instance: int, moment: Moment) -
 
 
 def pair(every: Sequence[Moment], chosen: Moment) -> tuple[Moment, Moment] | None:
-    """The two sides of the rebalance a moment belongs to; None when it belongs to none."""
+    """Both sides of a moment's rebalance; None if it belongs to none."""
     sides = {m.name: m for m in every if chosen.number and m.number == chosen.number}
     return (sides["before"], sides["after"]) if {"before", "after"} <= set(sides) else None
 
 
 def of(role: str, instance: int) -> pl.Expr:
-    """Rows of an instance."""
+    """Filter of an instance's rows."""
     return (pl.col("role") == role) & (pl.col("instance") == instance)
 
 
 def concerns(role: str, instance: int) -> pl.Expr:
-    """Events of an instance: its own, and those of its whole pool."""
+    """Filter of an instance's events: its own, and those of its whole pool."""
     own = pl.col("instance").is_null() | (pl.col("instance") == instance)
     return (pl.col("role") == role) & own
 
@@ -125,7 +125,7 @@ def concerns(role: str, instance: int) -> pl.Expr:
 def moves(
     events: pl.DataFrame, per_window: pl.DataFrame | None, role: str, instance: int
 ) -> list[Move]:
-    """The rebalances of an instance, or of its whole pool, with what they cost and gained."""
+    """Rebalances of an instance, or of its whole pool, with their costs and gains."""
     rows = events.filter(pl.col("kind") == Kind.REBALANCE, concerns(role, instance)).sort("t_s")
     own = None if per_window is None else per_window.filter(of(role, instance))
     return [
@@ -161,7 +161,7 @@ def _mean(values: np.ndarray) -> float | None:
 
 
 class Row(NamedTuple):
-    """What a token sends to each of its experts, and gets back, in bytes."""
+    """Bytes that a token sends to each of its experts, and receives."""
 
     top_k: int
     dispatch_bytes: float
@@ -180,9 +180,9 @@ def row_of(s: Scenario, facts: Facts) -> Row:
 def between_nodes(
     snap: Snapshot, nodes_of_rank: np.ndarray, total_bytes: float, row: Row
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(nodes i8[n], bytes f8[n, n] from row to column) of an instance's expert exchange, there and
-    back: every die sends to `row.top_k` experts by the dies' load, and to the shared one. They
-    share `total_bytes`."""
+    """(nodes i8[n], bytes f8[n, n] from row to column) of an instance's expert exchange in both
+    directions: every die sends to `row.top_k` experts by the dies' load, and to the shared one.
+    They share `total_bytes`."""
     nodes, place = np.unique(nodes_of_rank, return_inverse=True)
     source = np.bincount(place, minlength=nodes.size) / max(1, place.size)
     rows = np.zeros(place.size)

@@ -22,13 +22,13 @@ NO_EVENTS = pl.DataFrame(schema=EVENTS)
 
 
 def table(row: RunRow, name: str) -> pl.DataFrame:
-    """A table of the run, empty where it has none."""
+    """A table of the run; empty without one."""
     frame = experts.table(row.id, name)
     return NO_EVENTS if frame is None else frame
 
 
 def chosen_instance(row: RunRow) -> tuple[str, int]:
-    """The instance whose experts are shown."""
+    """The instance selected for its experts."""
     instances = experts.instances(table(row, "die_load"))
     if len(instances) == 1:
         return instances[0]
@@ -39,7 +39,7 @@ def chosen_instance(row: RunRow) -> tuple[str, int]:
 
 
 def chosen_moment(row: RunRow, role: str, instance: int) -> Moment:
-    """The moment that the slider stands at."""
+    """The moment selected by the slider."""
     moments = experts.moments(table(row, "die_load"), role, instance)
     if len(moments) == 1:
         st.caption(_moment(moments[0]))
@@ -58,7 +58,7 @@ def _moment(moment: Moment) -> str:
 
 
 def tiles(row: RunRow, role: str, instance: int) -> None:
-    """How uneven the instance was at the start and at the end, and what was moved."""
+    """Tiles: imbalance at the start and at the end, and moved weights."""
     die_load = table(row, "die_load")
     moments = experts.moments(die_load, role, instance)
     first, last = (experts.snapshot(die_load, role, instance, m) for m in (moments[0], moments[-1]))
@@ -87,7 +87,7 @@ def tiles(row: RunRow, role: str, instance: int) -> None:
 
 
 def dies(row: RunRow, scenario: Scenario, role: str, instance: int) -> None:
-    """Every die in every layer at one moment."""
+    """Map of every die in every layer at one moment."""
     moment = chosen_moment(row, role, instance)
     snap = experts.snapshot(table(row, "die_load"), role, instance, moment)
     plot(charts_experts.die_map(snap.layers, snap.load, snap.replicas, dark=dark()), "die-map")
@@ -101,7 +101,7 @@ def dies(row: RunRow, scenario: Scenario, role: str, instance: int) -> None:
 
 
 def layers(row: RunRow, scenario: Scenario, role: str, instance: int) -> None:
-    """The hottest die of each layer, on both sides of a rebalance where there was one."""
+    """Hottest die of each layer, before and after a rebalance if there was one."""
     die_load = table(row, "die_load")
     moments = experts.moments(die_load, role, instance)
     numbers = [m.number for m in moments if m.name == "before" and experts.pair(moments, m)]
@@ -131,7 +131,8 @@ def layers(row: RunRow, scenario: Scenario, role: str, instance: int) -> None:
 
 
 def over_time(row: RunRow, scenario: Scenario, role: str, instance: int) -> None:
-    """TPOT and the hottest die over time with signs for rebalances and shifts; what moves cost."""
+    """TPOT and the hottest die over time with marks for rebalances and shifts, and the cost of
+    moves."""
     events = table(row, "events")
     own = events.filter((pl.col("kind") == Kind.SHIFT) | experts.concerns(role, instance))
     windows = record.table(row.id, "windows")

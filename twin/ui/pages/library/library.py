@@ -14,7 +14,7 @@ from twin.ui.show import choice
 
 
 def clear() -> None:
-    """Look for everything again."""
+    """Reset all searches."""
     st.session_state["q"] = ""
     st.session_state.pop("tags", None)
     for name in ("state", "kind"):
@@ -47,7 +47,7 @@ tags = known and st.pills(
 
 
 def look(limit: int, offset: int = 0) -> Page[Any]:
-    """Some rows of what was searched for, and how many there are."""
+    """A page of the searched rows, and the number of all."""
     if shown == "Runs":
         states = stored.STATES[narrow]
         return store.runs.search(text or "", states=states, tags=tags, limit=limit, offset=offset)

@@ -48,7 +48,8 @@ def figures() -> list[tuple[str, str, float, str]]:
 
 
 def table(rows: Sequence[Row], key: str) -> list[Any]:
-    """Runs with their headline figures, or scenarios with the question each asks; the picked."""
+    """Draw runs with their headline figures, or scenarios with their questions; returns the
+    selected ones."""
     notes = session.store().notes.of([_name(row) for row in rows])
     tagged = any(note.tags for note in notes.values())
     cells = []
@@ -102,7 +103,7 @@ def _scenario(row: ScenarioRow, called: str, tags: dict[str, Any]) -> dict[str, 
 
 
 def after_acts(key: str) -> str:
-    """Key of a widget that begins anew after each action: no selection outlives what it picked."""
+    """Widget key that changes after each action, so that no selection remains."""
     return f"{key}:{st.session_state.get(ACTS, 0)}"
 
 
@@ -111,7 +112,7 @@ def _acted() -> None:
 
 
 def about(picked: Sequence[Row]) -> None:
-    """What a row has no room for: the note and question of the one picked, and why it ended."""
+    """Details of the selected row: its note, its question, and why it ended."""
     if len(picked) != 1:
         return
     row = picked[0]
@@ -143,7 +144,7 @@ def _digest(row: Row) -> str:
 
 
 def describe(picked: Sequence[Row]) -> None:
-    """A name of one's own, tags and a note for what is picked; of several rows tags alone."""
+    """Form of a name, tags and a note for the selected row; for several rows tags alone."""
     names, store = [_name(row) for row in picked], session.store()
     with st.popover(
         "Name and tags" if len(names) < 2 else "Add tags", icon=":material/edit_note:",
@@ -167,7 +168,7 @@ def describe(picked: Sequence[Row]) -> None:
 
 
 def _save_note(names: list[str], key: str) -> None:
-    """Store what the form says: of one row all of it, of several the tags, added to their own."""
+    """Store the form: all fields for one row, for several the added tags."""
     notes, form = session.store().notes, st.session_state
     before = notes.of(names)
     with session.refusals_toasted("lock"):
@@ -231,7 +232,7 @@ def _archive(picked: list[RunRow]) -> None:
 
 
 def _copy(digest: str) -> None:
-    """Edit a copy of a scenario, or take it away as a file."""
+    """Buttons to edit a copy of a scenario, or download it as a file."""
     scenarios = session.store().scenarios
     edit = st.button("Edit a copy", icon=":material/tune:", disabled=not digest, key="fork")
     if edit and (scenario := _load(digest)):
@@ -265,7 +266,7 @@ def _delete(names: list[str], delete: Callable[[str], Undo], kind: str) -> None:
 
 
 def delete_all(names: list[str], delete: Callable[[str], Undo], kind: str) -> None:
-    """Delete rows; those that the store refuses are reported, the others can be restored."""
+    """Delete rows; refused ones are reported, the others can be restored."""
     _acted()
     refused, undo = [], []
     for name in names:
@@ -281,7 +282,7 @@ def delete_all(names: list[str], delete: Callable[[str], Undo], kind: str) -> No
 
 
 def undo_deletion() -> None:
-    """What was deleted last, and the button that takes it back; nothing where nothing was."""
+    """The last deletion, with a button that undoes it; nothing without one."""
     if DELETED not in st.session_state:
         return
     text, undo = st.session_state[DELETED]
@@ -302,7 +303,7 @@ def _undo_all(undo: list[Undo]) -> None:
 
 
 def import_scenario() -> None:
-    """A scenario's TOML file into the library, looked at first."""
+    """Upload of a scenario's TOML file, with a preview."""
     file = st.file_uploader("Scenario file (TOML)", type="toml", key="scenario-file")
     if file is None:
         return

@@ -23,7 +23,7 @@ LIMITED = {"prefill": "prefill", "decode": "decode", "colocated": "its instances
 
 
 def progress(so_far: Mapping[str, Any]) -> None:
-    """The ranking while the search goes on."""
+    """Draw the ranking while the search goes on."""
     if rows := so_far.get("so_far"):
         st.markdown("**Best so far**, with one seed")
         st.dataframe([_cells(k + 1, row, ()) for k, row in enumerate(rows)], hide_index=True)
@@ -31,7 +31,7 @@ def progress(so_far: Mapping[str, Any]) -> None:
 
 
 def answer(plan: Plan, found: Mapping[str, Any]) -> None:
-    """The whole answer."""
+    """Draw the whole answer."""
     first, *more = sentences(dict(found))
     st.subheader(plain(first), anchor=False)
     st.caption(plain(f"{plan.scenario.name}: {in_brief(plan)}"))
@@ -99,7 +99,7 @@ def _ranking(plan: Plan, rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _relaxed(plan: Plan, rows: Sequence[Mapping[str, Any]]) -> None:
-    """For each limit alone the smallest relaxation."""
+    """Draw the smallest relaxation of each limit alone."""
     st.dataframe(
         [{"Limit": named(r["limit"]), "Now": amount_of(r["from"]), "Fits from": amount_of(r["to"]),
           "Then": in_words(dict(r["settings"])), "NPUs": r["npus"]} for r in rows],
@@ -108,7 +108,7 @@ def _relaxed(plan: Plan, rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def deployed(plan: Plan, row: Mapping[str, Any]) -> Scenario:
-    """The scenario of a ranked deployment, under a name that says which."""
+    """The scenario of a ranked deployment, named after it."""
     name = f"{plan.scenario.name} · plan {row['rank']}"[:80]
     try:
         return with_overrides(plan.scenario, {**row["settings"], "name": name})
@@ -117,7 +117,7 @@ def deployed(plan: Plan, row: Mapping[str, Any]) -> Scenario:
 
 
 def _fields(row: Mapping[str, Any]) -> dict[str, Any]:
-    """What a deployment sets in the draft: not its load, nor the times of the short run."""
+    """Fields that a deployment sets in the draft, without load and times of the short run."""
     times = ("horizon_s", "warmup_s")
     return {p: v for p, v in row["settings"].items() if p not in times and p[:9] != "workload."}
 

@@ -33,7 +33,7 @@ if refused:
 
 
 def begin(plan: Plan) -> None:
-    """Start a plan, or go on with it, and show it."""
+    """Start or continue a plan, and show it."""
     try:
         st.query_params[requested.PLAN] = plans.start(plan)
     except (PlanError, OSError) as error:
@@ -56,7 +56,7 @@ LOOKING = bool(shown) and plans.look(key).working
 
 
 def results() -> None:
-    """How far the plan is, or its answer."""
+    """Draw the plan's progress, or its answer."""
     assert shown is not None
     look = plans.look(key)
     if look.working != LOOKING:  # begun, taken up again or ended: the page, not this part of it

@@ -24,7 +24,8 @@ def plans() -> Plans:
 
 
 def form(shown: Plan | None) -> Plan:
-    """The question as the form has it; shown: the plan of the address. Raises PlanError."""
+    """Draw the form; returns the plan's question; shown: the plan of the address. Raises
+    PlanError."""
     draft = session.draft()
     same = shown if shown and shown.scenario == session.named_draft() else None
     given: dict[str, Any] = same.model_dump(exclude={"scenario"}) if same else {}

@@ -60,7 +60,7 @@ def message(
     instances: Sequence[Instance],
     fabric: Fabric,
 ) -> dict[str, Any]:
-    """What the player needs of a run: `tables` has TABLES, maybe "seats"; `instances`: placed."""
+    """The player's message of a run: `tables` has TABLES, maybe "seats"; `instances`: placed."""
     net = network(fabric)
     windows = tables["windows"]
     count = windows.height
@@ -93,14 +93,14 @@ def message(
 
 
 def _window_of(frame: pl.DataFrame, windows: pl.DataFrame) -> Array:
-    """Number of the window that each row belongs to, by the middle of its own."""
+    """Window number of each row, by the middle of its own window."""
     starts = windows["t_s"].to_numpy()
     middle = frame["t_s"].to_numpy() + 0.5 * frame["window_s"].to_numpy()
     return np.clip(np.searchsorted(starts, middle, "right") - 1, 0, max(len(starts) - 1, 0))
 
 
 def _places(frame: pl.DataFrame, number: Mapping[tuple[str, int], int]) -> Array:
-    """Number of each row's instance, -1 where the scenario places none of that name."""
+    """Number of each row's instance, -1 if the scenario does not place it."""
     pairs = zip(frame["role"].cast(pl.String), frame["instance"], strict=True)
     return np.fromiter((number.get(pair, -1) for pair in pairs), np.int64, frame.height)
 
@@ -109,7 +109,8 @@ def _seats(
     seats: pl.DataFrame | None, instances: Sequence[Instance], windows: pl.DataFrame,
     number: Mapping[tuple[str, int], int],
 ) -> list[list[int]]:  # fmt: skip
-    """Instance, first die, end die, first and end window; one without dies stays at its place."""
+    """Instance, first die, end die, first and end window; an instance without dies keeps its
+    place."""
     if seats is None:
         return [[k, first, last + 1, 0, windows.height]
                 for k, i in enumerate(instances) for first, last in i.parts()]  # fmt: skip
@@ -186,7 +187,7 @@ def _shares(
 
 
 def _capacity(links: pl.DataFrame, nodes: int, planes: int) -> Array:
-    """Bytes/s of one direction by node and column, f8[nodes, planes + 2]; NaN where no link is."""
+    """Bytes/s of one direction by node and column, f8[nodes, planes + 2]; NaN without a link."""
     cells = np.full((nodes, planes + 2), np.nan)
     for row in links.iter_rows(named=True):
         if row["node"] is not None and row["capacity_bytes_per_s"]:
@@ -198,7 +199,7 @@ def _capacity(links: pl.DataFrame, nodes: int, planes: int) -> Array:
 def _curves(
     windows: pl.DataFrame, wanted: Sequence[tuple[str, str, str, float, str]]
 ) -> list[dict[str, Any]]:
-    """Columns of the windows as curves, those that the run has."""
+    """Available columns of the windows, as curves."""
     waits = [name for name in WAITING if name in windows.columns]
     frame = windows.with_columns(waiting=pl.sum_horizontal(*waits) if waits else pl.lit(None))
     curves = []
@@ -212,7 +213,7 @@ def _curves(
 
 
 def happened(events: pl.DataFrame, horizon_s: float) -> list[dict[str, Any]]:
-    """Events for the player, in order of time: when, what, where on the picture."""
+    """Events for the player, in order of time: time, text, place on the picture."""
     return [
         {
             "t": row["t_s"],

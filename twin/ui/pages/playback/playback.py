@@ -11,7 +11,7 @@ from twin.ui.toolbar import open_run
 
 
 def happened(events: pl.DataFrame) -> None:
-    """What happened, as a table: the same that the signs of the strip say."""
+    """Table of the events that the player marks."""
     if not events.height:
         st.caption("Nothing broke in this run and no expert was moved.")
         return

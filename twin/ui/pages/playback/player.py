@@ -34,7 +34,7 @@ _player = component("playback", Path(__file__).parent, "playback", _PARTS)
 
 
 def missing(run: str) -> list[str]:
-    """Tables that playback needs and a run does not have: it was made by an earlier engine."""
+    """Tables that playback needs and a run of an earlier engine lacks."""
     held = session.store().runs.tables(run)
     return [name for name in playback_frames.TABLES if name not in held]
 
@@ -52,7 +52,8 @@ def film(run: str, _row: RunRow, _scenario: Scenario) -> dict[str, Any]:
 
 @st.fragment
 def player(row: RunRow, scenario: Scenario) -> None:
-    """The player; where it comes to rest is written into the address, and nothing else redrawn."""
+    """Draw the player; its resting view is written into the address, and nothing else is
+    redrawn."""
     data = {"run": row.id, "film": film(row.id, row, scenario), "start": _start(row.id)}
     if view := _playing(data, record.fabric(row, scenario), "playback"):
         st.query_params[AT] = f"{float(view.get('at', 0.0)):.6g}"
@@ -64,7 +65,7 @@ def player(row: RunRow, scenario: Scenario) -> None:
 
 
 def _playing(data: dict[str, Any], fabric: Fabric, key: str) -> dict[str, Any]:
-    """Draw the player; returns where its view came to rest."""
+    """Draw the player; returns its resting view."""
     with st.container(gap=None):
         data |= {"machine": geometry(fabric, key)}
         return dict(_player(data=data, key=key, on_view_change=lambda: None).view or {})
@@ -80,12 +81,12 @@ def shipped_film(_scenario: Scenario, _run: Shipped, digest: str) -> dict[str, A
 
 
 def brief(name: str, film: dict[str, Any], fabric: Fabric) -> None:
-    """A run on its machine's picture, without choices; its rest is not sent back."""
+    """Draw a run on its machine's picture without controls; its view is not sent back."""
     _playing({"run": name, "film": film, "start": {}, "brief": True}, fabric, "playback-brief")
 
 
 def _start(run: str) -> dict[str, Any]:
-    """Where the player begins: the opened address, not its own later ones, so it is sent once."""
+    """Initial view of the player: from the opened address, not from its own later ones."""
     data, key = _address(), f"playback:{run}"
     if data not in st.session_state.get(key, {}).values():
         st.session_state[key] = {"start": data}

@@ -35,13 +35,13 @@ COLOURS: dict[str, Literal["red", "green"]] = {"worse": "red", "better": "green"
 
 
 def applies(row: RunRow) -> bool:
-    """Whether today's engine and facts made the run: others cannot be re-run."""
+    """Whether the present engine and facts made the run, so that it can be re-run."""
     today = row.engine_version == load_engine().version
     return row.state == "done" and today and row.facts_digest == session.facts().digest
 
 
 def card(row: RunRow, scenario: Scenario) -> None:
-    """Verdict and tiles; what is below them keeps its place when the explanation comes."""
+    """Draw verdict and tiles; the rest of the page does not move when the explanation arrives."""
     known = _known(row, scenario)
     done = known is not None and known.state == "done"
     with st.container(border=True, key="explained"):
@@ -55,7 +55,7 @@ def card(row: RunRow, scenario: Scenario) -> None:
 
 
 def causes(row: RunRow, scenario: Scenario) -> None:
-    """What limits a run and what would help; while it is looked for, how far that is."""
+    """Draw the run's limits and what would help, or the progress of the explanation."""
     known = _known(row, scenario)
     if known is None:
         _offer(row, scenario, "What limits this run, and what would help?")
@@ -69,7 +69,7 @@ def causes(row: RunRow, scenario: Scenario) -> None:
 
 
 def _known(row: RunRow, scenario: Scenario) -> RunRow | None:
-    """The explanation: one requested here, else a stored one, else one that is started now."""
+    """The explanation: one requested here, otherwise a stored one, otherwise a new one."""
     key = f"explained:{row.id}"
     if run := st.session_state.get(key):
         return session.store().runs.get(run)
@@ -96,7 +96,7 @@ def _offer(row: RunRow, scenario: Scenario, why: str) -> None:
 
 
 def _tiles(row: RunRow, scenario: Scenario, known: RunRow | None) -> None:
-    """TTFT, TPOT and throughput, and how much more traffic would keep the SLO."""
+    """Tiles of TTFT, TPOT and throughput, and the headroom."""
     with st.grid(4, min_column_width=135):
         for tile in results.headline(row.summary, scenario, HEAD):
             st.metric(**tile)
@@ -104,7 +104,7 @@ def _tiles(row: RunRow, scenario: Scenario, known: RunRow | None) -> None:
 
 
 def _headroom(known: RunRow | None) -> dict[str, Any]:
-    """How many times its traffic the deployment takes, and up to which load."""
+    """Largest load over the present one, and its value."""
     if known is None:
         return {"value": "not known yet"}
     summary = known.summary
@@ -136,7 +136,7 @@ def _causes(row: RunRow, scenario: Scenario, known: RunRow) -> None:
 
 
 def _cause(row: RunRow, scenario: Scenario, cause: dict[str, Any], number: int) -> None:
-    """What its removal brings, and what can be done with what that brings."""
+    """Draw the gain of a cause's removal, and a button that applies it."""
     named = f": {plain(cause['named'])}" if cause["named"] else ""
     with st.container(border=True, key=f"cause-{number}"):
         left, right = st.columns([2, 3], gap="medium")
@@ -154,7 +154,7 @@ def _cause(row: RunRow, scenario: Scenario, cause: dict[str, Any], number: int) 
 
 
 def _apply(row: RunRow, scenario: Scenario, settings: dict[str, Any], number: int) -> None:
-    """One click runs the scenario with a suggestion; its figures then stand here."""
+    """Button that runs the scenario with a suggestion; its figures then replace it."""
     key = f"applied:{row.id}:{number}"
     if run := st.session_state.get(key):
         applied = session.store().runs.get(run)
@@ -204,7 +204,7 @@ WAITS = "pool reads and other batches"  # of the time of prefill that no operato
 
 
 def one_request(row: RunRow, scenario: Scenario) -> None:
-    """Pick a request; where its time went to the first token, and how it decoded."""
+    """Draw the choice of a request, its time to the first token, and its decoding."""
     picks = record.requests_by(row.id, scenario.warmup_s)
     if not picks:
         st.markdown("No request finished after the warm-up.")
@@ -230,7 +230,7 @@ def one_request(row: RunRow, scenario: Scenario) -> None:
 
 
 def _picked(picks: Mapping[str, tuple[int, int]], count: int) -> tuple[str, int]:
-    """By what the request is slow, and its number: the slowest unless one is named."""
+    """Criterion and number of the selected request: the slowest unless one is named."""
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
         by = st.segmented_control(
             "Slowest by", list(picks), default=next(iter(picks)), required=True, key="slowest-by",
@@ -249,7 +249,7 @@ def _picked(picks: Mapping[str, tuple[int, int]], count: int) -> tuple[str, int]
 
 
 def _watched(row: RunRow, *numbers: int) -> list[Inside | None]:
-    """What ran while these requests were there; None where that is not known."""
+    """Passes during the stay of these requests; None if unknown."""
     nothing: list[Inside | None] = [None for _ in numbers]
     if not applies(row):
         return nothing
@@ -269,7 +269,7 @@ def _watched(row: RunRow, *numbers: int) -> list[Inside | None]:
 
 
 def _to_first_token(row: Mapping[str, Any], seen: Inside | None) -> dict[str, float]:
-    """Seconds by part up to the first token; prefill by operator where that is known."""
+    """Seconds by part up to the first token; prefill by operator if known."""
     known: dict[str, float] = {}
     for name, took in stages(row).items():
         if name == "prefill" and seen is not None and seen.prefill:
@@ -288,7 +288,7 @@ def _conclusion(
     number: int, parts: Mapping[str, float], usual: Mapping[str, float],
     here: Mapping[str, Any], median: Mapping[str, Any],
 ) -> str:  # fmt: skip
-    """How slow the request was, and what of it was slow."""
+    """Sentence on how slow the request was, and which part."""
     took, other = sum(parts.values()), sum(usual.values())
     more = {name: spent - usual.get(name, 0.0) for name, spent in parts.items()}
     worst = max(more, key=lambda name: more[name], default="")
@@ -304,7 +304,7 @@ def _conclusion(
 
 
 def _hot(seen: Inside) -> str:
-    """Which memory servers held the read of a request's cached tokens back, and by how much."""
+    """Memory servers that delayed the read of a request's cached tokens, with the delays."""
     nodes = [f"node {node} by {seconds(held_s)}" for node, held_s in seen.hot_reads]
     return (
         f"A hot memory server held the read of its cached tokens back: {', '.join(nodes)}. "
@@ -313,13 +313,13 @@ def _hot(seen: Inside) -> str:
 
 
 def _per_token(row: Mapping[str, Any]) -> float:
-    """Seconds from token to token; 0 where that is not known."""
+    """Seconds per token; 0 if unknown."""
     took = stages(row).get(DECODE, 0.0)
     return took / (row["output_tokens"] - 1) if row["output_tokens"] > 1 else 0.0
 
 
 def _about(row: Mapping[str, Any]) -> str:
-    """The request in one sentence, and what happened to it."""
+    """The request in one sentence, and its events."""
     parts = [f"arrived at {seconds(row['arrival_s'])}",
             f"{row['input_tokens']:,} prompt tokens, {row['hit_tokens']:,} of them in the pool",
             f"{row['output_tokens']:,} output tokens"]  # fmt: skip
@@ -331,7 +331,7 @@ def _about(row: Mapping[str, Any]) -> str:
 
 
 def _decoded(rows: tuple[Mapping[str, Any], ...], both: list[Inside | None]) -> None:
-    """How the request decoded: its wait, its iterations, what each gave; and the median's."""
+    """Draw how the request decoded: its wait, its iterations and their tokens; and the median's."""
     rows_of = [
         {
             "Decode wait": seconds(seen.decode_wait_s),

@@ -24,7 +24,7 @@ from twin.ui.show import dark, plot, two_columns
 
 
 def _figures(summary: Mapping[str, Any], place: Place) -> None:
-    """The figures that stand at a place, in one line."""
+    """Figures of a place, in one line."""
     known = [metric for metric in placed(place) if summary.get(metric.key) is not None]
     st.markdown(" · ".join(f"{m.label}: **{shown(m.key, summary[m.key])}**" for m in known))
 
@@ -40,7 +40,7 @@ DECIDED = {"Started": "started", "Stopped": "stopped", "Changed role": "changed_
 
 
 def instances(row: RunRow, scenario: Scenario) -> None:
-    """Lives of the instances, NPUs by pool, and every decision with the metrics that it saw."""
+    """Draw lives of instances, NPUs by pool, and every decision with its metrics."""
     lives, windows = record.table(row.id, "lives"), record.table(row.id, "windows")
     _figures(row.summary, "instances")
     st.subheader("Lives of the instances", anchor=False)
@@ -93,7 +93,7 @@ HOURLY = {
 
 
 def day(row: RunRow, scenario: Scenario) -> None:
-    """What each hour had of NPUs, what it used and wasted of them, drew, and found cached."""
+    """Draw each hour's NPUs, use, waste, energy and hits."""
     length_s = hour_s(scenario)
     assert length_s is not None
     hours = by_hour(record.table(row.id, "windows"), scenario, length_s).with_columns(
@@ -134,14 +134,15 @@ TENANT = {
 
 
 def _has_clients(scenario: Scenario) -> bool:
-    """Whether there is anything to tell: tenants, clients that leave or are refused, sessions."""
+    """Whether the run has tenants, clients that leave or are refused, or sessions."""
     c, a = scenario.clients, scenario.admission
     leave = c.timeout_s or c.answer_timeout_s or a.shed_at or a.rate_req_per_s or a.in_flight
     return bool(scenario.tenants or leave or turns_wait(scenario))
 
 
 def clients(row: RunRow, scenario: Scenario) -> None:
-    """Figures of all, a bar and a row for each tenant, why requests ended, and session times."""
+    """Draw figures of all, a bar and a row per tenant, reasons for ended requests, and session
+    times."""
     if counts := [m for m in placed("clients") if row.summary.get(m.key)]:
         with st.container(horizontal=True):
             for metric in counts:
@@ -180,7 +181,7 @@ def _cell(key: str, value: Any) -> str:
 def _clients(
     run: str, _scenario: Scenario
 ) -> tuple[list[dict[str, Any]], dict[str, int], np.ndarray]:
-    """Figures of the tenants, why requests came to nothing (most first), times of sessions."""
+    """Figures of tenants, reasons for failed requests (most first), session times."""
     observed = Observed(_scenario, session.store().runs.table(run, "requests"), {})
     reasons = observed.requests.filter(pl.col("reason") != "")["reason"].cast(str)
     tenants = by_tenant(observed) if _scenario.tenants else []
@@ -235,7 +236,7 @@ def _hits(run: str, width_s: float) -> pl.DataFrame:
 
 
 def _held_back(by_node: pl.DataFrame) -> str:
-    """How much longer batches read for memory servers that were hotter than others."""
+    """Sentence on how much hot memory servers prolonged batches' reads."""
     if "held_s" not in by_node.columns:
         return "This run is older than reads that wait for a hot server."
     whole_s = float(by_node["held_s"].sum())
@@ -261,7 +262,7 @@ COLUMNS = ["arrival_s", "first_token_s", "finish_s", "output_tokens", "status", 
 
 
 def faults(row: RunRow, scenario: Scenario) -> None:
-    """Every dip with its figures, and the run's figures over time with what happened marked."""
+    """Draw every dip with its figures, and the run's figures over time with events marked."""
     fallen = dips(row.id, scenario.slo.ttft_s, 1e-3 * scenario.slo.tpot_ms)
     windows, events = record.table(row.id, "windows"), record.table(row.id, "events")
     if not fallen:
@@ -287,7 +288,7 @@ def faults(row: RunRow, scenario: Scenario) -> None:
 
 @st.cache_data(show_spinner="Looking at the faults", max_entries=100)
 def dips(run: str, ttft_limit_s: float, tpot_limit_s: float) -> list[Dip]:
-    """What each fault cost; a run never changes, so the answer is cached."""
+    """Effect of each fault, cached, because a run never changes."""
     requests: pl.DataFrame = session.store().runs.table(run, "requests", COLUMNS)
     tables = {name: record.table(run, name) for name in ("events", "windows")}
     return resilience(tables | {"requests": requests}, ttft_limit_s, tpot_limit_s)
@@ -311,7 +312,7 @@ def _dip(row: RunRow, dip: Dip, number: int) -> None:
 
 
 def _dip_tiles(dip: Dip) -> None:
-    """A tile a figure of a dip, each with its unit."""
+    """One tile per figure of a dip, with its unit."""
 
     def rate(value: float | None) -> str:
         return NOTHING if value is None else amount(value, "rate", "tokens/s")

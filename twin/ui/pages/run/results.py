@@ -54,7 +54,7 @@ def header(row: RunRow, scenario: Scenario) -> None:
 
 
 def _compare(row: RunRow, scenario: Scenario) -> None:
-    """Runs to compare with: first what this one was edited from, then other edits of it."""
+    """Runs to compare with: first the one that this was edited from, then other edits of it."""
     rows = [run for run in runs.latest(OFFERED + 1, "done") if run.id != row.id]
     origin = scenario.name.partition(words.BETWEEN)[0]
     near = sorted(
@@ -73,7 +73,7 @@ def _compare(row: RunRow, scenario: Scenario) -> None:
 
 
 def tiles(row: RunRow, scenario: Scenario, but: Sequence[str] = ()) -> None:
-    """A run's headline figures but `but`, with units; before them whether it was steady."""
+    """Draw a run's headline figures except `but`, and whether it was steady."""
     if (state := row.summary.get("steady_state")) in UNSTEADY:
         st.warning(UNSTEADY[str(state)], icon=":material/trending_up:")
     with st.grid(5, min_column_width=165, key="headline"):
@@ -84,7 +84,7 @@ def tiles(row: RunRow, scenario: Scenario, but: Sequence[str] = ()) -> None:
 def headline(
     summary: Mapping[str, Any], s: Scenario, keys: Container[str] | None = None
 ) -> list[dict[str, Any]]:
-    """Arguments of one tile a figure that the run has, of all or of some."""
+    """Arguments of one tile per figure of the run, for all or some figures."""
     tiles = []
     bands = {each.figure.metric: each for each in near(s, session.facts(), run=True)}
     for metric in placed("tile"):
@@ -111,7 +111,7 @@ def headline(
 
 
 def validity(row: RunRow, scenario: Scenario) -> None:
-    """Whether the laws held, what was left out, and what a reader must know."""
+    """Draw whether the laws held, what was left out, and notes."""
     broken = [check for check in row.checks if not check["ok"]]
     laws, icon = f"All {len(row.checks)} laws held", ":material/verified:"
     if broken:
@@ -165,7 +165,7 @@ ENDINGS = {  # of the name of a file
 
 
 def downloads(row: RunRow, scenario: Scenario) -> None:
-    """What to download, and a button for every format of it."""
+    """Draw the choice of a download, and a button for every format."""
     store = session.store()
     counts = {name.capitalize(): each.rows for name, each in store.runs.tables(row.id).items()}
     extras = found(Section, "run.download")
@@ -188,7 +188,7 @@ def downloads(row: RunRow, scenario: Scenario) -> None:
 def formats(
     store: Store, row: RunRow, scenario: Scenario, chosen: str, rows: int | None
 ) -> dict[str, Callable[[], bytes]]:
-    """How each format of something is made; nothing is made yet."""
+    """Functions that make each format of a download."""
     if chosen == WHOLE:
         return {"Archive": lambda: export_runs(store, row.id)}
     if chosen == QUESTION:

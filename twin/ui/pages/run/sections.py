@@ -33,7 +33,7 @@ OVER_TIME = {
 
 
 def why(row: RunRow, scenario: Scenario) -> None:
-    """Where the time of a request goes, and of its first token."""
+    """Draw the time of a request, and of its first token, by part."""
     pieces = record.time_of(row, scenario)
     whole, way = st.columns([3, 2], gap="large")
     with whole:
@@ -98,7 +98,7 @@ def over_time(row: RunRow, scenario: Scenario) -> None:
 
 
 def iteration(row: RunRow, scenario: Scenario) -> None:
-    """Where the time of a decode pass and of a prefill batch goes: both streams, with slack."""
+    """Draw the time of a decode pass and of a prefill batch on both streams, with slack."""
     table, plans = record.table(row.id, "operators"), record.layers(row.id, row, scenario)
     phases = [p for p in ("decode", "prefill") if (table["phase"] == p).any()]
     for phase in phases:
@@ -118,7 +118,7 @@ def iteration(row: RunRow, scenario: Scenario) -> None:
 
 
 def _per_token(row: RunRow, scenario: Scenario, took_s: float) -> None:
-    """How the time of an iteration and that of a token hang together."""
+    """Sentence that relates the time of an iteration to that of a token."""
     known, tpot_s = formulas.capacity(scenario), row.summary.get("tpot_s_mean")
     if isinstance(known, str) or known.decode is None or tpot_s is None:
         return
@@ -149,7 +149,7 @@ DIE_FIGURES = {
 
 
 def load(row: RunRow, scenario: Scenario) -> None:
-    """How much of the dies, the HBM and the planes was used."""
+    """Draw the use of dies, HBM and planes."""
     windows = record.table(row.id, "windows")
     left, right = st.columns(2, gap="large")
     with left:
@@ -174,7 +174,7 @@ def load(row: RunRow, scenario: Scenario) -> None:
 
 
 def used(summary: Mapping[str, Any]) -> list[tuple[str, float, str]]:
-    """Label, value and colour of every share of use that is not zero."""
+    """Label, value and colour of every non-zero utilisation."""
     return [
         (m.label, float(summary[m.key]), USE_COLOURS.get(m.key.partition("_")[0], theme.OTHER))
         for m in METRICS.values()
@@ -186,7 +186,7 @@ USES = {"Mean": "utilisation_mean", "Busiest window": "utilisation_peak"}
 
 
 def fabric(row: RunRow, scenario: Scenario) -> None:
-    """The machine, coloured by how full its links were."""
+    """Draw the machine, coloured by the load of its links."""
     figure = choice("Figure", USES, "link-figure")
     machine = record.fabric(row, scenario)
     values = 100 * cells_of_links(machine, record.table(row.id, "links"), USES[figure])
@@ -205,7 +205,7 @@ def fabric(row: RunRow, scenario: Scenario) -> None:
 
 
 def about(row: RunRow, scenario: Scenario) -> None:
-    """The scenario, and what pins the result."""
+    """Draw the scenario, and the digests that identify the result."""
     left, right = st.columns([3, 2], gap="large")
     with left:
         st.subheader("What was simulated", anchor=False)
@@ -252,7 +252,7 @@ def field_rows(scenario: Scenario) -> list[dict[str, Any]]:
 
 
 def _field(scenario: Scenario, group: str, path: str, value: Any = None) -> dict[str, Any]:
-    """A row of the table of fields; what the other choices make idle says why."""
+    """Row of a field in the table; a field without effect has its reason."""
     idle = why_idle(path, scenario)
     value = read(scenario, path) if value is None else value
     return {

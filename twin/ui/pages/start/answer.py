@@ -41,7 +41,8 @@ STOPS = {
 
 
 def break_point(draft: Scenario) -> sweep.Axis:
-    """Rate, concurrency or replay speed over a range in which the SLO breaks by formula."""
+    """Chart of rate, concurrency or replay speed over a range in which the SLO breaks by
+    formula."""
     expected = formulas.outlook(draft)
     if draft.workload.arrivals == "closed_loop":
         return usual("workload.concurrency")
@@ -54,7 +55,7 @@ def break_point(draft: Scenario) -> sweep.Axis:
 
 
 def controls(draft: Scenario) -> None:
-    """The fields that change the verdict most, as sliders; the present value is always a stop."""
+    """Sliders of the fields that change the verdict most, each with its present value as a stop."""
     for path, stops in STOPS.items():
         if why_idle(path, draft):
             continue
@@ -69,12 +70,12 @@ def controls(draft: Scenario) -> None:
 
 @st.cache_resource(show_spinner=False, max_entries=20)
 def _shipped_run(digest: str, _draft: Scenario) -> Shipped | None:
-    """The run that the project ships for a scenario, None where it ships none; cached by digest."""
+    """Shipped run of a scenario, None without one; cached by digest."""
     return shipped(_draft)
 
 
 def get_ready() -> None:
-    """Compute what the first page shows before its first visitor arrives."""
+    """Compute the first page's answers before its first visitor arrives."""
     inspect.stack()  # Streamlit asks at its first element, and Python then looks at every module
     try:
         draft, facts = session.first(), session.facts()
@@ -88,7 +89,7 @@ def get_ready() -> None:
 
 
 def fail_a_node(draft: Scenario) -> str:
-    """Let a node of the last decode instance fail too; returns '' or why it cannot."""
+    """Add the failure of a node of the last decode instance; returns '' or why it is impossible."""
     try:
         fabric = fabric_of(draft.supernode)
     except HardwareError as error:
@@ -109,7 +110,7 @@ def idle_npus(draft: Scenario) -> int:
 
 
 def use_idle(draft: Scenario) -> str:
-    """Give idle NPUs to the pool that is full first; returns '' or why it cannot."""
+    """Give idle NPUs to the limiting pool; returns '' or why it is impossible."""
     expected = formulas.outlook(formulas.whole(draft))
     if isinstance(expected, str):
         return sentence(expected)
@@ -125,7 +126,7 @@ def use_idle(draft: Scenario) -> str:
 
 
 def _played(draft: Scenario, fabric: Fabric) -> bool:
-    """A stored run of exactly this question playing on the machine; False where there is none."""
+    """Play a stored run of exactly this scenario on the machine; False without one."""
     digest = scenario_digest(draft)
     row = session.store().runs.latest([digest]).get(digest)
     if row and row.summary and not player.missing(row.id):
@@ -142,7 +143,7 @@ def _played(draft: Scenario, fabric: Fabric) -> bool:
 
 
 def play_live(place: DeltaGenerator, draft: Scenario, run: str) -> None:
-    """The live run of the draft on the machine, in place of the machine at rest."""
+    """Draw the live run of the draft on the machine, replacing the machine at rest."""
     if not (tables := live.tables(run)):
         return
     came = Shipped(run, scenario_digest(draft), "", "", {}, tables)
@@ -151,7 +152,8 @@ def play_live(place: DeltaGenerator, draft: Scenario, run: str) -> None:
 
 
 def picture(draft: Scenario) -> bool:
-    """The machine with the instances on it, or why there is none; whether a run plays on it."""
+    """Draw the machine with its instances, or why there is none; returns whether a run plays on
+    it."""
     try:
         fabric = fabric_of(draft.supernode)
     except HardwareError as error:

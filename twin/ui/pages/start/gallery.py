@@ -48,7 +48,7 @@ came_along = st.cache_resource(show_spinner=False, max_entries=1)(shipped.summar
 
 
 def chosen(presets: Iterable[Named], shelf: Iterable[str], sought: str) -> list[Named]:
-    """The presets of a shelf; with words to look for, all that hold every one of them."""
+    """Presets of a shelf; with a search text, all that contain every word."""
     shelf, wanted = tuple(shelf), sought.lower().split()
     if not wanted:
         return [one for one in presets if any(word in one[0] for word in shelf)]
@@ -60,7 +60,7 @@ def chosen(presets: Iterable[Named], shelf: Iterable[str], sought: str) -> list[
 
 
 def card(key: str, scenario: Scenario, summary: Mapping[str, Any]) -> None:
-    """One preset: its question, its answer (of a summary), Run and Edit."""
+    """Draw one preset: its question, its answer (from a summary), Run and Edit."""
     called = plain(scenario.name)
     st.markdown(f"**{called}**")
     st.markdown(plain(scenario.question))
@@ -110,7 +110,7 @@ def picture(s: Scenario) -> str:
 
 
 def cards(presets: Sequence[Named]) -> None:
-    """Presets, each with what came of it last, or of the run that came with the project."""
+    """Draw presets, each with its latest or its shipped result."""
     digests = {key: scenario_digest(scenario) for key, scenario in presets}
     latest = session.store().runs.latest([*digests.values()])
     with st.grid(3, min_column_width=290, gap="medium"):

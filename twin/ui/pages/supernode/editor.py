@@ -25,7 +25,7 @@ def fabric_of(supernode: Supernode) -> Fabric:
 
 
 def shown_fabric() -> tuple[Fabric | None, str]:
-    """The draft's fabric; where it cannot be wired, the last that could, and why."""
+    """The draft's fabric; if it cannot be wired, the last valid one, and why."""
     supernode, state = session.draft().supernode, st.session_state
     try:
         fabric = fabric_of(supernode)
@@ -37,23 +37,23 @@ def shown_fabric() -> tuple[Fabric | None, str]:
 
 
 def outcome() -> tuple[str, bool]:
-    """What came of the last change, and whether it was refused; returned once."""
+    """Result of the last change, and whether it was refused; returned once."""
     return st.session_state.pop("fabric-outcome", ("", False))
 
 
 def say(text: str) -> None:
-    """Store a sentence for the next drawing of the page."""
+    """Store a sentence for the next redraw of the page."""
     st.session_state["fabric-outcome"] = (text, False)
 
 
 def refuse(text: str) -> bool:
-    """Store a sentence that says why a change cannot be; returns False."""
+    """Store a sentence that says why a change is impossible; returns False."""
     st.session_state["fabric-outcome"] = (sentence(text), True)
     return False
 
 
 def take(edits: Sequence[Edit]) -> bool:
-    """Make these the draft's edits; whether that could be."""
+    """Set the draft's edits; returns whether they are valid."""
     supernode = session.draft().supernode
     if tuple(edits) == supernode.edits:
         return True
@@ -65,7 +65,7 @@ def take(edits: Sequence[Edit]) -> bool:
 
 
 def propose(fields: dict[str, Any]) -> bool:
-    """Set fields of the draft; whether that could be."""
+    """Set fields of the draft; returns whether they are valid."""
     refused = session.propose(fields)
     return refuse(refused) if refused else True
 

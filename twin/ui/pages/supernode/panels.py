@@ -20,7 +20,7 @@ from twin.ui.pages.supernode.prices import PLANES, Headline, headlines
 
 
 def prices(draft: Scenario, fabric: Fabric) -> None:
-    """What the deployment gets from this fabric, and what it got from the preset's."""
+    """Draw the deployment's prices on this fabric, and on the preset's."""
     base = session.preset().supernode
     try:
         before = headlines(draft.model_copy(update={"supernode": base}), editor.fabric_of(base))
@@ -72,7 +72,7 @@ cannot_work = lru_cache(maxsize=16)(problems)
 
 
 def outcome() -> None:
-    """What came of the last change, where there is something to say."""
+    """Show the result of the last change, if any."""
     text, refused = editor.outcome()
     if text:
         colour, icon = ("red", "error") if refused else ("green", "check")

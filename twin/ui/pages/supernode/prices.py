@@ -26,7 +26,7 @@ TRAFFIC = {  # classes whose load the picture can show
 
 
 class Headline(NamedTuple):
-    """One price of a fabric: its rate, and its bottleneck; without a rate, why there is none."""
+    """One price of a fabric: its rate and bottleneck, or why there is none."""
 
     label: str
     bytes_per_s: float | None
@@ -36,7 +36,7 @@ class Headline(NamedTuple):
 
 
 class Alike:
-    """Instances with the same answer: same places in alike nodes, or the same dies."""
+    """Key of instances with equal prices: same places in alike nodes, or the same dies."""
 
     def __init__(self, fabric: Fabric) -> None:
         net = network(fabric)
@@ -50,7 +50,7 @@ class Alike:
         self._nodes = [links[a:b].tobytes() for a, b in zip(ends[:-1], ends[1:], strict=True)]
 
     def of(self, instance: Instance) -> tuple[bytes, ...]:
-        """Equal for instances that must get the same answers."""
+        """Key that is equal for instances with equal prices."""
         if self._direct:
             return (np.array(instance.die_of_rank).tobytes(),)
         node, place = np.divmod(np.array(instance.die_of_rank), self._per_node)
@@ -61,7 +61,7 @@ class Alike:
 
 @lru_cache(maxsize=16)
 def headlines(s: Scenario, fabric: Fabric) -> list[Headline]:
-    """The prices that the scenario's deployment pays: experts' exchange, hand-off, pool."""
+    """Prices that matter to the scenario's deployment: experts' exchange, hand-off, pool."""
     try:
         placed = place_instances(s, fabric)
     except HardwareError as error:
@@ -91,7 +91,7 @@ def headlines(s: Scenario, fabric: Fabric) -> list[Headline]:
 
 
 def link_shares(s: Scenario, fabric: Fabric, traffic: str) -> np.ndarray[Any, Any]:
-    """Share of each directed link in use while all instances move a class at their full rate."""
+    """Used share of each directed link while all instances send a class at their full rate."""
     net = network(fabric)
     placed = place_instances(s, fabric)
     shares = np.zeros(net.capacity.size)
@@ -103,7 +103,7 @@ def link_shares(s: Scenario, fabric: Fabric, traffic: str) -> np.ndarray[Any, An
 
 
 def _loads(s: Scenario, net: Network, placed: Sequence[Instance], traffic: str) -> Iterator[Load]:
-    """What a kind of traffic puts on the network, if any; experts: prefill if none decodes."""
+    """Load of a kind of traffic on the network, if any; experts: of prefill if none decodes."""
 
     def dies(*roles: str) -> list[int]:
         return [die for i in placed if i.role in roles for die in i.die_of_rank]
@@ -135,7 +135,7 @@ def _slowest(
     label: str, per: str, instances: Sequence[Instance], alike: Alike,
     price: Callable[[Instance], Price],
 ) -> Headline:  # fmt: skip
-    """The least rate among instances; of instances alike only one is priced."""
+    """Lowest rate among instances; of alike instances only one is priced."""
     one_each = {alike.of(instance): instance for instance in reversed(instances)}
     try:
         known = {likeness: price(instance) for likeness, instance in one_each.items()}

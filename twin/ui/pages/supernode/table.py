@@ -63,7 +63,7 @@ def _links(fabric: Fabric, known: Layout) -> pl.DataFrame:
 
 
 def chosen(fabric: Fabric, names: Sequence[str]) -> pl.DataFrame:
-    """What is selected in the picture, and the links of it where it is one chip."""
+    """The element selected in the picture, with its links if it is one chip."""
     known = [kind for kind, inside in kinds(built(fabric)).items() if set(names) & set(inside)]
     frame = pl.concat([rows(fabric, kind) for kind in known])
     frame = frame.filter(pl.col(NAME).is_in(names))
@@ -86,7 +86,7 @@ def matching(frame: pl.DataFrame, typed: str) -> pl.DataFrame:
 
 
 def parts_table(fabric: Fabric, selection: Sequence[str]) -> None:
-    """Choose a kind, search, pick rows, and change what was picked."""
+    """Draw the choice of a kind, the search, the table, and tools for selected rows."""
     names = [name for name in selection if any(name in k for k in kinds(built(fabric)).values())]
     options = [*([SELECTED] if names else []), *kinds(built(fabric)), LINKS]
     left, right = st.columns([1, 2])
@@ -119,7 +119,7 @@ def parts_table(fabric: Fabric, selection: Sequence[str]) -> None:
 
 
 def _tools(picked: list[Row]) -> None:
-    """What can be done to the rows that are picked."""
+    """Draw the actions on selected rows."""
     none = not picked
     st.button("Take out", disabled=none, key="parts-off", on_click=change, args=(picked, 0.0))
     st.button("Restore", disabled=none, key="parts-restore", on_click=restore, args=(picked,))
@@ -150,7 +150,7 @@ def change(picked: Sequence[Row], amount: float, unit: str = SHARE) -> None:
 
 
 def restore(picked: Sequence[Row]) -> None:
-    """Take back the edits of rows."""
+    """Remove the edits of rows."""
     editor.restore_elements([_named(row) for row in picked])
 
 

@@ -38,7 +38,8 @@ def offered() -> list[str]:
 
 
 def usual(path: str) -> Axis:
-    """From half of a field's value to twice as much, within its bounds; of a choice, all of it."""
+    """Default range of an axis: half to twice a field's value, within its bounds; of a choice, all
+    options."""
     known, value = fields()[path], read(session.draft(), path)
     if known.kind is bool:
         return Axis(path, (False, True))
@@ -53,7 +54,8 @@ def usual(path: str) -> Axis:
 def chosen(
     place: int, given: Axis | None, default: str = "", but: Axis | None = None
 ) -> Axis | None:
-    """The form of one axis, as in the address; None: no field; but: the other axis."""
+    """Draw the form of one axis, initially from the address; None: no field; but: the other
+    axis."""
     paths = [path for path in offered() if but is None or path != but.path]
     start = given.path if given and given.path in paths else default
     path = st.selectbox(
@@ -88,7 +90,7 @@ def chosen(
 
 
 def runs(points: Sequence[Point]) -> list[RunRow | None]:
-    """The run of each point: one that was started here, or a stored one; None without either."""
+    """Run of each point: one started here, or a stored one; None without either."""
     store, started = session.store(), st.session_state.get(STARTED, {})
     rows: list[RunRow | None] = []
     for point in points:
@@ -101,7 +103,7 @@ def runs(points: Sequence[Point]) -> list[RunRow | None]:
 
 
 def simulate(points: Sequence[Point], rows: Sequence[RunRow | None]) -> None:
-    """Queue every point that has no run yet; a callback."""
+    """Callback: queue every point without a run."""
     known = st.session_state.setdefault(STARTED, {})
     with session.refusals_toasted():
         for point, row in zip(points, rows, strict=True):
@@ -110,7 +112,7 @@ def simulate(points: Sequence[Point], rows: Sequence[RunRow | None]) -> None:
 
 
 def stop(rows: Sequence[RunRow | None]) -> None:
-    """Stop what is still to come; a callback."""
+    """Callback: stop unfinished points."""
     for row in rows:
         if row is not None and not row.ended:
             session.stop(row.id)
@@ -119,7 +121,7 @@ def stop(rows: Sequence[RunRow | None]) -> None:
 def series(
     axes: Sequence[Axis], points: Sequence[Point], rows: Sequence[RunRow | None]
 ) -> Mapping[str, list[Ran]]:
-    """Points along the first axis, a series for each value of the second; without those refused."""
+    """Points along the first axis, one series per value of the second; without refused ones."""
     made: dict[str, list[Ran]] = {}
     for point, row in zip(points, rows, strict=True):
         if (s := point.scenario) is None:
@@ -134,7 +136,7 @@ def series(
 
 
 def scenarios(axes: Sequence[Axis], points: Sequence[Point]) -> dict[str, Scenario]:
-    """The question of every point by its values in words."""
+    """Scenario of every point by its values in words."""
     return {
         ", ".join(a.said(value) for a, value in zip(axes, p.values, strict=True)): p.scenario
         for p in points

@@ -60,7 +60,7 @@ with st.container(horizontal=True, vertical_alignment="center", gap="small"):
 
 # 2) What came out, drawn anew while points are still to come.
 def results() -> None:
-    """The conclusion, the pictures and the table of what there is so far."""
+    """Draw the conclusion, the charts and the table of finished points."""
     rows = pts.runs(wanted)
     going = [row for row in rows if row is not None and not row.ended]
     if not going and LOOKING:

@@ -49,6 +49,7 @@ CHEAP: dict[str, tuple[float, float]] = {
     "tenants[].rate_req_per_s": (0.0, 300.0),
     "tenants[].in_flight": (0, 200),
     "tenants[].pool_share": (0.0, 0.33),
+    "deployment.first_npu": (0, 8),
     "deployment.prefill.instances": (1, 6),
     "deployment.prefill.npus_per_instance": (1, 24),
     "deployment.decode.instances": (1, 6),
@@ -97,7 +98,26 @@ def _settings(draw: random.Random) -> dict[str, Any]:
     return settings
 
 
+def _model(draw: random.Random, number: int) -> dict[str, Any]:
+    """A further model with small instances and traffic of its own."""
+    deployment = BASE.deployment.model_dump(mode="json") | {
+        "mode": draw.choice(("disaggregated", "colocated", "prefill_only", "decode_only")),
+        "kv_transfer_plane": draw.choice(("rdma", "ub", "vpc")),
+    }
+    workload = {
+        "rate_req_per_s": draw.uniform(1.0, 200.0), "input_tokens": draw.randint(1, 8000),
+        "output_tokens": draw.randint(1, 200),
+        "prefix": draw.choice(("none", "shared", "sessions")),
+        "arrivals": draw.choice(("poisson", "gamma", "closed_loop")),
+        "concurrency": draw.randint(1, 100),
+    }  # fmt: skip
+    return {"name": f"further {number}", "deployment": deployment, "workload": workload,
+            "pool_share": draw.choice((0.0, draw.uniform(0.0, 0.4)))}  # fmt: skip
+
+
 def _value(draw: random.Random, field: ScenarioField) -> Any:
+    if field.path == "models":
+        return [_model(draw, number) for number in range(draw.randint(1, 2))]
     if field.kind is tuple:
         rows = {p.partition("[].")[2]: f for p, f in fields().items()
                 if p.startswith(field.path + "[].")}  # fmt: skip

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from tests.draws import some
-from tests.engine.small import recorded, small
+from tests.engine.small import BASE, recorded, small
 from twin.engine import balancing
 from twin.engine.simulate import result_digest, simulate
 from twin.facts import Facts
@@ -197,6 +197,9 @@ COMES = MOVES | {
     "elastic.schedule": [{"at_s": 1.0, "prefill": 2, "decode": 1},
                          {"at_s": 5.0, "prefill": 2, "decode": 3}],
 }  # fmt: skip
+# A further model on the NPUs that the first one leaves.
+FURTHER = {"name": "b", "deployment": BASE.deployment.model_dump(mode="json"),
+           "workload": small(CROWDED_POOL).workload.model_dump(mode="json")}  # fmt: skip
 EVERY: list[Any] = []  # every choice that is declared
 FIELDS: dict[str, tuple[dict[str, Any], list[Any]]] = {
     "seed": (PLAIN, [1, 2]),
@@ -266,6 +269,11 @@ FIELDS: dict[str, tuple[dict[str, Any], list[Any]]] = {
                 [PAIR, [], [PAIR[0], PAIR[1] | {"rate_req_per_s": 20.0}],
                  [PAIR[0] | {"in_flight": 50}, PAIR[1]], [PAIR[0] | {"pool_share": 0.9}, PAIR[1],
                  {"name": "c", "pool_share": 0.2}]]),
+    "models": (CROWDED_POOL, [
+        [], [FURTHER], [FURTHER | {"pool_share": 0.9}],
+        [FURTHER | {"workload": FURTHER["workload"] | {"rate_req_per_s": 20.0}}],
+        [FURTHER, FURTHER],
+    ]),
     "admission.order": (TENANTS, EVERY),
     "admission.shed_at": (FLOODED, [0.0, 0.02]),
     "admission.rate_req_per_s": (FLOODED, [0.0, 100.0]),
@@ -351,6 +359,7 @@ FIELDS: dict[str, tuple[dict[str, Any], list[Any]]] = {
     "deployment.kv_transfer_plane": (PLAIN, EVERY),
     "deployment.placement": (SEATED, EVERY),
     "deployment.when_off": (SEATED, EVERY),
+    "deployment.first_npu": (SEATED, [0, 17, 1000]),
     "deployment.seats": (
         SEATED | {"deployment.placement": "by_hand"},
         [[], SEATED["deployment.seats"],

@@ -27,7 +27,7 @@ PATHS = [path for path, known in fields().items() if known.form]
 ELSEWHERE = (
     "name", "question", "source", "workload.trace.name", "workload.trace.digest",
     "experts.counts.name", "experts.counts.digest", "supernode.edits", "faults",
-    "deployment.seats", "tenants", "workload.profile.pieces",
+    "deployment.seats", "tenants", "models", "workload.profile.pieces",
     "elastic.schedule", "elastic.own.name", "elastic.own.digest",
 )  # fmt: skip
 

@@ -170,8 +170,17 @@ def predict(
     if as_json:
         terminal.print_json(prediction)
         return
+    for model, answer in prediction.get("models", {"": prediction}).items():
+        print_prediction(": ".join(filter(None, (named.name, model))), answer)
+    terminal.out.print(
+        f"{seconds(prediction['wall_s'])} of wall time, compiling left out", style="dim"
+    )
+
+
+def print_prediction(name: str, prediction: Mapping[str, Any]) -> None:
+    """A steady state by formula: figures, operators, advice and known errors."""
     rows = [(k, shown(k, v)) for k, v in prediction["summary"].items()]
-    terminal.print_rows(f"{named.name}: always full", ("figure", "value"), rows)
+    terminal.print_rows(f"{name}: always full", ("figure", "value"), rows)
     for phase, operators in prediction["operators"].items():
         total = sum(operators.values())
         longest = sorted(operators.items(), key=lambda item: -item[1])
@@ -181,9 +190,6 @@ def predict(
         )
     for sentence in (prediction["advice"], *prediction["errors"]):
         terminal.out.print(escape(sentence))
-    terminal.out.print(
-        f"{seconds(prediction['wall_s'])} of wall time, compiling left out", style="dim"
-    )
 
 
 def warm() -> None:
@@ -218,6 +224,11 @@ def print_run(answer: Mapping[str, Any]) -> None:
     metrics = [m for m in placed("table") if m.shows("table", summary.get(m.key))]
     rows = [(m.key, shown(m.key, summary[m.key])) for m in metrics]
     terminal.print_rows(str(answer["name"]), ("figure", "value"), rows)
+    if models := answer.get("models"):
+        some = [m for m in metrics if any(m.shows("table", row[m.key]) for row in models)]
+        heads = ("figure", *(row["model"] for row in models))
+        cells = [(m.key, *(shown(m.key, row[m.key]) for row in models)) for m in some]
+        terminal.print_rows("By model", heads, cells)
     for note in answer["notes"]:
         terminal.out.print(escape(note))
     for check in answer["broken_checks"]:

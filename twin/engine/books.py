@@ -18,7 +18,7 @@ def book_traffic(
     if amount <= 0.0:
         return
     record = world.record
-    record.fields[0] = (kind * 3 + plane) * world.traffic.duty.size + column
+    record.fields[0] = (kind * 3 + plane) * world.instance.running.size + column
     record.amounts[0] = amount
     spread(record.traffic, begin_s, max(end_s, begin_s + 1e-12), record, 1, world.settings)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import combinations, pairwise
 from typing import Any
 
 import numpy as np
@@ -271,6 +271,21 @@ def one_role(setup: Setup, life: Life) -> Check:
         "I12", "an NPU belongs to one instance at a time", shared == 0 and npus <= may,
         f"{shared} shared; {npus} of {may} NPUs were used",
     )  # fmt: skip
+
+
+def one_model(seats: pl.DataFrame) -> Check:
+    """I12: a die serves the instances of one model at a time. seats: of all models."""
+    stays: dict[int, list[tuple[float, float, str]]] = {}
+    for row in seats.iter_rows(named=True):
+        for die in range(row["first_die"], row["first_die"] + row["dies"]):
+            stays.setdefault(die, []).append((row["t_s"], row["end_s"], row["model"]))
+    shared = 0
+    for spans in stays.values():
+        pairs = combinations(spans, 2) if len({model for _, _, model in spans}) > 1 else ()
+        shared += any(a[2] != b[2] and a[0] < b[1] and b[0] < a[1] for a, b in pairs)
+    return Check(
+        "I12", "a die serves one model at a time", shared == 0, f"{shared} dies served two models"
+    )
 
 
 def experts_conserved(setup: Setup) -> Check:

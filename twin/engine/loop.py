@@ -10,7 +10,7 @@ from twin.engine.clock import window_of
 from twin.engine.columns import World
 from twin.engine.contention.kv_transfer import kv_transfer
 from twin.engine.contention.streams import settle_stream
-from twin.engine.contention.traffic import traffic
+from twin.engine.contention.traffic import several, traffic
 from twin.engine.lists import heap_count, length
 from twin.engine.phases.colocated import colocated
 from twin.engine.phases.decode import decode
@@ -110,7 +110,7 @@ def requests_inside(world: World) -> int:
 def idle_until(world: World, step: int, last_step: int) -> int:
     """Step of the next arrival if no request is inside, otherwise `step` itself."""
     settings = world.settings
-    if settings.closed_loop or requests_inside(world) > 0:
+    if settings.closed_loop or requests_inside(world) > 0 or several(world):
         return step
     if settings.dynamic:
         if world.loop.size[0] == 0:
@@ -185,7 +185,7 @@ def look_at_instances(world: World, t1: float) -> None:
     """Sample waiting and running requests of every instance at the end of a step."""
     settings = world.settings
     book = world.record.instances
-    flows = world.traffic
+    crowding, exchange = world.traffic.crowding, world.traffic.first[w.EXPERTS]
     row = window_of(t1 - 0.5 * settings.step_s, settings.horizon_s, book.shape[0] - 1)
     prefill, decode, following = world.prefill, world.decode, world.request.following
     instances = settings.prefills
@@ -195,7 +195,7 @@ def look_at_instances(world: World, t1: float) -> None:
         at = p * w.AT_FIELDS
         book[row, at + w.AT_QUEUE] += length(prefill.queue, p, following)
         book[row, at + w.AT_RUNNING] += length(prefill.batch, p, following)
-        book[row, at + w.AT_CROWDED] += flows.crowding[p]
+        book[row, at + w.AT_CROWDED] += crowding[exchange + p]
         book[row, at + w.AT_HOT] += prefill_hot[p, most_tokens]
         book[row, at + w.AT_SAMPLES] += 1.0
     for d in range(decode.taken.size):
@@ -204,7 +204,7 @@ def look_at_instances(world: World, t1: float) -> None:
         hot = interpolate(verified, world.costs.decode_hot_tokens, world.costs.decode_hot_factor[d])
         book[row, at + w.AT_QUEUE] += length(decode.wait, d, following)
         book[row, at + w.AT_RUNNING] += decode.in_batch[d]
-        book[row, at + w.AT_CROWDED] += flows.crowding[instances + d]
+        book[row, at + w.AT_CROWDED] += crowding[exchange + instances + d]
         book[row, at + w.AT_HOT] += hot
         book[row, at + w.AT_SAMPLES] += 1.0
 

@@ -27,7 +27,15 @@ from twin.model.formats import FORMATS
 from twin.model.prefill import PREFILL_OPERATORS, prefill_batch_s
 from twin.model.stages import experts_of, router_groups
 from twin.policies.batching import tokens_per_iteration
-from twin.scenario import Experts, Scenario, is_elastic, pools, remarks
+from twin.scenario import (
+    Experts,
+    Scenario,
+    is_elastic,
+    model_names,
+    of_models,
+    pools,
+    remarks,
+)
 from twin.steady import assemble, tokens_per_request
 from twin.workload.generate import Requests, TraceTable, generate, mean_lengths
 from twin.workload.requests import MOST_REQUESTS
@@ -248,6 +256,29 @@ def set_up(
         scenario, facts, costs, requests, mean_lengths(scenario.workload, facts, trace)[0], counts
     )
     return replace(partial, requests=requests, notes=notes, crowd=crowd, residents=there)
+
+
+def set_up_models(
+    scenario: Scenario, facts: Facts, trace: TraceTable | None, counts: np.ndarray | None = None
+) -> list[Setup]:
+    """What `set_up` makes of each model of a scenario; trace, counts: of the first one. Raises
+    ScenarioError where two models would sit on one NPU."""
+    alone, names = of_models(scenario), model_names(scenario)
+    setups = [
+        set_up(one, facts, None if k else trace, None if k else counts)
+        for k, one in enumerate(alone)
+    ]
+    owner: dict[int, tuple[str, str]] = {}
+    for name, setup in zip(names, setups, strict=True):
+        own = {die: (name, i.name) for i in setup.instances for die in i.die_of_rank}
+        if taken := owner.keys() & own.keys():
+            both = [f"{i} of {model}" for model, i in (owner[min(taken)], own[min(taken)])]
+            raise ScenarioError(
+                f"{both[0]} and {both[1]} would sit on one NPU: give the latter model a later "
+                "deployment.first_npu, or take back an edit of the supernode"
+            )
+        owner |= own
+    return setups
 
 
 def _crowd(

@@ -6,8 +6,8 @@ The same scenario, facts and trace give the same bytes: a Run is a value.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,16 +19,27 @@ from twin.engine.balancing import Balance
 from twin.engine.build import build_world
 from twin.engine.clock import ITERATION_EDGES_S, steps_in
 from twin.engine.columns import World
-from twin.engine.invariants import Check, check_all, ends_of, one_role, pool_consistent
+from twin.engine.invariants import (
+    Check,
+    check_all,
+    ends_of,
+    finite,
+    one_model,
+    one_role,
+    pool_consistent,
+    within_capacity,
+)
 from twin.engine.lifecycle.agenda import Agenda
 from twin.engine.lifecycle.elastic import Elastic
 from twin.engine.lifecycle.incidents import Incidents
 from twin.engine.lifecycle.life import Life
 from twin.engine.lifecycle.machine import Machine
 from twin.engine.lifecycle.present import Present
+from twin.engine.lifecycle.together import share_links
 from twin.engine.loop import advance, close_books, requests_inside
+from twin.engine.merging import Part, merged, models_table
 from twin.engine.record import Log
-from twin.engine.setup import Setup, set_up
+from twin.engine.setup import Setup, set_up_models
 from twin.engine.unfolding import Unfolding
 from twin.facts import Facts
 from twin.kernels.compiled import ANSWERS, source_digest
@@ -37,9 +48,10 @@ from twin.metrics.latency import PERCENTILES
 from twin.metrics.little import gap, stays_s
 from twin.metrics.observed import Observed
 from twin.metrics.registry import Summary, summarise
+from twin.metrics.several import Several, npus_of, totals_of
 from twin.metrics.steadiness import UNSTEADY, steadiness
 from twin.policies.memory_pool import empty_pool
-from twin.scenario import Scenario, is_elastic
+from twin.scenario import Scenario, is_elastic, model_names
 from twin.workload.generate import TraceTable
 
 # A run is found again by its question and this version, so a change in any source that decides
@@ -70,6 +82,33 @@ class Run:
     valid: bool
 
 
+class Running:
+    """A model while time passes: its machine, and what happens between steps."""
+
+    def __init__(self, setup: Setup, facts: Facts) -> None:
+        self.machine = Machine(setup, facts, build_world(setup))
+        self.agenda, self.events = Agenda(setup.scenario.step_s), list[Event]()
+        self.balance = Balance(self.machine, self.agenda, self.events)
+        self.life = Life(self.machine, self.agenda, self.balance.changed)
+        Incidents(self.life, self.events, self.balance.missing)
+        self.elastic = Elastic(self.life) if is_elastic(setup.scenario) else None
+        self.unfolding = Unfolding(self.machine.world)
+
+    @property
+    def world(self) -> World:
+        """Its state."""
+        return self.machine.world
+
+    def conclude(self) -> Passed:
+        """What is left of it at the end. The memory pool, often the largest part of the world, is
+        checked and let go before tables are made."""
+        close_books(self.world)
+        self.balance.finish(self.world.settings.horizon_s)
+        check = pool_consistent(self.world)
+        self.world.pool = self.world.ssd = empty_pool(1, 1, 0)
+        return Passed(self.machine, self.balance, self.events, check, self.elastic)
+
+
 @dataclass(frozen=True)
 class Passed:
     """State of a run at its horizon, before tables are made."""
@@ -86,52 +125,55 @@ def simulate(
     progress: Progress | None = None, counts: np.ndarray | None = None,
 ) -> Run:  # fmt: skip
     """Simulate the scenario's workload on its supernode. `progress` is called with the share done
-    and a few live numbers; returning False raises Cancelled. counts f8[layers, experts]: imported
-    routing counts. Raises HardwareError, ModelError, ExpertsError, WorkloadError or ScenarioError
-    when the scenario cannot run."""
-    setup = set_up(scenario, facts, trace, counts)
-    return conclude(setup, pass_time(setup, facts, progress), facts)
+    and a few live numbers; returning False raises Cancelled. trace, and counts f8[layers, experts]
+    of imported routing: of the first model. Raises HardwareError, ModelError, ExpertsError,
+    WorkloadError or ScenarioError when the scenario cannot run."""
+    setups = set_up_models(scenario, facts, trace, counts)
+    passed = pass_time(setups, facts, progress)
+    if len(setups) > 1:
+        return conclude_together(scenario, setups, passed, facts)
+    return conclude(setups[0], passed[0], facts)
 
 
 def pass_time(
-    setup: Setup, facts: Facts, progress: Progress | None = None, log: Log | None = None,
-    until_s: float | None = None,
-) -> Passed:  # fmt: skip
-    """Advance to the horizon; returns the machine, its log, and the check of its memory pool. log:
-    filled with passes that overlap its span; until_s: stop there, before the horizon. The pool,
-    often the largest part of the world, is freed before tables are made."""
-    s = setup.scenario
-    machine = Machine(setup, facts, build_world(setup))
-    if log is not None:
-        machine.world.log = log
-    agenda, events = Agenda(s.step_s), list[Event]()
-    balance = Balance(machine, agenda, events)
-    life = Life(machine, agenda, balance.changed)
-    Incidents(life, events, balance.missing)
-    elastic = Elastic(life) if is_elastic(s) else None
+    setups: Sequence[Setup], facts: Facts, progress: Progress | None = None,
+    logs: Sequence[Log] = (), until_s: float | None = None,
+) -> list[Passed]:  # fmt: skip
+    """Advance to the horizon; returns the state of each of the models that share the machine. logs:
+    one each, filled with passes that overlap its span; until_s: stop there, before the horizon."""
+    s = setups[0].scenario
+    running = [Running(setup, facts) for setup in setups]
+    for one, log in zip(running, logs, strict=False):
+        one.world.log = log
+    in_steps = share_links([one.machine for one in running])
     steps = steps_in(s.horizon_s if until_s is None else min(until_s, s.horizon_s), s.step_s)
     stride = max(1, steps // REPORTS if progress else steps)
     first, report = 0, stride
-    unfolding = Unfolding(machine.world)
     while first < steps:
-        agenda.run(first)
-        due = agenda.next_step()
-        last = min(report, steps if due is None else due, steps)
-        advance(machine.world, first, last)
+        for one in running:
+            one.agenda.run(first)
+        due = [step for one in running if (step := one.agenda.next_step()) is not None]
+        last = min(report, steps, *due)
+        for k in range(first, last) if in_steps else (first,):
+            for one in running:
+                advance(one.world, k, k + 1 if in_steps else last)
         first = last
         if first >= report or first == steps:
             report = first + stride
             if progress is None:
                 continue
-            unfolding.note(first * s.step_s)
-            points = {name: list(values) for name, values in unfolding.points.items()}
-            if not progress(first / steps, live(machine.world) | {"points": points}):
+            if not progress(first / steps, _report(running, first * s.step_s)):
                 raise Cancelled
-    close_books(machine.world)
-    balance.finish(s.horizon_s)
-    check = pool_consistent(machine.world)
-    machine.world.pool = machine.world.ssd = empty_pool(1, 1, 0)
-    return Passed(machine, balance, events, check, elastic)
+    return [one.conclude() for one in running]
+
+
+def _report(running: Sequence[Running], now_s: float) -> dict[str, Any]:
+    """A few numbers to watch, of all models together, and points of the first one's curves."""
+    unfolding = running[0].unfolding
+    unfolding.note(now_s)
+    points = {name: list(values) for name, values in unfolding.points.items()}
+    numbers = [live(one.world) for one in running]
+    return {name: sum(each[name] for each in numbers) for name in numbers[0]} | {"points": points}
 
 
 def live(world: World) -> dict[str, float]:
@@ -146,8 +188,20 @@ def live(world: World) -> dict[str, float]:
     }
 
 
-def conclude(setup: Setup, passed: Passed, facts: Facts) -> Run:
-    """Tables, summary, checks and digest of a machine at its horizon."""
+@dataclass(frozen=True)
+class Left:
+    """What one model leaves at the horizon."""
+
+    tables: dict[str, pl.DataFrame]
+    observed: Observed
+    summary: Summary
+    checks: list[Check]
+    notes: list[str]
+    limits: dict[str, float]
+
+
+def left_by(setup: Setup, passed: Passed) -> Left:
+    """Tables, figures, checks and notes of a model at the horizon."""
     world = passed.machine.world
     limits = recorder.capacities(setup)
     stamps = recorder.stamps_of(world, int(world.record.counters[w.ARRIVED]))
@@ -160,16 +214,67 @@ def conclude(setup: Setup, passed: Passed, facts: Facts) -> Run:
     totals |= present.totals()
     npus = present.npus()
     gaps = ITERATION_EDGES_S, world.record.gaps
-    summary = summarise(
-        Observed(setup.scenario, tables["requests"], totals, npus, tables["events"], gaps, stamps)
+    observed = Observed(
+        setup.scenario, tables["requests"], totals, npus, tables["events"], gaps, stamps
     )
+    summary = summarise(observed)
     summary["steady_state"] = steadiness(setup.scenario, tables["windows"])
     checks = [*check_all(setup, world, tables), passed.pool_check]
     if passed.elastic is not None:
         checks.append(one_role(setup, passed.elastic.life))
     notes = list(setup.notes) + remarks(setup, world, summary)
+    return Left(tables, observed, summary, checks, notes, limits)
+
+
+def conclude(setup: Setup, passed: Passed, facts: Facts) -> Run:
+    """Tables, summary, checks and digest of a machine at its horizon."""
+    left = left_by(setup, passed)
+    return _run(setup.scenario, facts, left.summary, left.tables, left.checks, left.notes)
+
+
+def conclude_together(
+    s: Scenario, setups: Sequence[Setup], passed: Sequence[Passed], facts: Facts
+) -> Run:
+    """The run of several models on one machine: figures of all, and in the table `models` those of
+    each."""
+    names = model_names(s)
+    lefts = [left_by(setup, one) for setup, one in zip(setups, passed, strict=True)]
+    parts = [
+        Part(name, setup, one.machine.world.record, left.limits, left.tables)
+        for name, setup, one, left in zip(names, setups, passed, lefts, strict=True)
+    ]
+    tables, observed = merged(s, parts), tuple(left.observed for left in lefts)
+    pools = np.array([part.pool for part in parts])
+    summary = summarise(
+        Several(
+            s, tables["requests"], totals_of(observed, (pools / pools.sum()).tolist()),
+            npus_of(observed), tables["events"],
+            (observed[0].gaps[0], np.sum([o.gaps[1] for o in observed], axis=0)), parts=observed,
+        )
+    )  # fmt: skip
+    states = [left.summary["steady_state"] for left in lefts]
+    summary["steady_state"] = next((state for state in UNSTEADY if state in states), states[0])
+    checks = [
+        replace(check, statement=f"{name}: {check.statement}")
+        for name, left in zip(names, lefts, strict=True)
+        for check in left.checks
+    ]
+    checks += [within_capacity(tables["windows"]), one_model(tables["seats"]), finite(tables)]
+    tables["models"] = models_table(names, [left.summary for left in lefts])
+    notes = [
+        note if all(note in left.notes for left in lefts) else f"{name}: {note}"
+        for name, left in zip(names, lefts, strict=True)
+        for note in left.notes
+    ]
+    return _run(s, facts, summary, tables, checks, list(dict.fromkeys(notes)))
+
+
+def _run(
+    s: Scenario, facts: Facts, summary: Summary, tables: dict[str, pl.DataFrame],
+    checks: Sequence[Check], notes: list[str],
+) -> Run:  # fmt: skip
     return Run(
-        scenario=setup.scenario, facts_digest=facts.digest, engine_version=ENGINE_VERSION,
+        scenario=s, facts_digest=facts.digest, engine_version=ENGINE_VERSION,
         digest=result_digest(tables), summary=summary, tables=tables,
         checks=[asdict(c) for c in checks], notes=notes, valid=all(c.ok for c in checks),
     )  # fmt: skip

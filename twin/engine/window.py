@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from twin.engine.record import Log
-from twin.engine.setup import set_up
-from twin.engine.simulate import Progress, pass_time
+from twin.engine.setup import set_up_models
+from twin.engine.simulate import Passed, Progress, pass_time
 from twin.facts import Facts
 from twin.metrics.events import Event, Kind
 from twin.metrics.operators import DECODE_OPERATORS, PREFILL_OPERATORS
-from twin.scenario import Scenario
+from twin.scenario import Scenario, first_numbers
 
 if TYPE_CHECKING:
     from twin.workload.requests import TraceTable
@@ -49,14 +49,25 @@ def watch(
     trace: TraceTable | None = None, counts: np.ndarray | None = None,
     progress: Progress | None = None,
 ) -> Window:  # fmt: skip
-    """The first `most` passes that overlap a span of a run, exactly as in that run. Takes as long
-    as the run did up to the span's end. Raises what `simulate` raises."""
-    setup = set_up(scenario, facts, trace, counts)
+    """The first `most` passes that touch a span of a run, exactly as that run has them. Takes as
+    long as the run did up to the span's end. Raises what `simulate` raises."""
+    setups = set_up_models(scenario, facts, trace, counts)
     operators = max(len(DECODE_OPERATORS), len(PREFILL_OPERATORS))
-    log = Log({"passes": most, "operators": operators}, span_s=np.array(span_s))
-    passed = pass_time(setup, facts, progress, log=log, until_s=span_s[1])
+    sizes = {"passes": most, "operators": operators}
+    logs = [Log(sizes, span_s=np.array(span_s)) for _ in setups]
+    each = pass_time(setups, facts, progress, logs, span_s[1])
+    passes: dict[tuple[str, int], list[Pass]] = {}
+    for passed, log, first in zip(each, logs, first_numbers(scenario), strict=True):
+        for (role, index), rows in _passes(passed, log, most).items():
+            passes[role, first[role] + index] = rows
+    return Window(passes, sum(max(0, int(log.count[0]) - most) for log in logs))
+
+
+def _passes(passed: Passed, log: Log, most: int) -> dict[tuple[str, int], list[Pass]]:
+    """The first `most` passes that a model's log holds."""
     prefills = passed.machine.world.settings.prefills
-    decode_role = "colocated" if scenario.deployment.mode == "colocated" else "decode"
+    colocated = passed.machine.world.settings.colocated
+    decode_role = "colocated" if colocated else "decode"
     passes: dict[tuple[str, int], list[Pass]] = {}
     happened = int(log.count[0])
     for k in range(min(happened, most)):
@@ -74,8 +85,7 @@ def watch(
                 *hot,
             )
         )  # fmt: skip
-    ended = {where: _cut_short(where, rows, passed.events) for where, rows in passes.items()}
-    return Window(ended, max(0, happened - most))
+    return {where: _cut_short(where, rows, passed.events) for where, rows in passes.items()}
 
 
 def _cut_short(where: tuple[str, int], rows: list[Pass], events: list[Event]) -> list[Pass]:

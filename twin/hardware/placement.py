@@ -64,11 +64,17 @@ class Npus:
     rack: INTS  # -1: in none
     domain: INTS  # the scale-up plane
     on: BOOLS  # whether every die can serve
+    first: int = 0  # instances sit on those from this one on
 
     @property
     def count(self) -> int:
         """Number of NPUs, on or off."""
         return int(self.node.size)
+
+    @property
+    def usable(self) -> list[int]:
+        """Those that may be taken: on, and not before the first."""
+        return [npu for npu in np.flatnonzero(self.on).tolist() if npu >= self.first]
 
     def name(self, npu: int) -> str:
         """Name of an NPU for people."""
@@ -112,7 +118,7 @@ def place(s: Scenario, fabric: Wiring) -> Placement:
     d = s.deployment
     needed = [Needed(role, i, npus) for role, count, npus in seated(s) for i in range(count)]
     over = (d.prefill.instances, d.prefill.npus_per_instance) if shares_npus(s) else ()
-    question = ("placement", tuple(needed), over, d.placement, d.when_off, d.seats,
+    question = ("placement", tuple(needed), over, d.placement, d.when_off, d.seats, d.first_npu,
                 d.kv_transfer_plane)  # fmt: skip
 
     def answer() -> Placement:
@@ -132,7 +138,7 @@ def further(s: Scenario, fabric: Wiring) -> list[Instance]:
     for one in declared:
         own[one.role] += [die // npus.dies for die in one.die_of_rank[:: npus.dies]]
     taken = {npu for held in own.values() for npu in held}
-    free = [n for n in np.flatnonzero(npus.on).tolist() if n not in taken]
+    free = [n for n in npus.usable if n not in taken]
     free = free[: max(0, s.elastic.npus - len(taken))]
     came = []
     for role, _, size in pools(s):
@@ -153,14 +159,15 @@ def place_instances(s: Scenario, fabric: Wiring) -> list[Instance]:
 def _place(s: Scenario, net: Network, needed: Sequence[Needed]) -> Placement:
     npus = _npus(s, net)
     wanted = sum(one.npus for one in needed)
-    if wanted > npus.count:
+    if wanted > npus.count - npus.first:
+        behind = f" from number {npus.first} on" if npus.first else ""
         raise HardwareError(
-            f"the deployment needs {wanted} NPUs but the machine has {npus.count}: take fewer or "
-            "smaller instances"
+            f"the deployment needs {wanted} NPUs but the machine has {npus.count - npus.first}"
+            f"{behind}: take fewer or smaller instances"
         )
     moves = s.deployment.when_off == "move"
     chosen = s.deployment.placement
-    if wanted > npus.on.sum() and (moves or chosen not in MAY_SIT_ON_WHAT_IS_OFF):
+    if wanted > len(npus.usable) and (moves or chosen not in MAY_SIT_ON_WHAT_IS_OFF):
         raise HardwareError(_over_subscribed(wanted, npus))
     seats = PLACEMENTS[chosen](needed, npus, s)
     moved = []
@@ -200,17 +207,17 @@ def _npus(s: Scenario, net: Network) -> Npus:
     racks = [net.vertex_data[v].get("rack", "") for v in first.tolist()]
     number = {name: i if name else -1 for i, name in enumerate(dict.fromkeys(racks))}
     rack = np.array([number[name] for name in racks], np.int64)
-    return Npus(net, dies, net.node[first], rack, net.domain[first], on)
+    return Npus(net, dies, net.node[first], rack, net.domain[first], on, s.deployment.first_npu)
 
 
 def packed(needed: Sequence[Needed], npus: Npus, _s: Scenario) -> list[list[int]]:
-    """Instances one after the other, from the first NPU of the machine on."""
-    return _in_order(needed, list(range(npus.count)))
+    """Instances one after the other, from the first NPU that may be taken on."""
+    return _in_order(needed, list(range(npus.first, npus.count)))
 
 
 def around_off(needed: Sequence[Needed], npus: Npus, _s: Scenario) -> list[list[int]]:
     """Instances one after the other over the NPUs that are on."""
-    return _in_order(needed, np.flatnonzero(npus.on).tolist())
+    return _in_order(needed, npus.usable)
 
 
 def _in_order(needed: Sequence[Needed], free: Sequence[int]) -> list[list[int]]:
@@ -220,7 +227,7 @@ def _in_order(needed: Sequence[Needed], free: Sequence[int]) -> list[list[int]]:
 
 def spread(needed: Sequence[Needed], npus: Npus, _s: Scenario) -> list[list[int]]:
     """Each instance over as many nodes as possible, nodes with the most free NPUs first."""
-    free = _grouped(np.flatnonzero(npus.on).tolist(), npus.node)
+    free = _grouped(npus.usable, npus.node)
     seats = []
     for one in needed:
         own: list[int] = []
@@ -235,7 +242,7 @@ def by_rack(needed: Sequence[Needed], npus: Npus, _s: Scenario) -> list[list[int
     """Each instance in the first rack with room for all of it, otherwise in the emptiest racks."""
     if (npus.rack < 0).any():
         raise HardwareError("not every node of this machine is in a rack: take another placement")
-    free = _grouped(np.flatnonzero(npus.on).tolist(), npus.rack)
+    free = _grouped(npus.usable, npus.rack)
     seats = []
     for one in needed:
         own: list[int] = []
@@ -275,7 +282,7 @@ def by_hand(needed: Sequence[Needed], npus: Npus, s: Scenario) -> list[list[int]
     for k in [*by_row, *rest]:
         after = seats[k][-1] + 1 if seats[k] else 0
         following = [n % npus.count for n in range(after, after + npus.count)]
-        free = [n for n in following if n not in owner]
+        free = [n for n in following if n not in owner and n >= npus.first]
         free.sort(key=lambda n: not npus.on[n])  # what is off last, and only where nothing moves
         new = free[: needed[k].npus - len(seats[k])]
         owner.update(dict.fromkeys(new, k))
@@ -298,7 +305,7 @@ def _move_off(seats: list[list[int]], names: Sequence[str], npus: Npus) -> list[
     NPUs of one node move together if another node has room, on the same scale-up plane first. The
     caller has checked that there are enough."""
     taken = {npu for own in seats for npu in own}
-    free = [n for n in np.flatnonzero(npus.on).tolist() if n not in taken]
+    free = [n for n in npus.usable if n not in taken]
     sentences = []
     for own, name in zip(seats, names, strict=True):
         gone = [npu for npu in own if not npus.on[npu]]
@@ -334,7 +341,8 @@ def _grouped(numbers: Iterable[int], of: INTS) -> dict[int, list[int]]:
 def _over_subscribed(wanted: int, npus: Npus) -> str:
     off = np.flatnonzero(~npus.on).tolist()
     return (
-        f"the deployment needs {wanted} NPUs but only {npus.on.sum()} of {npus.count} are on "
+        f"the deployment needs {wanted} NPUs but only {len(npus.usable)} of "
+        f"{npus.count - npus.first} are on "
         f"({first_few(_off_names(off, npus))} off): take back an edit of the supernode, or take "
         "fewer or smaller instances"
     )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from twin.metrics.clients import limits, session_times_s, waited_s
-from twin.metrics.goodput import met_slo, per_second
+from twin.metrics.goodput import met_slo, per_second, quotient
 from twin.metrics.latency import TTFT_PARTS, gap_spread, per_token_s, spread_of
 from twin.scenario import Scenario, serving
 
@@ -157,8 +157,13 @@ class Observed:
             stayed_s = self._span("arrival_s", "finish_s")[self.finished]
             return spread_of(stayed_s[self.whole], prefix)
         if prefix == "session_s":
-            return spread_of(session_times_s(self), prefix)
+            return spread_of(self.session_times, prefix)
         raise KeyError(f"no spread is known of {prefix}: add it here")
+
+    @cached_property
+    def session_times(self) -> np.ndarray:
+        """First question to last answer of steady sessions, seconds."""
+        return session_times_s(self)
 
     def part_mean(self, name: str) -> float | None:
         """Mean seconds of one part of the TTFT; None when no request went through it."""
@@ -183,6 +188,21 @@ class Observed:
         """NPUs that belong to an instance, each counted once."""
         pools = serving(self.scenario)
         return sum(npus for role, npus in self.npus.items() if not pools[role].over)
+
+    @property
+    def idle_npu_s(self) -> float:
+        """NPU-seconds of the steady state in which nothing is computed."""
+        idle_s = self.npus_held * self.steady_s
+        for pool in serving(self.scenario).values():
+            if self.totals[f"{pool.phase}_instances"] > 0:
+                idle_s -= self.totals[f"{pool.phase}_busy_s"] * (pool.cores * pool.npus)
+        return max(0.0, idle_s)
+
+    @property
+    def ssd_tokens(self) -> float:
+        """Tokens that the SSD tier had: a block is read whole, the last may hold fewer than fit."""
+        moved, size = self.totals.get("ssd_read_moved", 0.0), self.totals.get("block_bytes", 0.0)
+        return (quotient(moved, size) or 0.0) * self.totals.get("block_tokens", 0.0)
 
     def per_second(self, amount: float, npus: float = 1) -> float | None:
         """An amount per second of the steady state and NPU; None without NPUs."""

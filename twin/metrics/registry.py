@@ -8,11 +8,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from twin.metrics.clients import fairness, session_times_s
+from twin.metrics.clients import fairness
 from twin.metrics.goodput import quotient
 from twin.metrics.measures import NOTHING, Kind, amount
 from twin.metrics.observed import Observed
-from twin.scenario import Scenario, serving
+from twin.scenario import Scenario
 
 Better = Literal["lower", "higher", ""]
 Group = Literal["times", "ttft parts", "rates", "use", "counts", "run"]
@@ -115,15 +115,6 @@ def _npu_hours(o: Observed) -> float:
     return o.totals.get("npu_s_held", held_s) / 3600.0
 
 
-def _idle_npu_hours(o: Observed) -> float:
-    """NPU-hours of the steady state without computing."""
-    idle_s = o.npus_held * o.steady_s
-    for pool in serving(o.scenario).values():
-        if o.totals[f"{pool.phase}_instances"] > 0:
-            idle_s -= o.totals[f"{pool.phase}_busy_s"] * (pool.cores * pool.npus)
-    return max(0.0, idle_s) / 3600.0
-
-
 def _capacity(name: str) -> Formula:
     return lambda o: quotient(o.totals[f"{name}_amount"], o.totals[f"{name}_capacity"] * o.steady_s)
 
@@ -160,13 +151,6 @@ _LATENCY = [
            "One batch of prompts on a prefill instance, begin to end.", "times",
            lambda o: quotient(o.totals["prefill_busy_s"], o.totals["prefill_batches"])),
 ]  # fmt: skip
-
-
-def _ssd_ratio(o: Observed) -> float | None:
-    # A block is read whole; its last one may hold fewer tokens than fit.
-    blocks = quotient(o.totals.get("ssd_read_moved", 0.0), o.totals.get("block_bytes", 0.0))
-    tokens = (blocks or 0.0) * o.totals.get("block_tokens", 0.0)
-    return quotient(tokens, o.totals["prompt_tokens"])
 
 
 _RATES = [
@@ -212,8 +196,8 @@ _RATES = [
            "input tokens", places=(*TILE, "memory pool"), term="prefix-cache hit"),
     Metric("ssd_token_ratio", "Hits from SSD", "share", "%", "",
            "Share of input tokens that the memory pool's DRAM had lost and its SSD tier still had.",
-           "rates", _ssd_ratio, "input tokens", places=TABLE, unless_zero=True,
-           term="prefix-cache hit"),
+           "rates", lambda o: quotient(o.ssd_tokens, o.totals["prompt_tokens"]),
+           "input tokens", places=TABLE, unless_zero=True, term="prefix-cache hit"),
     Metric("fairness", "Fairness between tenants", "share", "%", "higher",
            "Jain's index of the tokens that each tenant was served over its max-min fair share by "
            "weight.", "rates", fairness, places=(*COMPARED, "clients")),
@@ -242,7 +226,8 @@ _COST = [
            _npu_hours, places=(*COMPARED, "instances")),
     Metric("npu_hours_idle", "NPU-hours idle", "rate", "NPU-hours", "lower",
            "Of these, in the steady state, hours in which the instance computes nothing: it has no "
-           "request, starts or drains.", "rates", _idle_npu_hours, places=(*TABLE, "instances")),
+           "request, starts or drains.", "rates", lambda o: o.idle_npu_s / 3600.0,
+           places=(*TABLE, "instances")),
     Metric("goodput_per_npu_hour", "Goodput per NPU-hour", "rate", "requests", "higher",
            "Requests that met the whole SLO for an hour of an NPU that belongs to an instance.",
            "rates", lambda o: quotient(3600.0 * o.met, o.npus_held * o.steady_s),
@@ -319,7 +304,7 @@ _COUNTS = [
            lambda o: int(o.totals.get("wasted_tokens", 0.0)), "lower", unit="tokens",
            places=(*TABLE, "clients"), unless_zero=True),
     _count("sessions_finished", "Sessions finished", "Sessions whose last turn was answered, where "
-           "turns wait for answers.", lambda o: session_times_s(o).size or None,
+           "turns wait for answers.", lambda o: o.session_times.size or None,
            unit="sessions", places=(*TABLE, "clients")),
     Metric("steady_state", "Steady state", "count", "state", "", "Whether queues and requests "
            "inside stay level after the warm-up: steady, filling or overloaded; nothing where load "

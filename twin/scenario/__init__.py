@@ -24,6 +24,7 @@ from twin.scenario.identity import (
     scenario_digest,
     scenario_from_canonical,
 )
+from twin.scenario.models import Model, first_numbers, model_names, of_models, require_one_model
 from twin.scenario.parsing import parse_scenario, with_overrides
 from twin.scenario.policies import MemoryPool
 from twin.scenario.scenario import (
@@ -54,6 +55,7 @@ __all__ = [
     "FaultKind",
     "Group",
     "MemoryPool",
+    "Model",
     "Optimisations",
     "Pool",
     "Precision",
@@ -70,18 +72,22 @@ __all__ = [
     "canonical",
     "core_share",
     "field_info",
+    "first_numbers",
     "field_unit",
     "fields",
     "form_groups",
     "is_elastic",
     "leaves",
     "legacy_digests",
+    "model_names",
     "npus_used",
+    "of_models",
     "offloaded_share",
     "parse_scenario",
     "pools",
     "read",
     "remarks",
+    "require_one_model",
     "scenario_digest",
     "scenario_from_canonical",
     "seated",

@@ -73,6 +73,8 @@ def field_info(path: str) -> ScenarioField | None:
             parts[-1] += "[]"
         else:
             parts.append(part)
+    if parts[0] == "models[]" and ".".join(parts) not in fields():
+        del parts[0]  # a section that each model has: declared once
     return fields().get(".".join(parts))
 
 
@@ -133,13 +135,16 @@ def plain(value: Any) -> str:
 def _fields_of(
     model: type[BaseModel], head: str, group: str, conditions: tuple[When, ...], since: int
 ) -> Iterator[ScenarioField]:
-    """Fields of a model and of the sections below it; `head` ends with a dot or is empty."""
+    """Fields of a model and of the sections below it; `head` ends with a dot or is empty. Sections
+    of a row are those of the scenario itself, which are declared once."""
     for name, info in model.model_fields.items():
         about: Any = info.json_schema_extra
         own_group = group if about["group"] is None else about["group"]
         own = (*conditions, *about["applies"])
         brought = max(since, about["since"])
         if isinstance(info.annotation, type) and issubclass(info.annotation, BaseModel):
+            if head.endswith("[]."):
+                continue
             yield from _fields_of(info.annotation, f"{head}{name}.", own_group, own, brought)
             continue
         told = info.description or sentences(model).get(name) or f"{about['label']}."

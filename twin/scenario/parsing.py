@@ -20,15 +20,21 @@ def parse_scenario(data: dict[str, Any]) -> Scenario:
 
 
 def with_overrides(s: Scenario, settings: dict[str, Any]) -> Scenario:
-    """A scenario with fields replaced by dotted path; raises SpecError on an unknown path."""
+    """A scenario with fields replaced by dotted path, in rows by number (`models.0.slo.ttft_s`);
+    raises SpecError on an unknown path."""
     data = s.model_dump(mode="json")
     for path, value in settings.items():
         *parents, leaf = path.split(".")
-        table = data
+        table: Any = data
         for part in parents:
-            table = table.get(part)  # type: ignore[assignment]
-            if not isinstance(table, dict):
+            if isinstance(table, list):  # a row, by its number
+                table = table[int(part)] if part.isdigit() and int(part) < len(table) else None
+            else:
+                table = table.get(part)
+            if not isinstance(table, dict | list):
                 raise SpecError(no_field(path))
+        if not isinstance(table, dict):
+            raise SpecError(no_field(path))
         if leaf not in table:
             raise SpecError(no_field(path))
         table[leaf] = value

@@ -14,6 +14,7 @@ from twin.scenario.elastic import Elastic
 from twin.scenario.experts import Experts
 from twin.scenario.faults import MOST_FLAPS, Fault, Recovery
 from twin.scenario.groups import serving, sharing
+from twin.scenario.models import Model, model_rows, models_disagree, of_models, own_npus
 from twin.scenario.policies import Cost, FrontEnd, MemoryPool, Router, Slo
 from twin.scenario.supernode import Supernode
 from twin.scenario.workload import Workload
@@ -45,6 +46,9 @@ class Scenario(Section):
     supernode: Supernode = section(Supernode, group="Planes")
     workload: Workload = section(Workload, group="Traffic")
     deployment: Deployment = section(Deployment, group="Pools")
+    models: tuple[Model, ...] = model_rows()
+    """Further models that the machine serves, each with a `workload`, a `deployment`, `experts` and
+    an `slo` of its own, of the same fields as the first model's."""
     clients: Clients = section(Clients, group="Clients", since=2)
     tenants: tuple[Tenant, ...] = rows("Tenants", most=16, since=2)
     """Who shares the machine, with its SLO and limits; none: all requests are of one."""
@@ -78,7 +82,7 @@ def disagreements(s: Scenario) -> list[str]:
         )
     if s.step_s > s.horizon_s:
         problems.append(f"step_s = {s.step_s:g} s must not exceed horizon_s = {s.horizon_s:g} s")
-    used = npus_used(s)
+    used = s.deployment.first_npu + npus_used(s)
     if used > s.supernode.npus and not s.supernode.imported:  # else the machine's own count decides
         problems.append(
             f"deployment needs {used} NPUs but supernode has {s.supernode.npus} "
@@ -103,6 +107,14 @@ def disagreements(s: Scenario) -> list[str]:
         problems.append("workload.arrivals = trace needs a trace: load a trace file first")
     problems += _sharing_disagreements(s) if shares_npus(s) else []
     problems += _offload_disagreements(s)
+    if s.models:
+        problems += models_disagree(s)
+        alone = zip(s.models, of_models(s)[1:], strict=True)
+        problems += [
+            f"{row.name or row.deployment.model}: {problem}"
+            for row, one in alone
+            for problem in disagreements(one)
+        ]
     return problems + (_elastic_disagreements(s) if is_elastic(s) else [])
 
 
@@ -216,8 +228,8 @@ def remarks(s: Scenario) -> list[str]:
 
 
 def npus_used(s: Scenario) -> int:
-    """NPUs that the deployment's instances occupy, each counted once."""
-    return sum(count * npus for _, count, npus in seated(s))
+    """NPUs that the instances of all models occupy, each counted once."""
+    return sum(own_npus(one) for one in of_models(s))
 
 
 def pools(s: Scenario) -> list[tuple[str, int, int]]:

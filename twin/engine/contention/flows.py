@@ -37,14 +37,19 @@ OF_FLOWS = ("group_flows", "in_group_flows", "near_end", "bound", "stopped")
 SPARE = 1e-9  # how much more than a link flows may want in all before it holds them
 
 
-def numbers_of(prefills: int, columns: int) -> tuple[INTS, INTS]:
-    """First flow of each class of traffic and the one after its last, both i8[classes]."""
+def numbers_of(
+    prefills: int, columns: int, exchanges: int = 0, others: int | None = None
+) -> tuple[INTS, INTS]:
+    """First flow of each class of traffic and the one after its last, both i8[classes]. exchanges,
+    others: where those of one model begin among those of several."""
     first, end = np.zeros((2, len(w.TRAFFIC)), np.int64)
-    number = 0
+    number = exchanges
     for kind in w.FLOWS:
         first[kind] = number
         number += columns if kind in w.PER_INSTANCE else prefills
         end[kind] = number
+        if kind == w.EXPERTS and others is not None:
+            number = others
     return first, end
 
 
@@ -87,10 +92,8 @@ class Seat:
     pool_nodes: tuple[int, ...]  # whose DRAM holds its part of the memory pool
 
 
-def flows_of(
-    s: Scenario, net: Network, seats: Sequence[Seat], prefills: int, columns: int
-) -> list[Flow]:
-    """All flows of the serving instances on this network."""
+def flows_of(s: Scenario, net: Network, seats: Sequence[Seat], first: INTS) -> list[Flow]:
+    """All flows of the serving instances on this network. first: of `numbers_of`."""
     plane = pool_plane(s)
     hand_off = s.deployment.kv_transfer_plane
     no_way = dies_without(net, hand_off)
@@ -99,7 +102,6 @@ def flows_of(
     written = demands.to_storage(net)
     stored = sorted({node for seat in seats for node in seat.pool_nodes})
     flows: list[Flow] = []
-    first, _ = numbers_of(prefills, columns)
 
     def add(kind: int, seat: Seat, load: Load, **reads: Any) -> None:
         row = seat.column if kind in w.PER_INSTANCE else seat.index
@@ -263,11 +265,27 @@ def _shared(flows: Sequence[Flow], net: Network) -> INTS:
     return np.sort(at[first])
 
 
-def lay_out(flows: Sequence[Flow], net: Network, traffic: Traffic) -> None:
-    """Write the flows into the solver's columns; flows in progress keep their state. A flow at full
-    rate takes a part of each of its links. Links that all flows together cannot fill are left out,
-    and links with equal parts of the same flows count as one. The port of a memory server stays
-    separate, because a batch's part of it depends on where its blocks are."""
+def meet(groups: Sequence[Sequence[Flow]], net: Network) -> bool:
+    """Whether flows of several groups cross a link that they all together can overload."""
+    wanted = np.zeros((len(groups), net.capacity.size))
+    for total, flows in zip(wanted, groups, strict=True):
+        for f in _families(flows, net):
+            total[f.pattern.links] += f.most * len(f.flows)
+            for flow in f.flows:
+                moved = flow.load.moved
+                total[f.pattern.links[moved.at]] -= f.most[moved.at]
+                total[moved.to] += f.most[moved.at]
+    crossed = (wanted > SPARE).sum(axis=0) > 1
+    return bool((crossed & (wanted.sum(axis=0) > 1.0 + SPARE)).any())
+
+
+def lay_out(flows: Sequence[Flow], net: Network, *tables: Traffic) -> None:
+    """Write the flows into the solver's columns; flows in progress keep their state. tables: one of
+    each model, which share these columns. A flow at full rate takes a part of each of its links.
+    Links that all flows together cannot fill are left out, and links with equal parts of the same
+    flows count as one. The port of a memory server stays separate, because a batch's part of it
+    depends on where its blocks are."""
+    traffic, *others = tables
     links = _shared(flows, net)
     row_of = np.full(net.capacity.size, -1)
     row_of[links] = np.arange(links.size)
@@ -287,7 +305,7 @@ def lay_out(flows: Sequence[Flow], net: Network, traffic: Traffic) -> None:
     np.add.at(print_of_row, rows, mixed(same))
     rows = np.argsort(np.argsort(print_of_row, kind="stable"), kind="stable")[rows]
     start, size, width = _ends(numbers, alone.size), alone.size, links.size
-    traffic.assign(
+    laid = dict(
         alone=alone, wish=np.minimum(traffic.pace / alone, 1.0),
         # As laid out, and now: until a batch says otherwise, reads are even over servers.
         start=start, way=rows, whole=most, port=servers,
@@ -302,6 +320,9 @@ def lay_out(flows: Sequence[Flow], net: Network, traffic: Traffic) -> None:
         **{name: np.zeros(size) for name in OF_FLOWS},
         near=np.zeros(rows.size), near_parts=np.zeros(rows.size),
     )  # fmt: skip
+    traffic.assign(**laid)
+    for other in others:
+        other.assign(**{name: getattr(traffic, name) for name in laid})
 
 
 def _ends(rows: INTS, count: int) -> INTS:

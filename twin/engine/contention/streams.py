@@ -158,9 +158,11 @@ def room_for(world: World, v: int, begin_s: float, amount: float) -> float:
                 fill(taken, 0.0)
                 anyone = True
             take_room(flows, flow[u], rates[u] / alone[flow[u]])
+    first, last = flows.first[w.POOL_READ], flows.last[w.SSD_READ]
     for j in range(flows.counts[MOVERS]):  # flows that are neither exchanges nor streams
         f = flows.movers[j]
-        if flows.first[w.KV_HAND_OFF] <= f < flows.last[w.WEIGHTS]:
+        of_others = not first <= f < last  # another model's: its streams too
+        if of_others or flows.first[w.KV_HAND_OFF] <= f < flows.last[w.WEIGHTS]:
             if not anyone:
                 fill(taken, 0.0)
                 anyone = True

@@ -9,6 +9,9 @@ overloaded link. Single KV transfers share ports in kv_transfer.py; here they ge
 
 An exchange is on the wire for a part of an iteration only (`duty`). Other flows so meet it for that
 share of the time: their level is the mean, weighted by duty, of their levels with and without it.
+
+Several models on one machine (lifecycle/together.py) have one table of flows, shared at once: each
+world marks its own, those from `first` to `last` of a class, and takes up their levels.
 """
 
 from __future__ import annotations
@@ -43,6 +46,8 @@ def traffic(world: World, t1: float) -> None:
     """Compute the levels of flows again if the set of active flows changed by t1."""
     mark(world, t1)
     settle_links(world)
+    if several(world):
+        take_up(world)
     steer(world, t1)
     if world.settings.kv_among_experts:
         leave_to_hand_off(world)
@@ -55,8 +60,9 @@ def mark(world: World, now_s: float) -> None:
     # Into locals: each access through a reference costs.
     active, pace = flows.active, flows.pace
     running, up, sending = world.instance.running, world.instance.up, world.prefill.sending
+    exchange = flows.first[w.EXPERTS]
     for c in range(running.size):
-        active[c] = running[c] and up[c]
+        active[exchange + c] = running[c] and up[c]
     for p in range(instances):
         active[flows.first[w.KV_HAND_OFF] + p] = sending[p] > 0
     for f in range(flows.first[w.WEIGHTS], flows.last[w.WEIGHTS]):
@@ -70,6 +76,12 @@ def mark(world: World, now_s: float) -> None:
         streams.busy[still] = v
         still += streams.is_busy[v]
     streams.count[0] = still
+
+
+@kernel
+def several(world: World) -> bool:
+    """Whether other models have flows among these."""
+    return bool(world.traffic.duty.size > world.instance.running.size)
 
 
 @kernel
@@ -106,37 +118,70 @@ def share(world: World) -> None:
     see all-to-all traffic scaled by the share of time it is on the wire."""
     flows, settings = world.traffic, world.settings
     columns, counts = flows.duty.size, flows.counts
-    prefills, level, levels = settings.prefills, flows.level, flows.levels
     held_before = flows.held[0] == 1
     find_groups(flows)
     find_levels(flows, ALL, 0, 0)
     find_levels(flows, NONE_OF_THEM, 0, columns)
     held = counts[FULL] > 0
     flows.held[0] = held
+    if several(world):
+        take_up(world)
+        forget_notes(flows)
+        return
     if settings.shares_npus:
-        # Prefill and decode on the same dies meet for a part of the time as well.
-        find_levels(flows, OF_PREFILL, prefills, columns)
-        find_levels(flows, OF_DECODE, 0, prefills)
-        of_decode = mean_duty(flows, prefills, columns) if held else np.nan
-        of_prefill = mean_duty(flows, 0, prefills) if held else np.nan
-        mix(flows, 0, prefills, OF_PREFILL, of_decode)
-        mix(flows, prefills, columns, OF_DECODE, of_prefill)
-        for c in range(columns):
-            note_crowding(world, c)
+        mix_pools(world)
     else:
         for j in range(counts[NOTED] + counts[GROUP_FLOWS]):
             noted = counts[NOTED]
             c = flows.noted[j] if j < noted else flows.group_flows[j - noted]
             if c < columns:
-                level[c] = levels[ALL, c]
+                flows.level[c] = flows.levels[ALL, c]
                 note_crowding(world, c)
     if held or held_before:
-        duty = mean_duty(flows, 0, columns) if held else 1.0
-        for j in range(counts[MOVERS]):
-            f = flows.movers[j]
-            level[f] = mixed(levels[ALL, f], levels[NONE_OF_THEM, f], duty)
+        mix_movers(world)
     hold_hand_off(world, held or held_before)
     forget_notes(flows)
+
+
+@kernel
+def take_up(world: World) -> None:
+    """Let what this model's flows get be theirs, whoever's flows have begun or ended."""
+    flows = world.traffic
+    for c in range(flows.first[w.EXPERTS], flows.last[w.EXPERTS]):
+        flows.level[c] = flows.levels[ALL, c]
+        note_crowding(world, c)
+    mix_movers(world)
+    for p in range(world.settings.prefills):
+        hold_ports(world, p)
+
+
+@kernel
+def mix_pools(world: World) -> None:
+    """Levels of exchanges of prefill and decode on the same dies, which meet for a part of the
+    time as well."""
+    flows, held = world.traffic, world.traffic.held[0] == 1
+    prefills, columns = world.settings.prefills, flows.duty.size
+    find_levels(flows, OF_PREFILL, prefills, columns)
+    find_levels(flows, OF_DECODE, 0, prefills)
+    of_decode = mean_duty(flows, prefills, columns) if held else np.nan
+    of_prefill = mean_duty(flows, 0, prefills) if held else np.nan
+    mix(flows, 0, prefills, OF_PREFILL, of_decode)
+    mix(flows, prefills, columns, OF_DECODE, of_prefill)
+    for c in range(columns):
+        note_crowding(world, c)
+
+
+@kernel
+def mix_movers(world: World) -> None:
+    """Levels of this model's flows but exchanges, which they meet for a part of the time."""
+    flows, counts = world.traffic, world.traffic.counts
+    low, high = flows.first[w.EXPERTS], flows.last[w.EXPERTS]
+    first, last = flows.first[w.POOL_READ], flows.last[w.SSD_READ]
+    duty = mean_duty(flows, low, high) if flows.held[0] == 1 else 1.0
+    for j in range(counts[MOVERS]):
+        f = flows.movers[j]
+        if first <= f < last:
+            flows.level[f] = mixed(flows.levels[ALL, f], flows.levels[NONE_OF_THEM, f], duty)
 
 
 @kernel
@@ -166,14 +211,14 @@ def mean_duty(flows: Traffic, first: int, last: int) -> float:
 
 @kernel
 def note_crowding(world: World, c: int) -> None:
-    """Set by what factor shared links prolong an exchange."""
+    """Set by what factor shared links prolong an exchange. c: its flow."""
     flows = world.traffic
     crowding = 1.0
     if flows.most[c] > 0.0 and flows.level[c] > 0.0:
         crowding = max(1.0, flows.most[c] / flows.level[c])
     if crowding != flows.crowding[c]:
         flows.crowding[c] = crowding
-        crowd(world, c, 1.0)
+        crowd(world, c - flows.first[w.EXPERTS], 1.0)
 
 
 @kernel
@@ -214,7 +259,7 @@ def hand_off_level(world: World, p: int) -> float:
 def crowd(world: World, column: int, more: float) -> None:
     """Price an exchange whose time on the wire is multiplied by its crowding times `more`."""
     costs = world.costs
-    factor = world.traffic.crowding[column] * more
+    factor = world.traffic.crowding[world.traffic.first[w.EXPERTS] + column] * more
     instances = world.settings.prefills
     if column < instances:
         if world.settings.has_prefill and not world.settings.colocated:
@@ -232,15 +277,16 @@ def leave_to_hand_off(world: World) -> None:
     exchange. Ports of a prefill instance are also limited to the level of its hand-off."""
     transfer, flows = world.transfer, world.traffic
     instances, ranks = transfer.port_of_prefill.shape
+    exchange = flows.first[w.EXPERTS]
     for p in range(instances):
-        part = 1.0 - 0.5 * flows.duty[p] if flows.active[p] else 1.0
+        part = 1.0 - 0.5 * flows.duty[exchange + p] if flows.active[exchange + p] else 1.0
         part = min(part, hand_off_level(world, p))
         for r in range(ranks):
             port = transfer.port_of_prefill[p, r]
             transfer.capacity[port] = transfer.granted[port] * part
     width = world.settings.decode_ranks
     for d in range(world.decode.taken.size):
-        c = instances + d
+        c = exchange + instances + d
         part = 1.0 - 0.5 * flows.duty[c] if flows.active[c] else 1.0
         for r in range(d * width, (d + 1) * width):
             port = transfer.port_of_decode[r]
@@ -315,8 +361,9 @@ def first_rate(world: World, p: int, column: int, now_s: float, amount: float) -
             reads = streams.since_s[other] <= now_s < end_of(world, other)
             if not reads:
                 take_note(flows, first + other, 0.0)
-    if flows.most[column] > 0.0:  # its exchange comes after
-        take_note(flows, column, 0.0)
+    exchange = flows.first[w.EXPERTS] + column
+    if flows.most[exchange] > 0.0:  # it comes after
+        take_note(flows, exchange, 0.0)
     if take_note(flows, first + p, flows.wish[first + p]) > 1.0 + SLACK or crowded:
         share(world)
     part = min(float(flows.level[first + p]), room_for(world, p, now_s, amount))
@@ -342,5 +389,6 @@ def hot_server(world: World, p: int) -> int:
 def note_duty(world: World, column: int, bytes_per_die: float, took_s: float) -> None:
     """Set the share of an iteration during which its exchange is on the wire."""
     flows = world.traffic
-    if took_s > 0.0 and flows.alone[column] > 0.0:
-        flows.duty[column] = min(1.0, bytes_per_die / flows.alone[column] / took_s)
+    f = flows.first[w.EXPERTS] + column
+    if took_s > 0.0 and flows.alone[f] > 0.0:
+        flows.duty[f] = min(1.0, bytes_per_die / flows.alone[f] / took_s)

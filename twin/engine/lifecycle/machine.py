@@ -58,6 +58,7 @@ class Machine:
         self.setup = setup
         self.facts = facts
         self.world = world
+        self.together: list[Machine] = [self]  # those whose flows meet: of each model one
         self._whole = setup.fabric  # without faults
         self.fabric: Network = self._whole
         self._states: dict[Hashable, Network] = {}  # by faults in force
@@ -106,8 +107,8 @@ class Machine:
         return held
 
     def spares(self) -> list[int]:
-        """Working dies that belong to no instance, in order."""
-        taken = self.held() | self.out
+        """Working dies that belong to no instance of any model, in order."""
+        taken = self.out.union(*(machine.held() for machine in self.together))
         return [die for die in range(self._whole.dies.size) if die not in taken]
 
     def column(self, k: int) -> int:
@@ -193,7 +194,8 @@ class Machine:
             self.world.decode.kv_tokens[at] = self.setup.kv_tokens(costs)
         if i.role != "decode":
             self._price_reads(at, costs)
-        now[at, places] = alone[at, places] * traffic.crowding[self.column(k)]
+        exchange = int(traffic.first[w.EXPERTS]) + self.column(k)
+        now[at, places] = alone[at, places] * traffic.crowding[exchange]
         self._plug_in(k)
 
     def _price_reads(self, at: int, costs: RoleCosts) -> None:
@@ -253,20 +255,28 @@ class Machine:
     def lay_flows(self, t_s: float = 0.0) -> None:
         """Lay out all flows again from t_s on, after a change of the fabric or of an instance's
         dies."""
-        prefills = self.world.settings.prefills
-        columns = self.world.traffic.duty.size
-        scenario = self.setup.scenario
+        scenario, first = self.setup.scenario, self.world.traffic.first
         seats = self.seats()
         state = (tuple(self.in_force), tuple(seats))
         if state not in self._crossing:
-            flows = flows_of(scenario, self.fabric, seats, prefills, columns)
+            flows = flows_of(scenario, self.fabric, seats, first)
             _keep(self._crossing, state, flows, STATES_KEPT)
         self.flows: list[Flow] = self._crossing[state]
         if self.epochs and self.epochs[-1].t_s == t_s:
             self.epochs.pop()
         self.epochs.append(Epoch(t_s, self.fabric, self.flows, seats))
-        lay_out(self.flows, self.fabric, self.world.traffic)
-        self._reach_storage()
+        whole = [flow for machine in self.together for flow in machine.flows]
+        lay_out(whole, self.fabric, *(machine.world.traffic for machine in self.together))
+        for machine in self.together:
+            machine.reach_storage()
+
+    def meet(self, machines: Sequence[Machine]) -> None:
+        """Number its flows anew, among those of other models."""
+        self.together = list(machines)
+        self._crossing.clear()
+        self.flows = flows_of(
+            self.setup.scenario, self.fabric, self.seats(), self.world.traffic.first
+        )
 
     def seats(self) -> list[Seat]:
         """Serving instances as flows need them, without failed dies."""
@@ -279,7 +289,7 @@ class Machine:
             for k, i in enumerate(self.setup.instances)
         ]  # fmt: skip
 
-    def _reach_storage(self) -> None:
+    def reach_storage(self) -> None:
         """Set which servers of the memory pool each instance reaches, and its bytes/s from these
         and from the SSD tier."""
         prefill, streams, traffic = self.world.prefill, self.world.streams, self.world.traffic

@@ -14,7 +14,7 @@ import numpy as np
 from twin.extras.fleet.question import Fleet, FleetError, Named
 from twin.facts import Facts
 from twin.metrics.hours import DAILY
-from twin.scenario import Profile, Scenario, Workload, with_overrides
+from twin.scenario import Profile, Scenario, Workload, require_one_model, with_overrides
 from twin.workload.profile import rate_at
 
 
@@ -135,6 +135,8 @@ def _traffic(fleet: Fleet, base: Scenario) -> Scenario:
 def _check(fleet: Fleet, traffic: Scenario, scenarios: Sequence[Scenario]) -> None:
     """Raise FleetError for rows that contradict the traffic or a kind's scenario."""
     kinds = {kind.name: s for kind, s in zip(fleet.kinds, scenarios, strict=True)}
+    for one in (traffic, *scenarios):
+        require_one_model(one, "a fleet")
     if traffic.workload.profile.shape not in DAILY and any(r.shift_h for r in fleet.regions):
         raise FleetError("regions whose clocks are ahead need a traffic whose profile is a day")
     if fleet.sticky == "tenant" and fleet.router == "hash" and not traffic.tenants:

@@ -84,6 +84,9 @@ def _worker(s: Scenario, pool: Pool, dies: int) -> Worker:
 def left_out(s: Scenario) -> list[str]:
     """Settings of a scenario that no engine supports here, each with its replacement."""
     d, said = s.deployment, []
+    if s.models:
+        said.append("Further models: these files start the first; each other one is a scenario of "
+                    "its own.")  # fmt: skip
     roles = serving(s)
     if "prefill" in roles and roles["prefill"].own.attention == "sp_tp_sp":
         said.append("Staged prefill (SP-TP-SP): engines start data-parallel attention instead.")

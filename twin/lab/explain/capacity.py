@@ -10,7 +10,7 @@ from twin.engine.start import begins_steady
 from twin.facts import Facts
 from twin.lab.explain.view import Summary, load_of, served_well
 from twin.outlook import outlook, times
-from twin.scenario import Scenario, SpecError, with_overrides
+from twin.scenario import Scenario, SpecError, require_one_model, with_overrides
 
 SEEDS = 8  # at most for one load: the scenario's own, and such that nothing else is judged by
 OTHERS = 60_027  # the first of these
@@ -63,6 +63,7 @@ def searching(s: Scenario, facts: Facts, begin: float | None = None) -> Search:
     """Generator of the search: yields scenarios, receives summaries, returns the capacity. Steps
     grow until the SLO changes between met and missed, then halve; the last interval is interpolated
     by share."""
+    require_one_model(s, "a capacity")
     path, own = load_of(s)
     first = load = begin or first_load(s, facts) or own
     short, step, runs = at_steady(s, facts, first), STEP, 0

@@ -27,7 +27,7 @@ from twin.lab.explain.waterfall import EVEN, waterfall
 from twin.metrics.measures import amount, three_figures
 from twin.metrics.steadiness import UNSTEADY
 from twin.model.shape import ModelError
-from twin.scenario import Scenario, npus_used, with_overrides
+from twin.scenario import Scenario, npus_used, require_one_model, with_overrides
 from twin.steady import steady
 from twin.workload.requests import TraceTable
 
@@ -91,6 +91,7 @@ def explain(
     """Explain the speed of a scenario's run. Raises as `simulate`, or ExplainError for a broken
     law."""
 
+    require_one_model(scenario, "an explanation")
     runs = Runs(facts, trace, counts, note)
     summary = runs.needed(scenario)
     short = shortened(scenario, summary)

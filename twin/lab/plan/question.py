@@ -7,7 +7,14 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from twin.lab.plan.space import CHOICES, CONTROLLER, OFFLOAD, TICKED
-from twin.scenario import Scenario, canonical, read, scenario_from_canonical, with_overrides
+from twin.scenario import (
+    Scenario,
+    canonical,
+    read,
+    require_one_model,
+    scenario_from_canonical,
+    with_overrides,
+)
 
 Goal = Literal["efficiency", "rate", "npus"]
 By = Literal["share", "mean"]
@@ -68,6 +75,7 @@ class Plan(BaseModel):
     def _priced(self) -> "Plan":
         if self.cost_per_million_tokens and not self.scenario.cost.price_per_npu_hour:
             raise ValueError("a limit of cost needs cost.price_per_npu_hour of the scenario")
+        require_one_model(self.scenario, "a plan")
         return self
 
     @property

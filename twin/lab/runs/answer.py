@@ -33,8 +33,8 @@ def answer(
     tables: Sequence[str] = (), also: Callable[[Run], object] = lambda _: None,
 ) -> dict[str, Any]:  # fmt: skip
     """Simulate a scenario in this process, as one object; keep: store the run; also: called with
-    the run; tables: included as rows; tenants: a row each. Raises ValueErrors of the simulation,
-    SpecError for an unknown table."""
+    the run; tables: included as rows; tenants, models: a row each. Raises ValueErrors of the
+    simulation, SpecError for an unknown table."""
 
     def progress(fraction: float, live: Mapping[str, Any]) -> bool:
         watch(fraction, live)
@@ -69,6 +69,7 @@ def answer(
         "notes": list(result.notes),
         "summary": dict(result.summary),
         **({"tenants": by_tenant(whole)} if whole else {}),
+        **({"models": result.tables["models"].to_dicts()} if scenario.models else {}),
         **({"tables": {name: result.tables[name].to_dicts() for name in tables}} if tables else {}),
     }
 

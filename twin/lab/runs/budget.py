@@ -8,7 +8,7 @@ from twin.facts import Facts
 from twin.lab.runs.process import PEAK_BYTES_MAX, total_bytes
 from twin.lab.store import Store
 from twin.lab.store.errors import StoreError
-from twin.scenario import Scenario
+from twin.scenario import Scenario, of_models
 from twin.workload.generate import mean_lengths
 from twin.workload.profile import mean_factor
 
@@ -51,6 +51,12 @@ class Budget:
 
 def estimate(s: Scenario, facts: Facts, trace_requests: int = 0) -> Budget:
     """Estimated budget of a scenario's run; trace_requests: of the recorded stream it replays."""
+    each = [_of_one(one, facts, trace_requests) for one in of_models(s)]
+    memory = BASE_BYTES + sum(one.memory_bytes - BASE_BYTES for one in each)
+    return Budget(sum(o.requests for o in each), memory, sum(o.seconds for o in each))
+
+
+def _of_one(s: Scenario, facts: Facts, trace_requests: int) -> Budget:
     w, d, e = s.workload, s.deployment, s.experts
     if w.arrivals == "trace":
         replayed = min(trace_requests, w.trace.max_requests or trace_requests)

@@ -5,13 +5,23 @@ from typing import Any
 
 from twin.lab.evidence.near import near
 from twin.lab.library import load_facts
-from twin.scenario import Scenario, scenario_digest
+from twin.scenario import Scenario, model_names, of_models, scenario_digest
 from twin.steady import largest_batch, steady
 
 
 def predicted(scenario: Scenario) -> dict[str, Any]:
-    """Steady state by formula: a flat summary with a run's keys, and seconds by operator."""
+    """Steady state by formula: a flat summary with a run's keys, and seconds by operator; of
+    several models those of the first, and in `models` each by its name."""
+    if not scenario.models:
+        return _of_one(scenario)
+    named = zip(model_names(scenario), of_models(scenario), strict=True)
+    each = {name: _of_one(one) for name, one in named}
+    first = next(iter(each.values()))
+    wall_s = sum(answer["wall_s"] for answer in each.values())
+    return first | {"scenario": scenario_digest(scenario), "wall_s": wall_s, "models": each}
 
+
+def _of_one(scenario: Scenario) -> dict[str, Any]:
     facts = load_facts()
     begun = time.perf_counter()
     full = steady(scenario, facts)

@@ -1,0 +1,54 @@
+"""Several models on one machine: a world for each, one clock, one table of flows.
+
+A model is served by a world of its own: its instances, prices, requests and namespace of the memory
+pool. What models share is the clock and the links. So their flows are numbered in one table, whose
+columns all worlds borrow: exchanges of all models first, then each model's other flows. Where no
+two models can fill a link together, each keeps a table of its own, and runs as if it were alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from twin.engine import codes as w
+from twin.engine.contention.flows import meet, numbers_of
+from twin.engine.lifecycle.machine import Machine
+
+
+def share_links(machines: Sequence[Machine]) -> bool:
+    """Let models share links where they may meet; returns whether they do. With faults they may
+    come to meet later, so they do."""
+    first = machines[0]
+    faults = bool(first.setup.scenario.faults)
+    if len(machines) == 1 or not (faults or meet([m.flows for m in machines], first.fabric)):
+        return False
+    worlds = [machine.world for machine in machines]
+    sizes = [(world.settings.prefills, world.instance.running.size) for world in worlds]
+    columns = sum(size for _, size in sizes)
+    numbers, exchanges, others = [], 0, columns
+    for prefills, own in sizes:
+        first_of, last_of = numbers_of(prefills, own, exchanges, others)
+        numbers.append((first_of, last_of))
+        exchanges += own
+        others = int(last_of.max(initial=others))
+    pace, active = np.full(others, np.inf), np.zeros(others, np.int8)
+    duty, crowding = np.zeros(columns), np.ones(columns)
+    for world, (first_of, last_of) in zip(worlds, numbers, strict=True):
+        flows = world.traffic
+        for kind in w.FLOWS:
+            own_pace = flows.pace[flows.first[kind] : flows.last[kind]]
+            pace[first_of[kind] : last_of[kind]] = own_pace
+        rows = [first_of[kind] + np.arange(world.settings.prefills) for kind in w.STREAMS]
+        world.streams.flow = np.concatenate(rows)
+        flows.assign(first=first_of, last=last_of)
+    for world in worlds:
+        world.traffic.assign(
+            pace=pace, active=active, duty=duty, crowding=crowding,
+            alone=np.ones(others), wish=np.ones(others),
+        )  # fmt: skip
+    for machine in machines:
+        machine.meet(machines)
+    first.lay_flows()
+    return True

@@ -1,0 +1,198 @@
+"""Tables of several models on one machine as tables of one run.
+
+Rows of requests and instances are those of all models, with a column `model`; instances are
+numbered through, so that a number of a role is of one model. What is of the whole machine (windows,
+links, memory servers, operators) is summed, or a mean by what each model has of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from twin.engine import codes as w
+from twin.engine.record import Record
+from twin.engine.setup import Setup
+from twin.metrics.registry import Summary
+from twin.scenario import Scenario, first_numbers
+
+Tables = dict[str, pl.DataFrame]
+
+OF_INSTANCES = ("ranks", "instances", "traffic", "shares", "seats", "hottest", "die_load")
+# Means of a window, by what they are a mean of; all other columns are sums.
+MEANS = {
+    "ttft_s_mean": "first_tokens", "tpot_s_mean": "answers", "decode_iteration_s": "iterations",
+    "hit_token_ratio": "prompt_tokens", "prefill_busy": "prefills", "decode_busy": "decodes",
+    "kv_used_fraction": "decodes", "pool_used_fraction": "pool", "hbm_utilisation": "hbm",
+    "cube_utilisation": "cube",
+}  # fmt: skip
+AXIS = ("t_s", "window_s")
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one model leaves."""
+
+    name: str
+    setup: Setup
+    record: Record
+    limits: dict[str, float]
+    tables: Tables
+
+    @property
+    def pool(self) -> float:
+        """DRAM of a node that it may have of the memory pool."""
+        return self.setup.scenario.memory_pool.gb_per_node
+
+    def weights(self, windows: int) -> dict[str, np.ndarray]:
+        """What means of a window are of, f8[windows] each."""
+        book, requests = self.record.windows[:-1], self.tables["requests"]
+        new = requests[self.setup.at_start :]
+        several = requests.filter(pl.col("output_tokens") > 1)
+        horizon_s, ones = self.setup.scenario.horizon_s, np.ones(windows)
+        return {
+            "first_tokens": _by_window(new["first_token_s"], horizon_s, windows),
+            "answers": _by_window(several["finish_s"], horizon_s, windows),
+            "iterations": book[:, w.ITERATIONS],
+            "prompt_tokens": book[:, w.PROMPT_TOKENS],
+            "prefills": ones * len(self.setup.of_role("prefill")),
+            "decodes": ones * len(self.setup.of_role("decode")),
+            "pool": ones * self.pool,
+            "hbm": ones * self.limits["hbm"],
+            "cube": ones * self.limits["cube"],
+        }
+
+
+def _by_window(times_s: pl.Series, horizon_s: float, windows: int) -> np.ndarray:
+    """How many of the times lie in each window."""
+    known = times_s.drop_nulls().to_numpy()
+    at = np.minimum((known[known <= horizon_s] / horizon_s * windows).astype(int), windows - 1)
+    return np.bincount(at, minlength=windows).astype(float)
+
+
+def merged(s: Scenario, parts: Sequence[Part]) -> Tables:
+    """The tables of all models of a scenario as those of one run."""
+    offsets = first_numbers(s)
+    tables = {
+        name: _stacked(parts, name, offsets)
+        for name in OF_INSTANCES
+    }  # fmt: skip
+    tables["requests"] = _requests(parts, offsets)
+    tables["events"] = _stacked(parts, "events", offsets).unique(maintain_order=True).sort(
+        "t_s", maintain_order=True
+    )  # fmt: skip
+    tables["windows"] = windows_of(parts)
+    tables["operators"] = _operators([part.tables["operators"] for part in parts])
+    tables["links"] = _links([part.tables["links"] for part in parts], tables["traffic"])
+    if served := [p.tables["servers"] for p in parts if "servers" in p.tables]:
+        by = ["t_s", "window_s", "node"]
+        tables["servers"] = pl.concat(served).group_by(by, maintain_order=True).sum()
+    return tables
+
+
+def _named(part: Part, parts: Sequence[Part]) -> pl.Series:
+    return pl.Series("model", [part.name], pl.Enum([each.name for each in parts]))
+
+
+def _stacked(parts: Sequence[Part], name: str, offsets: Sequence[dict[str, int]]) -> pl.DataFrame:
+    """Rows of all models. Events of the machine itself have no instance, and no model."""
+    tables = []
+    for part, first in zip(parts, offsets, strict=True):
+        table = part.tables[name]
+        at = pl.col("role").replace_strict(first, default=0, return_dtype=pl.Int32)
+        table = table.with_columns((pl.col("instance") + at).alias("instance"))
+        if name != "events":
+            table = table.with_columns(pl.lit(_named(part, parts)).first().alias("model"))
+        tables.append(table)
+    return pl.concat(tables)
+
+
+def _requests(parts: Sequence[Part], offsets: Sequence[dict[str, int]]) -> pl.DataFrame:
+    """Requests of all models in order of arrival; sessions are numbered through."""
+    tables, sessions = [], 0
+    for part, first in zip(parts, offsets, strict=True):
+        table = part.tables["requests"]
+        table = table.with_columns(
+            pl.col("session") + sessions,
+            pl.col("prefill_instance") + first["prefill"],
+            pl.col("decode_instance") + first["decode"],
+            pl.lit(_named(part, parts)).first().alias("model"),
+        )
+        sessions = int(table["session"].max() or 0) + 1  # type: ignore[arg-type]
+        tables.append(table)
+    whole = pl.concat(tables, how="diagonal").sort("arrival_s", maintain_order=True)
+    return whole.with_columns(pl.int_range(whole.height, dtype=pl.Int32).alias("request_id"))
+
+
+def windows_of(parts: Sequence[Part]) -> pl.DataFrame:
+    """Windows of the whole machine."""
+    tables = [part.tables["windows"] for part in parts]
+    count = tables[0].height
+    weights = [part.weights(count) for part in parts]
+    columns = {name: tables[0][name] for name in AXIS}
+    for name in dict.fromkeys(name for table in tables for name in table.columns):
+        if name in AXIS:
+            continue
+        values = [
+            table[name].fill_null(0).to_numpy() if name in table.columns else np.zeros(count)
+            for table in tables
+        ]
+        of = MEANS.get(name) or ("iterations" if name.startswith("decode_") and
+                                 name.endswith("_s") else "")  # fmt: skip
+        if not of:
+            columns[name] = pl.Series(values=sum(values[1:], values[0]))
+            continue
+        each = [weight[of] for weight in weights]
+        total = sum(each[1:], each[0])
+        amount = sum((v * n for v, n in zip(values, each, strict=True)), np.zeros(count))
+        mean = np.divide(amount, total, out=np.full(count, np.nan), where=total > 0.0)
+        columns[name] = pl.Series(values=mean, nan_to_null=True)
+    if any(table["power_w"].null_count() for table in tables):
+        columns["power_w"] = tables[0]["power_w"].clear(count)
+    return pl.DataFrame(columns)
+
+
+def _operators(tables: Sequence[pl.DataFrame]) -> pl.DataFrame:
+    """Seconds by operator of all models; iterations are those of models that have the operator."""
+    whole = pl.concat(tables).group_by("phase", "operator", maintain_order=True).agg(
+        pl.col("total_s").sum(), pl.col("iterations").sum()
+    )  # fmt: skip
+    total = pl.col("total_s").sum().over("phase")
+    return whole.select(
+        "phase", "operator", "total_s",
+        share=pl.when(total > 0).then(pl.col("total_s") / total).otherwise(0.0),
+        per_iteration_s=pl.when(pl.col("iterations") > 0)
+        .then(pl.col("total_s") / pl.col("iterations")).otherwise(0.0),
+        iterations="iterations",
+    )  # fmt: skip
+
+
+def _links(tables: Sequence[pl.DataFrame], traffic: pl.DataFrame) -> pl.DataFrame:
+    """Traffic of every node with the bytes of all models; peaks are those of the plane."""
+    first, *others = tables  # rows are the machine's: the same of each model, in the same order
+    summed = first.with_columns(
+        sum((t[name] for t in others), first[name]).alias(name)
+        for name in ("bytes", "utilisation_mean")
+    )  # fmt: skip
+    used = pl.col("utilisation_mean")
+    by_time = traffic.group_by("plane", "t_s").agg(pl.col("bytes").sum())
+    share = by_time.group_by("plane").agg(pl.col("bytes").max() / pl.col("bytes").sum())
+    windows = traffic.select((pl.col("t_s") / pl.col("window_s")).max()).item() or 0.0
+    peaks = {plane: part * (round(windows) + 1) for plane, part in share.rows()}
+    peak = pl.col("plane").replace_strict(peaks, default=0.0, return_dtype=pl.Float64)
+    busiest = pl.min_horizontal(used * peak, pl.max_horizontal(used, pl.lit(1.0)))
+    return summed.with_columns(busiest.alias("utilisation_peak"))
+
+
+def models_table(names: Sequence[str], summaries: Sequence[Summary]) -> pl.DataFrame:
+    """A row for each model: all figures of its own requests and instances."""
+    keys = list(summaries[0])
+    columns = {"model": pl.Series(list(names), dtype=pl.Enum(list(names)))}
+    for key in keys:
+        values = [summary[key] for summary in summaries]
+        text = any(isinstance(value, str) for value in values)
+        columns[key] = pl.Series(values, dtype=pl.String if text else pl.Float64, strict=False)
+    return pl.DataFrame(columns)

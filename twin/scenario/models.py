@@ -1,0 +1,146 @@
+"""Several models on one machine: each with its own instances and requests.
+
+The scenario's own sections are those of the first model, `models` has a row for each further one. A
+run has one supernode, clock, front end, router, memory pool, clients and faults. What is left of
+the scenario for one model is a scenario of that model alone (`of_models`): formula and engine know
+no other. Its instances follow those of the models before it, its namespace of the memory pool is
+its share of every node, and its requests are drawn from a seed of their own.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from twin.scenario.declaration import Section, SpecError, quantity, rows, section, text
+from twin.scenario.deployment import Deployment
+from twin.scenario.experts import Experts
+from twin.scenario.groups import serving
+from twin.scenario.policies import Slo
+from twin.scenario.workload import Workload
+
+if TYPE_CHECKING:
+    from twin.scenario.scenario import Scenario
+
+MOST = 7  # further models: eight in all
+OWN = ("workload", "deployment", "experts", "slo")  # sections that each model has
+
+
+class Model(Section):
+    """A further model: its traffic, its instances, and its part of the memory pool."""
+
+    name: str = text("", "Name", most=40)
+    """What it is called in tables; nothing: the name of `deployment.model`."""
+    pool_share: float = quantity(0.0, "of the memory pool", "Quota", (0, 0.99))
+    """Quota of its namespace in the memory pool, DRAM and SSD of each node; 0: an even part of what
+    others leave, as the first model has."""
+    workload: Workload = section(Workload)
+    deployment: Deployment = section(Deployment)
+    experts: Experts = section(Experts)
+    slo: Slo = section(Slo)
+
+
+def model_rows() -> tuple[Model, ...]:
+    """The list of further models, as a field of a scenario."""
+    declared: tuple[Model, ...] = rows("Further models", most=MOST, since=4)
+    return declared
+
+
+def model_names(s: Scenario) -> list[str]:
+    """What the models of a scenario are called, the first one's first."""
+    return [s.deployment.model, *(row.name or row.deployment.model for row in s.models)]
+
+
+def of_models(s: Scenario) -> tuple[Scenario, ...]:
+    """The scenario of each model alone, in order; of one model, the scenario itself."""
+    return _of_models(s) if s.models else (s,)
+
+
+@lru_cache(maxsize=16)
+def _of_models(s: Scenario) -> tuple[Scenario, ...]:
+    found: list[Scenario] = []
+    first = s.deployment.first_npu
+    given = [0.0, *(row.pool_share for row in s.models)]
+    rest = (1.0 - sum(given)) / given.count(0.0)
+    every: tuple[Scenario | Model, ...] = (s, *s.models)
+    for k, (row, share) in enumerate(zip(every, given, strict=True)):
+        first = row.deployment.first_npu or first
+        own = {name: getattr(row, name) for name in OWN}
+        own["deployment"] = row.deployment.model_copy(update={"first_npu": first})
+        pool, part = s.memory_pool, share or rest
+        lent = {name: getattr(pool, name) * part for name in ("gb_per_node", "ssd_gb_per_node")}
+        own["memory_pool"] = pool.model_copy(update=lent)
+        own |= {"models": (), "seed": (s.seed + 1_000_003 * k) % 2**31}
+        found.append(s.model_copy(update=own))
+        first += own_npus(found[-1])
+    return tuple(found)
+
+
+def own_npus(s: Scenario) -> int:
+    """NPUs that the instances of the scenario's first model occupy, each counted once."""
+    return sum(pool.instances * pool.npus for pool in serving(s).values() if not pool.over)
+
+
+def first_numbers(s: Scenario) -> list[dict[str, int]]:
+    """The number of each model's first instance by role, where those of all models are numbered
+    through. A colocated instance has one number for prefill and decode."""
+    found, first = [], {"prefill": 0, "decode": 0}
+    for one in of_models(s):
+        own = serving(one)
+        if "colocated" in own:
+            first = dict.fromkeys(first, max(first.values()))
+        found.append(first | {"colocated": first["prefill"]})
+        count = {role: pool.instances for role, pool in own.items()}
+        both = count.get("colocated", 0)
+        first = {role: n + count.get(role, both) for role, n in first.items()}
+    return found
+
+
+def require_one_model(s: Scenario, what: str) -> None:
+    """Raise SpecError where a scenario has several models."""
+    if s.models:
+        raise SpecError(
+            f"{what} is of one model, and {s.name} has {1 + len(s.models)}: take out the rows of "
+            "models, or ask for each model by itself"
+        )
+
+
+def models_disagree(s: Scenario) -> list[str]:
+    """Sentences about several models that cannot share a machine."""
+    names, problems = model_names(s), []
+    deployments = [s.deployment, *(row.deployment for row in s.models)]
+    if len(set(names)) < len(names):
+        problems.append("two models have one name: give each row of models a name of its own")
+    if sum(row.pool_share for row in s.models) > 0.99:
+        problems.append("quotas of models must leave the first one 0.01 of the memory pool or more")
+    problems += [
+        f"{what} next to several models is not modelled: take one model, or {instead}"
+        for what, instead, there in (
+            ("elastic.controller", "fixed instances", s.elastic.controller != "fixed"),
+            ("tenants", "no tenants", bool(s.tenants)),
+            (
+                "deployment.prefill.on = decode_npus",
+                "prefill on NPUs of its own",
+                any(deployment.prefill.on == "decode_npus" for deployment in deployments),
+            ),
+            ("cost.cap_w", "no power cap", s.cost.cap_w > 0.0),
+        )
+        if there
+    ]
+    alone = of_models(s)
+    begins = [one.deployment.first_npu for one in alone]
+    ends = [first + own_npus(one) for first, one in zip(begins, alone, strict=True)]
+    order = sorted(range(len(alone)), key=begins.__getitem__)
+    for a, b in pairwise(order):
+        if begins[b] < ends[a]:
+            problems.append(
+                f"{names[a]} has the NPUs up to {ends[a]} and {names[b]} begins at {begins[b]}: "
+                f"let its deployment.first_npu be {ends[a]} or more"
+            )
+    for name, row in zip(names[1:], s.models, strict=True):
+        if row.workload.arrivals == "trace":
+            problems.append(f"{name} cannot replay a trace: only the first model can")
+        if row.experts.popularity == "imported":
+            problems.append(f"{name} cannot have imported expert counts: only the first model can")
+    return problems

@@ -295,6 +295,7 @@ def _pool(s: Scenario, parts: Assembly, role: RoleCosts, traffic: Traffic) -> Po
         took = [seconds(size, size * each, 0.0, 0.0) for size in sizes]
 
         def quickly(tokens: float, pairs: float, _most: float, _most_pairs: float) -> float:
+            """Seconds of a batch, interpolated between the sizes computed above."""
             k = min(max(bisect_left(sizes, tokens), 1), len(sizes) - 1)
             share = (tokens - sizes[k - 1]) / (sizes[k] - sizes[k - 1])
             mean_s = took[k - 1] + max(share, 0.0) * (took[k] - took[k - 1])

@@ -244,7 +244,7 @@ def imbalances(
 
 
 def _nodes_count(s: Scenario, role: RoleCosts) -> bool:
-    """Whether links between nodes can be what an exchange waits for, now or after a fault."""
+    """Whether an exchange may be limited by links between nodes, now or after a fault."""
     return role.coefficients.layout.ports < 1.0 or bool(s.faults)
 
 

@@ -137,8 +137,8 @@ def _malformed(_request: Request, error: Exception) -> Response:
 def _shown(seen: Store, run: str) -> Run:
     row = require(seen.runs.get(run), "run", run)
     own = {"run": row.id, "digest": row.result_digest, "tables": sorted(seen.runs.tables(run))}
-    same = {name: getattr(row, name) for name in Run.model_fields if name not in own}
-    return Run(**own, **same)
+    columns = {name: getattr(row, name) for name in Run.model_fields if name not in own}
+    return Run(**own, **columns)
 
 
 def bounded(app: ASGIApp) -> ASGIApp:

@@ -36,8 +36,8 @@ def router() -> APIRouter:
         """Begin a plan, or go on with one that was stopped; the same question is the same plan."""
         plan = question.plan()
         seen.require_writes()
-        if lacks := seen.lacking(plan.scenario):
-            raise StoreError(lacks)
+        if missing := seen.lacking(plan.scenario):
+            raise StoreError(missing)
         require_fits(budget_of(seen, plan.scenario, load_facts()))
         return _shown(seen, _plans(seen).start(plan))
 

@@ -54,11 +54,11 @@ def _tell(what: str, moved: "Moved", as_json: bool) -> None:
     if as_json:
         print_json({"new": moved.new, "here": moved.here, "left_out": moved.left_out})
     else:
-        for said in moved.left_out:
-            out.print(escape(f"left out: {said}"), soft_wrap=True)
+        for reason in moved.left_out:
+            out.print(escape(f"left out: {reason}"), soft_wrap=True)
         counts = [f"{count:,} {kind}" for kind, count in sorted(moved.new.items())]
-        here = f"; {moved.here.total():,} were here" if moved.here else ""
-        out.print(escape(f"{what}: {', '.join(counts) or 'nothing new'}{here}"), soft_wrap=True)
+        known = f"; {moved.here.total():,} were here" if moved.here else ""
+        out.print(escape(f"{what}: {', '.join(counts) or 'nothing new'}{known}"), soft_wrap=True)
     if moved.left_out:
         raise typer.Exit(1)
 
@@ -69,8 +69,8 @@ def check(as_json: AsJson = False) -> None:
     damage = store.damage()
     if as_json:
         print_json({"damage": damage, "warnings": store.warnings})
-    for said in () if as_json else (*store.warnings, *(damage or ["Nothing stored is damaged."])):
-        out.print(escape(said), soft_wrap=True)
+    for line in () if as_json else (*store.warnings, *(damage or ["Nothing stored is damaged."])):
+        out.print(escape(line), soft_wrap=True)
     if damage:
         raise typer.Exit(1)
 

@@ -135,14 +135,14 @@ def sweep(
     """Simulate a scenario over a range of one or two fields, and say where its SLO breaks."""
     wanted, _ = question(scenario, settings or [])
     with terminal.progress(wanted.name) as watch:
-        found = lab("swept")(wanted, over, watch)
+        answer = lab("swept")(wanted, over, watch)
     if as_json:
-        terminal.print_json(found)
+        terminal.print_json(answer)
         return
     if as_csv:
-        terminal.out.file.write(lab("csv_of")(found["points"]))
+        terminal.out.file.write(lab("csv_of")(answer["points"]))
         return
-    axes = [lab("axis")(text) for text in found["over"]]
+    axes = [lab("axis")(text) for text in answer["over"]]
     keys = ["ttft_s_p99", "tpot_s_p99", "tokens_per_s_per_npu"]
     cells = [
         (
@@ -151,12 +151,12 @@ def sweep(
             *(shown(key, row[key]) for key in keys),
             row["run"] or "",
         )
-        for row in found["points"]
+        for row in answer["points"]
     ]
     terminal.print_rows(f"{wanted.name} over {' and '.join(a.label for a in axes)}",
                (*(a.label for a in axes), "SLO", *keys, "run"), cells)  # fmt: skip
-    if found["conclusion"]:
-        terminal.out.print(found["conclusion"])
+    if answer["conclusion"]:
+        terminal.out.print(answer["conclusion"])
 
 
 def predict(

@@ -84,7 +84,8 @@ class Draft:
         self, domain: Callable[[int], int], *, switches: bool = True, ports: bool = False,
         die_forwards: str = "",
     ) -> None:  # fmt: skip
-        """Vertices of all nodes: dies with their NICs, CPUs, L1 switches or NPU ports, a DPU."""
+        """Add the vertices of all nodes: dies with their NICs, CPUs, L1 switches or NPU ports, a
+        DPU."""
         s, per_rack = self.s, self.recipe.nodes_per_rack
         racks = math.ceil(s.nodes / per_rack)  # of a supernode
         add, dies = self.add, self.recipe.dies_per_npu
@@ -112,7 +113,7 @@ class Draft:
         self.add("VPC network", "vpc")
 
     def packages(self, n: int, i: int) -> None:
-        """Links between the dies of one NPU."""
+        """Add the links between the dies of one NPU."""
         for d in range(self.recipe.dies_per_npu):
             for e in range(d + 1, self.recipe.dies_per_npu):
                 self.link(
@@ -121,7 +122,7 @@ class Draft:
                 )  # fmt: skip
 
     def inside(self, n: int) -> None:
-        """Links of a node whose dies and CPUs meet at its L1 switches."""
+        """Add the links of a node whose dies and CPUs meet at its L1 switches."""
         s = self.s
         parallel = self.recipe.links or (1,) * s.sub_planes
         if len(parallel) != s.sub_planes:

@@ -23,6 +23,7 @@ class Usable:
     by senders and entered only by receivers. out, into f8[vertices]: bytes sent and received."""
 
     def __init__(self, net: Network, plane: str, out: FLOATS, into: FLOATS) -> None:
+        """Find the plane's links between senders and receivers, and each vertex's links."""
         self.net, self.plane, self.out, self.into = net, plane, out, into
         self.passes = net.forwards & net.bit(plane) > 0
         self.detour = int(net.about.get("detour_hops", 0))

@@ -62,10 +62,10 @@ def _facts_of(folder: Path, calibration: str) -> Facts:
         *parents, stem = path.relative_to(folder).with_suffix("").parts
         if NOT_FACTS & {stem, *parents}:
             continue
-        here = tables
+        table = tables
         for part in parents:
-            here = here.setdefault(part, {})
-        here[stem] = _fact_table(path, str(path))
+            table = table.setdefault(part, {})
+        table[stem] = _fact_table(path, str(path))
     if calibration:
         tables["calibration"] = _private(Path(calibration), tables["calibration"])
     return facts_from_tables(tables)
@@ -83,7 +83,7 @@ def _fact_table(path: Path, name: str) -> dict[str, Any]:
 
 def _private(path: Path, known: dict[str, Any]) -> dict[str, Any]:
     """Calibration tables replaced by those of a private copy."""
-    here = f"{CALIBRATION_VARIABLE} = {path}"
+    source = f"{CALIBRATION_VARIABLE} = {path}"
     try:
         own = _fact_table(path, path.name)
     except FactError as error:
@@ -91,14 +91,14 @@ def _private(path: Path, known: dict[str, Any]) -> dict[str, Any]:
     for name, table in own.items():
         if name not in known:
             raise FactError(
-                f"{here}: {printable(name)} is no constant: take some of {', '.join(known)}"
+                f"{source}: {printable(name)} is no constant: take some of {', '.join(known)}"
             )
         low, high, unit = (known[name][key] for key in ("low", "high", "unit"))
         value = table.get("value") if isinstance(table, dict) else None
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise FactError(f"{here}: {name} has no value that is a number")
+            raise FactError(f"{source}: {name} has no value that is a number")
         if not low <= value <= high or table.get("unit") != unit:
-            raise FactError(f"{here}: {name} must be {low:g} to {high:g} in unit {unit!r}")
+            raise FactError(f"{source}: {name} must be {low:g} to {high:g} in unit {unit!r}")
     return known | own
 
 

@@ -18,6 +18,7 @@ Spans = Iterator[tuple[float, float]]  # seconds since a fault began: in force f
 
 
 def _whole(fault: Fault) -> Spans:
+    """Span of a fault that is in force until its repair."""
     yield 0.0, fault.duration_s or math.inf
 
 

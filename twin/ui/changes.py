@@ -62,12 +62,14 @@ def _changed_edits() -> list[Edit]:
     ours, theirs = session.draft().supernode.edits, session.preset().supernode.edits
     new = [e for e in ours if e not in theirs]
     edited = {(e.element, e.to) for e in ours}
-    gone = [e for e in theirs if (e.element, e.to) not in edited]
-    return new + [Edit(element=e.element, to=e.to) for e in gone]
+    removed = [e for e in theirs if (e.element, e.to) not in edited]
+    return new + [Edit(element=e.element, to=e.to) for e in removed]
 
 
 def _in_words(group: list[Edit]) -> str:
     """Equal edits as one line: the elements, and the edit."""
     names = [f"{e.element} – {e.to}" if e.to else e.element for e in group]
-    what = ", ".join(names) if len(names) < 4 else f"{names[0]} to {names[-1]}, {len(names)} in all"
-    return f"{plain(what)}: **{effect(group[0].capacity_factor, group[0].latency_factor)}**"
+    items = (
+        ", ".join(names) if len(names) < 4 else f"{names[0]} to {names[-1]}, {len(names)} in all"
+    )
+    return f"{plain(items)}: **{effect(group[0].capacity_factor, group[0].latency_factor)}**"

@@ -85,12 +85,12 @@ async def _refuse(send: Send, status: int) -> None:
 def _from_our_page(scope: Scope) -> bool:
     """Whether our own page sent the request, by the browser's headers, or by host name on plain
     HTTP."""
-    said = {name.lower(): value.decode("latin-1") for name, value in scope["headers"]}
-    if site := said.get(b"sec-fetch-site"):
+    headers = {name.lower(): value.decode("latin-1") for name, value in scope["headers"]}
+    if site := headers.get(b"sec-fetch-site"):
         return site in ("same-origin", "none")  # none: typed into the address bar
-    page = PAGE.match(said.get(b"referer", ""))
+    page = PAGE.match(headers.get(b"referer", ""))
     # Some proxies name the host without its port.
-    return page is not None and page[1] == PORT.sub("", said.get(b"host", ""))
+    return page is not None and page[1] == PORT.sub("", headers.get(b"host", ""))
 
 
 def _headers() -> list[tuple[bytes, bytes]]:

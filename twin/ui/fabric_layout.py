@@ -152,9 +152,9 @@ def _blade(
     kinds = {v: net.vertex_data[v]["kind"] for v in inside if "npu" not in net.vertex_data[v]}
     order = sorted(kinds, key=lambda v: (STRIP_ORDER + (kinds[v],)).index(kinds[v]))
     for first in range(0, len(order), STRIP):
-        some = order[first : first + STRIP]
-        w = min(40.0, (width + 2.0) / len(some) - 2.0)
-        for k, v in enumerate(some):
+        strip = order[first : first + STRIP]
+        w = min(40.0, (width + 2.0) / len(strip) - 2.0)
+        for k, v in enumerate(strip):
             rect = (GUTTER + k * (w + 2.0), low, w, 9.0)
             sheet.add(net.vertices[v], kinds[v], blade, rect, v)
         low += 11.0
@@ -167,9 +167,9 @@ def _package(sheet: Boxes, net: Network, npu: int, parts: Sequence[int]) -> None
     dies = [v for v in parts if net.vertex_data[v]["kind"] == "die"]
     rest = [v for v in parts if net.vertex_data[v]["kind"] != "die"]
     top = 9.0 if rest else 3.0
-    for some, y, h in ((rest, 3.0, 4.0), (dies, top, NPU_H - 3.0 - top)):
-        w = (NPU_W - 2.0 - 2.0 * len(some)) / max(1, len(some))
-        for k, v in enumerate(some):
+    for vertices, y, h in ((rest, 3.0, 4.0), (dies, top, NPU_H - 3.0 - top)):
+        w = (NPU_W - 2.0 - 2.0 * len(vertices)) / max(1, len(vertices))
+        for k, v in enumerate(vertices):
             rect = (2.0 + k * (w + 2.0), y, w, h)
             sheet.add(net.vertices[v], net.vertex_data[v]["kind"], npu, rect, v)
 
@@ -197,7 +197,7 @@ def _fix(sheet: Boxes, net: Network, wish: str) -> None:
     w, h = (max(sheet.rect[box][k] for box, _, _ in sheet.blocks) + 44.0 for k in (2, 3))
     if wish == "grid":
         at = _on_grid(sheet, net, w / h)
-    elif any(what == "hub" for _, _, what in sheet.blocks):
+    elif any(kind == "hub" for _, _, kind in sheet.blocks):
         at = _in_levels(sheet, net)
     else:
         at = _pulled(sheet, net)
@@ -238,19 +238,19 @@ def _in_levels(sheet: Boxes, net: Network) -> dict[int, tuple[float, float]]:
     node."""
     home = _block_of(sheet)
     joined = _joined(sheet, net)
-    nodes = [box for box, _, what in sheet.blocks if what == "rack"]
+    nodes = [box for box, _, kind in sheet.blocks if kind == "rack"]
     number = {home[sheet.of[v]]: d["node"] for v, d in enumerate(net.vertex_data) if "node" in d}
     nodes.sort(key=lambda box: number.get(box, 0))
     away = nx.multi_source_dijkstra_path_length(joined, set(nodes)) if nodes else {}
     levels: dict[int, list[int]] = defaultdict(list)
-    for box, _, what in sheet.blocks:
-        if what != "rack":
+    for box, _, kind in sheet.blocks:
+        if kind != "rack":
             levels[int(away.get(box, len(home)))].append(box)
     across = max(NODES_IN_COLUMN, math.ceil(math.sqrt(2 * len(sheet.blocks))))
     rows = [
-        some[first : first + across]
-        for some in (nodes, *(levels[k] for k in sorted(levels)))
-        for first in range(0, len(some), across)
+        level[first : first + across]
+        for level in (nodes, *(levels[k] for k in sorted(levels)))
+        for first in range(0, len(level), across)
     ]
     widest = max(map(len, rows))
     return {

@@ -142,11 +142,11 @@ def changes(fabric: Fabric) -> dict[str, Any]:
     known = layout(built(fabric))
     now = known.least(network(fabric).capacity)
     differ = np.flatnonzero(now != known.rates)
-    marks, within = _marks(known, fabric.graph["supernode"].edits)
+    marks, holders = _marks(known, fabric.graph["supernode"].edits)
     return {
         "edits": len(fabric.graph["supernode"].edits), "links": np.diff(differ, prepend=0).tolist(),
         "gb": [float(f"{gb:.6g}") for gb in now[differ] / 1e9], "marks": marks,
-        "within": sorted(within),
+        "within": sorted(holders),
     }  # fmt: skip
 
 

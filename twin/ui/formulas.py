@@ -36,8 +36,8 @@ def formula(
         return or_why(lambda: compute(_scenario))
 
     cached.__qualname__ = name  # Streamlit tells functions apart by name and source
-    found = st.cache_resource(show_spinner=spinner, max_entries=entries)(cached)
-    return lambda scenario: lacking(scenario) or found(canonical(scenario), scenario)
+    answer = st.cache_resource(show_spinner=spinner, max_entries=entries)(cached)
+    return lambda scenario: lacking(scenario) or answer(canonical(scenario), scenario)
 
 
 def or_why(compute: Callable[[], Any]) -> Any:

@@ -56,10 +56,10 @@ def upload(kind: Import, elsewhere: Callable[[Any], bool] = lambda file: False) 
     """Draw the draft's value and two ways to choose another; elsewhere: takes files of other
     kinds."""
     part = kind.stored()
-    used, lacks = part.kind.named(session.draft()), part.lacking(session.draft())
+    used, missing = part.kind.named(session.draft()), part.lacking(session.draft())
     digest, name = (used.digest, used.name) if used else ("", "")
-    if lacks:
-        st.error(sentence(lacks), icon=":material/link_off:")
+    if missing:
+        st.error(sentence(missing), icon=":material/link_off:")
     elif digest:
         st.markdown(f":material/description: {kind.says.format(plain(name) or 'a recorded one')}")
     _choose(kind, digest)
@@ -73,7 +73,7 @@ def upload(kind: Import, elsewhere: Callable[[Any], bool] = lambda file: False) 
     except Refused as error:
         st.error(sentence(str(error)), icon=":material/error:")
         return
-    if value.digest == digest and not lacks:
+    if value.digest == digest and not missing:
         return
     seen = kind.look(value)
     with st.container(border=True):

@@ -105,9 +105,9 @@ def how_far_off(scenarios: Mapping[str, Scenario]) -> None:
     alike = len(groups) == 1
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         for names, bands in groups[:SHOWN]:
-            whose = "" if alike else f"{plain(', '.join(names))}: "
+            prefix = "" if alike else f"{plain(', '.join(names))}: "
             st.caption(
-                f":material/target: {whose}Four of five measurements are expected within "
+                f":material/target: {prefix}Four of five measurements are expected within "
                 f"{plain(in_brief(bands))}.",
                 width="content",
             )

@@ -59,9 +59,9 @@ def frame(page: str, sought: tuple[int, str] = (0, "")) -> None:
     st.html(_LOOK)
     times, key = sought
     # Streamlit's class of an element with a key.
-    found = f"st-key-{re.sub(r'[^a-zA-Z0-9_-]', '-', key)}"
+    css_class = f"st-key-{re.sub(r'[^a-zA-Z0-9_-]', '-', key)}"
     with st.container(key="drawer"):
-        _drawer(data={"page": page, "times": times, "found": found}, key="drawer-page")
+        _drawer(data={"page": page, "times": times, "found": css_class}, key="drawer-page")
         _modebar(key="modebar-tools")
 
 

@@ -260,6 +260,7 @@ class Life:
                 self._enter(k, "off", now_s)
 
         def weights(now_s: float) -> None:
+            """Load the weights from DRAM if they are there, otherwise from object storage."""
             if self._is_warm(k):
                 return load(now_s)
             self._enter(k, "fetch", now_s)

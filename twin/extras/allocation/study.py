@@ -51,9 +51,9 @@ def allocation(
     times, levels = [0.0], [0]
     for size, stay in zip(sizes.tolist(), stays.tolist(), strict=True):
         while (at := _best_fit(free, size)) < 0:
-            now, home, back = heapq.heappop(leaving)
-            free[home] += back
-            taken -= back
+            now, home, freed_npus = heapq.heappop(leaving)
+            free[home] += freed_npus
+            taken -= freed_npus
             times.append(now)
             levels.append(taken)
         free[at] -= size

@@ -173,7 +173,7 @@ def _csv(name: str, text: str) -> NDArray[Any]:
     try:
         counted: dict[tuple[int, int], float] = {}
         header = [cell.strip().lower() for cell in next(rows, [])]
-        places = [_column(name, header, what) for what in COLUMNS]
+        places = [_column(name, header, column) for column in COLUMNS]
         for row in rows:
             if not any(cell.strip() for cell in row):
                 continue

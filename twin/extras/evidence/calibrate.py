@@ -212,10 +212,10 @@ def cross_validate(
     at_start = _jacobian(space, space.start, space.errors(space.start))
     slopes = [at_start, *[_jacobian(space, space.present, fitted)] * STEPS]
     left_out, refits = [], []
-    for by, name, gone in _groups(used):
-        left = [i for i in range(len(used)) if i not in gone]
+    for by, name, excluded in _groups(used):
+        left = [i for i in range(len(used)) if i not in excluded]
         moved = _refit(space, slopes, weights, left)
-        own = sorted(gone)
+        own = sorted(excluded)
         predicted = _mean(space.errors(moved, own))
         left_out.append(LeftOut(by, name, len(own), _mean(fitted[own]), predicted))
         if by == "row":
@@ -270,9 +270,9 @@ def _refit(space: Space, slopes: Sequence[Vector], weights: Vector, rows: list[i
 
 
 def _span(constant: Constant, value: float, refits: Sequence[tuple[str, float]]) -> Span:
-    row, far = max(refits, key=lambda refit: abs(refit[1] - value))
+    row, farthest = max(refits, key=lambda refit: abs(refit[1] - value))
     values = [x for _, x in refits]
-    reach = abs(far - value) / (constant.high - constant.low)
+    reach = abs(farthest - value) / (constant.high - constant.low)
     return Span(
         constant.name, value, float(min(values)), float(max(values)), row, bool(reach <= IDENTIFIED)
     )

@@ -72,12 +72,12 @@ def calibrate(
         if points is None:
             fit = fitted(load_facts())
         else:
-            found = fit_points(points, load_facts())
-            fit, untouched = found.fit, found.untouched
+            private_fit = fit_points(points, load_facts())
+            fit, untouched = private_fit.fit, private_fit.untouched
     if write:
         write_calibration(fit)
     if private:
-        write_private(found, private)
+        write_private(private_fit, private)
     if as_json:
         print_json(asdict(fit) | ({"untouched": untouched} if points else {}))
         return
@@ -126,7 +126,7 @@ def print_evidence(rows: Sequence[Mapping[str, Any]]) -> None:
         "Absolute error: mean (worst, rows)", tuple(table[0]), [tuple(r.values()) for r in table]
     )
     made = load_made()
-    said = (*headlines(rows), *covered_in_words(), one_skew(load_facts()), made.default_skew)
-    for sentence in said:
+    sentences = (*headlines(rows), *covered_in_words(), one_skew(load_facts()), made.default_skew)
+    for sentence in sentences:
         out.print(escape(sentence))
     out.print(f"{made.counted} figures without a source of their own move a row: calibrate --help")

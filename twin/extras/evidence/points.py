@@ -76,13 +76,13 @@ def read_points(path: Path, facts: Facts) -> list[Row]:
         reader.fieldnames = heads
         _check_heads(heads, path.name)
         for cells in reader:
-            here = f"{path.name}, line {reader.line_num}"
+            place = f"{path.name}, line {reader.line_num}"
             if len(rows) == POINTS_MAX:
-                raise PointsError(f"{here}: more than {POINTS_MAX} points: keep as many")
-            rows.append(_row(cells, here, reader.line_num, facts))
+                raise PointsError(f"{place}: more than {POINTS_MAX} points: keep as many")
+            rows.append(_row(cells, place, reader.line_num, facts))
     except csv.Error as error:
-        said = f"line {reader.line_num + 1}: {error}"
-        raise PointsError(f"{path.name}, {said}: it must be comma-separated") from None
+        sentence = f"line {reader.line_num + 1}: {error}"
+        raise PointsError(f"{path.name}, {sentence}: it must be comma-separated") from None
     if not rows:
         raise PointsError(f"{path.name} holds no point: write one below its line of column names")
     return rows

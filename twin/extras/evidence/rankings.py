@@ -36,7 +36,7 @@ def rankings(twin: Mapping[str, float], published: Sequence[Row] | None = None) 
             fixed = {p: v for p, v in row.scenario.items() if not _chosen(p)}
             sweep = [row.system, row.measure, row.unit, fixed, dict(row.facts), dict(row.args)]
             sweeps.setdefault(json.dumps(sweep, sort_keys=True), []).append(row)
-    found = []
+    result = []
     for rows in sweeps.values():
         tau = kendall([row.value for row in rows], [twin[row.id] for row in rows])
         if len(rows) >= LEAST and tau is not None:
@@ -44,8 +44,8 @@ def rankings(twin: Mapping[str, float], published: Sequence[Row] | None = None) 
             differ = [p for p in paths if len({str(row.scenario.get(p)) for row in rows}) > 1]
             names = tuple(row.id for row in rows)
             labels = tuple(fields()[path].label for path in differ)
-            found.append(Ranking(rows[0].system, rows[0].measure, names, labels, tau))
-    return sorted(found, key=lambda r: (-len(r.rows), r.system, r.measure))
+            result.append(Ranking(rows[0].system, rows[0].measure, names, labels, tau))
+    return sorted(result, key=lambda r: (-len(r.rows), r.system, r.measure))
 
 
 def _chosen(path: str) -> bool:

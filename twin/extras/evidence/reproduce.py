@@ -61,14 +61,14 @@ def _prefill_loop(s: Scenario, share: float) -> dict[str, Any]:
     p = s.deployment.prefill
     budget = p.tokens_per_npu * p.npus_per_instance * p.instances
     fresh = max(1.0, (1.0 - share) * s.workload.input_tokens)
-    found: dict[str, Any] = {
+    settings: dict[str, Any] = {
         "workload.concurrency": max(1, round(2 * budget / fresh)),
         "warmup_s": 20.0,
         "memory_pool.enabled": share > 0,
     }
     if share:
-        found |= {"workload.prefix": "shared", "workload.shared_fraction": share}
-    return found
+        settings |= {"workload.prefix": "shared", "workload.shared_fraction": share}
+    return settings
 
 
 def preset_of(wanted: Scenario, presets: Sequence[tuple[str, Scenario]]) -> Scenario:
@@ -81,8 +81,8 @@ def preset_of(wanted: Scenario, presets: Sequence[tuple[str, Scenario]]) -> Scen
     def core(s: Scenario) -> Scenario:
         return s.model_copy(update={**free, "slo": wanted.slo})
 
-    same = [s for _, s in presets if core(s) == core(wanted)]
-    return same[0] if same else wanted
+    equal = [s for _, s in presets if core(s) == core(wanted)]
+    return equal[0] if equal else wanted
 
 
 def simulated(row: Row, summary: Mapping[str, Any]) -> float | None:
@@ -111,15 +111,15 @@ def breakdown(row: Row, rows: Sequence[Row], facts: Facts) -> list[Part]:
     if pool not in OPERATORS:
         return []
     heads = (f"{pool}.layer.", f"{pool}.profile.")
-    same = [
+    siblings = [
         other for other in rows
         if other.measure.startswith(heads) and other.against is None
         and other.scenario == row.scenario and other.facts == row.facts
     ]  # fmt: skip
-    head = heads[any(other.measure.startswith(heads[1]) for other in same)]
+    head = heads[any(other.measure.startswith(heads[1]) for other in siblings)]
     left = list(OPERATORS[pool])
     parts: list[tuple[list[str], float | None]] = []
-    for other in sorted(same, key=lambda r: r.measure.count("+")):  # single operators first
+    for other in sorted(siblings, key=lambda r: r.measure.count("+")):  # single operators first
         names = other.measure.removeprefix(head).split("+")
         if all(name in left for name in names):
             left = [name for name in left if name not in names]

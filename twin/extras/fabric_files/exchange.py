@@ -42,7 +42,7 @@ PARAMETERS = tuple(name for name in Supernode.model_fields if name != "edits")
 def write_fabric(fabric: Fabric, kind: str) -> str:
     """The fabric as text: "json" (node-link, as networkx writes it) or "graphml"."""
     s: Supernode = fabric.graph["supernode"]
-    said: dict[str, Any] = {name: getattr(s, name) for name in PARAMETERS}
+    attributes: dict[str, Any] = {name: getattr(s, name) for name in PARAMETERS}
     changed = [edit.model_dump(exclude_defaults=True) for edit in s.edits]
     vertices = [
         (v, {k: x for k, x in data.items() if k not in IMPLIED})
@@ -55,7 +55,7 @@ def write_fabric(fabric: Fabric, kind: str) -> str:
         for a, b, data in (rows[i] for i in np.sort(net.pairs[0]).tolist())
         if data["capacity_bytes_per_s"] > 0.0
     ]
-    return compose(GraphText(said | {"edits": changed}, vertices, links), kind)
+    return compose(GraphText(attributes | {"edits": changed}, vertices, links), kind)
 
 
 def read_fabric(text: str, kind: str, facts: Facts) -> Supernode:
@@ -196,11 +196,13 @@ def _as_edits(made: _Pairs, rates: FLOATS, waits: FLOATS) -> list[Edit]:
     open_ = factors["capacity"] > 0.0
     changed = ~open_ | (factors["capacity"] != 1.0) | (factors["latency"] != 1.0)
     elements = _elements(made, changed)
-    found: dict[Edge, dict[str, float]] = {}
+    factors_of: dict[Edge, dict[str, float]] = {}
     for what, wanted in factors.items():
         for ends, factor in _by_element(made, elements, wanted.copy(), open_):
-            found.setdefault(ends, {})[what] = factor
-    edits = [(a, b, f.get("capacity", 1.0), f.get("latency", 1.0)) for (a, b), f in found.items()]
+            factors_of.setdefault(ends, {})[what] = factor
+    edits = [
+        (a, b, f.get("capacity", 1.0), f.get("latency", 1.0)) for (a, b), f in factors_of.items()
+    ]
     faults = [
         f"The links at {a} have {rate:g} times the capacity and {wait:g} times the latency as "
         "built: factors of 0 to 100 and of 0.01 to 1000 can be stored."
@@ -245,18 +247,18 @@ def _is_one(factor: FLOATS) -> NDArray[np.bool_]:
 def _elements(made: _Pairs, changed: NDArray[np.bool_]) -> list[tuple[str, INTS]]:
     """Elements with several links some of which have changed, those with most links first."""
     pairs = ((name, made.at(name)) for name in made.net.names.shown())
-    found = [(name, at) for name, at in pairs if at.size > 1 and changed[at].any()]
-    return sorted(found, key=lambda pair: -pair[1].size)
+    elements = [(name, at) for name, at in pairs if at.size > 1 and changed[at].any()]
+    return sorted(elements, key=lambda pair: -pair[1].size)
 
 
 def _over(now: FLOATS, as_built: FLOATS) -> FLOATS:
     """Factors that reproduce `now` exactly where one exists; 1 where nothing was built."""
-    some = as_built > 0.0
+    positive = as_built > 0.0
     factors = np.ones(now.size)
-    factors[some] = now[some] / as_built[some]
+    factors[positive] = now[positive] / as_built[positive]
     for towards in (0.0, np.inf):
         neighbours = np.nextafter(factors, towards)
-        better = (factors * as_built != now) & (neighbours * as_built == now) & some
+        better = (factors * as_built != now) & (neighbours * as_built == now) & positive
         factors[better] = neighbours[better]
     return factors
 

@@ -83,16 +83,16 @@ def _tag(element: ET.Element) -> str:
 
 def _data(element: ET.Element, keys: Mapping[str, tuple[str, Any]]) -> dict[str, Any]:
     """Attributes of a graph or an edge, by name; an invalid number stays text."""
-    found: dict[str, Any] = {}
+    attributes: dict[str, Any] = {}
     for e in element:
         if _tag(e) == "data" and (key := keys.get(e.get("key", ""))):
             name, made = key
             text = (e.text or "").strip()
             try:
-                found[name] = made(text)
+                attributes[name] = made(text)
             except ValueError:
-                found[name] = text
-    return found
+                attributes[name] = text
+    return attributes
 
 
 FORM = Form(parse, compose, "<", "<", 4_000_000)

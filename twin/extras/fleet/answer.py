@@ -56,8 +56,8 @@ def wanted(
     if fleet.lost:
         whole = fleet.model_copy(update={"lost": ()})
         without = lives_of(whole, named, facts, left, empty=True)
-    found = Wanted(fleet, lives, without)
-    return replace(found, missing=tuple(s for s in found.all() if left(s) is None))
+    result = Wanted(fleet, lives, without)
+    return replace(result, missing=tuple(s for s in result.all() if left(s) is None))
 
 
 def fleet_answer(
@@ -73,10 +73,10 @@ def fleet_answer(
         return None if served is None else int(served.summary["running"])
 
     facts = facts or load_facts()
-    while (found := wanted(fleet, named, facts, left)).missing:
-        for scenario, served in zip(found.missing, run(found.missing), strict=True):
+    while (state := wanted(fleet, named, facts, left)).missing:
+        for scenario, served in zip(state.missing, run(state.missing), strict=True):
             known[scenario_digest(scenario)] = served
-    return answered(found, known)
+    return answered(state, known)
 
 
 def here(scenarios: Sequence[Scenario]) -> Iterator[Served]:
@@ -155,12 +155,12 @@ def answered(found: Wanted, known: Mapping[str, Served]) -> dict[str, Any]:
 def in_words(answer: Mapping[str, Any]) -> list[str]:
     """Sentences on the answer."""
     s, without = answer["summary"], answer["without_loss"]
-    said = [
+    sentences = [
         f"{answer['supernodes']} supernodes answered {s['finished']:,} of {s['requests']:,} "
         f"requests, from {answer['runs']} different simulations."
     ]
     if not without:
-        return said
+        return sentences
     keys = ("goodput_req_per_s", "slo_attainment", "ttft_s_p99", "tpot_s_p99")
     figures = ", ".join(
         f"{METRICS[key].label} {shown(key, s[key])} instead of {shown(key, without[key])}"
@@ -168,11 +168,11 @@ def in_words(answer: Mapping[str, Any]) -> list[str]:
         if s[key] is not None and without[key] is not None
     )
     hours = (without["npu_hours"] or 0.0) - (s["npu_hours"] or 0.0)
-    said.append(
+    sentences.append(
         f"What was lost cost {hours:,.4g} NPU-hours; {answer['began_again']:,} requests under way "
         f"began again elsewhere. {figures}."
     )
-    return said
+    return sentences
 
 
 def _served(lives: Lives, known: Mapping[str, Served]) -> list[tuple[Life, Served]]:

@@ -61,30 +61,32 @@ def lives_of(fleet: Fleet, named: Named, facts: Facts, left: Left, *, empty: boo
     state. Raises FleetError, SpecError with one sentence."""
     laid = lay_out(fleet, named)
     maker = _Maker(fleet, laid, facts, empty or bool(fleet.lost))
-    found = Lives(laid)
+    result = Lives(laid)
     for at_s, u in sorted((gap[0], u) for u, unit in enumerate(laid.units) for gap in unit.lost):
-        begin_s = max([back for _, back in laid.units[u].lost if back < at_s], default=0.0)
+        begin_s = max(
+            [returned_s for _, returned_s in laid.units[u].lost if returned_s < at_s], default=0.0
+        )
         last = maker.life(u, begin_s, at_s)
         if (inside := left(last.scenario)) is None:
-            found.needs = [last.scenario]
-            return found
+            result.needs = [last.scenario]
+            return result
         add_burst(laid, fleet.resend_s, at_s, inside)
     for u, unit in enumerate(laid.units):
         if unit.tenants == ():
             continue
-        begins = [0.0, *(back for _, back in unit.lost)]
+        begins = [0.0, *(returned_s for _, returned_s in unit.lost)]
         ends = [*(at_s for at_s, _ in unit.lost), laid.traffic.horizon_s]
         spans = zip(begins, ends, strict=True)
-        found.lives += [maker.life(u, begin, end) for begin, end in spans if begin < end]
-    found.needs = list(
-        {scenario_digest(one.scenario): one.scenario for one in found.lives}.values()
+        result.lives += [maker.life(u, begin, end) for begin, end in spans if begin < end]
+    result.needs = list(
+        {scenario_digest(one.scenario): one.scenario for one in result.lives}.values()
     )
-    if len(found.needs) > RUNS_MAX:
+    if len(result.needs) > RUNS_MAX:
         raise FleetError(
-            f"this fleet has {len(found.needs)} different runs: at most {RUNS_MAX}, so take fewer "
+            f"this fleet has {len(result.needs)} different runs: at most {RUNS_MAX}, so take fewer "
             "seeds, kinds or losses"
         )
-    return found
+    return result
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,13 +123,13 @@ class _Maker:
 
     def _name(self, made: Scenario, kind: Scenario, begin_s: float, end_s: float) -> str:
         """A name derived from the simulated contents, so that equal supernodes stay equal."""
-        said = [f"{made.workload.rate_req_per_s:.4g} req/s"]
+        words = [f"{made.workload.rate_req_per_s:.4g} req/s"]
         if (begin_s, end_s) != (0.0, self.laid.traffic.horizon_s):
-            said.append(f"{begin_s:g} to {end_s:g} s")
+            words.append(f"{begin_s:g} to {end_s:g} s")
         elif made.workload.profile.pieces:
-            said.append("a share that changes")
-        said += [f"seed {made.seed}"] if made.seed != kind.seed else []
-        return " · ".join([kind.name[:70], *said])
+            words.append("a share that changes")
+        words += [f"seed {made.seed}"] if made.seed != kind.seed else []
+        return " · ".join([kind.name[:70], *words])
 
     def _load(self, u: int, begin_s: float, end_s: float) -> dict[str, Any]:
         """Workload fields that differ from the whole fleet's."""

@@ -188,8 +188,8 @@ def fleet_from(table: dict[str, Any]) -> Fleet:
     try:
         return Fleet.model_validate(table)
     except ValidationError as error:
-        said = explain(error).replace("a field of a scenario", "a field of a fleet")
-        raise FleetError(said) from None
+        sentence = explain(error).replace("a field of a scenario", "a field of a fleet")
+        raise FleetError(sentence) from None
 
 
 def fleet_of_toml(data: bytes, name: str) -> Fleet:

@@ -25,19 +25,19 @@ def launch(
     from twin.extras.launch.engines import launched
 
     wanted, _ = question(scenario, settings or [])
-    found = launched(wanted, load_facts(), engine)
+    files = launched(wanted, load_facts(), engine)
     if folder is not None:
         if not folder.is_dir():
             raise typer.BadParameter(f"{folder} is no folder to write to")
-        for name, text in found.files.items():
+        for name, text in files.files.items():
             write_text(folder / name, text)
     if as_json:
-        print_json({"files": found.files, "left_out": found.left_out, "checks": found.checks})
+        print_json({"files": files.files, "left_out": files.left_out, "checks": files.checks})
         return
-    for name, text in found.files.items():
+    for name, text in files.files.items():
         out.print(escape(f"wrote {folder / name}" if folder else f"# {name}\n{text}"),
                   soft_wrap=True, highlight=False)  # fmt: skip
-    for title, sentences in (("Not expressed", found.left_out), ("Start check", found.checks)):
+    for title, sentences in (("Not expressed", files.left_out), ("Start check", files.checks)):
         out.print(title, style="bold")
         for sentence in sentences:
             out.print(escape(f"- {sentence}"), soft_wrap=True, highlight=False)

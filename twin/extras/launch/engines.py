@@ -61,13 +61,13 @@ def _script(worker: Worker, command: str, options: Mapping[str, Value]) -> str:
     text = HEAD.format(role=worker.role, last=worker.nodes - 1, instances=worker.instances - 1)
     lines, pending = [command], ""
     for word in words(options):
-        said = f'"{word}"' if "$" in word and "{" not in word else shlex.quote(word)
+        quoted = f'"{word}"' if "$" in word and "{" not in word else shlex.quote(word)
         if word.startswith("--"):
             if pending:
                 lines.append(pending)
-            pending = said
+            pending = quoted
         else:
-            pending += f" {said}"
+            pending += f" {quoted}"
     return text + " \\\n  ".join([*lines, pending]) + "\n"
 
 
@@ -244,5 +244,5 @@ def launched(s: Scenario, facts: Facts, engine: str) -> Launch:
     if family not in chosen.families:
         others = [e.name for e in ENGINES.values() if family in e.families]
         raise ValueError(f"{engine} does not run on {s.supernode.chip}: take {' or '.join(others)}")
-    found = workers(s, facts)
-    return Launch(chosen.write(s, found, family), left_out(s), start_check(s, facts, found))
+    kinds = workers(s, facts)
+    return Launch(chosen.write(s, kinds, family), left_out(s), start_check(s, facts, kinds))

@@ -19,15 +19,15 @@ def section(draft: Scenario) -> None:
         return
     engine = choice("Engine", ENGINES, "launch-engine")
     try:
-        found = launched(draft, session.facts(), engine)
+        files = launched(draft, session.facts(), engine)
     except (ValueError, FactError) as refusal:
         st.warning(plain(str(refusal)))
         return
-    for name, text in found.files.items():
+    for name, text in files.files.items():
         st.caption(name)
         st.code(text, "json" if name.endswith(".json") else "bash", wrap_lines=True, height=320)
-    download("All files", partial(packed, found), f"launch-{engine}.tar", "launch-download")
-    for title, sentences in (("Start check", found.checks), ("Not expressed", found.left_out)):
+    download("All files", partial(packed, files), f"launch-{engine}.tar", "launch-download")
+    for title, sentences in (("Start check", files.checks), ("Not expressed", files.left_out)):
         st.markdown(f"**{title}**")
         st.markdown("\n".join(f"- {plain(sentence)}" for sentence in sentences))
 

@@ -83,51 +83,51 @@ def _worker(s: Scenario, pool: Pool, dies: int) -> Worker:
 
 def left_out(s: Scenario) -> list[str]:
     """Settings of a scenario that no engine supports here, each with its replacement."""
-    d, said = s.deployment, []
+    d, notes = s.deployment, []
     if s.models:
-        said.append("Further models: these files start the first; each other one is a scenario of "
+        notes.append("Further models: these files start the first; each other one is a scenario of "
                     "its own.")  # fmt: skip
     roles = serving(s)
     if "prefill" in roles and roles["prefill"].own.attention == "sp_tp_sp":
-        said.append("Staged prefill (SP-TP-SP): engines start data-parallel attention instead.")
+        notes.append("Staged prefill (SP-TP-SP): engines start data-parallel attention instead.")
     if any(pool.experts for pool in roles.values()):
-        said.append("Attention/FFN disaggregation: experts stay with attention.")
+        notes.append("Attention/FFN disaggregation: experts stay with attention.")
     if sharing(s):
-        said.append("Prefill on decode's NPUs: each pool is started on NPUs of its own.")
+        notes.append("Prefill on decode's NPUs: each pool is started on NPUs of its own.")
     if any(pool.own.experts_tp > 1 for pool in roles.values()):
-        said.append("Over how many dies experts are split: vLLM splits them over all of an "
+        notes.append("Over how many dies experts are split: vLLM splits them over all of an "
                     "instance.")  # fmt: skip
     if offloaded_share(s):
-        said.append("Attention offload: all attention stays on decode's own dies.")
+        notes.append("Attention offload: all attention stays on decode's own dies.")
     if s.memory_pool.enabled and s.memory_pool.scope != "local":
-        said.append("The memory pool over nodes: each instance has its own prefix cache; a shared "
+        notes.append("The memory pool over nodes: each instance has its own prefix cache; a shared "
                     "store (Mooncake, HiCache) has a configuration of its own.")  # fmt: skip
     if "colocated" in roles and d.colocated.prompt_delay:
-        said.append("Prompts that wait for other ranks: vLLM-Ascend begins each at once.")
+        notes.append("Prompts that wait for other ranks: vLLM-Ascend begins each at once.")
     if "colocated" in roles and d.colocated.receive_every > 1:
-        said.append("Prompts that are received once in several iterations: vLLM looks for them "
+        notes.append("Prompts that are received once in several iterations: vLLM looks for them "
                     "before each.")  # fmt: skip
     if d.precision.kv == "int8":
-        said.append("8-bit KV: checkpoints with KV scales are needed, the cache is BF16 here.")
+        notes.append("8-bit KV: checkpoints with KV scales are needed, the cache is BF16 here.")
     if d.placement != "packed":
-        said.append(f"Placement {d.placement}: which nodes an instance gets is the scheduler's.")
-    said.append(f"Router {s.router.policy}: proxies have policies of their own.")
+        notes.append(f"Placement {d.placement}: which nodes an instance gets is the scheduler's.")
+    notes.append(f"Router {s.router.policy}: proxies have policies of their own.")
     if s.experts.balancing.policy not in ("none", "oracle"):
-        said.append("The interval of rebalancing: engines count iterations, not seconds.")
+        notes.append("The interval of rebalancing: engines count iterations, not seconds.")
     if s.elastic.controller != "fixed":
-        said.append("The controller of instances: counts are those at the start.")
+        notes.append("The controller of instances: counts are those at the start.")
     if s.admission.order != "fifo" or s.admission.shed_at or s.tenants:
-        said.append("Admission and tenants: a gateway in front has to do this.")
-    return said
+        notes.append("Admission and tenants: a gateway in front has to do this.")
+    return notes
 
 
 def start_check(s: Scenario, facts: Facts, found: list[Worker]) -> list[str]:
     """Memory of a die by pool, captured graphs, ports. Raises ValueErrors of the pricing."""
-    costs, said = assemble(s, facts).costs, []
+    costs, notes = assemble(s, facts).costs, []
     for worker in found:
         role = getattr(costs, f"{worker.role}_role")
         budget = role.memory
-        said.append(
+        notes.append(
             f"{worker.role}: weights {budget.weights / 1e9:.1f} GB, exchange buffers "
             f"{budget.buffers / 1e9:.1f} GB, reserved for graphs and the runtime "
             f"{budget.reserve / 1e9:.1f} GB, left for KV {budget.kv / 1e9:.1f} GB of "
@@ -135,7 +135,7 @@ def start_check(s: Scenario, facts: Facts, found: list[Worker]) -> list[str]:
         )
         if worker.role != "prefill":
             beyond = worker.rows > CAPTURED
-            said.append(
+            notes.append(
                 f"{worker.role}: graphs are captured up to {worker.graphs[-1]} tokens, the whole "
                 f"batch of a rank; " + (
                     f"an engine left alone captures {CAPTURED} and runs larger batches eagerly."
@@ -143,6 +143,6 @@ def start_check(s: Scenario, facts: Facts, found: list[Worker]) -> list[str]:
                 )
             )  # fmt: skip
     most = max(worker.data_parallel // worker.nodes for worker in found)
-    said.append(f"Ports of a node: {FIRST_PORT} to {FIRST_PORT + most - 1}, {RPC_PORT}, and from "
+    notes.append(f"Ports of a node: {FIRST_PORT} to {FIRST_PORT + most - 1}, {RPC_PORT}, and from "
                 f"{KV_PORT} on one a rank for KV.")  # fmt: skip
-    return said
+    return notes

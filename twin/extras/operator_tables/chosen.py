@@ -80,7 +80,7 @@ def lines(found: Iterable[Fitted], source: str, links: Mapping[str, float] | Non
     products += [_host(each, source) for each in found if each.part == "host"]
     lines = {name: _exchange(found, where, source, (links or {}).get(name, 0.0))
             for where, name in NETWORKS.items()}  # fmt: skip
-    ways = [f"[operators.exchange.{name}]\n{said}" for name, said in lines.items() if said]
+    ways = [f"[operators.exchange.{name}]\n{text}" for name, text in lines.items() if text]
     sums = [each for each in found if each.operator == "collective"]
     if sums and (link := (links or {}).get("inside", 0.0)):
         ways.append(_collective(sums, source, link))

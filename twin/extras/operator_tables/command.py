@@ -37,24 +37,24 @@ def operator_facts(
     from twin.extras.operator_tables.tables import NoTable, read_tables
 
     peaks = peaks_of(chip, node)
-    found: list[Fitted] = []
+    fits: list[Fitted] = []
     try:
         with err.status("fitting"):
             for table in read_tables(path):
-                found += fit(table, peaks, held, seed)
+                fits += fit(table, peaks, held, seed)
     except NoTable as refusal:
         raise typer.BadParameter(str(refusal)) from refusal
     if as_json:
-        print_json([asdict(each) | {"table": each.table} for each in found])
+        print_json([asdict(each) | {"table": each.table} for each in fits])
         return
     if source and engine:
-        typer.echo(library(chosen(found, engine), source, engine))
+        typer.echo(library(chosen(fits, engine), source, engine))
         return
     if source:
-        typer.echo(lines(chosen(found), source, {"inside": link, "across": nic}))
+        typer.echo(lines(chosen(fits), source, {"inside": link, "across": nic}))
         return
     heads = ("table", "start", "peak or rate", "memory", "tile or power", "rows", "held", "worst")
-    print_rows("Facts", heads, [_row(each) for each in found])
+    print_rows("Facts", heads, [_row(each) for each in fits])
 
 
 def _row(each: "Fitted") -> tuple[str, ...]:

@@ -58,13 +58,13 @@ def fit(table: Table, peaks: Peaks, held: float = HELD, seed: int = SEED) -> lis
     """Facts of a table; empty if it has too few rows or no peak for its format."""
     if table.operator != "exchange" and table.format not in peaks.flops:
         return []
-    found = FITS[table.operator]
+    parts_of = FITS[table.operator]
     fitted = []
-    for part, seconds, ways, begin in found(table.rows, peaks, table.format):
+    for part, seconds, ways, begin in parts_of(table.rows, peaks, table.format):
         if seconds.size >= FEWEST:
-            facts, back, mean, worst = _fit(seconds, ways, begin, held, seed)
+            facts, held_rows, mean, worst = _fit(seconds, ways, begin, held, seed)
             of_table = table.operator, table.format, table.engine, part
-            fitted.append(Fitted(*of_table, facts, seconds.size, back, mean, worst))
+            fitted.append(Fitted(*of_table, facts, seconds.size, held_rows, mean, worst))
     return fitted
 
 
@@ -80,7 +80,7 @@ def _fit(
 ) -> tuple[Mapping[str, float], int, float, float]:
     """(parameters, held-back rows, mean and worst error) of the variant with the least log
     error."""
-    back = np.random.default_rng(seed).random(seconds.size) < held
+    held_rows = np.random.default_rng(seed).random(seconds.size) < held
     names = list(begin)
     best: tuple[float, Mapping[str, float], Floats] | None = None
     for predict, choice in ways:
@@ -88,7 +88,9 @@ def _fit(
         def off(x: Floats, predict: Predict = predict) -> float:
             at = dict(zip(names, np.exp(x), strict=True))
             beyond = sum(max(0.0, v - 1.0) for k, v in at.items() if k not in UNBOUNDED)
-            return float(np.abs(np.log(predict(at)[~back] / seconds[~back])).mean()) + beyond
+            return (
+                float(np.abs(np.log(predict(at)[~held_rows] / seconds[~held_rows])).mean()) + beyond
+            )
 
         start = np.log(np.array(list(begin.values())))
         done = minimize(off, start, method="Nelder-Mead",
@@ -97,8 +99,8 @@ def _fit(
             at = dict(zip(names, np.exp(done.x).tolist(), strict=True))
             best = float(done.fun), {**at, **choice}, predict(at)
     assert best is not None
-    error = np.abs(best[2][back] / seconds[back] - 1.0)
-    return best[1], int(back.sum()), float(error.mean()), float(error.max())
+    error = np.abs(best[2][held_rows] / seconds[held_rows] - 1.0)
+    return best[1], int(held_rows.sum()), float(error.mean()), float(error.max())
 
 
 def _columns(rows: pl.DataFrame, *names: str) -> list[Floats]:
@@ -170,8 +172,8 @@ def _grouped_part(
         "moe_ep_size", "latency",
     )  # fmt: skip
     inner = inner / tp
-    here, total = experts / ep, tokens * top_k / ep
-    read = np.minimum(here, total)
+    experts_here, total = experts / ep, tokens * top_k / ep
+    read = np.minimum(experts_here, total)
     weights = 3.0 * hidden * inner
     entry = FORMATS[fmt].entry
     written = ACTIVATION_BYTES * (2.0 * inner + hidden)
@@ -304,6 +306,7 @@ def _collective(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
 
 
 def _at_rate(moving: Floats) -> Candidates:
+    """Model of a start and a transfer at one rate."""
     return [(lambda at: np.asarray(at["start"] + moving / at["rate"]), {})]
 
 

@@ -49,15 +49,15 @@ class Table:
 def read_tables(path: Path) -> list[Table]:
     """The tables of a file, or of all files below a folder. Raises NoTable where there is none."""
     files = sorted(path.rglob("*")) if path.is_dir() else [path]
-    found = [
+    tables = [
         table
         for file in files
         if file.suffix in (".parquet", ".csv") and not any(word in file.name for word in OTHERS)
         for table in _tables(file)
     ]
-    if not found:
+    if not tables:
         raise NoTable(f"{printable(str(path))} has no table of operators")
-    return found
+    return tables
 
 
 def _tables(file: Path) -> Iterator[Table]:

@@ -272,8 +272,8 @@ def happenings(
             until_s = end_s if row["kind"] in LASTING else at_s
         if at_s >= end_s or until_s < begin_s:
             continue
-        what = row["element"] or instance_name(row["role"], row["instance"])
-        name = f"{row['kind'].replace('_', ' ')} {what}".strip()
+        subject = row["element"] or instance_name(row["role"], row["instance"])
+        name = f"{row['kind'].replace('_', ' ')} {subject}".strip()
         args = {k: row[k] for k in ("detail", "bytes", "requests") if row[k]}
         group = []
         if at_s >= begin_s:

@@ -82,8 +82,8 @@ def write_trace(
     Raises TraceError for no such span, or one without requests."""
     begin_s, end_s = span_of(run, begin_s, end_s)
     if not may_be_empty:
-        gone = (pl.col("finish_s") < begin_s).fill_null(value=False)
-        if not run.tables["requests"].filter((pl.col("arrival_s") < end_s) & ~gone).height:
+        ended = (pl.col("finish_s") < begin_s).fill_null(value=False)
+        if not run.tables["requests"].filter((pl.col("arrival_s") < end_s) & ~ended).height:
             span = f"between {begin_s:g} s and {end_s:g} s"
             raise TraceError(f"nothing is in the machine {span}: try another span")
     if most_events < 1000:

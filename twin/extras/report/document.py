@@ -74,10 +74,10 @@ def bars(rows: Sequence[tuple[str, float, str]]) -> Part:
     """Shares as bars: (label, value, value in words), relative to the largest."""
     most = max((value for _, value, _ in rows), default=0.0) or 1.0
     body = [
-        tag("tr", tag("td", label), tag("td", said, cls="n"),
+        tag("tr", tag("td", label), tag("td", words, cls="n"),
             tag("td", tag("div", cls="bar", style=f"width:{100 * max(value, 0.0) / most:.1f}%"),
                 cls="wide"))
-        for label, value, said in rows
+        for label, value, words in rows
     ]  # fmt: skip
     return tag("div", tag("table", tag("tbody", *body)), cls="scroll")
 
@@ -105,11 +105,11 @@ def plot(
     y_most: float | None = None,
 ) -> Part:  # fmt: skip
     """A chart with its title and key; limit: an x drawn as a line."""
-    some = [s for s in series if s.points]
-    if not some:
+    drawn = [s for s in series if s.points]
+    if not drawn:
         return tag("figure", tag("p", f"{title}: nothing to draw.", cls="soft"))
-    xs = [p[0] for s in some for p in s.points] + ([limit] if limit is not None else [])
-    ys = [p[1] for s in some for p in s.points]
+    xs = [p[0] for s in drawn for p in s.points] + ([limit] if limit is not None else [])
+    ys = [p[1] for s in drawn for p in s.points]
     xticks, yticks = ticks(min(xs), max(xs)), ticks(0.0, y_most or max(ys))
     x0, x1 = min(xticks[0], *xs), max(xticks[-1], *xs)
     y1 = max(yticks[-1], y_most or max(ys))
@@ -122,12 +122,12 @@ def plot(
     if limit is not None:
         (a, b), (c, d) = at(limit, 0.0), at(limit, y1)
         drawing.append(tag("line", cls="limit", x1=a, y1=b, x2=c, y2=d))
-    for s in some:
+    for s in drawn:
         drawing += _drawn(s, [at(*p) for p in s.points])
     svg = tag("svg", tag("title", title), *drawing, viewBox=f"0 0 {WIDE:g} {HIGH:g}", role="img")
     key = [
         tag("span", tag("span", cls=f"key k{s.colour}"), s.name, cls="whole")
-        for s in some
+        for s in drawn
         if s.name
     ]
     key += [tag("span", " – – limit", cls="bad whole")] if limit is not None else []

@@ -36,9 +36,9 @@ LEDGER_MOST = 400  # rows of what was not simulated that are listed; the rest is
 
 def plan_report(plan: Plan, found: Row) -> str:
     """The answer of a plan (`answer.answered` with its ledger) as one HTML file."""
-    said = [s for s in sentences(dict(found)) if s]
+    texts = [s for s in sentences(dict(found)) if s]
     body: list[Part] = [tag("p", plan.scenario.name, ": ", in_brief(plan), cls="soft")]
-    body += [tag("p", sentence) for sentence in said[1:]]
+    body += [tag("p", sentence) for sentence in texts[1:]]
     if found["ranked"]:
         body += [tag("h2", "Ranking"), _ranking(plan, found["ranked"])]
         equal = f"{equal_words(found['ranked'])}. Five seeds each."
@@ -51,7 +51,7 @@ def plan_report(plan: Plan, found: Row) -> str:
         body += [tag("h2", "What each choice alone does to the first"), _tornado(found["tornado"])]
     body += [tag("h2", "Every deployment"), *_ledger(found)]
     body += [tag("h2", "The question"), fields_of(plan.scenario), _made_with(plan)]
-    return page(said[0], *body)
+    return page(texts[0], *body)
 
 
 def _ranking(plan: Plan, rows: Sequence[Row]) -> Part:
@@ -73,8 +73,8 @@ def _ranking(plan: Plan, rows: Sequence[Row]) -> Part:
 
 def _survived(after: Row) -> Part:
     held = after.get("status") == "feasible"
-    said = {"feasible": "SLO holds", "infeasible": "SLO breaks", "unsupported": "no such part"}
-    return tag("span", said.get(after.get("status", ""), "failed"), cls="good" if held else "bad")
+    words = {"feasible": "SLO holds", "infeasible": "SLO breaks", "unsupported": "no such part"}
+    return tag("span", words.get(after.get("status", ""), "failed"), cls="good" if held else "bad")
 
 
 def _each(plan: Plan, row: Row) -> Part:

@@ -21,7 +21,7 @@ TPOT, RATE = "TPOT, slots full", "All-to-all, decode die"
 
 
 def other_wires(draft: Scenario) -> None:
-    """The steady state on each wiring, and what the exchange of experts gets there."""
+    """Draw the steady state on each wiring, with the rate of the experts' exchange there."""
     st.caption(
         "The draft's chips, deployment and traffic, every slot taken, on machines that are wired "
         "otherwise; by formula, without edits and faults."

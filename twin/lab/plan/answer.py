@@ -156,12 +156,12 @@ def _margins(search: Search, f: Finalist) -> dict[str, Any]:
     for key, limit in limits.items():
         if limit and trial.get(key) is not None:
             margins[key] = 1.0 - trial[key] / limit
-    if (found := f.capacity) is not None:
+    if (capacity := f.capacity) is not None:
         own = search.space.rate or f.rate
         margins |= {
-            "headroom": found.load / own - 1.0, "largest_req_per_s": found.load,
-            "largest_low": found.low, "breaks_first": f.breaks,
-            "largest_high": None if math.isinf(found.high) else found.high,
+            "headroom": capacity.load / own - 1.0, "largest_req_per_s": capacity.load,
+            "largest_low": capacity.low, "breaks_first": f.breaks,
+            "largest_high": None if math.isinf(capacity.high) else capacity.high,
         }  # fmt: skip
     return margins
 
@@ -271,21 +271,21 @@ def amount_of(value: Any) -> str:
 def sentences(answer: dict[str, Any]) -> Sequence[str]:
     """The answer for people, a sentence each."""
     made = answer["counts"]
-    said = [f"{sum(made.values()) - made['simulations']:,} deployments priced, "
+    lines = [f"{sum(made.values()) - made['simulations']:,} deployments priced, "
             f"{made['simulations']} simulations."]  # fmt: skip
     if answer["ranked"]:
         first = answer["ranked"][0]
-        said.insert(0, f"{in_words(first['settings'])}: {first['npus']} NPUs.")
+        lines.insert(0, f"{in_words(first['settings'])}: {first['npus']} NPUs.")
         margins = first["margins"]
         if margins.get("breaks_first"):
-            said.append(f"It carries {margins['largest_req_per_s']:.4g} requests/s; with more, "
+            lines.append(f"It carries {margins['largest_req_per_s']:.4g} requests/s; with more, "
                         f"{margins['breaks_first']} misses its limit first.")  # fmt: skip
-        said.append(answer["gap_sentence"])
+        lines.append(answer["gap_sentence"])
     else:
-        said.insert(0, "Nothing fits within the limits.")
-        said += [
+        lines.insert(0, "Nothing fits within the limits.")
+        lines += [
             f"{named(r['limit'])}: {amount_of(r['to'])} in place of {amount_of(r['from'])} makes "
             f"{in_words(r['settings'])} ({r['npus']} NPUs) fit."
             for r in answer["relaxations"]
         ]
-    return [*said, *answer["notes"]]
+    return [*lines, *answer["notes"]]

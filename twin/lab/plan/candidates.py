@@ -136,7 +136,7 @@ class Space:
     def crossed(self, price: Pricing = lambda _prices, _keys: None) -> None:
         """Add every combination of crossed choices and the scenario's own; price: of pools."""
         base, keys = self.base, [k for k in self.plan.vary if CHOICES[k].crossed]
-        values, found = varied(base, tuple(keys), self.machine), []
+        values, candidates = varied(base, tuple(keys), self.machine), []
         kinds = [
             {MODE: mode, **chosen}
             for mode in values.get(MODE, [base.deployment.mode])
@@ -145,19 +145,19 @@ class Space:
         wanted = (self.prices.key(r, kind) for kind in kinds for r in roles_of(kind[MODE]))
         price(self.prices, list(dict.fromkeys(wanted)))
         for kind in kinds:
-            found += self._counted(kind, values.get(BATCH, []))
+            candidates += self._counted(kind, values.get(BATCH, []))
         mode = base.deployment.mode
         own = (MODE, *_concerned(values, mode), *(COUNTED[r] for r in roles_of(mode)))
         settings = {path: read(base, path) for path in own}
         for path in _concerned(dict.fromkeys(freed(self.plan), []), mode):
             if (value := read(self.plan.scenario, path)) != read(base, path):
                 settings[path] = value
-        found += self._judged(settings)
+        candidates += self._judged(settings)
         goal = self.plan.goal
-        found.sort(
+        candidates.sort(
             key=lambda c: (c.status != "untested", -c.bound(goal), -c.expected(goal), c.settings)
         )
-        self.candidates, self.left_out = found[:MOST], len(found[MOST:])
+        self.candidates, self.left_out = candidates[:MOST], len(candidates[MOST:])
 
     def around(self, c: Candidate) -> None:
         """Add candidates that differ from a deployment in one further choice, with matching
@@ -201,13 +201,13 @@ class Space:
             reason = f"needs {npus:,} NPUs, and {most:,} may be taken"
             return [Candidate(named, npus, Price(0.0, 0.0, "", 0.0)).refused(reason)]
         price, rate = prices.price(settings, pools), prices.rate
-        found = Candidate(named, npus, price)
+        candidate = Candidate(named, npus, price)
         if price.refused:
-            return [found.refused(price.refused)]
+            return [candidate.refused(price.refused)]
         if rate is not None and prices.offered is not None and price.bound < rate:
             most_of = f"{price.limit} sustains at most {price.bound:.4g} of {rate:.4g} requests/s"
-            return [found.refused(most_of)]
-        return [found]
+            return [candidate.refused(most_of)]
+        return [candidate]
 
     def _counted(self, settings: Settings, batches: list[int]) -> list[Candidate]:
         """Candidates of a kind with numbers of instances that match each other, or the load."""
@@ -224,7 +224,7 @@ class Space:
         one = prices.price(single, pools)
         if one.refused or one.expected <= 0.0 or sum(size.values()) > m.npus:
             return self._judged(single, pools)
-        found, load = [], prices.rate or math.inf
+        candidates, load = [], prices.rate or math.inf
         batch = float(settings.get(BATCH, base.deployment.decode.batch_per_npu))
         alone = {  # requests/s of one instance
             r: pools[r][0].rates[0] if r == "prefill"
@@ -249,15 +249,15 @@ class Space:
                 counts = [each | {COUNTED[r]: c} for each in counts for c in near]
             for each in counts:
                 if npus_of(base, settings | each) <= m.npus:
-                    found += self._judged(settings | each, pools)
-        return found
+                    candidates += self._judged(settings | each, pools)
+        return candidates
 
     def _tied(self, settings: Settings, c: Candidate) -> list[Candidate]:
         """Candidates with attention offload: counts of others, or one lender more and one user
         less."""
         counts = {path: c.given.get(path, read(self.base, path)) for path in COUNTED.values()}
         more = 1 if "instances" in self.plan.vary else 0
-        found = []
+        candidates = []
         for lenders in range(more + 1):
             for less in range(min(more, counts[COUNTED["decode"]] - 1) + 1):
                 own = settings | {
@@ -265,8 +265,8 @@ class Space:
                     COUNTED["decode"]: counts[COUNTED["decode"]] - less,
                 }
                 if npus_of(self.base, own) <= self.machine.npus:
-                    found += self._judged(own)
-        return found
+                    candidates += self._judged(own)
+        return candidates
 
     def _never_full(
         self, settings: Settings, known: Curve, rate: float, npus: int, batches: list[int]

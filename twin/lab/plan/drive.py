@@ -108,12 +108,12 @@ class Simulators:
             {} if self.memory is None else dict(self.memory.get(digests))
         )
         left = [(d, s) for d, s in zip(digests, scenarios, strict=True) if d not in answers]
-        found: dict[str, Trial | str] = {}
+        figures: dict[str, Trial | str] = {}
         lock = threading.Lock()
 
         def store(digest: str, answer: Trial | str) -> None:
             with lock:
-                found[digest] = answer
+                figures[digest] = answer
                 if self.memory is not None:
                     self.memory.put({digest: answer})
 
@@ -127,8 +127,8 @@ class Simulators:
             self._elsewhere(self.cluster, left, store, beat)
         else:
             self._shared(left, own, helped, beat)
-        self.made += len(found)
-        answers |= found
+        self.made += len(figures)
+        answers |= figures
         return [answers[d] for d in digests]
 
     def price(self, known: Prices, keys: Sequence[Key], beat: Callable[[], None]) -> None:
@@ -267,6 +267,6 @@ def carried_out(
                     break
     finally:
         by.close()
-    found = answered(finish) | {"ledger": ledger(search)}
-    found["counts"]["simulations"] = made
-    return found
+    answer = answered(finish) | {"ledger": ledger(search)}
+    answer["counts"]["simulations"] = made
+    return answer

@@ -272,14 +272,16 @@ class Finish:
             f = max(self.fallen, key=lambda f: len(_survived(f)))
             self._relax("survives", list(plan.survives), _survived(f), f.candidate)
         if plan.npus:
-            found = yield from self._otherwise(npus=0)
-            if found:
-                c = min((t.candidate for t in found), key=lambda c: (c.npus, c.settings))
+            fitting = yield from self._otherwise(npus=0)
+            if fitting:
+                c = min((t.candidate for t in fitting), key=lambda c: (c.npus, c.settings))
                 self._relax("npus", plan.npus, c.npus, c)
         if plan.fixed_load and search.space.prices.offered is not None:
-            found = yield from self._otherwise(goal="rate")
-            if found:
-                self._relax("load_req_per_s", search.space.rate, found[0].low, found[0].candidate)
+            fitting = yield from self._otherwise(goal="rate")
+            if fitting:
+                self._relax(
+                    "load_req_per_s", search.space.rate, fitting[0].low, fitting[0].candidate
+                )
 
     def _otherwise(self, **changed: Any) -> Generator[tuple[Scenario, ...], Any, list[Tested]]:
         """Deployments that fit a plan with another limit, the best first."""
@@ -322,8 +324,8 @@ class Finish:
             value = math.floor(-1e4 * value) / 1e4
         elif not limited:
             pairs = [(c, s) for s in self._seeds(c, rate, {limit: value})]
-            found = yield from _answers(pairs)
-            shares = [0.0 if isinstance(trial, str) else trial["share"] for _, trial in found]
+            answers = yield from _answers(pairs)
+            shares = [0.0 if isinstance(trial, str) else trial["share"] for _, trial in answers]
             if statistics.fmean(shares) < search.space.base.slo.share:
                 value = scale * max(needs[c.settings])
         if value > (0.5 if more else 0.0) and (value < own if more else value > own):
@@ -403,12 +405,12 @@ def _answers(
     pairs: Sequence[tuple[Any, Scenario]],
 ) -> Generator[tuple[Scenario, ...], Any, list[tuple[tuple[Any, Scenario], Trial | str]]]:
     """Pairs (key, scenario) with the simulated figures of each."""
-    found: list[tuple[tuple[Any, Scenario], Trial | str]] = []
+    pairs_answered: list[tuple[tuple[Any, Scenario], Trial | str]] = []
     for k in range(0, len(pairs), BATCHED):
         part = pairs[k : k + BATCHED]
         answers = yield tuple(s for _, s in part)
-        found += zip(part, answers, strict=True)
-    return found
+        pairs_answered += zip(part, answers, strict=True)
+    return pairs_answered
 
 
 def _survived(f: Finalist) -> list[str]:

@@ -168,11 +168,11 @@ class Prices:
 
     def curves_of(self, key: Key) -> Pool:
         """Curves by key, priced until TPOT exceeds the SLO."""
-        found = self.known.get(key)
-        if found is None or found[0].until_s < self.tpot_s:
-            until_s = math.inf if found else BEYOND * self.tpot_s
-            found = self.known[key] = self._priced(key[0], dict(key[1:]), until_s)
-        return found
+        curves = self.known.get(key)
+        if curves is None or curves[0].until_s < self.tpot_s:
+            until_s = math.inf if curves else BEYOND * self.tpot_s
+            curves = self.known[key] = self._priced(key[0], dict(key[1:]), until_s)
+        return curves
 
     def pools(self, settings: Settings) -> dict[str, Pool]:
         """The curves of every pool of a deployment."""
@@ -226,11 +226,11 @@ class Prices:
 
     def groups(self, keys: Iterable[Key]) -> list[list[Key]]:
         """Unpriced keys, grouped so that those sharing most of the work are together."""
-        found: dict[Key, list[Key]] = {}
+        groups: dict[Key, list[Key]] = {}
         for key in dict.fromkeys(keys):
             if key not in self.known:
-                found.setdefault(self._alike(key[0], dict(key[1:])), []).append(key)
-        return list(found.values())
+                groups.setdefault(self._alike(key[0], dict(key[1:])), []).append(key)
+        return list(groups.values())
 
     def _alike(self, role: str, own: Settings) -> Key:
         """The pool with the scenario's drafts, since imbalance, slow to compute, hardly depends on

@@ -240,7 +240,7 @@ class Search:
         reached, kinds = self.reached, defaultdict(list)
         for c in self.space.open:
             kinds[c.kind].append(c)
-        found: dict[Any, tuple[float, Candidate]] = {}
+        nearest: dict[Any, tuple[float, Candidate]] = {}
         for b in best:
             for members in kinds.values():
                 changed = self.space.differs(members[0], b)
@@ -250,8 +250,8 @@ class Search:
                 able = [(self.point(c, reached)[0], c) for c in left if self._may_do(c)]
                 if able:
                     worth, c = max(able, key=lambda pair: (pair[0], pair[1].price.expected))
-                    found[c.settings] = worth, c
-        return [c for _, c in sorted(found.values(), key=lambda x: (-x[0], x[1].settings))]
+                    nearest[c.settings] = worth, c
+        return [c for _, c in sorted(nearest.values(), key=lambda x: (-x[0], x[1].settings))]
 
     def _halved(self, budget: int) -> Steps:
         """Simulate more loads for the better half, then for its better half, until they differ."""
@@ -300,7 +300,7 @@ class Search:
 
     def misses(self, trial: Trial) -> str:
         """Limits that a simulation misses, in a sentence; '' if it meets all."""
-        s, plan, said = self.space.base, self.plan, []
+        s, plan, limits = self.space.base, self.plan, []
         if not trial["holds"]:
             which = "mean" if plan.by == "mean" else "p99"
             times = [
@@ -311,12 +311,12 @@ class Search:
             state = "overloaded, " if trial["steady_state"] == "overloaded" else ""
             share = f"{100 * trial['share']:.1f} % of requests keep the SLO, "
             share += f"{100 * s.slo.share:g} % have to: "
-            said.append(state + (share if plan.by == "share" else "") + ", ".join(times))
+            limits.append(state + (share if plan.by == "share" else "") + ", ".join(times))
         for key, unit in (("power_kw", "kW"), ("cost_per_million_tokens", "per million tokens")):
             limit, value = getattr(plan, key), trial[key]
             if limit and (value is None or value > limit):
-                said.append(f"{value or math.inf:,.4g} {unit}, {limit:g} are allowed")
-        return "; ".join(said)
+                limits.append(f"{value or math.inf:,.4g} {unit}, {limit:g} are allowed")
+        return "; ".join(limits)
 
     def ranked(self) -> list[Tested]:
         """Deployments that meet every limit, the best first."""
@@ -354,9 +354,9 @@ def front(
     points: Sequence[tuple[tuple[float, float], Any]],
 ) -> list[tuple[tuple[float, float], Any]]:
     """Pareto front of points (x, y), both maximised."""
-    best, found = -math.inf, []
+    best, points_of_front = -math.inf, []
     for point, c in sorted(points, key=lambda pc: (-pc[0][0], -pc[0][1])):
         if point[1] > best:
             best = point[1]
-            found.append((point, c))
-    return found
+            points_of_front.append((point, c))
+    return points_of_front

@@ -251,14 +251,14 @@ TICKED = tuple(key for key, choice in CHOICES.items() if choice.crossed)
 
 def varied(s: Scenario, vary: tuple[str, ...], m: Machine) -> dict[str, list[Any]]:
     """Values of every varying field that has an effect in some mode of the plan."""
-    found = {}
+    by_path = {}
     for key in vary:
         for path, values in CHOICES[key].values.items():
             known = unmet(path, s)
             modes = _modes(s, m) if known and known.path == MODE and "mode" in vary else []
             if not known or any((mode in known.values) != known.negated for mode in modes):
-                found[path] = values(s, m)
-    return found
+                by_path[path] = values(s, m)
+    return by_path
 
 
 def roles_of(mode: str) -> tuple[str, ...]:

@@ -55,23 +55,23 @@ class Plans:
     def start(self, plan: Plan) -> str:
         """Begin or continue a plan; returns its key. Raises PlansBusy if too many are running."""
         key = self.key(plan)
-        here = self.folder / key
-        if self.look(key).answer or _taken(here):
+        folder = self.folder / key
+        if self.look(key).answer or _taken(folder):
             return key
         if self.folder.is_dir() and sum(map(_taken, self.folder.iterdir())) >= WORKING_MOST:
             raise PlansBusy(f"{WORKING_MOST} plans are at work: stop one, or wait for it")
-        here.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
         self.write_question(key, plan)
         for name in (STOP, STATUS):
-            (here / name).unlink(missing_ok=True)
-        with (here / LOG).open("wb") as log:
+            (folder / name).unlink(missing_ok=True)
+        with (folder / LOG).open("wb") as log:
             process = subprocess.Popen(
-                [sys.executable, "-m", "twin.lab.plan.work", str(here)], cwd=ROOT,
+                [sys.executable, "-m", "twin.lab.plan.work", str(folder)], cwd=ROOT,
                 env={**os.environ, **facts_environment()}, stdin=subprocess.DEVNULL,
                 stdout=log, stderr=log, start_new_session=True,
             )  # fmt: skip
         until_s = time.monotonic() + BEGUN_S
-        while not _taken(here) and process.poll() is None and time.monotonic() < until_s:
+        while not _taken(folder) and process.poll() is None and time.monotonic() < until_s:
             time.sleep(0.05)
         return key
 
@@ -85,17 +85,17 @@ class Plans:
 
     def stop(self, key: str) -> None:
         """Request a plan to stop; its simulations stay stored."""
-        here = self._of(key)
-        if here.is_dir():
-            (here / STOP).touch()
+        folder = self._of(key)
+        if folder.is_dir():
+            (folder / STOP).touch()
 
     def look(self, key: str) -> Look:
         """State of a plan; an unknown plan has not begun."""
-        here = self._of(key)
-        status, answer = _json(here / STATUS), _json(here / ANSWER)
-        working = _taken(here)
+        folder = self._of(key)
+        status, answer = _json(folder / STATUS), _json(folder / ANSWER)
+        working = _taken(folder)
         problem = str(status.get("problem", ""))
-        if not working and not answer and not problem and here.is_dir():
+        if not working and not answer and not problem and folder.is_dir():
             problem = "It was interrupted; go on, and nothing is simulated twice."
         return Look(working, float(status.get("progress", 0.0)), status.get("so_far", {}),
                     answer, "" if working or answer else problem)  # fmt: skip
@@ -182,10 +182,10 @@ def _problem(here: Path, sentence: str) -> None:
 
 def _json(path: Path) -> dict[str, Any]:
     try:
-        found = json.loads(path.read_text("utf-8"))
+        value = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return value if isinstance(value, dict) else {}
 
 
 @contextmanager

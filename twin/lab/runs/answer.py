@@ -99,10 +99,10 @@ def compared(names: Sequence[str], watching: Callable[[str], Watch], seeds: int 
             for name, (row, scenario) in zip(names, questions, strict=True)
         ]
         scenarios = [scenario for _, scenario in questions]
-        found = compare(rows, scenarios)
+        result = compare(rows, scenarios)
         if seeds < LEAST:
-            return found
-        return with_pairs(found, [
+            return result
+        return with_pairs(result, [
             [found_or_made(store, s, watching(name)).summary for s in own]
             for name, own in zip(names, seeded(scenarios, 0, seeds), strict=True)
         ])  # fmt: skip
@@ -133,9 +133,11 @@ def swept(scenario: Scenario, over: Sequence[str], watch: Watch) -> dict[str, An
                 watch(len(rows) / len(points), {"points": len(rows)})
         finally:
             runner.close()
-    said = ""
+    sentence = ""
     if len(axes) == 1:
         scenarios = [point.scenario or scenario for point in points]
-        said = sweep.conclusion(axes[0], scenarios, [row.summary if row else {} for row in rows])
+        sentence = sweep.conclusion(
+            axes[0], scenarios, [row.summary if row else {} for row in rows]
+        )
     table = sweep.table(axes, points, rows)
-    return {"over": [axis.text for axis in axes], "conclusion": said, "points": table}
+    return {"over": [axis.text for axis in axes], "conclusion": sentence, "points": table}

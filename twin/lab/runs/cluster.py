@@ -68,10 +68,10 @@ class Cluster:
                 return {}
             client, work = self._connected(), Hook("work", WORK).load()
             try:
-                for key, (what, text) in list(self._sent.items()):
+                for key, (task, text) in list(self._sent.items()):
                     if key not in self._futures:
                         self._futures[key] = client.submit(
-                            work, key, what, text, key=key, retries=AGAIN
+                            work, key, task, text, key=key, retries=AGAIN
                         )
             except lost():
                 self._drop()
@@ -83,7 +83,7 @@ class Cluster:
             return self._ended()
 
     def _ended(self) -> dict[str, str | Exception]:
-        found: dict[str, str | Exception] = {}
+        ended: dict[str, str | Exception] = {}
         for key, future in list(self._futures.items()):
             if future.status == "pending":
                 continue
@@ -92,29 +92,29 @@ class Cluster:
                 break
             try:
                 if future.status == "error":
-                    found[key] = future.exception(timeout=CONNECT_S)
+                    ended[key] = future.exception(timeout=CONNECT_S)
                 else:
-                    found[key] = future.result(timeout=CONNECT_S)
+                    ended[key] = future.result(timeout=CONNECT_S)
             except TimeoutError:  # its worker is gone: the scheduler has it done once more
                 continue
             except lost():
                 self._drop()
                 break
             del self._futures[key]
-        for key in found:
+        for key in ended:
             self._sent.pop(key, None)
-        return found
+        return ended
 
     def stop(self, keys: Iterable[str]) -> None:
         """Cancel work, whoever submitted it; a process that runs it is killed."""
         with self._lock, suppress(*lost(), ClusterError):  # gone: nothing is at work
-            these = list(keys)
-            for key in these:
+            wanted = list(keys)
+            for key in wanted:
                 self._sent.pop(key, None)
-            futures = [f for key in these if (f := self._futures.pop(key, None)) is not None]
+            futures = [f for key in wanted if (f := self._futures.pop(key, None)) is not None]
             client = self._connected()
             client.cancel(futures)
-            client.run(Hook("stop", STOP).load(), these, on_error="ignore")
+            client.run(Hook("stop", STOP).load(), wanted, on_error="ignore")
 
     def workers(self) -> int:
         """Workers that have joined. Raises ClusterError where no scheduler answers."""

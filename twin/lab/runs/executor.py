@@ -289,8 +289,8 @@ class Runner:
         self._hung.discard(name)
         for row in self._store.runs.running([name]):
             if row.id in self._rerun:
-                said = f"the run hung twice (no sign of life for {HUNG_S:g} s) and was ended"
-                self._store.runs.fail(row.id, row.owner, said)
+                reason = f"the run hung twice (no sign of life for {HUNG_S:g} s) and was ended"
+                self._store.runs.fail(row.id, row.owner, reason)
             else:
                 self._rerun.add(row.id)
                 self._store.runs.release(row.id, row.owner)

@@ -264,13 +264,13 @@ class Answering:
         try:
             self._searches[run] = search, search.send(summary), seen
         except StopIteration as ended:
-            found = asdict(ended.value) | {"unit": ended.value.unit}
-            if found["high"] == math.inf:
-                found["high"] = None
-            self._found[self._wanted[run]] = found
+            capacity = asdict(ended.value) | {"unit": ended.value.unit}
+            if capacity["high"] == math.inf:
+                capacity["high"] = None
+            self._found[self._wanted[run]] = capacity
             if len(self._found) > FOUND_MOST:
                 self._found.popitem(last=False)
-            self._end_search(run, found)
+            self._end_search(run, capacity)
 
     def _end_search(self, run: str, found: Mapping[str, Any]) -> None:
         _, _, seen = self._searches.pop(run)
@@ -279,8 +279,8 @@ class Answering:
 
     def _report(self, run: str, seen: Look | None, tables: Mapping[str, pl.DataFrame] = {}) -> None:
         """Send the state of a run, None: it failed. Tables are sent once."""
-        said = {k: v for k, v in asdict(seen).items() if k != "tables"} if seen else None
-        self._answers.write(packed({"run": run, "seen": said}, tables))
+        state = {k: v for k, v in asdict(seen).items() if k != "tables"} if seen else None
+        self._answers.write(packed({"run": run, "seen": state}, tables))
         self._answers.flush()
 
 

@@ -39,8 +39,8 @@ def add_run(
     waiting: budgets of earlier ones. Raises StoreError, TooLarge."""
     store.artefacts.require_space()
     keep_brought(store, scenario)
-    if lacks := store.lacking(scenario):
-        raise StoreError(lacks)
+    if missing := store.lacking(scenario):
+        raise StoreError(missing)
     facts = load_facts()
     require_fits(budget_of(store, scenario, facts), waiting)
     saved = store.scenarios.save(scenario)

@@ -59,6 +59,8 @@ def _compared(store: Store, row: RunRow, watch: Watch) -> Verified:
         return Verified(row.id, row.name, "not compared", str(refusal))
     if run.digest == row.result_digest:
         return Verified(row.id, row.name, "same bytes", then)
-    moved = [key for key, value in run.summary.items() if row.summary.get(key) != value]
-    said = f"{len(moved)} figures differ: {', '.join(moved[:5])}" if moved else "tables differ"
-    return Verified(row.id, row.name, "differs", f"{said}; {then}" if then else said)
+    changed = [key for key, value in run.summary.items() if row.summary.get(key) != value]
+    text = (
+        f"{len(changed)} figures differ: {', '.join(changed[:5])}" if changed else "tables differ"
+    )
+    return Verified(row.id, row.name, "differs", f"{text}; {then}" if then else text)

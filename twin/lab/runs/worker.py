@@ -60,14 +60,14 @@ class Child:
                 self._process = start_process("twin.lab.runs.worker")
             self._key = key
             try:
-                said = json.loads(_exchanged(self._process, {"what": what, "text": text}))
+                reply = json.loads(_exchanged(self._process, {"what": what, "text": text}))
             finally:
                 self._key = ""
-            if said["last"]:
+            if reply["last"]:
                 self._process.wait()
-        if "refused" in said:
-            raise ClusterError(said["refused"])
-        answer: str = said["answer"]
+        if "refused" in reply:
+            raise ClusterError(reply["refused"])
+        answer: str = reply["answer"]
         return answer
 
     def stop(self, keys: Collection[str]) -> None:
@@ -178,14 +178,14 @@ def main() -> None:
         wanted = json.loads(texts.get())
         at_work.set()
         try:
-            said = {"answer": Hook("done", DONE[wanted["what"]]).load()(wanted["text"])}
+            reply = {"answer": Hook("done", DONE[wanted["what"]]).load()(wanted["text"])}
         except ValueError as error:
             if not type(error).__module__.startswith("twin."):
                 log.exception("a process that simulates failed")
-            said = {"refused": str(error)}
+            reply = {"refused": str(error)}
         at_work.clear()
         last = peak_bytes() > PEAK_BYTES_MAX
-        write(json.dumps({**said, "last": last}).encode())
+        write(json.dumps({**reply, "last": last}).encode())
 
 
 if __name__ == "__main__":

@@ -129,7 +129,7 @@ def _small(table: pl.DataFrame) -> pl.DataFrame:
 def refresh(store: "Store", runner: "Runner") -> None:
     """Submit the first preset's run in the background if its shipped result is stale."""
     scenario = preset(PRESETS[0])
-    if scenario is None or (found := shipped(scenario)) is None or not found.stale:
+    if scenario is None or (stored := shipped(scenario)) is None or not stored.stale:
         return
     store.scenarios.save(scenario)
     runner.submit(scenario)

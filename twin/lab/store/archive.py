@@ -183,12 +183,12 @@ class _Writer:
     def _notes(self, session: Session, name: str) -> list[dict[str, Any]]:
         """Write notes on a name: the exporter's, or all in a full export, without visitors'
         names."""
-        n, whose = NoteRow, {} if self._holders else {"visitor": ""}
+        n, visitor = NoteRow, {} if self._holders else {"visitor": ""}
         query = select(*(getattr(n, key) for key in columns_of(n))).where(n.name == name)
-        if whose:
+        if visitor:
             query = query.where(n.visitor == self.store.visitor)
         rows = session.execute(query.order_by(n.visitor)).mappings()
-        return [{**row, **whose} for row in rows]
+        return [{**row, **visitor} for row in rows]
 
     def _member(self, kind: str, sha256: str, size: int, source: Source) -> None:
         ending = "parquet" if kind == TABLE else "json"

@@ -162,19 +162,19 @@ class Artefacts:
     def drop(self, files: Sequence[Path], named: Collection[str], older_than_s: float) -> int:
         """Delete files that no row names (by SHA-256) and that are still old; returns their
         number."""
-        gone = [p for p in files if p.stem not in named and _older(p, older_than_s)]
-        for path in gone:
+        unused = [p for p in files if p.stem not in named and _older(p, older_than_s)]
+        for path in unused:
             path.unlink(missing_ok=True)
-        return len(gone)
+        return len(unused)
 
     def require_space(self, free_bytes: float = FREE_BYTES_MIN) -> None:
         """Raise StoreError if no result could be written, before a run starts."""
-        here = self.folder
-        while not here.exists():
-            here = here.parent
-        if not os.access(here, os.W_OK | os.X_OK):
-            raise StoreFull(f"{here} cannot be written: give this user the right to write in it")
-        free = shutil.disk_usage(here).free
+        folder = self.folder
+        while not folder.exists():
+            folder = folder.parent
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise StoreFull(f"{folder} cannot be written: give this user the right to write in it")
+        free = shutil.disk_usage(folder).free
         if free < free_bytes:
             raise StoreFull(
                 f"only {free / 1e6:.0f} MB are free on the disk of {self.folder}: a run needs "
@@ -183,8 +183,8 @@ class Artefacts:
 
     def _explain(self, error: Exception) -> str:
         # What polars says of the system's error ends with its number.
-        found = OS_ERROR.search(str(error))
-        number = getattr(error, "errno", None) or (found and int(found[1]))
+        match = OS_ERROR.search(str(error))
+        number = getattr(error, "errno", None) or (match and int(match[1]))
         if number in FULL:
             return f"the disk of {self.folder} is full: free some space and try again"
         if number in BOUNDED:

@@ -90,8 +90,8 @@ class Database:
         where = str(self.path) if self.path else "the database"
         reason = str(error.orig).splitlines()[0]
         if isinstance(error, IntegrityError):
-            gone = "foreign key" in reason.lower()
-            return StoreError("what this belongs to was deleted meanwhile" if gone else reason)
+            lost = "foreign key" in reason.lower()
+            return StoreError("what this belongs to was deleted meanwhile" if lost else reason)
         for sign, sentence in REFUSALS.items():
             if sign in reason:
                 kind = StoreFull if sign in UNWRITTEN else StoreError

@@ -162,10 +162,10 @@ class Runs:
 
     def running(self, owners: Sequence[str], *, cluster: bool = False) -> Sequence[RunRow]:
         """Runs of some owners, by name; with `cluster` also those of a cluster's processes."""
-        these: list[ColumnElement[bool]] = [RunRow.owner_name.in_(list(owners))]
+        cases: list[ColumnElement[bool]] = [RunRow.owner_name.in_(list(owners))]
         if cluster:
-            these.append(RunRow.owner_name.startswith(CLUSTER))
-        query = select(RunRow).where(RunRow.state == RUNNING, or_(*these))
+            cases.append(RunRow.owner_name.startswith(CLUSTER))
+        query = select(RunRow).where(RunRow.state == RUNNING, or_(*cases))
         with self._database.read() as session:
             return session.scalars(query).all()
 
@@ -199,10 +199,12 @@ class Runs:
         reusable = (QUEUED, RUNNING, DONE)
         with self._database.write(durable=True) as session:
             if not again and (
-                same := same_question(session, scenario, facts.digest, engine_version, reusable)
+                equal_run := same_question(
+                    session, scenario, facts.digest, engine_version, reusable
+                )
             ):
-                self._visitor.hold(session, same)
-                return same
+                self._visitor.hold(session, equal_run)
+                return equal_run
             require(session.get(ScenarioRow, scenario), "scenario", scenario)
             known = FactsRow(digest=facts.digest, body=facts_text(facts), created_s=now)
             insert_once(session, facts.digest, known)
@@ -218,8 +220,8 @@ class Runs:
         taken = {r.started_s: now, r.beat_s: now, r.owner: owner}
         with self._database.write() as session:
             for where, more in ((_given_back(), {}), (r.state == QUEUED, {r.state: RUNNING})):
-                these = (where, r.id == run) if run else (where,)
-                oldest = select(r.id).where(*these).order_by(r.queued_s, r.id).limit(1)
+                cases = (where, r.id == run) if run else (where,)
+                oldest = select(r.id).where(*cases).order_by(r.queued_s, r.id).limit(1)
                 this = (r.id == oldest.scalar_subquery()) & where
                 change = update(r).where(this).values({**taken, **more}).returning(r.id)
                 if taken_run := session.scalar(change):

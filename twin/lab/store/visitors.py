@@ -70,8 +70,8 @@ class Visitor:
         """Raise StoreError unless this visitor alone holds something."""
         self.require_writes()
         if self.known and (holders := self._holders(session, name)) != {self.name}:
-            who = "others' too" if self.name in holders else "somebody else's"
-            raise StoreError(f"this {kind} is {who}: only who alone requested it may do that")
+            holder = "others' too" if self.name in holders else "somebody else's"
+            raise StoreError(f"this {kind} is {holder}: only who alone requested it may do that")
 
     def _holders(self, session: Session, name: str) -> Set[str]:
         return set(session.scalars(select(HoldingRow.visitor).where(HoldingRow.name == name)))

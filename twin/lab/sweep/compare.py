@@ -71,8 +71,8 @@ class MetricRow:
 
     def pair(self, run: int) -> str:
         """The run's paired difference in words; '' without pairs."""
-        found = self.paired[run] if self.paired else None
-        return found.text(self.name) if found and self.verdicts[run] != "same" else ""
+        difference = self.paired[run] if self.paired else None
+        return difference.text(self.name) if difference and self.verdicts[run] != "same" else ""
 
     def cells(self) -> list[str]:
         """Figures of all runs in words, with changes from the baseline."""

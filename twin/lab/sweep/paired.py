@@ -37,7 +37,7 @@ def _row(
     row: MetricRow, summaries: Sequence[Sequence[Mapping[str, Any] | None]], baseline: int
 ) -> MetricRow:
     verdicts: list[Verdict] = list(row.verdicts)
-    found: list[Paired | None] = [None] * len(summaries)
+    differences: list[Paired | None] = [None] * len(summaries)
     for i, own in enumerate(summaries):
         both = [
             (float(a[row.name]), float(b[row.name]))
@@ -46,14 +46,14 @@ def _row(
         ]
         if i == baseline or len(both) < LEAST:
             continue
-        found[i] = pair = paired(both)
+        differences[i] = pair = paired(both)
         if pair.mean == 0.0 and pair.half == 0.0:
             verdicts[i] = "same"
         elif abs(pair.mean) <= pair.half:
             verdicts[i] = "noise"
         elif row.verdicts[i] != "different":
             verdicts[i] = verdict(row.name, pair.base + pair.mean, pair.base) or "different"
-    return replace(row, verdicts=tuple(verdicts), paired=tuple(found))
+    return replace(row, verdicts=tuple(verdicts), paired=tuple(differences))
 
 
 def paired(both: Sequence[tuple[float, float]]) -> Paired:

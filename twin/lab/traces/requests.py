@@ -87,6 +87,7 @@ class Layout:
         return c
 
     def _ticks(self, cells: Cells) -> np.ndarray:
+        """Times of the requests in the file's unit, f8[n]; 0 without times."""
         if not self.time:
             return np.zeros(cells.size)
         if self.unit == CLOCK:

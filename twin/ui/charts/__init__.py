@@ -319,7 +319,9 @@ def tenants(rows: Sequence[Mapping[str, Any]]) -> Chart:
         values = [float(row[key]) for row in rows]
         text = [amount(value, "rate", "req/s") for value in values]
         bars(fig, names, values, colour, name=name, text=text, textposition="outside")
-        listing += [f"{who}: {name.lower()} {rate}" for who, rate in zip(names, text, strict=True)]
+        listing += [
+            f"{tenant}: {name.lower()} {rate}" for tenant, rate in zip(names, text, strict=True)
+        ]
     most = max((float(row["asked_req_per_s"]) for row in rows), default=0.0)
     return chart(
         fig, "; ".join(listing) + ".", barmode="group", showlegend=True, hovermode="closest",
@@ -332,10 +334,10 @@ def reasons(counts: Mapping[str, int]) -> Chart:
     """Numbers of requests that ended without an answer, by reason."""
     if not counts:
         return empty("Every request that ended was answered")
-    some = dict(list(counts.items())[:TOP_REASONS])
-    fig = figure(height=90 + 34 * len(some))
-    text = [f"{count:,}" for count in some.values()]
-    bars(fig, list(some), list(some.values()), theme.ROLE["prefill"], text=text,
+    largest = dict(list(counts.items())[:TOP_REASONS])
+    fig = figure(height=90 + 34 * len(largest))
+    text = [f"{count:,}" for count in largest.values()]
+    bars(fig, list(largest), list(largest.values()), theme.ROLE["prefill"], text=text,
          textposition="outside")  # fmt: skip
-    listing = "; ".join(f"{why}: {count}" for why, count in zip(some, text, strict=True))
+    listing = "; ".join(f"{why}: {count}" for why, count in zip(largest, text, strict=True))
     return chart(fig, f"{listing}.", hovermode="closest")

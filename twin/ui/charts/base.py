@@ -129,11 +129,11 @@ def spans(
     fig = figure(height=115 + 23 * len(rows))
     for label, (colour, parts) in series.items():
         if parts:
-            names, begins, ends, what = zip(*parts, strict=True)
+            names, begins, ends, labels = zip(*parts, strict=True)
             lasts = (end - begin for begin, end in zip(begins, ends, strict=True))
             bars(
                 fig, names, [factor * max(s, VISIBLE * horizon_s) for s in lasts], colour,
-                base=[factor * begin for begin in begins], name=label, customdata=what,
+                base=[factor * begin for begin in begins], name=label, customdata=labels,
                 hover="%{y}: from %{base:,.4~g} " + unit + ", %{customdata}<extra></extra>",
             )  # fmt: skip
     warm_up(fig, factor * warmup_s)

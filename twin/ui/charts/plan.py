@@ -23,13 +23,13 @@ def front(
     fig = figure(height=380)
     rest = [p for p in known if not p["on_front"]]
     best = sorted((p for p in known if p["on_front"]), key=_speed)
-    said = "%{text}<br>%{x:.3g} tokens/s a user, %{y:,.0f} per NPU<extra></extra>"
+    tip = "%{text}<br>%{x:.3g} tokens/s a user, %{y:,.0f} per NPU<extra></extra>"
     for name, some, mode, colour in (
         ("simulated", rest, "markers", theme.OTHER),
         ("front", best, "lines+markers", theme.SERIES[0]),
     ):
         line(
-            fig, [_speed(p) for p in some], [p["tokens_per_s_per_npu"] for p in some], colour, said,
+            fig, [_speed(p) for p in some], [p["tokens_per_s_per_npu"] for p in some], colour, tip,
             mode=mode, name=name, text=[_named(p, ranks) for p in some], marker={"size": 8},
         )  # fmt: skip
     for p in known:
@@ -44,7 +44,7 @@ def front(
         x=[1.0 / p.tpot_s for p in near], y=[p.tokens_per_s_per_npu for p in near], mode="markers",
         name="published, decode NPUs alone", text=[p.name for p in near],
         marker={"symbol": "cross-thin", "size": 11, "line": {"width": 2, "color": PUBLISHED}},
-        hovertemplate=said,
+        hovertemplate=tip,
     )  # fmt: skip
     text = "; ".join(f"{_named(p, ranks)}: {p['tokens_per_s_per_npu']:,.0f} per NPU" for p in best)
     return chart(

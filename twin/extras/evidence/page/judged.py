@@ -55,8 +55,8 @@ def _elsewhere(stopped: threading.Event) -> None:
         digest = facts.digest
         if digest in _KNOWN:
             return
-        if came := shipped_evidence(facts):
-            _KNOWN[digest] = proof.by_regime(came)
+        if shipped := shipped_evidence(facts):
+            _KNOWN[digest] = proof.by_regime(shipped)
             return
         environment = {**os.environ, **library.facts_environment()}
         with subprocess.Popen(

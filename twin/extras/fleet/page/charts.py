@@ -37,12 +37,12 @@ def over_time(answer: Mapping[str, Any], key: str, *, dark: bool = False) -> Cha
     low, high = (
         np.unravel_index(int(find(values)), values.shape) for find in (np.nanargmin, np.nanargmax)
     )
-    said = "; ".join(
+    text = "; ".join(
         f"{word} {values[at]:,.4g} {unit} at {names[at[0]]}"
         for word, at in (("least", low), ("most", high))
     )
     return chart(
-        fig, f"{label} of {len(rows)} rows of supernodes over time: {said}.",
+        fig, f"{label} of {len(rows)} rows of supernodes over time: {text}.",
         x={"title_text": f"simulated time ({time_unit})"},
         y={"autorange": "reversed", "type": "category"},
     )  # fmt: skip

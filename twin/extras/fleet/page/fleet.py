@@ -81,29 +81,29 @@ def figures(text: str, runs: tuple[str, ...], _found: Wanted) -> dict[str, Any]:
 
 def results() -> None:
     """Draw the progress of the runs, or the answer."""
-    found = needs(fleet)
+    state = needs(fleet)
     going = st.session_state.get(GOES) == fleet_to_toml(fleet)
-    if found.missing:
-        rows = [row for row in map(run_of, found.missing) if row is not None]
+    if state.missing:
+        rows = [row for row in map(run_of, state.missing) if row is not None]
         failed = [row for row in rows if row.ended and row.state != "done"]
         if going and failed:
             st.session_state[GOES] = ""
             st.error(plain(f"{failed[0].name} {failed[0].state}: {failed[0].message}"))
         elif going:
-            if len(rows) < len(found.missing):
-                begin(found)
-            done = len(found.all()) - len(found.missing) + sum(row.progress for row in rows)
+            if len(rows) < len(state.missing):
+                begin(state)
+            done = len(state.all()) - len(state.missing) + sum(row.progress for row in rows)
             with st.container(horizontal=True, vertical_alignment="center"):
-                st.progress(min(1.0, done / len(found.all())), f"{len(found.all())} simulations")
+                st.progress(min(1.0, done / len(state.all())), f"{len(state.all())} simulations")
                 st.button("Stop", icon=":material/stop_circle:", key="fleet-stop", on_click=stop,
-                          args=(found,))  # fmt: skip
+                          args=(state,))  # fmt: skip
         if going != LOOKING:
             st.rerun()
         return
     if LOOKING:
         st.rerun()
-    runs = tuple(row.id for row in map(run_of, found.all()) if row is not None)
-    show(figures(fleet_to_toml(fleet), runs, found))
+    runs = tuple(row.id for row in map(run_of, state.all()) if row is not None)
+    show(figures(fleet_to_toml(fleet), runs, state))
 
 
 def show(answer: dict[str, Any]) -> None:
@@ -113,8 +113,8 @@ def show(answer: dict[str, Any]) -> None:
         with tiles.cell():
             value, whole = charts.tile(key, answer)
             st.metric(METRICS[key].label, value, whole, delta_color="off", delta_arrow="off")
-    for said in in_words(answer):
-        st.markdown(plain(said))
+    for line in in_words(answer):
+        st.markdown(plain(line))
     key = choice("Over time", charts.DRAWN, "fleet-drawn", format_func=lambda k: charts.DRAWN[k][0])
     plot(charts.over_time(answer, key, dark=dark()), "fleet-over-time")
     links = {f"Run{' after its return' if k else ''}": k for k in range(2)}

@@ -24,8 +24,8 @@ BEGUN, TIMES = (
 def named(name: str) -> Scenario:
     """Scenario of a preset, or a stored one by its digest; raises FleetError, because visitors have
     no files on this server."""
-    if (found := preset(name)) is not None:
-        return found
+    if (scenario := preset(name)) is not None:
+        return scenario
     if re.fullmatch("[0-9a-f]{64}", name):
         return session.store().scenarios.load(name)
     raise FleetError(f"{name} is no preset, and no digest of a scenario stored here")

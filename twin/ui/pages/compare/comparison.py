@@ -285,16 +285,16 @@ def known(rows: Sequence[RunRow], scenarios: Sequence[Scenario], base: int) -> K
 
 def equal_in_words(known: Known) -> list[str]:
     """Sentence for each run, by its letter, with the figures that a measurement may find equal."""
-    said = []
-    for i, found in known.items():
-        equal = [each for each in found.values() if each.equal]
+    sentences = []
+    for i, pairs in known.items():
+        equal = [each for each in pairs.values() if each.equal]
         if equal:
             names = " and ".join(f"{e.figure.name} (±{100 * e.within:.0f} %)" for e in equal)
-            said.append(
+            sentences.append(
                 f"Equal within what is known of {LETTERS[i]} against the baseline: {names}. Four "
                 "of five published ratios of such figures are met so closely."
             )
-    return said
+    return sentences
 
 
 def metric_table(compared: Comparison, group: str, known: Known | None = None) -> list[Cells]:

@@ -192,6 +192,8 @@ def between_nodes(
     if routed < place.size:
         rows[routed:] = 1.0 / (place.size - routed)
     target = np.bincount(place, weights=rows, minlength=nodes.size) / max(float(rows.sum()), 1e-12)
-    out, back = row.dispatch_bytes, row.combine_bytes
-    share = (out * np.outer(source, target) + back * np.outer(target, source)) / (out + back)
+    out, combined = row.dispatch_bytes, row.combine_bytes
+    share = (out * np.outer(source, target) + combined * np.outer(target, source)) / (
+        out + combined
+    )
     return nodes, total_bytes * share

@@ -27,8 +27,8 @@ def form(shown: Plan | None) -> Plan:
     """Draw the form; returns the plan's question; shown: the plan of the address. Raises
     PlanError."""
     draft = session.draft()
-    same = shown if shown and shown.scenario == session.named_draft() else None
-    given: dict[str, Any] = same.model_dump(exclude={"scenario"}) if same else {}
+    previous = shown if shown and shown.scenario == session.named_draft() else None
+    given: dict[str, Any] = previous.model_dump(exclude={"scenario"}) if previous else {}
     with st.container(border=True):
         goal = st.radio(
             "Find", list(GOALS), format_func=GOALS.__getitem__, horizontal=True, key="plan-goal",

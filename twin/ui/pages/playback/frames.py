@@ -116,14 +116,14 @@ def _seats(
                 for k, i in enumerate(instances) for first, last in i.parts()]  # fmt: skip
     starts = windows["t_s"].to_numpy()
     places: dict[int, dict[float, list[tuple[int, int]]]] = {}
-    for row, who in zip(seats.iter_rows(named=True), _places(seats, number), strict=True):
+    for row, instance in zip(seats.iter_rows(named=True), _places(seats, number), strict=True):
         place = (row["first_die"], row["first_die"] + row["dies"])
-        places.setdefault(int(who), {}).setdefault(row["t_s"], []).append(place)
+        places.setdefault(int(instance), {}).setdefault(row["t_s"], []).append(place)
     rows: list[list[int]] = []
-    for who, spans in places.items():
+    for instance, spans in places.items():
         begins = [int(np.searchsorted(starts, t_s - 1e-9)) for t_s in spans] + [windows.height]
         for (begin, end), parts in zip(pairwise(begins), spans.values(), strict=True):
-            rows += [[who, a, b, begin, end] for a, b in parts if begin < end]
+            rows += [[instance, a, b, begin, end] for a, b in parts if begin < end]
     return rows
 
 
@@ -131,11 +131,11 @@ def _measured(
     frame: pl.DataFrame, windows: pl.DataFrame, number: Mapping[tuple[str, int], int]
 ) -> dict[str, str]:
     """Each figure of the instances as f4[windows, instances]."""
-    at, who = _window_of(frame, windows), _places(frame, number)
-    known, out = who >= 0, {}
+    at, instance = _window_of(frame, windows), _places(frame, number)
+    known, out = instance >= 0, {}
     for name in [name for name in MEASURED if name in frame.columns]:
         grid = np.full((windows.height, len(number)), np.nan)
-        grid[at[known], who[known]] = _floats(frame[name])[known]
+        grid[at[known], instance[known]] = _floats(frame[name])[known]
         out[name] = packed(grid)
     return out
 
@@ -148,9 +148,9 @@ def _moved(
     traffic: pl.DataFrame, windows: pl.DataFrame, number: Mapping[tuple[str, int], int]
 ) -> tuple[list[list[Any]], Array]:
     """Series as [plane, class, instance], and their bytes f8[series, windows]."""
-    at, who = _window_of(traffic, windows), _places(traffic, number)
+    at, instance = _window_of(traffic, windows), _places(traffic, number)
     planes, classes = traffic["plane"].cast(pl.String), traffic["traffic"].cast(pl.String)
-    keys = list(zip(planes, classes, who.tolist(), strict=True))
+    keys = list(zip(planes, classes, instance.tolist(), strict=True))
     index = {key: k for k, key in enumerate(dict.fromkeys(keys))}
     moved = np.zeros((len(index), windows.height))
     rows = np.array([index[key] for key in keys], np.int64)

@@ -210,14 +210,16 @@ def one_request(row: RunRow, scenario: Scenario) -> None:
         st.markdown("No request finished after the warm-up.")
         return
     by, number = _picked(picks, int(row.summary.get("requests") or 1))
-    here, median = record.request(row.id, number), record.request(row.id, picks[by][1])
-    if here is None or median is None:
+    request, median = record.request(row.id, number), record.request(row.id, picks[by][1])
+    if request is None or median is None:
         st.warning(f"Request {number} is not in this run.", icon=":material/search_off:")
         return
     both = _watched(row, number, picks[by][1])
-    parts, usual = (_to_first_token(r, seen) for r, seen in zip((here, median), both, strict=True))
-    st.subheader(_conclusion(number, parts, usual, here, median), anchor=False)
-    st.caption(_about(here))
+    parts, usual = (
+        _to_first_token(r, seen) for r, seen in zip((request, median), both, strict=True)
+    )
+    st.subheader(_conclusion(number, parts, usual, request, median), anchor=False)
+    st.caption(_about(request))
     if both[0] is not None and both[0].hot_reads:
         st.markdown(_hot(both[0]))
     known = PART_COLOURS | {_prefill(name): colour for name, colour in theme.OPERATOR.items()}
@@ -226,7 +228,7 @@ def one_request(row: RunRow, scenario: Scenario) -> None:
     plot(waterfall.waterfall(parts, how, colours=colours, median=usual), "request")
     st.caption(f"To the first token. Grey: request {picks[by][1]:,}, the median by {by}.")
     drawn("run.request", row, number)
-    _decoded((here, median), both)
+    _decoded((request, median), both)
 
 
 def _picked(picks: Mapping[str, tuple[int, int]], count: int) -> tuple[str, int]:
@@ -332,7 +334,7 @@ def _about(row: Mapping[str, Any]) -> str:
 
 def _decoded(rows: tuple[Mapping[str, Any], ...], both: list[Inside | None]) -> None:
     """Draw how the request decoded: its wait, its iterations and their tokens; and the median's."""
-    rows_of = [
+    figures = [
         {
             "Decode wait": seconds(seen.decode_wait_s),
             "Iterations": f"{seen.iterations:,}",
@@ -342,8 +344,8 @@ def _decoded(rows: tuple[Mapping[str, Any], ...], both: list[Inside | None]) -> 
         for row, seen in zip(rows, both, strict=True)
         if seen is not None and seen.iterations
     ]
-    if len(rows_of) == len(rows):
-        one, median = rows_of
+    if len(figures) == len(rows):
+        one, median = figures
         with st.grid(4, min_column_width=165):
             for label, value in one.items():
                 usual = f"median {median[label]}"

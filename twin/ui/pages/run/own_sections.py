@@ -321,9 +321,9 @@ def _dip_tiles(dip: Dip) -> None:
     if dip.before_tokens_per_s and dip.lowest_tokens_per_s is not None:
         lower = 1 - dip.lowest_tokens_per_s / dip.before_tokens_per_s
         fall = f"-{amount(lower, 'share')}" if lower > 0 else None
-    back = "did not fall" if dip.recovery_s == 0.0 else seconds(dip.recovery_s or 0.0)
+    recovery = "did not fall" if dip.recovery_s == 0.0 else seconds(dip.recovery_s or 0.0)
     if dip.recovery_s is None:
-        back = f"not in {seconds(dip.until_s - dip.at_s)}"
+        recovery = f"not in {seconds(dip.until_s - dip.at_s)}"
     before, during = dip.goodput_before_req_per_s, dip.goodput_during_req_per_s
     good = NOTHING if before is None else three_figures(before)
     if during is not None:
@@ -331,7 +331,7 @@ def _dip_tiles(dip: Dip) -> None:
     st.metric(f"{dip.phase.capitalize()} before", rate(dip.before_tokens_per_s))
     st.metric("Lowest", rate(dip.lowest_tokens_per_s), fall)
     st.metric(
-        "Back after", back,
+        "Back after", recovery,
         help="From the fault until output was back within 5 % of before and stayed there; "
         "where it was not: how long was looked, to the next fault or the end of the run.",
     )  # fmt: skip

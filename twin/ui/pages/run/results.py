@@ -169,8 +169,8 @@ def downloads(row: RunRow, scenario: Scenario) -> None:
     store = session.store()
     counts = {name.capitalize(): each.rows for name, each in store.runs.tables(row.id).items()}
     extras = found(Section, "run.download")
-    what = [SUMMARY, WHOLE, *counts, QUESTION, *extras]
-    chosen = st.selectbox("What", what, key="download-what")
+    choices = [SUMMARY, WHOLE, *counts, QUESTION, *extras]
+    chosen = st.selectbox("What", choices, key="download-what")
     if chosen in extras:
         extras[chosen].load()(store, row, scenario)
         return

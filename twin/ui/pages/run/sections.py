@@ -35,7 +35,7 @@ OVER_TIME = {
 def why(row: RunRow, scenario: Scenario) -> None:
     """Draw the time of a request, and of its first token, by part."""
     pieces = record.time_of(row, scenario)
-    whole, way = st.columns([3, 2], gap="large")
+    whole, ttft_column = st.columns([3, 2], gap="large")
     with whole:
         st.subheader("Where the time goes", anchor=False)
         if pieces:
@@ -54,7 +54,7 @@ def why(row: RunRow, scenario: Scenario) -> None:
             )
             if st.button("Run it again", icon=":material/replay:", key="explain-run-again"):
                 open_run(scenario)
-    with way:
+    with ttft_column:
         st.subheader("Where the TTFT went", anchor=False)
         rows = {"mean": ttft_parts(row.summary)}
         slowest = record.latencies(row.id, scenario.warmup_s).slowest

@@ -82,8 +82,8 @@ def get_ready() -> None:
         load.outlook(draft, facts)
         fabric = fabric_of(draft.supernode)
         machine_text(built(fabric))
-        if came := _shipped_run(scenario_digest(draft), draft):
-            player.shipped_film(draft, came, came.scenario)
+        if shipped := _shipped_run(scenario_digest(draft), draft):
+            player.shipped_film(draft, shipped, shipped.scenario)
     except (FactError, ValueError, OSError, BadZipFile) as error:
         log.warning("the first page was not made ready: %s", error)
 
@@ -133,12 +133,12 @@ def _played(draft: Scenario, fabric: Fabric) -> bool:
         player.brief(row.id, player.film(row.id, row, draft), fabric)
         page_link("run", f"A run of {words.ago(time.time() - row.queued_s)}", {"run": row.id})
         return True
-    came = _shipped_run(digest, draft)
-    if came is None:
+    shipped = _shipped_run(digest, draft)
+    if shipped is None:
         return False
-    player.brief(came.key, player.shipped_film(draft, came, came.scenario), fabric)
-    by = f"A run that came with the project, made by engine {came.engine}."
-    st.caption(f"{by} Newer ones replace it." if came.stale else by)
+    player.brief(shipped.key, player.shipped_film(draft, shipped, shipped.scenario), fabric)
+    by = f"A run that came with the project, made by engine {shipped.engine}."
+    st.caption(f"{by} Newer ones replace it." if shipped.stale else by)
     return True
 
 

@@ -182,17 +182,17 @@ def change(
     by_ends = {_key(e): e for e in edits}
     for name in names:
         element, to = (name, "") if isinstance(name, str) else name
-        here, back = (plain(element), plain(to)), (plain(to), plain(element))
-        old = by_ends.get(here) or by_ends.get(back) or Edit(element=element, to=to)
+        forward, reverse = (plain(element), plain(to)), (plain(to), plain(element))
+        old = by_ends.get(forward) or by_ends.get(reverse) or Edit(element=element, to=to)
         if to:
-            by_ends.pop(back, None)
+            by_ends.pop(reverse, None)
         new = old.model_dump() | {
             "element": element,
             "to": to,
             "capacity_factor": old.capacity_factor if capacity is None else capacity,
             "latency_factor": old.latency_factor if latency is None else latency,
         }
-        by_ends[here] = Edit(**new)
+        by_ends[forward] = Edit(**new)
     left = tuple(e for e in by_ends.values() if e != Edit(element=e.element, to=e.to))
     if len(left) > MOST:
         raise ValueError(f"{len(left):,} edits are more than the {MOST:,} a scenario may hold")

@@ -40,10 +40,12 @@ def collisions(s: Scenario, fabric: Fabric) -> list[Row]:
     """The collision factors of the deployment: by traffic and plane those of the worst instance."""
     worst: dict[tuple[str, str], Collision] = {}
     for traffic, load in _loads(s, fabric):
-        for plane, found in load.collisions:
+        for plane, collision in load.collisions:
             key = traffic, WAY.get(plane, plane)
-            worst[key] = max(worst.get(key, Collision()), found, key=lambda c: (c.mean, c.flows))
-    return [Row(traffic, plane, found) for (traffic, plane), found in worst.items()]
+            worst[key] = max(
+                worst.get(key, Collision()), collision, key=lambda c: (c.mean, c.flows)
+            )
+    return [Row(traffic, plane, collision) for (traffic, plane), collision in worst.items()]
 
 
 def _loads(s: Scenario, fabric: Fabric) -> Iterator[tuple[str, Load]]:
@@ -102,17 +104,17 @@ def _costs(draft: Scenario, planes: list[str], rows: list[Row]) -> str:
     """One sentence on TPOT and KV transfers."""
     even = with_overrides(draft, {FIELDS[plane]: "ecmp" for plane in planes})
     now, split = formulas.outlook(draft), formulas.outlook(even)
-    said = []
+    lines = []
     if isinstance(now, Outlook) and isinstance(split, Outlook) and now.tpot_s and split.tpot_s:
-        said.append(
+        lines.append(
             f"TPOT is {1e3 * now.tpot_s:.3g} ms by formula, and {1e3 * split.tpot_s:.3g} ms with "
             "an even split"
         )
     moved = max((row.found.mean for row in rows if row.traffic == "KV transfers"), default=0.0)
     if moved:
-        said.append(
+        lines.append(
             "KV transfers meet no other on their paths" if moved < 1.005 else
             f"a KV transfer takes {moved:.2f} times as long"
         )  # fmt: skip
-    text = "; ".join(said) or "no die decodes, and no KV moves"
+    text = "; ".join(lines) or "no die decodes, and no KV moves"
     return f"{text[0].upper()}{text[1:]}."

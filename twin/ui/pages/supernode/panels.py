@@ -111,7 +111,7 @@ def in_all(fabric: Fabric, chip: Chip, pool: MemoryPool) -> None:
     if ways["ub"] == ways["rdma"]:
         st.caption(ROUTED[ways["ub"]])
     else:
-        st.caption("  \n".join(f"{PLANES[plane]}: {ROUTED[way]}" for plane, way in ways.items()))
+        st.caption("  \n".join(f"{PLANES[plane]}: {ROUTED[rule]}" for plane, rule in ways.items()))
     if any(edit.add == "link" for edit in fabric.graph["supernode"].edits):
         st.caption(ADDED[ways["ub"]])
 

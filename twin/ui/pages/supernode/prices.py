@@ -124,11 +124,11 @@ def _colliding(
     fabric: Fabric, placed: Sequence[Instance], instance: Instance, plane: Plane
 ) -> Price:
     """The hand-off of an instance's slowest die, with what transfers lose to each other by hash."""
-    found = transfer_collision(fabric, ((i.role, i.die_of_rank) for i in placed), plane)
+    collision = transfer_collision(fabric, ((i.role, i.die_of_rank) for i in placed), plane)
     ports = port_rates(fabric, plane)
     share = network(fabric).dies.size // ports.size  # dies of a port
     port = nic(fabric, min(instance.die_of_rank, key=lambda die: ports[die // share]), plane)
-    return replace(port, bytes_per_s=port.bytes_per_s / found.mean, collision=found)
+    return replace(port, bytes_per_s=port.bytes_per_s / collision.mean, collision=collision)
 
 
 def _slowest(

@@ -4,7 +4,7 @@ import polars as pl
 import pytest
 
 from tests.draws import some
-from tests.engine.lifecycle.test_elastic import SWAP
+from tests.engine.lifecycle.test_elastic import BUSY, SWAP
 from tests.engine.lifecycle.test_elastic import run as run_elastic
 from tests.engine.small import MODES, run
 from tests.engine.test_movement import HURT
@@ -20,11 +20,13 @@ STORED = {
     "memory_pool.answers": True,
 }
 WHO = ["plane", "traffic", "role", "instance"]
+COMES = BUSY | {
+    "elastic.controller": "schedule",
+    "elastic.npus": 32,
+    "elastic.schedule": [{"at_s": 2.0, "prefill": 2, "decode": 4}],
+}
 # Ends within the supernode of what comes from beyond it or goes there.
 ONE_END = {"ssd_read": ["in"], "ssd_write": ["out"]}
-# Bytes of weights that an instance loads from the memory pool before it serves: it has no dies yet
-# in the tables of places, and is placed where its exchange is from when it serves.
-PLACED_LATE = {"weights"}
 
 
 def off_the_paths(tables):
@@ -33,7 +35,10 @@ def off_the_paths(tables):
     ends = tables["shares"].group_by(WHO).agg(pl.col("direction").unique().sort())
     found = []
     for plane, traffic, role, _, _, have in booked.join(ends, on=WHO, how="left").rows():
-        missing = sorted({*ONE_END.get(traffic, ["in", "out"])} - {*(have or [])})
+        ends_here = ONE_END.get(traffic, ["in", "out"])
+        if (plane, traffic) == ("vpc", "weights"):  # of object storage
+            ends_here = ["in"]
+        missing = sorted({*ends_here} - {*(have or [])})
         if missing:
             found.append((plane, traffic, role, missing))
     return found
@@ -62,9 +67,14 @@ def test_every_counter_of_bytes_is_on_a_path(settings):
     assert astray(tables) < 1e-9
 
 
-def test_bytes_of_instances_that_come_and_go_are_on_paths_but_for_weights_before_they_serve():
-    tables = run_elastic(SWAP).tables
-    assert {traffic for _, traffic, _, _ in off_the_paths(tables)} <= PLACED_LATE
+@pytest.mark.parametrize(
+    "settings", [SWAP, COMES, COMES | {"elastic.weights": "object_storage", "horizon_s": 40.0}]
+)
+def test_bytes_of_instances_that_come_and_go_are_on_paths(settings):
+    """Also the weights that one loads before it serves."""
+    tables = run_elastic(settings).tables
+    assert off_the_paths(tables) == []
+    assert astray(tables) < 1e-9
     assert tables["traffic"]["traffic"].is_in(["weights"]).any()
 
 

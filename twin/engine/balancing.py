@@ -235,8 +235,10 @@ class Balance:
         self.agenda.at(t_s + took_s, arrived)
 
     def _serves(self, k: int) -> bool:
-        """Whether instance k takes part; a failed one loads its experts when it recovers."""
-        return bool(self.machine.world.instance.up[self.machine.column(k)])
+        """Whether instance k takes part; one that failed or loads weights has its experts with
+        these."""
+        up = bool(self.machine.world.instance.up[self.machine.column(k)])
+        return up and k not in self.machine.coming
 
     def _weights(self, k: int) -> int:
         """Index of the flow of expert weights into instance k."""

@@ -215,7 +215,9 @@ def _placed_bytes(
     for who, spans in of_class.items():
         found = float((per_share[spans] * whole[spans]).sum())
         booked = float(_booked(cells, column, who).sum())
-        if booked > found * (1.0 + 1e-12) > 0.0:
+        if booked > found == 0.0:  # in spans that hold no window's middle
+            per_share[spans] = booked / whole[spans].sum()
+        elif booked > found * (1.0 + 1e-12):
             per_share[spans] *= booked / found
     amount = per_share[class_of] * where["share"].to_numpy()
     at = where["node"].to_numpy(), where["sub_plane"].fill_null(0).to_numpy()

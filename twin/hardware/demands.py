@@ -231,17 +231,30 @@ def from_storage(net: Network, dies: Sequence[int]) -> Load:
     return load_of(net, Demand(Ends(source.tolist()), sink, out, into, ("vpc",), "read"))
 
 
+def _storing(net: Network) -> INTS:
+    """CPUs with a DPU that reaches storage."""
+    dpus, usable = net.of_kind("qingtian"), net.open_links("vpc")
+    linked = usable & np.isin(net.head, dpus) & np.isin(net.tail, net.of_kind("cpu"))
+    onward = usable & np.isin(net.tail, dpus) & np.isin(net.head, net.of_kind("vpc"))
+    return np.unique(net.tail[linked & np.isin(net.head, net.tail[onward])])
+
+
 def to_storage(net: Network) -> Load | None:
     """Writes of stored blocks from nodes to storage, each node its own share; None: no node can."""
-    dpus = net.of_kind("qingtian")
-    sink = net.of_kind("vpc")
-    usable = net.open_links("vpc")
-    linked = usable & np.isin(net.head, dpus) & np.isin(net.tail, net.of_kind("cpu"))
-    onward = usable & np.isin(net.tail, dpus) & np.isin(net.head, sink)
-    hosts = np.unique(net.tail[linked & np.isin(net.head, net.tail[onward])])
+    hosts, sink = _storing(net), net.of_kind("vpc")
     if not hosts.size:
         return None
     return load_of(net, _demand(hosts, sink, _even(hosts), _even(sink), ("vpc",), "write"))
+
+
+def into_memory(net: Network, dies: Sequence[int]) -> Load | None:
+    """Objects (OBS) over the VPC plane into the DRAM of the nodes of `dies`; None: there is no
+    way."""
+    hosts, source = _storing(net), net.of_kind("vpc")
+    hosts = hosts[np.isin(net.node[hosts], net.node[dies_of(net, dies)])]
+    if not hosts.size:
+        return None
+    return load_of(net, _demand(source, hosts, _even(source), _even(hosts), ("vpc",), "read"))
 
 
 def one_to_others(net: Network, die: int, plane: str, operation: Operation = "write") -> Load:

@@ -82,6 +82,15 @@ class Flow:
 
 
 @dataclass(frozen=True)
+class Coming:
+    """Weights on their way to an instance: from object storage into the nodes of dies, or else from
+    the DRAM of nodes into the dies."""
+
+    stored: bool
+    dies: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class Seat:
     """An instance as flows need it: role, number and dies."""
 
@@ -90,6 +99,7 @@ class Seat:
     column: int
     dies: tuple[int, ...]  # in service and alive
     pool_nodes: tuple[int, ...]  # whose DRAM holds its part of the memory pool
+    coming: Coming | None = None  # weights from beyond its dies; else they move among these
 
 
 def flows_of(s: Scenario, net: Network, seats: Sequence[Seat], first: INTS) -> list[Flow]:
@@ -109,12 +119,15 @@ def flows_of(s: Scenario, net: Network, seats: Sequence[Seat], first: INTS) -> l
         flows.append(Flow(number, kind, seat.role, seat.index, load, **reads))
 
     for seat in seats:
+        if seat.coming is not None and (weights := _weights(net, seat.coming, plane)) is not None:
+            add(w.WEIGHTS, seat, weights)
         if not seat.dies:
             continue
         if len(seat.dies) > 1:
             exchange = demands.exchange(net, seat.dies)
             add(w.EXPERTS, seat, exchange)
-            add(w.WEIGHTS, seat, exchange)
+            if seat.coming is None:
+                add(w.WEIGHTS, seat, exchange)
         if seat.role == "decode":
             if s.memory_pool.enabled and s.memory_pool.answers and stored:
                 flows += _answers(net, seat, plane, stored)
@@ -141,6 +154,14 @@ def flows_of(s: Scenario, net: Network, seats: Sequence[Seat], first: INTS) -> l
     if offloaded_share(s):
         flows += _offloads(net, seats, no_way, hand_off)
     return flows
+
+
+def _weights(net: Network, coming: Coming, plane: str) -> Load | None:
+    """What weights on their way put on the links; None: there is no way."""
+    if coming.stored:
+        return demands.into_memory(net, coming.dies) or from_storage(net, coming.dies)
+    read = demands.pool(net, coming.dies, plane)
+    return read[0] if read is not None else None
 
 
 def _answers(net: Network, seat: Seat, plane: str, nodes: Sequence[int]) -> Iterator[Flow]:

@@ -13,7 +13,8 @@ from collections import Counter, deque
 from dataclasses import dataclass
 from functools import partial
 
-from twin.engine.lifecycle.life import STARTS, Life, Then
+from twin.engine.lifecycle.life import STARTS, Life
+from twin.engine.lifecycle.loading import Then
 from twin.engine.lifecycle.looks import Look
 from twin.policies.controllers import (
     CONTROLLERS,

@@ -27,7 +27,6 @@ from twin.engine.phases.colocated import finish_pieces
 from twin.engine.phases.decode import settle
 from twin.experts import ExpertsError
 from twin.hardware.chip import HardwareError
-from twin.hardware.prices import pool_read
 from twin.metrics.events import Event, Kind
 from twin.model.shape import ModelError
 from twin.scenario import KINDS, Fault
@@ -100,9 +99,9 @@ class Incidents:
             elif k not in self.down:
                 self._reprice(k, False, t_s)
                 if vacant := self._vacant(k):
-                    self.agenda.at(t_s + self._load_s(k, vacant), self._rejoin(k))
+                    self._bring_back(k, vacant, t_s)
             elif k not in self.pending:  # nothing else will wake it
-                self._recover_at(k, t_s + (self._wait_s(k) if self.hit[k] else 0.0))
+                self._recover(k, t_s)
         machine.lay_flows(t_s)
 
     def _vacant(self, k: int) -> list[int]:
@@ -119,15 +118,15 @@ class Incidents:
             self.machine.members[k][r] = self.machine.setup.instances[k].die_of_rank[r]
         return bool(vacant)
 
-    def _load_s(self, k: int, ranks: list[int]) -> float:
-        """Seconds until repaired dies have read their weights from the memory pool over UB."""
+    def _bring_back(self, k: int, ranks: list[int], t_s: float) -> None:
+        """Let repaired dies read their weights from the DRAM of nodes, then serve."""
         machine = self.machine
         dies = [machine.setup.instances[k].die_of_rank[r] for r in ranks]
         size = machine.roles[k].memory.weights * len(dies)
         try:
-            return size / pool_read(machine.fabric, dies).bytes_per_s
+            self.life.loading.load(k, dies, size, t_s, self._rejoin(k))
         except HardwareError:
-            return 0.0
+            self.agenda.at(t_s, self._rejoin(k))
 
     def _rejoin(self, k: int) -> Callable[[float], None]:
         """Put a repaired die with its weights back into its rank, unless it failed again."""
@@ -210,7 +209,7 @@ class Incidents:
         if self.life.was_to_stop(k):
             self._leave(k, t_s)
         elif self.hit[k]:
-            self._recover_at(k, t_s + self._wait_s(k))
+            self._recover(k, t_s)
 
     def _throw_out(self, k: int, t_s: float) -> int:
         """Close an instance to the router and return requests that cannot stay; returns how
@@ -234,29 +233,39 @@ class Incidents:
                 thrown += phase.free_rank(world, rows[r], t_s)
         return thrown
 
-    def _wait_s(self, k: int) -> float:
-        """Seconds from detection, or from a repair, until the instance serves again."""
+    def _recover(self, k: int, t_s: float) -> None:
+        """From detection, or from a repair, on: let the instance serve after what its policy takes.
+        Where only links were missing, it serves at once."""
         rule = self.machine.setup.scenario.recovery
-        if rule.policy == "shrink":
-            return self._reload_s(k)
-        return rule.restart_s if rule.policy == "restart" else rule.in_place_s
+        if not self.hit[k]:
+            self._recover_at(k, t_s)
+        elif rule.policy == "shrink":
+            self._reload(k, t_s)
+        else:
+            wait_s = rule.restart_s if rule.policy == "restart" else rule.in_place_s
+            self._recover_at(k, t_s + wait_s)
 
-    def _reload_s(self, k: int) -> float:
-        """Seconds to load the experts that only lost dies had onto the remaining dies, each reading
-        its share from the memory pool over UB."""
+    def _reload(self, k: int, t_s: float) -> None:
+        """Load the experts that only lost dies had onto the remaining dies, each reading its share
+        from the DRAM of nodes, then serve."""
         machine = self.machine
+        self.life.loading.stop(k, t_s)  # a failure before this one
         left = [d for d in machine.serving(k) if d not in machine.out]
         gone = {at for at, die in enumerate(machine.serving(k)) if die in machine.out}
-        if not left or not gone:
-            return 0.0
-        size = self.missing(k, gone) * machine.setup.crowd.expert_bytes
+        size = self.missing(k, gone) * machine.setup.crowd.expert_bytes if left and gone else 0.0
+        if size <= 0.0:
+            return self._recover_at(k, t_s)
         try:
-            rate = pool_read(machine.fabric, left).bytes_per_s
-        except HardwareError:
-            return 0.0
-        return size / rate
+            self.life.loading.load(k, left, size, t_s, self._recovery(k))
+        except HardwareError:  # no DRAM is left to read from
+            self._recover_at(k, t_s)
+        return None
 
     def _recover_at(self, k: int, when_s: float) -> None:
+        self.agenda.at(when_s, self._recovery(k))
+
+    def _recovery(self, k: int) -> Callable[[float], None]:
+        """The end of a recovery, unless another begins before it."""
         self.turn[k] += 1
         self.pending.add(k)
         turn = self.turn[k]
@@ -266,7 +275,7 @@ class Incidents:
                 self.pending.discard(k)
                 self._recovered(k, t_s)
 
-        self.agenda.at(when_s, recovered)
+        return recovered
 
     def _recovered(self, k: int, t_s: float) -> None:
         """Open a recovered instance to requests, with spares or fewer dies, if it can serve."""

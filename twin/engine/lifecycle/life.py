@@ -9,15 +9,14 @@ or a published figure (data/startup.toml).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Set
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 
 import numpy as np
 
-from twin.engine import codes as w
-from twin.engine.books import book_traffic
 from twin.engine.lifecycle.agenda import Agenda
 from twin.engine.lifecycle.drain import empty_by_moving, is_empty_decode, is_empty_prefill
+from twin.engine.lifecycle.loading import Loading, Then
 from twin.engine.lifecycle.machine import Machine
 from twin.hardware.chip import HardwareError
 from twin.hardware.faults import servers_out
@@ -31,7 +30,7 @@ LOOK_S = 0.25  # between two looks at what drains
 STARTS = ("process", "fetch", "load", "graphs")
 STATES = (*STARTS, "serve", "drain", "down")  # else it is off
 
-Then = Callable[[float], None]
+Send = Callable[[int, Sequence[int], float, float, Then], None]
 Restored = Callable[[int, float], None]  # an instance that had failed has all its dies, at a time
 
 
@@ -43,56 +42,6 @@ class Span:
     state: str
     t_s: float
     end_s: float = np.inf
-
-
-class Bucket:
-    """Object storage whose rate is shared evenly by all instances that load."""
-
-    def __init__(self, agenda: Agenda, bytes_per_s: float) -> None:
-        self._agenda, self.bytes_per_s = agenda, bytes_per_s
-        self._left: dict[int, float] = {}
-        self._then: dict[int, Then] = {}
-        self._since_s = 0.0
-        self._turn = 0
-
-    def fetch(self, k: int, size: float, t_s: float, then: Then) -> None:
-        """Send `size` bytes to instance k and call `then` when they have arrived."""
-        self._move(t_s)
-        self._left[k], self._then[k] = size, then
-        self._plan()
-
-    def stop(self, k: int, t_s: float) -> None:
-        """Cancel the transfer to instance k."""
-        self._move(t_s)
-        self._left.pop(k, None)
-        self._then.pop(k, None)
-        self._plan()
-
-    def _move(self, t_s: float) -> None:
-        share = self.bytes_per_s / max(len(self._left), 1) * (t_s - self._since_s)
-        self._left = {k: left - share for k, left in self._left.items()}
-        self._since_s = t_s
-
-    def _plan(self) -> None:
-        self._turn += 1
-        turn = self._turn
-        if not self._left:
-            return
-        soonest = min(self._left.values()) * len(self._left) / self.bytes_per_s
-        end_s = self._since_s + soonest
-
-        def arrived(t_s: float) -> None:
-            if turn != self._turn:
-                return
-            self._move(end_s)
-            there = [k for k, left in self._left.items() if left <= self.bytes_per_s * 1e-6]
-            for k in there:
-                del self._left[k]
-            self._plan()
-            for k in there:
-                self._then.pop(k)(t_s)
-
-        self._agenda.at(end_s, arrived)
 
 
 class Life:
@@ -108,7 +57,8 @@ class Life:
         if self.rule.graphs == "compiled":
             self._process_s += facts.si("startup.compile")
         self._regroup_s = facts.si("startup.regroup")
-        self._bucket = Bucket(agenda, facts.si("startup.bucket"))
+        self._bucket_bytes_per_s = facts.si("startup.bucket")
+        self.loading = Loading(machine, agenda, self._bucket_bytes_per_s)
         precision = formats(self.setup.scenario.deployment.precision)
         self._model_bytes = whole_model_bytes(self.setup.costs.shape, precision)
         self.dies = [frozenset(i.die_of_rank) for i in self.setup.instances]
@@ -154,7 +104,7 @@ class Life:
         for k, state in enumerate(self.state):
             if state in STARTS and self.dies[k] & dies:
                 self._begun[k] += 1
-                self._bucket.stop(k, t_s)
+                self.loading.stop(k, t_s)
                 self._enter(k, "off", t_s)
 
     def fail(self, k: int, t_s: float) -> None:
@@ -254,17 +204,14 @@ class Life:
         def load(now_s: float) -> None:
             self._holding |= self._nodes(k)
             self._enter(k, "load", now_s)
-            try:
-                self.agenda.at(now_s + self._load_s(k, now_s), unless_aborted(graphs))
-            except HardwareError:  # no way to the memory that has the model
-                self._enter(k, "off", now_s)
+            self._send(self.loading.load, k, self._weights(k)[0], now_s, graphs)
 
         def weights(now_s: float) -> None:
             """Load the weights from DRAM if they are there, otherwise from object storage."""
             if self._is_warm(k):
                 return load(now_s)
             self._enter(k, "fetch", now_s)
-            self._bucket.fetch(k, self._model_bytes, now_s, load)
+            self._send(self.loading.fetch, k, self._model_bytes, now_s, load)
             return None
 
         if after_s:
@@ -281,7 +228,7 @@ class Life:
         """Seconds from a start on free NPUs to serving, of the slower of the two pools."""
         fetch_s = 0.0
         if self.rule.weights == "object_storage":
-            fetch_s = self._model_bytes / self._bucket.bytes_per_s
+            fetch_s = self._model_bytes / self._bucket_bytes_per_s
         first = {i.role: k for k, i in reversed(list(enumerate(self.setup.instances)))}
         return self._process_s + fetch_s + max(self._weights(k)[1] for k in first.values())
 
@@ -291,12 +238,12 @@ class Life:
         size = float(self.machine.roles[k].memory.weights * i.dies)
         return size, size / float(pool_read(self.machine.fabric, i.die_of_rank, plane).bytes_per_s)
 
-    def _load_s(self, k: int, t_s: float) -> float:
-        """Seconds until the dies have their weights; books the bytes."""
-        size, took_s = self._weights(k)
-        plane, column = w.PLANES.index(pool_plane(self.setup.scenario)), self.machine.column(k)
-        book_traffic(self.machine.world, w.WEIGHTS, plane, column, t_s, t_s + took_s, size)
-        return took_s
+    def _send(self, way: Send, k: int, size: float, t_s: float, then: Then) -> None:
+        """Send an instance that starts its weights; where there is no way, it stays off."""
+        try:
+            way(k, self.setup.instances[k].die_of_rank, size, t_s, then)
+        except HardwareError:
+            self._enter(k, "off", t_s)
 
     def _serve(self, k: int, t_s: float) -> None:
         i, machine = self.setup.instances[k], self.machine

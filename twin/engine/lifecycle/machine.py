@@ -15,7 +15,7 @@ import numpy as np
 from twin.engine import codes as w
 from twin.engine.build import slots_of
 from twin.engine.columns import World
-from twin.engine.contention.flows import Flow, Seat, flows_of, lay_out
+from twin.engine.contention.flows import Coming, Flow, Seat, flows_of, lay_out
 from twin.engine.contention.traffic import load_servers
 from twin.engine.setup import Setup
 from twin.facts import Facts
@@ -64,6 +64,7 @@ class Machine:
         self._states: dict[Hashable, Network] = {}  # by faults in force
         self.in_force: list[Fault] = []
         self.out: frozenset[int] = frozenset()  # dies that cannot serve now
+        self.coming: dict[int, Coming] = {}  # weights on their way: engine/lifecycle/loading.py
         self.members: list[list[int | None]] = [list(i.die_of_rank) for i in setup.instances]
         plane = setup.scenario.deployment.kv_transfer_plane
         self._port = nic(self._whole, setup.first_die, plane)  # of one die, for KV hand-off
@@ -285,6 +286,7 @@ class Machine:
                 i.role, i.index, self.column(k),
                 tuple(die for die in self.serving(k) if die not in self.out),
                 () if i.role == "decode" else self.pool_nodes(i.index),
+                self.coming.get(k),
             )
             for k, i in enumerate(self.setup.instances)
         ]  # fmt: skip

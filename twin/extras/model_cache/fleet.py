@@ -15,9 +15,60 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twin.engine.lifecycle.agenda import Agenda
-from twin.engine.lifecycle.life import Bucket
 
 Place = Literal["object storage", "local DRAM", "memory pool"]
+
+Then = Callable[[float], None]
+
+
+class Bucket:
+    """Object storage whose rate is shared evenly by all instances that load."""
+
+    def __init__(self, agenda: Agenda, bytes_per_s: float) -> None:
+        self._agenda, self.bytes_per_s = agenda, bytes_per_s
+        self._left: dict[int, float] = {}
+        self._then: dict[int, Then] = {}
+        self._since_s = 0.0
+        self._turn = 0
+
+    def fetch(self, k: int, size: float, t_s: float, then: Then) -> None:
+        """Send `size` bytes to instance k and call `then` when they have arrived."""
+        self._move(t_s)
+        self._left[k], self._then[k] = size, then
+        self._plan()
+
+    def stop(self, k: int, t_s: float) -> None:
+        """Cancel the transfer to instance k."""
+        self._move(t_s)
+        self._left.pop(k, None)
+        self._then.pop(k, None)
+        self._plan()
+
+    def _move(self, t_s: float) -> None:
+        share = self.bytes_per_s / max(len(self._left), 1) * (t_s - self._since_s)
+        self._left = {k: left - share for k, left in self._left.items()}
+        self._since_s = t_s
+
+    def _plan(self) -> None:
+        self._turn += 1
+        turn = self._turn
+        if not self._left:
+            return
+        soonest = min(self._left.values()) * len(self._left) / self.bytes_per_s
+        end_s = self._since_s + soonest
+
+        def arrived(t_s: float) -> None:
+            if turn != self._turn:
+                return
+            self._move(end_s)
+            there = [k for k, left in self._left.items() if left <= self.bytes_per_s * 1e-6]
+            for k in there:
+                del self._left[k]
+            self._plan()
+            for k in there:
+                self._then.pop(k)(t_s)
+
+        self._agenda.at(end_s, arrived)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,129 @@
+"""Weights on their way into instances that start or get dies back: flows like all others.
+
+Object storage sends a whole model over the VPC plane into the DRAM of an instance's nodes, at the
+rate of a bucket that all who fetch share evenly; DRAM sends dies their weights over the memory
+pool's plane. What else is on the links slows a transfer, and a transfer slows what else is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from twin.engine import codes as w
+from twin.engine.books import book_traffic
+from twin.engine.contention.flows import IDLE, Coming
+from twin.engine.lifecycle.agenda import Agenda
+from twin.engine.lifecycle.machine import Machine
+from twin.hardware.chip import HardwareError
+from twin.model.fetch import pool_plane
+
+LOOK_S = 0.05  # between two looks at the rate of a transfer, at most
+DONE = 1e-9  # share of a transfer that rounding may leave
+
+Then = Callable[[float], None]
+
+
+@dataclass(slots=True)
+class _Transfer:
+    size: float
+    left: float
+    since_s: float
+    then: Then
+    turn: int = 0
+
+
+class Loading:
+    """Every transfer of weights that is under way, one an instance at most."""
+
+    def __init__(self, machine: Machine, agenda: Agenda, bucket_bytes_per_s: float) -> None:
+        self._machine, self._agenda = machine, agenda
+        self._bucket_bytes_per_s = bucket_bytes_per_s
+        self._under_way: dict[int, _Transfer] = {}
+        self._plane = w.PLANES.index(pool_plane(machine.setup.scenario))
+        self._turn = 0
+
+    def fetch(self, k: int, dies: Sequence[int], size: float, t_s: float, then: Then) -> None:
+        """Send `size` bytes of object storage into the nodes of instance k's dies, and call `then`
+        when they are there. Raises HardwareError where there is no way."""
+        self._begin(k, Coming(True, tuple(dies)), size, t_s, then)
+
+    def load(self, k: int, dies: Sequence[int], size: float, t_s: float, then: Then) -> None:
+        """Send `size` bytes in the DRAM of nodes into dies of instance k, and call `then` when they
+        are there; behind what is on its way there. Raises HardwareError where there is no way."""
+        coming = Coming(False, tuple(dies))
+        if (before := self._under_way.get(k)) is not None:
+            size += before.left
+            coming = replace(coming, dies=(*self._machine.coming[k].dies, *dies))
+        self._begin(k, coming, size, t_s, then)
+
+    def stop(self, k: int, t_s: float) -> None:
+        """Cancel what is on its way to instance k."""
+        if k in self._under_way:
+            self._settle(k, t_s)
+            self._end(k)
+
+    def _flow(self, k: int) -> int:
+        return int(self._machine.world.traffic.first[w.WEIGHTS]) + self._machine.column(k)
+
+    def _begin(self, k: int, coming: Coming, size: float, t_s: float, then: Then) -> None:
+        if k in self._under_way:
+            self._settle(k, t_s)
+        self._turn += 1
+        self._under_way[k] = _Transfer(size, size, t_s, then, self._turn)
+        self._machine.coming[k] = coming
+        self._machine.lay_flows(t_s)
+        if self._machine.world.traffic.alone[self._flow(k)] >= IDLE:
+            self._end(k)
+            self._machine.lay_flows(t_s)
+            raise HardwareError(f"no weights reach {self._machine.setup.instances[k].name}")
+        self._share_bucket()
+        self._look_again(k, t_s)
+
+    def _share_bucket(self) -> None:
+        """Let all who fetch have an even share of the bucket."""
+        fetching = [k for k in self._under_way if self._machine.coming[k].stored]
+        for k in self._under_way:
+            of_bucket = self._bucket_bytes_per_s / max(len(fetching), 1)
+            self._machine.set_pace(self._flow(k), of_bucket if k in fetching else IDLE)
+
+    def _rate(self, k: int) -> float:
+        """Bytes/s now; what links leave is known from the border after a transfer began on."""
+        traffic, f = self._machine.world.traffic, self._flow(k)
+        if traffic.alone[f] >= IDLE:  # the way is gone: a fault
+            return 0.0
+        return float(traffic.alone[f] * (traffic.level[f] or traffic.wish[f]))
+
+    def _settle(self, k: int, t_s: float) -> None:
+        """Book what came since the last look."""
+        one, rate = self._under_way[k], self._rate(k)
+        moved = min(one.left, rate * (t_s - one.since_s))
+        end_s = one.since_s + moved / rate if rate > 0.0 else t_s
+        plane = w.VPC if self._machine.coming[k].stored else self._plane
+        column = self._machine.column(k)
+        book_traffic(self._machine.world, w.WEIGHTS, plane, column, one.since_s, end_s, moved)
+        one.left, one.since_s = one.left - moved, t_s
+
+    def _look_again(self, k: int, t_s: float) -> None:
+        one, rate = self._under_way[k], self._rate(k)
+        turn = one.turn
+        after_s = min(LOOK_S, one.left / rate) if rate > 0.0 else LOOK_S
+
+        def look(now_s: float) -> None:
+            if k not in self._under_way or self._under_way[k].turn != turn:
+                return None
+            self._settle(k, now_s)
+            if one.left > DONE * one.size:
+                self._share_bucket()  # a rebalance may have stopped the flow
+                return self._look_again(k, now_s)
+            self._end(k)
+            one.then(now_s)
+            self._machine.lay_flows(now_s)
+            return None
+
+        self._agenda.at(t_s + after_s, look)
+
+    def _end(self, k: int) -> None:
+        self._machine.set_pace(self._flow(k), 0.0)
+        del self._under_way[k], self._machine.coming[k]
+        self._share_bucket()

@@ -74,19 +74,12 @@ def read_weka(reading: Reading) -> Columns:
     session = np.repeat(np.arange(len(sessions.lengths)), sessions.lengths)
     offset, hashes = hash_array(hash_lists(cells), cells.where)
     columns = Columns(
-        ticks=_clock(np.array(sessions.times_s), session),
-        ticks_per_s=1.0,
-        input_tokens=cells.tokens("in"),
-        output_tokens=cells.tokens("out"),
-        source_row=np.arange(1, session.size + 1),
-        session=session,
-        hash_offset=offset,
-        hashes=hashes,
-        scope=np.array(sessions.scopes, np.int64)[session],
-        block_tokens=size,
-        think_s=cells.times_if_known("think_time"),
-        in_order=False,
-    )
+        ticks=_clock(np.array(sessions.times_s), session), ticks_per_s=1.0, in_order=False,
+        input_tokens=cells.tokens("in"), output_tokens=cells.tokens("out"),
+        source_row=np.arange(1, session.size + 1), session=session,
+        hash_offset=offset, hashes=hashes, scope=np.array(sessions.scopes, np.int64)[session],
+        block_tokens=size, think_s=cells.times_if_known("think_time"),
+    )  # fmt: skip
     return _finished(columns, sessions.left_out, len(sessions.lengths), most)
 
 
@@ -178,20 +171,15 @@ def read_session_table(reading: Reading) -> Columns:
         raise TraceError(f"{piece.name}: hash_ids must hold whole numbers, and some are missing")
     unsigned = hashes.dtype == pl.UInt64
     hashes = hashes.reinterpret(signed=True) if unsigned else hashes.cast(pl.Int64)
+    whole = chosen.select(pl.col("input_length", "output_length", "row").cast(pl.Int64))
     columns = Columns(
-        ticks=_clock(chosen["t"].to_numpy(), session),
-        ticks_per_s=1.0,
-        input_tokens=chosen["input_length"].cast(pl.Int64).to_numpy(),
-        output_tokens=chosen["output_length"].cast(pl.Int64).to_numpy(),
-        source_row=chosen["row"].cast(pl.Int64).to_numpy(),
-        session=session,
-        hash_offset=offset,
+        ticks=_clock(chosen["t"].to_numpy(), session), ticks_per_s=1.0, in_order=False,
+        input_tokens=whole["input_length"].to_numpy(),
+        output_tokens=whole["output_length"].to_numpy(), source_row=whole["row"].to_numpy(),
+        session=session, hash_offset=offset, scope=session, block_tokens=PARQUET_BLOCK_TOKENS,
         hashes=np.array(hashes, np.int64),  # a copy that may be overwritten
-        scope=session,
-        block_tokens=PARQUET_BLOCK_TOKENS,
         think_s=chosen["think_time"].cast(pl.Float64).fill_null(np.nan).to_numpy(),
-        in_order=False,
-    )
+    )  # fmt: skip
     return _finished(columns, rows - chosen.height, int(session.max(initial=-1)) + 1, most)
 
 

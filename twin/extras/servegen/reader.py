@@ -17,6 +17,10 @@ PATTERNS = {"": 0, "exponential": 0, "poisson": 0, "gamma": 1, "weibull": 2}
 MOST_RATE = 1e6
 DAY_S = 86_400
 FIELDS = ("input_tokens", "output_tokens")
+SAMPLED = (
+    f"sampled from per-client distributions with seed {SEED}: input and output lengths are "
+    "independent, and nothing is known about shared prefixes"
+)
 
 
 @dataclass(slots=True)
@@ -146,17 +150,11 @@ def _sampled(name: str, clients: dict[int, _Client], most_rows: int) -> Columns:
                 out.append(_draw_all(client.lengths[field_name], times[-1], key))
     rows = np.concatenate(times) if times else np.zeros(0)
     return Columns(
-        ticks=rows,
-        ticks_per_s=1.0,
+        ticks=rows, ticks_per_s=1.0, in_order=False,
         input_tokens=np.concatenate(inputs) if inputs else np.zeros(0, np.int64),
         output_tokens=np.concatenate(outputs) if outputs else np.zeros(0, np.int64),
-        source_row=np.arange(1, rows.size + 1),
-        in_order=False,
-        warnings=[
-            f"sampled from per-client distributions with seed {SEED}: input and output lengths "
-            "are independent, and nothing is known about shared prefixes"
-        ],
-    )
+        source_row=np.arange(1, rows.size + 1), warnings=[SAMPLED],
+    )  # fmt: skip
 
 
 @late

@@ -80,21 +80,16 @@ def cells_of_rows(rows: Sequence[dict[str, Any]], where: Callable[[int], str]) -
     return Cells(
         len(rows),
         lambda key: np.array([_float(row.get(key, MISSING)) for row in rows], np.float64),
-        lambda key, i: rows[i].get(key, MISSING),
-        texts,
-        where,
-    )
+        lambda key, i: rows[i].get(key, MISSING), texts, where,
+    )  # fmt: skip
 
 
 def cells_of_frame(frame: pl.DataFrame, where: Callable[[int], str]) -> Cells:
     """Cells of a table; text is parsed as a number."""
     return Cells(
-        frame.height,
-        lambda key: numbers_in(frame[key]),
-        lambda key, i: frame[key][i],
-        lambda key: frame[key] if key in frame.columns else None,
-        where,
-    )
+        frame.height, lambda key: numbers_in(frame[key]), lambda key, i: frame[key][i],
+        lambda key: frame[key] if key in frame.columns else None, where,
+    )  # fmt: skip
 
 
 def numbers_in(column: pl.Series) -> np.ndarray:
@@ -258,13 +253,9 @@ def csv_cells(piece: Piece) -> Iterator[tuple[Cells, np.ndarray]]:
 
 def _cells(piece: Piece, header: list[str], body: list[str], numbers: np.ndarray) -> Cells:
     frame = pl.read_csv(
-        io.BytesIO("\n".join(body).encode()),
-        has_header=False,
-        new_columns=header,
-        infer_schema=False,
-        quote_char=None,
-        eol_char="\n",
-    )
+        io.BytesIO("\n".join(body).encode()), has_header=False, new_columns=header,
+        infer_schema=False, quote_char=None, eol_char="\n",
+    )  # fmt: skip
     frame = frame.with_columns(pl.all().str.strip_chars(BLANK + '"'))
     return cells_of_frame(frame, lambda row: f"{piece.name} line {numbers[row]}")
 

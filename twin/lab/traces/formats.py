@@ -130,22 +130,14 @@ def build_table(c: Columns, most_rows: int) -> TraceTable:
         arrival_s=arrival_s.astype(np.float64),
         input_tokens=c.input_tokens[chosen].astype(np.int32),
         output_tokens=c.output_tokens[chosen].astype(np.int32),
-        session=session.astype(np.int32),
-        segment_offset=offset,
-        segment_first=first,
-        segment_blocks=blocks,
-        blocks=distinct,
-        block_tokens=block_tokens,
-        has_prefix=c.hashes is not None,
-        has_time=c.has_time,
+        session=session.astype(np.int32), segment_offset=offset, segment_first=first,
+        segment_blocks=blocks, blocks=distinct, block_tokens=block_tokens,
+        has_prefix=c.hashes is not None, has_time=c.has_time,
         source_row=c.source_row[chosen].astype(np.int64),
         think_s=np.full(chosen.size, np.nan) if c.think_s is None else c.think_s[chosen],
-        counts=counts,
-        name=c.name,
-        format=c.format,
-        time_unit=c.time_unit,
+        counts=counts, name=c.name, format=c.format, time_unit=c.time_unit,
         warnings=tuple(c.warnings),
-    )
+    )  # fmt: skip
 
 
 def _wanted_rows(c: Columns, counts: dict[str, int]) -> np.ndarray:

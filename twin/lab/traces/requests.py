@@ -70,16 +70,10 @@ class Layout:
         *columns, sessions = zip(*parts, strict=True)
         ticks, input_tokens, output_tokens, rows = map(np.concatenate, columns)
         c = Columns(
-            ticks=ticks,
-            ticks_per_s=TICKS_PER_S[self.unit],
-            input_tokens=input_tokens,
-            output_tokens=output_tokens,
-            source_row=rows,
-            session=_codes(sessions),
-            has_time=bool(self.time),
-            time_unit=self.unit,
+            ticks, TICKS_PER_S[self.unit], input_tokens, output_tokens, rows, _codes(sessions),
+            has_time=bool(self.time), time_unit=self.unit,
             warnings=[self.warning] if self.warning else [],
-        )
+        )  # fmt: skip
         if chains:
             lengths, c.hashes = map(np.concatenate, zip(*chains, strict=True))
             c.hash_offset = np.append(0, np.cumsum(lengths))

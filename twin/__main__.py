@@ -3,8 +3,6 @@ object on standard output, all else on standard error. Exit status: 0 a valid an
 a law or something stored is damaged, 2 the question is at fault, 3 the answer could not be
 written."""
 
-from __future__ import annotations
-
 import ast
 import gc
 import os

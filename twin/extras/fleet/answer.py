@@ -1,8 +1,6 @@
 """The answer of a fleet: its runs found or made, its figures, supernodes as rows, hour by hour, and
 what lost supernodes cost."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -42,8 +40,7 @@ class Wanted:
 
     def all(self) -> list[Scenario]:
         """All distinct scenarios known so far."""
-        needs = [*(self.without.needs if self.without else ()), *self.lives.needs]
-        return list({scenario_digest(s): s for s in needs}.values())
+        return list(((self.without.needs if self.without else {}) | self.lives.needs).values())
 
 
 def wanted(

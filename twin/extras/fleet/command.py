@@ -1,7 +1,5 @@
 """The command `fleet`."""
 
-from __future__ import annotations
-
 from contextlib import closing
 from pathlib import Path
 from typing import Annotated

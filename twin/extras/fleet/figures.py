@@ -1,8 +1,6 @@
 """Figures of a fleet, merged from its runs as if all requests stood in one table: a run of several
 supernodes counts as often."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property

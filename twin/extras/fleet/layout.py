@@ -1,8 +1,6 @@
 """Which supernode of a fleet takes which part of the traffic when: supernodes that are alike as
 one, and shares over the spans between two losses."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 from collections.abc import Sequence

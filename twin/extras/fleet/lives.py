@@ -6,8 +6,6 @@ Poisson stream again one; of a renewal stream one whose squared coefficient of v
 (cv2 - 1) where a share p is drawn, and cv2 / n where each n-th request is taken (Cox 1962).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -19,14 +17,7 @@ from twin.extras.fleet.layout import Layout, add_burst, ahead, lay_out
 from twin.extras.fleet.question import Fleet, FleetError, Named
 from twin.facts import Facts
 from twin.metrics.hours import DAILY
-from twin.scenario import (
-    Profile,
-    Scenario,
-    Workload,
-    field_info,
-    scenario_digest,
-    with_overrides,
-)
+from twin.scenario import Profile, Scenario, Workload, field_info, scenario_digest, with_overrides
 from twin.workload.profile import length_at, rate_at
 
 RUNS_MAX = 150  # different scenarios of one fleet: as many can wait
@@ -48,12 +39,16 @@ class Life:
 
 @dataclass(slots=True)
 class Lives:
-    """All spans of a fleet, and the distinct scenarios to run; until the number of requests inside
-    a lost supernode is known, only those that determine it."""
+    """All spans of a fleet; until the number of requests inside a lost supernode is known, only
+    those that determine it."""
 
     laid: Layout
     lives: list[Life] = field(default_factory=list)
-    needs: list[Scenario] = field(default_factory=list)
+
+    @property
+    def needs(self) -> dict[str, Scenario]:
+        """The different scenarios to run, by digest."""
+        return {scenario_digest(one.scenario): one.scenario for one in self.lives}
 
 
 def lives_of(fleet: Fleet, named: Named, facts: Facts, left: Left, *, empty: bool = False) -> Lives:
@@ -68,8 +63,7 @@ def lives_of(fleet: Fleet, named: Named, facts: Facts, left: Left, *, empty: boo
         )
         last = maker.life(u, begin_s, at_s)
         if (inside := left(last.scenario)) is None:
-            result.needs = [last.scenario]
-            return result
+            return Lives(laid, [last])
         add_burst(laid, fleet.resend_s, at_s, inside)
     for u, unit in enumerate(laid.units):
         if unit.tenants == ():
@@ -78,13 +72,10 @@ def lives_of(fleet: Fleet, named: Named, facts: Facts, left: Left, *, empty: boo
         ends = [*(at_s for at_s, _ in unit.lost), laid.traffic.horizon_s]
         spans = zip(begins, ends, strict=True)
         result.lives += [maker.life(u, begin, end) for begin, end in spans if begin < end]
-    result.needs = list(
-        {scenario_digest(one.scenario): one.scenario for one in result.lives}.values()
-    )
-    if len(result.needs) > RUNS_MAX:
+    if (runs := len(result.needs)) > RUNS_MAX:
         raise FleetError(
-            f"this fleet has {len(result.needs)} different runs: at most {RUNS_MAX}, so take fewer "
-            "seeds, kinds or losses"
+            f"this fleet has {runs} different runs: at most {RUNS_MAX}, so take fewer seeds, kinds "
+            "or losses"
         )
     return result
 

@@ -1,11 +1,9 @@
 """The question of a fleet: kinds of supernodes behind a front router, the regions whose traffic it
 takes, and which supernodes are lost when. Read from the table `[fleet]` of a TOML file."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import tomli_w
 from pydantic import ValidationError, field_validator, model_validator
@@ -111,7 +109,7 @@ class Fleet(Section):
         return router
 
     @model_validator(mode="after")
-    def _agrees(self) -> Fleet:
+    def _agrees(self) -> Self:
         for problem in _disagreements(self):
             raise ValueError(problem)
         return self

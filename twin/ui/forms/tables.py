@@ -1,5 +1,6 @@
 """Lists of the draft as editable tables."""
 
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import polars as pl
@@ -22,23 +23,43 @@ def _shown(widget: str, rows: Any = None) -> list[dict[str, Any]]:
 def rows_table(path: str, options: dict[str, list[str]] | None = None) -> None:
     """Draw an editable table of a list's rows; incomplete rows are not applied. options: by
     field."""
-    columns, widget = _columns(path), session.field_key(path)
+    widget = session.field_key(path)
     rows = _shown(widget, [row.model_dump() for row in read(session.draft(), path)])
-    st.data_editor(
-        pl.DataFrame(rows, schema={name: TYPES[known.kind] for name, known in columns.items()}),
-        key=widget, num_rows="dynamic", hide_index=True, height="content",
-        on_change=_take_rows, args=(path, widget),
-        column_config={
-            name: column(known, (options or {}).get(name)) for name, known in columns.items()
-        },
-    )  # fmt: skip
+    editor(columns_of(fields(), path), rows, options or {}, widget,
+           on_change=_take_rows, args=(path, widget))  # fmt: skip
     if refused := session.refusal(path):
         forms.problem(refused)
 
 
-def _columns(path: str) -> dict[str, ScenarioField]:
+def editor(
+    columns: Mapping[str, ScenarioField], rows: list[dict[str, Any]],
+    options: Mapping[str, list[str]], key: str, **more: Any,
+) -> pl.DataFrame:  # fmt: skip
+    """An editable table of declared columns; returns it as it was edited. options: by column."""
+    made: pl.DataFrame = st.data_editor(
+        pl.DataFrame(rows, schema={name: TYPES[known.kind] for name, known in columns.items()}),
+        column_config={name: column(known, options.get(name)) for name, known in columns.items()},
+        key=key, num_rows="dynamic", hide_index=True, height="content", **more,
+    )  # fmt: skip
+    return made
+
+
+def columns_of(declared: Mapping[str, ScenarioField], path: str) -> dict[str, ScenarioField]:
+    """The fields of the rows of a list, by their names in a row."""
     head = f"{path}[]."
-    return {p.removeprefix(head): f for p, f in fields().items() if p.startswith(head)}
+    return {p.removeprefix(head): f for p, f in declared.items() if p.startswith(head)}
+
+
+def whole(
+    rows: Iterable[dict[str, Any]], columns: Mapping[str, ScenarioField]
+) -> list[dict[str, Any]]:
+    """Rows that have all they need, each without its empty cells."""
+    needed = [name for name, known in columns.items() if known.required]
+    return [
+        {name: value for name, value in row.items() if value is not None}
+        for row in rows
+        if all(row.get(name) is not None for name in needed)
+    ]
 
 
 def column(known: ScenarioField, options: list[str] | None = None) -> Any:
@@ -62,10 +83,4 @@ def _take_rows(path: str, widget: str) -> None:
     edits = st.session_state[widget]
     rows = [row | edits["edited_rows"].get(i, {}) for i, row in enumerate(_shown(widget))]
     rows = [row for i, row in enumerate(rows) if i not in edits["deleted_rows"]]
-    needed = [name for name, known in _columns(path).items() if known.required]
-    whole = [
-        {name: value for name, value in row.items() if value is not None}
-        for row in [*rows, *edits["added_rows"]]
-        if all(row.get(name) is not None for name in needed)
-    ]
-    session.propose({path: whole})
+    session.propose({path: whole([*rows, *edits["added_rows"]], columns_of(fields(), path))})

@@ -3,22 +3,19 @@
 import re
 from typing import Any
 
-import polars as pl
 import streamlit as st
 
 from twin.extras.fleet.question import Fleet, FleetError, fleet_from, fleet_of_toml
 from twin.lab.library import DATA, preset, presets
-from twin.scenario import Scenario, ScenarioField
+from twin.scenario import Scenario
 from twin.scenario.fields import fields
 from twin.ui import forms, session
 from twin.ui.fields import sentence
-from twin.ui.forms.tables import TYPES, column
+from twin.ui.forms import tables
 
 EXAMPLES = ("fleet-small.toml", "fleet-day-100.toml")  # the first is answered in seconds
-BEGUN, TIMES = (
-    "fleet-begun",
-    "fleet-times",
-)  # session state: the fleet to edit; how often it changed
+# Session state: the fleet to edit, and how often it changed.
+BEGUN, TIMES = "fleet-begun", "fleet-times"
 
 
 def named(name: str) -> Scenario:
@@ -88,25 +85,9 @@ def edited(fleet: Fleet) -> Fleet:
 
 def _rows(path: str, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Draw the rows of a list as a table; incomplete ones are not applied."""
-    head = f"{path}[]."
-    columns: dict[str, ScenarioField] = {
-        name.removeprefix(head): f for name, f in fields(Fleet).items() if name.startswith(head)
-    }
-    options = {}
+    columns, options = tables.columns_of(fields(Fleet), path), {}
     if path == "kinds":
         keys = [each.key for each in presets()]
         options["scenario"] = keys + [r["scenario"] for r in rows if r["scenario"] not in keys]
-    table = st.data_editor(
-        pl.DataFrame(rows, schema={name: TYPES[f.kind] for name, f in columns.items()}),
-        key=f"fleet-{path}:{st.session_state[TIMES]}", num_rows="dynamic", hide_index=True,
-        height="content",
-        column_config={
-            name: column(f, options.get(name)) for name, f in columns.items()
-        },
-    )  # fmt: skip
-    needed = [name for name, f in columns.items() if f.required]
-    return [
-        {name: value for name, value in row.items() if value is not None}
-        for row in table.to_dicts()
-        if all(row[name] is not None for name in needed)
-    ]
+    key = f"fleet-{path}:{st.session_state[TIMES]}"
+    return tables.whole(tables.editor(columns, rows, options, key).to_dicts(), columns)

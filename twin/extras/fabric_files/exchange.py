@@ -96,7 +96,10 @@ def _supernode(parameters: Mapping[str, Any]) -> Supernode:
     try:
         s = Supernode.model_validate(known)
     except ValidationError as error:
-        raise FabricFileError(_sentences(error)) from None
+        raise FabricFileError([
+            f"Attribute {'.'.join(map(str, fault['loc']))} of the graph: {fault['msg']}."
+            for fault in error.errors(include_url=False, include_input=False)
+        ]) from None  # fmt: skip
     ends = s.npus_per_node * 2 * (s.sub_planes + 3) + s.sub_planes * (
         s.cpus_per_node + s.l1_uplinks
     )
@@ -105,13 +108,6 @@ def _supernode(parameters: Mapping[str, Any]) -> Supernode:
             [f"A supernode of more than {MOST_LINKS:,} links is too large to be read from a file."]
         )
     return s
-
-
-def _sentences(error: ValidationError) -> list[str]:
-    return [
-        f"Attribute {'.'.join(str(part) for part in fault['loc'])} of the graph: {fault['msg']}."
-        for fault in error.errors(include_url=False, include_input=False)
-    ]
 
 
 def _links(rows: Iterable[tuple[str, str, Mapping[str, Any]]]) -> Links:
@@ -123,9 +119,8 @@ def _links(rows: Iterable[tuple[str, str, Mapping[str, Any]]]) -> Links:
             faults.append(f"{name} stands there twice.")
         rate, wait = (_number(data.get(key)) for key in ("capacity_bytes_per_s", "latency_s"))
         if rate is None or wait is None:
-            faults.append(
-                f"{name} needs capacity_bytes_per_s and latency_s, numbers of at least 0."
-            )
+            needed = "capacity_bytes_per_s and latency_s, numbers of at least 0."
+            faults.append(f"{name} needs {needed}")
         else:
             links[a, b] = rate, wait
     if faults:
@@ -285,10 +280,7 @@ def read_fabric_file(data: bytes, name: str) -> FabricFile:
 
 
 FABRIC = Kind(
-    key="fabric",
-    reader=Hook("fabric", "twin.extras.fabric_files.exchange:read_fabric_file"),
-    split=lambda file: Parts(
-        "", "fabric", {"supernode": file.supernode.model_dump(mode="json")}, {}
-    ),
+    key="fabric", reader=Hook("fabric", "twin.extras.fabric_files.exchange:read_fabric_file"),
+    split=lambda f: Parts("", "fabric", {"supernode": f.supernode.model_dump(mode="json")}, {}),
     join=lambda parts: FabricFile(Supernode.model_validate(parts.about["supernode"])),
-)
+)  # fmt: skip

@@ -37,16 +37,8 @@ def compose(graph: GraphText) -> str:
         for (place, key), kind in kinds.items()
     ]
     head = ['<?xml version="1.0" encoding="utf-8"?>', f'<graphml xmlns="{NAMESPACE}">', *keys]
-    return "\n".join(
-        [
-            *head,
-            f'<graph edgedefault="{"directed" if graph.directed else "undirected"}">',
-            *body,
-            "</graph>",
-            "</graphml>",
-            "",
-        ]
-    )
+    head.append(f'<graph edgedefault="{"directed" if graph.directed else "undirected"}">')
+    return "\n".join([*head, *body, "</graph>", "</graphml>", ""])
 
 
 def parse(text: str) -> GraphText:
@@ -65,16 +57,12 @@ def parse(text: str) -> GraphText:
     graph = next((e for e in root if _tag(e) == "graph"), None)
     if graph is None:
         raise FabricFileError(["The file is no GraphML: it has no element `graph`."])
+    nodes, edges = ([e for e in graph if _tag(e) == kind] for kind in ("node", "edge"))
     return GraphText(
-        _data(graph, keys),
-        [(e.get("id", ""), _data(e, keys)) for e in graph if _tag(e) == "node"],
-        [
-            (e.get("source", ""), e.get("target", ""), _data(e, keys))
-            for e in graph
-            if _tag(e) == "edge"
-        ],
+        _data(graph, keys), [(e.get("id", ""), _data(e, keys)) for e in nodes],
+        [(e.get("source", ""), e.get("target", ""), _data(e, keys)) for e in edges],
         graph.get("edgedefault") == "directed",
-    )
+    )  # fmt: skip
 
 
 def _tag(element: ET.Element) -> str:

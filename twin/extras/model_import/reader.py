@@ -192,25 +192,17 @@ class _Config:
         if kv_heads.value != heads.value:
             self._fail("num_key_value_heads", f"must equal num_attention_heads, {heads.value}: "
                        "in latent attention every head has keys of its own")  # fmt: skip
+        keys = {"kv_lora": "kv_lora_rank", "nope_dim": "qk_nope_head_dim",
+                "rope_dim": "qk_rope_head_dim", "value_dim": "v_head_dim"}  # fmt: skip
+        if self.table.get("index_topk") is not None:
+            keys |= {"index_heads": "index_n_heads", "index_dim": "index_head_dim",
+                     "index_top_k": "index_topk"}  # fmt: skip
         return {
             "attention": self._derived("mla", f"model_type {self.named}"),
-            "heads": heads,
-            "kv_heads": kv_heads,
+            "heads": heads, "kv_heads": kv_heads,
             "q_lora": self._count("q_lora_rank", low=0, absent=0),
-            "kv_lora": self._count("kv_lora_rank"),
-            "nope_dim": self._count("qk_nope_head_dim"),
-            "rope_dim": self._count("qk_rope_head_dim"),
-            "value_dim": self._count("v_head_dim"),
-            **self._indexer(),
-        }
-
-    def _indexer(self) -> dict[str, Fact]:
-        if self.table.get("index_topk") is None:
-            return {}
-        keys = {"index_heads": "index_n_heads", "index_dim": "index_head_dim"}
-        return {name: self._count(key) for name, key in keys.items()} | {
-            "index_top_k": self._count("index_topk")
-        }
+            **{name: self._count(key) for name, key in keys.items()},
+        }  # fmt: skip
 
     def _gqa(self) -> dict[str, Fact]:
         heads, hidden = self._count("num_attention_heads"), self._count("hidden_size")
@@ -223,24 +215,18 @@ class _Config:
         none = self._derived(0, f"{self.named} has no latent attention")
         return {
             "attention": self._derived(self.family.attention, f"model_type {self.named}"),
-            "heads": heads,
-            "kv_heads": kv_heads,
-            "q_lora": none,
-            "kv_lora": none,
-            "nope_dim": size,
+            "heads": heads, "kv_heads": kv_heads, "q_lora": none, "kv_lora": none,
+            "nope_dim": size, "value_dim": size,
             "rope_dim": self._derived(0, "the positional part is within the head's dimension"),
-            "value_dim": size,
-        }
+        }  # fmt: skip
 
     def _experts(self) -> dict[str, Fact]:
-        names = ("n_routed_experts", "num_experts", "num_local_experts")
-        named = self._first_of(*names)
+        named = self._first_of("n_routed_experts", "num_experts", "num_local_experts")
         picks = self._first_of("num_experts_per_tok", "num_experts_per_token")
         routed, top_k = self._count(named), self._count(picks)
         if top_k.value > routed.value:
             self._fail(picks, f"must be at most {named}, {routed.value}")
-        width = self.family.width
-        size = self._count(width)
+        size = self._count(width := self.family.width)
         shared = self._count(
             self._first_of("n_shared_experts", "num_shared_experts"), low=0, absent=0
         )
@@ -261,12 +247,16 @@ class _Config:
             "expert_groups": self._count(self._first_of("n_group", "num_expert_group"), absent=1),
         }
 
-    def _windows(self, layers: int) -> dict[str, Fact]:
+    def _layers_of(self, kind: str, layers: int) -> int:
+        """How many of the layers are of a kind by `layer_types`, where all others attend to all."""
         kinds = self.table.get("layer_types")
-        known = ("full_attention", "sliding_attention")
+        known = ("full_attention", kind)
         if not isinstance(kinds, list) or len(kinds) != layers or {*map(str, kinds)} - {*known}:
             self._fail("layer_types", f"must name each of the {layers} layers {' or '.join(known)}")
-        near = kinds.count("sliding_attention")
+        return kinds.count(kind)
+
+    def _windows(self, layers: int) -> dict[str, Fact]:
+        near = self._layers_of("sliding_attention", layers)
         return {
             "window_layers": self._derived(near, f"layer_types of {self.file}"),
             "window": self._count("sliding_window") if near else self._derived(0, "no such layer"),
@@ -283,17 +273,12 @@ class _Config:
             count = self._derived(len(listed), f"kda_layers of {self.file}")
             sizes = [heads, heads, size, size, inner._count("short_conv_kernel_size")]
         else:
-            kinds = self.table.get("layer_types")
-            if kinds is None:
+            if self.table.get("layer_types") is None:
                 every = self._count("full_attention_interval", low=2).value
-                kinds = ["linear_attention"] * (layers - layers // every)
-                kinds += ["full_attention"] * (layers // every)
-            known = ("full_attention", "linear_attention")
-            if not isinstance(kinds, list) or len(kinds) != layers or {*map(str, kinds)} - {*known}:
-                self._fail(
-                    "layer_types", f"must name each of the {layers} layers {' or '.join(known)}"
-                )
-            count = self._derived(kinds.count("linear_attention"), f"layers of {self.file}")
+                linear = layers - layers // every
+            else:
+                linear = self._layers_of("linear_attention", layers)
+            count = self._derived(linear, f"layers of {self.file}")
             names = ("num_key_heads", "num_value_heads", "key_head_dim", "value_head_dim",
                      "conv_kernel_dim")  # fmt: skip
             sizes = [self._count(f"linear_{name}") for name in names]

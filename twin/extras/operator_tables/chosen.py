@@ -11,6 +11,9 @@ ENGINES = ("sglang", "vllm", "trtllm")  # the first is the engine whose kernels 
 WORTH = 0.15  # mean error of held-back rows up to which a table gives a fact
 SUMS = 0.2  # of all-reduces, whose kernels change with the size
 FALLBACK = 0.3  # share of what binds it: an attention kernel below it is not what is served
+BINDS = dict.fromkeys(("mla", "gqa"), "bandwidth") | dict.fromkeys(
+    ("prefill_mla", "prefill_gqa"), "compute"
+)
 SPREAD = "deepepmoe"  # the kernel of experts that are spread over dies by DeepEP
 ORDER = (
     "gemm", "grouped", "fused", "contiguous", "mla", "gqa", "prefill_mla", "prefill_gqa",
@@ -41,13 +44,7 @@ def _fused(each: Fitted) -> bool:
 
 
 def _worth(each: Fitted) -> bool:
-    reached = {
-        "mla": "bandwidth",
-        "gqa": "bandwidth",
-        "prefill_mla": "compute",
-        "prefill_gqa": "compute",
-    }
-    share = reached.get(each.operator)
+    share = BINDS.get(each.operator)
     served = share is None or each.facts[share] >= FALLBACK
     most = SUMS if each.operator == "collective" else WORTH
     return each.operator in ORDER and each.mean <= most and served

@@ -339,15 +339,11 @@ FITS: Mapping[str, Callable[[pl.DataFrame, Peaks, str], list[Part]]] = {
     # Latent attention with 16 heads and more, and heads of 128 without a window.
     "prefill_mla": partial(_prompts, LATENT, LONG & (pl.col("num_heads").cast(pl.Int64) >= 16)),
     "prefill_gqa": partial(
-        _prompts,
-        HEAD,
-        LONG
-        & (pl.col("head_dim") == 128)
-        & (pl.col("window_size") == 0)
-        & (pl.col("num_heads") >= 4)
-        & (pl.col("attn_dtype") == "bfloat16"),
-    ),  # fmt: skip
+        _prompts, HEAD,
+        LONG & (pl.col("head_dim") == 128) & (pl.col("window_size") == 0)
+        & (pl.col("num_heads") >= 4) & (pl.col("attn_dtype") == "bfloat16"),
+    ),
     "eager_mla": _eager_mla,
     "exchange": _exchange,
     "collective": _collective,
-}
+}  # fmt: skip

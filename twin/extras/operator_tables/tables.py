@@ -89,14 +89,8 @@ def _tables(file: Path) -> Iterator[Table]:
 
 def _profiled(frame: pl.DataFrame) -> pl.DataFrame:
     """Matrix products of an Ascend profile: shapes "8,7168;7168,4096", microseconds."""
-    shapes = (
-        pl.col("Input Shapes")
-        .str.replace_all('"', "")
-        .str.split(";")
-        .list.slice(0, 2)
-        .list.join(",")
-    )
-    numbers = shapes.str.split(",").cast(pl.List(pl.Int64), strict=False)
+    shapes = pl.col("Input Shapes").str.replace_all('"', "").str.split(";").list.slice(0, 2)
+    numbers = shapes.list.join(",").str.split(",").cast(pl.List(pl.Int64), strict=False)
     rows = frame.filter(pl.col("Type").str.contains("MatMul") & (numbers.list.len() == 4))
     m, k, first, second = (numbers.list.get(i) for i in range(4))
     kinds = pl.col("Input Data Types").str.split(";").list.first()

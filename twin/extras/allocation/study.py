@@ -117,12 +117,9 @@ class Filling:
 
 
 def study(
-    facts: Facts,
-    supernodes: Sequence[int] = (),
-    means: Sequence[float] = (),
-    deployment: Scenario | None = None,
-    seed: int = 1,
-) -> list[Filling]:
+    facts: Facts, supernodes: Sequence[int] = (), means: Sequence[float] = (),
+    deployment: Scenario | None = None, seed: int = 1,
+) -> list[Filling]:  # fmt: skip
     """Allocated shares of every mix, and of a deployment's instances, on every size. Raises
     HardwareError."""
     sizes = facts["allocation.block_sizes"].value

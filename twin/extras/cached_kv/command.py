@@ -11,11 +11,9 @@ from twin.metrics.measures import amount
 
 
 def hit_curve(
-    scenario: ScenarioName,
-    settings: Settings = None,
-    trace: TraceFile = None,
+    scenario: ScenarioName, settings: Settings = None, trace: TraceFile = None,
     as_json: AsJson = False,
-) -> None:
+) -> None:  # fmt: skip
     """Hit ratio against the size of the memory pool, in one pass over the prompts, before a run."""
     wanted, stream = question(scenario, settings or [], trace)
     curve, cached = curve_of(wanted, load_facts(), stream), reads(wanted, load_facts(), stream)
@@ -34,16 +32,13 @@ def hit_curve(
         return
     rows = [(amount(size, "bytes"), amount(ratio, "share")) for size, ratio in curve.points()]
     print_rows(f"{wanted.name}: hit ratio by size", ("memory pool", "hit ratio"), rows)
-    named = {
-        "requests looked at": f"{curve.requests:,}",
-        "endless": amount(curve.curve.ideal, "share"),
-    }
-    named["95 % of that from"] = amount(curve.knee_bytes, "bytes")
-    named |= {
-        f"this pool's {name}": f"{amount(size, 'bytes')}: {amount(curve.hit_ratio(size), 'share')}"
-        for name, size in sizes.items()
-    }
-    print_rows("The pool", ("", ""), list(named.items()))
+    pool = [("requests looked at", f"{curve.requests:,}"),
+            ("endless", amount(curve.curve.ideal, "share")),
+            ("95 % of that from", amount(curve.knee_bytes, "bytes"))]  # fmt: skip
+    for name, size in sizes.items():
+        hits = f"{amount(size, 'bytes')}: {amount(curve.hit_ratio(size), 'share')}"
+        pool.append((f"this pool's {name}", hits))
+    print_rows("The pool", ("", ""), pool)
     taken = [
         (read.place, amount(1e3 * read.s_per_token + read.latency_s, "time"),
          amount(1e3 * read.computed_s_per_token, "time"), amount(read.bytes_per_s, "bytes", "B/s"),

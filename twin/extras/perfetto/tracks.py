@@ -50,10 +50,8 @@ class Track:
     ) -> list[Event]:
         """An interval that may overlap others: a pair of async events."""
         known = {"cat": cat, "id": number}
-        return [
-            self.event("b", name, begin_ns, **known, args=args),
-            self.event("e", name, end_ns, **known),
-        ]
+        begin = self.event("b", name, begin_ns, **known, args=args)
+        return [begin, self.event("e", name, end_ns, **known)]
 
 
 def named(pid: int, name: str, tracks: Mapping[int, str]) -> list[Event]:
@@ -210,34 +208,26 @@ class Finder:
         self.pid = one.pid
         self._begin, self._end = one.edges()
 
-    def _point(self, k: int, *, last: bool = False) -> Point | None:
-        begin, end = int(self._begin[k]), int(self._end[k])
-        return None if end - begin < 3 else (self.pid, ITERATIONS, end - 1 if last else begin + 1)
-
     def begins(self, at_s: float | None) -> Point | None:
         """Time in the slice that begins at a stamp; None without one."""
-        k = self._index_of_edge(self._begin, at_s)
-        return None if k is None else self._point(k)
+        return self._point(self._begin, at_s, exact=True)
 
     def ends(self, at_s: float | None) -> Point | None:
         """Time at the end of the slice that ends at a stamp; None without one."""
-        k = self._index_of_edge(self._end, at_s)
-        return None if k is None else self._point(k, last=True)
+        return self._point(self._end, at_s, exact=True)
 
     def next(self, at_s: float | None) -> Point | None:
         """Time in the first slice that begins at or after a moment within the span."""
-        if at_s is None or not self._begin.size or ns(at_s) < self._begin[0]:
-            return None
-        k = int(np.searchsorted(self._begin, ns(at_s), "left"))
-        return self._point(k) if k < self._begin.size else None
+        return self._point(self._begin, at_s, exact=False)
 
-    @staticmethod
-    def _index_of_edge(edges: np.ndarray, at_s: float | None) -> int | None:
-        """Index of the edge (i8[n], ns, sorted) exactly at a time in s, else None."""
-        if at_s is None:
+    def _point(self, edges: np.ndarray, at_s: float | None, *, exact: bool) -> Point | None:
+        """In the slice of the first edge (i8[n], ns, sorted) at a time in s, or from then on."""
+        if at_s is None or not edges.size or ns(at_s) < edges[0]:
             return None
         k = int(np.searchsorted(edges, ns(at_s), "left"))
-        return k if k < edges.size and edges[k] == ns(at_s) else None
+        if k == edges.size or (exact and edges[k] != ns(at_s)) or self._end[k] - self._begin[k] < 3:
+            return None
+        return self.pid, ITERATIONS, int(edges[k]) + (1 if edges is self._begin else -1)
 
 
 LASTING = (Kind.FAULT, Kind.INSTANCE_DOWN)  # kinds of events that go on until somebody ends them
@@ -306,13 +296,9 @@ def counters(
 
 
 def _counted(
-    track: Track,
-    name: str,
-    rows: pl.DataFrame,
-    columns: Iterable[str],
-    span_s: tuple[float, float],
-    most: int,
-) -> list[Event]:
+    track: Track, name: str, rows: pl.DataFrame, columns: Iterable[str],
+    span_s: tuple[float, float], most: int,
+) -> list[Event]:  # fmt: skip
     """One counter with a series per column; windows without data are left out."""
     begin_s, end_s = span_s
     present = [c for c in columns if c in rows.columns]

@@ -14,23 +14,8 @@ from typing import IO
 import polars as pl
 
 from twin.engine.window import Pass, Window
-from twin.extras.perfetto.tracks import (
-    FIRST_INSTANCE,
-    FIRST_STREAM,
-    ITERATIONS,
-    KV_IN,
-    REQUESTS,
-    RUN,
-    Event,
-    Instance,
-    Track,
-    counters,
-    flows,
-    happenings,
-    lives,
-    named,
-    ns,
-)
+from twin.extras.perfetto import tracks
+from twin.extras.perfetto.tracks import FIRST_STREAM, ITERATIONS, KV_IN, Event, Instance, Track, ns
 from twin.lab.files import whole_file
 from twin.lab.runs.watched import Source
 from twin.metrics.events import Kind
@@ -70,14 +55,9 @@ class Written:
 
 
 def write_trace(
-    run: Source,
-    to: Path | Sink,
-    begin_s: float | None = None,
-    end_s: float | None = None,
-    most_events: int = MOST_EVENTS,
-    *,
-    may_be_empty: bool = False,
-) -> Written:
+    run: Source, to: Path | Sink, begin_s: float | None = None, end_s: float | None = None,
+    most_events: int = MOST_EVENTS, *, may_be_empty: bool = False,
+) -> Written:  # fmt: skip
     """Write a span (by default SPAN_S after the warm-up or at the first fault); .gz compresses.
     Raises TraceError for no such span, or one without requests."""
     begin_s, end_s = span_of(run, begin_s, end_s)
@@ -100,11 +80,11 @@ def write_trace(
         most_counters = int(ROOM_FOR_COUNTERS * most_events)
         for group in chain(
             _names(instances, streams),
-            happenings(run.tables, instances, begin_s, end_s),
-            counters(run.tables, instances, begin_s, end_s, most_counters),
+            tracks.happenings(run.tables, instances, begin_s, end_s),
+            tracks.counters(run.tables, instances, begin_s, end_s, most_counters),
             *map(_work, instances),
-            flows(run.tables, instances, begin_s, end_s),
-            lives(run.tables, begin_s, end_s),
+            tracks.flows(run.tables, instances, begin_s, end_s),
+            tracks.lives(run.tables, begin_s, end_s),
         ):
             sink.put(group)
         for one in instances:
@@ -212,24 +192,24 @@ def _instances(tables: Tables, window: Window) -> list[Instance]:
     rows: list[tuple[str, int]] = tables["ranks"].select("role", "instance").unique().rows()
     rows = sorted(rows, key=lambda row: (order.get(row[0], 9), row[1]))
     return [
-        Instance(role, index, FIRST_INSTANCE + k, window.passes.get((role, index), []))
+        Instance(role, index, tracks.FIRST_INSTANCE + k, window.passes.get((role, index), []))
         for k, (role, index) in enumerate(rows)
     ]
 
 
 def _names(instances: Iterable[Instance], streams: Mapping[str, Timeline]) -> Iterator[list[Event]]:
     """Names and order of processes and tracks."""
-    yield named(RUN, "run", {0: "events"})
-    yield named(REQUESTS, "requests", {0: "arrivals"})
+    yield tracks.named(tracks.RUN, "run", {0: "events"})
+    yield tracks.named(tracks.REQUESTS, "requests", {0: "arrivals"})
     for one in instances:
         work = "batches" if one.role == "prefill" else "iterations"
-        tracks = {ITERATIONS: work}
+        lanes = {ITERATIONS: work}
         if one.role == "decode":
-            tracks[KV_IN] = "KV in place"
+            lanes[KV_IN] = "KV in place"
         if one.role in streams:
             names = (f"{name} stream" for name in streams[one.role].streams)
-            tracks |= dict(enumerate(names, FIRST_STREAM))
-        yield named(one.pid, one.name, tracks)
+            lanes |= dict(enumerate(names, FIRST_STREAM))
+        yield tracks.named(one.pid, one.name, lanes)
 
 
 def _work(one: Instance) -> Iterator[list[Event]]:

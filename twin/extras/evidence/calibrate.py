@@ -138,17 +138,11 @@ def calibration_text(fit: Fit) -> str:
     ]
     for c in CONSTANTS:
         lines += [
-            "",
-            f"[{c.name}]",
-            f"value = {fit.values[c.name]:g}",
-            f'unit = "{c.unit}"',
+            "", f"[{c.name}]", f"value = {fit.values[c.name]:g}", f'unit = "{c.unit}"',
             f'source = "least squares over the calibrating rows; chiefly {c.prefix}"',
-            'mark = "f"',
-            f"saw = {json.dumps(c.saw(fit.errors))}",
-            f'note = "{c.meaning}"',
-            f"low = {c.low:g}",
-            f"high = {c.high:g}",
-        ]
+            'mark = "f"', f"saw = {json.dumps(c.saw(fit.errors))}", f'note = "{c.meaning}"',
+            f"low = {c.low:g}", f"high = {c.high:g}",
+        ]  # fmt: skip
     return "\n".join(lines) + "\n"
 
 

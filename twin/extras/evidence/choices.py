@@ -24,12 +24,8 @@ ONE_SKEW = (
     "{default:,.0f} instead of {chosen:,.0f}."
 )
 # Parts of data/ of which a row reads only what it names.
-READ_BY = {
-    "chips": "supernode.chip",
-    "machines": "supernode.machine",
-    "stacks": "deployment.stack",
-    "workloads": "workload.lengths",
-}
+READ_BY = {"chips": "supernode.chip", "machines": "supernode.machine",
+           "stacks": "deployment.stack", "workloads": "workload.lengths"}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,20 +126,14 @@ def all_moved(facts: Facts) -> list[Moved]:
 
 def _changed(figure: Figure, facts: Facts, row: Row) -> float:
     """The answer to a row with the figure changed."""
-    if not figure.field:
-        name = figure.fact
-        if name in row.facts:
-            changed = {**row.facts, name: CHANGE * row.facts[name]}
-            return answer_row(replace(row, facts=changed), facts)
-        return answer_row(row, facts.replaced({name: _scaled(facts[name])}))
-    return answer_row(
-        replace(
-            row,
-            scenario=_with(figure, row.scenario),
-            against=None if row.against is None else _with(figure, row.against),
-        ),
-        facts,
-    )
+    if figure.field:
+        against = None if row.against is None else _with(figure, row.against)
+        row = replace(row, scenario=_with(figure, row.scenario), against=against)
+    elif (name := figure.fact) in row.facts:
+        row = replace(row, facts={**row.facts, name: CHANGE * row.facts[name]})
+    else:
+        facts = facts.replaced({name: _scaled(facts[name])})
+    return answer_row(row, facts)
 
 
 def _with(figure: Figure, scenario: Mapping[str, Any]) -> dict[str, Any]:

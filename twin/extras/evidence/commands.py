@@ -99,32 +99,27 @@ def _cross_validate(write: bool, as_json: bool) -> None:
         print_json(asdict(made))
         return
     for title, rows in made.tables().items():
-        print_rows(title, tuple(rows[0]), [tuple(row.values()) for row in rows])
+        _print_table(title, rows)
+
+
+def _print_table(title: str, rows: Sequence[Mapping[str, str]]) -> None:
+    print_rows(title, tuple(rows[0]), [tuple(row.values()) for row in rows])
 
 
 def print_evidence(rows: Sequence[Mapping[str, Any]]) -> None:
     """Published figures next to the twin's own, and the absolute errors by kind of row."""
-    bands = row_bands()
+    bands = {name: f"{100 * low:+.0f} to {100 * high:+.0f} %"
+             for name, (low, high, _) in row_bands().items()}  # fmt: skip
     cells = [
-        (
-            row["id"],
-            f"{row['published']:,.5g} {row['unit']}",
-            f"{row['twin']:,.5g} {row['unit']}",
-            f"{100 * row['error']:+.1f} %",
-            "" if row["first_error"] is None else f"{100 * row['first_error']:+.1f} %",
-            f"{100 * bands[row['id']][0]:+.0f} to {100 * bands[row['id']][1]:+.0f} %"
-            if row["id"] in bands
-            else "",
-            row["kind"],
-        )
+        (row["id"], *(f"{row[key]:,.5g} {row['unit']}" for key in ("published", "twin")),
+         *("" if row[key] is None else f"{100 * row[key]:+.1f} %"
+           for key in ("error", "first_error")),
+         bands.get(row["id"], ""), row["kind"])
         for row in rows
-    ]
+    ]  # fmt: skip
     heads = ("row", "published", "twin", "error", "first error", "band", "kind")
     print_rows("Published figures", heads, cells)
-    table = score_table(rows)
-    print_rows(
-        "Absolute error: mean (worst, rows)", tuple(table[0]), [tuple(r.values()) for r in table]
-    )
+    _print_table("Absolute error: mean (worst, rows)", score_table(rows))
     made = load_made()
     sentences = (*headlines(rows), *covered_in_words(), one_skew(load_facts()), made.default_skew)
     for sentence in sentences:

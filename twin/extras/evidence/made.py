@@ -136,13 +136,11 @@ def keep_first(facts: Facts, path: Path = FIRST, root: Path = ROOT) -> list[dict
     rows = [row for row in load_published() if row.kind in UNSEEN and row.id not in before]
     if not rows:
         return []
-    commit = committed(root)
-    new = {}
+    commit, new = committed(root), {}
     for row in rows:
         twin = answer_row(row, facts)
-        new[row.id] = First(
-            float(f"{twin:.6g}"), round(twin / row.value - 1.0, 6), commit, row.digest
-        )
+        error = round(twin / row.value - 1.0, 6)
+        new[row.id] = First(float(f"{twin:.6g}"), error, commit, row.digest)
     entries = {name: asdict(entry) for name, entry in {**before, **new}.items()}
     write_text(path, FIRST_HEAD + tomli_w.dumps(entries))
     return [{"id": name, **asdict(entry)} for name, entry in new.items()]
@@ -177,12 +175,9 @@ Table: TypeAlias = Callable[[Sequence[Mapping[str, str]]], str]  # rows as a Mar
 
 def accuracy_table(rows: Rows, table: Table) -> str:
     """Headlines of both groups of machines, and the errors by kind of row."""
-    lines = [
-        *headlines(rows),
-        *covered_in_words(),
-        f"{one_skew(load_facts())} {load_made().default_skew}",
-    ]
-    return "\n".join([*(f"- {line}" for line in lines), "", table(score_table(rows))])
+    skew = f"{one_skew(load_facts())} {load_made().default_skew}"
+    lines = [f"- {line}" for line in (*headlines(rows), *covered_in_words(), skew)]
+    return "\n".join([*lines, "", table(score_table(rows))])
 
 
 def cross_table(rows: Rows, table: Table) -> str:

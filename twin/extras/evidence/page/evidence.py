@@ -25,6 +25,10 @@ from twin.ui.runs import how_far_off
 from twin.ui.show import download, plain, plot
 from twin.ui.toolbar import open_run
 
+HOW = (
+    "By formula, the closed steady state with every slot taken; benchmarks as clients run them are "
+    "simulated."
+)
 SEARCHED = ("quantity", "system", "kind", "regime", "source", "note")  # of a row
 
 
@@ -110,9 +114,7 @@ with worst:
     st.markdown(proof.missing_in_words(load_beyond()))
 outside = [row for row in answers if row["outside"]]
 st.caption(
-    f"{len(outside)} of {len(answers)} rows are outside their bar: {proof.bars_in_words()}. "
-    "By formula, the closed steady state with every slot taken; benchmarks as clients run them are "
-    "simulated."
+    f"{len(outside)} of {len(answers)} rows are outside their bar: {proof.bars_in_words()}. {HOW}"
 )
 
 # 3) One row, open where the address names it.
@@ -225,8 +227,7 @@ with st.expander(f"All {len(answers)} rows: search, kinds, files", expanded=name
         } | widths(Bar=80, Kind=85, Others=180, System=190, Note=340, Source=340, Mark=55),
     )  # fmt: skip
     st.caption(
-        "By formula, the closed steady state with every slot taken; benchmarks as clients run them "
-        "are simulated. Die and NPU differ by two on a 910C. Band: where four of five errors are "
+        f"{HOW} Die and NPU differ by two on a 910C. Band: where four of five errors are "
         "expected, made without the row's system. Others: what other simulators answered, better "
         "or worse. Click a row for more."
     )

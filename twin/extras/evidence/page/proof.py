@@ -194,16 +194,14 @@ def constants(facts: Facts, cross: CrossValidation) -> list[dict[str, Any]]:
         near = min(fact.value - c.low, c.high - fact.value) < NEAR_BOUND * (c.high - c.low)
         name = c.name.replace("_", " ").capitalize()
         shown = f"{fact.value:.4g} {UNITS.get(c.unit, c.unit)}".rstrip()
-        lines.append(
-            {
-                "Constant": f"**{name}**: {fact.note or c.meaning}",
-                "Value and bounds": f"**{shown}**  \n"
-                f"{c.low:g} to {c.high:g}" + (", near a bound" if near else ""),
-                "Without any one row": f"{span.low:.3g} to {span.high:.3g}"
-                + ("" if span.identified else f"; rests on {span.row}"),
-                "Fitted chiefly to": ", ".join(part.strip() for part in c.prefix.split(",")),
-            }
-        )
+        bound, rests = ", near a bound" if near else "", f"; rests on {span.row}"
+        lines.append({
+            "Constant": f"**{name}**: {fact.note or c.meaning}",
+            "Value and bounds": f"**{shown}**  \n{c.low:g} to {c.high:g}{bound}",
+            "Without any one row": f"{span.low:.3g} to {span.high:.3g}"
+            + ("" if span.identified else rests),
+            "Fitted chiefly to": c.prefix,
+        })  # fmt: skip
     return lines
 
 
@@ -221,31 +219,19 @@ def cross_in_words(cross: CrossValidation) -> str:
 def counted(made: Made) -> list[dict[str, Any]]:
     """Figures that count, those with the largest effect first."""
     return [
-        {
-            "Figure": figure.name,
-            "Kind": figure.kind,
-            "Row moved most": figure.row,
-            "Moves it by, %": None if math.isinf(figure.share) else 100 * figure.share,
-        }
-        for figure in made.figures
-        if figure.counts
-    ]
+        {"Figure": figure.name, "Kind": figure.kind, "Row moved most": figure.row,
+         "Moves it by, %": None if math.isinf(figure.share) else 100 * figure.share}
+        for figure in made.figures if figure.counts
+    ]  # fmt: skip
 
 
 def fact_table(facts: Facts, words: str = "", marks: Sequence[str] = ()) -> list[dict[str, str]]:
     """Facts whose displayed row contains every word, with one of the marks."""
     rows = (
-        {
-            "Fact": name,
-            "Value": short(fact.value),
-            "Unit": UNITS.get(fact.unit, fact.unit),
-            "Mark": fact.mark,
-            "Source": fact.source,
-            "Note": fact.note,
-        }
-        for name, fact in facts.items()
-        if not marks or fact.mark in marks
-    )
+        {"Fact": name, "Value": short(fact.value), "Unit": UNITS.get(fact.unit, fact.unit),
+         "Mark": fact.mark, "Source": fact.source, "Note": fact.note}
+        for name, fact in facts.items() if not marks or fact.mark in marks
+    )  # fmt: skip
     wanted = words.lower().split()
     return [row for row in rows if all(word in " ".join(row.values()).lower() for word in wanted)]
 

@@ -8,15 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from twin.extras.launch.workers import (
-    FIRST_PORT,
-    KV_PORT,
-    RPC_PORT,
-    Worker,
-    left_out,
-    start_check,
-    workers,
-)
+from twin.extras.launch import workers as common
+from twin.extras.launch.workers import FIRST_PORT, KV_PORT, RPC_PORT, Worker
 from twin.facts import Facts
 from twin.model.roofline import family_of
 from twin.scenario import Scenario
@@ -93,10 +86,7 @@ def vllm_ascend(s: Scenario, found: list[Worker], _family: str) -> dict[str, str
         }  # fmt: skip
         if s.deployment.precision.weights in ("int8", "w4a8"):
             options["--quantization"] = "ascend"
-        cached = (
-            "--enable-prefix-caching" if s.memory_pool.enabled else "--no-enable-prefix-caching"
-        )
-        options[cached] = True
+        options[f"--{'' if s.memory_pool.enabled else 'no-'}enable-prefix-caching"] = True
         if w.drafts:
             options["--speculative-config"] = {
                 "method": METHODS[s.deployment.decode.drafter], "num_speculative_tokens": w.drafts,
@@ -108,11 +98,8 @@ def vllm_ascend(s: Scenario, found: list[Worker], _family: str) -> dict[str, str
                 "cudagraph_mode": "FULL_DECODE_ONLY", "cudagraph_capture_sizes": w.graphs,
             }  # fmt: skip
         if w.experts and s.experts.balancing.policy not in ("none", "oracle"):
-            options["--additional-config"] = {
-                "eplb_config": {
-                    "dynamic_eplb": True, "num_redundant_experts": s.experts.redundant,
-                }
-            }  # fmt: skip
+            balancing = {"dynamic_eplb": True, "num_redundant_experts": s.experts.redundant}
+            options["--additional-config"] = {"eplb_config": balancing}
         text = _script(w, f'vllm serve "{MODEL}"', options)
         text = text.replace(f"--data-parallel-start-rank \"$((NODE * {local}))\"",
                             f"$( [ \"$NODE\" -gt 0 ] && echo --headless ) \\\n"
@@ -217,14 +204,10 @@ def dynamo(s: Scenario, found: list[Worker], family: str) -> dict[str, str]:
     return {"deploy.json": json.dumps(manifest, indent=2) + "\n"}
 
 
-ENGINES = {
-    engine.name: engine
-    for engine in (
-        Engine("vllm-ascend", ("ascend",), vllm_ascend),
-        Engine("sglang", ("ascend", "nvidia"), sglang),
-        Engine("dynamo", ("nvidia",), dynamo),
-    )
-}
+ENGINES = {engine.name: engine for engine in (
+    Engine("vllm-ascend", ("ascend",), vllm_ascend),
+    Engine("sglang", ("ascend", "nvidia"), sglang), Engine("dynamo", ("nvidia",), dynamo),
+)}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,5 +227,6 @@ def launched(s: Scenario, facts: Facts, engine: str) -> Launch:
     if family not in chosen.families:
         others = [e.name for e in ENGINES.values() if family in e.families]
         raise ValueError(f"{engine} does not run on {s.supernode.chip}: take {' or '.join(others)}")
-    kinds = workers(s, facts)
-    return Launch(chosen.write(s, kinds, family), left_out(s), start_check(s, facts, kinds))
+    kinds = common.workers(s, facts)
+    files, checks = chosen.write(s, kinds, family), common.start_check(s, facts, kinds)
+    return Launch(files, common.left_out(s), checks)

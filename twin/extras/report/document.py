@@ -125,11 +125,8 @@ def plot(
     for s in drawn:
         drawing += _drawn(s, [at(*p) for p in s.points])
     svg = tag("svg", tag("title", title), *drawing, viewBox=f"0 0 {WIDE:g} {HIGH:g}", role="img")
-    key = [
-        tag("span", tag("span", cls=f"key k{s.colour}"), s.name, cls="whole")
-        for s in drawn
-        if s.name
-    ]
+    key = [tag("span", tag("span", cls=f"key k{s.colour}"), s.name, cls="whole")
+           for s in drawn if s.name]  # fmt: skip
     key += [tag("span", " – – limit", cls="bad whole")] if limit is not None else []
     return tag("figure", tag("figcaption", tag("b", f"{title} ({y})"), " ", *key), svg)
 

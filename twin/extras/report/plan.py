@@ -88,14 +88,10 @@ def _each(plan: Plan, row: Row) -> Part:
         if (value := row["margins"].get(key)) is not None
     ]
     losses = [
-        (
-            LOSSES.get(loss, loss),
-            after.get("element", ""),
-            _survived(after),
-            after.get("reason", ""),
-        )
+        (LOSSES.get(loss, loss), after.get("element", ""), _survived(after),
+         after.get("reason", ""))
         for loss, after in row["losses"].items()
-    ]
+    ]  # fmt: skip
     return folded(
         f"{row['rank']}. {in_words(dict(row['settings']))}",
         *([tag("p", "Next step: ", row["next_step"])] if row["next_step"] else []),
@@ -155,22 +151,24 @@ def _ledger(found: Row) -> Iterable[Part]:
     counts = {k: v for k, v in found["counts"].items() if k != "simulations"}
     yield tag("p", "; ".join(f"{k}: {v:,}" for k, v in counts.items()), ".", cls="soft")
     rows = [row for row in found["ledger"] if row["simulated"]]
-    heads = ("Rank", "Deployment", "NPUs", "Status", "Simulated", "Reason")
-    yield folded(f"{len(rows):,} that were simulated", table(
-        heads, [_ledger_row(r) for r in sorted(rows, key=lambda r: r["rank"] or len(rows))],
-        right=(2, 4), wide=(1, 5)))  # fmt: skip
+    ranked = sorted(rows, key=lambda row: row["rank"] or len(rows))
+    yield folded(f"{len(rows):,} that were simulated", _listed(ranked))
     rest = [row for row in found["ledger"] if not row["simulated"]]
     if rest:
         more = f", the first {LEDGER_MOST} of them" if len(rest) > LEDGER_MOST else ""
-        listed = [_ledger_row(row) for row in rest[:LEDGER_MOST]]
-        yield folded(f"{len(rest):,} that were priced by formula alone{more}",
-                     table(heads, listed, right=(2, 4), wide=(1, 5)))  # fmt: skip
+        said = f"{len(rest):,} that were priced by formula alone{more}"
+        yield folded(said, _listed(rest[:LEDGER_MOST]))
 
 
-def _ledger_row(row: Row) -> Sequence[str]:
-    own = " (the scenario's own)" if row["own"] else ""
-    return (str(row["rank"] or ""), in_words(dict(row["settings"])) + own, f"{row['npus']:,}",
-            row["status"], str(len(row["simulated"]) or ""), row["reason"])  # fmt: skip
+def _listed(rows: Sequence[Row]) -> Part:
+    cells = [
+        (str(row["rank"] or ""),
+         in_words(dict(row["settings"])) + (" (the scenario's own)" if row["own"] else ""),
+         f"{row['npus']:,}", row["status"], str(len(row["simulated"]) or ""), row["reason"])
+        for row in rows
+    ]  # fmt: skip
+    heads = ("Rank", "Deployment", "NPUs", "Status", "Simulated", "Reason")
+    return table(heads, cells, right=(2, 4), wide=(1, 5))
 
 
 def _made_with(plan: Plan) -> Part:

@@ -7,18 +7,8 @@ import numpy as np
 import polars as pl
 
 from twin.engine.simulate import Run
-from twin.extras.report.document import (
-    Part,
-    Point,
-    Series,
-    bars,
-    folded,
-    page,
-    plot,
-    table,
-    tag,
-    tiles,
-)
+from twin.extras.report import document as doc
+from twin.extras.report.document import Part, Point, Series, folded, plot, table, tag
 from twin.metrics.latency import tpot_s
 from twin.metrics.measures import amount
 from twin.metrics.operators import OPERATORS
@@ -42,7 +32,9 @@ def run_report(run: Run) -> str:
     if not run.valid:
         body.append(tag("p", "This run broke a law of its own: do not use its figures.", cls="bad"))
     heads = [m for m in placed("tile") if m.shows("tile", summary.get(m.key), s)]
-    body.append(tiles([(m.tile, shown(m.key, summary[m.key]), _against(m, run)) for m in heads]))
+    body.append(
+        doc.tiles([(m.tile, shown(m.key, summary[m.key]), _against(m, run)) for m in heads])
+    )
     charts = [*_over_time(run.tables.get("windows")), *_of_requests(run)]
     if charts:
         body += [tag("h2", "How it went"), tag("div", *charts, cls="charts")]
@@ -57,18 +49,15 @@ def run_report(run: Run) -> str:
     body += [tag("p", note, cls="soft") for note in run.notes]
     checks = [(c["statement"], "holds" if c["ok"] else "broken", c["detail"]) for c in run.checks]
     good = sum(bool(c["ok"]) for c in run.checks)
-    body.append(
-        folded(f"{good} of {len(checks)} laws hold", table(("Law", "", ""), checks, wide=(0, 2)))
-    )
+    laws = table(("Law", "", ""), checks, wide=(0, 2))
+    body.append(folded(f"{good} of {len(checks)} laws hold", laws))
     body += [tag("h2", "The question"), fields_of(s), _made_with(run)]
-    return page(s.name, *body)
+    return doc.page(s.name, *body)
 
 
 def _against(metric: Metric, run: Run) -> str:
     """The limit of a figure, in words."""
-    if metric.slo is None:
-        return ""
-    return f"SLO {shown(metric.key, metric.slo(run.scenario))}"
+    return f"SLO {shown(metric.key, metric.slo(run.scenario))}" if metric.slo else ""
 
 
 def _over_time(windows: pl.DataFrame | None) -> Iterable[Part]:
@@ -114,12 +103,9 @@ def _of_requests(run: Run) -> Iterable[Part]:
             shares = np.linspace(0.0, 1.0, 101)[:-1]  # to p99: one slow request sets no scale
             ends = np.quantile(values, shares)
             points = [(float(q), 100 * float(p)) for q, p in zip(ends, shares, strict=True)]
-            series = [Series("", points, colour)]
             near = limit if limit < NEAR * points[-1][0] else None
-            yield plot(
-                f"{title} up to p99", series, f"{title}, {unit}", "% of requests",
-                limit=near, y_most=100.0,
-            )  # fmt: skip
+            yield plot(f"{title} up to p99", [Series("", points, colour)], f"{title}, {unit}",
+                       "% of requests", limit=near, y_most=100.0)  # fmt: skip
 
 
 def _operators(operators: pl.DataFrame | None) -> Iterable[Part]:
@@ -134,7 +120,7 @@ def _operators(operators: pl.DataFrame | None) -> Iterable[Part]:
         ]  # fmt: skip
         if rows:
             yield tag("h2", f"Where an iteration of {phase} spends its time")
-            yield bars(rows)
+            yield doc.bars(rows)
 
 
 def _name(operator: str) -> str:

@@ -1,6 +1,8 @@
 """Changes of the draft's fabric by picture and table; all end in one call of `take`, one undo
 step."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Sequence
 from typing import Any
 

@@ -2,7 +2,8 @@
 slot is the scenario's deployment at the formula's rate."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,29 +45,39 @@ class Question:
     seed: int = 0
 
 
+def figure(label: str, kind: Kind, unit: str = "") -> Any:
+    """A figure of a store that the table shows."""
+    return field(metadata={"shown": (label, kind, unit)})
+
+
 @dataclass(frozen=True, slots=True)
 class Store:
     """A store of weights: means after the warm-up, NPU-hours over all of the time."""
 
     name: Place
-    cold_s: float  # until every slot has the first model, from nothing; processes not counted
-    warm_s: float | None  # the same again out of DRAM; None: nothing is stored
-    hit_ratio: float | None  # of starts and switches, weights found in DRAM; None: there were none
-    switch_s: float | None  # mean that weights took
-    switch_from_dram_s: float | None
-    switch_from_bucket_s: float | None
-    dram_models: float  # copies of a model in DRAM when every slot has loaded the same one
-    dram_bytes: float  # most that was stored
-    starts: int  # on free NPUs
-    switches: int  # on NPUs of another model
-    wait_s_mean: float  # of a request, for NPUs, weights, graphs and those before it
-    wait_s_p99: float
     wait_s_by_model: tuple[float | None, ...]
-    goodput_per_hour: float  # requests whose first token met the SLO
-    slo_share: float
-    npu_hours: float  # from a start until NPUs are given back
-    npu_hours_starting: float
-    npu_hours_idle: float  # held without a request in hand
+    # Until every slot has the first model, from nothing; processes not counted.
+    cold_s: float = figure("Cold start", "time")
+    # The same again out of DRAM; None: nothing is stored.
+    warm_s: float | None = figure("DRAM to NPU", "time")
+    # Of starts and switches, weights found in DRAM; None: there were none.
+    hit_ratio: float | None = figure("Hit ratio", "share")
+    switch_s: float | None = figure("Mean switch", "time")  # of weights alone
+    switch_from_dram_s: float | None = figure("... out of DRAM", "time")
+    switch_from_bucket_s: float | None = figure("... out of object storage", "time")
+    # Copies of a model in DRAM when every slot has loaded the same one.
+    dram_models: float = figure("DRAM for one model in every NPU slot", "rate", "x")
+    dram_bytes: float = figure("DRAM taken at most", "bytes")
+    starts: int = figure("Starts on free NPUs", "count")
+    switches: int = figure("Switches on NPUs of another model", "count")
+    # Of a request, for NPUs, weights, graphs and those before it.
+    wait_s_mean: float = figure("Waiting of requests, mean", "time")
+    wait_s_p99: float = figure("Waiting of requests, p99", "time")
+    slo_share: float = figure("First token within the SLO", "share")
+    goodput_per_hour: float = figure("Goodput", "rate", "requests/h")  # within the SLO
+    npu_hours: float = figure("NPU-hours held", "rate")  # from a start until NPUs are given back
+    npu_hours_starting: float = figure("... starting", "rate")
+    npu_hours_idle: float = figure("... idle", "rate")  # held without a request in hand
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +123,7 @@ def model_stores(scenario: Scenario, facts: Facts, sizes: Question) -> ModelCach
             facts.si("startup.process"), facts.si("startup.regroup"),
         )  # fmt: skip
         out = FleetRun(fleet).serve(named, arrived_s)
-        npus = npus_used(scenario)
-        answers.append(summed_up(fleet, out, end_s, scenario.slo.ttft_s, npus))
+        answers.append(summed_up(fleet, out, end_s, scenario.slo.ttft_s, npus_used(scenario)))
     titles = [f"{k + 1}. {model.name}" for k, model in enumerate(pooled)]
     return ModelCache(tuple(titles), largest, count, tuple(answers))
 
@@ -132,46 +142,26 @@ def summed_up(fleet: Fleet, out: Served, end_s: float, ttft_s: float, npus: int)
     def took_s(*hit: bool) -> float | None:
         return _mean([one.weights_s for one in starts if one.hit in hit])
 
+    waits = tuple(_mean(wait_s[model == k].tolist()) for k in range(len(fleet.models)))
     return Store(
-        fleet.place, cold_s, warm_s, _mean([float(one.hit) for one in starts]),
+        fleet.place, waits, cold_s, warm_s, _mean([float(one.hit) for one in starts]),
         took_s(True, False), took_s(True), took_s(False), copies, out.dram_bytes,
         sum(not one.switched for one in starts), sum(one.switched for one in starts),
         float(wait_s.mean()) if wait_s.size else 0.0,
         float(np.quantile(wait_s, 0.99)) if wait_s.size else 0.0,
-        tuple(_mean(wait_s[model == k].tolist()) for k in range(len(fleet.models))),
-        HOUR_S * float(within_slo.sum()) / ((1.0 - WARM_UP) * end_s),
         float(within_slo.mean()) if wait_s.size else 1.0,
+        HOUR_S * float(within_slo.sum()) / ((1.0 - WARM_UP) * end_s),
         npus * out.held_s / HOUR_S, npus * out.starting_s / HOUR_S,
         npus * (out.held_s - out.starting_s - out.busy_s) / HOUR_S,
     )  # fmt: skip
 
 
-ROWS: tuple[tuple[str, str, Kind, str], ...] = (
-    ("Cold start", "cold_s", "time", ""),
-    ("DRAM to NPU", "warm_s", "time", ""),
-    ("Hit ratio", "hit_ratio", "share", ""),
-    ("Mean switch", "switch_s", "time", ""),
-    ("... out of DRAM", "switch_from_dram_s", "time", ""),
-    ("... out of object storage", "switch_from_bucket_s", "time", ""),
-    ("DRAM for one model in every NPU slot", "dram_models", "rate", "x"),
-    ("DRAM taken at most", "dram_bytes", "bytes", ""),
-    ("Starts on free NPUs", "starts", "count", ""),
-    ("Switches on NPUs of another model", "switches", "count", ""),
-    ("Waiting of requests, mean", "wait_s_mean", "time", ""),
-    ("Waiting of requests, p99", "wait_s_p99", "time", ""),
-    ("First token within the SLO", "slo_share", "share", ""),
-    ("Goodput", "goodput_per_hour", "rate", "requests/h"),
-    ("NPU-hours held", "npu_hours", "rate", ""),
-    ("... starting", "npu_hours_starting", "rate", ""),
-    ("... idle", "npu_hours_idle", "rate", ""),
-)
-
-
 def table(stores: Sequence[Store]) -> list[tuple[str, ...]]:
     """One row per figure: its name, and its value with each store."""
+    shown = {f.name: f.metadata["shown"] for f in fields(Store) if f.metadata}
     return [
         (label, *(amount(getattr(store, name), kind, unit) for store in stores))
-        for label, name, kind, unit in ROWS
+        for name, (label, kind, unit) in shown.items()
     ]
 
 
@@ -209,19 +199,13 @@ def _shares(sizes: Question) -> NDArray[np.float64]:
 def _served(scenario: Scenario, facts: Facts, name: str) -> tuple[ServedModel, ServedModel]:
     """A model in the scenario's deployment, with weights from DRAM of its own nodes, or of the
     pool."""
-    drafts = (
-        scenario.deployment.decode.mtp_draft_tokens if load_shape(facts, name).mtp_layers else 0
-    )
-    s = with_overrides(
-        scenario, {"deployment.model": name, "deployment.decode.mtp_draft_tokens": drafts}
-    )
+    own_model: dict[str, Any] = {"deployment.model": name}
+    if not load_shape(facts, name).mtp_layers:
+        own_model["deployment.decode.mtp_draft_tokens"] = 0
+    s = with_overrides(scenario, own_model)
     sustained, parts = steady(s, facts), assemble(s, facts)
     costs, net = parts.costs, parts.net
-    roles = [
-        role
-        for role in (costs.prefill_role, costs.decode_role, costs.colocated_role)
-        if role is not None
-    ]
+    roles = [r for r in (costs.prefill_role, costs.decode_role, costs.colocated_role) if r]
 
     def load_s(plane: Plane, *, near: bool) -> float:
         """Until the slowest instance has its weights; instances load side by side."""
@@ -237,13 +221,9 @@ def _served(scenario: Scenario, facts: Facts, name: str) -> tuple[ServedModel, S
     if sustained.decode:
         answer_s = sustained.decode.tpot_s * traffic_of(s, facts).output_tokens
     own = ServedModel(
-        costs.shape.title,
-        whole_model_bytes(costs.shape, formats(s.deployment.precision)),
-        load_s("ub", near=True),
-        sustained.requests_per_s,
-        first_s,
-        first_s + answer_s,
-    )
+        costs.shape.title, whole_model_bytes(costs.shape, formats(s.deployment.precision)),
+        load_s("ub", near=True), sustained.requests_per_s, first_s, first_s + answer_s,
+    )  # fmt: skip
     return own, replace(own, load_s=load_s(pool_plane(s), near=False))
 
 

@@ -20,16 +20,10 @@ EMPTY = -1  # a slot that holds no expert
 
 
 def hot_factors(
-    now: Floats,
-    slots: Ints,
-    tokens: Floats,
-    tokens_per_request: float = 1.0,
-    correlation: float = 0.0,
-    groups: int = 1,
-    top_groups: int = 1,
-    nearest: int = 1,
+    now: Floats, slots: Ints, tokens: Floats, tokens_per_request: float = 1.0,
+    correlation: float = 0.0, groups: int = 1, top_groups: int = 1, nearest: int = 1,
     distinct: bool = True,
-) -> Floats:
+) -> Floats:  # fmt: skip
     """Expected load of the hottest die over the mean of ALL dies, averaged over layers, f8[g], for
     now f8[layers, experts], slots i8[layers, dies, slots_per_die] and tokens f8[g], of which
     `tokens_per_request` pick alike by `correlation`. groups > 1: routing limited to `top_groups`.
@@ -56,14 +50,9 @@ class Peaks:
     their slots `by_node`, likewise."""
 
     def __init__(
-        self,
-        now: Floats,
-        slots: Ints,
-        groups: int = 1,
-        top_groups: int = 1,
-        nearest: int = 1,
+        self, now: Floats, slots: Ints, groups: int = 1, top_groups: int = 1, nearest: int = 1,
         distinct: bool = True,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Arguments of `hot_factors`; raises ExpertsError."""
         *moments, self._most = _moments(now, slots, groups, top_groups, nearest, distinct)
         fall = np.argsort(-moments[0], axis=1, kind="mergesort")
@@ -80,12 +69,9 @@ class Peaks:
         return self._mean_factor(side_by_side, tokens, tokens_per_request, correlation)
 
     def _mean_factor(
-        self,
-        peaks_of: Callable[[Floats, Floats], Floats],
-        tokens: float,
-        tokens_per_request: float,
-        correlation: float,
-    ) -> float:
+        self, peaks_of: Callable[[Floats, Floats], Floats], tokens: float,
+        tokens_per_request: float, correlation: float,
+    ) -> float:  # fmt: skip
         """Expected load of the hottest die over the mean die, averaged over layers, for a batch of
         tokens. peaks_of: the hottest die's load from dies' mean loads and variances over means."""
         layers, dies = self._picks.shape

@@ -24,15 +24,9 @@ NONE_LOST: frozenset[int] = frozenset()
 
 
 def place(
-    experts: Experts,
-    measured: Floats,
-    dies: int,
-    slots_per_die: int,
-    nodes: int = 1,
-    current: Ints | None = None,
-    lost: Set[int] = NONE_LOST,
-    groups: int = 1,
-) -> Ints:
+    experts: Experts, measured: Floats, dies: int, slots_per_die: int, nodes: int = 1,
+    current: Ints | None = None, lost: Set[int] = NONE_LOST, groups: int = 1,
+) -> Ints:  # fmt: skip
     """Experts placed on dies by load f8[layers, experts]: expert of slot, i8[layers, dies,
     slots_per_die], or EMPTY. By `experts.placement`: `round_robin` fills the dies in order; `eplb`
     packs greedily, as the original's global policy, `eplb_groups` as its hierarchical one where

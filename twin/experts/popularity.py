@@ -36,13 +36,9 @@ def strength(experts: Experts) -> float:
 
 
 def log_loads(
-    experts: Experts,
-    routed_experts: int,
-    layers: int,
-    facts: Facts,
-    seed: int,
+    experts: Experts, routed_experts: int, layers: int, facts: Facts, seed: int,
     counts: Floats | None,
-) -> Floats:
+) -> Floats:  # fmt: skip
     """Log of the long-run load of each expert, f8[layers, experts], up to a constant of its row.
     counts: needed by imported popularity alone. The power law is NVIDIA's (aiconfigurator,
     collector/helper.py `sample_power_law`): density x**-alpha between 1 and a largest load, at its

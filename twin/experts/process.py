@@ -63,14 +63,9 @@ class Process:
 
 
 def start(
-    experts: Experts,
-    routed_experts: int,
-    layers: int,
-    top_k: int,
-    facts: Facts,
-    seed: int,
+    experts: Experts, routed_experts: int, layers: int, top_k: int, facts: Facts, seed: int,
     counts: Floats | None = None,
-) -> Process:
+) -> Process:  # fmt: skip
     """The popularity process of a scenario; counts f8[layers, experts] when imported. Without
     routed experts nothing is popular. Raises ExpertsError for fewer experts than a token picks, or
     counts that do not fit the model."""
@@ -157,12 +152,8 @@ def topics_of(
 
 
 def measured(
-    process: Process,
-    t_s: float,
-    window_s: float,
-    tokens: float = 0.0,
-    mix: Floats | None = None,
-) -> Floats:
+    process: Process, t_s: float, window_s: float, tokens: float = 0.0, mix: Floats | None = None,
+) -> Floats:  # fmt: skip
     """Load as a balancer measures it at `t_s`: mean load f8[layers, experts] over the window before
     it; rows sum to top_k except for the sampling noise of `tokens` tokens (0: none). mix
     f8[topics]: weights of the classes (None: the traffic's)."""

@@ -21,12 +21,9 @@ class UnknownScenario(SpecError):
 
 
 def question(
-    name: str,
-    settings: Sequence[str] = (),
-    trace: Path | None = None,
-    rate_multiplier: float = 1.0,
-    tree_copies: int = 1,
-) -> "tuple[Scenario, TraceTable | None]":
+    name: str, settings: Sequence[str] = (), trace: Path | None = None,
+    rate_multiplier: float = 1.0, tree_copies: int = 1,
+) -> "tuple[Scenario, TraceTable | None]":  # fmt: skip
     """The scenario that a person names, and the trace it replays, if any. Settings are applied
     last."""
     scenario, table = scenario_named(name), None

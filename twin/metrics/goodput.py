@@ -6,11 +6,9 @@ import numpy as np
 
 
 def met_slo(
-    ttft_s: np.ndarray,
-    tpot_s: np.ndarray,
-    ttft_limit_s: float | np.ndarray,
+    ttft_s: np.ndarray, tpot_s: np.ndarray, ttft_limit_s: float | np.ndarray,
     tpot_limit_s: float | np.ndarray,
-) -> np.ndarray:
+) -> np.ndarray:  # fmt: skip
     """Whether each finished request met both limits; an answer of one token has no TPOT to miss.
 
     >>> met_slo(np.array([0.5, 2.0]), np.array([0.04, 0.04]), 1.0, 0.05).tolist()

@@ -82,14 +82,10 @@ def _still_down(events: pl.DataFrame, at_s: float) -> bool:
 
 
 def _dip(
-    rows: pl.DataFrame,
-    windows: pl.DataFrame,
-    good_s: np.ndarray | None,
-    span_s: tuple[float, float, bool],
-    down: tuple[tuple[str, float], ...],
-    victims: tuple[int, int],
-    known: float | None,
-) -> Dip:
+    rows: pl.DataFrame, windows: pl.DataFrame, good_s: np.ndarray | None,
+    span_s: tuple[float, float, bool], down: tuple[tuple[str, float], ...],
+    victims: tuple[int, int], known: float | None,
+) -> Dip:  # fmt: skip
     """The dip of one moment; span_s: previous fault, next fault or end, whether it is the last.
     known: the usual rate."""
     at_s = float(rows["t_s"][0])

@@ -91,14 +91,9 @@ def choice(default: Any, label: str, **about: Any) -> Any:
 
 
 def text(
-    default: Any,
-    label: str,
-    *,
-    pattern: str = PRINTABLE,
-    most: int | None = None,
-    least: int | None = None,
-    **about: Any,
-) -> Any:
+    default: Any, label: str, *, pattern: str = PRINTABLE, most: int | None = None,
+    least: int | None = None, **about: Any,
+) -> Any:  # fmt: skip
     """Words of a person: from `least` to `most` characters of a pattern."""
     return Field(
         default,
@@ -126,18 +121,10 @@ def section(model: type[Section], **about: Any) -> Any:
 
 
 def _about(
-    label: str,
-    *,
-    unit: str = "",
-    group: str | None = None,
-    applies: When | tuple[When, ...] = (),
-    options: Names | None = None,
-    closed: bool = False,
-    files: str = "",
-    step: float = 0,
-    since: int = 1,
-    also: str = "",
-) -> dict[str, Any]:
+    label: str, *, unit: str = "", group: str | None = None, applies: When | tuple[When, ...] = (),
+    options: Names | None = None, closed: bool = False, files: str = "", step: float = 0,
+    since: int = 1, also: str = "",
+) -> dict[str, Any]:  # fmt: skip
     """What is declared further. group: None: the section's, '': no form's. applies: all conditions.
     since: the schema that brought the field. also: other words to search for it."""
     return {

@@ -273,17 +273,11 @@ _canvas = component("fabric_picture", _HERE, "view", ["view"])
 
 
 def fabric_picture(
-    fabric: Fabric,
-    *,
-    title: str,
-    key: str,
-    instances: Sequence[Instance] = (),
-    carried: Sequence[float | None] | None = None,
-    unit: str = "% of capacity",
+    fabric: Fabric, *, title: str, key: str, instances: Sequence[Instance] = (),
+    carried: Sequence[float | None] | None = None, unit: str = "% of capacity",
     modes: Mapping[str, str] | None = None,
-    on_act: Callable[[Sequence[dict[str, Any]]], None] | None = None,
-    acted: int = 0,
-) -> dict[str, Any]:
+    on_act: Callable[[Sequence[dict[str, Any]]], None] | None = None, acted: int = 0,
+) -> dict[str, Any]:  # fmt: skip
     """Draw the fabric; returns {name (selected last), names} or {}. `carried`: load of links in
     `unit`; `modes`: see `colour`; `on_act` gets actions (`number`, `names` and more) until
     `acted`."""

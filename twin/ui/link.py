@@ -18,12 +18,9 @@ _button = st.components.v2.component("copy_link", html=_HTML, css=_CSS, js=_JS)
 
 
 def copy_link(
-    path: str,
-    *,
-    label: str = "Copy link",
-    save: bool = False,
+    path: str, *, label: str = "Copy link", save: bool = False,
     on_copy: Callable[[], object] | None = None,
-) -> None:
+) -> None:  # fmt: skip
     """A button that copies the address of `path`; save: also into the address bar; on_copy:
     publish."""
     _button(

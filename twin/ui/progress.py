@@ -304,14 +304,9 @@ def _tokens(value: float) -> str:
 
 
 def _chart(
-    label: str,
-    at_s: Sequence[float | None],
-    values: Sequence[float | None],
-    text: Callable[[float], str],
-    limit: float | None,
-    colour: str,
-    horizon_s: float,
-) -> str:
+    label: str, at_s: Sequence[float | None], values: Sequence[float | None],
+    text: Callable[[float], str], limit: float | None, colour: str, horizon_s: float,
+) -> str:  # fmt: skip
     known = [value for value in values if value is not None]
     most, now = max(known), known[-1]
     near = limit is not None and limit < 3.0 * most  # an SLO far above would flatten the line

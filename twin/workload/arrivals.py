@@ -15,13 +15,9 @@ POISSON, GAMMA = 0, 1
 
 @late
 def _renewal_times(
-    key: np.uint64,
-    process: int,
-    rate_per_s: float,
-    shape: float,
-    horizon_s: float,
+    key: np.uint64, process: int, rate_per_s: float, shape: float, horizon_s: float,
     arrival_s: np.ndarray,
-) -> int:
+) -> int:  # fmt: skip
     """Fill `arrival_s` f8[room] (s) with arrivals before `horizon_s`; returns how many fit."""
     t = 0.0
     for i in range(arrival_s.size):

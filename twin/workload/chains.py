@@ -135,13 +135,9 @@ def regroup(
 
 @late
 def with_answers(
-    offset: np.ndarray,
-    first: np.ndarray,
-    blocks: np.ndarray,
-    distinct: int,
-    child: np.ndarray,
+    offset: np.ndarray, first: np.ndarray, blocks: np.ndarray, distinct: int, child: np.ndarray,
     wanted: np.ndarray,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:  # fmt: skip
     """Chains extended to wanted i8[n] blocks: first by those of child i8[n], the row whose prompt
     extends this one and its answer (or EMPTY), then by new ones. Returns (segment offset i8[n + 1],
     first i8[m], blocks i4[m], distinct ids)."""

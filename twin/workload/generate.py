@@ -36,17 +36,10 @@ NO_LIMIT = 2**62
 
 
 def generate(
-    workload: Workload,
-    horizon_s: float,
-    seed: int,
-    block_tokens: int,
-    facts: Facts,
-    trace: TraceTable | None = None,
-    count: int | None = None,
-    answers: bool = False,
-    *,
+    workload: Workload, horizon_s: float, seed: int, block_tokens: int, facts: Facts,
+    trace: TraceTable | None = None, count: int | None = None, answers: bool = False, *,
     even: bool = False,
-) -> Requests:
+) -> Requests:  # fmt: skip
     """Requests that arrive in [0, horizon_s) seconds, at most `count`, which a closed loop needs:
     its later requests have arrival +inf. block_tokens: of the pool's KV blocks; a trace of coarser
     ones has its own. answers: chains include the blocks of the answers. even: lengths have the
@@ -128,13 +121,9 @@ def _session_fact(facts: Facts, workload: Workload, name: str) -> float:
 
 
 def _parents(
-    workload: Workload,
-    arrival_s: np.ndarray,
-    input_tokens: np.ndarray,
-    output_tokens: np.ndarray,
-    seed: int,
-    facts: Facts,
-) -> np.ndarray:
+    workload: Workload, arrival_s: np.ndarray, input_tokens: np.ndarray, output_tokens: np.ndarray,
+    seed: int, facts: Facts,
+) -> np.ndarray:  # fmt: skip
     """The earlier turn i4[n] that each request extends; raises fixed inputs to whole prompts. In a
     closed loop it is looked for `concurrency` requests back, whatever `turn_gap_s` says."""
     fixed = workload.lengths == "fixed"

@@ -140,15 +140,9 @@ def _nearest_open(tokens: np.ndarray, at: int, end: int, room: int) -> int:
 
 @late
 def find_parents(
-    key_follow: np.uint64,
-    key_gap: np.uint64,
-    arrival_s: np.ndarray,
-    input_tokens: np.ndarray,
-    output_tokens: np.ndarray,
-    turns: Turns,
-    grow: bool,
-    parent: np.ndarray,
-) -> None:
+    key_follow: np.uint64, key_gap: np.uint64, arrival_s: np.ndarray, input_tokens: np.ndarray,
+    output_tokens: np.ndarray, turns: Turns, grow: bool, parent: np.ndarray,
+) -> None:  # fmt: skip
     """Fill parent i4[n]: the earlier turn that each request extends, or NONE. arrival_s f8[n]
     sorted, lengths i4[n]. A request follows up with the given probability, on a turn without a
     follower around a log-normal gap before it; a gap before the first arrival means an unseen turn.

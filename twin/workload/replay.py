@@ -36,15 +36,9 @@ class Blocks(NamedTuple):
 
 
 def replay(
-    workload: Workload,
-    clock: Clock,
-    horizon_s: float,
-    seed: int,
-    block_tokens: int,
-    table: TraceTable,
-    count: int | None,
-    answers: bool = False,
-) -> Requests:
+    workload: Workload, clock: Clock, horizon_s: float, seed: int, block_tokens: int,
+    table: TraceTable, count: int | None, answers: bool = False,
+) -> Requests:  # fmt: skip
     """The trace's requests: copied, spread, squeezed, cut at the horizon and re-blocked; where
     turns wait, sessions that begin before the horizon stay whole. answers: chains include the
     blocks of the answers. Of the workload only `trace`, `turns` and, without times,

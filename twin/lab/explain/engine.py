@@ -28,12 +28,9 @@ ENGINE_VERSION = f"{EXPLAINED}{_SOURCES[:12]}"
 
 
 def simulate(
-    scenario: Scenario,
-    facts: Facts,
-    trace: TraceTable | None = None,
-    progress: Progress | None = None,
-    counts: np.ndarray | None = None,
-) -> Run:
+    scenario: Scenario, facts: Facts, trace: TraceTable | None = None,
+    progress: Progress | None = None, counts: np.ndarray | None = None,
+) -> Run:  # fmt: skip
     """Explain a scenario; `progress` is called with the number of runs made and can stop it."""
 
     def note(runs: int) -> None:

@@ -82,12 +82,9 @@ class Explanation:
 
 
 def explain(
-    scenario: Scenario,
-    facts: Facts,
-    trace: TraceTable | None = None,
-    counts: np.ndarray | None = None,
-    note: Callable[[int], None] = lambda _: None,
-) -> Explanation:
+    scenario: Scenario, facts: Facts, trace: TraceTable | None = None,
+    counts: np.ndarray | None = None, note: Callable[[int], None] = lambda _: None,
+) -> Explanation:  # fmt: skip
     """Explain the speed of a scenario's run. Raises as `simulate`, or ExplainError for a broken
     law."""
 

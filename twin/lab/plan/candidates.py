@@ -282,11 +282,9 @@ class Space:
 
 
 def space_of(
-    plan: Plan,
-    facts: Facts,
-    like: Space | None = None,
+    plan: Plan, facts: Facts, like: Space | None = None,
     price: Pricing = lambda _prices, _keys: None,
-) -> Space:
+) -> Space:  # fmt: skip
     """Priced candidates of a plan; like: a space with the same prices. Raises PlanError."""
     base, notes = base_of(plan)
     machine = Machine.of(base, facts, plan.npus)

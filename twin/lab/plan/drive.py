@@ -219,13 +219,9 @@ class Simulators:
 
 
 def carried_out(
-    plan: Plan,
-    facts: Facts | None = None,
-    note: Note = lambda _share, _so_far: True,
-    *,
-    helpers: int | None = None,
-    memory: Memory | None = None,
-) -> dict[str, Any]:
+    plan: Plan, facts: Facts | None = None, note: Note = lambda _share, _so_far: True, *,
+    helpers: int | None = None, memory: Memory | None = None,
+) -> dict[str, Any]:  # fmt: skip
     """The answer of a plan with its ledger; `note` gets the progress and may stop it (Stopped);
     helpers: processes next to this one, None: one for each further core. Raises PlanError,
     ValueError."""

@@ -25,13 +25,9 @@ class Refused(ValueError):
 
 
 def apart(
-    kind: Kind[T],
-    data: bytes,
-    name: str,
-    *,
-    memory_bytes: int = MEMORY_BYTES,
+    kind: Kind[T], data: bytes, name: str, *, memory_bytes: int = MEMORY_BYTES,
     seconds: float = SECONDS,
-) -> T:
+) -> T:  # fmt: skip
     """The value of a kind in `data`, read in a separate process. Raises Refused."""
     name = printable(name)
     command = [sys.executable, "-m", "twin.lab.runs.apart", kind.key, name]

@@ -27,14 +27,9 @@ class Finished:
 
 
 def add_run(
-    store: Store,
-    scenario: Scenario,
-    *,
-    owner: Owner | None = None,
-    again: bool = True,
-    engine: str = ENGINE,
-    waiting: Iterable[Budget] = (),
-) -> str:
+    store: Store, scenario: Scenario, *, owner: Owner | None = None, again: bool = True,
+    engine: str = ENGINE, waiting: Iterable[Budget] = (),
+) -> str:  # fmt: skip
     """Store a scenario and its run; returns its id, with `again` false that of an identical one;
     waiting: budgets of earlier ones. Raises StoreError, TooLarge."""
     store.artefacts.require_space()

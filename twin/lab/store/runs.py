@@ -91,14 +91,9 @@ class Runs:
         return row if shared or self._visitor.sees(session, run) else None
 
     def search(
-        self,
-        text: str = "",
-        *,
-        states: Sequence[str] = (),
-        tags: Sequence[str] = (),
-        limit: int = PAGE,
-        offset: int = 0,
-    ) -> Page[RunRow]:
+        self, text: str = "", *, states: Sequence[str] = (), tags: Sequence[str] = (),
+        limit: int = PAGE, offset: int = 0,
+    ) -> Page[RunRow]:  # fmt: skip
         """Runs whose scenario, note or id prefix contains every word and tag, newest first."""
         query = select(RunRow).join(ScenarioRow, RunRow.scenario == ScenarioRow.digest)
         query = noted(query, RunRow.id, self._visitor.name, tags)
@@ -172,15 +167,9 @@ class Runs:
     # Making a run.
 
     def add(
-        self,
-        scenario: str,
-        facts: Facts,
-        engine_version: str,
-        seed: int,
-        *,
-        owner: Owner | None = None,
-        again: bool = True,
-    ) -> str:
+        self, scenario: str, facts: Facts, engine_version: str, seed: int, *,
+        owner: Owner | None = None, again: bool = True,
+    ) -> str:  # fmt: skip
         """Store a run of a stored scenario, queued or, with an owner, running; returns its id, with
         `again` false that of an equal run."""
         now = time.time()
@@ -239,12 +228,9 @@ class Runs:
             return session.scalar(change) is not None
 
     def beat(
-        self,
-        run: str,
-        owner: Owner,
-        progress: float | None = None,
+        self, run: str, owner: Owner, progress: float | None = None,
         live: Mapping[str, Any] | None = None,
-    ) -> Beat:
+    ) -> Beat:  # fmt: skip
         """Store a heartbeat and progress (0..1); 'lost': the run has another owner now."""
         values: dict[str, Any] = {"beat_s": time.time()}
         if progress is not None:

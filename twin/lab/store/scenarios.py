@@ -102,14 +102,9 @@ class Scenarios:
         return row if session.scalar(runs) else None
 
     def search(
-        self,
-        text: str = "",
-        *,
-        kind: Kind = "all",
-        tags: Sequence[str] = (),
-        limit: int = PAGE,
+        self, text: str = "", *, kind: Kind = "all", tags: Sequence[str] = (), limit: int = PAGE,
         offset: int = 0,
-    ) -> Page[ScenarioRow]:
+    ) -> Page[ScenarioRow]:  # fmt: skip
         """Scenarios whose name, question, note or digest contains every word, newest first."""
         r = ScenarioRow
         query = noted(select(r), r.digest, self._visitor.name, tags)

@@ -77,14 +77,9 @@ def users(session: Session, what: str, naming: ColumnElement[bool]) -> str:
 
 
 def page_of(
-    database: Database,
-    query: Select[T],
-    text: str,
-    columns: Sequence[InstrumentedAttribute[str]],
-    order: Sequence[Any],
-    limit: int,
-    offset: int,
-) -> Page[T]:
+    database: Database, query: Select[T], text: str, columns: Sequence[InstrumentedAttribute[str]],
+    order: Sequence[Any], limit: int, offset: int,
+) -> Page[T]:  # fmt: skip
     """A page of rows with every word in some `columns` (last: the name), and their number."""
     *anywhere, name = columns
     for word in text.split():

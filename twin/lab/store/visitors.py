@@ -78,12 +78,9 @@ class Visitor:
 
 
 def undo_of(
-    database: Database,
-    session: Session,
-    named: tuple[str, str],
-    rows: Mapping[type[Row], ColumnElement[bool]],
-    visitor: Visitor,
-) -> Undo:
+    database: Database, session: Session, named: tuple[str, str],
+    rows: Mapping[type[Row], ColumnElement[bool]], visitor: Visitor,
+) -> Undo:  # fmt: skip
     """Undo of deleting these rows with the visitor's notes; named: kind, key of the first."""
     lost_rows: list[tuple[type[Row], Table, list[dict[str, Any]]]] = []
     written = (NoteRow.name == named[1]) & (NoteRow.visitor == visitor.name)

@@ -112,11 +112,9 @@ def changed(before: Scenario, after: Scenario) -> dict[str, Any]:
 
 
 def compare(
-    runs: "Sequence[RunRow]",
-    scenarios: Sequence[Scenario],
-    baseline: int = 0,
+    runs: "Sequence[RunRow]", scenarios: Sequence[Scenario], baseline: int = 0,
     titles: Sequence[str] = (),
-) -> Comparison:
+) -> Comparison:  # fmt: skip
     """Two to six runs side by side; titles: by default their names. Raises CompareError."""
     check_number(len(runs))
     if not 0 <= baseline < len(runs) or len(scenarios) != len(runs):

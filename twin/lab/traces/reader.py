@@ -19,12 +19,9 @@ FORMATS |= {entry.name: entry for entry in requests.FORMATS}
 
 
 def read_trace(
-    source: str | Path | bytes,
-    name: str | None = None,
-    *,
-    block_tokens: int | None = None,
+    source: str | Path | bytes, name: str | None = None, *, block_tokens: int | None = None,
     limits: Limits | None = None,
-) -> TraceTable:
+) -> TraceTable:  # fmt: skip
     """A trace (file, folder, upload) as a table. Raises TraceError with file and line.
     block_tokens: of a hash where the file does not say."""
     if block_tokens is not None and not 1 <= block_tokens <= MOST_BLOCK_TOKENS:

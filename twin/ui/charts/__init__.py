@@ -71,15 +71,9 @@ def distribution(
 
 
 def timeline(
-    windows: pl.DataFrame,
-    columns: Mapping[str, tuple[str, str]],
-    y_title: str,
-    *,
-    stacked: bool = False,
-    scale: float = 1.0,
-    warmup_s: float = 0.0,
-    top: float | None = None,
-) -> Chart:
+    windows: pl.DataFrame, columns: Mapping[str, tuple[str, str]], y_title: str, *,
+    stacked: bool = False, scale: float = 1.0, warmup_s: float = 0.0, top: float | None = None,
+) -> Chart:  # fmt: skip
     """Columns of the windows table over time: name to (label, colour); `scale` from SI to the unit
     of y_title; `top` is the upper end of the axis."""
     present = {c: v for c, v in columns.items() if c in windows.columns}

@@ -103,14 +103,9 @@ def empty(message: str) -> Chart:
 
 
 def bars(
-    fig: go.Figure,
-    names: Sequence[str],
-    values: Sequence[float | None],
-    colour: str | Sequence[str],
-    *,
-    hover: str = "%{y}: %{text}<extra></extra>",
-    **trace: Any,
-) -> None:
+    fig: go.Figure, names: Sequence[str], values: Sequence[float | None],
+    colour: str | Sequence[str], *, hover: str = "%{y}: %{text}<extra></extra>", **trace: Any,
+) -> None:  # fmt: skip
     """Add one series of horizontal bars, the first name at the top."""
     fig.add_bar(
         y=list(names), x=list(values), orientation="h", cliponaxis=False, hovertemplate=hover,

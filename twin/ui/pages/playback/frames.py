@@ -55,11 +55,9 @@ Array = np.ndarray[Any, Any]
 
 
 def message(
-    scenario: Scenario,
-    tables: Mapping[str, pl.DataFrame],
-    instances: Sequence[Instance],
+    scenario: Scenario, tables: Mapping[str, pl.DataFrame], instances: Sequence[Instance],
     fabric: Fabric,
-) -> dict[str, Any]:
+) -> dict[str, Any]:  # fmt: skip
     """The player's message of a run: `tables` has TABLES, maybe "seats"; `instances`: placed."""
     net = network(fabric)
     windows = tables["windows"]

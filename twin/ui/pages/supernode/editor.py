@@ -172,12 +172,9 @@ MOST = 2000  # edits a scenario may hold
 
 
 def change(
-    edits: Sequence[Edit],
-    names: Iterable[str | tuple[str, str]],
-    *,
-    capacity: float | None = None,
+    edits: Sequence[Edit], names: Iterable[str | tuple[str, str]], *, capacity: float | None = None,
     latency: float | None = None,
-) -> tuple[Edit, ...]:
+) -> tuple[Edit, ...]:  # fmt: skip
     """Edits with elements or links set to a share of capacity or latency; void ones are removed."""
     by_ends = {_key(e): e for e in edits}
     for name in names:

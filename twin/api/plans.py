@@ -80,12 +80,8 @@ def _shown(seen: Store, key: str) -> PlanState:
     plans, question = _found(seen, key)
     look = plans.look(key)
     return PlanState(
-        plan=key,
-        name=question.scenario.name,
-        limits=question.model_dump(mode="json", exclude={"scenario"}),
-        working=look.working,
-        answered=bool(look.answer),
-        progress=1.0 if look.answer else look.progress,
-        problem=look.problem,
-        so_far=dict(look.so_far),
-    )
+        plan=key, name=question.scenario.name,
+        limits=question.model_dump(mode="json", exclude={"scenario"}), working=look.working,
+        answered=bool(look.answer), progress=1.0 if look.answer else look.progress,
+        problem=look.problem, so_far=dict(look.so_far),
+    )  # fmt: skip

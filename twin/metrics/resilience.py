@@ -101,23 +101,15 @@ def _dip(
     tail = rate[after][-SUSTAINED:]
     began_s = float(begin[usual][0]) if usual.any() else at_s
     dip = Dip(
-        at_s=at_s,
-        element=_listed(rows["element"].to_list()),
-        detail=_listed(sorted({str(d) for d in rows["detail"].to_list() if d})),
-        phase=phase,
-        before_tokens_per_s=before,
-        lowest_tokens_per_s=lowest,
-        end_tokens_per_s=float(tail.mean()) if tail.size else None,
-        recovery_s=recovery_s,
-        cut_short=recovery_s is None and not last,
-        until_s=until_s,
+        at_s=at_s, element=_listed(rows["element"].to_list()),
+        detail=_listed(sorted({str(d) for d in rows["detail"].to_list() if d})), phase=phase,
+        before_tokens_per_s=before, lowest_tokens_per_s=lowest,
+        end_tokens_per_s=float(tail.mean()) if tail.size else None, recovery_s=recovery_s,
+        cut_short=recovery_s is None and not last, until_s=until_s,
         goodput_before_req_per_s=_goodput(good_s, began_s, at_s),
-        goodput_during_req_per_s=_goodput(good_s, at_s, until_s),
-        down=down,
-        retried=victims[0],
-        lost=victims[1],
-        what="",
-    )
+        goodput_during_req_per_s=_goodput(good_s, at_s, until_s), down=down, retried=victims[0],
+        lost=victims[1], what="",
+    )  # fmt: skip
     return replace(dip, what=_sentences(dip, stop_s))
 
 

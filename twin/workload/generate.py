@@ -65,13 +65,9 @@ def generate(
         chains = own_chains(input_tokens + after, block_tokens)
     elif parent is None:
         chains = shared_chains(
-            input_tokens,
-            block_tokens,
-            workload.shared_fraction,
-            workload.prefix_groups,
-            stream_key(seed, "prefix"),
-            after,
-        )
+            input_tokens, block_tokens, workload.shared_fraction, workload.prefix_groups,
+            stream_key(seed, "prefix"), after,
+        )  # fmt: skip
     else:
         head_tokens = int(_session_fact(facts, workload, "head_tokens"))
         chains = session_chains(input_tokens + after, parent, block_tokens, head_tokens)
@@ -79,15 +75,9 @@ def generate(
     if parent is not None and workload.turns == "wait" and workload.arrivals != "closed_loop":
         waits, pause_s = parent, arrival_s - arrival_s[parent]
     return Requests(
-        arrival_s,
-        input_tokens,
-        output_tokens,
-        *chains,
-        block_tokens=block_tokens,
-        has_prefix=workload.prefix != "none",
-        waits_for=waits,
-        pause_s=pause_s,
-    )
+        arrival_s, input_tokens, output_tokens, *chains, block_tokens=block_tokens,
+        has_prefix=workload.prefix != "none", waits_for=waits, pause_s=pause_s,
+    )  # fmt: skip
 
 
 def _refuse_floods(expected: float) -> None:
@@ -138,15 +128,10 @@ def _parents(
     )
     parent = np.empty(arrival_s.size, np.int32)
     find_parents(
-        stream_key(seed, "sessions"),
-        stream_key(seed, "turn gaps"),
-        np.arange(arrival_s.size, dtype=np.float64) if closed else arrival_s,
-        input_tokens,
-        output_tokens,
-        turns,
-        fixed,
-        parent,
-    )
+        stream_key(seed, "sessions"), stream_key(seed, "turn gaps"),
+        np.arange(arrival_s.size, dtype=np.float64) if closed else arrival_s, input_tokens,
+        output_tokens, turns, fixed, parent,
+    )  # fmt: skip
     return parent
 
 

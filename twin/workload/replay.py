@@ -57,12 +57,9 @@ def replay(
         )
     quantum_s = timestamp_quantum(arrival_s) if ask.dequantise else 0.0
     times = copied_times(
-        arrival_s,
-        quantum_s,
-        ask.tree_copies,
-        stream_key(seed, "spread"),
+        arrival_s, quantum_s, ask.tree_copies, stream_key(seed, "spread"),
         stream_key(seed, "copies"),
-    )
+    )  # fmt: skip
     times /= ask.rate_multiplier
     times = clock.seconds(times)
     order = np.argsort(times, kind="stable")
@@ -78,21 +75,14 @@ def replay(
     offset, first, blocks, distinct = place_rows(chains, copy, row)
     sessions = int(table.session.max()) + 1 if n else 0
     return Requests(
-        times[chosen],
-        table.input_tokens[row],
-        table.output_tokens[row],
-        (table.session[row] + copy * sessions).astype(np.int32),
-        offset,
-        first,
-        blocks,
-        distinct,
-        block_tokens=chains.block_tokens,
-        has_prefix=table.has_prefix,
+        times[chosen], table.input_tokens[row], table.output_tokens[row],
+        (table.session[row] + copy * sessions).astype(np.int32), offset, first, blocks, distinct,
+        block_tokens=chains.block_tokens, has_prefix=table.has_prefix,
         counts=_replay_counts(table, order.size, inside.size, chosen.size),
         notes=_replay_notes(workload, table, quantum_s, chains.block_tokens, block_tokens),
         waits_for=_places(chosen, copy * n + before[row], before[row] >= 0) if waits else None,
         pause_s=_pauses(table, arrival_s, before)[row] if waits else None,
-    )
+    )  # fmt: skip
 
 
 def earlier_turn(session: np.ndarray) -> np.ndarray:

@@ -54,14 +54,9 @@ def reuse_curve(stream: Stream, most_touches: int = MOST_TOUCHES) -> ReuseCurve:
         return ReuseCurve(nothing, nothing.astype(float), total, 0, stream.block_tokens, 1.0)
     share = min(1.0, most_touches / touches)
     distance, tokens, followed = _distances(
-        stream.segment_offset,
-        stream.segment_first,
-        stream.segment_blocks,
-        stream.blocks,
-        stream.input_tokens,
-        stream.block_tokens,
-        share,
-    )
+        stream.segment_offset, stream.segment_first, stream.segment_blocks, stream.blocks,
+        stream.input_tokens, stream.block_tokens, share,
+    )  # fmt: skip
     again = distance >= 0
     order = np.argsort(distance[again], kind="stable")
     distance, tokens = distance[again][order], tokens[again][order]
@@ -69,13 +64,9 @@ def reuse_curve(stream: Stream, most_touches: int = MOST_TOUCHES) -> ReuseCurve:
     in_blocks = _tokens_in_blocks(stream) if share < 1.0 else followed
     scale = in_blocks / max(followed, 1)
     return ReuseCurve(
-        (distance[last] / share).astype(np.int64),
-        np.cumsum(tokens, dtype=np.int64)[last] * scale,
-        total,
-        stream.blocks,
-        stream.block_tokens,
-        share,
-    )
+        (distance[last] / share).astype(np.int64), np.cumsum(tokens, dtype=np.int64)[last] * scale,
+        total, stream.blocks, stream.block_tokens, share,
+    )  # fmt: skip
 
 
 def _tokens_in_blocks(stream: Stream) -> int:

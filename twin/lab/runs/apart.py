@@ -32,12 +32,9 @@ def apart(
     name = printable(name)
     command = [sys.executable, "-m", "twin.lab.runs.apart", kind.key, name]
     process = subprocess.Popen(
-        [*command, str(memory_bytes), str(seconds)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        env={**os.environ, **FEW_THREADS},
-    )
+        [*command, str(memory_bytes), str(seconds)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL, env={**os.environ, **FEW_THREADS},
+    )  # fmt: skip
     try:
         answer, _ = process.communicate(data, timeout=seconds)
     except subprocess.TimeoutExpired:

@@ -174,15 +174,10 @@ class Runs:
         `again` false that of an equal run."""
         now = time.time()
         row = RunRow(
-            id=new_id(),
-            scenario=scenario,
-            facts_digest=facts.digest,
-            engine_version=engine_version,
-            seed=seed,
-            queued_s=now,
-            state=QUEUED,
+            id=new_id(), scenario=scenario, facts_digest=facts.digest,
+            engine_version=engine_version, seed=seed, queued_s=now, state=QUEUED,
             owner=owner or NO_OWNER,
-        )
+        )  # fmt: skip
         if owner:
             row.state, row.started_s, row.beat_s = RUNNING, now, now
         reusable = (QUEUED, RUNNING, DONE)

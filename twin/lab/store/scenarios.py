@@ -37,13 +37,9 @@ class Scenarios:
     def save(self, scenario: Scenario, *, preset: str = "") -> str:
         """Store a scenario once; returns the digest under which it is stored."""
         stored, new = self.keep(
-            scenario,
-            digest=scenario_digest(scenario),
-            schema_version=SCHEMA_VERSION,
-            body=canonical(scenario),
-            preset=preset,
-            created_s=time.time(),
-        )
+            scenario, digest=scenario_digest(scenario), schema_version=SCHEMA_VERSION,
+            body=canonical(scenario), preset=preset, created_s=time.time(),
+        )  # fmt: skip
         if preset and not new:
             with self._database.write() as session:
                 session.execute(

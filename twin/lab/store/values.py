@@ -60,14 +60,9 @@ class Values(Generic[T]):
             )
         stored = self._artefacts.put_all(parts.tables)
         row = ImportRow(
-            digest=value.digest,
-            kind=self.kind.key,
-            name=parts.name,
-            format=parts.format,
-            about=dict(parts.about),
-            rows=next(iter(stored.values())).rows,
-            created_s=time.time(),
-        )
+            digest=value.digest, kind=self.kind.key, name=parts.name, format=parts.format,
+            about=dict(parts.about), rows=next(iter(stored.values())).rows, created_s=time.time(),
+        )  # fmt: skip
         row.seal = sealed(row, {name: artefact.sha256 for name, artefact in stored.items()})
         return row, stored
 

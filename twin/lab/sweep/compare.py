@@ -125,13 +125,10 @@ def compare(
     rows = [metric_row(name, [run.summary.get(name) for run in runs], baseline) for name in names]
     rows = [_spared(row, runs, baseline) for row in rows]
     return Comparison(
-        runs=tuple(run.id for run in runs),
-        names=titles,
-        baseline=baseline,
-        inputs=inputs,
+        runs=tuple(run.id for run in runs), names=titles, baseline=baseline, inputs=inputs,
         metrics=[row for row in rows if any(value is not None for value in row.values)],
         notes=_notes(runs, titles, inputs),
-    )
+    )  # fmt: skip
 
 
 def change(name: str, value: float, base: float) -> tuple[str, str]:
@@ -172,14 +169,11 @@ def metric_row(name: str, values: Sequence[Any], baseline: int) -> MetricRow:
     base = numbers[baseline]
     described = metric_of(name)
     return MetricRow(
-        name,
-        "" if described.kind == "share" else described.unit,
-        described.better,
-        tuple(numbers),
+        name, "" if described.kind == "share" else described.unit, described.better, tuple(numbers),
         tuple(None if base is None or v is None else v - base for v in numbers),
         tuple(None if not base or v is None else v / base for v in numbers),
         tuple(_verdict(name, value, base) for value in numbers),
-    )
+    )  # fmt: skip
 
 
 def _spared(row: MetricRow, runs: "Sequence[RunRow]", baseline: int) -> MetricRow:

@@ -191,13 +191,10 @@ def fabric(row: RunRow, scenario: Scenario) -> None:
     machine = record.fabric(row, scenario)
     values = 100 * cells_of_links(machine, record.table(row.id, "links"), USES[figure])
     fabric_picture(
-        machine,
-        title=f"Links used, {figure.lower()}",
-        carried=spread(machine, values),
-        unit="% of capacity, busier direction",
-        instances=seated(scenario, machine)[0].instances,
+        machine, title=f"Links used, {figure.lower()}", carried=spread(machine, values),
+        unit="% of capacity, busier direction", instances=seated(scenario, machine)[0].instances,
         key="run-fabric",
-    )
+    )  # fmt: skip
     st.caption(
         "Colours run from idle to the fullest link of this run. The load matrix shows nodes by "
         "planes."

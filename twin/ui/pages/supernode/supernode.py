@@ -51,15 +51,11 @@ if fabric is not None:
         st.caption(f":material/event_seat: {sentence(move)}")
     mode = ROLE if fault or no_place else colour(PICTURE)
     selected = fabric_picture(
-        fabric,
-        title=f"{words.npus(network(fabric).npus)} in {network(fabric).nodes:,} nodes",
+        fabric, title=f"{words.npus(network(fabric).npus)} in {network(fabric).nodes:,} nodes",
         instances=() if fault else placed.instances,
         carried=None if mode == ROLE else loads(fabric, link_shares(draft, fabric, mode)),
-        modes={ROLE: "Role"} | TRAFFIC,
-        key=PICTURE,
-        on_act=editor.on_act,
-        acted=editor.acted(),
-    )
+        modes={ROLE: "Role"} | TRAFFIC, key=PICTURE, on_act=editor.on_act, acted=editor.acted(),
+    )  # fmt: skip
 if fabric is not None and not fault:
     with costs:
         if not session.refusal():

@@ -89,7 +89,7 @@ class Experts(Section):
                 "topology": "Copies spread over nodes",
                 "perfect": "Perfectly even (ideal)",
             },
-        )  # fmt: skip
+        )
     )
     """Logical experts to dies: in order; load balanced over all dies (EPLB, global) or group by
     group over nodes (EPLB, hierarchical); hottest copied and packed greedily; copies spread over

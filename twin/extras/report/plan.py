@@ -8,7 +8,7 @@ from twin.engine.simulate import ENGINE_VERSION
 from twin.extras.report.document import Part, Series, bars, folded, page, plot, table, tag
 from twin.extras.report.run import fields_of
 from twin.lab.library import load_facts
-from twin.lab.plan.answer import amount_of, equal_words, in_words, named, sentences
+from twin.lab.plan.answer import equal_words, in_words, relaxed, sentences, survived
 from twin.lab.plan.question import LOSSES, Plan, in_brief, plan_digest
 from twin.lab.plan.space import CHOICES
 from twin.lab.sweep.sweep import published
@@ -73,8 +73,7 @@ def _ranking(plan: Plan, rows: Sequence[Row]) -> Part:
 
 def _survived(after: Row) -> Part:
     held = after.get("status") == "feasible"
-    words = {"feasible": "SLO holds", "infeasible": "SLO breaks", "unsupported": "no such part"}
-    return tag("span", words.get(after.get("status", ""), "failed"), cls="good" if held else "bad")
+    return tag("span", survived(after), cls="good" if held else "bad")
 
 
 def _each(plan: Plan, row: Row) -> Part:
@@ -103,11 +102,8 @@ def _each(plan: Plan, row: Row) -> Part:
 
 
 def _relaxed(rows: Sequence[Row]) -> Part:
-    return table(
-        ("Limit", "Now", "Fits from", "Then", "NPUs"),
-        [(named(r["limit"]), amount_of(r["from"]), amount_of(r["to"]),
-          in_words(dict(r["settings"])), f"{r['npus']:,}") for r in rows], right=(4,),
-    )  # fmt: skip
+    cells = [row | {"NPUs": f"{row['NPUs']:,}"} for row in relaxed(rows)]
+    return table(list(cells[0]), [list(row.values()) for row in cells], right=(4,))
 
 
 def _front(found: Row) -> Part:

@@ -261,6 +261,21 @@ def named(limit: str) -> str:
     return f"{known.label}{unit}" if known else LIMITS[limit]
 
 
+def survived(after: Mapping[str, Any]) -> str:
+    """What a loss leaves of a deployment, in words."""
+    said = {"feasible": "SLO holds", "infeasible": "SLO breaks", "unsupported": "no such part"}
+    return said.get(after.get("status", ""), "failed")
+
+
+def relaxed(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """For each limit alone the smallest relaxation, as rows of a table."""
+    return [
+        {"Limit": named(r["limit"]), "Now": amount_of(r["from"]), "Fits from": amount_of(r["to"]),
+         "Then": in_words(dict(r["settings"])), "NPUs": r["npus"]}
+        for r in rows
+    ]  # fmt: skip
+
+
 def amount_of(value: Any) -> str:
     """A limit as text."""
     if isinstance(value, list | tuple):

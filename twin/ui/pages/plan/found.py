@@ -6,7 +6,7 @@ from typing import Any
 import streamlit as st
 
 from twin.hooks import drawn
-from twin.lab.plan.answer import amount_of, equal_words, in_words, named, sentences
+from twin.lab.plan.answer import equal_words, in_words, relaxed, sentences, survived
 from twin.lab.plan.question import LOSSES, Loss, Plan, in_brief
 from twin.lab.share import links
 from twin.lab.sweep.sweep import published
@@ -18,7 +18,6 @@ from twin.ui.link import go_to
 from twin.ui.show import download, json_text, plain, plot
 from twin.ui.toolbar import open_run
 
-SURVIVED = {"feasible": "SLO holds", "infeasible": "SLO breaks", "unsupported": "no such part"}
 LIMITED = {"prefill": "prefill", "decode": "decode", "colocated": "its instances"}
 
 
@@ -40,7 +39,7 @@ def answer(plan: Plan, found: Mapping[str, Any]) -> None:
     if rows:
         _ranking(plan, rows)
     elif found["relaxations"]:
-        _relaxed(plan, found["relaxations"])
+        st.dataframe(relaxed(found["relaxations"]), hide_index=True)
     ranks = {row["key"]: row["rank"] for row in rows}
     plot(charts.front(found["front"], ranks, published()), "plan-front")
     if found["tornado"]:
@@ -98,15 +97,6 @@ def _ranking(plan: Plan, rows: Sequence[Mapping[str, Any]]) -> None:
                 go_to(links.COMPARE_PAGE, {links.RUNS: ",".join(runs)})
 
 
-def _relaxed(plan: Plan, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Draw the smallest relaxation of each limit alone."""
-    st.dataframe(
-        [{"Limit": named(r["limit"]), "Now": amount_of(r["from"]), "Fits from": amount_of(r["to"]),
-          "Then": in_words(dict(r["settings"])), "NPUs": r["npus"]} for r in rows],
-        hide_index=True,
-    )  # fmt: skip
-
-
 def deployed(plan: Plan, row: Mapping[str, Any]) -> Scenario:
     """The scenario of a ranked deployment, named after it."""
     name = f"{plan.scenario.name} · plan {row['rank']}"[:80]
@@ -141,10 +131,7 @@ def _cells(rank: int | str, row: Mapping[str, Any], survives: Sequence[Loss]) ->
         if figures["cost_per_million_tokens"] is not None:
             cells["Cost (/ M tokens)"] = _round(figures["cost_per_million_tokens"], 1.0)
     for loss in survives:
-        row_after = row["losses"].get(loss, {})
-        cells[f"After: {LOSSES[loss].lower()}"] = SURVIVED.get(
-            row_after.get("status", ""), "failed"
-        )
+        cells[f"After: {LOSSES[loss].lower()}"] = survived(row["losses"].get(loss, {}))
     return cells
 
 

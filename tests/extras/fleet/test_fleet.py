@@ -8,8 +8,8 @@ import pytest
 
 from tests.engine.small import small
 from twin.engine.simulate import simulate
-from twin.extras.fleet.answer import fleet_answer, here, in_words
-from twin.extras.fleet.figures import spread_merged
+from twin.extras.fleet.answer import fleet_answer, in_words
+from twin.extras.fleet.figures import Served, spread_merged
 from twin.extras.fleet.layout import lay_out
 from twin.extras.fleet.lives import lives_of
 from twin.extras.fleet.question import (
@@ -27,6 +27,15 @@ from twin.workload.generate import generate
 from twin.workload.profile import rate_at
 
 FACTS = load_facts()
+
+
+def here(scenarios):
+    """Runs made in this process, stored nowhere."""
+    for scenario in scenarios:
+        made = simulate(scenario, FACTS)
+        yield Served(scenario, made.summary, made.tables["requests"], made.digest)
+
+
 DAY = {"workload.profile.shape": "servegen_r1_day", "workload.profile.period_s": 24.0,
        "workload.profile.lengths": True, "workload.lengths": "sharegpt", "horizon_s": 24.0,
        "workload.rate_req_per_s": 12.0}  # fmt: skip

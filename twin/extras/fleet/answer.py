@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from twin.engine.simulate import simulate
 from twin.extras.fleet.figures import Served, merged
 from twin.extras.fleet.layout import Unit
 from twin.extras.fleet.lives import Life, Lives, lives_of
@@ -74,13 +73,6 @@ def fleet_answer(
         for scenario, served in zip(state.missing, run(state.missing), strict=True):
             known[scenario_digest(scenario)] = served
     return answered(state, known)
-
-
-def here(scenarios: Sequence[Scenario]) -> Iterator[Served]:
-    """Runs in this process, not stored."""
-    for scenario in scenarios:
-        made = simulate(scenario, load_facts())
-        yield Served(scenario, made.summary, made.tables["requests"], made.digest)
 
 
 def stored(store: Store, row: RunRow, scenario: Scenario) -> Served:

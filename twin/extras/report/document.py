@@ -14,7 +14,6 @@ Point = tuple[float, float]
 WIDE, HIGH = 520.0, 300.0  # of a chart, in its own units
 LEFT, RIGHT, TOP, BOTTOM = 52.0, 24.0, 12.0, 44.0
 TICKS = 5
-COLOURS = 4  # of series that the style has
 STYLE = Path(__file__).with_suffix(".css").read_text("utf-8").strip()
 
 
@@ -93,7 +92,7 @@ class Series:
 
     name: str
     points: Sequence[Point]
-    colour: int = 0  # of `COLOURS`
+    colour: int = 0  # 0 to 3, which the style has
     joined: bool = True
     marked: bool = False
     labels: Sequence[str] = ()

@@ -13,8 +13,8 @@ from twin.scenario import Scenario, SpecError, parse_scenario
 
 def _seen(request: Request) -> Store:
     """The store as a request's visitor sees it. Raises PermissionError without a login."""
-    seen: Store = request.app.state.store_of(request)
-    return seen
+    store: Store = request.app.state.store_of(request)
+    return store
 
 
 Seen = Annotated[Store, Depends(_seen)]

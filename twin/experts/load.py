@@ -86,7 +86,7 @@ class Peaks:
 
 
 def side_by_side(mean: Floats, spread: Floats) -> Floats:
-    """`peaks` in plain numpy."""
+    """Expected maximum over dies, f8[layers], as `peaks`, in plain numpy."""
     small = mean[:, 0] <= SMALL_MEAN
     peak = np.empty(mean.shape[0])
     if small.any():

@@ -116,8 +116,7 @@ def plan(scenario: Scenario, **limits: Any) -> Plan:
     """What to deploy for a scenario: deployments priced by formula, proved by simulation, ranked.
     limits: `goal` (npus, efficiency or rate), `npus`, `power_kw`, `cost_per_million_tokens`,
     `survives` (die, node, sub_plane, memory_server), `vary`, `more`, `simulations`, `seconds`, as
-    docs/PLAN.md has them. Raises PlanError, a ValueError, for a limit that is not there or cannot
-    be."""
+    docs/PLAN.md has them. Raises PlanError, a ValueError, for an unknown or impossible limit."""
     return Plan(carried_out(plan_from(scenario, {"goal": usual_goal(scenario)} | limits)))
 
 

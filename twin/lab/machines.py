@@ -43,13 +43,13 @@ def fitted(scenario: Scenario, npus: int) -> Scenario:
     share unchanged: decode changes its instance size, other pools their number of instances. Raises
     SpecError."""
     using = sorted(seated(scenario))  # decode before prefill, which takes what decode leaves
-    before, left = sum(count * each for _, count, each in using), npus
+    before, free = sum(count * each for _, count, each in using), npus
     if npus < len(using):
         raise SpecError(f"{npus} NPUs cannot hold {len(using)} pools")
     changes: dict[str, Any] = {"deployment.placement": "packed"}
     for role, count, each in using:
         last = role == using[-1][0]
-        part = left if last else max(1, min(left - 1, round(npus * count * each / before)))
+        part = free if last else max(1, min(free - 1, round(npus * count * each / before)))
         instances = min(count, part) if role == "decode" else max(1, part // each)
         pool = f"deployment.{role}"
         sizes = {f"{pool}.instances": instances, f"{pool}.npus_per_instance": part // instances}
@@ -61,7 +61,7 @@ def fitted(scenario: Scenario, npus: int) -> Scenario:
         for path, value in sizes.items():
             known = field_info(path)
             changes[path] = min(value, known.high) if known and known.high else value
-        left -= changes[f"{pool}.instances"] * changes[f"{pool}.npus_per_instance"]
+        free -= changes[f"{pool}.instances"] * changes[f"{pool}.npus_per_instance"]
     return with_overrides(scenario, changes)
 
 

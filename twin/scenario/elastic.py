@@ -32,7 +32,7 @@ class Step(Section):
     """Decode instances that are wanted, or colocated ones where these do both."""
 
     def wanted(self, role: str) -> int:
-        """Instances of a pool that are wanted."""
+        """Target number of instances of a pool."""
         return self.prefill if role == "prefill" else self.decode
 
 

@@ -69,10 +69,10 @@ class Layout:
         first, _ = net.pairs
         own = np.where(node.min(axis=1) >= 0, np.maximum(net.sub_plane[first], 0), -1)
         row = np.maximum(rows[self.ends].max(axis=1), own)
-        out = (node[:, 0] != node[:, 1]) & (row >= 0)
+        leaves = (node[:, 0] != node[:, 1]) & (row >= 0)
         dies = np.isin(self.ends, net.dies).any(axis=1)
         enters = (node[:, 0] == node[:, 1]) & (rows[self.ends].max(axis=1) >= 0) & dies
-        counts = out | (enters & ~np.isin(row, row[out]))
+        counts = leaves | (enters & ~np.isin(row, row[leaves]))
         home = np.where(node[:, 0] >= 0, node[:, 0], node[:, 1])
         return np.where(counts & (home >= 0), home * len(self.boxes.rows) + row, -1)
 
@@ -137,8 +137,8 @@ def machine_text(fabric: Fabric) -> str:
 
 @lru_cache(maxsize=16)
 def changes(fabric: Fabric) -> dict[str, Any]:
-    """Edits: links in GB/s, marks of elements (product of factors; of a part: `within`),
-    holders."""
+    """Message of a fabric's edits: changed links in GB/s, factors of edited elements, boxes that
+    contain them."""
     known = layout(built(fabric))
     now = known.least(network(fabric).capacity)
     differ = np.flatnonzero(now != known.rates)
@@ -234,10 +234,10 @@ def component(name: str, home: Path, own: str, parts: Sequence[str]) -> Callable
         return "\n".join(file.read_text("utf-8") for file in files)
 
     modules = text(*(_HERE / f"{p}.js" for p in PICTURE), *(home / f"{p}.js" for p in parts))
-    shown = modules.replace("export default function", f"globalThis.{name} = function")
+    script = modules.replace("export default function", f"globalThis.{name} = function")
     ready = f'document.dispatchEvent(new CustomEvent("{name}"))'
     code = st.components.v2.component(
-        f"{name}_code", js=f"{shown}\n{ready}\nexport default function () {{}}"
+        f"{name}_code", js=f"{script}\n{ready}\nexport default function () {{}}"
     )
     picture = st.components.v2.component(
         name,

@@ -75,13 +75,13 @@ def upload(kind: Import, elsewhere: Callable[[Any], bool] = lambda file: False) 
         return
     if value.digest == digest and not missing:
         return
-    seen = kind.look(value)
+    preview = kind.look(value)
     with st.container(border=True):
-        st.markdown(seen.title)
-        with st.grid(4 if len(seen.figures) == 4 else 3, min_column_width=130):
-            for name, text in seen.figures.items():
-                st.metric(name, text, help=seen.help.get(name))
-        for note in seen.notes:
+        st.markdown(preview.title)
+        with st.grid(4 if len(preview.figures) == 4 else 3, min_column_width=130):
+            for name, text in preview.figures.items():
+                st.metric(name, text, help=preview.help.get(name))
+        for note in preview.notes:
             st.caption(note)
         value = kind.settle(value)
     if st.button(

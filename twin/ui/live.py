@@ -56,9 +56,9 @@ def answer(strip: Strip, draft: Scenario) -> str:
     """Show the draft's simulation in `strip`; returns its run or ''. An edit interrupts it."""
     place = strip.simulated
     run, horizon_s = _begin(draft)
-    seen = _awaited(place, run) if run else None
-    if seen is None or not seen.ended:
-        if seen is not None:
+    look = _awaited(place, run) if run else None
+    if look is None or not look.ended:
+        if look is not None:
             place.empty()
             with strip.again:
                 _look_again(run)
@@ -70,21 +70,21 @@ def answer(strip: Strip, draft: Scenario) -> str:
         st.badge(label, icon=":material/check:", color="green", width="content")
         unseen = any(horizon_s <= fault.at_s < draft.horizon_s for fault in draft.faults)
         later = " · what fails later is not in it: press Run" if unseen else ""
-        state = seen.summary.get("steady_state")
+        state = look.summary.get("steady_state")
         early = " · still filling: press Run for a longer one" if state == "filling" else ""
-        st.markdown(_against_slo(seen.summary, draft) + later + early, width="content")
-    if seen.searching:
+        st.markdown(_against_slo(look.summary, draft) + later + early, width="content")
+    if look.searching:
         with strip.again:
             _look_again(run, until_found=True)
-    figures = {} if state == "filling" else seen.summary
-    _verdict(strip.verdict, draft, figures, seen.capacity)
+    figures = {} if state == "filling" else look.summary
+    _verdict(strip.verdict, draft, figures, look.capacity)
     return run
 
 
 def tables(run: str) -> Mapping[str, Any]:
     """Tables of the displayed live run; empty if it is gone."""
-    seen = _live().look(run)
-    return seen.tables if seen else {}
+    look = _live().look(run)
+    return look.tables if look else {}
 
 
 def _begin(draft: Scenario) -> tuple[str, float]:
@@ -105,26 +105,26 @@ def _begin(draft: Scenario) -> tuple[str, float]:
 def _awaited(place: DeltaGenerator, run: str) -> Look | None:
     """The run once it has ended, shown as it progresses; each check can be interrupted."""
     until_s, shown = time.monotonic() + PATIENCE_S, None
-    while (seen := _live().look(run, LOOK_S)) is not None and not seen.ended:
-        if seen != shown:
-            _going(place, seen)
-            shown = seen
+    while (look := _live().look(run, LOOK_S)) is not None and not look.ended:
+        if look != shown:
+            _going(place, look)
+            shown = look
         st.session_state.get(STATE)  # as drawing does, it lets an edit interrupt the wait
         if time.monotonic() > until_s:
             break
-    return seen
+    return look
 
 
 @st.fragment(run_every=AGAIN_S)
 def _look_again(run: str, *, until_found: bool = False) -> None:
     """Show progress of a long run, or (until_found) of its capacity search; redraw once ended."""
-    seen = _live().look(run)
-    if seen is None or (not seen.searching if until_found else seen.ended):
+    look = _live().look(run)
+    if look is None or (not look.searching if until_found else look.ended):
         st.rerun()
     if until_found:
         st.caption("Searching the largest load that keeps the SLO …")
     else:
-        _going(st.container(), seen)
+        _going(st.container(), look)
 
 
 def _going(place: DeltaGenerator, seen: Look) -> None:

@@ -316,8 +316,8 @@ def _chart(
         return HIGH * (1.0 - value / top)
 
     lines = ""
-    for there, pairs in groupby(zip(at_s, values, strict=True), lambda pair: pair[1] is not None):
-        if there:
+    for present, pairs in groupby(zip(at_s, values, strict=True), lambda pair: pair[1] is not None):
+        if present:
             spots = " ".join(
                 f"{WIDE * (t or 0.0) / horizon_s:.1f},{high(v or 0.0):.1f}" for t, v in pairs
             )

@@ -165,9 +165,9 @@ def csv_text(rows: Iterable[Sequence[Any]]) -> str:
     >>> csv_text([("name", "value"), ("=1+1", -2.5)])
     "name,value\\r\\n'=1+1,-2.5\\r\\n"
     """
-    out = io.StringIO()
-    csv.writer(out, lineterminator="\r\n").writerows(map(_safe, row) for row in rows)
-    return out.getvalue()
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\r\n").writerows(map(_safe, row) for row in rows)
+    return text.getvalue()
 
 
 def _safe(value: Any) -> Any:

@@ -115,16 +115,16 @@ def _read_session(where: str, body: dict[str, Any], most: int, sessions: _Sessio
     rows = list(_requests(where, body["requests"], 0.0, 0))
     times_s, bodies, places = zip(*rows, strict=True) if rows else ((), (), ())
     sizes = cells_of_rows(bodies, places.__getitem__).tokens("in")
-    taken = np.flatnonzero(sizes <= most)
-    sessions.left_out += len(rows) - taken.size
-    if not taken.size:
+    accepted = np.flatnonzero(sizes <= most)
+    sessions.left_out += len(rows) - accepted.size
+    if not accepted.size:
         return
     of_all = body.get("hash_id_scope") == "global"
     sessions.scopes.append(-1 if of_all else len(sessions.scopes))
-    sessions.lengths.append(taken.size)
-    sessions.times_s.extend(times_s[i] for i in taken)
-    sessions.bodies.extend(bodies[i] for i in taken)
-    sessions.places.extend(places[i] for i in taken)
+    sessions.lengths.append(accepted.size)
+    sessions.times_s.extend(times_s[i] for i in accepted)
+    sessions.bodies.extend(bodies[i] for i in accepted)
+    sessions.places.extend(places[i] for i in accepted)
 
 
 def _requests(

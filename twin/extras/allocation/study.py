@@ -47,18 +47,18 @@ def allocation(
     count = max(1, fleet_npus // supernode_npus)
     free = [supernode_npus] * count
     leaving: list[tuple[float, int, int]] = []  # when, which supernode, NPUs
-    now, taken = 0.0, 0
+    now, used_npus = 0.0, 0
     times, levels = [0.0], [0]
     for size, stay in zip(sizes.tolist(), stays.tolist(), strict=True):
         while (at := _best_fit(free, size)) < 0:
             now, home, freed_npus = heapq.heappop(leaving)
             free[home] += freed_npus
-            taken -= freed_npus
+            used_npus -= freed_npus
             times.append(now)
-            levels.append(taken)
+            levels.append(used_npus)
         free[at] -= size
-        taken += size
-        levels[-1] = taken
+        used_npus += size
+        levels[-1] = used_npus
         heapq.heappush(leaving, (now + stay, at, size))
     whole = count * supernode_npus
     clock, share = np.array(times), np.array(levels) / whole

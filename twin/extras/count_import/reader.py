@@ -104,18 +104,18 @@ def _npy(name: str, stream: IO[bytes], size: int) -> NDArray[Any]:
     """Array of an .npy file with a number of bytes, to which its header is limited."""
     try:
         version = np.lib.format.read_magic(stream)
-        read = np.lib.format.read_array_header_1_0
+        read_header = np.lib.format.read_array_header_1_0
         if version != (1, 0):
-            read = np.lib.format.read_array_header_2_0
-        shape, by_column, kind = read(stream)
+            read_header = np.lib.format.read_array_header_2_0
+        shape, by_column, kind = read_header(stream)
     except BROKEN_HEADER:
         raise CountsError(f"{name} has a broken header: save the array again") from None
     if kind.hasobject or kind.kind not in "iufb":
         raise CountsError(f"{name} holds {kind} and not numbers: save an array of counts")
-    held, wanted = size - stream.tell(), math.prod(shape) * kind.itemsize
-    if min(shape, default=0) < 0 or wanted != held:
+    rest, wanted = size - stream.tell(), math.prod(shape) * kind.itemsize
+    if min(shape, default=0) < 0 or wanted != rest:
         raise CountsError(
-            f"{name} should hold {wanted:,} bytes of {shape} numbers but holds {held:,}: copy it "
+            f"{name} should hold {wanted:,} bytes of {shape} numbers but holds {rest:,}: copy it "
             "again"
         )
     body = stream.read(wanted)
@@ -187,19 +187,19 @@ def _csv(name: str, text: str) -> NDArray[Any]:
     if layers != list(range(layers[0], layers[0] + len(layers))):
         gap = next(n for n in range(layers[0], layers[-1]) if n not in set(layers))
         raise CountsError(f"{name} has no row of layer {gap}: give every MoE layer between others")
-    out = np.zeros((len(layers), 1 + max(expert for _, expert in counted)))
+    counts = np.zeros((len(layers), 1 + max(expert for _, expert in counted)))
     for (layer, expert), count in counted.items():
-        out[layer - layers[0], expert] = count
-    return out
+        counts[layer - layers[0], expert] = count
+    return counts
 
 
 def _column(name: str, header: list[str], what: str) -> int:
     for known in COLUMNS[what]:
         if known in header:
             return header.index(known)
-    shown = printable(", ".join(header))[:80]
+    names = printable(", ".join(header))[:80]
     raise CountsError(
-        f"{name}, line 1: no column {what} in '{shown}': begin with the line layer,expert,count"
+        f"{name}, line 1: no column {what} in '{names}': begin with the line layer,expert,count"
     )
 
 

@@ -207,8 +207,8 @@ def cross_validate(
     slopes = [at_start, *[_jacobian(space, space.present, fitted)] * STEPS]
     left_out, refits = [], []
     for by, name, excluded in _groups(used):
-        left = [i for i in range(len(used)) if i not in excluded]
-        moved = _refit(space, slopes, weights, left)
+        remaining = [i for i in range(len(used)) if i not in excluded]
+        moved = _refit(space, slopes, weights, remaining)
         own = sorted(excluded)
         predicted = _mean(space.errors(moved, own))
         left_out.append(LeftOut(by, name, len(own), _mean(fitted[own]), predicted))
@@ -250,15 +250,15 @@ def _refit(space: Space, slopes: Sequence[Vector], weights: Vector, rows: list[i
     def residuals(at: Vector) -> Vector:
         return np.append(weights[rows] * space.errors(at, rows), PULL * (at - start))
 
-    best, left = start, residuals(start)
+    best, residual = start, residuals(start)
     for slope in slopes:
         matrix = np.vstack([weights[rows, None] * slope[rows], PULL * np.eye(len(start))])
-        step = lsq_linear(matrix, -left, bounds=(-best - 1e-12, 1.0 - best + 1e-12)).x
+        step = lsq_linear(matrix, -residual, bounds=(-best - 1e-12, 1.0 - best + 1e-12)).x
         for share in SHARES:
             tried = np.clip(best + share * step, 0.0, 1.0)
             after = residuals(tried)
-            if after @ after < left @ left:
-                best, left = tried, after
+            if after @ after < residual @ residual:
+                best, residual = tried, after
                 break
     return best
 

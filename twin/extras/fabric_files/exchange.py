@@ -204,12 +204,12 @@ def _as_edits(made: _Pairs, rates: FLOATS, waits: FLOATS) -> list[Edit]:
         for a, _, rate, wait in edits
         if rate > 100.0 or not 0.01 <= wait <= 1000.0
     ]
-    out = ~open_
+    removed = ~open_
     for name, links in elements:
-        if not open_[links].any() and out[links].any():
+        if not open_[links].any() and removed[links].any():
             edits.append((name, "", 0.0, 1.0))
-            out[links] = False
-    edits += [(*made.edge(i), 0.0, 1.0) for i in np.flatnonzero(out).tolist()]
+            removed[links] = False
+    edits += [(*made.edge(i), 0.0, 1.0) for i in np.flatnonzero(removed).tolist()]
     if len(edits) > MOST_EDITS:
         faults.append(f"The file differs by {len(edits)} edits, and {MOST_EDITS} are the most.")
     if faults:

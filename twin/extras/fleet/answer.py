@@ -80,10 +80,10 @@ def stored(store: Store, row: RunRow, scenario: Scenario) -> Served:
     if row.state != "done":
         raise FleetError(f"the run {row.id} of {scenario.name} {row.state}: {row.message}")
     table = store.runs.table(row.id, "requests")
-    read = [name for name in table.columns if name.endswith("_s")]  # stamps
-    read += [name for name in ("output_tokens", "tenant") if name in table.columns]
+    stamps = [name for name in table.columns if name.endswith("_s")]  # stamps
+    stamps += [name for name in ("output_tokens", "tenant") if name in table.columns]
     summary = row.summary | {"run": row.id}
-    return Served(scenario, summary, table.select(read), row.result_digest)
+    return Served(scenario, summary, table.select(stamps), row.result_digest)
 
 
 def in_store(

@@ -225,8 +225,10 @@ def launched(s: Scenario, facts: Facts, engine: str) -> Launch:
         raise ValueError(f"{engine} is no engine here: take one of {', '.join(ENGINES)}")
     family, chosen = family_of(facts, s.supernode.chip), ENGINES[engine]
     if family not in chosen.families:
-        others = [e.name for e in ENGINES.values() if family in e.families]
-        raise ValueError(f"{engine} does not run on {s.supernode.chip}: take {' or '.join(others)}")
+        engines = [e.name for e in ENGINES.values() if family in e.families]
+        raise ValueError(
+            f"{engine} does not run on {s.supernode.chip}: take {' or '.join(engines)}"
+        )
     kinds = common.workers(s, facts)
     files, checks = chosen.write(s, kinds, family), common.start_check(s, facts, kinds)
     return Launch(files, common.left_out(s), checks)

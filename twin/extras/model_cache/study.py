@@ -122,8 +122,8 @@ def model_stores(scenario: Scenario, facts: Facts, sizes: Question) -> ModelCach
             models, sizes.instances, place, room * largest, sizes.bucket_bytes_per_s, sizes.idle_s,
             facts.si("startup.process"), facts.si("startup.regroup"),
         )  # fmt: skip
-        out = FleetRun(fleet).serve(named, arrived_s)
-        answers.append(summed_up(fleet, out, end_s, scenario.slo.ttft_s, npus_used(scenario)))
+        served = FleetRun(fleet).serve(named, arrived_s)
+        answers.append(summed_up(fleet, served, end_s, scenario.slo.ttft_s, npus_used(scenario)))
     titles = [f"{k + 1}. {model.name}" for k, model in enumerate(pooled)]
     return ModelCache(tuple(titles), largest, count, tuple(answers))
 
@@ -170,8 +170,8 @@ def takes_for_granted(scenario: Scenario, facts: Facts, sizes: Question) -> str:
     size, cold_s = facts.si("startup.table.model"), facts.si("startup.table.cold")
     stated, implied = facts.si("startup.bucket"), size / cold_s
     used = sizes.instances * npus_used(scenario)
-    there = assemble(scenario, facts).net.npus
-    beyond = f", more than the {there:,} of this machine" if used > there else ""
+    npus = assemble(scenario, facts).net.npus
+    beyond = f", more than the {npus:,} of this machine" if used > npus else ""
     return (
         f"An NPU slot is this deployment: {sizes.instances} take {used:,} NPUs{beyond}. Starts and "
         "switches are those of weights alone; requests also wait "

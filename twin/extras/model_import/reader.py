@@ -345,8 +345,8 @@ class _Config:
 
     def _fail(self, name: str, why: str) -> NoReturn:
         given = self.table.get(name)
-        shown = "" if given is None or why.startswith("is ") else f" = {str(given)[:40]}"
-        raise ConfigError(f"{self.file}: {name}{shown} {why}")
+        value = "" if given is None or why.startswith("is ") else f" = {str(given)[:40]}"
+        raise ConfigError(f"{self.file}: {name}{value} {why}")
 
 
 def show_model(

@@ -61,8 +61,8 @@ def read_tables(path: Path) -> list[Table]:
 
 
 def _tables(file: Path) -> Iterator[Table]:
-    read = pl.read_parquet if file.suffix == ".parquet" else pl.read_csv
-    frame = read(file)
+    reader = pl.read_parquet if file.suffix == ".parquet" else pl.read_csv
+    frame = reader(file)
     columns = set(frame.columns)
     if columns >= PROFILE:
         frame, columns = _profiled(frame), OPERATORS["gemm"]

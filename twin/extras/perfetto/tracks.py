@@ -117,9 +117,9 @@ def lives(tables: Tables, begin_s: float, end_s: float) -> Iterator[list[Event]]
                 continue
             if high is None and str(row["status"]) in ("rejected", "lost"):
                 continue  # it left, and no stamp says when
-            shown = ns(max(low, begin_s)), ns(end_s if high is None else min(high, end_s))
+            span_ns = ns(max(low, begin_s)), ns(end_s if high is None else min(high, end_s))
             args = {"request": number, "from_s": low, "to_s": high}
-            group += track.bar(name, *shown, "request", number, args)
+            group += track.bar(name, *span_ns, "request", number, args)
         if group:
             yield group
 
@@ -271,9 +271,9 @@ def happenings(
             group.append(Track(RUN).event("i", name, ns(at_s), **more))
         if until_s > at_s:
             track = Track(pids.get((row["role"], row["instance"]), RUN))
-            shown = ns(max(at_s, begin_s)), ns(min(until_s, end_s))
+            span_ns = ns(max(at_s, begin_s)), ns(min(until_s, end_s))
             known = args | {"from_s": at_s, "to_s": row["end_s"]}
-            group += track.bar(name, *shown, row["kind"], number, known)
+            group += track.bar(name, *span_ns, row["kind"], number, known)
         yield group
 
 

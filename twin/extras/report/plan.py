@@ -72,8 +72,8 @@ def _ranking(plan: Plan, rows: Sequence[Row]) -> Part:
 
 
 def _survived(after: Row) -> Part:
-    held = after.get("status") == "feasible"
-    return tag("span", survived(after), cls="good" if held else "bad")
+    holds = after.get("status") == "feasible"
+    return tag("span", survived(after), cls="good" if holds else "bad")
 
 
 def _each(plan: Plan, row: Row) -> Part:

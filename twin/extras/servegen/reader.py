@@ -145,9 +145,9 @@ def _sampled(name: str, clients: dict[int, _Client], most_rows: int) -> Columns:
             arrivals.append(start + width * shares)
         if arrivals:
             times.append(np.concatenate(arrivals))
-            for field_name, out in zip(FIELDS, (inputs, outputs), strict=True):
+            for field_name, lengths in zip(FIELDS, (inputs, outputs), strict=True):
                 key = stream_key(SEED, f"{head}/{field_name}")
-                out.append(_draw_all(client.lengths[field_name], times[-1], key))
+                lengths.append(_draw_all(client.lengths[field_name], times[-1], key))
     rows = np.concatenate(times) if times else np.zeros(0)
     return Columns(
         ticks=rows, ticks_per_s=1.0, in_order=False,

@@ -64,6 +64,8 @@ class Reach:
 
 
 def _ep(role: str) -> Callable[[Configuration, Facts], Value]:
+    """Reader of the EP degree of a configuration's pool, in dies."""
+
     def read(c: Configuration, facts: Facts) -> Value:
         if c.pool == "exchange":
             return float(c.args["ep"])

@@ -329,7 +329,7 @@ def covered() -> dict[str, list[Coverage]]:
 
 
 def covered_in_words() -> list[str]:
-    """A sentence for each of `covered`."""
+    """Sentences on the coverage of bands, one for each way of leaving rows out."""
     return [
         f"Bands of {100 * HALF:.0f} and {100 * MOST:.0f} % hold, of {what}: "
         f"{'; '.join(each.sentence for each in parts)}."

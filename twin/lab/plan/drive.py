@@ -107,7 +107,7 @@ class Simulators:
         answers: dict[str, Trial | str] = (
             {} if self.memory is None else dict(self.memory.get(digests))
         )
-        left = [(d, s) for d, s in zip(digests, scenarios, strict=True) if d not in answers]
+        unknown = [(d, s) for d, s in zip(digests, scenarios, strict=True) if d not in answers]
         figures: dict[str, Trial | str] = {}
         lock = threading.Lock()
 
@@ -124,9 +124,9 @@ class Simulators:
             store(item[0], json.loads(helper.answer("trial", self._text(item[1]))))
 
         if self.cluster is not None:
-            self._elsewhere(self.cluster, left, store, beat)
+            self._elsewhere(self.cluster, unknown, store, beat)
         else:
-            self._shared(left, own, helped, beat)
+            self._shared(unknown, own, helped, beat)
         self.made += len(figures)
         answers |= figures
         return [answers[d] for d in digests]

@@ -180,13 +180,13 @@ class Finish:
             going.append((f, search, next(search)))
         while going:
             answers = yield tuple(wanted for _, _, wanted in going)
-            left = []
+            searches = []
             for (f, search, simulated), trial in zip(going, answers, strict=True):
                 if not isinstance(trial, str) and not trial["holds"]:
                     missed[id(f)].append((load_of(simulated)[1], trial))
                 try:
                     wanted = search.send(None if isinstance(trial, str) else trial)
-                    left.append((f, search, wanted))
+                    searches.append((f, search, wanted))
                 except StopIteration as found:
                     f.capacity = found.value
                     beyond = [pair for pair in missed[id(f)] if pair[0] > found.value.held]
@@ -196,7 +196,7 @@ class Finish:
                     if not self.search.one_load and found.value.held:
                         f.rate = found.value.held
                         f.scenario = self._at(f, f.rate)
-            going = left
+            going = searches
 
     def _at(self, f: Finalist, rate: float) -> Scenario:
         """The finalist at another load."""
@@ -393,9 +393,9 @@ def breaks_first(trial: Trial, plan: Plan) -> str:
     ttft, tpot = trial.get("needs_ttft_s"), trial.get("needs_tpot_s")
     if (ttft is None) != (tpot is None):
         return "TPOT" if ttft is None else "TTFT"
-    which, slo = "mean" if plan.by == "mean" else "p99", plan.scenario.slo
+    statistic, slo = "mean" if plan.by == "mean" else "p99", plan.scenario.slo
     over = {
-        name: (trial[f"{name.lower()}_s_{which}"] or 0.0) / limit
+        name: (trial[f"{name.lower()}_s_{statistic}"] or 0.0) / limit
         for name, limit in (("TTFT", slo.ttft_s), ("TPOT", 1e-3 * slo.tpot_ms))
     }
     return max(over, key=lambda name: over[name])

@@ -136,8 +136,8 @@ def base_of(plan: Plan) -> tuple[Scenario, list[str]]:
 
 def question_text(plan: Plan) -> str:
     """A plan as two lines: the scenario, and as JSON all else that differs from the defaults."""
-    rest = plan.model_dump(mode="json", exclude={"scenario"}, exclude_defaults=True)
-    text = json.dumps(rest, sort_keys=True, separators=(",", ":"))
+    fields = plan.model_dump(mode="json", exclude={"scenario"}, exclude_defaults=True)
+    text = json.dumps(fields, sort_keys=True, separators=(",", ":"))
     return f"{canonical(plan.scenario)}\n{text}"
 
 
@@ -148,5 +148,5 @@ def plan_digest(plan: Plan) -> str:
 
 def plan_from_text(text: str) -> Plan:
     """The plan of a text of `question_text`."""
-    scenario, _, rest = text.partition("\n")
-    return plan_from(scenario_from_canonical(scenario), json.loads(rest or "{}"))
+    scenario, _, fields = text.partition("\n")
+    return plan_from(scenario_from_canonical(scenario), json.loads(fields or "{}"))

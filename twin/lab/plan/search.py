@@ -159,13 +159,13 @@ class Search:
 
     def _screen(self, until: int) -> Steps:
         """Simulate candidates once each in order of promise, until none promises more."""
-        left = [c for c in self.space.open if c.settings not in self.tested]
-        while left and self.runs < until and not self.over():
-            chosen = self._next(left, min(BATCHED, until - self.runs))
+        untried = [c for c in self.space.open if c.settings not in self.tested]
+        while untried and self.runs < until and not self.over():
+            chosen = self._next(untried, min(BATCHED, until - self.runs))
             if not chosen:
                 return
             taken = {c.settings for c in chosen}
-            left = [c for c in left if c.settings not in taken]
+            untried = [c for c in untried if c.settings not in taken]
             yield from self.tried(chosen)
 
     def _next(self, left: Sequence[Candidate], count: int) -> list[Candidate]:
@@ -244,10 +244,10 @@ class Search:
         for b in best:
             for members in kinds.values():
                 changed = self.space.differs(members[0], b)
-                left = [c for c in members if c.settings not in self.tested]
-                if len(changed) > 1 or (changed and len(left) < len(members)):
+                untried = [c for c in members if c.settings not in self.tested]
+                if len(changed) > 1 or (changed and len(untried) < len(members)):
                     continue
-                able = [(self.point(c, reached)[0], c) for c in left if self._may_do(c)]
+                able = [(self.point(c, reached)[0], c) for c in untried if self._may_do(c)]
                 if able:
                     worth, c = max(able, key=lambda pair: (pair[0], pair[1].price.expected))
                     nearest[c.settings] = worth, c
@@ -302,11 +302,11 @@ class Search:
         """Limits that a simulation misses, in a sentence; '' if it meets all."""
         s, plan, limits = self.space.base, self.plan, []
         if not trial["holds"]:
-            which = "mean" if plan.by == "mean" else "p99"
+            statistic = "mean" if plan.by == "mean" else "p99"
             times = [
-                f"{which} {name} {1e3 * value:,.4g} ms"
+                f"{statistic} {name} {1e3 * value:,.4g} ms"
                 for name in ("TTFT", "TPOT")
-                if (value := trial[f"{name.lower()}_s_{which}"]) is not None
+                if (value := trial[f"{name.lower()}_s_{statistic}"]) is not None
             ]
             state = "overloaded, " if trial["steady_state"] == "overloaded" else ""
             share = f"{100 * trial['share']:.1f} % of requests keep the SLO, "

@@ -90,11 +90,11 @@ def main() -> None:
     key, file_name, memory_bytes, seconds = sys.argv[1:]
     kind = next((kind for kind in KINDS if kind.key == key), None) or found(FileKind)[key].load()
     assert kind.reader is not None
-    read = kind.reader.load()
+    reader = kind.reader.load()
     data = sys.stdin.buffer.read()
     _limit(int(memory_bytes), float(seconds))
     try:
-        parts = kind.split(read(data, file_name))
+        parts = kind.split(reader(data, file_name))
         head = {"name": parts.name, "format": parts.format, "about": dict(parts.about)}
         answer = packed(head, parts.tables)
     except ValueError as error:

@@ -250,10 +250,10 @@ class Runner:
                 self._run_again(name)
             del self._processes[name]
             _tell(process)
-            left = self._store.runs.disown(
+            orphans = self._store.runs.disown(
                 name, f"its process ended unexpectedly ({how_ended(code)})"
             )
-            self._stillborn = 0 if left or code == 0 else self._stillborn + 1
+            self._stillborn = 0 if orphans or code == 0 else self._stillborn + 1
             if self._stillborn >= STILLBORN_MAX:
                 self._rested_at_s = time.monotonic() + REST_S
                 self.trouble = (
@@ -276,9 +276,9 @@ class Runner:
         self._lives = {pid: life for pid, life in self._lives.items() if pid in pids}
         for name, process in watched:
             life = self._lives[process.pid]
-            seen = (life.words, processor_time(process.pid))
-            life.silent_s = life.silent_s + look_s if seen == life.seen else 0.0
-            life.seen = seen
+            signs = (life.words, processor_time(process.pid))
+            life.silent_s = life.silent_s + look_s if signs == life.seen else 0.0
+            life.seen = signs
             if life.silent_s > HUNG_S:
                 log.error("process %d hung for %.0f s and was killed", process.pid, HUNG_S)
                 process.kill()

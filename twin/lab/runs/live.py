@@ -103,8 +103,8 @@ class Live:
         self._process.wait()
 
     def _forget(self, run: str) -> None:
-        seen = self._runs.pop(run, None)
-        if seen is not None and (seen.searching or not seen.ended):
+        look = self._runs.pop(run, None)
+        if look is not None and (look.searching or not look.ended):
             self._send(run, None)
 
     def _send(self, run: str, question: Scenario | None) -> None:
@@ -136,9 +136,9 @@ class Live:
                 self._changed.notify_all()
         with self._changed:  # the run under way and those that waited have no answer
             self._deaths += 1
-            ended = {run: seen for run, seen in self._runs.items() if seen.ended}
+            ended = {run: look for run, look in self._runs.items() if look.ended}
             self._runs.clear()
-            self._runs.update({run: replace(seen, searching=False) for run, seen in ended.items()})
+            self._runs.update({run: replace(look, searching=False) for run, look in ended.items()})
             self._changed.notify_all()
 
 
@@ -234,17 +234,17 @@ class Answering:
         wanted = _of_capacity(question) if steady_by_itself(question) else ""
         known = self._found.get(wanted, {})
         open_ = bool(wanted and not known)
-        seen = Look(1.0, summary=dict(result.summary), searching=open_, capacity=known)
-        self._report(run, seen, tables)
+        look = Look(1.0, summary=dict(result.summary), searching=open_, capacity=known)
+        self._report(run, look, tables)
         if open_:
             search = searching(question, self._facts)
-            self._searches[run], self._wanted[run] = (search, next(search), seen), wanted
+            self._searches[run], self._wanted[run] = (search, next(search), look), wanted
 
     def _search_on(self) -> None:
         """Run the next simulation of the last search; repeated later if a question interrupts
         it."""
         run = next(reversed(self._searches))
-        search, trial, seen = self._searches[run]
+        search, trial, look = self._searches[run]
         if (known := self._found.get(self._wanted[run])) is not None:
             self._end_search(run, known)  # that of another visitor has found it
             return
@@ -262,7 +262,7 @@ class Answering:
         except ValueError as error:
             log.info("a load cannot run: %s", error)
         try:
-            self._searches[run] = search, search.send(summary), seen
+            self._searches[run] = search, search.send(summary), look
         except StopIteration as ended:
             capacity = asdict(ended.value) | {"unit": ended.value.unit}
             if capacity["high"] == math.inf:
@@ -273,9 +273,9 @@ class Answering:
             self._end_search(run, capacity)
 
     def _end_search(self, run: str, found: Mapping[str, Any]) -> None:
-        _, _, seen = self._searches.pop(run)
+        _, _, look = self._searches.pop(run)
         del self._wanted[run]
-        self._report(run, replace(seen, searching=False, capacity=found))
+        self._report(run, replace(look, searching=False, capacity=found))
 
     def _report(self, run: str, seen: Look | None, tables: Mapping[str, pl.DataFrame] = {}) -> None:
         """Send the state of a run, None: it failed. Tables are sent once."""

@@ -98,7 +98,7 @@ def stop(keys: Collection[str]) -> None:
 def _exchanged(process: subprocess.Popen[bytes], wanted: dict[str, str]) -> bytes:
     """The answering line; empty lines are heartbeats."""
     assert process.stdin is not None and process.stdout is not None
-    source, text, silent_s, seen = process.stdout.fileno(), b"", 0.0, ""
+    source, text, silent_s, heartbeat = process.stdout.fileno(), b"", 0.0, ""
     with suppress(BrokenPipeError):  # it has ended: so has its output
         process.stdin.write(json.dumps(wanted).encode() + b"\n")
         process.stdin.flush()
@@ -112,7 +112,7 @@ def _exchanged(process: subprocess.Popen[bytes], wanted: dict[str, str]) -> byte
                 return text
             continue
         now = processor_time(process.pid)
-        silent_s, seen = (silent_s + BEAT_S if now == seen else 0.0), now
+        silent_s, heartbeat = (silent_s + BEAT_S if now == heartbeat else 0.0), now
         if silent_s > HUNG_S:
             process.kill()
 

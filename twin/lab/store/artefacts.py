@@ -78,8 +78,8 @@ class Artefacts:
                     if not file.tell() and not piece.startswith(MAGIC):
                         raise StoreError(f"the file {sha256} is no table in Parquet")
                     file.write(piece)
-            read, size = _hash_file(draft)
-            if read != sha256:
+            digest, size = _hash_file(draft)
+            if digest != sha256:
                 raise StoreError(f"the file {sha256} is damaged (its SHA-256 is not its name)")
             try:
                 rows = pl.scan_parquet(draft).select(pl.len()).collect().item()

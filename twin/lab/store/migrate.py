@@ -33,16 +33,16 @@ def current(database: Database) -> str:
 def upgrade(database: Database, versions: Path = VERSIONS) -> None:
     """Migrate to the newest revision, after a backup. Raises StoreError for a newer one."""
     known = revisions(versions)
-    there = current(database)
-    if there and there not in known:
+    revision = current(database)
+    if revision and revision not in known:
         raise StoreError(
-            f"{database.path or 'the database'} was written by a newer twin (schema {there}, "
+            f"{database.path or 'the database'} was written by a newer twin (schema {revision}, "
             f"this one knows up to {known[-1]}): update the twin"
         )
-    if there == known[-1]:
+    if revision == known[-1]:
         return
-    if there:
-        _keep_backup(database, there)
+    if revision:
+        _keep_backup(database, revision)
     with migration_connection(database) as connection:
         if _current(connection) != known[-1]:
             drop_guards(connection)
@@ -149,11 +149,11 @@ def drop_guards(connection: Connection) -> None:
     """Remove all guards, because PostgreSQL does not alter a column that a trigger names."""
     if connection.dialect.name == "sqlite":
         return
-    there = connection.exec_driver_sql(
+    names = connection.exec_driver_sql(
         "SELECT t.tgname, c.relname FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid "
         "JOIN pg_proc p ON p.oid = t.tgfoid WHERE p.proname = 'twin_refuse'"
     ).all()
-    for name, table in there:
+    for name, table in names:
         connection.exec_driver_sql(f'DROP TRIGGER "{name}" ON "{table}"')
 
 
@@ -184,6 +184,6 @@ def check_guards(database: Database) -> list[str]:
         return []
     query = text("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'")
     with database.read() as session:
-        there = {str(name): sql for name, sql in session.execute(query)}
-    wrong = [g.name for g in GUARDS if there.get(g.name) != _statement(g, sqlite=True)]
+        guards = {str(name): sql for name, sql in session.execute(query)}
+    wrong = [g.name for g in GUARDS if guards.get(g.name) != _statement(g, sqlite=True)]
     return [f"the guard {name} of {database.path} is damaged: restore a backup" for name in wrong]

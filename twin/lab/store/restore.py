@@ -88,10 +88,10 @@ def _require_whole(file: IO[bytes], name: str) -> None:
         known = os.fstat(file.fileno())
     except OSError:  # no file on a disk
         return
-    taken = getattr(known, "st_blocks", known.st_size) * 512
-    if known.st_size > max(WHOLE_BYTES, HOLES_MIN * taken):
+    on_disk = getattr(known, "st_blocks", known.st_size) * 512
+    if known.st_size > max(WHOLE_BYTES, HOLES_MIN * on_disk):
         raise StoreError(
-            f"{name} says {known.st_size / 1e6:,.0f} MB and takes {taken / 1e6:,.2f} MB on the "
+            f"{name} says {known.st_size / 1e6:,.0f} MB and takes {on_disk / 1e6:,.2f} MB on the "
             "disk: a library has no such holes, copy it again"
         )
 

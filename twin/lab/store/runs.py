@@ -201,13 +201,13 @@ class Runs:
     def claim(self, owner: Owner, run: str = "") -> RunRow | None:
         """Take a returned run, otherwise the oldest queued one, or None. run: only this one."""
         r, now = RunRow, time.time()
-        taken = {r.started_s: now, r.beat_s: now, r.owner: owner}
+        values = {r.started_s: now, r.beat_s: now, r.owner: owner}
         with self._database.write() as session:
             for where, more in ((_given_back(), {}), (r.state == QUEUED, {r.state: RUNNING})):
                 cases = (where, r.id == run) if run else (where,)
                 oldest = select(r.id).where(*cases).order_by(r.queued_s, r.id).limit(1)
                 this = (r.id == oldest.scalar_subquery()) & where
-                change = update(r).where(this).values({**taken, **more}).returning(r.id)
+                change = update(r).where(this).values({**values, **more}).returning(r.id)
                 if taken_run := session.scalar(change):
                     return session.get(r, taken_run)
         return None
@@ -230,9 +230,9 @@ class Runs:
         values: dict[str, Any] = {"beat_s": time.time()}
         if progress is not None:
             values |= {"progress": min(1.0, max(0.0, progress)), "live": dict(live or {})}
-        held = update(RunRow).where(_held(run, owner)).values(values)
+        update_own = update(RunRow).where(_held(run, owner)).values(values)
         with self._database.write() as session:
-            row = session.execute(held.returning(RunRow.cancel_s)).first()
+            row = session.execute(update_own.returning(RunRow.cancel_s)).first()
         if row is None:
             return "lost"
         return "go" if row.cancel_s is None else "cancel"
@@ -281,8 +281,8 @@ class Runs:
 
     def disown(self, owner_name: str, message: str) -> list[str]:
         """End the runs of a dead process, by the owner's name; returns their ids."""
-        left = self.running([owner_name])
-        return [row.id for row in left if self._abandon(row, RunRow.id == row.id, message)]
+        orphans = self.running([owner_name])
+        return [row.id for row in orphans if self._abandon(row, RunRow.id == row.id, message)]
 
     def recover(self, alive: Callable[[Owner, float], bool] = Owner.lives) -> list[str]:
         """Mark runs of dead processes interrupted, return a cluster's; returns their ids.
@@ -334,10 +334,12 @@ class Runs:
     def ask_cancel(self, run: str) -> str:
         """Request a run to stop: a queued one ends at once; returns its state."""
         r, now = RunRow, time.time()
-        ended = {"state": CANCELLED, "cancel_s": now, "finished_s": now, "message": STOPPED}
+        values = {"state": CANCELLED, "cancel_s": now, "finished_s": now, "message": STOPPED}
         with self._database.write(durable=True) as session:
             self._visitor.require_held(session, "run", run)
-            session.execute(update(RunRow).where((r.id == run) & (r.state == QUEUED)).values(ended))
+            session.execute(
+                update(RunRow).where((r.id == run) & (r.state == QUEUED)).values(values)
+            )
             stopping = (r.id == run) & (r.state == RUNNING) & r.cancel_s.is_(None)
             session.execute(update(RunRow).where(stopping).values({"cancel_s": now}))
             return require(session.scalar(select(r.state).where(r.id == run)), "run", run)
@@ -360,8 +362,8 @@ class Runs:
 
     def delete(self, run: str) -> Undo:
         """Delete an ended run that is not shared; returns an undo."""
-        tables, ended = RunTableRow.run == run, RunRow.state.in_(ENDED_STATES)
-        rows = {RunRow: (RunRow.id == run) & ended, RunTableRow: tables}
+        tables, is_ended = RunTableRow.run == run, RunRow.state.in_(ENDED_STATES)
+        rows = {RunRow: (RunRow.id == run) & is_ended, RunTableRow: tables}
         with self._database.write(durable=True) as session:
             row = require(self._seen(session, run), "run", run)
             undo = undo_of(self._database, session, ("run", run), rows, self._visitor)

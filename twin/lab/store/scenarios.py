@@ -133,8 +133,8 @@ class Scenarios:
         """Delete a draft; returns the undo. Raises StoreError if preset, shared or run."""
         with self._database.write(durable=True) as session:
             row = require(self._seen(session, digest), "scenario", digest)
-            where, others = ScenarioRow.digest == row.digest, AliasRow.scenario == row.digest
-            rows = {ScenarioRow: where, AliasRow: others}
+            where, aliases = ScenarioRow.digest == row.digest, AliasRow.scenario == row.digest
+            rows = {ScenarioRow: where, AliasRow: aliases}
             undo = undo_of(self._database, session, ("scenario", row.digest), rows, self._visitor)
             forget(session, row.digest, self._visitor.name)
             if not self._visitor.let_go(session, "scenario", row.digest):

@@ -69,14 +69,14 @@ class Values(Generic[T]):
     def _keep(self, digest: str, made: Made | None) -> bool:
         """Write a value's row, replacing a damaged one; returns whether it is stored."""
         with self._database.write(durable=True) as session:
-            there = session.get(ImportRow, digest)
-            if made is None and there is None:
+            row_now = session.get(ImportRow, digest)
+            if made is None and row_now is None:
                 return False  # somebody deleted it just now
-            if there and made and sealed(there, files_of(session, digest)) != there.seal:
-                session.delete(there)
+            if row_now and made and sealed(row_now, files_of(session, digest)) != row_now.seal:
+                session.delete(row_now)
                 session.flush()
-                there = None
-            if there is None and made is not None:
+                row_now = None
+            if row_now is None and made is not None:
                 row, stored = made
                 for artefact in stored.values():
                     remember(session, self._artefacts, artefact)

@@ -222,22 +222,22 @@ def conclusion(
 ) -> str:
     """Conclusion of a sweep of one field, in one sentence."""
     pairs = list(zip(scenarios, summaries, strict=True))
-    held = [holds(s, summary) for s, summary in pairs]
-    known = [i for i, one in enumerate(held) if one is not None]
+    meets = [holds(s, summary) for s, summary in pairs]
+    known = [i for i, one in enumerate(meets) if one is not None]
     if len(known) < 2:
         return ""
-    at = knees(held)
+    at = knees(meets)
     if not at:
-        always = "The SLO holds" if held[known[0]] else "The SLO is not met"
+        always = "The SLO holds" if meets[known[0]] else "The SLO is not met"
         ends = f"{over.said(over.values[known[0]])} to {over.said(over.values[known[-1]])}"
         return f"{always} anywhere from {ends}."
     border = at[0]
     after = next(i for i in known if i > border)
-    good, bad = (border, after) if held[border] else (after, border)
+    good, bad = (border, after) if meets[border] else (after, border)
     metric, limit = broken(*pairs[bad])[0]
     value, most = shown(metric.key, summaries[bad][metric.key]), shown(metric.key, limit)
     why = f"at {over.said(over.values[bad])} {metric.label} is {value}, {most} is the limit"
-    edge = "up to" if held[border] else "from"
+    edge = "up to" if meets[border] else "from"
     more = "" if len(at) == 1 else f" It changes {len(at)} times along the way."
     return f"Holds its SLO {edge} {over.said(over.values[good])}; {why}.{more}"
 
@@ -285,8 +285,8 @@ def table(
 
 def csv_of(rows: Sequence[dict[str, Any]]) -> str:
     """The table as CSV."""
-    out = io.StringIO()
-    writer = csv.DictWriter(out, list(rows[0]), lineterminator="\n")
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
-    return out.getvalue()
+    return text.getvalue()

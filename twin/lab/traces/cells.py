@@ -36,9 +36,9 @@ class Cells:
         value = self.value(column, row)
         if value is MISSING:
             return TraceError(f"{self.where(row)} has no {column}: it must be {wanted}")
-        shown = repr(value)
-        shown = shown if len(shown) <= 40 else shown[:37] + "..."
-        return TraceError(f"{self.where(row)}: {column} = {shown} must be {wanted}")
+        text = repr(value)
+        text = text if len(text) <= 40 else text[:37] + "..."
+        return TraceError(f"{self.where(row)}: {column} = {text} must be {wanted}")
 
     def refuse(self, column: str, bad: np.ndarray, wanted: str) -> None:
         """Raise for the first row of bad b[n], if there is one."""
@@ -98,6 +98,7 @@ def numbers_in(column: pl.Series) -> np.ndarray:
 
 
 def _float(value: Any) -> float:
+    """A JSON number as a float: NaN if missing, -1 if it is no number, infinite if too large."""
     if type(value) not in (int, float):
         return math.nan if value is MISSING else -1.0
     try:

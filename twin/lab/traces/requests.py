@@ -116,8 +116,8 @@ def _by_parent(cells: Cells, root: dict[str, str]) -> pl.Series:
 def _json(name: str, title: str, tells: str, key: str, **layout: Any) -> Format:
     """Matcher of JSON lines with a key."""
     columns = ("timestamp", "input_length", "output_length")
-    read = Layout(*columns, **layout, opened=json_cells).read
-    return Format(name, title, "JSON lines", tells, lambda head: key in head.keys, read)
+    reader = Layout(*columns, **layout, opened=json_cells).read
+    return Format(name, title, "JSON lines", tells, lambda head: key in head.keys, reader)
 
 
 def _csv(name: str, title: str, layout: Layout) -> Format:

@@ -124,13 +124,13 @@ def _plain(name: str, data: bytes, budget: Budget, *, counted: bool = False) -> 
 
 def gunzip(name: str, data: bytes, budget: Budget) -> bytes:
     """The content of a gzip file; raises TraceError for a broken or an exploding one."""
-    out = []
+    pieces = []
     made = 0
     raw = io.BytesIO(data)
     try:
         with gzip.GzipFile(fileobj=raw, mode="rb") as file:
             while piece := file.read(CHUNK_BYTES):
-                out.append(piece)
+                pieces.append(piece)
                 made += len(piece)
                 budget.spend(len(piece))
                 if made > max(FIRST_BYTES, budget.limits.ratio * raw.tell()):
@@ -142,17 +142,17 @@ def gunzip(name: str, data: bytes, budget: Budget) -> bytes:
         raise TraceError(f"{name} ends in the middle of its gzip stream: copy it again") from None
     except (gzip.BadGzipFile, zlib.error):
         raise TraceError(f"{name} is not a sound gzip file: compress it again") from None
-    return b"".join(out)
+    return b"".join(pieces)
 
 
 def _tar(name: str, data: bytes, budget: Budget, packed: bool) -> Iterator[Piece]:
     try:
         with tarfile.open(fileobj=io.BytesIO(data), mode="r:") as archive:
-            seen = 0
+            count = 0
             for member in archive:
                 if not member.isreg() or _hidden(member.name):
                     continue
-                seen = _counted(name, seen)
+                count = _counted(name, count)
                 if member.issparse() or member.size > len(data):  # more than the archive holds
                     budget.spend(member.size)
                 handle = archive.extractfile(member)
@@ -166,12 +166,12 @@ def _tar(name: str, data: bytes, budget: Budget, packed: bool) -> Iterator[Piece
 
 
 def _folder(folder: Path, budget: Budget) -> Iterator[Piece]:
-    seen = 0
+    count = 0
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
         if not path.is_file() or _hidden(name):
             continue
-        seen = _counted(budget.name, seen)
+        count = _counted(budget.name, count)
         data = _read(path, name, budget.limits)
         if data.startswith(PARQUET_MAGIC):
             yield Piece(name, data, path)

@@ -80,12 +80,12 @@ def pressures(decisions: pl.DataFrame, column: str, marks: tuple[float, float] |
     columns = {f"{role}_{column}": (role, theme.ROLE[role]) for role in ROLES
                if f"{role}_{column}" in decisions.columns}  # fmt: skip
     unit = "instances needed" if column == "needed" else "pressure, 1 at its limit"
-    seen = timeline(decisions.with_columns(t_s="seen_s"), columns, unit)
+    chart = timeline(decisions.with_columns(t_s="seen_s"), columns, unit)
     for name, place, y in zip(
         ("high", "low"), ("top left", "bottom left"), marks or (), strict=False
     ):
-        line_at(seen.figure, f"{name} mark", place, y=y)
-    return seen
+        line_at(chart.figure, f"{name} mark", place, y=y)
+    return chart
 
 
 @reads("Each bar is one hour of the day.")

@@ -24,20 +24,20 @@ MARKS = {
 @reads("A bar lasts from the fault to its repair; the warm-up is shaded.")
 def faults(events: Sequence[Fault], horizon_s: float, warmup_s: float = 0.0) -> Chart:
     """One bar per fault from its begin to its repair, over the simulated time."""
-    seen = [e for e in events if e.at_s < horizon_s][:MOST]
-    if not seen:
+    shown = [e for e in events if e.at_s < horizon_s][:MOST]
+    if not shown:
         return empty("Nothing breaks within the simulated time")
-    names = [f"{k + 1}  {e.where}" for k, e in enumerate(seen)]
+    names = [f"{k + 1}  {e.where}" for k, e in enumerate(shown)]
     series = {
         kind.label: (LOOKS[kind.look], [
             (name, begin_s, end_s, _lasts(e))
-            for name, e in zip(names, seen, strict=True) if e.kind == kind.name
+            for name, e in zip(names, shown, strict=True) if e.kind == kind.name
             for begin_s, end_s in _spans(e, horizon_s)
         ])
         for kind in KINDS.values()
     }  # fmt: skip
-    listing = "; ".join(f"{e.element} at {e.at_s:g} s, {_lasts(e)}" for e in seen[:5])
-    alt = f"{len(seen)} faults over {horizon_s:g} s. {listing}."
+    listing = "; ".join(f"{e.element} at {e.at_s:g} s, {_lasts(e)}" for e in shown[:5])
+    alt = f"{len(shown)} faults over {horizon_s:g} s. {listing}."
     return spans(names, series, alt, horizon_s=horizon_s, warmup_s=warmup_s)
 
 

@@ -16,8 +16,8 @@ TIERS = {"pool_read": ("DRAM", theme.ROLE["memory_pool"]), "ssd_read": ("SSD", t
 @base.reads("What DRAM has lost comes from SSD, in addition to the reads from DRAM.")
 def tiers(windows: pl.DataFrame, traffic: pl.DataFrame, warmup_s: float) -> base.Chart:
     """Bytes per second read from each tier of the memory pool, over simulated time."""
-    read = traffic.filter(pl.col("traffic").is_in(list(TIERS)))
-    rates = read.pivot("traffic", index="t_s", values="bytes", aggregate_function="sum")
+    reads = traffic.filter(pl.col("traffic").is_in(list(TIERS)))
+    rates = reads.pivot("traffic", index="t_s", values="bytes", aggregate_function="sum")
     table = windows.select("t_s", "window_s").join(rates, on="t_s", how="left")
     table = table.with_columns(
         pl.col(tier).fill_null(0.0) / pl.col("window_s") for tier in TIERS if tier in rates.columns
@@ -27,8 +27,8 @@ def tiers(windows: pl.DataFrame, traffic: pl.DataFrame, warmup_s: float) -> base
 
 def tiers_read(traffic: pl.DataFrame) -> list[str]:
     """Tiers with any reads."""
-    read = set(traffic.filter(pl.col("bytes") > 0.0)["traffic"])
-    return [name for tier, (name, _) in TIERS.items() if tier in read]
+    tiers = set(traffic.filter(pl.col("bytes") > 0.0)["traffic"])
+    return [name for tier, (name, _) in TIERS.items() if tier in tiers]
 
 
 @base.reads("Each tenant hits only blocks of its own namespace.")
@@ -49,13 +49,13 @@ def servers(read: pl.DataFrame, warmup_s: float, *, dark: bool = False) -> base.
     read, shape = read.sort("node", "t_s"), (nodes.len(), times_s.len())
     rates = (read["read_bytes"] / read["window_s"]).to_numpy().reshape(shape) / 1e9
     held_s = read["held_s"].to_numpy() if "held_s" in read.columns else np.zeros(rates.size)
-    held = [f", held reads back by {seconds(s)}" if s > 0 else "" for s in held_s.tolist()]
+    delays = [f", held reads back by {seconds(s)}" if s > 0 else "" for s in held_s.tolist()]
     factor, unit = base.time_axis(float(times_s[-1]))
     fig = base.figure(height=140 + 10 * nodes.len())
     base.heat(
         fig, rates, dark=dark, x=times_s.to_numpy() * factor, y=[f"node {node}" for node in nodes],
         ygap=1, colorbar={"ticksuffix": " GB/s"},
-        customdata=np.array(held).reshape(shape),
+        customdata=np.array(delays).reshape(shape),
         hovertemplate="%{y}, %{x:.3~g} " + unit + "<br>%{z:.3~g} GB/s%{customdata}<extra></extra>",
     )  # fmt: skip
     base.warm_up(fig, warmup_s * factor)

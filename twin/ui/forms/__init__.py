@@ -153,8 +153,8 @@ def _number(known: ScenarioField, value: float, common: dict[str, Any]) -> None:
     step = known.step or 10.0 ** (math.floor(math.log10(known.default or 1)) - 1)
     common |= {"format": "%d", "step": max(1, int(step))} if whole else {"format": "%.6g"}
     # Without ends of its own: a number beyond them is refused in a sentence that says them.
-    shown = {"value": known.kind(value), "step": float(step)}
-    st.number_input(titled(known), **shown | common)
+    arguments = {"value": known.kind(value), "step": float(step)}
+    st.number_input(titled(known), **arguments | common)
 
 
 # A form as people use it: the fields that matter first, all others one click behind by group.

@@ -16,8 +16,8 @@ TYPES = {int: pl.Int64, float: pl.Float64, bool: pl.Boolean, str: pl.String}
 def _shown(widget: str, rows: Any = None) -> list[dict[str, Any]]:
     """Initial rows of a table until the draft changes elsewhere, because new input makes editors
     lose edits."""
-    shown: list[dict[str, Any]] = st.session_state.setdefault(f"{widget}:rows", rows)
-    return shown
+    first_rows: list[dict[str, Any]] = st.session_state.setdefault(f"{widget}:rows", rows)
+    return first_rows
 
 
 def rows_table(path: str, options: dict[str, list[str]] | None = None) -> None:

@@ -89,17 +89,17 @@ def band(row: Mapping[str, Any]) -> str:
     """The band of a row's error without its system: '−48 to +61', or '' without one."""
     if row["id"] not in (bands := row_bands()):
         return ""
-    low, high, held = bands[row["id"]]
+    low, high, inside = bands[row["id"]]
     ends = f"{100 * low:+.0f} to {100 * high:+.0f}".replace("-", "−")
-    return f"\u26a0 {ends}" if held is False else ends
+    return f"\u26a0 {ends}" if inside is False else ends
 
 
 def band_in_words(row: Mapping[str, Any]) -> str:
     """The same as a sentence, for one row."""
     if not (text := band(row)):
         return ""
-    held = row_bands()[row["id"]][2]
-    first = "" if held is None else f"; its first error lies {'within' if held else 'outside'}"
+    inside = row_bands()[row["id"]][2]
+    first = "" if inside is None else f"; its first error lies {'within' if inside else 'outside'}"
     ends = text.removeprefix("\u26a0 ")
     return (
         f"As if nothing of {row['system']} were known, four of five errors of such a row are "
@@ -193,11 +193,11 @@ def constants(facts: Facts, cross: CrossValidation) -> list[dict[str, Any]]:
         fact, span = facts[f"calibration.{c.name}"], spans[c.name]
         near = min(fact.value - c.low, c.high - fact.value) < NEAR_BOUND * (c.high - c.low)
         name = c.name.replace("_", " ").capitalize()
-        shown = f"{fact.value:.4g} {UNITS.get(c.unit, c.unit)}".rstrip()
+        value = f"{fact.value:.4g} {UNITS.get(c.unit, c.unit)}".rstrip()
         bound, rests = ", near a bound" if near else "", f"; rests on {span.row}"
         lines.append({
             "Constant": f"**{name}**: {fact.note or c.meaning}",
-            "Value and bounds": f"**{shown}**  \n{c.low:g} to {c.high:g}{bound}",
+            "Value and bounds": f"**{value}**  \n{c.low:g} to {c.high:g}{bound}",
             "Without any one row": f"{span.low:.3g} to {span.high:.3g}"
             + ("" if span.identified else rests),
             "Fitted chiefly to": c.prefix,

@@ -18,5 +18,5 @@ def make(
 
 
 def foreign(name: str, column: str, target: str, **how: Any) -> sa.Constraint:
-    """What a column of the table refers to."""
+    """Foreign key from a column of the table to a target column."""
     return sa.ForeignKeyConstraint([column], [target], name=f"fk_{name}_{column}", **how)

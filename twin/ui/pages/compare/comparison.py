@@ -379,10 +379,10 @@ def offer_seeds(compared: Comparison, missing: list[Scenario]) -> None:
     key = f"seeds:{','.join(compared.runs)}"
     ids = st.session_state.get(key, [])
     states = [session.store().runs.get(run) for run in ids]
-    left = [run.id for run in states if run is not None and not run.ended]
-    if left:
-        st.caption(f"{len(ids) - len(left)} of {len(ids)} runs with other seeds are done.")
-        runs.watch(left)
+    running = [run.id for run in states if run is not None and not run.ended]
+    if running:
+        st.caption(f"{len(ids) - len(running)} of {len(ids)} runs with other seeds are done.")
+        runs.watch(running)
     elif missing and st.button(
         f"Is it chance? Run {len(missing)} with other seeds", icon=":material/casino:",
         help="Whether a difference is more than chance is said over pairs of runs with the same "

@@ -173,8 +173,8 @@ def row_of(s: Scenario, facts: Facts) -> Row:
     shape = load_shape(facts, s.deployment.model)
     machine = load_machine(facts, load_chip(facts, s.supernode.chip))
     quantised = s.deployment.communication.early_quantisation
-    out = dispatch_bytes(shape, quantised, machine.message_scale_bytes)
-    return Row(shape.top_k, out, combine_bytes(shape))
+    sent_bytes = dispatch_bytes(shape, quantised, machine.message_scale_bytes)
+    return Row(shape.top_k, sent_bytes, combine_bytes(shape))
 
 
 def between_nodes(

@@ -138,8 +138,8 @@ def over_time(row: RunRow, scenario: Scenario, role: str, instance: int) -> None
     windows = record.table(row.id, "windows")
     if scenario.deployment.mode != "prefill_only":
         st.subheader("Time per output token", anchor=False)
-        shown = charts_experts.tpot(windows, own, 1e-3 * scenario.slo.tpot_ms, scenario.warmup_s)
-        plot(shown, "tpot")
+        chart = charts_experts.tpot(windows, own, 1e-3 * scenario.slo.tpot_ms, scenario.warmup_s)
+        plot(chart, "tpot")
     st.subheader("Hottest die", anchor=False)
     hottest = experts.table(row.id, "hottest")
     known = pl.DataFrame() if hottest is None else hottest.filter(experts.of(role, instance))

@@ -203,14 +203,14 @@ def actions(picked: Sequence[Row], *, runs: bool) -> None:
     describe(picked)
     if runs:
         _archive([run for run in picked if isinstance(run, RunRow)])
-    kind, held = ("run", store.runs) if runs else ("scenario", store.scenarios)
+    kind, table = ("run", store.runs) if runs else ("scenario", store.scenarios)
     if one is not None and one.published_s is not None:
         st.button(
             "Revoke link", icon=":material/link_off:", key="revoke", on_click=_revoke,
-            args=(held.unpublish, _name(one)),
+            args=(table.unpublish, _name(one)),
             help=f"The {kind} may be deleted again; then its link finds nothing.",
         )  # fmt: skip
-    _delete([*map(_name, picked)], held.delete, kind)
+    _delete([*map(_name, picked)], table.delete, kind)
 
 
 def _revoke(unpublish: Callable[[str], None], name: str) -> None:

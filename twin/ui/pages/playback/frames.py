@@ -130,12 +130,12 @@ def _measured(
 ) -> dict[str, str]:
     """Each figure of the instances as f4[windows, instances]."""
     at, instance = _window_of(frame, windows), _places(frame, number)
-    known, out = instance >= 0, {}
+    known, figures = instance >= 0, {}
     for name in [name for name in MEASURED if name in frame.columns]:
         grid = np.full((windows.height, len(number)), np.nan)
         grid[at[known], instance[known]] = _floats(frame[name])[known]
-        out[name] = packed(grid)
-    return out
+        figures[name] = packed(grid)
+    return figures
 
 
 def _floats(column: pl.Series) -> Array:

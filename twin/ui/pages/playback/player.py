@@ -35,16 +35,16 @@ _player = component("playback", Path(__file__).parent, "playback", _PARTS)
 
 def missing(run: str) -> list[str]:
     """Tables that playback needs and a run of an earlier engine lacks."""
-    held = session.store().runs.tables(run)
-    return [name for name in playback_frames.TABLES if name not in held]
+    names = session.store().runs.tables(run)
+    return [name for name in playback_frames.TABLES if name not in names]
 
 
 @st.cache_resource(show_spinner="Reading the run", max_entries=20)
 def film(run: str, _row: RunRow, _scenario: Scenario) -> dict[str, Any]:
     """The run as the player's message; shared, so never changed. Raises StoreError."""
     fabric = record.fabric(_row, _scenario)
-    held = session.store().runs.tables(run)
-    wanted = [*playback_frames.TABLES, *(name for name in ("seats",) if name in held)]
+    names = session.store().runs.tables(run)
+    wanted = [*playback_frames.TABLES, *(name for name in ("seats",) if name in names)]
     tables = {name: record.table(run, name) for name in wanted}
     placed, _ = seated(_scenario, fabric)
     return playback_frames.message(_scenario, tables, placed.instances, fabric)

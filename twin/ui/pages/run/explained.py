@@ -328,8 +328,8 @@ def _about(row: Mapping[str, Any]) -> str:
     parts += [f"{role} instance {row[f'{role}_instance']}" for role in ("prefill", "decode")
              if row[f"{role}_instance"] is not None]  # fmt: skip
     parts += [f"{row[name]} {name}" for name in ("preemptions", "retries") if row.get(name)]
-    ended = "" if str(row["status"]) == "finished" else f" It is {row['status']}."
-    return sentence(", ".join(parts)) + ended
+    ending = "" if str(row["status"]) == "finished" else f" It is {row['status']}."
+    return sentence(", ".join(parts)) + ending
 
 
 def _decoded(rows: tuple[Mapping[str, Any], ...], both: list[Inside | None]) -> None:

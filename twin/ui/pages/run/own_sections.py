@@ -60,8 +60,8 @@ def instances(row: RunRow, scenario: Scenario) -> None:
     ):  # a run from before it was measured
         column = "busy"
     marks = (rule.high, rule.low) if rule.controller in ("queue", "slo", "kv") else None
-    seen = elastic.pressures(decisions, column, marks)
-    two_columns([npus, ("What the controller saw", seen, "pressures")])
+    chart = elastic.pressures(decisions, column, marks)
+    two_columns([npus, ("What the controller saw", chart, "pressures")])
     st.subheader("Decisions", anchor=False)
     begun = pl.col("started") + pl.col("stopped") + pl.col("changed_role")
     changes = decisions.filter((begun > 0) | (pl.col("held_back") != "")).head(500)

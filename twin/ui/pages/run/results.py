@@ -29,7 +29,7 @@ OFFERED = 30  # runs to compare with
 
 
 def header(row: RunRow, scenario: Scenario) -> None:
-    """Title and question, and what can be done with the run."""
+    """Draw title and question, and the buttons for the run."""
     progress.heading(row, scenario.question or words.brief(scenario))
     for line in fields.lists_of(scenario):
         st.markdown(f":material/bolt: {plain(line)}")

@@ -87,11 +87,11 @@ def restore_elements(names: Sequence[Element]) -> bool:
     edits = session.draft().supernode.edits
     edits = tuple(e for e in edits if not any((e.element, e.to) in ends for ends in links))
     as_built = fabric_of(session.draft().supernode.model_copy(update={"edits": ()}))
-    left, wider = restore(edits, [name for name in names if isinstance(name, str)], as_built)
+    remaining, wider = restore(edits, [name for name in names if isinstance(name, str)], as_built)
     if wider:
         whole = ", ".join(dict.fromkeys(e.element for e in wider))
         say(f"Still edited as part of {whole}: restore that to have all of it as built.")
-    return take(left)
+    return take(remaining)
 
 
 def seat(instance: str, element: str) -> bool:
@@ -121,7 +121,7 @@ def on_act(wishes: Sequence[dict[str, Any]]) -> None:
 
 
 def acted() -> int:
-    """Number of the last wish of the picture that was taken."""
+    """Number of the picture's last action that was handled."""
     return int(st.session_state.get("fabric-acted", 0))
 
 
@@ -160,9 +160,9 @@ def take_back_edits(edits: Sequence[Edit]) -> None:
 
 def replace_machine(machine: Supernode) -> bool:
     """Take a whole machine into the draft, as one step; whether that could be."""
-    taken = propose({f"supernode.{k}": v for k, v in machine.model_dump().items()})
+    accepted = propose({f"supernode.{k}": v for k, v in machine.model_dump().items()})
     st.session_state["generation"] += 1
-    return taken
+    return accepted
 
 
 # Edits of a fabric as values: set at elements or links, taken back again.
@@ -190,10 +190,10 @@ def change(
             "latency_factor": old.latency_factor if latency is None else latency,
         }
         by_ends[forward] = Edit(**new)
-    left = tuple(e for e in by_ends.values() if e != Edit(element=e.element, to=e.to))
-    if len(left) > MOST:
-        raise ValueError(f"{len(left):,} edits are more than the {MOST:,} a scenario may hold")
-    return left
+    remaining = tuple(e for e in by_ends.values() if e != Edit(element=e.element, to=e.to))
+    if len(remaining) > MOST:
+        raise ValueError(f"{len(remaining):,} edits are more than the {MOST:,} a scenario may hold")
+    return remaining
 
 
 def restore(
@@ -201,15 +201,15 @@ def restore(
 ) -> tuple[tuple[Edit, ...], list[Edit]]:
     """Edits but those at or within named elements, and the wider ones that stay."""
     wanted = {vertex for name in names for vertex in members(fabric, name)}
-    left, wider = [], []
+    remaining, wider = [], []
     for edit in edits:
         ends = [set(members(fabric, end)) for end in (edit.element, edit.to) if end]
         if any(end <= wanted for end in ends):
             continue
-        left.append(edit)
+        remaining.append(edit)
         if not edit.to and ends[0] & wanted:
             wider.append(edit)
-    return tuple(left), wider
+    return tuple(remaining), wider
 
 
 def _key(edit: Edit) -> tuple[str, str]:

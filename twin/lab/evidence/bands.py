@@ -217,22 +217,27 @@ class Bands:
 
 
 def _prior(projected: Vector, today: Vector, first: Vector, errors: Sequence[Error]) -> float:
-    """Additional variance of a left-out system over the tree's, such that MOST of the first errors
-    lie within bands made without their system (in closed form, Dubrule's for many rows; conformal
-    prediction by groups, Barber et al., Annals of statistics 49, 2021)."""
+    """Additional variance of a left-out group over the tree's, such that at least MOST of the first
+    errors lie within bands made without their system, and within bands made without their source
+    (in closed form, Dubrule's for many rows; conformal prediction by groups, Barber et al., Annals
+    of statistics 49, 2021)."""
     residual = projected @ today
-    apart = []
-    for system in dict.fromkeys(e.system for e in errors[: len(first)]):
-        own = [k for k, e in enumerate(errors) if e.system == system]
-        judged = [n for n, k in enumerate(own) if k < len(first)]
-        if len(own) == len(errors):  # no other is there to predict it
-            return 1.0
-        inverse = np.linalg.pinv(projected[np.ix_(own, own)])
-        others = today[own] - inverse @ residual[own]
-        spread = np.sqrt(np.maximum(np.diag(inverse), 1e-12))
-        apart += [abs(first[own[n]] - others[n]) / spread[n] for n in judged]
-    within = float(np.quantile(apart, MOST, method="higher"))
-    return max((within / student(0.5 + 0.5 * MOST, PRIOR)) ** 2, DIGITS)
+    within = []
+    for groups in ([by_system(e) for e in errors], [by_source(e) for e in errors]):
+        if len(set(groups)) == 1:  # no other is there to predict it
+            continue
+        apart: list[float] = []
+        for group in dict.fromkeys(groups[: len(first)]):
+            own = [k for k, other in enumerate(groups) if other == group]
+            judged = [n for n, k in enumerate(own) if k < len(first)]
+            inverse = np.linalg.pinv(projected[np.ix_(own, own)])
+            others = today[own] - inverse @ residual[own]
+            spread = np.sqrt(np.maximum(np.diag(inverse), 1e-12))
+            apart += [abs(first[own[n]] - others[n]) / spread[n] for n in judged]
+        within.append(float(np.quantile(apart, MOST, method="higher")))
+    if not within:
+        return 1.0
+    return max((max(within) / student(0.5 + 0.5 * MOST, PRIOR)) ** 2, DIGITS)
 
 
 def _scales(unseen: Sequence[Error]) -> dict[Hashable, float]:

@@ -79,3 +79,31 @@ def test_private_words_get_fewer():
     pages = [ROOT / "README.md", ROOT / "twin/DESIGN.md", *(ROOT / "docs").glob("*.md")]
     texts = [path.read_text("utf-8") for path in [*sources(), *pages]]
     assert sum(len(PRIVATE.findall(text)) for text in texts) <= MOST_PRIVATE
+
+
+# Read twice in a docstring, each with the words that say it at once.
+READ_TWICE = {
+    r"\bof those (that|who)\b": "of the requests that",
+    r"\bwhat (it|they|he) lacks?\b": "the missing part",
+    r"\bwho (comes|goes|is there)\b": "arriving requests",
+    r"\bhangs? (on|together)\b": "depends on",
+    r"\bon (its|their) way\b": "in transfer",
+    r"\bunder way\b": "in progress",
+    r"\bthe rooms' own\b": "the names of the errors",
+    r"\bas (it|they) stands?\b": "present",
+    r"\bgives? way\b": "is replaced",
+    r"\bso many of\b": "a number of",
+}
+
+
+def test_docstrings_say_at_once_what_they_mean():
+    """Of functions and classes; help of fields, which people read next to a label, is apart."""
+    named = re.compile("|".join(READ_TWICE), re.IGNORECASE)
+    wrong = [
+        f"{where(path, node.lineno)} {node.name}: {match[0]!r}"
+        for path in sources()
+        for node in nodes(path)
+        if isinstance(node, ast.FunctionDef | ast.ClassDef)
+        and (match := named.search(" ".join((ast.get_docstring(node) or "").split())))
+    ]
+    assert not wrong

@@ -35,7 +35,7 @@ class FactError(KeyError):
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """One figure: value as published, its unit, where it stands, and how sure it is."""
+    """One figure: value as published, its unit, its source, and its mark of certainty."""
 
     value: Any
     unit: str

@@ -329,7 +329,8 @@ def fill(p: Population, count: int) -> None:
 def live_through(
     p: Population, first: int, iterations: int, per_iteration: float, reserved_for: float
 ) -> None:
-    """Begin with `first` requests at even stages (0: as it is), then run a number of iterations."""
+    """Begin with `first` requests at even stages (0: with the present ones), then run a number of
+    iterations."""
     if first > 0:
         fill(p, first)
     iterate(p, iterations, per_iteration, reserved_for)

@@ -31,7 +31,7 @@ MOST_BYTES = 256 * 1024  # of a request: as much as a link unpacks to
 
 
 class Run(BaseModel):
-    """A run as it stands: its state, its progress (0 to 1), and its figures once it is done."""
+    """State of a run, its progress (0 to 1), and its figures once it is done."""
 
     run: str
     scenario: str
@@ -89,12 +89,12 @@ def application(
 
     @app.get("/runs/{run}")
     def status(run: str, seen: Seen) -> Run:
-        """A run as it stands."""
+        """State of a run."""
         return _shown(seen, run)
 
     @app.delete("/runs/{run}")
     def cancel(run: str, seen: Seen) -> Run:
-        """Stop a run that is queued or under way; its row stays."""
+        """Stop a queued or running run; its row stays."""
         runner().cancel(run, seen)
         return _shown(seen, run)
 

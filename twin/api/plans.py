@@ -15,7 +15,8 @@ from twin.lab.store.errors import UnknownId
 
 
 class PlanState(BaseModel):
-    """A plan as it stands: how far it is (0 to 1), the best so far, and whether it has answered."""
+    """State of a plan: its progress (0 to 1), the best deployments so far, and whether it has
+    answered."""
 
     plan: str
     name: str
@@ -43,7 +44,7 @@ def router() -> APIRouter:
 
     @paths.get("/{plan}")
     def status(plan: str, seen: Seen) -> PlanState:
-        """A plan as it stands."""
+        """State of a plan."""
         return _shown(seen, plan)
 
     @paths.delete("/{plan}")
@@ -56,7 +57,8 @@ def router() -> APIRouter:
 
     @paths.get("/{plan}/result")
     def result(plan: str, seen: Seen) -> dict[str, Any]:
-        """What `plan --json` prints: `ranked`, `gap`, `relaxations`, `front`, `ledger`."""
+        """The object that `plan --json` prints: `ranked`, `gap`, `relaxations`, `front`,
+        `ledger`."""
         look = _found(seen, plan)[0].look(plan)
         if not look.answer:
             raise StoreError(look.problem or f"plan {plan} is at work: its answer is to come")

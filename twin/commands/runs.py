@@ -213,7 +213,7 @@ def worker(
 
 
 def print_remarks(named: Scenario) -> None:
-    """What has no effect in a scenario, on standard error, before it is run."""
+    """Print settings without effect to standard error, before the run."""
     for remark in remarks(named):
         terminal.err.print(escape(remark))
 

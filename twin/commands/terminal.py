@@ -36,7 +36,8 @@ err = Console(stderr=True)
 
 
 def report_to(kind: str, to: Path | None) -> Callable[..., None]:
-    """What writes a report to a file, or nothing. Raises NotWritten or a usage error before."""
+    """Function that writes a report to a file, or None. Raises NotWritten or a usage error
+    before."""
     hook = found(Report).get(kind)
     if to is None:
         return lambda *_answer: None

@@ -125,7 +125,7 @@ def busy_within_time(world: World) -> Check:
 
 
 def bytes_conserved(world: World) -> Check:
-    """I4: KV bytes sent = KV bytes received + KV bytes under way."""
+    """I4: KV bytes sent = KV bytes received + KV bytes in transfer."""
     sent = float(world.prefill.sent_bytes.sum())
     received = float(world.decode.received_bytes.sum())
     t = world.transfer
@@ -228,7 +228,7 @@ def work_conserving(world: World) -> Check:
 
 
 def tokens_conserved(world: World) -> Check:
-    """I10: decode tokens booked = tokens of answers, finished or under way."""
+    """I10: decode tokens booked = tokens of answers, finished or running."""
     r, s = world.request, world.settings
     book = world.record.windows[:-1, w.DECODE_TOKENS].sum()
     finished = r.status == w.FINISHED

@@ -62,7 +62,7 @@ def put_after(ends: np.ndarray, row: int, following: np.ndarray, before: int, it
 
 @kernel
 def length(ends: np.ndarray, row: int, following: np.ndarray) -> int:
-    """How many items list `row` has."""
+    """Number of items in list `row`."""
     count, at = 0, ends[row, HEAD]
     while at != NONE:
         count, at = count + 1, following[at]

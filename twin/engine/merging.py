@@ -34,7 +34,7 @@ AXIS = ("t_s", "window_s")
 
 @dataclass(frozen=True)
 class Part:
-    """What one model leaves."""
+    """Results of one model."""
 
     name: str
     setup: Setup
@@ -48,7 +48,7 @@ class Part:
         return self.setup.scenario.memory_pool.gb_per_node
 
     def weights(self, windows: int) -> dict[str, np.ndarray]:
-        """What means of a window are of, f8[windows] each."""
+        """Weights of a window's means, f8[windows] each."""
         book, requests = self.record.windows[:-1], self.tables["requests"]
         new = requests[self.setup.at_start :]
         several = requests.filter(pl.col("output_tokens") > 1)
@@ -67,7 +67,7 @@ class Part:
 
 
 def _by_window(times_s: pl.Series, horizon_s: float, windows: int) -> np.ndarray:
-    """How many of the times lie in each window."""
+    """Number of times in each window."""
     known = times_s.drop_nulls().to_numpy()
     at = np.minimum((known[known <= horizon_s] / horizon_s * windows).astype(int), windows - 1)
     return np.bincount(at, minlength=windows).astype(float)

@@ -261,8 +261,8 @@ def set_up(
 def set_up_models(
     scenario: Scenario, facts: Facts, trace: TraceTable | None, counts: np.ndarray | None = None
 ) -> list[Setup]:
-    """What `set_up` makes of each model of a scenario; trace, counts: of the first one. Raises
-    ScenarioError where two models would sit on one NPU."""
+    """`set_up` of each model of a scenario; trace, counts: of the first one. Raises ScenarioError
+    if two models would use one NPU."""
     alone, names = of_models(scenario), model_names(scenario)
     setups = [
         set_up(one, facts, None if k else trace, None if k else counts)

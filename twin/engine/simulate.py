@@ -100,8 +100,8 @@ class Running:
         return self.machine.world
 
     def conclude(self) -> Passed:
-        """What is left of it at the end. The memory pool, often the largest part of the world, is
-        checked and let go before tables are made."""
+        """Results of the model at the end. The memory pool, often the largest part of the world, is
+        checked and freed before tables are made."""
         close_books(self.world)
         self.balance.finish(self.world.settings.horizon_s)
         check = pool_consistent(self.world)
@@ -190,7 +190,7 @@ def live(world: World) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class Left:
-    """What one model leaves at the horizon."""
+    """Results of one model at the horizon."""
 
     tables: dict[str, pl.DataFrame]
     observed: Observed

@@ -28,7 +28,7 @@ APART = 0.25  # of a life: between the populations that several instances begin 
 
 @dataclass(frozen=True)
 class Residents:
-    """Requests under way at time zero, in the order in which decode takes them, n rows."""
+    """Requests in progress at time zero, in the order in which decode takes them, n rows."""
 
     rank: np.ndarray  # i4[n], over all decode or colocated instances
     input_tokens: np.ndarray  # i4[n], prompt and what is out of the answer

@@ -25,9 +25,9 @@ GRID = 41  # batch sizes 1, sqrt(2), 2 ... 2**20 tokens
 
 @dataclass(frozen=True)
 class Imbalance:
-    """How uneven the dies are when `tokens` (f8[G], rising, over all dies) enter an MoE layer at
-    once. curve [G]: the hottest die's load over the mean, expected, averaged over layers, worked
-    out when it is read; [2 G]: then the hottest node's. die_load f8[layers, dies]."""
+    """Unevenness of the dies when `tokens` (f8[G], rising, over all dies) enter an MoE layer at
+    once. curve [G]: expected load of the hottest die over the mean, averaged over layers, computed
+    when it is read; [2 G]: followed by the hottest node's. die_load f8[layers, dies]."""
 
     tokens: Floats
     curve: Sequence[float] | Floats

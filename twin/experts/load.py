@@ -35,8 +35,8 @@ def hot_factors(
 
 
 def by_node(slots: Ints, nodes: int) -> Ints:
-    """Slots of the dies of each of so many nodes, i8[layers, nodes, most slots of a node]; EMPTY
-    where a node has fewer."""
+    """Slots of the dies of each of `nodes`, i8[layers, nodes, most slots of a node]; EMPTY where a
+    node has fewer."""
     layers, dies, room = slots.shape
     home = np.arange(dies) * nodes // dies
     place = np.arange(dies) - np.searchsorted(home, home)
@@ -46,8 +46,8 @@ def by_node(slots: Ints, nodes: int) -> Ints:
 
 
 class Peaks:
-    """What one token brings to each die, ready for one batch size after another. Of nodes, with
-    their slots `by_node`, likewise."""
+    """Moments of one token's load on each die, for batches of any size. Likewise of nodes, with
+    their slots `by_node`."""
 
     def __init__(
         self, now: Floats, slots: Ints, groups: int = 1, top_groups: int = 1, nearest: int = 1,

@@ -16,7 +16,7 @@ from twin.facts import FactError, Facts
 
 
 class HardwareError(ValueError):
-    """A machine that cannot be: one sentence naming what, where and what would be right."""
+    """An impossible machine: one sentence naming what, where and what would be right."""
 
 
 @dataclass(frozen=True)

@@ -45,7 +45,7 @@ class ImportedMachine:
 
     @property
     def routing(self) -> str:
-        """How traffic is split over its paths, a key of scenario.ROUTINGS."""
+        """Name of the rule that splits traffic over paths, a key of scenario.ROUTINGS."""
         return str(self.about.get("routing", UNTOLD["routing"]))
 
     def routed(self, routing: str) -> ImportedMachine:

@@ -264,7 +264,7 @@ def _domains(
 
 
 def _order(name: str, data: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Dies first, by node, NPU and die, as they are numbered; then the others by kind and name."""
+    """Order of vertices: dies first, by node, NPU and die; then the others by kind and name."""
     at = tuple(data.get(key, -1) for key in ("node", "npu", "die", "sub_plane", "index"))
     return (data["kind"] != "die", data["kind"], at, name)
 

@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 class Place(NamedTuple):
-    """Where bytes leave or enter dies and CPUs: plane, node, sub-plane (None outside UB),
+    """A place where bytes leave or enter dies and CPUs: plane, node, sub-plane (None outside UB),
     direction."""
 
     plane: str
@@ -200,8 +200,8 @@ class Network:
         return np.where(ends[at] == wanted, order[at], -1)
 
     def routing(self, plane: str) -> str:
-        """How a plane splits traffic over its paths, a name of scenario.ROUTINGS: the scenario's
-        choice, otherwise the machine's."""
+        """Name of the rule by which a plane splits traffic over its paths, a key of
+        scenario.ROUTINGS: the scenario's choice, otherwise the machine's."""
         chosen = {"ub": "ub_routing", "rdma": "rdma_routing", "host": "rdma_routing"}.get(plane)
         own = getattr(self.about.get("supernode"), chosen, "as_built") if chosen else "as_built"
         return str(self.about.get("routing", "adaptive")) if own == "as_built" else str(own)
@@ -211,7 +211,7 @@ class Network:
         return 1 << self.planes.index(plane) if plane in self.planes else 0
 
     def members(self, name: str) -> INTS:
-        """Vertices an element's name stands for (see names.members)."""
+        """Vertices of an element by its name (see names.members)."""
         return np.array([self.number[v] for v in self.names.of(name)], np.int64)
 
     def links_at(self, element: str, to: str = "") -> INTS:

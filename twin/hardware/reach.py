@@ -81,7 +81,7 @@ class Usable:
         yield np.flatnonzero(self.there), FAR
 
     def _between(self, most: int) -> INTS:
-        """Links on walks of at most so many hops from a sender to a receiver: the first half is
+        """Links on walks of at most `most` hops from a sender to a receiver: the first half is
         searched from the senders, the second back from the receivers."""
         net, half = self.net, (most + 1) // 2
         ahead = self._hops(np.flatnonzero(self.out), 0, half)

@@ -92,7 +92,7 @@ def _trace(parts: Parts) -> TraceTable:
 
 @dataclass(frozen=True)
 class CountsTable:
-    """How often each expert of each MoE layer was picked, f8[layers, experts]; note: its origin."""
+    """Number of picks of each expert in each MoE layer, f8[layers, experts]; note: its origin."""
 
     name: str
     format: str

@@ -11,7 +11,7 @@ MOST = 168  # hours of a week: each still has a window of its own
 
 
 def hour_s(s: Scenario) -> float | None:
-    """How long an hour lasts in simulated time; None where fewer than two fit or too many."""
+    """Simulated seconds of an hour; None if fewer than two, or too many, fit into the run."""
     daily = s.workload.profile.shape in DAILY and s.workload.arrivals != "closed_loop"
     length_s = s.workload.profile.period_s / 24.0 if daily else 3600.0
     return length_s if 2.0 * length_s <= s.horizon_s <= MOST * length_s else None

@@ -167,7 +167,7 @@ def _down(
 
 
 def instance_name(role: str, instance: int | None) -> str:
-    """An instance as people name it: 'decode 0'."""
+    """Name of an instance for people: 'decode 0'."""
     return role if instance is None else f"{role} {instance}"
 
 

@@ -31,7 +31,7 @@ class Several(Observed):
 
     @property
     def at_start(self) -> int:
-        """Requests under way at time zero."""
+        """Number of requests in progress at time zero."""
         return int(self._sum("at_start"))
 
     @cached_property
@@ -56,7 +56,7 @@ class Several(Observed):
 
     @cached_property
     def tpot(self) -> np.ndarray:
-        """TPOT of those that finished; NaN where no token follows the first."""
+        """TPOT of finished requests; NaN for answers of one token."""
         return self._joined("tpot")
 
     @cached_property

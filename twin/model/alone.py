@@ -75,7 +75,7 @@ def grouped_product_s(costs: Costs, experts: float, rows: float) -> float:
 
 
 def collective_alone_s(costs: Costs, operation: str, bytes_per_die: float) -> float:
-    """Seconds of a rank's `gather` or `scatter` of so many bytes of hidden states on each die,
+    """Seconds of a rank's `gather` or `scatter` of a number of bytes of hidden states on each die,
     without waits."""
     mode, role = _unhurried(costs), costs.decode_role
     assert role is not None

@@ -76,12 +76,10 @@ def grouped_tiles(w: Product, experts: float, rows: float) -> float:
 def on_wire(
     at: Layout, tokens: float, hot: float, hot_tokens: np.ndarray, hot_factor: np.ndarray
 ) -> float:
-    """Load of the fullest link of an exchange over the even exchange's, for so many tokens.
-
-    A port carries what its die gets, so the hottest die's is `hot` times as full. Links between
-    nodes carry what a node gets; where they are fuller than ports, the hottest node decides, unless
-    the hottest die's port takes longer. hot_tokens f8[G], hot_factor f8[G], or [2 G] with nodes.
-    """
+    """Load of the fullest link of an exchange over the even exchange's, for a number of tokens. A
+    port carries its die's tokens, so the hottest die's port is `hot` times as full. Links between
+    nodes carry a node's tokens; where they are fuller than ports, the hottest node decides, unless
+    the hottest die's port takes longer. hot_tokens f8[G], hot_factor f8[G], or [2 G] with nodes."""
     points = hot_tokens.shape[0]
     if at.ports >= 1.0 or len(hot_factor) == points:
         return hot

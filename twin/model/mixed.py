@@ -407,10 +407,8 @@ def _largest(
 
 
 def _poisson_sums(rate: float, chances: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Chances of the sum of a Poisson number of sizes, f8[B]: Panjer's recursion.
-
-    chances f8[B]: of a size of so many bins, none of size 0.
-    """
+    """Probabilities of the sum of a Poisson number of sizes, f8[B]: Panjer's recursion. chances
+    f8[B]: of a size of b bins, none of size 0."""
     sizes = np.flatnonzero(chances)
     weight = rate * sizes * chances[sizes]
     sums = np.zeros(chances.size)

@@ -18,7 +18,7 @@ NO_EXPERTS = Experts(popularity="uniform", placement="perfect", redundant=0)
 
 @dataclass(frozen=True, slots=True)
 class ExpertLayout:
-    """Where an instance's experts sit."""
+    """Layout of an instance's experts over its dies."""
 
     dies: int
     routed_dies: int

@@ -63,9 +63,9 @@ class Timeline:
 def decode_timeline(
     p: Decode, requests: float, context: float, hot: float, wire: float
 ) -> Timeline | None:
-    """Decode's streams with so many requests and context tokens on every rank; hot: hottest die's
-    expert load over the mean, wire: that of the fullest link. None when the layers run in sequence
-    or nothing is decoded."""
+    """Timeline of decode's streams with a number of requests and context tokens on every rank; hot:
+    hottest die's expert load over the mean, wire: that of the fullest link. None when the layers
+    run in sequence or nothing is decoded."""
     if p.microbatch == 0.0 or not requests > 0.0:
         return None
     tokens, each = p.query_tokens * requests, p.layout.rank_dies

@@ -19,7 +19,7 @@ MODES = ("", LOGIN, READ_ONLY)
 
 
 def mode() -> str:
-    """How this server is shared, by TWIN_ACCESS; raises ValueError for an unknown word."""
+    """Access mode of this server, by TWIN_ACCESS; raises ValueError for an unknown word."""
     named = os.environ.get(VARIABLE, "")
     if named not in MODES:
         raise ValueError(f"{VARIABLE} = {named} is none of: unset, {LOGIN}, {READ_ONLY}")

@@ -272,7 +272,7 @@ def _joined(sheet: Boxes, net: Network) -> nx.Graph:
 
 
 def _pulled(sheet: Boxes, net: Network) -> dict[int, tuple[float, float]]:
-    """Column and row of every block on a lattice, so that those that are linked stand near."""
+    """Column and row of every block on a lattice, with linked blocks near each other."""
     joined = _joined(sheet, net)
     places = nx.spring_layout(joined, seed=1, iterations=60)
     columns = max(1, math.ceil(math.sqrt(len(places) / 2)))

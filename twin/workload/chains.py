@@ -113,7 +113,7 @@ def runs_of(
 def expand_runs(
     offset: np.ndarray, first: np.ndarray, blocks: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(row offset i8[n + 1], ids i8[refs]): the rows of ids that the runs stand for."""
+    """(row offset i8[n + 1], ids i8[refs]): the rows of ids that the runs represent."""
     return np.concatenate(([0], np.cumsum(blocks)))[offset], ranges(first, blocks)
 
 

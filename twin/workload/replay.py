@@ -215,7 +215,7 @@ def _offsets(arrival_s: np.ndarray, copies: int, key: np.uint64) -> np.ndarray:
 def copied_times(
     arrival_s: np.ndarray, quantum_s: float, copies: int, key_time: np.uint64, key_copy: np.uint64
 ) -> np.ndarray:
-    """Arrival times f8[copies * n], copy after copy; quantum_s = 0 leaves times as they are."""
+    """Arrival times f8[copies * n], copy after copy; with quantum_s = 0 times are unchanged."""
     n = arrival_s.size
     offsets = _offsets(arrival_s, copies, key_copy)
     times = np.empty(copies * n)

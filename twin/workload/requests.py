@@ -13,7 +13,7 @@ MOST_REQUESTS = 50_000_000  # of one run: about 3 GB of columns
 
 
 class WorkloadError(ValueError):
-    """A workload that cannot be made into requests: what, where, and what would be right."""
+    """A workload from which no requests can be made: what, where, and what would be right."""
 
 
 @dataclass(frozen=True, slots=True)

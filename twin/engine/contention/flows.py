@@ -83,8 +83,8 @@ class Flow:
 
 @dataclass(frozen=True)
 class Coming:
-    """Weights on their way to an instance: from object storage into the nodes of dies, or else from
-    the DRAM of nodes into the dies."""
+    """Weights in transfer to an instance: from object storage into the nodes of dies, or from the
+    DRAM of nodes into the dies."""
 
     stored: bool
     dies: tuple[int, ...]
@@ -157,7 +157,7 @@ def flows_of(s: Scenario, net: Network, seats: Sequence[Seat], first: INTS) -> l
 
 
 def _weights(net: Network, coming: Coming, plane: str) -> Load | None:
-    """What weights on their way put on the links; None: there is no way."""
+    """Load of a transfer of weights on links; None: there is no path."""
     if coming.stored:
         return demands.into_memory(net, coming.dies) or from_storage(net, coming.dies)
     read = demands.pool(net, coming.dies, plane)

@@ -34,7 +34,7 @@ class _Transfer:
 
 
 class Loading:
-    """Every transfer of weights that is under way, one an instance at most."""
+    """All transfers of weights in progress, at most one per instance."""
 
     def __init__(self, machine: Machine, agenda: Agenda, bucket_bytes_per_s: float) -> None:
         self._machine, self._agenda = machine, agenda
@@ -49,8 +49,9 @@ class Loading:
         self._begin(k, Coming(True, tuple(dies)), size, t_s, then)
 
     def load(self, k: int, dies: Sequence[int], size: float, t_s: float, then: Then) -> None:
-        """Send `size` bytes in the DRAM of nodes into dies of instance k, and call `then` when they
-        are there; behind what is on its way there. Raises HardwareError where there is no way."""
+        """Send `size` bytes in the DRAM of nodes into dies of instance k, after its earlier
+        transfer, and call `then` when they have arrived. Raises HardwareError if there is no
+        path."""
         coming = Coming(False, tuple(dies))
         if (before := self._under_way.get(k)) is not None:
             size += before.left
@@ -58,7 +59,7 @@ class Loading:
         self._begin(k, coming, size, t_s, then)
 
     def stop(self, k: int, t_s: float) -> None:
-        """Cancel what is on its way to instance k."""
+        """Cancel the transfer to instance k."""
         if k in self._under_way:
             self._settle(k, t_s)
             self._end(k)

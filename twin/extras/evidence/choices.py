@@ -84,7 +84,7 @@ def figures(facts: Facts) -> list[Figure]:
 
 
 def moved(figure: Figure, facts: Facts, rows: Sequence[Row], known: Mapping[str, float]) -> Moved:
-    """The row that a change of the figure moves most; `known`: the answers as they are."""
+    """The row that a change of the figure moves most; `known`: the present answers."""
     most = Moved(figure.name, figure.kind, "", 0.0)
     for row in rows:
         if not _concerns(figure, row):

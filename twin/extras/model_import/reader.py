@@ -248,7 +248,7 @@ class _Config:
         }
 
     def _layers_of(self, kind: str, layers: int) -> int:
-        """How many of the layers are of a kind by `layer_types`, where all others attend to all."""
+        """Number of layers of a kind by `layer_types`, if all other layers attend to all tokens."""
         kinds = self.table.get("layer_types")
         known = ("full_attention", kind)
         if not isinstance(kinds, list) or len(kinds) != layers or {*map(str, kinds)} - {*known}:

@@ -69,7 +69,7 @@ def _row(each: "Fitted") -> tuple[str, ...]:
 
 
 def peaks_of(chip: str, node: int = 8) -> "Peaks":
-    """The published peaks of a chip of data/chips, so many dies to a node."""
+    """Published peaks of a chip of data/chips, with a number of dies per node."""
     from twin.extras.operator_tables.fits import Peaks
     from twin.hardware.chip import load_chip
     from twin.lab.library import load_facts

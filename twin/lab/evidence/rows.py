@@ -167,7 +167,7 @@ def load_beyond(path: Path = RECORD / "beyond.toml") -> list[Beyond]:
 
 
 def load_others(path: Path = RECORD / "others.toml") -> list[Other]:
-    """What other simulators answered to the same rows."""
+    """Other simulators' answers to the same rows."""
     return [Other(**entry) for entry in published_table(path)["answer"]]
 
 

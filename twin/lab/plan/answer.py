@@ -262,7 +262,7 @@ def named(limit: str) -> str:
 
 
 def survived(after: Mapping[str, Any]) -> str:
-    """What a loss leaves of a deployment, in words."""
+    """Performance of a deployment after a loss, in words."""
     said = {"feasible": "SLO holds", "infeasible": "SLO breaks", "unsupported": "no such part"}
     return said.get(after.get("status", ""), "failed")
 

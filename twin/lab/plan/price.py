@@ -56,7 +56,7 @@ class Curve:
     until_s: float = math.inf  # TPOT up to which it is priced
 
     def within(self, batch: float, tpot_s: float) -> tuple[float, float]:
-        """(largest rate with at most so many requests per NPU and this TPOT, its TPOT)."""
+        """(largest rate with at most a number of requests per NPU and this TPOT, its TPOT)."""
         most = min(batch, self.batches[-1])
         if math.isinf(most):
             return self.rates[-1], self.tpots_s[-1]

@@ -90,7 +90,7 @@ BLOCK_SIZES = (512, 16, 32, 64, 128, 256, 1024)
 
 @dataclass(slots=True)
 class Columns:
-    """What a reader found, one row per request, in the order of the file."""
+    """Columns of a trace, one row per request, in the order of the file."""
 
     ticks: np.ndarray  # i8[n] or f8[n]: when, in units of 1 / ticks_per_s seconds
     ticks_per_s: float

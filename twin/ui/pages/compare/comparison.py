@@ -405,7 +405,7 @@ def as_csv(compared: Comparison) -> str:
 
 
 def _unit(name: str) -> str:
-    """The unit of a figure as it is stored: a share is of one."""
+    """Unit of a stored figure; shares are fractions of one."""
     described = metric_of(name)
     return "of 1" if described.kind == "share" else described.unit
 

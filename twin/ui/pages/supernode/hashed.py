@@ -23,7 +23,7 @@ WAY = {"ub": "ub", "rdma": "rdma", "host": "rdma"}  # plane of a demand -> plane
 
 
 class Row(NamedTuple):
-    """How one kind of traffic collides on one plane."""
+    """Collisions of one kind of traffic on one plane."""
 
     traffic: str
     plane: str  # of FIELDS
@@ -67,7 +67,7 @@ def _loads(s: Scenario, fabric: Fabric) -> Iterator[tuple[str, Load]]:
 
 
 def hashed_flows(draft: Scenario, fabric: Fabric) -> None:
-    """How flows collide and what that costs; nothing where no plane hashes them."""
+    """Draw collisions of flows and their cost; nothing if no plane hashes flows."""
     planes = hashed_planes(fabric)
     if not planes:
         return

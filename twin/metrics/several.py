@@ -46,7 +46,7 @@ class Several(Observed):
 
     @cached_property
     def whole(self) -> np.ndarray:
-        """Of those that finished in the steady state: mask of whose whole stay the run has seen."""
+        """Mask, over the finished requests, of those whose whole stay lies within the run."""
         return self._joined("whole")
 
     @cached_property

@@ -127,7 +127,7 @@ def idle_reason(condition: When) -> str:
 
 
 def condition_text(condition: When) -> str:
-    """A condition as it stands in a file: `workload.arrivals` = gamma."""
+    """A condition in the form of a file: `workload.arrivals` = gamma."""
     values = " or ".join(plain(value) for value in condition.values)
     return f"{condition.path} {'is not' if condition.negated else '='} {values}"
 

@@ -1,7 +1,8 @@
-"""What skewed experts put on the links, against counted samples of (token, expert, die).
+"""What skewed experts put on the links, against counted samples of (token, expert, die) and against
+the graph with the weights of every die.
 
-`demands.exchange` takes weights of receivers; a placement gives them (`die_load`). Tokens are drawn
-here one by one: who has it, which experts it picks, which copy of each takes it.
+A placement gives the weights (`die_load`). Tokens are drawn here one by one: who has it, which
+experts it picks, which copy of each takes it.
 """
 
 from functools import cache
@@ -12,13 +13,17 @@ import pytest
 
 from tests.draws import some
 from twin import experts as x
+from twin.engine.contention.flows import shares_of
+from twin.engine.movement import uneven_ends
 from twin.engine.setup import set_up
 from twin.engine.simulate import simulate
 from twin.hardware import demands
+from twin.hardware.faults import broken
+from twin.hardware.flows import Demand, load_of
 from twin.lab.library import load_facts
 from twin.model.coefficients import Layout
 from twin.model.layer import on_wire
-from twin.scenario import Experts, parse_scenario, with_overrides
+from twin.scenario import Experts, Fault, parse_scenario, with_overrides
 from twin.steady import steady
 
 FACTS = load_facts()
@@ -86,6 +91,28 @@ def counted(placement, near, seed=None):
     return table
 
 
+def routed(net, out, into):
+    """Load of an all-to-all between 128 dies with such amounts, on the graph."""
+    at = tuple(net.dies[:128].tolist())
+    return load_of(net, Demand(at, at, tuple(out), tuple(into), ("ub", "rdma")))
+
+
+def taken(weights):
+    """Amounts that dies receive when each sends one unit to the others, by weights."""
+    return weights / (weights.sum() - weights.mean())
+
+
+def dispatch(net, weights):
+    return routed(net, np.ones(128), taken(weights))
+
+
+def carried_by(net, load):
+    """Bytes on every link."""
+    carried = np.zeros(net.capacity.size)
+    carried[load.links] = load.amounts * net.efficiency["write"][load.links]
+    return carried
+
+
 def into_nodes(table):
     """Messages that come into each node from others."""
     whole = table.reshape(8, 16, 8, 16).sum(axis=(1, 3))
@@ -97,9 +124,8 @@ def test_link_loads_are_those_that_samples_of_tokens_leave(placement):
     net, _, load = machine()
     table = counted(placement, False)
     weights = x.die_load(load, placed(placement)[None])[0]
-    found = demands.exchange(net, range(128), weights=weights)
-    carried = np.zeros(net.capacity.size)
-    carried[found.links] = found.amounts * net.efficiency["write"][found.links]
+    found = dispatch(net, weights)
+    carried = carried_by(net, found)
     into = table.sum(axis=0) / table.sum()
     ports = np.isin(net.tail, net.of_kind("l1")) & np.isin(net.head, net.dies)
     by_die = np.bincount(net.head[ports], carried[ports], len(net.vertices))[net.dies]
@@ -130,9 +156,8 @@ def test_dispatch_and_combine_load_links_as_counted_tokens_do(seed):
     net, _, _ = machine()
     part = 0.4
     weights = x.die_load(popularity(seed), placed("eplb_groups", seed)[None])[0]
-    found = demands.experts_exchange(net, range(128), weights, part)
-    carried = np.zeros(net.capacity.size)
-    carried[found.links] = found.amounts * net.efficiency["write"][found.links]
+    back = routed(net, taken(weights), np.ones(128))
+    carried = part * carried_by(net, dispatch(net, weights)) + (1.0 - part) * carried_by(net, back)
     table = counted("eplb_groups", False, seed)
     whole = part * table + (1.0 - part) * table.T
     between = np.add.reduceat(np.add.reduceat(whole, range(0, 128, 16), 0), range(0, 128, 16), 1)
@@ -152,11 +177,32 @@ def test_dispatch_and_combine_load_links_as_counted_tokens_do(seed):
     assert max(weights) > 1.1
 
 
-def test_where_all_dies_get_alike_it_is_the_even_exchange():
-    net, _, _ = machine()
-    assert demands.experts_exchange(net, range(128), np.full(128, 3.0), 0.4) is demands.exchange(
-        net, range(128)
-    )
+@pytest.mark.parametrize("cut", [[], ["L1 2.0", "L1 2.3"]])
+@pytest.mark.parametrize("seed", some([0], *range(1, 9)))
+def test_bytes_at_nodes_are_those_of_the_graph_with_the_weights_of_every_die(seed, cut):
+    """Also where a node has lost switches: which sub-planes its bytes take then is not unique."""
+    net, part = broken(machine()[0], [Fault(element=name) for name in cut]), 0.4
+    weights = x.die_load(popularity(seed), placed("eplb_groups", seed)[None])[0]
+    even = demands.exchange(net, range(128))
+    node = net.node[net.dies[:128]]
+    ends = uneven_ends(node, net.nodes, weights, part)
+    places = [net.places[p] for p in even.places]
+    factor = np.array([ends[p.direction == "out"][p.node] for p in places])
+    share = shares_of(net, even, factor)
+    there, back = dispatch(net, weights), routed(net, taken(weights), np.ones(128))
+    exact = part * shares_of(net, there) + (1.0 - part) * shares_of(net, back)
+    assert there.places.tolist() == back.places.tolist() == even.places.tolist()
+    if not cut:
+        assert share == pytest.approx(exact, rel=0.02)
+    at = np.array([2 * place.node + (place.direction == "out") for place in places])
+    by_node = np.bincount(at, share)
+    assert by_node == pytest.approx(np.bincount(at, exact), rel=0.02)
+    assert seed or np.ptp(by_node[::2]) > 0.2 / 8  # one hot expert: some nodes get more
+
+
+def test_where_all_dies_get_alike_bytes_are_those_of_the_even_exchange():
+    for each in uneven_ends(np.repeat(np.arange(8), 16), 8, np.full(128, 3.0), 0.4):
+        assert each == pytest.approx(np.ones(8), rel=1e-12)
 
 
 @pytest.mark.parametrize("seed", some([1], *range(2, 9)))
@@ -167,9 +213,10 @@ def test_eplb_lowers_the_fullest_link_between_nodes(seed):
     fullest = {}
     for name in ("round_robin", "eplb", "eplb_groups"):
         weights = x.die_load(popularity(seed), placed(name, seed)[None])[0]
-        found = demands.experts_exchange(net, range(128), weights, 0.4)
-        inner = np.isin(net.tail[found.links], net.of_kind("l2"))
-        fullest[name] = (found.amounts / net.capacity[found.links])[inner].max()
+        back = routed(net, taken(weights), np.ones(128))
+        both = 0.4 * carried_by(net, dispatch(net, weights)) + 0.6 * carried_by(net, back)
+        inner = np.isin(net.tail, net.of_kind("l2"))
+        fullest[name] = (both / net.capacity)[inner].max()
     assert max(fullest["eplb"], fullest["eplb_groups"]) < fullest["round_robin"]
 
 
@@ -183,7 +230,7 @@ def test_an_exchange_takes_as_long_as_its_fullest_link_does(uplinks, placed_by):
     net, crowd, _ = machine(uplinks)
     load, slots = popularity(placed_by[1]), placed(*placed_by)[None]
     even = demands.exchange(net, range(128))
-    uneven = demands.exchange(net, range(128), weights=x.die_load(load, slots)[0])
+    uneven = dispatch(net, x.die_load(load, slots)[0])
     longer = even.alone(net)[0] / uneven.alone(net)[0]
     tokens = np.array([2.0**19, 2.0**20])
     hot, node = (x.hot_factors(load, at, tokens) for at in (slots, x.by_node(slots, 8)))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -16,11 +15,11 @@ from twin.engine.contention.flows import shares_of
 from twin.engine.lifecycle.machine import Epoch, Machine
 from twin.engine.setup import Setup
 from twin.engine.tabling import schema, stacked
-from twin.hardware import demands
-from twin.hardware.flows import Load
 from twin.hardware.placement import Instance
 from twin.hardware.prices import port_rates
 from twin.metrics.events import Event, Kind
+
+Ends = tuple[np.ndarray, np.ndarray]  # of what enters, of what leaves
 
 SHARES = schema("t_s,end_s,plane,traffic,role,instance,node,sub_plane,direction,share")
 SEATS = schema("t_s,end_s,role,instance,first_die,dies")
@@ -67,7 +66,7 @@ def shares_table(machine: Machine, balance: Balance, horizon_s: float) -> pl.Dat
     pieces = [
         piece
         for epoch, end_s in spans
-        for piece in _shares_of(epoch, end_s, _experts_loads(epoch, machine, balance))
+        for piece in _shares_of(epoch, end_s, _of_experts(epoch, machine, balance))
     ]
     at = np.concatenate([piece.pop("place") for piece in pieces]) if pieces else np.zeros(0, int)
     places = machine.fabric.places
@@ -101,46 +100,54 @@ def _spans(machine: Machine, horizon_s: float) -> list[tuple[Epoch, float]]:
     return list(zip(epochs, ends, strict=True))
 
 
-def _experts_loads(epoch: Epoch, machine: Machine, balance: Balance) -> dict[tuple[str, int], Load]:
-    """Exchange loads of instances with uneven tokens per die, by role and number. An instance that
-    had other dies meanwhile counts as even."""
-    numbers = {(i.role, i.index): k for k, i in enumerate(machine.setup.instances)}
+def _of_experts(epoch: Epoch, machine: Machine, balance: Balance) -> dict[tuple[str, int], Ends]:
+    """Bytes of dispatch and combine at each node over those of an even exchange, where dies got
+    uneven tokens, by role and number. An instance that had other dies meanwhile counts as even."""
+    found: dict[tuple[str, int], Ends] = {}
     dies = {(seat.role, seat.index): seat.dies for seat in epoch.seats}
-    found: dict[tuple[str, int], Load] = {}
-    first: dict[Any, Load] = {}  # of a pattern, where it is on its own links
-    flows = [f for f in epoch.flows if f.kind == w.EXPERTS]
-    for f in sorted(flows, key=lambda f: f.load.moved_places.at.size + f.load.moved.at.size):
-        at, even = (f.role, f.instance), f.load
-        k = numbers[at]
+    for k, i in enumerate(machine.setup.instances):
+        at = dies.get((i.role, i.index), ())
         taken, part = balance.taken(k), machine.roles[k].dispatched
-        if taken is None or part is None or taken.size != len(dies[at]):
-            continue
-        key = even.pattern, balance.of[k]
-        if key in first:
-            found[at] = replace(first[key], moved_places=even.moved_places)
-            continue
-        found[at] = demands.experts_exchange(epoch.fabric, dies[at], taken, part)
-        same = np.array_equal(found[at].pattern.places, even.pattern.places)
-        if same and not even.moved_places.at.size and not even.moved.at.size:
-            first[key] = found[at]
+        if taken is not None and part is not None and taken.size == len(at):
+            node = epoch.fabric.node[epoch.fabric.dies[list(at)]]
+            found[i.role, i.index] = uneven_ends(node, epoch.fabric.nodes, taken, part)
     return found
 
 
+def uneven_ends(node: np.ndarray, nodes: int, taken: np.ndarray, dispatched: float) -> Ends:
+    """(bytes that enter, bytes that leave) each node, over those of an even exchange, f8[nodes].
+
+    node i8[dies]; taken f8[dies]: tokens that the experts of each die got, in any unit. Tokens come
+    evenly from all dies and none stays at its own; combine goes back the way of dispatch, which
+    moves the share `dispatched` of the bytes. A byte is split over links as even ones are.
+    """
+    rest = taken.sum() - taken
+    count = np.maximum(np.bincount(node, minlength=nodes), 1)
+    got, sent = (np.bincount(node, each / each.mean(), nodes) / count for each in (taken, rest))
+    into, out = (part * got + (1.0 - part) * sent for part in (dispatched, 1.0 - dispatched))
+    return into, out
+
+
 def _shares_of(
-    epoch: Epoch, end_s: float, of_experts: dict[tuple[str, int], Load]
+    epoch: Epoch, end_s: float, uneven: dict[tuple[str, int], Ends]
 ) -> Iterator[dict[str, Any]]:
     """Part of the table for each class of an instance's traffic, with `place` by number."""
     for f in epoch.flows:
-        loads = {f.traffic: f.load}
+        even = shares_of(epoch.fabric, f.load)
+        shares = {f.traffic: even}
         if f.kind == w.EXPERTS:
             if f.role == "prefill":
-                loads["attention"] = f.load
-            loads["experts"] = of_experts.get((f.role, f.instance), f.load)
-        for name, load in loads.items():
+                shares["attention"] = even
+            if ends := uneven.get((f.role, f.instance)):
+                places = [epoch.fabric.places[p] for p in f.load.places]
+                some = [ends[place.direction == "out"][place.node] for place in places]
+                shares["experts"] = shares_of(epoch.fabric, f.load, np.array(some))
+            else:
+                shares["experts"] = even
+        for name, share in shares.items():
             yield {
                 "t_s": epoch.t_s, "end_s": end_s, "traffic": name, "role": f.role,
-                "instance": f.instance, "place": load.places,
-                "share": shares_of(epoch.fabric, load),
+                "instance": f.instance, "place": f.load.places, "share": share,
             }  # fmt: skip
 
 

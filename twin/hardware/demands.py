@@ -57,75 +57,23 @@ def _evenly(net: Network, dies: Sequence[int]) -> tuple[Ends[int], Ends[float]]:
 
 
 def exchange(
-    net: Network, dies: Sequence[int], plane: str = "ub", operation: Operation = "write",
-    weights: Sequence[float] | None = None,
-) -> Load:  # fmt: skip
-    """All-to-all among `dies`: each sends to every other, alike or by `weights` of receivers.
+    net: Network, dies: Sequence[int], plane: str = "ub", operation: Operation = "write"
+) -> Load:
+    """All-to-all among `dies`: each sends one unit, evenly to the others.
 
     Where the UB plane ends, bytes take the RDMA plane at the same time. A sibling die's bytes use
     the switches like all others, unless there is only one NPU. Raises HardwareError for fewer than
     two different dies.
     """
     at = dies_of(net, dies)
-    share = np.ones(at.size) if weights is None else np.asarray(weights, np.float64)
-    return _exchanged(net, at, np.ones(at.size), _taken(share), plane, operation)
-
-
-def _taken(share: FLOATS) -> FLOATS:
-    """Amount that each die receives when each die sends one unit to the others, by receivers'
-    shares."""
-    return np.asarray(share / (share.sum() - share.sum() / max(share.size, 1)))
-
-
-def experts_exchange(
-    net: Network, dies: Sequence[int], taken: FLOATS, dispatched: float
-) -> Load:  # fmt: skip
-    """Dispatch to experts and combine, per byte/s that a die sends on average in both together.
-
-    taken f8[dies]: tokens that the experts of each die get, in any unit; tokens come evenly from
-    all dies, and combine goes the way of dispatch back. dispatched: share of dispatch in the bytes.
-    Dies that get alike make it an `exchange`; raises HardwareError as that does.
-    """
-    if np.ptp(taken) == 0.0:
-        return exchange(net, dies)
-    at, into = dies_of(net, dies), _taken(np.asarray(taken, np.float64))
-    there = _exchanged(net, at, np.ones(at.size), into, "ub", "write")
-    back = _exchanged(net, at, into, np.ones(at.size), "ub", "write")
-    return both(there, back, dispatched)
-
-
-def both(one: Load, other: Load, part: float) -> Load:
-    """Load of a unit of two loads together, `part` of it of the first."""
-    return Load(
-        Pattern(
-            *_summed(one.links, one.amounts * part, other.links, other.amounts * (1.0 - part)),
-            *_summed(one.places, one.placed * part, other.places, other.placed * (1.0 - part)),
-        ),
-        latency_s=max(one.latency_s, other.latency_s),
-        off_node=one.off_node * part + other.off_node * (1.0 - part),
-        unreached=one.unreached + other.unreached,
-        collisions=one.collisions,
-    )
-
-
-def _summed(at: INTS, amounts: FLOATS, also: INTS, more: FLOATS) -> tuple[INTS, FLOATS]:
-    """Ascending union of two lists of numbers, each with the sum of its amounts."""
-    numbers, place = np.unique(np.concatenate([at, also]), return_inverse=True)
-    total = np.bincount(place, np.concatenate([amounts, more]), numbers.size)
-    return numbers, np.asarray(total, np.float64)
-
-
-def _exchanged(
-    net: Network, at: INTS, out: FLOATS, into: FLOATS, plane: str, operation: Operation
-) -> Load:
-    """All-to-all among the vertices of dies, by sent and received amounts."""
     if at.size < 2 or np.unique(at).size < at.size:
         names = [net.vertices[v] for v in at[:4].tolist()]
         raise HardwareError(f"all-to-all needs two or more different dies, not {names}")
     planes: Sequence[str] = ("ub", "rdma") if plane == "ub" else (plane,)
     if plane == "ub" and _one_package(net, at):
         planes = ("package",)
-    return load_of(net, _demand(at, at, out, into, planes, operation))
+    into = np.full(at.size, 1.0 / (at.size - 1.0))
+    return load_of(net, _demand(at, at, np.ones(at.size), into, planes, operation))
 
 
 def _one_package(net: Network, at: INTS) -> bool:

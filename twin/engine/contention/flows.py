@@ -203,13 +203,13 @@ def from_storage(net: Network, dies: Sequence[int]) -> Load | None:
     return demands.from_storage(net, ends) if ends else None
 
 
-def shares_of(net: Network, load: Load) -> FLOATS:
-    """Share of each of `load.places` in the bytes that leave (or enter) dies and CPUs. Each byte
-    counts on the plane between its ends, so the shares of a direction sum to 1. Links between the
-    dies of an NPU count as no plane."""
+def shares_of(net: Network, load: Load, uneven: FLOATS | float = 1.0) -> FLOATS:
+    """Share of each of `load.places` in the bytes that leave (or enter) dies and CPUs; uneven:
+    bytes there over the load's. Each byte counts on the plane between its ends, so the shares of a
+    direction sum to 1. Links between the dies of an NPU count as no plane."""
     enters = np.array([net.places[i].direction == "in" for i in load.places], np.int64)
-    total = np.bincount(enters, load.placed, 2)
-    return np.asarray(load.placed / total[enters])
+    placed = load.placed * uneven
+    return np.asarray(placed / np.bincount(enters, placed, 2)[enters])
 
 
 def _rounded(amounts: FLOATS) -> FLOATS:

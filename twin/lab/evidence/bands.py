@@ -191,7 +191,7 @@ class Bands:
         others = today[: len(unseen)] - (projected @ today)[: len(unseen)] / left
         self._apart = (first - others) * np.sqrt(left)
         self._unseen = unseen
-        self._prior = _prior(projected, today, first, self.errors)
+        self._priors = _priors(projected, today, first, self.errors)
 
     def of(self, levels: Levels) -> Band:
         """The band of a leaf. A stack without rows has that of all other systems."""
@@ -201,7 +201,8 @@ class Bands:
         missing = 1.0 - float(near @ self._weight)
         rest = float(self._variogram[0] - near @ self._inverse @ near + missing**2 / self._all)
         own = self._apart[[e.levels[:STACK] == levels[:STACK] for e in self._unseen]]
-        factor = (PRIOR * self._prior + float(own @ own)) / (PRIOR + len(own))
+        prior = self._priors.get(levels[0], max(self._priors.values()))
+        factor = (PRIOR * prior + float(own @ own)) / (PRIOR + len(own))
         scale = self._scale_of(levels[0])
         spread = scale * math.sqrt(max(rest, 0.0) * factor)
         if 0 < len(own) < PRIOR:  # of so few rows none makes a stack less known than none
@@ -216,28 +217,33 @@ class Bands:
         return self._variogram[0] - self._variogram[shared]
 
 
-def _prior(projected: Vector, today: Vector, first: Vector, errors: Sequence[Error]) -> float:
-    """Additional variance of a left-out group over the tree's, such that at least MOST of the first
-    errors lie within bands made without their system, and within bands made without their source
-    (in closed form, Dubrule's for many rows; conformal prediction by groups, Barber et al., Annals
-    of statistics 49, 2021)."""
+def _priors(
+    projected: Vector, today: Vector, first: Vector, errors: Sequence[Error]
+) -> dict[Hashable, float]:
+    """Additional variance of a left-out group over the tree's by quantity (None: of all), such that
+    MOST of its first errors lie within bands made without their system or without their source,
+    both counted alike (in closed form, Dubrule's for many rows; conformal prediction by groups,
+    Barber et al., Annals of statistics 49, 2021). Without other groups, 1. A quantity of less than
+    PRIOR rows is in none; the largest holds for it."""
     residual = projected @ today
-    within = []
+    apart: dict[Hashable, list[float]] = {}
     for groups in ([by_system(e) for e in errors], [by_source(e) for e in errors]):
         if len(set(groups)) == 1:  # no other is there to predict it
             continue
-        apart: list[float] = []
         for group in dict.fromkeys(groups[: len(first)]):
             own = [k for k, other in enumerate(groups) if other == group]
-            judged = [n for n, k in enumerate(own) if k < len(first)]
             inverse = np.linalg.pinv(projected[np.ix_(own, own)])
             others = today[own] - inverse @ residual[own]
             spread = np.sqrt(np.maximum(np.diag(inverse), 1e-12))
-            apart += [abs(first[own[n]] - others[n]) / spread[n] for n in judged]
-        within.append(float(np.quantile(apart, MOST, method="higher")))
-    if not within:
-        return 1.0
-    return max((max(within) / student(0.5 + 0.5 * MOST, PRIOR)) ** 2, DIGITS)
+            for n, k in enumerate(own):
+                for of in (None, errors[k].levels[0]) if k < len(first) else ():
+                    apart.setdefault(of, []).append(abs(first[k] - others[n]) / spread[n])
+    most = student(0.5 + 0.5 * MOST, PRIOR)
+    return {
+        of: max((float(np.quantile(some, MOST, method="higher")) / most) ** 2, DIGITS)
+        for of, some in apart.items()
+        if of is None or len(some) >= 2 * PRIOR  # each row once without its system, its source
+    } or {None: 1.0}
 
 
 def _scales(unseen: Sequence[Error]) -> dict[Hashable, float]:

@@ -262,7 +262,7 @@ def _of_system(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     lines = []
     for row in rows:
         others = [f"{name} {100 * x:+.0f} %" for name, x in row["others"]]
-        noted = [row["source"], row["because"], "; ".join(others)]
+        noted = [row["source"], "; ".join(others)]
         refs = [numbers.setdefault(note, len(numbers) + 1) for note in noted if note]
         begun = "" if row["first_error"] is None else f"{100 * row['first_error']:+.1f} %"
         lines.append(
@@ -283,7 +283,7 @@ def _table(rows: Sequence[Mapping[str, str]]) -> str:
 
 def paths(root: Path = ROOT) -> list[Path]:
     """Files that `pages` makes."""
-    files = (root / "README.md", root / "scenarios" / "FIELDS.md", *(root / "docs").rglob("*.md"))
+    files = (root / "README.md", *(root / "scenarios").glob("*.md"), *(root / "docs").rglob("*.md"))
     return [*sorted(files), *(_page_of(extra, root) for extra in extras())]
 
 

@@ -6,12 +6,15 @@ import numpy as np
 import polars as pl
 import pytest
 
+from tests.engine.small import small
 from tests.ui.fake_run import fake_checks, fake_summary, fake_tables
 from tests.ui.stored_runs import done, scenario
 from tests.ui.test_faults_results import sections_of
 from tests.ui.test_run import Runner, opened, words
-from twin.lab.library import presets
+from twin.engine.simulate import ENGINE_VERSION, simulate
+from twin.lab.library import load_facts, presets
 from twin.lab.store import Owner
+from twin.scenario import with_overrides
 from twin.ui import session
 from twin.ui.charts import elastic as charts
 from twin.ui.charts import memory
@@ -242,3 +245,49 @@ def test_a_cell_is_what_a_node_served_in_a_window():
         np.where(np.arange(NODES)[:, None] == HOT, 0.8, 0.2) * np.ones((1, 3))
     )
     assert list(cells.y) == ["node 0", "node 1", "node 2", "node 3"]
+
+
+# The section of a run of several models, and the form of further ones.
+
+PAIR = with_overrides(small(), {"models": [
+    {"name": "second", "workload": {"rate_req_per_s": 25.0, "output_tokens": 20},
+     "deployment": small({"deployment.mode": "colocated"}).deployment.model_dump(mode="json")},
+]})  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def pair_run():
+    return simulate(PAIR, load_facts())
+
+
+def served_together(store, made):
+    """A stored run of two models, of the present engine."""
+    owner, s = Owner.here(), made.scenario
+    run = store.runs.add(store.scenarios.save(s), session.facts(), ENGINE_VERSION, s.seed,
+                         owner=owner)  # fmt: skip
+    assert store.runs.finish(run, owner, made, 1.0)
+    return run
+
+
+def test_a_run_of_several_models_has_a_row_for_each_and_no_explanation(app, store, pair_run):
+    run = served_together(store, pair_run)
+    at = opened(app, run, "Models")
+    (table,) = (d.value for d in at.dataframe if "Goodput" in d.value.columns)
+    assert table[""].to_list() == ["deepseek-v2-lite", "second", "all"]
+    assert all(text.endswith(("s", "ms")) for text in table["TTFT p99"])
+    sections = sections_of(at)
+    assert "Models" in sections and not {"Causes", "Iteration"} & set(sections)
+    assert "Models" not in sections_of(opened(app, done(store, scenario())))
+    for section in sections:
+        assert not opened(app, run, section).exception, section
+
+
+def test_the_form_has_a_row_for_each_further_model(app):
+    app.run()
+    app.session_state["history"] = [PAIR]
+    app.session_state["deployment-group"] = "Pools"
+    app.switch_page(PAGES["deployment"].script).run()
+    assert not app.exception
+    (table,) = (f.value for f in app.dataframe if "deployment.model" in f.value.columns)
+    assert table["name"].to_list() == ["second"]
+    assert table["workload.rate_req_per_s"].to_list() == [25.0]

@@ -17,7 +17,7 @@ from twin.hardware.chip import HardwareError
 from twin.hardware.faults import dies_unfit
 from twin.hardware.network import Network, Wiring, network
 from twin.hardware.walks import BOOLS, INTS
-from twin.scenario import Scenario, pools, seated, shares_npus
+from twin.scenario import Scenario, first_numbers, of_models, pools, seated, shares_npus
 from twin.scenario.words import first_few
 
 
@@ -149,6 +149,17 @@ def further(s: Scenario, fabric: Wiring) -> list[Instance]:
             for k in range(len(room) // size)
         ]
     return came
+
+
+def place_models(s: Scenario, fabric: Wiring) -> Placement:
+    """The instances of all models of a scenario, numbered through."""
+    placed = [place(one, fabric) for one in of_models(s)]
+    instances = tuple(
+        replace(i, index=first[i.role] + i.index)
+        for own, first in zip(placed, first_numbers(s), strict=True)
+        for i in own.instances
+    )
+    return Placement(instances, tuple(move for own in placed for move in own.moved))
 
 
 def place_instances(s: Scenario, fabric: Wiring) -> list[Instance]:

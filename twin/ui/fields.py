@@ -12,6 +12,7 @@ from twin.scenario import (
     FORMS,
     KINDS,
     Fault,
+    Model,
     Scenario,
     ScenarioField,
     field_info,
@@ -193,6 +194,15 @@ def _edit(row: dict[str, Any]) -> str:
     return f"{_named(row)}: {effect(row.get('capacity_factor'), row.get('latency_factor'))}"
 
 
+def _model(row: dict[str, Any]) -> str:
+    """A further model as text: its name and its load."""
+    own = Model.model_validate(row)
+    w, name = own.workload, own.name or own.deployment.model
+    if w.arrivals == "closed_loop":
+        return f"{name}, {w.concurrency:,} in flight"
+    return f"{name}, {w.rate_req_per_s:,.6g} req/s"
+
+
 def _named(row: dict[str, Any]) -> str:
     return f"{row['element']} – {row['to']}" if row.get("to") else str(row["element"])
 
@@ -202,6 +212,7 @@ LISTS: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
     "faults": ("Faults", _fault),
     "supernode.edits": ("Fabric edits", _edit),
     "deployment.seats": ("Seats", "{role} {index} on {element}".format_map),
+    "models": ("Further models", _model),
     "elastic.schedule": (
         "Instances", "from {at_s:g} s {prefill} prefill and {decode} decode".format_map,
     ),

@@ -11,7 +11,7 @@ from twin import steady
 from twin.facts import FactError
 from twin.hardware.chip import HardwareError
 from twin.hardware.network import Wiring
-from twin.hardware.placement import Placement, place
+from twin.hardware.placement import Placement, place_models
 from twin.lab.explain.streams import full_plans
 from twin.lab.kinds import TRACE
 from twin.scenario import Recovery, Scenario, canonical
@@ -89,7 +89,7 @@ def whole(scenario: Scenario) -> Scenario:
 def seated(scenario: Scenario, fabric: Wiring) -> tuple[Placement, str]:
     """Placement of the instances; an empty one and the reason if it is impossible."""
     try:
-        return place(scenario, fabric), ""
+        return place_models(scenario, fabric), ""
     except HardwareError as error:
         return Placement((), ()), sentence(str(error))
 

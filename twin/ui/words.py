@@ -63,6 +63,8 @@ def brief(s: Scenario) -> str:
     """One line for a card: traffic, lengths, split."""
     counts = [n * each for _, n, each in pools(s)]
     used = npus(counts[0]) if len(counts) == 1 else f"{split(s)[1]} NPUs"
+    if s.models:
+        return f"{1 + len(s.models)} models · {npus(npus_used(s))}"
     return " · ".join((traffic(s), lengths(s), used))
 
 

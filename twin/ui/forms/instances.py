@@ -8,7 +8,7 @@ from twin.lab.controllers import VARIABLE, controllers
 from twin.scenario import Scenario, npus_used, pools, read
 from twin.scenario import seated as seated_pools
 from twin.ui import forms, session, words
-from twin.ui.fields import sentence
+from twin.ui.fields import options, sentence
 from twin.ui.forms.tables import rows_table
 from twin.ui.formulas import seated
 
@@ -30,6 +30,16 @@ def seats() -> None:
     if draft.deployment.placement == "by_hand":
         st.caption("One row an instance, or several; those without a row are packed around them.")
         rows_table("deployment.seats", {"role": [role for role, _, _ in seated_pools(draft)]})
+
+
+def models() -> None:
+    """Draw the table of further models."""
+    st.caption(
+        "Further models on the same machine, each with its own instances and requests. A file sets "
+        "every other field of theirs."
+    )
+    known = options("deployment.model", session.facts()) or []
+    rows_table("models", {"deployment.model": known})
 
 
 def scaling() -> None:

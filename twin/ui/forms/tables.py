@@ -1,5 +1,6 @@
 """Lists of the draft as editable tables."""
 
+import copy
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -10,6 +11,16 @@ from twin.scenario import ScenarioField, fields, read
 from twin.scenario.words import titled
 from twin.ui import forms, session
 
+# Fields of a row's own sections that stand in its table; the others are set in a file.
+ALSO = {
+    "models": (
+        "deployment.model", "workload.rate_req_per_s", "workload.input_tokens",
+        "workload.output_tokens", "deployment.mode", "deployment.prefill.instances",
+        "deployment.prefill.npus_per_instance", "deployment.decode.instances",
+        "deployment.decode.npus_per_instance", "deployment.colocated.instances",
+        "deployment.colocated.npus_per_instance",
+    ),
+}  # fmt: skip
 TYPES = {int: pl.Int64, float: pl.Float64, bool: pl.Boolean, str: pl.String}
 
 
@@ -25,8 +36,9 @@ def rows_table(path: str, options: dict[str, list[str]] | None = None) -> None:
     field."""
     widget = session.field_key(path)
     rows = _shown(widget, [row.model_dump() for row in read(session.draft(), path)])
-    editor(columns_of(fields(), path), rows, options or {}, widget,
-           on_change=_take_rows, args=(path, widget))  # fmt: skip
+    columns = columns_of(fields(), path)
+    cells = [{name: _cell(row, name) for name in columns} for row in rows]
+    editor(columns, cells, options or {}, widget, on_change=_take_rows, args=(path, widget))
     if refused := session.refusal(path):
         forms.problem(refused)
 
@@ -47,7 +59,8 @@ def editor(
 def columns_of(declared: Mapping[str, ScenarioField], path: str) -> dict[str, ScenarioField]:
     """The fields of the rows of a list, by their names in a row."""
     head = f"{path}[]."
-    return {p.removeprefix(head): f for p, f in declared.items() if p.startswith(head)}
+    own = {p.removeprefix(head): f for p, f in declared.items() if p.startswith(head)}
+    return own | {name: declared[name] for name in ALSO.get(path, ())}
 
 
 def whole(
@@ -60,6 +73,28 @@ def whole(
         for row in rows
         if all(row.get(name) is not None for name in needed)
     ]
+
+
+def _cell(row: dict[str, Any], name: str) -> Any:
+    """The value of a column; a name with dots is of a section of the row."""
+    value: Any = row
+    for part in name.split("."):
+        value = value[part]
+    return value
+
+
+def _with(row: dict[str, Any], cells: dict[str, Any]) -> dict[str, Any]:
+    """A row with these cells, those of its sections too; what is emptied is left out."""
+    made = copy.deepcopy(row)
+    for name, value in cells.items():
+        *sections, leaf = name.split(".")
+        table = made
+        for part in sections:
+            table = table.setdefault(part, {})
+        table.pop(leaf, None)
+        if value is not None:
+            table[leaf] = value
+    return made
 
 
 def column(known: ScenarioField, options: list[str] | None = None) -> Any:
@@ -81,6 +116,7 @@ def _take_rows(path: str, widget: str) -> None:
     if session.gone(widget):
         return
     edits = st.session_state[widget]
-    rows = [row | edits["edited_rows"].get(i, {}) for i, row in enumerate(_shown(widget))]
+    rows = [_with(row, edits["edited_rows"].get(i, {})) for i, row in enumerate(_shown(widget))]
     rows = [row for i, row in enumerate(rows) if i not in edits["deleted_rows"]]
-    session.propose({path: whole([*rows, *edits["added_rows"]], columns_of(fields(), path))})
+    rows += [_with({}, row) for row in edits["added_rows"]]
+    session.propose({path: whole(rows, columns_of(fields(), path))})

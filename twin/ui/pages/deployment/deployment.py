@@ -20,6 +20,7 @@ with form:
     group = whole("deployment", {"Faults": faults.form})
     instances.seats()
     if group == "Pools":
+        instances.models()
         drawn("deployment.pools", session.draft())
     if group == "Experts" and session.value("experts.popularity") == "imported":
         imports.upload(imports.COUNTS)

@@ -34,8 +34,11 @@ HEADROOM = (
 COLOURS: dict[str, Literal["red", "green"]] = {"worse": "red", "better": "green"}
 
 
-def applies(row: RunRow) -> bool:
-    """Whether the present engine and facts made the run, so that it can be re-run."""
+def applies(row: RunRow, scenario: Scenario) -> bool:
+    """Whether the run can be re-run for an explanation: the present engine and facts made it, and
+    it is of one model."""
+    if scenario.models:
+        return False
     today = row.engine_version == load_engine().version
     return row.state == "done" and today and row.facts_digest == session.facts().digest
 
@@ -214,7 +217,7 @@ def one_request(row: RunRow, scenario: Scenario) -> None:
     if request is None or median is None:
         st.warning(f"Request {number} is not in this run.", icon=":material/search_off:")
         return
-    both = _watched(row, number, picks[by][1])
+    both = _watched(row, scenario, number, picks[by][1])
     parts, usual = (
         _to_first_token(r, seen) for r, seen in zip((request, median), both, strict=True)
     )
@@ -250,10 +253,10 @@ def _picked(picks: Mapping[str, tuple[int, int]], count: int) -> tuple[str, int]
     return by, int(number)
 
 
-def _watched(row: RunRow, *numbers: int) -> list[Inside | None]:
+def _watched(row: RunRow, scenario: Scenario, *numbers: int) -> list[Inside | None]:
     """Passes during the stay of these requests; None if unknown."""
     nothing: list[Inside | None] = [None for _ in numbers]
-    if not applies(row):
+    if not applies(row, scenario):
         return nothing
     key, wall_s = f"watch:{row.id}", row.wall_s or 0.0
     if wall_s > AT_ONCE_S and not st.session_state.get(key):

@@ -12,7 +12,7 @@ from twin.metrics.clients import by_tenant, session_times_s, turns_wait
 from twin.metrics.hours import DAILY, by_hour, hits_over_time, hour_s
 from twin.metrics.measures import NOTHING, amount, seconds, three_figures
 from twin.metrics.observed import Observed
-from twin.metrics.registry import METRICS, Place, placed, shown
+from twin.metrics.registry import METRICS, Metric, Place, placed, shown
 from twin.metrics.resilience import Dip, resilience
 from twin.scenario import Scenario, is_elastic
 from twin.ui import charts, record, session, theme, words
@@ -189,6 +189,41 @@ def _clients(
     return tenants, counts, np.sort(session_times_s(observed))
 
 
+# Models that share the machine.
+
+OF_A_MODEL = ("requests", "npus", "goodput_req_per_s", "slo_attainment", "ttft_s_p50",
+              "ttft_s_p99", "tpot_s_mean", "tokens_per_s_per_npu", "hit_token_ratio",
+              "prefill_utilisation", "decode_utilisation", "power_kw", "steady_state")  # fmt: skip
+
+
+def models(row: RunRow, scenario: Scenario) -> None:
+    """Draw the load and the goodput of each model, and its figures next to those of all."""
+    each = record.table(row.id, "models").to_dicts()
+    count = _arrived(row.id, scenario.warmup_s)
+    rate = 1.0 / (scenario.horizon_s - scenario.warmup_s)
+    offered = [{"tenant": of["model"], "goodput_req_per_s": of["goodput_req_per_s"],
+                "asked_req_per_s": rate * count.get(of["model"], 0)} for of in each]  # fmt: skip
+    st.subheader("Models", anchor=False)
+    plot(charts.tenants(offered), "models")
+    figures = [METRICS[key] for key in OF_A_MODEL if any(of[key] is not None for of in each)]
+    rows = [{"": of["model"], **{m.label: _figure(m, of[m.key]) for m in figures}} for of in each]
+    rows.append({"": "all", **{m.label: _figure(m, row.summary.get(m.key)) for m in figures}})
+    st.dataframe(rows, hide_index=True)
+    st.caption("Steady state; each request is judged by the SLO of its own model.")
+
+
+@st.cache_data(show_spinner=False, max_entries=50)
+def _arrived(run: str, warmup_s: float) -> dict[str, int]:
+    """Requests of each model that arrived after the warm-up."""
+    requests = session.store().runs.table(run, "requests", ["model", "arrival_s"])
+    came = requests.filter(pl.col("arrival_s") >= warmup_s)["model"].cast(pl.String)
+    return dict(came.value_counts().iter_rows())
+
+
+def _figure(metric: Metric, value: Any) -> str:
+    return NOTHING if value is None else shown(metric.key, value)
+
+
 # The memory pool.
 
 BINS = 60  # of a run, in which hits are counted by tenant
@@ -350,6 +385,7 @@ def _dip_tiles(dip: Dip) -> None:
 SECTIONS = {
     "Faults": (lambda row, s: bool(s.faults) and _wrote(row, "events"), faults),
     "Instances": (lambda row, s: is_elastic(s) and _wrote(row, "lives"), instances),
+    "Models": (lambda row, s: bool(s.models) and _wrote(row, "models"), models),
     "Day": (lambda row, s: hour_s(s) is not None, day),
     "Clients": (lambda row, s: _has_clients(s), clients),
     "Memory pool": (lambda row, s: s.memory_pool.enabled and _wrote(row, "servers"), memory_pool),

@@ -86,7 +86,8 @@ def headline(
 ) -> list[dict[str, Any]]:
     """Arguments of one tile per figure of the run, for all or some figures."""
     tiles = []
-    bands = {each.figure.metric: each for each in near(s, session.facts(), run=True)}
+    known = () if s.models else near(s, session.facts(), run=True)
+    bands = {each.figure.metric: each for each in known}
     for metric in placed("tile"):
         value = summary.get(metric.key) if keys is None or metric.key in keys else None
         if value is None or not metric.shows("tile", value, s):

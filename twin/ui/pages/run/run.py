@@ -22,17 +22,19 @@ if not row.summary:
 
 # 2) The headline, and what it is worth.
 results.header(row, scenario)
-if explained.applies(row):
+if explained.applies(row, scenario):
     explained.card(row, scenario)
-results.tiles(row, scenario, explained.HEAD if explained.applies(row) else ())
+results.tiles(row, scenario, explained.HEAD if explained.applies(row, scenario) else ())
 results.validity(row, scenario)
 
 # 3) One section at a time: only the chosen one reads its tables.
 some = own_sections.SECTIONS.items()
 own = {name: draw for name, (applies, draw) in some if applies(row, scenario)}
 last = {name: own.pop(name) for name in ("Memory pool",) if name in own}
-causes = {"Causes": explained.causes} if explained.applies(row) else {}
+causes = {"Causes": explained.causes} if explained.applies(row, scenario) else {}
 shown = causes | own | sections.SECTIONS | last
+if scenario.models:  # a formula's layers are those of one model
+    del shown["Iteration"]
 section = choice("Section", shown, "section", bind="query-params", wrap=True)
 with session.damage_shown():
     shown[section](row, scenario)

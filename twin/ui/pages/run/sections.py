@@ -46,11 +46,13 @@ def why(row: RunRow, scenario: Scenario) -> None:
                 "Mean over the requests that finished after the warm-up, from ideal to actual. "
                 "Faults and expert imbalance: what re-runs without them save."
             )
-        elif explained.applies(row):
+        elif explained.applies(row, scenario):
             st.markdown("Explain this run to see the time of a request from ideal to actual.")
         else:
             st.markdown(
-                "Another engine or other facts made this run: only a new one can be explained."
+                "Runs of several models are not explained."
+                if scenario.models
+                else "Another engine or other facts made this run: only a new one can be explained."
             )
             if st.button("Run it again", icon=":material/replay:", key="explain-run-again"):
                 open_run(scenario)
@@ -242,7 +244,10 @@ def field_rows(scenario: Scenario) -> list[dict[str, Any]]:
         for group, paths in form_groups(form).items()
         for path in paths
     ]
-    listed = {"faults": "Faults", "supernode.edits": "Machine", "deployment.seats": "Pools"}
+    listed = {
+        "models": "Pools", "faults": "Faults", "supernode.edits": "Machine",
+        "deployment.seats": "Pools",
+    }  # fmt: skip
     for path, group in listed.items():
         rows += [_field(scenario, group, path, [one]) for one in read(scenario, path)]
     return rows if scenario.faults else [*rows, _field(scenario, "Faults", "faults")]

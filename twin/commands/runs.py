@@ -225,7 +225,7 @@ def print_run(answer: Mapping[str, Any]) -> None:
     rows = [(m.key, shown(m.key, summary[m.key])) for m in metrics]
     terminal.print_rows(str(answer["name"]), ("figure", "value"), rows)
     if models := answer.get("models"):
-        some = [m for m in metrics if any(m.shows("table", row[m.key]) for row in models)]
+        some = [m for m in placed("library") if any(row[m.key] is not None for row in models)]
         heads = ("figure", *(row["model"] for row in models))
         cells = [(m.key, *(shown(m.key, row[m.key]) for row in models)) for m in some]
         terminal.print_rows("By model", heads, cells)

@@ -36,6 +36,7 @@ SHELVES = {
     ),
     "Experts and reuse": (
         "canary", "experts", "memory-pool", "colocated", "on-decode", "offload", "sparse", "dense",
+        "eight-models",
     ),
     "All": ("",),
 }  # fmt: skip

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from twin.kernels.borrowed import prepare
 from twin.kernels.buffers import Columns, column, key, number
 from twin.kernels.compiled import entry, kernel, stage
@@ -336,4 +338,19 @@ def live_through(
     iterate(p, iterations, per_iteration, reserved_for)
 
 
-stage("population")(lambda: prepare(live_through, Population, int, int, float, float))
+@entry
+def even_s(p: Population, requests: float, context: float) -> float:
+    """Seconds of a decode iteration whose ranks are alike, with so many requests and context tokens
+    each."""
+    ranks = p.slots.size
+    return decode_iteration_s(
+        p.prices[0], np.full(ranks, requests), np.full(ranks, context), 0, ranks, p.hot_tokens,
+        p.hot_factor, np.zeros(p.operators.size),
+    )  # fmt: skip
+
+
+@stage("population")
+def compile_population() -> None:
+    """Compile what a population is entered by."""
+    prepare(live_through, Population, int, int, float, float)
+    prepare(even_s, Population, float, float)

@@ -21,7 +21,7 @@ from twin.model.record import dtype_of, numbers
 from twin.model.waiting import crowd_variance, lasting
 from twin.policies.batching import tokens_per_iteration
 from twin.policies.router import BLOCK, RANK_CHOICES
-from twin.population import LOOK_EVERY, NONE, Population, live_through
+from twin.population import LOOK_EVERY, NONE, Population, even_s, live_through
 from twin.scenario.deployment import Decode as DecodePool
 from twin.workload.lengths import elapsed_tokens, mean_square, relative_lengths
 
@@ -203,12 +203,13 @@ def _even_s(
     prompts: tuple[float, float, tuple[float, ...]] | None,
 ) -> float:  # fmt: skip
     """Seconds of an iteration with equal ranks; held: tokens of a decoding request."""
-    ranks, hot, ops = p.slots.size, (p.hot_tokens, p.hot_factor), np.zeros_like(p.operators)
-    group = ranks if p.prompt_delay else p.prompt_ranks  # prompts that wait come to all alike
-    requests = np.full(ranks, max(decoding, 1.0) / ranks)  # none iterates without a request
-    load = (requests, requests * held)
+    ranks = p.slots.size
+    requests = max(decoding, 1.0) / ranks  # none iterates without a request
     if prompts is None:
-        return float(decode_iteration_s(prices, *load, 0, ranks, *hot, ops))
+        return even_s(p, requests, requests * held)
+    hot, ops = (p.hot_tokens, p.hot_factor), np.zeros_like(p.operators)
+    group = ranks if p.prompt_delay else p.prompt_ranks  # prompts that wait come to all alike
+    load = (np.full(ranks, requests), np.full(ranks, requests * held))
     prompt, pairs, lengths = prompts
     tokens = min(each, ranks * p.chunk_most / max(prompt, 1.0)) * prompt
     chunk = prompts_by_rank(tokens, tokens * pairs, prompt, p.chunk_most, ranks, group, lengths)

@@ -321,6 +321,10 @@ class Costs(Columns):
     decode_hot_factor = column(
         "f8", "decodes, decode_loads", "Imbalance of experts.", fill=None, by="balancing"
     )
+    sent = column(
+        "f8", "instances, 4", "For a token: dispatch and combine within a node (UB) and beyond it "
+        "(RDMA), what prefill's attention gathers within and beyond.", unit="B", by="machine",
+    )  # fmt: skip
     prefill_operators = column(
         "f8", "prefill_operators", "Scratch of one batch.", unit="s", by="prefill"
     )

@@ -75,7 +75,13 @@ def shares_table(machine: Machine, balance: Balance, horizon_s: float) -> pl.Dat
         for name in ("plane", "node", "sub_plane", "direction")
     }
     known = stacked({name: kind for name, kind in SHARES.items() if name not in columns}, pieces)
-    return known.with_columns(**columns).select(*SHARES)
+    found = known.with_columns(**columns)
+    if machine.fabric.storage_ports == "nic":  # one network has the places of both planes
+        stored = [w.TRAFFIC[kind] for kind in (w.SSD_READ, w.SSD_WRITE)]
+        of_storage = pl.col("traffic").is_in(stored) & (pl.col("plane") == "rdma")
+        plane = pl.when(of_storage).then(pl.lit("vpc")).otherwise("plane")
+        found = found.with_columns(plane.alias("plane"))
+    return found.select(*SHARES)
 
 
 def seats_table(machine: Machine, horizon_s: float) -> pl.DataFrame:

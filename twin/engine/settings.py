@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from twin.hardware.placement import Instance
 
 T = TypeVar("T", int, float)
-EXCHANGE, GATHER = "Dispatch and combine.", "What attention of prefill collects."
 LOOKS = 8  # at every instance, in each window of the record
 
 
@@ -94,28 +93,6 @@ class Source:
         declared = self.setup.instances[: self.setup.declared]
         instances = max(sum(i.role != "decode" for i in declared), 1)
         return 0.5 * float(port_rates(self.setup.fabric, "vpc").sum()) / instances
-
-    def exchanged(self, name: str, away: bool) -> float:
-        """Dispatch and combine bytes of a token within a node (UB) or beyond it (RDMA)."""
-        c = self.costs
-        role = c.colocated_role or {"prefill": c.prefill_role, "decode": c.decode_role}[name]
-        if role is None:
-            return 0.0
-        sent = role.exchange_bytes_per_token
-        sent *= role.off_node_fraction if away else 1.0 - role.off_node_fraction
-        far = role.gather_off_node
-        return sent + role.rank_bytes_per_token * (far if away else 1.0 - far)
-
-    def gathered(self, away: bool) -> float:
-        """Bytes per token that prefill's attention gathers, inside the node or outside it
-        (`away`)."""
-        if (role := self.costs.prefill_role) is None:
-            return 0.0
-        p = role.prefill
-        seconds = p.gather.token * role.dies + p.exchange.token
-        seconds *= p.moe_layers + (1.0 + p.split_ffn) * p.dense_layers
-        gathered = seconds * role.gather_bytes_per_s if seconds > 0.0 else 0.0
-        return gathered * (role.gather_off_node if away else 1.0 - role.gather_off_node)
 
     def kv_bytes(self) -> tuple[float, float]:
         """Bytes per token of KV that is handed to decode, and of its offloaded attention."""
@@ -204,7 +181,7 @@ class Settings(Columns):
     pool_plane = number(int, "As in PLANES.", lambda f: w.PLANES.index(pool_plane(f.s)))
     ssd_write_bytes_per_s = number(float, "Of an instance.", lambda f: f.ssd_pace())
 
-    # Bytes that travel for a token: within a node over UB, beyond it over RDMA.
+    # Bytes that travel for a token.
     kv_bytes_per_token = number(float, "KV handed to decode.", lambda f: f.kv_bytes()[0])
     window_bytes_per_token = number(
         float, "As KV, of a window's tokens.", lambda f: f.costs.window_bytes_per_token
@@ -215,12 +192,6 @@ class Settings(Columns):
     transfer_latency_s = number(float, "Of a KV transfer.", lambda f: f.transfer_latency_s())
     kv_plane = number(int, "As in PLANES.", lambda f: w.PLANES.index(f.d.kv_transfer_plane))
     kv_among_experts = number(int, "On the ports of experts.", lambda f: f.among_experts())
-    prefill_ub_bytes_per_token = number(float, EXCHANGE, lambda f: f.exchanged("prefill", False))
-    prefill_rdma_bytes_per_token = number(float, EXCHANGE, lambda f: f.exchanged("prefill", True))
-    decode_ub_bytes_per_token = number(float, EXCHANGE, lambda f: f.exchanged("decode", False))
-    decode_rdma_bytes_per_token = number(float, EXCHANGE, lambda f: f.exchanged("decode", True))
-    attention_ub_bytes_per_token = number(float, GATHER, lambda f: f.gathered(False))
-    attention_rdma_bytes_per_token = number(float, GATHER, lambda f: f.gathered(True))
 
     prefill_code = number(int, "Where the compiled phase of prefill begins.")
     decode_code = number(int, "Where the compiled phase of decode begins.")

@@ -269,7 +269,10 @@ def _load(net: Network, demand: Demand) -> Load:
         unreached += r.apart
         # A byte counts on its own plane; on the way there only what never leaves the node.
         counted = net.about.get("counted", COUNTED)
-        own = net.place_plane == counted.get(r.part.usable.plane, r.part.usable.plane)
+        plane = r.part.usable.plane
+        own = net.place_plane == plane
+        if (of_other := counted.get(plane)) is not None:
+            own |= net.place_plane == of_other
         for counts in (net.leaves[links], net.enters[links]):
             some = counts >= 0
             moved = np.bincount(counts[some], (near + far)[some], minlength=placed.size)

@@ -41,6 +41,23 @@ def _keep(known: dict[Hashable, T], state: Hashable, answer: T, most: int) -> No
         del known[next(iter(known))]
 
 
+def _sent(role: RoleCosts) -> tuple[float, float, float, float]:
+    """Bytes for a token within nodes and beyond them: of dispatch and combine, and of what
+    prefill's attention gathers."""
+    sent, far = role.exchange_bytes_per_token, role.off_node_fraction
+    ranks, ranks_far = role.rank_bytes_per_token, role.gather_off_node
+    gathered = 0.0
+    if role.pool.role == "prefill":
+        p = role.prefill
+        seconds = p.gather.token * role.dies + p.exchange.token
+        seconds *= p.moe_layers + (1.0 + p.split_ffn) * p.dense_layers
+        gathered = seconds * role.gather_bytes_per_s if seconds > 0.0 else 0.0
+    return (
+        sent * (1.0 - far) + ranks * (1.0 - ranks_far), sent * far + ranks * ranks_far,
+        gathered * (1.0 - ranks_far), gathered * ranks_far,
+    )  # fmt: skip
+
+
 @dataclass(frozen=True)
 class Epoch:
     """State of the machine between two changes of its links or instances."""
@@ -183,6 +200,7 @@ class Machine:
         i = self.setup.instances[k]
         c, traffic = self.world.costs, self.world.traffic
         at, values = i.index, numbers(costs.coefficients)
+        c.sent[self.column(k)] = _sent(costs)
         if i.role == "prefill":
             c.prefill_alone[at] = values
             c.prefill_now[at] = values

@@ -187,8 +187,8 @@ def book_iteration(
     operators = world.costs.decode_operators
     took_s = end_s - begin_s
     verified = world.decode.in_batch[d] * (settings.draft_tokens + 1)
-    on_ub = verified * settings.decode_ub_bytes_per_token
-    on_rdma = verified * settings.decode_rdma_bytes_per_token
+    sent = world.costs.sent[settings.prefills + d]
+    on_ub, on_rdma = verified * sent[0], verified * sent[1]
     held = settings.decode_ranks * world.decode.kv_tokens[d]
     record.fields[0], record.amounts[0] = w.ITERATIONS, 1.0
     record.fields[1], record.amounts[1] = w.ITERATION_S, took_s

@@ -390,12 +390,11 @@ def book_batch(world: World, p: int, begin_s: float, end_s: float, fetch_s: floa
 def move_activations(world: World, column: int, begin_s: float, end_s: float, taken: float) -> None:
     """Book the bytes of a batch's expert exchange and attention collectives."""
     settings = world.settings
-    on_ub = taken * settings.prefill_ub_bytes_per_token
-    on_rdma = taken * settings.prefill_rdma_bytes_per_token
+    sent = world.costs.sent[column]
+    on_ub, on_rdma = taken * sent[0], taken * sent[1]
     book_traffic(world, w.EXPERTS, w.UB, column, begin_s, end_s, on_ub)
     book_traffic(world, w.EXPERTS, w.RDMA, column, begin_s, end_s, on_rdma)
-    near = taken * settings.attention_ub_bytes_per_token
-    far = taken * settings.attention_rdma_bytes_per_token
+    near, far = taken * sent[2], taken * sent[3]
     book_traffic(world, w.ATTENTION, w.UB, column, begin_s, end_s, near)
     book_traffic(world, w.ATTENTION, w.RDMA, column, begin_s, end_s, far)
     moved = (on_ub + on_rdma + near + far) / settings.prefill_ranks

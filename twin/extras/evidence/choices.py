@@ -74,12 +74,9 @@ def figures(facts: Facts) -> list[Figure]:
     own = [
         Figure(name, kinds[fact.mark], fact.source, fact.saw, fact=name)
         for name, fact in facts.items()
-        if fact.mark in kinds
-        and (fact.mark != "f" or fact.saw)
-        and _numbers(fact.value)
-        and not name.startswith(PUBLISHED_SHAPES)
-        and not (fact.unit == "W" or name.startswith(WATTS))
-    ]
+        if fact.mark in kinds and (fact.mark != "f" or fact.saw) and _numbers(fact.value)
+        and fact.unit != "W" and not name.startswith((PUBLISHED_SHAPES, WATTS))
+    ]  # fmt: skip
     return [*own, *_choices()]
 
 

@@ -119,19 +119,13 @@ def fit_points(path: Path, facts: Facts, constants: Sequence[Constant] = CONSTAN
 
 def private_text(own: PrivateFit) -> str:
     """The private copy as TOML, in the form of data/calibration.toml."""
+    fitted = f"least squares over {len(own.fit.errors)} points of {own.points}"
+    sources = dict.fromkeys(own.untouched, "no point informs it: as before")
     tables = {
-        c.name: {
-            "value": own.fit.values[c.name],
-            "unit": c.unit,
-            "source": "no point informs it: as before"
-            if c.name in own.untouched
-            else f"least squares over {len(own.fit.errors)} points of {own.points}",
-            "mark": "f",
-            "note": c.meaning,
-        }
-        for c in CONSTANTS
-        if c.name in own.fit.values
-    }
+        c.name: {"value": own.fit.values[c.name], "unit": c.unit,
+                 "source": sources.get(c.name, fitted), "mark": "f", "note": c.meaning}
+        for c in CONSTANTS if c.name in own.fit.values
+    }  # fmt: skip
     return (
         "# A private copy of the fitted constants, made by `python -m twin calibrate --points`.\n"
         "# To use it, name this file in TWIN_CALIBRATION.\n"

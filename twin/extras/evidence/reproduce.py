@@ -49,11 +49,9 @@ def _decode_loop(s: Scenario) -> dict[str, Any]:
     """As many clients as slots, for three turnovers of each slot."""
     npus = sum(count * each for role, count, each in pools(s) if role != "prefill")
     answer_s = 1e-3 * s.slo.tpot_ms * s.workload.output_tokens
-    return {
-        "workload.concurrency": s.deployment.decode.batch_per_npu * npus,
-        "horizon_s": max(80.0, round(3.2 * answer_s)),
-        "warmup_s": max(25.0, round(answer_s)),
-    }
+    slots = s.deployment.decode.batch_per_npu * npus
+    return {"workload.concurrency": slots, "horizon_s": max(80.0, round(3.2 * answer_s)),
+            "warmup_s": max(25.0, round(answer_s))}  # fmt: skip
 
 
 def _prefill_loop(s: Scenario, share: float) -> dict[str, Any]:
@@ -61,14 +59,9 @@ def _prefill_loop(s: Scenario, share: float) -> dict[str, Any]:
     p = s.deployment.prefill
     budget = p.tokens_per_npu * p.npus_per_instance * p.instances
     fresh = max(1.0, (1.0 - share) * s.workload.input_tokens)
-    settings: dict[str, Any] = {
-        "workload.concurrency": max(1, round(2 * budget / fresh)),
-        "warmup_s": 20.0,
-        "memory_pool.enabled": share > 0,
-    }
-    if share:
-        settings |= {"workload.prefix": "shared", "workload.shared_fraction": share}
-    return settings
+    reuse = {"workload.prefix": "shared", "workload.shared_fraction": share} if share else {}
+    return {"workload.concurrency": max(1, round(2 * budget / fresh)), "warmup_s": 20.0,
+            "memory_pool.enabled": share > 0, **reuse}  # fmt: skip
 
 
 def preset_of(wanted: Scenario, presets: Sequence[tuple[str, Scenario]]) -> Scenario:

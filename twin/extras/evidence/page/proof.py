@@ -111,25 +111,17 @@ def table(rows: Found, links: Mapping[str, str]) -> list[dict[str, Any]]:
     """The rows as the page's table, in the given order; errors in percent."""
     return [
         {
-            "Quantity": row["quantity"],
-            "Error, %": 100 * row["error"],
-            "Published": float(row["published"]),
-            "Twin": float(f"{row['twin']:.4g}"),
+            "Quantity": row["quantity"], "Error, %": 100 * row["error"],
+            "Published": float(row["published"]), "Twin": float(f"{row['twin']:.4g}"),
             "Unit (basis)": unit(row),
             "Bar": f"\u26a0 over {100 * row['bar']:.0f} %" if row["outside"] else "within",
             "First error, %": None if row["first_error"] is None else 100 * row["first_error"],
-            "Band, %": band(row),
-            "Kind": row["kind"],
-            "Others": others(row),
-            "Regime": row["regime"],
-            "System": row["system"],
-            "Note": why(row),
-            "Source": row["source"],
-            "Mark": row["mark"],
-            "Scenario": links.get(row["id"], ""),
+            "Band, %": band(row), "Kind": row["kind"], "Others": others(row),
+            "Regime": row["regime"], "System": row["system"], "Note": why(row),
+            "Source": row["source"], "Mark": row["mark"], "Scenario": links.get(row["id"], ""),
         }
         for row in rows
-    ]
+    ]  # fmt: skip
 
 
 def worst(rows: Found) -> str:

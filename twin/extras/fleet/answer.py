@@ -111,17 +111,16 @@ def answered(found: Wanted, known: Mapping[str, Served]) -> dict[str, Any]:
     rows = []
     for u, unit in enumerate(laid.units):
         own = [(life.begin_s, run) for life, run in served if life.unit == u]
-        rows.append(_row(found.fleet, unit, [run for _, run in own], steady_s))
-        rows[-1] |= _by_hour(own, length_s, hours)
+        row = _row(found.fleet, unit, [run for _, run in own], steady_s)
+        rows.append(row | _by_hour(own, length_s, hours))
         if not own:
-            idle_h = npus_used(laid.kinds[unit.kind]) * traffic.horizon_s / 3600.0
-            rows[-1] |= {"npu_hours": idle_h}
+            npus = npus_used(laid.kinds[unit.kind])
+            rows[-1]["npu_hours"] = npus * traffic.horizon_s / 3600.0
     summary = merged(_weighed(found.lives, known), steady_s)
     idle = [row for row, unit in zip(rows, laid.units, strict=True) if unit.tenants == ()]
     if idle:
         summary["npu_hours"] += sum(row["supernodes"] * row["npu_hours"] for row in idle)
         summary |= {"energy_kwh": None, "joules_per_token": None}
-    again = sum(burst.requests for burst in laid.bursts)
     without = None
     if found.without is not None:
         without = merged(_weighed(found.without, known), steady_s)
@@ -129,16 +128,11 @@ def answered(found: Wanted, known: Mapping[str, Served]) -> dict[str, Any]:
         f"{laid.units[life.unit].count} {life.begin_s!r} {run.digest}" for life, run in served
     )
     return {
-        "name": found.fleet.name,
-        "digest": hashlib.sha256("\n".join(digests).encode()).hexdigest(),
-        "supernodes": found.fleet.supernodes,
-        "runs": len(found.all()),
-        "hour_s": length_s,
-        "began_again": again,
-        "summary": summary,
-        "without_loss": without,
-        "rows": rows,
-    }
+        "name": found.fleet.name, "supernodes": found.fleet.supernodes, "runs": len(found.all()),
+        "digest": hashlib.sha256("\n".join(digests).encode()).hexdigest(), "hour_s": length_s,
+        "began_again": sum(burst.requests for burst in laid.bursts),
+        "summary": summary, "without_loss": without, "rows": rows,
+    }  # fmt: skip
 
 
 def in_words(answer: Mapping[str, Any]) -> list[str]:
@@ -181,16 +175,11 @@ def _row(fleet: Fleet, unit: Unit, runs: Sequence[Served], steady_s: float) -> d
     numbers = list(unit.numbers)
     name = f"{kind.name} {numbers[0]}" + (f" and {len(numbers) - 1} alike" if numbers[1:] else "")
     return {
-        "name": name,
-        "kind": kind.name,
-        "region": kind.region,
-        "numbers": numbers,
-        "supernodes": unit.count,
-        "seed": unit.seed,
-        "lost_at": [list(gap) for gap in unit.lost],
+        "name": name, "kind": kind.name, "region": kind.region, "numbers": numbers,
+        "supernodes": unit.count, "seed": unit.seed, "lost_at": [list(gap) for gap in unit.lost],
         "runs": [run.summary.get("run") for run in runs],
         **(merged([(1, run) for run in runs], steady_s) if runs else {}),
-    }
+    }  # fmt: skip
 
 
 def _by_hour(runs: Sequence[tuple[float, Served]], length_s: float, hours: int) -> dict[str, Any]:

@@ -72,10 +72,7 @@ class Served:
 def merged(runs: Sequence[tuple[int, Served]], steady_s: float) -> dict[str, Any]:
     """Figures of runs, each of a number of supernodes, over a fleet's steady state, by the keys of
     a run's summary."""
-    total = {
-        key: _sum([(count, run.summary.get(key)) for count, run in runs])
-        for key in COUNTS
-    }  # fmt: skip
+    total = {key: _sum([(n, run.summary.get(key)) for n, run in runs]) for key in COUNTS}
     met = sum(count * run.observed.met for count, run in runs)
     rate, npus, cost, cost_steady = 0.0, 0.0, 0.0, 0.0
     for count, run in runs:

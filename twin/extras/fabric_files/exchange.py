@@ -44,17 +44,14 @@ def write_fabric(fabric: Fabric, kind: str) -> str:
     s: Supernode = fabric.graph["supernode"]
     attributes: dict[str, Any] = {name: getattr(s, name) for name in PARAMETERS}
     changed = [edit.model_dump(exclude_defaults=True) for edit in s.edits]
-    vertices = [
-        (v, {k: x for k, x in data.items() if k not in IMPLIED})
-        for v, data in fabric.nodes(data=True)
-    ]
-    net = network(fabric)
+
+    def stated(data: Mapping[str, Any]) -> dict[str, Any]:
+        return {k: x for k, x in data.items() if k not in IMPLIED}
+
+    vertices = [(v, stated(data)) for v, data in fabric.nodes(data=True)]
     rows = list(fabric.edges(data=True))
-    links = [
-        (a, b, {k: x for k, x in data.items() if k not in IMPLIED})
-        for a, b, data in (rows[i] for i in np.sort(net.pairs[0]).tolist())
-        if data["capacity_bytes_per_s"] > 0.0
-    ]
+    shown = (rows[i] for i in np.sort(network(fabric).pairs[0]).tolist())
+    links = [(a, b, stated(data)) for a, b, data in shown if data["capacity_bytes_per_s"] > 0.0]
     return compose(GraphText(attributes | {"edits": changed}, vertices, links), kind)
 
 
@@ -100,10 +97,8 @@ def _supernode(parameters: Mapping[str, Any]) -> Supernode:
             f"Attribute {'.'.join(map(str, fault['loc']))} of the graph: {fault['msg']}."
             for fault in error.errors(include_url=False, include_input=False)
         ]) from None  # fmt: skip
-    ends = s.npus_per_node * 2 * (s.sub_planes + 3) + s.sub_planes * (
-        s.cpus_per_node + s.l1_uplinks
-    )
-    if s.all_nodes * ends > MOST_LINKS:
+    of_switches = s.sub_planes * (s.cpus_per_node + s.l1_uplinks)
+    if s.all_nodes * (s.npus_per_node * 2 * (s.sub_planes + 3) + of_switches) > MOST_LINKS:
         raise FabricFileError(
             [f"A supernode of more than {MOST_LINKS:,} links is too large to be read from a file."]
         )

@@ -161,11 +161,9 @@ class _Config:
         figures |= self._mla() if self.family.attention == "mla" else self._gqa()
         if self.family.experts:
             figures |= self._experts()
-        figures |= {
-            "layers": self._count("num_hidden_layers"),
-            "hidden": self._count("hidden_size"),
-            "vocabulary": self._count("vocab_size"),
-            "max_context": self._count("max_position_embeddings"),
+        keys = {"layers": "num_hidden_layers", "hidden": "hidden_size", "vocabulary": "vocab_size",
+                "max_context": "max_position_embeddings"}  # fmt: skip
+        figures |= {name: self._count(key) for name, key in keys.items()} | {
             "mtp_layers": self._count(self.family.drafting, low=0, absent=0),
             "dense_layers": self._dense_layers(),
         }
@@ -175,11 +173,9 @@ class _Config:
             figures |= self._linear(figures["layers"].value)
         if figures["dense_layers"].value > figures["layers"].value:
             self._fail("first_k_dense_replace", "is more than num_hidden_layers")
-        figures["dense_intermediate"] = (
-            self._count("intermediate_size")
-            if figures["dense_layers"].value
-            else self._derived(0, "no layer is dense")
-        )
+        figures["dense_intermediate"] = self._derived(0, "no layer is dense")
+        if figures["dense_layers"].value:
+            figures["dense_intermediate"] = self._count("intermediate_size")
         return {
             name: replace(figures[name], unit=UNITS.get(name, "values"), note=NOTES.get(name, ""))
             for name in (field.name for field in fields(Shape))
@@ -227,25 +223,20 @@ class _Config:
         if top_k.value > routed.value:
             self._fail(picks, f"must be at most {named}, {routed.value}")
         size = self._count(width := self.family.width)
-        shared = self._count(
-            self._first_of("n_shared_experts", "num_shared_experts"), low=0, absent=0
-        )
+        key = self._first_of("n_shared_experts", "num_shared_experts")
+        shared = self._count(key, low=0, absent=0)
         if self.table.get("shared_expert_intermediate_size"):
             wide = self._count("shared_expert_intermediate_size").value
             if wide % size.value:
                 self._fail("shared_expert_intermediate_size", f"must be a multiple of {width}, "
                            f"{size.value}: shared experts are as wide as routed ones")  # fmt: skip
-            shared = self._derived(
-                wide // size.value, f"shared_expert_intermediate_size / {width} of {self.file}"
-            )
+            said = f"shared_expert_intermediate_size / {width} of {self.file}"
+            shared = self._derived(wide // size.value, said)
         return {
-            "routed_experts": routed,
-            "top_k": top_k,
-            "expert_intermediate": size,
-            "shared_experts": shared,
-            "most_nodes": self._most_nodes(top_k.value),
+            "routed_experts": routed, "top_k": top_k, "expert_intermediate": size,
+            "shared_experts": shared, "most_nodes": self._most_nodes(top_k.value),
             "expert_groups": self._count(self._first_of("n_group", "num_expert_group"), absent=1),
-        }
+        }  # fmt: skip
 
     def _layers_of(self, kind: str, layers: int) -> int:
         """Number of layers of a kind by `layer_types`, if all other layers attend to all tokens."""
@@ -321,9 +312,8 @@ class _Config:
         for name in ("moe_layer_freq", "decoder_sparse_step"):
             if self.table.get(name) not in (None, 1):
                 self._fail(name, "must be 1: every layer after the dense ones has experts")
-        if self.table.get("use_sliding_window") or (
-            self.named == "mixtral" and self.table.get("sliding_window")
-        ):
+        mixtral = self.named == "mixtral" and self.table.get("sliding_window")
+        if self.table.get("use_sliding_window") or mixtral:
             name = "use_sliding_window" if "use_sliding_window" in self.table else "sliding_window"
             self._fail(name, "must be off: attention over part of the context is not modelled")
         if self.family.attention != "mla" and self.table.get("index_topk") is not None:

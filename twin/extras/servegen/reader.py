@@ -123,20 +123,16 @@ def _pairs(text: str, where: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _sampled(name: str, clients: dict[int, _Client], most_rows: int) -> Columns:
-    times: list[np.ndarray] = []
-    inputs: list[np.ndarray] = []
-    outputs: list[np.ndarray] = []
+    times, inputs, outputs = list[np.ndarray](), list[np.ndarray](), list[np.ndarray]()
     total = 0
     for number, client in sorted(clients.items()):
         head = f"servegen/{number}"
         width = min(np.diff([w[0] for w in client.windows]), default=DAY_S)
         arrivals = []
         for index, (start, rate, shape, pattern) in enumerate(client.windows):
-            wanted = round(rate * width)
-            if wanted == 0:
+            if (wanted := round(rate * width)) == 0:
                 continue
-            total += wanted
-            if total > most_rows:
+            if (total := total + wanted) > most_rows:
                 raise TraceError(
                     f"{name} stands for more than {most_rows:,} requests: keep some of its clients"
                 )

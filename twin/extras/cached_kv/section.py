@@ -58,14 +58,11 @@ def reading(draft: Scenario) -> None:
         return
     plot(break_even(places), "break-even")
     table = [
-        {
-            "Read from": read.place,
-            "Rate, one instance": amount(read.bytes_per_s, "bytes", "B/s"),
-            "Breaks even at": amount(read.pays_above_bytes_per_s, "bytes", "B/s"),
-            "Pays from": amount(read.pays_from_tokens, "count", "tokens"),
-        }
+        {"Read from": read.place, "Rate, one instance": amount(read.bytes_per_s, "bytes", "B/s"),
+         "Breaks even at": amount(read.pays_above_bytes_per_s, "bytes", "B/s"),
+         "Pays from": amount(read.pays_from_tokens, "count", "tokens")}
         for read in places
-    ]
+    ]  # fmt: skip
     st.dataframe(table, hide_index=True)
     st.caption(
         "By formula, for the first instance, all memory servers alike. A run reads cached blocks "

@@ -331,11 +331,7 @@ def _exchange(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
 
 LONG = pl.col("isl") >= 256  # prompts
 FITS: Mapping[str, Callable[[pl.DataFrame, Peaks, str], list[Part]]] = {
-    "gemm": _gemm,
-    "grouped": _grouped,
-    "contiguous": _contiguous,
-    "mla": _mla,
-    "gqa": _gqa,
+    "gemm": _gemm, "grouped": _grouped, "contiguous": _contiguous, "mla": _mla, "gqa": _gqa,
     # Latent attention with 16 heads and more, and heads of 128 without a window.
     "prefill_mla": partial(_prompts, LATENT, LONG & (pl.col("num_heads").cast(pl.Int64) >= 16)),
     "prefill_gqa": partial(
@@ -343,7 +339,5 @@ FITS: Mapping[str, Callable[[pl.DataFrame, Peaks, str], list[Part]]] = {
         LONG & (pl.col("head_dim") == 128) & (pl.col("window_size") == 0)
         & (pl.col("num_heads") >= 4) & (pl.col("attn_dtype") == "bfloat16"),
     ),
-    "eager_mla": _eager_mla,
-    "exchange": _exchange,
-    "collective": _collective,
+    "eager_mla": _eager_mla, "exchange": _exchange, "collective": _collective,
 }  # fmt: skip

@@ -146,12 +146,10 @@ class _Events:
 
     def open(self, run: Source, begin_s: float, end_s: float) -> None:
         about = {
-            "scenario": run.scenario.name,
-            "begin_s": begin_s,
-            "end_s": end_s,
+            "scenario": run.scenario.name, "begin_s": begin_s, "end_s": end_s,
             "slices": "iterations and batches as the engine ran them; operators are seconds on "
             "the critical path, all layers together, laid out one after the other",
-        }
+        }  # fmt: skip
         head = f'{{"displayTimeUnit":"ms","otherData":{_json(about)},"traceEvents":['
         self.file.write(head.encode())
 

@@ -113,25 +113,10 @@ def _sizes(path: str, most: float = 1.0) -> Values:
     return values
 
 
-def _batches(s: Scenario, m: Machine) -> list[Any]:
-    own = s.deployment.decode.batch_per_npu
-    return [b for b in sorted({*BATCHES, own}) if b >= m.dies_per_npu]
-
-
 def _modes(s: Scenario, _: Machine) -> list[Any]:
     own = s.deployment.mode
     both = ["disaggregated", "colocated"]
     return both if own in both else [own]
-
-
-def _drafts(s: Scenario, m: Machine) -> list[Any]:
-    drafts = m.mtp_layers or s.deployment.decode.drafter != "mtp"
-    return list(range(DRAFTS_CROSSED + 1)) if drafts else [0]
-
-
-def _attention_tp(s: Scenario, m: Machine) -> list[Any]:
-    npu = m.dies_per_npu
-    return sorted({1, 2 * npu, m.npus_per_node * npu, s.deployment.decode.tp_dies})
 
 
 def _experts_tp(path: str) -> Values:
@@ -184,7 +169,9 @@ CHOICES: dict[str, Choice] = {
          SIZED["colocated"]: _sizes(SIZED["colocated"])},
     ),
     "decode_batch": Choice(
-        "Decode batch", "Requests that an NPU decodes at once, at most.", {BATCH: _batches},
+        "Decode batch", "Requests that an NPU decodes at once, at most.",
+        {BATCH: lambda s, m: [b for b in sorted({*BATCHES, s.deployment.decode.batch_per_npu})
+                              if b >= m.dies_per_npu]},
     ),
     "prefill_batch": Choice(
         "Prefill batch and chunk", "Prompt tokens of an NPU in one batch or iteration.",
@@ -194,7 +181,9 @@ CHOICES: dict[str, Choice] = {
     ),
     "attention_tp": Choice(
         "Attention TP in decode", "Dies that split the heads of a request, and are one rank.",
-        {f"{DECODE}.tp_dies": _attention_tp}, crossed=False,
+        {f"{DECODE}.tp_dies": lambda s, m: sorted({
+            1, 2 * m.dies_per_npu, m.npus_per_node * m.dies_per_npu, s.deployment.decode.tp_dies})},
+        crossed=False,
     ),
     "experts_tp": Choice(
         "Experts split inside (MoE TP)", "Dies that hold a part of each of their experts.",
@@ -207,7 +196,11 @@ CHOICES: dict[str, Choice] = {
          lambda s, _: sorted({0, 10, 30, s.deployment.colocated.prompt_delay})},
         crossed=False,
     ),
-    "mtp": Choice("MTP draft tokens", "Drafts that a decode pass verifies.", {DRAFTS: _drafts}),
+    "mtp": Choice(
+        "MTP draft tokens", "Drafts that a decode pass verifies.",
+        {DRAFTS: lambda s, m: [*range(DRAFTS_CROSSED + 1)]
+         if m.mtp_layers or s.deployment.decode.drafter != "mtp" else [0]},
+    ),
     "redundant": Choice(
         "Redundant experts", "Second copies of experts that are much in demand.",
         {"experts.redundant": _redundant}, crossed=False,
@@ -270,9 +263,8 @@ def roles_of(mode: str) -> tuple[str, ...]:
 def pool_size(base: Scenario, settings: Settings, role: str) -> tuple[int, int]:
     """Instances of a pool, and NPUs of each."""
     own = getattr(base.deployment, role)
-    return settings.get(COUNTED[role], own.instances), settings.get(
-        SIZED[role], own.npus_per_instance
-    )
+    npus = settings.get(SIZED[role], own.npus_per_instance)
+    return settings.get(COUNTED[role], own.instances), npus
 
 
 def products(values: dict[str, list[Any]]) -> Iterator[Settings]:

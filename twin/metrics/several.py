@@ -17,90 +17,39 @@ from twin.metrics.observed import Observed
 PLANES = ("ub", "rdma", "vpc")  # of the whole machine: the same for each model
 
 
+def _joined(name: str) -> Any:
+    """Array of all requests, model by model."""
+    return cached_property(lambda run: np.concatenate([getattr(part, name) for part in run.parts]))
+
+
+def _sum(name: str, number: type[float] = float) -> Any:
+    return cached_property(lambda run: number(sum(getattr(part, name) for part in run.parts)))
+
+
 @dataclass(frozen=True)
 class Several(Observed):
-    """All models of a run; `parts` has each alone. Masks and times are in the order of parts."""
+    """All models of a run; `parts` has each alone. Masks and times are in the order of parts; an
+    SLO is that of the request's model."""
 
     parts: tuple[Observed, ...] = ()
 
-    def _joined(self, name: str) -> Any:
-        return np.concatenate([getattr(part, name) for part in self.parts])
-
-    def _sum(self, name: str) -> Any:
-        return sum(getattr(part, name) for part in self.parts)
-
-    @property
-    def at_start(self) -> int:
-        """Number of requests in progress at time zero."""
-        return int(self._sum("at_start"))
-
-    @cached_property
-    def started(self) -> np.ndarray:
-        """Mask of the requests whose first token fell in the steady state."""
-        return self._joined("started")
-
-    @cached_property
-    def finished(self) -> np.ndarray:
-        """Mask of the requests that finished in the steady state."""
-        return self._joined("finished")
-
-    @cached_property
-    def whole(self) -> np.ndarray:
-        """Mask, over the finished requests, of those whose whole stay lies within the run."""
-        return self._joined("whole")
-
-    @cached_property
-    def ttft(self) -> np.ndarray:
-        """Arrival to first token of every request, seconds; NaN without a first token."""
-        return self._joined("ttft")
-
-    @cached_property
-    def tpot(self) -> np.ndarray:
-        """TPOT of finished requests; NaN for answers of one token."""
-        return self._joined("tpot")
-
-    @cached_property
-    def within_slo(self) -> np.ndarray:
-        """Mask of the finished that met the whole SLO of their model."""
-        return self._joined("within_slo")
+    at_start = _sum("at_start", int)
+    started = _joined("started")
+    finished = _joined("finished")
+    whole = _joined("whole")
+    ttft = _joined("ttft")
+    tpot = _joined("tpot")
+    within_slo = _joined("within_slo")
+    session_times = _joined("session_times")
+    met = _sum("met")
+    output_tokens = _sum("output_tokens")
+    tokens_served = _sum("tokens_served")
+    ssd_tokens = _sum("ssd_tokens")
+    npus_held = _sum("npus_held")
+    idle_npu_s = _sum("idle_npu_s")
 
     def _span(self, begin: str, end: str) -> np.ndarray:
         return np.concatenate([part._span(begin, end) for part in self.parts])
-
-    @cached_property
-    def session_times(self) -> np.ndarray:
-        """First question to last answer of steady sessions."""
-        return self._joined("session_times")
-
-    @property
-    def met(self) -> float:
-        """Requests that finished and met the whole SLO of their model."""
-        return float(self._sum("met"))
-
-    @property
-    def output_tokens(self) -> float:
-        """Tokens emitted."""
-        return float(self._sum("output_tokens"))
-
-    @property
-    def tokens_served(self) -> float:
-        """Output tokens; of a model that decodes nothing, input tokens."""
-        return float(self._sum("tokens_served"))
-
-    @property
-    def ssd_tokens(self) -> float:
-        """Tokens that the SSD tier had."""
-        return float(self._sum("ssd_tokens"))
-
-    @property
-    def npus_held(self) -> float:
-        """NPUs that belong to an instance, each counted once."""
-        return float(self._sum("npus_held"))
-
-    @property
-    def idle_npu_s(self) -> float:
-        """NPU-seconds of the steady state in which nothing is computed."""
-        return float(self._sum("idle_npu_s"))
 
     @cached_property
     def power_w(self) -> float | None:

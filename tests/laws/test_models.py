@@ -10,6 +10,7 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from tests.engine.small import BASE, small
+from tests.laws.lawful import lawful
 from twin.engine import simulate as engine
 from twin.engine.lifecycle import together
 from twin.engine.lifecycle.machine import Machine
@@ -119,6 +120,7 @@ def test_a_die_that_fails_is_not_replaced_by_one_of_another_model() -> None:
     made = run_of(s)
     law = next(check for check in made.checks if check["id"] == "I12")
     assert law["ok"] and "one model" in law["statement"]
+    lawful(made)
     alone = simulate(of_models(s)[1], FACTS)
     (second,) = made.tables["models"].filter(pl.col("model") == "second").to_dicts()
     assert second["ttft_s_p99"] == alone.summary["ttft_s_p99"]  # what fails is the other's
@@ -174,6 +176,45 @@ def test_the_order_of_models_decides_seats_and_seeds_alone() -> None:
     assert not set(arrivals[0]) & set(arrivals[1])
 
 
+QUICK = FACTS.replaced({"startup.process": 0.6, "startup.compile": 0.8, "startup.regroup": 0.3})
+COMES = {"supernode.nodes": 8, "horizon_s": 8.0, "models.0.elastic.controller": "schedule",
+         "models.0.elastic.npus": 32, "models.0.elastic.interval_s": 1.0,
+         "models.0.elastic.cool_down_s": 0.5, "models.0.elastic.shrink_after_s": 0.5,
+         "models.0.elastic.schedule": [{"at_s": 0.5, "prefill": 2, "decode": 4}]}  # fmt: skip
+
+
+def test_instances_of_one_model_come_on_npus_that_no_other_has() -> None:
+    further = SECOND | {"name": "third"}
+    s = pair()
+    s = with_overrides(s, {"models": [SECOND, further], "supernode.nodes": 8})
+    s = with_overrides(s, COMES)
+    assert [one.deployment.first_npu for one in of_models(s)] == [0, 16, 48]
+    made = simulate(s, QUICK)
+    assert made.valid, [check for check in made.checks if not check["ok"]]
+    lives, seats = made.tables["lives"], made.tables["seats"]
+    came = lives.filter((pl.col("state") == "serve") & (pl.col("t_s") > 0.0))
+    assert came.height >= 1 and set(lives["model"]) == {"second"}
+    assert (came["first_npu"] >= 32).all() and (came["first_npu"] < 48).all()
+    owners = seats.group_by("role", "instance").agg(pl.col("model").n_unique())
+    assert (owners["model"] == 1).all()
+    windows, npus = made.tables["windows"], made.summary["npus"]
+    assert windows["decode_npus"][0] == 24 and windows["decode_npus"][-1] > 24
+    assert npus == pytest.approx(made.tables["models"]["npus"].sum())
+    alone = simulate(of_models(s)[1], QUICK)
+    (second,) = made.tables["models"].filter(pl.col("model") == "second").to_dicts()
+    for key in ("requests", "npu_hours", "starts", "ttft_s_p99", "tpot_s_mean"):
+        assert second[key] == pytest.approx(alone.summary[key], rel=0.01)
+
+
+def test_a_power_cap_lowers_each_models_clock_as_it_does_alone() -> None:
+    s = pair({"cost.cap_w": 400.0, "models.0.deployment.model": "qwen3-235b",
+              "models.0.deployment.decode.npus_per_instance": 8, "supernode.nodes": 6})  # fmt: skip
+    made, alone = run_of(s), [simulate(one, FACTS) for one in of_models(s)]
+    clocks = made.tables["models"]["prefill_clock"].to_list()
+    assert clocks == [run.summary["prefill_clock"] for run in alone]
+    assert min(clocks) < 1.0 and made.summary["prefill_clock"] is None
+
+
 def test_eight_models_fit_in_a_run() -> None:
     small_one = {"deployment.prefill.instances": 1, "deployment.decode.instances": 1,
                  "deployment.prefill.npus_per_instance": 2,
@@ -210,11 +251,13 @@ def test_a_text_of_one_model_is_what_it_was_and_one_of_several_reads_back() -> N
 
 
 REFUSED = {
+    "models may take up the NPUs up to 48 and the supernode has 32": {
+        "models.0.elastic.controller": "queue",
+        "models.0.elastic.npus": 32,
+    },
     "two models have one name": {"models.0.name": "deepseek-v2-lite"},
     "begins at 8: let its deployment.first_npu be 16 or more": {"models.0.deployment.first_npu": 8},
-    "elastic.controller next to several models": {"elastic.controller": "queue"},
     "tenants next to several models": {"tenants": [{"name": "a"}]},
-    "cost.cap_w next to several models": {"cost.cap_w": 500.0},
     "decode_npus next to several models": {"models.0.deployment.prefill.on": "decode_npus"},
     "second cannot replay a trace": {"models.0.workload.arrivals": "trace"},
     "second cannot have imported expert counts": {"models.0.experts.popularity": "imported"},

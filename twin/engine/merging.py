@@ -41,11 +41,19 @@ class Part:
     record: Record
     limits: dict[str, float]
     tables: Tables
+    instances: tuple[np.ndarray | float, np.ndarray | float]  # that prefill, decode; by window
 
     @property
     def pool(self) -> float:
         """DRAM of a node that it may have of the memory pool."""
         return self.setup.scenario.memory_pool.gb_per_node
+
+    def always_there(self, name: str) -> float:
+        """What a column of windows counts of a model that has none: NPUs of a role (`prefill_npus`)
+        that serve all the time, nothing else."""
+        role = name.removesuffix("_npus")
+        dies = sum(i.dies for i in self.setup.instances if i.role == role)
+        return float(dies // self.setup.dies_per_npu)
 
     def weights(self, windows: int) -> dict[str, np.ndarray]:
         """Weights of a window's means, f8[windows] each."""
@@ -58,8 +66,8 @@ class Part:
             "answers": _by_window(several["finish_s"], horizon_s, windows),
             "iterations": book[:, w.ITERATIONS],
             "prompt_tokens": book[:, w.PROMPT_TOKENS],
-            "prefills": ones * len(self.setup.of_role("prefill")),
-            "decodes": ones * len(self.setup.of_role("decode")),
+            "prefills": ones * self.instances[0],
+            "decodes": ones * self.instances[1],
             "pool": ones * self.pool,
             "hbm": ones * self.limits["hbm"],
             "cube": ones * self.limits["cube"],
@@ -80,6 +88,9 @@ def merged(s: Scenario, parts: Sequence[Part]) -> Tables:
         name: _stacked(parts, name, offsets)
         for name in OF_INSTANCES
     }  # fmt: skip
+    for name in ("lives", "decisions"):
+        if any(name in part.tables for part in parts):
+            tables[name] = _stacked(parts, name, offsets)
     tables["requests"] = _requests(parts, offsets)
     tables["events"] = _stacked(parts, "events", offsets).unique(maintain_order=True).sort(
         "t_s", maintain_order=True
@@ -101,13 +112,16 @@ def _stacked(parts: Sequence[Part], name: str, offsets: Sequence[dict[str, int]]
     """Rows of all models. Events of the machine itself have no instance, and no model."""
     tables = []
     for part, first in zip(parts, offsets, strict=True):
+        if name not in part.tables:  # of models whose instances come and go
+            continue
         table = part.tables[name]
-        at = pl.col("role").replace_strict(first, default=0, return_dtype=pl.Int32)
-        table = table.with_columns((pl.col("instance") + at).alias("instance"))
+        if "instance" in table.columns:
+            at = pl.col("role").replace_strict(first, default=0, return_dtype=pl.Int32)
+            table = table.with_columns((pl.col("instance") + at).alias("instance"))
         if name != "events":
             table = table.with_columns(pl.lit(_named(part, parts)).first().alias("model"))
         tables.append(table)
-    return pl.concat(tables)
+    return pl.concat(tables, how="diagonal")
 
 
 def _requests(parts: Sequence[Part], offsets: Sequence[dict[str, int]]) -> pl.DataFrame:
@@ -137,8 +151,10 @@ def windows_of(parts: Sequence[Part]) -> pl.DataFrame:
         if name in AXIS:
             continue
         values = [
-            table[name].fill_null(0).to_numpy() if name in table.columns else np.zeros(count)
-            for table in tables
+            part.tables["windows"][name].fill_null(0).to_numpy()
+            if name in part.tables["windows"].columns
+            else np.full(count, part.always_there(name))
+            for part in parts
         ]
         of = MEANS.get(name) or ("iterations" if name.startswith("decode_") and
                                  name.endswith("_s") else "")  # fmt: skip

@@ -198,6 +198,7 @@ class Left:
     checks: list[Check]
     notes: list[str]
     limits: dict[str, float]
+    instances: tuple[np.ndarray | float, np.ndarray | float]  # that prefill, decode; by window
 
 
 def left_by(setup: Setup, passed: Passed) -> Left:
@@ -223,7 +224,8 @@ def left_by(setup: Setup, passed: Passed) -> Left:
     if passed.elastic is not None:
         checks.append(one_role(setup, passed.elastic.life))
     notes = list(setup.notes) + remarks(setup, world, summary)
-    return Left(tables, observed, summary, checks, notes, limits)
+    instances = present.instances(tables["windows"].height)
+    return Left(tables, observed, summary, checks, notes, limits, instances)
 
 
 def conclude(setup: Setup, passed: Passed, facts: Facts) -> Run:
@@ -240,7 +242,7 @@ def conclude_together(
     names = model_names(s)
     lefts = [left_by(setup, one) for setup, one in zip(setups, passed, strict=True)]
     parts = [
-        Part(name, setup, one.machine.world.record, left.limits, left.tables)
+        Part(name, setup, one.machine.world.record, left.limits, left.tables, left.instances)
         for name, setup, one, left in zip(names, setups, passed, lefts, strict=True)
     ]
     tables, observed = merged(s, parts), tuple(left.observed for left in lefts)
@@ -253,9 +255,10 @@ def conclude_together(
         )
     )  # fmt: skip
     states = [left.summary["steady_state"] for left in lefts]
-    summary["steady_state"] = next((state for state in UNSTEADY if state in states), states[0])
+    steady = None if None in states else states[0]
+    summary["steady_state"] = next((state for state in UNSTEADY if state in states), steady)
     checks = [
-        replace(check, statement=f"{name}: {check.statement}")
+        replace(check, id=f"{check.id} {name}", statement=f"{name}: {check.statement}")
         for name, left in zip(names, lefts, strict=True)
         for check in left.checks
     ]

@@ -190,6 +190,11 @@ class Observed:
         return sum(npus for role, npus in self.npus.items() if not pools[role].over)
 
     @property
+    def npu_s_held(self) -> float:
+        """NPU-seconds of the whole run that belong to an instance."""
+        return self.totals.get("npu_s_held", self.npus_held * self.scenario.horizon_s)
+
+    @property
     def idle_npu_s(self) -> float:
         """NPU-seconds of the steady state in which nothing is computed."""
         idle_s = self.npus_held * self.steady_s

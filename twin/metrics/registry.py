@@ -109,12 +109,6 @@ def _cost(o: Observed) -> Value:
     return _per_token(o, 1e6 * hourly / 3600.0) if hourly > 0.0 else None
 
 
-def _npu_hours(o: Observed) -> float:
-    """NPU-hours of the whole run."""
-    held_s = o.npus_held * o.scenario.horizon_s
-    return o.totals.get("npu_s_held", held_s) / 3600.0
-
-
 def _capacity(name: str) -> Formula:
     return lambda o: quotient(o.totals[f"{name}_amount"], o.totals[f"{name}_capacity"] * o.steady_s)
 
@@ -223,7 +217,7 @@ _COST = [
              applies=lambda s: s.cost.cap_w > 0.0) for role in ("prefill", "decode")),
     Metric("npu_hours", "NPU-hours", "rate", "NPU-hours", "lower",
            "NPUs that belong to an instance, times the simulated time.", "rates",
-           _npu_hours, places=(*COMPARED, "instances")),
+           lambda o: o.npu_s_held / 3600.0, places=(*COMPARED, "instances")),
     Metric("npu_hours_idle", "NPU-hours idle", "rate", "NPU-hours", "lower",
            "Of these, in the steady state, hours in which the instance computes nothing: it has no "
            "request, starts or drains.", "rates", lambda o: o.idle_npu_s / 3600.0,

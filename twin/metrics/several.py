@@ -46,6 +46,7 @@ class Several(Observed):
     tokens_served = _sum("tokens_served")
     ssd_tokens = _sum("ssd_tokens")
     npus_held = _sum("npus_held")
+    npu_s_held = _sum("npu_s_held")
     idle_npu_s = _sum("idle_npu_s")
 
     def _span(self, begin: str, end: str) -> np.ndarray:
@@ -58,7 +59,7 @@ class Several(Observed):
         return None if None in each else float(sum(each))  # type: ignore[arg-type]
 
     def clock(self, role: str) -> float | None:
-        """None: a cap on power is of one model."""
+        """None: under a cap on power each model has a clock of its own."""
         return None
 
 

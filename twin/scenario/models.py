@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from twin.scenario.declaration import Section, SpecError, quantity, rows, section, text
 from twin.scenario.deployment import Deployment
+from twin.scenario.elastic import Elastic
 from twin.scenario.experts import Experts
 from twin.scenario.groups import serving
 from twin.scenario.policies import Slo
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from twin.scenario.scenario import Scenario
 
 MOST = 7  # further models: eight in all
-OWN = ("workload", "deployment", "experts", "slo")  # sections that each model has
+OWN = ("workload", "deployment", "elastic", "experts", "slo")  # sections that each model has
 
 
 class Model(Section):
@@ -37,6 +38,7 @@ class Model(Section):
     others leave, as the first model has."""
     workload: Workload = section(Workload)
     deployment: Deployment = section(Deployment)
+    elastic: Elastic = section(Elastic)
     experts: Experts = section(Experts)
     slo: Slo = section(Slo)
 
@@ -73,7 +75,7 @@ def _of_models(s: Scenario) -> tuple[Scenario, ...]:
         own["memory_pool"] = pool.model_copy(update=lent)
         own |= {"models": (), "seed": (s.seed + 1_000_003 * k) % 2**31}
         found.append(s.model_copy(update=own))
-        first += own_npus(found[-1])
+        first += most_npus(found[-1])
     return tuple(found)
 
 
@@ -82,16 +84,34 @@ def own_npus(s: Scenario) -> int:
     return sum(pool.instances * pool.npus for pool in serving(s).values() if not pool.over)
 
 
+def most_npus(s: Scenario) -> int:
+    """NPUs that the first model's instances may take up: where they come and go, more than those
+    that are there at the start."""
+    moves = s.elastic.controller != "fixed"
+    return max(own_npus(s), s.elastic.npus if moves else 0)
+
+
+def _most_instances(s: Scenario) -> dict[str, int]:
+    """Instances by role that there may be of the first model: those of a pool may come on the NPUs
+    of the others and on free ones."""
+    own = serving(s)
+    if s.elastic.controller == "fixed":
+        return {role: pool.instances for role, pool in own.items()}
+    return {
+        role: pool.instances + (most_npus(s) - pool.instances * pool.npus) // pool.npus
+        for role, pool in own.items()
+    }
+
+
 def first_numbers(s: Scenario) -> list[dict[str, int]]:
     """The number of each model's first instance by role, where those of all models are numbered
     through. A colocated instance has one number for prefill and decode."""
     found, first = [], {"prefill": 0, "decode": 0}
     for one in of_models(s):
-        own = serving(one)
-        if "colocated" in own:
+        count = _most_instances(one)
+        if "colocated" in count:
             first = dict.fromkeys(first, max(first.values()))
         found.append(first | {"colocated": first["prefill"]})
-        count = {role: pool.instances for role, pool in own.items()}
         both = count.get("colocated", 0)
         first = {role: n + count.get(role, both) for role, n in first.items()}
     return found
@@ -117,20 +137,23 @@ def models_disagree(s: Scenario) -> list[str]:
     problems += [
         f"{what} next to several models is not modelled: take one model, or {instead}"
         for what, instead, there in (
-            ("elastic.controller", "fixed instances", s.elastic.controller != "fixed"),
             ("tenants", "no tenants", bool(s.tenants)),
             (
                 "deployment.prefill.on = decode_npus",
                 "prefill on NPUs of its own",
                 any(deployment.prefill.on == "decode_npus" for deployment in deployments),
             ),
-            ("cost.cap_w", "no power cap", s.cost.cap_w > 0.0),
         )
         if there
     ]
     alone = of_models(s)
     begins = [one.deployment.first_npu for one in alone]
-    ends = [first + own_npus(one) for first, one in zip(begins, alone, strict=True)]
+    ends = [first + most_npus(one) for first, one in zip(begins, alone, strict=True)]
+    if max(ends) > s.supernode.npus and not s.supernode.imported:
+        problems.append(
+            f"models may take up the NPUs up to {max(ends)} and the supernode has "
+            f"{s.supernode.npus}: add nodes, or take fewer or smaller instances"
+        )
     order = sorted(range(len(alone)), key=begins.__getitem__)
     for a, b in pairwise(order):
         if begins[b] < ends[a]:

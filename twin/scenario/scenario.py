@@ -47,8 +47,8 @@ class Scenario(Section):
     workload: Workload = section(Workload, group="Traffic")
     deployment: Deployment = section(Deployment, group="Pools")
     models: tuple[Model, ...] = model_rows()
-    """Further models that the machine serves, each with a `workload`, a `deployment`, `experts` and
-    an `slo` of its own, of the same fields as the first model's."""
+    """Further models that the machine serves, each with a `workload`, a `deployment`, `elastic`,
+    `experts` and an `slo` of its own, of the same fields as the first model's."""
     clients: Clients = section(Clients, group="Clients", since=2)
     tenants: tuple[Tenant, ...] = rows("Tenants", most=16, since=2)
     """Who shares the machine, with its SLO and limits; none: all requests are of one."""
@@ -142,9 +142,9 @@ def is_elastic(s: Scenario) -> bool:
 
 def _elastic_disagreements(s: Scenario) -> list[str]:
     e, problems = s.elastic, []
-    if e.npus and e.npus < npus_used(s):
+    if e.npus and e.npus < own_npus(s):
         problems.append(
-            f"elastic.npus = {e.npus} is less than the {npus_used(s)} NPUs that the deployment "
+            f"elastic.npus = {e.npus} is less than the {own_npus(s)} NPUs that the deployment "
             "starts with: raise it, or start with fewer instances"
         )
     if e.npus > s.supernode.npus and not s.supernode.imported:

@@ -127,6 +127,9 @@ class Machine:
     def spares(self) -> list[int]:
         """Working dies that belong to no instance of any model, in order."""
         taken = self.out.union(*(machine.held() for machine in self.together))
+        for machine in self.together:
+            if machine is not self:  # what another model may take later is no spare either
+                taken = taken.union(*(i.die_of_rank for i in machine.setup.instances))
         return [die for die in range(self._whole.dies.size) if die not in taken]
 
     def column(self, k: int) -> int:

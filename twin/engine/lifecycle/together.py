@@ -15,14 +15,15 @@ import numpy as np
 from twin.engine import codes as w
 from twin.engine.contention.flows import meet, numbers_of
 from twin.engine.lifecycle.machine import Machine
+from twin.scenario import is_elastic
 
 
 def share_links(machines: Sequence[Machine]) -> bool:
-    """Let models share links where they may meet; returns whether they do. With faults they may
-    come to meet later, so they do."""
+    """Let models share links where they may meet; returns whether they do. With faults, and where
+    instances come and go, they may come to meet later, so they do."""
     first = machines[0]
-    faults = bool(first.setup.scenario.faults)
-    if len(machines) == 1 or not (faults or meet([m.flows for m in machines], first.fabric)):
+    changes = any(m.setup.scenario.faults or is_elastic(m.setup.scenario) for m in machines)
+    if len(machines) == 1 or not (changes or meet([m.flows for m in machines], first.fabric)):
         return False
     worlds = [machine.world for machine in machines]
     sizes = [(world.settings.prefills, world.instance.running.size) for world in worlds]

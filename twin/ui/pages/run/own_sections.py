@@ -14,7 +14,7 @@ from twin.metrics.measures import NOTHING, amount, seconds, three_figures
 from twin.metrics.observed import Observed
 from twin.metrics.registry import METRICS, Metric, Place, placed, shown
 from twin.metrics.resilience import Dip, resilience
-from twin.scenario import Scenario, is_elastic
+from twin.scenario import Scenario, is_elastic, of_models
 from twin.ui import charts, record, session, theme, words
 from twin.ui.charts import elastic, memory
 from twin.ui.charts.faults import around
@@ -50,7 +50,7 @@ def instances(row: RunRow, scenario: Scenario) -> None:
         "pass them from pool to pool."
     )
     npus = ("NPUs by pool", elastic.npus(windows, scenario.warmup_s), "npus-by-pool")
-    if not _wrote(row, "decisions"):
+    if not _wrote(row, "decisions") or scenario.models:  # each model's controller decides alone
         two_columns([npus])
         return
     decisions, rule = record.table(row.id, "decisions"), scenario.elastic
@@ -384,7 +384,10 @@ def _dip_tiles(dip: Dip) -> None:
 # Whether a run has each section, and what draws it.
 SECTIONS = {
     "Faults": (lambda row, s: bool(s.faults) and _wrote(row, "events"), faults),
-    "Instances": (lambda row, s: is_elastic(s) and _wrote(row, "lives"), instances),
+    "Instances": (
+        lambda row, s: any(map(is_elastic, of_models(s))) and _wrote(row, "lives"),
+        instances,
+    ),
     "Models": (lambda row, s: bool(s.models) and _wrote(row, "models"), models),
     "Day": (lambda row, s: hour_s(s) is not None, day),
     "Clients": (lambda row, s: _has_clients(s), clients),

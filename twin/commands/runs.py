@@ -226,8 +226,8 @@ def print_run(answer: Mapping[str, Any]) -> None:
     terminal.print_rows(str(answer["name"]), ("figure", "value"), rows)
     if models := answer.get("models"):
         some = [m for m in placed("library") if any(row[m.key] is not None for row in models)]
-        heads = ("figure", *(row["model"] for row in models))
-        cells = [(m.key, *(shown(m.key, row[m.key]) for row in models)) for m in some]
+        heads = ("model", *(m.label for m in some))
+        cells = [(row["model"], *(shown(m.key, row[m.key]) for m in some)) for row in models]
         terminal.print_rows("By model", heads, cells)
     for note in answer["notes"]:
         terminal.out.print(escape(note))

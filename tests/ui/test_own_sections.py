@@ -282,6 +282,16 @@ def test_a_run_of_several_models_has_a_row_for_each_and_no_explanation(app, stor
         assert not opened(app, run, section).exception, section
 
 
+@pytest.mark.parametrize("page", ["start", "workload", "deployment", "supernode", "plan"])
+def test_pages_of_the_draft_say_which_model_a_formula_is_of(app, page):
+    app.run()
+    app.session_state["history"] = [PAIR]
+    app.switch_page(PAGES[page].script).run()
+    assert not app.exception
+    said = [text.value for text in (*app.caption, *app.subheader, *app.warning)]
+    assert any("of 2 models" in text or "is of one model" in text for text in said), said
+
+
 def test_the_form_has_a_row_for_each_further_model(app):
     app.run()
     app.session_state["history"] = [PAIR]

@@ -138,6 +138,7 @@ def labelled(refusal: str) -> str:
     >>> labelled("warmup_s = 30 s must end before horizon_s = 20 s")
     'Warm-up = 30 s must end before Simulated time = 20 s.'
     """
-    for path in sorted(fields(), key=len, reverse=True):
+    lists = {path for path, known in fields().items() if known.kind is tuple}  # plain words
+    for path in sorted(fields().keys() - lists, key=len, reverse=True):
         refusal = re.sub(rf"\b{re.escape(path)}\b(?!\.\w)", fields()[path].label, refusal)
     return refusal[:1].upper() + refusal[1:].rstrip(".") + "."

@@ -165,13 +165,16 @@ def _verdict(
     expected = formulas.outlook(formulas.whole(draft))
     if isinstance(expected, str):
         return place.markdown(f":red[:material/error: {sentence(expected)}]")
+    first = f"First of {1 + len(draft.models)} models: " if draft.models else ""
+    if first:  # formulas are of one model
+        summary, capacity = {}, {}
     holds = sweep.holds(draft, dict(summary))
     room = _simulated(draft, capacity, holds) if capacity else _room(draft, expected, holds)
     if summary.get("steady_state") == "overloaded":
         room = f":red[**overloaded**]: queues grow above {_rate(expected.sustained_req_per_s)}"
     npus = max(npus_of(draft.supernode) - npus_used(draft), 0)
     idle = f"**{words.npus(npus)} idle**" if npus else "no NPU idle"
-    return place.subheader(f"{_speed(expected, summary)}; {room}; {idle}.", anchor=False)
+    return place.subheader(f"{first}{_speed(expected, summary)}; {room}; {idle}.", anchor=False)
 
 
 def _speed(expected: Outlook, summary: Mapping[str, Any]) -> str:

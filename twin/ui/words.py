@@ -59,6 +59,14 @@ def split(s: Scenario) -> tuple[str, str]:
     return f"{roles.capitalize()} NPUs", between.join(f"{n * npus:,}" for _, n, npus in pools(s))
 
 
+def of_first(s: Scenario) -> str:
+    """Sentence that says that a formula is of the first of several models; '' of one."""
+    if not s.models:
+        return ""
+    name = choice_label("deployment.model", s.deployment.model)
+    return f"Of {name}, the first of {1 + len(s.models)} models. A run has figures of each."
+
+
 def brief(s: Scenario) -> str:
     """One line for a card: traffic, lengths, split."""
     counts = [n * each for _, n, each in pools(s)]

@@ -168,8 +168,8 @@ def longer(s: Scenario) -> Scenario:
 
 
 def steady_by_itself(s: Scenario) -> bool:
-    """Whether a run begins in the steady state without events that change it."""
-    return begins_steady(s) and not s.faults and s.elastic.controller == "fixed"
+    """Whether a run of one model begins in the steady state without events that change it."""
+    return begins_steady(s) and not s.models and not s.faults and s.elastic.controller == "fixed"
 
 
 def with_load(s: Scenario, load: float) -> Scenario:

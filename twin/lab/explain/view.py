@@ -173,8 +173,10 @@ def given_up(summary: Summary) -> float:
 
 
 def one_slo(scenario: Scenario) -> bool:
-    """Whether all requests have the scenario's SLO, none a tenant's own."""
-    return not any(tenant.ttft_s or tenant.tpot_ms for tenant in scenario.tenants)
+    """Whether all requests have the scenario's SLO, none a tenant's or another model's own."""
+    return not scenario.models and not any(
+        tenant.ttft_s or tenant.tpot_ms for tenant in scenario.tenants
+    )
 
 
 def holds(summary: Summary, s: Scenario) -> bool:

@@ -5,7 +5,7 @@ import streamlit as st
 from twin.hooks import drawn
 from twin.lab.explain.waterfall import iteration_of
 from twin.model.predict import DecodePrediction
-from twin.ui import formulas, imports, live, session
+from twin.ui import formulas, imports, live, session, words
 from twin.ui.fields import sentence
 from twin.ui.forms import faults, instances, whole
 from twin.ui.pages.deployment import answers
@@ -32,6 +32,8 @@ with form:
 # 2) What it sustains when every slot is taken, by the formulas that a run uses too.
 with facts, st.container(border=True):
     st.markdown("**What this sustains**")
+    if first := words.of_first(session.draft()):
+        st.caption(first)
     if session.refusal():
         st.stop()
     draft = formulas.whole(session.draft())

@@ -5,7 +5,7 @@ import streamlit as st
 from twin.hooks import drawn
 from twin.metrics.measures import amount
 from twin.metrics.steadiness import stationary
-from twin.scenario import npus_used
+from twin.scenario import npus_used, of_models
 from twin.ui import formulas, imports, live, session, words
 from twin.ui.fields import sentence
 from twin.ui.forms import whole
@@ -27,6 +27,8 @@ with form:
 # 2) What it asks of the machine, by a sample of the very requests a run would see.
 with facts, st.container(border=True):
     st.markdown("**What this asks for**")
+    if first := words.of_first(session.draft()):
+        st.caption(first)
     if session.refusal():
         st.stop()
     demand = formulas.offered(session.draft())
@@ -45,7 +47,7 @@ with facts, st.container(border=True):
         if answers is None:
             st.metric("Requests in flight", words.traffic(session.draft()))
         else:
-            npus = npus_used(session.draft())
+            npus = npus_used(of_models(session.draft())[0])
             per_npu = amount(answers / npus, "rate", "tokens/s")
             says = f"Output tokens per second for each NPU that serves ({npus:,} in all)."
             st.metric("Requests", amount(demand.rate_req_per_s, "rate", "req/s"))

@@ -12,6 +12,7 @@ def test_every_term_stands_there_until_one_is_looked_for(app):
     app.run()
     at = app.switch_page(PAGES["glossary"].script).run()
     assert not at.exception and rows(at) == len(terms())
+    assert not at.table[0].value["Meaning"].str.contains("`").any()  # fields by their labels
     at = at.text_input(key="term").set_value("eplb").run()
     assert 0 < rows(at) < 10
     at = at.text_input(key="term").set_value("<b>nothing</b>").run()

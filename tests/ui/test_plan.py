@@ -7,7 +7,7 @@ import pytest
 from twin.engine.simulate import ENGINE_VERSION
 from twin.lab.library import load_facts
 from twin.lab.plan.question import Plan
-from twin.lab.plan.work import Plans
+from twin.lab.plan.work import Look, Plans
 from twin.scenario import Scenario
 from twin.ui import access
 from twin.ui.pages import PAGES
@@ -29,6 +29,8 @@ ANSWER = {
     "gap": 0.1, "gap_sentence": "None is better by 10 %.", "tornado": [],
     "front": [], "relaxations": [], "notes": [], "counts": {"simulations": 9, "feasible": 2},
 }  # fmt: skip
+POINT = {"key": "a", "npus": 192, "settings": SETTINGS, "tokens_per_s_per_user": 30.0,
+         "tokens_per_s_per_npu": 800.0, "on_front": True}  # fmt: skip
 RELAXED = {"limit": "slo.tpot_ms", "from": 50.0, "to": 61.0, "settings": SETTINGS, "npus": 192}
 
 
@@ -82,6 +84,16 @@ def test_where_nothing_fits_the_relaxations_stand(app, stored):
     opened(app, plan=stored(none, Scenario()))
     assert "Nothing fits" in app.subheader[0].value
     assert list(app.dataframe[0].value["Fits from"]) == ["61"]
+
+
+def test_a_search_that_has_simulated_nothing_yet_judges_nothing(app, stored, monkeypatch):
+    key = stored(ANSWER, Scenario())
+    monkeypatch.setattr(Plans, "look", lambda *_: Look(True, 0.1, {"stage": "Search"}, {}, ""))
+    opened(app, plan=key)
+    assert not app.get("plotly_chart")
+    so_far = {"stage": "Search", "front": [POINT]}
+    monkeypatch.setattr(Plans, "look", lambda *_: Look(True, 0.5, so_far, {}, ""))
+    assert opened(app, plan=key).get("plotly_chart")
 
 
 def test_a_plan_that_is_not_stored_here_is_said(app):

@@ -116,7 +116,7 @@ def named(draft: Scenario, origin: Scenario) -> Scenario:
         change = f"{field_name(path)} {show(new, path)}{unit}"
     more = f" +{len(counted) - 1}" if len(counted) > 1 else ""
     new_name = f"{draft.name}{BETWEEN}{change}"[: NAME_MOST - len(more)] + more
-    question = f"What comes of {draft.name} with {change}{more}?"
+    question = f"What does this change to {draft.name} do: {change}{more}?"
     return draft.model_copy(update={"name": new_name, "question": question[:QUESTION_MOST]})
 
 

@@ -301,7 +301,7 @@ def operators_of(runs: Mapping[str, tuple[str, Mapping[str, float]]]) -> Chart:
     )  # fmt: skip
 
 
-@reads("Both bars are equal where every request of a tenant meets its SLO.")
+@reads("Both bars of a pair are equal where every request meets its SLO.")
 def tenants(rows: Sequence[Mapping[str, Any]]) -> Chart:
     """Two bars per tenant: offered requests per second, and those that met their SLO."""
     fig, listing = figure(height=110 + 44 * len(rows)), []

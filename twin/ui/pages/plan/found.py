@@ -26,7 +26,8 @@ def progress(so_far: Mapping[str, Any]) -> None:
     if rows := so_far.get("so_far"):
         st.markdown("**Best so far**, with one seed")
         st.dataframe([_cells(k + 1, row, ()) for k, row in enumerate(rows)], hide_index=True)
-    plot(charts.front(so_far.get("front", ()), {}, published()), "plan-front")
+    if front := so_far.get("front"):  # without: nothing is simulated yet
+        plot(charts.front(front, {}, published()), "plan-front")
 
 
 def answer(plan: Plan, found: Mapping[str, Any]) -> None:

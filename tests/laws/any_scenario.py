@@ -111,7 +111,13 @@ def _model(draw: random.Random, number: int) -> dict[str, Any]:
         "arrivals": draw.choice(("poisson", "gamma", "closed_loop")),
         "concurrency": draw.randint(1, 100),
     }  # fmt: skip
+    elastic = {
+        "controller": draw.choice(("fixed", "queue", "kv", "rebalance")),
+        "npus": draw.choice((0, draw.randint(16, 40))), "interval_s": draw.uniform(0.5, 5.0),
+        "high": draw.uniform(0.2, 1.0), "low": 0.1,
+    }  # fmt: skip
     return {"name": f"further {number}", "deployment": deployment, "workload": workload,
+            "elastic": elastic,
             "pool_share": draw.choice((0.0, draw.uniform(0.0, 0.4)))}  # fmt: skip
 
 

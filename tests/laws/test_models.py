@@ -20,6 +20,7 @@ from twin.engine.window import watch
 from twin.lab.library import load_facts
 from twin.lab.plan.question import PlanError, plan_from
 from twin.lab.runs.predicted import predicted
+from twin.lab.sweep.sweep import axis, points
 from twin.scenario import (
     Scenario,
     SpecError,
@@ -27,6 +28,7 @@ from twin.scenario import (
     model_names,
     npus_used,
     of_models,
+    read,
     scenario_from_canonical,
     with_overrides,
 )
@@ -242,6 +244,14 @@ def test_a_run_that_is_watched_names_instances_as_its_tables_do() -> None:
     busy = run_of(s).tables["instances"].filter(pl.col("busy") > 0.0)
     assert set(seen) <= set(busy.select("role", "instance").unique().rows())
     assert {index for role, index in seen if role == "decode"} == {0, 1, 2, 3}
+
+
+def test_a_field_of_a_further_model_is_read_and_set_by_the_number_of_its_row() -> None:
+    path = "models.0.workload.rate_req_per_s"
+    s = pair({path: 8.0})
+    assert read(s, path) == 8.0 and s.workload.rate_req_per_s == BASE.workload.rate_req_per_s
+    names = [point.scenario and point.scenario.name for point in points(s, [axis(f"{path}=5,9")])]
+    assert len(set(names)) == 2
 
 
 def test_a_text_of_one_model_is_what_it_was_and_one_of_several_reads_back() -> None:

@@ -93,10 +93,10 @@ def form_groups(form: str) -> dict[str, list[str]]:
 
 
 def read(scenario: BaseModel, path: str) -> Any:
-    """The value of a field of a scenario, by dotted path."""
+    """The value of a field of a scenario, by dotted path; of rows by number."""
     value: Any = scenario
     for part in path.split("."):
-        value = getattr(value, part)
+        value = value[int(part)] if isinstance(value, tuple) else getattr(value, part)
     return value
 
 

@@ -105,3 +105,9 @@ def test_what_one_pool_has_of_the_others_npus_is_in_no_row(facts, key, words):
 def test_a_chip_that_is_not_known_is_refused_by_name(facts):
     with pytest.raises(FactError, match="abacus"):
         outside_evidence(closed(**{"supernode.chip": "abacus"}), facts)
+
+
+def test_options_of_published_rows_are_named_as_forms_name_them(facts):
+    said = {each.aspect.name: each.words(facts) for each in reach(facts)}
+    assert "SP-TP-SP" in said["prefill attention"] and "DeepSeek-R1" in said["model"]
+    assert "Ascend 910C" in said["chip"] and not any("_" in text for text in said.values())

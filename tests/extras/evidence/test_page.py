@@ -183,6 +183,9 @@ def test_a_search_narrows_the_facts(page):
 
 def test_a_part_hidden_behind_the_other_microbatch_is_not_told_as_no_time():
     chart = parity.parts([Part(("experts",), None, 0.0), Part(("o_proj",), 2e-4, 3e-4)])
+    assert "published above" in chart.reads
+    alone = parity.parts([Part(("experts",), None, 1e-4)])
+    assert "published above" not in alone.reads and alone.reads
     twin = next(t for t in chart.figure.data if t.name == "twin")
     assert list(twin.text) == ["hidden", "300 µs"]
     assert "Experts hidden" in chart.alt

@@ -9,8 +9,18 @@ from twin.facts import FactError, Facts
 from twin.hardware.chip import load_chip
 from twin.lab.evidence.rows import Row, load_published, scenario_of
 from twin.model.shape import load_shape
-from twin.scenario import Deployment, Scenario, field_unit, pools, serving, sharing
+from twin.scenario import (
+    Deployment,
+    Scenario,
+    field_info,
+    field_unit,
+    fields,
+    pools,
+    serving,
+    sharing,
+)
 from twin.scenario import read as scenario_value
+from twin.scenario.words import choice_label
 from twin.workload.generate import mean_lengths
 
 Value = float | str | None  # None: the aspect says nothing about this configuration
@@ -35,6 +45,20 @@ class Aspect:
     unit: str
     pool: str  # prefill, decode, or "" for every row
     read: Callable[[Configuration, Facts], Value]
+    path: str = ""  # of the field whose options the names are
+
+    @property
+    def title(self) -> str:
+        """The name as the begin of a sentence."""
+        return self.name[0].upper() + self.name[1:]
+
+    def words(self, value: float | str, facts: Facts) -> str:
+        """A value without its unit, an option as forms show it."""
+        if not isinstance(value, str):
+            return f"{value:,.6g}"
+        known = field_info(self.path)
+        title = f"{known.files}.{value}.title" if known else ""
+        return str(facts[title].value) if title in facts else choice_label(self.path, value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +69,9 @@ class Reach:
     values: tuple[float | str, ...]  # distinct, sorted
     rows: int
 
-    @property
-    def text(self) -> str:
+    def words(self, facts: Facts) -> str:
         """'8 to 128 requests/NPU', '4,096 tokens only', or the names."""
-        found = [_plain(v) for v in self.values]
+        found = [self.aspect.words(v, facts) for v in self.values]
         if all(isinstance(v, str) for v in self.values):
             return ", ".join(found)
         span = f"{found[0]} to {found[-1]}" if len(found) > 1 else found[0]
@@ -137,22 +160,25 @@ def _switches(section: str) -> Iterator[Aspect]:
     info = Deployment.model_fields.get(section)
     for name in getattr(info.annotation if info else None, "model_fields", {}):
         path = f"deployment.{section}.{name}"
-        unit = field_unit(path)
-        yield Aspect(name.removesuffix(f"_{unit}").replace("_", " "), unit, "", _field(path))
+        yield Aspect(fields()[path].label, field_unit(path), "", _field(path), path)
+
+
+def _options(name: str, path: str, pool: str = "") -> Aspect:
+    return Aspect(name, "", pool, _field(path), path)
 
 
 ASPECTS = (
-    Aspect("chip", "", "", _field("supernode.chip")),
-    Aspect("model", "", "", _field("deployment.model")),
-    Aspect("weight precision", "", "", _field("deployment.precision.weights")),
-    Aspect("KV precision", "", "", _field("deployment.precision.kv")),
-    Aspect("scale-up network reaches", "", "", _field("supernode.scale_up")),
-    Aspect("fused dispatch and combine", "", "", _field("deployment.communication.fused")),
+    _options("chip", "supernode.chip"),
+    _options("model", "deployment.model"),
+    _options("weight precision", "deployment.precision.weights"),
+    _options("KV precision", "deployment.precision.kv"),
+    _options("scale-up network reaches", "supernode.scale_up"),
+    _options("fused dispatch and combine", "deployment.communication.fused"),
     Aspect("decode batch", "requests/NPU", "decode",
            _field("deployment.decode.batch_per_npu", "decode")),
     Aspect("mean decode context", "tokens", "decode", _context(False)),
     Aspect("mean decode context of sparse attention", "tokens", "decode", _context(True)),
-    Aspect("drafter", "", "decode", _drafter),
+    Aspect("drafter", "", "decode", _drafter, "deployment.decode.drafter"),
     Aspect("decode EP degree", "dies", "decode", _ep("decode")),
     Aspect("MTP draft", "tokens", "decode",
            _field("deployment.decode.mtp_draft_tokens", "decode")),
@@ -161,7 +187,7 @@ ASPECTS = (
     Aspect("prompt length", "tokens", "prefill", _prompt),
     Aspect("prefill EP degree", "dies", "prefill", _ep("prefill")),
     Aspect("prefill batch", "tokens/NPU", "prefill", _field("deployment.prefill.tokens_per_npu")),
-    Aspect("prefill attention", "", "prefill", _field("deployment.prefill.attention")),
+    _options("prefill attention", "deployment.prefill.attention", "prefill"),
     Aspect("expert skew in prefill", "", "prefill", _skew),
     Aspect("reused share of a prompt", "", "prefill", _reuse),
     *_switches("optimisations"),
@@ -224,7 +250,7 @@ def outside_evidence(
     known = _published() if known is None else known
     if scenario.supernode.chip not in facts.names("chips"):
         raise FactError(f"no chip is named {scenario.supernode.chip}: add it to data/chips")
-    here = reach(facts, known, scenario.supernode.chip)
+    ranges = reach(facts, known, scenario.supernode.chip)
     found = []
     roles = [role for role, *_ in pools(scenario)]
     if roles == ["colocated"]:
@@ -235,7 +261,7 @@ def outside_evidence(
                 "Prefill and decode share their iterations (colocated); every published row on "
                 "this chip measures the two pools apart."
             )
-    for each in here:
+    for each in ranges:
         pool = each.aspect.pool
         if pool and pool not in roles:
             continue
@@ -243,8 +269,8 @@ def outside_evidence(
         value = each.aspect.read(own, facts)
         if value is not None and not each.holds(value):
             unit = f" {each.aspect.unit}" if each.aspect.unit else ""
-            name = each.aspect.name[0].upper() + each.aspect.name[1:]
-            found.append(f"{name}: {_plain(value)}{unit}; published rows have {each.text}.")
+            here, there = each.aspect.words(value, facts), each.words(facts)
+            found.append(f"{each.aspect.title}: {here}{unit}; published rows have {there}.")
     return [*found, *_lent(scenario, known), *_traffic(scenario, known)]
 
 
@@ -276,7 +302,3 @@ def _traffic(s: Scenario, known: Sequence[Configuration]) -> Iterator[str]:
             "Load: requests arrive on their own; every published row keeps all slots taken, so "
             "no waiting time in a queue has been checked against a measurement."
         )
-
-
-def _plain(value: float | str) -> str:
-    return value if isinstance(value, str) else f"{value:,.6g}"

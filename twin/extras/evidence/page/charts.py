@@ -118,7 +118,6 @@ def _row_text(row: Mapping[str, Any]) -> list[str]:
     return [row["quantity"], row["system"], *figures, f"{100 * row['error']:+.1f} %"]
 
 
-@reads("Operators of one layer alone: published above, the twin below.")
 def parts(rows: Sequence[Part]) -> Chart:
     """Chart of one layer by operator: the published figure if there is one, and the twin's below
     it."""
@@ -144,11 +143,13 @@ def parts(rows: Sequence[Part]) -> Chart:
         + ("" if row.published_s is None else f", published {seconds(row.published_s)}")
         for name, row in zip(names, rows, strict=True)
     )
-    return chart(
+    drawn = chart(
         fig, f"One layer by operator. {listing}.", hovermode="closest", barmode="group",
         x={"title_text": f"{unit} in one layer", "range": [0, 1.22 * longest * factor]},
         bargap=0.25, showlegend=bool(known), legend_traceorder="normal",
     )  # fmt: skip
+    below = "published above, the twin below" if known else "no published figure is of one alone"
+    return drawn._replace(reads=f"Operators of one layer, each alone: {below}.")
 
 
 def _time_text(value: float | None) -> str:

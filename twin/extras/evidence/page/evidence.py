@@ -20,7 +20,7 @@ from twin.lab.runs.runner import find_run
 from twin.lab.share import links
 from twin.scenario import Scenario
 from twin.ui import session
-from twin.ui.fields import sentence
+from twin.ui.fields import choice_label, sentence
 from twin.ui.runs import how_far_off
 from twin.ui.show import download, plain, plot
 from twin.ui.toolbar import open_run
@@ -166,8 +166,6 @@ with right:
     st.markdown("**One layer by operator**")
     if layer := operators(facts.digest, name):
         plot(parity.parts(layer), "parts")
-        if all(part.published_s is None for part in layer):
-            st.caption("No operator was published for this configuration.")
         if any(part.twin_s == 0 for part in layer):
             st.caption(
                 "Time on the critical path: with two microbatches the shorter stream is hidden "
@@ -288,11 +286,11 @@ with holding:
         chips = [str(v) for r in reach(facts) if r.aspect.name == "chip" for v in r.values]
         chip = st.segmented_control(
             "Published rows on", ["All chips", *chips], required=True, key="chip", wrap=True,
+            format_func=lambda c: choice_label("supernode.chip", c, facts) if c in chips else c,
             default=draft.supernode.chip if draft.supernode.chip in chips else "All chips",
         )  # fmt: skip
         reached = [
-            {"Respect": f"{r.aspect.name[0].upper()}{r.aspect.name[1:]}",
-             "Published rows have": r.text, "Rows": r.rows}
+            {"Respect": r.aspect.title, "Published rows have": r.words(facts), "Rows": r.rows}
             for r in reach(facts, chip="" if chip == "All chips" else chip)
         ]  # fmt: skip
         st.table(reached, border="horizontal", hide_index=True)

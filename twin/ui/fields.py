@@ -164,6 +164,8 @@ def rows_in_words(path: str, rows: Sequence[Any], most: int = ROWS_SHOWN) -> str
     'decode 0 on node 20'
     >>> rows_in_words("elastic.schedule", [{"at_s": 600.0, "prefill": 2, "decode": 3}])
     'from 600 s 2 prefill and 3 decode'
+    >>> rows_in_words("workload.profile.pieces", [{"at_s": 110.0, "rate": 2.0}, {"at_s": 130.0}])
+    'from 110 s rate ×2; from 130 s as the profile says'
     >>> rows_in_words("supernode.edits", [])
     'none'
     """
@@ -194,6 +196,13 @@ def _edit(row: dict[str, Any]) -> str:
     return f"{_named(row)}: {effect(row.get('capacity_factor'), row.get('latency_factor'))}"
 
 
+def _piece(row: dict[str, Any]) -> str:
+    """One stretch of a profile as text: its begin, and factors that are not 1."""
+    factors = ((row.get(key, 1.0), f"{key} ×") for key in ("rate", "input", "output"))
+    said = [f"{name}{value:,.4g}" for value, name in factors if value != 1.0]
+    return f"from {row['at_s']:g} s {', '.join(said) or 'as the profile says'}"
+
+
 def _model(row: dict[str, Any]) -> str:
     """A further model as text: its name and its load."""
     own = Model.model_validate(row)
@@ -216,6 +225,7 @@ LISTS: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
     "elastic.schedule": (
         "Instances", "from {at_s:g} s {prefill} prefill and {decode} decode".format_map,
     ),
+    "workload.profile.pieces": ("Rate by piece", _piece),
 }  # fmt: skip
 
 

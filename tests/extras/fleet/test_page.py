@@ -2,8 +2,9 @@
 
 import pytest
 
-from twin.extras.fleet.page import form
+from twin.extras.fleet.page import charts, form
 from twin.extras.fleet.question import fleet_from
+from twin.metrics.registry import METRICS
 from twin.ui.pages import PAGES
 
 TWO = {
@@ -44,3 +45,11 @@ def test_a_field_of_the_form_changes_the_fleet(page):
     page.number_input(key="fleet-seeds:1").set_value(2).run()
     assert not page.exception
     assert "3 different simulations" in " ".join(each.value for each in page.caption)
+
+
+def test_columns_of_the_table_have_a_unit_once_and_times_of_a_token_in_ms():
+    heads = {key: charts.headed(METRICS[key]) for key in ("tpot_s_p99", "ttft_s_p99", "npu_hours")}
+    assert heads["tpot_s_p99"].endswith("(ms)") and heads["ttft_s_p99"].endswith("(s)")
+    assert heads["npu_hours"] == "NPU-hours"
+    assert charts.cell(METRICS["tpot_s_p99"], 0.044) == pytest.approx(44.0)
+    assert charts.cell(METRICS["ttft_s_p99"], 0.8) == 0.8

@@ -51,7 +51,18 @@ def over_time(answer: Mapping[str, Any], key: str, *, dark: bool = False) -> Cha
 def headed(metric: Metric) -> str:
     """Header of a metric's column: its name, and its unit unless it is a count or share."""
     name = metric.short or metric.label
-    return name if metric.kind in ("count", "share") else f"{name} ({metric.unit})"
+    unit = "ms" if in_ms(metric) else metric.unit
+    return name if metric.kind in ("count", "share") or unit == name else f"{name} ({unit})"
+
+
+def in_ms(metric: Metric) -> bool:
+    """Whether the table shows a metric's seconds as ms: the times of one token."""
+    return metric.key.startswith("tpot_s")
+
+
+def cell(metric: Metric, value: float | None) -> float | None:
+    """A metric's figure in the unit of its column."""
+    return 1e3 * value if value is not None and in_ms(metric) else value
 
 
 def tile(key: str, answer: Mapping[str, Any]) -> tuple[str, str | None]:

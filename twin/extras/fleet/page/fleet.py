@@ -123,7 +123,7 @@ def show(answer: dict[str, Any]) -> None:
             {"Each of": row["name"], "Supernodes": row["supernodes"], "Region": row["region"],
              **{name: f"/run?run={row['runs'][k]}" if row["runs"][k:] else None
                 for name, k in links.items()},
-             **{key: row.get(key) for key in COLUMNS}}
+             **{key: charts.cell(METRICS[key], row.get(key)) for key in COLUMNS}}
             for row in answer["rows"]
         ],
         hide_index=True, placeholder="–",

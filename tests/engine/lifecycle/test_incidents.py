@@ -116,6 +116,38 @@ def test_a_repaired_die_serves_again_when_it_has_its_weights():
     assert len(spans(found)) == 1
 
 
+def loaded(*faults):
+    """Bytes of weights that decode 0 took in, and when dies came back."""
+    found = hit(*faults, recovery__policy="shrink")
+    moved = found.tables["traffic"].filter(pl.col("traffic") == "weights")
+    assert set(moved["role"]) == {"decode"} and set(moved["instance"]) == {0}
+    return moved["bytes"].sum(), [row[2] for row in spans(found, "rejoined")]
+
+
+FIRST, NEXT, FREE = (
+    {"at_s": 1.5, "element": name} for name in ("die 1.0.0", "die 1.1.0", "die 3.7.0")
+)
+
+
+def test_weights_on_their_way_to_a_die_are_not_read_again_for_what_happens_meanwhile():
+    apart, at_once, close = (
+        loaded(FIRST | {"duration_s": 1.2}, NEXT | {"duration_s": lasts_s})[0]
+        for lasts_s in (1.7, 1.2, 1.21)
+    )
+    assert close == pytest.approx(at_once, rel=1e-6)
+    assert apart < at_once < 1.1 * apart  # fewer dies hold more experts each
+    alone, times = loaded(FIRST | {"duration_s": 1.2})
+    assert len(times) == 1
+    with_other, times = loaded(FIRST | {"duration_s": 1.2}, FREE | {"at_s": 2.71})
+    assert with_other == pytest.approx(alone, rel=1e-6) and len(times) == 1
+
+
+def test_a_die_that_fails_again_while_it_loads_does_not_hold_back_another():
+    _, times = loaded(FIRST | {"duration_s": 1.2}, NEXT | {"duration_s": 1.2},
+                      FIRST | {"at_s": 2.71})  # fmt: skip
+    assert len(times) == 1 and 2.71 < times[0] < 2.9
+
+
 def test_a_repair_during_recovery_brings_the_instance_back_whole_but_not_sooner():
     found = hit(HIT | {"duration_s": 0.3})
     assert lasts(found) == pytest.approx(0.5, abs=2 * STEP)

@@ -98,8 +98,7 @@ class Incidents:
                 self._hit(k, gone, t_s)
             elif k not in self.down:
                 self._reprice(k, False, t_s)
-                if vacant := self._vacant(k):
-                    self._bring_back(k, vacant, t_s)
+                self._bring_back(k, t_s)
             elif k not in self.pending:  # nothing else will wake it
                 self._recover(k, t_s)
         machine.lay_flows(t_s)
@@ -118,10 +117,18 @@ class Incidents:
             self.machine.members[k][r] = self.machine.setup.instances[k].die_of_rank[r]
         return bool(vacant)
 
-    def _bring_back(self, k: int, ranks: list[int], t_s: float) -> None:
-        """Let repaired dies read their weights from the DRAM of nodes, then serve."""
+    def _bring_back(self, k: int, t_s: float) -> None:
+        """Let repaired dies read their weights from the DRAM of nodes, then serve. A transfer that
+        has begun is not repeated, unless one of its dies has failed meanwhile."""
         machine = self.machine
-        dies = [machine.setup.instances[k].die_of_rank[r] for r in ranks]
+        coming = machine.coming.get(k)
+        if coming is not None and not machine.out.isdisjoint(coming.dies):
+            self.life.loading.stop(k, t_s)
+            coming = None
+        home = machine.setup.instances[k].die_of_rank
+        dies = [home[r] for r in self._vacant(k) if coming is None or home[r] not in coming.dies]
+        if not dies:
+            return
         size = machine.roles[k].memory.weights * len(dies)
         try:
             self.life.loading.load(k, dies, size, t_s, self._rejoin(k))

@@ -54,6 +54,7 @@ class Loading:
         path."""
         coming = Coming(False, tuple(dies))
         if (before := self._under_way.get(k)) is not None:
+            self._settle(k, t_s)
             size += before.left
             coming = replace(coming, dies=(*self._machine.coming[k].dies, *dies))
         self._begin(k, coming, size, t_s, then)

@@ -7,6 +7,7 @@ links, memory servers, operators) is summed, or a mean by what each model has of
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -92,7 +93,8 @@ def merged(s: Scenario, parts: Sequence[Part]) -> Tables:
         if any(name in part.tables for part in parts):
             tables[name] = _stacked(parts, name, offsets)
     tables["requests"] = _requests(parts, offsets)
-    tables["events"] = _stacked(parts, "events", offsets).unique(maintain_order=True).sort(
+    events = [_events(part, first) for part, first in zip(parts, offsets, strict=True)]
+    tables["events"] = pl.concat(events).unique(maintain_order=True).sort(
         "t_s", maintain_order=True
     )  # fmt: skip
     tables["windows"] = windows_of(parts)
@@ -109,7 +111,7 @@ def _named(part: Part, parts: Sequence[Part]) -> pl.Series:
 
 
 def _stacked(parts: Sequence[Part], name: str, offsets: Sequence[dict[str, int]]) -> pl.DataFrame:
-    """Rows of all models. Events of the machine itself have no instance, and no model."""
+    """Rows of all models."""
     tables = []
     for part, first in zip(parts, offsets, strict=True):
         if name not in part.tables:  # of models whose instances come and go
@@ -118,10 +120,21 @@ def _stacked(parts: Sequence[Part], name: str, offsets: Sequence[dict[str, int]]
         if "instance" in table.columns:
             at = pl.col("role").replace_strict(first, default=0, return_dtype=pl.Int32)
             table = table.with_columns((pl.col("instance") + at).alias("instance"))
-        if name != "events":
-            table = table.with_columns(pl.lit(_named(part, parts)).first().alias("model"))
-        tables.append(table)
+        tables.append(table.with_columns(pl.lit(_named(part, parts)).first().alias("model")))
     return pl.concat(tables, how="diagonal")
+
+
+def _events(part: Part, first: dict[str, int]) -> pl.DataFrame:
+    """Events of a model, with the numbers of its instances in the whole run, in their words too.
+    Those of the machine itself have no instance, and are the same of each model."""
+    rows = part.tables["events"].to_dicts()
+    for row in rows:
+        if row["instance"] is not None:
+            own = rf"\b{row['role']} {row['instance']}\b"
+            row["instance"] += first[row["role"]]
+            for column in ("element", "detail"):
+                row[column] = re.sub(own, f"{row['role']} {row['instance']}", row[column])
+    return pl.DataFrame(rows, schema=part.tables["events"].schema)
 
 
 def _requests(parts: Sequence[Part], offsets: Sequence[dict[str, int]]) -> pl.DataFrame:

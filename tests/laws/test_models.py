@@ -128,6 +128,18 @@ def test_a_die_that_fails_is_not_replaced_by_one_of_another_model() -> None:
     assert second["ttft_s_p99"] == alone.summary["ttft_s_p99"]  # what fails is the other's
 
 
+def test_events_name_instances_by_their_numbers_in_the_whole_run() -> None:
+    fault = {"faults": [{"at_s": 1.5, "element": "node 2"}], "supernode.nodes": 6,
+             "recovery.detection_s": 0.1, "recovery.in_place_s": 0.3}  # fmt: skip
+    events = run_of(pair(fault)).tables["events"].drop_nulls("instance")
+    assert set(events.select("role", "instance").rows()) == {("prefill", 2), ("prefill", 3)}
+    for row in events.iter_rows(named=True):
+        number = f"prefill {row['instance']}"
+        assert row["element"] in (number, "node 4", "node 5")
+        assert row["detail"] == "" or row["detail"].startswith(number)
+    assert events["detail"].str.contains("recovers in place").sum() == 2
+
+
 OVER_VPC = {"memory_pool.plane": "vpc", "horizon_s": 6.0, "models.0.workload.rate_req_per_s": 10.0}
 
 
@@ -293,6 +305,12 @@ def test_models_that_placement_or_an_edit_puts_on_one_npu_are_refused() -> None:
     begins = [one.deployment.first_npu for one in of_models(apart)]
     assert begins == [0, 24] and all(a < b for a, b in pairwise(begins))
     assert run_of(apart).valid
+
+
+def test_what_a_model_cannot_be_set_up_with_is_said_with_its_name() -> None:
+    s = pair({"models.0.workload.rate_req_per_s": 0.001})
+    with pytest.raises(ScenarioError, match="^second: no request arrives"):
+        set_up_models(s, FACTS, None)
 
 
 def test_what_is_of_one_model_says_so() -> None:

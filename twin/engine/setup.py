@@ -261,13 +261,16 @@ def set_up(
 def set_up_models(
     scenario: Scenario, facts: Facts, trace: TraceTable | None, counts: np.ndarray | None = None
 ) -> list[Setup]:
-    """`set_up` of each model of a scenario; trace, counts: of the first one. Raises ScenarioError
-    if two models would use one NPU."""
-    alone, names = of_models(scenario), model_names(scenario)
-    setups = [
-        set_up(one, facts, None if k else trace, None if k else counts)
-        for k, one in enumerate(alone)
-    ]
+    """`set_up` of each model of a scenario; trace, counts: of the first one. Raises what `set_up`
+    raises, with the name of the model, and ScenarioError if two models would use one NPU."""
+    alone, names, setups = of_models(scenario), model_names(scenario), []
+    for k, (one, name) in enumerate(zip(alone, names, strict=True)):
+        try:
+            setups.append(set_up(one, facts, None if k else trace, None if k else counts))
+        except ValueError as error:
+            if len(alone) > 1:
+                raise type(error)(f"{name}: {error}") from error
+            raise
     owner: dict[int, tuple[str, str]] = {}
     for name, setup in zip(names, setups, strict=True):
         own = {die: (name, i.name) for i in setup.instances for die in i.die_of_rank}
@@ -275,7 +278,8 @@ def set_up_models(
             both = [f"{i} of {model}" for model, i in (owner[min(taken)], own[min(taken)])]
             raise ScenarioError(
                 f"{both[0]} and {both[1]} would sit on one NPU: give the latter model a later "
-                "deployment.first_npu, or take back an edit of the supernode"
+                "deployment.first_npu, let the former's deployment.placement be packed, or take "
+                "back an edit of the supernode"
             )
         owner |= own
     return setups

@@ -20,7 +20,8 @@ from twin.ui.pages.supernode.prices import PLANES, Headline, headlines
 
 
 def prices(draft: Scenario, fabric: Fabric) -> None:
-    """Draw the deployment's prices on this fabric, and on the preset's."""
+    """Draw the deployment's prices on this fabric, and their change against the machine that the
+    draft began with."""
     base = session.preset().supernode
     try:
         before = headlines(draft.model_copy(update={"supernode": base}), editor.fabric_of(base))
@@ -42,13 +43,13 @@ def _price(price: Headline, before: float | None) -> None:
         if moved := abs(change) >= 5e-5:
             delta = f"{100 * change:+.3g} % of {_rate(before or 0.0)}"
         elif before:
-            delta = "as in the preset"
+            delta = "unchanged"
         wait = f" Latency {1e6 * price.latency_s:.3g} µs." if price.latency_s else ""
         text = _rate(price.bytes_per_s)
         says = (
             f"A {price.per} gets this, one direction, with no other traffic on the way; the "
-            f"slowest one. Full first: {price.where}.{wait} The change is against the preset's "
-            "machine."
+            f"slowest one. Full first: {price.where}.{wait} The change is against the "
+            "machine that this draft began with."
         )
     st.metric(
         price.label, text, delta, delta_color="normal" if moved else "off",

@@ -262,15 +262,15 @@ def set_up_models(
     scenario: Scenario, facts: Facts, trace: TraceTable | None, counts: np.ndarray | None = None
 ) -> list[Setup]:
     """`set_up` of each model of a scenario; trace, counts: of the first one. Raises what `set_up`
-    raises, with the name of the model, and ScenarioError if two models would use one NPU."""
+    raises, with the name of a further model, and ScenarioError if two models would use one NPU."""
     alone, names, setups = of_models(scenario), model_names(scenario), []
     for k, (one, name) in enumerate(zip(alone, names, strict=True)):
         try:
             setups.append(set_up(one, facts, None if k else trace, None if k else counts))
         except ValueError as error:
-            if len(alone) > 1:
-                raise type(error)(f"{name}: {error}") from error
-            raise
+            if k == 0:  # its fields, and the machine's, are the scenario's own
+                raise
+            raise type(error)(f"{name}: {error}") from error
     owner: dict[int, tuple[str, str]] = {}
     for name, setup in zip(names, setups, strict=True):
         own = {die: (name, i.name) for i in setup.instances for die in i.die_of_rank}

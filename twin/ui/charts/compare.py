@@ -43,6 +43,7 @@ def differences(rows: Sequence[Difference], names: Sequence[str], what: str) -> 
             customdata=[row.whole for row in drawn],
             hover=f"%{{y}}: %{{customdata}}<extra>{name}</extra>",
         )  # fmt: skip
+        fig.data[-1].cliponaxis = False  # a change's text may reach into the margin
         fig.data[-1].marker.pattern = {"shape": HATCHES[run % len(HATCHES)], "solidity": 0.2}
     wide = 100 * min(FAR, max(0.05, *(abs(row.change) for row in rows)))
     fig.add_vline(x=0, line={"color": theme.OTHER, "width": 1})

@@ -204,7 +204,8 @@ def settings_that_differ(compared: Comparison, scenarios: Sequence[Scenario]) ->
                 continue
             change = value / base - 1.0 if is_number(value) and is_number(base) and base else 0.0
             whole = f"{show(base, row.path)} → {show(value, row.path)}"
-            rows.append(Difference(name, run, change, _cut(whole, CHANGE_CHARS), whole))
+            text = f"{base:,.4g} → {value:,.4g}" if change else _cut(whole, CHANGE_CHARS)
+            rows.append(Difference(name, run, change, text, whole))
     return rows
 
 

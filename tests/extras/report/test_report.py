@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from functools import cache
 from html.parser import HTMLParser
 
@@ -18,6 +19,7 @@ from twin.lab.plan import drive
 from twin.lab.plan.answer import in_words
 from twin.lab.store import Owner
 from twin.metrics.registry import placed, shown
+from twin.scenario import with_overrides
 from twin.ui.show import file_name
 
 HOSTILE = "<script>alert(1)</script>\"'&<img src=x onerror=alert(1)>"
@@ -83,6 +85,12 @@ def test_a_run_is_shown_with_its_figures_against_the_slo():
     assert "SLO 1.00 s" in page.text and run().digest[:16] in page.text
     assert sum(name == "svg" for name, _ in page.elements) == 4
     assert len(text) < 200_000 and run_report(run()) == text
+
+
+def test_figures_are_held_against_no_slo_where_requests_have_several():
+    own = with_overrides(run().scenario, {"tenants": [{"name": "a", "ttft_s": 0.5}]})
+    one, several = (read(run_report(each)).text for each in (run(), replace(run(), scenario=own)))
+    assert "SLO 1.00 s" in one and "SLO 1.00 s" not in several
 
 
 def test_a_run_of_which_no_table_is_left_still_has_its_figures():

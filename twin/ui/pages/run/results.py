@@ -129,7 +129,8 @@ def validity(row: RunRow, scenario: Scenario) -> None:
     for note in row.notes:
         if note not in UNSTEADY.values() and not note.startswith("Steady-state figures leave out"):
             st.caption(f":material/info: {sentence(note)}")
-    if (row.summary.get("tpot_s_mean") or 0.0) > scenario.slo.tpot_ms * 1e-3:
+    slow = (row.summary.get("tpot_s_mean") or 0.0) > scenario.slo.tpot_ms * 1e-3
+    if slow and one_slo(scenario):
         st.caption(f":material/timer: {formulas.bound(scenario)}")
     runs.how_far_off({scenario.name: scenario})
     if beyond := outside_evidence(scenario, session.facts()):

@@ -333,10 +333,9 @@ class Coverage:
     most: float  # of those that are to hold MOST
 
     @property
-    def sentence(self) -> str:
-        """'decode: 57 % and 81 % of 54 rows', for the two shares."""
-        shares = f"{100 * self.half:.0f} % and {100 * self.most:.0f} %"
-        return f"{self.rows_of}: {shares} of {self.rows} {'row' if self.rows == 1 else 'rows'}"
+    def held(self) -> str:
+        """'57 and 81 % of 54', for the two shares."""
+        return f"{100 * self.half:.0f} and {100 * self.most:.0f} % of {self.rows}"
 
 
 def coverage(

@@ -324,14 +324,15 @@ def covered() -> dict[str, list[Coverage]]:
     return {
         "first errors, their system left out": coverage(errors, bands),
         "first errors, their source left out": coverage(errors, left_out(errors, by_source)),
-        "rows in sight, their system left out (these flatter)": coverage(errors, bands, True),
+        "rows in sight, which flatter, their system left out": coverage(errors, bands, True),
     }
 
 
 def covered_in_words() -> list[str]:
     """Sentences on the coverage of bands, one for each way of leaving rows out."""
-    return [
-        f"Bands of {100 * HALF:.0f} and {100 * MOST:.0f} % hold, of {what}: "
-        f"{'; '.join(each.sentence for each in parts)}."
-        for what, parts in covered().items()
-    ]
+    sentences = []
+    for what, (whole, *parts) in covered().items():
+        by_quantity = ", ".join(f"{part.rows_of} {part.held}" for part in parts)
+        most = f"{100 * HALF:.0f} and {100 * MOST:.0f} %"
+        sentences.append(f"Bands of {most} hold {whole.held} {what} ({by_quantity}).")
+    return sentences

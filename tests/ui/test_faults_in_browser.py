@@ -42,6 +42,9 @@ def test_a_kind_of_fault_shows_the_fields_of_its_own(page: Page, app_url: str):
 def test_instances_are_seated_by_hand_in_a_table(page: Page, app_url: str):
     opened(page, app_url, "Pools")
     page.get_by_role("combobox", name="Instance placement").wait_for()
+    tables = page.get_by_test_id("stDataFrame")
+    expect(tables).to_have_count(1)  # of further models
     choose(page, "Instance placement", "By hand")
     expect(page.get_by_text("One row an instance, or several")).to_be_visible()
-    expect(page.get_by_test_id("stDataFrame")).to_be_visible()
+    expect(tables).to_have_count(2)
+    expect(tables.first).to_be_visible()

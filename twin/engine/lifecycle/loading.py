@@ -111,7 +111,7 @@ class Loading:
         turn = one.turn
         after_s = min(LOOK_S, one.left / rate) if rate > 0.0 else LOOK_S
 
-        def look(now_s: float) -> None:
+        def go_on(now_s: float) -> None:
             if k not in self._under_way or self._under_way[k].turn != turn:
                 return None
             self._settle(k, now_s)
@@ -123,7 +123,7 @@ class Loading:
             self._machine.lay_flows(now_s)
             return None
 
-        self._agenda.at(t_s + after_s, look)
+        self._agenda.at(t_s + after_s, go_on)
 
     def _end(self, k: int) -> None:
         self._machine.set_pace(self._flow(k), 0.0)

@@ -55,10 +55,20 @@ def astray(tables):
     return both.select((pl.col("carried") / pl.col("bytes") - 1.0).abs().max()).item() or 0.0
 
 
+# The first decode instance lies in two supernodes, the second within one.
+ACROSS = {
+    "supernode.supernodes": 2,
+    "supernode.nodes": 2,
+    "deployment.decode.npus_per_instance": 12,
+}
+# Storage is reached by the NICs of dies, not by DPUs, and blocks overflow to SSD.
+BY_NICS = STORED | {"supernode.machine": "cloudmatrix-unified", "memory_pool.ssd_gb_per_node": 4.0}
+
+
 @pytest.mark.parametrize(
     "settings",
     [STORED | {"deployment.mode": mode} for mode in MODES]
-    + [STORED | {"memory_pool.plane": "vpc"}, HURT],
+    + [STORED | {"memory_pool.plane": "vpc"}, HURT, ACROSS, BY_NICS],
     ids=str,
 )
 def test_every_counter_of_bytes_is_on_a_path(settings):

@@ -3,6 +3,7 @@
 import json
 from functools import cache
 
+import numpy as np
 import polars as pl
 import pytest
 
@@ -153,14 +154,16 @@ def test_same_question_same_bytes_and_smaller_steps():
     asked = RULED | {"elastic.controller": "rebalance", "elastic.drain": "hand_on"}
     again = simulate(small(asked), QUICK)
     assert again.digest == run(asked).digest
-    # One decision more or less of a controller at its threshold moves a run of 12 s by 3 %.
+    # One decision more or less of a controller at its threshold moves one run of 12 s by 3 %; a
+    # bias of the step would move all of them.
     loads = [asked | {"workload.profile.at_s": at} for at in (3.5, 4.0, 4.5)]
     for key in ("npu_hours", "output_tokens_per_s", "ttft_s_mean"):
         coarse, fine = (
-            sum(run(load | {"step_s": step_s}).summary[key] for load in loads)
+            np.array([run(load | {"step_s": step_s}).summary[key] for load in loads])
             for step_s in (0.005, 0.00125)
         )
-        assert fine == pytest.approx(coarse, rel=0.03)
+        assert np.median(np.abs(fine / coarse - 1.0)) < 0.015
+        assert fine.sum() == pytest.approx(coarse.sum(), rel=0.02)
 
 
 @pytest.mark.parametrize(

@@ -59,9 +59,7 @@ class Attainment:
     passes: float  # that a first token waits for, before prefill (colocated) or after it
     after_pass: bool  # and for the end of one of its prefill instance
     colocated: Callable[[float, float], Pool] | None = None  # of (rate, seconds of an iteration)
-    choices: int = (
-        1  # instances among which a request is placed as it begins to wait: see `_within`
-    )
+    choices: int = 1  # decode instances that a request may be placed on, see `_choices`
 
     @cached_property
     def lengths(self) -> list[tuple[int, int]]:

@@ -123,6 +123,12 @@ def test_uneven_nodes_and_missing_parts_are_legal():
         (HEAD + "die 0.0.0,die 0.0.1,1,1,ub\ndie 0.0.0,die 1.0.0,1,1,ub", "every NPU needs"),
         (HEAD + "die 99999.0.0,die 1.0.0,1,1,ub", "node must be a whole number"),
         ("{", "The file is not JSON"),
+        ('{"graph": ' + "[" * 100_000, "The file is not JSON"),
+        ('{"graph": NaN}', "NaN is no number"),
+        ('{"graph": {}, "nodes": []}', "lists `nodes` and `edges`"),
+        ('{"graph": {}, "nodes": [1], "edges": []}', "must be an object"),
+        ("{" + "[[]," * 500_001, "more than 1,000,000 parts"),
+        (" " * 48_000_001, "longer than 48 million"),
         (json.dumps({"graph": {}, "nodes": [{"id": "die 0.0.0"}, {"id": "die 1.0.0"}], "edges": [
             {"source": "die 0.0.0", "target": "die 1.0.0", "capacity_bytes_per_s": 1,
              "latency_s": 0, "plane": {}}]}), "is on no plane"),
@@ -137,6 +143,20 @@ def test_what_is_no_machine_is_told_why(text, sentence):
     with pytest.raises(FabricFileError, match=sentence) as refused:
         read_machine(text, "file")
     assert "\n" not in str(refused.value)
+
+
+def test_every_fault_has_its_sentence_up_to_a_screenful():
+    cables = [f"die {n}.0.0,switch 0,-1,1,ub" for n in range(25)]
+    with pytest.raises(FabricFileError) as refused:
+        read_machine(HEAD + "\n".join(cables), "file")
+    assert len(refused.value.faults) == 21
+    assert refused.value.faults[-1] == "And 5 faults more."
+
+
+def test_other_tools_read_what_is_written():
+    fabric = build_fabric(small("cloudmatrix384"), FACTS)
+    graph = nx.node_link_graph(json.loads(write_machine(fabric, "json")), edges="edges")
+    assert {*graph} == {*fabric} and {*graph.edges} == {*fabric.edges}
 
 
 def test_a_million_vertices_are_refused_at_once():

@@ -49,6 +49,7 @@ class Form(NamedTuple):
     """A text form of graphs; most: the maximum number of parts, counted by their opening
     characters."""
 
+    title: str
     parse: Callable[[str], GraphText]  # raises FabricFileError
     compose: Callable[[GraphText], str] | None  # None: it cannot say all of a graph
     begins: str  # the first character of a text; "": anything else
@@ -193,6 +194,6 @@ def cable_list(links: Iterable[tuple[str, str, float, float, str]]) -> str:
 
 
 FORMS = {
-    "json": Form(_from_json, _to_json, "{", "{[", 1_000_000),
-    "csv": Form(_from_csv, None, "", "\n", 1_000_000),
+    "json": Form("Node-link JSON", _from_json, _to_json, "{", "{[", 1_000_000),
+    "csv": Form("Cable list", _from_csv, None, "", "\n", 1_000_000),
 }

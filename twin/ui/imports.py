@@ -52,9 +52,8 @@ class Import(NamedTuple):
         return values
 
 
-def upload(kind: Import, elsewhere: Callable[[Any], bool] = lambda file: False) -> None:
-    """Draw the draft's value and two ways to choose another; elsewhere: takes files of other
-    kinds."""
+def upload(kind: Import) -> None:
+    """Draw the draft's value and two ways to choose another."""
     part = kind.stored()
     used, missing = part.kind.named(session.draft()), part.lacking(session.draft())
     digest, name = (used.digest, used.name) if used else ("", "")
@@ -66,7 +65,7 @@ def upload(kind: Import, elsewhere: Callable[[Any], bool] = lambda file: False) 
     if part.kind.reader is None:
         return
     file = st.file_uploader(kind.label, help=kind.help, key=f"{kind.many}-file")
-    if file is None or elsewhere(file):
+    if file is None:
         return
     try:
         value = _content(kind.one, file.getvalue(), file.name, part.kind)
@@ -265,10 +264,10 @@ def _with_machine(draft: Scenario, machine: ImportedMachine) -> Scenario:
     return with_overrides(draft, fields)
 
 
-def machine_upload(elsewhere: Callable[[Any], bool]) -> None:
+def machine_upload() -> None:
     """Draw the draft's imported machine, and offer a deployment of its size."""
     draft = session.draft()
-    upload(MACHINES, elsewhere)
+    upload(MACHINES)
     if not draft.supernode.imported or not (npus := npus_of(draft.supernode)):
         return
     try:

@@ -83,4 +83,4 @@ def _data(element: ET.Element, keys: Mapping[str, tuple[str, Any]]) -> dict[str,
     return attributes
 
 
-FORM = Form(parse, compose, "<", "<", 4_000_000)
+FORM = Form("GraphML", parse, compose, "<", "<", 4_000_000)

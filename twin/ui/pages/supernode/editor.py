@@ -158,13 +158,6 @@ def take_back_edits(edits: Sequence[Edit]) -> None:
     take([*others, *(before[k] for k in keys if k in before)])
 
 
-def replace_machine(machine: Supernode) -> bool:
-    """Take a whole machine into the draft, as one step; whether that could be."""
-    accepted = propose({f"supernode.{k}": v for k, v in machine.model_dump().items()})
-    st.session_state["generation"] += 1
-    return accepted
-
-
 # Edits of a fabric as values: set at elements or links, taken back again.
 
 

@@ -1,15 +1,16 @@
 """What stands around the picture of the fabric: prices, what came of a change, differences."""
 
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import streamlit as st
 
 from twin.hardware.chip import Chip, HardwareError
 from twin.hardware.fabric import Fabric
+from twin.hardware.graph_text import forms
+from twin.hardware.machine_file import write_machine
 from twin.hardware.network import network
 from twin.hardware.prices import summary
 from twin.hardware.validation import problems
-from twin.hooks import drawn
 from twin.metrics.measures import NOTHING
 from twin.scenario import MemoryPool, Scenario
 from twin.ui import session
@@ -17,6 +18,7 @@ from twin.ui.fields import sentence
 from twin.ui.imports import machine_upload
 from twin.ui.pages.supernode import editor
 from twin.ui.pages.supernode.prices import PLANES, Headline, headlines
+from twin.ui.show import download, file_name
 
 
 def prices(draft: Scenario, fabric: Fabric) -> None:
@@ -173,16 +175,23 @@ def _rates(total: dict[str, float], uneven: bool) -> dict[str, tuple[str, str]]:
     }
 
 
-# Files of machines: what extras write for other tools, and a box for a machine from elsewhere.
+# Files of machines: the fabric in every form, and a box for a machine from elsewhere.
 
 
 def files(fabric: Fabric) -> None:
     """Downloads of the fabric, and an upload that replaces the draft's machine."""
-    drawn("supernode.downloads", fabric)
+    st.markdown("**Take it elsewhere**")
+    with st.container(horizontal=True):
+        for kind, form in forms().items():
+            file = file_name(session.draft().name, f"-fabric.{kind}")
+            download(form.title, partial(write_machine, fabric, kind), file, f"fabric-{kind}")
+    st.caption(
+        "Every element and link with its capacity in bytes/s and its latency in s, edits included. "
+        "networkx, Gephi and yEd read the graphs; the box below takes each back as a machine."
+    )
     st.markdown("**Bring one in**")
     st.caption(
         "A cable list begins with the line from,to,GB/s,ns,plane and has a line a cable, as in "
         "die 0.0.0,switch 0,28,200,ub. Graphs are read as networkx writes them."
     )
-    # An extra may take the file; else it is read as a machine.
-    machine_upload(lambda file: any(drawn("supernode.upload", file)))
+    machine_upload()

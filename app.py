@@ -13,7 +13,6 @@ from starlette.routing import Mount
 
 from twin import ui
 from twin.api.app import application
-from twin.hooks import drawn
 from twin.ui import access, forms, session, show
 from twin.ui.door import door, unforeseen
 from twin.ui.pages import FIRST, PAGES, SECTIONS, load_pages
@@ -60,7 +59,6 @@ else:
         answer.get_ready()
         gc.freeze()  # none of this is garbage: it need not be looked through again
         yield
-        drawn("server.stop")
 
     app = st.App(
         __file__,

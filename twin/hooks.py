@@ -74,8 +74,7 @@ class TraceFormat(Hook):
 
 @dataclass(frozen=True, slots=True)
 class Section(Hook):
-    """A part of an existing page, drawn by a function of what the page shows there; or a step of
-    the server, at the places "server.start" and "server.stop"."""
+    """A part of an existing page, drawn by a function of what the page shows there."""
 
     place: str  # who offers one calls `drawn` with it: "run.request"
 

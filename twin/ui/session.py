@@ -13,7 +13,6 @@ from starlette.requests import Request
 from twin.facts import FactError, Facts
 from twin.hardware.imported import ImportedMachine
 from twin.hardware.recipes import as_sold, recipe_names
-from twin.hooks import drawn
 from twin.lab import library
 from twin.lab.runs.budget import Budget, budget_of
 from twin.lab.runs.executor import Runner
@@ -83,7 +82,6 @@ def damage_shown() -> Iterator[None]:
 @st.cache_resource(show_spinner=False)
 def runner() -> Runner:
     """The process's one runner; its start marks runs of dead servers."""
-    drawn("server.start")
     return Runner(_store()).start()
 
 

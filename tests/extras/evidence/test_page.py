@@ -1,28 +1,22 @@
 """The evidence page: every published row with its error, what misses its bar marked as such."""
 
-import asyncio
 import csv
 import io
 import json
-import os
 import re
-import sys
-import threading
 
 import pytest
 
-from tests.conftest import PATIENCE_S
 from twin.extras.evidence.choices import one_skew
 from twin.extras.evidence.made import load_made
-from twin.extras.evidence.page import charts as parity
-from twin.extras.evidence.page import judged, proof
+from twin.extras.evidence.page import charts as drawings
+from twin.extras.evidence.page import proof
 from twin.extras.evidence.reproduce import Part
 from twin.lab.evidence.judge import HONEST, evidence, headlines
 from twin.lab.evidence.rows import load_beyond, load_published
 from twin.lab.library import load_facts
-from twin.ui import charts, session
+from twin.ui import charts
 from twin.ui.pages import PAGES
-from twin.ui.pages.start import answer
 
 
 @pytest.fixture(scope="module")
@@ -88,14 +82,6 @@ def test_every_row_is_kept_in_both_files(found):
     assert [r["error"] for r in kept] == [r["error"] for r in found]
 
 
-def test_every_constant_has_its_value_its_bounds_and_where_it_goes_without_a_row(facts):
-    found = proof.constants(facts, load_made().cross)
-    names = {c["Constant"].split("**")[1].lower().replace(" ", "_") for c in found}
-    assert names == set(facts.names("calibration"))
-    assert all(" to " in c["Value and bounds"] and c["Fitted chiefly to"] for c in found)
-    assert all(" to " in c["Without any one row"] for c in found)
-
-
 def test_what_the_default_skew_makes_of_the_headline_is_computed_and_said(page, facts):
     told = one_skew(facts)
     chosen, default = (float(x.replace(",", "")) for x in re.findall(r"[\d,]+\d", told)[-2:])
@@ -116,23 +102,22 @@ def test_one_row_far_off_leaves_the_others_their_room_on_the_axis():
         rows = [{"published": 1.0 + k, "error": error, "twin": 1.0, "group": "g", "kind": "seen",
                  "quantity": "q", "system": "s", "unit": "ms"}
                 for k, error in enumerate((-0.2, 0.0, 0.2, worst))]  # fmt: skip
-        axis = parity.errors(rows).figure.layout.yaxis
+        axis = drawings.errors(rows).figure.layout.yaxis
         assert list(axis.tickvals) == sorted(axis.tickvals) and "0 %" in axis.ticktext
-        near = parity._place(0.2) - parity._place(-0.2)
+        near = drawings._place(0.2) - drawings._place(-0.2)
         return near / (axis.range[1] - axis.range[0])
 
     assert drawn(5.66) > 0.4 * drawn(0.25)
 
 
-def test_the_parity_plot_has_every_row_helped_ones_hollow(found):
-    for draw in (parity.parity, parity.errors):
-        chart = draw(found)
-        drawn = [t for t in chart.figure.data if t.mode == "markers"]
-        assert sum(len(t.x) for t in drawn) == len(found)
-        for trace in drawn:
-            assert (trace.marker.symbol == "circle-open") == trace.name.endswith("helped")
-        assert chart.alt
-    assert parity.parity([]).alt == charts.empty("No published row to show").alt
+def test_the_chart_of_errors_has_every_row_helped_ones_hollow(found):
+    chart = drawings.errors(found)
+    drawn = [t for t in chart.figure.data if t.mode == "markers"]
+    assert sum(len(t.x) for t in drawn) == len(found)
+    for trace in drawn:
+        assert (trace.marker.symbol == "circle-open") == trace.name.endswith("helped")
+    assert chart.alt
+    assert drawings.errors([]).alt == charts.empty("No published row to show").alt
 
 
 def test_the_page_shows_every_row_the_headline_and_how_many_miss(page, found):
@@ -170,21 +155,22 @@ def test_an_address_names_the_row_that_is_shown(app, found):
 
 def test_the_page_counts_what_was_chosen_and_says_what_is_beyond_the_twin(page):
     made = load_made()
-    assert len(page.dataframe[1].value) == made.counted
-    assert any(f"{made.counted} figures without a source" in m.value for m in page.markdown)
-    assert len(page.dataframe[2].value) == len(load_beyond())
+    for shown, (title, rows) in zip(page.dataframe[1:4], made.tables().items(), strict=True):
+        assert len(shown.value) == len(rows)
+        assert any(title in m.value for m in page.markdown)
+    assert len(page.dataframe[4].value) == len(load_beyond())
 
 
 def test_a_search_narrows_the_facts(page):
-    before = len(page.dataframe[3].value)
+    before = len(page.dataframe[5].value)
     page.text_input(key="facts-search").set_value("910c").run()
-    assert 0 < len(page.dataframe[3].value) < before
+    assert 0 < len(page.dataframe[5].value) < before
 
 
 def test_a_part_hidden_behind_the_other_microbatch_is_not_told_as_no_time():
-    chart = parity.parts([Part(("experts",), None, 0.0), Part(("o_proj",), 2e-4, 3e-4)])
+    chart = drawings.parts([Part(("experts",), None, 0.0), Part(("o_proj",), 2e-4, 3e-4)])
     assert "published above" in chart.reads
-    alone = parity.parts([Part(("experts",), None, 1e-4)])
+    alone = drawings.parts([Part(("experts",), None, 1e-4)])
     assert "published above" not in alone.reads and alone.reads
     twin = next(t for t in chart.figure.data if t.name == "twin")
     assert list(twin.text) == ["hidden", "300 µs"]
@@ -213,74 +199,3 @@ def test_what_is_missing_is_told_without_names_of_fields():
     told = proof.missing_in_words(load_beyond())
     assert "deployment." not in told and "models." not in told
     assert told.count("published results") == proof.MISSING
-
-
-def test_another_process_works_the_rows_out_or_the_page_does(monkeypatch, found, tmp_path):
-    """What a thread of the server worked out, every page would wait for."""
-    monkeypatch.setattr(judged, "shipped_evidence", lambda _facts: None)
-    monkeypatch.setattr(judged, "evidence", lambda _facts: [row(id="by the page")])
-    worked_out = tmp_path / "answers.json"
-    worked_out.write_text(json.dumps(found))
-    answered = {
-        "elsewhere": f"print(open({str(worked_out)!r}).read())",
-        "fails": "raise SystemExit(1)",
-    }
-    told = {}
-    for name, program in answered.items():
-        monkeypatch.setattr(judged, "_KNOWN", {})
-        monkeypatch.setattr(judged, "COMMAND", (sys.executable, "-c", program))
-        judged._elsewhere(threading.Event())
-        told[name] = judged.answers()
-    assert told["elsewhere"] == found
-    assert [each["id"] for each in told["fails"]] == ["by the page"]
-
-
-def test_a_server_that_stops_takes_the_process_of_the_rows_with_it(monkeypatch, tmp_path):
-    import app as dashboard
-
-    begun = tmp_path / "begun"
-    os.mkfifo(begun)
-    program = f"open({str(begun)!r}, 'w').close(); import signal; signal.pause()"
-    monkeypatch.setattr(judged, "shipped_evidence", lambda _facts: None)
-    monkeypatch.setattr(judged, "_KNOWN", {})
-    monkeypatch.setattr(judged, "COMMAND", (sys.executable, "-c", program))
-    for at, name in ((dashboard, "load_pages"), (session, "get_ready"), (answer, "get_ready"),
-                     (dashboard.gc, "freeze")):  # fmt: skip
-        monkeypatch.setattr(at, name, lambda: None)
-    working = threading.Thread(target=judged._elsewhere, args=(threading.Event(),))
-    working.start()
-    begun.read_text()  # returns when the process runs
-
-    async def served():
-        async with dashboard.while_serving(None):
-            assert working.is_alive()
-
-    # The browser's tests of this process may have left a loop running in this thread.
-    serving = threading.Thread(target=asyncio.run, args=(served(),))
-    serving.start()
-    serving.join(PATIENCE_S)
-    working.join(PATIENCE_S)
-    assert not working.is_alive()
-    assert judged._KNOWN == {}
-
-
-def test_a_process_of_the_rows_that_begins_while_the_server_stops_is_stopped_too(monkeypatch):
-    begin, begun, stopped = judged.subprocess.Popen, [], threading.Event()
-
-    def stopped_meanwhile(*args, **kwargs):
-        begun.append(begin(*args, **kwargs))
-        judged.stop()
-        return begun[0]
-
-    monkeypatch.setattr(judged, "shipped_evidence", lambda _facts: None)
-    monkeypatch.setattr(judged, "_KNOWN", {})
-    monkeypatch.setattr(judged, "_STOPS", [stopped.set])
-    monkeypatch.setattr(judged, "COMMAND", (sys.executable, "-c", "import signal; signal.pause()"))
-    monkeypatch.setattr(judged.subprocess, "Popen", stopped_meanwhile)
-    working = threading.Thread(target=judged._elsewhere, args=(stopped,))
-    working.start()
-    working.join(PATIENCE_S)
-    running = working.is_alive()
-    begun[0].kill()
-    assert not running
-    assert judged._KNOWN == {}

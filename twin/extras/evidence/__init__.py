@@ -10,8 +10,6 @@ HOOKS = (
     Command("evidence", "twin.extras.evidence.commands:evidence"),
     Command("calibrate", "twin.extras.evidence.commands:calibrate"),
     Section("point to point", "twin.extras.evidence.page.measured:measured", "supernode.end"),
-    Section("judge rows", "twin.extras.evidence.page.judged:prepare", "server.start"),
-    Section("stop judging", "twin.extras.evidence.page.judged:stop", "server.stop"),
     MadePart("accuracy", "twin.extras.evidence.made:accuracy_table"),
     MadePart("rankings", "twin.extras.evidence.rankings:made_table"),
     MadePart("cross", "twin.extras.evidence.made:cross_table"),

@@ -1,16 +1,14 @@
-"""Charts of the Evidence page: published against twin, signed errors, one layer by operator."""
+"""Charts of the Evidence page: signed errors of the rows, one layer by operator."""
 
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from twin.extras.evidence.reproduce import Part
 from twin.lab.evidence.judge import HONEST
 from twin.metrics.measures import seconds, three_figures
 from twin.ui import theme
-from twin.ui.charts.base import Chart, bars, chart, empty, figure, line, reads, time_unit
+from twin.ui.charts.base import Chart, bars, chart, empty, figure, reads, time_unit
 
 BAND = 0.1
 # Errors on the axis, of which those that fit are drawn: close to zero they stand evenly, beyond the
@@ -32,46 +30,19 @@ POINTS = {
 Rows = Sequence[Mapping[str, Any]]
 
 
-@reads("On the diagonal the twin says what was published; the band is 10 % to each side.")
-def parity(rows: Rows) -> Chart:
-    """Published against twin on two log axes, each row in its own unit, with a ±10 % band."""
-    if not rows:
-        return empty("No published row to show")
-    fig = figure(height=400)
-    ends = np.array([row[k] for row in rows for k in ("published", "twin")], dtype=float)
-    low, high = ends.min() / 1.5, ends.max() * 1.5
-    for factor, look in (
-        (1 + BAND, {"line_dash": "dot"}),
-        (1 - BAND, {"line_dash": "dot", "fill": "tonexty", "fillcolor": "rgba(124,132,150,0.3)"}),
-        (1.0, {}),
-    ):
-        line(fig, [low, high], [low * factor, high * factor], theme.OTHER, "", width=1, name="",
-             hoverinfo="skip", showlegend=False, **look)  # fmt: skip
-    _points(fig, rows, "published", "twin")
-    axis = {"type": "log", "range": [np.log10(low), np.log10(high)], "dtick": 1,
-            "exponentformat": "none", "showgrid": True, "tickformat": ",~g"}  # fmt: skip
-    within = sum(abs(row["error"]) <= BAND for row in rows)
-    return chart(
-        fig, f"Published figures against the twin's on log axes; {within} of {len(rows)} rows lie "
-        "within ten percent of the diagonal.", x=axis | {"title_text": PUBLISHED},
-        y=axis | {"title_text": "twin, in each row's unit"},
-        hovermode="closest", legend_traceorder="normal",
-    )  # fmt: skip
-
-
 @reads(
     "Above zero the twin says more than was published; the band is 10 % to each side, and the axis "
     "is logarithmic beyond it."
 )
 def errors(rows: Rows) -> Chart:
-    """Chart of signed error over the published value, in more detail than the parity plot."""
+    """Chart of signed error over the published value."""
     if not rows:
         return empty("No published row to show")
     fig = figure(height=400)
     band = _place(BAND)
     fig.add_hrect(y0=-band, y1=band, fillcolor=theme.OTHER, opacity=0.22, line_width=0)
     fig.add_hline(y=0, line={"color": theme.OTHER, "width": 1})
-    _points(fig, [{**row, "place": _place(row["error"])} for row in rows], "published", "place")
+    _points(fig, rows)
     low, high = (end(row["error"] for row in rows) for end in (min, max))
     ends = [_place(min(1.15 * low, -0.15)), _place(max(1.15 * high, 0.15))]
     ticks = [tick for tick in TICKS if ends[0] <= _place(tick) <= ends[1]]
@@ -96,7 +67,7 @@ def _place(error: float) -> float:
     return math.asinh(error / BAND)
 
 
-def _points(fig: Any, rows: Rows, x: str, y: str) -> None:
+def _points(fig: Any, rows: Rows) -> None:
     """Markers of rows: filled where no fit helped, hollow for others; one colour per group of
     systems."""
     for number, group in enumerate(sorted({row["group"] for row in rows})):
@@ -105,8 +76,8 @@ def _points(fig: Any, rows: Rows, x: str, y: str) -> None:
             part = [r for r in rows if r["group"] == group and r["kind"] in kinds]
             if part:
                 fig.add_scatter(
-                    x=[r[x] for r in part], y=[r[y] for r in part], mode="markers",
-                    name=f"{group}, {name}",
+                    x=[r["published"] for r in part], y=[_place(r["error"]) for r in part],
+                    mode="markers", name=f"{group}, {name}",
                     customdata=[_row_text(r) for r in part], hovertemplate=HOVER,
                     marker={"symbol": symbol, "size": 9, "color": colour,
                             "line": {"color": colour, "width": 2 * (name not in HONEST)}},

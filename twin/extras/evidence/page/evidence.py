@@ -8,16 +8,16 @@ import streamlit as st
 from twin.extras.evidence import reproduce
 from twin.extras.evidence.choices import one_skew
 from twin.extras.evidence.made import load_made
-from twin.extras.evidence.page import charts as parity
-from twin.extras.evidence.page import judged, proof
+from twin.extras.evidence.page import charts, proof
 from twin.extras.evidence.rankings import ranking_table
 from twin.extras.evidence.slides import slide_table
 from twin.lab.evidence.envelope import outside_evidence, reach
-from twin.lab.evidence.judge import headlines, score_table
+from twin.lab.evidence.judge import evidence, headlines, score_table
 from twin.lab.evidence.near import covered_in_words
 from twin.lab.evidence.rows import KINDS, UNJUDGED, EvidenceError, Row, load_beyond, load_published
 from twin.lab.runs.runner import find_run
 from twin.lab.share import links
+from twin.lab.share.shipped import shipped_evidence
 from twin.scenario import Scenario
 from twin.ui import session
 from twin.ui.fields import choice_label, sentence
@@ -30,6 +30,12 @@ HOW = (
     "simulated."
 )
 SEARCHED = ("quantity", "system", "kind", "regime", "source", "note")  # of a row
+
+
+@st.cache_resource(show_spinner="Working out every published row", max_entries=2)
+def judged(digest: str) -> list[dict[str, Any]]:
+    """The judged rows, the shipped ones where they are of these facts; shared, so never changed."""
+    return proof.by_regime(shipped_evidence(session.facts()) or evidence(session.facts()))
 
 
 @st.cache_data(show_spinner=False, max_entries=4)
@@ -76,8 +82,7 @@ st.title("Evidence", anchor=False)
 st.caption("How far the twin is from what was measured and published, and where it stops holding.")
 try:
     published = {row.id: row for row in load_published()}
-    with st.spinner("Working out every published row"):
-        answers = judged.answers()
+    answers = judged(facts.digest)
 except EvidenceError as error:
     st.error(sentence(str(error)), icon=":material/fact_check:")
     st.stop()
@@ -99,7 +104,7 @@ for sentence_of_group in headlines(answers):
     st.markdown(f"**{sentence_of_group}**")
 picture, worst = st.columns([3, 2], gap="large")
 with picture:
-    plot(parity.errors(answers), "evidence-errors")
+    plot(charts.errors(answers), "evidence-errors")
     st.caption("Diamonds: unseen rows. Filled: seen. Hollow: rows that a fit helped. Band: ±10 %.")
 with worst:
     st.markdown("**Farthest off**")
@@ -165,7 +170,7 @@ with left:
 with right:
     st.markdown("**One layer by operator**")
     if layer := operators(facts.digest, name):
-        plot(parity.parts(layer), "parts")
+        plot(charts.parts(layer), "parts")
         if any(part.twin_s == 0 for part in layer):
             st.caption(
                 "Time on the critical path: with two microbatches the shorter stream is hidden "
@@ -237,9 +242,9 @@ with st.expander(f"All {len(answers)} rows: search, kinds, files", expanded=name
 
 # 5) What stands behind the rows.
 with st.expander("What stands behind them: where it stops holding, fitted figures, every fact"):
-    holding, order, chosen, beyond_tab, machines, every_fact, glance = st.tabs([
+    holding, order, chosen, beyond_tab, machines, every_fact = st.tabs([
         "Where it stops holding", "Order of layouts", "Fitted and chosen figures",
-        "Beyond the twin", "NVL72 and CloudMatrix", "Every fact", "Published against twin",
+        "Beyond the twin", "NVL72 and CloudMatrix", "Every fact",
     ])  # fmt: skip
 with order:
     st.caption(
@@ -248,26 +253,16 @@ with order:
         "reverse. Points that follow from other points are left out."
     )
     st.table(ranking_table(answers), border="horizontal", hide_index=True)
-with glance:
-    plot(parity.parity(answers), "parity-p")
-
 with chosen:
     made = load_made()
-    st.markdown(
-        f"**{made.counted} figures without a source of their own move a published row by more "
-        "than 1 % when they are 10 % larger.**"
-    )
     if made.stale(facts):
         st.caption(
             ":material/history: Worked out with other facts or rows than these: "
             "`python -m twin calibrate --cross-validate --write` makes it anew."
         )
-    st.table(proof.constants(facts, made.cross), border="horizontal", hide_index=True)
-    st.caption(proof.cross_in_words(made.cross))
-    st.dataframe(
-        proof.counted(made), hide_index=True, height=320, key="counted", placeholder="–",
-        column_config={"Moves it by, %": number(format="%.1f")},
-    )  # fmt: skip
+    for title, rows_of in made.tables().items():
+        st.markdown(f"**{title}**")
+        st.dataframe(rows_of, hide_index=True, height=min(320, 38 + 35 * len(rows_of)))
     st.caption(f":material/balance: {one_skew(facts)} {made.default_skew}")
 
 with holding:

@@ -1,15 +1,11 @@
 """Published rows next to the twin as words and tables, from dicts of `lab.evidence.evidence`."""
 
-import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from statistics import fmean
 from typing import Any
 
-from twin.extras.evidence.calibrate import CONSTANTS, CrossValidation
-from twin.extras.evidence.made import Made
 from twin.facts import Facts
 from twin.lab.evidence.judge import HONEST
 from twin.lab.evidence.near import row_bands
@@ -32,7 +28,6 @@ UNITS = {"us": "µs", "ratio": "× (ratio)", "B": "B/token"}
 VALUE_CHARS = 48  # of a fact that is a list or a text
 FARTHEST, MISSING = 5, 3  # rows in the first screen
 _FIELD = re.compile(r"^[\w.*]+(?: = \w+)?(?::\s*|$)")  # the field that a reason begins with
-NEAR_BOUND = 0.02  # of a constant's range: the fit would have gone further
 
 Found = Sequence[Mapping[str, Any]]
 
@@ -174,47 +169,7 @@ def differs(row: Row) -> list[str]:
     return [*fields, *sizes]
 
 
-# Constants and facts.
-
-
-def constants(facts: Facts, cross: CrossValidation) -> list[dict[str, Any]]:
-    """Fitted constants: meaning, value, bounds, and range when a row is left out."""
-    spans = {span.name: span for span in cross.constants}
-    lines = []
-    for c in CONSTANTS:
-        fact, span = facts[f"calibration.{c.name}"], spans[c.name]
-        near = min(fact.value - c.low, c.high - fact.value) < NEAR_BOUND * (c.high - c.low)
-        name = c.name.replace("_", " ").capitalize()
-        value = f"{fact.value:.4g} {UNITS.get(c.unit, c.unit)}".rstrip()
-        bound, rests = ", near a bound" if near else "", f"; rests on {span.row}"
-        lines.append({
-            "Constant": f"**{name}**: {fact.note or c.meaning}",
-            "Value and bounds": f"**{value}**  \n{c.low:g} to {c.high:g}{bound}",
-            "Without any one row": f"{span.low:.3g} to {span.high:.3g}"
-            + ("" if span.identified else rests),
-            "Fitted chiefly to": c.prefix,
-        })  # fmt: skip
-    return lines
-
-
-def cross_in_words(cross: CrossValidation) -> str:
-    """Sentence on the errors of rows predicted by fits without them."""
-    text = ", ".join(f"{100 * cross.mean(by):.1f} % {by} by {by}" for by in ("row", "source"))
-    fitted = [left.fitted for left in cross.left_out if left.by == "row"]
-    return (
-        "Fitted by least squares over the calibrating rows; `python -m twin calibrate` makes it "
-        "anew. A constant near a bound would go further: the physics there is incomplete. Mean "
-        f"error of rows left out of the fit: {text}; with them {100 * fmean(fitted):.1f} %."
-    )
-
-
-def counted(made: Made) -> list[dict[str, Any]]:
-    """Figures that count, those with the largest effect first."""
-    return [
-        {"Figure": figure.name, "Kind": figure.kind, "Row moved most": figure.row,
-         "Moves it by, %": None if math.isinf(figure.share) else 100 * figure.share}
-        for figure in made.figures if figure.counts
-    ]  # fmt: skip
+# Facts.
 
 
 def fact_table(facts: Facts, words: str = "", marks: Sequence[str] = ()) -> list[dict[str, str]]:

@@ -22,9 +22,9 @@ FABRIC = build_fabric(SMALL, load_facts())
     [
         ("<graphml><graph/></graphml>", "The machine has no dies"),
         ('<!DOCTYPE x [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;">]><graphml>&b;</graphml>', "DOCTYPE"),
-        ("<graphml>", "not XML"),
-        ("<a>\x00</a>", "not XML"),
-        ("<graphml/>", "no element `graph`"),
+        ("<graphml>", "no GraphML"),
+        ("<a>\x00</a>", "no GraphML"),
+        ("<graphml/>", "no GraphML"),
         ("<a/>" * 4_000_001, "more than 4,000,000 parts"),
     ],
 )

@@ -89,22 +89,25 @@ class Attainment:
             return 1.0
         if rate > self.saturated:  # a queue that grows without end may be short in a short sample
             return 0.0
-        waits = waits_s(self.prompts, pool, rate)
-        first = BEGINS if len(waits) > 2 * BEGINS else 0
+        wait_times = waits_s(self.prompts, pool, rate)
+        first = BEGINS if len(wait_times) > 2 * BEGINS else 0
         fixed_s = self.extra_s + pool.delay_s + took_s * self.passes
         if self.after_pass:  # as often as its instance is busy, what waits meanwhile
             busy, fresh = rate / self.saturated, self.prompts.fresh
-            held = min(pool.budget, max(math.fsum(fresh) / len(fresh), busy * pool.budget))
-            fixed_s += busy * (pool.full_s + held * pool.token_s)
+            batch_tokens = min(pool.budget, max(math.fsum(fresh) / len(fresh), busy * pool.budget))
+            fixed_s += busy * (pool.full_s + batch_tokens * pool.token_s)
         ttft_s = sorted(
             w + fixed_s + self.transfer_s * (fresh + cached)
             for w, fresh, cached in zip(
-                waits[first:], self.prompts.fresh[first:], self.prompts.cached[first:], strict=True
+                wait_times[first:],
+                self.prompts.fresh[first:],
+                self.prompts.cached[first:],
+                strict=True,
             )
         )
-        whole = math.fsum(share for share, _, _ in self.parts)
+        total_share = math.fsum(share for share, _, _ in self.parts)
         met = math.fsum(s * bisect_right(ttft_s, limit) for s, limit, _ in self.parts)
-        return met / (whole * len(ttft_s))
+        return met / (total_share * len(ttft_s))
 
     @cached_property
     def saturated(self) -> float:
@@ -114,13 +117,13 @@ class Attainment:
     def mean_wait_s(self, rate: float) -> float:
         """Mean seconds from the router to the end of prefill at a rate (requests/s)."""
         assert self.pool is not None
-        waits = waits_s(self.prompts, self.pool, rate)
-        return math.fsum(waits) / len(waits)
+        wait_times = waits_s(self.prompts, self.pool, rate)
+        return math.fsum(wait_times) / len(wait_times)
 
     def fluent(self, took_s: float, swing: float) -> float:
         """Share of the requests with a TPOT within the SLO, for the mean seconds of an iteration
         and their relative standard deviation over time."""
-        whole = math.fsum(share for share, _, _ in self.parts)
+        total_share = math.fsum(share for share, _, _ in self.parts)
         met = math.fsum(
             share
             * math.fsum(
@@ -129,7 +132,7 @@ class Attainment:
             )
             for share, _, limit in self.parts
         )
-        return met / (whole * len(self.answers))
+        return met / (total_share * len(self.answers))
 
     def longest_iteration_s(self, swing: float) -> float:
         """The longest mean iteration with which `slo.share` of the requests meet their TPOT SLO;
@@ -147,8 +150,8 @@ class Attainment:
     def lasting(self) -> list[float]:
         """Remaining share of the iterations' swing in the mean over an answer, for each of
         `lengths`."""
-        m, whole = self.per_iteration, len(self.answers)
-        lives = [(max(a - 1, 1) / m, n / whole) for a, n in self.lengths]
+        m, answers_count = self.per_iteration, len(self.answers)
+        lives = [(max(a - 1, 1) / m, n / answers_count) for a, n in self.lengths]
         return [math.sqrt(lasting(lives, n)) for n, _ in lives]
 
     def _fluent(self, answer: int, took_s: float, swing: float, limit_s: float) -> float:
@@ -156,22 +159,22 @@ class Attainment:
         standard deviation of the mean iteration over its answer. Before the first iteration it
         waits for part of one. The number of iterations is exact for short answers, which decide
         where a few per cent are late; for longer ones renewal theory gives mean and variance."""
-        left, m = answer - 1, self.per_iteration
-        if left < 1:
+        tokens_after_first, m = answer - 1, self.per_iteration
+        if tokens_after_first < 1:
             return 1.0
-        if left <= SHORT_TOKENS:
+        if tokens_after_first <= SHORT_TOKENS:
             drafts = self.scenario.deployment.decode.mtp_draft_tokens
-            chances = iteration_chances(left, drafts, self.acceptance)
+            chances = iteration_chances(tokens_after_first, drafts, self.acceptance)
             return math.fsum(
-                chance * self._within(k, limit_s * left / took_s, swing)
+                chance * self._within(k, limit_s * tokens_after_first / took_s, swing)
                 for k, chance in enumerate(chances, start=1)
                 if chance > NO_CHANCE
             )
-        over = 0.5 * ((self.variance + m * m) / m - 1.0)
+        extra_iterations = 0.5 * ((self.variance + m * m) / m - 1.0)
         wait, wait_square = self._wait(1), self._wait(2)
-        mean = ((left + over) / m + wait) * took_s / left
-        spread = left * self.variance / m**3 + wait_square - wait * wait
-        deviation = math.hypot(took_s / left * math.sqrt(spread), swing * mean)
+        mean = ((tokens_after_first + extra_iterations) / m + wait) * took_s / tokens_after_first
+        spread = tokens_after_first * self.variance / m**3 + wait_square - wait * wait
+        deviation = math.hypot(took_s / tokens_after_first * math.sqrt(spread), swing * mean)
         return 0.5 * math.erfc((mean - limit_s) / max(deviation, 1e-12) / math.sqrt(2.0))
 
     def _within(self, iterations: int, most: float, swing: float) -> float:
@@ -181,8 +184,8 @@ class Attainment:
         iteration has just released requests, so a choice by load tends to select it: then the wait
         is 1 minus the least of `choices` uniform draws. Half of each is assumed."""
         room, deviation = most - iterations, swing * (iterations + 0.5)
-        waits = [min(max(room + deviation * z, 0.0), 1.0) for z in NORMAL]
-        return math.fsum(w + w**self.choices for w in waits) / (2 * len(NORMAL))
+        wait_shares = [min(max(room + deviation * z, 0.0), 1.0) for z in NORMAL]
+        return math.fsum(w + w**self.choices for w in wait_shares) / (2 * len(NORMAL))
 
     def _wait(self, power: int) -> float:
         """Mean of a power of that wait, iterations."""
@@ -221,12 +224,12 @@ def attainment(priced: Priced) -> Attainment:
     transfer_s, extra_s = 0.0, 1e-3 * s.front_end.service_ms
     if costs.prefill_role is not None and costs.decode_role is not None:
         price = nic(parts.net, 0, d.kv_transfer_plane)
-        handed, _ = bytes_per_token(s, costs.shape, costs.kv_bytes_per_token)
-        transfer_s = TRANSFERS * handed * price.shared_by_dies / price.bytes_per_s
-        placed = ((i.role, i.die_of_rank) for i in place_instances(s, parts.net))
-        transfer_s *= transfer_collision(parts.net, placed, d.kv_transfer_plane).mean
+        handed_bytes, _ = bytes_per_token(s, costs.shape, costs.kv_bytes_per_token)
+        transfer_s = TRANSFERS * handed_bytes * price.shared_by_dies / price.bytes_per_s
+        dies_by_role = ((i.role, i.die_of_rank) for i in place_instances(s, parts.net))
+        transfer_s *= transfer_collision(parts.net, dies_by_role, d.kv_transfer_plane).mean
         fixed = costs.state_bytes + costs.shape.window * costs.window_bytes_per_token
-        extra_s += price.latency_s + transfer_s * fixed / handed
+        extra_s += price.latency_s + transfer_s * fixed / handed_bytes
     drafts, accepted = d.decode.mtp_draft_tokens, costs.mtp_acceptance
     return Attainment(
         s, prompts, priced.sample.answers, pool, extra_s,
@@ -261,12 +264,16 @@ def _prompts(s: Scenario, sample: Offered, share: float) -> Prompts:
             now_s += float(exponential(draw, i))
             arrivals.append(now_s)
     span_s = (arrivals[-1] - arrivals[0]) / max(len(arrivals) - 1, 1)
-    count, seen = len(arrivals), float(sample.seen.sum())
-    part = share * float(sample.prompts.sum()) / seen if share > 0.0 and seen > 0.0 else 0.0
+    count, known_tokens = len(arrivals), float(sample.seen.sum())
+    part = (
+        share * float(sample.prompts.sum()) / known_tokens
+        if share > 0.0 and known_tokens > 0.0
+        else 0.0
+    )
     tokens = [float(v) for v in sample.prompts[:count]]
     hits = [min(part * float(h), v - 1.0) for v, h in zip(tokens, sample.seen[:count], strict=True)]
     return Prompts(
-        [(at - arrivals[0]) / span_s for at in arrivals],
+        [(moment - arrivals[0]) / span_s for moment in arrivals],
         [v - hit for v, hit in zip(tokens, hits, strict=True)],
         hits,
     )
@@ -276,25 +283,27 @@ def _pool(s: Scenario, parts: Assembly, role: RoleCosts, traffic: Traffic) -> Po
     """The pool of prefill instances."""
     d, hot = s.deployment.prefill, parts.prefill_imbalance.table
     budget = float(d.tokens_per_npu) * role.dies / parts.costs.chip.dies_per_npu
-    ops, dies, alone = role.operator_sink(), float(role.dies), d.attention == "dp"
+    ops, dies, own_attention = role.operator_sink(), float(role.dies), d.attention == "dp"
 
     def seconds(tokens: float, pairs: float, most: float, most_pairs: float) -> float:
-        if not alone:
+        if not own_attention:
             most, most_pairs = tokens / dies, pairs / dies
         return float(prefill_batch_s(role.prefill, tokens, most, most_pairs, *hot, ops))
 
     full_s, token_s, pair_s = batch_line(role, budget, traffic.input_tokens, hot)
     each = traffic.fresh_pairs / traffic.fresh_tokens  # pairs of a token, mean
     token_s += pair_s * each
-    if not alone:  # a batch of mean prompts from a table, what differs from them by its slope
+    if (
+        not own_attention
+    ):  # a batch of mean prompts from a table, what differs from them by its slope
         sizes = [budget * 2.0**k for k in range(-7, 2)]
-        took = [seconds(size, size * each, 0.0, 0.0) for size in sizes]
+        batch_times = [seconds(size, size * each, 0.0, 0.0) for size in sizes]
 
         def quickly(tokens: float, pairs: float, _most: float, _most_pairs: float) -> float:
             """Seconds of a batch, interpolated between the sizes computed above."""
             k = min(max(bisect_left(sizes, tokens), 1), len(sizes) - 1)
             share = (tokens - sizes[k - 1]) / (sizes[k] - sizes[k - 1])
-            mean_s = took[k - 1] + max(share, 0.0) * (took[k] - took[k - 1])
+            mean_s = batch_times[k - 1] + max(share, 0.0) * (batch_times[k] - batch_times[k - 1])
             return mean_s + pair_s * (pairs - tokens * each)
 
         computing: Seconds = quickly
@@ -302,13 +311,13 @@ def _pool(s: Scenario, parts: Assembly, role: RoleCosts, traffic: Traffic) -> Po
         computing = seconds
     read_s = 0.0
     if traffic.hit_tokens > 0.0:
-        many = max(1.0, budget / traffic.fresh_tokens)
-        cached = many * traffic.hit_tokens
-        read_s = fetch_s(s, parts.net, role.fetch, cached, many) / cached
+        prompts_per_batch = max(1.0, budget / traffic.fresh_tokens)
+        cached = prompts_per_batch * traffic.hit_tokens
+        read_s = fetch_s(s, parts.net, role.fetch, cached, prompts_per_batch) / cached
         read_s += float(prefill_hits_s(role.prefill, cached, ops)) / cached
     return Pool(
         d.instances, budget, float(d.chunk_tokens), computing, full_s, token_s, read_s,
-        dies=role.dies if alone else 1,
+        dies=role.dies if own_attention else 1,
     )  # fmt: skip
 
 

@@ -147,9 +147,9 @@ def _collect(path: str, table: Mapping[str, Any], flat: dict[str, Fact]) -> None
         for key in ("unit", "source", "mark"):
             if key not in table:
                 raise FactError(f"fact {path} has no {key}")
-        words = (*(table[key] for key in ("unit", "source", "mark")), table.get("note", ""))
+        texts = (*(table[key] for key in ("unit", "source", "mark")), table.get("note", ""))
         saw = table.get("saw", [])
-        if not isinstance(saw, list) or not all(isinstance(word, str) for word in (*words, *saw)):
+        if not isinstance(saw, list) or not all(isinstance(word, str) for word in (*texts, *saw)):
             raise FactError(f"fact {path}: unit, source, mark, note and what it saw must be text")
         if len(table["mark"]) != 1 or table["mark"] not in MARKS:
             raise FactError(f"fact {path} has mark {table['mark'][:40]!r}, not one of {MARKS}")

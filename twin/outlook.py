@@ -68,13 +68,13 @@ def at_load(
     if lengths is None:
         lengths = Lengths(priced.sample.prompts, priced.sample.answers)
     d, instances = s.deployment, priced.instances
-    passed = min(rate, full.front_end_requests_per_s)
+    admitted = min(rate, full.front_end_requests_per_s)
     if costs.prefill_role is not None and full.prefill is not None:
-        passed = min(passed, full.prefill.requests_per_s)
+        admitted = min(admitted, full.prefill.requests_per_s)
         if full.decode is not None:  # even slots answer no more, and prefill waits for them
-            passed = min(passed, full.decode.requests_per_s)
+            admitted = min(admitted, full.decode.requests_per_s)
     if reserved_s is None:
-        reserved_s = _prefill_s(priced, passed)
+        reserved_s = _prefill_s(priced, admitted)
     clients = math.inf
     if s.workload.arrivals == "closed_loop" and not math.isfinite(most_iteration_s):
         clients = s.workload.concurrency / instances
@@ -82,7 +82,7 @@ def at_load(
     arriving = Arriving(
         lengths.inputs,
         lengths.outputs,
-        passed / instances,
+        admitted / instances,
         reserved_s,
         clients,
         away_s,
@@ -104,10 +104,10 @@ def at_load(
         slots_of_ranks(role.ranks, d.decode.batch_per_npu, role.pool.rank_dies, dies_per_npu),
         d.decode, s.seed, costs.mtp_acceptance, s.memory_pool.block_tokens, arriving, chunk,
     )  # fmt: skip
-    standing = stationary(population, role.decode, arriving)
-    beyond = rate > passed * (1.0 + 1e-9) and math.isfinite(rate)
-    standing.overloaded |= beyond
-    return standing
+    population_now = stationary(population, role.decode, arriving)
+    overloaded = rate > admitted * (1.0 + 1e-9) and math.isfinite(rate)
+    population_now.overloaded |= overloaded
+    return population_now
 
 
 def _burstiness(s: Scenario) -> float:
@@ -139,20 +139,20 @@ def outlook(
     scenario: Scenario, facts: Facts, trace: TraceTable | None = None, counts: Counts | None = None
 ) -> Outlook:
     """TPOT at the offered load, and the largest load that meets the SLO. Raises as `steady`."""
-    priced = Priced(scenario, facts, trace, counts)
-    full, rate = priced.full, priced.sample.rate_req_per_s
+    prices = Priced(scenario, facts, trace, counts)
+    full, rate = prices.full, prices.sample.rate_req_per_s
     if full.decode is None:
-        return Outlook(None, rate, full.requests_per_s, *_slo_rate(priced))
-    standing = at_load(priced, math.inf if rate is None else rate)
-    assert standing is not None
-    tpot_s = standing.iteration_s / full.decode.tokens_per_iteration
-    found, limit = _slo_rate(priced)
+        return Outlook(None, rate, full.requests_per_s, *_slo_rate(prices))
+    state = at_load(prices, math.inf if rate is None else rate)
+    assert state is not None
+    tpot_s = state.iteration_s / full.decode.tokens_per_iteration
+    answer, limit = _slo_rate(prices)
     sustained = full.requests_per_s
-    if rate is None or rate > found:  # else it is not needed: uneven ranks lower it
-        standing = at_load(priced, math.inf, reserved_s=_prefill_s(priced, found))
-        assert standing is not None
-        sustained = max(found, min(sustained, standing.rate_req_per_s * priced.instances))
-    return Outlook(tpot_s, rate, sustained, found, limit)
+    if rate is None or rate > answer:  # else it is not needed: uneven ranks lower it
+        state = at_load(prices, math.inf, reserved_s=_prefill_s(prices, answer))
+        assert state is not None
+        sustained = max(answer, min(sustained, state.rate_req_per_s * prices.instances))
+    return Outlook(tpot_s, rate, sustained, answer, limit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,36 +167,36 @@ class Standing:
 def standing_at(priced: Priced, rate: float) -> Standing:
     """Latencies and SLO shares at `rate` requests/s, or in a closed loop at the rate of its
     clients. Raises as `steady`."""
-    full, judged = priced.full, attainment(priced)
-    tpot_s, iteration_s, fluent = 0.0, 0.0, 1.0
+    full, judgement = priced.full, attainment(priced)
+    tpot_s, iteration_s, fluent_share = 0.0, 0.0, 1.0
     if full.decode is not None:
-        standing = at_load(priced, math.inf if priced.sample.rate_req_per_s is None else rate)
-        assert standing is not None
-        iteration_s = standing.iteration_s
+        state = at_load(priced, math.inf if priced.sample.rate_req_per_s is None else rate)
+        assert state is not None
+        iteration_s = state.iteration_s
         tpot_s = iteration_s / full.decode.tokens_per_iteration
-        fluent = judged.fluent(iteration_s, standing.swing)
-    prefill_s = judged.mean_wait_s(rate) if judged.pool else 0.0
-    return Standing(tpot_s, prefill_s, judged.in_time(rate, iteration_s) * fluent)
+        fluent_share = judgement.fluent(iteration_s, state.swing)
+    prefill_s = judgement.mean_wait_s(rate) if judgement.pool else 0.0
+    return Standing(tpot_s, prefill_s, judgement.in_time(rate, iteration_s) * fluent_share)
 
 
 def _slo_rate(priced: Priced) -> tuple[float, str]:
     """(the largest rate at which `slo.share` of the requests meet their SLO, the limiting pool).
     TPOT bounds the time of an iteration and so decode's rate, TTFT that of prefill."""
-    full, judged = priced.full, attainment(priced)
+    full, judgement = priced.full, attainment(priced)
     most, took_s, limit = full.requests_per_s, 0.0, full.limit
     if full.decode is not None:
-        standing = _within(priced, judged)
-        if standing is None:
+        state = _within(priced, judgement)
+        if state is None:
             return 0.0, priced.decoding
-        took_s, reached = standing.iteration_s, standing.rate_req_per_s * priced.instances
-        if SAFE * reached < most:
+        took_s, rate = state.iteration_s, state.rate_req_per_s * priced.instances
+        if SAFE * rate < most:
             # What reaches decode is what the stages before it pass on: these may be in the way.
-            limit = priced.decoding if reached < SAME * full.requests_per_s else limit
-            most = SAFE * reached
+            limit = priced.decoding if rate < SAME * full.requests_per_s else limit
+            most = SAFE * rate
     mode = priced.scenario.deployment.mode
     if mode == "decode_only":
         return most, limit
-    in_time = judged.largest_rate(FULL * most, took_s)
+    in_time = judgement.largest_rate(FULL * most, took_s)
     if in_time < FULL * most:
         return in_time, "prefill" if mode != "colocated" else "colocated"
     return in_time, limit
@@ -209,46 +209,46 @@ def _within(priced: Priced, judged: Attainment) -> Stationary | None:
     patience_s, reserved_s, swing, error = min(limits), None, 0.0, 0.0
 
     def standing(rate: float, longest_s: float) -> Stationary:
-        found = at_load(priced, rate, None, longest_s, reserved_s, patience_s)
-        assert found is not None
-        return found
+        state = at_load(priced, rate, None, longest_s, reserved_s, patience_s)
+        assert state is not None
+        return state
 
     for _ in range(ROUNDS):  # how iterations swing is known once the load is
         longest_s = judged.longest_iteration_s(swing) * (1.0 - SURE * error)
-        found = standing(math.inf, longest_s)
-        swing, rate = found.swing, found.rate_req_per_s * priced.instances
-        error = found.error if math.isfinite(found.error) else 0.0
+        at_bound = standing(math.inf, longest_s)
+        swing, rate = at_bound.swing, at_bound.rate_req_per_s * priced.instances
+        error = at_bound.error if math.isfinite(at_bound.error) else 0.0
         # Where TTFT is met no mean wait is longer; near saturation of prefill it has no bound.
         reserved_s = min(judged.mean_wait_s(rate), max(limits)) if judged.pool else None
-    if found.iteration_s > MISSED * longest_s:
+    if at_bound.iteration_s > MISSED * longest_s:
         return None
-    if found.overloaded:  # places are full before TPOT is too long
+    if at_bound.overloaded:  # places are full before TPOT is too long
 
         def in_time(one: Stationary) -> bool:
             return one.late <= 1.0 - priced.scenario.slo.share
 
         for _ in range(TRIES):
             rate *= LESS
-            found = standing(rate, longest_s)
-            if in_time(found):
+            at_bound = standing(rate, longest_s)
+            if in_time(at_bound):
                 break
         nearer = standing(rate / math.sqrt(LESS), longest_s)
-        found = nearer if in_time(nearer) else found
-    return found
+        at_bound = nearer if in_time(nearer) else at_bound
+    return at_bound
 
 
 def times(scenario: Scenario, facts: Facts) -> tuple[float, float]:
     """(horizon_s, warmup_s) for a run from the steady state: a warm-up of one life of a request, so
     that nearly all initial ones have left; then two lives, and `ENOUGH` requests. Raises as
     `steady`."""
-    priced = Priced(scenario, facts)
-    offered = priced.sample.rate_req_per_s
-    rate = priced.full.requests_per_s if offered is None else offered
+    prices = Priced(scenario, facts)
+    offered = prices.sample.rate_req_per_s
+    rate = prices.full.requests_per_s if offered is None else offered
     stays_s = scenario.front_end.service_ms * 1e-3
-    stays_s += _prefill_s(priced, min(rate, priced.full.requests_per_s))
-    standing = at_load(priced, math.inf if offered is None else rate)
-    if standing is not None:
-        stays_s += standing.life * standing.iteration_s
+    stays_s += _prefill_s(prices, min(rate, prices.full.requests_per_s))
+    state = at_load(prices, math.inf if offered is None else rate)
+    if state is not None:
+        stays_s += state.life * state.iteration_s
     warmup_s = 5.0 * math.ceil(max(stays_s, LEAST_S) / 5.0)
     counted_s = min(max(2.0 * stays_s, ENOUGH / rate, 3.0 * LEAST_S), MOST_S)
     return 10.0 * math.ceil((warmup_s + counted_s) / 10.0), warmup_s

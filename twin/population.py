@@ -126,28 +126,30 @@ def reserve(p: Population, prompt: int, answer: int) -> int:
     p.at[TAKEN] += 1
     p.total[0] += need
     # A load counts both over their means: every load has grown by the lesser growth.
-    grown = min(p.at[TAKEN] / slots, p.total[0] / tokens) * ROUNDING
+    fill = min(p.at[TAKEN] / slots, p.total[0] / tokens) * ROUNDING
     for b in range(p.floor.size):
-        p.floor[b] *= max(grown, 1.0)
+        p.floor[b] *= max(fill, 1.0)
     return i
 
 
 @kernel
 def join(p: Population, i: int, past: float) -> None:
     """Let a request decode; past: completed share of its iterations."""
-    rank, left = p.rank[i], p.left[i]
-    whole = iterations_needed(left, p.draft_tokens, p.acceptance, p.accept, p.round, p.at[DRAWS])
+    rank, tokens_left = p.rank[i], p.left[i]
+    iterations = iterations_needed(
+        tokens_left, p.draft_tokens, p.acceptance, p.accept, p.round, p.at[DRAWS]
+    )
     p.at[DRAWS] += 1
-    over = int(past * whole)
+    iterations_done = int(past * iterations)
     p.reserved[rank] -= p.prompt[i]
     p.status[i] = DECODING
-    p.joined[i] = p.at[ITERATION] - over
-    p.due[i] = p.joined[i] + max(whole, over + 1)
+    p.joined[i] = p.at[ITERATION] - iterations_done
+    p.due[i] = p.joined[i] + max(iterations, iterations_done + 1)
     enlist(p, i)
-    rate = left / (p.due[i] - p.joined[i])
+    rate = tokens_left / (p.due[i] - p.joined[i])
     p.requests[rank] += 1
     p.growth[rank] += rate
-    p.context[rank] += p.prompt[i] + 1 + over * rate
+    p.context[rank] += p.prompt[i] + 1 + iterations_done * rate
     p.at[DECODES] += 1
 
 
@@ -235,8 +237,8 @@ def iterate(p: Population, iterations: int, per_iteration: float, reserved_for: 
         if p.colocated:
             take_prompts(p)
         # Prompts that wait make iterations periodic: each is looked at.
-        every = LOOK_EVERY if p.prompt_delay == 0 else 1
-        looks = p.at[ITERATION] % every == 0 and p.at[DECODES] > 0
+        interval = LOOK_EVERY if p.prompt_delay == 0 else 1
+        looks = p.at[ITERATION] % interval == 0 and p.at[DECODES] > 0
         if looks or p.expected_s > 0.0:
             took_s = seconds(p)
             if looks:
@@ -261,10 +263,10 @@ def take_prompts(p: Population) -> None:
 @kernel
 def waits_for_ranks(p: Population) -> bool:
     """Whether prompts wait for ranks without a prompt, as in the engine."""
-    some, groups = 0, math.ceil(p.backlog.size / p.prompt_ranks)
+    waiting_ranks, groups = 0, math.ceil(p.backlog.size / p.prompt_ranks)
     for g in range(groups):
-        some += p.backlog[g * p.prompt_ranks] > 0.0
-    wait = 0 < some < groups and p.at[DECODES] > 0 and p.at[DELAYED] < p.prompt_delay
+        waiting_ranks += p.backlog[g * p.prompt_ranks] > 0.0
+    wait = 0 < waiting_ranks < groups and p.at[DECODES] > 0 and p.at[DELAYED] < p.prompt_delay
     p.at[DELAYED] = p.at[DELAYED] + 1 if wait else 0
     return wait
 

@@ -105,8 +105,8 @@ def population_of(
 
 def iterations_of(outputs: NDArray[np.int32], draft_tokens: int, acceptance: float) -> float:
     """Mean iterations of answers of `outputs` tokens after their first token."""
-    left = float(np.maximum(outputs.astype(np.int64) - 1, 0).sum()) / outputs.size
-    return max(left / tokens_per_iteration(draft_tokens, acceptance), 1.0)
+    mean_tokens = float(np.maximum(outputs.astype(np.int64) - 1, 0).sum()) / outputs.size
+    return max(mean_tokens / tokens_per_iteration(draft_tokens, acceptance), 1.0)
 
 
 def stationary(population: Population, prices: Decode, arriving: Arriving) -> Stationary:
@@ -114,16 +114,16 @@ def stationary(population: Population, prices: Decode, arriving: Arriving) -> St
     effect of uneven ranks is measured on the population in passes, each continuing the last."""
     p = population
     life = iterations_of(arriving.outputs, p.draft_tokens, p.acceptance)
-    held = float(arriving.inputs.mean()) + elapsed_tokens(arriving.outputs)
+    context_tokens = float(arriving.inputs.mean()) + elapsed_tokens(arriving.outputs)
     prompts = _prompts(p)
-    room = math.floor(p.room_tokens / (held + p.page_tokens))
+    room = math.floor(p.room_tokens / (context_tokens + p.page_tokens))
     places = float(np.minimum(p.slots, room).sum())
     uneven, factors, squares, waited = 1.0, list[float](), list[float](), list[float]()
 
     delayed = 0.0  # iterations that a prompt waits for other ranks, mean
 
     def took_s(each: float) -> float:
-        return uneven * _even_s(p, prices, min(each * life, places), held, each, prompts)
+        return uneven * _even_s(p, prices, min(each * life, places), context_tokens, each, prompts)
 
     by_seconds = p.colocated and math.isinf(arriving.clients)
     each = 0.0
@@ -141,9 +141,9 @@ def stationary(population: Population, prices: Decode, arriving: Arriving) -> St
         live_through(p, 0, int(MEASURED * life) + LOOK_EVERY, each, wait)
         count, seconds, square, decoding, context, late, coming = (float(v) for v in p.seen)
         if decoding > 0.0:  # else none came: one alone is even
-            held = context / decoding
-            came = each * seconds / count / mean_s if by_seconds else each
-            even_s = count * _even_s(p, prices, decoding / count, held, came, prompts)
+            context_tokens = context / decoding
+            arrived = each * seconds / count / mean_s if by_seconds else each
+            even_s = count * _even_s(p, prices, decoding / count, context_tokens, arrived, prompts)
             if p.prompt_delay > 0:
                 delayed = max(coming / count / each - max(wait, 1.0), 0.0)
             if n == 1:  # the first pass is still near where it was begun
@@ -156,13 +156,13 @@ def stationary(population: Population, prices: Decode, arriving: Arriving) -> St
     pace = (seconds / count, decoding / count) if full and count else (took_s(each), each * life)
     iteration_s, decoding = pace
     rate = decoding / life / iteration_s
-    slow, left = 0.0, 0.0
+    slow, share_left = 0.0, 0.0
     if math.isinf(arriving.clients) and not full:
-        longer = 0.5 * (took_s(each * (1.0 + NEAR)) - took_s(each * (1.0 - NEAR)))
-        slow, left = _slow_swing(arriving, decoding, longer / (NEAR * iteration_s))
+        slope = 0.5 * (took_s(each * (1.0 + NEAR)) - took_s(each * (1.0 - NEAR)))
+        slow, share_left = _slow_swing(arriving, decoding, slope / (NEAR * iteration_s))
     within = max(math.fsum(squares) / max(len(squares), 1) / uneven**2 - 1.0, 0.0)
     # Iterations with and without prompts average out within an answer; what ranks add does not.
-    swing = math.sqrt(slow if p.colocated else within + left * slow)
+    swing = math.sqrt(slow if p.colocated else within + share_left * slow)
     p.expected_s = iteration_s if by_seconds else 0.0
     late = math.fsum(waited) / max(len(waited), 1)
     reserved_s, error = arriving.reserved_s, _scatter(factors)
@@ -182,8 +182,8 @@ def _slow_swing(arriving: Arriving, decoding: float, grows: float) -> tuple[floa
     share that outlasts a pass and is not measured there); grows: relative growth of an iteration
     per relative growth of the load."""
     tokens, counts = np.unique(np.maximum(arriving.outputs - 1, 1), return_counts=True)
-    whole = float(arriving.outputs.size)
-    lives = [(float(t), float(n) / whole) for t, n in zip(tokens, counts, strict=True)]
+    answers_count = float(arriving.outputs.size)
+    lives = [(float(t), float(n) / answers_count) for t, n in zip(tokens, counts, strict=True)]
     mean = math.fsum(life * share for life, share in lives)
     slow = grows**2 * crowd_variance(lives, decoding, arriving.cv)
     return slow, lasting(lives, MEASURED * mean)
@@ -222,29 +222,29 @@ def _arrivals(
     """(arrivals per iteration at the load, whether full slots serve fewer)."""
 
     def beyond(each: float) -> float:
-        took = took_s(each)
-        rate = each / took
+        iteration_time = took_s(each)
+        rate = each / iteration_time
         clients = each * life + rate * arriving.away_s
         return max(
             rate / arriving.rate_req_per_s, clients / arriving.clients,
-            took / arriving.most_iteration_s,
+            iteration_time / arriving.most_iteration_s,
         ) - 1.0  # fmt: skip
 
     high = places / (life + arriving.reserved_s / took_s(places / life))
     if p.colocated:
         prompt = max(p.fresh * float(p.inputs.mean()), 1.0)
         high = min(high, p.slots.size * p.chunk_most / prompt)
-    above = beyond(high)
-    if above < 0.0:
+    excess_high = beyond(high)
+    if excess_high < 0.0:
         return high * (1.0 + OVER), True
     low, below = 0.0, -1.0
     for _ in range(HALVINGS):  # false position; of the end that stays half (Illinois)
-        middle = high - above * (high - low) / (above - below)
-        there = beyond(middle)
-        if abs(there) < 0.01 * CLOSE:
+        middle = high - excess_high * (high - low) / (excess_high - below)
+        excess = beyond(middle)
+        if abs(excess) < 0.01 * CLOSE:
             return middle, False
-        if there < 0.0:
-            low, below, above = middle, there, 0.5 * above
+        if excess < 0.0:
+            low, below, excess_high = middle, excess, 0.5 * excess_high
         else:
-            high, above, below = middle, there, 0.5 * below
+            high, excess_high, below = middle, excess, 0.5 * below
     return high, False

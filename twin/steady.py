@@ -169,8 +169,8 @@ def traffic_of(scenario: Scenario, facts: Facts, trace: TraceTable | None = None
     means, hits = length_means(scenario.workload, facts, trace), 0.0
     if scenario.memory_pool.enabled and scenario.deployment.mode != "decode_only":
         hits = sampled(scenario, facts, trace).reuse * means.input_tokens
-    own = means.input_tokens, means.output_tokens
-    return Traffic(*own, hits, spread=means.prompt_spread, prompts=means.prompts)
+    mean_lengths = means.input_tokens, means.output_tokens
+    return Traffic(*mean_lengths, hits, spread=means.prompt_spread, prompts=means.prompts)
 
 
 def sampled(scenario: Scenario, facts: Facts, trace: TraceTable | None = None) -> Offered:
@@ -197,12 +197,12 @@ def traffic_under_way(scenario: Scenario, facts: Facts, hit_share: float = 0.0) 
         return Traffic(prompt, answer, hit_share * prompt)
     prompts, answers = drawn_lengths(facts, w)
     mean = prompts.mean
-    own = [prompts.moment(k) for k in (1, 2, 3)]
+    moments = [prompts.moment(k) for k in (1, 2, 3)]
     ages = [answers.moment(k + 1) / ((k + 1.0) * answers.mean) for k in (1, 2, 3)]
-    variance, third = (x + y for x, y in zip(_central(*own), _central(*ages), strict=True))
-    held = Held(ages[0], math.sqrt(variance), third / variance**1.5)
+    variance, third = (x + y for x, y in zip(_central(*moments), _central(*ages), strict=True))
+    elapsed = Held(ages[0], math.sqrt(variance), third / variance**1.5)
     spread = prompts.mean_square / mean**2
-    return Traffic(mean, answers.mean, hit_share * mean, held, spread, prompts.relative)
+    return Traffic(mean, answers.mean, hit_share * mean, elapsed, spread, prompts.relative)
 
 
 def _central(mean: float, square: float, cube: float) -> tuple[float, float]:
@@ -221,7 +221,7 @@ def imbalances(
         experts = experts.model_copy(update={"placement": "perfect"})
     per_request = tokens_per_request(s, mean_lengths(s.workload, facts, trace)[0])
     groups, top_groups = router_groups(experts, shape)
-    known = facts.below("experts")  # nothing else of the facts decides
+    expert_facts = facts.below("experts")  # nothing else of the facts decides
     answers = []
     for role, name in (
         (costs.prefill_role, "prefill"), (costs.colocated_role or costs.decode_role, "decode"),
@@ -233,13 +233,13 @@ def imbalances(
         nodes = min(layout.places, -(-layout.routed_dies // role.dies_per_node))
         question = (
             experts, shape.routed_experts, shape.moe_layers, shape.top_k, layout.places,
-            layout.slots_per_die, known, s.seed, per_request[name],
+            layout.slots_per_die, expert_facts, s.seed, per_request[name],
         )  # fmt: skip
-        rest = (groups, top_groups, nodes, _nodes_count(s, role))
+        group_args = (groups, top_groups, nodes, _nodes_count(s, role))
         if counts is None:
-            answers.append(_imbalance(*question, None, *rest))
+            answers.append(_imbalance(*question, None, *group_args))
         else:
-            answers.append(imbalance(*question, counts, *rest))
+            answers.append(imbalance(*question, counts, *group_args))
     return answers[0], answers[1]
 
 
@@ -340,12 +340,12 @@ def _largest_within(
     batch and how much of it fits; a batch of 1 takes `one_s`. Regula falsi through the two nearest
     known batches, with bisection where two steps did not halve the interval."""
     low, low_s = 1, one_s
-    known, misses = [(1, one_s)], 0  # batches that fit, with their seconds
+    fitting, misses = [(1, one_s)], 0  # batches that fit, with their seconds
     while high - low > 1:
         guess, gap = min(max(guess, low + 1), high - 1), high - low
         took_s, fits = tried(guess)
         if fits == guess:
-            known.append((guess, took_s))
+            fitting.append((guess, took_s))
         if fits == guess and took_s <= bound_s:
             low, low_s = guess, took_s
         else:
@@ -353,10 +353,10 @@ def _largest_within(
         misses = misses + 1 if high - low > gap // 2 else 0
         if 0 < fits < guess and fits > low:  # as many fit a larger batch's buffers next to them
             guess = fits
-        elif fits < guess or misses > 1 or len(known) < 2:
+        elif fits < guess or misses > 1 or len(fitting) < 2:
             guess, misses = (low + high) // 2, 0
         else:
-            (a, a_s), (b, b_s) = sorted(known, key=lambda point: abs(point[1] - bound_s))[:2]
+            (a, a_s), (b, b_s) = sorted(fitting, key=lambda point: abs(point[1] - bound_s))[:2]
             slope = (b_s - a_s) / (b - a)
             guess = int(a + (bound_s - a_s) / slope) if slope > 0.0 else (low + high) // 2
     return low, low_s

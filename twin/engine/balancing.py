@@ -90,8 +90,8 @@ class Balance:
         """Slots of experts in instance k's layout, placed for the given load."""
         role, dies, slots = self._key(k)
         nodes = self.crowd.nodes_of(role, dies)
-        found = x.place(self.experts, load, dies, slots, nodes, groups=self.crowd.groups)
-        return Group(role, found, nodes)
+        placement = x.place(self.experts, load, dies, slots, nodes, groups=self.crowd.groups)
+        return Group(role, placement, nodes)
 
     def changed(self, k: int, t_s: float) -> None:
         """Give instance k, which has other dies now, the placement of a group with as many dies. If
@@ -112,11 +112,13 @@ class Balance:
         if self.perfect:
             return len(places) * layout.slots_per_die * self.setup.costs.shape.moe_layers
         slots = self.groups[self.of[k]].slots
-        gone = [d for d in sorted(places) if d < slots.shape[1]]  # the others hold shared experts
-        left = slots.copy()
-        left[:, gone] = x.EMPTY
+        failed_dies = [
+            d for d in sorted(places) if d < slots.shape[1]
+        ]  # the others hold shared experts
+        usable_slots = slots.copy()
+        usable_slots[:, failed_dies] = x.EMPTY
         count = self.process.base.shape[1]
-        return int(((x.copies(slots, count) > 0) & (x.copies(left, count) == 0)).sum())
+        return int(((x.copies(slots, count) > 0) & (x.copies(usable_slots, count) == 0)).sum())
 
     def mix(self, t_s: float) -> np.ndarray:
         """Weights of the topics among prompt tokens that arrived in the last window."""
@@ -159,19 +161,19 @@ class Balance:
         if group.role != "prefill":
             first = self.setup.decode_imbalance
         limited = self.experts.group_limited
-        rule = (
+        group_args = (
             self.crowd.tokens_per_request[group.role], self.process.correlation,
             self.crowd.groups if limited else 1, self.crowd.top_groups if limited else 1,
             self._nearest(group),
         )  # fmt: skip
-        at = np.arange(first.tokens.size, dtype=np.float64)
-        found = []
-        for k, known in enumerate(first.factor.reshape(-1, at.size)):  # of dies, of nodes
+        token_counts = np.arange(first.tokens.size, dtype=np.float64)
+        factors = []
+        for k, row in enumerate(first.factor.reshape(-1, token_counts.size)):  # of dies, of nodes
             slots = x.by_node(group.slots, group.nodes) if k else group.slots
-            some = x.hot_factors(now, slots, first.tokens[::EVERY], *rule)
-            change = np.interp(at, at[::EVERY], some / known[::EVERY])
-            found.append(np.maximum(known * change, 1.0))
-        return np.concatenate(found)
+            probed = x.hot_factors(now, slots, first.tokens[::EVERY], *group_args)
+            change = np.interp(token_counts, token_counts[::EVERY], probed / row[::EVERY])
+            factors.append(np.maximum(row * change, 1.0))
+        return np.concatenate(factors)
 
     def _nearest(self, group: Group) -> int:
         return group.nodes if self.experts.placement == "topology" else 1
@@ -189,12 +191,12 @@ class Balance:
             self._keep_hottest(t_s, group, load)
             if group.moving:
                 continue
-            chosen = x.choose_layers(
+            chosen_layers = x.choose_layers(
                 self.rule.policy, load, group.slots, self.rule.threshold, self.rule.layers,
                 self._nearest(group),
             )  # fmt: skip
-            if chosen.size:
-                self._move(key, group, load, chosen, t_s)
+            if chosen_layers.size:
+                self._move(key, group, load, chosen_layers, t_s)
 
     def _move(
         self, key: Key, group: Group, load: np.ndarray, layers: np.ndarray, t_s: float
@@ -211,23 +213,23 @@ class Balance:
         if most <= 0.0:
             return
         background = self.rule.swap == "background"
-        at = [k for k, other in enumerate(self.of) if other == key and self._serves(k)]
-        took_s = max((self._carry(k, most, total, t_s, background) for k in at), default=0.0)
+        same_key = [k for k, other in enumerate(self.of) if other == key and self._serves(k)]
+        took_s = max((self._carry(k, most, total, t_s, background) for k in same_key), default=0.0)
         group.moving = True
         before = float(self._hottest_over_mean(group, group.slots, load))
         after = float(self._hottest_over_mean(group, new, load))
         self._note("before", t_s)
-        words = f"{layers.size} layers, hottest/mean {before:.2f} -> {after:.2f}"
+        sentence = f"{layers.size} layers, hottest/mean {before:.2f} -> {after:.2f}"
         event = Event(
-            t_s, Kind.REBALANCE, words, role=group.role, end_s=t_s + took_s,
-            bytes=total * len(at),
+            t_s, Kind.REBALANCE, sentence, role=group.role, end_s=t_s + took_s,
+            bytes=total * len(same_key),
         )  # fmt: skip
         self.log.append(event)
 
         def arrived(now_s: float) -> None:
             group.moving = False
             group.slots = new
-            for k in at:
+            for k in same_key:
                 self.machine.set_pace(self._weights(k), 0.0)
             self.refresh(now_s)
             self._note("after", now_s)
@@ -263,20 +265,20 @@ class Balance:
 
     def _stand_still(self, k: int, span_s: float, t_s: float) -> None:
         """Delay the running and the next iterations of an instance; the pause counts as busy."""
-        instance, at = self.machine.world.instance, self.machine.column(k)
-        begin_s = max(float(instance.ends_s[at]), t_s)
-        instance.ends_s[at] = begin_s + span_s
-        if instance.running[at]:
+        instance, column = self.machine.world.instance, self.machine.column(k)
+        begin_s = max(float(instance.ends_s[column]), t_s)
+        instance.ends_s[column] = begin_s + span_s
+        if instance.running[column]:
             horizon_s = self.setup.scenario.horizon_s
-            instance.busy_s[at] += max(0.0, min(begin_s + span_s, horizon_s) - begin_s)
+            instance.busy_s[column] += max(0.0, min(begin_s + span_s, horizon_s) - begin_s)
 
     def _hottest_over_mean(self, group: Group, slots: np.ndarray, load: np.ndarray) -> float:
         """Load of the group's hottest die over the mean die, averaged over layers."""
         return float(x.hottest_by_layer(load, slots, self._nearest(group)).mean())
 
     def _keep_hottest(self, t_s: float, group: Group, load: np.ndarray) -> None:
-        kept = sum(1 for _, role, _, _ in self.hottest if role == group.role)
-        if kept < MEASUREMENTS:
+        rows_of_role = sum(1 for _, role, _, _ in self.hottest if role == group.role)
+        if rows_of_role < MEASUREMENTS:
             by_layer = x.hottest_by_layer(load, group.slots, self._nearest(group))
             self.hottest.append((t_s, group.role, self._first(group), by_layer))
 
@@ -287,8 +289,8 @@ class Balance:
 
     def _note(self, moment: str, t_s: float) -> None:
         """Store the present load of every die in every layer."""
-        taken = {(t, m) for t, _, _, m, _, _ in self.loads}
-        if self.perfect or (len(taken) >= SNAPSHOTS and moment != "end"):
+        noted = {(t, m) for t, _, _, m, _, _ in self.loads}
+        if self.perfect or (len(noted) >= SNAPSHOTS and moment != "end"):
             return
         now = x.now(self.process, t_s, self.mix(t_s))
         for group in self._used():
@@ -313,6 +315,6 @@ class Balance:
         if self.perfect or layout.split > 1:
             return None
         load_s = self.groups[self.of[k]].load_s
-        found = np.full(layout.dies, load_s.mean())
-        found[: load_s.size] = load_s
-        return found if np.ptp(found) > 0.0 else None
+        load_of_die = np.full(layout.dies, load_s.mean())
+        load_of_die[: load_s.size] = load_s
+        return load_of_die if np.ptp(load_of_die) > 0.0 else None

@@ -64,9 +64,9 @@ def book_busy(world: World, column: int, begin_s: float, end_s: float, sign: flo
     if end_s <= begin_s:
         return
     world.instance.busy_s[column] += sign * max(0.0, min(end_s, s.horizon_s) - begin_s)
-    whole = w.PREFILL_BUSY_S if column < s.prefills else w.DECODE_BUSY_S
+    busy_column = w.PREFILL_BUSY_S if column < s.prefills else w.DECODE_BUSY_S
     for book, field in (
-        (record.windows, whole),
+        (record.windows, busy_column),
         (record.instances, column * w.AT_FIELDS + w.AT_BUSY_S),
     ):
         record.fields[0], record.amounts[0] = field, sign * (end_s - begin_s)

@@ -85,11 +85,11 @@ def _sizes(
 def _empty_world(setup: Setup) -> c.World:
     s, r, requests = setup.scenario, setup.scenario.router, setup.requests
     prefill, decode = setup.of_role("prefill"), setup.of_role("decode")
-    apart = s.deployment.mode != "colocated"
+    disaggregated = s.deployment.mode != "colocated"
     settings = Settings.computed(
         Source(setup),
-        prefill_code=PREFILL.code(c.World) if prefill and apart else 0,
-        decode_code=DECODE.code(c.World) if decode and apart else 0,
+        prefill_code=PREFILL.code(c.World) if prefill and disaggregated else 0,
+        decode_code=DECODE.code(c.World) if decode and disaggregated else 0,
     )
     prefills, decodes = max(len(prefill), 1), max(len(decode), 1)
     price = nic(setup.fabric, setup.first_die, s.deployment.kv_transfer_plane)

@@ -73,16 +73,16 @@ def conserved(world: World) -> Check:
     finished = int((status == w.FINISHED).sum())
     rejected = int((status == w.REJECTED).sum())
     c = world.record.counters
-    lost, left = int((status == w.LOST).sum()), int((status == w.CANCELLED).sum())
+    lost, cancelled = int((status == w.LOST).sum()), int((status == w.CANCELLED).sum())
     ok = finished == c[w.FINISHED_DECODE] + c[w.FINISHED_PREFILL]
     ok = ok and rejected == c[w.REJECTED_ROUTER] + c[w.REJECTED_DECODE]
-    ok = ok and lost == c[w.GIVEN_UP] and left == c[w.CANCELLED_BY_CLIENT]
-    inside = arrived - finished - rejected - lost - left
+    ok = ok and lost == c[w.GIVEN_UP] and cancelled == c[w.CANCELLED_BY_CLIENT]
+    unfinished = arrived - finished - rejected - lost - cancelled
     law = "arrived = finished + inside + rejected + lost"
-    counts = f"{arrived:,} = {finished:,} + {inside:,} + {rejected:,} + {lost:,}"
+    counts = f"{arrived:,} = {finished:,} + {unfinished:,} + {rejected:,} + {lost:,}"
     if world.settings.patient:
-        law, counts = f"{law} + cancelled", f"{counts} + {left:,}"
-    return Check("I1", law, bool(ok and inside >= 0), f"{counts} requests")
+        law, counts = f"{law} + cancelled", f"{counts} + {cancelled:,}"
+    return Check("I1", law, bool(ok and unfinished >= 0), f"{counts} requests")
 
 
 def little(world: World) -> Check:
@@ -126,16 +126,16 @@ def busy_within_time(world: World) -> Check:
 
 def bytes_conserved(world: World) -> Check:
     """I4: KV bytes sent = KV bytes received + KV bytes in transfer."""
-    sent = float(world.prefill.sent_bytes.sum())
+    sent_bytes = float(world.prefill.sent_bytes.sum())
     received = float(world.decode.received_bytes.sum())
     t = world.transfer
-    way = 0.0
+    in_transfer_bytes = 0.0
     for k in range(int(t.active[0])):
-        way += kv_bytes(world, t.request[k])
-    ok = math.isclose(sent, received + way, rel_tol=ROUNDING, abs_tol=1.0)
+        in_transfer_bytes += kv_bytes(world, t.request[k])
+    ok = math.isclose(sent_bytes, received + in_transfer_bytes, rel_tol=ROUNDING, abs_tol=1.0)
     return Check(
         "I4a", "KV bytes sent = received + under way", ok,
-        f"{sent:.6g} B = {received:.6g} B + {way:.6g} B",
+        f"{sent_bytes:.6g} B = {received:.6g} B + {in_transfer_bytes:.6g} B",
     )  # fmt: skip
 
 
@@ -152,27 +152,29 @@ def within_capacity(windows: pl.DataFrame) -> Check:
 def kv_space(setup: Setup, world: World) -> Check:
     """I5: each rank's KV tokens equal those of its requests and fit; slots add up."""
     d, r = world.decode, world.request
-    taken = np.arange(d.slot_table.shape[1]) < d.requests[:, None]
-    rank, slot = np.nonzero(taken)
-    i = d.slot_table[taken]
+    is_taken = np.arange(d.slot_table.shape[1]) < d.requests[:, None]
+    rank, slot = np.nonzero(is_taken)
+    i = d.slot_table[is_taken]
     instance = rank // world.settings.decode_ranks
-    left = r.output_tokens[i] - r.emitted[i]
+    tokens_left = r.output_tokens[i] - r.emitted[i]
     # The running iteration has begun but its tokens are not out.
-    past = (
+    iterations = (
         d.iteration[instance]
         - r.joined[i]
         - world.instance.running[world.settings.prefills + instance]
     )
-    tokens = r.input_tokens[i] + r.emitted[i] + past * (left / (r.due[i] - r.joined[i]))
-    held = np.bincount(rank, tokens, d.requests.size)
-    worst = float((np.abs(held - d.context) / np.maximum(held, 1.0)).max())
+    tokens = (
+        r.input_tokens[i] + r.emitted[i] + iterations * (tokens_left / (r.due[i] - r.joined[i]))
+    )
+    tokens_by_rank = np.bincount(rank, tokens, d.requests.size)
+    worst = float((np.abs(tokens_by_rank - d.context) / np.maximum(tokens_by_rank, 1.0)).max())
     built = slots_of(setup, setup.of_role("decode"))
     slots_ok = (r.rank[i] == rank).all() and (r.slot[i] == slot).all()
     slots_ok = slots_ok and bool((d.requests <= d.taken_slots).all())
     slots_ok = slots_ok and bool((d.taken_slots <= built).all())
     room = d.kv_tokens[np.arange(d.requests.size) // world.settings.decode_ranks]
     page = 0.5 * world.settings.page_tokens
-    fullest = float(((held + d.requests * page) / room).max())
+    fullest = float(((tokens_by_rank + d.requests * page) / room).max())
     return Check(
         "I5a", "KV tokens and slots of a rank = those of its requests, and fit",
         bool(slots_ok and worst <= 1e-6 and fullest <= 1 + ROUNDING),
@@ -201,10 +203,10 @@ def causal(requests: pl.DataFrame) -> Check:
     pairs = list(zip(stamps, stamps[1:], strict=False))
     wrong = pl.sum_horizontal([(before > after).sum() for before, after in pairs])
     missing = [(before.is_null() & after.is_not_null()).sum() for before, after in pairs]
-    bad, gaps = requests.select(wrong, pl.sum_horizontal(missing).alias("missing")).row(0)
+    wrong_rows, gaps = requests.select(wrong, pl.sum_horizontal(missing).alias("missing")).row(0)
     return Check(
         "I6", "arrival <= front end <= routed <= prefill <= transfer <= first token <= finish",
-        bad == 0 and gaps == 0, f"{bad} out of order, {gaps} with a stamp missing",
+        wrong_rows == 0 and gaps == 0, f"{wrong_rows} out of order, {gaps} with a stamp missing",
     )  # fmt: skip
 
 
@@ -214,16 +216,16 @@ def work_conserving(world: World) -> Check:
     r, p, d, instance = world.request, world.prefill, world.decode, world.instance
     horizon_s = world.settings.horizon_s
     for row in range(p.queue.shape[0]):
-        head, at = p.queue[row, w.HEAD], world.settings.prompt_row + row
-        busy = p.reading[row] or instance.running[at]
-        waits = head != w.NONE and max(r.ready_s[head], instance.ends_s[at]) <= horizon_s
-        idle += int(instance.up[at] and waits and not busy)
+        head, column = p.queue[row, w.HEAD], world.settings.prompt_row + row
+        busy = p.reading[row] or instance.running[column]
+        is_waiting = head != w.NONE and max(r.ready_s[head], instance.ends_s[column]) <= horizon_s
+        idle += int(instance.up[column] and is_waiting and not busy)
     for row in range(d.wait.shape[0]):
-        head, at = d.wait[row, w.HEAD], world.settings.prefills + row
-        waits = (head != w.NONE and r.ready_s[head] <= horizon_s) or d.in_batch[row] > 0
-        may = instance.up[at] and instance.ends_s[at] <= horizon_s
-        busy = instance.running[at] or (world.settings.colocated and p.reading[row])
-        idle += int(may and waits and not busy)
+        head, column = d.wait[row, w.HEAD], world.settings.prefills + row
+        is_waiting = (head != w.NONE and r.ready_s[head] <= horizon_s) or d.in_batch[row] > 0
+        may_start = instance.up[column] and instance.ends_s[column] <= horizon_s
+        busy = instance.running[column] or (world.settings.colocated and p.reading[row])
+        idle += int(may_start and is_waiting and not busy)
     return Check("I8", "no instance idle while work waits", idle == 0, f"{idle} idle with work")
 
 
@@ -239,48 +241,50 @@ def tokens_conserved(world: World) -> Check:
     decode = world.decode
     i = decode.slot_table[np.arange(decode.slot_table.shape[1]) < decode.requests[:, None]]
     d = r.rank[i] // s.decode_ranks
-    past = decode.iteration[d] - r.joined[i]
-    left = r.output_tokens[i] - r.emitted[i]
-    under_way = float((left * past / np.maximum(r.due[i] - r.joined[i], 1)).sum())
-    under_way += float((np.maximum(r.emitted[~finished], 1) - 1).sum())
+    iterations = decode.iteration[d] - r.joined[i]
+    tokens_left = r.output_tokens[i] - r.emitted[i]
+    tokens_in_progress = float(
+        (tokens_left * iterations / np.maximum(r.due[i] - r.joined[i], 1)).sum()
+    )
+    tokens_in_progress += float((np.maximum(r.emitted[~finished], 1) - 1).sum())
     # Open to the last iteration of each instance, cut off at the horizon, and to one token each
     # preemption rounds away or has prefill compute anew.
     slack = float(world.decode.growth.sum()) + 1.0
     slack += 2.0 * float(r.preemptions.sum()) + 2.0 * float(r.retries.sum())
     slack += 2.0 * float((r.status == w.CANCELLED).sum())
-    gap = abs(book - out - under_way)
+    gap = abs(book - out - tokens_in_progress)
     return Check(
         "I10", "decode tokens booked = tokens of answers", gap <= slack + 1e-6 * out,
-        f"{book:,.0f} booked, {out + under_way:,.0f} in answers",
+        f"{book:,.0f} booked, {out + tokens_in_progress:,.0f} in answers",
     )  # fmt: skip
 
 
 def one_role(setup: Setup, life: Life) -> Check:
     """I12: an NPU belongs to one instance at a time, and no more NPUs are held than allowed."""
-    begun: dict[int, list[tuple[float, float]]] = {}
+    starts: dict[int, list[tuple[float, float]]] = {}
     for k, spans in life.stays().items():
         for die in life.dies[k]:
-            begun.setdefault(die, []).extend(spans)
+            starts.setdefault(die, []).extend(spans)
     shared = 0
-    for spans in begun.values():
+    for spans in starts.values():
         spans.sort()
         shared += sum(after[0] < before[1] for before, after in pairwise(spans))
-    npus = len(begun) // setup.dies_per_npu
-    may = max(setup.scenario.elastic.npus, npus_used(setup.scenario))
+    npus = len(starts) // setup.dies_per_npu
+    npus_allowed = max(setup.scenario.elastic.npus, npus_used(setup.scenario))
     return Check(
-        "I12", "an NPU belongs to one instance at a time", shared == 0 and npus <= may,
-        f"{shared} shared; {npus} of {may} NPUs were used",
+        "I12", "an NPU belongs to one instance at a time", shared == 0 and npus <= npus_allowed,
+        f"{shared} shared; {npus} of {npus_allowed} NPUs were used",
     )  # fmt: skip
 
 
 def one_model(seats: pl.DataFrame) -> Check:
     """I12: a die serves the instances of one model at a time. seats: of all models."""
-    stays: dict[int, list[tuple[float, float, str]]] = {}
+    spans_by_die: dict[int, list[tuple[float, float, str]]] = {}
     for row in seats.iter_rows(named=True):
         for die in range(row["first_die"], row["first_die"] + row["dies"]):
-            stays.setdefault(die, []).append((row["t_s"], row["end_s"], row["model"]))
+            spans_by_die.setdefault(die, []).append((row["t_s"], row["end_s"], row["model"]))
     shared = 0
-    for spans in stays.values():
+    for spans in spans_by_die.values():
         pairs = combinations(spans, 2) if len({model for _, _, model in spans}) > 1 else ()
         shared += any(a[2] != b[2] and a[0] < b[1] and b[0] < a[1] for a, b in pairs)
     return Check(
@@ -301,14 +305,17 @@ def experts_conserved(setup: Setup) -> Check:
 
 def finite(tables: dict[str, pl.DataFrame]) -> Check:
     """I14: no NaN, no infinity, no negative value in columns that cannot be negative."""
-    bad = [
+    not_finite = [
         f"{name}.{column.name}"
         for name, table in tables.items()
         for column in table.iter_columns()
         if column.dtype == pl.Float64 and not _sound(column)
     ]
     return Check(
-        "I14", "every figure finite and not negative", not bad, f"bad: {', '.join(bad) or 'none'}"
+        "I14",
+        "every figure finite and not negative",
+        not not_finite,
+        f"bad: {', '.join(not_finite) or 'none'}",
     )
 
 

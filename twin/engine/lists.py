@@ -63,19 +63,19 @@ def put_after(ends: np.ndarray, row: int, following: np.ndarray, before: int, it
 @kernel
 def length(ends: np.ndarray, row: int, following: np.ndarray) -> int:
     """Number of items in list `row`."""
-    count, at = 0, ends[row, HEAD]
-    while at != NONE:
-        count, at = count + 1, following[at]
+    count, item = 0, ends[row, HEAD]
+    while item != NONE:
+        count, item = count + 1, following[item]
     return count
 
 
 @kernel
 def unlist(ends: np.ndarray, row: int, following: np.ndarray, item: int) -> bool:
     """Take an item out of list `row`; False when it is not in it."""
-    before, at = NONE, ends[row, HEAD]
-    while at not in (NONE, item):
-        before, at = at, following[at]
-    if at == NONE:
+    before, item_now = NONE, ends[row, HEAD]
+    while item_now not in (NONE, item):
+        before, item_now = item_now, following[item_now]
+    if item_now == NONE:
         return False
     remove_after(ends, row, following, before, item)
     return True
@@ -92,9 +92,9 @@ def insert(
     if last == NONE or place[last] <= place[item]:
         append(ends, row, following, item)
         return
-    before, at = NONE, ends[row, HEAD]
-    while at != NONE and (begun[at] != NONE or place[at] <= place[item]):
-        before, at = at, following[at]
+    before, item_now = NONE, ends[row, HEAD]
+    while item_now != NONE and (begun[item_now] != NONE or place[item_now] <= place[item]):
+        before, item_now = item_now, following[item_now]
     put_after(ends, row, following, before, item)
 
 
@@ -117,7 +117,7 @@ def heap_pop(values: np.ndarray, items: np.ndarray, size: np.ndarray) -> float:
     least = values[0]
     size[0] -= 1
     n = size[0]
-    moved, item = values[n], items[n]
+    last_value, item = values[n], items[n]
     k = 0
     while True:
         child = 2 * k + 1
@@ -125,11 +125,11 @@ def heap_pop(values: np.ndarray, items: np.ndarray, size: np.ndarray) -> float:
             break
         if child + 1 < n and values[child + 1] < values[child]:
             child += 1
-        if values[child] >= moved:
+        if values[child] >= last_value:
             break
         values[k], items[k] = values[child], items[child]
         k = child
-    values[k], items[k] = moved, item
+    values[k], items[k] = last_value, item
     return least
 
 
@@ -184,22 +184,22 @@ def copy(source: np.ndarray, target: np.ndarray) -> None:
 @kernel
 def any_of(values: np.ndarray, least: float) -> bool:
     """Whether one of some values is `least` or more."""
-    some = False
+    found = False
     for k in range(values.size):
-        some |= values[k] >= least
-    return some
+        found |= values[k] >= least
+    return found
 
 
 @kernel
 def total(values: np.ndarray) -> float:
     """Sum by four partial sums: a fixed order whose additions can run in parallel."""
     a = b = c = d = 0.0
-    whole = values.size - values.size % 4
-    for k in range(0, whole, 4):
+    even_size = values.size - values.size % 4
+    for k in range(0, even_size, 4):
         a += values[k]
         b += values[k + 1]
         c += values[k + 2]
         d += values[k + 3]
-    for k in range(whole, values.size):
+    for k in range(even_size, values.size):
         a += values[k]
     return (a + b) + (c + d)

@@ -158,8 +158,8 @@ def sample(world: World, t1: float) -> None:
     ended += count[w.BACK_FROM_DECODE]
     back = count[w.BACK_FROM_QUEUE] + count[w.BACK_FROM_PREFILL]
     back += count[w.BACK_FROM_TRANSFER] + count[w.BACK_FROM_DECODE] + count[w.PREEMPTED]
-    gone = count[w.ROUTED] + count[w.REJECTED_ROUTER] + count[w.GIVEN_UP]
-    gone += count[w.CANCELLED_BY_CLIENT] - count[w.LEFT_EARLY]
+    left_front_end = count[w.ROUTED] + count[w.REJECTED_ROUTER] + count[w.GIVEN_UP]
+    left_front_end += count[w.CANCELLED_BY_CLIENT] - count[w.LEFT_EARLY]
     if not settings.has_decode:
         ended = count[w.FINISHED_PREFILL]
     last = windows.shape[0] - 1
@@ -172,7 +172,7 @@ def sample(world: World, t1: float) -> None:
         windows[row, w.IN_FRONT_END] += (
             count[w.ARRIVED] - count[w.FRONTED] - count[w.LEFT_EARLY] + back_soon
         )
-        windows[row, w.IN_ROUTER] += count[w.FRONTED] + back - gone
+        windows[row, w.IN_ROUTER] += count[w.FRONTED] + back - left_front_end
         windows[row, w.IN_PREFILL_QUEUE] += count[w.ROUTED] - begun - count[w.BACK_FROM_QUEUE]
         windows[row, w.IN_PREFILL] += begun - done - count[w.BACK_FROM_PREFILL]
         windows[row, w.IN_TRANSFER] += done - arrived_by_decode - count[w.BACK_FROM_TRANSFER]
@@ -192,21 +192,21 @@ def look_at_instances(world: World, t1: float) -> None:
     prefill_hot = world.costs.prefill_hot_factor
     most_tokens = world.costs.prefill_hot_tokens.shape[0] - 1
     for p in range(instances):
-        at = p * w.AT_FIELDS
-        book[row, at + w.AT_QUEUE] += length(prefill.queue, p, following)
-        book[row, at + w.AT_RUNNING] += length(prefill.batch, p, following)
-        book[row, at + w.AT_CROWDED] += crowding[exchange + p]
-        book[row, at + w.AT_HOT] += prefill_hot[p, most_tokens]
-        book[row, at + w.AT_SAMPLES] += 1.0
+        offset = p * w.AT_FIELDS
+        book[row, offset + w.AT_QUEUE] += length(prefill.queue, p, following)
+        book[row, offset + w.AT_RUNNING] += length(prefill.batch, p, following)
+        book[row, offset + w.AT_CROWDED] += crowding[exchange + p]
+        book[row, offset + w.AT_HOT] += prefill_hot[p, most_tokens]
+        book[row, offset + w.AT_SAMPLES] += 1.0
     for d in range(decode.taken.size):
-        at = (instances + d) * w.AT_FIELDS
+        offset = (instances + d) * w.AT_FIELDS
         verified = (settings.draft_tokens + 1.0) * decode.in_batch[d]
         hot = interpolate(verified, world.costs.decode_hot_tokens, world.costs.decode_hot_factor[d])
-        book[row, at + w.AT_QUEUE] += length(decode.wait, d, following)
-        book[row, at + w.AT_RUNNING] += decode.in_batch[d]
-        book[row, at + w.AT_CROWDED] += crowding[exchange + instances + d]
-        book[row, at + w.AT_HOT] += hot
-        book[row, at + w.AT_SAMPLES] += 1.0
+        book[row, offset + w.AT_QUEUE] += length(decode.wait, d, following)
+        book[row, offset + w.AT_RUNNING] += decode.in_batch[d]
+        book[row, offset + w.AT_CROWDED] += crowding[exchange + instances + d]
+        book[row, offset + w.AT_HOT] += hot
+        book[row, offset + w.AT_SAMPLES] += 1.0
 
 
 @kernel

@@ -61,25 +61,27 @@ class Part:
         book, requests = self.record.windows[:-1], self.tables["requests"]
         new = requests[self.setup.at_start :]
         several = requests.filter(pl.col("output_tokens") > 1)
-        horizon_s, ones = self.setup.scenario.horizon_s, np.ones(windows)
+        horizon_s, full_windows = self.setup.scenario.horizon_s, np.ones(windows)
         return {
             "first_tokens": _by_window(new["first_token_s"], horizon_s, windows),
             "answers": _by_window(several["finish_s"], horizon_s, windows),
             "iterations": book[:, w.ITERATIONS],
             "prompt_tokens": book[:, w.PROMPT_TOKENS],
-            "prefills": ones * self.instances[0],
-            "decodes": ones * self.instances[1],
-            "pool": ones * self.pool,
-            "hbm": ones * self.limits["hbm"],
-            "cube": ones * self.limits["cube"],
+            "prefills": full_windows * self.instances[0],
+            "decodes": full_windows * self.instances[1],
+            "pool": full_windows * self.pool,
+            "hbm": full_windows * self.limits["hbm"],
+            "cube": full_windows * self.limits["cube"],
         }
 
 
 def _by_window(times_s: pl.Series, horizon_s: float, windows: int) -> np.ndarray:
     """Number of times in each window."""
-    known = times_s.drop_nulls().to_numpy()
-    at = np.minimum((known[known <= horizon_s] / horizon_s * windows).astype(int), windows - 1)
-    return np.bincount(at, minlength=windows).astype(float)
+    known_times_s = times_s.drop_nulls().to_numpy()
+    window_of = np.minimum(
+        (known_times_s[known_times_s <= horizon_s] / horizon_s * windows).astype(int), windows - 1
+    )
+    return np.bincount(window_of, minlength=windows).astype(float)
 
 
 def merged(s: Scenario, parts: Sequence[Part]) -> Tables:
@@ -100,9 +102,9 @@ def merged(s: Scenario, parts: Sequence[Part]) -> Tables:
     tables["windows"] = windows_of(parts)
     tables["operators"] = _operators([part.tables["operators"] for part in parts])
     tables["links"] = _links([part.tables["links"] for part in parts], tables["traffic"])
-    if served := [p.tables["servers"] for p in parts if "servers" in p.tables]:
-        by = ["t_s", "window_s", "node"]
-        tables["servers"] = pl.concat(served).group_by(by, maintain_order=True).sum()
+    if server_tables := [p.tables["servers"] for p in parts if "servers" in p.tables]:
+        keys = ["t_s", "window_s", "node"]
+        tables["servers"] = pl.concat(server_tables).group_by(keys, maintain_order=True).sum()
     return tables
 
 
@@ -118,8 +120,8 @@ def _stacked(parts: Sequence[Part], name: str, offsets: Sequence[dict[str, int]]
             continue
         table = part.tables[name]
         if "instance" in table.columns:
-            at = pl.col("role").replace_strict(first, default=0, return_dtype=pl.Int32)
-            table = table.with_columns((pl.col("instance") + at).alias("instance"))
+            shift = pl.col("role").replace_strict(first, default=0, return_dtype=pl.Int32)
+            table = table.with_columns((pl.col("instance") + shift).alias("instance"))
         tables.append(table.with_columns(pl.lit(_named(part, parts)).first().alias("model")))
     return pl.concat(tables, how="diagonal")
 
@@ -130,10 +132,10 @@ def _events(part: Part, first: dict[str, int]) -> pl.DataFrame:
     rows = part.tables["events"].to_dicts()
     for row in rows:
         if row["instance"] is not None:
-            own = rf"\b{row['role']} {row['instance']}\b"
+            old_name = rf"\b{row['role']} {row['instance']}\b"
             row["instance"] += first[row["role"]]
             for column in ("element", "detail"):
-                row[column] = re.sub(own, f"{row['role']} {row['instance']}", row[column])
+                row[column] = re.sub(old_name, f"{row['role']} {row['instance']}", row[column])
     return pl.DataFrame(rows, schema=part.tables["events"].schema)
 
 
@@ -150,8 +152,8 @@ def _requests(parts: Sequence[Part], offsets: Sequence[dict[str, int]]) -> pl.Da
         )
         sessions = int(table["session"].max() or 0) + 1  # type: ignore[arg-type]
         tables.append(table)
-    whole = pl.concat(tables, how="diagonal").sort("arrival_s", maintain_order=True)
-    return whole.with_columns(pl.int_range(whole.height, dtype=pl.Int32).alias("request_id"))
+    requests = pl.concat(tables, how="diagonal").sort("arrival_s", maintain_order=True)
+    return requests.with_columns(pl.int_range(requests.height, dtype=pl.Int32).alias("request_id"))
 
 
 def windows_of(parts: Sequence[Part]) -> pl.DataFrame:
@@ -169,12 +171,12 @@ def windows_of(parts: Sequence[Part]) -> pl.DataFrame:
             else np.full(count, part.always_there(name))
             for part in parts
         ]
-        of = MEANS.get(name) or ("iterations" if name.startswith("decode_") and
+        weight_name = MEANS.get(name) or ("iterations" if name.startswith("decode_") and
                                  name.endswith("_s") else "")  # fmt: skip
-        if not of:
+        if not weight_name:
             columns[name] = pl.Series(values=sum(values[1:], values[0]))
             continue
-        each = [weight[of] for weight in weights]
+        each = [weight[weight_name] for weight in weights]
         total = sum(each[1:], each[0])
         amount = sum((v * n for v, n in zip(values, each, strict=True)), np.zeros(count))
         mean = np.divide(amount, total, out=np.full(count, np.nan), where=total > 0.0)
@@ -186,11 +188,11 @@ def windows_of(parts: Sequence[Part]) -> pl.DataFrame:
 
 def _operators(tables: Sequence[pl.DataFrame]) -> pl.DataFrame:
     """Seconds by operator of all models; iterations are those of models that have the operator."""
-    whole = pl.concat(tables).group_by("phase", "operator", maintain_order=True).agg(
+    sums = pl.concat(tables).group_by("phase", "operator", maintain_order=True).agg(
         pl.col("total_s").sum(), pl.col("iterations").sum()
     )  # fmt: skip
     total = pl.col("total_s").sum().over("phase")
-    return whole.select(
+    return sums.select(
         "phase", "operator", "total_s",
         share=pl.when(total > 0).then(pl.col("total_s") / total).otherwise(0.0),
         per_iteration_s=pl.when(pl.col("iterations") > 0)

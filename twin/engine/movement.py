@@ -47,13 +47,13 @@ def traffic_table(setup: Setup, world: World) -> pl.DataFrame:
     for column, instance in columns_of(setup, world.settings.prefills):
         for kind, traffic in enumerate(w.TRAFFIC):
             for plane, name in enumerate(w.PLANES):
-                moved = cells[:, kind, plane, column]
-                at = np.flatnonzero(moved > 0.0)
-                if at.size:
+                moved_bytes = cells[:, kind, plane, column]
+                positions = np.flatnonzero(moved_bytes > 0.0)
+                if positions.size:
                     pieces.append(
-                        {"t_s": at * width_s, "window_s": width_s, "plane": name,
+                        {"t_s": positions * width_s, "window_s": width_s, "plane": name,
                          "traffic": traffic, "role": instance.role, "instance": instance.index,
-                         "bytes": moved[at]}
+                         "bytes": moved_bytes[positions]}
                     )  # fmt: skip
     return stacked(TRAFFIC, pieces)
 
@@ -68,20 +68,24 @@ def shares_table(machine: Machine, balance: Balance, horizon_s: float) -> pl.Dat
         for epoch, end_s in spans
         for piece in _shares_of(epoch, end_s, _of_experts(epoch, machine, balance))
     ]
-    at = np.concatenate([piece.pop("place") for piece in pieces]) if pieces else np.zeros(0, int)
+    place_numbers = (
+        np.concatenate([piece.pop("place") for piece in pieces]) if pieces else np.zeros(0, int)
+    )
     places = machine.fabric.places
     columns = {
-        name: pl.Series(name, [getattr(place, name) for place in places], SHARES[name]).gather(at)
+        name: pl.Series(name, [getattr(place, name) for place in places], SHARES[name]).gather(
+            place_numbers
+        )
         for name in ("plane", "node", "sub_plane", "direction")
     }
-    known = stacked({name: kind for name, kind in SHARES.items() if name not in columns}, pieces)
-    found = known.with_columns(**columns)
+    table = stacked({name: kind for name, kind in SHARES.items() if name not in columns}, pieces)
+    shares = table.with_columns(**columns)
     if machine.fabric.storage_ports == "nic":  # one network has the places of both planes
         stored = [w.TRAFFIC[kind] for kind in (w.SSD_READ, w.SSD_WRITE)]
         of_storage = pl.col("traffic").is_in(stored) & (pl.col("plane") == "rdma")
         plane = pl.when(of_storage).then(pl.lit("vpc")).otherwise("plane")
-        found = found.with_columns(plane.alias("plane"))
-    return found.select(*SHARES)
+        shares = shares.with_columns(plane.alias("plane"))
+    return shares.select(*SHARES)
 
 
 def seats_table(machine: Machine, horizon_s: float) -> pl.DataFrame:
@@ -109,15 +113,19 @@ def _spans(machine: Machine, horizon_s: float) -> list[tuple[Epoch, float]]:
 def _of_experts(epoch: Epoch, machine: Machine, balance: Balance) -> dict[tuple[str, int], Ends]:
     """Bytes of dispatch and combine at each node over those of an even exchange, where dies got
     uneven tokens, by role and number. An instance that had other dies meanwhile counts as even."""
-    found: dict[tuple[str, int], Ends] = {}
+    ends: dict[tuple[str, int], Ends] = {}
     dies = {(seat.role, seat.index): seat.dies for seat in epoch.seats}
     for k, i in enumerate(machine.setup.instances):
-        at = dies.get((i.role, i.index), ())
-        taken, part = balance.taken(k), machine.roles[k].dispatched
-        if taken is not None and part is not None and taken.size == len(at):
-            node = epoch.fabric.node[epoch.fabric.dies[list(at)]]
-            found[i.role, i.index] = uneven_ends(node, epoch.fabric.nodes, taken, part)
-    return found
+        dies_of_instance = dies.get((i.role, i.index), ())
+        tokens_taken, dispatched = balance.taken(k), machine.roles[k].dispatched
+        if (
+            tokens_taken is not None
+            and dispatched is not None
+            and tokens_taken.size == len(dies_of_instance)
+        ):
+            node = epoch.fabric.node[epoch.fabric.dies[list(dies_of_instance)]]
+            ends[i.role, i.index] = uneven_ends(node, epoch.fabric.nodes, tokens_taken, dispatched)
+    return ends
 
 
 def uneven_ends(node: np.ndarray, nodes: int, taken: np.ndarray, dispatched: float) -> Ends:
@@ -127,11 +135,13 @@ def uneven_ends(node: np.ndarray, nodes: int, taken: np.ndarray, dispatched: flo
     evenly from all dies and none stays at its own; combine goes back the way of dispatch, which
     moves the share `dispatched` of the bytes. A byte is split over links as even ones are.
     """
-    rest = taken.sum() - taken
+    other_tokens = taken.sum() - taken
     count = np.maximum(np.bincount(node, minlength=nodes), 1)
-    got, sent = (np.bincount(node, each / each.mean(), nodes) / count for each in (taken, rest))
-    into, out = (part * got + (1.0 - part) * sent for part in (dispatched, 1.0 - dispatched))
-    return into, out
+    got, sent = (
+        np.bincount(node, each / each.mean(), nodes) / count for each in (taken, other_tokens)
+    )
+    into_node, out = (part * got + (1.0 - part) * sent for part in (dispatched, 1.0 - dispatched))
+    return into_node, out
 
 
 def _shares_of(
@@ -146,8 +156,8 @@ def _shares_of(
                 shares["attention"] = even
             if ends := uneven.get((f.role, f.instance)):
                 places = [epoch.fabric.places[p] for p in f.load.places]
-                some = [ends[place.direction == "out"][place.node] for place in places]
-                shares["experts"] = shares_of(epoch.fabric, f.load, np.array(some))
+                factors = [ends[place.direction == "out"][place.node] for place in places]
+                shares["experts"] = shares_of(epoch.fabric, f.load, np.array(factors))
             else:
                 shares["experts"] = even
         for name, share in shares.items():
@@ -162,16 +172,16 @@ def links_table(setup: Setup, world: World, where: pl.DataFrame) -> pl.DataFrame
     in a fixed order: the same question has the same bytes."""
     horizon_s = setup.scenario.horizon_s
     limit = _limits(setup)
-    moved = _placed_bytes(setup, world, where)
+    moved_bytes = _placed_bytes(setup, world, where)
     book = world.record.traffic[:-1]
     over_time = book.reshape(book.shape[0], len(w.TRAFFIC), len(w.PLANES), -1).sum(axis=(1, 3))
     pieces = []
     for p, plane in enumerate(w.PLANES):
         mean = float(over_time[:, p].mean())
         peak = float(over_time[:, p].max()) / mean if mean > 0.0 else 0.0
-        for way in ("out", "in"):
+        for direction in ("out", "in"):
             for k, most in enumerate(limit[plane].T):
-                bytes_ = moved[plane, way][:, k]
+                bytes_ = moved_bytes[plane, direction][:, k]
                 used = np.divide(
                     bytes_, most * horizon_s, out=np.zeros_like(bytes_), where=most > 0.0
                 )
@@ -179,7 +189,7 @@ def links_table(setup: Setup, world: World, where: pl.DataFrame) -> pl.DataFrame
                 # than its capacity, so no window is fuller than full.
                 busiest = np.minimum(used * peak, np.maximum(used, 1.0))
                 pieces.append(
-                    {"plane": plane, "node": np.arange(most.size), "direction": way,
+                    {"plane": plane, "node": np.arange(most.size), "direction": direction,
                      "sub_plane": k if plane == "ub" else None, "bytes": bytes_,
                      "capacity_bytes_per_s": most, "utilisation_mean": used,
                      "utilisation_peak": busiest}
@@ -192,8 +202,8 @@ def _limits(setup: Setup) -> dict[str, np.ndarray]:
     net = setup.fabric
     ub = np.zeros((net.nodes, net.sub_planes))
     leaves = net.links_of("ub") & np.isin(net.tail, net.dies)
-    at = net.node[net.tail[leaves]], np.maximum(net.sub_plane[leaves], 0)
-    np.add.at(ub, at, net.capacity[leaves])
+    keys = net.node[net.tail[leaves]], np.maximum(net.sub_plane[leaves], 0)
+    np.add.at(ub, keys, net.capacity[leaves])
     rates: dict[str, np.ndarray] = {"ub": ub}
     ports: tuple[tuple[Literal["rdma", "vpc"], str], ...] = (
         ("rdma", "nic"), ("vpc", net.storage_ports),
@@ -216,32 +226,32 @@ def _placed_bytes(
     # What a plane carries of a class is known; its shares there are brought back to a whole.
     groups = ("t_s", "end_s", "plane", "traffic", "role", "instance", "direction")
     class_of = where.select(pl.struct(groups).rank("dense")).to_series().to_numpy() - 1
-    whole = np.bincount(class_of, where["share"].to_numpy())
+    class_sizes = np.bincount(class_of, where["share"].to_numpy())
     _, first = np.unique(class_of, return_index=True)
-    per_share, of_class = np.zeros(first.size), dict[tuple[Any, ...], list[int]]()
+    per_share, epochs_of_class = np.zeros(first.size), dict[tuple[Any, ...], list[int]]()
     rows = where[first.tolist()].select(groups).rows()
-    for k, (t_s, end_s, *who) in enumerate(rows):
-        cell = _booked(cells, column, who)
-        per_share[k] = cell[(middle >= t_s) & (middle < end_s)].sum() / whole[k]
-        of_class.setdefault(tuple(who), []).append(k)
+    for k, (t_s, end_s, *classes) in enumerate(rows):
+        cell = _booked(cells, column, classes)
+        per_share[k] = cell[(middle >= t_s) & (middle < end_s)].sum() / class_sizes[k]
+        epochs_of_class.setdefault(tuple(classes), []).append(k)
     # What was booked in a window whose middle found the class without a way had one at its ends.
-    for who, spans in of_class.items():
-        found = float((per_share[spans] * whole[spans]).sum())
-        booked = float(_booked(cells, column, who).sum())
-        if booked > found == 0.0:  # in spans that hold no window's middle
-            per_share[spans] = booked / whole[spans].sum()
-        elif booked > found * (1.0 + 1e-12):
-            per_share[spans] *= booked / found
+    for classes, spans in epochs_of_class.items():
+        placed_bytes = float((per_share[spans] * class_sizes[spans]).sum())
+        booked = float(_booked(cells, column, classes).sum())
+        if booked > placed_bytes == 0.0:  # in spans that hold no window's middle
+            per_share[spans] = booked / class_sizes[spans].sum()
+        elif booked > placed_bytes * (1.0 + 1e-12):
+            per_share[spans] *= booked / placed_bytes
     amount = per_share[class_of] * where["share"].to_numpy()
-    at = where["node"].to_numpy(), where["sub_plane"].fill_null(0).to_numpy()
-    placed = {}
+    places = where["node"].to_numpy(), where["sub_plane"].fill_null(0).to_numpy()
+    bytes_by_way = {}
     for plane in w.PLANES:
-        for way in ("out", "in"):
-            some = ((where["plane"] == plane) & (where["direction"] == way)).to_numpy()
+        for direction in ("out", "in"):
+            is_chosen = ((where["plane"] == plane) & (where["direction"] == direction)).to_numpy()
             table = np.zeros((net.nodes, net.sub_planes if plane == "ub" else 1))
-            np.add.at(table, (at[0][some], at[1][some]), amount[some])
-            placed[plane, way] = table
-    return placed
+            np.add.at(table, (places[0][is_chosen], places[1][is_chosen]), amount[is_chosen])
+            bytes_by_way[plane, direction] = table
+    return bytes_by_way
 
 
 def _booked(
@@ -249,8 +259,8 @@ def _booked(
 ) -> np.ndarray:
     """Bytes by window of a (plane, class of traffic, role, instance ...), f8[windows]."""
     plane, traffic, role, instance = who[:4]
-    at = w.TRAFFIC.index(traffic), w.PLANES.index(plane), column[role, instance]
-    return np.asarray(cells[:, at[0], at[1], at[2]])
+    index = w.TRAFFIC.index(traffic), w.PLANES.index(plane), column[role, instance]
+    return np.asarray(cells[:, index[0], index[1], index[2]])
 
 
 def instances_table(setup: Setup, machine: Machine, log: list[Event]) -> pl.DataFrame:
@@ -266,9 +276,9 @@ def instances_table(setup: Setup, machine: Machine, log: list[Event]) -> pl.Data
     in_service = np.array([[len(seat.dies) for seat in e.seats] for e in epochs], np.int32)
     pieces = []
     for k, (column, i) in enumerate(columns_of(setup, world.settings.prefills)):
-        at = book[:, column * w.AT_FIELDS : (column + 1) * w.AT_FIELDS]
-        looks = np.maximum(at[:, w.AT_SAMPLES], 1.0)
-        seen = at[:, w.AT_SAMPLES] > 0
+        samples = book[:, column * w.AT_FIELDS : (column + 1) * w.AT_FIELDS]
+        looks = np.maximum(samples[:, w.AT_SAMPLES], 1.0)
+        sampled = samples[:, w.AT_SAMPLES] > 0
         down = np.zeros(windows)
         for e in log:
             if e.kind == Kind.INSTANCE_DOWN and (e.role, e.instance) == (i.role, i.index):
@@ -276,13 +286,15 @@ def instances_table(setup: Setup, machine: Machine, log: list[Event]) -> pl.Data
                 down += np.clip(
                     np.minimum(e.end_s, begin + width_s) - np.maximum(e.t_s, begin), 0, None
                 )
-        queue, running = at[:, w.AT_QUEUE] / looks, at[:, w.AT_RUNNING] / looks
+        queue, running = samples[:, w.AT_QUEUE] / looks, samples[:, w.AT_RUNNING] / looks
         if i.role == "colocated":  # what waits for it waits in its prompt queue
-            waits = book[:, i.index * w.AT_FIELDS + w.AT_QUEUE] / looks
-            queue = queue + waits
-        iterations = at[:, w.AT_ITERATIONS]
+            queue_mean = book[:, i.index * w.AT_FIELDS + w.AT_QUEUE] / looks
+            queue = queue + queue_mean
+        iterations = samples[:, w.AT_ITERATIONS]
         iteration_s = np.full(windows, np.nan)
-        np.divide(at[:, w.AT_ITERATION_S], iterations, out=iteration_s, where=iterations > 1e-9)
+        np.divide(
+            samples[:, w.AT_ITERATION_S], iterations, out=iteration_s, where=iterations > 1e-9
+        )
         pieces.append(
             {
                 "t_s": begin,
@@ -291,10 +303,10 @@ def instances_table(setup: Setup, machine: Machine, log: list[Event]) -> pl.Data
                 "instance": i.index,
                 "queue": queue,
                 "running": running,
-                "busy": np.clip(at[:, w.AT_BUSY_S] / width_s, 0.0, 1.0),
+                "busy": np.clip(samples[:, w.AT_BUSY_S] / width_s, 0.0, 1.0),
                 "iteration_s": iteration_s,
-                "hot_factor": np.where(seen, at[:, w.AT_HOT] / looks, np.nan),
-                "contention": np.where(seen, at[:, w.AT_CROWDED] / looks, 1.0),
+                "hot_factor": np.where(sampled, samples[:, w.AT_HOT] / looks, np.nan),
+                "contention": np.where(sampled, samples[:, w.AT_CROWDED] / looks, 1.0),
                 "up": np.clip(1.0 - down / width_s, 0.0, 1.0),
                 "dies": in_service[latest, k],
             }
@@ -314,8 +326,8 @@ def servers_table(setup: Setup, machine: Machine) -> dict[str, pl.DataFrame]:
     pieces = []
     for row in range(pools):
         nodes = np.array(machine.pool_nodes(row), np.int32)
-        reads, held_s = (at[:-1].reshape(windows, pools, -1)[:, row, : nodes.size]
-                         for at in (record.servers, record.held))  # fmt: skip
+        reads, held_s = (column[:-1].reshape(windows, pools, -1)[:, row, : nodes.size]
+                         for column in (record.servers, record.held))  # fmt: skip
         pieces.append(
             pl.DataFrame(
                 {
@@ -327,5 +339,5 @@ def servers_table(setup: Setup, machine: Machine) -> dict[str, pl.DataFrame]:
                 }
             )
         )
-    by = ["t_s", "window_s", "node"]
-    return {"servers": pl.concat(pieces).group_by(by, maintain_order=True).sum()}
+    keys = ["t_s", "window_s", "node"]
+    return {"servers": pl.concat(pieces).group_by(keys, maintain_order=True).sum()}

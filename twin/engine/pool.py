@@ -123,17 +123,17 @@ def begin_reading(world: World, p: int, column: int, now_s: float) -> None:
     drop_stream(world, v, now_s)  # the last batch's read is through, and perhaps not booked yet
     begin_s = now_s + settings.fetch_latency_s
     begin_s += state.batch_hits[p] * state.ahead_s_per_token[p]
-    left = state.batch_hits[p] * state.read_bytes_per_token[p]
+    left_bytes = state.batch_hits[p] * state.read_bytes_per_token[p]
     streams.since_s[v] = begin_s
     load_servers(world, p)
     book_servers(world, p, now_s)
-    streams.rate[v] = first_rate(world, p, column, begin_s, left)
-    streams.left_bytes[v] = left
+    streams.rate[v] = first_rate(world, p, column, begin_s, left_bytes)
+    streams.left_bytes[v] = left_bytes
     enlist(world, v)
-    state.fetched_bytes[p] += left
+    state.fetched_bytes[p] += left_bytes
     state.read_end_s[p] = read_through_s(world, p)
     streams.hot[p] = hot_server(world, p)
-    streams.even_s[p] = begin_s + left / state.read_bytes_per_s[p]
+    streams.even_s[p] = begin_s + left_bytes / state.read_bytes_per_s[p]
 
 
 @kernel
@@ -196,9 +196,9 @@ def write_blocks(world: World, p: int, now_s: float, before: tuple[int, int]) ->
     """Write blocks stored since `before` to the pool's DRAM, and on to the SSD tier, during the
     next batch."""
     instances, size = world.settings.prefills, world.settings.block_bytes
-    kept, archived = kept_by(world, p)
-    if kept > before[0]:
-        add_to_stream(world, w.WRITES * instances + p, now_s, (kept - before[0]) * size)
+    kept_blocks, archived = kept_by(world, p)
+    if kept_blocks > before[0]:
+        add_to_stream(world, w.WRITES * instances + p, now_s, (kept_blocks - before[0]) * size)
     if archived > before[1]:
         add_to_stream(world, w.ARCHIVES * instances + p, now_s, (archived - before[1]) * size)
 
@@ -236,11 +236,11 @@ def store_answer(world: World, i: int, now_s: float) -> None:
         return
     look_at_pool(world, p, now_s)
     before = kept_by(world, p)
-    whole = request.input_tokens[i] + request.output_tokens[i]
-    keep_first(world, p, i, whole // settings.block_tokens)
-    kept, _ = kept_by(world, p)
-    write_blocks(world, p, now_s, (kept, before[1]))
-    column, size = world.settings.prefills + d, (kept - before[0]) * settings.block_bytes
+    all_tokens = request.input_tokens[i] + request.output_tokens[i]
+    keep_first(world, p, i, all_tokens // settings.block_tokens)
+    kept_blocks, _ = kept_by(world, p)
+    write_blocks(world, p, now_s, (kept_blocks, before[1]))
+    column, size = world.settings.prefills + d, (kept_blocks - before[0]) * settings.block_bytes
     first_s = request.transfer_end_s[i]
     book_traffic(world, w.POOL_WRITE, settings.pool_plane, column, first_s, now_s, size)
 
@@ -248,9 +248,9 @@ def store_answer(world: World, i: int, now_s: float) -> None:
 @kernel
 def kept_by(world: World, p: int) -> tuple[int, int]:
     """Blocks ever stored in DRAM and in the SSD tier, in the rows that instance p uses."""
-    names, kept, archived = world.settings.namespaces, 0, 0
+    names, stored_blocks, archived = world.settings.namespaces, 0, 0
     first = p * names if world.settings.pool_local else 0
     for row in range(first, first + names):
-        kept += world.pool.used[row] + world.pool.evicted[row]
+        stored_blocks += world.pool.used[row] + world.pool.evicted[row]
         archived += world.ssd.used[row] + world.ssd.evicted[row]
-    return kept, archived
+    return stored_blocks, archived

@@ -162,26 +162,26 @@ def asking_columns(setup: Setup, world: World, arrived: int) -> list[pl.Series]:
     turn = world.request.turn[:arrived] if s.dynamic else np.arange(arrived)
     columns = []
     if tenants:
-        whose = world.gate.tenant[turn] if len(tenants) > 1 else np.zeros(arrived, np.int8)
+        tenant_of = world.gate.tenant[turn] if len(tenants) > 1 else np.zeros(arrived, np.int8)
         names = pl.Enum([tenant.name for tenant in tenants])
-        columns.append(pl.Series("tenant", whose.astype(np.uint8)).cat.to(names))
+        columns.append(pl.Series("tenant", tenant_of.astype(np.uint8)).cat.to(names))
     if s.dynamic:
-        left = turns_left(world.turn.following)
+        turns_after = turns_left(world.turn.following)
         columns += [
             pl.Series("attempt", world.request.attempt[:arrived]),
             pl.Series("asked_s", world.turn.asked_s[turn]),
-            pl.Series("turns_left", left[turn]),
+            pl.Series("turns_left", turns_after[turn]),
         ]
     return columns
 
 
 def turns_left(following: np.ndarray) -> np.ndarray:
     """Number of later turns of its session for each turn, i4[turns]; a turn precedes those."""
-    left = np.zeros(following.size, np.int32)
+    turns_after = np.zeros(following.size, np.int32)
     for k in range(following.size - 1, -1, -1):
         if following[k] != w.NONE:
-            left[k] = left[following[k]] + 1
-    return left
+            turns_after[k] = turns_after[following[k]] + 1
+    return turns_after
 
 
 def _index(column: np.ndarray) -> pl.Series:
@@ -219,9 +219,9 @@ def windows_table(
     columns["prefill_busy"] = book[:, w.PREFILL_BUSY_S] / (width_s * np.maximum(prefills, 1))
     columns["decode_busy"] = book[:, w.DECODE_BUSY_S] / (width_s * np.maximum(decodes, 1))
     columns["kv_used_fraction"] = book[:, w.KV_USED_S] / (width_s * np.maximum(decodes, 1))
-    moved = by_plane(world)[:-1]
+    moved_bytes = by_plane(world)[:-1]
     for plane, name in enumerate(w.PLANES):
-        columns[f"{name}_utilisation"] = moved[:, plane] / (width_s * limits[name])
+        columns[f"{name}_utilisation"] = moved_bytes[:, plane] / (width_s * limits[name])
     for name, field in (("hbm", w.HBM_BYTES), ("cube", w.FLOPS)):
         columns[f"{name}_utilisation"] = book[:, field] / (width_s * limits[name])
     columns["power_w"] = _power_w(setup, book, columns, present)
@@ -239,7 +239,7 @@ def _power_w(
     """Mean watts of the serving NPUs in each window, f8[windows]; NaN without a stated power."""
     if setup.power is None:
         return np.full(book.shape[0], np.nan)
-    npus, of_prefill = present.npus_held(book.shape[0])
+    npus, prefill_npus = present.npus_held(book.shape[0])
     prefilling = columns["prefill_busy"] * core_share(setup.scenario, "prefill")
     if setup.scenario.deployment.mode == "colocated":
         mixed = book[:, w.PREFILL_BATCHES] / np.maximum(book[:, w.ITERATIONS], 1.0)
@@ -248,7 +248,7 @@ def _power_w(
     of_cube = ratio(book[:, w.PREFILL_FLOPS], book[:, w.FLOPS])
     cube_of_prefill = use[0] * np.nan_to_num(of_cube)
     drawn_w: np.ndarray = npus * setup.power.drawn_w(
-        prefilling * (of_prefill / np.maximum(npus, 1e-9)), *use, cube_of_prefill
+        prefilling * (prefill_npus / np.maximum(npus, 1e-9)), *use, cube_of_prefill
     )
     return drawn_w
 
@@ -274,30 +274,30 @@ def _traffic(world: World) -> np.ndarray:
 def _happenings(world: World, at_start: int, arrived: int, count: int) -> dict[str, np.ndarray]:
     """Arrivals, ends and mean latencies of each window, from the stamps."""
     r, horizon_s = world.request, world.settings.horizon_s
-    came, ended, rejected, lost, begun, several = np.zeros((6, count), np.int64)
+    arrivals, ended, rejected, lost, begun, several = np.zeros((6, count), np.int64)
     ttft_s, tpot_s = np.zeros((2, count))
 
     def windows(times_s: np.ndarray, number: np.ndarray) -> np.ndarray:
         """Count of times in each window."""
-        at = np.minimum((times_s / horizon_s * count).astype(np.int64), count - 1)
-        number += np.bincount(at, minlength=count)
-        return at
+        window_of = np.minimum((times_s / horizon_s * count).astype(np.int64), count - 1)
+        number += np.bincount(window_of, minlength=count)
+        return window_of
 
     for part in parts(arrived):
         arrival_s, first_s, finish_s = r.arrival_s[part], r.transfer_end_s[part], r.finish_s[part]
         gaps, status = r.output_tokens[part] - 1, r.status[part]
         new = np.arange(part.start, part.start + arrival_s.size) >= at_start
-        windows(arrival_s[new], came)
+        windows(arrival_s[new], arrivals)
         windows(finish_s[finish_s <= horizon_s], ended)
         windows(r.ready_s[part][status == w.REJECTED], rejected)
         windows(r.ready_s[part][status == w.LOST], lost)
-        some = (first_s <= horizon_s) & new
-        np.add.at(ttft_s, windows(first_s[some], begun), first_s[some] - arrival_s[some])
-        some = (finish_s <= horizon_s) & (gaps > 0) & bool(world.settings.has_decode)
-        at = windows(finish_s[some], several)
-        np.add.at(tpot_s, at, (finish_s[some] - first_s[some]) / gaps[some])
+        in_time = (first_s <= horizon_s) & new
+        np.add.at(ttft_s, windows(first_s[in_time], begun), first_s[in_time] - arrival_s[in_time])
+        in_time = (finish_s <= horizon_s) & (gaps > 0) & bool(world.settings.has_decode)
+        window_of = windows(finish_s[in_time], several)
+        np.add.at(tpot_s, window_of, (finish_s[in_time] - first_s[in_time]) / gaps[in_time])
     return {
-        "arrived": came,
+        "arrived": arrivals,
         "finished": ended,
         "rejected": rejected,
         "lost": lost,
@@ -339,9 +339,11 @@ def operators_table(world: World) -> pl.DataFrame:
             steady[w.PREFILL_BATCHES],
         ),
     ):
-        shown = [k for k, n in enumerate(names) if times[k] > 0.0 or not OPERATORS[n].optional]
-        total = float(times[shown].sum())
-        for k in shown:
+        listed_operators = [
+            k for k, n in enumerate(names) if times[k] > 0.0 or not OPERATORS[n].optional
+        ]
+        total = float(times[listed_operators].sum())
+        for k in listed_operators:
             name, time_s = names[k], times[k]
             rows.append(
                 {
@@ -367,9 +369,11 @@ def ranks_table(setup: Setup, world: World) -> pl.DataFrame:
         n = instance.dies
         dies = np.array(instance.die_of_rank)
         decodes = instance.role != "prefill"
-        at = (instance.index * n + np.arange(n)) // setup.rank_dies  # row of the rank of each die
-        requests = world.decode.request_s[at] / steady_s if decodes else np.full(n, np.nan)
-        context = world.decode.context_s[at] / steady_s if decodes else np.full(n, np.nan)
+        rank_of_die = (
+            instance.index * n + np.arange(n)
+        ) // setup.rank_dies  # row of the rank of each die
+        requests = world.decode.request_s[rank_of_die] / steady_s if decodes else np.full(n, np.nan)
+        context = world.decode.context_s[rank_of_die] / steady_s if decodes else np.full(n, np.nan)
         hot = setup.decode_imbalance if decodes else setup.prefill_imbalance
         load = np.full(n, np.nan)
         layout = setup.costs.roles[instance.role].layout

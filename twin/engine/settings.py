@@ -39,10 +39,10 @@ class Source:
         self.order = w.ORDERS[s.admission.order] if len(s.tenants) > 1 else w.FIFO
         self.colocated = self.d.mode == "colocated"
         self.prompt_row = len(self.prefill) if self.colocated else 0
-        p, both = self.d.prefill, self.d.colocated
+        p, colocated = self.d.prefill, self.d.colocated
         self.budget, self.chunk_tokens = p.tokens_per_npu * p.npus_per_instance, p.chunk_tokens
         if self.colocated:
-            self.budget = both.chunk_tokens_per_npu * both.npus_per_instance
+            self.budget = colocated.chunk_tokens_per_npu * colocated.npus_per_instance
             self.chunk_tokens = self.budget // self.decode[0].dies * setup.rank_dies
         self.data_parallel = p.attention == "dp" and not self.colocated
         self.even = p.dp_balance == "attention"

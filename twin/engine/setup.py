@@ -98,11 +98,11 @@ class Setup:
 
     def kv_tokens(self, costs: RoleCosts) -> float:
         """KV tokens of a rank, less the space of one layer's new experts while they arrive."""
-        rule = self.crowd.experts.balancing
-        if rule.policy in ("none", "oracle") or rule.swap == "stall":
+        balancing = self.crowd.experts.balancing
+        if balancing.policy in ("none", "oracle") or balancing.swap == "stall":
             return float(costs.kv_tokens_per_rank)
-        held = costs.layout.slots_per_die * self.crowd.expert_bytes / costs.layout.split
-        return float(int(costs.kv_tokens_per_rank - held / self.costs.kv_bytes_per_token))
+        expert_bytes = costs.layout.slots_per_die * self.crowd.expert_bytes / costs.layout.split
+        return float(int(costs.kv_tokens_per_rank - expert_bytes / self.costs.kv_bytes_per_token))
 
     @property
     def dynamic(self) -> bool:
@@ -138,9 +138,9 @@ class Setup:
         """Share of the memory pool of each namespace."""
         if self.namespaces == 1:
             return [1.0]
-        given = [t.pool_share for t in self.scenario.tenants]
-        rest = max(0.0, 1.0 - sum(given)) / max(given.count(0.0), 1)
-        return [share or rest for share in given]
+        shares = [t.pool_share for t in self.scenario.tenants]
+        default_share = max(0.0, 1.0 - sum(shares)) / max(shares.count(0.0), 1)
+        return [share or default_share for share in shares]
 
     @property
     def pool_blocks(self) -> int:
@@ -161,8 +161,8 @@ class Setup:
         lending = net.once("lending", lambda: np.unique(net.node[net.of_kind("cpu")]))
         if self.scenario.memory_pool.scope == "shared":  # one object for all instances
             return net.once("all lending", lambda: tuple(lending.tolist()))
-        own = net.nodes_of(self.of_role("prefill")[row].die_of_rank)
-        return tuple(lending[np.isin(lending, own)].tolist())
+        own_nodes = net.nodes_of(self.of_role("prefill")[row].die_of_rank)
+        return tuple(lending[np.isin(lending, own_nodes)].tolist())
 
     def _blocks(self, bytes_per_node: float) -> int:
         s = self.scenario
@@ -208,9 +208,9 @@ def set_up(
             "is not here: import its file first"
         )
     if scenario.experts.popularity == "imported" and counts is None:
-        known = scenario.experts.counts
+        counts_digest = scenario.experts.counts
         raise ScenarioError(
-            f"the expert counts {known.name or known.digest[:12]} are not here: "
+            f"the expert counts {counts_digest.name or counts_digest.digest[:12]} are not here: "
             "import their file first"
         )
     chip = load_chip(facts, scenario.supernode.chip)
@@ -241,8 +241,8 @@ def set_up(
             f"no request arrives within horizon_s = {scenario.horizon_s:g} s: "
             "raise workload.rate_req_per_s or the horizon"
         )
-    there = residents(scenario, facts, requests, counts)
-    requests = with_residents(requests, there, scenario.workload.arrivals == "closed_loop")
+    present = residents(scenario, facts, requests, counts)
+    requests = with_residents(requests, present, scenario.workload.arrivals == "closed_loop")
     _refuse_too_large(partial, requests)
     notes = [f"{n:,} requests: {reason}" for reason, n in sorted(requests.counts.items()) if n]
     notes += [*requests.notes, *placed.moved, *remarks(scenario)]
@@ -255,7 +255,7 @@ def set_up(
     crowd = _crowd(
         scenario, facts, costs, requests, mean_lengths(scenario.workload, facts, trace)[0], counts
     )
-    return replace(partial, requests=requests, notes=notes, crowd=crowd, residents=there)
+    return replace(partial, requests=requests, notes=notes, crowd=crowd, residents=present)
 
 
 def set_up_models(
@@ -263,8 +263,8 @@ def set_up_models(
 ) -> list[Setup]:
     """`set_up` of each model of a scenario; trace, counts: of the first one. Raises what `set_up`
     raises, with the name of a further model, and ScenarioError if two models would use one NPU."""
-    alone, names, setups = of_models(scenario), model_names(scenario), []
-    for k, (one, name) in enumerate(zip(alone, names, strict=True)):
+    scenarios, names, setups = of_models(scenario), model_names(scenario), []
+    for k, (one, name) in enumerate(zip(scenarios, names, strict=True)):
         try:
             setups.append(set_up(one, facts, None if k else trace, None if k else counts))
         except ValueError as error:
@@ -273,15 +273,18 @@ def set_up_models(
             raise type(error)(f"{name}: {error}") from error
     owner: dict[int, tuple[str, str]] = {}
     for name, setup in zip(names, setups, strict=True):
-        own = {die: (name, i.name) for i in setup.instances for die in i.die_of_rank}
-        if taken := owner.keys() & own.keys():
-            both = [f"{i} of {model}" for model, i in (owner[min(taken)], own[min(taken)])]
+        names_by_die = {die: (name, i.name) for i in setup.instances for die in i.die_of_rank}
+        if shared_dies := owner.keys() & names_by_die.keys():
+            instances = [
+                f"{i} of {model}"
+                for model, i in (owner[min(shared_dies)], names_by_die[min(shared_dies)])
+            ]
             raise ScenarioError(
-                f"{both[0]} and {both[1]} would sit on one NPU: give the latter model a later "
-                "deployment.first_npu, let the former's deployment.placement be packed, or take "
-                "back an edit of the supernode"
+                f"{instances[0]} and {instances[1]} would sit on one NPU: give the latter model "
+                "a later deployment.first_npu, let the former's deployment.placement be packed, or "
+                "take back an edit of the supernode"
             )
-        owner |= own
+        owner |= names_by_die
     return setups
 
 

@@ -230,8 +230,15 @@ def left_by(setup: Setup, passed: Passed) -> Left:
 
 def conclude(setup: Setup, passed: Passed, facts: Facts) -> Run:
     """Tables, summary, checks and digest of a machine at its horizon."""
-    left = left_by(setup, passed)
-    return _run(setup.scenario, facts, left.summary, left.tables, left.checks, left.notes)
+    remainder = left_by(setup, passed)
+    return _run(
+        setup.scenario,
+        facts,
+        remainder.summary,
+        remainder.tables,
+        remainder.checks,
+        remainder.notes,
+    )
 
 
 def conclude_together(
@@ -242,10 +249,17 @@ def conclude_together(
     names = model_names(s)
     lefts = [left_by(setup, one) for setup, one in zip(setups, passed, strict=True)]
     parts = [
-        Part(name, setup, one.machine.world.record, left.limits, left.tables, left.instances)
-        for name, setup, one, left in zip(names, setups, passed, lefts, strict=True)
+        Part(
+            name,
+            setup,
+            one.machine.world.record,
+            remainder.limits,
+            remainder.tables,
+            remainder.instances,
+        )
+        for name, setup, one, remainder in zip(names, setups, passed, lefts, strict=True)
     ]
-    tables, observed = merged(s, parts), tuple(left.observed for left in lefts)
+    tables, observed = merged(s, parts), tuple(remainder.observed for remainder in lefts)
     pools = np.array([part.pool for part in parts])
     summary = summarise(
         Several(
@@ -254,20 +268,20 @@ def conclude_together(
             (observed[0].gaps[0], np.sum([o.gaps[1] for o in observed], axis=0)), parts=observed,
         )
     )  # fmt: skip
-    states = [left.summary["steady_state"] for left in lefts]
+    states = [remainder.summary["steady_state"] for remainder in lefts]
     steady = None if None in states else states[0]
     summary["steady_state"] = next((state for state in UNSTEADY if state in states), steady)
     checks = [
         replace(check, id=f"{check.id} {name}", statement=f"{name}: {check.statement}")
-        for name, left in zip(names, lefts, strict=True)
-        for check in left.checks
+        for name, remainder in zip(names, lefts, strict=True)
+        for check in remainder.checks
     ]
     checks += [within_capacity(tables["windows"]), one_model(tables["seats"]), finite(tables)]
-    tables["models"] = models_table(names, [left.summary for left in lefts])
+    tables["models"] = models_table(names, [remainder.summary for remainder in lefts])
     notes = [
-        note if all(note in left.notes for left in lefts) else f"{name}: {note}"
-        for name, left in zip(names, lefts, strict=True)
-        for note in left.notes
+        note if all(note in remainder.notes for remainder in lefts) else f"{name}: {note}"
+        for name, remainder in zip(names, lefts, strict=True)
+        for note in remainder.notes
     ]
     return _run(s, facts, summary, tables, checks, list(dict.fromkeys(notes)))
 
@@ -286,7 +300,7 @@ def _run(
 def little_gap(world: World) -> float:
     """Relative gap between sampled requests inside and the sum of their stays from stamps."""
     book = world.record.windows[:-1]
-    inside = sum(
+    request_seconds = sum(
         float(book[:, field].sum())
         for field in (
             w.IN_FRONT_END, w.IN_ROUTER, w.IN_PREFILL_QUEUE,
@@ -298,7 +312,7 @@ def little_gap(world: World) -> float:
     arrival_s, end_s = world.request.arrival_s[:arrived], ends_of(world, arrived)
     at_end = arrived - int((end_s <= world.settings.horizon_s).sum())
     at_start = int((arrival_s <= 0.0).sum())
-    sampled_s = (inside + 0.5 * (at_start - at_end)) * world.settings.step_s
+    sampled_s = (request_seconds + 0.5 * (at_start - at_end)) * world.settings.step_s
     return gap(sampled_s, stays_s(arrival_s, end_s, world.settings.horizon_s))
 
 
@@ -321,10 +335,10 @@ def steady_totals(setup: Setup, world: World, limits: dict[str, float]) -> dict[
             ("prefill_cube_amount", w.PREFILL_FLOPS),
         )
     }  # fmt: skip
-    moved = recorder.by_plane(world)[-1]
-    totals |= {f"{name}_amount": float(moved[k]) for k, name in enumerate(w.PLANES)}
-    of_class = recorder.by_class(world)[-1]
-    totals |= {f"{name}_moved": float(of_class[k]) for k, name in enumerate(w.TRAFFIC)}
+    moved_bytes = recorder.by_plane(world)[-1]
+    totals |= {f"{name}_amount": float(moved_bytes[k]) for k, name in enumerate(w.PLANES)}
+    bytes_by_class = recorder.by_class(world)[-1]
+    totals |= {f"{name}_moved": float(bytes_by_class[k]) for k, name in enumerate(w.TRAFFIC)}
     totals["block_bytes"] = world.settings.block_bytes
     totals["block_tokens"] = float(world.settings.block_tokens)
     totals["inside"] = float(steady[w.IN_FRONT_END : w.IN_DECODE + 1].sum())
@@ -349,28 +363,32 @@ def steady_totals(setup: Setup, world: World, limits: dict[str, float]) -> dict[
 def remarks(setup: Setup, world: World, summary: Summary) -> list[str]:
     """Sentences that a reader of the figures has to know."""
     s = setup.scenario
-    said = []
+    sentences = []
     if s.warmup_s > 0:
-        said.append(
+        sentences.append(
             f"Steady-state figures leave out the first {s.warmup_s:g} s of {s.horizon_s:g} s."
         )
     if world.record.counters[w.EXHAUSTED] and not s.workload.prompts:
-        said.append("The closed loop ran out of prepared requests: its tail is thinner than asked.")
+        sentences.append(
+            "The closed loop ran out of prepared requests: its tail is thinner than asked."
+        )
     if (state := summary["steady_state"]) in UNSTEADY:
-        said.append(UNSTEADY[str(state)])
-    few = int(summary["requests_steady"] or 0)
-    if few == 0:
-        said.append("No request finished in the steady state: lengthen horizon_s.")
-    elif few < 10 * max(PERCENTILES):
-        plural = "request" if few == 1 else "requests"
-        said.append(f"Only {few} {plural} finished in the steady state: p99 is a rough figure.")
-    inside, finished = int(summary["running"] or 0), int(summary["finished"] or 0)
-    if inside > finished and s.workload.arrivals != "closed_loop":
-        said.append(
-            f"{inside:,} requests are still inside and {finished:,} finished: the figures are "
+        sentences.append(UNSTEADY[str(state)])
+    requests_steady = int(summary["requests_steady"] or 0)
+    if requests_steady == 0:
+        sentences.append("No request finished in the steady state: lengthen horizon_s.")
+    elif requests_steady < 10 * max(PERCENTILES):
+        plural = "request" if requests_steady == 1 else "requests"
+        sentences.append(
+            f"Only {requests_steady} {plural} finished in the steady state: p99 is a rough figure."
+        )
+    running, finished = int(summary["running"] or 0), int(summary["finished"] or 0)
+    if running > finished and s.workload.arrivals != "closed_loop":
+        sentences.append(
+            f"{running:,} requests are still inside and {finished:,} finished: the figures are "
             "those of short stays; lengthen horizon_s and warmup_s."
         )
-    return said
+    return sentences
 
 
 def result_digest(tables: dict[str, pl.DataFrame]) -> str:
@@ -380,12 +398,12 @@ def result_digest(tables: dict[str, pl.DataFrame]) -> str:
         table = tables[name]
         content.update(f"{name} {table.height}".encode())
         # One query for a table: one for each column costs more than the columns hold.
-        made = table.select(
+        hashed = table.select(
             [_plain(column) for column in table.iter_columns() if _converted(column)]
         )
         for column in table.iter_columns():
             kind = column.dtype
-            values = made[column.name] if column.name in made.columns else column
+            values = hashed[column.name] if column.name in hashed.columns else column
             content.update(f"{column.name} {kind}".encode())
             if column.null_count() > 0 and not kind.is_float():
                 content.update(column.is_null().to_numpy().data)

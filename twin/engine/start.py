@@ -45,9 +45,9 @@ def begins_steady(s: Scenario) -> bool:
     expected to change from the start, or for a finite benchmark."""
     load = s.workload
     flat = load.arrivals != "trace" and load.profile.flat
-    whole = load.prompts == 0 and (load.arrivals != "closed_loop" or load.ramp_s == 0.0)
+    full_start = load.prompts == 0 and (load.arrivals != "closed_loop" or load.ramp_s == 0.0)
     decodes = s.deployment.mode != "prefill_only"
-    return s.start == "steady" and flat and whole and decodes and not limits(s)
+    return s.start == "steady" and flat and full_start and decodes and not limits(s)
 
 
 def limits(s: Scenario) -> bool:
@@ -68,33 +68,35 @@ def residents(
         return None
     closed = s.workload.arrivals == "closed_loop"
     rate = np.inf if closed else s.workload.rate_req_per_s
-    priced = Priced(s, facts, None, counts)
+    prices = Priced(s, facts, None, counts)
     try:
         lengths = Lengths(requests.input_tokens, requests.output_tokens)
-        standing = at_load(priced, rate, lengths)
+        population = at_load(prices, rate, lengths)
     except ModelError:  # mean requests do not fit: the run says so of each of them
         return None
-    assert standing is not None
-    ranks, instances = standing.population.slots.size, priced.instances
-    found = []
+    assert population is not None
+    ranks, instances = population.population.slots.size, prices.instances
+    residents_by_instance = []
     for k in range(instances):
         if k > 0:
-            each = standing.rate_req_per_s * standing.iteration_s
-            wait = standing.reserved_s / standing.iteration_s
-            live_through(standing.population, 0, int(APART * standing.life) + 1, each, wait)
-        found.append(_snapshot(standing, k * ranks))
-    rank, prompt, left, ready_s = (np.concatenate(columns) for columns in zip(*found, strict=True))
+            each = population.rate_req_per_s * population.iteration_s
+            wait = population.reserved_s / population.iteration_s
+            live_through(population.population, 0, int(APART * population.life) + 1, each, wait)
+        residents_by_instance.append(_snapshot(population, k * ranks))
+    rank, prompt, tokens_left, ready_s = (
+        np.concatenate(columns) for columns in zip(*residents_by_instance, strict=True)
+    )
     if closed:  # no more than there are clients
-        rank, prompt, left, ready_s = (
-            c[: s.workload.concurrency] for c in (rank, prompt, left, ready_s)
+        rank, prompt, tokens_left, ready_s = (
+            c[: s.workload.concurrency] for c in (rank, prompt, tokens_left, ready_s)
         )
     order = np.argsort(ready_s, kind="stable")
-    found_rate = standing.rate_req_per_s * instances
+    found_rate = population.rate_req_per_s * instances
     if not rank.size:
         return None
     return Residents(
         rank[order].astype(np.int32), prompt[order].astype(np.int32),
-        (left[order] + 1).astype(np.int32), ready_s[order], found_rate,
+        (tokens_left[order] + 1).astype(np.int32), ready_s[order], found_rate,
     )  # fmt: skip
 
 
@@ -107,9 +109,14 @@ def _snapshot(
     decoding, coming = p.status == DECODING, p.status == COMING
     span = np.maximum(p.due - p.joined, 1)
     out = np.where(decoding, p.left * (now - p.joined) // span, 0)
-    some = np.flatnonzero((decoding | coming) & (p.left - out > 0))
+    in_progress = np.flatnonzero((decoding | coming) & (p.left - out > 0))
     ready_s = np.where(coming, (p.due - now) * standing.iteration_s, 0.0)
-    return first + p.rank[some], (p.prompt + out)[some], (p.left - out)[some], ready_s[some]
+    return (
+        first + p.rank[in_progress],
+        (p.prompt + out)[in_progress],
+        (p.left - out)[in_progress],
+        ready_s[in_progress],
+    )
 
 
 def with_residents(requests: Requests, found: Residents | None, closed: bool) -> Requests:
@@ -121,10 +128,13 @@ def with_residents(requests: Requests, found: Residents | None, closed: bool) ->
     if closed:
         arrival_s = np.full(arrival_s.size, np.inf)
     first = int(requests.session.max(initial=-1)) + 1
-    waits, pause_s = requests.waits_for, requests.pause_s
-    if waits is not None and pause_s is not None:
-        waits = np.concatenate(
-            (np.full(n, w.NONE, waits.dtype), np.where(waits >= 0, waits + n, waits))
+    waits_for, pause_s = requests.waits_for, requests.pause_s
+    if waits_for is not None and pause_s is not None:
+        waits_for = np.concatenate(
+            (
+                np.full(n, w.NONE, waits_for.dtype),
+                np.where(waits_for >= 0, waits_for + n, waits_for),
+            )
         )
         pause_s = np.concatenate((np.zeros(n), pause_s))
     return replace(
@@ -134,7 +144,7 @@ def with_residents(requests: Requests, found: Residents | None, closed: bool) ->
         output_tokens=np.concatenate((found.output_tokens, requests.output_tokens)),
         session=np.concatenate((first + np.arange(n, dtype=np.int32), requests.session)),
         segment_offset=np.concatenate((np.zeros(n, np.int64), requests.segment_offset)),
-        waits_for=waits,
+        waits_for=waits_for,
         pause_s=pause_s,
     )
 
@@ -159,10 +169,10 @@ def take_seats(world: World, found: Residents | None) -> None:
     np.add.at(decode.taken_slots, found.rank, 1)
     np.add.at(decode.reserved_tokens, found.rank, found.input_tokens.astype(float))
     for d in range(decode.wait.shape[0]):
-        mine = np.flatnonzero(instance == d)
-        if mine.size:
-            decode.wait[d] = mine[0], mine[-1]
-            r.following[mine[:-1]] = mine[1:]
+        own_rows = np.flatnonzero(instance == d)
+        if own_rows.size:
+            decode.wait[d] = own_rows[0], own_rows[-1]
+            r.following[own_rows[:-1]] = own_rows[1:]
     if world.settings.gated:
         tenant = world.gate.tenant[:n] if world.settings.tenants > 1 else np.zeros(n, np.int64)
         r.held[:n] = BEGUN

@@ -57,8 +57,8 @@ def watch(
     logs = [Log(sizes, span_s=np.array(span_s)) for _ in setups]
     each = pass_time(setups, facts, progress, logs, span_s[1])
     passes: dict[tuple[str, int], list[Pass]] = {}
-    for passed, log, first in zip(each, logs, first_numbers(scenario), strict=True):
-        for (role, index), rows in _passes(passed, log, most).items():
+    for pass_result, log, first in zip(each, logs, first_numbers(scenario), strict=True):
+        for (role, index), rows in _passes(pass_result, log, most).items():
             passes[role, first[role] + index] = rows
     return Window(passes, sum(max(0, int(log.count[0]) - most) for log in logs))
 
@@ -73,19 +73,21 @@ def _passes(passed: Passed, log: Log, most: int) -> dict[tuple[str, int], list[P
     for k in range(min(happened, most)):
         column = int(log.instance[k])
         decodes = column >= prefills
-        where = (decode_role, column - prefills) if decodes else ("prefill", column)
+        instance = (decode_role, column - prefills) if decodes else ("prefill", column)
         names: tuple[str, ...] = DECODE_OPERATORS if decodes else PREFILL_OPERATORS
-        took = zip(names, log.operators[k].tolist(), strict=False)
+        op_times = zip(names, log.operators[k].tolist(), strict=False)
         server, p = int(log.hot[k]), column % prefills
         hot = () if server < 0 else (float(log.held_s[k]), passed.machine.pool_nodes(p)[server])
-        passes.setdefault(where, []).append(
+        passes.setdefault(instance, []).append(
             Pass(
                 float(log.begin_s[k]), float(log.end_s[k]), int(log.requests[k]),
-                float(log.tokens[k]), tuple((name, time) for name, time in took if time > 0),
+                float(log.tokens[k]), tuple((name, time) for name, time in op_times if time > 0),
                 *hot,
             )
         )  # fmt: skip
-    return {where: _cut_short(where, rows, passed.events) for where, rows in passes.items()}
+    return {
+        instance: _cut_short(instance, rows, passed.events) for instance, rows in passes.items()
+    }
 
 
 def _cut_short(where: tuple[str, int], rows: list[Pass], events: list[Event]) -> list[Pass]:

@@ -18,20 +18,20 @@ def pack(load: Singles, packs: int) -> tuple[Ints, Ints]:
     pack: identity."""
     layers, n = load.shape
     room = n // packs
-    where = np.tile(np.arange(n), (layers, 1))
+    pack_of = np.tile(np.arange(n), (layers, 1))
     place = np.zeros((layers, n), np.int64)
     if room == 1:
-        return where, place
+        return pack_of, place
     rows = np.arange(layers)
     total = np.zeros((layers, packs), np.float32)
     items = np.zeros((layers, packs), np.int64)
     for item in np.argsort(-load, axis=1, kind="mergesort").T:
         best = np.where(items < room, total, np.inf).argmin(axis=1)
-        where[rows, item] = best
+        pack_of[rows, item] = best
         place[rows, item] = items[rows, best]
         items[rows, best] += 1
         total[rows, best] += load[rows, item]
-    return where, place
+    return pack_of, place
 
 
 def replicate(load: Singles, slots: int) -> tuple[Ints, Ints]:
@@ -57,7 +57,7 @@ def place_eplb(load: Floats, physical: int, groups: int, nodes: int, slots: Ints
     nodes = 1: global."""
     layers, dies, room = slots.shape
     experts = load.shape[1]
-    size, here, node_dies = experts // groups, experts // nodes, dies // nodes
+    size, experts_of_node, node_dies = experts // groups, experts // nodes, dies // nodes
     rows = np.arange(layers)[:, None]
     weight = load.astype(np.float32)
     by_group = weight.reshape(layers, groups, size)
@@ -67,11 +67,13 @@ def place_eplb(load: Floats, physical: int, groups: int, nodes: int, slots: Ints
     member = np.empty((layers, experts), np.int64)  # the experts node by node
     member[rows, place] = np.arange(experts)
     for n in range(nodes):
-        own = member[:, n * here : (n + 1) * here]
-        filled = physical // nodes + (1 if n < physical % nodes else 0)
-        local = weight[rows, own]
-        expert, count = replicate(local, filled)
+        experts_here = member[:, n * experts_of_node : (n + 1) * experts_of_node]
+        slots_used = physical // nodes + (1 if n < physical % nodes else 0)
+        local = weight[rows, experts_here]
+        expert, count = replicate(local, slots_used)
         share = np.zeros((layers, node_dies * room), np.float32)
-        share[:, :filled] = local[rows, expert] / count[rows, expert].astype(np.float32)
+        share[:, :slots_used] = local[rows, expert] / count[rows, expert].astype(np.float32)
         die, slot = pack(share, node_dies)
-        slots[rows, n * node_dies + die[:, :filled], slot[:, :filled]] = own[rows, expert]
+        slots[rows, n * node_dies + die[:, :slots_used], slot[:, :slots_used]] = experts_here[
+            rows, expert
+        ]

@@ -30,7 +30,7 @@ def group_chances(chance: Floats, groups: int, top_groups: int, out: Floats) -> 
             least[g] = max(least[g], min(1.0, chance[i]))
     fixed = np.zeros(groups, np.bool_)
     load = out.copy()
-    left = float(top_groups)
+    groups_left = float(top_groups)
     for _ in range(groups):
         free = 0.0
         for g in range(groups):
@@ -40,7 +40,7 @@ def group_chances(chance: Floats, groups: int, top_groups: int, out: Floats) -> 
         for g in range(groups):
             if fixed[g]:
                 continue
-            out[g] = load[g] * left / free if free > 0.0 else 0.0
+            out[g] = load[g] * groups_left / free if free > 0.0 else 0.0
         for g in range(groups):
             if not fixed[g] and (out[g] > 1.0 or out[g] < least[g]):
                 out[g] = 1.0 if out[g] > 1.0 else least[g]
@@ -48,21 +48,21 @@ def group_chances(chance: Floats, groups: int, top_groups: int, out: Floats) -> 
                 changed = True
         if not changed:
             return
-        left = float(top_groups)
+        groups_left = float(top_groups)
         for g in range(groups):
             if fixed[g]:
-                left -= out[g]
-        left = max(left, 0.0)
+                groups_left -= out[g]
+        groups_left = max(groups_left, 0.0)
 
 
 @kernel
 def together(a: float, b: float, top_groups: int) -> float:
     """P(two groups are both reached) / (a b), for groups reached with chances a and b; exact for
     groups that are alike: (m - 1) G / (m (G - 1)) for m of G groups."""
-    rest = top_groups - 0.5 * (a + b)
-    if rest <= 0.0:
+    remaining = top_groups - 0.5 * (a + b)
+    if remaining <= 0.0:
         return 0.0
-    return min((top_groups - 1.0) / rest, 1.0 / max(a, b))
+    return min((top_groups - 1.0) / remaining, 1.0 / max(a, b))
 
 
 @late
@@ -73,19 +73,19 @@ def limited_own(now: Floats, slots: Ints, part: Floats, groups: int, top_groups:
     layers, dies, room = slots.shape
     experts = now.shape[1]
     size = experts // groups
-    own = np.zeros((layers, dies))
-    reached = np.empty(groups)
+    variance_part = np.zeros((layers, dies))
+    group_chance = np.empty(groups)
     within = np.empty(groups)
     mean = np.empty(groups)
     bound = np.empty(groups)
     variance = np.empty(dies)
     for layer in range(layers):
-        group_chances(now[layer], groups, top_groups, reached)
+        group_chances(now[layer], groups, top_groups, group_chance)
         within[:] = 1e-12
         for e in range(experts):
-            p = min(1.0, now[layer, e] / max(reached[e // size], 1e-12))
+            p = min(1.0, now[layer, e] / max(group_chance[e // size], 1e-12))
             within[e // size] += p * (1.0 - p)
-        whole = 0.0
+        total = 0.0
         for d in range(dies):
             mean[:] = 0.0
             bound[:] = 0.0
@@ -96,28 +96,30 @@ def limited_own(now: Floats, slots: Ints, part: Floats, groups: int, top_groups:
                 e = slots[layer, d, i]
                 g = e // size
                 x = now[layer, e] * part[layer, d, i]
-                p = min(1.0, now[layer, e] / max(reached[g], 1e-12))
+                p = min(1.0, now[layer, e] / max(group_chance[g], 1e-12))
                 v = p * (1.0 - p) * part[layer, d, i]
                 variance[d] += x - x * x  # of this expert, and what the pairs below count of it
-                variance[d] -= x * x * (1.0 / max(reached[g], 1e-12) - 1.0)
-                variance[d] += reached[g] * (1.0 - EVEN) * v * v / within[g]
+                variance[d] -= x * x * (1.0 / max(group_chance[g], 1e-12) - 1.0)
+                variance[d] += group_chance[g] * (1.0 - EVEN) * v * v / within[g]
                 mean[g] += x
                 bound[g] += v
             for g in range(groups):
                 if mean[g] == 0.0:
                     continue
-                variance[d] += mean[g] * mean[g] * (1.0 / reached[g] - 1.0)
-                variance[d] -= reached[g] * (1.0 - EVEN) * bound[g] * bound[g] / within[g]
+                variance[d] += mean[g] * mean[g] * (1.0 / group_chance[g] - 1.0)
+                variance[d] -= group_chance[g] * (1.0 - EVEN) * bound[g] * bound[g] / within[g]
                 for h in range(g):
-                    both = together(reached[g], reached[h], top_groups)
-                    variance[d] += 2.0 * mean[g] * mean[h] * (both - 1.0)
+                    joint = together(group_chance[g], group_chance[h], top_groups)
+                    variance[d] += 2.0 * mean[g] * mean[h] * (joint - 1.0)
             variance[d] = max(0.0, variance[d])
-            whole += variance[d]
+            total += variance[d]
         for d in range(dies):
             picks = 0.0
             for i in range(room):
                 if part[layer, d, i] > 0.0:
                     picks += now[layer, slots[layer, d, i]] * part[layer, d, i]
-            rest = max(whole - variance[d], 0.1 * whole)
-            own[layer, d] = picks - (variance[d] * whole / rest if rest > 0.0 else 0.0)
-    return own
+            variance_left = max(total - variance[d], 0.1 * total)
+            variance_part[layer, d] = picks - (
+                variance[d] * total / variance_left if variance_left > 0.0 else 0.0
+            )
+    return variance_part

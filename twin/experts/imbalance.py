@@ -46,8 +46,8 @@ class Imbalance:
     @property
     def compiled_table(self) -> tuple[Floats, Any]:
         """`table` where compiled code is loaded anyway: equal numbers, computed faster."""
-        known = self.curve
-        return self.tokens, known.compiled if isinstance(known, Curve) else known
+        curve = self.curve
+        return self.tokens, curve.compiled if isinstance(curve, Curve) else curve
 
 
 class Curve(Sequence[float]):
@@ -106,14 +106,14 @@ def imbalance(
     peaks = [Peaks(chances, slots, *limited, nearest)]
     if links:
         peaks.append(Peaks(chances, by_node(slots, nodes), *limited, nearest))
-    alike = tokens_per_request, process.correlation
+    process_args = tokens_per_request, process.correlation
 
     def point(i: int) -> float:
-        return peaks[i // GRID].factor(float(tokens[i % GRID]), *alike)
+        return peaks[i // GRID].factor(float(tokens[i % GRID]), *process_args)
 
     def points(some: slice) -> Floats:
-        at = np.arange(GRID * len(peaks))[some]
-        parts = (p.factors(tokens[at[at // GRID == k] - GRID * k], *alike)
+        grid_points = np.arange(GRID * len(peaks))[some]
+        parts = (p.factors(tokens[grid_points[grid_points // GRID == k] - GRID * k], *process_args)
                  for k, p in enumerate(peaks))  # fmt: skip
         return np.concatenate(list(parts))
 

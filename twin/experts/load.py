@@ -40,9 +40,9 @@ def by_node(slots: Ints, nodes: int) -> Ints:
     layers, dies, room = slots.shape
     home = np.arange(dies) * nodes // dies
     place = np.arange(dies) - np.searchsorted(home, home)
-    found = np.full((layers, nodes, int(place.max()) + 1, room), EMPTY, slots.dtype)
-    found[:, home, place] = slots
-    return found.reshape(layers, nodes, -1)
+    node_slots = np.full((layers, nodes, int(place.max()) + 1, room), EMPTY, slots.dtype)
+    node_slots[:, home, place] = slots
+    return node_slots.reshape(layers, nodes, -1)
 
 
 class Peaks:
@@ -55,8 +55,10 @@ class Peaks:
     ) -> None:  # fmt: skip
         """Arguments of `hot_factors`; raises ExpertsError."""
         *moments, self._most = _moments(now, slots, groups, top_groups, nearest, distinct)
-        fall = np.argsort(-moments[0], axis=1, kind="mergesort")
-        self._picks, self._own, self._alike = (np.take_along_axis(m, fall, 1) for m in moments)
+        descending = np.argsort(-moments[0], axis=1, kind="mergesort")
+        self._picks, self._own, self._alike = (
+            np.take_along_axis(m, descending, 1) for m in moments
+        )
 
     def factors(self, tokens: Floats, tokens_per_request: float, correlation: float) -> Floats:
         """Expected load of the hottest die over the mean, averaged over layers, f8[g]."""
@@ -77,8 +79,8 @@ class Peaks:
         layers, dies = self._picks.shape
         # Topic correlation times the other tokens of the same request.
         shared = max(0.0, min(tokens_per_request, tokens) - 1.0) * correlation
-        some = np.where(self._picks > 0.0, self._picks, 1.0)
-        spread = np.maximum(1e-6, 1.0 + (shared * self._alike - self._own) / some)
+        safe_picks = np.where(self._picks > 0.0, self._picks, 1.0)
+        spread = np.maximum(1e-6, 1.0 + (shared * self._alike - self._own) / safe_picks)
         peak = peaks_of(self._picks * tokens, spread)
         expected = np.add.accumulate(self._picks, axis=1)[:, -1] * (tokens / dies)
         factor = np.minimum(peak, self._most * tokens) / expected
@@ -87,12 +89,12 @@ class Peaks:
 
 def side_by_side(mean: Floats, spread: Floats) -> Floats:
     """Expected maximum over dies, f8[layers], as `peaks`, in plain numpy."""
-    small = mean[:, 0] <= SMALL_MEAN
+    is_small = mean[:, 0] <= SMALL_MEAN
     peak = np.empty(mean.shape[0])
-    if small.any():
-        peak[small] = peak_of_counts(mean[small], spread[small])
-    if not small.all():
-        peak[~small] = peak_of_amounts(mean[~small], spread[~small])
+    if is_small.any():
+        peak[is_small] = peak_of_counts(mean[is_small], spread[is_small])
+    if not is_small.all():
+        peak[~is_small] = peak_of_amounts(mean[~is_small], spread[~is_small])
     return peak
 
 
@@ -103,7 +105,7 @@ def _moments(
     refuse_groups(now.shape[1], groups, top_groups)
     top_k = round(float(now[0].sum()))
     part = copy_shares(slots, now.shape[1], nearest)
-    picks, own, alike = die_moments(now, slots, part)
+    picks, own_variance, common_variance = die_moments(now, slots, part)
     ceiling = min(top_k, slots.shape[2])
     if not distinct:
         if groups > 1:
@@ -111,11 +113,11 @@ def _moments(
                 f"distinct = False with {groups} groups: a gate limited to groups picks different "
                 "experts; ask for a multinomial with groups = 1"
             )
-        own[:] = 0.0  # counts of Poisson variance, given their total, are a multinomial's
+        own_variance[:] = 0.0  # counts of Poisson variance, given their total, are a multinomial's
         ceiling = top_k
     elif groups > 1:
-        own = limited_own(now, slots, part, groups, top_groups)
-    return picks, own, alike, float(ceiling)
+        own_variance = limited_own(now, slots, part, groups, top_groups)
+    return picks, own_variance, common_variance, float(ceiling)
 
 
 def die_load(now: Floats, slots: Ints, nearest: int = 1) -> Floats:
@@ -144,27 +146,31 @@ def copy_shares(slots: Ints, experts: int, nearest: int) -> Floats:
     two copies on one die the first has both shares. nearest > 1: tokens, spread evenly over that
     many nodes, use a copy on their own node if there is one, otherwise any."""
     layers, dies, _ = slots.shape
-    held = slots != EMPTY
+    is_filled = slots != EMPTY
     layer = np.broadcast_to(np.arange(layers)[:, None, None], slots.shape)
     node = np.broadcast_to((np.arange(dies) * nearest // dies)[:, None], slots.shape)
-    near = np.zeros((layers, nearest, experts))
-    np.add.at(near, (layer[held], node[held], slots[held]), 1.0)
-    here, first = np.ones(slots.shape), np.zeros(slots.shape, np.bool_)
-    _, begin, which, count = np.unique(
+    copies_near = np.zeros((layers, nearest, experts))
+    np.add.at(copies_near, (layer[is_filled], node[is_filled], slots[is_filled]), 1.0)
+    shares, first = np.ones(slots.shape), np.zeros(slots.shape, np.bool_)
+    _, begin, slot_of_copy, count = np.unique(
         (layer * dies + np.arange(dies)[:, None]) * (experts + 1) + slots,  # EMPTY by itself
         return_index=True,
         return_inverse=True,
         return_counts=True,
     )
-    here[held] = count[which].reshape(slots.shape)[held]
+    shares[is_filled] = count[slot_of_copy].reshape(slots.shape)[is_filled]
     first.reshape(-1)[begin] = True
-    first &= held
-    copies = near.sum(axis=1)[layer, slots]
+    first &= is_filled
+    copies = copies_near.sum(axis=1)[layer, slots]
     if nearest == 1:
-        return np.where(first, here / np.where(held, copies, 1.0), 0.0)
-    without = (near == 0.0).sum(axis=1)[layer, slots]
-    own = 1.0 / np.where(held, near[layer, node, slots], 1.0)
-    return np.where(first, here * (own + without / np.where(held, copies, 1.0)) / nearest, 0.0)
+        return np.where(first, shares / np.where(is_filled, copies, 1.0), 0.0)
+    no_copy_near = (copies_near == 0.0).sum(axis=1)[layer, slots]
+    share_near = 1.0 / np.where(is_filled, copies_near[layer, node, slots], 1.0)
+    return np.where(
+        first,
+        shares * (share_near + no_copy_near / np.where(is_filled, copies, 1.0)) / nearest,
+        0.0,
+    )
 
 
 def die_moments(now: Floats, slots: Ints, part: Floats) -> tuple[Floats, Floats, Floats]:
@@ -173,11 +179,11 @@ def die_moments(now: Floats, slots: Ints, part: Floats) -> tuple[Floats, Floats,
     variance per unit of topic correlation, x (1 - x) for an expert of chance x), each f8[layers,
     dies]."""
     layers, dies, room = slots.shape
-    picks, own, alike = (np.zeros((layers, dies)) for _ in range(3))
+    picks, own_variance, common_variance = (np.zeros((layers, dies)) for _ in range(3))
     chance = now[np.arange(layers)[:, None, None], slots]
     for i in range(room):  # slot by slot, so that the order of the sums is fixed
         share, x = part[:, :, i], chance[:, :, i]
         picks += x * share
-        own += x * share * x * share
-        alike += x * (1.0 - x) * share * share
-    return picks, own, alike
+        own_variance += x * share * x * share
+        common_variance += x * (1.0 - x) * share * share
+    return picks, own_variance, common_variance

@@ -29,18 +29,21 @@ def place_spread(
     for _ in range(experts, copies):
         hot = np.where(count < dies, load / count, -1.0).argmax(axis=1)
         count[rows, hot] += 1
-    was = np.zeros((layers, experts, nodes), np.bool_)
+    had_copy = np.zeros((layers, experts, nodes), np.bool_)
     if nodes > 1 and current.shape[0] > 0:
         layer, die, _ = np.nonzero(current >= 0)
-        was[layer, current[current >= 0], node_of[die]] = True
-    near = _copies_to_nodes(load, count, node_of, was, room, copies)
+        had_copy[layer, current[current >= 0], node_of[die]] = True
+    copies_of_node = _copies_to_nodes(load, count, node_of, had_copy, room, copies)
     # Expert by expert, node by node: which copy goes where, and what it weighs.
-    which = np.repeat(np.tile(np.arange(experts * nodes), layers), near.ravel())
-    expert, node = np.divmod(which.reshape(layers, copies), nodes)
-    by = rows[:, None]
-    without = (near == 0).sum(axis=2)
-    share = 1.0 / near[by, expert, node] + without[by, expert] / count[by, expert]
-    _pack_apart(load[by, expert] / nodes * share, expert, node, node_of, experts, slots)
+    expert_node = np.repeat(np.tile(np.arange(experts * nodes), layers), copies_of_node.ravel())
+    expert, node = np.divmod(expert_node.reshape(layers, copies), nodes)
+    layer_rows = rows[:, None]
+    no_copies = (copies_of_node == 0).sum(axis=2)
+    share = (
+        1.0 / copies_of_node[layer_rows, expert, node]
+        + no_copies[layer_rows, expert] / count[layer_rows, expert]
+    )
+    _pack_apart(load[layer_rows, expert] / nodes * share, expert, node, node_of, experts, slots)
 
 
 def _copies_to_nodes(
@@ -57,23 +60,23 @@ def _copies_to_nodes(
     space = np.bincount(node_of, minlength=nodes) * room
     free = np.tile(space, (layers, 1))
     part = SLACK * np.add.accumulate(load, axis=1)[:, -1] / (node_of.size * room)
-    near = np.zeros((layers, experts, nodes), np.int64)
+    copies_of_node = np.zeros((layers, experts, nodes), np.int64)
     total = np.zeros((layers, nodes))
     order = np.argsort(-load / count, axis=1, kind="mergesort")
     turns = np.repeat(order.ravel(), count[rows[:, None], order].ravel()).reshape(layers, copies)
     for turn in range(copies):
         e = turns[:, turn]
         share = load[rows, e] / count[rows, e]
-        here = np.where(free > 0, near[rows, e], np.iinfo(np.int64).max)
-        fewest = here == here.min(axis=1, keepdims=True)
+        copies_here = np.where(free > 0, copies_of_node[rows, e], np.iinfo(np.int64).max)
+        fewest = copies_here == copies_here.min(axis=1, keepdims=True)
         best = np.where(fewest, total / np.maximum(space, 1), np.inf).argmin(axis=1)
-        stays = fewest & was[rows, e] & (total + share[:, None] <= part[:, None] * space)
-        stay = stays.any(axis=1) & ~was[rows, e, best]
-        best = np.where(stay, stays.argmax(axis=1), best)
-        near[rows, e, best] += 1
+        keeps_node = fewest & was[rows, e] & (total + share[:, None] <= part[:, None] * space)
+        stay = keeps_node.any(axis=1) & ~was[rows, e, best]
+        best = np.where(stay, keeps_node.argmax(axis=1), best)
+        copies_of_node[rows, e, best] += 1
         free[rows, best] -= 1
         total[rows, best] += share
-    return near
+    return copies_of_node
 
 
 def _pack_apart(
@@ -89,9 +92,9 @@ def _pack_apart(
     for p in np.argsort(-share, axis=1, kind="mergesort").T:
         e = expert[rows, p]
         fits = (node_of == node[rows, p][:, None]) & (items < room)
-        apart = fits & ~holds[e, rows]
-        some = np.where(apart.any(axis=1, keepdims=True), apart, fits)
-        best = np.where(some, total, np.inf).argmin(axis=1)
+        fits_apart = fits & ~holds[e, rows]
+        candidates = np.where(fits_apart.any(axis=1, keepdims=True), fits_apart, fits)
+        best = np.where(candidates, total, np.inf).argmin(axis=1)
         slots[rows, best, items[rows, best]] = e
         items[rows, best] += 1
         total[rows, best] += share[rows, p]
@@ -104,14 +107,14 @@ def renumber(current: Ints, new: Ints, node_of: Ints, experts: int) -> Ints:
     pair with most common experts first. Loads do not change, because dies of a node are alike."""
     layers, dies, room = new.shape
     out = np.empty_like(new)
-    where = np.full((experts, dies), -1, np.int64)
+    slot_of = np.full((experts, dies), -1, np.int64)
     for layer in range(layers):
         holders = np.zeros(experts, np.int64)
         for d in range(dies):
             for i in range(room):
                 e = current[layer, d, i]
-                if e >= 0 and (holders[e] == 0 or where[e, holders[e] - 1] != d):
-                    where[e, holders[e]] = d
+                if e >= 0 and (holders[e] == 0 or slot_of[e, holders[e] - 1] != d):
+                    slot_of[e, holders[e]] = d
                     holders[e] += 1
         common = np.zeros((dies, dies), np.int64)
         most = 0
@@ -121,35 +124,35 @@ def renumber(current: Ints, new: Ints, node_of: Ints, experts: int) -> Ints:
                 if e < 0:
                     continue
                 for j in range(holders[e]):
-                    d = where[e, j]
+                    d = slot_of[e, j]
                     if node_of[d] == node_of[p]:
                         common[p, d] += 1
                         most = max(most, common[p, d])
         die = np.full(dies, -1, np.int64)
-        taken = np.zeros(dies, np.bool_)
+        is_taken = np.zeros(dies, np.bool_)
         for level in range(most, 0, -1):
             for p in range(dies):
                 if die[p] >= 0:
                     continue
-                if common[p, p] == level and not taken[p]:
+                if common[p, p] == level and not is_taken[p]:
                     die[p] = p
-                    taken[p] = True
+                    is_taken[p] = True
                     continue
                 for d in range(dies):
-                    if common[p, d] == level and not taken[d]:
+                    if common[p, d] == level and not is_taken[d]:
                         die[p] = d
-                        taken[d] = True
+                        is_taken[d] = True
                         break
         for p in range(dies):
-            if die[p] < 0 and not taken[p]:
+            if die[p] < 0 and not is_taken[p]:
                 die[p] = p
-                taken[p] = True
+                is_taken[p] = True
         for p in range(dies):
             if die[p] < 0:
                 for d in range(dies):
-                    if not taken[d] and node_of[d] == node_of[p]:
+                    if not is_taken[d] and node_of[d] == node_of[p]:
                         die[p] = d
-                        taken[d] = True
+                        is_taken[d] = True
                         break
         for p in range(dies):
             out[layer, die[p]] = new[layer, p]

@@ -28,24 +28,24 @@ def peak_of_counts(mean: Floats, spread: Floats) -> Floats:
     """E[max] of independent integer counts of each row, f8[layers]. mean f8[layers, dies] >= 0,
     falling; spread = variance / mean. Binomial (spread < 1), Poisson (1) or negative binomial (>
     1), all by p(k) = p(k-1) (a + b/k) (Panjer 1981); E[max] = sum over k of 1 - P(all <= k)."""
-    over = np.where(mean > 0.0, spread - 1.0, 0.0)
-    binomial = over < -1e-9  # counts whole trials, or its chances do not sum to 1
-    least = np.floor(0.5 - mean / np.where(binomial, over, -1.0))
+    excess = np.where(mean > 0.0, spread - 1.0, 0.0)
+    binomial = excess < -1e-9  # counts whole trials, or its chances do not sum to 1
+    least = np.floor(0.5 - mean / np.where(binomial, excess, -1.0))
     trials = np.where(binomial, np.maximum(np.ceil(mean) + 1.0, least), 1.0)
-    over = np.where(binomial, -mean / trials, over)
-    poisson = np.abs(over) <= 1e-9
-    over = np.where(poisson, 0.0, over)
-    a = over / (1.0 + over)
-    b = np.where(poisson, mean, (mean - over) / (1.0 + over))
-    chance = each(math.exp, -mean * each(math.log, 1.0 + over) / np.where(poisson, 1.0, over))
+    excess = np.where(binomial, -mean / trials, excess)
+    poisson = np.abs(excess) <= 1e-9
+    excess = np.where(poisson, 0.0, excess)
+    a = excess / (1.0 + excess)
+    b = np.where(poisson, mean, (mean - excess) / (1.0 + excess))
+    chance = each(math.exp, -mean * each(math.log, 1.0 + excess) / np.where(poisson, 1.0, excess))
     chance = np.where(poisson, each(math.exp, -mean), chance)
     below = chance.copy()
     total = np.zeros(mean.shape[0])
     open_rows = np.arange(mean.shape[0])
     for k in range(1, MOST_COUNTS):
-        above = 1.0 - _all(below, 1e-10)
-        total[open_rows] += above
-        going_on = above >= 1e-7
+        chance_above = 1.0 - _all(below, 1e-10)
+        total[open_rows] += chance_above
+        going_on = chance_above >= 1e-7
         if not going_on.all():
             if not going_on.any():
                 break
@@ -59,16 +59,16 @@ def peak_of_counts(mean: Floats, spread: Floats) -> Floats:
 def peak_of_amounts(mean: Floats, spread: Floats) -> Floats:
     """E[max] of independent large counts of each row, f8[layers], arguments as above: shifted
     gammas by the cube-root transform (Wilson and Hilferty 1931), midpoint rule over E[max]."""
-    held = mean > 0.0
+    has_load = mean > 0.0
     sd = np.sqrt(mean * spread)
     skew = np.maximum(1e-6, (2.0 * spread - 1.0) / np.maximum(sd, 1e-12))
-    low = np.maximum(0.0, np.where(held, mean - 3.5 * sd, 0.0).max(axis=1))
-    high = np.where(held, mean + (5.5 + 5.0 * skew) * sd, 0.0).max(axis=1)
+    low = np.maximum(0.0, np.where(has_load, mean - 3.5 * sd, 0.0).max(axis=1))
+    high = np.where(has_load, mean + (5.5 + 5.0 * skew) * sd, 0.0).max(axis=1)
     width = (high - low) / STEPS
     # So many deviations from the mean on a count is surely below: `_likely` would say 1.
-    sure = 2.0 * ((1.0 + skew * (SURE - skew / 6.0) / 6.0) ** 3 - 1.0) / skew
-    sure = np.where(held, np.minimum(12.0, np.maximum(sure, 0.0)), -np.inf)
-    dies = np.where(held, np.maximum(sd, 1e-300), np.inf), skew, sure, mean
+    certain_above = 2.0 * ((1.0 + skew * (SURE - skew / 6.0) / 6.0) ** 3 - 1.0) / skew
+    certain_above = np.where(has_load, np.minimum(12.0, np.maximum(certain_above, 0.0)), -np.inf)
+    dies = np.where(has_load, np.maximum(sd, 1e-300), np.inf), skew, certain_above, mean
     total = low.copy()
     for i in range(STEPS):
         x = low + (i + 0.5) * width
@@ -84,23 +84,23 @@ def peak_of_amounts(mean: Floats, spread: Floats) -> Floats:
 
 def _likely(x: Floats, sd: Floats, skew: Floats, sure: Floats, mean: Floats) -> Floats:
     """P(count <= x) of each die of each row; 1 from `sure` deviations on."""
-    far = (x - mean) / sd
-    y = 1.0 + 0.5 * skew * far
-    likely = np.where(far > sure, 1.0, 0.0)
-    near = (far <= sure) & (y > 0.0)
-    bent = skew[near]
-    roots = map(math.pow, y[near].tolist(), repeat(1.0 / 3.0))
+    deviations = (x - mean) / sd
+    y = 1.0 + 0.5 * skew * deviations
+    likely = np.where(deviations > sure, 1.0, 0.0)
+    inside = (deviations <= sure) & (y > 0.0)
+    bent = skew[inside]
+    roots = map(math.pow, y[inside].tolist(), repeat(1.0 / 3.0))
     root = np.fromiter(roots, np.float64, bent.size)
     z = 6.0 / bent * (root - 1.0) + bent / 6.0
-    likely[near] = 0.5 * each(math.erfc, -z * ROOT_HALF)
+    likely[inside] = 0.5 * each(math.erfc, -z * ROOT_HALF)
     return likely
 
 
 def _all(chance: Floats, least: float) -> Floats:
     """Product of each row, f8[layers], die by die until it is below `least`."""
     product = np.multiply.accumulate(chance, axis=1)
-    small = product < least
-    end = np.where(small.any(axis=1), small.argmax(axis=1), -1)
+    is_small = product < least
+    end = np.where(is_small.any(axis=1), is_small.argmax(axis=1), -1)
     return np.asarray(product[np.arange(product.shape[0]), end])
 
 
@@ -123,15 +123,15 @@ def _peak_of_counts(mean: Floats, spread: Floats) -> float:
         dies += 1
     a, b, chance, below = np.empty(dies), np.empty(dies), np.empty(dies), np.empty(dies)
     for d in range(dies):
-        over = spread[d] - 1.0
-        if over < -1e-9:
-            trials = max(math.ceil(mean[d]) + 1.0, math.floor(0.5 - mean[d] / over))
-            over = -mean[d] / trials
-        if abs(over) <= 1e-9:
+        excess = spread[d] - 1.0
+        if excess < -1e-9:
+            trials = max(math.ceil(mean[d]) + 1.0, math.floor(0.5 - mean[d] / excess))
+            excess = -mean[d] / trials
+        if abs(excess) <= 1e-9:
             a[d], b[d], chance[d] = 0.0, mean[d], math.exp(-mean[d])
         else:
-            a[d], b[d] = over / (1.0 + over), (mean[d] - over) / (1.0 + over)
-            chance[d] = math.exp(-mean[d] * math.log(1.0 + over) / over)
+            a[d], b[d] = excess / (1.0 + excess), (mean[d] - excess) / (1.0 + excess)
+            chance[d] = math.exp(-mean[d] * math.log(1.0 + excess) / excess)
         below[d] = chance[d]
     total = 0.0
     for k in range(1, MOST_COUNTS):
@@ -174,10 +174,10 @@ def _all_below(x: float, mean: Floats, sd: Floats, skew: Floats) -> float:
     all_below = below = 1.0
     for d in range(sd.size):
         if d == 0 or mean[d] != mean[d - 1] or sd[d] != sd[d - 1]:
-            far = (x - mean[d]) / max(sd[d], 1e-300)
-            y = 1.0 + 0.5 * skew[d] * far
+            deviations = (x - mean[d]) / max(sd[d], 1e-300)
+            y = 1.0 + 0.5 * skew[d] * deviations
             below = 0.0
-            if far > 12.0:
+            if deviations > 12.0:
                 below = 1.0
             elif y > 0.0:
                 z = 6.0 / skew[d] * (math.pow(y, 1.0 / 3.0) - 1.0) + skew[d] / 6.0

@@ -45,23 +45,23 @@ def place(
         return slots
     node_of = live * nodes // dies
     load = np.ascontiguousarray(measured, np.float64)
-    held = np.full((layers, live.size, slots_per_die), EMPTY, np.int64)
-    was = held[:0] if current is None else np.ascontiguousarray(current[:, live])
-    apart = False  # whether a die's number says more than which die is meant: its node
+    new_slots = np.full((layers, live.size, slots_per_die), EMPTY, np.int64)
+    old_slots = new_slots[:0] if current is None else np.ascontiguousarray(current[:, live])
+    by_node = False  # whether a die's number says more than which die is meant: its node
     if experts.placement == "eplb":
-        place_eplb(load, physical, 1, 1, held)
+        place_eplb(load, physical, 1, 1, new_slots)
     elif experts.placement == "eplb_groups":
-        apart = _divides(count, live.size, dies, nodes, groups)
-        place_eplb(load, physical, groups if apart else 1, nodes if apart else 1, held)
+        by_node = _divides(count, live.size, dies, nodes, groups)
+        place_eplb(load, physical, groups if by_node else 1, nodes if by_node else 1, new_slots)
     elif experts.placement == "topology":
-        apart = nodes > 1
-        place_spread(load, physical, node_of, nodes, was, held)
+        by_node = nodes > 1
+        place_spread(load, physical, node_of, nodes, old_slots, new_slots)
     else:
-        place_spread(load, physical, np.zeros_like(live), 1, was, held)
+        place_spread(load, physical, np.zeros_like(live), 1, old_slots, new_slots)
     if current is not None:
-        where = node_of if apart else np.zeros_like(live)
-        held = renumber(was, held, where, count)
-    slots[:, live] = held
+        place_of = node_of if by_node else np.zeros_like(live)
+        new_slots = renumber(old_slots, new_slots, place_of, count)
+    slots[:, live] = new_slots
     return slots
 
 
@@ -98,13 +98,13 @@ def replicas(slots: Ints, experts: int | None = None) -> NDArray[np.int32]:
     experts: routed experts (None: as many as the slots name)."""
     count = int(slots.max()) + 1 if experts is None else experts
     layers = slots.shape[0]
-    held = (slots >= 0).reshape(layers, -1)
-    expert = (slots.reshape(layers, -1) + np.arange(layers)[:, None] * count)[held]
+    is_filled = (slots >= 0).reshape(layers, -1)
+    expert = (slots.reshape(layers, -1) + np.arange(layers)[:, None] * count)[is_filled]
     first = np.zeros(expert.size, np.bool_)
     first[np.unique(expert, return_index=True)[1]] = True
-    again = held.copy()
-    again[held] = ~first
-    return again.reshape(slots.shape).sum(axis=2, dtype=np.int32)
+    repeated = is_filled.copy()
+    repeated[is_filled] = ~first
+    return repeated.reshape(slots.shape).sum(axis=2, dtype=np.int32)
 
 
 def copies(slots: Ints, experts: int) -> NDArray[np.int32]:
@@ -123,8 +123,8 @@ def moves(old: Ints, new: Ints) -> Ints:
     out = np.zeros(new.shape[:2], np.int64)
     for i in range(new.shape[2]):
         expert = new[:, :, i, None]
-        held = (old == expert).any(axis=2) | (new[:, :, :i] == expert).any(axis=2)
-        out += (expert[:, :, 0] >= 0) & ~held
+        had_expert = (old == expert).any(axis=2) | (new[:, :, :i] == expert).any(axis=2)
+        out += (expert[:, :, 0] >= 0) & ~had_expert
     return out
 
 

@@ -66,18 +66,18 @@ def refuse_picks(top_k: int, routed_experts: int) -> None:
 
 
 def _checked(counts: Floats | None, layers: int, routed_experts: int, name: str) -> Floats:
-    where = f"the expert counts {name}" if name else "the imported expert counts"
+    subject = f"the expert counts {name}" if name else "the imported expert counts"
     if counts is None:
-        raise ExpertsError(f"{where} are not here: import their file first")
+        raise ExpertsError(f"{subject} are not here: import their file first")
     if counts.shape != (layers, routed_experts):
-        given = " x ".join(str(n) for n in counts.shape)
+        size_text = " x ".join(str(n) for n in counts.shape)
         raise ExpertsError(
-            f"{where} hold {given} layers x experts, but the model has {layers} MoE layers x "
+            f"{subject} hold {size_text} layers x experts, but the model has {layers} MoE layers x "
             f"{routed_experts} routed experts: import counts of this model"
         )
     if not np.isfinite(counts).all() or (counts < 0).any() or (counts.sum(axis=1) <= 0).any():
         raise ExpertsError(
-            f"{where} must be finite and not negative, with some above 0 in every layer"
+            f"{subject} must be finite and not negative, with some above 0 in every layer"
         )
     return np.ascontiguousarray(counts, np.float64)
 

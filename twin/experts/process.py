@@ -72,7 +72,7 @@ def start(
     refuse_picks(top_k, routed_experts)
     skew = strength(experts)
     # Counts are of the very time that is simulated: without drift they are the popularity.
-    stays = experts.popularity == "imported" and experts.drift_s == 0.0
+    is_constant = experts.popularity == "imported" and experts.drift_s == 0.0
     base = log_loads(experts, routed_experts, layers, facts, seed, counts)
     offset = np.zeros((experts.topics, layers, routed_experts))
     if experts.topics > 1:
@@ -85,7 +85,7 @@ def start(
         offset=offset,
         top_k=top_k,
         correlation=topic_correlation(experts, facts),
-        drift_sd=0.0 if stays else skew * facts.si("experts.drift.log_sd"),
+        drift_sd=0.0 if is_constant else skew * facts.si("experts.drift.log_sd"),
         drift_s=experts.drift_s,
         shift_every_s=experts.shift_every_s,
         shift_share=facts.si("experts.shift.share") if skew > 0.0 else 0.0,
@@ -215,10 +215,10 @@ def _exchange(keys: Keys, share: float, base: Floats) -> Floats:
     """base f8[layers, experts] with a share of each row's entries rotated by one place."""
     experts = base.shape[1]
     order = np.argsort(uniforms(keys[:, None], np.arange(experts)), axis=1, kind="mergesort")
-    moved = order[:, : round(share * experts)]
+    moved_experts = order[:, : round(share * experts)]
     out = base.copy()
     rows = np.arange(base.shape[0])[:, None]
-    out[rows, moved] = base[rows, np.roll(moved, -1, axis=1)]
+    out[rows, moved_experts] = base[rows, np.roll(moved_experts, -1, axis=1)]
     return out
 
 
@@ -245,10 +245,10 @@ def _draw_topics(
             phase = 2.0 * math.pi * (arrival_s[first[i]] / period_s - k / topics)
             weight[k] = math.exp(swing * math.cos(phase))
             total += weight[k]
-        left = uniform(key, first[i]) * total
+        weight_left = uniform(key, first[i]) * total
         k = 0
-        while k < topics - 1 and left >= weight[k]:
-            left -= weight[k]
+        while k < topics - 1 and weight_left >= weight[k]:
+            weight_left -= weight[k]
             k += 1
         out[i] = k
     return out
@@ -263,11 +263,11 @@ def _count(keys: Keys, tokens: float, load: Floats) -> None:
         for e in range(experts):
             mean = tokens * load[layer, e]
             if mean <= FEW:
-                left = uniform(keys[layer], e)
+                chance_left = uniform(keys[layer], e)
                 chance = math.exp(-mean)
                 count = 0
-                while left > chance and count < 1000:
-                    left -= chance
+                while chance_left > chance and count < 1000:
+                    chance_left -= chance
                     count += 1
                     chance *= mean / count
                 load[layer, e] = count / tokens

@@ -47,8 +47,8 @@ def _add_link(graph: Fabric, edit: Edit, order: int) -> None:
     rate, latency_s = edit.gb_per_s * 1e9, edit.latency_ns * 1e-9
     for tail, head in ((a, b), (b, a)):
         if not graph.has_edge(tail, head):
-            own = {CAPACITY: rate, LATENCY: latency_s, "links": 1, "added": order}
-            graph.add_edge(tail, head, **_like(graph, tail, head, edit.plane) | own)
+            attributes = {CAPACITY: rate, LATENCY: latency_s, "links": 1, "added": order}
+            graph.add_edge(tail, head, **_like(graph, tail, head, edit.plane) | attributes)
             continue
         bundle = graph.edges[tail, head]
         if bundle["plane"] != edit.plane:
@@ -84,16 +84,16 @@ def _like(graph: Fabric, tail: str, head: str, plane: str) -> dict[str, Any]:
     its plane. Links inside a package are no model, because traffic that leaves the NPU never uses
     them."""
     kinds = {graph.nodes[tail]["kind"], graph.nodes[head]["kind"]}
-    of_plane = [
+    plane_links = [
         ({graph.nodes[a]["kind"], graph.nodes[b]["kind"]}, data)
         for a, b, data in graph.edges(data=True)
         if data["plane"] == plane and data["serves"] != "package"
     ]
-    if not of_plane:
+    if not plane_links:
         raise HardwareError(f"this machine has no {plane} plane that a link could be added to")
-    alike = next((data for ends, data in of_plane if ends == kinds), None)
-    data = dict(alike or of_plane[0][1])
-    if alike is None:
+    similar = next((data for ends, data in plane_links if ends == kinds), None)
+    data = dict(similar or plane_links[0][1])
+    if similar is None:
         data |= {"kind": "added", "serves": _serves(plane), "write_extra_s": 0.0}
     data.pop("sub_plane", None)
     for end in (tail, head):

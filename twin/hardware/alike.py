@@ -39,8 +39,8 @@ class Swap:
 
 def exchanged(numbers: NUMBERS, of: NUMBERS, to: NUMBERS) -> NUMBERS:
     """Numbers in which the ascending `of` are replaced by `to`."""
-    at = np.minimum(np.searchsorted(of, numbers), max(of.size - 1, 0))
-    return np.where(of[at] == numbers, to[at], numbers) if of.size else numbers
+    positions = np.minimum(np.searchsorted(of, numbers), max(of.size - 1, 0))
+    return np.where(of[positions] == numbers, to[positions], numbers) if of.size else numbers
 
 
 def short(numbers: NUMBERS) -> SHORT:
@@ -50,8 +50,10 @@ def short(numbers: NUMBERS) -> SHORT:
 
 def swap_of(net: Network, ours: Iterable[int], theirs: Iterable[int]) -> Swap | None:
     """An exchange that maps these vertices to those, one by one; None if none is found."""
-    here, there = tuple(ours), tuple(theirs)
-    return net.once(("swap", here, there), lambda: _swap(net, np.array(here), np.array(there)))
+    old_ends, new_ends = tuple(ours), tuple(theirs)
+    return net.once(
+        ("swap", old_ends, new_ends), lambda: _swap(net, np.array(old_ends), np.array(new_ends))
+    )
 
 
 def _swap(net: Network, ours: INTS, theirs: INTS) -> Swap | None:
@@ -62,66 +64,73 @@ def _swap(net: Network, ours: INTS, theirs: INTS) -> Swap | None:
         count += front.size
         if (image[front] != others).any() or (image[others] != front).any() or count > MOST_MOVED:
             return None
-        found = _neighbours(net, image, front, others)
-        if found is None:
+        neighbours = _neighbours(net, image, front, others)
+        if neighbours is None:
             return None
-        front, others = found
+        front, others = neighbours
     vertices = np.flatnonzero((image >= 0) & (image != np.arange(image.size)))
-    some = np.zeros(net.tail.size, bool)
-    for way in net.ways:
-        some[way.at(vertices)[0]] = True
-    links = np.flatnonzero(some)
+    is_touched = np.zeros(net.tail.size, bool)
+    for direction in net.ways:
+        is_touched[direction.at(vertices)[0]] = True
+    links = np.flatnonzero(is_touched)
     image = np.where(image < 0, np.arange(image.size), image)
     to_links = net.links_between(image[net.tail[links]], image[net.head[links]])
-    same = (to_links >= 0) & (net.link_kinds[links] == net.link_kinds[to_links])
+    same_kind = (to_links >= 0) & (net.link_kinds[links] == net.link_kinds[to_links])
     same_ends = net.vertex_kinds[vertices] == net.vertex_kinds[image[vertices]]
-    if not (same.all() and same_ends.all() and _whole_nodes(net, vertices, image[vertices])):
+    if not (same_kind.all() and same_ends.all() and _whole_nodes(net, vertices, image[vertices])):
         return None
-    counted = [np.concatenate([net.leaves[at], net.enters[at]]) for at in (links, to_links)]
-    some = counted[0] >= 0
-    places = _pairs(counted[0][some], counted[1][some], len(net.places))
+    end_counts = [
+        np.concatenate([net.leaves[link_set], net.enters[link_set]])
+        for link_set in (links, to_links)
+    ]
+    is_touched = end_counts[0] >= 0
+    places = _pairs(end_counts[0][is_touched], end_counts[1][is_touched], len(net.places))
     return Swap(*map(short, (vertices, image[vertices], links, to_links, *places)))
 
 
 def _neighbours(net: Network, image: INTS, front: INTS, others: INTS) -> tuple[INTS, INTS] | None:
     """Neighbours of `front` and their images; None where links differ."""
-    found = []
-    for way, ends in zip(net.ways, (net.head, net.tail), strict=True):
-        (a, count), (b, theirs) = way.at(front), way.at(others)
-        if (count != theirs).any():
+    neighbours = []
+    for direction, ends in zip(net.ways, (net.head, net.tail), strict=True):
+        (a, count), (b, other_pairs) = direction.at(front), direction.at(others)
+        if (count != other_pairs).any():
             return None
         pair = np.repeat(np.arange(front.size), count)
-        ours, there = pair * image.size + ends[a], pair * image.size + ends[b]
-        _, at, of = np.intersect1d(ours, there, assume_unique=True, return_indices=True)
-        if (net.link_kinds[a[at]] != net.link_kinds[b[of]]).any():
+        own_keys, other_keys = pair * image.size + ends[a], pair * image.size + ends[b]
+        _, own_index, other_index = np.intersect1d(
+            own_keys, other_keys, assume_unique=True, return_indices=True
+        )
+        if (net.link_kinds[a[own_index]] != net.link_kinds[b[other_index]]).any():
             return None
-        shared = ends[a[at]]
+        shared = ends[a[own_index]]
         shared = shared[image[shared] < 0]
         image[shared] = shared
-        rest = [np.flatnonzero(image[ends[links]] < 0) for links in (a, b)]
-        if rest[0].size != rest[1].size:
+        unpaired = [np.flatnonzero(image[ends[links]] < 0) for links in (a, b)]
+        if unpaired[0].size != unpaired[1].size:
             return None
         sides = []
-        for links, some in zip((a, b), rest, strict=True):
-            order = some[np.lexsort((net.link_kinds[links[some]], pair[some]))]
+        for links, free_links in zip((a, b), unpaired, strict=True):
+            order = free_links[np.lexsort((net.link_kinds[links[free_links]], pair[free_links]))]
             sides.append((pair[order], net.link_kinds[links[order]], ends[links[order]]))
         if any((x != y).any() for x, y in zip(sides[0][:2], sides[1][:2], strict=True)):
             return None
-        found.append((sides[0][2], sides[1][2]))
+        neighbours.append((sides[0][2], sides[1][2]))
         image[sides[0][2]], image[sides[1][2]] = sides[1][2], sides[0][2]
-    ours, theirs = (np.concatenate(side) for side in zip(*found, strict=True))
-    _, first = np.unique(ours, return_index=True)
-    if (image[ours] != theirs).any() or (image[theirs] != ours).any():
+    own_keys, other_pairs = (np.concatenate(side) for side in zip(*neighbours, strict=True))
+    _, first = np.unique(own_keys, return_index=True)
+    if (image[own_keys] != other_pairs).any() or (image[other_pairs] != own_keys).any():
         return None
-    return ours[first], theirs[first]
+    return own_keys[first], other_pairs[first]
 
 
 def _whole_nodes(net: Network, vertices: INTS, to: INTS) -> bool:
     """Whether all vertices of each moved node move, and to one other node."""
-    left = net.node[vertices] != net.node[to]
-    nodes, size = np.unique(net.node[vertices[left]], return_counts=True)
-    ours, _ = _pairs(net.node[vertices[left]], net.node[to[left]] + 1, net.nodes + 1)
-    return nodes.size == ours.size and bool((net.node_sizes[nodes] == size).all())
+    leaves_node = net.node[vertices] != net.node[to]
+    nodes, size = np.unique(net.node[vertices[leaves_node]], return_counts=True)
+    own_nodes, _ = _pairs(
+        net.node[vertices[leaves_node]], net.node[to[leaves_node]] + 1, net.nodes + 1
+    )
+    return nodes.size == own_nodes.size and bool((net.node_sizes[nodes] == size).all())
 
 
 def _pairs(ours: INTS, theirs: INTS, count: int) -> tuple[INTS, INTS]:

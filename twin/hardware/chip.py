@@ -52,21 +52,21 @@ def chip_names(facts: Facts) -> list[str]:
 @lru_cache(maxsize=16)
 def load_chip(facts: Facts, name: str) -> Chip:
     """The chip of that name; raises HardwareError listing the known ones."""
-    known = chip_names(facts)
-    if name not in known:
-        raise HardwareError(f"supernode.chip = {name!r} is not known: take one of {known}")
-    here = f"chips.{name}"
-    dies = facts.count(f"{here}.dies_per_npu")
+    names = chip_names(facts)
+    if name not in names:
+        raise HardwareError(f"supernode.chip = {name!r} is not known: take one of {names}")
+    table = f"chips.{name}"
+    dies = facts.count(f"{table}.dies_per_npu")
     if dies < 1:
-        raise FactError(f"fact {here}.dies_per_npu must be at least 1")
+        raise FactError(f"fact {table}.dies_per_npu must be at least 1")
     return Chip(
         name=name,
-        title=str(facts[f"{here}.title"].value),
+        title=str(facts[f"{table}.title"].value),
         dies_per_npu=dies,
-        cube_cores=facts.count(f"{here}.cube_cores"),
-        vector_cores=facts.count(f"{here}.vector_cores"),
-        hbm_bytes_per_die=facts.si(f"{here}.hbm_capacity"),
-        hbm_bytes_per_s=facts.si(f"{here}.hbm_bandwidth"),
-        cross_die_bytes_per_s=facts.si(f"{here}.cross_die_bandwidth") if dies > 1 else 0.0,
-        flops={name: facts.si(f"{here}.flops.{name}") for name in facts.group(f"{here}.flops")},
+        cube_cores=facts.count(f"{table}.cube_cores"),
+        vector_cores=facts.count(f"{table}.vector_cores"),
+        hbm_bytes_per_die=facts.si(f"{table}.hbm_capacity"),
+        hbm_bytes_per_s=facts.si(f"{table}.hbm_bandwidth"),
+        cross_die_bytes_per_s=facts.si(f"{table}.cross_die_bandwidth") if dies > 1 else 0.0,
+        flops={name: facts.si(f"{table}.flops.{name}") for name in facts.group(f"{table}.flops")},
     )

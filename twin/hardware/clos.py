@@ -26,8 +26,8 @@ def clos(draft: Draft) -> None:
         for p in range(s.sub_planes):
             for i in range(chips * groups):
                 rack = f"communication rack {(g * groups + i // chips) * racks + i % chips // step}"
-                at: dict[str, Any] = {"supernode": g, "sub_plane": p, "index": i, "rack": rack}
-                draft.add(l2_name(g, p, i), "l2", **at)
+                place: dict[str, Any] = {"supernode": g, "sub_plane": p, "index": i, "rack": rack}
+                draft.add(l2_name(g, p, i), "l2", **place)
     _l3_chips(draft, chips, groups)
     draft.networks()
     for n in range(s.all_nodes):
@@ -94,12 +94,12 @@ def _l3_chips(draft: Draft, chips: int, groups: int) -> None:
     for g, p, i in product(range(s.supernodes), range(s.sub_planes), range(chips)):
         for j in range(_l3_per_l2(s, groups)):
             rack = f"communication rack L3 {g}.{j}"
-            at: dict[str, Any] = {
+            place: dict[str, Any] = {
                 "supernode": g,
                 "sub_plane": p,
                 "index": i * _l3_per_l2(s, groups) + j,
             }
-            draft.add(_l3_name(g, p, at["index"]), "l3", **at, rack=rack)
+            draft.add(_l3_name(g, p, place["index"]), "l3", **place, rack=rack)
 
 
 def _l3_name(supernode: int, sub_plane: int, index: int) -> str:
@@ -125,8 +125,8 @@ def dealt(turn: int, uplinks: int, chips: int) -> list[tuple[int, int]]:
     ended, so that all chips use equally many ports and every switch reaches every chip."""
     if not chips:
         return []
-    each, rest = divmod(uplinks, chips)
-    more = {(turn * uplinks + k) % chips for k in range(rest)}
+    each, remainder = divmod(uplinks, chips)
+    more = {(turn * uplinks + k) % chips for k in range(remainder)}
     return [(i, each + (i in more)) for i in range(chips) if each or i in more]
 
 

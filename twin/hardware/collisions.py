@@ -75,8 +75,8 @@ class Flows:
         itself = np.intersect1d(rows.vertex, ends.vertex).size
         if self.same_domain is None:
             return self.most - itself
-        together = int((rows.domain[:, None] == ends.domain).sum())
-        return together - itself if self.same_domain else self.most - together
+        same_domain = int((rows.domain[:, None] == ends.domain).sum())
+        return same_domain - itself if self.same_domain else self.most - same_domain
 
     def digest(self) -> bytes:
         """Digest of all that decides where flows can land; equal for ends in alike places."""
@@ -85,9 +85,11 @@ class Flows:
         for of_rows, of_ends in ((self.rows.vertex, self.ends.vertex),
                                  (self.rows.node, self.ends.node),
                                  (self.rows.domain, self.ends.domain)):  # fmt: skip
-            both = np.concatenate([of_rows, of_ends])
-            _, first, of = np.unique(both, return_index=True, return_inverse=True)
-            content.update(np.argsort(np.argsort(first, kind="stable"), kind="stable")[of].data)
+            all_ends = np.concatenate([of_rows, of_ends])
+            _, first, end_numbers = np.unique(all_ends, return_index=True, return_inverse=True)
+            content.update(
+                np.argsort(np.argsort(first, kind="stable"), kind="stable")[end_numbers].data
+            )
         for side in (self.rows, self.ends):
             for part in (side.group, side.rank, side.amount):
                 content.update(np.ascontiguousarray(part).data)
@@ -100,12 +102,12 @@ class Flows:
         if self.each:
             count = min(rows, ends)
             numbers = np.arange(first, first + draws)[:, None]
-            some = []
+            orders = []
             for side, size in (("rows", rows), ("ends", ends)):
-                drawn = uniforms(stream_key(0, f"{side} of transfers"),
+                points = uniforms(stream_key(0, f"{side} of transfers"),
                                  numbers * size + np.arange(size))  # fmt: skip
-                some.append(np.argsort(drawn, axis=1, kind="stable")[:, :count])
-            yield (np.repeat(np.arange(draws), count), some[0].ravel(), some[1].ravel())
+                orders.append(np.argsort(points, axis=1, kind="stable")[:, :count])
+            yield (np.repeat(np.arange(draws), count), orders[0].ravel(), orders[1].ravel())
             return
         step = max(1, BALLS // max(1, ends * draws))
         for start in range(0, rows, step):
@@ -119,15 +121,15 @@ class Flows:
         a, b = self.rows, self.ends
         bytes_ = a.amount[row] * b.amount[end]
         if self.each:
-            moved = np.outer(a.amount, b.amount)
-            moved[a.vertex[:, None] == b.vertex] = 0.0
-            bytes_ = np.full(row.size, moved.sum() / self.most)
+            amounts = np.outer(a.amount, b.amount)
+            amounts[a.vertex[:, None] == b.vertex] = 0.0
+            bytes_ = np.full(row.size, amounts.sum() / self.most)
         bytes_ = np.where(a.vertex[row] == b.vertex[end], 0.0, bytes_)
         if self.same_domain is not None:
-            same = a.domain[row] == b.domain[end]
-            bytes_ = np.where(same == self.same_domain, bytes_, 0.0)
-        near = (a.node[row] == b.node[end]) & (a.node[row] >= 0)
-        return np.asarray(np.where(near, bytes_, bytes_ / self.beyond))
+            same_domain = a.domain[row] == b.domain[end]
+            bytes_ = np.where(same_domain == self.same_domain, bytes_, 0.0)
+        same_node = (a.node[row] == b.node[end]) & (a.node[row] >= 0)
+        return np.asarray(np.where(same_node, bytes_, bytes_ / self.beyond))
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,8 +160,8 @@ class _Hashing:
         self.arrival = np.full(walks.hops.shape, -1)
         for hops, level in enumerate(walks.levels, 1):
             shortest = walks.hops[level.end, level.row] == hops
-            at = level.end[shortest], level.row[shortest]
-            self.arrival[at] = level.state[shortest]
+            end_rows = level.end[shortest], level.row[shortest]
+            self.arrival[end_rows] = level.state[shortest]
 
     def land(self, flows: Flows, number: INTS, row: INTS, end: INTS) -> Iterator[tuple[INTS, INTS]]:
         """Flows, as indices into `row`, and the cable of each, chosen hop by hop from the ends."""
@@ -167,30 +169,33 @@ class _Hashing:
         hops, state = self.walks.hops[group], self.arrival[group].copy()
         rank = flows.ends.rank[end]
         for h in range(len(self.levels), 0, -1):
-            at = np.flatnonzero(hops >= h)
+            flow_numbers = np.flatnonzero(hops >= h)
             level, total, below, span, last = self.levels[h - 1]
 
-            def chance(of: str, at: INTS = at, h: int = h) -> FLOATS:
+            def chance(of: str, at: INTS = flow_numbers, h: int = h) -> FLOATS:
                 return uniforms(stream_key(0, f"{of} at hop {h}"), number[at])
 
-            now = state[at]
+            now = state[flow_numbers]
             step = last[now]
             if total.size > last.size:  # else every state is reached by one link only
                 aim = below[now] + chance("link") * span[now]
                 step = np.searchsorted(total, aim, side="right")
                 step = np.clip(step, level.head_start[now], last[now])
-            link, state[at] = level.links[step], level.tail[step]
-            before, behind = flows.rows.rank[row[at]], self.members[self.walks.tail[link]]
+            link, state[flow_numbers] = level.links[step], level.tail[step]
+            before, members_behind = (
+                flows.rows.rank[row[flow_numbers]],
+                self.members[self.walks.tail[link]],
+            )
             if h > 1:
-                before = np.zeros(at.size, np.int64)
-                if behind.max(initial=1) > 1:
-                    before = (chance("switch") * behind).astype(np.int64)
-            place = before * self.members[self.walks.head[link]] + rank[at]
+                before = np.zeros(flow_numbers.size, np.int64)
+                if members_behind.max(initial=1) > 1:
+                    before = (chance("switch") * members_behind).astype(np.int64)
+            place = before * self.members[self.walks.head[link]] + rank[flow_numbers]
             place *= self.cables[link]
             if self.cables[link].max(initial=1) > 1:
                 place += (chance("cable") * self.cables[link]).astype(np.int64)
-            rank[at] = before
-            yield at, self.base[link] + place
+            rank[flow_numbers] = before
+            yield flow_numbers, self.base[link] + place
 
     def seconds(self, flows: Flows, first: int, draws: int) -> FLOATS:
         """Seconds of some placements until the fullest cable is done or, for single transfers,
@@ -199,21 +204,21 @@ class _Hashing:
         rate = np.repeat(self.cable_rate, np.diff(np.append(self.base, self.bins)))
         landed: list[tuple[INTS, INTS]] = []
         size = np.zeros(0)
-        for thrown in flows.placed(first, draws):
-            size = flows.sizes(*thrown[1:])
-            draw, row, end = (part[size > 0.0] for part in thrown)
+        for placement in flows.placed(first, draws):
+            size = flows.sizes(*placement[1:])
+            draw, row, end = (part[size > 0.0] for part in placement)
             size = size[size > 0.0]
             number = ((first + draw) * flows.rows.vertex.size + row) * count + end
-            for at, cable in self.land(flows, number, row, end):
-                where = draw[at] * self.bins + cable
-                full += np.bincount(where, size[at] / rate[cable], full.size)
+            for hop_flows, cable in self.land(flows, number, row, end):
+                bins = draw[hop_flows] * self.bins + cable
+                full += np.bincount(bins, size[hop_flows] / rate[cable], full.size)
                 if flows.each:
-                    landed.append((at, where))
+                    landed.append((hop_flows, bins))
         if not flows.each:
             return np.asarray(full.reshape(draws, self.bins).max(axis=1, initial=0.0))
         worst = np.zeros(size.size)
-        for at, where in landed:
-            worst[at] = np.maximum(worst[at], full[where])
+        for hop_flows, bins in landed:
+            worst[hop_flows] = np.maximum(worst[hop_flows], full[bins])
         return worst
 
 

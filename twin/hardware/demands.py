@@ -47,13 +47,15 @@ def _even(ends: INTS) -> FLOATS:
 
 def _evenly(net: Network, dies: Sequence[int]) -> tuple[Ends[int], Ends[float]]:
     """Dies as one side of a demand with equal shares; equal arguments share one object."""
-    some = tuple(dies)
+    dies_key = tuple(dies)
 
     def side() -> tuple[Ends[int], Ends[float]]:
-        at = dies_of(net, some)
-        return Ends(at.tolist()), Ends(_even(at).tolist() if at.size else ())
+        die_vertices = dies_of(net, dies_key)
+        return Ends(die_vertices.tolist()), Ends(
+            _even(die_vertices).tolist() if die_vertices.size else ()
+        )
 
-    return net.once(("evenly", some), side)
+    return net.once(("evenly", dies_key), side)
 
 
 def exchange(
@@ -65,15 +67,20 @@ def exchange(
     the switches like all others, unless there is only one NPU. Raises HardwareError for fewer than
     two different dies.
     """
-    at = dies_of(net, dies)
-    if at.size < 2 or np.unique(at).size < at.size:
-        names = [net.vertices[v] for v in at[:4].tolist()]
+    die_vertices = dies_of(net, dies)
+    if die_vertices.size < 2 or np.unique(die_vertices).size < die_vertices.size:
+        names = [net.vertices[v] for v in die_vertices[:4].tolist()]
         raise HardwareError(f"all-to-all needs two or more different dies, not {names}")
     planes: Sequence[str] = ("ub", "rdma") if plane == "ub" else (plane,)
-    if plane == "ub" and _one_package(net, at):
+    if plane == "ub" and _one_package(net, die_vertices):
         planes = ("package",)
-    into = np.full(at.size, 1.0 / (at.size - 1.0))
-    return load_of(net, _demand(at, at, np.ones(at.size), into, planes, operation))
+    received = np.full(die_vertices.size, 1.0 / (die_vertices.size - 1.0))
+    return load_of(
+        net,
+        _demand(
+            die_vertices, die_vertices, np.ones(die_vertices.size), received, planes, operation
+        ),
+    )
 
 
 def _one_package(net: Network, at: INTS) -> bool:
@@ -92,23 +99,27 @@ def pool(
     """Demand of reading blocks from (or writing them to) the DRAM of the CPUs of `nodes` (default:
     all). Blocks are spread evenly over reachable nodes (consistent hashing), and over a node's CPUs
     by their links. Returns these nodes too; None without any node or die."""
-    ours, even = _evenly(net, dies)
-    own = set(net.node[list(ours)].tolist())
-    of, lost = None if nodes is None else tuple(nodes), frozenset[int]()
-    while ours:
-        lent = _lent(net, of, lost)
-        if lent is None:
+    own_dies, even = _evenly(net, dies)
+    own_nodes = set(net.node[list(own_dies)].tolist())
+    node_key, lost = None if nodes is None else tuple(nodes), frozenset[int]()
+    while own_dies:
+        offers = _lent(net, node_key, lost)
+        if offers is None:
             return None
-        sources, cpus, given = lent
-        ends = (cpus, ours, given, even) if operation == "read" else (ours, cpus, even, given)
+        sources, cpus, offered = offers
+        ends = (
+            (cpus, own_dies, offered, even)
+            if operation == "read"
+            else (own_dies, cpus, even, offered)
+        )
         load = load_of(net, Demand(*ends, WAYS[plane], operation))
         side = 0 if operation == "read" else 1
-        gone = {int(net.node[pair[side]]) for pair in load.unreached}
-        if not gone:
+        lost_nodes = {int(net.node[pair[side]]) for pair in load.unreached}
+        if not lost_nodes:
             return load, sources
-        if not set(sources.tolist()) - gone - own and set(sources.tolist()) - own:
+        if not set(sources.tolist()) - lost_nodes - own_nodes and set(sources.tolist()) - own_nodes:
             return None  # it is the dies that are cut off
-        lost |= gone
+        lost |= lost_nodes
     return None
 
 
@@ -129,11 +140,11 @@ def _lends(net: Network, nodes: tuple[int, ...] | None, lost: frozenset[int]) ->
     offered = np.where(np.isin(net.node[cpus], list(lost)), 0.0, offered)
     if not offered.any():
         return None
-    lent = np.bincount(net.node[cpus], offered)
-    sources = np.flatnonzero(lent)
-    some = offered > 0.0
-    given = offered[some] / lent[net.node[cpus][some]] / sources.size
-    return sources, Ends(cpus[some].tolist()), Ends(given.tolist())
+    offered_by_node = np.bincount(net.node[cpus], offered)
+    sources = np.flatnonzero(offered_by_node)
+    lending = offered > 0.0
+    shares = offered[lending] / offered_by_node[net.node[cpus][lending]] / sources.size
+    return sources, Ends(cpus[lending].tolist()), Ends(shares.tolist())
 
 
 def server_ports(net: Network, load: Load, plane: str) -> tuple[BOOLS, BOOLS]:
@@ -162,29 +173,29 @@ def hand_off(
 ) -> Load:  # fmt: skip
     """KV cache from some dies to others, spread evenly over both. Hashed planes: single transfers,
     one per sending die, or all pairs at once (`flows`)."""
-    (source, out), (sink, into) = _evenly(net, out_dies), _evenly(net, in_dies)
+    (source, out), (sink, received) = _evenly(net, out_dies), _evenly(net, in_dies)
     if not source or not sink:
         raise HardwareError("a hand-off needs at least one die that sends and one that receives")
     planes = ("ub", "rdma") if plane == "ub" else (plane,)
-    return load_of(net, Demand(source, sink, out, into, planes, "write", flows))
+    return load_of(net, Demand(source, sink, out, received, planes, "write", flows))
 
 
 def from_storage(net: Network, dies: Sequence[int]) -> Load:
     """Volumes and objects (EVS, OBS) over the VPC plane into `dies`."""
-    sink, into = _evenly(net, dies)
+    sink, received = _evenly(net, dies)
     if not sink:
         raise HardwareError("storage is read into at least one die")
     source = net.of_kind("vpc")
     out = Ends(_even(source).tolist())
-    return load_of(net, Demand(Ends(source.tolist()), sink, out, into, ("vpc",), "read"))
+    return load_of(net, Demand(Ends(source.tolist()), sink, out, received, ("vpc",), "read"))
 
 
 def _storing(net: Network) -> INTS:
     """CPUs with a DPU that reaches storage."""
     dpus, usable = net.of_kind("qingtian"), net.open_links("vpc")
     linked = usable & np.isin(net.head, dpus) & np.isin(net.tail, net.of_kind("cpu"))
-    onward = usable & np.isin(net.tail, dpus) & np.isin(net.head, net.of_kind("vpc"))
-    return np.unique(net.tail[linked & np.isin(net.head, net.tail[onward])])
+    to_vpc = usable & np.isin(net.tail, dpus) & np.isin(net.head, net.of_kind("vpc"))
+    return np.unique(net.tail[linked & np.isin(net.head, net.tail[to_vpc])])
 
 
 def to_storage(net: Network) -> Load | None:
@@ -207,15 +218,17 @@ def into_memory(net: Network, dies: Sequence[int]) -> Load | None:
 
 def one_to_others(net: Network, die: int, plane: str, operation: Operation = "write") -> Load:
     """One die that sends equally to every reachable die of other nodes."""
-    at = dies_of(net, [die])
-    others = net.dies[(net.dies != at[0]) & net.reachable(plane, at)[net.dies]]
-    away = others[net.node[others] != net.node[at[0]]]
+    source = dies_of(net, [die])
+    others = net.dies[(net.dies != source[0]) & net.reachable(plane, source)[net.dies]]
+    outside = others[net.node[others] != net.node[source[0]]]
     if plane == "ub":
-        away = away[net.domain[away] == net.domain[at[0]]]
+        outside = outside[net.domain[outside] == net.domain[source[0]]]
     if np.unique(net.node[net.dies]).size == 1:  # nowhere else to send to
-        away = others if net.dies.size > 1 else net.of_kind(plane)
-    if not away.size:
+        outside = others if net.dies.size > 1 else net.of_kind(plane)
+    if not outside.size:
         raise HardwareError(
-            f"{net.vertices[at[0]]} has no link left on the {plane} plane: restore one"
+            f"{net.vertices[source[0]]} has no link left on the {plane} plane: restore one"
         )
-    return load_of(net, _demand(at, away, np.ones(1), _even(away), (plane,), operation, "none"))
+    return load_of(
+        net, _demand(source, outside, np.ones(1), _even(outside), (plane,), operation, "none")
+    )

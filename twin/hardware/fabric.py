@@ -156,15 +156,15 @@ def with_edits(net: Network, edits: Iterable[Edit]) -> Network:
     edits = tuple(edit for edit in edits if edit.add == "nothing")
     if not edits:
         return net
-    rates, waits, share = net.capacity.copy(), net.latency.copy(), np.ones(net.capacity.size)
+    rates, latencies, share = net.capacity.copy(), net.latency.copy(), np.ones(net.capacity.size)
     for edit in edits:
-        at = net.links_at(edit.element, edit.to)
-        left = net.left_without(at, edit.links_out, edit.element)
-        rates[at] *= edit.capacity_factor * left
-        share[at] *= left
-        waits[at] *= edit.latency_factor
-        _refuse_absurd(rates[at], waits[at], edit.element)
-    return net.changed(rates, waits, np.rint(net.cables * share).astype(np.int64))
+        links = net.links_at(edit.element, edit.to)
+        cables_left = net.left_without(links, edit.links_out, edit.element)
+        rates[links] *= edit.capacity_factor * cables_left
+        share[links] *= cables_left
+        latencies[links] *= edit.latency_factor
+        _refuse_absurd(rates[links], latencies[links], edit.element)
+    return net.changed(rates, latencies, np.rint(net.cables * share).astype(np.int64))
 
 
 def _refuse_absurd(rates: Any, waits: Any, what: str) -> None:
@@ -178,12 +178,12 @@ def _refuse_absurd(rates: Any, waits: Any, what: str) -> None:
 
 def built(fabric: Wiring) -> Fabric:
     """The fabric as built: with additions, before any change of a link."""
-    about = network(fabric).about
-    s = about["supernode"]
-    bare = _drawn(_as_built(s), about["made_of"])
+    attributes = network(fabric).about
+    s = attributes["supernode"]
+    unedited = _drawn(_as_built(s), attributes["made_of"])
     if not additions(s.edits):
-        return bare
-    graph = extended(bare, s.edits)
+        return unedited
+    graph = extended(unedited, s.edits)
     return frozen(graph, network(graph))
 
 
@@ -191,12 +191,12 @@ def edits(fabric: Wiring) -> dict[Edge, float]:
     """Links whose capacity differs from the fabric as built: bytes/s now, 0 when removed. Each link
     is listed once, by its reverse direction if only that differs."""
     now, before = network(fabric), network(built(fabric))
-    found: dict[Edge, float] = {}
+    rates: dict[Edge, float] = {}
     for link in np.flatnonzero(now.capacity != before.capacity).tolist():
         a, b = now.edge(link)
-        if (b, a) not in found:
-            found[a, b] = float(now.capacity[link])
-    return found
+        if (b, a) not in rates:
+            rates[a, b] = float(now.capacity[link])
+    return rates
 
 
 def members(fabric: Wiring, name: str) -> tuple[str, ...]:

@@ -79,8 +79,8 @@ def dies_out(fabric: Wiring) -> frozenset[int]:
 def dies_without(fabric: Wiring, plane: Plane) -> frozenset[int]:
     """Dies that cannot send to another node on a plane (through NICs, outside the UB plane)."""
     net = network(fabric)
-    way = "rdma" if plane == "ub" and not net.spans_nodes else plane
-    return net.once(("dies_without", way), lambda: _numbers(_apart(net, way)))
+    plane_used = "rdma" if plane == "ub" and not net.spans_nodes else plane
+    return net.once(("dies_without", plane_used), lambda: _numbers(_apart(net, plane_used)))
 
 
 def dies_unfit(fabric: Wiring, deployment: Deployment) -> frozenset[int]:
@@ -89,16 +89,16 @@ def dies_unfit(fabric: Wiring, deployment: Deployment) -> frozenset[int]:
     net = network(fabric)
     if deployment.mode != "disaggregated":
         return dies_out(net)
-    without = dies_without(net, deployment.kv_transfer_plane)
-    return dies_out(net) | (without if len(without) < net.dies.size else frozenset())
+    unfit_dies = dies_without(net, deployment.kv_transfer_plane)
+    return dies_out(net) | (unfit_dies if len(unfit_dies) < net.dies.size else frozenset())
 
 
 def servers_out(fabric: Wiring) -> frozenset[int]:
     """Nodes whose DRAM is lost, since none of their CPUs has a UB link left."""
     net = network(fabric)
     cpus = net.of_kind("cpu")
-    left = set(net.node[cpus[net.offers("ub", cpus) > 0.0]].tolist())
-    return frozenset(set(net.node[cpus].tolist()) - left)
+    serving_nodes = set(net.node[cpus[net.offers("ub", cpus) > 0.0]].tolist())
+    return frozenset(set(net.node[cpus].tolist()) - serving_nodes)
 
 
 def _numbers(dies: BOOLS) -> frozenset[int]:
@@ -111,10 +111,10 @@ def _linked(net: Network, plane: str) -> BOOLS:
 
 def _apart(net: Network, plane: str) -> BOOLS:
     """Dies that reach no die of another node, if there are other nodes."""
-    apart = ~_linked(net, plane)
+    is_unlinked = ~_linked(net, plane)
     home = net.node[net.dies]
     if np.unique(home).size > 1:
         for part in net.parts(plane):
             if np.unique(home[part]).size == 1:
-                apart |= part
-    return apart
+                is_unlinked |= part
+    return is_unlinked

@@ -102,16 +102,16 @@ class Moved:
 
     def then(self, numbers: INTS, of: SHORT, to: SHORT) -> Moved:
         """This mapping followed by an exchange of the ascending `of` for `to`."""
-        at = np.minimum(np.searchsorted(numbers, of), max(numbers.size - 1, 0))
-        fresh = numbers[at] == of if numbers.size else np.zeros(of.size, bool)
+        positions = np.minimum(np.searchsorted(numbers, of), max(numbers.size - 1, 0))
+        fresh = numbers[positions] == of if numbers.size else np.zeros(of.size, bool)
         if self.at.size:  # what had gone is no longer there to be exchanged
-            gone = np.zeros(numbers.size, bool)
-            gone[self.at] = True
-            fresh &= ~gone[at]
-        moved = np.concatenate([self.at, at[fresh]])
+            is_gone = np.zeros(numbers.size, bool)
+            is_gone[self.at] = True
+            fresh &= ~is_gone[positions]
+        all_links = np.concatenate([self.at, positions[fresh]])
         becomes = np.concatenate([exchanged(self.to, of, to), to[fresh]])
-        others = becomes != numbers[moved]
-        return Moved(short(moved[others]), short(becomes[others]))
+        others = becomes != numbers[all_links]
+        return Moved(short(all_links[others]), short(becomes[others]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,8 +174,8 @@ class Load:
             least = float(rates.min())
             return least, np.flatnonzero(rates <= least * (1.0 + 1e-9))
 
-        least, at = net.once(("fullest", self.pattern), fullest)
-        full = self.links[at]
+        least, fullest_link = net.once(("fullest", self.pattern), fullest)
+        full = self.links[fullest_link]
         inner = full[(net.leaves[full] < 0) & (net.enters[full] < 0)]
         # Twelve digits: the order in which shares of a link were added up is no physics.
         return float(f"{least:.12g}"), int(min(inner if inner.size else full))
@@ -187,8 +187,8 @@ class Load:
         def share() -> float:
             links = self.pattern.links
             times = self.amounts / net.capacity[links]
-            own = times[(net.leaves[links] >= 0) | (net.enters[links] >= 0)]
-            return float(own.max(initial=0.0) / times.max())
+            port_times = times[(net.leaves[links] >= 0) | (net.enters[links] >= 0)]
+            return float(port_times.max(initial=0.0) / times.max())
 
         return net.once(("ports", self.pattern), share) if self.pattern.links.size else 1.0
 
@@ -206,17 +206,17 @@ def _found(net: Network, demand: Demand) -> Load:
     this one. Results that move much of the machine serve as a base for demands near them, as
     computed ones do."""
     shape = demand.planes, demand.operation, len(demand.senders), len(demand.receivers)
-    known = net.once(("found", shape), list[tuple[Demand, Load]])
-    for other, load in reversed(known[-TRIED:]):
+    routed_before = net.once(("found", shape), list[tuple[Demand, Load]])
+    for other, load in reversed(routed_before[-TRIED:]):
         swap = _swap_between(net, other, demand)
         if swap is None:
             continue
         if swap.vertices.size <= NEAR:
             return load.swapped(swap)
-        known.append((demand, load.swapped(swap)))
-        return known[-1][1]
-    known.append((demand, _load(net, demand)))
-    return known[-1][1]
+        routed_before.append((demand, load.swapped(swap)))
+        return routed_before[-1][1]
+    routed_before.append((demand, _load(net, demand)))
+    return routed_before[-1][1]
 
 
 def _swap_between(net: Network, one: Demand, two: Demand) -> Swap | None:
@@ -250,37 +250,43 @@ def _load(net: Network, demand: Demand) -> Load:
     for r in routes:
         used[r.links] = True
     links = np.flatnonzero(used)
-    amounts, placed = np.zeros(links.size), np.zeros(len(net.places))
+    amounts, place_amounts = np.zeros(links.size), np.zeros(len(net.places))
     latency_s = total = off_node = 0.0
     unreached: list[tuple[int, int]] = []
     for r in routes:
         total += float(r.part.near.sum() + r.part.far.sum())
         off_node += float(r.part.far.sum())
-        near, far = np.zeros(links.size), np.zeros(links.size)
-        at = np.searchsorted(links, r.links)
-        near[at], far[at] = r.near, r.far
+        node_bytes, off_node_bytes = np.zeros(links.size), np.zeros(links.size)
+        positions = np.searchsorted(links, r.links)
+        node_bytes[positions], off_node_bytes[positions] = r.near, r.far
         amounts += (
-            r.collision.mean * (near + far / r.part.beyond)
+            r.collision.mean * (node_bytes + off_node_bytes / r.part.beyond)
             / net.efficiency[demand.operation][links]
         )  # fmt: skip
-        if demand.operation == "write" and (near + far).any():
-            r.longest_s += float(net.write_extra_s[links[near + far > 0.0]].max())
+        if demand.operation == "write" and (node_bytes + off_node_bytes).any():
+            r.longest_s += float(net.write_extra_s[links[node_bytes + off_node_bytes > 0.0]].max())
         latency_s = max(latency_s, r.longest_s)
         unreached += r.apart
         # A byte counts on its own plane; on the way there only what never leaves the node.
-        counted = net.about.get("counted", COUNTED)
+        counted_planes = net.about.get("counted", COUNTED)
         plane = r.part.usable.plane
-        own = net.place_plane == plane
-        if (of_other := counted.get(plane)) is not None:
-            own |= net.place_plane == of_other
+        on_plane = net.place_plane == plane
+        if (of_other := counted_planes.get(plane)) is not None:
+            on_plane |= net.place_plane == of_other
         for counts in (net.leaves[links], net.enters[links]):
-            some = counts >= 0
-            moved = np.bincount(counts[some], (near + far)[some], minlength=placed.size)
-            inside = np.bincount(counts[some], near[some], minlength=placed.size)
-            placed += np.where(own, moved, inside)
-    places, some = np.flatnonzero(placed), amounts > 0.0
+            has_place = counts >= 0
+            bytes_by_place = np.bincount(
+                counts[has_place],
+                (node_bytes + off_node_bytes)[has_place],
+                minlength=place_amounts.size,
+            )
+            node_bytes_by_place = np.bincount(
+                counts[has_place], node_bytes[has_place], minlength=place_amounts.size
+            )
+            place_amounts += np.where(on_plane, bytes_by_place, node_bytes_by_place)
+    places, has_place = np.flatnonzero(place_amounts), amounts > 0.0
     return Load(
-        Pattern(links[some], amounts[some], places, placed[places]),
+        Pattern(links[has_place], amounts[has_place], places, place_amounts[places]),
         latency_s=latency_s,
         off_node=off_node / total if total > 0.0 else 0.0,
         unreached=tuple(unreached),
@@ -297,16 +303,20 @@ def _planes_of(net: Network, demand: Demand) -> list[tuple[str, bool | None]]:
     first, last = demand.planes[0], demand.planes[-1]
     if first == last:
         return [(first, None)]
-    ours, theirs = (set(net.domain[list(ends)]) for ends in (demand.senders, demand.receivers))
-    ways: list[tuple[str, bool | None]] = [(first, True)] if ours & theirs else []
-    return [*ways, (last, False)] if len(ours | theirs) > 1 else ways
+    sender_domains, receiver_domains = (
+        set(net.domain[list(ends)]) for ends in (demand.senders, demand.receivers)
+    )
+    planes: list[tuple[str, bool | None]] = (
+        [(first, True)] if sender_domains & receiver_domains else []
+    )
+    return [*planes, (last, False)] if len(sender_domains | receiver_domains) > 1 else planes
 
 
 def _routed(net: Network, demand: Demand, plane: str, same_domain: bool | None) -> Route:
     """Bytes of a demand on the links of a plane, tried first on the links near its ends."""
-    out, into = np.zeros((2, len(net.vertices)))
-    out[list(demand.senders)], into[list(demand.receivers)] = demand.out, demand.into
-    usable = Usable(net, plane, out, into)
+    out, received = np.zeros((2, len(net.vertices)))
+    out[list(demand.senders)], received[list(demand.receivers)] = demand.out, demand.into
+    usable = Usable(net, plane, out, received)
     for links, reach in usable.tried(same_domain):
         route = Quotient(usable, demand.operation, same_domain, links, reach).routed(demand.flows)
         if route is not None:

@@ -95,11 +95,13 @@ def _to_json(graph: GraphText) -> str:
 
 def _from_json(text: str) -> GraphText:
     try:
-        given = json.loads(text, parse_constant=_no_constant)
+        document = json.loads(text, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
         raise FabricFileError([f"The file is not JSON: {str(error)[:100]}."]) from None
-    parts = [given.get(key) if isinstance(given, dict) else None for key in ("graph", "nodes")]
-    rows = (given.get("edges", given.get("links"))) if isinstance(given, dict) else None
+    parts = [
+        document.get(key) if isinstance(document, dict) else None for key in ("graph", "nodes")
+    ]
+    rows = (document.get("edges", document.get("links"))) if isinstance(document, dict) else None
     graph, nodes = parts
     if not (isinstance(graph, dict) and isinstance(nodes, list) and isinstance(rows, list)):
         raise FabricFileError(
@@ -112,7 +114,7 @@ def _from_json(text: str) -> GraphText:
         graph,
         [(str(row.get("id")), row) for row in nodes],
         [(str(row.get("source")), str(row.get("target")), row) for row in rows],
-        given.get("directed") is True,
+        document.get("directed") is True,
     )
 
 
@@ -156,15 +158,15 @@ def _cables(lines: Any) -> tuple[LinkRows, list[str]]:
         )  # fmt: skip
     places = [lower.index(name.lower()) for name in COLUMNS]
     ends: dict[str, str] = {}  # each name once, however many cables it has
-    alike: dict[tuple[str, ...], dict[str, Any]] = {}
+    cables: dict[tuple[str, ...], dict[str, Any]] = {}
     links: list[tuple[str, str, Mapping[str, Any]]] = []
     faults: list[str] = []
     for cells in lines:
         if not any(cell.strip() for cell in cells):
             continue
         try:
-            a, b, *rest = (cells[i].strip() for i in places)
-            rate, wait, plane = rest
+            a, b, *attributes = (cells[i].strip() for i in places)
+            rate, wait, plane = attributes
             data = {
                 "capacity_bytes_per_s": float(rate) * 1e9,
                 "latency_s": float(wait) * 1e-9,
@@ -175,7 +177,7 @@ def _cables(lines: Any) -> tuple[LinkRows, list[str]]:
             if len(faults) > MOST_FAULTS:
                 break
             continue
-        data = alike.setdefault((*rest,), data)
+        data = cables.setdefault((*attributes,), data)
         links.append((ends.setdefault(a, a), ends.setdefault(b, b), data))
         if len(links) > MOST_CABLES:
             raise FabricFileError(

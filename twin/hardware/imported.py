@@ -40,8 +40,8 @@ class ImportedMachine:
     @cached_property
     def digest(self) -> str:
         """SHA-256 (hex) of attributes, vertices and links: the same machine has the same."""
-        said = [dict(sorted(self.about.items())), self.vertices, self.links]
-        return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
+        content = [dict(sorted(self.about.items())), self.vertices, self.links]
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
     @property
     def routing(self) -> str:
@@ -127,14 +127,14 @@ def plan_of(s: Supernode, facts: Facts) -> tuple[Plan, int]:
             f"{chip.dies_per_npu}: choose another supernode.chip"
         )
     share = {name: fact.si for name, fact in facts.group("fabric.efficiency").items()}
-    own = f"chips.{s.chip}.link_efficiency"
-    if own in facts:
-        share |= dict.fromkeys(("npu_read", "cpu_read", "write"), facts.si(own))
+    chip_fact = f"chips.{s.chip}.link_efficiency"
+    if chip_fact in facts:
+        share |= dict.fromkeys(("npu_read", "cpu_read", "write"), facts.si(chip_fact))
     share["package"] = share["npu_read"]
     links = []
     for a, b, data in machine.links:
         plane = data["plane"]
         read, write = ("npu_read", "write") if plane == "ub" else (plane, plane)
-        stated = {"read_efficiency": share[read], "write_efficiency": share[write]}
-        links.append((a, b, {**stated, **data}))
+        efficiencies = {"read_efficiency": share[read], "write_efficiency": share[write]}
+        links.append((a, b, {**efficiencies, **data}))
     return Plan(UNTOLD | dict(machine.about), dict(machine.vertices), links), dies

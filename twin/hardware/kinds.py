@@ -100,5 +100,5 @@ LINKS = {
 
 def is_switch(kind: str) -> bool:
     """Whether vertices of this kind are switch chips, not ends, ports or networks."""
-    known = VERTICES.get(kind, VERTICES["switch"])
-    return not known.end and kind not in ("port", "rdma", "vpc")
+    vertex_kind = VERTICES.get(kind, VERTICES["switch"])
+    return not vertex_kind.end and kind not in ("port", "rdma", "vpc")

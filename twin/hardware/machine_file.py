@@ -57,17 +57,17 @@ def read_machine(text: str, name: str) -> ImportedMachine:
     ordered = dict(sorted(vertices.items(), key=lambda item: _order(item[0], item[1])))
     place = {v: i for i, v in enumerate(ordered)}
     rows = sorted(links.items(), key=lambda item: (place[item[0][0]], place[item[0][1]]))
-    about = {k: graph.about[k] for k in STORED["graph"] if k in graph.about}
-    _check_about(about)
+    attributes = {k: graph.about[k] for k in STORED["graph"] if k in graph.about}
+    _check_about(attributes)
     return ImportedMachine(
-        name[:200], about, list(ordered.items()), [(a, b, data) for (a, b), data in rows]
+        name[:200], attributes, list(ordered.items()), [(a, b, data) for (a, b), data in rows]
     )
 
 
 def _check_about(about: Mapping[str, Any]) -> None:
     faults = []
-    beyond, detour = about.get("beyond_node", 1.0), about.get("detour_hops", 0)
-    if not (isinstance(beyond, int | float) and 0.01 <= beyond <= 1.0):
+    beyond_node, detour = about.get("beyond_node", 1.0), about.get("detour_hops", 0)
+    if not (isinstance(beyond_node, int | float) and 0.01 <= beyond_node <= 1.0):
         faults.append("Attribute beyond_node of the graph must be a share from 0.01 to 1.")
     if detour not in (0, 1) or isinstance(detour, bool):
         faults.append("Attribute detour_hops of the graph must be 0 or 1.")
@@ -82,16 +82,16 @@ def _check_about(about: Mapping[str, Any]) -> None:
 def _links(graph: GraphText) -> Iterator[tuple[tuple[str, str], dict[str, Any]]]:
     """Directed links by their ends; a link of both directions gives two, unless the reverse is
     given too."""
-    given: dict[tuple[str, str], dict[str, Any]] = {}
-    known, faults = {v for v, _ in graph.vertices}, []
+    directions: dict[tuple[str, str], dict[str, Any]] = {}
+    names, faults = {v for v, _ in graph.vertices}, []
     for a, b, row in graph.links:
         name = f"The link of {a[:60]!r} and {b[:60]!r}"
         data = {k: row[k] for k in STORED["link"] if k in row}
         rate, wait = data.get("capacity_bytes_per_s"), data.get("latency_s")
         plane = data.setdefault("plane", "ub")
-        if (a, b) in given:
+        if (a, b) in directions:
             faults.append(f"{name} stands there twice: add up parallel cables in one line.")
-        elif a == b or a not in known or b not in known:
+        elif a == b or a not in names or b not in names:
             faults.append(f"{name} does not join two vertices of the file.")
         elif not (_fits(rate, MOST_BYTES_PER_S) and _fits(wait, MOST_LATENCY_S)):
             faults.append(
@@ -109,31 +109,31 @@ def _links(graph: GraphText) -> Iterator[tuple[tuple[str, str], dict[str, Any]]]
             and all(_word(data.get(k, "")) for k in ("kind", "serves"))
         ):  # fmt: skip
             faults.append(f"{name} has an attribute that is no such number or word.")
-        given[a, b] = data
+        directions[a, b] = data
     if faults:
         raise FabricFileError(faults)
-    for (a, b), data in given.items():
+    for (a, b), data in directions.items():
         plane = "ub" if data["plane"] == "package" else data["plane"]
         plain = {"kind": _kind(a, b), "links": 1, "write_extra_s": 0.0}
-        whole = {**plain, **data, "plane": plane}
+        attributes = {**plain, **data, "plane": plane}
         if data["plane"] == "package":
-            whole.setdefault("serves", "package")
+            attributes.setdefault("serves", "package")
         for key in ("capacity_bytes_per_s", "latency_s"):
-            whole[key] = float(whole[key])
-        yield (a, b), whole
-        if not graph.directed and (b, a) not in given:
-            yield (b, a), dict(whole)
+            attributes[key] = float(attributes[key])
+        yield (a, b), attributes
+        if not graph.directed and (b, a) not in directions:
+            yield (b, a), dict(attributes)
 
 
 def _kind(*ends: str) -> str:
     """Kind of a link between two names, equal for both directions: "die-L1"."""
-    words = [name.split(maxsplit=1)[0] if name.split() else "link" for name in ends]
+    first_words = [name.split(maxsplit=1)[0] if name.split() else "link" for name in ends]
 
     def place(word: str) -> tuple[int, str]:
-        known = FIRST.index(word.lower()) if word.lower() in FIRST else len(FIRST)
-        return known, word
+        place_of_word = FIRST.index(word.lower()) if word.lower() in FIRST else len(FIRST)
+        return place_of_word, word
 
-    return "-".join(sorted(words, key=place))
+    return "-".join(sorted(first_words, key=place))
 
 
 SHARES = ("read_efficiency", "write_efficiency")
@@ -151,9 +151,11 @@ def _vertices(
     """Attributes of every vertex: as given, otherwise derived from its name and links."""
     faults: list[str] = []
     vertices: dict[str, dict[str, Any]] = {}
-    for name, given in rows:
-        data = _named(name) | {k: given[k] for k in STORED["vertex"] if given.get(k) is not None}
-        grid = given.get("grid")
+    for name, attributes in rows:
+        data = _named(name) | {
+            k: attributes[k] for k in STORED["vertex"] if attributes.get(k) is not None
+        }
+        grid = attributes.get("grid")
         if isinstance(grid, str) and re.fullmatch(r"\d{1,6}(x\d{1,6}){0,5}", grid):
             data["grid"] = [int(n) for n in grid.split("x")]
         if name in vertices:
@@ -188,28 +190,30 @@ def _planes(
     switched = {
         v
         for (a, b), data in links.items() if data["plane"] == "ub"
-        for v, far in ((a, b), (b, a)) if vertices[far]["kind"] not in ("die", "cpu")
+        for v, other_end in ((a, b), (b, a)) if vertices[other_end]["kind"] not in ("die", "cpu")
     }  # fmt: skip
     planes: dict[str, set[str]] = {v: set() for v in vertices}
     for (a, b), data in links.items():
         one, other = vertices[a], vertices[b]
         kinds = {one["kind"], other["kind"]}
-        inside = "node" in one and one.get("node") == other.get("node")
+        same_node = "node" in one and one.get("node") == other.get("node")
         for end in (one, other):
             if data["plane"] == "ub" and end.get("sub_plane", MOST_NODES) <= MOST_SUB_PLANES:
                 data.setdefault("sub_plane", end["sub_plane"])
-        if data["plane"] == "ub" and ("cpu" in kinds or (inside and "die" in kinds)):
+        if data["plane"] == "ub" and ("cpu" in kinds or (same_node and "die" in kinds)):
             data.setdefault("serves", INSIDE)
         serves = set(data.setdefault("serves", BETWEEN[data["plane"]]).split()) - {"package"}
         if kinds == {"die"} and "ub" in serves and {a, b} <= switched:
             data.setdefault("added", 1)
-        for v, end, far in ((a, one, other), (b, other, one)):
-            if end["kind"] != "die" or (data["plane"] == "ub" and far["kind"] in ("die", "cpu")):
+        for v, end, other_end in ((a, one, other), (b, other, one)):
+            if end["kind"] != "die" or (
+                data["plane"] == "ub" and other_end["kind"] in ("die", "cpu")
+            ):
                 planes[v] |= serves
-    for v, own in vertices.items():
-        always = VERTICES[own["kind"]].forwards.split() if own["kind"] in ENDS else []
-        passed = planes[v] if own["kind"] == "die" or not always else set()
-        own.setdefault("forwards", " ".join(sorted(passed.union(always))))
+    for v, attributes in vertices.items():
+        always = VERTICES[attributes["kind"]].forwards.split() if attributes["kind"] in ENDS else []
+        end_planes = planes[v] if attributes["kind"] == "die" or not always else set()
+        attributes.setdefault("forwards", " ".join(sorted(end_planes.union(always))))
 
 
 def _whole(value: Any, most: int = MOST_NODES) -> bool:
@@ -223,16 +227,16 @@ def _word(value: Any) -> bool:
 def _named(name: str) -> dict[str, Any]:
     """Kind and place derived from a name: "CPU 3.1" is CPU 1 of node 3; other names are
     switches."""
-    words = name.lower()
-    for kind, known in VERTICES.items():
-        if known.named and words == known.named and not known.place:
+    lower_name = name.lower()
+    for kind, kind_data in VERTICES.items():
+        if kind_data.named and lower_name == kind_data.named and not kind_data.place:
             return {"kind": kind}
-        if known.place and words.startswith(known.named + " "):
-            numbers = words[len(known.named) :].strip().split(".")
-            if len(numbers) == len(known.place) and all(
+        if kind_data.place and lower_name.startswith(kind_data.named + " "):
+            numbers = lower_name[len(kind_data.named) :].strip().split(".")
+            if len(numbers) == len(kind_data.place) and all(
                 re.fullmatch(r"\d{1,6}", n) for n in numbers
             ):
-                return {"kind": kind, **dict(zip(known.place, map(int, numbers), strict=True))}
+                return {"kind": kind, **dict(zip(kind_data.place, map(int, numbers), strict=True))}
     return {"kind": "switch"}
 
 
@@ -265,8 +269,8 @@ def _domains(
 
 def _order(name: str, data: Mapping[str, Any]) -> tuple[Any, ...]:
     """Order of vertices: dies first, by node, NPU and die; then the others by kind and name."""
-    at = tuple(data.get(key, -1) for key in ("node", "npu", "die", "sub_plane", "index"))
-    return (data["kind"] != "die", data["kind"], at, name)
+    order_key = tuple(data.get(key, -1) for key in ("node", "npu", "die", "sub_plane", "index"))
+    return (data["kind"] != "die", data["kind"], order_key, name)
 
 
 def _refuse_useless(
@@ -281,11 +285,11 @@ def _refuse_useless(
         data = vertices[v]
         packages.setdefault((data["node"], data["npu"]), set()).add(data["die"])
     first = next(iter(packages.values()))
-    for (node, npu), own in packages.items():
-        if own != set(range(len(first))) or len(own) != len(first):
+    for (node, npu), package_dies in packages.items():
+        if package_dies != set(range(len(first))) or len(package_dies) != len(first):
             raise FabricFileError(
-                [f"NPU {node}.{npu} has the dies {sorted(own)}: every NPU needs as many, numbered "
-                 "from 0."]
+                [f"NPU {node}.{npu} has the dies {sorted(package_dies)}: every NPU needs as many, "
+                 "numbered from 0."]
             )  # fmt: skip
     joined = nx.Graph(e for e, data in links.items() if data["capacity_bytes_per_s"] > 0.0)
     parts = (len(part.intersection(dies)) for part in nx.connected_components(joined))
@@ -321,5 +325,5 @@ def write_machine(fabric: Fabric, kind: str) -> str:
         (a, b, {k: data[k] for k in STORED["link"] if k in data})
         for a, b, data in fabric.edges(data=True)
     ]
-    about = {k: fabric.graph[k] for k in STORED["graph"] if k in fabric.graph}
-    return compose(GraphText(about, vertices, links, directed=True), kind)
+    attributes = {k: fabric.graph[k] for k in STORED["graph"] if k in fabric.graph}
+    return compose(GraphText(attributes, vertices, links, directed=True), kind)

@@ -24,15 +24,15 @@ def grid_of(shape: Sequence[int], cell: int) -> tuple[int, ...]:
     """Coordinates of a cell, the first dimension innermost."""
     place = []
     for size in shape:
-        cell, at = divmod(cell, size)
-        place.append(at)
+        cell, coordinate = divmod(cell, size)
+        place.append(coordinate)
     return tuple(place)
 
 
 def _cell(shape: Sequence[int], place: Sequence[int]) -> int:
     cell = 0
-    for size, at in zip(reversed(shape), reversed(place), strict=True):
-        cell = cell * size + at
+    for size, coordinate in zip(reversed(shape), reversed(place), strict=True):
+        cell = cell * size + coordinate
     return cell
 
 
@@ -92,21 +92,21 @@ PAIRS: dict[str, Callable[[Sequence[int], Sequence[int]], Pairs]] = {
 def shape_of(s: Supernode, recipe: Recipe, cells: int) -> tuple[int, ...]:
     """Dimensions of a supernode's mesh: the scenario's, otherwise the recipe's. Raises
     HardwareError if their product is not the number of cells."""
-    said = tuple(int(n) for n in s.dimensions.split("x")) if s.dimensions else recipe.dimensions
-    if recipe.scale_up == "dragonfly" and len(said) != 2:
+    sizes = tuple(int(n) for n in s.dimensions.split("x")) if s.dimensions else recipe.dimensions
+    if recipe.scale_up == "dragonfly" and len(sizes) != 2:
         raise HardwareError(
-            f"supernode.dimensions = {'x'.join(map(str, said))} must be two numbers for a "
+            f"supernode.dimensions = {'x'.join(map(str, sizes))} must be two numbers for a "
             "dragonfly: routers of a group x groups"
         )
-    if math.prod(said) != cells:
-        what = "NPUs of a node" if s.scale_up == "node" else (
+    if math.prod(sizes) != cells:
+        units = "NPUs of a node" if s.scale_up == "node" else (
             "NPUs of a supernode" if recipe.wired == "npu" else "nodes of a supernode"
         )  # fmt: skip
         raise HardwareError(
-            f"supernode.dimensions = {'x'.join(map(str, said))} are {math.prod(said)}, and the "
-            f"{what} are {cells}: let their product be {cells}"
+            f"supernode.dimensions = {'x'.join(map(str, sizes))} are {math.prod(sizes)}, and the "
+            f"{units} are {cells}: let their product be {cells}"
         )
-    return said
+    return sizes
 
 
 def _of_nodes(draft: Draft) -> None:
@@ -115,20 +115,20 @@ def _of_nodes(draft: Draft) -> None:
     shape = shape_of(s, recipe, s.nodes)
     if recipe.scale_up == "dragonfly":
         local = shape[0] - 1
-        beyond = s.l1_uplinks - local
-        links: list[int] = [1, beyond]
-        if beyond < 1 and shape[1] > 1:
+        uplinks_left = s.l1_uplinks - local
+        links: list[int] = [1, uplinks_left]
+        if uplinks_left < 1 and shape[1] > 1:
             raise _too_few_uplinks(s, local + 1)
     else:
-        ways = [n - 1 if recipe.scale_up == "full_mesh" else min(n - 1, 2) for n in shape]
-        if s.l1_uplinks < sum(ways):
-            raise _too_few_uplinks(s, sum(ways))
-        links = [s.l1_uplinks // sum(ways)] * len(shape)
-        rest = s.l1_uplinks % sum(ways)
-        for k, count in enumerate(ways):  # what is left over makes whole dimensions wider
-            if count and rest >= count:
+        links_per_axis = [n - 1 if recipe.scale_up == "full_mesh" else min(n - 1, 2) for n in shape]
+        if s.l1_uplinks < sum(links_per_axis):
+            raise _too_few_uplinks(s, sum(links_per_axis))
+        links = [s.l1_uplinks // sum(links_per_axis)] * len(shape)
+        unused_links = s.l1_uplinks % sum(links_per_axis)
+        for k, count in enumerate(links_per_axis):  # what is left over makes whole dimensions wider
+            if count and unused_links >= count:
                 links[k] += 1
-                rest -= count
+                unused_links -= count
     draft.nodes(lambda n: n // s.nodes)
     for n in range(s.all_nodes):
         for p in range(s.sub_planes):
@@ -155,26 +155,28 @@ def _too_few_uplinks(s: Supernode, needed: int) -> HardwareError:
 def _of_npus(draft: Draft) -> None:
     """A mesh or torus of NPUs, each with a port that forwards; racks of them may be joined too."""
     s, recipe = draft.s, draft.recipe
-    alone = s.scale_up == "node"
-    cells = s.npus_per_node if alone else s.nodes * s.npus_per_node
+    within_node = s.scale_up == "node"
+    cells = s.npus_per_node if within_node else s.nodes * s.npus_per_node
     per_rack = recipe.nodes_per_rack * s.npus_per_node if recipe.racks_across else cells
     shape = shape_of(s, recipe, min(cells, per_rack))
-    draft.nodes((lambda n: n) if alone else (lambda n: n // s.nodes), switches=False, ports=True)
+    draft.nodes(
+        (lambda n: n) if within_node else (lambda n: n // s.nodes), switches=False, ports=True
+    )
     links = recipe.links or (1,) * len(shape)
     pairs = list(PAIRS[recipe.scale_up](shape, links))
     if recipe.racks_across:
         _rack_switches(draft)
     draft.networks()
-    ways = [0] * math.prod(shape)
+    links_per_cell = [0] * math.prod(shape)
     for a, b, count in pairs:
-        ways[a] += count
-        ways[b] += count
+        links_per_cell[a] += count
+        links_per_cell[b] += count
     for npu in range(s.npus):
         n, i = divmod(npu, s.npus_per_node)
-        port, at = f"port {n}.{i}", npu % math.prod(shape)
-        draft.vertices[port]["grid"] = grid_of(shape, at)
+        port, cell = f"port {n}.{i}", npu % math.prod(shape)
+        draft.vertices[port]["grid"] = grid_of(shape, cell)
         draft.packages(n, i)
-        up = ways[at] + s.sub_planes * bool(recipe.racks_across)
+        up = links_per_cell[cell] + s.sub_planes * bool(recipe.racks_across)
         for d in range(recipe.dies_per_npu):
             rate = max(1, up) * draft.link_bytes_per_s / recipe.dies_per_npu
             draft.link(f"die {n}.{i}.{d}", port, "die-port", rate, links=max(1, up))
@@ -205,13 +207,13 @@ def _rack_switches(draft: Draft) -> None:
     for g, r, p in product(range(s.supernodes), range(racks), range(s.sub_planes)):
         number = g * racks + r
         grid = (*grid_of(draft.recipe.racks_across, r % per_pod), r // per_pod)
-        at: dict[str, Any] = {
+        place: dict[str, Any] = {
             "supernode": g,
             "rack": f"rack {number}",
             "sub_plane": p,
             "grid": grid,
         }
-        draft.add(f"LRS {number}.{p}", "lrs", **at)
+        draft.add(f"LRS {number}.{p}", "lrs", **place)
     spines = draft.recipe.spine_links if racks > per_pod else 0
     for g, p, k in product(range(s.supernodes), range(s.sub_planes), range(spines)):
         rack = f"communication rack {g * spines + k}"
@@ -221,13 +223,13 @@ def _rack_switches(draft: Draft) -> None:
 def _racks(draft: Draft) -> tuple[int, int]:
     """Racks of a supernode, and of a pod."""
     s = draft.s
-    racks, rest = divmod(s.nodes, draft.recipe.nodes_per_rack)
+    racks, remainder = divmod(s.nodes, draft.recipe.nodes_per_rack)
     per_pod = math.prod(draft.recipe.racks_across)
-    if rest or (racks > 1 and racks % per_pod):
-        whole = draft.recipe.nodes_per_rack
+    if remainder or (racks > 1 and racks % per_pod):
+        rack = draft.recipe.nodes_per_rack
         raise HardwareError(
-            f"supernode.nodes = {s.nodes} are not whole racks of {whole} nodes in whole pods of "
-            f"{per_pod} racks: take {whole}, or multiples of {whole * per_pod}"
+            f"supernode.nodes = {s.nodes} are not whole racks of {rack} nodes in whole pods of "
+            f"{per_pod} racks: take {rack}, or multiples of {rack * per_pod}"
         )
     return racks, per_pod
 

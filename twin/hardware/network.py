@@ -90,15 +90,15 @@ class Network:
 
     def changed(self, capacity: FLOATS, latency: FLOATS, cables: INTS | None = None) -> Network:
         """The wiring with other capacities and latencies; `cables`: remaining parallel links."""
-        left = self.cables if cables is None else cables
-        return replace(self, capacity=capacity, latency=latency, cables=left, memo={})
+        cables_left = self.cables if cables is None else cables
+        return replace(self, capacity=capacity, latency=latency, cables=cables_left, memo={})
 
     def once(self, question: Hashable, answer: Callable[[], T]) -> T:
         """The result of a function of this network, computed at the first call and cached."""
         if question not in self.memo:
             self.memo[question] = answer()
-        known: T = self.memo[question]
-        return known
+        remembered: T = self.memo[question]
+        return remembered
 
     @cached_property
     def dies_per_node(self) -> int:
@@ -134,8 +134,8 @@ class Network:
     def storage_ports(self) -> str:
         """Kind of the vertices whose links reach storage: NICs of dies, or DPUs of nodes."""
         nics = self.of_kind("nic")
-        onward = self.links_of("vpc") & np.isin(self.tail, nics)
-        return "nic" if onward.any() else "qingtian"
+        to_storage = self.links_of("vpc") & np.isin(self.tail, nics)
+        return "nic" if to_storage.any() else "qingtian"
 
     def of_kind(self, kind: str) -> INTS:
         """Vertices of a kind, in the graph's order."""
@@ -161,25 +161,29 @@ class Network:
     @cached_property
     def link_prints(self) -> NDArray[np.uint64]:
         """A number for each link, equal for links that differ only in their ends."""
-        own = self.capacity, self.latency, *self.efficiency.values(), self.added
-        return _mixed(np.zeros(self.tail.size, np.uint64), *own)
+        properties = self.capacity, self.latency, *self.efficiency.values(), self.added
+        return _mixed(np.zeros(self.tail.size, np.uint64), *properties)
 
     @cached_property
     def link_kinds(self) -> NDArray[np.uint64]:
         """A number for each link, equal for links that routing and byte counts cannot tell
         apart."""
         planes = np.append(np.unique(self.place_plane, return_inverse=True)[1], -1)
-        counted = planes[self.leaves], planes[self.enters]
-        return _mixed(self.link_prints, self.serves, self.write_extra_s, self.sub_plane, *counted)
+        plane_counts = planes[self.leaves], planes[self.enters]
+        return _mixed(
+            self.link_prints, self.serves, self.write_extra_s, self.sub_plane, *plane_counts
+        )
 
     @cached_property
     def vertex_kinds(self) -> INTS:
         """A number for each vertex, equal for vertices that differ only in links and node."""
         kinds = [d["kind"] for d in self.vertex_data]
-        at = zip(kinds, self.forwards.tolist(), self.domain.tolist(), (self.node < 0).tolist(),
-                 strict=True)  # fmt: skip
-        known: dict[Any, int] = {}
-        return np.array([known.setdefault(each, len(known)) for each in at], np.int64)
+        properties = zip(kinds, self.forwards.tolist(), self.domain.tolist(),
+                         (self.node < 0).tolist(), strict=True)  # fmt: skip
+        number_of: dict[Any, int] = {}
+        return np.array(
+            [number_of.setdefault(each, len(number_of)) for each in properties], np.int64
+        )
 
     @cached_property
     def node_sizes(self) -> INTS:
@@ -195,16 +199,24 @@ class Network:
     def links_between(self, tail: INTS, head: INTS) -> INTS:
         """Link from each vertex to its partner, pair by pair; -1: none."""
         ends, order = self._by_ends
-        wanted = tail * len(self.vertices) + head
-        at = np.minimum(np.searchsorted(ends, wanted), ends.size - 1)
-        return np.where(ends[at] == wanted, order[at], -1)
+        wanted_ends = tail * len(self.vertices) + head
+        positions = np.minimum(np.searchsorted(ends, wanted_ends), ends.size - 1)
+        return np.where(ends[positions] == wanted_ends, order[positions], -1)
 
     def routing(self, plane: str) -> str:
         """Name of the rule by which a plane splits traffic over its paths, a key of
         scenario.ROUTINGS: the scenario's choice, otherwise the machine's."""
-        chosen = {"ub": "ub_routing", "rdma": "rdma_routing", "host": "rdma_routing"}.get(plane)
-        own = getattr(self.about.get("supernode"), chosen, "as_built") if chosen else "as_built"
-        return str(self.about.get("routing", "adaptive")) if own == "as_built" else str(own)
+        field_name = {"ub": "ub_routing", "rdma": "rdma_routing", "host": "rdma_routing"}.get(plane)
+        stated_routing = (
+            getattr(self.about.get("supernode"), field_name, "as_built")
+            if field_name
+            else "as_built"
+        )
+        return (
+            str(self.about.get("routing", "adaptive"))
+            if stated_routing == "as_built"
+            else str(stated_routing)
+        )
 
     def bit(self, plane: str) -> int:
         """Bit of a plane; 0 where the machine has none of that name."""
@@ -217,13 +229,15 @@ class Network:
     def links_at(self, element: str, to: str = "") -> INTS:
         """Links at an element, or between it and `to`, in both directions. Either may be a group
         ("NPU 20.1"). Raises HardwareError when there is none."""
-        here = np.zeros(len(self.vertices), bool)
-        here[self.members(element)] = True
-        joins = here[self.tail] | here[self.head]
+        is_element = np.zeros(len(self.vertices), bool)
+        is_element[self.members(element)] = True
+        joins = is_element[self.tail] | is_element[self.head]
         if to:
-            there = np.zeros_like(here)
-            there[self.members(to)] = True
-            joins = (here[self.tail] & there[self.head]) | (there[self.tail] & here[self.head])
+            is_other = np.zeros_like(is_element)
+            is_other[self.members(to)] = True
+            joins = (is_element[self.tail] & is_other[self.head]) | (
+                is_other[self.tail] & is_element[self.head]
+            )
         links = np.flatnonzero(joins)
         if not links.size:
             raise HardwareError(
@@ -239,12 +253,12 @@ class Network:
         if not lost:
             return np.ones(links.size)
         _, pair_of = self.pairs
-        pairs, first, of = np.unique(pair_of[links], return_index=True, return_inverse=True)
+        pairs, first, pair_index = np.unique(pair_of[links], return_index=True, return_inverse=True)
         size = self.bundle[links[first]]
         if lost > size.sum():
             raise HardwareError(f"{what} has {size.sum()} links there, and {lost} cannot be lost")
-        gone = np.clip(lost - (np.cumsum(size) - size), 0, size)
-        return np.asarray(((size - gone) / size)[of])
+        removed = np.clip(lost - (np.cumsum(size) - size), 0, size)
+        return np.asarray(((size - removed) / size)[pair_index])
 
     @property
     def spans_nodes(self) -> bool:
@@ -261,8 +275,8 @@ class Network:
         """One link of every two that join the same vertices, and the pair number of every link."""
         size = len(self.vertices)
         ends = np.minimum(self.tail, self.head) * size + np.maximum(self.tail, self.head)
-        _, first, of = np.unique(ends, return_index=True, return_inverse=True)
-        return first, of
+        _, first, pair_index = np.unique(ends, return_index=True, return_inverse=True)
+        return first, pair_index
 
     def edge(self, link: int) -> Edge:
         """Ends of a link."""
@@ -281,8 +295,8 @@ class Network:
         """Bytes/s of all links of a plane out of each of these vertices."""
 
         def offered() -> FLOATS:
-            there = np.flatnonzero(self.open_links(plane))
-            sums = np.bincount(self.tail[there], self.capacity[there], len(self.vertices))
+            open_links = np.flatnonzero(self.open_links(plane))
+            sums = np.bincount(self.tail[open_links], self.capacity[open_links], len(self.vertices))
             return sums.astype(np.float64)  # of no links there are whole numbers
 
         return self.once(("offers", plane), offered)[vertices]
@@ -293,23 +307,23 @@ class Network:
         tail, head = self.tail[links], self.head[links]
         passes = self.forwards & self.bit(plane) > 0
         passes[start] = True
-        seen = np.zeros(len(self.vertices), bool)
-        seen[start] = True
+        is_reached = np.zeros(len(self.vertices), bool)
+        is_reached[start] = True
         while True:
-            reached = head[seen[tail] & passes[tail]]
-            fresh = reached[~seen[reached]]
+            next_heads = head[is_reached[tail] & passes[tail]]
+            fresh = next_heads[~is_reached[next_heads]]
             if not fresh.size:
-                return seen
-            seen[fresh] = True
+                return is_reached
+            is_reached[fresh] = True
 
     def parts(self, plane: str) -> Iterator[BOOLS]:
         """Sets of dies that reach each other on a plane; dies without a link are in none."""
-        left = self.offers(plane, self.dies) > 0.0
-        linked = left.copy()
-        while left.any():
-            first = self.dies[np.flatnonzero(left)[:1]]
+        unassigned = self.offers(plane, self.dies) > 0.0
+        linked = unassigned.copy()
+        while unassigned.any():
+            first = self.dies[np.flatnonzero(unassigned)[:1]]
             part = linked & self.reachable(plane, first)[self.dies]
-            left &= ~part
+            unassigned &= ~part
             yield part
 
 
@@ -373,12 +387,17 @@ def compiled(plan: Plan) -> Network:
     tail, head = tail[order], np.array([number[b] for _, b, _ in plan.links], np.int64)[order]
     # Links that are built alike share their attributes: each is read once.
     place: dict[int, int] = {}
-    of = np.array([place.setdefault(id(data), len(place)) for _, _, data in plan.links], np.int64)
-    of, distinct = of[order], list({id(data): data for _, _, data in plan.links}.values())
+    kind_of_link = np.array(
+        [place.setdefault(id(data), len(place)) for _, _, data in plan.links], np.int64
+    )
+    kind_of_link, distinct = (
+        kind_of_link[order],
+        list({id(data): data for _, _, data in plan.links}.values()),
+    )
 
     def column(name: str, kind: type[Any], *default: Any) -> Any:
-        said = [data.get(name, *default) if default else data[name] for data in distinct]
-        return np.array(said, kind)[of]
+        values = [data.get(name, *default) if default else data[name] for data in distinct]
+        return np.array(values, kind)[kind_of_link]
 
     planes = tuple(sorted({word for data in distinct for word in data["serves"].split()}))
     bits = {word: 1 << i for i, word in enumerate(planes)}
@@ -401,7 +420,7 @@ def compiled(plan: Plan) -> Network:
         head=head,
         kind=column("kind", np.str_),
         sub_plane=sub_plane,
-        serves=np.array([mask(data["serves"]) for data in distinct], np.int64)[of],
+        serves=np.array([mask(data["serves"]) for data in distinct], np.int64)[kind_of_link],
         efficiency={
             "read": column("read_efficiency", np.float64),
             "write": column("write_efficiency", np.float64),
@@ -434,20 +453,20 @@ def _places(
         for kinds in (("die", "cpu"), ("nic", "qingtian"))
     )
     at_end = np.where(plane[:, None] == 1, computes[ends], nics[ends] & ~computes[others])
-    links, way = np.nonzero(at_end & (plane[:, None] > 0) & (node[ends] >= 0))
+    links, direction = np.nonzero(at_end & (plane[:, None] > 0) & (node[ends] >= 0))
     shape = len(COUNTED) + 1, node.max() + 1, sub_plane.max(initial=-1) + 2, 2
     keys = np.ravel_multi_index(
-        (plane[links], node[ends[links, way]], sub_plane[links] + 1, way), shape
+        (plane[links], node[ends[links, direction]], sub_plane[links] + 1, direction), shape
     )
-    distinct, first, of = np.unique(keys, return_index=True, return_inverse=True)
+    distinct, first, place_index = np.unique(keys, return_index=True, return_inverse=True)
     order = np.argsort(first, kind="stable")  # as the graph's links come to them
     rank = np.empty_like(order)
     rank[order] = np.arange(order.size)
-    where = np.full((2, tail.size), -1, np.int64)
-    where[way, links] = rank[of]
+    place_of = np.full((2, tail.size), -1, np.int64)
+    place_of[direction, links] = rank[place_index]
     names = ("", *COUNTED)
     places = tuple(
         Place(names[p], n, sub - 1 if sub else None, ("out", "in")[w])
         for p, n, sub, w in np.stack(np.unravel_index(distinct[order], shape), 1).tolist()
     )
-    return places, where[0], where[1]
+    return places, place_of[0], place_of[1]

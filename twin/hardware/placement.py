@@ -117,13 +117,13 @@ def place(s: Scenario, fabric: Wiring) -> Placement:
     net = network(fabric)
     d = s.deployment
     needed = [Needed(role, i, npus) for role, count, npus in seated(s) for i in range(count)]
-    over = (d.prefill.instances, d.prefill.npus_per_instance) if shares_npus(s) else ()
-    question = ("placement", tuple(needed), over, d.placement, d.when_off, d.seats, d.first_npu,
-                d.kv_transfer_plane)  # fmt: skip
+    host_pool = (d.prefill.instances, d.prefill.npus_per_instance) if shares_npus(s) else ()
+    question = ("placement", tuple(needed), host_pool, d.placement, d.when_off, d.seats,
+                d.first_npu, d.kv_transfer_plane)  # fmt: skip
 
     def answer() -> Placement:
-        placed = _place(s, net, needed)
-        return _with_prefill(s, net, placed) if over else placed
+        instances = _place(s, net, needed)
+        return _with_prefill(s, net, instances) if host_pool else instances
 
     return net.once(question, answer)
 
@@ -134,32 +134,37 @@ def further(s: Scenario, fabric: Wiring) -> list[Instance]:
     net = network(fabric)
     npus = _npus(s, net)
     declared = place(s, net).instances
-    own: dict[str, list[int]] = {role: [] for role, _, _ in pools(s)}
+    npus_by_role: dict[str, list[int]] = {role: [] for role, _, _ in pools(s)}
     for one in declared:
-        own[one.role] += [die // npus.dies for die in one.die_of_rank[:: npus.dies]]
-    taken = {npu for held in own.values() for npu in held}
-    free = [n for n in npus.usable if n not in taken]
-    free = free[: max(0, s.elastic.npus - len(taken))]
-    came = []
+        npus_by_role[one.role] += [die // npus.dies for die in one.die_of_rank[:: npus.dies]]
+    used_npus = {npu for role_npus in npus_by_role.values() for npu in role_npus}
+    free = [n for n in npus.usable if n not in used_npus]
+    free = free[: max(0, s.elastic.npus - len(used_npus))]
+    added = []
     for role, _, size in pools(s):
-        room = [npu for other, held in own.items() if other != role for npu in held] + free
+        room = [
+            npu for other, role_npus in npus_by_role.items() if other != role for npu in role_npus
+        ] + free
         first = sum(one.role == role for one in declared)
-        came += [
+        added += [
             Instance(role, first + k, tuple(npus.dies_of(room[k * size : (k + 1) * size])))
             for k in range(len(room) // size)
         ]
-    return came
+    return added
 
 
 def place_models(s: Scenario, fabric: Wiring) -> Placement:
     """The instances of all models of a scenario, numbered through."""
-    placed = [place(one, fabric) for one in of_models(s)]
+    instances_by_model = [place(one, fabric) for one in of_models(s)]
     instances = tuple(
         replace(i, index=first[i.role] + i.index)
-        for own, first in zip(placed, first_numbers(s), strict=True)
-        for i in own.instances
+        for model_instances, first in zip(instances_by_model, first_numbers(s), strict=True)
+        for i in model_instances.instances
     )
-    return Placement(instances, tuple(move for own in placed for move in own.moved))
+    return Placement(
+        instances,
+        tuple(move for model_instances in instances_by_model for move in model_instances.moved),
+    )
 
 
 def place_instances(s: Scenario, fabric: Wiring) -> list[Instance]:
@@ -169,27 +174,27 @@ def place_instances(s: Scenario, fabric: Wiring) -> list[Instance]:
 
 def _place(s: Scenario, net: Network, needed: Sequence[Needed]) -> Placement:
     npus = _npus(s, net)
-    wanted = sum(one.npus for one in needed)
-    if wanted > npus.count - npus.first:
-        behind = f" from number {npus.first} on" if npus.first else ""
+    npus_needed = sum(one.npus for one in needed)
+    if npus_needed > npus.count - npus.first:
+        suffix = f" from number {npus.first} on" if npus.first else ""
         raise HardwareError(
-            f"the deployment needs {wanted} NPUs but the machine has {npus.count - npus.first}"
-            f"{behind}: take fewer or smaller instances"
+            f"the deployment needs {npus_needed} NPUs but the machine has {npus.count - npus.first}"
+            f"{suffix}: take fewer or smaller instances"
         )
     moves = s.deployment.when_off == "move"
-    chosen = s.deployment.placement
-    if wanted > len(npus.usable) and (moves or chosen not in MAY_SIT_ON_WHAT_IS_OFF):
-        raise HardwareError(_over_subscribed(wanted, npus))
-    seats = PLACEMENTS[chosen](needed, npus, s)
-    moved = []
+    placement = s.deployment.placement
+    if npus_needed > len(npus.usable) and (moves or placement not in MAY_SIT_ON_WHAT_IS_OFF):
+        raise HardwareError(_over_subscribed(npus_needed, npus))
+    seats = PLACEMENTS[placement](needed, npus, s)
+    moved_npus = []
     if moves:
-        moved = _move_off(seats, [one.name for one in needed], npus)
+        moved_npus = _move_off(seats, [one.name for one in needed], npus)
     return Placement(
         tuple(
-            Instance(one.role, one.index, tuple(npus.dies_of(own)))
-            for one, own in zip(needed, seats, strict=True)
+            Instance(one.role, one.index, tuple(npus.dies_of(instance_npus)))
+            for one, instance_npus in zip(needed, seats, strict=True)
         ),
-        tuple(moved),
+        tuple(moved_npus),
     )
 
 
@@ -198,11 +203,11 @@ def _with_prefill(s: Scenario, net: Network, decode: Placement) -> Placement:
     each."""
     p = s.deployment.prefill
     each, size = p.instances // len(decode.instances), p.npus_per_instance * _dies_per_npu(net)
-    over = [
+    hosted = [
         Instance("prefill", k, decode.instances[k // each].die_of_rank[k % each * size :][:size])
         for k in range(p.instances)
     ]
-    return replace(decode, instances=(*over, *decode.instances))
+    return replace(decode, instances=(*hosted, *decode.instances))
 
 
 def _dies_per_npu(net: Network) -> int:
@@ -212,13 +217,13 @@ def _dies_per_npu(net: Network) -> int:
 def _npus(s: Scenario, net: Network) -> Npus:
     dies = _dies_per_npu(net)
     first = net.dies[::dies]
-    off = np.fromiter(dies_unfit(net, s.deployment), np.int64)
-    on = np.ones(first.size, bool)
-    on[off // dies] = False
+    unfit_dies = np.fromiter(dies_unfit(net, s.deployment), np.int64)
+    is_on = np.ones(first.size, bool)
+    is_on[unfit_dies // dies] = False
     racks = [net.vertex_data[v].get("rack", "") for v in first.tolist()]
     number = {name: i if name else -1 for i, name in enumerate(dict.fromkeys(racks))}
     rack = np.array([number[name] for name in racks], np.int64)
-    return Npus(net, dies, net.node[first], rack, net.domain[first], on, s.deployment.first_npu)
+    return Npus(net, dies, net.node[first], rack, net.domain[first], is_on, s.deployment.first_npu)
 
 
 def packed(needed: Sequence[Needed], npus: Npus, _s: Scenario) -> list[list[int]]:
@@ -241,11 +246,13 @@ def spread(needed: Sequence[Needed], npus: Npus, _s: Scenario) -> list[list[int]
     free = _grouped(npus.usable, npus.node)
     seats = []
     for one in needed:
-        own: list[int] = []
-        while len(own) < one.npus:
+        instance_npus: list[int] = []
+        while len(instance_npus) < one.npus:
             emptiest = sorted((n for n in free if free[n]), key=lambda n: -len(free[n]))
-            own += [free[node].pop(0) for node in emptiest[: one.npus - len(own)]]
-        seats.append(sorted(own))
+            instance_npus += [
+                free[node].pop(0) for node in emptiest[: one.npus - len(instance_npus)]
+            ]
+        seats.append(sorted(instance_npus))
     return seats
 
 
@@ -256,14 +263,14 @@ def by_rack(needed: Sequence[Needed], npus: Npus, _s: Scenario) -> list[list[int
     free = _grouped(npus.usable, npus.rack)
     seats = []
     for one in needed:
-        own: list[int] = []
-        while len(own) < one.npus:
-            left = one.npus - len(own)
+        instance_npus: list[int] = []
+        while len(instance_npus) < one.npus:
+            npus_left = one.npus - len(instance_npus)
             emptiest = max(free, key=lambda r: len(free[r]))
-            rack = next((r for r in free if len(free[r]) >= left), emptiest)
-            own += free[rack][:left]
-            free[rack] = free[rack][left:]
-        seats.append(sorted(own))
+            rack = next((r for r in free if len(free[r]) >= npus_left), emptiest)
+            instance_npus += free[rack][:npus_left]
+            free[rack] = free[rack][npus_left:]
+        seats.append(sorted(instance_npus))
     return seats
 
 
@@ -280,17 +287,17 @@ def by_hand(needed: Sequence[Needed], npus: Npus, s: Scenario) -> list[list[int]
                 "instance: take the row out or add instances"
             )
         k = number[row.role, row.index]
-        named = [npu for npu in npus.of(row.element) if npu not in seats[k]]
-        for npu in named[: needed[k].npus - len(seats[k])]:
+        free_npus = [npu for npu in npus.of(row.element) if npu not in seats[k]]
+        for npu in free_npus[: needed[k].npus - len(seats[k])]:
             if owner.setdefault(npu, k) != k:
                 raise HardwareError(
                     f"deployment.seats gives {npus.name(npu)} to {needed[owner[npu]].name} and to "
                     f"{needed[k].name}: name another element"
                 )
             seats[k].append(npu)
-    by_row = [k for k, own in enumerate(seats) if own]
-    rest = [k for k, own in enumerate(seats) if not own]
-    for k in [*by_row, *rest]:
+    by_row = [k for k, placed_npus in enumerate(seats) if placed_npus]
+    unplaced = [k for k, placed_npus in enumerate(seats) if not placed_npus]
+    for k in [*by_row, *unplaced]:
         after = seats[k][-1] + 1 if seats[k] else 0
         following = [n % npus.count for n in range(after, after + npus.count)]
         free = [n for n in following if n not in owner and n >= npus.first]
@@ -315,30 +322,34 @@ def _move_off(seats: list[list[int]], names: Sequence[str], npus: Npus) -> list[
     """Move seats from NPUs that are off to free ones; returns a sentence for each moved instance.
     NPUs of one node move together if another node has room, on the same scale-up plane first. The
     caller has checked that there are enough."""
-    taken = {npu for own in seats for npu in own}
-    free = [n for n in npus.usable if n not in taken]
+    used_npus = {npu for instance_npus in seats for npu in instance_npus}
+    free = [n for n in npus.usable if n not in used_npus]
     sentences = []
-    for own, name in zip(seats, names, strict=True):
-        gone = [npu for npu in own if not npus.on[npu]]
-        came: list[int] = []
-        for group in _grouped(gone, npus.node).values():
+    for instance_npus, name in zip(seats, names, strict=True):
+        npus_off = [npu for npu in instance_npus if not npus.on[npu]]
+        replacements: list[int] = []
+        for group in _grouped(npus_off, npus.node).values():
             new = _room_for(group, free, npus)
             free = [n for n in free if n not in new]
-            came += new
+            replacements += new
             for old, now in zip(group, new, strict=True):
-                own[own.index(old)] = now
-        if gone:
-            to = first_few([f"node {n}" for n in dict.fromkeys(npus.node[came].tolist())])
-            sentences.append(f"{name} moved off {first_few(_off_names(gone, npus))} to {to}")
+                instance_npus[instance_npus.index(old)] = now
+        if npus_off:
+            new_nodes = first_few(
+                [f"node {n}" for n in dict.fromkeys(npus.node[replacements].tolist())]
+            )
+            sentences.append(
+                f"{name} moved off {first_few(_off_names(npus_off, npus))} to {new_nodes}"
+            )
     return sentences
 
 
 def _room_for(group: Sequence[int], free: Sequence[int], npus: Npus) -> list[int]:
     """Free NPUs that replace a group's, in one node if possible."""
     domain = npus.domain[group[0]]
-    near = sorted(free, key=lambda n: (npus.domain[n] != domain, n))
-    rooms = _grouped(near, npus.node).values()
-    return next((list(room) for room in rooms if len(room) >= len(group)), near)[: len(group)]
+    nearest = sorted(free, key=lambda n: (npus.domain[n] != domain, n))
+    rooms = _grouped(nearest, npus.node).values()
+    return next((list(room) for room in rooms if len(room) >= len(group)), nearest)[: len(group)]
 
 
 def _grouped(numbers: Iterable[int], of: INTS) -> dict[int, list[int]]:
@@ -350,12 +361,12 @@ def _grouped(numbers: Iterable[int], of: INTS) -> dict[int, list[int]]:
 
 
 def _over_subscribed(wanted: int, npus: Npus) -> str:
-    off = np.flatnonzero(~npus.on).tolist()
+    off_npus = np.flatnonzero(~npus.on).tolist()
     return (
         f"the deployment needs {wanted} NPUs but only {len(npus.usable)} of "
         f"{npus.count - npus.first} are on "
-        f"({first_few(_off_names(off, npus))} off): take back an edit of the supernode, or take "
-        "fewer or smaller instances"
+        f"({first_few(_off_names(off_npus, npus))} off): take back an edit of the supernode, or "
+        "take fewer or smaller instances"
     )
 
 
@@ -363,6 +374,6 @@ def _off_names(off: Sequence[int], npus: Npus) -> list[str]:
     """Names of what is off: nodes that are wholly off, otherwise NPUs."""
     names = []
     for node, group in _grouped(off, npus.node).items():
-        whole = not npus.on[npus.node == node].any()
-        names += [f"node {node}"] if whole else [npus.name(npu) for npu in group]
+        is_whole_node = not npus.on[npus.node == node].any()
+        names += [f"node {node}"] if is_whole_node else [npus.name(npu) for npu in group]
     return names

@@ -89,14 +89,14 @@ def power(
         return None
 
     def around(name: str) -> float:
-        stated = f"machines.{scenario.supernode.machine}.{name}"
-        return facts.si(stated if stated in facts else f"power.{name}")
+        machine_fact = f"machines.{scenario.supernode.machine}.{name}"
+        return facts.si(machine_fact if machine_fact in facts else f"power.{name}")
 
     # A share of the rated peak at a lower clock is more of the time: watts of a FLOP go with one
     # power of the clock less than watts of a second.
-    exponent, at = facts.si("power.clock_exponent"), dict(clocks or {})
-    mixed = at.get("colocated", 1.0)
-    decode, prefill = at.get("decode", mixed), at.get("prefill", mixed)
+    exponent, clock_of = facts.si("power.clock_exponent"), dict(clocks or {})
+    mixed = clock_of.get("colocated", 1.0)
+    decode, prefill = clock_of.get("decode", mixed), clock_of.get("prefill", mixed)
     return Power(
         idle_w=tdp_w * facts.si("power.idle"),
         prefill_w=tdp_w * facts.si("power.prefill") * prefill**exponent,

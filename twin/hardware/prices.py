@@ -45,8 +45,8 @@ class Price:
 
 def worst_collision(loads: Iterable[Load]) -> Collision:
     """The collision factor with the largest mean, of some loads and all their planes."""
-    some = [found for load in loads for _, found in load.collisions]
-    return max(some, key=lambda found: found.mean, default=Collision())
+    collisions = [collision for load in loads for _, collision in load.collisions]
+    return max(collisions, key=lambda found: found.mean, default=Collision())
 
 
 def _priced(net: Network, load: Load, what: str) -> tuple[float, str]:
@@ -72,17 +72,17 @@ def between(
     a, b = _vertex(net, src), _vertex(net, dst)
     if a == b:
         raise HardwareError(f"{net.vertices[a]} to itself needs no link: name two elements")
-    way = "package" if plane == "ub" and net.joined(a, b, "package") else plane
-    load = load_of(net, Demand((a,), (b,), (1.0,), (1.0,), (way,), operation))
+    plane_used = "package" if plane == "ub" and net.joined(a, b, "package") else plane
+    load = load_of(net, Demand((a,), (b,), (1.0,), (1.0,), (plane_used,), operation))
     if load.unreached:
         raise HardwareError(
             f"{net.vertices[a]} cannot reach {net.vertices[b]} on the {plane} plane: no path of "
             "links is left"
         )
     rate, label = _priced(net, load, "the way")
-    away = float(net.node[a] != net.node[b])
-    found = worst_collision([load])
-    return Price(rate, load.latency_s, label, off_node_fraction=away, collision=found)
+    off_node = float(net.node[a] != net.node[b])
+    collision = worst_collision([load])
+    return Price(rate, load.latency_s, label, off_node_fraction=off_node, collision=collision)
 
 
 def _vertex(net: Network, element: int | str) -> int:
@@ -102,9 +102,9 @@ def all_to_all(
     net = network(fabric)
     load = demands.exchange(net, dies, plane, operation)
     rate, label = _priced(net, load, f"all-to-all over {plane}")
-    found = worst_collision([load])
+    collision = worst_collision([load])
     return Price(
-        rate, load.latency_s, label, len(dies) - 1, load.off_node, collision=found,
+        rate, load.latency_s, label, len(dies) - 1, load.off_node, collision=collision,
         ports=load.ports(net),
     )  # fmt: skip
 
@@ -125,19 +125,19 @@ def pool_read(
     Blocks outside a UB plane enter through the dies' NICs. Raises HardwareError where nothing can
     be read."""
     net = network(fabric)
-    reached = _reached(net, dies, plane, nodes)
-    if reached is None:
-        at = demands.dies_of(net, dies)
-        unlinked = at[net.offers(plane, at) <= 0.0]
-        where = f": {net.vertices[unlinked[0]]} has no link left" if unlinked.size else ""
+    pool_load = _reached(net, dies, plane, nodes)
+    if pool_load is None:
+        die_vertices = demands.dies_of(net, dies)
+        unlinked = die_vertices[net.offers(plane, die_vertices) <= 0.0]
+        detail = f": {net.vertices[unlinked[0]]} has no link left" if unlinked.size else ""
         raise HardwareError(
-            f"a pool read over {plane} needs dies and a node whose CPUs they can reach{where}"
+            f"a pool read over {plane} needs dies and a node whose CPUs they can reach{detail}"
         )
-    load, sources = reached
+    load, sources = pool_load
     rate, label = _priced(net, load, f"a pool read over {plane}")
-    found = worst_collision([load])
+    collision = worst_collision([load])
     return Price(
-        rate, load.latency_s, label, sources.size, load.off_node, len(dies), collision=found
+        rate, load.latency_s, label, sources.size, load.off_node, len(dies), collision=collision
     )
 
 
@@ -146,15 +146,17 @@ def server_port(
 ) -> float:  # fmt: skip
     """Bytes/s that the median memory server sends into `dies` if all is read from it."""
     net = network(fabric)
-    reached = _reached(net, dies, plane, nodes)
-    if reached is None:
+    pool_load = _reached(net, dies, plane, nodes)
+    if pool_load is None:
         return 0.0
-    load, sources = reached
+    load, sources = pool_load
 
     def rate() -> float:  # the same for all that are alike
-        own, _ = demands.server_ports(net, load, plane)
-        rates, links = np.full(net.nodes, np.inf), load.links[own]
-        np.minimum.at(rates, net.node[net.tail[links]], net.capacity[links] / load.amounts[own])
+        port_load, _ = demands.server_ports(net, load, plane)
+        rates, links = np.full(net.nodes, np.inf), load.links[port_load]
+        np.minimum.at(
+            rates, net.node[net.tail[links]], net.capacity[links] / load.amounts[port_load]
+        )
         return float(np.median(rates[sources])) / sources.size
 
     return net.once(("server port", load.pattern, plane), rate)
@@ -164,10 +166,10 @@ def nic(fabric: Wiring, die: int, plane: Plane = "rdma", operation: Operation = 
     """Price of one die's sending to (or receiving from) other nodes on a plane. Where the limiting
     links are not its own, the `shared_by_dies` dies of the node share them."""
     net = network(fabric)
-    way = "rdma" if plane == "ub" and not net.spans_nodes else plane
-    load = demands.one_to_others(net, die, way, operation)
-    rate, label = _priced(net, load, f"{way} of die {die}")
-    shared = net.dies_per_node if way == "vpc" and net.storage_ports != "nic" else 1
+    plane_used = "rdma" if plane == "ub" and not net.spans_nodes else plane
+    load = demands.one_to_others(net, die, plane_used, operation)
+    rate, label = _priced(net, load, f"{plane_used} of die {die}")
+    shared = net.dies_per_node if plane_used == "vpc" and net.storage_ports != "nic" else 1
     return Price(rate, load.latency_s, label, off_node_fraction=1.0, shared_by_dies=shared)
 
 
@@ -179,7 +181,7 @@ def transfer_collision(
     of decode. No factor on other planes or without linked dies."""
     net = network(fabric)
     planes = ("ub", "rdma") if plane == "ub" else (plane,)
-    if all(net.routing(way) != "hashed" for way in planes):
+    if all(net.routing(plane_name) != "hashed" for plane_name in planes):
         return Collision()
     no_way = dies_without(net, plane)
     linked = [(role, [die for die in dies if die not in no_way]) for role, dies in instances]
@@ -196,28 +198,31 @@ def port_rates(fabric: Wiring, plane: Plane) -> FLOATS:
     net = network(fabric)
     ports = {"ub": "die" if net.spans_nodes else "nic", "rdma": "nic", "vpc": net.storage_ports}
     kind = ports[plane]
-    at = net.of_kind(kind)
-    of_plane = net.links_of("rdma" if kind == "nic" else plane)
-    groups = [of_plane] if kind == "die" else [
-        of_plane & (net.kind == k) for k in np.unique(net.kind[of_plane & np.isin(net.tail, at)])
+    port_vertices = net.of_kind(kind)
+    plane_links = net.links_of("rdma" if kind == "nic" else plane)
+    groups = [plane_links] if kind == "die" else [
+        plane_links & (net.kind == k)
+        for k in np.unique(net.kind[plane_links & np.isin(net.tail, port_vertices)])
     ]  # fmt: skip
     size = len(net.vertices)
     sums = [
-        np.bincount(ends[some], net.capacity[some], minlength=size)[at]
-        for some in groups
+        np.bincount(ends[group_vertices], net.capacity[group_vertices], minlength=size)[
+            port_vertices
+        ]
+        for group_vertices in groups
         for ends in (net.tail, net.head)
     ]
-    return np.asarray(np.min(sums, axis=0)) if sums else np.zeros(at.size)
+    return np.asarray(np.min(sums, axis=0)) if sums else np.zeros(port_vertices.size)
 
 
 def uplink_matrix(fabric: Wiring) -> FLOATS:
     """Nominal bytes/s, one direction, out of each node by sub-plane, f8[nodes, sub-planes]. Where
     the UB plane ends at the node, of its dies into the switches instead."""
     net = network(fabric)
-    of_plane = net.links_of("ub")
-    leaves = of_plane & (net.node[net.tail] >= 0) & (net.node[net.tail] != net.node[net.head])
+    plane_links = net.links_of("ub")
+    leaves = plane_links & (net.node[net.tail] >= 0) & (net.node[net.tail] != net.node[net.head])
     if not leaves.any():
-        leaves = of_plane & np.isin(net.tail, net.dies)
+        leaves = plane_links & np.isin(net.tail, net.dies)
     table = np.zeros((net.nodes, net.sub_planes))
     np.add.at(
         table, (net.node[net.tail[leaves]], np.maximum(net.sub_plane[leaves], 0)),
@@ -275,9 +280,9 @@ def summary(fabric: Fabric) -> dict[str, float]:
 
 def _capacity_out_of_nodes(net: Network, kind: str, plane: str) -> float:
     """Bytes/s of a plane's links from all ports of a kind out of their nodes."""
-    away = net.links_of(plane) & np.isin(net.tail, net.of_kind(kind))
-    away &= net.node[net.head] != net.node[net.tail]
-    return float(net.capacity[away].sum())
+    leaving = net.links_of(plane) & np.isin(net.tail, net.of_kind(kind))
+    leaving &= net.node[net.head] != net.node[net.tail]
+    return float(net.capacity[leaving].sum())
 
 
 def _bisection(net: Network, uplinks: FLOATS) -> float:
@@ -298,8 +303,8 @@ def _bisection(net: Network, uplinks: FLOATS) -> float:
     for g in np.unique(part).tolist():
         nodes = np.flatnonzero(part == g)
         half = np.isin(np.arange(net.nodes), nodes[: nodes.size // 2])
-        rest = np.isin(np.arange(net.nodes), nodes[nodes.size // 2 :])
-        out = direct & half[net.node[net.tail]] & rest[net.node[net.head]]
+        other_half = np.isin(np.arange(net.nodes), nodes[nodes.size // 2 :])
+        out = direct & half[net.node[net.tail]] & other_half[net.node[net.head]]
         weaker = np.sort(to_switches[nodes])[: nodes.size // 2].sum()
         least = min(least, float(weaker + net.capacity[out].sum()))
     return least
@@ -318,8 +323,8 @@ def point_to_point(fabric: Fabric) -> dict[tuple[str, Operation, str], Price]:
     }
     operations: tuple[Operation, ...] = ("read", "write")
     return {
-        (pair, operation, where): between(net, "die 0.0.0", end, operation)
-        for (pair, where), end in ends.items()
-        if end in fabric and (net.spans_nodes or where == "intra_node")
+        (pair, operation, plane_name): between(net, "die 0.0.0", end, operation)
+        for (pair, plane_name), end in ends.items()
+        if end in fabric and (net.spans_nodes or plane_name == "intra_node")
         for operation in operations
     }

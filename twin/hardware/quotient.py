@@ -56,29 +56,31 @@ class Quotient:
         tail, head, second = self._ways(links)
         senders, receivers = np.flatnonzero(usable.out), np.flatnonzero(usable.into)
         group, self.size = _twins(colour, tail, head, self.enter[senders], self.leave[receivers])
-        pairs, at, whole, count = np.unique(
+        pairs, first_link, link_group, count = np.unique(
             group[tail] * self.size + group[head],
             return_index=True, return_inverse=True, return_counts=True,
         )  # fmt: skip
         self.tail, self.head = np.divmod(pairs, self.size)
-        both = second >= 0
-        self.links = np.concatenate([links, second[both]])
-        self.whole = np.concatenate([whole, whole[both]])
+        has_second = second >= 0
+        self.links = np.concatenate([links, second[has_second]])
+        self.whole = np.concatenate([link_group, link_group[has_second]])
         self.count = count.astype(np.float64)
         capacity, share = net.capacity, net.efficiency[operation]
         least = capacity[links] * share[links]
-        least[both] = np.minimum(least, capacity[second] * share[second])[both]
-        self.capacity = least[at] * count
+        least[has_second] = np.minimum(least, capacity[second] * share[second])[has_second]
+        self.capacity = least[first_link] * count
         # A link between two ends that pass nothing on serves their pair only: as if it were added.
         straight = (tail >= size) & (head >= 2 * size)
-        added = np.maximum(net.added[links], np.where(both, net.added[second], straight))
-        self.added = added[at]
-        self.latency = (net.latency[links] + np.where(both, net.latency[second], 0.0))[at]
-        self.cables = np.maximum(net.cables[links[at]], 1)
+        added = np.maximum(net.added[links], np.where(has_second, net.added[second], straight))
+        self.added = added[first_link]
+        self.latency = (net.latency[links] + np.where(has_second, net.latency[second], 0.0))[
+            first_link
+        ]
+        self.cables = np.maximum(net.cables[links[first_link]], 1)
         self.group = group
         self._pairs(group, same_domain)
-        away = usable.plane == "ub" and operation != "nominal"
-        self.beyond = float(net.about.get("beyond_node", 1.0)) if away else 1.0
+        priced_on_path = usable.plane == "ub" and operation != "nominal"
+        self.beyond = float(net.about.get("beyond_node", 1.0)) if priced_on_path else 1.0
 
     def _ways(self, links: INTS) -> tuple[INTS, INTS, INTS]:
         """Tail and head of links, and the second link that each includes (-1: none)."""
@@ -118,8 +120,8 @@ class Quotient:
 
     def _pairs(self, group: INTS, same_domain: bool | None) -> None:
         """Bytes/s between groups, f8[senders, receivers]: within a node, and outside it."""
-        net, out, into = self.usable.net, self.usable.out, self.usable.into
-        senders, receivers = np.flatnonzero(out), np.flatnonzero(into)
+        net, out, received = self.usable.net, self.usable.out, self.usable.into
+        senders, receivers = np.flatnonzero(out), np.flatnonzero(received)
         self.rows, first_sender, row = np.unique(
             group[self.enter[senders]], return_index=True, return_inverse=True
         )
@@ -128,15 +130,22 @@ class Quotient:
         )
         # An example of each.
         self.sender, self.receiver = senders[first_sender], receivers[first_receiver]
-        moved = np.outer(np.bincount(row, out[senders]), np.bincount(column, into[receivers]))
-        both, i, j = np.intersect1d(senders, receivers, return_indices=True)
-        np.subtract.at(moved, (row[i], column[j]), out[both] * into[both])
-        moved[moved < 1e-12 * moved.max(initial=0.0)] = 0.0
+        total_bytes = np.outer(
+            np.bincount(row, out[senders]), np.bincount(column, received[receivers])
+        )
+        common_ends, i, j = np.intersect1d(senders, receivers, return_indices=True)
+        np.subtract.at(total_bytes, (row[i], column[j]), out[common_ends] * received[common_ends])
+        total_bytes[total_bytes < 1e-12 * total_bytes.max(initial=0.0)] = 0.0
         a, b = self.sender[:, None], self.receiver[None, :]
         if same_domain is not None:
-            moved = np.where((net.domain[a] == net.domain[b]) == same_domain, moved, 0.0)
-        near = (net.node[a] == net.node[b]) & (net.node[a] >= 0)
-        self.near, self.far = np.where(near, moved, 0.0), np.where(near, 0.0, moved)
+            total_bytes = np.where(
+                (net.domain[a] == net.domain[b]) == same_domain, total_bytes, 0.0
+            )
+        same_node = (net.node[a] == net.node[b]) & (net.node[a] >= 0)
+        self.near, self.far = (
+            np.where(same_node, total_bytes, 0.0),
+            np.where(same_node, 0.0, total_bytes),
+        )
 
     def routed(self, flows: str = "none") -> Route | None:
         """Bytes on every link; None if some pair may use more than `reach` hops. flows: whole flows
@@ -150,15 +159,15 @@ class Quotient:
             tail, head, rows, ends = head, tail, ends, rows
             parts = parts.transpose(0, 2, 1)
         carried = np.zeros((2, tail.size))
-        longest, apart, collided = 0.0, [], Collision()
+        longest, unreached, collided = 0.0, [], Collision()
         routing = self.usable.net.routing(self.usable.plane)
         each = max(1, CELLS // max(1, tail.size))
         if routing == "hashed":  # who collides with whom shows with all together only
             each = max(each, rows.size)
         for start in range(0, rows.size if parts.any() else 0, each):
-            some = slice(start, start + each)
+            part = slice(start, start + each)
             walks = Walks(
-                self.size, tail, head, rows[some], ends, parts[:, some], self.usable.detour,
+                self.size, tail, head, rows[part], ends, parts[:, part], self.usable.detour,
                 self.added,
             )  # fmt: skip
             split = walks.apart(start)
@@ -171,13 +180,13 @@ class Quotient:
             if routing == "hashed" and flows != "none":
                 collided = self._collision(walks, bytes_, turned, flows == "each")
             longest = max(longest, walks.longest(self.latency[walks.used]))
-            apart += [
+            unreached += [
                 (int(self.sender[j]), int(self.receiver[i])) if turned
                 else (int(self.sender[i]), int(self.receiver[j]))
                 for i, j in split
             ]  # fmt: skip
-        near, far = (carried / self.count)[:, self.whole]
-        return Route(self, self.links, near, far, longest, apart, collided)
+        node_bytes, off_node_bytes = (carried / self.count)[:, self.whole]
+        return Route(self, self.links, node_bytes, off_node_bytes, longest, unreached, collided)
 
     def _collision(self, walks: Walks, bytes_: FLOATS, turned: bool, each: bool) -> Collision:
         """Collision factor when each flow uses one of its equal paths."""
@@ -233,15 +242,15 @@ def _colours(net: Network, out: FLOATS, into: FLOATS, passes: BOOLS) -> HASHES:
     colour, ends = np.zeros((3, out.size), np.uint64), np.flatnonzero((out > 0.0) | (into > 0.0))
     # A node matters where bytes stay in it: where nothing is received, senders are all far.
     node = net.node[ends]
-    sent, received = (np.bincount(node[x[ends] > 0.0] + 1, minlength=net.nodes + 1) > 0
+    sending_nodes, received = (np.bincount(node[x[ends] > 0.0] + 1, minlength=net.nodes + 1) > 0
                       for x in (out, into))  # fmt: skip
-    node = np.where((sent & received)[node + 1], node, -1)
-    alike = mixed(mixed(_bits(node)) + _bits(net.domain[ends]))
-    alike = mixed(mixed(alike + _bits(out[ends])) + _bits(into[ends]))
+    node = np.where((sending_nodes & received)[node + 1], node, -1)
+    mixed_colour = mixed(mixed(_bits(node)) + _bits(net.domain[ends]))
+    mixed_colour = mixed(mixed(mixed_colour + _bits(out[ends])) + _bits(into[ends]))
     colour[0, passes] = 1
-    own = ends[passes[ends]]
-    colour[0, own] = mixed(own.astype(np.uint64) + np.uint64(7))
-    colour[1:, ends] = alike, mixed(alike)
+    end_vertices = ends[passes[ends]]
+    colour[0, end_vertices] = mixed(end_vertices.astype(np.uint64) + np.uint64(7))
+    colour[1:, ends] = mixed_colour, mixed(mixed_colour)
     return colour.ravel()
 
 
@@ -260,10 +269,14 @@ def _twins(colour: HASHES, tail: INTS, head: INTS, enter: INTS, leave: INTS) -> 
     used = np.zeros(colour.size, bool)
     for vertices in (tail, head, enter, leave):
         used[vertices] = True
-    at = np.flatnonzero(used)
-    _, first, of = np.unique(colour[at], return_index=True, return_inverse=True)
-    fall = np.argsort(first, kind="stable")
-    number = np.argsort(fall, kind="stable")  # in the machine's order: alike parts look alike
+    used_vertices = np.flatnonzero(used)
+    _, first, colour_index = np.unique(
+        colour[used_vertices], return_index=True, return_inverse=True
+    )
+    order_of_first = np.argsort(first, kind="stable")
+    number = np.argsort(
+        order_of_first, kind="stable"
+    )  # in the machine's order: alike parts look alike
     group = np.full(colour.size, -1, np.int64)
-    group[at] = number[of]
-    return group, int(of.max(initial=-1)) + 1
+    group[used_vertices] = number[colour_index]
+    return group, int(colour_index.max(initial=-1)) + 1

@@ -29,10 +29,10 @@ class Usable:
         self.detour = int(net.about.get("detour_hops", 0))
         self.inner: BOOLS = net.once(("inner", plane), self._inner)
         self.there = self.inner.copy()
-        left, entered = self.passes | (out > 0.0), self.passes | (into > 0.0)
-        for way, ends in enumerate((out, into)):
-            links = net.ways[way].at(np.flatnonzero(~self.passes & (ends > 0.0)))[0]
-            allowed = left[net.tail[links]] & entered[net.head[links]]
+        may_leave, entered = self.passes | (out > 0.0), self.passes | (into > 0.0)
+        for direction, ends in enumerate((out, into)):
+            links = net.ways[direction].at(np.flatnonzero(~self.passes & (ends > 0.0)))[0]
+            allowed = may_leave[net.tail[links]] & entered[net.head[links]]
             self.there[links] = net.open_links(plane)[links] & allowed
         self.at_ends = np.flatnonzero(self.there & ~self.inner)
 
@@ -52,24 +52,27 @@ class Usable:
         net, size = self.net, len(self.net.vertices)
         tail, head = net.tail[self.at_ends], net.head[self.at_ends]
         sends, receives = ~self.passes[tail], ~self.passes[head]
-        ours, theirs = (tail[sends], head[sends]), (head[receives], tail[receives])  # end, port
-        owners = [np.bincount(port, minlength=size) for _, port in (ours, theirs)]
+        out_ports, in_ports = (
+            (tail[sends], head[sends]),
+            (head[receives], tail[receives]),
+        )  # end, port
+        owners = [np.bincount(port, minlength=size) for _, port in (out_ports, in_ports)]
         if not self.at_ends.size or (sends & receives).any() or np.max(owners) > 1:
             return None
         ports = np.flatnonzero(owners[0] + owners[1])
-        way = [links[self.inner[links]] for links in (self.at(ports, 0), self.at(ports, 1))]
-        onward, inward, owner = np.full((3, size), -1)
-        onward[net.tail[way[0]]], inward[net.head[way[1]]] = way
-        owner[ours[1]] = ours[0]
-        to, back = net.head[onward[ports]], net.tail[inward[ports]]
-        out, into = onward[ports] >= 0, inward[ports] >= 0
-        fits = (~out | ~into | (to == back)) & (out | (owners[0][ports] == 0))
-        fits &= into | (owners[1][ports] == 0)
-        other = owner[theirs[1]]
-        single = out.sum() == way[0].size and into.sum() == way[1].size
-        apart = not np.isin(net.head[way[0]], ports).any()
-        if single and apart and fits.all() and ((other < 0) | (other == theirs[0])).all():
-            return onward, inward
+        link_sides = [links[self.inner[links]] for links in (self.at(ports, 0), self.at(ports, 1))]
+        out_link, inward, owner = np.full((3, size), -1)
+        out_link[net.tail[link_sides[0]]], inward[net.head[link_sides[1]]] = link_sides
+        owner[out_ports[1]] = out_ports[0]
+        out_end, back = net.head[out_link[ports]], net.tail[inward[ports]]
+        out, has_in = out_link[ports] >= 0, inward[ports] >= 0
+        fits = (~out | ~has_in | (out_end == back)) & (out | (owners[0][ports] == 0))
+        fits &= has_in | (owners[1][ports] == 0)
+        other = owner[in_ports[1]]
+        single = out.sum() == link_sides[0].size and has_in.sum() == link_sides[1].size
+        separate = not np.isin(net.head[link_sides[0]], ports).any()
+        if single and separate and fits.all() and ((other < 0) | (other == in_ports[0])).all():
+            return out_link, inward
         return None
 
     def tried(self, same_domain: bool | None) -> Iterator[tuple[INTS, int]]:
@@ -86,8 +89,8 @@ class Usable:
         net, half = self.net, (most + 1) // 2
         ahead = self._hops(np.flatnonzero(self.out), 0, half)
         back = self._hops(np.flatnonzero(self.into), 1, most - half)
-        near = self.at(np.flatnonzero(ahead < FAR), 0), self.at(np.flatnonzero(back < FAR), 1)
-        links = np.concatenate(near)
+        link_ends = self.at(np.flatnonzero(ahead < FAR), 0), self.at(np.flatnonzero(back < FAR), 1)
+        links = np.concatenate(link_ends)
         ahead, back = np.minimum(ahead, half + 1), np.minimum(back, most - half + 1)
         needed = np.zeros(net.tail.size, bool)
         needed[links[ahead[net.tail[links]] + 1 + back[net.head[links]] <= most]] = True
@@ -101,11 +104,11 @@ class Usable:
         for count in range(1, most + 1):
             if targets is not None and (hops[targets] < FAR).all():
                 break
-            reached = (self.net.head, self.net.tail)[way][self.at(start, way)]
-            reached = reached[hops[reached] == FAR]
-            if not reached.size:
+            next_vertices = (self.net.head, self.net.tail)[way][self.at(start, way)]
+            next_vertices = next_vertices[hops[next_vertices] == FAR]
+            if not next_vertices.size:
                 break
-            hops[reached] = count
+            hops[next_vertices] = count
             start = np.flatnonzero((hops == count) & self.passes)
         return hops
 
@@ -114,10 +117,12 @@ class Usable:
         first receiver, whichever is more; at least FAR if one is cut off."""
         domain, most = self.net.domain, 0
         senders, receivers = np.flatnonzero(self.out), np.flatnonzero(self.into)
-        for way, (ours, theirs) in enumerate(((senders, receivers), (receivers, senders))):
-            wanted = theirs[theirs != ours[0]]
+        for direction, (near_ends, far_ends) in enumerate(
+            ((senders, receivers), (receivers, senders))
+        ):
+            targets = far_ends[far_ends != near_ends[0]]
             if same_domain is not None:
-                wanted = wanted[(domain[wanted] == domain[ours[0]]) == same_domain]
-            hops = self._hops(ours[:1], way, FAR, wanted)[wanted]
+                targets = targets[(domain[targets] == domain[near_ends[0]]) == same_domain]
+            hops = self._hops(near_ends[:1], direction, FAR, targets)[targets]
             most = max(most, int(hops.max(initial=0)))
         return most

@@ -59,16 +59,16 @@ def recipe(machine: str, chip_name: str, facts: Facts) -> Recipe:
 
     Raises HardwareError listing the known recipes.
     """
-    known = recipe_names(facts)
-    if machine not in known:
+    names = recipe_names(facts)
+    if machine not in names:
         raise HardwareError(
             f"supernode.machine = {machine!r} is neither a recipe nor an imported machine that is "
-            f"stored here: take one of {', '.join(known)}, or import its file first"
+            f"stored here: take one of {', '.join(names)}, or import its file first"
         )
     chip = load_chip(facts, chip_name)
-    own = facts.group(f"{FOLDER}.{machine}")
-    wiring = facts.group("fabric.wiring") | own
-    efficiency = _merged("efficiency", own, facts)
+    recipe_facts = facts.group(f"{FOLDER}.{machine}")
+    wiring = facts.group("fabric.wiring") | recipe_facts
+    efficiency = _merged("efficiency", recipe_facts, facts)
     measured = f"chips.{chip.name}.link_efficiency"
     if measured in facts:
         efficiency |= dict.fromkeys(("npu_read", "cpu_read", "write"), facts.si(measured))
@@ -77,7 +77,7 @@ def recipe(machine: str, chip_name: str, facts: Facts) -> Recipe:
         dies_per_npu=chip.dies_per_npu,
         cross_die_bytes_per_s=chip.cross_die_bytes_per_s,
         cpu_bytes_per_s=wiring["cpu_ub_bandwidth"].si,
-        hop_s=tuple(_merged("hop", own, facts).items()),
+        hop_s=tuple(_merged("hop", recipe_facts, facts).items()),
         efficiency=tuple(sorted(efficiency.items())),
         **{f.name: wiring[f.name].value for f in fields(Recipe) if f.name in wiring},
     )
@@ -86,14 +86,14 @@ def recipe(machine: str, chip_name: str, facts: Facts) -> Recipe:
 def _merged(group: str, own: dict[str, Fact], facts: Facts) -> dict[str, float]:
     """Figures of a group by name: the recipe's own, otherwise the fabric's."""
     head = group + "."
-    mine = {k.removeprefix(head): f.si for k, f in own.items() if k.startswith(head)}
-    return {name: fact.si for name, fact in facts.group(f"fabric.{group}").items()} | mine
+    values = {k.removeprefix(head): f.si for k, f in own.items() if k.startswith(head)}
+    return {name: fact.si for name, fact in facts.group(f"fabric.{group}").items()} | values
 
 
 def as_sold(machine: str, facts: Facts) -> dict[str, Any]:
     """Scenario fields by dotted path that select this recipe as it is sold, its name included.
     Every field that shapes a machine is set, so that nothing of the previous machine remains."""
-    known = facts.group(f"{FOLDER}.{machine}.sold")
+    sold_facts = facts.group(f"{FOLDER}.{machine}.sold")
     shaping = {k: f.default for k, f in Supernode.model_fields.items() if k != "edits"}
-    values = shaping | {k: f.value for k, f in known.items()} | {"machine": machine}
+    values = shaping | {k: f.value for k, f in sold_facts.items()} | {"machine": machine}
     return {f"supernode.{name}": value for name, value in values.items()}

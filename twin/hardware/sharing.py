@@ -51,25 +51,25 @@ def max_min_levels(
     owners: full_at, outdated (1 when called), stopped (0 when called).
     """
     while True:
-        lowest, at, still = np.inf, -1, 0
+        lowest, lowest_link, unsettled = np.inf, -1, 0
         for j in range(count):
             i = full[j]
             if load[i] <= NO_CRUMB:
                 continue
-            full[still] = i
-            still += 1
+            full[unsettled] = i
+            unsettled += 1
             # What stops can only raise the level at which a link is full.
             if outdated[i] and full_at[i] * WELL_BELOW <= lowest:
                 full_at[i] = _full_at(
                     link_start[i], link_end[i], owners, owner_parts, most, level, stopped
                 )
                 outdated[i] = 0
-            if full_at[i] < lowest or (full_at[i] == lowest and i < at):
-                lowest, at = full_at[i], i
-        if at < 0:
+            if full_at[i] < lowest or (full_at[i] == lowest and i < lowest_link):
+                lowest, lowest_link = full_at[i], i
+        if lowest_link < 0:
             return
-        count = still
-        for j in range(link_start[at], link_end[at]):
+        count = unsettled
+        for j in range(link_start[lowest_link], link_end[lowest_link]):
             f = owners[j]
             if stopped[f]:
                 continue
@@ -79,7 +79,7 @@ def max_min_levels(
                 if level[f] > lowest:
                     load[links[k]] -= parts[k] * (level[f] - lowest)
             level[f] = min(level[f], lowest)
-        load[at] = 1.0  # no crumb of rounding keeps it overloaded
+        load[lowest_link] = 1.0  # no crumb of rounding keeps it overloaded
 
 
 @kernel

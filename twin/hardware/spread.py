@@ -75,8 +75,8 @@ def _spread(
 
     best = walks.by_capacity(capacity, members)
     demand = taken(walks.parts)
-    sent = (demand > 0.0) & (walks.hops >= 0)
-    total = float(demand[sent].sum())
+    is_sent = (demand > 0.0) & (walks.hops >= 0)
+    total = float(demand[is_sent].sum())
     if not adaptive or total <= 0.0:
         return best
     tried, use = [best], taken(best) / capacity
@@ -94,7 +94,7 @@ def _spread(
             guess = prices() if turn % mix else _cut(walks, capacity, full)
         else:
             guess = prices() if turn % 5 == 4 else _guess(walks, capacity, full, turn)
-        least = demand[sent] * walks.cheapest(guess / capacity)[sent]
+        least = demand[is_sent] * walks.cheapest(guess / capacity)[is_sent]
         bound = max(bound, float(least.sum()))
         if full.max() <= bound * (1.0 + GAP):
             break
@@ -131,8 +131,8 @@ def _guess(walks: Walks, capacity: FLOATS, full: FLOATS, turn: int) -> FLOATS:
         lambda: walks.head == walks.head[fullest],
         lambda: full >= full[fullest] * 0.97,
     )
-    priced = guesses[turn % 5]() * capacity
-    return np.asarray(priced / priced.sum())
+    prices = guesses[turn % 5]() * capacity
+    return np.asarray(prices / prices.sum())
 
 
 def _cut(walks: Walks, capacity: FLOATS, full: FLOATS) -> FLOATS:
@@ -141,23 +141,25 @@ def _cut(walks: Walks, capacity: FLOATS, full: FLOATS) -> FLOATS:
     row this is the narrowest place, found by a maximum flow."""
     tail, head, size = walks.tail, walks.head, walks.size
     hops = _hops_from(walks.rows, tail, head, size)
-    over = full >= full.max() * (1.0 - GAP)
-    most = int(hops[head[over]].max())
-    link = int(np.where(over & (hops[head] == most), full, 0.0).argmax())
-    away = hops[head] > hops[tail]
-    behind = _hops_from(tail[[link]], head[away], tail[away], size) < size
+    is_fullest = full >= full.max() * (1.0 - GAP)
+    most = int(hops[head[is_fullest]].max())
+    link = int(np.where(is_fullest & (hops[head] == most), full, 0.0).argmax())
+    is_backward = hops[head] > hops[tail]
+    is_behind = _hops_from(tail[[link]], head[is_backward], tail[is_backward], size) < size
     sink = hops >= most
     if head[link] not in walks.ends:  # what ends before it may be little, and a way around the cut
         sink[walks.ends] = False
-    near = np.flatnonzero(hops[tail] < np.minimum(most, hops[head]))
-    to = np.where(sink[head[near]], size, head[near])
-    left = _solvers().source_side(
-        size, tail[near], to, capacity[near], walks.rows[behind[walks.rows]]
+    is_forward = np.flatnonzero(hops[tail] < np.minimum(most, hops[head]))
+    sink_of = np.where(sink[head[is_forward]], size, head[is_forward])
+    source_side = _solvers().source_side(
+        size, tail[is_forward], sink_of, capacity[is_forward], walks.rows[is_behind[walks.rows]]
     )
-    crosses = near[left[tail[near]] & ~left[to]]
-    priced = np.zeros(tail.size)
-    priced[crosses if crosses.size else over] = capacity[crosses if crosses.size else over]
-    return np.asarray(priced / priced.sum())
+    crosses = is_forward[source_side[tail[is_forward]] & ~source_side[sink_of]]
+    prices = np.zeros(tail.size)
+    prices[crosses if crosses.size else is_fullest] = capacity[
+        crosses if crosses.size else is_fullest
+    ]
+    return np.asarray(prices / prices.sum())
 
 
 def _hops_from(start: INTS, tail: INTS, head: INTS, size: int) -> INTS:

@@ -28,47 +28,52 @@ def problems(supernode: Supernode, facts: Facts) -> list[str]:
     3.3.3), edits with unknown names, and NPUs or servers that their planes do not reach."""
     try:
         added = supernode.model_copy(update={"edits": additions(supernode.edits)})
-        bare = network(build_fabric(added, facts))
+        base_network = network(build_fabric(added, facts))
     except HardwareError as error:
         return [_sentence(str(error))]
-    found = []
-    left = []
+    sentences = []
+    unresolved = []
     for i, edit in enumerate(supernode.edits):
         if edit.add != "nothing":
             continue
         try:
-            bare.links_at(edit.element, edit.to)
-            left.append(edit)
+            base_network.links_at(edit.element, edit.to)
+            unresolved.append(edit)
         except HardwareError as error:
-            found.append(_sentence(f"edit {i + 1} changes nothing: {error}"))
+            sentences.append(_sentence(f"edit {i + 1} changes nothing: {error}"))
     try:
-        now = with_edits(bare, left)
+        now = with_edits(base_network, unresolved)
     except HardwareError as error:
-        return [*found, _sentence(f"the edits together cannot be: {error}")]
-    return found + unreachable(now)
+        return [*sentences, _sentence(f"the edits together cannot be: {error}")]
+    return sentences + unreachable(now)
 
 
 def unreachable(fabric: Wiring) -> list[str]:
     """A sentence for each kind of element that a plane does not reach."""
     net = network(fabric)
-    at = [net.vertex_data[v] for v in net.dies.tolist()]
+    attributes = [net.vertex_data[v] for v in net.dies.tolist()]
 
     def npus(lost: BOOLS) -> list[str]:
-        names = (f"NPU {at[i]['node']}.{at[i]['npu']}" for i in np.flatnonzero(lost).tolist())
+        names = (
+            f"NPU {attributes[i]['node']}.{attributes[i]['npu']}"
+            for i in np.flatnonzero(lost).tolist()
+        )
         return list(dict.fromkeys(names))
 
     linked = net.offers("ub", net.dies) > 0.0
-    found = _each(npus(~linked), "has a die without a UB link", "it cannot serve")
-    off = port_rates(net, "rdma") <= 0.0
-    found += _each(npus(off), "has a die off the RDMA plane", "it cannot hand off there")
+    sentences = _each(npus(~linked), "has a die without a UB link", "it cannot serve")
+    without_port = port_rates(net, "rdma") <= 0.0
+    sentences += _each(
+        npus(without_port), "has a die off the RDMA plane", "it cannot hand off there"
+    )
     lost = _apart(net) if net.spans_nodes else []
-    found += _each(lost, "cannot reach the rest of its UB plane", "restore uplinks to L2 chips")
+    sentences += _each(lost, "cannot reach the rest of its UB plane", "restore uplinks to L2 chips")
     none = [f"Node {n}" for n in sorted(servers_out(net))]
-    found += _each(none, "has no CPU on the UB plane", "its DRAM is lost")
+    sentences += _each(none, "has no CPU on the UB plane", "its DRAM is lost")
     ports = net.of_kind(net.storage_ports)
     cut = np.unique(net.node[ports[port_rates(net, "vpc") <= 0.0]]).tolist()
     none = [f"Node {n}" for n in cut]
-    return found + _each(none, "is off the VPC plane", "it reads no storage")
+    return sentences + _each(none, "is off the VPC plane", "it reads no storage")
 
 
 def _apart(net: Network) -> list[str]:

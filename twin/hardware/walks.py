@@ -90,20 +90,20 @@ class Walks:
 
     def _fewest(self, tail: INTS, head: INTS) -> tuple[INTS, list[BOOLS]]:
         """Hops of each pair's shortest walk, i8[ends, rows] (-1: none); vertices by hops."""
-        here = np.zeros((self.size, self.rows.size), bool)
-        here[self.rows, np.arange(self.rows.size)] = True
+        arrived_now = np.zeros((self.size, self.rows.size), bool)
+        arrived_now[self.rows, np.arange(self.rows.size)] = True
         hops = np.full(self.wanted.shape, -1)
-        reach, seen = [here], here.copy()
+        reach, visited = [arrived_now], arrived_now.copy()
         while True:
-            arrived = (hops < 0) & self.wanted & here[self.ends]
+            arrived = (hops < 0) & self.wanted & arrived_now[self.ends]
             hops[arrived] = len(reach) - 1
             if (hops[self.wanted] >= 0).all():
                 break
-            here = _one_hop(here, tail, head)
-            if not (here & ~seen).any():
+            arrived_now = _one_hop(arrived_now, tail, head)
+            if not (arrived_now & ~visited).any():
                 break
-            seen |= here
-            reach.append(here)
+            visited |= arrived_now
+            reach.append(arrived_now)
         return hops, reach
 
     def _needed(
@@ -120,13 +120,17 @@ class Walks:
             end, row = end[exists], row[exists]
             need[self.ends[end], row] = True
             need &= reach[hops]
-            some = order[_somewhere(need)[head[order]] & _somewhere(reach[hops - 1])[tail[order]]]
-            at, of = np.nonzero(need[head[some]] & reach[hops - 1][tail[some]])
-            links = some[at]
-            to = head[links] * rows + of
-            by_head = np.argsort(to, kind="stable")
-            source = (tail[links] * rows + of)[by_head]
-            steps.append((links[by_head], source, to[by_head], end, row))
+            level_links = order[
+                _somewhere(need)[head[order]] & _somewhere(reach[hops - 1])[tail[order]]
+            ]
+            link_index, row_index = np.nonzero(
+                need[head[level_links]] & reach[hops - 1][tail[level_links]]
+            )
+            links = level_links[link_index]
+            head_rows = head[links] * rows + row_index
+            by_head = np.argsort(head_rows, kind="stable")
+            source = (tail[links] * rows + row_index)[by_head]
+            steps.append((links[by_head], source, head_rows[by_head], end, row))
             need = np.zeros_like(need)
             need.ravel()[source] = True  # walks go back from the ends: what leads nowhere drops out
         used = _numbers(tail.size, *(links for links, *_ in steps))
@@ -134,16 +138,16 @@ class Walks:
         place[used] = np.arange(used.size)
         levels = []
         before = np.sort(self.rows * rows + np.arange(rows))
-        for links, source, to, end, row in reversed(steps):
-            head_start = _starts(to)
-            states = to[head_start]
+        for links, source, head_rows, end, row in reversed(steps):
+            head_start = _starts(head_rows)
+            states = head_rows[head_start]
             tails = np.searchsorted(before, source)
             by_tail = np.argsort(tails, kind="stable")
             tail_start = _starts(tails[by_tail])
             levels.append(
                 _Level(
                     place[links], tails, np.repeat(
-                        np.arange(states.size), np.diff(np.append(head_start, to.size))
+                        np.arange(states.size), np.diff(np.append(head_start, head_rows.size))
                     ),
                     head_start, by_tail, tails[by_tail][tail_start], tail_start,
                     end, row, np.searchsorted(states, self.ends[end] * rows + row),
@@ -189,17 +193,17 @@ class Walks:
 
     def shares_by_capacity(self, capacity: FLOATS, members: INTS | None = None) -> list[FLOATS]:
         """Share of each step among the steps into a state, by level, when split by capacity."""
-        here = np.full(self.rows.size, np.inf)
+        capacity_here = np.full(self.rows.size, np.inf)
         shares = []
-        many = np.ones(self.tail.size) if members is None else members[self.tail]
+        multiplicity = np.ones(self.tail.size) if members is None else members[self.tail]
         if members is not None:  # from one member to another
-            capacity = capacity / (many * members[self.head])
+            capacity = capacity / (multiplicity * members[self.head])
         for h, level in self._numbered():
-            through = np.minimum(here[level.tail], capacity[level.links])
+            through = np.minimum(capacity_here[level.tail], capacity[level.links])
             if members is not None and h > 1:  # a walk begins at one
-                through *= many[level.links]
-            here = np.add.reduceat(through, level.head_start)
-            shares.append(through / here[level.head])
+                through *= multiplicity[level.links]
+            capacity_here = np.add.reduceat(through, level.head_start)
+            shares.append(through / capacity_here[level.head])
         return shares
 
     def _numbered(self) -> list[tuple[int, _Level]]:
@@ -215,11 +219,13 @@ class Walks:
             to_come = np.zeros(self.levels[-1].head_start.size)
             for h, level in reversed(self._numbered()):
                 to_come[level.state] += part[level.end, level.row] * arriving[h - 1]
-                moved = shares[h - 1] * to_come[level.head]
-                carried[p] += np.bincount(level.links, moved, self.tail.size)
+                shares_moved = shares[h - 1] * to_come[level.head]
+                carried[p] += np.bincount(level.links, shares_moved, self.tail.size)
                 states = self.levels[h - 2].head_start.size if h > 1 else self.rows.size
                 to_come = np.zeros(states)
-                to_come[level.tails] = np.add.reduceat(moved[level.by_tail], level.tail_start)
+                to_come[level.tails] = np.add.reduceat(
+                    shares_moved[level.by_tail], level.tail_start
+                )
         return carried
 
     def _shares(self, log_weight: FLOATS) -> tuple[list[SCALED], list[FLOATS]]:
@@ -228,17 +234,17 @@ class Walks:
         # `top` of a state is the largest power among its steps: scaled to it, sums neither
         # overflow nor lose a step that matters.
         link, link_power = _weights(log_weight)
-        here, power = np.ones(self.rows.size), np.zeros(self.rows.size, np.int32)
+        share_here, power = np.ones(self.rows.size), np.zeros(self.rows.size, np.int32)
         weights, shares = [], []
         for level in self.levels:
-            through = here[level.tail] * link[level.links]
+            through = share_here[level.tail] * link[level.links]
             to_power = power[level.tail] + link_power[level.links]
             top = np.maximum.reduceat(to_power, level.head_start)
             through = np.ldexp(through, to_power - top[level.head])
             total = np.add.reduceat(through, level.head_start)
-            here, power = np.frexp(total)
+            share_here, power = np.frexp(total)
             power += top
-            weights.append((here, power))
+            weights.append((share_here, power))
             shares.append(through / total[level.head])
         return weights, shares
 
@@ -250,35 +256,39 @@ class Walks:
         weight = np.zeros((lengths, *self.hops.shape))  # of all walks of `hops` + 0, 1, ... hops
         power = np.zeros(weight.shape, np.int32)
         for h, v in self._numbered():
-            at = h - self.hops[v.end, v.row], v.end, v.row
-            weight[at], power[at] = (column[v.state] for column in weights[h - 1])
+            arrival = h - self.hops[v.end, v.row], v.end, v.row
+            weight[arrival], power[arrival] = (column[v.state] for column in weights[h - 1])
         top = np.where(weight > 0.0, power, np.iinfo(np.int32).min // 2)[1:].max(axis=0)
-        longer = np.ldexp(weight[1:], power[1:] - top)
-        total = longer.sum(axis=0)
+        by_detour = np.ldexp(weight[1:], power[1:] - top)
+        total = by_detour.sum(axis=0)
         with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
             more = np.ldexp(total / weight[0], top - power[0])
             shortest = np.where(self.hops > 0, 1.0 / (1.0 + more), 0.0)
-            share = np.stack([shortest, *(1.0 - shortest) * (longer / total)])
+            share = np.stack([shortest, *(1.0 - shortest) * (by_detour / total)])
         return [share[h - self.hops[v.end, v.row], v.end, v.row] for h, v in self._numbered()]
 
     def cheapest(self, price: FLOATS) -> FLOATS:
         """Least sum of link prices of a pair's admissible paths, f8[ends, rows]."""
-        here = np.zeros(self.rows.size)
+        cost_here = np.zeros(self.rows.size)
         least = np.full(self.hops.shape, np.inf)
         for level in self.levels:
-            here = np.minimum.reduceat(here[level.tail] + price[level.links], level.head_start)
-            at = level.end, level.row
-            least[at] = np.minimum(least[at], here[level.state])
+            cost_here = np.minimum.reduceat(
+                cost_here[level.tail] + price[level.links], level.head_start
+            )
+            end_rows = level.end, level.row
+            least[end_rows] = np.minimum(least[end_rows], cost_here[level.state])
         return least
 
     def longest(self, latency: FLOATS) -> float:
         """Largest sum of latencies over the paths of any pair, without detours."""
-        here = np.zeros(self.rows.size)
+        length_here = np.zeros(self.rows.size)
         longest = 0.0
         for h, level in self._numbered():
-            here = np.maximum.reduceat(here[level.tail] + latency[level.links], level.head_start)
+            length_here = np.maximum.reduceat(
+                length_here[level.tail] + latency[level.links], level.head_start
+            )
             direct = self.most[level.end, level.row] >= h
-            longest = max(longest, float(here[level.state[direct]].max(initial=0.0)))
+            longest = max(longest, float(length_here[level.state[direct]].max(initial=0.0)))
         return longest
 
 
@@ -290,10 +300,10 @@ def _weights(log_weight: FLOATS) -> SCALED:
 
 def _numbers(size: int, *some: INTS) -> INTS:
     """Numbers below `size` that occur in any of some arrays, ascending."""
-    there = np.zeros(size, bool)
+    is_member = np.zeros(size, bool)
     for numbers in some:
-        there[numbers] = True
-    return np.flatnonzero(there)
+        is_member[numbers] = True
+    return np.flatnonzero(is_member)
 
 
 def _somewhere(table: BOOLS) -> BOOLS:

@@ -99,10 +99,14 @@ def _place(context: Any, builder: Any, kind: Any, array: Any, index_kind: Any, i
     shape = cgutils.unpack_tuple(builder, column.shape, kind.ndim)
     offset = None
     for axis, (k, place) in enumerate(zip(kinds, places, strict=True)):
-        at = context.cast(builder, place, k, types.intp)
+        cast_index = context.cast(builder, place, k, types.intp)
         if context.enable_boundscheck:
-            cgutils.do_boundscheck(context, builder, at, shape[axis], axis)
-        offset = at if offset is None else builder.add(builder.mul(offset, shape[axis]), at)
+            cgutils.do_boundscheck(context, builder, cast_index, shape[axis], axis)
+        offset = (
+            cast_index
+            if offset is None
+            else builder.add(builder.mul(offset, shape[axis]), cast_index)
+        )
     return cgutils.gep_inbounds(builder, column.data, offset)
 
 
@@ -121,8 +125,8 @@ def _read(context: Any, builder: Any, sig: Any, args: Any) -> Any:
     kind, index_kind = sig.args
     pointer = _place(context, builder, kind, args[0], index_kind, args[1])
     if pointer is None:
-        many = isinstance(index_kind, SEVERAL)
-        plain = getitem_array_tuple if many else getitem_arraynd_intp
+        several_indices = isinstance(index_kind, SEVERAL)
+        plain = getitem_array_tuple if several_indices else getitem_arraynd_intp
         return plain(context, builder, sig, args)
     value = builder.load(pointer)
     _of_one_type(builder, value, kind.dtype)
@@ -152,7 +156,7 @@ class _Attributes(AttributeTemplate):
 @lower_getattr_generic(GroupType)
 def _get(context: Any, builder: Any, kind: Any, block: Any, name: str) -> Any:
     c = kind.declaration.declared[name]
-    own = _type_of_column(c)
+    column_type = _type_of_column(c)
 
     def load(place: int, as_type: Any = None) -> Any:
         pointer = cgutils.gep_inbounds(builder, block, place)
@@ -166,14 +170,14 @@ def _get(context: Any, builder: Any, kind: Any, block: Any, name: str) -> Any:
     if c.group is not None:
         return load(c.place, BLOCK)
     if not c.shape:
-        return load(c.place, context.get_value_type(own))
-    array = make_array(own)(context, builder)
-    item = context.get_abi_sizeof(context.get_data_type(own.dtype))
-    shape = [load(c.place + 1 + k) for k in range(own.ndim)]
+        return load(c.place, context.get_value_type(column_type))
+    array = make_array(column_type)(context, builder)
+    item = context.get_abi_sizeof(context.get_data_type(column_type.dtype))
+    shape = [load(c.place + 1 + k) for k in range(column_type.ndim)]
     strides = [context.get_constant(types.intp, item)]
     for size in reversed(shape[1:]):
         strides.insert(0, builder.mul(strides[0], size))
-    data = load(c.place, context.get_data_type(own.dtype).as_pointer())
+    data = load(c.place, context.get_data_type(column_type.dtype).as_pointer())
     populate_array(array, data, shape, strides, item, meminfo=None)
     return array._getvalue()
 
@@ -231,8 +235,8 @@ def _by_address(_: Any, code: Any, group: Any, time: Any) -> Any:
             for pointer in kind.args[:2]
         )
         begin = builder.inttoptr(args[0], kind.as_pointer())
-        told = builder.call(begin, [returned, raised, *args[1:]])
-        status = convention._get_return_status(builder, told, builder.load(raised))
+        status_code = builder.call(begin, [returned, raised, *args[1:]])
+        status = convention._get_return_status(builder, status_code, builder.load(raised))
         with builder.if_then(status.is_error, likely=False):
             convention.return_status_propagate(builder, status)
         return context.get_dummy_value()

@@ -116,8 +116,10 @@ class Columns:
     @classmethod
     def computed(cls, source: Any, /, **given: Any) -> Self:
         """The group with its numbers computed from a source, except given ones."""
-        found = {name: c.of(source) for name, c in cls.declared.items() if c.of is not None}
-        return cls(**(found | given))
+        computed_values = {
+            name: c.of(source) for name, c in cls.declared.items() if c.of is not None
+        }
+        return cls(**(computed_values | given))
 
     @property
     def address(self) -> int:

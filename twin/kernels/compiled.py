@@ -120,18 +120,18 @@ def source_digest(rooms: Sequence[str] = KERNELS) -> str:
     for name, text in texts.items():
         exact.update(f"{name} {len(text)} ".encode() + text)
     # Reading syntax trees takes half a second: done once for every state of the files.
-    known = _home() / "meanings" / exact.hexdigest()
+    cache_file = _home() / "meanings" / exact.hexdigest()
     with suppress(OSError):
-        return known.read_text("ascii")
+        return cache_file.read_text("ascii")
     content = hashlib.sha256()
     for name, text in texts.items():
         content.update(f"{name} {meaning(text.decode())}\n".encode())
     with suppress(OSError):
-        known.parent.mkdir(parents=True, exist_ok=True)
-        draft = known.with_suffix(f".{os.getpid()}")
+        cache_file.parent.mkdir(parents=True, exist_ok=True)
+        draft = cache_file.with_suffix(f".{os.getpid()}")
         draft.write_text(content.hexdigest(), "ascii")
-        draft.replace(known)
-        _forget_oldest(known.parent, 8 * KEPT)
+        draft.replace(cache_file)
+        _forget_oldest(cache_file.parent, 8 * KEPT)
     return content.hexdigest()
 
 
@@ -141,9 +141,9 @@ def source_digest(rooms: Sequence[str] = KERNELS) -> str:
 def use_own_cache() -> Path:
     """Set numba's cache folder to the one of this meaning, unless the environment sets it; a value
     set by our own parent process does not count, because sources may have changed since."""
-    given = os.environ.get(NUMBA_VARIABLE, "")
-    if given and given != os.environ.get(OWN_VARIABLE):
-        return Path(given)
+    cache_folder = os.environ.get(NUMBA_VARIABLE, "")
+    if cache_folder and cache_folder != os.environ.get(OWN_VARIABLE):
+        return Path(cache_folder)
     folder = _home() / source_digest()[:16]
     folder.mkdir(parents=True, exist_ok=True)
     with suppress(OSError):

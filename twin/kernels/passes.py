@@ -49,15 +49,15 @@ class KernelLibrary(JITCodeLibrary):
     def _get_module_for_linking(self) -> Any:
         """This kernel and all kernels it calls, each once."""
         if self._linked is None:
-            whole = super()._get_module_for_linking().clone()
+            module = super()._get_module_for_linking().clone()
             for library in self._called({}):
-                own = (
+                own_symbols = (
                     JITCodeLibrary._get_module_for_linking(library)
                     if isinstance(library, KernelLibrary)
                     else library._get_module_for_linking()
                 )
-                whole.link_in(own, preserve=True)
-            self._linked = whole
+                module.link_in(own_symbols, preserve=True)
+            self._linked = module
         return self._linked
 
     def _called(self, seen: dict[Any, None]) -> dict[Any, None]:

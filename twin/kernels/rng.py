@@ -99,19 +99,19 @@ def lognormal(key: np.uint64, index: int, median: float, sigma: float) -> float:
 def gamma(key: np.uint64, index: int, shape: float) -> float:
     """A Gamma number of mean `shape` and scale 1 (Marsaglia and Tsang 2000; below shape 1 with
     their boost by a power of a uniform). Rejection draws from a stream of this index alone."""
-    own = bits(key, index)
+    draw_key = bits(key, index)
     boost = 1.0
-    wanted = shape
+    shape_left = shape
     if shape < 1.0:
-        boost = math.pow(uniform(own, 0), 1.0 / shape)
-        wanted = shape + 1.0
-    d = wanted - 1.0 / 3.0
+        boost = math.pow(uniform(draw_key, 0), 1.0 / shape)
+        shape_left = shape + 1.0
+    d = shape_left - 1.0 / 3.0
     c = 1.0 / math.sqrt(9.0 * d)
     draw = 1
     while True:
-        x = normal(own, draw)
+        x = normal(draw_key, draw)
         v = 1.0 + c * x
-        u = uniform(own, draw + 1)
+        u = uniform(draw_key, draw + 1)
         draw += 2
         if v <= 0.0:
             continue
@@ -128,8 +128,8 @@ def each(function: Callable[[float], float], values: np.ndarray) -> np.ndarray:
 
 def uniforms(keys: np.ndarray | np.uint64, index: np.ndarray) -> np.ndarray:
     """`uniform` of keys u8 and index i8, which are broadcast against each other."""
-    drawn = (_bits(keys, index) >> SHIFT_11).astype(np.float64)
-    return np.minimum((drawn + 0.5) * TO_UNIT, BELOW_ONE)
+    raw = (_bits(keys, index) >> SHIFT_11).astype(np.float64)
+    return np.minimum((raw + 0.5) * TO_UNIT, BELOW_ONE)
 
 
 def normals(keys: np.ndarray, index: np.ndarray) -> np.ndarray:

@@ -28,10 +28,10 @@ def limits(scenario: Scenario, requests: pl.DataFrame) -> tuple[np.ndarray, np.n
     tenants, slo = scenario.tenants, scenario.slo
     if not tenants:
         return np.array(slo.ttft_s), np.array(slo.tpot_ms * 1e-3)
-    whose = requests["tenant"].to_physical().to_numpy()
+    tenant_of = requests["tenant"].to_physical().to_numpy()
     ttft_s = np.array([t.ttft_s or slo.ttft_s for t in tenants])
     tpot_s = np.array([t.tpot_ms or slo.tpot_ms for t in tenants]) * 1e-3
-    return ttft_s[whose], tpot_s[whose]
+    return ttft_s[tenant_of], tpot_s[tenant_of]
 
 
 def turns_wait(s: Scenario) -> bool:
@@ -60,16 +60,18 @@ def fair_shares(total: float, offered: np.ndarray, weight: np.ndarray) -> np.nda
     >>> fair_shares(10.0, np.array([1.0, 9.0, 9.0]), np.array([1.0, 1.0, 2.0])).tolist()
     [1.0, 3.0, 6.0]
     """
-    given = np.zeros_like(offered)
+    granted = np.zeros_like(offered)
     hungry = offered > 0.0
     while hungry.any() and total > 1e-9 * offered.sum():
         level = (total / weight[hungry].sum()) * weight
-        full = hungry & (offered - given <= level)
-        take = np.where(full, offered - given, 0.0) if full.any() else np.where(hungry, level, 0.0)
-        given += take
+        full = hungry & (offered - granted <= level)
+        take = (
+            np.where(full, offered - granted, 0.0) if full.any() else np.where(hungry, level, 0.0)
+        )
+        granted += take
         total -= float(take.sum())
         hungry &= ~full if full.any() else False
-    return given
+    return granted
 
 
 def jain(values: np.ndarray) -> float | None:
@@ -93,18 +95,18 @@ def fairness(o: Observed) -> float | None:
 
 def _of_fair_share(o: Observed) -> np.ndarray:
     """Tokens served to each tenant over its max-min fair share by weight; NaN without demand."""
-    served, offered = _tokens(o, o.finished), _tokens(o, _first_attempt(o))
+    served_tokens, offered = _tokens(o, o.finished), _tokens(o, _first_attempt(o))
     weight = np.array([t.weight for t in o.scenario.tenants])
-    due = fair_shares(float(served.sum()), np.maximum(offered, served), weight)
-    return np.divide(served, due, out=np.full(due.size, np.nan), where=due > 0.0)
+    due = fair_shares(float(served_tokens.sum()), np.maximum(offered, served_tokens), weight)
+    return np.divide(served_tokens, due, out=np.full(due.size, np.nan), where=due > 0.0)
 
 
 def _first_attempt(o: Observed) -> np.ndarray:
     """Mask of requests that arrived in the steady state and are no retry."""
-    come: np.ndarray = o.requests["arrival_s"].to_numpy() >= o.scenario.warmup_s
+    after_warmup: np.ndarray = o.requests["arrival_s"].to_numpy() >= o.scenario.warmup_s
     if "attempt" in o.requests.columns:
-        come = come & (o.requests["attempt"].to_numpy() == 0)
-    return come
+        after_warmup = after_warmup & (o.requests["attempt"].to_numpy() == 0)
+    return after_warmup
 
 
 def _tokens(o: Observed, some: np.ndarray) -> np.ndarray:
@@ -112,32 +114,32 @@ def _tokens(o: Observed, some: np.ndarray) -> np.ndarray:
     tokens = (
         o.requests["input_tokens"].to_numpy()[some] + o.requests["output_tokens"].to_numpy()[some]
     )
-    whose = o.requests["tenant"].to_physical().to_numpy()[some]
-    return np.bincount(whose, tokens, len(o.scenario.tenants))
+    tenant_of = o.requests["tenant"].to_physical().to_numpy()[some]
+    return np.bincount(tenant_of, tokens, len(o.scenario.tenants))
 
 
 def by_tenant(o: Observed) -> list[dict[str, Any]]:
     """Figures of each tenant in the steady state: rates, SLO attainment, latencies, hits."""
     rows, requests = [], o.requests
-    whose = requests["tenant"].to_physical().to_numpy()
+    tenant_of = requests["tenant"].to_physical().to_numpy()
     status = requests["status"].cast(str).to_numpy()
-    come, served = _first_attempt(o), _tokens(o, o.finished)
+    first_attempts, served_tokens = _first_attempt(o), _tokens(o, o.finished)
     of_fair_share = _of_fair_share(o)
     for k, tenant in enumerate(o.scenario.tenants):
-        own = whose == k
-        finished, started = own & o.finished, own & o.started
+        of_tenant = tenant_of == k
+        finished, started = of_tenant & o.finished, of_tenant & o.started
         ttft_s, hits = o.ttft[started], requests["hit_tokens"].to_numpy()[started]
         prompts = requests["input_tokens"].to_numpy()[started]
-        tpot_s = o.tpot[own[o.finished]]
-        met = float(o.within_slo[own[o.finished]].sum())
+        tpot_s = o.tpot[of_tenant[o.finished]]
+        met = float(o.within_slo[of_tenant[o.finished]].sum())
         rows.append({
             "tenant": tenant.name,
-            "asked_req_per_s": float((own & come).sum()) / o.steady_s,
+            "asked_req_per_s": float((of_tenant & first_attempts).sum()) / o.steady_s,
             "goodput_req_per_s": met / o.steady_s,
             "slo_attainment": met / finished.sum() if finished.any() else None,
-            "refused": int((own & (status == "rejected")).sum()),
-            "cancelled": int((own & (status == "cancelled")).sum()),
-            "tokens_per_s": served[k] / o.steady_s,
+            "refused": int((of_tenant & (status == "rejected")).sum()),
+            "cancelled": int((of_tenant & (status == "cancelled")).sum()),
+            "tokens_per_s": served_tokens[k] / o.steady_s,
             "fair_share_ratio": float(of_fair_share[k]),
             "ttft_s_p50": float(np.median(ttft_s)) if ttft_s.size else None,
             "ttft_s_p99": float(np.percentile(ttft_s, 99)) if ttft_s.size else None,

@@ -51,9 +51,11 @@ class Event:
 
 def events_table(events: list[Event], horizon_s: float) -> pl.DataFrame:
     """One row per event within the horizon, in order of time; `end_s` null while it goes on."""
-    seen = sorted((e for e in events if e.t_s <= horizon_s), key=lambda e: e.t_s)
-    columns: dict[str, list[object]] = {name: [getattr(e, name) for e in seen] for name in SCHEMA}
+    within_run = sorted((e for e in events if e.t_s <= horizon_s), key=lambda e: e.t_s)
+    columns: dict[str, list[object]] = {
+        name: [getattr(e, name) for e in within_run] for name in SCHEMA
+    }
     columns["end_s"] = [
-        e.end_s if e.end_s is not None and e.end_s <= horizon_s else None for e in seen
+        e.end_s if e.end_s is not None and e.end_s <= horizon_s else None for e in within_run
     ]
     return pl.DataFrame(columns, schema=SCHEMA)

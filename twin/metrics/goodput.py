@@ -15,8 +15,8 @@ def met_slo(
     [True, False]
     """
     in_time = ttft_s <= ttft_limit_s
-    fluent = np.isnan(tpot_s) | (tpot_s <= tpot_limit_s)
-    result: np.ndarray = in_time & fluent
+    tpot_met = np.isnan(tpot_s) | (tpot_s <= tpot_limit_s)
+    result: np.ndarray = in_time & tpot_met
     return result
 
 

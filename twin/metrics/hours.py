@@ -21,14 +21,14 @@ def by_hour(windows: pl.DataFrame, s: Scenario, length_s: float) -> pl.DataFrame
     """One row per hour; a window counts at its middle. Mean NPUs by pool, and those that start or
     drain, NPU-hours, idle ones, kWh, hit ratio (null: unknown), used share of DRAM, arrivals."""
     width_h = pl.col("window_s") / 3600.0
-    held, at_work = pl.lit(0.0), pl.lit(0.0)
+    npu_seconds, at_work = pl.lit(0.0), pl.lit(0.0)
     npus: dict[str, pl.Expr] = {}
     for role, pool in serving(s).items():
         name = f"{role}_npus"
         moves = name in windows.columns
         npus[name] = pl.col(name) if moves else pl.lit(float(pool.instances * pool.npus))
         if not pool.over:
-            held = held + npus[name]
+            npu_seconds = npu_seconds + npus[name]
         busy = pl.col(f"{pool.phase}_busy").fill_nan(0.0).fill_null(0.0).clip(0.0, 1.0)
         at_work = at_work + npus[name] * (busy * pool.cores)
     changing = pl.col("changing_npus") if "changing_npus" in windows.columns else pl.lit(0.0)
@@ -43,8 +43,8 @@ def by_hour(windows: pl.DataFrame, s: Scenario, length_s: float) -> pl.DataFrame
         .agg(
             **{name: (n * pl.col("window_s")).sum() / length for name, n in npus.items()},
             changing_npus=(changing * pl.col("window_s")).sum() / length,
-            npu_hours=((held + changing) * width_h).sum(),
-            npu_hours_idle=((held + changing - at_work) * width_h).sum(),
+            npu_hours=((npu_seconds + changing) * width_h).sum(),
+            npu_hours_idle=((npu_seconds + changing - at_work) * width_h).sum(),
             energy_kwh=pl.when(watts.is_not_null().any()).then((watts * width_h).sum() / 1e3),
             hit_token_ratio=(hit * prompt).sum() / prompt.filter(hit.is_not_null()).sum(),
             pool_used_fraction=(pl.col("pool_used_fraction") * pl.col("window_s")).sum() / length,
@@ -57,10 +57,10 @@ def by_hour(windows: pl.DataFrame, s: Scenario, length_s: float) -> pl.DataFrame
 
 def hits_over_time(requests: pl.DataFrame, width_s: float) -> pl.DataFrame:
     """Hit ratio by the time `t_s` at which prefill began, a column for each tenant's number."""
-    begun = requests.filter(pl.col("prefill_start_s").is_not_null()).with_columns(
+    begun_requests = requests.filter(pl.col("prefill_start_s").is_not_null()).with_columns(
         t_s=(pl.col("prefill_start_s") / width_s).floor() * width_s,
         tenant=pl.col("tenant").to_physical().cast(pl.String),
     )
     ratio = pl.col("hit_tokens").sum() / pl.col("input_tokens").sum()
-    by_window = begun.group_by("t_s", "tenant").agg(hit_token_ratio=ratio)
+    by_window = begun_requests.group_by("t_s", "tenant").agg(hit_token_ratio=ratio)
     return by_window.pivot("tenant", index="t_s", values="hit_token_ratio").sort("t_s")

@@ -67,13 +67,13 @@ def histogram_quantile(edges: np.ndarray, weights: np.ndarray, share: float) -> 
 def gap_spread(edges: np.ndarray, weights: np.ndarray, tokens: float) -> dict[str, float | None]:
     """Inter-token latency: an iteration of t seconds is one gap of t; further tokens of MTP have no
     gap. edges f8[bins + 1] s; weights f8[bins] request-iterations; tokens emitted in them."""
-    waits = float(weights.sum())
-    if waits <= 0:
+    total_weight = float(weights.sum())
+    if total_weight <= 0:
         return spread_of(np.zeros(0), "itl_s")
-    free = max(tokens - waits, 0.0)
+    free = max(tokens - total_weight, 0.0)
     middle = 0.5 * (edges[1:] + edges[:-1])
     spread: dict[str, float | None] = {
-        "itl_s_mean": float((middle * weights).sum()) / (waits + free)
+        "itl_s_mean": float((middle * weights).sum()) / (total_weight + free)
     }
     with_free = np.concatenate(([free], weights))
     with_zero = np.concatenate(([0.0, 0.0], edges[1:]))

@@ -30,10 +30,10 @@ def samples_of_stays(
     (4, 5)
     """
     end = np.where(np.isnan(end_s), np.inf, end_s)
-    before, until = _earlier(sampled_at_s, begin_s), _earlier(sampled_at_s, end)
-    known = until[until < sampled_at_s.size]
-    at_end = int((sampled_at_s[known] == end[until < sampled_at_s.size]).sum())
-    fewest = int(until.sum()) - int(before.sum())
+    before, last_sample = _earlier(sampled_at_s, begin_s), _earlier(sampled_at_s, end)
+    sampled = last_sample[last_sample < sampled_at_s.size]
+    at_end = int((sampled_at_s[sampled] == end[last_sample < sampled_at_s.size]).sum())
+    fewest = int(last_sample.sum()) - int(before.sum())
     return fewest, fewest + at_end
 
 

@@ -53,8 +53,8 @@ class Observed:
     @property
     def ended(self) -> int:
         """Requests that left the machine, served or not."""
-        served = int(self.totals["finished"]) + int(self.totals["rejected"])
-        return served + self.incidents.lost + int(self.totals.get("cancelled", 0.0))
+        answered = int(self.totals["finished"]) + int(self.totals["rejected"])
+        return answered + self.incidents.lost + int(self.totals.get("cancelled", 0.0))
 
     # Masks instead of filtered frames: a frame of millions of requests is not copied.
 
@@ -121,19 +121,21 @@ class Observed:
     def within_slo(self) -> np.ndarray:
         """Mask of finished requests that met the whole SLO, counted from their first attempt."""
         ttft_s, (most_ttft_s, most_tpot_s) = self.ttft, limits(self.scenario, self.requests)
-        some = self.finished
+        is_finished = self.finished
         if self.scenario.tenants:
-            most_ttft_s, most_tpot_s = most_ttft_s[some], most_tpot_s[some]
+            most_ttft_s, most_tpot_s = most_ttft_s[is_finished], most_tpot_s[is_finished]
         if "asked_s" in self.requests.columns:
             ttft_s = ttft_s + waited_s(self.requests)
-        return met_slo(ttft_s[some], self.tpot, most_ttft_s, most_tpot_s)
+        return met_slo(ttft_s[is_finished], self.tpot, most_ttft_s, most_tpot_s)
 
     @property
     def met(self) -> float:
         """Number of finished requests that met the whole SLO, including those in progress at the
         start."""
-        judged = int(self.whole.sum())
-        return float(self.within_slo[self.whole].sum()) * self.finished_steady / max(judged, 1)
+        judged_count = int(self.whole.sum())
+        return (
+            float(self.within_slo[self.whole].sum()) * self.finished_steady / max(judged_count, 1)
+        )
 
     @cached_property
     def _spreads(self) -> dict[str, Spread]:
@@ -141,10 +143,10 @@ class Observed:
 
     def spread(self, prefix: str) -> Spread:
         """Mean and percentiles of a latency by the key of its metric."""
-        known = self._spreads
-        if prefix not in known:
-            known[prefix] = self._spread(prefix)
-        return known[prefix]
+        spreads = self._spreads
+        if prefix not in spreads:
+            spreads[prefix] = self._spread(prefix)
+        return spreads[prefix]
 
     def _spread(self, prefix: str) -> Spread:
         if prefix == "itl_s":
@@ -170,8 +172,8 @@ class Observed:
         _, begin, end = next(part for part in TTFT_PARTS if part[0] == name)
         values = self._span(begin, end)[self.started]
         unknown = np.isnan(values)
-        known = values[~unknown] if unknown.any() else values
-        return float(known.mean()) if known.size else None
+        known_values = values[~unknown] if unknown.any() else values
+        return float(known_values.mean()) if known_values.size else None
 
     @property
     def output_tokens(self) -> float:
@@ -206,8 +208,11 @@ class Observed:
     @property
     def ssd_tokens(self) -> float:
         """Tokens that the SSD tier had: a block is read whole, the last may hold fewer than fit."""
-        moved, size = self.totals.get("ssd_read_moved", 0.0), self.totals.get("block_bytes", 0.0)
-        return (quotient(moved, size) or 0.0) * self.totals.get("block_tokens", 0.0)
+        moved_bytes, size = (
+            self.totals.get("ssd_read_moved", 0.0),
+            self.totals.get("block_bytes", 0.0),
+        )
+        return (quotient(moved_bytes, size) or 0.0) * self.totals.get("block_tokens", 0.0)
 
     def per_second(self, amount: float, npus: float = 1) -> float | None:
         """An amount per second of the steady state and NPU; None without NPUs."""

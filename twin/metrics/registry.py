@@ -394,17 +394,17 @@ def metric_of(key: str) -> Metric:
 
 def shown(key: str, value: object) -> str:
     """A summary figure for people, with its unit: shown('ttft_s_p50', 0.8312) is '831 ms'."""
-    described = metric_of(key)
+    metric = metric_of(key)
     if value is None or isinstance(value, str):
         return value or NOTHING
-    return amount(float(value), described.kind, described.unit)  # type: ignore[arg-type]
+    return amount(float(value), metric.kind, metric.unit)  # type: ignore[arg-type]
 
 
 def verdict(key: str, value: float, baseline: float) -> Literal["better", "worse", "same", ""]:
     """Comparison of a figure with its baseline in a word; '' when neither direction is better."""
     if abs(value - baseline) <= 5e-4 * max(abs(value), abs(baseline)):
         return "same"
-    better = metric_of(key).better
-    if not better:
+    direction = metric_of(key).better
+    if not direction:
         return ""
-    return "better" if (value < baseline) == (better == "lower") else "worse"
+    return "better" if (value < baseline) == (direction == "lower") else "worse"

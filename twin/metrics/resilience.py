@@ -60,7 +60,7 @@ def resilience(tables: Tables, ttft_limit_s: float, tpot_limit_s: float) -> list
         return []
     end_s = float(windows["t_s"][-1] + windows["window_s"][-1])
     victims = _victims(tables.get("requests"), events, moments)
-    good = _good_ends(tables.get("requests"), ttft_limit_s, tpot_limit_s)
+    good_ends = _good_ends(tables.get("requests"), ttft_limit_s, tpot_limit_s)
     dips: list[Dip] = []
     usual: float | None = None  # known from before an outage that still goes on
     for k, at_s in enumerate(moments):
@@ -69,7 +69,7 @@ def resilience(tables: Tables, ttft_limit_s: float, tpot_limit_s: float) -> list
         rows = faults.filter(pl.col("t_s") == at_s)
         down = _down(events, at_s, stop_s, end_s)
         last = k + 1 == len(moments)
-        dip = _dip(rows, windows, good, (since_s, stop_s, last), down, victims[k], usual)
+        dip = _dip(rows, windows, good_ends, (since_s, stop_s, last), down, victims[k], usual)
         usual = dip.before_tokens_per_s if _still_down(events, stop_s) else None
         dips.append(dip)
     return dips
@@ -182,23 +182,23 @@ def _victims(
     tried = requests["retries"].to_numpy() > 0
     given_up = is_lost(requests)
     # Who came after the last fault was noticed met its long shadow: no instance to go to.
-    of = np.minimum(
+    window_index = np.minimum(
         np.searchsorted(noticed, requests["arrival_s"].to_numpy(), "left"), len(moments) - 1
     )
     size = len(moments)
-    retried = np.bincount(of[tried], minlength=size)
-    lost = np.bincount(of[given_up], minlength=size)
+    retried = np.bincount(window_index[tried], minlength=size)
+    lost = np.bincount(window_index[given_up], minlength=size)
     return [(int(a), int(b)) for a, b in zip(retried, lost, strict=True)]
 
 
 def _noticed(events: pl.DataFrame, moments: Sequence[float]) -> np.ndarray:
     """Detection time of each fault: the last 'detected' before the next fault, otherwise the
     fault's own."""
-    seen = events.filter(pl.col("kind") == Kind.DETECTED)["t_s"].to_list()
+    detected_s = events.filter(pl.col("kind") == Kind.DETECTED)["t_s"].to_list()
     edges = [*moments[1:], np.inf]
     return np.array(
         [
-            max([t, *(d for d in seen if t <= d < edge)])
+            max([t, *(d for d in detected_s if t <= d < edge)])
             for t, edge in zip(moments, edges, strict=True)
         ]
     )
@@ -242,13 +242,19 @@ def _listed(names: Sequence[str]) -> str:
 def _sentences(dip: Dip, stop_s: float) -> str:
     """A dip in sentences: the fault, how deep output fell, when it recovered, and the affected
     requests."""
-    named = all(name in dip.detail for name in dip.element.split(" and ")[0].split(", "))
-    broke = dip.detail if named else f"{dip.element} ({dip.detail})" if dip.detail else dip.element
+    names_element = all(name in dip.detail for name in dip.element.split(" and ")[0].split(", "))
+    broke = (
+        dip.detail
+        if names_element
+        else f"{dip.element} ({dip.detail})"
+        if dip.detail
+        else dip.element
+    )
     parts = [f"{broke} at {seconds(dip.at_s)}: {_course(dip, stop_s)}."]
     if dip.down:
         out = [f"{name} was down for {seconds(time)}" for name, time in dip.down]
-        words = _listed(out)
-        parts.append(words[0].upper() + words[1:] + ".")
+        listed_outages = _listed(out)
+        parts.append(listed_outages[0].upper() + listed_outages[1:] + ".")
     if dip.retried or dip.lost:
         parts.append(
             f"{_people(dip.retried)} tried again, {dip.lost:,} given up."
@@ -282,11 +288,11 @@ def _course(dip: Dip, stop_s: float) -> str:
         fell += f" ({amount(1 - lowest / before, 'share')} less) at its lowest"
     if dip.recovery_s is not None:
         return f"{fell} and was back within 5 % after {seconds(dip.recovery_s)}"
-    left = seconds(stop_s - dip.at_s)
+    time_to_end = seconds(stop_s - dip.at_s)
     level = "" if dip.end_tokens_per_s is None else f", at {_rate(dip.end_tokens_per_s)}"
     if dip.cut_short:
-        return f"{fell} and was not back{level} when the next fault came {left} later"
-    return f"{fell} and was not back{level} when the run ended {left} later"
+        return f"{fell} and was not back{level} when the next fault came {time_to_end} later"
+    return f"{fell} and was not back{level} when the run ended {time_to_end} later"
 
 
 def _rate(value: float) -> str:
@@ -320,6 +326,6 @@ def incidents(
         moved_bytes = float(moves["bytes"].fill_null(0.0).sum())
         down = events.filter(pl.col("kind") == Kind.INSTANCE_DOWN)
         # Filled first: an open end of a column that is all null has no type of its own.
-        until = down["end_s"].cast(pl.Float64).fill_null(horizon_s).clip(upper_bound=horizon_s)
-        down_s = float((until - down["t_s"]).clip(lower_bound=0.0).sum())
+        end_times = down["end_s"].cast(pl.Float64).fill_null(horizon_s).clip(upper_bound=horizon_s)
+        down_s = float((end_times - down["t_s"]).clip(lower_bound=0.0).sum())
     return Incidents(lost, retried, rebalances, moved_bytes, down_s)

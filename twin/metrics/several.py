@@ -68,13 +68,13 @@ def totals_of(parts: Sequence[Observed], pool_share: Sequence[float]) -> dict[st
     pool_share: part of the memory pool that each model has."""
     each = [part.totals for part in parts]
     names = dict.fromkeys(name for totals in each for name in totals)
-    found = {name: sum(totals.get(name, 0.0) for totals in each) for name in names}
+    sums = {name: sum(totals.get(name, 0.0) for totals in each) for name in names}
     for name in ("samples", *(f"{plane}_capacity" for plane in PLANES)):
-        found[name] = each[0][name]
-    found["little_error"] = max(totals["little_error"] for totals in each)
+        sums[name] = each[0][name]
+    sums["little_error"] = max(totals["little_error"] for totals in each)
     used = zip(each, pool_share, strict=True)
-    found["pool_used"] = sum(totals["pool_used"] * share for totals, share in used)
-    return found
+    sums["pool_used"] = sum(totals["pool_used"] * share for totals, share in used)
+    return sums
 
 
 def npus_of(parts: Sequence[Observed]) -> Mapping[str, float]:

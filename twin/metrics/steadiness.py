@@ -36,21 +36,22 @@ def stationary(s: Scenario) -> bool:
 def steadiness(s: Scenario, windows: pl.DataFrame) -> Steadiness | None:
     """Steadiness of the windows after the warm-up; None where none is expected, or with too few
     windows."""
-    counted = windows.filter(pl.col("t_s") >= s.warmup_s)
-    if not stationary(s) or counted.height < FEWEST:
+    counted_windows = windows.filter(pl.col("t_s") >= s.warmup_s)
+    if not stationary(s) or counted_windows.height < FEWEST:
         return None
     closed = (
         s.workload.arrivals == "closed_loop"
     )  # its clients wait, so that no queue outgrows them
-    t_s = counted["t_s"].to_numpy()
+    t_s = counted_windows["t_s"].to_numpy()
     lasts_s = float(t_s[-1] - t_s[0])
     queued, running = (
-        np.sum([counted[name].to_numpy() for name in names], axis=0) for names in (QUEUES, RUNNING)
+        np.sum([counted_windows[name].to_numpy() for name in names], axis=0)
+        for names in (QUEUES, RUNNING)
     )
-    came = float(counted["arrived"].sum())
-    came_per_s = came / (lasts_s + float(counted["window_s"][0]))
+    arrived = float(counted_windows["arrived"].sum())
+    came_per_s = arrived / (lasts_s + float(counted_windows["window_s"][0]))
     growth, error = slope(t_s, queued)
-    chance = math.sqrt(2.0 * came) / lasts_s  # of arrivals and of answers, both as of Poisson
+    chance = math.sqrt(2.0 * arrived) / lasts_s  # of arrivals and of answers, both as of Poisson
     if growth > max(EXCESS * came_per_s, CERTAIN * min(error, chance)) and not closed:
         return "overloaded"
     drift, error = slope(t_s, running)
@@ -67,11 +68,11 @@ def slope(t: np.ndarray, values: np.ndarray) -> tuple[float, float]:
     y = values - float(np.cumsum(values)[-1]) / n
     spread = float(np.cumsum(x * x)[-1])
     fitted = float(np.cumsum(x * y)[-1]) / spread
-    left = y - fitted * x
-    power = float(np.cumsum(left * left)[-1])
+    residuals = y - fitted * x
+    power = float(np.cumsum(residuals * residuals)[-1])
     if power <= 0.0:
         return fitted, 0.0
-    alike = float(np.cumsum(left[1:] * left[:-1])[-1]) / power
-    alike = min(max(alike, 0.0), 1.0 - 2.0 / n)
-    independent = n * (1.0 - alike) / (1.0 + alike)
+    correlation = float(np.cumsum(residuals[1:] * residuals[:-1])[-1]) / power
+    correlation = min(max(correlation, 0.0), 1.0 - 2.0 / n)
+    independent = n * (1.0 - correlation) / (1.0 + correlation)
     return fitted, math.sqrt(power / max(independent - 2.0, 1.0) / spread)

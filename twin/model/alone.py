@@ -32,10 +32,10 @@ def exchange_s(s: Scenario, facts: Facts, operation: str, dies: int, tokens: flo
     """Seconds of `dispatch` or `combine` alone, even load, on the first dies of the supernode."""
     shape = load_shape(facts, s.deployment.model)
     machine = load_machine(facts, load_chip(facts, s.supernode.chip))
-    way = exchange(wired(s.supernode, facts), range(dies))
+    exchange_price = exchange(wired(s.supernode, facts), range(dies))
     if machine.family == "nvidia":
-        way = direct(way, machine.chip.name, facts)
-    t = moe_traffic(shape, s.deployment.communication, machine, facts, way)
+        exchange_price = direct(exchange_price, machine.chip.name, facts)
+    t = moe_traffic(shape, s.deployment.communication, machine, facts, exchange_price)
     rows = tokens * shape.top_k
     if operation == "dispatch":
         wire = max(tokens * t.dispatch_send_s, rows * t.dispatch_receive_s)
@@ -105,11 +105,11 @@ def profile_of_mean_die(full: Prediction, traffic: Traffic, facts: Facts) -> dic
     context[0] = context[-1]
     mean = role.operator_sink()
     decode_iteration_s(role.decode, requests, context, 0, role.ranks, *EVEN, mean)
-    seen = dict(zip(role.operators, mean.tolist(), strict=True))
+    seconds_by_operator = dict(zip(role.operators, mean.tolist(), strict=True))
     slowest = load_machine(facts, full.costs.chip).slowest(role.dies)
     for name in (*BEFORE_DISPATCH, "experts"):
-        seen[name] /= slowest
+        seconds_by_operator[name] /= slowest
     for waiting, slow in (("dispatch", BEFORE_DISPATCH), ("combine", ("experts",))):
-        wait = math.fsum(d.operators[n] - seen[n] for n in slow)
-        seen[waiting] = d.operators[waiting] + wait
-    return seen
+        wait = math.fsum(d.operators[n] - seconds_by_operator[n] for n in slow)
+        seconds_by_operator[waiting] = d.operators[waiting] + wait
+    return seconds_by_operator

@@ -89,10 +89,10 @@ def _exchange(
     home = net.dies[np.asarray(dies)]
     nodes = np.unique(net.node[home]).size
     slow = np.unique(net.domain[home]).size == nodes > 1
-    inside = beyond = 0.0
+    inside_rate = beyond_rate = 0.0
     if slow and nodes > 1 and count >= 2 * nodes:
-        inside = all_to_all(net, dies[: count // nodes], "ub", operation).bytes_per_s
-        beyond = price.bytes_per_s * price.off_node_fraction
+        inside_rate = all_to_all(net, dies[: count // nodes], "ub", operation).bytes_per_s
+        beyond_rate = price.bytes_per_s * price.off_node_fraction
     return Exchange(
         count,
         price.bytes_per_s,
@@ -101,8 +101,8 @@ def _exchange(
         price.off_node_fraction,
         nodes=nodes,
         slow_between=slow,
-        inside_bytes_per_s=inside,
-        beyond_bytes_per_s=beyond,
+        inside_bytes_per_s=inside_rate,
+        beyond_bytes_per_s=beyond_rate,
         ports=price.ports,
     )
 
@@ -117,9 +117,9 @@ def two_level(x: Exchange, top_k: int, most_nodes: int) -> Exchange:
     hit = x.nodes * (1.0 - (1.0 - 1.0 / x.nodes) ** top_k)
     crossing = min(hit, float(most_nodes)) * x.off_node
     rate, ports = x.rate_bytes_per_s * top_k * x.off_node / crossing, x.ports
-    inside = max(x.rate_bytes_per_s, x.inside_bytes_per_s)
-    if x.inside_bytes_per_s > 0.0 and inside < rate:
-        rate, ports = inside, 1.0
+    inside_rate = max(x.rate_bytes_per_s, x.inside_bytes_per_s)
+    if x.inside_bytes_per_s > 0.0 and inside_rate < rate:
+        rate, ports = inside_rate, 1.0
     return replace(x, rate_bytes_per_s=rate, off_node=crossing / top_k, ports=ports)
 
 
@@ -132,11 +132,14 @@ def direct(x: Exchange, chip: str, facts: Facts) -> Exchange:
     across = x.slow_between and x.nodes > 1
     other = f"chips.{chip}.exchange_of"
     like = str(facts[other].value) if other in facts else measured_on(facts, chip)
-    way = f"chips.{like}.operators.exchange.{'across' if across else 'inside'}"
+    fact_path = f"chips.{like}.operators.exchange.{'across' if across else 'inside'}"
     granted = facts.si("fabric.efficiency.rdma" if across else f"chips.{chip}.link_efficiency")
-    if f"{way}.dispatch_rate" in facts:
+    if f"{fact_path}.dispatch_rate" in facts:
         dispatch, combine = (
-            Measured(facts.si(f"{way}.{phase}_start"), facts.si(f"{way}.{phase}_rate") / granted)
+            Measured(
+                facts.si(f"{fact_path}.{phase}_start"),
+                facts.si(f"{fact_path}.{phase}_rate") / granted,
+            )
             for phase in ("dispatch", "combine")
         )
         return replace(x, dispatch=dispatch, combine=combine)
@@ -162,11 +165,17 @@ def half_of_sum(m: Machine, facts: Facts, x: Exchange) -> tuple[float, float]:
     fabric's rate. Interpolated by number of dies, and constant beyond the measured range."""
     other = f"chips.{m.chip.name}.exchange_of"
     like = str(facts[other].value) if other in facts else measured_on(facts, m.chip.name)
-    own, table = f"chips.{like}.operators.collective.inside", f"operators.{m.family}.collective"
-    if f"{own}.dies" in facts and x.nodes == 1:
-        dies, granted = facts[f"{own}.dies"].value, facts.si(f"chips.{m.chip.name}.link_efficiency")
-        start_s = 0.5 * float(np.interp(x.peers, dies, facts[f"{own}.start"].list_si))
-        share = float(np.interp(x.peers, dies, facts[f"{own}.rate"].list_si))
+    fact_path, table = (
+        f"chips.{like}.operators.collective.inside",
+        f"operators.{m.family}.collective",
+    )
+    if f"{fact_path}.dies" in facts and x.nodes == 1:
+        dies, granted = (
+            facts[f"{fact_path}.dies"].value,
+            facts.si(f"chips.{m.chip.name}.link_efficiency"),
+        )
+        start_s = 0.5 * float(np.interp(x.peers, dies, facts[f"{fact_path}.start"].list_si))
+        share = float(np.interp(x.peers, dies, facts[f"{fact_path}.rate"].list_si))
         return start_s, x.rate_bytes_per_s * share / granted
     if f"{table}.dies" in facts:
         dies, starts = facts[f"{table}.dies"].value, facts[f"{table}.start"].list_si
@@ -181,7 +190,7 @@ def moe_traffic(
     """Coefficients of dispatch and combine of one token's `top_k` messages among `x.peers` dies.
     Without fused operators, and between slowly joined nodes, all tokens go to all dies
     (`_gathered`); `own_streams`: transfers between nodes run concurrently with those inside."""
-    sent = dispatch_bytes(s, comm.early_quantisation, m.message_scale_bytes)
+    sent_bytes = dispatch_bytes(s, comm.early_quantisation, m.message_scale_bytes)
     answered = combine_bytes(s)
     if not comm.fused and m.family == "ascend" and x.inside_bytes_per_s > 0.0:
         return _gathered(s, comm, m, x, own_streams)
@@ -190,21 +199,21 @@ def moe_traffic(
     if m.family == "ascend" and comm.early_quantisation:
         quantise = m.fitted["quantise"]
     start = fixed + x.latency_s + barrier * math.log2(x.peers)
-    there, back = x.dispatch or Measured(start, 1.0), x.combine or Measured(start, 1.0)
-    sending, answering = (each.gain * x.rate_bytes_per_s for each in (there, back))
+    dispatch, combine = x.dispatch or Measured(start, 1.0), x.combine or Measured(start, 1.0)
+    dispatch_rate, combine_rate = (each.gain * x.rate_bytes_per_s for each in (dispatch, combine))
     per_token = s.top_k * x.remote
     extra = host_s = 0.0
     if not comm.fused:
         host_s = facts.si("operators.unfused.sync")
         extra = _unfused(facts, x.peers)
     return MoeTraffic(
-        dispatch_fixed_s=there.start_s + 2.0 * extra,
+        dispatch_fixed_s=dispatch.start_s + 2.0 * extra,
         dispatch_message_s=s.top_k * quantise,
-        dispatch_send_s=per_token * sent / sending,
-        dispatch_receive_s=x.remote * sent / sending,
-        combine_fixed_s=back.start_s + extra,
-        combine_send_s=x.remote * answered / answering,
-        combine_receive_s=per_token * answered / answering,
+        dispatch_send_s=per_token * sent_bytes / dispatch_rate,
+        dispatch_receive_s=x.remote * sent_bytes / dispatch_rate,
+        combine_fixed_s=combine.start_s + extra,
+        combine_send_s=x.remote * answered / combine_rate,
+        combine_receive_s=per_token * answered / combine_rate,
         host_s=host_s,
     )
 
@@ -238,17 +247,17 @@ def _gathered(
     place there. Experts' numbers and weights are gathered in two more stages. No die receives
     more than another."""
     token = s.hidden * (1.0 if comm.early_quantisation else ACTIVATION_BYTES)
-    others, near = x.nodes - 1, x.peers // x.nodes - 1
+    others, node_peers = x.nodes - 1, x.peers // x.nodes - 1
 
     def step_s(peers: int) -> float:  # start and barrier of one collective
         return m.fitted["comm_fixed"] + x.latency_s + m.fitted["barrier_round"] * math.log2(peers)
 
     swaps = 0.0 if own_streams else others * step_s(2)
-    fixed = x.nodes * step_s(near + 1) + swaps
-    beyond, inside = others / x.beyond_bytes_per_s, near * x.nodes / x.inside_bytes_per_s
-    per_byte = max(beyond, inside) if own_streams else beyond + inside
+    fixed = x.nodes * step_s(node_peers + 1) + swaps
+    beyond_s, inside_s = others / x.beyond_bytes_per_s, node_peers * x.nodes / x.inside_bytes_per_s
+    per_byte = max(beyond_s, inside_s) if own_streams else beyond_s + inside_s
     return MoeTraffic(
-        dispatch_fixed_s=fixed + step_s(near + 1) + step_s(x.nodes),
+        dispatch_fixed_s=fixed + step_s(node_peers + 1) + step_s(x.nodes),
         dispatch_message_s=m.fitted["quantise"] if comm.early_quantisation else 0.0,
         dispatch_send_s=token * per_byte,
         dispatch_receive_s=0.0,

@@ -100,8 +100,8 @@ class Costs:
 
     def held_bytes(self, tokens: int) -> float:
         """Bytes of KV, windows and state of a request with a number of tokens."""
-        near = min(tokens, self.shape.window) * self.window_bytes_per_token
-        return tokens * self.kv_bytes_per_token + near + self.state_bytes
+        window_tokens = min(tokens, self.shape.window) * self.window_bytes_per_token
+        return tokens * self.kv_bytes_per_token + window_tokens + self.state_bytes
 
     @property
     def decode_role(self) -> RoleCosts | None:
@@ -214,22 +214,24 @@ def role_costs(
     ModelError when the model does not fit them, HardwareError when links are missing."""
     d, net = scenario.deployment, network(fabric)
     facts = of_stack(facts, d.stack, scenario.supernode.chip)
-    away = offload(scenario, net, clocks or {}) if pool.away else None
-    setting, coefficients = _coefficients_of(scenario, facts, net, pool, dies, clocks or {}, away)
-    if away is not None and (setting.shape.index_top_k or setting.shape.growing < 1.0):
+    offloaded = offload(scenario, net, clocks or {}) if pool.away else None
+    setting, coefficients = _coefficients_of(
+        scenario, facts, net, pool, dies, clocks or {}, offloaded
+    )
+    if offloaded is not None and (setting.shape.index_top_k or setting.shape.growing < 1.0):
         raise ModelError(
             f"deployment.decode.attention_offload: {setting.shape.title} attends to a part of the "
             "context in some layers, and offloaded attention reads all of it: take 0"
         )
     room = space(setting, scenario, name)
     tokens = room.kv_tokens
-    if away is not None:
-        i = next(i for i in place_instances(scenario, fabric) if i.role == away.lender)
-        lends = serving(scenario)[i.role]
-        lender = role_costs(scenario, facts, fabric, lends, i.die_of_rank, i.name)
+    if offloaded is not None:
+        i = next(i for i in place_instances(scenario, fabric) if i.role == offloaded.lender)
+        lender_pool = serving(scenario)[i.role]
+        lender = role_costs(scenario, facts, fabric, lender_pool, i.die_of_rank, i.name)
         ranks_per_die = setting.concentration / pool.rank_dies
-        tokens = away.kv_tokens(tokens, lender.kv_tokens_lent, ranks_per_die)
-    sending, way = setting.exchange, setting.route
+        tokens = offloaded.kv_tokens(tokens, lender.kv_tokens_lent, ranks_per_die)
+    exchange_of_pool, route_of_pool = setting.exchange, setting.route
     gather = setting.tp_exchange or setting.gather
     per_node = _dies_per_node(net, dies)
     one_npu = len({die // setting.machine.chip.dies_per_npu for die in dies}) == 1
@@ -245,11 +247,11 @@ def role_costs(
         memory=room.memory,
         kv_tokens_per_rank=tokens,
         kv_tokens_lent=room.lent_tokens,
-        exchange_bytes_per_s=sending.rate_bytes_per_s,
+        exchange_bytes_per_s=exchange_of_pool.rate_bytes_per_s,
         gather_bytes_per_s=gather.rate_bytes_per_s,
         exchange_bytes_per_token=0.0 if one_npu else setting.exchange_bytes,
         dispatched=setting.dispatched,
-        off_node_fraction=way.off_node if way.slow_between else 0.0,
+        off_node_fraction=route_of_pool.off_node if route_of_pool.slow_between else 0.0,
         gather_off_node=gather.off_node if gather.slow_between else 0.0,
         rank_bytes_per_token=rank_bytes(setting.whole, pool.rank_dies),
         dies_per_node=per_node,
@@ -283,10 +285,10 @@ def _coefficients_of(
     machine = load_machine(facts, replace(chip, clock=clock), cores=guest.cores)
     hbm = bandwidth_for_prefill(machine, replace(machine, cores=1.0 - guest.cores))
     if not pool.over:
-        over = dies[: guest.npus * chip.dies_per_npu]
-        prefill = _priced(*of_seat, guest, over, clock, hbm)[1]
+        host_dies = dies[: guest.npus * chip.dies_per_npu]
+        prefill = _priced(*of_seat, guest, host_dies, clock, hbm)[1]
         assert isinstance(prefill, Prefill)
-        batch = d.prefill.tokens_per_npu * len(over) / chip.dies_per_npu
+        batch = d.prefill.tokens_per_npu * len(host_dies) / chip.dies_per_npu
         hbm = bandwidth_for_decode(prefill, batch, machine)
     return _priced(*of_seat, pool, dies, clock, hbm, away)
 
@@ -306,17 +308,28 @@ def _priced(
 ) -> tuple[Setting, Decode | Prefill]:
     """Setting and coefficients of an instance: equal for every batch, load and seed. hbm: share of
     the sustained HBM bandwidth that the pool has. Raises ModelError."""
-    whole, chip = load_shape(facts, d.model), load_chip(facts, chip_name)
-    apart = _expert_dies(pool, chip, len(dies))
-    group = _tp_group(pool, whole, len(dies) - apart)
-    sending = exchange(net, dies)
-    if apart:
-        sending = replace(sending, remote=1.0)  # no expert is at home
+    model_shape, chip = load_shape(facts, d.model), load_chip(facts, chip_name)
+    expert_die_count = _expert_dies(pool, chip, len(dies))
+    group = _tp_group(pool, model_shape, len(dies) - expert_die_count)
+    exchange_price = exchange(net, dies)
+    if expert_die_count:
+        exchange_price = replace(exchange_price, remote=1.0)  # no expert is at home
     reads = pool.phase == "prefill" or pool.own.experts_tp > 1
-    gather = exchange(net, dies, "read") if reads else sending
+    gather = exchange(net, dies, "read") if reads else exchange_price
     within = exchange(net, dies[:group], "read") if group > 1 else None
     return _priced_over(
-        d, redundant, chip_name, facts, pool, len(dies), clock, hbm, away, sending, gather, within
+        d,
+        redundant,
+        chip_name,
+        facts,
+        pool,
+        len(dies),
+        clock,
+        hbm,
+        away,
+        exchange_price,
+        gather,
+        within,
     )
 
 
@@ -337,31 +350,33 @@ def _priced_over(
 ) -> tuple[Setting, Decode | Prefill]:
     """`_priced` for a number of dies with this exchange; instances that sit alike share one
     object."""
-    whole, chip = load_shape(facts, d.model), load_chip(facts, chip_name)
+    model_shape, chip = load_shape(facts, d.model), load_chip(facts, chip_name)
     if pool.role != "decode" and (hot := f"chips.{chip_name}.sustained_clock") in facts:
         clock = min(clock, facts.si(hot))
     chip = replace(chip, clock=clock)
-    shape = stages.part_of(whole, pool)
-    apart = _expert_dies(pool, chip, dies)
+    shape = stages.part_of(model_shape, pool)
+    expert_die_count = _expert_dies(pool, chip, dies)
     kernel = d.optimisations.attention_kernel
     machine = load_machine(facts, chip, kernel, pool.own.cores, hbm)
     setting = Setting(
         pool=pool,
         shape=shape,
-        whole=whole,
+        whole=model_shape,
         formats=formats(d.precision, machine.sum_bytes, machine.family, chip.flops),
         machine=machine,
         facts=facts,
         communication=d.communication,
         optimisations=d.optimisations,
-        layout=stages.expert_layout(shape, redundant, apart or dies, pool.own.experts_tp),
+        layout=stages.expert_layout(
+            shape, redundant, expert_die_count or dies, pool.own.experts_tp
+        ),
         exchange=sending,
         gather=gather,
         tp_exchange=within,
-        expert_dies=apart,
+        expert_dies=expert_die_count,
         offload=away,
         lender=load_machine(facts, replace(chip, clock=away.clock), kernel) if away else None,
-        drafter=drafter(d, whole, facts).split(pool.rank_dies),
+        drafter=drafter(d, model_shape, facts).split(pool.rank_dies),
     )
     drafts = d.decode.mtp_draft_tokens
     costs: Decode | Prefill
@@ -385,13 +400,13 @@ def _dies_per_node(net: Network, dies: tuple[int, ...]) -> int:
 
 def _expert_dies(pool: Pool, chip: Chip, dies: int) -> int:
     """Dies that hold experts alone (AFD); raises ModelError when none is left for attention."""
-    apart = pool.experts.npus * chip.dies_per_npu if pool.experts else 0
-    if apart >= dies:
+    expert_dies = pool.experts.npus * chip.dies_per_npu if pool.experts else 0
+    if expert_dies >= dies:
         raise ModelError(
-            f"deployment.decode.expert_npus = {apart // chip.dies_per_npu} leaves no NPU for "
+            f"deployment.decode.expert_npus = {expert_dies // chip.dies_per_npu} leaves no NPU for "
             f"attention: take at most {dies // chip.dies_per_npu - 1}"
         )
-    return apart
+    return expert_dies
 
 
 def _tp_group(pool: Pool, shape: Shape, dies: int) -> int:

@@ -56,9 +56,9 @@ def _add_attention(m: Mode, times: float, load: Pass, ops: np.ndarray) -> float:
     time = collective_s(m.gather, load.tokens) * times
     ops[int(m.before[0].place)] += time
     for k in range(len(m.before)):
-        took = product_s(m.before[k], load.tokens) * times
-        ops[int(m.before[k].place)] += took
-        time += took
+        product_time = product_s(m.before[k], load.tokens) * times
+        ops[int(m.before[k].place)] += product_time
+        time += product_time
     local = local_s(m.core, load.tokens, load.context)
     core = (m.core.fixed + local) * times
     ops[_CORE] += core
@@ -67,12 +67,12 @@ def _add_attention(m: Mode, times: float, load: Pass, ops: np.ndarray) -> float:
     ops[_OFFLOADED] += waited
     time += waited
     for k in range(len(m.after)):
-        took = product_s(m.after[k], load.tokens) * times
-        ops[int(m.after[k].place)] += took
-        time += took
-    took = collective_s(m.scatter, load.tokens) * times
-    ops[int(m.after[0].place)] += took
-    return time + took
+        product_time = product_s(m.after[k], load.tokens) * times
+        ops[int(m.after[k].place)] += product_time
+        time += product_time
+    product_time = collective_s(m.scatter, load.tokens) * times
+    ops[int(m.after[0].place)] += product_time
+    return time + product_time
 
 
 @kernel
@@ -105,17 +105,19 @@ def outside_s(
     mtp = 0.0
     head = roof(p.head.flop * query * requests, p.head.weight) + p.head.fixed
     head += collective_s(p.logits, query * requests)
-    drawn = query * requests
+    drafted_tokens = query * requests
     for k in range(int(passes)):
         width = query if k == 0 else 1.0
         tokens, w = width * requests, m.core
         if k == 0:
             core = core_s(w, tokens, context)
         else:
-            here = w.context_one * attended(w.reach_one, tokens, context) * idle(w, tokens)
-            here += w.windowed_one * attended(w.window_one, tokens, context) + w.index_one * context
-            here += w.state_one * tokens
-            core = longer_s(w, tokens, here, w.away_context_one * context)
+            own_core_s = w.context_one * attended(w.reach_one, tokens, context) * idle(w, tokens)
+            own_core_s += (
+                w.windowed_one * attended(w.window_one, tokens, context) + w.index_one * context
+            )
+            own_core_s += w.state_one * tokens
+            core = longer_s(w, tokens, own_core_s, w.away_context_one * context)
         if k == 0:
             mtp += p.mtp.fixed + p.mtp.vector * tokens
             mtp += roof(p.mtp.flop * tokens, p.mtp.weight)
@@ -124,14 +126,14 @@ def outside_s(
             mtp += roof(p.later.flop * tokens, p.later.weight)
         mtp += attention_s(m, tokens, core)
         if p.modules > 0.0:
-            sent = tokens / p.layout.rank_dies
-            mtp += moe_s(p, m, Pass(tokens, context, sent, width * total, dies, hot, wire))
+            sent_tokens = tokens / p.layout.rank_dies
+            mtp += moe_s(p, m, Pass(tokens, context, sent_tokens, width * total, dies, hot, wire))
         else:
             mtp += product_s(p.draft_dense, tokens)
         head += roof(p.draft_head.flop * requests, p.draft_head.weight) + p.draft_head.fixed
         head += collective_s(p.logits, p.draft_share * requests)
-        drawn += p.draft_share * requests
-    sampling = p.sampling.fixed * (1.0 + passes) + p.sampling.token * drawn
+        drafted_tokens += p.draft_share * requests
+    sampling = p.sampling.fixed * (1.0 + passes) + p.sampling.token * drafted_tokens
     ops[_MTP] += mtp
     ops[_LM_HEAD] += head
     ops[_SAMPLING] += sampling
@@ -198,10 +200,10 @@ def _add_two_microbatches(p: Decode, m: Mode, layers: float, load: Pass, ops: np
         time = _add_attention(m, passes, load, ops)
         time += _add_moe(p, m, passes, load, True, False, ops)
         # Rounding must not make it negative.
-        shown = max(0.0, two_microbatches_s(p, x) * layers - time)
-        ops[_DISPATCH] += shown * x.dispatch / (x.dispatch + x.combine)
-        ops[_COMBINE] += shown * x.combine / (x.dispatch + x.combine)
-        return time + shown
+        exposed_s = max(0.0, two_microbatches_s(p, x) * layers - time)
+        ops[_DISPATCH] += exposed_s * x.dispatch / (x.dispatch + x.combine)
+        ops[_COMBINE] += exposed_s * x.combine / (x.dispatch + x.combine)
+        return time + exposed_s
     if x.attention >= x.gate + x.dispatch + x.experts + x.combine:
         return _add_attention(m, passes, load, ops)
     return _add_moe(p, m, passes, load, True, True, ops)
@@ -242,17 +244,20 @@ def decode_iteration_s(
     at once, hot_factor f8[2 G]: then the hottest node's; ops f8[len(DECODE_OPERATORS)] gets the
     seconds of each operator on the critical path added, in all exactly what is returned.
     """
-    who, busiest, total = survey(p, requests, context, first, count)
+    busiest_rank, busiest, total = survey(p, requests, context, first, count)
     if total == 0:
         return 0.0
     query = p.query_tokens
     entering = query * total
-    rank_requests, rank_context = p.concentration * requests[who], p.concentration * context[who]
+    rank_requests, rank_context = (
+        p.concentration * requests[busiest_rank],
+        p.concentration * context[busiest_rank],
+    )
     hot = interpolate(entering, hot_tokens, hot_factor)
     wire = on_wire(p.layout, entering, hot, hot_tokens, hot_factor)
-    together = query * (p.concentration * busiest)  # tokens of the rank that has most
+    fullest_rank_tokens = query * (p.concentration * busiest)  # tokens of the rank that has most
     load = Pass(
-        query * rank_requests, rank_context, together / p.layout.rank_dies, entering,
+        query * rank_requests, rank_context, fullest_rank_tokens / p.layout.rank_dies, entering,
         count * p.layout.rank_dies, hot, wire,
     )  # fmt: skip
     time = dense_layers_s(p, load, ops)
@@ -268,7 +273,7 @@ def decode_iteration_s(
         attention, moe = layer_s(p, p.sequence, load)
         if split < attention + moe or p.microbatch == 1.0:
             time += _add_two_microbatches(p, p.splits[k], layers, half, ops)
-            return time + launch_gap_s(p, time, total, together, False, ops)
+            return time + launch_gap_s(p, time, total, fullest_rank_tokens, False, ops)
     if domains > 1.0:
         part = entering / domains
         hot = interpolate(part, hot_tokens, hot_factor)
@@ -277,7 +282,7 @@ def decode_iteration_s(
         time += _add_ring(p, p.sequence, layers, one, 1.0, ops)
     else:
         time += layers_in_sequence_s(p, layers, load, ops)
-    return time + launch_gap_s(p, time, total, together, False, ops)
+    return time + launch_gap_s(p, time, total, fullest_rank_tokens, False, ops)
 
 
 @kernel
@@ -304,27 +309,27 @@ def decode_hbm_bytes(p: Decode, requests: float, context: float, ranks: float) -
     """HBM bytes moved by all dies of an instance with `ranks` in one iteration (weights, KV).
     `requests` and `context` are sums over ranks. Weights count once, those of unused experts not at
     all."""
-    demand, at = p.demand, p.layout
+    demand, layout = p.demand, p.layout
     layers = p.moe_layers + p.dense_layers + p.modules
-    own = p.passes - p.modules  # of a drafter that is no part of the model
-    dies = ranks * at.rank_dies
+    own_passes = p.passes - p.modules  # of a drafter that is no part of the model
+    dies = ranks * layout.rank_dies
     weights = demand.attention_bytes * layers + demand.dense_bytes * p.dense_layers
     weights += demand.head_bytes * (1.0 + p.modules)
-    weights += demand.draft_bytes * own + demand.draft_first_bytes * min(own, 1.0)
+    weights += demand.draft_bytes * own_passes + demand.draft_first_bytes * min(own_passes, 1.0)
     rows = routed_per_die(p, p.query_tokens * requests)
-    held = at.routed_dies * experts_read(at.slots, rows)
-    holding = at.expert_dies if at.expert_dies > 0.0 else dies
-    shared = at.shared_experts * (at.shared_dies if at.shared_dies > 0.0 else holding)
-    held += shared
-    experts = demand.expert_bytes * (p.moe_layers + p.modules) * held
+    expert_bytes = layout.routed_dies * experts_read(layout.slots, rows)
+    holding = layout.expert_dies if layout.expert_dies > 0.0 else dies
+    shared = layout.shared_experts * (layout.shared_dies if layout.shared_dies > 0.0 else holding)
+    expert_bytes += shared
+    experts = demand.expert_bytes * (p.moe_layers + p.modules) * expert_bytes
     experts += demand.shared_more_bytes * (p.moe_layers + p.modules) * shared
     read = weights * dies / p.concentration + experts
     selected = attended(p.sequence.core.reach, p.query_tokens * requests, context)
-    near = attended(p.sequence.core.window, p.query_tokens * requests, context)
+    window_tokens = attended(p.sequence.core.window, p.query_tokens * requests, context)
     cached = selected * demand.context_bytes + context * demand.index_bytes
-    cached += near * demand.windowed_bytes + p.query_tokens * requests * demand.state_bytes
-    own_layer = context * demand.draft_context_bytes * own
-    return read + at.rank_dies * cached * layers + at.rank_dies * own_layer
+    cached += window_tokens * demand.windowed_bytes + p.query_tokens * requests * demand.state_bytes
+    own_layer = context * demand.draft_context_bytes * own_passes
+    return read + layout.rank_dies * cached * layers + layout.rank_dies * own_layer
 
 
 @kernel
@@ -344,13 +349,15 @@ def decode_flops(p: Decode, requests: float, context: float) -> float:
     drafted = positions if p.modules > 0.0 else 0.0
     module = drafted * (demand.attention_flops + moe + demand.mtp_flops)
     module += p.modules * demand.head_flops
-    own = positions - drafted
-    module += own * demand.draft_flops + min(own, query) * demand.draft_first_flops
+    own_positions = positions - drafted
+    module += (
+        own_positions * demand.draft_flops + min(own_positions, query) * demand.draft_first_flops
+    )
     module += (passes - p.modules) * demand.draft_head_flops
     selected = attended(p.sequence.core.reach, query * requests, context)
-    near = attended(p.sequence.core.window, query * requests, context)
+    window_tokens = attended(p.sequence.core.window, query * requests, context)
     pairs = selected * demand.context_flops + context * demand.index_flops
-    pairs += near * demand.windowed_flops
+    pairs += window_tokens * demand.windowed_flops
     pairs *= query * layers + drafted
-    pairs += context * demand.draft_context_flops * own
+    pairs += context * demand.draft_context_flops * own_positions
     return dies * (requests * (query * token + module) + pairs)

@@ -36,10 +36,10 @@ from twin.model.switches import switch_decode, switch_mode
 def decode_costs(x: Setting, drafts: int, microbatch: str, colocated: bool = False) -> Decode:
     """Coefficients of a decode instance; where cores are not split between two streams, all of them
     compute during the other microbatch's exchange."""
-    ways = [] if colocated else x.core_splits
+    core_splits = [] if colocated else x.core_splits
     s, query = x.shape, 1 + drafts
-    in_turn = not ways or x.expert_dies > 0
-    splits = [_mode(x, query, *cores, in_turn=in_turn) for cores in ways or [(WHOLE, WHOLE)]]
+    in_turn = not core_splits or x.expert_dies > 0
+    splits = [_mode(x, query, *cores, in_turn=in_turn) for cores in core_splits or [(WHOLE, WHOLE)]]
     dense, head = o.dense_ffn(s, x.formats), o.lm_head(s)
     costs = Decode(
         sequence=_whole_die(_mode(x, query, WHOLE, WHOLE, in_sequence=True), x),
@@ -52,7 +52,7 @@ def decode_costs(x: Setting, drafts: int, microbatch: str, colocated: bool = Fal
         layout=layout(x),
         demand=_demand(x, query, dense, head),
         ways=float(len(splits)),
-        hides=float(not ways),
+        hides=float(not core_splits),
         microbatch={"off": 0.0, "on": 1.0, "auto": 2.0}[microbatch] * x.exchanges,
         query_tokens=float(query),
         drafts=float(drafts),
@@ -68,23 +68,25 @@ def decode_costs(x: Setting, drafts: int, microbatch: str, colocated: bool = Fal
 
 def _with_drafter(costs: Decode, x: Setting, query: int) -> Decode:
     """The costs with the drafting layer; the MTP module is one of the model's layers."""
-    if (own := x.drafting) is None:
+    if (drafter_model := x.drafting) is None:
         start = x.product(o.mtp_projection(x.shape, x.formats), 3)
         return replace(
             costs, drafter=costs.sequence, mtp=start, later=start, draft_head=costs.head,
             draft_share=1.0,
         )  # fmt: skip
-    s, f, more = own.shape, own.formats, x.drafter.wider_weights
+    s, f, more = drafter_model.shape, drafter_model.formats, x.drafter.wider_weights
     first, *others = o.plain_operators("decode", "before")
-    gather, scatter = _collectives(own, WHOLE)
+    gather, scatter = _collectives(drafter_model, WHOLE)
     mode = Mode(
         gather=gather,
         before=(
-            own.product(o.wider(first.work(s, f), s, f, more), first.launches, name=first.name),
-            *own.plain(others),
+            drafter_model.product(
+                o.wider(first.work(s, f), s, f, more), first.launches, name=first.name
+            ),
+            *drafter_model.plain(others),
         ),
-        core=_core(own, query, WHOLE),
-        after=own.plain(o.plain_operators("decode", "after")),
+        core=_core(drafter_model, query, WHOLE),
+        after=drafter_model.plain(o.plain_operators("decode", "after")),
         scatter=scatter,
     )
     join, dense = o.joined(s, f, x.drafter.joined), o.dense_ffn(s, f)
@@ -105,9 +107,9 @@ def _with_drafter(costs: Decode, x: Setting, query: int) -> Decode:
     return replace(
         costs,
         drafter=_whole_die(mode, x),
-        mtp=own.product(join, 1),
-        draft_dense=own.product(dense, 3),
-        draft_head=own.product(head, 1),
+        mtp=drafter_model.product(join, 1),
+        draft_dense=drafter_model.product(dense, 3),
+        draft_head=drafter_model.product(head, 1),
         draft_share=s.vocabulary / x.shape.vocabulary,
         demand=demand,
     )
@@ -137,7 +139,7 @@ def colocated_costs(x: Setting, drafts: int, delay: int = 0) -> Decode:
     delay: iterations that prompts wait for ranks without. Ranks that have none decode while another
     computes a prompt, so passes are apart where there is one rank or all have prompts at once.
     """
-    together = x.pool.rank_dies == x.exchange.peers or delay > 0
+    same_dies = x.pool.rank_dies == x.exchange.peers or delay > 0
     cached = x.many_rows(o.cached_up(x.shape, x.formats)) * x.pool.rank_dies / x.layout.dies
     chunk = Chunk(
         pair=x.pair_s * x.shape.growing,
@@ -152,7 +154,7 @@ def colocated_costs(x: Setting, drafts: int, delay: int = 0) -> Decode:
         index_flops=x.shape.index_flops * x.shape.layers,
         hit=cached * x.shape.layers,
         edge=x.edge_s,
-        apart=x.machine.prompts_apart * together,
+        apart=x.machine.prompts_apart * same_dies,
     )
     return replace(decode_costs(x, drafts, "off", colocated=True), chunk=chunk)
 
@@ -223,9 +225,9 @@ def _logits(x: Setting) -> Collective:
     layer: each die has a part of the vocabulary."""
     if (group := x.tp_exchange) is None:
         return Collective()
-    moved = ACTIVATION_BYTES * (x.whole.vocabulary + x.shape.hidden) * group.remote
+    moved_bytes = ACTIVATION_BYTES * (x.whole.vocabulary + x.shape.hidden) * group.remote
     start_s, rate = half_of_sum(x.machine, x.facts, group)
-    return Collective(2.0 * start_s, moved / rate)
+    return Collective(2.0 * start_s, moved_bytes / rate)
 
 
 def moe_parts(
@@ -236,7 +238,7 @@ def moe_parts(
     s, f, m, operator = x.shape, x.formats, x.machine, x.experts_by(operator)
     gate_weight, gate_flop, gate_io, _ = x.seconds(o.gate(s, f), cores)
     weight, flop, io, vector = x.seconds(o.expert(s, f), cores, operator)
-    reached = m.product(f.expert, operator)
+    efficiency = m.product(f.expert, operator)
     if not x.communication.early_quantisation and FORMATS[f.expert].computes != "bf16":
         vector += (ACTIVATION_BYTES + 1.0) * s.hidden / m.vector_bytes_per_s(cores.vector)
     dispatch = Dispatch(
@@ -254,7 +256,7 @@ def moe_parts(
         Gate(2 * x.gap + gate_weight, max(gate_flop, gate_io) + m.gate_token_s / cores.vector),
         dispatch,
         Experts(
-            fixed=reached.start_s,
+            fixed=efficiency.start_s,
             weight=weight,
             shared=f.shared_more_bytes
             * s.expert_weights
@@ -262,8 +264,8 @@ def moe_parts(
             flop=flop,
             io=io,
             vector=vector,
-            tile_small=reached.tile_small,
-            tile_large=reached.tile_large,
+            tile_small=efficiency.tile_small,
+            tile_large=efficiency.tile_large,
         ),
         combine,
     )
@@ -287,20 +289,20 @@ def _core(x: Setting, query: int, cores: Cores) -> DecodeCore:
     """Coefficients of the attention core on a decode die's cores, and of its offloaded part on
     prefill dies."""
     s, most = x.shape, float(x.shape.index_top_k)
-    every, each = (x.context_s(q, cores) for q in (query, 1))
-    many, one = (seconds * s.growing for seconds in (every, each))
+    all_queries_s, each = (x.context_s(q, cores) for q in (query, 1))
+    per_query_s, one = (seconds * s.growing for seconds in (all_queries_s, each))
     start_s = x.machine.attention(x.formats.kv, s.kind.kernels).start_s
     if s.index_top_k and x.machine.sparse_start_s > 0.0:
         start_s = x.machine.sparse_start_s
     core = DecodeCore(
         fixed=start_s + x.selecting_s,
-        context=many,
+        context=per_query_s,
         context_one=one,
         reach=most / query,
         reach_one=most,
         index=x.index_s(query, cores),
         index_one=x.index_s(1, cores),
-        windowed=s.windowed * every,
+        windowed=s.windowed * all_queries_s,
         windowed_one=s.windowed * each,
         window=s.window / query,
         window_one=float(s.window),
@@ -308,23 +310,23 @@ def _core(x: Setting, query: int, cores: Cores) -> DecodeCore:
         state=x.state_s(query, cores),
         state_one=x.state_s(1, cores),
     )
-    if (away := x.offload) is None or x.lender is None:
+    if (offloaded := x.offload) is None or x.lender is None:
         return core
     launch, a_round = launch_and_round_s(x.machine, x.facts)
     out, back = token_bytes(x.shape, x.formats.kv)
-    way = out / away.out_bytes_per_s + back / away.back_bytes_per_s
-    lent = Cores(away.cores, away.cores)
+    transfer_s = out / offloaded.out_bytes_per_s + back / offloaded.back_bytes_per_s
+    lent_cores = Cores(offloaded.cores, offloaded.cores)
     away_dies = replace(x, shape=x.whole)  # which compute all heads of a request
-    far, far_one = (away_dies.context_s(q, lent, x.lender) for q in (query, 1))
-    served = away.served / x.pool.rank_dies
+    offloaded_s, far_one = (away_dies.context_s(q, lent_cores, x.lender) for q in (query, 1))
+    served_share = offloaded.served / x.pool.rank_dies
     return replace(
         core,
-        context=(1.0 - away.share) * many,
-        context_one=(1.0 - away.share) * one,
-        away_start=2.0 * (launch + a_round) + away.latency_s,  # each way has two ends
-        away_token=away.share * way,
-        away_context=away.share * served * far,
-        away_context_one=away.share * served * far_one,
+        context=(1.0 - offloaded.share) * per_query_s,
+        context_one=(1.0 - offloaded.share) * one,
+        away_start=2.0 * (launch + a_round) + offloaded.latency_s,  # each way has two ends
+        away_token=offloaded.share * transfer_s,
+        away_context=offloaded.share * served_share * offloaded_s,
+        away_context_one=offloaded.share * served_share * far_one,
     )
 
 
@@ -332,8 +334,10 @@ def _demand(x: Setting, query: float, dense: o.Work, head: o.Work) -> Demand:
     s, f = x.shape, x.formats
     plain = [*o.plain_operators("decode", "before"), *o.plain_operators("decode", "after")]
     gate, expert = o.gate(s, f), o.expert(s, f)
-    own = replace(gate, flops_per_token=gate.flops_per_token / x.pool.rank_dies)  # of its tokens
-    attention = [*(entry.work(s, f) for entry in plain), own]
+    gate_part = replace(
+        gate, flops_per_token=gate.flops_per_token / x.pool.rank_dies
+    )  # of its tokens
+    attention = [*(entry.work(s, f) for entry in plain), gate_part]
     cached = s.core_bytes_per_token_layer(f.kv) * (query if s.index_top_k else 1.0)
     states = s.recurrent * s.linear_kind.core_flops(s) if s.linear_layers else 0.0
     return Demand(

@@ -75,22 +75,22 @@ def drafter(d: Deployment, model: Shape, facts: Facts) -> Drafter:
                 "deployment.decode.drafter"
             )
         return Drafter(drafts, module=True)
-    here = f"drafters.{kind.table}"
-    own = f"{here}.{d.model}"
-    if f"{own}.heads" not in facts:
-        known = [name for name in facts.names(here) if f"{here}.{name}.heads" in facts]
+    table = f"drafters.{kind.table}"
+    model_table = f"{table}.{d.model}"
+    if f"{model_table}.heads" not in facts:
+        drafted_models = [name for name in facts.names(table) if f"{table}.{name}.heads" in facts]
         raise ModelError(
             f"deployment.decode.drafter = {d.decode.drafter!r} has no layer for {model.title} in "
-            f"data/drafters.toml: it has one for {', '.join(known)}"
+            f"data/drafters.toml: it has one for {', '.join(drafted_models)}"
         )
-    width = facts.count(f"{own}.head_dim")
+    width = facts.count(f"{model_table}.head_dim")
     layer = replace(
         model,
         attention="gqa",
         layers=1,
         dense_layers=1,
-        heads=facts.count(f"{own}.heads"),
-        kv_heads=facts.count(f"{own}.kv_heads"),
+        heads=facts.count(f"{model_table}.heads"),
+        kv_heads=facts.count(f"{model_table}.kv_heads"),
         q_lora=0,
         kv_lora=0,
         nope_dim=width,
@@ -98,8 +98,8 @@ def drafter(d: Deployment, model: Shape, facts: Facts) -> Drafter:
         value_dim=width,
         routed_experts=0,
         shared_experts=0,
-        dense_intermediate=facts.count(f"{own}.dense_intermediate"),
-        vocabulary=facts.count(f"{own}.vocabulary"),
+        dense_intermediate=facts.count(f"{model_table}.dense_intermediate"),
+        vocabulary=facts.count(f"{model_table}.vocabulary"),
         mtp_layers=0,
         index_heads=0,
         index_dim=0,
@@ -108,5 +108,5 @@ def drafter(d: Deployment, model: Shape, facts: Facts) -> Drafter:
         window=0,
         linear_layers=0,
     )
-    joined, inputs = (facts.count(f"{here}.{name}") for name in ("hidden_states", "inputs"))
+    joined, inputs = (facts.count(f"{table}.{name}") for name in ("hidden_states", "inputs"))
     return Drafter(drafts, False, layer, joined, inputs)

@@ -41,23 +41,23 @@ def _under_way(
     least = 1.0 / role.ranks  # one request alone: there is no part of one
     before = full.batch_per_npu * role.pool.rank_dies / costs.chip.dies_per_npu
     took_before = before / full.requests_per_s
-    count, at = max(rate * took_before, least), full
+    count, full_load = max(rate * took_before, least), full
     places = _places(s, costs, full, limit)
     ranks = role.ranks
     for _ in range(STEPS):
         if count == before:
             break
         most = most_of(ranks, places, count / places) if places > count else 0.0
-        at = decode_with(s, costs, traffic, hot, count, limit, most)
-        if abs(at.requests_per_s / rate - 1.0) < CLOSE:
+        full_load = decode_with(s, costs, traffic, hot, count, limit, most)
+        if abs(full_load.requests_per_s / rate - 1.0) < CLOSE:
             break
-        took = count / at.requests_per_s
-        slope = (took - took_before) / (count - before)
-        before, took_before = count, took
-        straight = rate * (took - slope * count) / max(1e-3, 1.0 - rate * slope)
+        iteration_time = count / full_load.requests_per_s
+        slope = (iteration_time - took_before) / (count - before)
+        before, took_before = count, iteration_time
+        straight = rate * (iteration_time - slope * count) / max(1e-3, 1.0 - rate * slope)
         # A step in the time (one request more on the fullest die) may point far off the line.
         count = min(max(straight, 0.5 * before, least), 2.0 * before)
-    return at
+    return full_load
 
 
 def _places(s: Scenario, costs: Costs, full: DecodePrediction, limit: str) -> float:
@@ -85,6 +85,6 @@ def _up_to(places: int, share: float) -> NDArray[np.float64]:
     """Probabilities that at most 0, 1, ... all of a number of independent requests decode."""
     k = np.arange(places + 1.0)
     factorials = np.cumsum(each(math.log, np.maximum(k, 1.0)))
-    ways = factorials[-1] - factorials - factorials[::-1]
-    chances = each(math.exp, ways + k * math.log(share) + (places - k) * math.log1p(-share))
+    log_ways = factorials[-1] - factorials - factorials[::-1]
+    chances = each(math.exp, log_ways + k * math.log(share) + (places - k) * math.log1p(-share))
     return np.minimum(np.cumsum(chances), 1.0)

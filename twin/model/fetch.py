@@ -59,12 +59,12 @@ def fetch(
     pieces = layers * int(facts.si(f"stores.{pool.store}.pieces")) if pool.layout == "layer" else 1
     in_flight = facts.si("operators.pool_copy.in_flight")
     size = pool.block_tokens * kv_bytes / pieces
-    copied = dies * in_flight * size / facts.si("operators.pool_copy.start")
+    copy_rate = dies * in_flight * size / facts.si("operators.pool_copy.start")
     lookups = in_flight * pool.block_tokens
     if pool_plane(s) == "ub":
-        return Fetch(kv_bytes * readers, copied, 0.0, lookups)
+        return Fetch(kv_bytes * readers, copy_rate, 0.0, lookups)
     nodes = math.ceil(min(readers, dies) / dies_per_node)
-    return Fetch(kv_bytes * nodes, math.inf, kv_bytes * readers / copied, lookups)
+    return Fetch(kv_bytes * nodes, math.inf, kv_bytes * readers / copy_rate, lookups)
 
 
 def fullest_share(blocks: float, servers: int) -> float:
@@ -82,8 +82,8 @@ def fullest_share(blocks: float, servers: int) -> float:
         below, first, second = below + chance, first + most * chance, second + most**2 * chance
         if below > 0.0 and most >= mean:
             spread = servers * (second / below - (first / below) ** 2)
-            away = blocks - servers * first / below
-            density = math.exp(-0.5 * away**2 / spread) / math.sqrt(2.0 * math.pi * spread)
+            mean_blocks = blocks - servers * first / below
+            density = math.exp(-0.5 * mean_blocks**2 / spread) / math.sqrt(2.0 * math.pi * spread)
             within = min(1.0, scale * below**servers * density)
         expected, most = expected + 1.0 - within, most + 1
     return min(1.0, expected / blocks)
@@ -95,9 +95,9 @@ def fetch_s(s: Scenario, fabric: Wiring, read: Fetch, cached: float, prompts: fl
     if cached <= 0.0:
         return 0.0
     price, port = _servers(s, fabric)
-    same = (prompts - 1.0) / s.workload.prefix_groups if _shares_prefixes(s) else 0.0
+    equal_prompts = (prompts - 1.0) / s.workload.prefix_groups if _shares_prefixes(s) else 0.0
     # Prompts of one prefix read the same blocks: the effective size of a sample of such weights.
-    blocks = cached / s.memory_pool.block_tokens / (1.0 + max(0.0, same))
+    blocks = cached / s.memory_pool.block_tokens / (1.0 + max(0.0, equal_prompts))
     rate = min(price.bytes_per_s, port / fullest_share(blocks, price.peers))
     return read.seconds(cached, price.latency_s, rate)
 
@@ -111,8 +111,8 @@ def hot_server_s(
         return 0.0
     price, port = _servers(s, fabric)
     popular = s.workload.prefix_groups * cached / prompts / s.memory_pool.block_tokens
-    sent = instances * cached * read.bytes_per_token
-    return sent * fullest_share(popular, price.peers) / port
+    sent_bytes = instances * cached * read.bytes_per_token
+    return sent_bytes * fullest_share(popular, price.peers) / port
 
 
 def _shares_prefixes(s: Scenario) -> bool:
@@ -132,10 +132,12 @@ def _servers(s: Scenario, fabric: Wiring) -> tuple[Price, float]:
 def node_dram_bytes(s: Scenario, facts: Facts, dies_per_node: int) -> float:
     """Bytes of a node's DRAM that hold blocks once the store is full. Its dies provide whole
     segments; between two evictions half of one is free below its watermark."""
-    stated, lent = f"stores.{s.memory_pool.store}", s.memory_pool.gb_per_node * 1e9
-    if f"{stated}.segment" in facts:
-        segments = facts.si(f"{stated}.segment") * dies_per_node
-        lent = math.floor(lent / segments) * segments
-    if f"{stated}.full_at" not in facts:
-        return lent
-    return lent * (facts.si(f"{stated}.full_at") - 0.5 * facts.si(f"{stated}.evicts"))
+    store_table, lent_bytes = f"stores.{s.memory_pool.store}", s.memory_pool.gb_per_node * 1e9
+    if f"{store_table}.segment" in facts:
+        segments = facts.si(f"{store_table}.segment") * dies_per_node
+        lent_bytes = math.floor(lent_bytes / segments) * segments
+    if f"{store_table}.full_at" not in facts:
+        return lent_bytes
+    return lent_bytes * (
+        facts.si(f"{store_table}.full_at") - 0.5 * facts.si(f"{store_table}.evicts")
+    )

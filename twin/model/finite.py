@@ -64,7 +64,7 @@ def drain(
     for power, change in enumerate(changes):
         np.add.at(change, first, first.astype(np.float64) ** power)
         np.add.at(change, end, -(first.astype(np.float64) ** power))
-    under_way, begun, squared = (np.cumsum(change)[:last] for change in changes)
+    in_progress, ages_sum, squared = (np.cumsum(change)[:last] for change in changes)
     joining = np.bincount(first, minlength=last)
     ops = role.operator_sink()
     seconds = token_s = 0.0
@@ -72,18 +72,18 @@ def drain(
         part = slice(low, min(low + WINDOW, last))
         width = part.stop - part.start
         now = 0.5 * (part.start + part.stop)
-        count = float(under_way[part].mean())
-        age = now - float(begun[part].mean()) / count
+        count = float(in_progress[part].mean())
+        age = now - float(ages_sum[part].mean()) / count
         square = now * now - 2.0 * now * (now - age) + float(squared[part].mean()) / count
-        held = Held(age, float(np.sqrt(max(0.0, square - age * age))))
-        traffic = Traffic(prompt, 0.0, held=held)
+        elapsed = Held(age, float(np.sqrt(max(0.0, square - age * age))))
+        traffic = Traffic(prompt, 0.0, held=elapsed)
         requests, context = rank_load(count / role.ranks, role.ranks, traffic)
         chunk = float(joining[part].sum()) * prompt / width
         pairs = 0.5 * chunk * (spread * prompt + 1.0)
         prompts = prompts_by_rank(chunk, pairs, prompt, most, role.ranks, lengths=lengths)
-        took = mixed_mean_s(role.decode, requests, context, prompts, hot, ops)
-        seconds += width * took
-        token_s += width * took * count
+        iteration_time = mixed_mean_s(role.decode, requests, context, prompts, hot, ops)
+        seconds += width * iteration_time
+        token_s += width * iteration_time * count
     return Finite(seconds, token_s / float((end - first).sum()), last)
 
 
@@ -105,10 +105,12 @@ def burst(
         0, role.ranks, *hot, ops,
     )  # fmt: skip
     traffic = Traffic(prompt, answer, held=Held(0.0, 0.0))
-    together, context = rank_load(requests / role.ranks, role.ranks, traffic)
-    context += together * 0.5 * answer  # the time is linear in it, so its mean will do
+    requests_together, context = rank_load(requests / role.ranks, role.ranks, traffic)
+    context += requests_together * 0.5 * answer  # the time is linear in it, so its mean will do
     idle = np.zeros(role.ranks)
-    step_s = mixed_iteration_s(role.decode, together, context, idle, idle, 0, role.ranks, *hot, ops)
+    step_s = mixed_iteration_s(
+        role.decode, requests_together, context, idle, idle, 0, role.ranks, *hot, ops
+    )
     steps = max(1.0, answer - 1.0)
     stalled_s = 0.5 * (passes - 1) * one_s
     return Finite(passes * one_s + steps * step_s, step_s + stalled_s / steps, int(answer) + passes)

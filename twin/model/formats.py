@@ -88,8 +88,12 @@ FORMATS = {
 
 def on_chip(weights: str, peaks: Collection[str]) -> str:
     """The format's entry for a chip that computes in these number formats."""
-    own = FORMATS[weights]
-    return own.unpacked if own.unpacked and own.operand not in peaks else weights
+    weight_format = FORMATS[weights]
+    return (
+        weight_format.unpacked
+        if weight_format.unpacked and weight_format.operand not in peaks
+        else weights
+    )
 
 
 def computes(weights: str, peaks: Collection[str] | None = None) -> str:

@@ -26,14 +26,14 @@ def full_load(full: Prediction) -> dict[str, Use]:
         use = Use(float(mixed), full.decode.cube_utilisation, full.decode.hbm_utilisation)
         uses["colocated" if mixed else "decode"] = use
     if full.prefill is not None and (role := costs.prefill_role) is not None:
-        moved = prefill_hbm_bytes(role.prefill, full.prefill.batch_tokens)
-        hbm = moved / (full.prefill.batch_s * costs.chip.hbm_bytes_per_s * role.dies)
+        hbm_bytes = prefill_hbm_bytes(role.prefill, full.prefill.batch_tokens)
+        hbm = hbm_bytes / (full.prefill.batch_s * costs.chip.hbm_bytes_per_s * role.dies)
         uses["prefill"] = Use(1.0, full.prefill.cube_utilisation, hbm)
     return uses
 
 
 def on_one_die(uses: dict[str, Use], prefill_cores: float) -> dict[str, Use]:
     """Full load where prefill and decode compute on one die, which has one clock."""
-    both = uses["prefill"], uses["decode"]
-    use = Use(prefill_cores, sum(one.cube for one in both), sum(one.hbm for one in both))
+    both_uses = uses["prefill"], uses["decode"]
+    use = Use(prefill_cores, sum(one.cube for one in both_uses), sum(one.hbm for one in both_uses))
     return dict.fromkeys(uses, use)

@@ -141,24 +141,31 @@ def _round(
 ) -> tuple[float, float, float]:
     """Seconds of (dispatch, experts, combine) of one round with a number of tokens."""
     start = m.dispatch.fixed + m.dispatch.message * busiest
-    at = p.layout
-    dies = at.expert_dies if at.expert_dies > 0.0 else load.dies
+    layout = p.layout
+    dies = layout.expert_dies if layout.expert_dies > 0.0 else load.dies
     mean = routed_per_die(p, tokens)
-    rows, moved = mean * load.hot, mean * load.wire
-    away = at.shared_experts > 0.0 and at.shared_dies > 0.0
-    shared_rows = at.shared_experts * tokens * at.split / (at.shared_dies if away else dies)
-    sent = shared_rows if away else 0.0
-    dispatch = exchange_s(p, m.dispatch.send, m.dispatch.receive, busiest, moved, sent)
-    combine = exchange_s(p, m.combine.receive, m.combine.send, busiest, moved, sent)
-    if away:
-        shared = ffn_rows_s(m.experts, at.shared_experts, at.shared_experts, shared_rows)
-        experts = max(ffn_rows_s(m.experts, at.slots, 0.0, rows), shared)
+    rows, wire_rows = mean * load.hot, mean * load.wire
+    shared_apart = layout.shared_experts > 0.0 and layout.shared_dies > 0.0
+    shared_rows = (
+        layout.shared_experts
+        * tokens
+        * layout.split
+        / (layout.shared_dies if shared_apart else dies)
+    )
+    sent_rows = shared_rows if shared_apart else 0.0
+    dispatch = exchange_s(p, m.dispatch.send, m.dispatch.receive, busiest, wire_rows, sent_rows)
+    combine = exchange_s(p, m.combine.receive, m.combine.send, busiest, wire_rows, sent_rows)
+    if shared_apart:
+        shared = ffn_rows_s(m.experts, layout.shared_experts, layout.shared_experts, shared_rows)
+        experts = max(ffn_rows_s(m.experts, layout.slots, 0.0, rows), shared)
     elif p.shared_early > 0.0:
-        shared = ffn_rows_s(m.experts, at.shared_experts, at.shared_experts, shared_rows)
-        experts = ffn_rows_s(m.experts, at.slots, 0.0, rows) + max(0.0, shared - start - dispatch)
+        shared = ffn_rows_s(m.experts, layout.shared_experts, layout.shared_experts, shared_rows)
+        experts = ffn_rows_s(m.experts, layout.slots, 0.0, rows) + max(
+            0.0, shared - start - dispatch
+        )
     else:
-        held = at.slots + at.shared_experts
-        experts = ffn_rows_s(m.experts, held, at.shared_experts, rows + shared_rows)
+        slots_per_die = layout.slots + layout.shared_experts
+        experts = ffn_rows_s(m.experts, slots_per_die, layout.shared_experts, rows + shared_rows)
     # Two microbatches in turn fill what a tile would: a stage keeps its resource for all its rows.
     if p.tiles > 0.0 and m.in_turn == 0.0:  # the longest stage, and one tile of the others
         longest = max(dispatch, experts, combine)
@@ -207,9 +214,9 @@ def idle(w: DecodeCore, tokens: float) -> float:
 @kernel
 def local_s(w: DecodeCore, tokens: float, context: float) -> float:
     """Seconds of the core on the die itself without its launch, all query tokens of a pass."""
-    whole = w.context * attended(w.reach, tokens, context) * idle(w, tokens)
-    near = w.windowed * attended(w.window, tokens, context)
-    return whole + near + w.index * context + w.state * tokens
+    full_s = w.context * attended(w.reach, tokens, context) * idle(w, tokens)
+    window_s = w.windowed * attended(w.window, tokens, context)
+    return full_s + window_s + w.index * context + w.state * tokens
 
 
 @kernel
@@ -250,9 +257,9 @@ def prompt_core_s(
     tokens: float, pairs: float,
 ) -> float:  # fmt: skip
     """Seconds of the attention core of prompt tokens without its launch."""
-    whole, selected, indexed = prompt_pairs(pair_s, latent_s, reach, tokens, pairs)
-    near = windowed_s * window_pairs(window, tokens, pairs) if window > 0.0 else 0.0
-    return pair_s * whole + latent_s * selected + index_s * indexed + near
+    full_pairs, selected, indexed = prompt_pairs(pair_s, latent_s, reach, tokens, pairs)
+    window_s = windowed_s * window_pairs(window, tokens, pairs) if window > 0.0 else 0.0
+    return pair_s * full_pairs + latent_s * selected + index_s * indexed + window_s
 
 
 @kernel
@@ -278,7 +285,7 @@ def survey(
     whose attention takes longest in sequence: on split cores the same but for a hair. A rank with
     no more of either than the slowest so far needs no look at its roofs.
     """
-    who, busiest, total = first, 0, 0
+    fullest_rank, busiest, total = first, 0, 0
     slowest, most_requests, most_context = -1.0, -1, -1.0
     for i in range(first, first + count):
         r = requests[i]
@@ -291,8 +298,8 @@ def survey(
             t = attention_s(p.sequence, tokens, core_s(p.sequence.core, tokens, c))
             if t > slowest:
                 slowest, most_requests, most_context = t, r, c
-                who = i
-    return who, busiest, total
+                fullest_rank = i
+    return fullest_rank, busiest, total
 
 
 @kernel
@@ -300,5 +307,7 @@ def dense_s(p: Decode, tokens: float) -> float:
     """Seconds of the dense FFN of a layer without experts for `tokens` of a rank."""
     if p.dense.weight <= 0.0:
         return 0.0
-    moved = collective_s(p.sequence.gather, tokens) + collective_s(p.sequence.scatter, tokens)
-    return product_s(p.dense, tokens) + moved
+    collective_time = collective_s(p.sequence.gather, tokens) + collective_s(
+        p.sequence.scatter, tokens
+    )
+    return product_s(p.dense, tokens) + collective_time

@@ -29,8 +29,8 @@ class Budget:
     @property
     def kv(self) -> float:
         """Bytes left for KV blocks."""
-        left = self.hbm - self.weights - self.buffers - self.reserve - self.others
-        return left - self.slots
+        kv_bytes = self.hbm - self.weights - self.buffers - self.reserve - self.others
+        return kv_bytes - self.slots
 
 
 def whole_model_bytes(s: Shape, f: Formats) -> float:
@@ -65,8 +65,8 @@ def layer_stack_bytes(
 def expert_bytes(s: Shape, f: Formats, layout: ExpertLayout) -> float:
     """Bytes of the expert weights on a die in one layer."""
     shared = 0 if layout.shared_dies else s.shared_experts
-    held = layout.slots_per_die + shared
-    bytes_of_all = held * s.expert_weights * FORMATS[f.expert].weight_bytes
+    experts_per_die = layout.slots_per_die + shared
+    bytes_of_all = experts_per_die * s.expert_weights * FORMATS[f.expert].weight_bytes
     return bytes_of_all + shared * s.expert_weights * f.shared_more_bytes
 
 
@@ -82,9 +82,9 @@ def exchange_buffer_bytes(
     experts: all tokens' hidden states, and the sums of their results."""
     if layout.split > 1:
         return layout.dies * tokens_per_die * 2.0 * combine_bytes(s)
-    held = layout.slots_per_die
+    slots_per_die = layout.slots_per_die
     message = dispatch_bytes(s, early_quantisation, scale_bytes) + combine_bytes(s)
-    return layout.dies * tokens_per_die * min(s.top_k, held) * message
+    return layout.dies * tokens_per_die * min(s.top_k, slots_per_die) * message
 
 
 def budget(

@@ -97,9 +97,9 @@ def _pass_s(
 ) -> float:  # fmt: skip
     """Seconds of a pass with decode's tokens (answers: 1, or 0 without), the chunk (prompts), or
     both; arrays as in mixed_iteration_s."""
-    who, busiest, total = first, 0, 0
+    fullest_rank, busiest, total = first, 0, 0
     if answers > 0.0:
-        who, busiest, total = survey(p, requests, context, first, count)
+        fullest_rank, busiest, total = survey(p, requests, context, first, count)
     each = p.layout.rank_dies
     dies = count * each
     query = p.query_tokens
@@ -113,17 +113,17 @@ def _pass_s(
         return 0.0
     hot = interpolate(entering, hot_tokens, hot_factor)
     wire = on_wire(p.layout, entering, hot, hot_tokens, hot_factor)
-    rank_requests, rank_context = answers * requests[who], answers * context[who]
+    rank_requests, rank_context = answers * requests[fullest_rank], answers * context[fullest_rank]
     tokens = query * rank_requests
-    alone = 0.0
+    alone_s = 0.0
     if total > 0:
         load = Pass(tokens, rank_context, query * busiest / each, query * total, dies, hot, wire)
-        alone += _layers_alone_s(p, load, ops)
+        alone_s += _layers_alone_s(p, load, ops)
     m = p.sequence
     attention = dense = most_rows = most_core = 0.0
     for r in range(first, first + count):
         if (
-            first < r != who
+            first < r != fullest_rank
             and chunk[r] == chunk[r - 1]
             and pairs[r] == pairs[r - 1]
             and requests[r] == requests[r - 1]
@@ -131,26 +131,26 @@ def _pass_s(
         ):
             continue  # as long as the rank before it
         piece = prompts * chunk[r]
-        if piece > 0.0 or r == who:
-            own = query * (answers * requests[r])
-            rows = own + piece
-            core = local_s(m.core, own, answers * context[r])
+        if piece > 0.0 or r == fullest_rank:
+            own_tokens = query * (answers * requests[r])
+            rows = own_tokens + piece
+            core = local_s(m.core, own_tokens, answers * context[r])
             core += prompt_core_s(
                 p.chunk.pair, p.chunk.latent, p.chunk.index, p.chunk.reach, p.chunk.windowed,
                 p.chunk.window, piece, prompts * pairs[r],
             )  # fmt: skip
             core += p.chunk.edge * piece
             if rows > most_rows or core > most_core:  # else a rank before it has no less of either
-                took = attention_s(m, rows, core)
-                if took > attention:
-                    attention, most_rows, most_core = took, rows, core
+                attention_time = attention_s(m, rows, core)
+                if attention_time > attention:
+                    attention, most_rows, most_core = attention_time, rows, core
                 dense = max(dense, dense_s(p, rows))
     load = Pass(most, rank_context, most / each, entering, dies, hot, wire)
     layer = attention + moe_s(p, m, load)
     dense = p.dense_layers * (attention + dense)
     # Without a chunk the two are equal but for rounding, and a time is never negative.
     moe = p.moe_layers > 0.0
-    ops[_CHUNK] += max(0.0, (layer * p.moe_layers if moe else dense) - alone)
+    ops[_CHUNK] += max(0.0, (layer * p.moe_layers if moe else dense) - alone_s)
     ops[_DENSE] += dense if moe else 0.0
     time = layer * p.moe_layers + dense
     time += outside_s(p, rank_requests, rank_context, float(total), dies, hot, wire, ops)
@@ -179,19 +179,21 @@ def mixed_hits_s(p: Decode, hit_tokens: float, ops: np.ndarray) -> float:
 def mixed_flops(p: Decode, requests: float, context: float, chunk: float, pairs: float) -> float:
     """FLOPs of one colocated iteration on all dies; sums over ranks as in decode_flops. No token of
     a chunk goes through the MTP module or the head."""
-    demand, at = p.demand, p.layout
+    demand, layout = p.demand, p.layout
     layers = p.moe_layers + p.dense_layers
     token = demand.attention_flops * layers + demand.dense_flops * p.dense_layers
-    token *= at.rank_dies
-    token += demand.expert_flops * (at.top_k + at.shared_experts) * at.split * p.moe_layers
-    whole, selected, indexed = prompt_pairs(
+    token *= layout.rank_dies
+    token += (
+        demand.expert_flops * (layout.top_k + layout.shared_experts) * layout.split * p.moe_layers
+    )
+    full_pairs, selected, indexed = prompt_pairs(
         p.chunk.pair, p.chunk.latent, p.chunk.reach, chunk, pairs
     )
-    core = whole * p.chunk.pair_flops + selected * p.chunk.latent_flops
+    core = full_pairs * p.chunk.pair_flops + selected * p.chunk.latent_flops
     core += indexed * p.chunk.index_flops
     if p.chunk.window > 0.0:
         core += window_pairs(p.chunk.window, chunk, pairs) * p.chunk.windowed_flops
-    return decode_flops(p, requests, context) + chunk * token + at.rank_dies * core
+    return decode_flops(p, requests, context) + chunk * token + layout.rank_dies * core
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,47 +277,47 @@ def prompts_that_wait(
     if tokens <= 0.0:
         return Delayed([(1.0, none, none)], 0.0)
     rate = min(tokens, FULL * room * groups) / prompt
-    draw, who = stream_key(0, "mixed.arrivals"), stream_key(0, "mixed.prompts")
+    draw, prompt_draw = stream_key(0, "mixed.arrivals"), stream_key(0, "mixed.prompts")
     square = math.fsum(x * x for x in lengths) / len(lengths)
-    left, left_pairs, due = np.zeros(groups), np.zeros(groups), exponential(draw, 0) / rate
-    found, held, waiting, came = list[tuple[float, float, float, float]](), 0, 0.0, 0
+    tokens_left, left_pairs, due = np.zeros(groups), np.zeros(groups), exponential(draw, 0) / rate
+    samples, held, waiting, arrivals = list[tuple[float, float, float, float]](), 0, 0.0, 0
     last = min(int(RELEASES / min(rate, 1.0) * groups), MOST_FOLLOWED)
     for now in range(last):
         while due <= now:
-            g, of = divmod(uniform(who, came) * groups, 1.0)
-            size = lengths[int(of * len(lengths))]
-            left[int(g)] += size * prompt
+            g, length_fraction = divmod(uniform(prompt_draw, arrivals) * groups, 1.0)
+            size = lengths[int(length_fraction * len(lengths))]
+            tokens_left[int(g)] += size * prompt
             left_pairs[int(g)] += size * size / square * prompt * pairs / tokens
-            came += 1
-            due += exponential(draw, came) / rate
-        some = int((left > 0.0).sum())
-        if 0 < some < groups and held < delay:
+            arrivals += 1
+            due += exponential(draw, arrivals) / rate
+        busy_groups = int((tokens_left > 0.0).sum())
+        if 0 < busy_groups < groups and held < delay:
             held += 1
-            waiting += float(left.sum()) / prompt
+            waiting += float(tokens_left.sum()) / prompt
             continue
         held = 0
-        if not some:
+        if not busy_groups:
             continue
-        share = np.minimum(1.0, room / np.maximum(left, 1.0))
-        chunk, chunk_pairs = share * left, share * left_pairs
-        left, left_pairs = left - chunk, left_pairs - chunk_pairs
-        held = delay if left.any() else 0  # what is left of a release waits no further
+        share = np.minimum(1.0, room / np.maximum(tokens_left, 1.0))
+        chunk, chunk_pairs = share * tokens_left, share * left_pairs
+        tokens_left, left_pairs = tokens_left - chunk, left_pairs - chunk_pairs
+        held = delay if tokens_left.any() else 0  # what is left of a release waits no further
         k = int(np.lexsort((chunk_pairs, chunk))[-1])
-        found.append((float(chunk[k]), float(chunk_pairs[k]), chunk.sum(), chunk_pairs.sum()))
-    if not found:  # next to none
+        samples.append((float(chunk[k]), float(chunk_pairs[k]), chunk.sum(), chunk_pairs.sum()))
+    if not samples:  # next to none
         return Delayed([(1.0, none, none)], 0.0)
-    passes = np.array(sorted(found))
+    passes = np.array(sorted(samples))
     scale = last * rate * prompt * np.array((1.0, pairs / tokens)) / passes[:, 2:].sum(axis=0)
     passes *= np.concatenate((scale, scale))  # what was drawn scatters about its mean
     passes[:, 0] = np.minimum(passes[:, 0], room)
-    loads: Prompts = [(1.0 - len(found) / last, none, none)]
+    loads: Prompts = [(1.0 - len(samples) / last, none, none)]
     for part in np.array_split(passes, min(SLICES, len(passes))):
-        largest, paired, whole, whole_pairs = part.mean(axis=0)
-        others = np.array((whole - largest, whole_pairs - paired)) / max(groups - 1, 1) / group
+        largest, paired, full_rows, whole_pairs = part.mean(axis=0)
+        others = np.array((full_rows - largest, whole_pairs - paired)) / max(groups - 1, 1) / group
         chunk, chunk_pairs = (np.full(ranks, other) for other in others)
         chunk[-group:], chunk_pairs[-group:] = largest / group, paired / group
         loads.append((len(part) / last, chunk, chunk_pairs))
-    return Delayed(loads, waiting / max(came, 1))
+    return Delayed(loads, waiting / max(arrivals, 1))
 
 
 def longest_wait(arriving: float, groups: int, delay: int) -> float:
@@ -351,11 +353,11 @@ def mixed_mean_s(
     load = requests.tolist(), context.tolist()  # Python reads lists several times as fast
     for share, chunk, pairs in prompts:
         sink = np.zeros_like(ops)
-        took = mixed_iteration_s(
+        iteration_time = mixed_iteration_s(
             p, *load, chunk.tolist(), pairs.tolist(), 0, len(chunk), *hot, sink
         )  # fmt: skip
         ops += share * sink
-        seconds += share * took
+        seconds += share * iteration_time
     return seconds
 
 
@@ -376,29 +378,31 @@ def _largest(
     share = min(share, FULL * room)
     prompt = max(prompt, GRID / MOST_BINS * room)  # very short ones come together
     bins = _bins(prompt, room)
-    full, left = _pieces(prompt / room * bins, lengths, bins)
+    full, piece_left = _pieces(prompt / room * bins, lengths, bins)
     rate, size = share / prompt, room / bins
-    sums = _poisson_sums(rate, np.bincount(left, minlength=bins + 1) / left.size)[:bins]
+    sums = _poisson_sums(rate, np.bincount(piece_left, minlength=bins + 1) / piece_left.size)[:bins]
     below = math.exp(-rate * float(full.mean())) * np.cumsum(sums)
     mean = float((1.0 - below).mean()) * room  # of what comes, before what met is put off
     below *= min(1.0, (room - share) / max(room - mean, 1e-12 * room))
     levels = np.append(below**groups, 1.0)
     idle = float(levels[0])
-    at = idle + (np.arange(SLICES * POINTS) + 0.5) * (1.0 - idle) / (SLICES * POINTS)
-    place = np.searchsorted(levels, at)
-    whole = size * (full * bins + left)
-    per_token = 0.5 * float((whole * whole).sum()) / float(whole.sum())
-    part = np.where(left < bins, left, 0)  # what fills no group by itself
-    own = size * part * (full * room + 0.5 * size * part) / left.size
-    rests = room * float(own.sum()) / max(size * float(part.mean()), size)  # several fill one
-    met = _met(rate, np.bincount(part, own, bins).astype(np.float64), sums)
+    quantiles = idle + (np.arange(SLICES * POINTS) + 0.5) * (1.0 - idle) / (SLICES * POINTS)
+    place = np.searchsorted(levels, quantiles)
+    prompt_tokens = size * (full * bins + piece_left)
+    per_token = 0.5 * float((prompt_tokens * prompt_tokens).sum()) / float(prompt_tokens.sum())
+    part = np.where(piece_left < bins, piece_left, 0)  # what fills no group by itself
+    piece_pairs = size * part * (full * room + 0.5 * size * part) / piece_left.size
+    rests = (
+        room * float(piece_pairs.sum()) / max(size * float(part.mean()), size)
+    )  # several fill one
+    met = _met(rate, np.bincount(part, piece_pairs, bins).astype(np.float64), sums)
     paired = np.append(met, rests)[place]
-    filling = full + (left == bins)
+    filling = full + (piece_left == bins)
     if pieces := int(filling.max()):  # of those that fill a group: the farthest of all
         farther = np.array([(filling > k).mean() for k in range(pieces)])  # prompts with piece k
-        beyond = groups * rate * (farther.sum() - np.cumsum(farther))  # pieces after it
-        none_beyond = [math.exp(-more) for more in beyond.tolist()]
-        k = np.searchsorted(none_beyond, at[place == bins]).astype(np.float64)
+        later_pieces = groups * rate * (farther.sum() - np.cumsum(farther))  # pieces after it
+        none_beyond = [math.exp(-more) for more in later_pieces.tolist()]
+        k = np.searchsorted(none_beyond, quantiles[place == bins]).astype(np.float64)
         farthest = room * (np.minimum(k, pieces - 1.0) + 0.5) * room
         paired[place == bins] = np.maximum(paired[place == bins], farthest)
     paired *= each / per_token  # cached tokens too
@@ -414,8 +418,8 @@ def _poisson_sums(rate: float, chances: NDArray[np.float64]) -> NDArray[np.float
     sums = np.zeros(chances.size)
     sums[0] = math.exp(-rate)
     for n in range(1, chances.size):
-        some = int(np.searchsorted(sizes, n, side="right"))
-        sums[n] = float((weight[:some] * sums[n - sizes[:some]]).sum()) / n
+        count_of_sizes = int(np.searchsorted(sizes, n, side="right"))
+        sums[n] = float((weight[:count_of_sizes] * sums[n - sizes[:count_of_sizes]]).sum()) / n
     return sums
 
 

@@ -62,7 +62,7 @@ def offload(s: Scenario, net: Network, clocks: Mapping[str, float]) -> Offload:
             f"attention cannot be offloaded: no link of the {d.kv_transfer_plane} plane is left to "
             "the NPUs of prefill or of decode"
         )
-    there = demands.hand_off(net, dies["decode"], dies["prefill"], d.kv_transfer_plane, "pairs")
+    hand_off = demands.hand_off(net, dies["decode"], dies["prefill"], d.kv_transfer_plane, "pairs")
     back = demands.hand_off(net, dies["prefill"], dies["decode"], d.kv_transfer_plane, "pairs")
     count = len(dies["decode"])
     return Offload(
@@ -71,9 +71,9 @@ def offload(s: Scenario, net: Network, clocks: Mapping[str, float]) -> Offload:
         cores=pool.away.cores,
         clock=clocks.get(pool.away.over, 1.0),
         served=count / len(dies["prefill"]),
-        out_bytes_per_s=there.alone(net)[0] / count,
+        out_bytes_per_s=hand_off.alone(net)[0] / count,
         back_bytes_per_s=back.alone(net)[0] / count,
-        latency_s=there.latency_s + back.latency_s,
+        latency_s=hand_off.latency_s + back.latency_s,
     )
 
 
@@ -88,5 +88,5 @@ def bytes_per_token(s: Scenario, shape: Shape, kv_bytes: float) -> tuple[float, 
     iteration: means over requests, all layers; kv_bytes: of a token."""
     decode, kv = serving(s).get("decode"), s.deployment.precision.kv
     share = decode.away.requests if decode and decode.away else 0.0
-    moved = sum(token_bytes(shape, kv)) * (kv_bytes / shape.kv_bytes_per_token_layer(kv))
-    return (1.0 - share) * kv_bytes, share * moved
+    moved_bytes = sum(token_bytes(shape, kv)) * (kv_bytes / shape.kv_bytes_per_token_layer(kv))
+    return (1.0 - share) * kv_bytes, share * moved_bytes

@@ -63,18 +63,18 @@ def formats(
     scales it and writes BF16.
     """
     weights = precision.weights if peaks is None else on_chip(precision.weights, peaks)
-    own = FORMATS[weights]
-    linear = own.linear or weights
+    weight_format = FORMATS[weights]
+    linear = weight_format.linear or weights
     if precision.attention == "bf16":
         linear = "bf16"
-    sums = own.computes == "int8" and precision.kv != "int8"
+    sums = weight_format.computes == "int8" and precision.kv != "int8"
     return Formats(
         linear,
         weights,
-        own.shared or weights,
+        weight_format.shared or weights,
         precision.kv,
         sum_bytes if sums else ACTIVATION_BYTES,
-        own.steps.get(family, Steps()),
+        weight_format.steps.get(family, Steps()),
     )
 
 
@@ -138,11 +138,13 @@ def decode_prolog(s: Shape, f: Formats) -> Work:
 def decode_output(s: Shape, f: Formats) -> Work:
     """Value half of kv_up (MLA), output projection, residual and norm."""
     value_up = s.kv_lora * s.heads * s.value_dim
-    gathered = ACTIVATION_BYTES * s.core_value_width
+    gathered_bytes = ACTIVATION_BYTES * s.core_value_width
     values = ACTIVATION_BYTES * s.heads * s.value_dim
     hidden = ACTIVATION_BYTES * s.hidden
     vector = values + f.activation_bytes * s.heads * s.value_dim + 5 * hidden
-    cached = linear(f.linear, value_up + s.o_weights, gathered + values, values + hidden, vector)
+    cached = linear(
+        f.linear, value_up + s.o_weights, gathered_bytes + values, values + hidden, vector
+    )
     return _mean_layer(s, cached, _linear_output(s, f))
 
 
@@ -201,18 +203,18 @@ def dense_ffn(s: Shape, f: Formats) -> Work:
 
 
 def _ffn(hidden: int, inner: int, fmt: str, sum_bytes: float, steps: Steps) -> Work:
-    own = FORMATS[fmt]
-    grown = (sum_bytes if own.computes == "int8" else ACTIVATION_BYTES) * 2 * inner
+    weight_format = FORMATS[fmt]
+    grown_bytes = (sum_bytes if weight_format.computes == "int8" else ACTIVATION_BYTES) * 2 * inner
     answer, added = ACTIVATION_BYTES * hidden, 0.0
     if steps.halves:
         added = (steps.halves + ACTIVATION_BYTES) * hidden
-        grown, answer = steps.halves * 2 * inner, steps.halves * hidden
+        grown_bytes, answer = steps.halves * 2 * inner, steps.halves * hidden
     work = linear(
         fmt,
         3.0 * hidden * inner,
-        own.entry * (hidden + inner),
-        grown + answer,
-        grown + own.entry * inner + added + steps.split * (hidden + inner),
+        weight_format.entry * (hidden + inner),
+        grown_bytes + answer,
+        grown_bytes + weight_format.entry * inner + added + steps.split * (hidden + inner),
     )
     return replace(work, unpack_bytes=steps.unpack * 3.0 * hidden * inner)
 

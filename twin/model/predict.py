@@ -197,11 +197,11 @@ def _piled(
     count: NDArray[Any], context: NDArray[np.float64], most: float
 ) -> tuple[NDArray[Any], NDArray[np.float64]]:
     """Requests per rank with the expected maximum `most` on the first rank and the same total."""
-    held = context[1:].sum() / count[1:].sum()  # of a mean request
+    mean_context = context[1:].sum() / count[1:].sum()  # of a mean request
     piled = np.full(count.size, (count.sum() - most) / (count.size - 1))
     piled[0] = most
-    contexts = piled * held
-    contexts[0] += context[0] - count[0] * held
+    contexts = piled * mean_context
+    contexts[0] += context[0] - count[0] * mean_context
     return piled, contexts
 
 
@@ -212,9 +212,9 @@ def slots(role: RoleCosts, wanted: float, request_tokens: float) -> tuple[float,
     """
     fits, dies = math.floor(role.kv_tokens_per_rank / request_tokens), role.pool.rank_dies
     if fits < 1:
-        who = "a die" if dies == 1 else f"a rank of {dies} dies"
+        owner = "a die" if dies == 1 else f"a rank of {dies} dies"
         raise ModelError(
-            f"a request of {request_tokens:,.0f} tokens does not fit: {who} has KV space for "
+            f"a request of {request_tokens:,.0f} tokens does not fit: {owner} has KV space for "
             f"{role.kv_tokens_per_rank:,} tokens; shorten requests, use kv = int8 or more NPUs"
         )
     return (float(fits), "KV space") if fits < wanted else (wanted, "slots")
@@ -223,9 +223,11 @@ def slots(role: RoleCosts, wanted: float, request_tokens: float) -> tuple[float,
 def _decode(s: Scenario, costs: Costs, traffic: Traffic, hot: Hot) -> DecodePrediction:
     assert costs.decode_role is not None
     role = costs.decode_role
-    wanted = s.deployment.decode.batch_per_npu * role.pool.rank_dies / costs.chip.dies_per_npu
-    held = traffic.input_tokens + traffic.held_mean
-    return decode_with(s, costs, traffic, hot, *slots(role, wanted, held))
+    wanted_requests = (
+        s.deployment.decode.batch_per_npu * role.pool.rank_dies / costs.chip.dies_per_npu
+    )
+    context_tokens = traffic.input_tokens + traffic.held_mean
+    return decode_with(s, costs, traffic, hot, *slots(role, wanted_requests, context_tokens))
 
 
 def decode_with(
@@ -241,11 +243,13 @@ def decode_with(
     if most > requests[0] and requests.sum() > most:
         requests, context = _piled(requests, context, most)
     ops = role.operator_sink()
-    took = float(decode_iteration_s(role.decode, requests, context, 0, role.ranks, *hot, ops))
-    under_way = float(requests.sum()), role.pool.own.requests * float(context.sum())
+    iteration_s = float(
+        decode_iteration_s(role.decode, requests, context, 0, role.ranks, *hot, ops)
+    )
+    load = float(requests.sum()), role.pool.own.requests * float(context.sum())
     return _decode_figures(
-        s, costs, role, took, ops, count * ranks_per_npu, limited, traffic.output_tokens, under_way,
-        decode_flops(role.decode, *under_way),
+        s, costs, role, iteration_s, ops, count * ranks_per_npu, limited, traffic.output_tokens,
+        load, decode_flops(role.decode, *load),
     )  # fmt: skip
 
 
@@ -259,7 +263,7 @@ def _decode_figures(
     tpot = took / per_iteration
     operators = {n: float(v) for n, v in zip(role.operators, ops, strict=True) if v > 0.0}
     longest = max(operators, key=lambda n: (operators[n], n))
-    moved = decode_hbm_bytes(role.decode, *under_way, float(role.ranks))
+    hbm_bytes = decode_hbm_bytes(role.decode, *under_way, float(role.ranks))
     npus = role.dies / costs.chip.dies_per_npu
     return DecodePrediction(
         batch_per_npu=batch,
@@ -272,7 +276,7 @@ def _decode_figures(
         longest_operator=longest,
         resource=waits_for(longest, "decode"),
         cube_utilisation=flops / (took * _peak(s, costs, role)),
-        hbm_utilisation=moved / (took * costs.chip.hbm_bytes_per_s * role.dies),
+        hbm_utilisation=hbm_bytes / (took * costs.chip.hbm_bytes_per_s * role.dies),
         requests_per_s=role.pool.instances * batch * npus / (tpot * max(1.0, answer - 1.0)),
     )
 
@@ -307,27 +311,27 @@ def _prefill(
         most = math.ceil(prompts / role.dies) / prompts
     ops = role.operator_sink()
     cached = prompts * traffic.hit_tokens
-    took = prefill_batch_s(role.prefill, tokens, tokens * most, pairs * most, *hot, ops)
-    took = float(took + prefill_hits_s(role.prefill, cached, ops))
+    batch_time = prefill_batch_s(role.prefill, tokens, tokens * most, pairs * most, *hot, ops)
+    batch_time = float(batch_time + prefill_hits_s(role.prefill, cached, ops))
     operators = {n: float(v) for n, v in zip(role.operators, ops, strict=True) if v > 0.0}
     if (fetch := fetch_s(s, fabric, role.fetch, cached, prompts)) > 0.0:
         if s.memory_pool.layerwise:
-            fetch = float(layerwise_s(role.prefill, fetch, took)) - took
-        took += fetch
+            fetch = float(layerwise_s(role.prefill, fetch, batch_time)) - batch_time
+        batch_time += fetch
         least = hot_server_s(s, fabric, role.fetch, cached, prompts, role.pool.instances)
-        operators["fetch"] = fetch + max(0.0, least - took)
-        took = max(took, least)
+        operators["fetch"] = fetch + max(0.0, least - batch_time)
+        batch_time = max(batch_time, least)
     longest = max(operators, key=lambda n: (operators[n], n))
     return PrefillPrediction(
-        batch_s=took,
+        batch_s=batch_time,
         batch_tokens=tokens,
-        tokens_per_s_per_npu=tokens / took / npus,
+        tokens_per_s_per_npu=tokens / batch_time / npus,
         operators=operators,
         longest_operator=longest,
         resource=waits_for(longest, "prefill"),
         cube_utilisation=prefill_flops(role.prefill, tokens, pairs)
-        / (took * _peak(s, costs, role)),
-        requests_per_s=role.pool.instances * prompts / took,
+        / (batch_time * _peak(s, costs, role)),
+        requests_per_s=role.pool.instances * prompts / batch_time,
     )
 
 
@@ -341,22 +345,22 @@ def _colocated(
     per_npu = costs.chip.dies_per_npu
     npus, fresh, answer = role.dies / per_npu, traffic.fresh_tokens, traffic.output_tokens
     per_iteration = 1.0 + accepted_tokens(d.decode.mtp_draft_tokens, costs.mtp_acceptance)
-    wanted = d.decode.batch_per_npu * role.pool.rank_dies / per_npu
-    count, limited = slots(role, wanted, traffic.input_tokens + traffic.held_mean)
+    wanted_requests = d.decode.batch_per_npu * role.pool.rank_dies / per_npu
+    count, limited = slots(role, wanted_requests, traffic.input_tokens + traffic.held_mean)
     budget = float(d.colocated.chunk_tokens_per_npu) * npus
     most, group, ranks = budget / role.ranks, role.pool.prompt_ranks, role.ranks
     # A prompt's own iterations hold its slot and give the first token; answers end in the others.
     life, room = max(1.0, answer - 1.0) / per_iteration, most * min(group, ranks)
-    held = life + prompt_iterations(fresh, room, traffic.prompts)
+    iterations = life + prompt_iterations(fresh, room, traffic.prompts)
     if delay := d.colocated.prompt_delay:  # the longer they wait, the fewer come
-        alone = held
+        decode_iterations = iterations
         for _ in range(ROUNDS):
-            come = count * ranks / held * fresh
-            load = come, come, fresh, most, ranks, group, traffic.prompts, delay
-            held = alone + prompts_that_wait(*load).wait
+            prompt_tokens = count * ranks / iterations * fresh
+            load = prompt_tokens, prompt_tokens, fresh, most, ranks, group, traffic.prompts, delay
+            iterations = decode_iterations + prompts_that_wait(*load).wait
     else:
-        held += _waits(count * min(group, ranks), held, fresh / room, traffic.spread)
-    ending, count = count * ranks / held, count * life / held
+        iterations += _waits(count * min(group, ranks), iterations, fresh / room, traffic.spread)
+    ending, count = count * ranks / iterations, count * life / iterations
     if ending * fresh > NEARLY * budget:  # prompts can hardly keep up: fewer answers are under way
         limited = "prompt tokens an iteration may prefill"
     chunk, pairs = ending * fresh, ending * traffic.fresh_pairs
@@ -364,26 +368,28 @@ def _colocated(
     loads = (chunk, pairs, fresh, most, ranks, group, traffic.prompts)
     prompts = prompts_that_wait(*loads, delay).loads if delay else prompts_by_rank(*loads)
     ops = role.operator_sink()
-    took = mixed_mean_s(role.decode, requests, context, prompts, hot, ops)
-    took += float(mixed_hits_s(role.decode, ending * traffic.hit_tokens, ops))
+    iteration_s = mixed_mean_s(role.decode, requests, context, prompts, hot, ops)
+    iteration_s += float(mixed_hits_s(role.decode, ending * traffic.hit_tokens, ops))
     cached = ending * traffic.hit_tokens
-    took += fetch_s(s, fabric, role.fetch, cached, ending)
-    took = max(took, hot_server_s(s, fabric, role.fetch, cached, ending, role.pool.instances))
-    under_way = float(requests.sum()), float(context.sum())
+    iteration_s += fetch_s(s, fabric, role.fetch, cached, ending)
+    iteration_s = max(
+        iteration_s, hot_server_s(s, fabric, role.fetch, cached, ending, role.pool.instances)
+    )
+    requests_and_context = float(requests.sum()), float(context.sum())
     decode = _decode_figures(
-        s, costs, role, took, ops, count * (per_npu / role.pool.rank_dies), limited, answer,
-        under_way,
-        mixed_flops(role.decode, *under_way, chunk, pairs),
+        s, costs, role, iteration_s, ops, count * (per_npu / role.pool.rank_dies), limited, answer,
+        requests_and_context,
+        mixed_flops(role.decode, *requests_and_context, chunk, pairs),
     )  # fmt: skip
     prefill = PrefillPrediction(
-        batch_s=took,
+        batch_s=iteration_s,
         batch_tokens=chunk,
-        tokens_per_s_per_npu=chunk / took / npus,
+        tokens_per_s_per_npu=chunk / iteration_s / npus,
         operators={"prefill_chunk": float(ops[role.operators.index("prefill_chunk")])},
         longest_operator="prefill_chunk",
         resource="cube cores",
         cube_utilisation=decode.cube_utilisation,
-        requests_per_s=role.pool.instances * ending / took,
+        requests_per_s=role.pool.instances * ending / iteration_s,
     )
     return decode, prefill
 
@@ -420,16 +426,16 @@ def _advice(s: Scenario, rates: dict[str, float]) -> str:
     npus = {role: pool.instances * pool.npus for role, pool in serving(s).items()}
     if max(prefill, decode) <= LEVEL * min(prefill, decode):
         return "Prefill and decode are in balance within 10 %."
-    short = "prefill" if prefill < decode else "decode"
+    scarce_pool = "prefill" if prefill < decode else "decode"
     if sharing(s):
-        other = "decode" if short == "prefill" else "prefill"
+        other = "decode" if scarce_pool == "prefill" else "prefill"
         return (
-            f"With every slot taken the {short} pool limits. Cores for it "
+            f"With every slot taken the {scarce_pool} pool limits. Cores for it "
             f"(deployment.prefill.core_share) are taken from {other}."
         )
     need = npus["prefill"] / prefill, npus["decode"] / decode
     share = need[0] / (need[0] + need[1])
     return (
-        f"The {short} pool limits: in balance {share:.0%} of the NPUs would prefill, "
+        f"The {scarce_pool} pool limits: in balance {share:.0%} of the NPUs would prefill, "
         f"now it is {npus['prefill'] / (npus['prefill'] + npus['decode']):.0%}."
     )

@@ -46,14 +46,17 @@ def _expert_rows(p: Prefill, tokens: float, hot: float) -> float:
 @kernel
 def _experts_s(p: Prefill, tokens: float, hot: float) -> float:
     """Routed and shared experts on the hottest die for `tokens` of all dies, seconds."""
-    at = p.layout
+    layout = p.layout
     routed = _expert_rows(p, tokens, hot)
-    if at.shared_experts > 0.0 and at.shared_dies > 0.0:
-        shared = at.shared_experts * tokens / at.shared_dies
-        own = at.shared_experts
-        return max(_grouped_s(p, at.slots, 0.0, routed), _grouped_s(p, own, own, shared))
-    rows = routed + at.shared_experts * tokens * at.split / at.dies
-    return _grouped_s(p, at.slots + at.shared_experts, at.shared_experts, rows)
+    if layout.shared_experts > 0.0 and layout.shared_dies > 0.0:
+        shared = layout.shared_experts * tokens / layout.shared_dies
+        shared_experts = layout.shared_experts
+        return max(
+            _grouped_s(p, layout.slots, 0.0, routed),
+            _grouped_s(p, shared_experts, shared_experts, shared),
+        )
+    rows = routed + layout.shared_experts * tokens * layout.split / layout.dies
+    return _grouped_s(p, layout.slots + layout.shared_experts, layout.shared_experts, rows)
 
 
 @kernel
@@ -93,16 +96,16 @@ def _attention(
     exchange = p.exchange.fixed + p.exchange.token * die_tokens
     time = 0.0
     for k in range(len(p.before)):
-        took = product_s(p.before[k], die_tokens)
-        ops[int(p.before[k].place)] += took * layers
-        time += took
+        product_time = product_s(p.before[k], die_tokens)
+        ops[int(p.before[k].place)] += product_time * layers
+        time += product_time
     time += gather
     time += core
     time += exchange
     for k in range(len(p.after)):
-        took = product_s(p.after[k], die_tokens)
-        ops[int(p.after[k].place)] += took * layers
-        time += took
+        product_time = product_s(p.after[k], die_tokens)
+        ops[int(p.after[k].place)] += product_time * layers
+        time += product_time
     ops[_GATHER] += gather * layers
     ops[_CORE] += core * layers
     ops[_EXCHANGE] += exchange * layers
@@ -133,17 +136,17 @@ def prefill_batch_s(
         ops[_DENSE] += ffn * p.dense_layers
         time += ffn * p.dense_layers
         if p.split_ffn > 0.0:
-            gathered = (p.gather.fixed + p.gather.token * new_tokens) * p.dense_layers
+            gather_s = (p.gather.fixed + p.gather.token * new_tokens) * p.dense_layers
             summed = (p.exchange.fixed + p.exchange.token * die_tokens) * p.dense_layers
-            ops[_GATHER] += gathered
+            ops[_GATHER] += gather_s
             ops[_EXCHANGE] += summed
-            time += gathered + summed
+            time += gather_s + summed
     if p.drafter.weight > 0.0:  # its layer is dense, so it is booked with those
         w = p.drafter
-        took = w.fixed + (roof(w.flop * die_tokens, w.weight) + w.vector * die_tokens)
-        took += p.drafter_pair * die_pairs
-        ops[_DENSE] += took
-        time += took
+        head_time = w.fixed + (roof(w.flop * die_tokens, w.weight) + w.vector * die_tokens)
+        head_time += p.drafter_pair * die_pairs
+        ops[_DENSE] += head_time
+        time += head_time
     ops[_HEAD] += p.head
     ops[_GAPS] += p.launch
     time += p.head + p.launch
@@ -173,20 +176,20 @@ def _moe_layers_s(
     wire = on_wire(p.layout, tokens, hot, hot_tokens, hot_factor)
     experts = _experts_s(p, tokens, hot) * busy
     before += gate
-    rows, moved = _expert_rows(p, tokens, hot), _expert_rows(p, tokens, wire)
-    sent = _dispatch_s(p, pass_tokens, rows, moved) * passes
-    answered = _combine_s(p, pass_tokens, rows, moved) * passes
+    rows, wire_rows = _expert_rows(p, tokens, hot), _expert_rows(p, tokens, wire)
+    dispatch_s = _dispatch_s(p, pass_tokens, rows, wire_rows) * passes
+    answered = _combine_s(p, pass_tokens, rows, wire_rows) * passes
     main = before + experts
     ops[_GATE] += gate
     ops[_EXPERTS] += experts
-    shown = sent + answered
+    exposed_s = dispatch_s + answered
     if two:
-        layer = _overlapped_s(p, before / passes, sent / passes, experts / passes,
+        layer = _overlapped_s(p, before / passes, dispatch_s / passes, experts / passes,
                               answered / passes, pass_tokens, rows)  # fmt: skip
-        shown = max(0.0, layer * layers - main)  # rounding must not make it negative
-    ops[_DISPATCH] += shown * sent / (sent + answered)
-    ops[_COMBINE] += shown * answered / (sent + answered)
-    return main + shown
+        exposed_s = max(0.0, layer * layers - main)  # rounding must not make it negative
+    ops[_DISPATCH] += exposed_s * dispatch_s / (dispatch_s + answered)
+    ops[_COMBINE] += exposed_s * answered / (dispatch_s + answered)
+    return main + exposed_s
 
 
 @kernel
@@ -197,21 +200,21 @@ def _overlapped_s(
     """Seconds of a layer of two microbatches; stages of one as in sequence, on the remaining cores.
     Rows are ordered and gathered in the computing stream, or by vector cores concurrently: demand
     of both streams for these delays both equally."""
-    sending = p.dispatch.message * die_tokens
+    message_s = p.dispatch.message * die_tokens
     order = p.dispatch.order * rows
     gathering = p.combine.gather * die_tokens
     restoring = p.combine.restore * rows
     if p.routing > 0.0:
         share = 1.0 / p.compute_share
         return pipeline(
-            before + share * (sending + gathering),
-            sent - (sending + order),
+            before + share * (message_s + gathering),
+            sent - (message_s + order),
             experts + share * (order + restoring),
             answered - (gathering + restoring),
         ).period
     return pipeline(
-        before + sending + gathering,
-        sent + sending + order,
+        before + message_s + gathering,
+        sent + message_s + order,
         experts + order + restoring,
         answered + gathering + restoring,
     ).period
@@ -239,12 +242,14 @@ def layerwise_s(p: Prefill, read_s: float, compute_s: float) -> float:
 def prefill_hbm_bytes(p: Prefill, new_tokens: float) -> float:
     """HBM bytes moved by all dies of an instance for one batch (weights once, activations). Unused
     experts are not read."""
-    at = p.layout
-    read = experts_read(at.slots, _expert_rows(p, new_tokens, 1.0))
-    held = at.routed_dies * read
-    shared = at.shared_experts * (at.shared_dies if at.shared_dies > 0.0 else at.dies)
-    held += shared
-    weights = at.dies * p.demand.weight_bytes + held * p.demand.expert_bytes
+    layout = p.layout
+    read = experts_read(layout.slots, _expert_rows(p, new_tokens, 1.0))
+    expert_bytes = layout.routed_dies * read
+    shared = layout.shared_experts * (
+        layout.shared_dies if layout.shared_dies > 0.0 else layout.dies
+    )
+    expert_bytes += shared
+    weights = layout.dies * p.demand.weight_bytes + expert_bytes * p.demand.expert_bytes
     weights += shared * p.demand.shared_more_bytes
     return weights + new_tokens * p.demand.token_bytes
 
@@ -252,10 +257,10 @@ def prefill_hbm_bytes(p: Prefill, new_tokens: float) -> float:
 @kernel
 def prefill_flops(p: Prefill, new_tokens: float, pairs: float) -> float:
     """FLOPs all dies of an instance compute for one batch."""
-    whole, selected, indexed = prompt_pairs(
+    full_pairs, selected, indexed = prompt_pairs(
         p.core.pair, p.core.latent, p.core.reach, new_tokens, pairs
     )
-    core = whole * p.demand.pair_flops + selected * p.demand.latent_flops
+    core = full_pairs * p.demand.pair_flops + selected * p.demand.latent_flops
     if p.core.window > 0.0:
         core += window_pairs(p.core.window, new_tokens, pairs) * p.demand.windowed_flops
     return new_tokens * p.demand.token_flops + core + indexed * p.demand.index_flops

@@ -115,13 +115,13 @@ def _draft_works(x: Setting, own: Setting) -> list[o.Work]:
 
 def _drafter(x: Setting) -> Product:
     """Work of a drafter's own layer without the attention core, per token of a die."""
-    if (own := x.drafting) is None:
+    if (drafter_model := x.drafting) is None:
         return Product()
-    works = _draft_works(x, own)
+    works = _draft_works(x, drafter_model)
     return Product(
-        fixed=11 * own.product_start_s,
-        weight=sum(own.seconds(work)[0] for work in works),
-        flop=sum(own.many_rows(work) for work in works),
+        fixed=11 * drafter_model.product_start_s,
+        weight=sum(drafter_model.seconds(work)[0] for work in works),
+        flop=sum(drafter_model.many_rows(work) for work in works),
     )
 
 
@@ -205,17 +205,17 @@ def _moe(x: Setting) -> tuple[Gate, Dispatch, Experts, Combine]:
     rate = m.fitted["copy_engine"] if m.family == "ascend" and x.layout.split == 1 else 1.0
     gate, dispatch, experts, combine = moe_parts(x, t, rate=rate, operator="contiguous")
     row = o.dispatch_bytes(s, x.communication.early_quantisation, m.message_scale_bytes)
-    answer, copied = o.combine_bytes(s), m.vector_bytes_per_s()
+    answer, copy_rate = o.combine_bytes(s), m.vector_bytes_per_s()
     # What a die adds up, per token of its own: its answers, or the answers of its parts to all.
     added = s.top_k + 1 if x.layout.split == 1 else s.top_k * x.layout.split + x.layout.dies
     return (
         replace(gate, fixed=2 * x.gap),
-        replace(dispatch, fixed=t.dispatch_fixed_s, order=2 * row / copied),
+        replace(dispatch, fixed=t.dispatch_fixed_s, order=2 * row / copy_rate),
         replace(experts, flop=max(experts.flop, experts.io), io=0.0),
         replace(
             combine,
-            gather=added * answer / copied,
-            restore=m.restoring_passes * 2 * answer / copied,
+            gather=added * answer / copy_rate,
+            restore=m.restoring_passes * 2 * answer / copy_rate,
         ),
     )
 
@@ -233,30 +233,30 @@ def _demand(x: Setting, moe_layers: int, form: _Attention) -> PrefillDemand:
     works = [work for work, _ in attention]
     expert, dense = o.expert(s, f), o.dense_ffn(s, f)
     used, layers = (s.top_k + s.shared_experts) * x.layout.split, moe_layers + s.dense_layers
-    moved = sum(w.io_bytes_per_token + w.vector_bytes_per_token for w in works)
-    every = float(x.split_dies)  # each computes its share of a token
+    moved_bytes = sum(w.io_bytes_per_token + w.vector_bytes_per_token for w in works)
+    dies_of_split = float(x.split_dies)  # each computes its share of a token
     states = s.recurrent * s.linear_kind.prompt_flops(s) if s.linear_layers else 0.0
     demand = PrefillDemand(
         weight_bytes=dense.weight_bytes * s.dense_layers
         + layers * sum(work.weight_bytes * share for work, share in attention),
         expert_bytes=expert.weight_bytes * moe_layers,
         shared_more_bytes=f.shared_more_bytes * s.expert_weights * moe_layers,
-        token_bytes=every * moved * layers
+        token_bytes=dies_of_split * moved_bytes * layers
         + used * (expert.io_bytes_per_token + expert.vector_bytes_per_token) * moe_layers,
-        token_flops=every * (sum(w.flops_per_token for w in works) + states) * layers
+        token_flops=dies_of_split * (sum(w.flops_per_token for w in works) + states) * layers
         + used * expert.flops_per_token * moe_layers
-        + every * dense.flops_per_token * s.dense_layers,
-        pair_flops=every * s.prefill_core_flops * layers * s.growing,
-        windowed_flops=every * s.prefill_core_flops * layers * s.windowed,
+        + dies_of_split * dense.flops_per_token * s.dense_layers,
+        pair_flops=dies_of_split * s.prefill_core_flops * layers * s.growing,
+        windowed_flops=dies_of_split * s.prefill_core_flops * layers * s.windowed,
         latent_flops=s.decode_core_flops * layers,
         index_flops=s.index_flops * layers,
     )
-    if (own := x.drafting) is None:
+    if (drafter_model := x.drafting) is None:
         return demand
-    works = _draft_works(x, own)
+    works = _draft_works(x, drafter_model)
     return replace(
         demand,
         weight_bytes=demand.weight_bytes + sum(work.weight_bytes for work in works),
         token_flops=demand.token_flops + sum(work.flops_per_token for work in works),
-        pair_flops=demand.pair_flops + own.shape.prefill_core_flops,
+        pair_flops=demand.pair_flops + drafter_model.shape.prefill_core_flops,
     )

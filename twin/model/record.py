@@ -63,14 +63,14 @@ def _number(meaning: str, unit: str, cause: str, scale: Scale) -> Any:
 
 def part(kind: type[R]) -> R:
     """Declare a record within a record."""
-    nested: Any = field(default=kind())
-    return nested
+    default_record: Any = field(default=kind())
+    return default_record
 
 
 def parts(kind: type[R], count: int) -> tuple[R, ...]:
     """Declare `count` records of a kind."""
-    nested: Any = field(default=(kind(),) * count)
-    return nested
+    default_records: Any = field(default=(kind(),) * count)
+    return default_records
 
 
 def walk(whole: Record, prefix: str = "") -> Iterator[tuple[Coefficient, float]]:
@@ -88,8 +88,8 @@ def walk(whole: Record, prefix: str = "") -> Iterator[tuple[Coefficient, float]]
 
 
 def _about(declared: Field[Any]) -> Coefficient:
-    about: Coefficient = declared.metadata["about"]
-    return about
+    coefficient: Coefficient = declared.metadata["about"]
+    return coefficient
 
 
 def changed(whole: R, value_of: Callable[[Coefficient, float], float]) -> R:
@@ -170,7 +170,7 @@ def dtype_of(kind: type[Record]) -> np.dtype[Any]:
         if isinstance(value, tuple):
             columns.append((declared.name, dtype_of(type(value[0])), (len(value),)))
         else:
-            nested = isinstance(value, Record)
-            columns.append((declared.name, dtype_of(type(value)) if nested else np.float64))
+            is_record = isinstance(value, Record)
+            columns.append((declared.name, dtype_of(type(value)) if is_record else np.float64))
     # As scalars of this type plain Python reads fields as attributes, as compiled code does.
     return np.dtype((np.record, np.dtype(columns, align=True)))

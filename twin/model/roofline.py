@@ -127,10 +127,14 @@ class Machine:
     def product(self, fmt: str, operator: str = "gemm") -> Reach:
         """Reach of a matrix product of a number format; `grouped`: decode's, of all experts of a
         die; `contiguous`: prefill's. The family's reach if this chip's was not measured."""
-        if operator == "contiguous" and (own := self.reaches.get(f"contiguous.{computes(fmt)}")):
+        if operator == "contiguous" and (
+            contiguous := self.reaches.get(f"contiguous.{computes(fmt)}")
+        ):
             # The host's part of a start is that of a pass that is launched kernel by kernel.
             return (
-                own if own.start_s else replace(own, start_s=self.product(fmt, "grouped").start_s)
+                contiguous
+                if contiguous.start_s
+                else replace(contiguous, start_s=self.product(fmt, "grouped").start_s)
             )
         gap = self.fitted["kernel_gap"]
         more = {"int8": self.int8_start_s, "bf16": self.bf16_start_s}.get(computes(fmt), 0.0)
@@ -146,8 +150,8 @@ class Machine:
         """Reach of decode's attention core with KV of a number format; kind: `mla`, or `gqa`, which
         some chips have measured separately."""
         stored = "bf16" if kv == "bf16" else "8bit"
-        own = self.reaches.get(f"gqa.{stored}") if kind == "gqa" else None
-        return own or self.reaches[f"attention.{stored}"]
+        own_reach = self.reaches.get(f"gqa.{stored}") if kind == "gqa" else None
+        return own_reach or self.reaches[f"attention.{stored}"]
 
     def prompt_attention(self, kv: str, kind: str) -> Reach:
         """Reach of prefill's attention core, with KV stored in a number format; kind: `prefill_mla`
@@ -157,22 +161,22 @@ class Machine:
 
     def gemm_flops(self, precision: str, cube_share: float = 1.0, operator: str = "gemm") -> float:
         """Sustained FLOP/s of a matrix product on a share of the cube cores."""
-        reached = self.product(precision, operator).compute
-        return self.chip.peak(computes(precision)) * reached * cube_share * self.cores
+        compute_share = self.product(precision, operator).compute
+        return self.chip.peak(computes(precision)) * compute_share * cube_share * self.cores
 
     def stream_bytes_per_s(
         self, cube_share: float = 1.0, fmt: str = "", operator: str = "gemm"
     ) -> float:
         """Sustained HBM bandwidth of a matrix product that streams its weights, bytes/s."""
-        reached = self.product(fmt, operator).bandwidth
-        return self.chip.hbm_bytes_per_s * reached * self.pull(cube_share)
+        bandwidth_share = self.product(fmt, operator).bandwidth
+        return self.chip.hbm_bytes_per_s * bandwidth_share * self.pull(cube_share)
 
     def pull(self, cube_share: float) -> float:
         """Share of the sustained HBM bandwidth that a share of the cores draws: linear, then full.
         All cores together draw all of it, so streams on separate cores never draw more than the
         others leave. For a family without a measured draw: the share of the cores."""
-        held = min(1.0, self.hbm / self._drawn(self.cores))
-        return self._drawn(cube_share * self.cores) * held
+        saturation = min(1.0, self.hbm / self._drawn(self.cores))
+        return self._drawn(cube_share * self.cores) * saturation
 
     def _drawn(self, share: float) -> float:
         """Share of the bandwidth that a share of the cores draws when the others draw nothing."""
@@ -219,10 +223,10 @@ def measured_on(facts: Facts, chip: str) -> str:
 def stack_facts(facts: Facts, stack: str) -> dict[str, Fact]:
     """Facts of a stack, by the name of the fact that each replaces: its own, and those of the stack
     it is based on."""
-    own = facts.group(f"stacks.{stack}")
-    base = own.get("base")
-    own = {name: fact for name, fact in own.items() if name not in ABOUT}
-    return own if base is None else stack_facts(facts, str(base.value)) | own
+    own_facts = facts.group(f"stacks.{stack}")
+    base = own_facts.get("base")
+    own_facts = {name: fact for name, fact in own_facts.items() if name not in ABOUT}
+    return own_facts if base is None else stack_facts(facts, str(base.value)) | own_facts
 
 
 def kernel_facts(facts: Facts, stack: str, chip: str) -> dict[str, Fact]:
@@ -230,17 +234,19 @@ def kernel_facts(facts: Facts, stack: str, chip: str) -> dict[str, Fact]:
     `operators` that each replaces. A stack names its `kernels` and the month of its release
     (`month`). A chip has, for some libraries, facts up to a month, and the latest (LATEST): a stack
     takes the first that is not older than its month; one without a month takes the latest."""
-    own = facts.group(f"stacks.{stack}")
-    if "kernels" not in own:
-        return kernel_facts(facts, str(own["base"].value), chip) if "base" in own else {}
-    month = str(own["month"].value) if "month" in own else LATEST
-    found: dict[str, Fact] = {}
+    own_facts = facts.group(f"stacks.{stack}")
+    if "kernels" not in own_facts:
+        return (
+            kernel_facts(facts, str(own_facts["base"].value), chip) if "base" in own_facts else {}
+        )
+    month = str(own_facts["month"].value) if "month" in own_facts else LATEST
+    kernel_table: dict[str, Fact] = {}
     measured = measured_on(facts, chip)
-    for library in own["kernels"].value:
-        here = f"chips.{measured}.kernels.{library}"
-        for until in [each for each in facts.names(here) if each >= month][:1]:
-            found |= facts.group(f"{here}.{until}")
-    return {f"chips.{measured}.operators.{name}": fact for name, fact in found.items()}
+    for library in own_facts["kernels"].value:
+        table = f"chips.{measured}.kernels.{library}"
+        for later_month in [each for each in facts.names(table) if each >= month][:1]:
+            kernel_table |= facts.group(f"{table}.{later_month}")
+    return {f"chips.{measured}.operators.{name}": fact for name, fact in kernel_table.items()}
 
 
 @lru_cache(maxsize=16)
@@ -251,12 +257,14 @@ def of_stack(facts: Facts, stack: str, chip: str) -> Facts:
     if stack == PLAIN:
         return facts
     if not facts.group(f"stacks.{stack}"):
-        known = ", ".join([PLAIN, *facts.names("stacks")])
-        raise ModelError(f"deployment.stack = {stack!r} is not in data/stacks.toml: take {known}")
-    own, family = stack_facts(facts, stack), family_of(facts, chip)
-    others = {name.split(".")[1] for name in own if name.startswith("operators.")}
-    if (only := f"stacks.{stack}.family") in facts:
-        others.add(str(facts[only].value))
+        stack_names = ", ".join([PLAIN, *facts.names("stacks")])
+        raise ModelError(
+            f"deployment.stack = {stack!r} is not in data/stacks.toml: take {stack_names}"
+        )
+    own_facts, family = stack_facts(facts, stack), family_of(facts, chip)
+    others = {name.split(".")[1] for name in own_facts if name.startswith("operators.")}
+    if (family_fact := f"stacks.{stack}.family") in facts:
+        others.add(str(facts[family_fact].value))
     others -= {family}
     if others:
         raise ModelError(
@@ -264,7 +272,7 @@ def of_stack(facts: Facts, stack: str, chip: str) -> Facts:
             f"of {chip}: take {PLAIN}, or another supernode.chip"
         )
     return facts.replaced(
-        {name: replace(fact, unit=facts[name].unit) for name, fact in own.items()}
+        {name: replace(fact, unit=facts[name].unit) for name, fact in own_facts.items()}
         | kernel_facts(facts, stack, chip)
     )
 
@@ -273,15 +281,15 @@ def _reaches(facts: Facts, chip: Chip, table: str, kernel: str, gap: float) -> d
     """Reach of operators by "operator.format": as measured on the chip (its `operators` in
     data/chips); attention otherwise as its family's (data/operators.toml). Raises FactError when
     the family has no figure for that attention kernel."""
-    reached = f"{table}.attention_compute.{kernel}"
-    if reached not in facts:
+    kernel_fact = f"{table}.attention_compute.{kernel}"
+    if kernel_fact not in facts:
         raise FactError(
             f"deployment.optimisations.attention_kernel = {kernel!r} has no figure for "
             f"{chip.title}: take one of {facts.names(f'{table}.attention_compute')}"
         )
     power = f"{table}.attention_roof"
     family = Reach(
-        facts.si(reached),
+        facts.si(kernel_fact),
         facts.si(f"{table}.attention_bandwidth"),
         start_s=gap + facts.si(f"{table}.attention_fixed"),
         power=facts.si(power) if power in facts else 2.0,
@@ -292,18 +300,18 @@ def _reaches(facts: Facts, chip: Chip, table: str, kernel: str, gap: float) -> d
     for operator in facts.names(measured):
         if operator in NO_REACH or (operator == "attention" and kernel != MEASURED_KERNEL):
             continue
-        here = f"{measured}.{operator}"
-        for fmt in facts.names(here):
-            own = facts.group(f"{here}.{fmt}")
+        operator_table = f"{measured}.{operator}"
+        for fmt in facts.names(operator_table):
+            format_facts = facts.group(f"{operator_table}.{fmt}")
             reaches[f"{operator}.{fmt}"] = Reach(
-                own["compute"].si,
-                own["bandwidth"].si if "bandwidth" in own else 1.0,
-                own["tile_small"].si if "tile_small" in own else 0.0,
-                own["tile_large"].si if "tile_large" in own else 0.0,
-                own["start"].si if "start" in own else 0.0,
-                own["power"].si if "power" in own else 2.0,
-                str(own["peak"].value) if "peak" in own else "",
-                own["edge"].si if "edge" in own else 0.0,
+                format_facts["compute"].si,
+                format_facts["bandwidth"].si if "bandwidth" in format_facts else 1.0,
+                format_facts["tile_small"].si if "tile_small" in format_facts else 0.0,
+                format_facts["tile_large"].si if "tile_large" in format_facts else 0.0,
+                format_facts["start"].si if "start" in format_facts else 0.0,
+                format_facts["power"].si if "power" in format_facts else 2.0,
+                str(format_facts["peak"].value) if "peak" in format_facts else "",
+                format_facts["edge"].si if "edge" in format_facts else 0.0,
             )
     return reaches
 
@@ -329,9 +337,9 @@ def load_machine(
     figures = {}
     for declared in fields(Machine):
         if declared.metadata:
-            name, without = f"{table}.{declared.metadata['fact']}", declared.metadata["without"]
-            known = without is None or name in facts
-            figures[declared.name] = facts.si(name) if known else without
+            name, fallback = f"{table}.{declared.metadata['fact']}", declared.metadata["without"]
+            is_stated = fallback is None or name in facts
+            figures[declared.name] = facts.si(name) if is_stated else fallback
     figures["gate_token_s"] /= chip.clock * cores
     for part, name in (("mla", "eager_attention_s"), ("moe", "eager_moe_s")):
         host = f"chips.{measured_on(facts, chip.name)}.operators.eager.{part}.host"

@@ -63,19 +63,19 @@ def stages(p: Decode, m: Mode, load: Pass) -> Stages:
         attention += product_s(m.after[k], load.tokens)
     attention += collective_s(m.scatter, load.tokens)
     gate, dispatch, experts, combine = moe_parts(p, m, load)
-    shared = taken = 0.0
-    at = p.layout
-    if p.hides > 0.0 and at.shared_dies <= 0.0:
-        rows = at.shared_experts * load.total * at.split / load.dies
-        own = at.shared_experts
-        shared = min(experts, ffn_rows_s(m.experts, own, own, rows))
-    if at.expert_dies > 0.0:
+    shared = taken_s = 0.0
+    layout = p.layout
+    if p.hides > 0.0 and layout.shared_dies <= 0.0:
+        rows = layout.shared_experts * load.total * layout.split / load.dies
+        shared_experts = layout.shared_experts
+        shared = min(experts, ffn_rows_s(m.experts, shared_experts, shared_experts, rows))
+    if layout.expert_dies > 0.0:
         rows = routed_per_die(p, load.total) * load.wire
         port = rows * max(m.dispatch.receive, m.combine.send)
-        taken = at.domains * max(experts, port)
+        taken_s = layout.domains * max(experts, port)
     start = m.dispatch.fixed + m.dispatch.message * load.busiest
     return Stages(prepare, attention, gate, start, dispatch, shared, experts,
-                  m.combine.fixed, combine, taken)  # fmt: skip
+                  m.combine.fixed, combine, taken_s)  # fmt: skip
 
 
 @kernel
@@ -99,8 +99,8 @@ def turns_s(x: Stages) -> float:
     """
     routed = x.experts - x.shared + x.answer
     core = x.attention - x.prepare + x.gate
-    sent = max(x.dispatch - x.start, x.shared + x.prepare)
-    return 2.0 * (x.start + sent + routed + max(x.combine - x.answer, core))
+    dispatch_s = max(x.dispatch - x.start, x.shared + x.prepare)
+    return 2.0 * (x.start + dispatch_s + routed + max(x.combine - x.answer, core))
 
 
 @kernel
@@ -133,12 +133,12 @@ def pipeline(before: float, sent: float, experts: float, answered: float) -> Pip
     combine of each in between. All dies wait for the hottest in every exchange, so its rows count
     in three of the four.
     """
-    begun = period = 0.0
+    start_s = period = 0.0
     before_1 = before_2 = sent_1 = sent_2 = experts_1 = experts_2 = answered_1 = answered_2 = 0.0
     for _ in range(SETTLE):
         start = max(experts_2, answered_1)
-        period = start - begun
-        begun = start
+        period = start - start_s
+        start_s = start
         before_1 = start + before
         sent_1 = max(before_1, answered_2) + sent
         before_2 = max(before_1, answered_2) + before
@@ -148,7 +148,7 @@ def pipeline(before: float, sent: float, experts: float, answered: float) -> Pip
         answered_1 = max(experts_1, sent_2) + answered
         answered_2 = max(experts_2, answered_1) + answered
     return Pipeline(
-        period, begun, (before_1, before_2), (sent_1, sent_2), (experts_1, experts_2),
+        period, start_s, (before_1, before_2), (sent_1, sent_2), (experts_1, experts_2),
         (answered_1, answered_2),
     )  # fmt: skip
 
@@ -172,8 +172,8 @@ def decode_pieces(
     layer_s = two_microbatches_s(p, x)
     if p.layout.expert_dies > 0.0:
         gate, _, experts, _ = moe
-        there = x.attention + x.gate + x.dispatch
-        each = [(0, 0.0, (*attention, gate)), (1, there, (experts,))]
+        dispatch_end = x.attention + x.gate + x.dispatch
+        each = [(0, 0.0, (*attention, gate)), (1, dispatch_end, (experts,))]
         return ("attention dies", "expert dies"), _half_a_layer_apart(layer_s, each)
     if p.hides == 0.0:
         each = [(0, 0.0, attention), (1, 0.5 * layer_s, moe)]
@@ -187,8 +187,14 @@ def _half_a_layer_apart(
 ) -> tuple[Piece, ...]:
     """Pieces of both microbatches; stages: stream, begin and operators of one of them."""
     return tuple(
-        Piece(stream, m, at / layer_s + 0.5 * m, (at + _seconds(done)) / layer_s + 0.5 * m, done)
-        for stream, at, done in stages
+        Piece(
+            stream,
+            m,
+            start_s / layer_s + 0.5 * m,
+            (start_s + _seconds(done)) / layer_s + 0.5 * m,
+            done,
+        )
+        for stream, start_s, done in stages
         for m in (0, 1)
         if _seconds(done) > 0.0
     )
@@ -200,10 +206,10 @@ def _turns(
     """Stages of one microbatch, starting with its projections, during which the other
     dispatches."""
     gate, (_, dispatch), (_, experts), (_, combine) = moe
-    waits = max(x.dispatch - x.start, x.shared + x.prepare)
+    wait_s = max(x.dispatch - x.start, x.shared + x.prepare)
     projections = next(k for k, (name, _) in enumerate(attention) if name == "attention_core")
     dispatched = 0.5 * layer_s
-    computed = dispatched + x.start + waits
+    computed = dispatched + x.start + wait_s
     answers = computed + experts - x.shared + x.answer
     return [
         (0, x.start + x.shared, attention[:projections]),
@@ -219,13 +225,13 @@ def pipeline_pieces(
     before: Operators, sent: Operators, experts: Operators, answered: Operators
 ) -> tuple[Piece, ...]:
     """Pieces of prefill's cores (stream 0) and copy engines (stream 1)."""
-    took = [_seconds(done) for done in (before, sent, experts, answered)]
-    layer = pipeline(*took)
+    stage_times = [_seconds(done) for done in (before, sent, experts, answered)]
+    layer = pipeline(*stage_times)
     return tuple(
         Piece(stream, m, (end - s - layer.begun) / layer.period, (end - layer.begun) / layer.period,
               done)
         for stream, done, s, ends in zip(
-            (0, 1, 0, 1), (before, sent, experts, answered), took, layer[2:], strict=True
+            (0, 1, 0, 1), (before, sent, experts, answered), stage_times, layer[2:], strict=True
         )
         for m, end in enumerate(ends)
         if s > 0.0

@@ -97,8 +97,10 @@ class Setting:
     def head_dies(self) -> int:
         """Dies that split the heads of one prompt: each has the weights of its heads, and reads all
         of the prompt's KV."""
-        own = self.pool.own
-        return {"dp": 1, "tp": own.tp_dies, "sp_tp_sp": self.exchange.peers}[own.attention]
+        own_pool = self.pool.own
+        return {"dp": 1, "tp": own_pool.tp_dies, "sp_tp_sp": self.exchange.peers}[
+            own_pool.attention
+        ]
 
     def launched_s(self, kernels: float, moe_passes: float, passes: float) -> float:
         """Host seconds of a pass launched kernel by kernel: kernels per layer times a time each, or
@@ -123,16 +125,16 @@ class Setting:
     @property
     def waiting_dies(self) -> int:
         """Dies that wait for each other within a layer: those of its widest stage."""
-        own = self.pool.own.tp_dies
-        dies = {"attention": own, "dense": own, "experts": self.exchange.peers}
+        tp_group = self.pool.own.tp_dies
+        dies = {"attention": tp_group, "dense": tp_group, "experts": self.exchange.peers}
         return max(dies[stage] for stage in self.shape.stages)
 
     @property
     def one_rank(self) -> bool:
         """Whether an instance's dies are one rank that sums experts' results, as engines on NVIDIA
         do: no token is sent to its experts."""
-        alone = self.pool.rank_dies == self.exchange.peers > 1 and not self.expert_dies
-        return alone and self.machine.family == "nvidia" and self.exchanges
+        is_alone = self.pool.rank_dies == self.exchange.peers > 1 and not self.expert_dies
+        return is_alone and self.machine.family == "nvidia" and self.exchanges
 
     def experts_by(self, operator: str) -> str:
         """Name of the operator of a die's experts, `grouped` or `contiguous` where tokens are sent
@@ -154,9 +156,9 @@ class Setting:
         s = self.shape
         if (group := self.summed) is not None:
             return gathered_bytes(s, group.peers) * s.moe_layers
-        away = s.top_k * s.moe_layers
-        both = self._message_bytes * away + combine_bytes(s) * away
-        return both * (self.exchange.remote * self.messages)
+        copies_sent = s.top_k * s.moe_layers
+        both_ways = self._message_bytes * copies_sent + combine_bytes(s) * copies_sent
+        return both_ways * (self.exchange.remote * self.messages)
 
     @property
     def _message_bytes(self) -> float:
@@ -209,10 +211,12 @@ class Setting:
         if (group := self.summed) is not None:
             adding = self.machine.vector_bytes_per_s(cores.vector)
             return gathered_traffic(self.shape, self.machine, self.facts, group, adding)
-        own = self.communication
+        communication = self.communication
         if self.pool.phase == "prefill" and not self.machine.prefill_fused:
-            own = own.model_copy(update={"fused": False})
-        return moe_traffic(self.shape, own, self.machine, self.facts, self.route, own_streams)
+            communication = communication.model_copy(update={"fused": False})
+        return moe_traffic(
+            self.shape, communication, self.machine, self.facts, self.route, own_streams
+        )
 
     def seconds(
         self, w: Work, cores: Cores = WHOLE, operator: str = "gemm"
@@ -220,21 +224,21 @@ class Setting:
         """Seconds of weight reading, FLOPs, activations and vector work (the last three per
         token)."""
         rate = self.machine.stream_bytes_per_s(cores.cube, w.format, operator)
-        moved = self.machine.vector_bytes_per_s(cores.vector)
+        copy_rate = self.machine.vector_bytes_per_s(cores.vector)
         return (
-            w.weight_bytes / rate + w.unpack_bytes / moved,
+            w.weight_bytes / rate + w.unpack_bytes / copy_rate,
             w.flops_per_token / self.machine.gemm_flops(w.format, cores.cube, operator),
             w.io_bytes_per_token / rate,
-            w.vector_bytes_per_token / moved,
+            w.vector_bytes_per_token / copy_rate,
         )
 
     def product(self, w: Work, launches: int, cores: Cores = WHOLE, name: str = "") -> Product:
         """A product with its number of launches, booked under a name if given."""
         weight, flop, io, vector = self.seconds(w, cores)
-        reached = self.machine.product(w.format)
+        efficiency = self.machine.product(w.format)
         return Product(
-            launches * reached.start_s, weight, flop, io, vector, self.place(name),
-            reached.tile_small, reached.tile_large,
+            launches * efficiency.start_s, weight, flop, io, vector, self.place(name),
+            efficiency.tile_small, efficiency.tile_large,
         )  # fmt: skip
 
     def place(self, name: str) -> float:
@@ -254,10 +258,10 @@ class Setting:
         m = self.machine
         product = w.flops_per_token / m.gemm_flops(w.format)
         if not m.vector_cores_apart:
-            moved = w.io_bytes_per_token / m.stream_bytes_per_s(fmt=w.format)
-            return max(product, moved) + w.vector_bytes_per_token / m.vector_bytes_per_s()
-        moved = (w.io_bytes_per_token + w.vector_bytes_per_token) / m.stream_bytes_per_s()
-        return max(product, moved)
+            moved_s = w.io_bytes_per_token / m.stream_bytes_per_s(fmt=w.format)
+            return max(product, moved_s) + w.vector_bytes_per_token / m.vector_bytes_per_s()
+        moved_s = (w.io_bytes_per_token + w.vector_bytes_per_token) / m.stream_bytes_per_s()
+        return max(product, moved_s)
 
     @property
     def _prompt_attention(self) -> Reach:
@@ -298,9 +302,9 @@ class Setting:
 
     @property
     def _prefill_core_flops_per_s(self) -> float:
-        m, reached = self.machine, self._prompt_attention
-        peak = m.chip.peak(reached.peak) * m.cores if reached.peak else m.attention_peak
-        return peak * reached.compute
+        m, efficiency = self.machine, self._prompt_attention
+        peak = m.chip.peak(efficiency.peak) * m.cores if efficiency.peak else m.attention_peak
+        return peak * efficiency.compute
 
     def context_s(
         self, query_tokens: float, cores: Cores = WHOLE, machine: Machine | None = None
@@ -309,21 +313,23 @@ class Setting:
         each query token reads context tokens of its own; a core that serves one query token gathers
         them first."""
         m, s, kv = machine or self.machine, self.shape, self.formats.kv
-        reached = m.attention(kv, s.kind.kernels)
+        efficiency = m.attention(kv, s.kind.kernels)
         compute = query_tokens * s.decode_core_flops
-        compute /= m.chip.peak(reached.peak) * m.cores * reached.compute * cores.cube
-        read = s.core_bytes_per_token_layer(kv) * (query_tokens if s.index_top_k else 1.0)
-        read /= m.chip.hbm_bytes_per_s * reached.bandwidth * m.pull(cores.cube)
+        compute /= m.chip.peak(efficiency.peak) * m.cores * efficiency.compute * cores.cube
+        bytes_read = s.core_bytes_per_token_layer(kv) * (query_tokens if s.index_top_k else 1.0)
+        bytes_read /= m.chip.hbm_bytes_per_s * efficiency.bandwidth * m.pull(cores.cube)
         if self.lanes > 0.0:
-            return float(compute + read)
-        return float((compute**reached.power + read**reached.power) ** (1.0 / reached.power))
+            return float(compute + bytes_read)
+        return float(
+            (compute**efficiency.power + bytes_read**efficiency.power) ** (1.0 / efficiency.power)
+        )
 
     @property
     def lanes(self) -> float:
         """Cores of a die that each compute their own query tokens; 0: all share each query
         token."""
-        alone = self.machine.sparse_alone > 0.0 and self.shape.index_top_k
-        return float(self.machine.chip.cube_cores) * self.machine.cores if alone else 0.0
+        sparse_alone = self.machine.sparse_alone > 0.0 and self.shape.index_top_k
+        return float(self.machine.chip.cube_cores) * self.machine.cores if sparse_alone else 0.0
 
     def state_bytes(self, query_tokens: float) -> float:
         """Bytes of states moved per token of a pass, mean layer: a request's state is read once,
@@ -342,10 +348,10 @@ class Setting:
         m, s, kv = self.machine, self.shape, self.formats.kv
         if not s.index_top_k:
             return 0.0
-        reached = m.attention(kv, s.kind.kernels)
+        efficiency = m.attention(kv, s.kind.kernels)
         compute = query_tokens * s.index_flops
-        compute /= m.chip.peak(reached.peak) * m.cores * reached.compute * cores.cube
+        compute /= m.chip.peak(efficiency.peak) * m.cores * efficiency.compute * cores.cube
         read = s.index_bytes_per_token_layer(kv)
-        read /= m.chip.hbm_bytes_per_s * reached.bandwidth * m.pull(cores.cube)
+        read /= m.chip.hbm_bytes_per_s * efficiency.bandwidth * m.pull(cores.cube)
         scores = query_tokens * SCORE_BYTES / m.vector_bytes_per_s(cores.vector)
         return float(roof(compute, read)) + scores

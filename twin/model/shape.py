@@ -243,9 +243,9 @@ class Shape:
 @lru_cache(maxsize=16)
 def load_shape(facts: Facts, name: str) -> Shape:
     """The model of that name; raises ModelError listing the known ones."""
-    known = facts.names("models")
-    if name not in known:
-        raise ModelError(f"deployment.model = {name!r} is not known: take one of {known}")
+    model_names = facts.names("models")
+    if name not in model_names:
+        raise ModelError(f"deployment.model = {name!r} is not known: take one of {model_names}")
     values = {
         f.name: facts[f"models.{name}.{f.name}"].value
         for f in fields(Shape)

@@ -52,38 +52,38 @@ def space(x: Setting, s: Scenario, name: str) -> Space:
     """HBM budget of a die of an instance; name: of the instance, for people. Raises ModelError when
     the model does not fit."""
     d, chip, dies = s.deployment, x.machine.chip, x.exchange.peers
-    what = f"{x.shape.title} on {dies} dies ({dies // chip.dies_per_npu} NPUs) of {name}"
+    subject = f"{x.shape.title} on {dies} dies ({dies // chip.dies_per_npu} NPUs) of {name}"
     passes = x.shape.moe_layers + x.drafter.module
-    apart = x.expert_dies > 0
+    has_expert_dies = x.expert_dies > 0
     weights = layer_stack_bytes(
         x.shape,
         x.formats,
-        None if apart else x.layout,
+        None if has_expert_dies else x.layout,
         x.drafter.module,
         x.head_dies // x.split_dies if x.pool.phase == "prefill" else 1,
         x.pool.own.tp_dies > 1,
     )
     weights += x.drafter.weight_bytes
     memory = budget(
-        chip, x.facts, weights, _buffers(x, s), what, *stages.room_for_weights(x.pool, x.whole)
+        chip, x.facts, weights, _buffers(x, s), subject, *stages.room_for_weights(x.pool, x.whole)
     )
     if x.pool.phase == "decode":
         slots = d.decode.batch_per_npu / chip.dies_per_npu * x.pool.rank_dies * x.concentration
         # A state after each verified token, so that drafts can be taken back.
         states = (1 + d.decode.mtp_draft_tokens) * x.shape.state_bytes * x.shape.linear_layers
-        held = x.shape.window_bytes(d.precision.kv) + states
-        memory = replace(memory, slots=slots * held)
+        state_bytes = x.shape.window_bytes(d.precision.kv) + states
+        memory = replace(memory, slots=slots * state_bytes)
     if (guest := sharing(s)) is not None:
         memory = _with_others(memory, x, s, guest)
-    if apart:
-        held = expert_bytes(x.shape, x.formats, x.layout) * passes
-        budget(chip, x.facts, held, 0.0, f"The experts of {what}")
+    if has_expert_dies:
+        state_bytes = expert_bytes(x.shape, x.formats, x.layout) * passes
+        budget(chip, x.facts, state_bytes, 0.0, f"The experts of {subject}")
     # A rank stands for its share of the instance: with expert dies less than a die's KV.
     per_token = kv_bytes(x.shape, x.drafter, d.precision.kv)
     tokens = int(memory.kv / per_token * (1.0 - x.expert_dies / dies))
     if x.pool.own.cores < x.pool.cores:  # it lends the rest, and KV space with them
-        own = min(tokens, _own_tokens(x, d))
-        return Space(memory, own, tokens - own)
+        own_tokens = min(tokens, _own_tokens(x, d))
+        return Space(memory, own_tokens, tokens - own_tokens)
     return Space(memory, tokens)
 
 
@@ -109,8 +109,8 @@ def _own_tokens(x: Setting, d: Deployment) -> int:
     """KV tokens that a prefill die with offloaded requests needs itself: a batch, and the longest
     prompt. With data-parallel attention each die has its own prompts, otherwise all."""
     batch = d.prefill.tokens_per_npu * d.prefill.npus_per_instance
-    here = batch // x.exchange.peers if x.pool.own.attention == "dp" else batch
-    return max(here, x.shape.max_context)
+    own_batch = batch // x.exchange.peers if x.pool.own.attention == "dp" else batch
+    return max(own_batch, x.shape.max_context)
 
 
 def _with_others(own: Budget, x: Setting, s: Scenario, guest: Pool) -> Budget:
@@ -125,25 +125,29 @@ def _with_others(own: Budget, x: Setting, s: Scenario, guest: Pool) -> Budget:
     own_part = stages.part_of(x.whole, guest)
 
     def experts(npus: int) -> tuple[stages.ExpertLayout, float]:
-        held = stages.expert_layout(own_part, redundant, npus * x.machine.chip.dies_per_npu, split)
-        apart = npus != host.npus or split != host.own.experts_tp
-        return held, apart * expert_bytes(own_part, x.formats, held) * passes
+        expert_layout = stages.expert_layout(
+            own_part, redundant, npus * x.machine.chip.dies_per_npu, split
+        )
+        different_dies = npus != host.npus or split != host.own.experts_tp
+        return expert_layout, different_dies * expert_bytes(
+            own_part, x.formats, expert_layout
+        ) * passes
 
     layout, weights = experts(guest.npus)
     lying = replace(x, pool=guest, layout=layout)
-    apart = stages.split_dies(guest, x.whole)
+    separate_dies = stages.split_dies(guest, x.whole)
     if host.rank_dies > 1:  # decode has a part of the heads, which prefill has in another way
-        whole, part = (
+        full_bytes, part = (
             layer_stack_bytes(shape, x.formats, None, x.drafter.module, dies, output=dies > 1)
             for shape, dies in (
-                (x.whole.split(apart), lying.head_dies // apart),
+                (x.whole.split(separate_dies), lying.head_dies // separate_dies),
                 (x.whole.split(host.rank_dies), 1),
             )
         )
-        weights += max(0.0, whole - part)
+        weights += max(0.0, full_bytes - part)
     buffers = _buffers(lying, s)
     holders = layout.dies if p.attention == "dp" else 1  # else every die holds KV of all prompts
-    whole_token = kv_bytes(x.whole.split(apart), x.drafter, s.deployment.precision.kv)
+    whole_token = kv_bytes(x.whole.split(separate_dies), x.drafter, s.deployment.precision.kv)
     kv = p.tokens_per_npu * guest.npus / holders * whole_token
     if x.pool.over:
         return replace(own, others=own.kv - kv)

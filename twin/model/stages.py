@@ -142,13 +142,13 @@ def notes(s: Scenario, shape: Shape, dies_per_npu: int) -> list[str]:
     without routed experts."""
     if "experts" in shape.stages:
         return []
-    said = [f"{shape.title} has no routed experts: the settings under experts change nothing."]
+    sentences = [f"{shape.title} has no routed experts: the settings under experts change nothing."]
     for pool in serving(s).values():
         ranks = pool.npus * dies_per_npu // pool.own.tp_dies
         if pool.phase == "decode" and ranks > 1:
-            said.append(
+            sentences.append(
                 f"The {ranks} ranks of a {pool.role} instance iterate together, as the slowest: "
                 f"ranks of {shape.title} share nothing, so an instance of one rank each "
                 f"(deployment.{pool.role}.npus_per_instance) is faster."
             )
-    return said
+    return sentences

@@ -45,8 +45,8 @@ class Timeline:
     def turns(self) -> Iterator[Turn]:
         """Every piece of every layer; all are compressed slightly, because the last layer's results
         run over."""
-        over = max(piece.high for piece in self.pieces) - 1.0
-        unit = (self.end - self.begin) / (self.layers + max(over, 0.0))
+        overhang = max(piece.high for piece in self.pieces) - 1.0
+        unit = (self.end - self.begin) / (self.layers + max(overhang, 0.0))
         for layer in range(self.layers):
             for piece in self.pieces:
                 low = self.begin + (layer + piece.low) * unit
@@ -95,14 +95,17 @@ def _attention(m: Mode, half: Pass) -> Operators:
         [(names[int(w.place)], product_s(w, half.tokens)) for w in products]
         for products in (m.before, m.after)
     )
-    for moved, some in ((m.gather, before), (m.scatter, after)):  # booked with the first product
-        name, seconds = some[0]
-        some[0] = name, seconds + collective_s(moved, half.tokens)
+    for collective, target in (
+        (m.gather, before),
+        (m.scatter, after),
+    ):  # booked with the first product
+        name, seconds = target[0]
+        target[0] = name, seconds + collective_s(collective, half.tokens)
     core, local = m.core, local_s(m.core, half.tokens, half.context)
-    both = [("attention_core", core.fixed + local)]
+    core_pieces = [("attention_core", core.fixed + local)]
     if (waited := core_s(core, half.tokens, half.context) - local) > 0.0:
-        both.append(("offloaded_core", waited))
-    return (*before, *both, *after)
+        core_pieces.append(("offloaded_core", waited))
+    return (*before, *core_pieces, *after)
 
 
 def _decode_section(
@@ -113,13 +116,13 @@ def _decode_section(
     operators = np.zeros(len(names))
     count = max(1, int(p.layout.dies / p.layout.rank_dies))
     ranks = np.full(count, max(1, round(requests))), np.full(count, context)
-    whole = decode_iteration_s(p, *ranks, 0, count, *_curve(hot, wire), operators)
+    iteration_time = decode_iteration_s(p, *ranks, 0, count, *_curve(hot, wire), operators)
     layers = p.moe_layers * layer_s
     booked = dict(zip(names, operators.tolist(), strict=True))
     after = sum(booked[name] for name in ("mtp", "lm_head", "sampling", "launch_gaps"))
-    before = max(0.0, whole - layers - after)
-    whole = before + layers + after
-    return float(before / whole), float((before + layers) / whole)
+    before = max(0.0, iteration_time - layers - after)
+    iteration_time = before + layers + after
+    return float(before / iteration_time), float((before + layers) / iteration_time)
 
 
 def _curve(hot: float, wire: float) -> tuple[np.ndarray, np.ndarray]:
@@ -134,11 +137,11 @@ def prefill_timeline(
     sequence or nothing is prefilled."""
     if p.microbatch == 0.0 or not tokens > 0.0:
         return None
-    alone = replace(p, microbatch=0.0, dense_layers=0.0, head=0.0, launch=0.0)
+    layer_only = replace(p, microbatch=0.0, dense_layers=0.0, head=0.0, launch=0.0)
     names = names_of("prefill")
     operators = np.zeros(len(names))
     half, share = 0.5 * tokens, 0.5 / p.layout.dies
-    prefill_batch_s(alone, half, share * tokens, share * pairs, *_curve(hot, wire), operators)
+    prefill_batch_s(layer_only, half, share * tokens, share * pairs, *_curve(hot, wire), operators)
     each = dict(zip(names, (operators / p.moe_layers).tolist(), strict=True))
     before = (*names_of("prefill", "attention"), "gate")
     for name in (*before, "experts"):

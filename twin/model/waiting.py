@@ -31,7 +31,7 @@ class Prompts:
     def repeated(self, times: int) -> Prompts:
         """The sample repeated a number of times."""
         span_s = self.arrival_s[-1] * (1.0 + 1.0 / max(len(self.arrival_s) - 1, 1))
-        arrival_s = [at + k * span_s for k in range(times) for at in self.arrival_s]
+        arrival_s = [moment + k * span_s for k in range(times) for moment in self.arrival_s]
         return Prompts(arrival_s, list(self.fresh) * times, list(self.cached) * times)
 
 
@@ -57,9 +57,9 @@ def waits_s(prompts: Prompts, pool: Pool, rate: float) -> list[float]:
     n, count = len(prompts.arrival_s), pool.instances
     free, queues = [0.0] * count, [deque[int]() for _ in range(count)]
     waiting = [0.0] * count  # tokens
-    left = list(prompts.fresh)
+    tokens_left = list(prompts.fresh)
     done = [0.0] * n
-    arrivals = [at / rate for at in prompts.arrival_s]
+    arrivals = [moment / rate for moment in prompts.arrival_s]
 
     def start(p: int, at_s: float) -> None:
         """Form and compute one batch of the prompts that wait at instance p."""
@@ -69,21 +69,21 @@ def waits_s(prompts: Prompts, pool: Pool, rate: float) -> list[float]:
             i = queue[0]
             room = pool.budget - tokens
             if pool.chunk:
-                take = min(left[i], pool.chunk, room)
-            elif left[i] <= room or not tokens:
-                take = left[i]
+                take = min(tokens_left[i], pool.chunk, room)
+            elif tokens_left[i] <= room or not tokens:
+                take = tokens_left[i]
             else:
                 break
-            before = prompts.cached[i] + prompts.fresh[i] - left[i]
-            if left[i] == prompts.fresh[i]:
+            before = prompts.cached[i] + prompts.fresh[i] - tokens_left[i]
+            if tokens_left[i] == prompts.fresh[i]:
                 cached += prompts.cached[i]
             more = take * (before + 0.5 * (take + 1.0))
             tokens += take
             pairs += more
             heapreplace(dies, (dies[0][0] + take, dies[0][1] + more))  # the die with fewest tokens
-            left[i] -= take
+            tokens_left[i] -= take
             waiting[p] -= take
-            if left[i] > 0.0:
+            if tokens_left[i] > 0.0:
                 break
             ending.append(queue.popleft())
         most, most_pairs = max(dies)[0], max(of_die for _, of_die in dies)
@@ -106,7 +106,7 @@ def waits_s(prompts: Prompts, pool: Pool, rate: float) -> list[float]:
             if ahead_s < least_s:
                 best, least_s = p, ahead_s
         queues[best].append(i)
-        waiting[best] += left[i]
+        waiting[best] += tokens_left[i]
         if free[best] <= now_s:
             if pool.idle_s:  # it ends an iteration first
                 free[best] += -((free[best] - now_s) // pool.idle_s) * pool.idle_s
@@ -130,12 +130,12 @@ def crowd_variance(lives: Lives, mean: float, cv: float) -> float:
     is z times its mean, with peakedness z = 1 + (cv^2 - 1) E[min(S, S')] / E[S] (A. E. Eckberg,
     "Generalized peakedness of teletraffic processes", 1983; W. Whitt, Bell Syst. Tech. J. 63,
     1984)."""
-    longer, lesser, whole = 1.0, 0.0, 0.0
+    longer_chance, lesser, variance = 1.0, 0.0, 0.0
     for life, share in sorted(lives):
-        lesser += life * share * (2.0 * longer - share)
-        whole += life * share
-        longer -= share
-    return max(1.0 + (cv * cv - 1.0) * lesser / whole, 0.0) / mean
+        lesser += life * share * (2.0 * longer_chance - share)
+        variance += life * share
+        longer_chance -= share
+    return max(1.0 + (cv * cv - 1.0) * lesser / variance, 0.0) / mean
 
 
 def lasting(lives: Lives, n: float) -> float:

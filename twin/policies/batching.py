@@ -100,10 +100,10 @@ def iterations_needed(
     variance = token_variance(draft_tokens, acceptance)
     overshoot = ((variance + mean * mean) / mean - 1.0) / 2.0
     spread = math.sqrt(variance * tokens / (mean * mean * mean))
-    drawn = math.floor(
+    iterations = math.floor(
         (tokens + overshoot) / mean + spread * normal(key, index) + uniform(rounding_key, index)
     )
-    return int(min(max(drawn, fewest), tokens))
+    return int(min(max(iterations, fewest), tokens))
 
 
 @kernel

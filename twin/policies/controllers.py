@@ -67,10 +67,10 @@ def _scaled(pool: PoolSeen, pressure: float, rule: Rule) -> int:
     count = pool.committed
     if rule.low <= pressure <= rule.high:
         return count
-    wanted = math.ceil(pool.serving * pressure / rule.high - HELD)
+    target = math.ceil(pool.serving * pressure / rule.high - HELD)
     if pressure > rule.high:
-        return max(count, wanted)
-    return max(rule.least, min(count, wanted))
+        return max(count, target)
+    return max(rule.least, min(count, target))
 
 
 def by_queues(seen: Seen, rule: Rule) -> Wanted:
@@ -106,10 +106,14 @@ def rebalanced(seen: Seen, rule: Rule) -> Wanted:
         return enough
     *first, last = (pool.npus_per_instance for pool in pools)
     heads = product(*(range(rule.least, seen.npus // size + 1) for size in first))
-    rest = (
+    npus_left = (
         (head, seen.npus - sum(n * s for n, s in zip(head, first, strict=True))) for head in heads
     )
-    splits = [(*head, left // last) for head, left in rest if left // last >= rule.least]
+    splits = [
+        (*head, remaining // last)
+        for head, remaining in npus_left
+        if remaining // last >= rule.least
+    ]
     best = min(splits, key=lambda split: (lack(split), -npus(split), split), default=now)
     if all(b >= n for b, n in zip(best, now, strict=True)):
         return best
@@ -144,13 +148,13 @@ def own_controller(digest: str) -> Controller:
             question = asdict(seen)
             pools = question.pop("pools")
             answer = decide(question | pools | {"rule": asdict(rule)})
-            wanted = tuple(int(answer[role]) for role in seen.pools)
+            targets = tuple(int(answer[role]) for role in seen.pools)
         except (
             Exception
         ) as error:  # whatever a stranger's function may do is reported in a sentence
             raise ControllerError(f"the own controller failed: {error!r}") from error
-        if min(wanted) < 0:
-            raise ControllerError(f"the own controller wants {wanted} instances: none may be < 0")
-        return wanted
+        if min(targets) < 0:
+            raise ControllerError(f"the own controller wants {targets} instances: none may be < 0")
+        return targets
 
     return controller

@@ -112,16 +112,16 @@ def unlink(pool: BlockPool, row: int, block: int) -> None:
     """Remove a resident block from the list; it stays counted in `used`."""
     newer = pool.newer[row, block]
     older = pool.older[row, block]
-    at = 0
+    level = 0
     if pool.newest.shape[1] > 1:
-        at = pool.level[row, block]
-        pool.held[row, at] -= 1
+        level = pool.level[row, block]
+        pool.held[row, level] -= 1
     if newer == NONE:
-        pool.newest[row, at] = older
+        pool.newest[row, level] = older
     else:
         pool.older[row, newer] = older
     if older == NONE:
-        pool.oldest[row, at] = newer
+        pool.oldest[row, level] = newer
     else:
         pool.newer[row, older] = newer
 
@@ -129,18 +129,18 @@ def unlink(pool: BlockPool, row: int, block: int) -> None:
 @kernel
 def link_newest(pool: BlockPool, row: int, block: int) -> None:
     """Put a block at the recent end of its list."""
-    at = 0
+    level = 0
     if pool.newest.shape[1] > 1:
-        at = pool.level[row, block]
-        pool.held[row, at] += 1
-    head = pool.newest[row, at]
+        level = pool.level[row, block]
+        pool.held[row, level] += 1
+    head = pool.newest[row, level]
     pool.newer[row, block] = NONE
     pool.older[row, block] = head
     if head == NONE:
-        pool.oldest[row, at] = block
+        pool.oldest[row, level] = block
     else:
         pool.newer[row, head] = block
-    pool.newest[row, at] = block
+    pool.newest[row, level] = block
 
 
 @kernel
@@ -216,9 +216,9 @@ def keep_block(pool: BlockPool, row: int, block: int) -> None:
 @kernel
 def lately_gone(pool: BlockPool, row: int, block: int) -> bool:
     """Whether a block is among the last that left the small queue, as many as the main one has."""
-    left = pool.ghost[row, block]
+    evictions_left = pool.ghost[row, block]
     room = pool.capacity[row] - pool.capacity[row] // SMALL_SHARE
-    return bool(left > 0 and pool.gone[row] - left < room)
+    return bool(evictions_left > 0 and pool.gone[row] - evictions_left < room)
 
 
 @kernel
@@ -228,9 +228,9 @@ def evict(pool: BlockPool, row: int) -> None:
     if pool.policy == S3_FIFO:
         victim = leaving(pool, row)
     else:
-        for at in range(pool.newest.shape[1]):
+        for queue in range(pool.newest.shape[1]):
             if victim == NONE:
-                victim = pool.oldest[row, at]
+                victim = pool.oldest[row, queue]
     drop(pool, row, victim)
     pool.evicted[row] += 1
 
@@ -239,8 +239,10 @@ def evict(pool: BlockPool, row: int) -> None:
 def leaving(pool: BlockPool, row: int) -> int:
     """The block that S3-FIFO evicts next; blocks that were used move on in their queues."""
     while True:
-        small = pool.held[row, SMALL]
-        if small > 0 and (small * SMALL_SHARE >= pool.capacity[row] or pool.held[row, MAIN] == 0):
+        in_small = pool.held[row, SMALL]
+        if in_small > 0 and (
+            in_small * SMALL_SHARE >= pool.capacity[row] or pool.held[row, MAIN] == 0
+        ):
             block = pool.oldest[row, SMALL]
             if pool.uses[row, block] <= 1:
                 pool.gone[row] += 1
@@ -274,12 +276,15 @@ def look(pool: BlockPool, row: int, now_s: float) -> None:
 @kernel
 def keep_chain(pool: BlockPool, row: int, chains: Chains, k: int, blocks: int) -> None:
     """Store the first `blocks` blocks of chain k, the last one first."""
-    begin, end, past = chains.segment_offset[k], chains.segment_offset[k + 1], 0
+    begin, end, blocks_before = chains.segment_offset[k], chains.segment_offset[k + 1], 0
     for s in range(begin, end):
-        past += chains.segment_blocks[s]
+        blocks_before += chains.segment_blocks[s]
     for s in range(end - 1, begin - 1, -1):
-        past -= chains.segment_blocks[s]
-        first, count = chains.segment_first[s], min(chains.segment_blocks[s], blocks - past)
+        blocks_before -= chains.segment_blocks[s]
+        first, count = (
+            chains.segment_first[s],
+            min(chains.segment_blocks[s], blocks - blocks_before),
+        )
         if pool.policy == LRU:
             keep_run(pool, row, first, count)
             continue

@@ -70,11 +70,11 @@ def taking(opened: np.ndarray) -> int:
 def in_turn(opened: np.ndarray, turn: int) -> int:
     """Round robin over open instances; returns -1 if none is open. Closed ones are skipped."""
     count = taking(opened)
-    left = turn % count if count > 0 else 0
+    turns_left = turn % count if count > 0 else 0
     for i in range(opened.size):
         if opened[i]:
-            left -= 1
-        if left < 0:
+            turns_left -= 1
+        if turns_left < 0:
             return i
     return NOBODY
 
@@ -116,9 +116,9 @@ def prefix_affinity(opened: np.ndarray, queued_tokens: np.ndarray, hit_tokens: n
 @kernel
 def session_sticky(opened: np.ndarray, session: int) -> int:
     """The same instance for every turn of a session, spread by a multiplicative hash."""
-    drawn: int = np.int64(scattered(session) >> np.uint64(33))  # type: ignore[assignment]
-    own = drawn % opened.size
-    return own if opened[own] else in_turn(opened, drawn // opened.size)
+    point: int = np.int64(scattered(session) >> np.uint64(33))  # type: ignore[assignment]
+    home = point % opened.size
+    return home if opened[home] else in_turn(opened, point // opened.size)
 
 
 @kernel
@@ -139,19 +139,19 @@ def weighted(view: View, routed: int) -> int:
     """The open instance with the highest weighted score, ties in turn. Each scorer is between 0 and
     1, as in llm-d: shortness of the queue between the longest and the shortest, cached share of the
     prompt, free share of KV space."""
-    opened, wait_s, weights = view.opened, view.wait_s, view.weights
+    is_open, wait_s, weights = view.opened, view.wait_s, view.weights
     n = wait_s.size
-    best = in_turn(opened, routed)
+    best = in_turn(is_open, routed)
     first = best
     longest_s, shortest_s = wait_s[best], wait_s[best]
     for i in range(n):
-        if opened[i]:
+        if is_open[i]:
             longest_s, shortest_s = max(longest_s, wait_s[i]), min(shortest_s, wait_s[i])
     spread_s = max(longest_s - shortest_s, 1e-12)
     highest = -1.0
     for k in range(n):
         i = (first + k) % n
-        if opened[i]:
+        if is_open[i]:
             score = weights[0] * (longest_s - wait_s[i]) / spread_s
             score += weights[1] * view.hit_share[i] + weights[2] * (1.0 - view.kv_used[i])
             if score > highest:
@@ -236,12 +236,12 @@ def lightest(
             break
         begin, end = b * BLOCK, (b + 1) * BLOCK
         # Slices: their indices begin at 0 and cannot wrap around, which vectors need to know.
-        tokens, taken = taken_tokens[begin:end], taken_slots[begin:end]
+        tokens, slots_taken = taken_tokens[begin:end], taken_slots[begin:end]
         most, loads, block = slots[begin:end], price[begin:end], bits[begin:end]
         for k in range(tokens.size):
-            load = by_tokens * tokens[k] + by_slots * taken[k]
+            load = by_tokens * tokens[k] + by_slots * slots_taken[k]
             # Not `and`: a branch would keep vectors away, too.
-            fits = (taken[k] < most[k]) & (tokens[k] + need_tokens <= capacity_tokens)
+            fits = (slots_taken[k] < most[k]) & (tokens[k] + need_tokens <= capacity_tokens)
             loads[k] = load if fits else np.inf
         lowest = INFINITE
         for k in range(block.size):

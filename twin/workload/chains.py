@@ -18,10 +18,10 @@ def _slot(
 ) -> np.int64:
     """Slot of (parent, raw), or the free slot for it, in an open-addressing table of 2**k slots."""
     mask = ids.size - 1
-    at = np.int64(bits(np.uint64(raw), parent) & np.uint64(mask))
-    while ids[at] != EMPTY and (parents[at] != parent or raws[at] != raw):
-        at = (at + 1) & mask
-    return at
+    place = np.int64(bits(np.uint64(raw), parent) & np.uint64(mask))
+    while ids[place] != EMPTY and (parents[place] != parent or raws[place] != raw):
+        place = (place + 1) & mask
+    return place
 
 
 @kernel(allocates=True)
@@ -33,10 +33,10 @@ def _grown(parents: np.ndarray, raws: np.ndarray, ids: np.ndarray):  # type: ign
     new_ids = np.full(size, EMPTY, np.int64)
     for k in range(ids.size):
         if ids[k] != EMPTY:
-            at = _slot(new_parents, new_raws, new_ids, parents[k], raws[k])
-            new_parents[at] = parents[k]
-            new_raws[at] = raws[k]
-            new_ids[at] = ids[k]
+            place = _slot(new_parents, new_raws, new_ids, parents[k], raws[k])
+            new_parents[place] = parents[k]
+            new_raws[place] = raws[k]
+            new_ids[place] = ids[k]
     return new_parents, new_raws, new_ids
 
 
@@ -66,21 +66,21 @@ def chain_ids(
                 old += 1
                 continue
             old = old_end
-            at = _slot(parents, raws, ids, parent, raw[k])
-            if ids[at] == EMPTY:
-                parents[at] = parent
-                raws[at] = raw[k]
-                ids[at] = used
+            place = _slot(parents, raws, ids, parent, raw[k])
+            if ids[place] == EMPTY:
+                parents[place] = parent
+                raws[place] = raw[k]
+                ids[place] = used
                 hash_of[used] = raw[k]
                 used += 1
                 parent = used - 1
                 if 2 * used > ids.size:
                     parents, raws, ids = _grown(parents, raws, ids)
-                    longer = np.empty(ids.size, np.int64)
-                    longer[:used] = hash_of[:used]
-                    hash_of = longer
+                    longer_ids = np.empty(ids.size, np.int64)
+                    longer_ids[:used] = hash_of[:used]
+                    hash_of = longer_ids
             else:
-                parent = ids[at]
+                parent = ids[place]
             raw[k] = parent
     return used
 
@@ -102,12 +102,12 @@ def runs_of(
     """(segment_offset i8[n + 1], segment_first i8[m], segment_blocks i4[m]) of rows of ids."""
     length = np.maximum(row_end - row_begin, 0)
     offset = np.concatenate(([0], np.cumsum(length)))
-    own = ids[ranges(row_begin, length)]
-    begins = np.diff(own, prepend=0) != 1
+    row_ids = ids[ranges(row_begin, length)]
+    begins = np.diff(row_ids, prepend=0) != 1
     begins[offset[:-1][length > 0]] = True
     run = np.flatnonzero(begins)
-    blocks = np.diff(run, append=own.size).astype(np.int32)
-    return np.searchsorted(run, offset), own[run], blocks
+    blocks = np.diff(run, append=row_ids.size).astype(np.int32)
+    return np.searchsorted(run, offset), row_ids[run], blocks
 
 
 def expand_runs(
@@ -124,13 +124,13 @@ def regroup(
     row_offset i8[n + 1], ids i8[refs]; groups i8[n]: whole groups wanted of each row. Returns (row
     offset i8[n + 1], ids i8[...], distinct ids); a group has the id of its last block, so sharing
     is exact."""
-    whole = np.minimum(groups, np.diff(row_offset) // size)
-    place = ranges(np.zeros_like(whole), whole)  # of a group in its row
-    last = ids[np.repeat(row_offset[:-1], whole) + (place + 1) * size - 1]
+    whole_groups = np.minimum(groups, np.diff(row_offset) // size)
+    place = ranges(np.zeros_like(whole_groups), whole_groups)  # of a group in its row
+    last = ids[np.repeat(row_offset[:-1], whole_groups) + (place + 1) * size - 1]
     _, fresh = np.unique(last, return_index=True)
     name = np.full(ids.max(initial=-1) + 1, EMPTY)
     name[last[np.sort(fresh)]] = np.arange(fresh.size)  # in order of first use
-    return np.concatenate(([0], np.cumsum(whole))), name[last], fresh.size
+    return np.concatenate(([0], np.cumsum(whole_groups))), name[last], fresh.size
 
 
 @late
@@ -149,29 +149,29 @@ def with_answers(
             most += offset[child[i] + 1] - offset[child[i]]
     new_first = np.empty(most, np.int64)
     new_blocks = np.empty(most, np.int32)
-    at = 0
+    position = 0
     for i in range(n):
         have, last = 0, -1
         for s in range(offset[i], offset[i + 1]):
-            new_first[at], new_blocks[at] = first[s], blocks[s]
+            new_first[position], new_blocks[position] = first[s], blocks[s]
             have += blocks[s]
             last = first[s] + blocks[s] - 1
-            at += 1
-        own, past, extends = have, 0, have == 0
+            position += 1
+        own_blocks, blocks_before, extends = have, 0, have == 0
         if child[i] != EMPTY:
             for s in range(offset[child[i]], offset[child[i] + 1]):
-                skip = min(max(own - past, 0), blocks[s])
-                past += blocks[s]
-                if skip > 0 and past - blocks[s] + skip == own:
+                skip = min(max(own_blocks - blocks_before, 0), blocks[s])
+                blocks_before += blocks[s]
+                if skip > 0 and blocks_before - blocks[s] + skip == own_blocks:
                     extends = first[s] + skip - 1 == last
                 take = min(blocks[s] - skip, wanted[i] - have)
                 if extends and take > 0:
-                    new_first[at], new_blocks[at] = first[s] + skip, take
+                    new_first[position], new_blocks[position] = first[s] + skip, take
                     have += take
-                    at += 1
+                    position += 1
         if have < wanted[i]:
-            new_first[at], new_blocks[at] = distinct, wanted[i] - have
+            new_first[position], new_blocks[position] = distinct, wanted[i] - have
             distinct += wanted[i] - have
-            at += 1
-        new_offset[i + 1] = at
-    return new_offset, new_first[:at], new_blocks[:at], distinct
+            position += 1
+        new_offset[i + 1] = position
+    return new_offset, new_first[:position], new_blocks[:position], distinct

@@ -71,12 +71,12 @@ def generate(
     else:
         head_tokens = int(_session_fact(facts, workload, "head_tokens"))
         chains = session_chains(input_tokens + after, parent, block_tokens, head_tokens)
-    waits, pause_s = None, None
+    waits_for, pause_s = None, None
     if parent is not None and workload.turns == "wait" and workload.arrivals != "closed_loop":
-        waits, pause_s = parent, arrival_s - arrival_s[parent]
+        waits_for, pause_s = parent, arrival_s - arrival_s[parent]
     return Requests(
         arrival_s, input_tokens, output_tokens, *chains, block_tokens=block_tokens,
-        has_prefix=workload.prefix != "none", waits_for=waits, pause_s=pause_s,
+        has_prefix=workload.prefix != "none", waits_for=waits_for, pause_s=pause_s,
     )  # fmt: skip
 
 
@@ -106,8 +106,8 @@ def _lengths(
 
 def _session_fact(facts: Facts, workload: Workload, name: str) -> float:
     """A fact about sessions: the fitted workload's own, otherwise the common one."""
-    own = f"workloads.{workload.lengths}.{name}"
-    return facts.si(own if own in facts else f"sessions.{name}")
+    fact_path = f"workloads.{workload.lengths}.{name}"
+    return facts.si(fact_path if fact_path in facts else f"sessions.{name}")
 
 
 def _parents(

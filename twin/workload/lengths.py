@@ -72,8 +72,8 @@ def fitted_lengths(facts: Facts, name: str) -> tuple[Quantiles, Quantiles]:
     """The (input, output) tables of data/workloads/<name>.toml; raises FactError for no such."""
     head = f"workloads.{name}"
     if f"{head}.levels" not in facts:
-        known = ", ".join(facts.names("workloads")) or "none"
-        raise FactError(f"workload.lengths = {name!r} is not in data/workloads; there are: {known}")
+        names = ", ".join(facts.names("workloads")) or "none"
+        raise FactError(f"workload.lengths = {name!r} is not in data/workloads; there are: {names}")
     levels = np.array(facts[f"{head}.levels"].value, np.float64)
     tables = []
     for side in ("input", "output"):

@@ -83,7 +83,7 @@ def offered(scenario: Scenario, facts: Facts, trace: TraceTable | None = None) -
             workload, horizon_s, scenario.seed, block_tokens, facts, trace, count, even=True
         )
     prompts, answers = sample.input_tokens, sample.output_tokens
-    seen = np.minimum(_seen_blocks(sample) * float(sample.block_tokens), prompts)
+    known_tokens = np.minimum(_seen_blocks(sample) * float(sample.block_tokens), prompts)
     p50_in, p95_in = np.quantile(prompts, (0.5, 0.95))
     p50_out, p95_out = np.quantile(answers, (0.5, 0.95))
     return Offered(
@@ -96,11 +96,11 @@ def offered(scenario: Scenario, facts: Facts, trace: TraceTable | None = None) -
         output_tokens_p50=float(p50_out),
         output_tokens_p95=float(p95_out),
         # Blocks are prefix-chained: a block seen twice was a hit the second time.
-        reuse=float(seen.sum()) / float(prompts.sum()),
+        reuse=float(known_tokens.sum()) / float(prompts.sum()),
         prompts=prompts,
         answers=answers,
         arrivals=sample.arrival_s,
-        seen=seen,
+        seen=known_tokens,
     )
 
 

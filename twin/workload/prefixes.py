@@ -56,14 +56,14 @@ def shared_chains(
     n = input_tokens.size
     group = (uniforms(key, np.arange(n)) * groups).astype(np.int64)
     common = (input_tokens * fraction).astype(np.int64) // block_tokens
-    own = (input_tokens + after) // block_tokens - common
+    own_blocks = (input_tokens + after) // block_tokens - common
     longest = np.zeros(groups, np.int64)
     np.maximum.at(longest, group, common)
     begin = np.cumsum(longest) - longest
-    first = longest.sum() + np.cumsum(own) - own
-    runs = _one_behind_the_other(begin[group], common, first, own)
+    first = longest.sum() + np.cumsum(own_blocks) - own_blocks
+    runs = _one_behind_the_other(begin[group], common, first, own_blocks)
     session = np.arange(n, dtype=np.int32)
-    return Chains(session, *runs, int(longest.sum() + own.sum()))
+    return Chains(session, *runs, int(longest.sum() + own_blocks.sum()))
 
 
 def _one_behind_the_other(
@@ -72,9 +72,9 @@ def _one_behind_the_other(
     """(segment_offset, segment_first, segment_blocks) of two consecutive runs per row, without
     empty ones."""
     begins, counts = np.stack([first, next_first], 1), np.stack([blocks, next_blocks], 1)
-    some = counts > 0
-    offset = np.concatenate(([0], np.cumsum(some.sum(axis=1))))
-    return offset, begins[some], counts[some].astype(np.int32)
+    not_empty = counts > 0
+    offset = np.concatenate(([0], np.cumsum(not_empty.sum(axis=1))))
+    return offset, begins[not_empty], counts[not_empty].astype(np.int32)
 
 
 def session_chains(
@@ -82,18 +82,18 @@ def session_chains(
 ) -> Chains:
     """Prompts i4[n] of sessions; parent i4[n] is the turn each extends, NONE for a first turn. The
     first `head_tokens` of every prompt are the same (a system prompt), in whole blocks."""
-    head, whole = head_tokens // block_tokens, input_tokens // block_tokens
+    head, whole_blocks = head_tokens // block_tokens, input_tokens // block_tokens
     first_turn = np.where(parent == NONE, np.arange(parent.size), parent)
     while not np.array_equal(before := first_turn[first_turn], first_turn):
         first_turn = before
     number = np.cumsum(parent == NONE) - 1
     session = number[first_turn].astype(np.int32)
     length = np.zeros(number.max(initial=-1) + 1, np.int64)  # blocks beyond the head
-    np.maximum.at(length, session, whole - head)
+    np.maximum.at(length, session, whole_blocks - head)
     begin = head + np.cumsum(length) - length
-    shared = np.minimum(head, whole)
+    shared = np.minimum(head, whole_blocks)
     runs = _one_behind_the_other(
-        np.zeros_like(begin[session]), shared, begin[session], whole - head
+        np.zeros_like(begin[session]), shared, begin[session], whole_blocks - head
     )
     return Chains(session, *runs, int(head + length.sum()))
 
@@ -130,11 +130,11 @@ def _longest_fit(tokens: np.ndarray, begin: int, end: int, room: int) -> int:
 @kernel
 def _nearest_open(tokens: np.ndarray, at: int, end: int, room: int) -> int:
     """Open turn below `end` nearest to `at` that fits in `room`, or NONE."""
-    for far in range(NEAREST_REACH):
-        if at - far >= 0 and tokens[at - far] <= room:
-            return at - far
-        if at + far + 1 < end and tokens[at + far + 1] <= room:
-            return at + far + 1
+    for distance in range(NEAREST_REACH):
+        if at - distance >= 0 and tokens[at - distance] <= room:
+            return at - distance
+        if at + distance + 1 < end and tokens[at + distance + 1] <= room:
+            return at + distance + 1
     return NONE
 
 
@@ -156,29 +156,31 @@ def find_parents(
     for i in range(n):
         parent[i] = NONE
         added = input_tokens[i]
-        wish = uniform(key_follow, i) < turns.follow_up_probability
-        if wish or owed > 0:
+        follows_up = uniform(key_follow, i) < turns.follow_up_probability
+        if follows_up or owed > 0:
             median_s = turns.gap_median_s
             if turns.tool_share > 0.0 and uniform(key_gap ^ TOOLS, i) < turns.tool_share:
                 median_s = turns.tool_gap_s
             gap_s = lognormal(key_gap, i, median_s, turns.gap_sigma)
-            at = _last_at_or_before(arrival_s, i, arrival_s[i] - gap_s)
-            if at >= 0 and grow:
-                parent[i] = _nearest_open(tokens, at, i, MOST_TOKENS - added)
-            elif at >= 0:
-                begin = max(0, at + 1 - turns.candidates // 2)
+            candidate = _last_at_or_before(arrival_s, i, arrival_s[i] - gap_s)
+            if candidate >= 0 and grow:
+                parent[i] = _nearest_open(tokens, candidate, i, MOST_TOKENS - added)
+            elif candidate >= 0:
+                begin = max(0, candidate + 1 - turns.candidates // 2)
                 end = min(i, begin + turns.candidates)
                 parent[i] = _longest_fit(tokens, begin, end, added - 1)
             if parent[i] != NONE:
-                owed -= 0 if wish else 1
+                owed -= 0 if follows_up else 1
                 if grow:
                     input_tokens[i] += tokens[parent[i]]
                 tokens[parent[i]] = CLOSED
-            elif wish and at >= 0 and not grow:
+            elif follows_up and candidate >= 0 and not grow:
                 owed += 1
-            elif wish and at < 0 and grow:
-                past = _unseen_turns(key_follow, n + i, turns.follow_up_probability)
-                input_tokens[i] += min(past * (added + output_tokens[i]), MOST_TOKENS - added)
+            elif follows_up and candidate < 0 and grow:
+                unseen_turns = _unseen_turns(key_follow, n + i, turns.follow_up_probability)
+                input_tokens[i] += min(
+                    unseen_turns * (added + output_tokens[i]), MOST_TOKENS - added
+                )
         tokens[i] = input_tokens[i] + output_tokens[i]
 
 

@@ -108,10 +108,10 @@ class Clock:
         """Arrival in the run of times `own_s` f8[n] (sorted), f8[n]."""
         if self.constant:
             return own_s
-        inside = own_s < self.own_horizon_s
+        within_horizon = own_s < self.own_horizon_s
         # The last edge of its own time: a stretch without load has one own time only.
-        cell = np.searchsorted(self.own_s, own_s[inside], "right") - 1
+        cell = np.searchsorted(self.own_s, own_s[within_horizon], "right") - 1
         result = np.full(own_s.size, np.inf)
-        since = own_s[inside] - self.own_s[cell]
-        result[inside] = self.edges_s[cell] + since / self.factor[cell]
+        since = own_s[within_horizon] - self.own_s[cell]
+        result[within_horizon] = self.edges_s[cell] + since / self.factor[cell]
         return result

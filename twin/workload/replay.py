@@ -64,33 +64,36 @@ def replay(
     times = clock.seconds(times)
     order = np.argsort(times, kind="stable")
     before = earlier_turn(table.session)
-    waits = workload.turns == "wait" and bool((before >= 0).any())
-    inside = order[: int(np.searchsorted(times[order], horizon_s))]
-    if waits:
+    turns_wait = workload.turns == "wait" and bool((before >= 0).any())
+    arriving = order[: int(np.searchsorted(times[order], horizon_s))]
+    if turns_wait:
         begun_s = times.reshape(-1, n)[:, first_turn(before)].reshape(-1)
-        inside = order[begun_s[order] < horizon_s]
-    chosen = inside[: min(count if count is not None else NO_LIMIT, ask.max_requests or NO_LIMIT)]
-    copy, row = np.divmod(chosen, max(n, 1))
+        arriving = order[begun_s[order] < horizon_s]
+    chosen_rows = arriving[
+        : min(count if count is not None else NO_LIMIT, ask.max_requests or NO_LIMIT)
+    ]
+    copy, row = np.divmod(chosen_rows, max(n, 1))
     chains = _trace_blocks(table, block_tokens, before if answers else None)
     offset, first, blocks, distinct = place_rows(chains, copy, row)
     sessions = int(table.session.max()) + 1 if n else 0
     return Requests(
-        times[chosen], table.input_tokens[row], table.output_tokens[row],
+        times[chosen_rows], table.input_tokens[row], table.output_tokens[row],
         (table.session[row] + copy * sessions).astype(np.int32), offset, first, blocks, distinct,
         block_tokens=chains.block_tokens, has_prefix=table.has_prefix,
-        counts=_replay_counts(table, order.size, inside.size, chosen.size),
+        counts=_replay_counts(table, order.size, arriving.size, chosen_rows.size),
         notes=_replay_notes(workload, table, quantum_s, chains.block_tokens, block_tokens),
-        waits_for=_places(chosen, copy * n + before[row], before[row] >= 0) if waits else None,
-        pause_s=_pauses(table, arrival_s, before)[row] if waits else None,
+        waits_for=_places(chosen_rows, copy * n + before[row], before[row] >= 0)
+        if turns_wait else None,
+        pause_s=_pauses(table, arrival_s, before)[row] if turns_wait else None,
     )  # fmt: skip
 
 
 def earlier_turn(session: np.ndarray) -> np.ndarray:
     """Previous row of each row's session, i8[n]; NONE for a first turn and outside sessions."""
     order = np.argsort(session, kind="stable")
-    same = session[order][1:] == session[order][:-1]
+    same_session = session[order][1:] == session[order][:-1]
     before = np.full(session.size, NONE)
-    before[order[1:][same]] = order[:-1][same]
+    before[order[1:][same_session]] = order[:-1][same_session]
     before[session < 0] = NONE
     return before
 
@@ -126,9 +129,9 @@ def _trace_blocks(table: TraceTable, block_tokens: int, before: np.ndarray | Non
         return chains
     child = np.full(len(table), NONE)
     child[before[before >= 0]] = np.flatnonzero(before >= 0)
-    whole = (table.input_tokens.astype(np.int64) + after) // chains.block_tokens
+    whole_blocks = (table.input_tokens.astype(np.int64) + after) // chains.block_tokens
     runs = chains.offset, chains.first, chains.blocks, chains.distinct
-    offset, first, blocks, distinct = with_answers(*runs, child, whole)
+    offset, first, blocks, distinct = with_answers(*runs, child, whole_blocks)
     return Blocks(offset, first, blocks, distinct, chains.block_tokens)
 
 
@@ -151,10 +154,10 @@ def _replay_notes(
             f"workload.rate_req_per_s = {workload.rate_req_per_s:g} req/s"
         )
     if workload.turns == "wait" and (earlier_turn(table.session) >= 0).any():
-        known = 1.0 - np.isnan(table.think_s).mean()
+        known_share = 1.0 - np.isnan(table.think_s).mean()
         notes.append(
             f"sessions of {table.name} wait for their answers; pauses are its think times for "
-            f"{known:.0%} of the requests, and gaps between its arrivals for the others"
+            f"{known_share:.0%} of the requests, and gaps between its arrivals for the others"
         )
     if quantum_s:
         notes.append(
@@ -176,10 +179,10 @@ def timestamp_quantum(arrival_s: np.ndarray) -> float:
     more than a hundredth of the requests have equal timestamps; otherwise 0."""
     ticks = np.round(arrival_s / NANOSECOND).astype(np.int64)
     gaps = np.diff(ticks)
-    apart = gaps[gaps > 0]
-    if apart.size == 0 or gaps.size - apart.size <= COARSE_SHARE * ticks.size:
+    positive_gaps = gaps[gaps > 0]
+    if positive_gaps.size == 0 or gaps.size - positive_gaps.size <= COARSE_SHARE * ticks.size:
         return 0.0
-    return float(apart.min() * NANOSECOND)
+    return float(positive_gaps.min() * NANOSECOND)
 
 
 @late
@@ -236,10 +239,10 @@ def _prompt_blocks(table: TraceTable, pool_tokens: int) -> Blocks:
     runs = table.segment_offset, table.segment_first, table.segment_blocks
     row_offset, ids = expand_runs(*runs)
     size = pool_tokens // trace_tokens if pool_tokens % trace_tokens == 0 else 1
-    whole = table.input_tokens.astype(np.int64) // (trace_tokens * size)
+    whole_blocks = table.input_tokens.astype(np.int64) // (trace_tokens * size)
     if size > 1:
-        row_offset, ids, distinct = regroup(row_offset, ids, whole, size)
-    end = row_offset[:-1] + np.minimum(whole, np.diff(row_offset))
+        row_offset, ids, distinct = regroup(row_offset, ids, whole_blocks, size)
+    end = row_offset[:-1] + np.minimum(whole_blocks, np.diff(row_offset))
     return Blocks(*runs_of(row_offset[:-1], end, ids), distinct, trace_tokens * size)
 
 
@@ -249,8 +252,8 @@ def place_rows(
     """Chains of the wanted (copy, row) pairs i8[k]; every copy has its own ids: (segment_offset
     i8[k + 1], segment_first, segment_blocks, distinct ids)."""
     count = np.diff(chains.offset)[row]
-    some = ranges(chains.offset[row], count)
-    first, blocks = chains.first[some], chains.blocks[some]
+    row_places = ranges(chains.offset[row], count)
+    first, blocks = chains.first[row_places], chains.blocks[row_places]
     used = int((first + blocks).max(initial=0))
     copies = int(copy.max(initial=-1)) + 1
     offset = np.concatenate(([0], np.cumsum(count)))

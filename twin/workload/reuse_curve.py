@@ -28,8 +28,8 @@ class ReuseCurve:
 
     def hit_ratio(self, capacity_blocks: float) -> float:
         """Share of input tokens that hit in an LRU with a number of blocks."""
-        known = int(np.searchsorted(self.distance, capacity_blocks, "left"))
-        hit = float(self.hit_tokens[known - 1]) if known else 0.0
+        position = int(np.searchsorted(self.distance, capacity_blocks, "left"))
+        hit = float(self.hit_tokens[position - 1]) if position else 0.0
         return hit / self.input_tokens if self.input_tokens else 0.0
 
     @property
@@ -50,16 +50,16 @@ def reuse_curve(stream: Stream, most_touches: int = MOST_TOUCHES) -> ReuseCurve:
     total = int(stream.input_tokens.sum(dtype=np.int64))
     touches = int(stream.segment_blocks.sum(dtype=np.int64))
     if not touches or not stream.has_prefix:
-        nothing = np.zeros(0, np.int64)
-        return ReuseCurve(nothing, nothing.astype(float), total, 0, stream.block_tokens, 1.0)
+        no_rows = np.zeros(0, np.int64)
+        return ReuseCurve(no_rows, no_rows.astype(float), total, 0, stream.block_tokens, 1.0)
     share = min(1.0, most_touches / touches)
     distance, tokens, followed = _distances(
         stream.segment_offset, stream.segment_first, stream.segment_blocks, stream.blocks,
         stream.input_tokens, stream.block_tokens, share,
     )  # fmt: skip
-    again = distance >= 0
-    order = np.argsort(distance[again], kind="stable")
-    distance, tokens = distance[again][order], tokens[again][order]
+    is_repeated = distance >= 0
+    order = np.argsort(distance[is_repeated], kind="stable")
+    distance, tokens = distance[is_repeated][order], tokens[is_repeated][order]
     last = np.flatnonzero(np.diff(distance, append=-1))  # of each run of equals
     in_blocks = _tokens_in_blocks(stream) if share < 1.0 else followed
     scale = in_blocks / max(followed, 1)
@@ -110,9 +110,9 @@ def _distances(  # type: ignore[no-untyped-def]
                 place -= 1
                 if share < 1.0 and (scattered(b) >> np.uint64(32)) > limit:
                     continue
-                held = max(0, min(block_tokens, input_tokens[i] - place * block_tokens))
-                followed += held
-                tokens[now] = held
+                tokens_in_block = max(0, min(block_tokens, input_tokens[i] - place * block_tokens))
+                followed += tokens_in_block
+                tokens[now] = tokens_in_block
                 if last[b] > 0:
                     newer = resident
                     k = last[b]
@@ -122,7 +122,7 @@ def _distances(  # type: ignore[no-untyped-def]
                     distance[now] = newer
                 now += 1
         # Looked up first, touched after: the distances above are of the moment before.
-        at = begin
+        position = begin
         for s in range(offset[i + 1] - 1, offset[i] - 1, -1):
             for b in range(first[s] + blocks[s] - 1, first[s] - 1, -1):
                 if share < 1.0 and (scattered(b) >> np.uint64(32)) > limit:
@@ -134,9 +134,9 @@ def _distances(  # type: ignore[no-untyped-def]
                         k += k & -k
                 else:
                     resident += 1
-                at += 1
-                last[b] = at
-                k = at
+                position += 1
+                last[b] = position
+                k = position
                 while k <= touches:
                     tree[k] += 1
                     k += k & -k

@@ -75,8 +75,8 @@ def expire(world: World, t0: float) -> None:
         limit_s = settings.answer_timeout_s if k else settings.timeout_s
         i = loop.expired[k]
         while limit_s > 0.0 and i < arrived and request.arrival_s[i] + limit_s <= t0:
-            served = request.status[i] >= w.FINISHED or request.gone[i] == 1
-            if not served and (k == 1 or not request.transfer_end_s[i] <= t0):
+            is_served = request.status[i] >= w.FINISHED or request.gone[i] == 1
+            if not is_served and (k == 1 or not request.transfer_end_s[i] <= t0):
                 request.reason[i] = w.ANSWER_TIMED_OUT if k else w.TIMED_OUT
                 withdraw(world, i, t0)
                 ask_again(world, i, request.arrival_s[i] + limit_s, t0)
@@ -92,8 +92,8 @@ def withdraw(world: World, i: int, now_s: float) -> None:
     if i >= counters[w.FRONTED]:  # the API server and the router pass over it
         counters[w.LEFT_EARLY] += 1
     elif i < counters[w.ROUTER_SEEN]:
-        waits = unlist(gate.wait, 0, following, i)
-        if not waits and not unlist(decode.returned, 0, following, i):
+        was_waiting = unlist(gate.wait, 0, following, i)
+        if not was_waiting and not unlist(decode.returned, 0, following, i):
             place = taken_out(world, i)
             if place == w.NONE:
                 request.gone[i] = 1
@@ -109,9 +109,9 @@ def idle_until_now(world: World, i: int, now_s: float) -> None:
     instance. Their KV arrived earlier, but their turn comes only now."""
     settings, instance = world.settings, world.instance
     if settings.has_decode and world.request.rank[i] != w.NONE:
-        at = settings.prefills + world.request.rank[i] // settings.decode_ranks
-        if not instance.running[at] and instance.up[at]:
-            instance.ends_s[at] = max(instance.ends_s[at], now_s)
+        column = settings.prefills + world.request.rank[i] // settings.decode_ranks
+        if not instance.running[column] and instance.up[column]:
+            instance.ends_s[column] = max(instance.ends_s[column], now_s)
 
 
 @kernel

@@ -75,9 +75,9 @@ def clients_due(setup: Setup, sizes: dict[str, int], settings: Settings) -> Loop
     begins, turns = np.zeros(0), np.zeros(0, np.int64)
     if settings.closed_loop:
         begins = first_turns(load.concurrency, load.ramp_s)
-        if (there := setup.residents) is not None:  # the others come as those before them end
-            others = load.concurrency - len(there)
-            begins = np.arange(others) / there.rate_req_per_s
+        if (residents := setup.residents) is not None:  # the others come as those before them end
+            others = load.concurrency - len(residents)
+            begins = np.arange(others) / residents.rate_req_per_s
         elif settings.dynamic and not begins.size:
             begins = np.zeros(min(load.concurrency, requests.arrival_s.size))
         turns = np.full(begins.size, w.NONE)
@@ -111,5 +111,5 @@ def gate_of(setup: Setup, sizes: dict[str, int]) -> Gate:
 def tenants_of(s: Scenario, session: np.ndarray) -> np.ndarray:
     """Tenant of each session i4[n], as i1[n], drawn by the tenants' shares."""
     shares = np.cumsum([t.share for t in s.tenants] or [1.0])
-    drawn = uniforms(stream_key(s.seed, "tenants"), session.astype(np.int64)) * shares[-1]
-    return np.searchsorted(shares, drawn, side="right").astype(np.int8)
+    points = uniforms(stream_key(s.seed, "tenants"), session.astype(np.int64)) * shares[-1]
+    return np.searchsorted(shares, points, side="right").astype(np.int8)

@@ -14,8 +14,8 @@ def prefilled_in_s(world: World, p: int, i: int, hit: int, own_s: float, now_s: 
     """Seconds until the end of the batch of instance p that a new request would join last: the
     running batch, the batches ahead, and its own batch, which later requests may fill up."""
     settings, request, prefill = world.settings, world.request, world.prefill
-    at = settings.prompt_row + p
-    ends_s, running = world.instance.ends_s[at], world.instance.running[at]
+    column = settings.prompt_row + p
+    ends_s, running = world.instance.ends_s[column], world.instance.running[column]
     budget, pass_s = settings.prefill_budget, prefill.pass_s[p]
     batch_tokens, left_s = int(prefill.batch_tokens[p]), 0.0
     under_way_s = (
@@ -30,10 +30,10 @@ def prefilled_in_s(world: World, p: int, i: int, hit: int, own_s: float, now_s: 
     else:
         batch_tokens = 0
     own_tokens = max(request.input_tokens[i] + request.emitted[i] - hit, 1)
-    ahead, held, ahead_s = waiting_before(world, p, i)
-    tokens, held = ahead + own_tokens, held + hit + own_tokens
+    ahead, waiting_requests, ahead_s = waiting_before(world, p, i)
+    tokens, waiting_requests = ahead + own_tokens, waiting_requests + hit + own_tokens
     # A batch is full by what it computes, or by the KV that it holds.
-    budget = max(1, min(budget, settings.batch_kv_tokens * tokens // held))
+    budget = max(1, min(budget, settings.batch_kv_tokens * tokens // waiting_requests))
     last = -(-tokens // budget)  # batches, its own the last
     if last > 1:
         batch_tokens = budget
@@ -50,21 +50,21 @@ def waiting_before(world: World, p: int, i: int) -> tuple[int, int, float]:
     settings, request = world.settings, world.request
     if settings.order == w.FAIR:
         line_up(world, p, i)
-    tokens, held, seconds = 0, 0, 0.0
-    at = world.prefill.queue[p, w.HEAD]
-    while at != w.NONE:
-        length = request.input_tokens[at] + request.emitted[at]
-        if request.progress[at] != w.NONE:  # a part of it is computed
-            left = length - request.progress[at]
-            tokens += left
-            held += length
-            seconds += request.work_s[at] * left / request.fresh_tokens[at]
-        elif settings.order == w.FIFO or request.place[at] <= request.place[i]:
-            tokens += request.fresh_tokens[at]
-            held += length
-            seconds += request.work_s[at]
-        at = request.following[at]
-    return tokens, held, seconds
+    tokens, requests, seconds = 0, 0, 0.0
+    item = world.prefill.queue[p, w.HEAD]
+    while item != w.NONE:
+        length = request.input_tokens[item] + request.emitted[item]
+        if request.progress[item] != w.NONE:  # a part of it is computed
+            tokens_left = length - request.progress[item]
+            tokens += tokens_left
+            requests += length
+            seconds += request.work_s[item] * tokens_left / request.fresh_tokens[item]
+        elif settings.order == w.FIFO or request.place[item] <= request.place[i]:
+            tokens += request.fresh_tokens[item]
+            requests += length
+            seconds += request.work_s[item]
+        item = request.following[item]
+    return tokens, requests, seconds
 
 
 @kernel

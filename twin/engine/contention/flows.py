@@ -132,8 +132,8 @@ def flows_of(s: Scenario, net: Network, seats: Sequence[Seat], first: INTS) -> l
             if s.memory_pool.enabled and s.memory_pool.answers and stored:
                 flows += _answers(net, seat, plane, stored)
             continue
-        wanted = s.memory_pool.enabled
-        read = demands.pool(net, seat.dies, plane, seat.pool_nodes) if wanted else None
+        pool_enabled = s.memory_pool.enabled
+        read = demands.pool(net, seat.dies, plane, seat.pool_nodes) if pool_enabled else None
         if read is not None:
             load, sources = read
             port, side = demands.server_ports(net, load, plane)
@@ -181,15 +181,15 @@ def _offloads(
     lend = [die for seat in seats if seat.role == "prefill" for die in seat.dies]
     lend = [die for die in lend if die not in no_way]
     for seat in seats:
-        own = [die for die in seat.dies if die not in no_way]
-        if seat.role == "decode" and own and lend:
-            out = demands.hand_off(net, own, lend, plane)
-            back = demands.hand_off(net, lend, own, plane)
-            both = Pattern(
+        with_path = [die for die in seat.dies if die not in no_way]
+        if seat.role == "decode" and with_path and lend:
+            out = demands.hand_off(net, with_path, lend, plane)
+            back = demands.hand_off(net, lend, with_path, plane)
+            pattern = Pattern(
                 out.links, out.amounts, np.concatenate((out.places, back.places)),
                 np.concatenate((out.placed, back.placed)),
             )  # fmt: skip
-            load = replace(out, pattern=both, moved=Moved(), moved_places=Moved())
+            load = replace(out, pattern=pattern, moved=Moved(), moved_places=Moved())
             yield Flow(w.NONE, w.OFFLOAD, seat.role, seat.index, load)
 
 
@@ -208,8 +208,8 @@ def shares_of(net: Network, load: Load, uneven: FLOATS | float = 1.0) -> FLOATS:
     bytes there over the load's. Each byte counts on the plane between its ends, so the shares of a
     direction sum to 1. Links between the dies of an NPU count as no plane."""
     enters = np.array([net.places[i].direction == "in" for i in load.places], np.int64)
-    placed = load.placed * uneven
-    return np.asarray(placed / np.bincount(enters, placed, 2)[enters])
+    loads = load.placed * uneven
+    return np.asarray(loads / np.bincount(enters, loads, 2)[enters])
 
 
 def _rounded(amounts: FLOATS) -> FLOATS:
@@ -234,17 +234,25 @@ class _Family:
     ) -> Iterator[tuple[int, INTS, NDArray[np.int32], FLOATS, FLOATS]]:
         """Flow number and, for each of its links with a row, in order of links: row, memory server
         whose port it is (-1: none), part of the flow and maximum."""
-        seen = row_of[self.pattern.links] >= 0
+        is_listed = row_of[self.pattern.links] >= 0
         for flow in self.flows:
-            own = seen.copy()
-            own[flow.load.moved.at] = row_of[flow.load.moved.to] >= 0
-            at, links = np.flatnonzero(own), flow.load.links
-            at = at[np.argsort(links[at], kind="stable")]
-            server = np.full(at.size, -1, np.int32)
-            port = self.port[at]
+            kept_links = is_listed.copy()
+            kept_links[flow.load.moved.at] = row_of[flow.load.moved.to] >= 0
+            positions, links = np.flatnonzero(kept_links), flow.load.links
+            positions = positions[np.argsort(links[positions], kind="stable")]
+            server = np.full(positions.size, -1, np.int32)
+            port = self.port[positions]
             if port.any():
-                server[port] = np.searchsorted(flow.nodes, net.node[net.tail[links[at[port]]]])
-            yield flow.number, row_of[links[at]], server, self.part[at], self.most[at]
+                server[port] = np.searchsorted(
+                    flow.nodes, net.node[net.tail[links[positions[port]]]]
+                )
+            yield (
+                flow.number,
+                row_of[links[positions]],
+                server,
+                self.part[positions],
+                self.most[positions],
+            )
 
 
 def _families(flows: Sequence[Flow], net: Network) -> Iterator[_Family]:
@@ -254,13 +262,13 @@ def _families(flows: Sequence[Flow], net: Network) -> Iterator[_Family]:
         if flow.number != w.NONE:
             key = flow.load.pattern, flow.port is None, len(flow.sources)
             groups.setdefault(key, []).append(flow)
-    for alike in groups.values():
-        first, pattern = alike[0], alike[0].load.pattern
+    for family_flows in groups.values():
+        first, pattern = family_flows[0], family_flows[0].load.pattern
         rate = first.alone(net)
         part = _rounded(pattern.amounts * rate / np.maximum(net.capacity[pattern.links], TINY))
         port = np.zeros(part.size, bool) if first.port is None else first.port
         most = np.where(port, part * len(first.sources), part)
-        yield _Family(alike, pattern, rate, part, most, port)
+        yield _Family(family_flows, pattern, rate, part, most, port)
 
 
 def _shared(flows: Sequence[Flow], net: Network) -> INTS:
@@ -269,35 +277,40 @@ def _shared(flows: Sequence[Flow], net: Network) -> INTS:
     total, count, ports = np.zeros((3, net.capacity.size))
     alike = np.zeros(net.capacity.size, np.uint64)  # equal for links that the same flows take
     for f in _families(flows, net):
-        ones, marks = np.ones(len(f.flows)), mixed(np.array([x.number for x in f.flows], np.uint64))
-        for table, of_link, of_flow in (
-            (total, f.most, ones), (count, np.ones(f.part.size), ones),
-            (ports, f.port.astype(np.float64), ones),
+        unit_levels, marks = (
+            np.ones(len(f.flows)),
+            mixed(np.array([x.number for x in f.flows], np.uint64)),
+        )
+        for table, link_table, flow_rows in (
+            (total, f.most, unit_levels), (count, np.ones(f.part.size), unit_levels),
+            (ports, f.port.astype(np.float64), unit_levels),
             (alike, mixed(f.part.view(np.uint64) + f.port), marks),
         ):  # fmt: skip
-            table[f.pattern.links] += of_link * of_flow.sum()
-            for flow, own in zip(f.flows, of_flow, strict=True):
-                moved = flow.load.moved
-                table[f.pattern.links[moved.at]] -= of_link[moved.at] * own
-                table[moved.to] += of_link[moved.at] * own
-    at = np.flatnonzero((total > 1.0 + SPARE) & ((count > 1.5) | (ports > 0.5)))
-    home = mixed(net.node[net.tail[at]].view(np.uint64) + np.uint64(7))
-    _, first = np.unique(alike[at] + home * (ports[at] > 0.5), return_index=True)
-    return np.sort(at[first])
+            table[f.pattern.links] += link_table * flow_rows.sum()
+            for flow, flow_row in zip(f.flows, flow_rows, strict=True):
+                moved_bytes = flow.load.moved
+                table[f.pattern.links[moved_bytes.at]] -= link_table[moved_bytes.at] * flow_row
+                table[moved_bytes.to] += link_table[moved_bytes.at] * flow_row
+    shared_links = np.flatnonzero((total > 1.0 + SPARE) & ((count > 1.5) | (ports > 0.5)))
+    home = mixed(net.node[net.tail[shared_links]].view(np.uint64) + np.uint64(7))
+    _, first = np.unique(
+        alike[shared_links] + home * (ports[shared_links] > 0.5), return_index=True
+    )
+    return np.sort(shared_links[first])
 
 
 def meet(groups: Sequence[Sequence[Flow]], net: Network) -> bool:
     """Whether flows of several groups cross a link that they all together can overload."""
-    wanted = np.zeros((len(groups), net.capacity.size))
-    for total, flows in zip(wanted, groups, strict=True):
+    demands = np.zeros((len(groups), net.capacity.size))
+    for total, flows in zip(demands, groups, strict=True):
         for f in _families(flows, net):
             total[f.pattern.links] += f.most * len(f.flows)
             for flow in f.flows:
-                moved = flow.load.moved
-                total[f.pattern.links[moved.at]] -= f.most[moved.at]
-                total[moved.to] += f.most[moved.at]
-    crossed = (wanted > SPARE).sum(axis=0) > 1
-    return bool((crossed & (wanted.sum(axis=0) > 1.0 + SPARE)).any())
+                moved_bytes = flow.load.moved
+                total[f.pattern.links[moved_bytes.at]] -= f.most[moved_bytes.at]
+                total[moved_bytes.to] += f.most[moved_bytes.at]
+    crossed = (demands > SPARE).sum(axis=0) > 1
+    return bool((crossed & (demands.sum(axis=0) > 1.0 + SPARE)).any())
 
 
 def lay_out(flows: Sequence[Flow], net: Network, *tables: Traffic) -> None:
@@ -310,24 +323,24 @@ def lay_out(flows: Sequence[Flow], net: Network, *tables: Traffic) -> None:
     links = _shared(flows, net)
     row_of = np.full(net.capacity.size, -1)
     row_of[links] = np.arange(links.size)
-    alone = np.full(traffic.alone.size, IDLE)
+    rate_alone = np.full(traffic.alone.size, IDLE)
     none = np.zeros(0)
     crossings = [(-1, none.astype(np.int64), none.astype(np.int32), none, none)]
     for f in _families(flows, net):
-        alone[[flow.number for flow in f.flows]] = f.rate
+        rate_alone[[flow.number for flow in f.flows]] = f.rate
         crossings += f.crossings(net, row_of)
     crossings.sort(key=lambda crossing: crossing[0])
-    of_flow, *columns = zip(*crossings, strict=True)
-    numbers = np.repeat(np.array(of_flow), [rows.size for rows in columns[0]])
+    flow_numbers, *columns = zip(*crossings, strict=True)
+    numbers = np.repeat(np.array(flow_numbers), [rows.size for rows in columns[0]])
     rows, servers, parts, most = (np.concatenate(column) for column in columns)
     del crossings, columns
     print_of_row = np.zeros(links.size, np.uint64)
-    same = mixed(numbers.view(np.uint64)) + (parts + (servers + 1.0)).view(np.uint64)
-    np.add.at(print_of_row, rows, mixed(same))
+    fingerprint = mixed(numbers.view(np.uint64)) + (parts + (servers + 1.0)).view(np.uint64)
+    np.add.at(print_of_row, rows, mixed(fingerprint))
     rows = np.argsort(np.argsort(print_of_row, kind="stable"), kind="stable")[rows]
-    start, size, width = _ends(numbers, alone.size), alone.size, links.size
-    laid = dict(
-        alone=alone, wish=np.minimum(traffic.pace / alone, 1.0),
+    start, size, width = _ends(numbers, rate_alone.size), rate_alone.size, links.size
+    columns_of = dict(
+        alone=rate_alone, wish=np.minimum(traffic.pace / rate_alone, 1.0),
         # As laid out, and now: until a batch says otherwise, reads are even over servers.
         start=start, way=rows, whole=most, port=servers,
         end=start[1:].copy(), links=rows, parts=parts, server=servers.copy(),
@@ -341,9 +354,9 @@ def lay_out(flows: Sequence[Flow], net: Network, *tables: Traffic) -> None:
         **{name: np.zeros(size) for name in OF_FLOWS},
         near=np.zeros(rows.size), near_parts=np.zeros(rows.size),
     )  # fmt: skip
-    traffic.assign(**laid)
+    traffic.assign(**columns_of)
     for other in others:
-        other.assign(**{name: getattr(traffic, name) for name in laid})
+        other.assign(**{name: getattr(traffic, name) for name in columns_of})
 
 
 def _ends(rows: INTS, count: int) -> INTS:

@@ -33,11 +33,11 @@ def kv_transfer(world: World, t1: float) -> None:
     state = world.transfer
     fresh, ready_s = state.fresh, world.request.ready_s
     set_rates(state)  # what the ports have may have changed at the border
-    begun = 0
+    started = 0
     while True:
         next_start_s = np.inf
-        if begun < count:
-            next_start_s = ready_s[fresh[begun]]
+        if started < count:
+            next_start_s = ready_s[fresh[started]]
         next_end_s = earliest_end(state)
         event_s = min(next_start_s, next_end_s)
         if event_s > t1:
@@ -46,12 +46,12 @@ def kv_transfer(world: World, t1: float) -> None:
         move_to(state, event_s)
         if next_end_s <= event_s:
             end_transfers(world, event_s)
-        while begun < count and ready_s[fresh[begun]] <= event_s:
-            p, sender = sender_of(world, fresh[begun])
-            begin_transfer(world, fresh[begun], state.port_of_prefill[p, sender])
-            begun += 1
+        while started < count and ready_s[fresh[started]] <= event_s:
+            p, sender = sender_of(world, fresh[started])
+            begin_transfer(world, fresh[started], state.port_of_prefill[p, sender])
+            started += 1
         set_rates(state)
-    for k in range(begun, count):  # their latency reaches past this step
+    for k in range(started, count):  # their latency reaches past this step
         append(state.unsent, 0, world.request.following, fresh[k])
 
 
@@ -79,10 +79,10 @@ def earliest_end(state: Transfers) -> float:
     """Time of the next end of a transfer at the present rates (s); infinity when none is in
     progress."""
     soonest = np.inf
-    left, rate = state.left_bytes, state.rate
+    left_bytes, rate = state.left_bytes, state.rate
     for k in range(state.active[0]):
         if rate[k] > 0.0:  # a transfer over a dead port waits
-            soonest = min(soonest, left[k] / rate[k])
+            soonest = min(soonest, left_bytes[k] / rate[k])
     return state.now_s[0] + soonest
 
 
@@ -91,9 +91,9 @@ def move_to(state: Transfers, time_s: float) -> None:
     """Advance all transfers to time_s."""
     span_s = time_s - state.now_s[0]
     if span_s > 0.0:
-        left, rate = state.left_bytes, state.rate
+        left_bytes, rate = state.left_bytes, state.rate
         for k in range(state.active[0]):
-            left[k] -= rate[k] * span_s
+            left_bytes[k] -= rate[k] * span_s
         state.now_s[0] = time_s
 
 
@@ -122,8 +122,8 @@ def kv_bytes(world: World, i: int) -> float:
     """Bytes of a request's KV now, with its windows and its state of linear attention."""
     settings = world.settings
     length = world.request.input_tokens[i] + world.request.emitted[i]
-    near = min(length, settings.window) * settings.window_bytes_per_token
-    return float(length * settings.kv_bytes_per_token + near + settings.state_bytes)
+    window_tokens = min(length, settings.window) * settings.window_bytes_per_token
+    return float(length * settings.kv_bytes_per_token + window_tokens + settings.state_bytes)
 
 
 @kernel

@@ -25,8 +25,8 @@ ALL, NONE_OF_THEM, OF_PREFILL, OF_DECODE = range(4)
 def take_note(flows: Traffic, f: int, wants: float) -> float:
     """Note a flow's changed demand on its links; returns the load of the fullest of them."""
     links, parts, load, counts = flows.links, flows.parts, flows.load, flows.counts
-    was = flows.most[f]
-    more = wants - was
+    old_demand = flows.most[f]
+    more = wants - old_demand
     fullest = 0.0
     for k in range(flows.start[f], flows.end[f]):
         link = links[k]
@@ -36,9 +36,9 @@ def take_note(flows: Traffic, f: int, wants: float) -> float:
             flows.is_touched[link] = 1
             flows.touched[counts[TOUCHED]] = link
             counts[TOUCHED] += 1
-    if wants > 0.0 and was <= 0.0:
+    if wants > 0.0 and old_demand <= 0.0:
         begin(flows, f)
-    elif wants <= 0.0 and was > 0.0:
+    elif wants <= 0.0 and old_demand > 0.0:
         end(flows, f)
     if not flows.is_noted[f]:
         flows.is_noted[f] = 1
@@ -58,10 +58,10 @@ def begin(flows: Traffic, f: int) -> None:
     for k in range(flows.start[f], flows.end[f]):
         link = flows.links[k]
         last = link_end[link]
-        at = put_in(owners, flows.link_start[link], last, f)
-        for j in range(last, at, -1):
+        position = put_in(owners, flows.link_start[link], last, f)
+        for j in range(last, position, -1):
             owner_parts[j] = owner_parts[j - 1]
-        owner_parts[at] = flows.parts[k]
+        owner_parts[position] = flows.parts[k]
         link_end[link] = last + 1
     if f >= flows.duty.size:
         put_in(flows.movers, 0, flows.counts[MOVERS], f)
@@ -101,29 +101,29 @@ def find_groups(flows: Traffic) -> None:
     """Sum loads of changed links again; list flows whose level may change and their overloaded
     links."""
     counts, full, links = flows.counts, flows.full, flows.group_links
-    found = 0
+    groups = 0
     for j in range(counts[TOUCHED]):
         link = flows.touched[j]
         flows.is_touched[link] = 0
         flows.load[link] = load_without(flows, link, 0, 0)
-        was, now = full[link], np.int8(flows.load[link] > NO_CRUMB)
-        counts[FULL] += now - was
+        was_full, now = full[link], np.int8(flows.load[link] > NO_CRUMB)
+        counts[FULL] += now - was_full
         full[link] = now
-        if was or now:
+        if was_full or now:
             flows.in_group_links[link] = 1
-            links[found] = link
-            found += 1
+            links[groups] = link
+            groups += 1
     counts[TOUCHED] = 0
-    at = 0
+    offset = 0
     counts[GROUP_FLOWS] = 0
-    while at < found:
-        link = links[at]
-        at += 1
+    while offset < groups:
+        link = links[offset]
+        offset += 1
         for k in range(flows.link_start[link], flows.link_end[link]):
             if not flows.in_group_flows[flows.owners[k]]:
-                found = join_group(flows, flows.owners[k], found)
-    counts[GROUP_LINKS] = found
-    for j in range(found):
+                groups = join_group(flows, flows.owners[k], groups)
+    counts[GROUP_LINKS] = groups
+    for j in range(groups):
         flows.in_group_links[links[j]] = 0
     for j in range(counts[GROUP_FLOWS]):
         flows.in_group_flows[flows.group_flows[j]] = 0

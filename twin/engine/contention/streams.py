@@ -43,21 +43,23 @@ def read_through_s(world: World, p: int) -> float:
 def settle_stream(world: World, v: int, now_s: float) -> None:
     """Book the bytes that a stream moved since the last booking."""
     streams = world.streams
-    since_s, left = streams.since_s[v], streams.left_bytes[v]
+    since_s, left_bytes = streams.since_s[v], streams.left_bytes[v]
     if now_s <= since_s:
         return
     streams.since_s[v] = now_s
-    if left <= 0.0 or streams.rate[v] <= 0.0:
+    if left_bytes <= 0.0 or streams.rate[v] <= 0.0:
         return
-    end_s = since_s + left / streams.rate[v]
-    moved = left if end_s <= now_s else min(left, streams.rate[v] * (now_s - since_s))
-    streams.left_bytes[v] = left - moved
+    end_s = since_s + left_bytes / streams.rate[v]
+    moved_bytes = (
+        left_bytes if end_s <= now_s else min(left_bytes, streams.rate[v] * (now_s - since_s))
+    )
+    streams.left_bytes[v] = left_bytes - moved_bytes
     settings = world.settings
     instances = world.settings.prefills
     kind, p = v // instances, v % instances
     column = settings.prompt_row + p
     plane = settings.pool_plane if kind <= w.WRITES else w.VPC
-    book_traffic(world, w.STREAMS[kind], plane, column, since_s, min(end_s, now_s), moved)
+    book_traffic(world, w.STREAMS[kind], plane, column, since_s, min(end_s, now_s), moved_bytes)
 
 
 @kernel
@@ -113,21 +115,21 @@ def under_way(world: World, v: int, now_s: float) -> bool:
 def steer(world: World, now_s: float) -> None:
     """Give every stream the present rate of its flow."""
     streams, flows = world.streams, world.traffic
-    left, since_s, rates, flow = (
+    left_bytes, since_s, rates, flow = (
         streams.left_bytes, streams.since_s, streams.rate, streams.flow
     )  # fmt: skip
-    alone, level, active = flows.alone, flows.level, flows.active
+    level_alone, level, active = flows.alone, flows.level, flows.active
     read_end_s = world.prefill.read_end_s
     for j in range(streams.count[0]):
         v = streams.busy[j]
-        if left[v] <= 0.0 or since_s[v] > now_s:
+        if left_bytes[v] <= 0.0 or since_s[v] > now_s:
             continue
         f = flow[v]
-        rate = alone[f] * level[f] if active[f] else 0.0
-        if alone[f] >= ABSENT:  # the pool is out of reach: what was requested still comes
+        rate = level_alone[f] * level[f] if active[f] else 0.0
+        if level_alone[f] >= ABSENT:  # the pool is out of reach: what was requested still comes
             rate = rates[v]
             if rate <= 0.0:
-                left[v] = 0.0
+                left_bytes[v] = 0.0
         if rate != rates[v]:
             settle_stream(world, v, now_s)
             rates[v] = rate
@@ -143,35 +145,35 @@ def room_for(world: World, v: int, begin_s: float, amount: float) -> float:
     one, alone, would not have ended by then. Exchanges are not streams and do not count: they yield
     at the border."""
     streams, flows = world.streams, world.traffic
-    left, since_s, rates, flow = (
+    left_bytes, since_s, rates, flow = (
         streams.left_bytes, streams.since_s, streams.rate, streams.flow
     )  # fmt: skip
-    alone, level, taken = flows.alone, flows.level, flows.scratch
-    end_s = begin_s + amount / alone[flow[v]]
+    level_alone, level, link_loads = flows.alone, flows.level, flows.scratch
+    end_s = begin_s + amount / level_alone[flow[v]]
     anyone = False
     for j in range(streams.count[0]):
         u = streams.busy[j]
-        if left[u] <= 0.0 or rates[u] <= 0.0 or u == v:
+        if left_bytes[u] <= 0.0 or rates[u] <= 0.0 or u == v:
             continue
-        if since_s[u] < end_s and since_s[u] + left[u] / rates[u] > begin_s:
+        if since_s[u] < end_s and since_s[u] + left_bytes[u] / rates[u] > begin_s:
             if not anyone:
-                fill(taken, 0.0)
+                fill(link_loads, 0.0)
                 anyone = True
-            take_room(flows, flow[u], rates[u] / alone[flow[u]])
+            take_room(flows, flow[u], rates[u] / level_alone[flow[u]])
     first, last = flows.first[w.POOL_READ], flows.last[w.SSD_READ]
     for j in range(flows.counts[MOVERS]):  # flows that are neither exchanges nor streams
         f = flows.movers[j]
         of_others = not first <= f < last  # another model's: its streams too
         if of_others or flows.first[w.KV_HAND_OFF] <= f < flows.last[w.WEIGHTS]:
             if not anyone:
-                fill(taken, 0.0)
+                fill(link_loads, 0.0)
                 anyone = True
             take_room(flows, f, level[f])
     least = 1.0
     if anyone:
         links, parts = flows.links, flows.parts
         for k in range(flows.start[flow[v]], flows.end[flow[v]]):
-            free = max(0.0, 1.0 - taken[links[k]])
+            free = max(0.0, 1.0 - link_loads[links[k]])
             if free < parts[k]:  # to divide at every link would cost more than all else
                 least = min(least, free / parts[k])
     return least
@@ -180,6 +182,6 @@ def room_for(world: World, v: int, begin_s: float, amount: float) -> float:
 @kernel
 def take_room(flows: Traffic, f: int, level: float) -> None:
     """Add a flow's use of each link at this level to the scratch column of the links."""
-    taken, links, parts = flows.scratch, flows.links, flows.parts
+    link_loads, links, parts = flows.scratch, flows.links, flows.parts
     for k in range(flows.start[f], flows.end[f]):
-        taken[links[k]] += parts[k] * level
+        link_loads[links[k]] += parts[k] * level

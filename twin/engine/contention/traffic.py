@@ -67,15 +67,15 @@ def mark(world: World, now_s: float) -> None:
         active[flows.first[w.KV_HAND_OFF] + p] = sending[p] > 0
     for f in range(flows.first[w.WEIGHTS], flows.last[w.WEIGHTS]):
         active[f] = pace[f] > 0.0
-    streams, still = world.streams, 0
+    streams, unfinished = world.streams, 0
     for j in range(streams.count[0]):
         v = streams.busy[j]
-        moving = streams.left_bytes[v] > 0.0 and under_way(world, v, now_s)
-        active[streams.flow[v]] = moving and (v >= instances or up[first + v])
+        is_moving = streams.left_bytes[v] > 0.0 and under_way(world, v, now_s)
+        active[streams.flow[v]] = is_moving and (v >= instances or up[first + v])
         streams.is_busy[v] = streams.left_bytes[v] > 0.0
-        streams.busy[still] = v
-        still += streams.is_busy[v]
-    streams.count[0] = still
+        streams.busy[unfinished] = v
+        unfinished += streams.is_busy[v]
+    streams.count[0] = unfinished
 
 
 @kernel
@@ -88,27 +88,27 @@ def several(world: World) -> bool:
 def settle_links(world: World) -> None:
     """Apply ended, then begun flows to their links; share again where a link is overloaded."""
     flows = world.traffic
-    active, most, wish = flows.active, flows.most, flows.wish
-    crowded = flows.held[0] == 1
+    active, most, wanted_levels = flows.active, flows.most, flows.wish
+    sharing = flows.held[0] == 1
     changed = False
     for f in range(active.size):  # on vectors: mostly all are as they were
-        changed |= (wish[f] if active[f] else 0.0) != most[f]
+        changed |= (wanted_levels[f] if active[f] else 0.0) != most[f]
     if changed:
-        found, count = flows.group_flows, 0
+        groups, count = flows.group_flows, 0
         for f in range(active.size):
-            found[count] = f
-            count += (wish[f] if active[f] else 0.0) != most[f]
+            groups[count] = f
+            count += (wanted_levels[f] if active[f] else 0.0) != most[f]
         for j in range(count):
-            f = found[j]
-            wants = wish[f] if active[f] else 0.0
+            f = groups[j]
+            wants = wanted_levels[f] if active[f] else 0.0
             if wants < most[f]:
                 take_note(flows, f, wants)
         for j in range(count):
-            f = found[j]
-            wants = wish[f] if active[f] else 0.0
+            f = groups[j]
+            wants = wanted_levels[f] if active[f] else 0.0
             if wants > most[f]:
-                crowded = take_note(flows, f, wants) > 1.0 + SLACK or crowded
-    if crowded:
+                sharing = take_note(flows, f, wants) > 1.0 + SLACK or sharing
+    if sharing:
         share(world)
 
 
@@ -122,8 +122,8 @@ def share(world: World) -> None:
     find_groups(flows)
     find_levels(flows, ALL, 0, 0)
     find_levels(flows, NONE_OF_THEM, 0, columns)
-    held = counts[FULL] > 0
-    flows.held[0] = held
+    has_full_links = counts[FULL] > 0
+    flows.held[0] = has_full_links
     if several(world):
         take_up(world)
         forget_notes(flows)
@@ -132,14 +132,14 @@ def share(world: World) -> None:
         mix_pools(world)
     else:
         for j in range(counts[NOTED] + counts[GROUP_FLOWS]):
-            noted = counts[NOTED]
-            c = flows.noted[j] if j < noted else flows.group_flows[j - noted]
+            changed = counts[NOTED]
+            c = flows.noted[j] if j < changed else flows.group_flows[j - changed]
             if c < columns:
                 flows.level[c] = flows.levels[ALL, c]
                 note_crowding(world, c)
-    if held or held_before:
+    if has_full_links or held_before:
         mix_movers(world)
-    hold_hand_off(world, held or held_before)
+    hold_hand_off(world, has_full_links or held_before)
     forget_notes(flows)
 
 
@@ -159,14 +159,14 @@ def take_up(world: World) -> None:
 def mix_pools(world: World) -> None:
     """Levels of exchanges of prefill and decode on the same dies, which meet for a part of the
     time as well."""
-    flows, held = world.traffic, world.traffic.held[0] == 1
+    flows, sharing = world.traffic, world.traffic.held[0] == 1
     prefills, columns = world.settings.prefills, flows.duty.size
     find_levels(flows, OF_PREFILL, prefills, columns)
     find_levels(flows, OF_DECODE, 0, prefills)
-    of_decode = mean_duty(flows, prefills, columns) if held else np.nan
-    of_prefill = mean_duty(flows, 0, prefills) if held else np.nan
-    mix(flows, 0, prefills, OF_PREFILL, of_decode)
-    mix(flows, prefills, columns, OF_DECODE, of_prefill)
+    decode_duty = mean_duty(flows, prefills, columns) if sharing else np.nan
+    prefill_duty = mean_duty(flows, 0, prefills) if sharing else np.nan
+    mix(flows, 0, prefills, OF_PREFILL, decode_duty)
+    mix(flows, prefills, columns, OF_DECODE, prefill_duty)
     for c in range(columns):
         note_crowding(world, c)
 
@@ -226,13 +226,13 @@ def hold_hand_off(world: World, held: bool) -> None:
     """Limit the ports of prefill instances to the level of their whole hand-off: of instances whose
     hand-off began or ended, and of all active ones if a link is overloaded."""
     flows, prefills = world.traffic, world.settings.prefills
-    first, noted = flows.first[w.KV_HAND_OFF], flows.counts[NOTED]
+    first, changes = flows.first[w.KV_HAND_OFF], flows.counts[NOTED]
     if world.settings.kv_among_experts:  # ports change with each exchange
         for p in range(prefills):
             hold_ports(world, p)
         return
-    for j in range(noted + (flows.counts[MOVERS] if held else 0)):
-        p = (flows.noted[j] if j < noted else flows.movers[j - noted]) - first
+    for j in range(changes + (flows.counts[MOVERS] if held else 0)):
+        p = (flows.noted[j] if j < changes else flows.movers[j - changes]) - first
         if 0 <= p < prefills:
             hold_ports(world, p)
 
@@ -266,9 +266,9 @@ def crowd(world: World, column: int, more: float) -> None:
             for k in costs.prefill_carried:
                 costs.prefill_now[column, k] = costs.prefill_alone[column, k] * factor
     elif world.settings.has_decode or world.settings.colocated:
-        at = column - instances
+        receiver = column - instances
         for k in costs.decode_carried:
-            costs.decode_now[at, k] = costs.decode_alone[at, k] * factor
+            costs.decode_now[receiver, k] = costs.decode_alone[receiver, k] * factor
 
 
 @kernel
@@ -313,10 +313,10 @@ def slowed_by_hand_off(world: World, d: int) -> float:
         if world.request.rank[transfer.request[k]] // width == d:
             port = transfer.port_in[k]
             n = transfer.flows_in[port]
-            whole = transfer.granted[port]
-            left = max(whole / (n + 1.0), whole - n * transfer.rate[k])
-            if left > 0.0:
-                worst = max(worst, whole / left)
+            port_rate = transfer.granted[port]
+            rate_left = max(port_rate / (n + 1.0), port_rate - n * transfer.rate[k])
+            if rate_left > 0.0:
+                worst = max(worst, port_rate / rate_left)
     return worst
 
 
@@ -350,7 +350,7 @@ def first_rate(world: World, p: int, column: int, now_s: float, amount: float) -
     what other streams leave, because these adapt only at the step's border."""
     flows = world.traffic
     first = flows.first[w.POOL_READ]
-    crowded = flows.held[0] == 1
+    sharing = flows.held[0] == 1
     streams = world.streams
     for j in range(streams.count[0]):
         other = streams.busy[j]  # reads are the first of the streams
@@ -364,7 +364,7 @@ def first_rate(world: World, p: int, column: int, now_s: float, amount: float) -
     exchange = flows.first[w.EXPERTS] + column
     if flows.most[exchange] > 0.0:  # it comes after
         take_note(flows, exchange, 0.0)
-    if take_note(flows, first + p, flows.wish[first + p]) > 1.0 + SLACK or crowded:
+    if take_note(flows, first + p, flows.wish[first + p]) > 1.0 + SLACK or sharing:
         share(world)
     part = min(float(flows.level[first + p]), room_for(world, p, now_s, amount))
     return float(flows.alone[first + p]) * part

@@ -42,8 +42,8 @@ def empty_by_moving(world: World, d: int, now_s: float) -> int:
     """Transfer running requests of instance d to others with room; returns their number. The
     running iteration ends now. A request that has just joined is moved at a later check."""
     state, instance, first = world.decode, world.instance, world.settings.prefills
-    opened = np.flatnonzero(instance.open[first:])
-    room = int((state.room - state.taken)[opened].sum())
+    open_instances = np.flatnonzero(instance.open[first:])
+    room = int((state.room - state.taken)[open_instances].sum())
     if state.in_batch[d] == 0 or room <= 0:
         return 0
     if instance.running[first + d]:
@@ -55,10 +55,10 @@ def empty_by_moving(world: World, d: int, now_s: float) -> int:
     count, ranks = 0, world.settings.decode_ranks
     for r in range(d * ranks, (d + 1) * ranks):
         for s in range(state.requests[r] - 1, -1, -1):
-            moved = hand_over(world, d, state.slot_table[r, s], now_s)
-            if moved == w.NONE:
+            moved_requests = hand_over(world, d, state.slot_table[r, s], now_s)
+            if moved_requests == w.NONE:
                 return count
-            count += moved
+            count += moved_requests
     return count
 
 
@@ -69,20 +69,22 @@ def hand_over(world: World, d: int, i: int, now_s: float) -> int:
     settings, request, transfer = world.settings, world.request, world.transfer
     counters = world.record.counters
     span = request.due[i] - request.joined[i]
-    past = world.decode.iteration[d] - request.joined[i]
-    left = request.output_tokens[i] - request.emitted[i]
-    held = request.emitted[i] + int(left * past / span) - 1  # its new rank begins with the last
-    if held < 1:
+    iterations = world.decode.iteration[d] - request.joined[i]
+    tokens_left = request.output_tokens[i] - request.emitted[i]
+    computed_tokens = (
+        request.emitted[i] + int(tokens_left * iterations / span) - 1
+    )  # its new rank begins with the last
+    if computed_tokens < 1:
         return 0
-    need = request.input_tokens[i] + held + 0.5 * settings.page_tokens
+    need = request.input_tokens[i] + computed_tokens + 0.5 * settings.page_tokens
     rank = reserve(world, w.NONE, need)
     if rank == w.NONE:
         return w.NONE
     port_out = transfer.port_of_decode[request.rank[i]]
     pull(world, d, i)
-    request.emitted[i] = held
+    request.emitted[i] = computed_tokens
     request.rank[i] = rank
-    world.decode.reserved_tokens[rank] += request.input_tokens[i] + held
+    world.decode.reserved_tokens[rank] += request.input_tokens[i] + computed_tokens
     request.ready_s[i] = now_s
     request.status[i] = w.TRANSFERRING
     for event in (w.BACK_FROM_DECODE, w.ROUTED, w.PREFILL_BEGUN, w.PREFILLED):

@@ -57,54 +57,56 @@ class Elastic:
         self._lately = deque([(0.0, self._all_committed())])
         self._size = {role: next(i.dies for i in self.setup.of_role(role)) for role in self.roles}
         for row in self.rule.schedule if self.rule.controller == "schedule" else ():
-            wanted = tuple(row.wanted(role) for role in self.roles)
-            self.agenda.at(row.at_s, partial(self._follow, wanted))
+            scheduled = tuple(row.wanted(role) for role in self.roles)
+            self.agenda.at(row.at_s, partial(self._follow, scheduled))
         if self.rule.controller != "schedule":
-            rule = self.rule
-            lead_s = rule.metrics_age_s + self.life.start_s()
+            rules = self.rule
+            lead_s = rules.metrics_age_s + self.life.start_s()
             self._look = Look(
-                self.machine, lead_s, forecasts=rule.controller in ("rebalance", "own")
+                self.machine, lead_s, forecasts=rules.controller in ("rebalance", "own")
             )
-            if rule.controller == "own":
-                self._choose = own_controller(rule.own.digest)
+            if rules.controller == "own":
+                self._choose = own_controller(rules.own.digest)
             else:
-                self._choose = CONTROLLERS[rule.controller]
-            self._limits = Rule(rule.high, rule.low, rule.least_instances, rule.idle == "keep")
-            self.agenda.at(rule.interval_s, self._measure)
+                self._choose = CONTROLLERS[rules.controller]
+            self._limits = Rule(rules.high, rules.low, rules.least_instances, rules.idle == "keep")
+            self.agenda.at(rules.interval_s, self._measure)
 
     def _count(self, role: str, *states: str) -> int:
         return len(self.life.of(role, *states))
 
     def _committed(self, role: str) -> int:
         """Instances of a pool that serve, start or recover, or start once others have drained."""
-        waits = sum(self.setup.instances[k].role == role for k in self._planned)
-        return self._count(role, *STARTS, "serve", "down") + waits
+        planned = sum(self.setup.instances[k].role == role for k in self._planned)
+        return self._count(role, *STARTS, "serve", "down") + planned
 
     def _all_committed(self) -> Wanted:
         return tuple(self._committed(role) for role in self.roles)
 
     def _measure(self, t_s: float) -> None:
         self.agenda.at(t_s + self.rule.interval_s, self._measure)
-        at, starting = {}, {}
+        columns, starting = {}, {}
         for role in self.roles:
             serving = self.life.of(role, "serve")
-            at[role] = [self.setup.instances[k].index for k in serving]
+            columns[role] = [self.setup.instances[k].index for k in serving]
             starting[role] = self._committed(role) - len(serving)
-        measured = self._look.at(at, starting, t_s)
+        measured = self._look.at(columns, starting, t_s)
         pools = {
             role: PoolSeen(
-                len(at[role]), starting[role], self._count(role, "drain"),
+                len(columns[role]), starting[role], self._count(role, "drain"),
                 self._size[role] // self.setup.dies_per_npu, *measured[role],
             )
             for role in self.roles
         }  # fmt: skip
-        seen = Seen(t_s, self._npus, self._look.arrivals_per_s, pools)
-        self.agenda.at(t_s + self.rule.metrics_age_s, lambda now_s: self._decide(seen, now_s))
+        observation = Seen(t_s, self._npus, self._look.arrivals_per_s, pools)
+        self.agenda.at(
+            t_s + self.rule.metrics_age_s, lambda now_s: self._decide(observation, now_s)
+        )
 
     def _decide(self, seen: Seen, t_s: float) -> None:
-        wanted = self._choose(seen, self._limits)
+        targets = self._choose(seen, self._limits)
         calm = {role: t_s >= self._calm_s[role] for role in self.roles}
-        self._reach(wanted, t_s, calm, seen, self._patient(wanted, t_s))
+        self._reach(targets, t_s, calm, seen, self._patient(targets, t_s))
 
     def _patient(self, wanted: Wanted, t_s: float) -> Wanted:
         """Targets no smaller than recent ones of the stabilisation window, as far as NPUs
@@ -126,8 +128,8 @@ class Elastic:
         self._goal = wanted
         self._reach(wanted, t_s, dict.fromkeys(self.roles, True), None, wanted)
         least = self.rule.least_instances
-        asked = tuple(max(least, count) for count in wanted)
-        if asked != self._all_committed():
+        targets = tuple(max(least, count) for count in wanted)
+        if targets != self._all_committed():
             again_s = t_s + self.rule.interval_s
 
             def again(now_s: float) -> None:
@@ -166,15 +168,15 @@ class Elastic:
                     why = "bound of changes per hour"
                     break
                 spare = {other: max(0, -gap[other]) for other in others if calm[other]}
-                taken = self._grow(role, spare, t_s)
-                if taken is None:
+                started_counts = self._grow(role, spare, t_s)
+                if started_counts is None:
                     why = "no NPUs are free"
                     break
                 gap[role] -= 1
-                for other in taken:
+                for other in started_counts:
                     gap[other] += 1
-                changed += bool(taken)
-                started += not taken
+                changed += bool(started_counts)
+                started += not started_counts
         for role in self.roles:
             while gap[role] < 0 and calm[role] and self._may(t_s):
                 serving = self.life.of(role, "serve")
@@ -208,37 +210,37 @@ class Elastic:
                 life.reopen(k, t_s)
                 self._note(t_s, role)
                 return []
-        held = life.held()
+        held_dies = life.held()
         claimed = {die for k in self._planned for die in life.dies[k]}
         free = [life.dies[j] for other in self.roles if other != role
-                for j in life.of(other, "off") if not life.dies[j] & held]  # fmt: skip
-        ways = []
+                for j in life.of(other, "off") if not life.dies[j] & held_dies]  # fmt: skip
+        candidates = []
         for k in life.of(role, "off"):
             if k in self._planned or life.dies[k] & (claimed | self.machine.out):
                 continue
-            inside = [j for j, state in enumerate(life.state)
+            stopping = [j for j, state in enumerate(life.state)
                       if state != "off" and life.has(j) & life.dies[k]]  # fmt: skip
-            giving = Counter(self.setup.instances[j].role for j in inside)
-            if any(life.state[j] != "serve" for j in inside) or any(
+            giving = Counter(self.setup.instances[j].role for j in stopping)
+            if any(life.state[j] != "serve" for j in stopping) or any(
                 count > spare.get(other, 0) for other, count in giving.items()
             ):
                 continue
             blocked = sum(not dies.isdisjoint(life.dies[k]) for dies in free)
-            load = sum(self._load(j)[0] for j in inside)
-            ways.append((len(inside), blocked, load, k, inside))
-        if not ways:
+            load = sum(self._load(j)[0] for j in stopping)
+            candidates.append((len(stopping), blocked, load, k, stopping))
+        if not candidates:
             return None
-        _, _, _, k, inside = min(ways)
-        if not inside:
+        _, _, _, k, stopping = min(candidates)
+        if not stopping:
             self.life.start(k, t_s, changes_role=False)
             self._note(t_s, role)
             return []
-        whole = life.dies[k] <= held
-        self._planned[k] = set(inside)
-        for j in inside:
-            life.drain(j, t_s, self._drained(j, k, whole))
+        all_held = life.dies[k] <= held_dies
+        self._planned[k] = set(stopping)
+        for j in stopping:
+            life.drain(j, t_s, self._drained(j, k, all_held))
         self._note(t_s, *self.roles)
-        return [self.setup.instances[j].role for j in inside]
+        return [self.setup.instances[j].role for j in stopping]
 
     def _drained(self, j: int, k: int, whole: bool) -> Then:
         """Start instance k once j, the last instance that it waits for, has drained."""

@@ -49,8 +49,8 @@ def empty_decode(world: World, d: int, rank: int, now_s: float) -> int:
     width = world.settings.decode_ranks
     count = 0
     for r in range(d * width, (d + 1) * width):
-        whole = rank == w.NONE
-        while (whole or r == rank) and state.requests[r] > 0:
+        every_rank = rank == w.NONE
+        while (every_rank or r == rank) and state.requests[r] > 0:
             i = state.slot_table[r, state.requests[r] - 1]
             pull(world, d, i)
             send_back(world, i, now_s, w.BACK_FROM_DECODE)

@@ -53,8 +53,8 @@ class Incidents:
 
     def _begin(self, fault: Fault) -> Callable[[float], None]:
         def begin(t_s: float) -> None:
-            words = f"{fault.where} {KINDS[fault.kind].says(fault)}"
-            event = Event(t_s, Kind.FAULT, words, element=fault.where)
+            sentence = f"{fault.where} {KINDS[fault.kind].says(fault)}"
+            event = Event(t_s, Kind.FAULT, sentence, element=fault.where)
             self.log.append(event)
             self._in_force(fault, KINDS[fault.kind].spans(fault), event)
 
@@ -72,9 +72,9 @@ class Incidents:
 
         def works(t_s: float) -> None:
             event.end_s = t_s
-            left = list(self.machine.in_force)
-            left.remove(fault)
-            self._adjust(left, t_s)
+            remaining = list(self.machine.in_force)
+            remaining.remove(fault)
+            self._adjust(remaining, t_s)
             self._in_force(fault, spans, event)
 
         if begin_s == 0.0:
@@ -93,9 +93,9 @@ class Incidents:
         for k, members in enumerate(machine.members):
             if k in machine.absent:
                 continue
-            gone = {r for r, die in enumerate(members) if die in lost}
-            if gone:
-                self._hit(k, gone, t_s)
+            lost_ranks = {r for r, die in enumerate(members) if die in lost}
+            if lost_ranks:
+                self._hit(k, lost_ranks, t_s)
             elif k not in self.down:
                 self._reprice(k, False, t_s)
                 self._bring_back(k, t_s)
@@ -107,8 +107,8 @@ class Incidents:
         """Ranks without a die whose original die works and serves nowhere else."""
         machine = self.machine
         home = enumerate(machine.setup.instances[k].die_of_rank)
-        taken = machine.in_use() | machine.out
-        return [r for r, die in home if machine.members[k][r] is None and die not in taken]
+        used_dies = machine.in_use() | machine.out
+        return [r for r, die in home if machine.members[k][r] is None and die not in used_dies]
 
     def _go_home(self, k: int) -> bool:
         """Return repaired dies to their original ranks; returns whether there was one."""
@@ -176,7 +176,7 @@ class Incidents:
 
     def _stop(self, k: int, t_s: float, why: str) -> None:
         """Stop everything of an instance; its running iteration ends now."""
-        i, at = self.machine.setup.instances[k], self.machine.column(k)
+        i, column = self.machine.setup.instances[k], self.machine.column(k)
         world, instance = self.machine.world, self.machine.world.instance
         if k in self.down:
             self.down[k].detail = why
@@ -186,33 +186,33 @@ class Incidents:
         self.down[k] = event
         self.log.append(event)
         self.life.fail(k, t_s)
-        if instance.running[at]:
-            book_busy(world, at, t_s, instance.ends_s[at], -1.0)
+        if instance.running[column]:
+            book_busy(world, column, t_s, instance.ends_s[column], -1.0)
         if i.role == "prefill":  # its batch goes on where it was, if its dies come back in time
             return
-        if instance.running[at]:
+        if instance.running[column]:
             settle(world, i.index, t_s)
-            instance.running[at] = 0
+            instance.running[column] = 0
             if i.role == "colocated":
                 finish_pieces(world, i.index, t_s)
-        instance.ends_s[at] = t_s
+        instance.ends_s[column] = t_s
 
     def _detected(self, k: int, t_s: float) -> None:
         """Apply the recovery policy: remove requests and set when the instance serves again. A die
         that failed has lost its KV, even if it works again by now. Where only links are missing,
         the instance goes on when they are repaired; the time is not known."""
         i = self.machine.setup.instances[k]
-        rule = self.machine.setup.scenario.recovery
-        thrown = self._throw_out(k, t_s)
+        recovery = self.machine.setup.scenario.recovery
+        requests = self._throw_out(k, t_s)
         name = {"restart": "starts anew", "in_place": "recovers in place",
-                "shrink": "goes on with fewer dies"}[rule.policy]  # fmt: skip
+                "shrink": "goes on with fewer dies"}[recovery.policy]  # fmt: skip
         if not self.hit[k]:
             name = "waits for its links"
         self.log.append(
             Event(t_s, Kind.DETECTED, f"{i.name} {name}", element=i.name, role=i.role,
-                  instance=i.index, requests=thrown)
+                  instance=i.index, requests=requests)
         )  # fmt: skip
-        self.down[k].requests += thrown
+        self.down[k].requests += requests
         if self.life.was_to_stop(k):
             self._leave(k, t_s)
         elif self.hit[k]:
@@ -222,34 +222,34 @@ class Incidents:
         """Close an instance to the router and return requests that cannot stay; returns how
         many."""
         i = self.machine.setup.instances[k]
-        rule = self.machine.setup.scenario.recovery
+        recovery = self.machine.setup.scenario.recovery
         world = self.machine.world
-        thrown = 0
+        requests = 0
         self.life.shut(k)
         if i.role != "decode":
-            thrown += phase.empty_prefill(world, i.index, t_s)
+            requests += phase.empty_prefill(world, i.index, t_s)
             if i.role == "prefill" and world.settings.has_decode:
-                thrown += phase.empty_transfers(world, i.index, w.NONE, w.NONE, t_s)
+                requests += phase.empty_transfers(world, i.index, w.NONE, w.NONE, t_s)
         if i.role != "prefill":
-            if rule.policy == "restart":
-                thrown += phase.empty_decode(world, i.index, w.NONE, t_s)
+            if recovery.policy == "restart":
+                requests += phase.empty_decode(world, i.index, w.NONE, t_s)
                 if i.role == "decode" and world.settings.has_prefill:
-                    thrown += phase.empty_transfers(world, w.NONE, i.index, w.NONE, t_s)
+                    requests += phase.empty_transfers(world, w.NONE, i.index, w.NONE, t_s)
             rows, each = self.machine.rows(k), self.machine.setup.rank_dies
             for r in sorted({die // each for die in self.hit[k]}):
-                thrown += phase.free_rank(world, rows[r], t_s)
-        return thrown
+                requests += phase.free_rank(world, rows[r], t_s)
+        return requests
 
     def _recover(self, k: int, t_s: float) -> None:
         """From detection, or from a repair, on: let the instance serve after what its policy takes.
         Where only links were missing, it serves at once."""
-        rule = self.machine.setup.scenario.recovery
+        recovery = self.machine.setup.scenario.recovery
         if not self.hit[k]:
             self._recover_at(k, t_s)
-        elif rule.policy == "shrink":
+        elif recovery.policy == "shrink":
             self._reload(k, t_s)
         else:
-            wait_s = rule.restart_s if rule.policy == "restart" else rule.in_place_s
+            wait_s = recovery.restart_s if recovery.policy == "restart" else recovery.in_place_s
             self._recover_at(k, t_s + wait_s)
 
     def _reload(self, k: int, t_s: float) -> None:
@@ -257,13 +257,17 @@ class Incidents:
         from the DRAM of nodes, then serve."""
         machine = self.machine
         self.life.loading.stop(k, t_s)  # a failure before this one
-        left = [d for d in machine.serving(k) if d not in machine.out]
-        gone = {at for at, die in enumerate(machine.serving(k)) if die in machine.out}
-        size = self.missing(k, gone) * machine.setup.crowd.expert_bytes if left and gone else 0.0
+        live_dies = [d for d in machine.serving(k) if d not in machine.out]
+        lost_places = {place for place, die in enumerate(machine.serving(k)) if die in machine.out}
+        size = (
+            self.missing(k, lost_places) * machine.setup.crowd.expert_bytes
+            if live_dies and lost_places
+            else 0.0
+        )
         if size <= 0.0:
             return self._recover_at(k, t_s)
         try:
-            self.life.loading.load(k, left, size, t_s, self._recovery(k))
+            self.life.loading.load(k, live_dies, size, t_s, self._recovery(k))
         except HardwareError:  # no DRAM is left to read from
             self._recover_at(k, t_s)
         return None
@@ -287,17 +291,17 @@ class Incidents:
     def _recovered(self, k: int, t_s: float) -> None:
         """Open a recovered instance to requests, with spares or fewer dies, if it can serve."""
         machine = self.machine
-        rule = machine.setup.scenario.recovery
+        recovery = machine.setup.scenario.recovery
         members = machine.members[k]
         self._go_home(k)
-        came = []
+        spares_used = []
         for r, die in enumerate(members):
             if die is None or die in machine.out:
                 members[r] = None
-                if rule.spares and rule.policy != "shrink" and (spares := machine.spares()):
-                    came.append(spares[0])
-                    members[r] = came[-1]
-        self._tell_spares(k, came, t_s)
+                if recovery.spares and recovery.policy != "shrink" and (spares := machine.spares()):
+                    spares_used.append(spares[0])
+                    members[r] = spares_used[-1]
+        self._tell_spares(k, spares_used, t_s)
         if not machine.serving(k):
             self.down[k].detail = NO_DIES
             return self._leave(k, t_s)
@@ -334,27 +338,27 @@ class Incidents:
         net, i = self.machine.fabric, self.machine.setup.instances[k]
         nodes = net.node[net.dies[list(came)]].tolist()
         for node, count in sorted(Counter(nodes).items()):
-            words, at = f"{i.name} goes on with spare dies: {count}", f"node {node}"
+            sentence, element = f"{i.name} goes on with spare dies: {count}", f"node {node}"
             self.log.append(
-                Event(t_s, Kind.SPARE, words, element=at, role=i.role, instance=i.index)
+                Event(t_s, Kind.SPARE, sentence, element=element, role=i.role, instance=i.index)
             )
 
     def _go_on(self, k: int, t_s: float) -> None:
         machine = self.machine
-        i, at = machine.setup.instances[k], machine.column(k)
+        i, column = machine.setup.instances[k], machine.column(k)
         world, instance = machine.world, machine.world.instance
         event = self.down.pop(k)
         event.end_s = t_s
         self.hit[k].clear()
         if i.role != "decode" and world.prefill.reading[i.index]:
             world.prefill.begin_s[i.index] += t_s - event.t_s  # so long it was not busy
-        if instance.running[at]:  # a batch of prefill goes on where it was
-            instance.ends_s[at] += t_s - event.t_s
-            book_busy(world, at, t_s, instance.ends_s[at], 1.0)
+        if instance.running[column]:  # a batch of prefill goes on where it was
+            instance.ends_s[column] += t_s - event.t_s
+            book_busy(world, column, t_s, instance.ends_s[column], 1.0)
             none = world.costs.prefill_operators[:0]
-            log_pass(world, at, t_s, instance.ends_s[at], 0, 0.0, none)
+            log_pass(world, column, t_s, instance.ends_s[column], 0, 0.0, none)
         else:
-            instance.ends_s[at] = t_s
+            instance.ends_s[column] = t_s
         self.life.recover(k, t_s)
         self._count_dies(k, Kind.SHRUNK, t_s)
         machine.lay_flows(t_s)
@@ -366,8 +370,8 @@ class Incidents:
             self.shrunk.pop(k).end_s = t_s
         elif count == i.dies:
             return
-        words = f"{i.name} serves with {count} of {i.dies} dies"
-        event = Event(t_s, kind, words, element=i.name, role=i.role, instance=i.index)
+        sentence = f"{i.name} serves with {count} of {i.dies} dies"
+        event = Event(t_s, kind, sentence, element=i.name, role=i.role, instance=i.index)
         self.log.append(event)
         if count < i.dies:
             event.end_s = math.inf

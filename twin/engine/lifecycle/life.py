@@ -90,8 +90,10 @@ class Life:
 
     def held(self) -> set[int]:
         """Dies that belong to any instance now."""
-        held = {die for k, state in enumerate(self.state) if state != "off" for die in self.dies[k]}
-        return held | self.machine.in_use()  # spare dies too
+        held_dies = {
+            die for k, state in enumerate(self.state) if state != "off" for die in self.dies[k]
+        }
+        return held_dies | self.machine.in_use()  # spare dies too
 
     def has(self, k: int) -> set[int]:
         """Dies of instance k: its original ones, and spares that replace some of them."""
@@ -139,19 +141,19 @@ class Life:
         self.machine.members[k] = [None] * len(self.dies[k])
         self._enter(k, "off", t_s)
         self.machine.lay_flows(t_s)
-        if (then := self._then.pop(k, None)) is not None:
-            then(t_s)
+        if (next_action := self._then.pop(k, None)) is not None:
+            next_action(t_s)
 
     def stays(self) -> dict[int, list[tuple[float, float]]]:
         """Intervals (from s, to s) in which each instance held its dies, by instance."""
-        found: dict[int, list[tuple[float, float]]] = {}
+        periods: dict[int, list[tuple[float, float]]] = {}
         for span in self.spans:  # in order of time
-            own = found.setdefault(span.instance, [])
-            if own and own[-1][1] == span.t_s:
-                own[-1] = own[-1][0], span.end_s
+            of_instance = periods.setdefault(span.instance, [])
+            if of_instance and of_instance[-1][1] == span.t_s:
+                of_instance[-1] = of_instance[-1][0], span.end_s
             else:
-                own.append((span.t_s, span.end_s))
-        return found
+                of_instance.append((span.t_s, span.end_s))
+        return periods
 
     def _nodes(self, k: int) -> set[int]:
         return set(self.machine.fabric.nodes_of(self.setup.instances[k].die_of_rank))
@@ -162,8 +164,8 @@ class Life:
         self.state[k] = state
         machine = self.machine
         machine.off = machine.off | {k} if state == "off" else machine.off - {k}
-        absent = state == "off" or state in STARTS
-        machine.absent = machine.absent | {k} if absent else machine.absent - {k}
+        is_absent = state == "off" or state in STARTS
+        machine.absent = machine.absent | {k} if is_absent else machine.absent - {k}
         if state == "off":
             self._span.pop(k, None)
         else:
@@ -172,8 +174,8 @@ class Life:
 
     def _admit(self, k: int, opened: int, *, up: int) -> None:
         """Open or close instance k to the router; with `up` 0 it also stops computing."""
-        instance, at = self.machine.world.instance, self.machine.column(k)
-        instance.open[at], instance.up[at] = opened, up
+        instance, column = self.machine.world.instance, self.machine.column(k)
+        instance.open[column], instance.up[column] = opened, up
 
     def start(self, k: int, t_s: float, *, changes_role: bool) -> None:
         """Start an instance on its dies; it stays off if some failed or serve elsewhere as spares.
@@ -182,10 +184,10 @@ class Life:
             return
         self._enter(k, "process", t_s)
         self._begun[k] += 1
-        begun = self._begun[k]
+        start_number = self._begun[k]
 
         def unless_aborted(action: Then) -> Then:
-            return lambda now_s: action(now_s) if begun == self._begun[k] else None
+            return lambda now_s: action(now_s) if start_number == self._begun[k] else None
 
         self._holding |= self._nodes(k) if changes_role else set()
         graphs_s = self._regroup_s if changes_role else 0.0

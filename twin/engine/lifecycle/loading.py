@@ -99,12 +99,12 @@ class Loading:
     def _settle(self, k: int, t_s: float) -> None:
         """Book what came since the last look."""
         one, rate = self._under_way[k], self._rate(k)
-        moved = min(one.left, rate * (t_s - one.since_s))
-        end_s = one.since_s + moved / rate if rate > 0.0 else t_s
+        moved_bytes = min(one.left, rate * (t_s - one.since_s))
+        end_s = one.since_s + moved_bytes / rate if rate > 0.0 else t_s
         plane = w.VPC if self._machine.coming[k].stored else self._plane
         column = self._machine.column(k)
-        book_traffic(self._machine.world, w.WEIGHTS, plane, column, one.since_s, end_s, moved)
-        one.left, one.since_s = one.left - moved, t_s
+        book_traffic(self._machine.world, w.WEIGHTS, plane, column, one.since_s, end_s, moved_bytes)
+        one.left, one.since_s = one.left - moved_bytes, t_s
 
     def _look_again(self, k: int, t_s: float) -> None:
         one, rate = self._under_way[k], self._rate(k)

@@ -56,11 +56,11 @@ class Forecast:
             expected = self._made.popleft()[1]
         self._made.append((t_s, ahead))
         if expected is not None:
-            kept = math.exp((self._looked_s - t_s) / REMEMBERED_S)
-            outgrown = max(0.0, now / expected - 1.0) if expected > LEAST else 0.0
+            decay = math.exp((self._looked_s - t_s) / REMEMBERED_S)
+            excess = max(0.0, now / expected - 1.0) if expected > LEAST else 0.0
             # Of errors that are as often too little as too much, half are counted.
-            self._squares = kept * self._squares + 2.0 * outgrown**2
-            self._weight = kept * self._weight + 1.0
+            self._squares = decay * self._squares + 2.0 * excess**2
+            self._weight = decay * self._weight + 1.0
         self._looked_s = t_s
         return ahead * (1.0 + math.sqrt(self._squares / max(self._weight, 1.0)))
 
@@ -98,16 +98,16 @@ class Look:
         span_s = max(t_s - self._looked_s, 1e-9)
         self._looked_s = t_s
         self._count(span_s)
-        handed_on, found = math.inf, {}
+        handed_on, pools = math.inf, {}
         for role, serving in instances.items():
-            at, parts = np.array(serving, np.int64), []
+            columns, parts = np.array(serving, np.int64), []
             if role != "decode":
-                measured, handed_on = self._prefill(at, starting[role], t_s, span_s)
+                measured, handed_on = self._prefill(columns, starting[role], t_s, span_s)
                 parts.append(measured)
             if role != "prefill":
-                parts.append(self._decode(at, handed_on, t_s))
-            found[role] = parts[0] if len(parts) == 1 else _both(*parts)
-        return found
+                parts.append(self._decode(columns, handed_on, t_s))
+            pools[role] = parts[0] if len(parts) == 1 else _both(*parts)
+        return pools
 
     def _count(self, span_s: float) -> None:
         """Counts of arrived, computed and departed work since the last measurement."""
@@ -116,7 +116,7 @@ class Look:
         self._arrived, oldest = int(count[w.ARRIVED]), self._arrived
         tokens = r.input_tokens[oldest : self._arrived].astype(np.float64)
         decoding = float(d.in_batch.sum())
-        counted = {
+        arrivals = {
             "requests": float(self._arrived),
             "tokens": before.get("tokens", 0.0) + float(tokens.sum()),
             "squares": before.get("squares", 0.0) + float((tokens**2).sum()),
@@ -129,11 +129,11 @@ class Look:
             "iterations": float(d.iteration.sum()),
             "iteration_s": float(self.world.instance.busy_s[self.world.settings.prefills :].sum()),
         }
-        self._rate = {k: (total - before.get(k, 0.0)) / span_s for k, total in counted.items()}
-        self._counted, self.arrivals_per_s = counted, self._rate["requests"]
-        kept = math.exp(-span_s / self._lead_s)
+        self._rate = {k: (total - before.get(k, 0.0)) / span_s for k, total in arrivals.items()}
+        self._counted, self.arrivals_per_s = arrivals, self._rate["requests"]
+        decay = math.exp(-span_s / self._lead_s)
         self._mean = {
-            k: rate + kept * (self._mean.get(k, rate) - rate) for k, rate in self._rate.items()
+            k: rate + decay * (self._mean.get(k, rate) - rate) for k, rate in self._rate.items()
         }
 
     def _prefill(
@@ -148,17 +148,21 @@ class Look:
         fresh = 1.0 - mean["hits"] / max(mean["begun"], 1e-9)
         # Of a fresh token, which attends to all before it, those that hit too.
         pairs = 0.5 * (2.0 - fresh) * mean["squares"] / max(mean["tokens"], 1e-9)
-        able = budget / (p.pass_s + budget * (p.s_per_token + pairs * p.s_per_pair))  # tokens/s
+        tokens_per_s = budget / (
+            p.pass_s + budget * (p.s_per_token + pairs * p.s_per_pair)
+        )  # tokens/s
         if mean["full_s"] > 1e-9:  # uneven dies and reads, which the line leaves out
             self._reached = mean["full_line_s"] / mean["full_s"]
-        able = able * self._reached
-        pool, one = max(float(able[at].sum()), 1e-9), float(able.max())
+        tokens_per_s = tokens_per_s * self._reached
+        pool, one = max(float(tokens_per_s[at].sum()), 1e-9), float(tokens_per_s.max())
         coming = mean["tokens"] * fresh
         soon = pool + starting * one  # when one that starts now serves
-        left = max(0.0, fresh * queued + (coming - 0.5 * (pool + soon)) * self._lead_s)  # then
+        tokens_left = max(
+            0.0, fresh * queued + (coming - 0.5 * (pool + soon)) * self._lead_s
+        )  # then
         needed = max(
             self._forecasts[0].at(t_s, self._rate["tokens"] * fresh / one, coming / one),
-            (coming + left / self._lead_s) / one,  # and is gone as long after
+            (coming + tokens_left / self._lead_s) / one,  # and is gone as long after
         )
         measured = (
             waiting, queued / (budget * max(at.size, 1)), max(0.0, self._rate["computed"] / pool),
@@ -171,9 +175,9 @@ class Look:
         r = self.world.request
         rows = slice(self._oldest, self._arrived)
         first_s, arrival_s = r.transfer_end_s[rows], r.arrival_s[rows]
-        known = first_s <= t_s
-        new = known & (first_s > t_s - span_s)
-        out = ~(known | (r.status[rows] >= w.REJECTED))
+        has_first_token = first_s <= t_s
+        new = has_first_token & (first_s > t_s - span_s)
+        out = ~(has_first_token | (r.status[rows] >= w.REJECTED))
         self._oldest += int(out.argmax()) if out.any() else out.size
         return float((first_s[new] - arrival_s[new]).mean()) if new.any() else 0.0
 
@@ -184,21 +188,27 @@ class Look:
         waiting = int(count[w.FRONTED]) + sum(int(count[k]) for k in BACK)
         waiting -= int(count[w.ROUTED] + count[w.REJECTED_ROUTER] + count[w.GIVEN_UP])
         waiting -= int(count[w.CANCELLED_BY_CLIENT] - count[w.LEFT_EARLY])
-        room, taken = max(float(d.room[at].sum()), 1.0), float(d.taken[at].sum())
+        room, taken_slots = max(float(d.room[at].sum()), 1.0), float(d.taken[at].sum())
         ranks = self.world.settings.decode_ranks
         space = float(d.kv_tokens[at].sum()) * ranks
-        held = float(d.context.reshape(-1, ranks)[at].sum())
-        busy = max(float(d.in_batch[at].sum()) / room, held / max(space, 1.0))
+        context_tokens = float(d.context.reshape(-1, ranks)[at].sum())
+        busy = max(float(d.in_batch[at].sum()) / room, context_tokens / max(space, 1.0))
         rate = self._rate
         tpot_s = rate["iteration_s"] / max(rate["iterations"], 1e-9) / self._per_iteration
         decoding = float(d.in_batch.sum())
         needed = math.nan
         if self._foresees:
-            under_way = waiting + float(d.taken.sum()) - decoding
+            requests = waiting + float(d.taken.sum()) - decoding
             each = self._requests_of_one()
-            ahead = self._decoding_ahead(decoding, under_way, handed_on)
+            ahead = self._decoding_ahead(decoding, requests, handed_on)
             needed = self._forecasts[1].at(t_s, decoding / each, ahead / each)
-        return waiting, (taken + waiting) / room, busy, max(0.0, tpot_s) / self._tpot_s, needed
+        return (
+            waiting,
+            (taken_slots + waiting) / room,
+            busy,
+            max(0.0, tpot_s) / self._tpot_s,
+            needed,
+        )
 
     def _decoding_ahead(self, decoding: float, under_way: float, handed_on: float) -> float:
         """Expected decoding requests after the lead time: those that remain, by Little's law, and
@@ -232,16 +242,22 @@ class Look:
             return float(decode_iteration_s(role.decode, requests, context, 0, ranks, *hot, sink))
 
         full = max(total / float(d.room[k]), float(loads[1].sum()) / (d.kv_tokens[k] * ranks))
-        few, most, bound_s = 1.0 / total, 1.0 / full, NEAR_SLO * self._tpot_s * self._per_iteration
-        few_s, most_s = iteration_s(few), iteration_s(most)
+        least_requests, most, bound_s = (
+            1.0 / total,
+            1.0 / full,
+            NEAR_SLO * self._tpot_s * self._per_iteration,
+        )
+        few_s, most_s = iteration_s(least_requests), iteration_s(most)
         if few_s <= bound_s < most_s:
             for _ in range(STEPS):  # along lines: seconds are nearly linear in requests
-                asked = few + (bound_s - few_s) / (most_s - few_s) * (most - few)
-                asked_s = iteration_s(asked)
+                requests_of_one = least_requests + (bound_s - few_s) / (most_s - few_s) * (
+                    most - least_requests
+                )
+                asked_s = iteration_s(requests_of_one)
                 if asked_s > bound_s:
-                    most, most_s = asked, asked_s
+                    most, most_s = requests_of_one, asked_s
                 else:
-                    few, few_s = asked, asked_s
-            most, most_s = asked, asked_s
+                    least_requests, few_s = requests_of_one, asked_s
+            most, most_s = requests_of_one, asked_s
         # As many tokens a second, at the TPOT that the requests have now.
         return total * most * iteration_s(1.0) / most_s

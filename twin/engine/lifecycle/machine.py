@@ -44,17 +44,18 @@ def _keep(known: dict[Hashable, T], state: Hashable, answer: T, most: int) -> No
 def _sent(role: RoleCosts) -> tuple[float, float, float, float]:
     """Bytes for a token within nodes and beyond them: of dispatch and combine, and of what
     prefill's attention gathers."""
-    sent, far = role.exchange_bytes_per_token, role.off_node_fraction
+    bytes_per_token, off_node_share = role.exchange_bytes_per_token, role.off_node_fraction
     ranks, ranks_far = role.rank_bytes_per_token, role.gather_off_node
-    gathered = 0.0
+    gathered_bytes = 0.0
     if role.pool.role == "prefill":
         p = role.prefill
         seconds = p.gather.token * role.dies + p.exchange.token
         seconds *= p.moe_layers + (1.0 + p.split_ffn) * p.dense_layers
-        gathered = seconds * role.gather_bytes_per_s if seconds > 0.0 else 0.0
+        gathered_bytes = seconds * role.gather_bytes_per_s if seconds > 0.0 else 0.0
     return (
-        sent * (1.0 - far) + ranks * (1.0 - ranks_far), sent * far + ranks * ranks_far,
-        gathered * (1.0 - ranks_far), gathered * ranks_far,
+        bytes_per_token * (1.0 - off_node_share) + ranks * (1.0 - ranks_far),
+        bytes_per_token * off_node_share + ranks * ranks_far,
+        gathered_bytes * (1.0 - ranks_far), gathered_bytes * ranks_far,
     )  # fmt: skip
 
 
@@ -117,20 +118,20 @@ class Machine:
 
     def held(self) -> set[int]:
         """Dies that belong to an instance: members, and original places of ranks without a die."""
-        held = self.in_use()
+        held_dies = self.in_use()
         for k, (i, members) in enumerate(zip(self.setup.instances, self.members, strict=True)):
             if k not in self.off:
                 places = zip(i.die_of_rank, members, strict=True)
-                held |= {home for home, die in places if die is None}
-        return held
+                held_dies |= {home for home, die in places if die is None}
+        return held_dies
 
     def spares(self) -> list[int]:
         """Working dies that belong to no instance of any model, in order."""
-        taken = self.out.union(*(machine.held() for machine in self.together))
+        held_dies = self.out.union(*(machine.held() for machine in self.together))
         for machine in self.together:
             if machine is not self:  # what another model may take later is no spare either
-                taken = taken.union(*(i.die_of_rank for i in machine.setup.instances))
-        return [die for die in range(self._whole.dies.size) if die not in taken]
+                held_dies = held_dies.union(*(i.die_of_rank for i in machine.setup.instances))
+        return [die for die in range(self._whole.dies.size) if die not in held_dies]
 
     def column(self, k: int) -> int:
         """Column of instance k (its place in setup.instances) in the record and the traffic."""
@@ -145,8 +146,8 @@ class Machine:
 
     def serving(self, k: int) -> tuple[int, ...]:
         """Serving dies of instance k in order; failed ones count until they are replaced."""
-        whole = (rank for rank in self.ranks(k) if None not in rank)
-        return tuple(die for rank in whole for die in rank if die is not None)
+        complete_ranks = (rank for rank in self.ranks(k) if None not in rank)
+        return tuple(die for rank in complete_ranks for die in rank if die is not None)
 
     def rows(self, k: int) -> range:
         """Rows of instance k's ranks among the ranks of all decode instances."""
@@ -170,12 +171,14 @@ class Machine:
     def _lay_ports(self) -> None:
         """Set the capacity of every die's port for KV hand-off, bytes/s."""
         plane = self.setup.scenario.deployment.kv_transfer_plane
-        whole = port_rates(self._whole, plane)[self.setup.first_die // self._port.shared_by_dies]
-        left = port_rates(self.fabric, plane) / whole
+        full_rates = port_rates(self._whole, plane)[
+            self.setup.first_die // self._port.shared_by_dies
+        ]
+        rate_share = port_rates(self.fabric, plane) / full_rates
         transfer = self.world.transfer
         serving = ((i.role, self.serving(k)) for k, i in enumerate(self.setup.instances))
         collision = transfer_collision(self.fabric, serving, plane)
-        transfer.granted[:] = self._port.bytes_per_s * left / collision.mean
+        transfer.granted[:] = self._port.bytes_per_s * rate_share / collision.mean
         transfer.capacity[:] = transfer.granted
 
     def price(self, k: int) -> RoleCosts:
@@ -202,22 +205,22 @@ class Machine:
         self.roles[k] = costs
         i = self.setup.instances[k]
         c, traffic = self.world.costs, self.world.traffic
-        at, values = i.index, numbers(costs.coefficients)
+        row, values = i.index, numbers(costs.coefficients)
         c.sent[self.column(k)] = _sent(costs)
         if i.role == "prefill":
-            c.prefill_alone[at] = values
-            c.prefill_now[at] = values
-            places, now, alone = c.prefill_carried, c.prefill_now, c.prefill_alone
+            c.prefill_alone[row] = values
+            c.prefill_now[row] = values
+            places, now, alone_table = c.prefill_carried, c.prefill_now, c.prefill_alone
         else:
-            c.decode_alone[at] = values
-            c.decode_now[at] = values
-            places, now, alone = c.decode_carried, c.decode_now, c.decode_alone
+            c.decode_alone[row] = values
+            c.decode_now[row] = values
+            places, now, alone_table = c.decode_carried, c.decode_now, c.decode_alone
             self._seat(k)
-            self.world.decode.kv_tokens[at] = self.setup.kv_tokens(costs)
+            self.world.decode.kv_tokens[row] = self.setup.kv_tokens(costs)
         if i.role != "decode":
-            self._price_reads(at, costs)
+            self._price_reads(row, costs)
         exchange = int(traffic.first[w.EXPERTS]) + self.column(k)
-        now[at, places] = alone[at, places] * traffic.crowding[exchange]
+        now[row, places] = alone_table[row, places] * traffic.crowding[exchange]
         self._plug_in(k)
 
     def _price_reads(self, at: int, costs: RoleCosts) -> None:
@@ -233,9 +236,9 @@ class Machine:
             int(self.world.traffic.first[w.POOL_READ]) + at, costs.fetch.copies_bytes_per_s
         )
         prefill.ahead_s_per_token[at] = costs.fetch.ahead_s_per_token(settings.fetch_latency_s)
-        of_batch = costs, float(settings.prefill_budget), prompt, hot
-        prefill.recompute_s_per_token[at] = recompute_s_per_token(*of_batch)
-        pass_s, per_token, per_pair = batch_line(*of_batch)
+        batch_args = costs, float(settings.prefill_budget), prompt, hot
+        prefill.recompute_s_per_token[at] = recompute_s_per_token(*batch_args)
+        pass_s, per_token, per_pair = batch_line(*batch_args)
         prefill.pass_s[at] = pass_s
         prefill.s_per_token[at] = per_token
         prefill.s_per_pair[at] = per_pair
@@ -287,8 +290,8 @@ class Machine:
         if self.epochs and self.epochs[-1].t_s == t_s:
             self.epochs.pop()
         self.epochs.append(Epoch(t_s, self.fabric, self.flows, seats))
-        whole = [flow for machine in self.together for flow in machine.flows]
-        lay_out(whole, self.fabric, *(machine.world.traffic for machine in self.together))
+        all_flows = [flow for machine in self.together for flow in machine.flows]
+        lay_out(all_flows, self.fabric, *(machine.world.traffic for machine in self.together))
         for machine in self.together:
             machine.reach_storage()
 
@@ -319,19 +322,19 @@ class Machine:
         prefill.pool_open[:] = 0
         prefill.ssd_bytes_per_s[:] = 0.0
         for flow in self.flows:
-            at = flow.instance
+            instance = flow.instance
             if flow.kind == w.SSD_READ:
-                prefill.ssd_bytes_per_s[at] = traffic.alone[flow.number]
+                prefill.ssd_bytes_per_s[instance] = traffic.alone[flow.number]
             if flow.kind != w.POOL_READ:
                 continue
-            prefill.pool_open[at] = 1
+            prefill.pool_open[instance] = 1
             rate, _ = flow.load.alone(self.fabric)
-            prefill.read_bytes_per_s[at] = min(rate, traffic.pace[flow.number])
-            nodes = self.pool_nodes(at)
-            streams.servers[at] = len(nodes)
-            streams.answers[at, : len(nodes)] = np.isin(nodes, flow.sources)
-            if streams.requested[at].any():
-                load_servers(self.world, at)
+            prefill.read_bytes_per_s[instance] = min(rate, traffic.pace[flow.number])
+            nodes = self.pool_nodes(instance)
+            streams.servers[instance] = len(nodes)
+            streams.answers[instance, : len(nodes)] = np.isin(nodes, flow.sources)
+            if streams.requested[instance].any():
+                load_servers(self.world, instance)
 
     def pool_nodes(self, row: int) -> tuple[int, ...]:
         """Nodes whose DRAM is a row of the memory pool."""

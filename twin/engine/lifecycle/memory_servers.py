@@ -48,9 +48,9 @@ class MemoryServers:
             if node in nodes:
                 up = np.array([n not in self._out for n in nodes], np.int8)
                 count += lose_server(pool, ssd, row, nodes.index(node), up, keeps)
-        what = "read again from the SSD tier" if keeps else "lost"
-        words = f"{count:,} KV blocks of node {node} {what}"
-        self._log.append(Event(t_s, Kind.POOL_LOST, words, element=f"node {node}"))
+        consequence = "read again from the SSD tier" if keeps else "lost"
+        sentence = f"{count:,} KV blocks of node {node} {consequence}"
+        self._log.append(Event(t_s, Kind.POOL_LOST, sentence, element=f"node {node}"))
 
     def _resize(self) -> None:
         machine = self._machine

@@ -58,11 +58,11 @@ class Present:
 
     def npus_held(self, windows: int) -> tuple[Counts, Counts]:
         """NPUs that belong to an instance, and those of prefill, mean of each window."""
-        of_prefill = self._mean(windows, "prefill") * self._size("prefill")
+        prefill_npus = self._mean(windows, "prefill") * self._size("prefill")
         if self._elastic is None:  # pools may share NPUs
-            held = {die for i in self._setup.instances for die in i.die_of_rank}
-            return len(held) / self._setup.dies_per_npu, of_prefill
-        return self._sum(windows, 0.0), of_prefill
+            used_dies = {die for i in self._setup.instances for die in i.die_of_rank}
+            return len(used_dies) / self._setup.dies_per_npu, prefill_npus
+        return self._sum(windows, 0.0), prefill_npus
 
     def _sum(self, windows: int, total: Counts, *states: str) -> Counts:
         """NPUs of all pools in some states, mean of each window."""
@@ -97,16 +97,16 @@ class Present:
         """Instances of the steady state that can compute; NPU-seconds held, and changes."""
         if self._elastic is None:
             return {f"{duty}_instances": float(len(self._setup.of_role(duty))) for duty in DUTIES}
-        found = {f"{duty}_instances": self._steady(duty, "serve", "drain") for duty in DUTIES}
-        whole = np.array([0.0, self._setup.scenario.horizon_s])
+        sums = {f"{duty}_instances": self._steady(duty, "serve", "drain") for duty in DUTIES}
+        run_span = np.array([0.0, self._setup.scenario.horizon_s])
         for name, states in (("held", ()), ("not_serving", NOT_SERVING)):
-            found[f"npu_s_{name}"] = sum(
-                float(self._time(role, whole, *states)[0]) * self._size(role)
+            sums[f"npu_s_{name}"] = sum(
+                float(self._time(role, run_span, *states)[0]) * self._size(role)
                 for role in self._setup.roles
             )
-        begun = [s for s in self._elastic.life.spans if s.state == "process" and s.t_s < s.end_s]
-        return found | {
-            "role_changes": float(self._elastic.role_changes), "starts": float(len(begun)),
+        loads = [s for s in self._elastic.life.spans if s.state == "process" and s.t_s < s.end_s]
+        return sums | {
+            "role_changes": float(self._elastic.role_changes), "starts": float(len(loads)),
         }  # fmt: skip
 
     def tables(self) -> dict[str, pl.DataFrame]:
@@ -122,10 +122,10 @@ class Present:
                     i.dies // self._setup.dies_per_npu,
                     i.die_of_rank[0] // self._setup.dies_per_npu,
                 ))  # fmt: skip
-        found = {"lives": pl.DataFrame(rows, schema=LIVES, orient="row")}
+        result = {"lives": pl.DataFrame(rows, schema=LIVES, orient="row")}
         if decisions := decision_rows(self._elastic):
-            found["decisions"] = pl.DataFrame(decisions, infer_schema_length=None)
-        return found
+            result["decisions"] = pl.DataFrame(decisions, infer_schema_length=None)
+        return result
 
 
 NOT_SERVING = tuple(state for state in STATES if state != "serve")

@@ -56,12 +56,12 @@ def colocated(world: World, t1: float) -> None:
                 finish_pieces(world, c, now_s)
             admit(world, c, now_s)  # who is there when the run begins
             make_room(world, c, now_s)
-            taken = form_batch(world, c, now_s)
+            batch_tokens = form_batch(world, c, now_s)
             instance.running[first + c] = 0
             instance.ends_s[first + c] = now_s
             if queue.batch_hits[c] > 0.0:
                 begin_reading(world, c, first + c, now_s)
-            elif state.in_batch[c] > 0 or taken > 0:
+            elif state.in_batch[c] > 0 or batch_tokens > 0:
                 launch_mixed(world, c, now_s)
 
 
@@ -100,7 +100,7 @@ def launch_mixed(world: World, c: int, read_s: float) -> None:
     state = world.decode
     costs = world.costs
     queue = world.prefill
-    now_s, taken, pairs = queue.begin_s[c], queue.batch_tokens[c], queue.batch_pairs[c]
+    now_s, batch_tokens, pairs = queue.begin_s[c], queue.batch_tokens[c], queue.batch_pairs[c]
     note_read(world, c)
     queue.reading[c] = 0
     prices = costs.decode[c]
@@ -114,11 +114,11 @@ def launch_mixed(world: World, c: int, read_s: float) -> None:
     if queue.batch_hits[c] > 0.0:
         took_s += mixed_hits_s(prices, queue.batch_hits[c], operators)
     took_s += read_s - now_s
-    if taken > 0.0:
-        book_pieces(world, c, now_s, now_s + took_s, taken)
+    if batch_tokens > 0.0:
+        book_pieces(world, c, now_s, now_s + took_s, batch_tokens)
     tokens, context = sit_through(world, c, now_s, now_s + took_s)
     total = float(state.in_batch[c])
-    flops = mixed_flops(prices, total, context, taken, pairs)
+    flops = mixed_flops(prices, total, context, batch_tokens, pairs)
     hbm_bytes = decode_hbm_bytes(prices, total, context, float(settings.decode_ranks))
     begin_iteration(world, c, now_s, took_s)
     book_iteration(world, c, now_s, now_s + took_s, tokens, context, hbm_bytes, flops)

@@ -45,10 +45,10 @@ def decode(world: World, t1: float) -> None:
 @kernel
 def acts_s(world: World, d: int, head: int) -> float:
     """Time at which an instance ends its iteration, or can begin one (s)."""
-    at = world.settings.prefills + d
-    ends_s = world.instance.ends_s[at]
+    column = world.settings.prefills + d
+    ends_s = world.instance.ends_s[column]
     # A batch that a fault stopped goes on by itself.
-    if world.instance.running[at] or world.decode.in_batch[d] > 0:
+    if world.instance.running[column] or world.decode.in_batch[d] > 0:
         return float(ends_s)
     return np.inf if head == w.NONE else max(ends_s, world.request.ready_s[head])
 
@@ -94,14 +94,14 @@ def join(world: World, d: int, i: int, now_s: float) -> None:
     if settings.order == w.FAIR:
         charge(world, tenant_of(world, i), 1.0)
     request.status[i] = w.DECODING
-    left = request.output_tokens[i] - request.emitted[i]
-    if left <= 0:
+    tokens_left = request.output_tokens[i] - request.emitted[i]
+    if tokens_left <= 0:
         release(world, d, rank)
         end_request(world, i, max(now_s, request.ready_s[i]))
         return
     iterations = iterations_needed(
-        left, settings.draft_tokens, settings.acceptance, settings.key_accept, settings.key_round,
-        i * 64 + min(request.preemptions[i], 63),
+        tokens_left, settings.draft_tokens, settings.acceptance, settings.key_accept,
+        settings.key_round, i * 64 + min(request.preemptions[i], 63),
     )  # fmt: skip
     due = state.iteration[d] + iterations
     request.joined[i] = state.iteration[d]
@@ -115,9 +115,9 @@ def join(world: World, d: int, i: int, now_s: float) -> None:
     state.requests[rank] += 1
     state.in_batch[d] += 1
     state.context[rank] += length + 1
-    state.growth[rank] += left / iterations
+    state.growth[rank] += tokens_left / iterations
     if settings.order == w.FAIR:
-        note_growth(world, d, i, left / iterations)
+        note_growth(world, d, i, tokens_left / iterations)
 
 
 @kernel
@@ -153,27 +153,27 @@ def sit_through(world: World, d: int, begin_s: float, end_s: float) -> tuple[flo
     growth, context, requests = state.growth, state.context, state.requests
     request_s, context_s = state.request_s, state.context_s
     tokens = 0.0
-    held = 0.0
+    context_tokens = 0.0
     first = d * settings.decode_ranks
     for r in range(first, first + settings.decode_ranks):
         tokens += growth[r]
-        held += context[r]
+        context_tokens += context[r]
         request_s[r] += requests[r] * counted_s
         context_s[r] += context[r] * counted_s
     if counted_s > 0.0:
         took_s = end_s - begin_s
         world.record.gaps[bin_of(took_s)] += state.in_batch[d] * counted_s / took_s
-    return tokens, held
+    return tokens, context_tokens
 
 
 @kernel
 def begin_iteration(world: World, d: int, now_s: float, took_s: float) -> None:
     """Start an iteration of took_s seconds."""
-    instance, at = world.instance, world.settings.prefills + d
+    instance, column = world.instance, world.settings.prefills + d
     world.decode.iteration[d] += 1
-    instance.running[at] = 1
-    instance.ends_s[at] = now_s + took_s
-    instance.busy_s[at] += min(now_s + took_s, world.settings.horizon_s) - now_s
+    instance.running[column] = 1
+    instance.ends_s[column] = now_s + took_s
+    instance.busy_s[column] += min(now_s + took_s, world.settings.horizon_s) - now_s
 
 
 @kernel
@@ -189,12 +189,12 @@ def book_iteration(
     verified = world.decode.in_batch[d] * (settings.draft_tokens + 1)
     sent = world.costs.sent[settings.prefills + d]
     on_ub, on_rdma = verified * sent[0], verified * sent[1]
-    held = settings.decode_ranks * world.decode.kv_tokens[d]
+    kv_tokens = settings.decode_ranks * world.decode.kv_tokens[d]
     record.fields[0], record.amounts[0] = w.ITERATIONS, 1.0
     record.fields[1], record.amounts[1] = w.ITERATION_S, took_s
     record.fields[2], record.amounts[2] = w.DECODE_TOKENS, tokens
     record.fields[3], record.amounts[3] = w.DECODE_BUSY_S, took_s
-    record.fields[4], record.amounts[4] = w.KV_USED_S, context / held * took_s
+    record.fields[4], record.amounts[4] = w.KV_USED_S, context / kv_tokens * took_s
     record.fields[5], record.amounts[5] = w.HBM_BYTES, hbm_bytes
     record.fields[6], record.amounts[6] = w.FLOPS, flops
     for k in range(operators.size):
@@ -210,8 +210,8 @@ def book_iteration(
     log_pass(world, column, begin_s, end_s, world.decode.in_batch[d], tokens, operators)
     book_traffic(world, w.EXPERTS, w.UB, column, begin_s, end_s, on_ub)
     book_traffic(world, w.EXPERTS, w.RDMA, column, begin_s, end_s, on_rdma)
-    away = verified * settings.offloaded_bytes_per_token
-    book_traffic(world, w.OFFLOAD, settings.kv_plane, column, begin_s, end_s, away)
+    offloaded_bytes = verified * settings.offloaded_bytes_per_token
+    book_traffic(world, w.OFFLOAD, settings.kv_plane, column, begin_s, end_s, offloaded_bytes)
     note_duty(world, column, (on_ub + on_rdma) / settings.decode_dies, took_s)
 
 
@@ -261,12 +261,12 @@ def leave(world: World, d: int, i: int) -> None:
     state = world.decode
     rank = request.rank[i]
     span = request.due[i] - request.joined[i]
-    left = request.output_tokens[i] - request.emitted[i]
-    rate = left / span
-    past = state.iteration[d] - request.joined[i]
+    tokens_left = request.output_tokens[i] - request.emitted[i]
+    rate = tokens_left / span
+    iterations = state.iteration[d] - request.joined[i]
     length = request.input_tokens[i] + request.emitted[i]
     state.changed[d] = 1
-    state.context[rank] -= length + past * rate
+    state.context[rank] -= length + iterations * rate
     state.growth[rank] -= rate
     state.requests[rank] -= 1
     state.in_batch[d] -= 1
@@ -325,10 +325,10 @@ def preempt(world: World, d: int, rank: int, now_s: float) -> None:
         i = state.slot_table[rank, k]
         if (request.joined[i], i) > (request.joined[victim], victim):
             victim = i
-    alone = state.requests[rank] == 1
+    is_last = state.requests[rank] == 1
     pull(world, d, victim)
     request.ready_s[victim] = now_s
-    if alone:
+    if is_last:
         request.status[victim] = w.REJECTED
         request.reason[victim] = w.OUTGREW_DECODE
         world.record.counters[w.REJECTED_DECODE] += 1
@@ -348,12 +348,12 @@ def pull(world: World, d: int, i: int) -> None:
     state = world.decode
     rank = request.rank[i]
     unschedule(world, d, i)
-    past = state.iteration[d] - request.joined[i]
+    iterations = state.iteration[d] - request.joined[i]
     span = request.due[i] - request.joined[i]
-    left = request.output_tokens[i] - request.emitted[i]
+    tokens_left = request.output_tokens[i] - request.emitted[i]
     leave(world, d, i)
     release(world, d, rank)
-    request.emitted[i] += int(left * past / span)
+    request.emitted[i] += int(tokens_left * iterations / span)
 
 
 @kernel
@@ -363,10 +363,10 @@ def unschedule(world: World, d: int, i: int) -> None:
     calendar = world.decode.calendar
     bucket = request.due[i] % calendar.shape[1]
     before = w.NONE
-    at = calendar[d, bucket]
-    while at != i:
-        before = at
-        at = request.following[at]
+    item = calendar[d, bucket]
+    while item != i:
+        before = item
+        item = request.following[item]
     if before == w.NONE:
         calendar[d, bucket] = request.following[i]
     else:

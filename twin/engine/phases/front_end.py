@@ -25,10 +25,10 @@ def front_end(world: World, t1: float) -> None:
         free_s = request.front_end_s[i - servers] if i >= servers else 0.0
         done_s = front_end_done(request.arrival_s[i], free_s, settings.service_s)
         request.front_end_s[i] = done_s
-        left = request.status[i] == w.CANCELLED  # it takes its time here all the same
-        if not left:
+        cancelled = request.status[i] == w.CANCELLED  # it takes its time here all the same
+        if not cancelled:
             request.ready_s[i] = done_s
         if done_s > t1:  # those behind it leave no earlier
             break
         counters[w.FRONTED] = i + 1
-        counters[w.LEFT_EARLY] -= left
+        counters[w.LEFT_EARLY] -= cancelled

@@ -114,24 +114,24 @@ def form_batch(world: World, p: int, now_s: float) -> int:
         if settings.colocated and rank_room(world, p, i) <= 0:  # ranks of others have room
             before, i = i, request.following[i]
             continue
-        held = cached_tokens(world, p, i) if begins else request.progress[i]
-        remaining = request.input_tokens[i] + request.emitted[i] - held
+        cached = cached_tokens(world, p, i) if begins else request.progress[i]
+        remaining = request.input_tokens[i] + request.emitted[i] - cached
         die = lightest_die(world, p) if settings.data_parallel_attention else 0
-        take = piece_of(world, p, i, die, held, remaining, taken)
-        if take <= 0 or (taken > 0 and kv_tokens + held + take > settings.batch_kv_tokens):
+        take = piece_of(world, p, i, die, cached, remaining, taken)
+        if take <= 0 or (taken > 0 and kv_tokens + cached + take > settings.batch_kv_tokens):
             break
         if begins:
-            begin_pass(world, i, held, now_s)
-            hits += held
-            if held > 0:
-                state.cold_blocks[0] += warm(world, p, i, held)
-        new_pairs = take * (held + 0.5 * (take + 1))  # each token attends to all before it
+            begin_pass(world, i, cached, now_s)
+            hits += cached
+            if cached > 0:
+                state.cold_blocks[0] += warm(world, p, i, cached)
+        new_pairs = take * (cached + 0.5 * (take + 1))  # each token attends to all before it
         state.die_tokens[die] += take
         state.die_pairs[die] += new_pairs
         if settings.colocated:
             give_to_ranks(world, p, i, float(take), new_pairs)
         taken += take
-        kv_tokens += held + take
+        kv_tokens += cached + take
         pairs += new_pairs
         request.progress[i] += take
         following = request.following[i]
@@ -186,15 +186,15 @@ def waits_for_ranks(world: World, p: int, now_s: float) -> bool:
 def groups_with_prompts(world: World, p: int, now_s: float) -> int:
     """Number of groups of prompt-sharing ranks in which a prompt waits."""
     has, first_rank = world.decode.prompt_tokens, p * world.settings.decode_ranks
-    found, i = 0, world.prefill.queue[p, w.HEAD]
+    groups, i = 0, world.prefill.queue[p, w.HEAD]
     while i != w.NONE and world.request.ready_s[i] <= now_s:
         first, _ = sharers(world, p, i)
-        found += has[first] == 0.0
+        groups += has[first] == 0.0
         has[first] = 1.0
         i = world.request.following[i]
     for r in range(first_rank, first_rank + world.settings.decode_ranks):
         has[r] = 0.0
-    return found
+    return groups
 
 
 @kernel
@@ -203,13 +203,13 @@ def piece_of(world: World, p: int, i: int, die: int, held: int, remaining: int, 
     other prompts. With equal attention on dies, a die gets at most its share; on a colocated
     instance, ranks get at most theirs of an iteration."""
     settings = world.settings
-    left = settings.prefill_budget - taken
+    budget_left = settings.prefill_budget - taken
     if settings.colocated:
-        return min(remaining, left, rank_room(world, p, i))
+        return min(remaining, budget_left, rank_room(world, p, i))
     if not (settings.data_parallel_attention and settings.even_attention):
-        return tokens_to_take(remaining, left, settings.chunk_tokens, taken == 0)
+        return tokens_to_take(remaining, budget_left, settings.chunk_tokens, taken == 0)
     most = settings.chunk_tokens if settings.chunk_tokens > 0 else remaining
-    return min(remaining, left, share_left(world, p, die, held), most)
+    return min(remaining, budget_left, share_left(world, p, die, held), most)
 
 
 @kernel
@@ -224,8 +224,8 @@ def sharers(world: World, p: int, i: int) -> tuple[int, int]:
 def rank_room(world: World, p: int, i: int) -> int:
     """Prompt tokens that a request's ranks can still compute in this iteration."""
     first, end = sharers(world, p, i)
-    left = world.settings.chunk_tokens - world.decode.prompt_tokens[first]
-    return int(left * (end - first))
+    chunk_left = world.settings.chunk_tokens - world.decode.prompt_tokens[first]
+    return int(chunk_left * (end - first))
 
 
 @kernel
@@ -304,10 +304,10 @@ def lightest_die(world: World, p: int) -> int:
     """Die with the least attention work, which takes the next prompt (data-parallel attention)."""
     state, best = world.prefill, 0
     for r in range(1, int(world.costs.prefill[p].layout.dies)):
-        less = state.die_tokens[r] < state.die_tokens[best]
+        is_lighter = state.die_tokens[r] < state.die_tokens[best]
         if world.settings.even_attention:
-            less = attention_s(world, p, r) < attention_s(world, p, best)
-        if less:
+            is_lighter = attention_s(world, p, r) < attention_s(world, p, best)
+        if is_lighter:
             best = r
     return best
 
@@ -390,15 +390,15 @@ def book_batch(world: World, p: int, begin_s: float, end_s: float, fetch_s: floa
 def move_activations(world: World, column: int, begin_s: float, end_s: float, taken: float) -> None:
     """Book the bytes of a batch's expert exchange and attention collectives."""
     settings = world.settings
-    sent = world.costs.sent[column]
-    on_ub, on_rdma = taken * sent[0], taken * sent[1]
+    bytes_per_token = world.costs.sent[column]
+    on_ub, on_rdma = taken * bytes_per_token[0], taken * bytes_per_token[1]
     book_traffic(world, w.EXPERTS, w.UB, column, begin_s, end_s, on_ub)
     book_traffic(world, w.EXPERTS, w.RDMA, column, begin_s, end_s, on_rdma)
-    near, far = taken * sent[2], taken * sent[3]
-    book_traffic(world, w.ATTENTION, w.UB, column, begin_s, end_s, near)
-    book_traffic(world, w.ATTENTION, w.RDMA, column, begin_s, end_s, far)
-    moved = (on_ub + on_rdma + near + far) / settings.prefill_ranks
-    note_duty(world, column, moved, end_s - begin_s)
+    node_bytes, off_node_bytes = taken * bytes_per_token[2], taken * bytes_per_token[3]
+    book_traffic(world, w.ATTENTION, w.UB, column, begin_s, end_s, node_bytes)
+    book_traffic(world, w.ATTENTION, w.RDMA, column, begin_s, end_s, off_node_bytes)
+    moved_bytes = (on_ub + on_rdma + node_bytes + off_node_bytes) / settings.prefill_ranks
+    note_duty(world, column, moved_bytes, end_s - begin_s)
 
 
 @kernel

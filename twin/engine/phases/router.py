@@ -39,8 +39,8 @@ def router(world: World, t0: float, t1: float) -> None:
     settings, gate = world.settings, world.gate
     if settings.gated:
         take_in(world, t0, t1)
-    waits = counters[w.ROUTER_SEEN] < counters[w.FRONTED] or gate.wait[0, w.HEAD] != w.NONE
-    if decode.returned[0, w.HEAD] == w.NONE and not waits:
+    has_requests = counters[w.ROUTER_SEEN] < counters[w.FRONTED] or gate.wait[0, w.HEAD] != w.NONE
+    if decode.returned[0, w.HEAD] == w.NONE and not has_requests:
         return
     refresh_view(world)
     now_s = t0
@@ -126,14 +126,14 @@ def place(world: World, i: int, now_s: float) -> bool:
     settings = world.settings
     request = world.request
     first = settings.prompt_row
-    opened = world.instance.open[first : first + settings.prefills]
+    open_instances = world.instance.open[first : first + settings.prefills]
     instance = w.NONE
     if settings.has_prefill and (settings.colocated or not settings.has_decode):
         instance = choose_prefill(world, i, now_s)
         if instance == w.NONE:
             return False
     if settings.has_decode:
-        if instance == w.NONE and settings.has_prefill and not any_of(opened, 1):
+        if instance == w.NONE and settings.has_prefill and not any_of(open_instances, 1):
             return False
         need = float(request.input_tokens[i] + request.emitted[i]) + 0.5 * settings.page_tokens
         rank = reserve(world, instance, need)
@@ -153,19 +153,19 @@ def reserve(world: World, instance: int, need: float) -> int:
     NONE."""
     settings = world.settings
     decode = world.decode
-    ranks, opened = settings.decode_ranks, world.instance.open[settings.prefills :]
+    ranks, open_instances = settings.decode_ranks, world.instance.open[settings.prefills :]
     best = instance
     if instance == w.NONE:
         best = 0
         for d in range(1, decode.taken.size):  # of those that are open
-            fewer = decode.taken[d] < decode.taken[best]
-            if opened[d] and (fewer or not opened[best]):
+            fewer_requests = decode.taken[d] < decode.taken[best]
+            if open_instances[d] and (fewer_requests or not open_instances[best]):
                 best = d
     for k in range(decode.taken.size):
         d = (best + k) % decode.taken.size
         if k > 0 and settings.colocated:
             break
-        if not opened[d] or decode.taken[d] >= decode.room[d]:
+        if not open_instances[d] or decode.taken[d] >= decode.room[d]:
             continue
         first, end = d * ranks, (d + 1) * ranks
         place = choose_rank(
@@ -183,9 +183,9 @@ def reserve(world: World, instance: int, need: float) -> int:
             decode.taken_tokens[rank] += need
             decode.all_tokens[d] += need
             # A load counts both over their means: every load has grown by the lesser growth.
-            grown = min(decode.taken[d] / slots, decode.all_tokens[d] / tokens)
+            fill = min(decode.taken[d] / slots, decode.all_tokens[d] / tokens)
             for b in range(decode.floor.shape[1]):
-                decode.floor[d, b] *= max(grown * ROUNDING, 1.0)
+                decode.floor[d, b] *= max(fill * ROUNDING, 1.0)
             return rank
     return w.NONE
 
@@ -196,13 +196,13 @@ def see_queues(world: World, now_s: float) -> None:
     that ended within this step no longer counts, or the view would depend on the step. A new
     request still joins a batch that is not full, so only full batches add their time."""
     prefill, settings, view = world.prefill, world.settings, world.seen
-    opened, running = (
+    is_open, running = (
         world.instance.open[settings.prompt_row :],
         world.instance.running[settings.prompt_row :],
     )
     ends_s, budget = world.instance.ends_s[settings.prompt_row :], settings.prefill_budget
     for p in range(view.wait_s.size):
-        view.opened[p] = opened[p]
+        view.opened[p] = is_open[p]
         tokens, work_s, left_s = prefill.queued_tokens[p], prefill.queued_s[p], 0.0
         pass_s = prefill.pass_s[p]
         waiting = tokens
@@ -217,8 +217,8 @@ def see_queues(world: World, now_s: float) -> None:
                 pass_s = max(pass_s, ends_s[p] - prefill.begin_s[p])
             if left_s <= 0.0:  # the next batch has begun since
                 tokens = waiting
-                begun = waiting > 0 or (settings.colocated and world.decode.in_batch[p] > 0)
-                left_s = max(0.0, left_s + pass_s + work_s) if begun else 0.0
+                has_work = waiting > 0 or (settings.colocated and world.decode.in_batch[p] > 0)
+                left_s = max(0.0, left_s + pass_s + work_s) if has_work else 0.0
                 waiting, work_s = max(0, waiting - budget), 0.0
         view.queued_tokens[p] = tokens
         full = waiting // budget if waiting >= budget else 0  # batches ahead
@@ -258,14 +258,14 @@ def work_s(world: World, p: int, i: int, hit: int) -> float:
     """Seconds that a request with `hit` cached tokens adds to a batch of instance p."""
     prefill = world.prefill
     length = float(world.request.input_tokens[i] + world.request.emitted[i])
-    held = min(float(hit), length - 1.0)
-    pairs = 0.5 * (length * length - held * held)
-    computing_s = (length - held) * prefill.s_per_token[p] + pairs * prefill.s_per_pair[p]
-    if held <= 0.0:
+    cached = min(float(hit), length - 1.0)
+    pairs = 0.5 * (length * length - cached * cached)
+    computing_s = (length - cached) * prefill.s_per_token[p] + pairs * prefill.s_per_pair[p]
+    if cached <= 0.0:
         return computing_s
     reading_s = prefill.read_bytes_per_token[p] / prefill.read_bytes_per_s[p]
     reading_s += prefill.ahead_s_per_token[p]
-    return computing_s + held * reading_s
+    return computing_s + cached * reading_s
 
 
 @kernel
@@ -307,10 +307,10 @@ def see_kv(world: World) -> None:
     """Set the used share of each instance's KV space."""
     settings, view, decode = world.settings, world.seen, world.decode
     for p in range(view.kv_used.size):
-        held, room = float(view.queued_tokens[p]), settings.batch_kv_tokens
+        queued_tokens, room = float(view.queued_tokens[p]), settings.batch_kv_tokens
         if settings.colocated:
-            held, room = decode.all_tokens[p], decode.kv_tokens[p] * settings.decode_ranks
-        view.kv_used[p] = min(1.0, held / room)
+            queued_tokens, room = decode.all_tokens[p], decode.kv_tokens[p] * settings.decode_ranks
+        view.kv_used[p] = min(1.0, queued_tokens / room)
 
 
 @kernel

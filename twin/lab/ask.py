@@ -40,19 +40,19 @@ def question(
 def with_machine(scenario: Scenario, settings: dict[str, Any]) -> Scenario:
     """The scenario with settings; a named machine sets all of its fields. Raises SpecError."""
     name = settings.get("supernode.machine")
-    wanted = with_overrides(scenario, settings) if name is None else scenario
-    if name is None and not wanted.supernode.imported:
-        return wanted
+    result = with_overrides(scenario, settings) if name is None else scenario
+    if name is None and not result.supernode.imported:
+        return result
     from twin.lab.machines import fields_of
     from twin.lab.store import open_store
 
     if name is not None:
         of_machine = fields_of(str(name), load_facts(), open_store, scenario.supernode.chip)
         settings = of_machine | settings | {"supernode.machine": of_machine["supernode.machine"]}
-        wanted = with_overrides(scenario, settings)
-    if wanted.supernode.imported:
+        result = with_overrides(scenario, settings)
+    if result.supernode.imported:
         open_store()  # prices ask the store that was opened last
-    return wanted
+    return result
 
 
 def scenario_named(name: str) -> Scenario:
@@ -77,15 +77,15 @@ def fields_like(text: str) -> list[dict[str, str]]:
     rows = [
         {
             "field": path,
-            "default": plain(known.default),
-            "unit": known.unit,
-            "accepts": known.accepts(),
-            "label": known.label,
-            "applies": "; ".join(condition_text(condition) for condition in known.conditions),
+            "default": plain(info.default),
+            "unit": info.unit,
+            "accepts": info.accepts(),
+            "label": info.label,
+            "applies": "; ".join(condition_text(condition) for condition in info.conditions),
         }
-        for path, known in fields().items()
-        if known.kind is not tuple and "[]" not in path
-        and text.lower() in f"{path} {known.label}".lower()
+        for path, info in fields().items()
+        if info.kind is not tuple and "[]" not in path
+        and text.lower() in f"{path} {info.label}".lower()
     ]  # fmt: skip
     if not rows:
         raise SpecError(no_field(text))

@@ -20,10 +20,10 @@ Decide = Callable[[dict[str, Any]], Mapping[str, int]]
 
 def controllers() -> dict[str, str]:
     """Digest by name of every file of the operator's folder; empty where none is named."""
-    named = os.environ.get(VARIABLE)
-    if not named:
+    folder = os.environ.get(VARIABLE)
+    if not folder:
         return {}
-    files = sorted(Path(named).glob("*.py"))
+    files = sorted(Path(folder).glob("*.py"))
     return {path.stem: hashlib.sha256(_source(path)).hexdigest() for path in files}
 
 
@@ -49,7 +49,9 @@ class _Checked(InspectLoader):
 @cache
 def own(digest: str) -> Decide:
     """The function of the file with this digest; raises ControllerError."""
-    name = next((name for name, known in controllers().items() if known == digest), None)
+    name = next(
+        (name for name, name_digest in controllers().items() if name_digest == digest), None
+    )
     if name is None:
         raise ControllerError(
             f"no file of {VARIABLE} has the digest {digest[:12]}: see the command controllers"

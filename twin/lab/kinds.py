@@ -77,17 +77,17 @@ def _trace_parts(trace: TraceTable) -> Parts:
     segments = {name: values.pop(name) for name in SEGMENTS}
     name, format_ = values.pop("name"), values.pop("format")
     requests |= {k: v for k, v in values.items() if isinstance(v, np.ndarray)}
-    about = {k: v for k, v in values.items() if k not in requests}
+    attributes = {k: v for k, v in values.items() if k not in requests}
     tables = {"requests": pl.DataFrame(requests), "segments": pl.DataFrame(segments)}
-    return Parts(name, format_, about, tables)
+    return Parts(name, format_, attributes, tables)
 
 
 def _trace(parts: Parts) -> TraceTable:
     frames = (parts.tables["requests"], parts.tables["segments"])
     columns: dict[str, Any] = {c.name: c.to_numpy() for frame in frames for c in frame}
     columns[OFFSET] = np.concatenate(([0], np.cumsum(columns.pop(COUNT), dtype=np.int64)))
-    about = {k: tuple(v) if isinstance(v, list) else v for k, v in parts.about.items()}
-    return TraceTable(name=parts.name, format=parts.format, **(columns | about))
+    attributes = {k: tuple(v) if isinstance(v, list) else v for k, v in parts.about.items()}
+    return TraceTable(name=parts.name, format=parts.format, **(columns | attributes))
 
 
 @dataclass(frozen=True)
@@ -108,15 +108,19 @@ class CountsTable:
 
 def _counts_parts(table: CountsTable) -> Parts:
     layers, experts = table.counts.shape
-    about = {"layers": layers, "experts": experts, "note": table.note}
+    attributes = {"layers": layers, "experts": experts, "note": table.note}
     counts = pl.DataFrame({"count": table.counts.ravel()})
-    return Parts(table.name, table.format, about, {"counts": counts})
+    return Parts(table.name, table.format, attributes, {"counts": counts})
 
 
 def _counts(parts: Parts) -> CountsTable:
-    about = parts.about
-    counts = parts.tables["counts"]["count"].to_numpy().reshape(about["layers"], about["experts"])
-    return CountsTable(parts.name, parts.format, counts.astype(np.float64), about["note"])
+    attributes = parts.about
+    counts = (
+        parts.tables["counts"]["count"]
+        .to_numpy()
+        .reshape(attributes["layers"], attributes["experts"])
+    )
+    return CountsTable(parts.name, parts.format, counts.astype(np.float64), attributes["note"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,8 +141,8 @@ def _machine_parts(machine: ImportedMachine) -> Parts:
         {"tail": [a for a, _, _ in machine.links], "head": [b for _, b, _ in machine.links],
          "data": [json.dumps(data, sort_keys=True) for _, _, data in machine.links]}
     )  # fmt: skip
-    about = {"graph": dict(machine.about), "npus": machine.npus}
-    return Parts(machine.name, "machine", about, {"vertices": vertices, "links": links})
+    attributes = {"graph": dict(machine.about), "npus": machine.npus}
+    return Parts(machine.name, "machine", attributes, {"vertices": vertices, "links": links})
 
 
 def _machine(parts: Parts) -> ImportedMachine:

@@ -51,8 +51,8 @@ def load_facts(folder: Path = DATA) -> Facts:
 
 def facts_environment() -> dict[str, str]:
     """Environment variables for a process in another folder to read the same facts."""
-    named = os.environ.get(CALIBRATION_VARIABLE, "")
-    return {CALIBRATION_VARIABLE: str(Path(named).resolve())} if named else {}
+    path_text = os.environ.get(CALIBRATION_VARIABLE, "")
+    return {CALIBRATION_VARIABLE: str(Path(path_text).resolve())} if path_text else {}
 
 
 @lru_cache(maxsize=4)
@@ -85,10 +85,10 @@ def _private(path: Path, known: dict[str, Any]) -> dict[str, Any]:
     """Calibration tables replaced by those of a private copy."""
     source = f"{CALIBRATION_VARIABLE} = {path}"
     try:
-        own = _fact_table(path, path.name)
+        own_table = _fact_table(path, path.name)
     except FactError as error:
         raise FactError(f"{CALIBRATION_VARIABLE}: {error}") from None
-    for name, table in own.items():
+    for name, table in own_table.items():
         if name not in known:
             raise FactError(
                 f"{source}: {printable(name)} is no constant: take some of {', '.join(known)}"
@@ -99,7 +99,7 @@ def _private(path: Path, known: dict[str, Any]) -> dict[str, Any]:
             raise FactError(f"{source}: {name} has no value that is a number")
         if not low <= value <= high or table.get("unit") != unit:
             raise FactError(f"{source}: {name} must be {low:g} to {high:g} in unit {unit!r}")
-    return known | own
+    return known | own_table
 
 
 @lru_cache(maxsize=4)
@@ -111,8 +111,8 @@ def presets(folder: Path = SCENARIOS) -> tuple[Preset, ...]:
 
 def preset(key: str) -> Scenario | None:
     """The scenario of a preset; None: no preset has that key."""
-    known = {path.stem: path for path in SCENARIOS.glob("*.toml")}
-    return load_scenario_file(known[key]) if key in known else None
+    path_by_key = {path.stem: path for path in SCENARIOS.glob("*.toml")}
+    return load_scenario_file(path_by_key[key]) if key in path_by_key else None
 
 
 def load_scenario_file(path: Path) -> Scenario:
@@ -167,8 +167,8 @@ def terms() -> dict[str, Term]:
     )
     cells = [[cell.strip() for cell in row] for row in rows[2:]]  # after the head and its line
     return {
-        name: Term(name, meaning, unit, tuple(word.strip() for word in words.split(",") if word))
-        for name, meaning, unit, words in cells
+        name: Term(name, meaning, unit, tuple(word.strip() for word in instead.split(",") if word))
+        for name, meaning, unit, instead in cells
     }
 
 

@@ -59,8 +59,8 @@ def fitted(scenario: Scenario, npus: int) -> Scenario:
             share = experts / each
             sizes[f"{pool}.expert_npus"] = max(1, round(share * (part // instances)))
         for path, value in sizes.items():
-            known = field_info(path)
-            changes[path] = min(value, known.high) if known and known.high else value
+            info = field_info(path)
+            changes[path] = min(value, info.high) if info and info.high else value
         free -= changes[f"{pool}.instances"] * changes[f"{pool}.npus_per_instance"]
     return with_overrides(scenario, changes)
 
@@ -121,8 +121,8 @@ def machine_rows(facts: Facts, store: "Store") -> list[dict[str, Any]]:
 
 def machine_summary(fabric: Fabric) -> dict[str, float]:
     """Counts of a machine and its headline rates, bytes/s."""
-    known = summary(fabric)
-    return {key: known[key] for key in (*COUNTED, *RATES)}
+    figures = summary(fabric)
+    return {key: figures[key] for key in (*COUNTED, *RATES)}
 
 
 def built_machine(name: str, facts: Facts, store: "Store | None" = None) -> Fabric:

@@ -91,9 +91,9 @@ def batch_range(batch: float) -> int:
 
 def stack_of(row: Row) -> str:
     """The stack of a row: the one it names, the supernode's, or an unknown one of its system."""
-    named = scenario_of(row.scenario).deployment.stack
-    if named != PLAIN:
-        return named
+    stack = scenario_of(row.scenario).deployment.stack
+    if stack != PLAIN:
+        return stack
     return SUPERNODE if row.group == SUPERNODE else row.system
 
 
@@ -108,23 +108,23 @@ def errors_of(
 ) -> list[Error]:
     """First errors of judged rows, and errors of rows in sight; today: errors of the present
     twin."""
-    found = []
+    errors = []
     for row in rows:
-        begun = first.get(row.id)
-        if row.kind in UNJUDGED or row.at_most or (begun is None and row.kind != "seen"):
+        first_error = first.get(row.id)
+        if row.kind in UNJUDGED or row.at_most or (first_error is None and row.kind != "seen"):
             continue
-        if (now := today.get(row.id, None if begun is None else begun.error)) is None:
+        if (now := today.get(row.id, None if first_error is None else first_error.error)) is None:
             continue
         scenario = scenario_of(row.scenario)
-        found.append(
+        errors.append(
             Error(
                 row.id, row.system, row.source, scenario.deployment.model,
                 levels_of(quantity_of(row), scenario, stack_of(row)),
                 scenario.deployment.decode.batch_per_npu,
-                None if begun is None else speed(row, begun.error), speed(row, now),
+                None if first_error is None else speed(row, first_error.error), speed(row, now),
             )
         )  # fmt: skip
-    return found
+    return errors
 
 
 def student(share: float, freedom: int) -> float:
@@ -187,27 +187,35 @@ class Bands:
         self._inverse = inverse
         # Each row as the others predict it (Dubrule, Mathematical geology 15, 1983).
         projected = inverse - np.outer(self._weight, self._weight) / self._all
-        left = np.maximum(np.diag(projected)[: len(unseen)], 1e-12)
-        others = today[: len(unseen)] - (projected @ today)[: len(unseen)] / left
-        self._apart = (first - others) * np.sqrt(left)
+        residual_variance = np.maximum(np.diag(projected)[: len(unseen)], 1e-12)
+        others = today[: len(unseen)] - (projected @ today)[: len(unseen)] / residual_variance
+        self._apart = (first - others) * np.sqrt(residual_variance)
         self._unseen = unseen
         self._priors = _priors(projected, today, first, self.errors)
 
     def of(self, levels: Levels) -> Band:
         """The band of a leaf. A stack without rows has that of all other systems."""
-        alike = [[a == b for a, b in zip(levels, e.levels, strict=True)] for e in self.errors]
-        near = self._covariance(np.logical_and.accumulate(alike, axis=1).sum(axis=1))
-        centre = self._mean + float(near @ self._pull)
-        missing = 1.0 - float(near @ self._weight)
-        rest = float(self._variogram[0] - near @ self._inverse @ near + missing**2 / self._all)
-        own = self._apart[[e.levels[:STACK] == levels[:STACK] for e in self._unseen]]
+        same_level = [[a == b for a, b in zip(levels, e.levels, strict=True)] for e in self.errors]
+        covariance = self._covariance(np.logical_and.accumulate(same_level, axis=1).sum(axis=1))
+        centre = self._mean + float(covariance @ self._pull)
+        missing = 1.0 - float(covariance @ self._weight)
+        remaining_variance = float(
+            self._variogram[0] - covariance @ self._inverse @ covariance + missing**2 / self._all
+        )
+        errors_of_stack = self._apart[[e.levels[:STACK] == levels[:STACK] for e in self._unseen]]
         prior = self._priors.get(levels[0], max(self._priors.values()))
-        factor = (PRIOR * prior + float(own @ own)) / (PRIOR + len(own))
+        factor = (PRIOR * prior + float(errors_of_stack @ errors_of_stack)) / (
+            PRIOR + len(errors_of_stack)
+        )
         scale = self._scale_of(levels[0])
-        spread = scale * math.sqrt(max(rest, 0.0) * factor)
-        if 0 < len(own) < PRIOR:  # of so few rows none makes a stack less known than none
+        spread = scale * math.sqrt(max(remaining_variance, 0.0) * factor)
+        if (
+            0 < len(errors_of_stack) < PRIOR
+        ):  # of so few rows none makes a stack less known than none
             spread = min(spread, self.of((levels[0], *[None] * (len(LEVELS) - 1))).spread)
-        return Band(scale * centre, max(spread, DIGITS), PRIOR + len(own), len(own))
+        return Band(
+            scale * centre, max(spread, DIGITS), PRIOR + len(errors_of_stack), len(errors_of_stack)
+        )
 
     def _scale_of(self, quantity: Hashable) -> float:
         """Scale of a quantity's errors; without unseen rows, that of the worst quantity."""
@@ -226,23 +234,28 @@ def _priors(
     Barber et al., Annals of statistics 49, 2021). Without other groups, 1. A quantity of less than
     PRIOR rows is in none; the largest holds for it."""
     residual = projected @ today
-    apart: dict[Hashable, list[float]] = {}
+    errors_by_key: dict[Hashable, list[float]] = {}
     for groups in ([by_system(e) for e in errors], [by_source(e) for e in errors]):
         if len(set(groups)) == 1:  # no other is there to predict it
             continue
         for group in dict.fromkeys(groups[: len(first)]):
-            own = [k for k, other in enumerate(groups) if other == group]
-            inverse = np.linalg.pinv(projected[np.ix_(own, own)])
-            others = today[own] - inverse @ residual[own]
+            members = [k for k, other in enumerate(groups) if other == group]
+            inverse = np.linalg.pinv(projected[np.ix_(members, members)])
+            others = today[members] - inverse @ residual[members]
             spread = np.sqrt(np.maximum(np.diag(inverse), 1e-12))
-            for n, k in enumerate(own):
-                for of in (None, errors[k].levels[0]) if k < len(first) else ():
-                    apart.setdefault(of, []).append(abs(first[k] - others[n]) / spread[n])
+            for n, k in enumerate(members):
+                for key_level in (None, errors[k].levels[0]) if k < len(first) else ():
+                    errors_by_key.setdefault(key_level, []).append(
+                        abs(first[k] - others[n]) / spread[n]
+                    )
     most = student(0.5 + 0.5 * MOST, PRIOR)
     return {
-        of: max((float(np.quantile(some, MOST, method="higher")) / most) ** 2, DIGITS)
-        for of, some in apart.items()
-        if of is None or len(some) >= 2 * PRIOR  # each row once without its system, its source
+        key_level: max(
+            (float(np.quantile(group_errors, MOST, method="higher")) / most) ** 2, DIGITS
+        )
+        for key_level, group_errors in errors_by_key.items()
+        if key_level is None
+        or len(group_errors) >= 2 * PRIOR  # each row once without its system, its source
     } or {None: 1.0}
 
 
@@ -251,10 +264,13 @@ def _scales(unseen: Sequence[Error]) -> dict[Hashable, float]:
     squares: dict[Hashable, dict[str, list[float]]] = {}
     for e in unseen:
         squares.setdefault(e.levels[0], {}).setdefault(e.system, []).append(e.judged**2)
-    means = {q: float(np.mean([np.mean(own) for own in by.values()])) for q, by in squares.items()}
-    rows = {q: sum(map(len, by.values())) for q, by in squares.items()}
-    known = [q for q in means if rows[q] >= PRIOR] or list(means)
-    worst = max(means[q] for q in known)
+    means = {
+        q: float(np.mean([np.mean(group_squares) for group_squares in squares_by_group.values()]))
+        for q, squares_by_group in squares.items()
+    }
+    rows = {q: sum(map(len, squares_by_group.values())) for q, squares_by_group in squares.items()}
+    enough_rows = [q for q in means if rows[q] >= PRIOR] or list(means)
+    worst = max(means[q] for q in enough_rows)
     return {
         q: max(math.sqrt((rows[q] * mean + PRIOR * worst) / (rows[q] + PRIOR)), DIGITS)
         for q, mean in means.items()
@@ -276,22 +292,24 @@ def _variogram(codes: NDArray[np.intp], errors: Vector) -> Vector:
     first, second = np.triu_indices(len(errors), 1)
     shared = (codes[first] == codes[second]).sum(axis=1)
     root = np.sqrt(np.abs(errors[first] - errors[second]))
-    found = np.full(len(LEVELS) + 1, np.nan)
+    variances = np.full(len(LEVELS) + 1, np.nan)
     for depth in range(len(LEVELS) + 1):
-        at = shared == depth
-        if at.any():
+        at_depth = shared == depth
+        if at_depth.any():
             level = min(len(LEVELS), max(depth + 1, STACK)) - 1
-            pair = np.sort(np.stack([codes[first[at], level], codes[second[at], level]]), axis=0)
+            pair = np.sort(
+                np.stack([codes[first[at_depth], level], codes[second[at_depth], level]]), axis=0
+            )
             _, group = np.unique(pair[0] * len(errors) + pair[1], return_inverse=True)
             pairs = np.bincount(group)
-            roots = np.bincount(group, root[at]) / pairs
+            roots = np.bincount(group, root[at_depth]) / pairs
             # One far-off system decides less (Cressie & Hawkins, Math. Geology 12, 1980).
-            found[depth] = float(0.5 * np.mean(roots) ** 4 / (0.457 + 0.494 / len(roots)))
-    if np.isnan(found).all():
+            variances[depth] = float(0.5 * np.mean(roots) ** 4 / (0.457 + 0.494 / len(roots)))
+    if np.isnan(variances).all():
         return np.ones(len(LEVELS) + 1)
-    found = np.fmax.accumulate(found[::-1])[::-1]  # nan: nothing deeper is known
-    known = found[~np.isnan(found)][-1]
-    return np.maximum(np.nan_to_num(found, nan=known), DIGITS**2)
+    variances = np.fmax.accumulate(variances[::-1])[::-1]  # nan: nothing deeper is known
+    last_known = variances[~np.isnan(variances)][-1]
+    return np.maximum(np.nan_to_num(variances, nan=last_known), DIGITS**2)
 
 
 # What bands hold of rows that they have not seen.
@@ -306,10 +324,14 @@ def left_out(
     leaves = leaves or {e.row: (by(e), e.levels) for e in errors}
     bands: dict[str, Band] = {}
     for group in dict.fromkeys(group for group, _ in leaves.values()):
-        rest = [e for e in errors if by(e) != group]
-        if any(e.first is not None for e in rest):
-            without = Bands(rest)
-            bands |= {row: without.of(leaf) for row, (own, leaf) in leaves.items() if own == group}
+        remaining = [e for e in errors if by(e) != group]
+        if any(e.first is not None for e in remaining):
+            bands_without = Bands(remaining)
+            bands |= {
+                row: bands_without.of(leaf)
+                for row, (row_group, leaf) in leaves.items()
+                if row_group == group
+            }
     return bands
 
 
@@ -342,9 +364,9 @@ def coverage(
     errors: Sequence[Error], bands: Mapping[str, Band], seen: bool = False
 ) -> list[Coverage]:
     """Share of first errors (seen: of rows in sight) within bands: of all, and by quantity."""
-    judged = [e for e in errors if e.row in bands and (e.first is None) == seen]
-    parts = {"all": judged}
-    for e in judged:
+    judged_errors = [e for e in errors if e.row in bands and (e.first is None) == seen]
+    parts = {"all": judged_errors}
+    for e in judged_errors:
         parts.setdefault(str(e.levels[0]), []).append(e)
     return [
         Coverage(
@@ -376,17 +398,17 @@ def ratio_within(errors: Sequence[Error], levels: Levels, model: str) -> tuple[f
             ) and (one.model, one.system) == (other.model, other.system):  # fmt: skip
                 pairs.setdefault(branch, []).append(abs(one.judged - other.judged))
         rows[branch] = rows.get(branch, 0) + 1
-    here = (*levels[1 : STACK + 1], model)
+    position = (*levels[1 : STACK + 1], model)
     values, weights, own = [], [], 0
-    for branch, found in pairs.items():
-        mine = branch[: len(here)] == here
-        own += len(found) * mine
-        part = rows[branch] if mine else PRIOR / max(1, len(pairs))
-        values += found
-        weights += [part / len(found)] * len(found)
+    for branch, branch_pairs in pairs.items():
+        is_own = branch[: len(position)] == position
+        own += len(branch_pairs) * is_own
+        part = rows[branch] if is_own else PRIOR / max(1, len(pairs))
+        values += branch_pairs
+        weights += [part / len(branch_pairs)] * len(branch_pairs)
     if not values:
         return math.inf, 0
     order = np.argsort(values)
-    reached = np.cumsum(np.array(weights)[order])
-    at = int(np.searchsorted(reached, MOST * reached[-1]))
-    return max(float(np.array(values)[order][at]), DIGITS), own
+    weight_sums = np.cumsum(np.array(weights)[order])
+    index = int(np.searchsorted(weight_sums, MOST * weight_sums[-1]))
+    return max(float(np.array(values)[order][index]), DIGITS), own

@@ -56,8 +56,8 @@ class Aspect:
         """A value without its unit, an option as forms show it."""
         if not isinstance(value, str):
             return f"{value:,.6g}"
-        known = field_info(self.path)
-        title = f"{known.files}.{value}.title" if known else ""
+        info = field_info(self.path)
+        title = f"{info.files}.{value}.title" if info else ""
         return str(facts[title].value) if title in facts else choice_label(self.path, value)
 
 
@@ -71,12 +71,12 @@ class Reach:
 
     def words(self, facts: Facts) -> str:
         """'8 to 128 requests/NPU', '4,096 tokens only', or the names."""
-        found = [self.aspect.words(v, facts) for v in self.values]
+        texts = [self.aspect.words(v, facts) for v in self.values]
         if all(isinstance(v, str) for v in self.values):
-            return ", ".join(found)
-        span = f"{found[0]} to {found[-1]}" if len(found) > 1 else found[0]
-        only = "" if len(found) > 1 else " only"
-        return f"{span} {self.aspect.unit}".rstrip() + only
+            return ", ".join(texts)
+        span = f"{texts[0]} to {texts[-1]}" if len(texts) > 1 else texts[0]
+        suffix = "" if len(texts) > 1 else " only"
+        return f"{span} {self.aspect.unit}".rstrip() + suffix
 
     def holds(self, value: float | str) -> bool:
         """Whether a value is within the range."""
@@ -147,10 +147,10 @@ def _field(path: str, pool: str = "") -> Callable[[Configuration, Facts], Value]
         colocated = c.scenario.deployment.mode == "colocated"
         if (pool and c.pool != pool) or (colocated and path.startswith("deployment.prefill")):
             return None  # an exchange alone, or a colocated instance, has no such field
-        here = scenario_value(c.scenario, path)
-        if isinstance(here, bool):
-            return "on" if here else "off"
-        return here if isinstance(here, str) else float(here)
+        value = scenario_value(c.scenario, path)
+        if isinstance(value, bool):
+            return "on" if value else "off"
+        return value if isinstance(value, str) else float(value)
 
     return read
 
@@ -219,14 +219,14 @@ def reach(
         configurations = [
             c for c in configurations if c.scenario.supernode.chip == chip
         ] or configurations
-    found = []
+    reaches = []
     for aspect in ASPECTS:
         read = [(c.row, aspect.read(c, facts)) for c in configurations if _concerns(aspect, c)]
-        said = [(row, value) for row, value in read if value is not None]
-        values = sorted({value for _, value in said}, key=lambda v: (isinstance(v, str), v))
+        stated = [(row, value) for row, value in read if value is not None]
+        values = sorted({value for _, value in stated}, key=lambda v: (isinstance(v, str), v))
         if values:
-            found.append(Reach(aspect, tuple(values), len({row for row, _ in said})))
-    return found
+            reaches.append(Reach(aspect, tuple(values), len({row for row, _ in stated})))
+    return reaches
 
 
 @lru_cache(maxsize=16)
@@ -251,13 +251,13 @@ def outside_evidence(
     if scenario.supernode.chip not in facts.names("chips"):
         raise FactError(f"no chip is named {scenario.supernode.chip}: add it to data/chips")
     ranges = reach(facts, known, scenario.supernode.chip)
-    found = []
+    sentences = []
     roles = [role for role, *_ in pools(scenario)]
     if roles == ["colocated"]:
         roles = ["prefill", "decode"]
-        alike = [c for c in known if c.scenario.supernode.chip == scenario.supernode.chip]
-        if all(c.scenario.deployment.mode != "colocated" for c in alike):
-            found.append(
+        same_chip = [c for c in known if c.scenario.supernode.chip == scenario.supernode.chip]
+        if all(c.scenario.deployment.mode != "colocated" for c in same_chip):
+            sentences.append(
                 "Prefill and decode share their iterations (colocated); every published row on "
                 "this chip measures the two pools apart."
             )
@@ -265,26 +265,28 @@ def outside_evidence(
         pool = each.aspect.pool
         if pool and pool not in roles:
             continue
-        own = Configuration("", pool or roles[0], scenario, {})
-        value = each.aspect.read(own, facts)
+        configuration = Configuration("", pool or roles[0], scenario, {})
+        value = each.aspect.read(configuration, facts)
         if value is not None and not each.holds(value):
             unit = f" {each.aspect.unit}" if each.aspect.unit else ""
-            here, there = each.aspect.words(value, facts), each.words(facts)
-            found.append(f"{each.aspect.title}: {here}{unit}; published rows have {there}.")
-    return [*found, *_lent(scenario, known), *_traffic(scenario, known)]
+            value_text, range_text = each.aspect.words(value, facts), each.words(facts)
+            sentences.append(
+                f"{each.aspect.title}: {value_text}{unit}; published rows have {range_text}."
+            )
+    return [*sentences, *_lent(scenario, known), *_traffic(scenario, known)]
 
 
 def _lent(s: Scenario, known: Sequence[Configuration]) -> Iterator[str]:
     """Sharing of NPUs between pools, which no published row has."""
-    for lends, what in (
+    for has_lender, aspect_name in (
         (sharing, "splits the cores of a die between prefill and decode"),
         (
             lambda s: any(pool.away for pool in serving(s).values()),
             "offloads attention of decode to prefill NPUs",
         ),
     ):
-        if lends(s) and not any(lends(c.scenario) for c in known):
-            yield f"No published row {what}."
+        if has_lender(s) and not any(has_lender(c.scenario) for c in known):
+            yield f"No published row {aspect_name}."
 
 
 def _traffic(s: Scenario, known: Sequence[Configuration]) -> Iterator[str]:

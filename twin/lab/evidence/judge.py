@@ -61,10 +61,10 @@ def _judged(facts: Facts, rows: Sequence[Row]) -> list[dict[str, Any]]:
     for row in rows:
         twin = answer_row(row, facts)
         error = twin / row.value - 1.0
-        begun = first.get(row.id)
-        counts = begun.error if begun is not None and row.kind in UNSEEN else error
+        first_error = first.get(row.id)
+        counts = first_error.error if first_error is not None and row.kind in UNSEEN else error
         holds = row.at_most and counts <= 0.0
-        judged = None if row.kind in UNJUDGED or holds else counts
+        judged_error = None if row.kind in UNJUDGED or holds else counts
         bar = bars().of(row)
         answers.append(
             {name: getattr(row, name) for name in SAID}
@@ -72,11 +72,11 @@ def _judged(facts: Facts, rows: Sequence[Row]) -> list[dict[str, Any]]:
                 "published": row.value,
                 "twin": twin,
                 "error": error,
-                "judged_error": judged,
-                "first_error": None if begun is None else begun.error,
-                "first_commit": "" if begun is None else begun.commit,
+                "judged_error": judged_error,
+                "first_error": None if first_error is None else first_error.error,
+                "first_commit": "" if first_error is None else first_error.commit,
                 "bar": bar,
-                "outside": judged is not None and abs(judged) > bar,
+                "outside": judged_error is not None and abs(judged_error) > bar,
                 "others": others.get(row.id, []),
             }
         )
@@ -102,35 +102,37 @@ class Score:
 
 def score(rows: Judged, group: str, kind: str) -> Score | None:
     """Score of one kind of rows by the errors that count; None without rows."""
-    chosen = [row for row in rows if row["kind"] == kind and row["judged_error"] is not None]
-    if not chosen:
+    judged_rows = [row for row in rows if row["kind"] == kind and row["judged_error"] is not None]
+    if not judged_rows:
         return None
-    errors = [abs(row["judged_error"]) for row in chosen]
-    return Score(group, kind, len(chosen), sum(errors) / len(errors), max(errors))
+    errors = [abs(row["judged_error"]) for row in judged_rows]
+    return Score(group, kind, len(judged_rows), sum(errors) / len(errors), max(errors))
 
 
 def scores(rows: Judged) -> list[Score]:
     """Scores of every kind of rows of both groups of machines, the strictest kind first."""
-    own = {group: [row for row in rows if row["group"] == group] for group in GROUPS}
-    said = (score(own[group], group, kind) for group in GROUPS for kind in JUDGED)
-    return [each for each in said if each is not None]
+    rows_of_group = {group: [row for row in rows if row["group"] == group] for group in GROUPS}
+    group_scores = (score(rows_of_group[group], group, kind) for group in GROUPS for kind in JUDGED)
+    return [each for each in group_scores if each is not None]
 
 
 def headline(rows: Judged, group: str) -> Score | None:
     """The worse of a group's scores of unseen and of seen rows; rows of known families are
     separate."""
-    own = [each for each in scores(rows) if each.group == group and each.kind in ("unseen", "seen")]
-    return max(own, key=lambda each: each.mean, default=None)
+    group_scores = [
+        each for each in scores(rows) if each.group == group and each.kind in ("unseen", "seen")
+    ]
+    return max(group_scores, key=lambda each: each.mean, default=None)
 
 
 def headlines(rows: Judged) -> list[str]:
     """Headline of every group as a sentence, and that of unseen rows of known families."""
-    said = [headline(rows, group) for group in GROUPS]
-    said += [score([r for r in rows if r["group"] == g], g, UNSEEN[1]) for g in GROUPS]
+    sentences = [headline(rows, group) for group in GROUPS]
+    sentences += [score([r for r in rows if r["group"] == g], g, UNSEEN[1]) for g in GROUPS]
     return [
         f"{best.group[0].upper()}{best.group[1:]}: {100 * best.mean:.1f} % off on average, "
         f"{100 * best.worst:.0f} % at worst ({best.rows} {best.kind} rows{_balance(best.group)})."
-        for best in said
+        for best in sentences
         if best is not None
     ]
 
@@ -151,12 +153,15 @@ def score_table(rows: Judged, by: str = "group") -> list[dict[str, str]]:
     """One line a group (or a system): mean error, worst, and number of rows of every kind."""
     table = []
     for name in dict.fromkeys(row[by] for row in rows):
-        own = [row for row in rows if row[by] == name]
-        said = {kind: score(own, name, kind) for kind in JUDGED}
+        rows_of_name = [row for row in rows if row[by] == name]
+        scores_by_kind = {kind: score(rows_of_name, name, kind) for kind in JUDGED}
         table.append(
             {"rows of": name}
-            | {kind: "" if each is None else each.text for kind, each in said.items()}
-            | {kind: str(sum(row["kind"] == kind for row in own) or "") for kind in UNJUDGED}
+            | {kind: "" if each is None else each.text for kind, each in scores_by_kind.items()}
+            | {
+                kind: str(sum(row["kind"] == kind for row in rows_of_name) or "")
+                for kind in UNJUDGED
+            }
         )
     return table
 

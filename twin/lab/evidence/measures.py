@@ -46,16 +46,16 @@ class Ask:
 
 def answer_row(row: Row, facts: Facts) -> float:
     """The twin's figure for a row, in the row's unit."""
-    known = facts.replaced(row.facts)
+    row_facts = facts.replaced(row.facts)
     if row.family not in MEASURES:
         raise EvidenceError(f"row {row.id} measures {row.measure!r}: take one of {list(MEASURES)}")
     parts = row.measure.split(".")[1:]
     measure = MEASURES[row.family]
-    answer = measure(parts, Ask(scenario_of(row.scenario), known, row.args))
+    answer = measure(parts, Ask(scenario_of(row.scenario), row_facts, row.args))
     if row.against is not None:
         other = {key.removeprefix("against_"): value for key, value in row.args.items()
                  if key.startswith("against_")}  # fmt: skip
-        answer /= measure(parts, Ask(scenario_of(row.against), known, other))
+        answer /= measure(parts, Ask(scenario_of(row.against), row_facts, other))
     return float(answer) * float(row.args.get("times", 1.0)) * TO_UNIT.get(row.unit, 1.0)
 
 
@@ -71,13 +71,13 @@ def _decode(parts: Sequence[str], ask: Ask) -> float:
     layers = full.costs.shape.layers
     if parts[0] == "profile":
         traffic = traffic_under_way(ask.scenario, ask.facts)
-        seen = alone.profile_of_mean_die(full, traffic, ask.facts)
-        return math.fsum(seen[n] for n in parts[1].split("+")) / layers
+        seconds_by_operator = alone.profile_of_mean_die(full, traffic, ask.facts)
+        return math.fsum(seconds_by_operator[n] for n in parts[1].split("+")) / layers
     if parts[0] == "layer":
         names = parts[1].split("+") if len(parts) > 1 else LAYER
         return math.fsum(d.operators.get(n, 0.0) for n in names) / layers
-    known = {"tpot": d.tpot_s, "iteration": d.iteration_s, "throughput": d.tokens_per_s_per_npu}
-    return known[parts[0]]
+    figures = {"tpot": d.tpot_s, "iteration": d.iteration_s, "throughput": d.tokens_per_s_per_npu}
+    return figures[parts[0]]
 
 
 def _under_way(ask: Ask, full: Prediction) -> DecodePrediction:
@@ -123,11 +123,11 @@ def _exchange(parts: Sequence[str], ask: Ask) -> float:
 
 def _stream(parts: Sequence[str], ask: Ask) -> float:
     """One of the two decode streams for one microbatch on the paper's split of cores."""
-    both = alone.streams_s(
+    both_streams = alone.streams_s(
         ask.scenario, ask.parts.costs, traffic_under_way(ask.scenario, ask.facts),
         ask.parts.decode_imbalance.table,
     )  # fmt: skip
-    return both[0] if parts[0] == "attention" else both[1]
+    return both_streams[0] if parts[0] == "attention" else both_streams[1]
 
 
 def _kernel(parts: Sequence[str], ask: Ask) -> float:
@@ -159,17 +159,17 @@ def _finite(parts: Sequence[str], ask: Ask) -> float:
         slots = int(d.batch_per_npu * npus)
         iterations = tokens / d.tokens_per_iteration
         spread = prompts.mean_square / prompts.mean**2
-        ran = finite.drain(
+        drained = finite.drain(
             role, prompts.mean, iterations, slots, batch / role.ranks, hot, spread, prompts.relative
         )
     else:
         tokens = np.full(requests, float(s.workload.output_tokens))
         answer = s.workload.output_tokens / d.tokens_per_iteration
         prompt = float(s.workload.input_tokens)
-        ran = finite.burst(role, prompt, answer, requests, batch, hot)
+        drained = finite.burst(role, prompt, answer, requests, batch, hot)
     if parts[1] == "tpot":
-        return ran.tpot_s / d.tokens_per_iteration
-    return float(tokens.sum()) / ran.seconds / npus
+        return drained.tpot_s / d.tokens_per_iteration
+    return float(tokens.sum()) / drained.seconds / npus
 
 
 def _benchmark(parts: Sequence[str], ask: Ask) -> float:
@@ -179,14 +179,14 @@ def _benchmark(parts: Sequence[str], ask: Ask) -> float:
              "workload.prompts": int(ask.args["prompts"])}  # fmt: skip
     from twin.engine.simulate import simulate  # a formula waits for no compiler
 
-    ran = simulate(with_overrides(ask.scenario, begin), ask.facts)
+    finished_run = simulate(with_overrides(ask.scenario, begin), ask.facts)
     if parts[0] == "throughput":  # until the last answer has ended
-        ended_s = ran.tables["requests"]["finish_s"].max()
+        ended_s = finished_run.tables["requests"]["finish_s"].max()
         assert isinstance(ended_s, float)
-        tokens = float(ran.tables["requests"]["output_tokens"].to_numpy().sum())
+        tokens = float(finished_run.tables["requests"]["output_tokens"].to_numpy().sum())
         return float(tokens / ended_s / npus_used(ask.scenario))
-    found = ran.summary
-    seconds = found[{"tpot": "tpot_s_mean", "ttft": "ttft_s_mean"}[parts[0]]]
+    summary = finished_run.summary
+    seconds = summary[{"tpot": "tpot_s_mean", "ttft": "ttft_s_mean"}[parts[0]]]
     assert isinstance(seconds, float)
     return seconds
 

@@ -105,8 +105,8 @@ class Near:
         """Rows from which the band is made, in words."""
         earlier = ", with earlier facts" if self.stale else ""
         if not self.band.own:
-            seen = f"; its {_rows(self.seen)} were in sight of its making" if self.seen else ""
-            return f"as far as other systems were off at first{seen}{earlier}"
+            in_sight = f"; its {_rows(self.seen)} were in sight of its making" if self.seen else ""
+            return f"as far as other systems were off at first{in_sight}{earlier}"
         weigh = "" if self.band.own >= PRIOR else f", other systems weigh as {PRIOR}"
         return f"{_rows(self.band.own, 'unseen ')} of {self.where}{weigh}{earlier}"
 
@@ -153,12 +153,12 @@ def near(scenario: Scenario, facts: Facts, run: bool = False) -> list[Near]:
 def _near(figure: Figure, scenario: Scenario, facts: Facts) -> Near:
     errors, bands = record()
     levels = _levels(figure, scenario)
-    same = [e for e in errors if e.levels[:STACK] == levels[:STACK]]
+    of_stack = [e for e in errors if e.levels[:STACK] == levels[:STACK]]
     title = load_chip(facts, scenario.supernode.chip).title
-    where = f"{_stack_label(str(levels[2]))}, {title}"
+    place_text = f"{_stack_label(str(levels[2]))}, {title}"
     return Near(
-        figure, bands.of(levels), where, sum(e.first is None for e in same),
-        tuple(_beyond(figure, scenario, title, same)), _stale(facts),
+        figure, bands.of(levels), place_text, sum(e.first is None for e in of_stack),
+        tuple(_beyond(figure, scenario, title, of_stack)), _stale(facts),
     )  # fmt: skip
 
 
@@ -169,12 +169,12 @@ def _levels(figure: Figure, scenario: Scenario) -> tuple[Any, ...]:
 def stack_here(scenario: Scenario) -> str:
     """Stack of a scenario: its own, otherwise the supernode's on the supernode's chip, otherwise
     ''."""
-    named = scenario.deployment.stack
-    if named != PLAIN:
-        return named
+    stack = scenario.deployment.stack
+    if stack != PLAIN:
+        return stack
     chip = scenario.supernode.chip
-    own = any(e.levels[1:STACK] == (chip, SUPERNODE) for e in record()[0])
-    return SUPERNODE if own else ""
+    is_supernode = any(e.levels[1:STACK] == (chip, SUPERNODE) for e in record()[0])
+    return SUPERNODE if is_supernode else ""
 
 
 def _stack_label(stack: str) -> str:
@@ -192,30 +192,30 @@ def _beyond(figure: Figure, scenario: Scenario, title: str, same: Sequence[Error
         if not stack:
             return [f"the scenario names no stack, and rows on {title} are of engines by name"]
         return [f"no row of {figure.name} is of {_stack_label(stack)} on {title}"]
-    found = []
+    reasons = []
     mode = _levels(figure, scenario)[STACK]
     if all(e.levels[STACK] != mode for e in same):
-        words = "are of colocated instances" if mode == "apart" else "measure the pools apart"
-        found.append(f"all rows of this stack {words}")
+        reason = "are of colocated instances" if mode == "apart" else "measure the pools apart"
+        reasons.append(f"all rows of this stack {reason}")
     if figure.quantity == DECODE:
         low, high = min(e.batch for e in same), max(e.batch for e in same)
         batch = scenario.deployment.decode.batch_per_npu
         if not low <= batch <= high:
             reach = f"{low} to {high}" if low < high else f"{low}"
-            found.append(f"a batch of {batch} requests per NPU; rows of this stack have {reach}")
-    return found
+            reasons.append(f"a batch of {batch} requests per NPU; rows of this stack have {reach}")
+    return reasons
 
 
 def near_each(
     scenarios: Mapping[str, Scenario], facts: Facts
 ) -> list[tuple[tuple[str, ...], list[Near]]]:
     """Bands of several runs by name, with the names of the runs that share them."""
-    said: dict[tuple[str, ...], tuple[list[str], list[Near]]] = {}
+    grouped: dict[tuple[str, ...], tuple[list[str], list[Near]]] = {}
     for name, scenario in scenarios.items():
-        found = near(scenario, facts, run=True)
-        names, _ = said.setdefault(tuple(each.sentence for each in found), ([], found))
+        estimates = near(scenario, facts, run=True)
+        names, _ = grouped.setdefault(tuple(each.sentence for each in estimates), ([], estimates))
         names.append(name)
-    return [(tuple(names), found) for names, found in said.values()]
+    return [(tuple(names), estimates) for names, estimates in grouped.values()]
 
 
 def in_brief(bands: Sequence[Near]) -> str:
@@ -253,8 +253,10 @@ class Apart:
     @property
     def words(self) -> str:
         """'equal within what is known (±12 %)', or the known error of the ratio."""
-        known = f"±{100 * self.within:.0f} %"
-        return f"equal within what is known ({known})" if self.equal else f"known to {known}"
+        band_text = f"±{100 * self.within:.0f} %"
+        return (
+            f"equal within what is known ({band_text})" if self.equal else f"known to {band_text}"
+        )
 
 
 def apart(
@@ -262,13 +264,16 @@ def apart(
 ) -> list[Apart]:
     """For each headline figure that differs between two runs: whether measurements may find it
     equal."""
-    found = []
+    ratios = []
     for figure in figures_of(one[0], run=True):
         a, b = one[1].get(figure.metric), other[1].get(figure.metric)
-        both = figure in figures_of(other[0], run=True) and figure.quantity in (DECODE, PREFILL)
-        if both and a and b and a != b:
-            found.append(_apart(figure, one[0], other[0], b / a if figure.time else a / b))
-    return found
+        is_pool_figure = figure in figures_of(other[0], run=True) and figure.quantity in (
+            DECODE,
+            PREFILL,
+        )
+        if is_pool_figure and a and b and a != b:
+            ratios.append(_apart(figure, one[0], other[0], b / a if figure.time else a / b))
+    return ratios
 
 
 def _apart(figure: Figure, one: Scenario, other: Scenario, faster: float) -> Apart:
@@ -290,8 +295,8 @@ def throughput_apart(one: Scenario, other: Scenario, ratio: float) -> Apart:
 def _without_system() -> dict[str, Band]:
     """Band of every judged row, made without its system."""
     errors, _ = record()
-    known = {e.levels[0] for e in errors}
-    rows = [r for r in load_published() if r.kind not in UNJUDGED and quantity_of(r) in known]
+    systems = {e.levels[0] for e in errors}
+    rows = [r for r in load_published() if r.kind not in UNJUDGED and quantity_of(r) in systems]
     leaves = {
         r.id: (r.system, levels_of(quantity_of(r), scenario_of(r.scenario), stack_of(r)))
         for r in rows
@@ -303,17 +308,19 @@ def _without_system() -> dict[str, Band]:
 def row_bands() -> Mapping[str, tuple[float, float, bool | None]]:
     """By row: low and high end of twin / published - 1 in a band made without the row's system, and
     whether its first error lies within (None: it has none)."""
-    bands, first, found = _without_system(), load_first(), {}
+    bands, first, bands_by_row = _without_system(), load_first(), {}
     for row in load_published():
         if row.id not in bands:
             continue
         low, high = bands[row.id].ends()
         if speed(row, 1.0) < 0.0:
             low, high = -high, -low
-        begun = None if row.at_most else first.get(row.id)
-        held = None if begun is None else bands[row.id].holds(speed(row, begun.error))
-        found[row.id] = (math.expm1(low), math.expm1(high), held)
-    return found
+        first_error = None if row.at_most else first.get(row.id)
+        within_band = (
+            None if first_error is None else bands[row.id].holds(speed(row, first_error.error))
+        )
+        bands_by_row[row.id] = (math.expm1(low), math.expm1(high), within_band)
+    return bands_by_row
 
 
 @lru_cache(maxsize=1)
@@ -331,8 +338,8 @@ def covered() -> dict[str, list[Coverage]]:
 def covered_in_words() -> list[str]:
     """Sentences on the coverage of bands, one for each way of leaving rows out."""
     sentences = []
-    for what, (whole, *parts) in covered().items():
+    for subject, (overall, *parts) in covered().items():
         by_quantity = ", ".join(f"{part.rows_of} {part.held}" for part in parts)
         most = f"{100 * HALF:.0f} and {100 * MOST:.0f} %"
-        sentences.append(f"Bands of {most} hold {whole.held} {what} ({by_quantity}).")
+        sentences.append(f"Bands of {most} hold {overall.held} {subject} ({by_quantity}).")
     return sentences

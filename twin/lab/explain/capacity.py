@@ -51,10 +51,10 @@ class Capacity:
 def capacity(s: Scenario, facts: Facts, simulated: Simulated) -> Capacity:
     """The capacity of a scenario. Raises what `simulated` raises."""
     search = searching(s, facts)
-    wanted = next(search)
+    query = next(search)
     while True:
         try:
-            wanted = search.send(simulated(wanted))
+            query = search.send(simulated(query))
         except StopIteration as found:
             return found.value
 
@@ -64,50 +64,50 @@ def searching(s: Scenario, facts: Facts, begin: float | None = None) -> Search:
     grow until the SLO changes between met and missed, then halve; the last interval is interpolated
     by share."""
     require_one_model(s, "a capacity")
-    path, own = load_of(s)
-    first = load = begin or first_load(s, facts) or own
-    short, step, runs = at_steady(s, facts, first), STEP, 0
-    long, ends = longer(short), False
+    path, own_load = load_of(s)
+    first = load = begin or first_load(s, facts) or own_load
+    first_s, step, runs = at_steady(s, facts, first), STEP, 0
+    long, ends = longer(first_s), False
     met: list[_Load] = []  # loads that meet the SLO, growing
-    missed = _Load(math.inf, s.slo.share)  # the least that does not
+    least_missed = _Load(math.inf, s.slo.share)  # the least that does not
     tried: list[_Load] = []
     variances: list[float] = []
-    apart = 1.0 if path == "workload.concurrency" else 0.0
+    least_gap = 1.0 if path == "workload.concurrency" else 0.0
     while first * LEAST <= load <= first * MOST:
         now = _Load(load, s.slo.share)
         tried.append(now)
-        runs += yield from _judged(long if ends else short, now, variances, every=ends)
+        runs += yield from _judged(long if ends else first_s, now, variances, every=ends)
         if now.meets:
             met.append(now)
         else:
-            missed = now
-        if met and not math.isinf(missed.load):
+            least_missed = now
+        if met and not math.isinf(least_missed.load):
             low = met[-1]
-            if missed.load <= CLOSE * low.load or missed.load - low.load <= apart:
+            if least_missed.load <= CLOSE * low.load or least_missed.load - low.load <= least_gap:
                 ends = True
                 runs += yield from _judged(long, low, variances, every=True)
-                runs += yield from _judged(long, missed, variances, every=True)
-                if low.meets and not missed.meets:
+                runs += yield from _judged(long, least_missed, variances, every=True)
+                if low.meets and not least_missed.meets:
                     break
                 step = CLOSE
                 if low.meets:
-                    met.append(missed)
-                    missed = _Load(math.inf, s.slo.share)
+                    met.append(least_missed)
+                    least_missed = _Load(math.inf, s.slo.share)
                 else:
-                    missed = met.pop()
-        if met and not math.isinf(missed.load):
-            load = math.sqrt(met[-1].load * missed.load)
+                    least_missed = met.pop()
+        if met and not math.isinf(least_missed.load):
+            load = math.sqrt(met[-1].load * least_missed.load)
         else:
-            load = met[-1].load * step if met else missed.load / step
+            load = met[-1].load * step if met else least_missed.load / step
             step *= step
-    low_load, high = met[-1].load if met else 0.0, missed.load
+    low_load, high = met[-1].load if met else 0.0, least_missed.load
     if not low_load or math.isinf(high):
         return Capacity(path, low_load, low_load, high, runs, low_load)
-    over, under = met[-1].beyond, max(-missed.beyond, 0.0)
-    part = 0.0 if apart else over / max(over + (under or over), TINY)
-    sure = [each for each in tried if each.sure and each.meets == (each.load <= low_load)]
-    surely = max((each.load for each in sure if each.meets), default=low_load)
-    surely_not = min((each.load for each in sure if not each.meets), default=high)
+    excess, under = met[-1].beyond, max(-least_missed.beyond, 0.0)
+    part = 0.0 if least_gap else excess / max(excess + (under or excess), TINY)
+    certain = [each for each in tried if each.sure and each.meets == (each.load <= low_load)]
+    surely = max((each.load for each in certain if each.meets), default=low_load)
+    surely_not = min((each.load for each in certain if not each.meets), default=high)
     most = low_load + (high - low_load) * part
     return Capacity(path, most, surely / CLOSE, surely_not * CLOSE, runs, low_load)
 
@@ -176,8 +176,8 @@ def with_load(s: Scenario, load: float) -> Scenario:
     """The scenario at a load, rounded to four figures. Raises SpecError for an impossible load."""
     path, _ = load_of(s)
     rounded = float(f"{load:.{FIGURES}g}")
-    whole = path == "workload.concurrency"
-    return with_overrides(s, {path: max(1, round(rounded)) if whole else rounded})
+    is_count = path == "workload.concurrency"
+    return with_overrides(s, {path: max(1, round(rounded)) if is_count else rounded})
 
 
 def _judged(
@@ -188,31 +188,31 @@ def _judged(
     chance do not decide."""
     if at.runs_of is not s:
         at.runs_of, at.shares, at.overloaded, at.sure = s, [], 0, False
-    begun, own = len(at.shares), 0.0
+    first_seeds, own_variance = len(at.shares), 0.0
     seeds = FEWER if steady_by_itself(s) else SEEDS
     try:
-        wanted = with_load(s, at.load)
+        scenario = with_load(s, at.load)
     except SpecError:
         at.refused = at.sure = True
         return 0
     while len(at.shares) < seeds and (every or not at.sure):
         seed = OTHERS + len(at.shares) if at.shares else s.seed
-        summary = yield with_overrides(wanted, {"seed": seed})
+        summary = yield with_overrides(scenario, {"seed": seed})
         if summary is None:
             at.refused = at.sure = True
-            return len(at.shares) + 1 - begun
+            return len(at.shares) + 1 - first_seeds
         at.shares.append(served_well(summary))
         at.overloaded += summary.get("steady_state") == "overloaded"
-        many = len(at.shares)
-        if many < (2 if variances else min(FIRST, seeds)):
+        count = len(at.shares)
+        if count < (2 if variances else min(FIRST, seeds)):
             continue
-        mean = sum(at.shares) / many
-        own = sum((x - mean) ** 2 for x in at.shares) / (many - 1)
-        between = own if every else (sum(variances) + own) / (len(variances) + 1)
-        judged = max(float(summary.get("requests_steady") or 0), 1.0)
-        least = CLUSTERED**2 * s.slo.share * (1.0 - s.slo.share) / judged
-        off = SURE * math.sqrt(max(between, least) / many)
-        at.sure = at.overloaded == many or (not at.overloaded and abs(at.beyond) > off)
-    if not every and not at.overloaded and begun < 3 <= len(at.shares):
-        variances.append(own)
-    return len(at.shares) - begun
+        mean = sum(at.shares) / count
+        own_variance = sum((x - mean) ** 2 for x in at.shares) / (count - 1)
+        variance = own_variance if every else (sum(variances) + own_variance) / (len(variances) + 1)
+        judged_requests = max(float(summary.get("requests_steady") or 0), 1.0)
+        least = CLUSTERED**2 * s.slo.share * (1.0 - s.slo.share) / judged_requests
+        margin = SURE * math.sqrt(max(variance, least) / count)
+        at.sure = at.overloaded == count or (not at.overloaded and abs(at.beyond) > margin)
+    if not every and not at.overloaded and first_seeds < 3 <= len(at.shares):
+        variances.append(own_variance)
+    return len(at.shares) - first_seeds

@@ -92,22 +92,22 @@ def promised(view: View, change: Change, base: Expected | None) -> float:
 def expected(view: View, s: Scenario) -> Expected | None:
     """Closed-form figures of a scenario under the view's load; None if there are none."""
     try:
-        priced = Priced(s, view.facts, view.trace, view.counts)
-        full = priced.full
-        standing = standing_at(priced, view.arrived_per_s or full.requests_per_s)
+        prices = Priced(s, view.facts, view.trace, view.counts)
+        full = prices.full
+        state = standing_at(prices, view.arrived_per_s or full.requests_per_s)
     except ValueError as error:
         if not type(error).__module__.startswith("twin."):
             raise
         return None
     rates = {"front_end": (full.front_end_requests_per_s, 1e-3 * s.front_end.service_ms)}
     if full.prefill is not None:
-        rates["prefill_queue"] = (full.prefill.requests_per_s, standing.prefill_s)
+        rates["prefill_queue"] = (full.prefill.requests_per_s, state.prefill_s)
     if full.decode is not None:
-        rates["router"] = (full.decode.requests_per_s, standing.tpot_s)
-    waits_s = {part: _wait_s(view, *known) for part, known in rates.items()}
-    if standing.prefill_s:
-        waits_s |= {"prefill_queue": standing.prefill_s, "prefill": standing.prefill_s}
-    return Expected(standing, full.requests_per_s, waits_s)
+        rates["router"] = (full.decode.requests_per_s, state.tpot_s)
+    waits_s = {part: _wait_s(view, *rate_pair) for part, rate_pair in rates.items()}
+    if state.prefill_s:
+        waits_s |= {"prefill_queue": state.prefill_s, "prefill": state.prefill_s}
+    return Expected(state, full.requests_per_s, waits_s)
 
 
 def _wait_s(view: View, rate: float, service_s: float) -> float:
@@ -128,14 +128,14 @@ def _score(view: View, base: Expected, after: Expected) -> float:
             late += view.late * share * (after_s.get(part, 0.0) / before_s[part] - 1.0)
     tpot_s = base.standing.tpot_s
     slow = view.slow * (after.standing.tpot_s / tpot_s if tpot_s else 1.0)
-    better = math.log((view.late + view.slow + 1e-3) / (max(late, 0.0) + slow + 1e-3))
+    gain = math.log((view.late + view.slow + 1e-3) / (max(late, 0.0) + slow + 1e-3))
     if not view.held:
         lacking = 1.0 - served_well(view.summary)
         gained = after.standing.attained - base.standing.attained
-        better += SERVED * (
+        gain += SERVED * (
             lacking if late <= 1.0 and slow <= 1.0 else min(max(gained, 0.0), lacking)
         )
     if finished_share(view.summary, view.scenario) < BEHIND and view.arrived_per_s:
-        rates = [min(view.arrived_per_s, known.requests_per_s) for known in (base, after)]
-        better += math.log(max(rates[1], 1e-9) / max(rates[0], 1e-9))
-    return better
+        rates = [min(view.arrived_per_s, prediction.requests_per_s) for prediction in (base, after)]
+        gain += math.log(max(rates[1], 1e-9) / max(rates[0], 1e-9))
+    return gain

@@ -20,13 +20,13 @@ BALANCED = 0.7  # of what even experts bring: what a better balancing of moving 
 def fault(v: View) -> Found:
     """Changes that remove each fault, remove all faults, or shorten them."""
     s = v.scenario
-    seen = [f for f in s.faults if f.at_s < s.horizon_s]
-    if not seen:
+    faults = [f for f in s.faults if f.at_s < s.horizon_s]
+    if not faults:
         return
-    for broken in seen[:3] if len(seen) > 1 else []:
+    for broken in faults[:3] if len(faults) > 1 else []:
         yield Change({"faults": _dumped([f for f in s.faults if f is not broken])},
                      named=_broken(broken))  # fmt: skip
-    names = _broken(seen[0]) if len(seen) == 1 else f"{len(seen)} faults"
+    names = _broken(faults[0]) if len(faults) == 1 else f"{len(faults)} faults"
     yield Change({"faults": []}, named=names)
 
 
@@ -50,13 +50,13 @@ def recovery(v: View) -> Found:
 @cause("edits", "Links out of order", "Bring the links back to what was built.", FAULT)
 def edits(v: View) -> Found:
     """The fabric without edits that remove capacity."""
-    left = [
+    edits_left = [
         edit
         for edit in v.scenario.supernode.edits
         if edit.capacity_factor >= 1.0 and edit.latency_factor <= 1.0 and not edit.links_out
     ]
-    if len(left) < len(v.scenario.supernode.edits):
-        yield Change({"supernode.edits": _dumped(left)})
+    if len(edits_left) < len(v.scenario.supernode.edits):
+        yield Change({"supernode.edits": _dumped(edits_left)})
 
 
 def _dumped(rows: list[Any]) -> list[dict[str, Any]]:
@@ -141,8 +141,8 @@ def kv_transfer(v: View) -> Found:
     """Other planes for the hand-off."""
     if v.mode == "disaggregated" and v.parts["kv_transfer"] > 0.1:
         for plane in ("ub", "rdma"):
-            moved = v.gone(0.5, "kv_transfer")
-            yield Change({"deployment.kv_transfer_plane": plane}, promise=moved)
+            rest_shares = v.gone(0.5, "kv_transfer")
+            yield Change({"deployment.kv_transfer_plane": plane}, promise=rest_shares)
 
 
 @cause("memory_pool", "Memory pool", "Give the memory pool what it lacks.")
@@ -174,8 +174,8 @@ def acceptance(v: View) -> Found:
     if not d.mtp_draft_tokens or v.mode == "prefill_only":
         return
     if d.mtp_dataset == "as_stated" and d.mtp_acceptance < REFERENCE_ACCEPTANCE:
-        better = {"deployment.decode.mtp_acceptance": REFERENCE_ACCEPTANCE}
-        yield Change(better, doable=False)
+        settings = {"deployment.decode.mtp_acceptance": REFERENCE_ACCEPTANCE}
+        yield Change(settings, doable=False)
     yield Change({"deployment.decode.mtp_draft_tokens": 0})
     yield Change({"deployment.decode.mtp_draft_tokens": d.mtp_draft_tokens + 1})
 
@@ -206,12 +206,12 @@ def switches(v: View) -> Found:
     }  # fmt: skip
     if not v.experts:  # nothing is exchanged, and no other microbatch hides anything
         usual = {path: usual[path] for path in usual if path.endswith(_WITHOUT_EXPERTS)}
-    off = {path: value for path, value in usual.items() if read(v.scenario, path) != value
+    changed = {path: value for path, value in usual.items() if read(v.scenario, path) != value
            and (path, read(v.scenario, path)) not in _BETTER}  # fmt: skip
-    for path, value in off.items():
+    for path, value in changed.items():
         yield Change({path: value})
-    if len(off) > 1:
-        yield Change(off)
+    if len(changed) > 1:
+        yield Change(changed)
 
 
 _WITHOUT_EXPERTS = ("attention_kernel", "flash_comm", "rank_choice")
@@ -242,8 +242,8 @@ def supernodes(v: View) -> Found:
             if role != "prefill" and npus % parts == 0:
                 yield Change({f"deployment.{role}.instances": count * parts,
                               f"deployment.{role}.npus_per_instance": npus // parts})  # fmt: skip
-    whole = {"supernode.supernodes": 1, "supernode.nodes": node.nodes * node.supernodes}
-    yield Change(whole, doable=False, named=f"{node.supernodes} supernodes")
+    settings = {"supernode.supernodes": 1, "supernode.nodes": node.nodes * node.supernodes}
+    yield Change(settings, doable=False, named=f"{node.supernodes} supernodes")
 
 
 @cause("afd", "NPUs that hold experts alone", "Change how many NPUs hold experts alone.")
@@ -251,8 +251,8 @@ def afd(v: View) -> Found:
     """Attention/FFN disaggregation: none, half or twice as many expert NPUs."""
     npus = v.scenario.deployment.decode.expert_npus
     if npus:
-        for wanted in (0, npus // 2, min(383, 2 * npus)):
-            yield Change({"deployment.decode.expert_npus": wanted})
+        for expert_npus in (0, npus // 2, min(383, 2 * npus)):
+            yield Change({"deployment.decode.expert_npus": expert_npus})
 
 
 # Demand.

@@ -37,10 +37,10 @@ def simulate(
         if progress is not None and not progress(min(0.99, runs / EXPECTED_RUNS), {"runs": runs}):
             raise Cancelled
 
-    known = explain(scenario, facts, trace, counts, note)
-    tables = {"causes": causes_table(known.causes), "waterfall": waterfall_table(known.waterfall)}
+    answer = explain(scenario, facts, trace, counts, note)
+    tables = {"causes": causes_table(answer.causes), "waterfall": waterfall_table(answer.waterfall)}
     return Run(
-        scenario, facts.digest, ENGINE_VERSION, result_digest(tables), _summary(known), tables,
+        scenario, facts.digest, ENGINE_VERSION, result_digest(tables), _summary(answer), tables,
         [], [], True,
     )  # fmt: skip
 
@@ -64,8 +64,8 @@ def causes_table(causes: Sequence[Measured]) -> pl.DataFrame:
 
 
 def _summary(known: Explanation) -> Summary:
-    shown = ("ttft_s_p99", "tpot_s_p99", "tokens_per_s_per_npu", "slo_attainment")
-    figures: Summary = {key: known.summary.get(key) for key in shown}
+    shown_keys = ("ttft_s_p99", "tpot_s_p99", "tokens_per_s_per_npu", "slo_attainment")
+    figures: Summary = {key: known.summary.get(key) for key in shown_keys}
     return figures | {
         "verdict": known.verdict,
         "holds": int(known.holds),

@@ -91,23 +91,32 @@ def explain(
     require_one_model(scenario, "an explanation")
     runs = Runs(facts, trace, counts, note)
     summary = runs.needed(scenario)
-    short = shortened(scenario, summary)
-    base = runs.needed(short)
+    short_scenario = shortened(scenario, summary)
+    base = runs.needed(short_scenario)
     try:
-        full = steady(short, facts, trace, counts)
+        full = steady(short_scenario, facts, trace, counts)
     except ModelError:  # a single request of mean length does not fit
         full = None
-    waiting = waiting_s(runs.tables[short]["requests"], short.horizon_s)
-    view = View(short, facts, base, full, _shares(runs, short), trace, counts, waiting=waiting)
+    waiting = waiting_s(runs.tables[short_scenario]["requests"], short_scenario.horizon_s)
+    view = View(
+        short_scenario,
+        facts,
+        base,
+        full,
+        _shares(runs, short_scenario),
+        trace,
+        counts,
+        waiting=waiting,
+    )
     pieces = waterfall(runs, view)  # first: its re-runs are looks, too
-    even = runs.summaries.get(with_overrides(short, EVEN))
-    view = replace(view, uneven=score(base, even, short) if even else 0.0)
-    room = capacity(short, facts, runs.of)
+    even = runs.summaries.get(with_overrides(short_scenario, EVEN))
+    view = replace(view, uneven=score(base, even, short_scenario) if even else 0.0)
+    room = capacity(short_scenario, facts, runs.of)
     weighed = ranked(_measured(runs, view, room))
-    whole = View(scenario, facts, summary, view.full, view.operators)
-    text = verdict(whole, room, weighed)
-    made = len(runs.summaries)
-    return Explanation(scenario, summary, text, whole.held, room, weighed, pieces, made)
+    first_view = View(scenario, facts, summary, view.full, view.operators)
+    text = verdict(first_view, room, weighed)
+    simulated = len(runs.summaries)
+    return Explanation(scenario, summary, text, first_view.held, room, weighed, pieces, simulated)
 
 
 def _shares(runs: Runs, s: Scenario) -> dict[str, float]:
@@ -144,13 +153,13 @@ def _measured(runs: Runs, view: View, room: Capacity) -> list[Measured]:
 def _candidates(view: View) -> list[Look]:
     """All changes that the causes propose, with promised scores; infinite for faults."""
     base, candidates = expected(view, view.scenario), []
-    for known in CAUSES.values():
-        for change in known.changes(view):
+    for cause in CAUSES.values():
+        for change in cause.changes(view):
             if possible(view.scenario, change.settings):
-                worth = math.inf if known.kind == FAULT else promised(view, change, base)
-                worth = _counted(view, change, worth)
-                if worth >= FELT:
-                    candidates.append(Look(worth, known, change))
+                promise = math.inf if cause.kind == FAULT else promised(view, change, base)
+                promise = _counted(view, change, promise)
+                if promise >= FELT:
+                    candidates.append(Look(promise, cause, change))
     return candidates
 
 
@@ -163,16 +172,16 @@ def _counted(view: View, change: Change, gain: float) -> float:
 
 def _looked(runs: Runs, view: View, candidates: list[Look]) -> list[Look]:
     """Changes that gain on the scenario's seed, run in order of promise, least intrusive first."""
-    helped, left, best = [], LOOKS, FELT
+    helped, looks_left, best = [], LOOKS, FELT
     times: dict[str, int] = {}
-    brought: dict[str, float] = {}
+    gains: dict[str, float] = {}
 
     def weight(k: int) -> float:
         key = candidates[k].cause.key
-        return (candidates[k].worth - brought.get(key, 0.0)) * AGAIN ** times.get(key, 0)
+        return (candidates[k].worth - gains.get(key, 0.0)) * AGAIN ** times.get(key, 0)
 
     waiting = list(range(len(candidates)))
-    while left and waiting:
+    while looks_left and waiting:
         most = max(waiting, key=weight)
         if weight(most) < max(FELT, WORTH_A_RUN * best):
             break
@@ -183,15 +192,15 @@ def _looked(runs: Runs, view: View, candidates: list[Look]) -> list[Look]:
         after = runs.changed(view.scenario, look.change.settings)
         if look.worth < math.inf and len(runs.summaries) > runs_before:
             times[look.cause.key] = times.get(look.cause.key, 0) + 1
-            left -= 1
+            looks_left -= 1
         if after is None:
             continue
-        worth = _counted(view, look.change, score(view.summary, after, view.scenario))
-        if worth >= FELT:
-            best = max(best, worth if look.cause.kind != DEMAND else 0.0)
+        gain = _counted(view, look.change, score(view.summary, after, view.scenario))
+        if gain >= FELT:
+            best = max(best, gain if look.cause.kind != DEMAND else 0.0)
             if look.change.doable:
-                brought[look.cause.key] = max(worth, brought.get(look.cause.key, 0.0))
-            helped.append((k, Look(worth, look.cause, look.change)))
+                gains[look.cause.key] = max(gain, gains.get(look.cause.key, 0.0))
+            helped.append((k, Look(gain, look.cause, look.change)))
     if not view.held:
         helped += _smaller(runs, view, candidates, helped)
     return [look for _, look in sorted(helped, key=lambda pair: pair[0])]
@@ -201,21 +210,21 @@ def _smaller(
     runs: Runs, view: View, candidates: list[Look], helped: list[tuple[int, Look]]
 ) -> list[tuple[int, Look]]:
     """Smaller steps of a change that still meet the SLO, so that no more is added than needed."""
-    found, known = [], {k for k, _ in helped}
+    smaller, seen_changes = [], {k for k, _ in helped}
     for k, look in helped:
         if not (look.change.doable and _meets(runs, view, look.change)):
             continue
         for j in range(k):
-            less = candidates[j]
-            same = less.change.settings.keys() == look.change.settings.keys()
-            same = same and less.cause is look.cause
-            if j in known or not same or not _meets(runs, view, less.change):
+            candidate = candidates[j]
+            same_fields = candidate.change.settings.keys() == look.change.settings.keys()
+            same_fields = same_fields and candidate.cause is look.cause
+            if j in seen_changes or not same_fields or not _meets(runs, view, candidate.change):
                 continue
-            after = runs.changed(view.scenario, less.change.settings) or {}
-            worth = _counted(view, less.change, score(view.summary, after, view.scenario))
-            found.append((j, Look(worth, less.cause, less.change)))
+            after = runs.changed(view.scenario, candidate.change.settings) or {}
+            gain = _counted(view, candidate.change, score(view.summary, after, view.scenario))
+            smaller.append((j, Look(gain, candidate.cause, candidate.change)))
             break
-    return found
+    return smaller
 
 
 def _meets(runs: Runs, view: View, change: Change) -> bool:
@@ -229,23 +238,25 @@ def _confirmed(runs: Runs, view: View, group: list[Look]) -> Measured | None:
     otherwise one nearly as good as the best."""
     s = view.scenario
     doable = [k for k in group if k.change.doable]
-    near = [k for k in doable if not view.held and _meets(runs, view, k.change)]
-    near = near or [k for k in doable if k.worth >= NEARLY * max(look.worth for look in doable)]
-    others = sorted((k for k in doable if k not in near), key=lambda k: -k.worth)
-    able = _first_that_holds(runs, s, [*near, *others][:TRIED])
+    meeting = [k for k in doable if not view.held and _meets(runs, view, k.change)]
+    meeting = meeting or [
+        k for k in doable if k.worth >= NEARLY * max(look.worth for look in doable)
+    ]
+    others = sorted((k for k in doable if k not in meeting), key=lambda k: -k.worth)
+    doable_change = _first_that_holds(runs, s, [*meeting, *others][:TRIED])
     ideals = [k for k in group if not k.change.doable]
     ideal = max(ideals, key=lambda k: k.worth, default=None)
-    if ideal and able and ideal.worth <= able[0].worth:
+    if ideal and doable_change and ideal.worth <= doable_change[0].worth:
         ideal = None  # what can be done removes enough of it
-    whole = _first_that_holds(runs, s, [ideal] if ideal else [])
-    if not (able or whole):
+    ideal_change = _first_that_holds(runs, s, [ideal] if ideal else [])
+    if not (doable_change or ideal_change):
         return None
-    top, removal = max(filter(None, (able, whole)), key=lambda row: row[0].worth)
-    worth = able[0].worth if able else top.worth
-    suggestion = able[1] if able else None
+    top, removal = max(filter(None, (doable_change, ideal_change)), key=lambda row: row[0].worth)
+    gain = doable_change[0].worth if doable_change else top.worth
+    suggestion = doable_change[1] if doable_change else None
     if ideal is None and suggestion is not None:
         removal = suggestion
-    return Measured(top.cause, top.change.named, worth, removal, suggestion)
+    return Measured(top.cause, top.change.named, gain, removal, suggestion)
 
 
 def _first_that_holds(runs: Runs, s: Scenario, looks: Sequence[Look]) -> tuple[Look, Gain] | None:
@@ -279,12 +290,12 @@ def verdict(view: View, room: Capacity, ranks: Sequence[Measured]) -> str:
         sentences = [f"It keeps its SLO{limit}."]
     else:
         met = attained(view.summary)
-        whose = f"Only {amount(met, 'share')} of requests keep" if met else "No request keeps"
-        sentences = [f"{whose} the SLO{limit}."]
+        subject = f"Only {amount(met, 'share')} of requests keep" if met else "No request keeps"
+        sentences = [f"{subject} the SLO{limit}."]
     if ranks and (not view.held or ranks[0].score > WORTH_SAYING):
-        label, named = ranks[0].cause.label, ranks[0].named
+        label, top_name = ranks[0].cause.label, ranks[0].named
         label = label if label[:2].isupper() else label[0].lower() + label[1:]
-        sentences.append(f"First cause: {label}{f' ({named})' if named else ''}.")
+        sentences.append(f"First cause: {label}{f' ({top_name})' if top_name else ''}.")
     if note := UNSTEADY.get(str(view.summary.get("steady_state"))):
         sentences.insert(1, note)
     if view.free_npus:

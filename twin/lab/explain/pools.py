@@ -36,8 +36,10 @@ def prefill(v: View) -> Found:
     if v.mode != "disaggregated" or needed <= most:
         return
     for more in sorted({most - count + 1, needed - count}):
-        short = more * npus - v.free_npus
-        yield Change({"deployment.prefill.instances": count + more} | _smaller(v, "decode", short))
+        npus_missing = more * npus - v.free_npus
+        yield Change(
+            {"deployment.prefill.instances": count + more} | _smaller(v, "decode", npus_missing)
+        )
     if d.prefill.npus_per_instance > 1:
         yield Change({"deployment.prefill.instances": 2 * count,
                       "deployment.prefill.npus_per_instance": npus // 2})  # fmt: skip
@@ -46,8 +48,8 @@ def prefill(v: View) -> Found:
 @cause("decode", "Decode capacity", "Give decode more NPUs.")
 def decode(v: View) -> Found:
     """More decode NPUs, idle ones or some of prefill's; not if their KV space is short."""
-    short = v.parts["router"] >= WAITS or v.slow > CLOSE
-    if "decode" in v.role_npus and short and not _out_of_space(v):
+    is_short = v.parts["router"] >= WAITS or v.slow > CLOSE
+    if "decode" in v.role_npus and is_short and not _out_of_space(v):
         yield from _cores(v, 0.8, 0.6) if sharing(v.scenario) else _more_decode(v)
 
 
@@ -94,9 +96,9 @@ def _smaller(v: View, role: str, npus: int) -> Settings:
     count, each = v.role_npus[role]
     if npus <= 0:
         return {}
-    fewer = math.ceil(npus / each)
-    if count > fewer:
-        return {f"deployment.{role}.instances": count - fewer}
+    fewer_npus = math.ceil(npus / each)
+    if count > fewer_npus:
+        return {f"deployment.{role}.instances": count - fewer_npus}
     return {f"deployment.{role}.npus_per_instance": max(1, each - math.ceil(npus / count))}
 
 
@@ -121,8 +123,8 @@ def chunk(v: View) -> Found:
     # A limit far above what comes with an iteration binds at no factor of itself.
     enough = [2.0 * each, 1.25 * each] if 0 < 2.0 * each < 0.25 * tokens else []
     usual = Scenario().deployment.colocated.chunk_tokens_per_npu
-    for wanted in (max(2 * tokens, usual), 0.5 * tokens, 0.25 * tokens, *enough):
-        yield Change({"deployment.colocated.chunk_tokens_per_npu": max(2, round(wanted))})
+    for chunk_tokens in (max(2 * tokens, usual), 0.5 * tokens, 0.25 * tokens, *enough):
+        yield Change({"deployment.colocated.chunk_tokens_per_npu": max(2, round(chunk_tokens))})
 
 
 @cause("ranks", "Prompts on single ranks", "Change how long prompts wait for other ranks.")
@@ -131,9 +133,9 @@ def ranks(v: View) -> Found:
     if "colocated" not in v.role_npus:
         return
     now = v.scenario.deployment.colocated.prompt_delay
-    longer = [n for n in (3, 10, 30) if n > now]
-    for wanted in longer if v.slow > v.late else [now // 3, 0]:
-        yield Change({"deployment.colocated.prompt_delay": wanted})
+    longer_delays = [n for n in (3, 10, 30) if n > now]
+    for delay in longer_delays if v.slow > v.late else [now // 3, 0]:
+        yield Change({"deployment.colocated.prompt_delay": delay})
 
 
 @cause("prefill_batch", "Prefill batches", "Change how prompts are put into prefill batches.")
@@ -159,9 +161,9 @@ def batch(v: View) -> Found:
     if v.slow > CLOSE and v.full is not None:
         bound_s = 0.9e-3 * v.scenario.slo.tpot_ms
         target = largest_batch(v.scenario, v.facts, bound_s, v.trace, v.counts)
-        for wanted in sorted({target.batch_per_npu, round(0.75 * batch_now), batch_now // 2}):
-            if 0 < wanted < batch_now:
-                yield Change({path: wanted})
+        for batch_size in sorted({target.batch_per_npu, round(0.75 * batch_now), batch_now // 2}):
+            if 0 < batch_size < batch_now:
+                yield Change({path: batch_size})
     elif v.parts["router"] >= WAITS:
         yield Change({path: 2 * batch_now})
         yield Change({path: 4 * batch_now})
@@ -192,8 +194,10 @@ def ep(v: View) -> Found:
 def kv_space(v: View) -> Found:
     """Smaller KV or weights, fewer redundant experts, or more dies."""
     out, decode = _out_of_space(v), v.full.decode if v.full is not None else None
-    few = decode is not None and decode.limited_by == "KV space"  # than slots ask for, by formula
-    if not (out or few or v.parts["prefill_queue"] >= WAITS):
+    kv_limited = (
+        decode is not None and decode.limited_by == "KV space"
+    )  # than slots ask for, by formula
+    if not (out or kv_limited or v.parts["prefill_queue"] >= WAITS):
         return
     yield Change({"deployment.precision.kv": "int8"})
     yield Change({"deployment.precision.weights": "int8"})
@@ -210,13 +214,13 @@ def offload(v: View) -> Found:
     pool = serving(v.scenario).get("decode")
     if pool is None or pool.away is None:
         return
-    share, lent = pool.away.requests, pool.away.cores
+    share, lent_cores = pool.away.requests, pool.away.cores
     if v.operators.get("offloaded_core", 0.0) > 0.0:
-        for less in (round(0.7 * share, 2), round(0.4 * share, 2), 0.0):
-            yield Change({"deployment.decode.attention_offload": less})
-        yield Change({"deployment.prefill.lent_cores": min(0.9, 2.0 * lent)})
+        for smaller_share in (round(0.7 * share, 2), round(0.4 * share, 2), 0.0):
+            yield Change({"deployment.decode.attention_offload": smaller_share})
+        yield Change({"deployment.prefill.lent_cores": min(0.9, 2.0 * lent_cores)})
     if v.parts["prefill_queue"] >= WAITS:
-        yield Change({"deployment.prefill.lent_cores": max(0.05, round(0.5 * lent, 2))})
+        yield Change({"deployment.prefill.lent_cores": max(0.05, round(0.5 * lent_cores, 2))})
 
 
 def _out_of_space(v: View) -> bool:

@@ -103,8 +103,8 @@ def shortened(s: Scenario, summary: Summary) -> Scenario:
 
 def seeded(s: Scenario, seeds: Sequence[int]) -> list[Scenario]:
     """The scenario with its own and with other seeds."""
-    own = [s.seed, *(seed for seed in seeds if seed != s.seed)]
-    return [with_overrides(s, {"seed": seed}) for seed in own]
+    all_seeds = [s.seed, *(seed for seed in seeds if seed != s.seed)]
+    return [with_overrides(s, {"seed": seed}) for seed in all_seeds]
 
 
 AGREES = 0.7  # of one seed's gain, the other's: then no third is run
@@ -134,11 +134,11 @@ def score(before: Summary, after: Summary, s: Scenario) -> float:
     """Improvement of a run: more requests within the SLO, latencies nearer to it, more served."""
     # Without an upper end: far off, too, what comes nearer to the SLO is better.
     used = [ttft_share(x, s) + tpot_share(x, s) + 1e-3 for x in (before, after)]
-    better = SERVED * (served_well(after) - served_well(before)) + math.log(used[0] / used[1])
+    gain = SERVED * (served_well(after) - served_well(before)) + math.log(used[0] / used[1])
     if catches_up(before, after, s):
         finished = max(finished_share(before, s), LEAST_FINISHED)
-        better += math.log(finished_share(after, s) / finished)
-    return better
+        gain += math.log(finished_share(after, s) / finished)
+    return gain
 
 
 def gained(runs: Runs, s: Scenario, settings: Settings) -> Gain | None:
@@ -170,16 +170,20 @@ def _agree(pairs: list[tuple[Summary, Summary]], s: Scenario) -> bool:
 
 def _gain(pairs: list[tuple[Summary, Summary]], s: Scenario, settings: Settings) -> Gain | None:
     """Gain of a change by its clearest metric over pairs of runs; None: no metric moves."""
-    behind = all(catches_up(before, after, s) for before, after in pairs)
-    named = NAMED if behind else NAMED[:-1]  # else as many finish as arrive, whatever is changed
-    known = [gain for metric in named if (gain := _gain_in(metric, pairs, s)) is not None]
-    at = [float(np.mean([attained(pair[k]) for pair in pairs])) for k in (0, 1)]
-    if CLEAR < at[0] < s.slo.share:  # some requests keep the SLO and others do not: that counts
-        known = [gain for gain in known if gain[1] == "slo_attainment"]
-    if not known:
+    catching_up = all(catches_up(before, after, s) for before, after in pairs)
+    metrics = (
+        NAMED if catching_up else NAMED[:-1]
+    )  # else as many finish as arrive, whatever is changed
+    gains = [gain for metric in metrics if (gain := _gain_in(metric, pairs, s)) is not None]
+    attained_means = [float(np.mean([attained(pair[k]) for pair in pairs])) for k in (0, 1)]
+    if (
+        CLEAR < attained_means[0] < s.slo.share
+    ):  # some requests keep the SLO and others do not: that counts
+        gains = [gain for gain in gains if gain[1] == "slo_attainment"]
+    if not gains:
         return None
-    _, metric, before, after, promise = max(known)
-    return Gain(settings, metric, before, after, promise, at[0], at[1])
+    _, metric, before, after, promise = max(gains)
+    return Gain(settings, metric, before, after, promise, attained_means[0], attained_means[1])
 
 
 def harms(before: Summary, after: Summary, s: Scenario) -> bool:
@@ -203,18 +207,18 @@ def _gain_in(
         return None
     rows = np.array(figures, float)
     sign = 1.0 if METRICS[metric].better == "higher" else -1.0
-    moved = sign * (rows[:, 1] - rows[:, 0])
-    mean, least = float(moved.mean()), float(moved.min())
-    whole = max(abs(float(rows[:, 0].mean())), 1e-12)
-    said = SAID * whole
+    changes = sign * (rows[:, 1] - rows[:, 0])
+    mean, least = float(changes.mean()), float(changes.min())
+    base = max(abs(float(rows[:, 0].mean())), 1e-12)
+    threshold = SAID * base
     if metric == "slo_attainment":  # half of those that miss the SLO, however few they are
-        said = min(NOTABLE, 0.5 * (1.0 - float(rows[:, 0].mean())))
-    if least <= 0 or least < 0.5 * mean or least < said:
+        threshold = min(NOTABLE, 0.5 * (1.0 - float(rows[:, 0].mean())))
+    if least <= 0 or least < 0.5 * mean or least < threshold:
         return None
     if metric == "slo_attainment":
         weight = SERVED * least
     elif metric == "throughput_req_per_s":
-        weight = least / whole
+        weight = least / base
     else:
         limit_s = s.slo.ttft_s if metric.startswith("ttft") else 1e-3 * s.slo.tpot_ms
         weight = least / limit_s * (1.0 if metric.endswith("p99") else 0.5)

@@ -46,8 +46,8 @@ def full_plans(
 ) -> dict[str, Timeline]:
     """Timelines with all slots taken and full prompt batches, by formula, for the rank with the
     most context. Raises as `steady`."""
-    priced = Priced(scenario, facts, trace, counts)
-    full, traffic, parts = priced.full, priced.traffic, priced.parts
+    prices = Priced(scenario, facts, trace, counts)
+    full, traffic, parts = prices.full, prices.traffic, prices.parts
     costs, plans = parts.costs, dict[str, Timeline | None]()
     if costs.decode_role is not None and full.decode is not None:
         ranks, query = costs.decode_role.ranks, costs.decode.query_tokens

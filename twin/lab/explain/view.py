@@ -67,8 +67,10 @@ class View:
 
     def gone(self, share: float, *parts: str) -> float:
         """Score of the run if a share of some parts of the TTFT disappeared."""
-        left = 1.0 - share * sum(self.parts[part] for part in parts)
-        return math.log((self.late + self.slow + 1e-3) / (self.late * left + self.slow + 1e-3))
+        share_left = 1.0 - share * sum(self.parts[part] for part in parts)
+        return math.log(
+            (self.late + self.slow + 1e-3) / (self.late * share_left + self.slow + 1e-3)
+        )
 
     @property
     def free_npus(self) -> int:
@@ -118,8 +120,8 @@ def waiting_s(requests: pl.DataFrame, horizon_s: float) -> dict[str, float]:
     seconds = {}
     for name, begin, end in TTFT_PARTS:
         stamps = [requests[column].cast(pl.Float64).to_numpy() for column in (begin, end)]
-        begun, ended = (np.isfinite(values) for values in stamps)
-        seconds[name] = float((horizon_s - stamps[0][begun & ~ended]).sum())
+        has_begun, has_ended = (np.isfinite(values) for values in stamps)
+        seconds[name] = float((horizon_s - stamps[0][has_begun & ~has_ended]).sum())
     return seconds
 
 

@@ -46,8 +46,8 @@ def waterfall(runs: Runs, view: View) -> dict[str, float]:
         for piece, share in _shares(tables, phase, plans.get(phase)).items():
             seconds[piece] += share * spent_s
     _set_weights_apart(seconds, clean, decode)
-    left = whole_s - sum(costs.values()) - sum(seconds.values())
-    seconds["queueing"] += left if seconds["queueing"] + left > 0 else 0.0
+    unexplained_s = whole_s - sum(costs.values()) - sum(seconds.values())
+    seconds["queueing"] += unexplained_s if seconds["queueing"] + unexplained_s > 0 else 0.0
     return seconds | costs
 
 
@@ -60,9 +60,9 @@ def _without(runs: Runs, view: View, settings: Settings) -> tuple[View, float]:
         if not type(error).__module__.startswith("twin."):
             raise
         return view, 0.0
-    better = View(changed, view.facts, summary, view.full, view.operators)
-    saved_s = _mean_s(runs, view) - _mean_s(runs, better)
-    return (better, saved_s) if _mean_s(runs, better) and saved_s > 0 else (view, 0.0)
+    changed_view = View(changed, view.facts, summary, view.full, view.operators)
+    saved_s = _mean_s(runs, view) - _mean_s(runs, changed_view)
+    return (changed_view, saved_s) if _mean_s(runs, changed_view) and saved_s > 0 else (view, 0.0)
 
 
 def _mean_s(runs: Runs, view: View) -> float:
@@ -89,17 +89,17 @@ def _shares(
 ) -> dict[str, float]:
     """Share of a phase's time by piece; in the layers, by the busy time of operators."""
     rows = [row for row in iteration_of(tables["operators"], phase, plan) if row[1] != SLACK]
-    inside = sum(seconds for stream, _, seconds in rows if stream)
+    in_streams_s = sum(seconds for stream, _, seconds in rows if stream)
     outside = sum(seconds for stream, _, seconds in rows if not stream)
     layers = plan.end - plan.begin if plan is not None else 0.0
     # The streams overlap: what both are at work shares the time that the layers last.
-    factor = layers / (1.0 - layers) * outside / inside if inside and outside else 1.0
+    factor = layers / (1.0 - layers) * outside / in_streams_s if in_streams_s and outside else 1.0
     pieces: dict[str, float] = {}
     for stream, name, seconds in rows:
-        spent = seconds * (factor if stream else 1.0)
-        pieces[piece_of(name)] = pieces.get(piece_of(name), 0.0) + spent
-    whole = sum(pieces.values())
-    return {piece: spent / whole for piece, spent in pieces.items()} if whole else {}
+        scaled_s = seconds * (factor if stream else 1.0)
+        pieces[piece_of(name)] = pieces.get(piece_of(name), 0.0) + scaled_s
+    total_s = sum(pieces.values())
+    return {piece: scaled_s / total_s for piece, scaled_s in pieces.items()} if total_s else {}
 
 
 def iteration_of(
@@ -123,15 +123,15 @@ def busy_of(plan: Timeline) -> list[tuple[str, str, float]]:
     """(stream, operator, share of a layer's time) of both streams, each with its slack last."""
     rows = []
     for number, stream in enumerate(plan.streams):
-        spent: dict[str, float] = {}
+        busy_s: dict[str, float] = {}
         for piece in plan.pieces:
             total = sum(seconds for _, seconds in piece.operators)
             if piece.stream == number and total > 0:
                 for name, seconds in piece.operators:
                     share = seconds / total * (piece.high - piece.low)
-                    spent[name] = spent.get(name, 0.0) + share
-        spent[SLACK] = max(0.0, 1.0 - sum(spent.values()))
-        rows += [(stream, name, share) for name, share in spent.items()]
+                    busy_s[name] = busy_s.get(name, 0.0) + share
+        busy_s[SLACK] = max(0.0, 1.0 - sum(busy_s.values()))
+        rows += [(stream, name, share) for name, share in busy_s.items()]
     return rows
 
 
@@ -139,8 +139,8 @@ def piece_of(operator: str) -> str:
     """The piece to which an operator's time belongs."""
     if piece := _PIECES.get(operator):
         return piece
-    known = OPERATORS.get(operator)
-    return "attention" if known is not None and known.place == "attention" else "experts"
+    declared = OPERATORS.get(operator)
+    return "attention" if declared is not None and declared.place == "attention" else "experts"
 
 
 def _set_weights_apart(seconds: dict[str, float], view: View, decode_s: float) -> None:
@@ -152,8 +152,8 @@ def _set_weights_apart(seconds: dict[str, float], view: View, decode_s: float) -
     width = view.full.costs.chip.hbm_bytes_per_s * role.dies
     everyone = 1e6 * role.dies  # with so many tokens no expert stays unread
     ideal = decode_hbm_bytes(role.decode, everyone, 0.0, float(role.ranks)) / width / iteration_s
-    whole = seconds["attention"] + seconds["experts"]
-    taken = min(ideal * decode_s, 0.95 * whole)
+    layer_time = seconds["attention"] + seconds["experts"]
+    weights_s = min(ideal * decode_s, 0.95 * layer_time)
     for piece in ("attention", "experts"):
-        seconds[piece] *= 1.0 - taken / whole if whole else 1.0
-    seconds["weights"] = taken
+        seconds[piece] *= 1.0 - weights_s / layer_time if layer_time else 1.0
+    seconds["weights"] = weights_s

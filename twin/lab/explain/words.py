@@ -37,8 +37,8 @@ def _one(path: str, value: Any, before: Scenario | None) -> str:
     if isinstance(value, list):
         label = ROWS.get(path, path)
         return f"{label}: {len(value)} left" if value else f"{label}: none"
-    known = field_info(path)
-    label, unit = (known.label if known else path), field_unit(path)
+    info = field_info(path)
+    label, unit = (info.label if info else path), field_unit(path)
     unit = unit if unit not in label.lower() else ""
     old = "" if before is None else f"{_value(path, read(before, path))} → "
     return f"{label} {old}{_value(path, value)} {unit}".rstrip()
@@ -51,10 +51,12 @@ def _value(path: str, value: Any) -> str:
 def effect(gain: Mapping[str, Any]) -> str:
     """Effect of a change on its metric: 'TTFT p99 31.2 s → 0.82 s'."""
     metric = METRICS[gain["metric"]]
-    ends = (shown(metric.key, gain[when]) for when in ("before", "after"))
+    ends = (shown(metric.key, gain[gain_key]) for gain_key in ("before", "after"))
     text = f"{metric.label} {' → '.join(ends)}"
     rises = gain["attained_after"] - gain["attained_before"]
     if gain["metric"] == "slo_attainment" or rises < 0.01:
         return text
-    shares = (shown("slo_attainment", gain[f"attained_{when}"]) for when in ("before", "after"))
+    shares = (
+        shown("slo_attainment", gain[f"attained_{gain_key}"]) for gain_key in ("before", "after")
+    )
     return f"{text}, SLO attainment {' → '.join(shares)}"

@@ -28,8 +28,8 @@ def answered(finish: Finish) -> dict[str, Any]:
     ranked = _ranked(finish)
     best = ranked[0]["score"] if ranked else 0.0
     plan, space = search.plan, search.space
-    sure = {f.candidate.settings for f in finish.finalists}
-    gap = search.gap(best, sure) if best else None
+    finalist_settings = {f.candidate.settings for f in finish.finalists}
+    gap = search.gap(best, finalist_settings) if best else None
     return _rounded({
         "goal": plan.goal,
         "load": {"path": load_of(space.base)[0], "req_per_s": space.rate},
@@ -47,8 +47,8 @@ def answered(finish: Finish) -> dict[str, Any]:
 
 def gap_words(gap: float) -> str:
     """The gap in words, rounded up: 10.01 % must not become 10.0."""
-    by = f" by more than {math.ceil(1e3 * gap) / 10:.1f} %" if gap > 0.0 else ""
-    return f"Of those priced none beats the first{by}."
+    amount = f" by more than {math.ceil(1e3 * gap) / 10:.1f} %" if gap > 0.0 else ""
+    return f"Of those priced none beats the first{amount}."
 
 
 def counts(search: Search) -> dict[str, int]:
@@ -112,13 +112,13 @@ def _ranked(finish: Finish) -> list[dict[str, Any]]:
     goal = search.plan.goal
     for f in finish.finalists:
         c = f.candidate
-        worth = score(goal, f.rate, c.npus)
-        top = rows[0]["score"] if rows else worth
-        known = throughput_apart(finish.finalists[0].scenario, f.scenario, top / worth)
+        goal_value = score(goal, f.rate, c.npus)
+        top = rows[0]["score"] if rows else goal_value
+        known_within = throughput_apart(finish.finalists[0].scenario, f.scenario, top / goal_value)
         rows.append({
-            "rank": len(rows) + 1, "equal_to_first": bool(rows) and known.equal,
-            "ratio_known_within": known.within,
-            "key": c.key, "npus": c.npus, "score": worth, "req_per_s": f.rate,
+            "rank": len(rows) + 1, "equal_to_first": bool(rows) and known_within.equal,
+            "ratio_known_within": known_within.within,
+            "key": c.key, "npus": c.npus, "score": goal_value, "req_per_s": f.rate,
             "settings": _settings(f), "summary": f.seeds[0],
             "margins": _margins(search, f), "losses": f.losses,
             "held_back_by": c.price.limit, "next_step": _next_step(search, c),
@@ -129,9 +129,11 @@ def _ranked(finish: Finish) -> list[dict[str, Any]]:
 
 def equal_words(rows: Sequence[Mapping[str, Any]]) -> str:
     """Meaning of the sign of equality in a ranking, with the known error of such ratios."""
-    known = sorted({round(100 * within) for r in rows if (within := r["ratio_known_within"])})
-    how = " to ".join(f"±{within} %" for within in dict.fromkeys(known[:1] + known[-1:]))
-    return f"=: equal to the first within what is known of such a ratio ({how or 'nothing'})"
+    percentages = sorted({round(100 * within) for r in rows if (within := r["ratio_known_within"])})
+    band_text = " to ".join(
+        f"±{within} %" for within in dict.fromkeys(percentages[:1] + percentages[-1:])
+    )
+    return f"=: equal to the first within what is known of such a ratio ({band_text or 'nothing'})"
 
 
 def _settings(f: Finalist) -> dict[str, Any]:
@@ -157,9 +159,9 @@ def _margins(search: Search, f: Finalist) -> dict[str, Any]:
         if limit and trial.get(key) is not None:
             margins[key] = 1.0 - trial[key] / limit
     if (capacity := f.capacity) is not None:
-        own = search.space.rate or f.rate
+        base_rate = search.space.rate or f.rate
         margins |= {
-            "headroom": capacity.load / own - 1.0, "largest_req_per_s": capacity.load,
+            "headroom": capacity.load / base_rate - 1.0, "largest_req_per_s": capacity.load,
             "largest_low": capacity.low, "breaks_first": f.breaks,
             "largest_high": None if math.isinf(capacity.high) else capacity.high,
         }  # fmt: skip
@@ -179,11 +181,11 @@ def _next_step(search: Search, own: Candidate) -> str:
     if best is None:
         return ""
     (more, _), c, path = best
-    known = field_info(path)
-    assert known is not None
+    info = field_info(path)
+    assert info is not None
     gain = 100 * (c.price.expected / own.price.expected - 1.0)
     npus = f"{more} more NPUs" if more > 0 else "no more NPUs"
-    return f"{known.label} {c.given[path]:,}: {gain:.0f} % more load by formula, {npus}."
+    return f"{info.label} {c.given[path]:,}: {gain:.0f} % more load by formula, {npus}."
 
 
 def _front(search: Search) -> list[dict[str, Any]]:
@@ -205,8 +207,8 @@ def _front(search: Search) -> list[dict[str, Any]]:
 
 def _tornado(search: Search, best: Finalist) -> list[dict[str, Any]]:
     """For each choice alone: the best deployment with each value, relative to the best of all."""
-    own = search.found(best.tested)
-    assert own is not None
+    best_found = search.found(best.tested)
+    assert best_found is not None
     rows: dict[tuple[str, Any], float] = {}
     for t in search.tested.values():
         changed = list(search.space.differs(t.candidate, best.candidate).items())
@@ -214,8 +216,13 @@ def _tornado(search: Search, best: Finalist) -> list[dict[str, Any]]:
             point = search.found(t)
             rows[changed[0]] = max(rows.get(changed[0], 0.0), point[0] if point else 0.0)
     return [
-        {"path": path, "value": value, "score_ratio": worth / own[0], "fits": worth > 0.0}
-        for (path, value), worth in sorted(
+        {
+            "path": path,
+            "value": value,
+            "score_ratio": goal_value / best_found[0],
+            "fits": goal_value > 0.0,
+        }
+        for (path, value), goal_value in sorted(
             rows.items(), key=lambda row: (row[0][0], str(row[0][1]))
         )
     ]
@@ -241,30 +248,37 @@ def in_words(settings: dict[str, Any]) -> str:
             parts.append(
                 f"{settings[path]} x {size} {role}" if size else f"{settings[path]} {role}"
             )
-    named = " + ".join(parts)
-    rest = {"deployment.decode.batch_per_npu": "batch", "deployment.decode.mtp_draft_tokens": "MTP"}
-    more = [f"{word} {settings[path]}" for path, word in rest.items() if path in settings]
-    shown = {*COUNTED.values(), *rest, "deployment.mode"}
+    mode_name = " + ".join(parts)
+    short_names = {
+        "deployment.decode.batch_per_npu": "batch",
+        "deployment.decode.mtp_draft_tokens": "MTP",
+    }
+    more = [f"{word} {settings[path]}" for path, word in short_names.items() if path in settings]
+    shown_paths = {*COUNTED.values(), *short_names, "deployment.mode"}
     for path, value in settings.items():
-        known = field_info(path)
-        if path in shown or path.endswith("npus_per_instance") or known is None:
+        info = field_info(path)
+        if path in shown_paths or path.endswith("npus_per_instance") or info is None:
             continue
         if any(path in {**choice.values, **choice.along} for choice in CHOICES.values()):
-            more.append(f"{known.label} {value}")
-    return ", ".join([named, *more]) if named else ", ".join(more)
+            more.append(f"{info.label} {value}")
+    return ", ".join([mode_name, *more]) if mode_name else ", ".join(more)
 
 
 def named(limit: str) -> str:
     """Name of a limit that may be relaxed."""
-    known = field_info(limit)
-    unit = f" ({known.unit})" if known and known.unit else ""
-    return f"{known.label}{unit}" if known else LIMITS[limit]
+    info = field_info(limit)
+    unit = f" ({info.unit})" if info and info.unit else ""
+    return f"{info.label}{unit}" if info else LIMITS[limit]
 
 
 def survived(after: Mapping[str, Any]) -> str:
     """Performance of a deployment after a loss, in words."""
-    said = {"feasible": "SLO holds", "infeasible": "SLO breaks", "unsupported": "no such part"}
-    return said.get(after.get("status", ""), "failed")
+    status_text = {
+        "feasible": "SLO holds",
+        "infeasible": "SLO breaks",
+        "unsupported": "no such part",
+    }
+    return status_text.get(after.get("status", ""), "failed")
 
 
 def relaxed(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -285,9 +299,9 @@ def amount_of(value: Any) -> str:
 
 def sentences(answer: dict[str, Any]) -> Sequence[str]:
     """The answer for people, a sentence each."""
-    made = answer["counts"]
-    lines = [f"{sum(made.values()) - made['simulations']:,} deployments priced, "
-            f"{made['simulations']} simulations."]  # fmt: skip
+    counts = answer["counts"]
+    lines = [f"{sum(counts.values()) - counts['simulations']:,} deployments priced, "
+            f"{counts['simulations']} simulations."]  # fmt: skip
     if answer["ranked"]:
         first = answer["ranked"][0]
         lines.insert(0, f"{in_words(first['settings'])}: {first['npus']} NPUs.")

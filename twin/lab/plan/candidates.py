@@ -116,19 +116,21 @@ class Space:
     def is_own(self, c: Candidate) -> bool:
         """Whether a candidate is the scenario's own deployment."""
         free = freed(self.plan)
-        given = {path: read(self.base, path) for path in free} | c.given
+        settings = {path: read(self.base, path) for path in free} | c.given
         return all(
             read(self.plan.scenario if path in free else self.base, path) == value
-            for path, value in given.items()
+            for path, value in settings.items()
         )
 
     def differs(self, c: Candidate, other: Candidate) -> Settings:
         """Settings of `c` that differ from another's, without counts of instances."""
-        own, its = dict(c.kind), dict(other.kind)
-        if own == its:
+        own_kind, its = dict(c.kind), dict(other.kind)
+        if own_kind == its:
             return {}
-        paths = [p for p in {**own, **its} if not any(p in along for along in ALONG.values())]
-        values = {p: own[p] if p in own else read(self.base, p) for p in paths}
+        paths = [
+            p for p in {**own_kind, **its} if not any(p in derived for derived in ALONG.values())
+        ]
+        values = {p: own_kind[p] if p in own_kind else read(self.base, p) for p in paths}
         return {
             p: v for p, v in values.items() if v != (its[p] if p in its else read(self.base, p))
         }
@@ -138,17 +140,17 @@ class Space:
         base, keys = self.base, [k for k in self.plan.vary if CHOICES[k].crossed]
         values, candidates = varied(base, tuple(keys), self.machine), []
         kinds = [
-            {MODE: mode, **chosen}
+            {MODE: mode, **choice}
             for mode in values.get(MODE, [base.deployment.mode])
-            for chosen in products(_concerned(values, mode))
+            for choice in products(_concerned(values, mode))
         ]
-        wanted = (self.prices.key(r, kind) for kind in kinds for r in roles_of(kind[MODE]))
-        price(self.prices, list(dict.fromkeys(wanted)))
+        curve_keys = (self.prices.key(r, kind) for kind in kinds for r in roles_of(kind[MODE]))
+        price(self.prices, list(dict.fromkeys(curve_keys)))
         for kind in kinds:
             candidates += self._counted(kind, values.get(BATCH, []))
         mode = base.deployment.mode
-        own = (MODE, *_concerned(values, mode), *(COUNTED[r] for r in roles_of(mode)))
-        settings = {path: read(base, path) for path in own}
+        own_paths = (MODE, *_concerned(values, mode), *(COUNTED[r] for r in roles_of(mode)))
+        settings = {path: read(base, path) for path in own_paths}
         for path in _concerned(dict.fromkeys(freed(self.plan), []), mode):
             if (value := read(self.plan.scenario, path)) != read(base, path):
                 settings[path] = value
@@ -171,37 +173,39 @@ class Space:
             values[DRAFTS] = finer(DRAFTS, kind[DRAFTS])
         for path, options in _concerned(values, kind[MODE]).items():
             for value in options:
-                for along in self._along(path, value, kind):
-                    near = kind | {path: value} | along
-                    if near.get(OFFLOAD):
-                        self.candidates += self._tied(near, c)
+                for derived in self._along(path, value, kind):
+                    changed_kind = kind | {path: value} | derived
+                    if changed_kind.get(OFFLOAD):
+                        self.candidates += self._tied(changed_kind, c)
                     else:
-                        self.candidates += self._counted(near, [])
+                        self.candidates += self._counted(changed_kind, [])
 
     def _along(self, path: str, value: Any, kind: Settings) -> Iterator[Settings]:
         """Other settings to vary with a value: all of a new choice, finer steps of a known one."""
-        own = {p: kind.get(p, read(self.base, p)) for p in (path, *ALONG.get(path, ()))}
-        if value != own[path]:
-            along = ALONG.get(path, {}) if value else {}
-            yield from products({p: of(self.base, self.machine) for p, of in along.items()})
+        own_values = {p: kind.get(p, read(self.base, p)) for p in (path, *ALONG.get(path, ()))}
+        if value != own_values[path]:
+            derived = ALONG.get(path, {}) if value else {}
+            yield from products(
+                {p: values_of(self.base, self.machine) for p, values_of in derived.items()}
+            )
         elif value and path in ALONG:
-            yield from products({p: finer(p, own[p]) for p in ALONG[path]})
+            yield from products({p: finer(p, own_values[p]) for p in ALONG[path]})
 
     def _judged(
         self, settings: Settings, pools: Mapping[str, Pool] | None = None
     ) -> list[Candidate]:
         """A new candidate with its price, or with the reason why it is impossible; empty if
         known."""
-        named = tuple(sorted(settings.items()))
-        if named in self._known:
+        settings_key = tuple(sorted(settings.items()))
+        if settings_key in self._known:
             return []
-        self._known.add(named)
+        self._known.add(settings_key)
         npus, most, prices = npus_of(self.base, settings), self.machine.npus, self.prices
         if npus > most:
             reason = f"needs {npus:,} NPUs, and {most:,} may be taken"
-            return [Candidate(named, npus, Price(0.0, 0.0, "", 0.0)).refused(reason)]
+            return [Candidate(settings_key, npus, Price(0.0, 0.0, "", 0.0)).refused(reason)]
         price, rate = prices.price(settings, pools), prices.rate
-        candidate = Candidate(named, npus, price)
+        candidate = Candidate(settings_key, npus, price)
         if price.refused:
             return [candidate.refused(price.refused)]
         if rate is not None and prices.offered is not None and price.bound < rate:
@@ -226,15 +230,15 @@ class Space:
             return self._judged(single, pools)
         candidates, load = [], prices.rate or math.inf
         batch = float(settings.get(BATCH, base.deployment.decode.batch_per_npu))
-        alone = {  # requests/s of one instance
+        alone_rates = {  # requests/s of one instance
             r: pools[r][0].rates[0] if r == "prefill"
             else pools[r][0].within(batch, prices.tpot_s)[0]
             for r in roles
         }  # fmt: skip
-        for count in _near(COUNTS, load / alone[last]):
+        for count in _near(COUNTS, load / alone_rates[last]):
             if count * size[last] > m.npus - sum(size[r] for r in others):
                 break
-            sustained = count * alone[last]
+            sustained = count * alone_rates[last]
             if self._never_full(settings, pools[last][0], load / count, size[last], batches):
                 continue
             # Fewer cannot carry a load that is given, and many more are never the fewest NPUs.
@@ -242,11 +246,13 @@ class Space:
                 continue
             counts: list[Settings] = [{COUNTED[last]: count}]
             for r in others:
-                need = min(sustained, load) / alone[r]
-                near = _near(COUNTS, need)
-                near = [c for c in near if MATCHED[0] * need <= c <= MATCHED[1] * need]
-                near = near or [min(COUNTS, key=lambda c: abs(c - need))]
-                counts = [each | {COUNTED[r]: c} for each in counts for c in near]
+                need = min(sustained, load) / alone_rates[r]
+                near_counts = _near(COUNTS, need)
+                near_counts = [
+                    c for c in near_counts if MATCHED[0] * need <= c <= MATCHED[1] * need
+                ]
+                near_counts = near_counts or [min(COUNTS, key=lambda c: abs(c - need))]
+                counts = [each | {COUNTED[r]: c} for each in counts for c in near_counts]
             for each in counts:
                 if npus_of(base, settings | each) <= m.npus:
                     candidates += self._judged(settings | each, pools)
@@ -259,13 +265,13 @@ class Space:
         more = 1 if "instances" in self.plan.vary else 0
         candidates = []
         for lenders in range(more + 1):
-            for less in range(min(more, counts[COUNTED["decode"]] - 1) + 1):
-                own = settings | {
+            for fewer in range(min(more, counts[COUNTED["decode"]] - 1) + 1):
+                own_settings = settings | {
                     COUNTED["prefill"]: counts[COUNTED["prefill"]] + lenders,
-                    COUNTED["decode"]: counts[COUNTED["decode"]] - less,
+                    COUNTED["decode"]: counts[COUNTED["decode"]] - fewer,
                 }
-                if npus_of(self.base, own) <= self.machine.npus:
-                    candidates += self._judged(own)
+                if npus_of(self.base, own_settings) <= self.machine.npus:
+                    candidates += self._judged(own_settings)
         return candidates
 
     def _never_full(

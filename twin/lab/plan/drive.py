@@ -65,17 +65,19 @@ def trial(text: str) -> str:
     """Figures of a simulation as JSON; text: version and scenario, one per line. Raises
     PlanError."""
     version, _, scenario = text.partition("\n")
-    known = _same(version)  # first: a scenario of another version may not be readable here
-    return json.dumps(one(scenario_from_canonical(scenario), known))
+    is_same = _same(version)  # first: a scenario of another version may not be readable here
+    return json.dumps(one(scenario_from_canonical(scenario), is_same))
 
 
 def prices(text: str) -> str:
     """Curves of pools as JSON; text: version, scenario and keys, one per line. Raises as
     `trial`."""
     version, scenario, keys = text.split("\n")
-    known = _prices(scenario, _same(version))
-    wanted = [(role, *map(tuple, own)) for role, *own in json.loads(keys)]
-    return json.dumps([[asdict(curve) for curve in known.curves_of(key)] for key in wanted])
+    price_table = _prices(scenario, _same(version))
+    price_keys = [(role, *map(tuple, key_parts)) for role, *key_parts in json.loads(keys)]
+    return json.dumps(
+        [[asdict(curve) for curve in price_table.curves_of(key)] for key in price_keys]
+    )
 
 
 @lru_cache(maxsize=1)
@@ -141,8 +143,8 @@ class Simulators:
         def helped(helper: Child, group: list[Key]) -> None:
             text = f"{self._text(known.base)}\n{json.dumps(group)}"
             answers = json.loads(helper.answer("prices", text))
-            for key, (expected, optimistic) in zip(group, answers, strict=True):
-                known.known[key] = curve_from(expected), curve_from(optimistic)
+            for key, (expected, best_case) in zip(group, answers, strict=True):
+                known.known[key] = curve_from(expected), curve_from(best_case)
 
         self._shared(known.groups(keys)[::-1], own, helped, beat)  # the largest instances first
 
@@ -214,8 +216,8 @@ class Simulators:
 
     def close(self) -> None:
         """End the helpers, and running work on a cluster."""
-        for by in (*self.helpers, *([self.cluster] if self.cluster else ())):
-            by.close()
+        for simulator in (*self.helpers, *([self.cluster] if self.cluster else ())):
+            simulator.close()
 
 
 def carried_out(
@@ -233,28 +235,28 @@ def carried_out(
 
     address = scheduler() if helpers is None else ""
     count = (0 if address else cores() - 1) if helpers is None else helpers
-    by = Simulators(facts, [Child() for _ in range(count)], memory,
+    simulators = Simulators(facts, [Child() for _ in range(count)], memory,
                     Cluster(address) if address else None)  # fmt: skip
     try:
         # Simulations of a finalist, about: five seeds, its largest load, losses.
         total = plan.simulations + plan.finalists * (5 + 12 + 2 * len(plan.survives))
-        made, news = 0, dict(NOTHING_YET)
+        simulated, news = 0, dict(NOTHING_YET)
 
         def beat() -> None:
-            if not note(min(0.99, made / total), news):
+            if not note(min(0.99, simulated / total), news):
                 raise Stopped
 
-        space = space_of(plan, facts, price=lambda known, keys: by.price(known, keys, beat))
+        space = space_of(plan, facts, price=lambda known, keys: simulators.price(known, keys, beat))
         search = Search(space, facts, over)
         finish = Finish(search, facts)
         for stage, steps in (("Searching", search.steps()), ("Making sure", finish.steps())):
             scenarios = next(steps, None)
             while scenarios is not None:
-                news = so_far(search) | {"stage": stage, "simulations": made}
+                news = so_far(search) | {"stage": stage, "simulations": simulated}
                 beat()
-                answers = by.all(scenarios, beat)
+                answers = simulators.all(scenarios, beat)
                 pairs = zip(answers, scenarios, strict=True)
-                made += len(scenarios)
+                simulated += len(scenarios)
                 try:
                     scenarios = steps.send(
                         [a if isinstance(a, str) else judged(a, plan, s) for a, s in pairs]
@@ -262,7 +264,7 @@ def carried_out(
                 except StopIteration:
                     break
     finally:
-        by.close()
+        simulators.close()
     answer = answered(finish) | {"ledger": ledger(search)}
-    answer["counts"]["simulations"] = made
+    answer["counts"]["simulations"] = simulated
     return answer

@@ -111,27 +111,27 @@ class Finish:
             if not new:
                 return
             looked |= {t.candidate.settings for t in new}
-            made = [self._finalist(t) for t in new]
+            finalists = [self._finalist(t) for t in new]
             if not search.one_load:  # the largest load first: it is what they are ranked by
-                yield from self._capacities(made)
-            yield from self._seeded(made)
-            good = [f for f in made if self._holds(f)]
+                yield from self._capacities(finalists)
+            yield from self._seeded(finalists)
+            holding = [f for f in finalists if self._holds(f)]
             if search.one_load:
-                yield from self._capacities(good)
-            self.finalists += good
+                yield from self._capacities(holding)
+            self.finalists += holding
 
     def _nearly(self) -> Steps:
         """If nothing fits: longer runs of deployments that may miss the share by chance only."""
-        search, near, share = self.search, [], self.search.space.base.slo.share
+        search, near_misses, share = self.search, [], self.search.space.base.slo.share
         for t in search.tested.values():
             for rate, trial in t.trials:
-                short = share - trial["share"]
+                share_missing = share - trial["share"]
                 chance = NEARLY * trial.get("share_error", 0.0)
-                if search.one_load and 0.0 < short <= chance:
-                    near.append((short, t.candidate.settings, t, rate))
-        made = [self._finalist(t, rate) for _, _, t, rate in sorted(near)[:SPARES]]
-        yield from self._seeded(made)
-        for f in made:
+                if search.one_load and 0.0 < share_missing <= chance:
+                    near_misses.append((share_missing, t.candidate.settings, t, rate))
+        finalists = [self._finalist(t, rate) for _, _, t, rate in sorted(near_misses)[:SPARES]]
+        yield from self._seeded(finalists)
+        for f in finalists:
             if self._holds(f):
                 f.tested.trials = [(f.rate, f.seeds[0] | {"within": True})]
                 self.finalists.append(f)
@@ -157,13 +157,13 @@ class Finish:
 
     def _holds(self, f: Finalist) -> bool:
         """Whether the mean over seeds meets the SLO; otherwise the earlier result is withdrawn."""
-        over = sum(trial["steady_state"] == "overloaded" for trial in f.seeds)
+        overloaded = sum(trial["steady_state"] == "overloaded" for trial in f.seeds)
         share = statistics.fmean(f.shares) if f.seeds else 0.0
-        if share >= self.search.space.base.slo.share and 2 * over <= len(f.seeds):
+        if share >= self.search.space.base.slo.share and 2 * overloaded <= len(f.seeds):
             return True
         t, low = f.tested, f.tested.low or f.rate
-        known = t.best or t.trials[-1][1]  # of what was only nearly enough: as it missed
-        mean = {**known, "share": share, "within": False, "holds": False}
+        last_trial = t.best or t.trials[-1][1]  # of what was only nearly enough: as it missed
+        mean = {**last_trial, "share": share, "within": False, "holds": False}
         t.trials = [(r, trial) for r, trial in t.trials if r < low] + [(low, mean)]
         return False
 
@@ -172,31 +172,33 @@ class Finish:
         space, needed = self.search.space, not (self.brief and self.search.one_load)
         if not needed or not steady_by_itself(space.base) or space.prices.offered is None:
             return
-        going: list[tuple[Finalist, Any, Scenario]] = []
-        missed: dict[int, list[tuple[float, Trial]]] = {id(f): [] for f in finalists}  # with loads
+        in_progress: list[tuple[Finalist, Any, Scenario]] = []
+        missed_by: dict[int, list[tuple[float, Trial]]] = {
+            id(f): [] for f in finalists
+        }  # with loads
         for f in finalists:
             begin = f.rate if self.search.one_load else f.tested.middle
             search = searching(f.scenario, self.facts, begin)
-            going.append((f, search, next(search)))
-        while going:
-            answers = yield tuple(wanted for _, _, wanted in going)
+            in_progress.append((f, search, next(search)))
+        while in_progress:
+            answers = yield tuple(scenario for _, _, scenario in in_progress)
             searches = []
-            for (f, search, simulated), trial in zip(going, answers, strict=True):
+            for (f, search, simulated), trial in zip(in_progress, answers, strict=True):
                 if not isinstance(trial, str) and not trial["holds"]:
-                    missed[id(f)].append((load_of(simulated)[1], trial))
+                    missed_by[id(f)].append((load_of(simulated)[1], trial))
                 try:
-                    wanted = search.send(None if isinstance(trial, str) else trial)
-                    searches.append((f, search, wanted))
+                    scenario = search.send(None if isinstance(trial, str) else trial)
+                    searches.append((f, search, scenario))
                 except StopIteration as found:
                     f.capacity = found.value
-                    beyond = [pair for pair in missed[id(f)] if pair[0] > found.value.held]
-                    if beyond:  # of the least load that is too much the worst run
-                        worst = min(beyond, key=lambda pair: (pair[0], pair[1]["share"]))[1]
+                    above_held = [pair for pair in missed_by[id(f)] if pair[0] > found.value.held]
+                    if above_held:  # of the least load that is too much the worst run
+                        worst = min(above_held, key=lambda pair: (pair[0], pair[1]["share"]))[1]
                         f.breaks = breaks_first(worst, self.search.plan)
                     if not self.search.one_load and found.value.held:
                         f.rate = found.value.held
                         f.scenario = self._at(f, f.rate)
-            going = searches
+            in_progress = searches
 
     def _at(self, f: Finalist, rate: float) -> Scenario:
         """The finalist at another load."""
@@ -205,18 +207,18 @@ class Finish:
     def _losses(self, finalists: Sequence[Finalist]) -> Steps:
         """Simulate every loss at the load of each deployment, or at lower loads until the SLO is
         met."""
-        one, left = self.search.one_load, list(finalists)
+        one, remaining = self.search.one_load, list(finalists)
         for level in (1.0,) if one else CARRIED:
-            largest = [(f, f.rate) for f in left]
+            largest = [(f, f.rate) for f in remaining]
             for f, rate in largest:
                 f.losses, f.rate = {}, level * rate
                 if level < 1.0:
                     f.scenario = self._at(f, f.rate)
             for loss in self.search.plan.survives:
-                yield from self._lost(loss, left)
+                yield from self._lost(loss, remaining)
             for f, rate in largest:
                 f.rate = f.rate if f.survives else rate
-            left = [f for f in left if not f.survives]
+            remaining = [f for f in remaining if not f.survives]
 
     def _lost(self, loss: str, finalists: Sequence[Finalist]) -> Steps:
         """Deployments after a loss of the worst element of that kind that they use."""
@@ -243,12 +245,12 @@ class Finish:
                 return
             best: dict[Any, Candidate] = {}
             for c in sorted(search.space.open, key=lambda c: (c.npus, c.price.tpot_s, c.settings)):
-                able = c.price.expected * FRESH >= spare * (rate or 0.0)
-                if able and c.price.tpot_s < search.space.prices.tpot_s:
+                suffices = c.price.expected * FRESH >= spare * (rate or 0.0)
+                if suffices and c.price.tpot_s < search.space.prices.tpot_s:
                     best.setdefault(c.different, c)
-            chosen = list(best.values())[:SPARES]
-            yield from search.tried([c for c in chosen if c.settings not in search.tested])
-            more = [self._finalist(t) for c in chosen if (t := search.tested[c.settings]).low]
+            spared = list(best.values())[:SPARES]
+            yield from search.tried([c for c in spared if c.settings not in search.tested])
+            more = [self._finalist(t) for c in spared if (t := search.tested[c.settings]).low]
             yield from self._seeded(more)
             more = [f for f in more if self._holds(f)]
             yield from self._losses(more)
@@ -262,8 +264,8 @@ class Finish:
             ("slo.tpot_ms", "needs_tpot_s", 1e3), ("slo.ttft_s", "needs_ttft_s", 1.0),
         ):  # fmt: skip
             yield from self._fastest(limit)
-            own = plan.scenario.slo.tpot_ms if scale > 1.0 else s.slo.ttft_s
-            yield from self._least(limit, own, key, scale * HAIR)
+            limit_now = plan.scenario.slo.tpot_ms if scale > 1.0 else s.slo.ttft_s
+            yield from self._least(limit, limit_now, key, scale * HAIR)
         yield from self._least("slo.share", s.slo.share, "share", -1.0)
         for name in ("power_kw", "cost_per_million_tokens"):
             if getattr(plan, name):
@@ -296,30 +298,30 @@ class Finish:
         seeds; for TTFT and TPOT the mean over seeds if it suffices."""
         search, more = self.search, scale < 0.0
         limited = key in ("power_kw", "cost_per_million_tokens")
-        known = [
+        simulated = [
             (-trial[key] if more else trial[key], t.candidate.settings, rate, t.candidate)
             for t in search.tested.values()
             for rate, trial in t.trials
             if trial[key] is not None and (trial["holds"] or not limited)
         ]
         nearest: dict[Any, tuple[float, Candidate]] = {}
-        for _, settings, rate, c in sorted(known, key=lambda row: row[:3]):
+        for _, settings, rate, c in sorted(simulated, key=lambda row: row[:3]):
             nearest.setdefault(settings, (rate, c))
-        chosen = list(nearest.values())[:NEAREST]
-        pairs = [(c, s) for rate, c in chosen for s in self._seeds(c, rate, {})]
+        nearest_few = list(nearest.values())[:NEAREST]
+        pairs = [(c, s) for rate, c in nearest_few for s in self._seeds(c, rate, {})]
         needs: dict[Any, list[Any]] = {}
         for (c, _), trial in (yield from _answers(pairs)):
             value = None if isinstance(trial, str) else trial[key]
             needs.setdefault(c.settings, []).append(value)
-        able = [
+        suitable = [
             (scale * (max(values) if limited else statistics.fmean(values)), k)
-            for k, (_, c) in enumerate(chosen)
+            for k, (_, c) in enumerate(nearest_few)
             if None not in (values := needs[c.settings])
         ]
-        if not able:
+        if not suitable:
             return
-        value, k = min(able)
-        rate, c = chosen[k]
+        value, k = min(suitable)
+        rate, c = nearest_few[k]
         if more:
             value = math.floor(-1e4 * value) / 1e4
         elif not limited:
@@ -336,11 +338,11 @@ class Finish:
         self, limit: str, own: float, value: float, c: Candidate
     ) -> Generator[tuple[Scenario, ...], Any, tuple[float, Candidate]]:
         """Reduce the SLO's relaxation while a search with less still finds a deployment."""
-        plan, counted = self.search.plan, min(self.search.plan.simulations, 4 * RELAXED)
+        plan, runs_allowed = self.search.plan, min(self.search.plan.simulations, 4 * RELAXED)
         for _ in range(SMALLER if limit.startswith("slo.") else 0):
             tried = own + PART * (value - own)
             s = with_overrides(plan.scenario, {limit: tried})
-            nearly = plan.model_copy(update={"scenario": s, "simulations": counted})
+            nearly = plan.model_copy(update={"scenario": s, "simulations": runs_allowed})
             search = Search(space_of(nearly, self.facts, self.search.space), self.facts,
                             self.search.over)  # fmt: skip
             other = Finish(search, self.facts, brief=True)
@@ -394,11 +396,11 @@ def breaks_first(trial: Trial, plan: Plan) -> str:
     if (ttft is None) != (tpot is None):
         return "TPOT" if ttft is None else "TTFT"
     statistic, slo = "mean" if plan.by == "mean" else "p99", plan.scenario.slo
-    over = {
+    excess_by_limit = {
         name: (trial[f"{name.lower()}_s_{statistic}"] or 0.0) / limit
         for name, limit in (("TTFT", slo.ttft_s), ("TPOT", 1e-3 * slo.tpot_ms))
     }
-    return max(over, key=lambda name: over[name])
+    return max(excess_by_limit, key=lambda name: excess_by_limit[name])
 
 
 def _answers(

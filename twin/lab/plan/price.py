@@ -106,8 +106,8 @@ class Curve:
 
 def curve_from(text: Mapping[str, Any]) -> Curve:
     """A curve from the result of `dataclasses.asdict`, also after JSON."""
-    whole: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in text.items()}
-    return Curve(**whole)
+    curve: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in text.items()}
+    return Curve(**curve)
 
 
 Pool = tuple[Curve, Curve]  # (expected, optimistic) of one instance, its batch left open
@@ -149,18 +149,24 @@ class Prices:
 
     def key(self, role: str, settings: Settings) -> Key:
         """The settings that change what an instance of a pool sustains."""
-        own = {
+        own_settings = {
             path: value
             for path, value in settings.items()
             if _concerns(role, path) and path not in (BATCH, *UNSEEN)
         }
         if settings.get(OFFLOAD):  # one pool computes on the dies of the other
-            own |= {path: settings.get(path, read(self.base, path)) for path in (OFFLOAD, LENT)}
+            own_settings |= {
+                path: settings.get(path, read(self.base, path)) for path in (OFFLOAD, LENT)
+            }
             if role == "decode":
-                own |= {path: settings.get(path, read(self.base, path)) for path in LENDERS}
+                own_settings |= {
+                    path: settings.get(path, read(self.base, path)) for path in LENDERS
+                }
         if role == "prefill":  # its costs know only whether there are drafts
-            own[DRAFTS] = min(1, own.get(DRAFTS, self.base.deployment.decode.mtp_draft_tokens))
-        return (role, *sorted(own.items()))
+            own_settings[DRAFTS] = min(
+                1, own_settings.get(DRAFTS, self.base.deployment.decode.mtp_draft_tokens)
+            )
+        return (role, *sorted(own_settings.items()))
 
     def curves(self, role: str, settings: Settings) -> Pool:
         """(expected, optimistic) curve of one instance of a pool, over batches."""
@@ -187,27 +193,27 @@ class Prices:
         tpot_s, limit_s = 0.0, self.tpot_s
         batch = float(settings.get(BATCH, self.base.deployment.decode.batch_per_npu))
         fixed = settings.get(CONTROLLER, "fixed") == "fixed"
-        taken, per_rate = 0, 0.0  # NPUs, and what a request/s of all pools takes of them
+        npus_taken, per_rate = 0, 0.0  # NPUs, and what a request/s of all pools takes of them
         for role in roles_of(mode):
             count, npus = pool_size(self.base, settings, role)
-            known, optimistic = pools[role]
-            if known.refused:
-                return Price(0.0, 0.0, role, 0.0, known.refused)
+            pool_curve, pool_best_case = pools[role]
+            if pool_curve.refused:
+                return Price(0.0, 0.0, role, 0.0, pool_curve.refused)
             most = math.inf if role == "prefill" else batch
             limit = math.inf if role == "prefill" else limit_s
-            rate, took_s = known.within(most, limit)
+            rate, took_s = pool_curve.within(most, limit)
             # TPOT with less than a request on each die is not priced: no bound is below that rate.
-            bound = max(optimistic.within(most, limit)[0], optimistic.rates[0])
+            bound = max(pool_best_case.within(most, limit)[0], pool_best_case.rates[0])
             bounds[role], rates[role] = LUCK * count * bound, count * rate
-            taken += count * npus
+            npus_taken += count * npus
             per_rate += npus / max(bound, 1e-12)
             if role != "prefill":
                 tpot_s = took_s
                 if self.rate is not None:
-                    tpot_s = known.tpot_at(self.rate / count, batch, npus)
+                    tpot_s = pool_curve.tpot_at(self.rate / count, batch, npus)
         limiting = min(rates, key=lambda name: (rates[name], name))
         if not fixed:  # NPUs change pools, at no cost, until all pools carry the same
-            bounds = {"front end": LUCK * self.front, "pools": LUCK * taken / per_rate}
+            bounds = {"front end": LUCK * self.front, "pools": LUCK * npus_taken / per_rate}
         return Price(min(bounds.values()), rates[limiting], limiting, tpot_s)
 
     def batch_matters(
@@ -215,8 +221,8 @@ class Prices:
     ) -> bool:
         """Whether a batch can differ from the next smaller one; it cannot if TPOT or KV space
         limits both."""
-        own = settings.get(BATCH)
-        smaller = [b for b in batches if own is not None and b < own]
+        own_batch = settings.get(BATCH)
+        smaller = [b for b in batches if own_batch is not None and b < own_batch]
         if not smaller or role == "prefill":
             return True
         if known.refused:
@@ -242,16 +248,16 @@ class Prices:
         mode = {"prefill": "prefill_only", "decode": "decode_only"}.get(role, "colocated")
         # Attention that is offloaded does not make experts less even: parts are those without.
         free = {path: value for path, value in own.items() if _concerns(role, path)}
-        alone = {**free, MODE: mode, COUNTED[role]: 1, BATCH: CURVE[0], OFFLOAD: 0.0}
+        one_instance = {**free, MODE: mode, COUNTED[role]: 1, BATCH: CURVE[0], OFFLOAD: 0.0}
         tied = {MODE: "disaggregated", COUNTED["prefill"]: 1, COUNTED["decode"]: 1} | own
         try:
-            whole = with_overrides(self.base, alone)
+            base = with_overrides(self.base, one_instance)
             key = self._alike(role, free | {OFFLOAD: 0.0})
             if key not in self.parts:
-                self.parts[key] = assemble(with_overrides(whole, dict(key[1:])), self.facts)
+                self.parts[key] = assemble(with_overrides(base, dict(key[1:])), self.facts)
             parts = self.parts[key]
-            whole = with_overrides(whole, tied) if own.get(OFFLOAD) else whole
-            count = getattr(whole.deployment, role).instances
+            base = with_overrides(base, tied) if own.get(OFFLOAD) else base
+            count = getattr(base.deployment, role).instances
         except ValueError as error:
             if not isinstance(error, SpecError) and not type(error).__module__.startswith("twin."):
                 raise
@@ -267,26 +273,30 @@ class Prices:
             batches = {parts.costs.chip.dies_per_npu, *CURVE, own_batch}
         reads = [even, replace(even, hit_tokens=0.0)] if even.hit_tokens else [even]
         expected: list[Point] = []
-        optimistic: list[Point] = []
-        why, both = "", (Curve(), Curve())
+        best_case: list[Point] = []
+        why, both_curves = "", (Curve(), Curve())
         for batch in sorted(batches):
-            if all(len(c.tpots_s) > 1 and c.tpots_s[-1] > until_s for c in both):
-                return replace(both[0], until_s=until_s), replace(both[1], until_s=until_s)
+            if all(len(c.tpots_s) > 1 and c.tpots_s[-1] > until_s for c in both_curves):
+                return replace(both_curves[0], until_s=until_s), replace(
+                    both_curves[1], until_s=until_s
+                )
             try:
-                wanted = with_overrides(whole, {BATCH: batch})
-                costs = build_costs(wanted, self.facts, parts.net)
+                batch_scenario = with_overrides(base, {BATCH: batch})
+                costs = build_costs(batch_scenario, self.facts, parts.net)
                 # What is read of a prefix may take longer than computing it.
-                looks = [(t, predict(wanted, costs, parts.net, t, *hot)) for t in reads]
+                looks = [(t, predict(batch_scenario, costs, parts.net, t, *hot)) for t in reads]
             except ValueError as error:
                 if not type(error).__module__.startswith("twin."):
                     raise
                 why = why or str(error)
                 continue
-            expected.append(max(_point(role, count, found) for _, found in looks))
-            bunched = (_bunched(wanted, _point(role, count, f), f, t, hot[1]) for t, f in looks)
-            optimistic.append(max(bunched))
-            both = _curve(expected), _curve(optimistic)
-        return both if expected else (Curve(refused=why), Curve())
+            expected.append(max(_point(role, count, outlook_at) for _, outlook_at in looks))
+            bunched = (
+                _bunched(batch_scenario, _point(role, count, f), f, t, hot[1]) for t, f in looks
+            )
+            best_case.append(max(bunched))
+            both_curves = _curve(expected), _curve(best_case)
+        return both_curves if expected else (Curve(refused=why), Curve())
 
 
 def _line(x: float, xs: Sequence[float], ys: Sequence[float]) -> float:

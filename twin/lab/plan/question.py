@@ -102,8 +102,10 @@ def usual_goal(s: Scenario) -> Goal:
 def in_brief(plan: Plan) -> str:
     """Goal and limits of a plan in a sentence."""
     s = plan.scenario
-    by = f"met by {100 * s.slo.share:g} % of requests" if plan.by == "share" else "on the mean"
-    limits = [f"TTFT {s.slo.ttft_s:g} s and TPOT {s.slo.tpot_ms:g} ms {by}"]
+    condition = (
+        f"met by {100 * s.slo.share:g} % of requests" if plan.by == "share" else "on the mean"
+    )
+    limits = [f"TTFT {s.slo.ttft_s:g} s and TPOT {s.slo.tpot_ms:g} ms {condition}"]
     limits += [f"{plan.npus:,} NPUs at most"] if plan.npus else []
     limits += [f"{plan.power_kw:g} kW at most"] if plan.power_kw else []
     cost = plan.cost_per_million_tokens
@@ -125,8 +127,8 @@ def base_of(plan: Plan) -> tuple[Scenario, list[str]]:
     s, notes, changed = plan.scenario, [], {}
     free = freed(plan)
     for path, value, sentence in PLAIN:
-        own = read(s, path)
-        if own == value or (path == PLACEMENT and own != "by_hand"):
+        own_value = read(s, path)
+        if own_value == value or (path == PLACEMENT and own_value != "by_hand"):
             continue
         changed[path] = list(value) if isinstance(value, tuple) else value
         if path not in free and (path != "elastic.npus" or CONTROLLER in free):

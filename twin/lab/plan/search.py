@@ -63,8 +63,8 @@ class Tested:
     @property
     def best(self) -> Trial | None:
         """The simulation at `low`."""
-        fit = [(rate, trial) for rate, trial in self.trials if trial["within"]]
-        return max(fit, key=lambda pair: pair[0])[1] if fit else None
+        met_trials = [(rate, trial) for rate, trial in self.trials if trial["within"]]
+        return max(met_trials, key=lambda pair: pair[0])[1] if met_trials else None
 
     @property
     def closed(self) -> bool:
@@ -107,9 +107,9 @@ class Search:
         """Generator of the whole search; results are in `tested`."""
         budget = self.plan.simulations
         # The scenario's own deployment, where it is one of the candidates: the baseline.
-        own = next((c for c in self.space.open if self.space.is_own(c)), None)
+        own_candidate = next((c for c in self.space.open if self.space.is_own(c)), None)
         screened = budget if self.one_load else SCREENED * budget
-        yield from self.tried([own] if own else [])
+        yield from self.tried([own_candidate] if own_candidate else [])
         others = any(not CHOICES[key].crossed for key in self.plan.vary)  # come in as neighbours
         yield from self._screen(int(screened * (1.0 - NEAR * others)))
         yield from self._neighbours(int(screened))
@@ -119,16 +119,18 @@ class Search:
     @property
     def reached(self) -> Reached:
         """Median ratios of simulated to formula figures."""
-        known: dict[str, list[float]] = {}
+        points_by_kind: dict[str, list[float]] = {}
         paces: list[float] = []
         for t in self.tested.values():
             price, trial = t.candidate.price, t.best
             if t.trials and not t.failed and not self.one_load:
-                known.setdefault(price.limit, []).append(t.middle / max(price.expected, 1e-12))
+                points_by_kind.setdefault(price.limit, []).append(
+                    t.middle / max(price.expected, 1e-12)
+                )
             if trial and trial["tpot_s_mean"] and 0.0 < price.tpot_s < math.inf:
                 paces.append(trial["tpot_s_mean"] / price.tpot_s)
         return Reached(
-            {pool: statistics.median(values) for pool, values in known.items()},
+            {pool: statistics.median(values) for pool, values in points_by_kind.items()},
             statistics.median(paces) if paces else 1.0,
         )
 
@@ -161,37 +163,37 @@ class Search:
         """Simulate candidates once each in order of promise, until none promises more."""
         untried = [c for c in self.space.open if c.settings not in self.tested]
         while untried and self.runs < until and not self.over():
-            chosen = self._next(untried, min(BATCHED, until - self.runs))
-            if not chosen:
+            chosen_batch = self._next(untried, min(BATCHED, until - self.runs))
+            if not chosen_batch:
                 return
-            taken = {c.settings for c in chosen}
-            untried = [c for c in untried if c.settings not in taken]
-            yield from self.tried(chosen)
+            taken_settings = {c.settings for c in chosen_batch}
+            untried = [c for c in untried if c.settings not in taken_settings]
+            yield from self.tried(chosen_batch)
 
     def _next(self, left: Sequence[Candidate], count: int) -> list[Candidate]:
         """Candidates with the largest gain beyond the front, times their chance to meet the limits;
         ties by reserve."""
-        reached, fit = self.reached, self.proved()
-        able = sorted(
+        reached_points, proved_points = self.reached, self.proved()
+        promising = sorted(
             (c for c in left if self._may_do(c)), key=lambda c: (-c.price.expected, c.settings)
         )
-        chance = np.array([self._chance(c) for c in able])
-        if not fit and not (chance > UNLIKELY).any():
+        chance = np.array([self._chance(c) for c in promising])
+        if not proved_points and not (chance > UNLIKELY).any():
             return self._fastest(left, count)
-        expected = np.array([self.point(c, reached) for c in able]).reshape(-1, 2)
+        expected = np.array([self.point(c, reached_points) for c in promising]).reshape(-1, 2)
         for more in PROMISING:
             points = more * expected
-            chosen: list[Candidate] = []
-            known = fit or [tuple(points.min(axis=0))]
-            missed = np.min([beyond(points, *point) for point in known], axis=0)
-            while len(chosen) < min(count, len(able)):
-                best = int(np.argmax(chance * missed))
-                if chance[best] * missed[best] < LITTLE:
+            chosen_candidates: list[Candidate] = []
+            reference_points = proved_points or [tuple(points.min(axis=0))]
+            improvement = np.min([beyond(points, *point) for point in reference_points], axis=0)
+            while len(chosen_candidates) < min(count, len(promising)):
+                best = int(np.argmax(chance * improvement))
+                if chance[best] * improvement[best] < LITTLE:
                     break
-                chosen.append(able[best])
-                missed = np.minimum(missed, beyond(points, *points[best]))
-            if chosen:
-                return chosen
+                chosen_candidates.append(promising[best])
+                improvement = np.minimum(improvement, beyond(points, *points[best]))
+            if chosen_candidates:
+                return chosen_candidates
         return []
 
     def _chance(self, c: Candidate) -> float:
@@ -199,16 +201,18 @@ class Search:
         pool."""
         if self.space.rate is None or self.space.prices.offered is None:
             return 1.0
-        passed, failed = 1.0 / FRESH, 0.0
+        weight_passed, failed = 1.0 / FRESH, 0.0
         for t in self.tested.values():
-            own = t.candidate.price
-            if t.trials and own.limit == c.price.limit:
+            own_price = t.candidate.price
+            if t.trials and own_price.limit == c.price.limit:
                 if t.low:
-                    passed = min(passed, own.expected / self.space.rate)
+                    weight_passed = min(weight_passed, own_price.expected / self.space.rate)
                 else:
-                    failed = max(failed, own.expected / self.space.rate)
-        over = c.price.expected / self.space.rate
-        return 0.5 * float(over >= passed) + 0.5 * float(over > failed) or UNLIKELY
+                    failed = max(failed, own_price.expected / self.space.rate)
+        load_ratio = c.price.expected / self.space.rate
+        return (
+            0.5 * float(load_ratio >= weight_passed) + 0.5 * float(load_ratio > failed) or UNLIKELY
+        )
 
     def _fastest(self, left: Sequence[Candidate], count: int) -> list[Candidate]:
         """If nothing is expected to fit: half by shortest TPOT, half by largest bounds."""
@@ -228,16 +232,16 @@ class Search:
         """Vary one choice at a time around the best deployments, with matching counts."""
         while self.runs < until and not self.over():
             best = self.ranked()[:BEST]
-            near = self._near([t.candidate for t in best])[: min(BATCHED, until - self.runs)]
-            if not near:
+            neighbours = self._near([t.candidate for t in best])[: min(BATCHED, until - self.runs)]
+            if not neighbours:
                 return
-            yield from self.tried(near)
+            yield from self.tried(neighbours)
 
     def _near(self, best: Sequence[Candidate]) -> list[Candidate]:
         """For each of the best and each single change, the most promising untried candidate."""
         for c in best:
             self.space.around(c)
-        reached, kinds = self.reached, defaultdict(list)
+        reached_points, kinds = self.reached, defaultdict(list)
         for c in self.space.open:
             kinds[c.kind].append(c)
         nearest: dict[Any, tuple[float, Candidate]] = {}
@@ -247,10 +251,10 @@ class Search:
                 untried = [c for c in members if c.settings not in self.tested]
                 if len(changed) > 1 or (changed and len(untried) < len(members)):
                     continue
-                able = [(self.point(c, reached)[0], c) for c in untried if self._may_do(c)]
-                if able:
-                    worth, c = max(able, key=lambda pair: (pair[0], pair[1].price.expected))
-                    nearest[c.settings] = worth, c
+                scored = [(self.point(c, reached_points)[0], c) for c in untried if self._may_do(c)]
+                if scored:
+                    value_of, c = max(scored, key=lambda pair: (pair[0], pair[1].price.expected))
+                    nearest[c.settings] = value_of, c
         return [c for _, c in sorted(nearest.values(), key=lambda x: (-x[0], x[1].settings))]
 
     def _halved(self, budget: int) -> Steps:
@@ -262,37 +266,37 @@ class Search:
                 key=lambda t: (-score(self.plan.goal, t.middle, t.candidate.npus),
                                t.candidate.settings),
             )  # fmt: skip
-            fit = order[: max(2 * BATCHED, int(share * len(order)))]
-            going = [t for t in fit if not t.closed][: min(BATCHED, budget - self.runs)]
-            if not going:
+            kept_half = order[: max(2 * BATCHED, int(share * len(order)))]
+            still_open = [t for t in kept_half if not t.closed][: min(BATCHED, budget - self.runs)]
+            if not still_open:
                 return
             share = max(0.5 * share, 0.05)
-            yield from self._simulated([(t, _next_load(t)) for t in going])
+            yield from self._simulated([(t, _next_load(t)) for t in still_open])
 
     def tried(self, candidates: Iterable[Candidate]) -> Steps:
         """First simulation of each deployment."""
-        reached, pairs = self.reached.rates, []
+        reached_rates, pairs = self.reached.rates, []
         for c in candidates:
             t = self.tested.setdefault(c.settings, Tested(c))
             rate = self.space.rate
             if rate is None:
-                rate = max(c.price.expected * reached.get(c.price.limit, FRESH), 1e-3)
+                rate = max(c.price.expected * reached_rates.get(c.price.limit, FRESH), 1e-3)
             pairs.append((t, rate))
         yield from self._simulated(pairs)
 
     def _simulated(self, pairs: Sequence[tuple[Tested, float]]) -> Steps:
-        wanted, scenarios = [], []
+        to_simulate, scenarios = [], []
         for t, rate in pairs:
             try:
                 scenarios.append(scenario_of(self.space, t.candidate.given, rate))
-                wanted.append((t, rate))
+                to_simulate.append((t, rate))
             except SpecError as error:
                 t.failed = str(error)
         if not scenarios:
             return
         answers = yield tuple(scenarios)
         self.runs += len(scenarios)
-        for (t, rate), trial in zip(wanted, answers, strict=True):
+        for (t, rate), trial in zip(to_simulate, answers, strict=True):
             if isinstance(trial, str):
                 t.failed = trial
             else:
@@ -320,9 +324,10 @@ class Search:
 
     def ranked(self) -> list[Tested]:
         """Deployments that meet every limit, the best first."""
-        fit = [(p, t) for t in self.tested.values() if (p := self.found(t)) is not None]
+        proved = [(p, t) for t in self.tested.values() if (p := self.found(t)) is not None]
         return [
-            t for p, t in sorted(fit, key=lambda x: (-x[0][0], -x[0][1], x[1].candidate.settings))
+            t
+            for p, t in sorted(proved, key=lambda x: (-x[0][0], -x[0][1], x[1].candidate.settings))
         ]
 
     def gap(self, best: float, sure: Container[Any]) -> float:

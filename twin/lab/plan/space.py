@@ -36,9 +36,9 @@ class Machine:
         """The machine and model of a scenario; npus: fewer than the machine has, 0 for all."""
         chip = load_chip(facts, s.supernode.chip)
         shape = load_shape(facts, s.deployment.model)
-        whole = npus_of(s.supernode)
+        npu_counts = npus_of(s.supernode)
         return cls(
-            min(npus or whole, whole), s.supernode.npus_per_node, chip.dies_per_npu,
+            min(npus or npu_counts, npu_counts), s.supernode.npus_per_node, chip.dies_per_npu,
             shape.routed_experts, shape.mtp_layers,
         )  # fmt: skip
 
@@ -60,25 +60,25 @@ def _around(path: str) -> Values:
     """Half, once and twice a field's own value."""
 
     def values(s: Scenario, _: Machine) -> list[Any]:
-        own, known = read(s, path), fields()[path]
-        near = [type(own)(own * by) for by in (0.5, 1.0, 2.0)]
-        return [v for v in near if (known.low or 0) <= v <= (known.high or v)]
+        own_value, info = read(s, path), fields()[path]
+        near_values = [type(own_value)(own_value * multiple) for multiple in (0.5, 1.0, 2.0)]
+        return [v for v in near_values if (info.low or 0) <= v <= (info.high or v)]
 
     return values
 
 
 def _options(path: str) -> Values:
     """All names that a field declares, or off and on."""
-    known = fields()[path]
-    return lambda _s, _m: list(known.options) if known.kind is str else [False, True]
+    info = fields()[path]
+    return lambda _s, _m: list(info.options) if info.kind is str else [False, True]
 
 
 def _policies(section: str) -> dict[str, Values]:
     """Every field of a section that is a choice of names, or on and off."""
     return {
         path: _options(path)
-        for path, known in fields().items()
-        if path.startswith(f"{section}.") and known.kind in (str, bool)
+        for path, info in fields().items()
+        if path.startswith(f"{section}.") and info.kind in (str, bool)
     }
 
 
@@ -86,8 +86,8 @@ def _doubled(path: str) -> Values:
     """A whole number doubled from the declared minimum to the maximum, and its present value."""
 
     def values(s: Scenario, _: Machine) -> list[Any]:
-        known = fields()[path]
-        low, high = int(known.low or 1), int(known.high or 1)
+        info = fields()[path]
+        low, high = int(info.low or 1), int(info.high or 1)
         doubled = {low << k for k in range((high // low).bit_length()) if low << k <= high}
         return sorted({*doubled, read(s, path)})
 
@@ -96,10 +96,10 @@ def _doubled(path: str) -> Values:
 
 def finer(path: str, value: float) -> list[Any]:
     """Next smaller and larger value of a field: by one, or by its declared step."""
-    known = fields()[path]
-    step = 1 if known.kind is int else known.step
-    near = [round(value + sign * step, 9) for sign in (-1, 1)]
-    return [n for n in near if (known.low or 0) <= n <= (known.high or n)]
+    info = fields()[path]
+    step = 1 if info.kind is int else info.step
+    near_values = [round(value + sign * step, 9) for sign in (-1, 1)]
+    return [n for n in near_values if (info.low or 0) <= n <= (info.high or n)]
 
 
 def _sizes(path: str, most: float = 1.0) -> Values:
@@ -107,16 +107,16 @@ def _sizes(path: str, most: float = 1.0) -> Values:
 
     def values(s: Scenario, m: Machine) -> list[Any]:
         node = m.npus_per_node
-        whole = [n for n in SIZES if n % node == 0 or node % n == 0]
-        return [n for n in sorted({*whole, read(s, path)}) if n <= most * m.npus]
+        whole_nodes = [n for n in SIZES if n % node == 0 or node % n == 0]
+        return [n for n in sorted({*whole_nodes, read(s, path)}) if n <= most * m.npus]
 
     return values
 
 
 def _modes(s: Scenario, _: Machine) -> list[Any]:
-    own = s.deployment.mode
-    both = ["disaggregated", "colocated"]
-    return both if own in both else [own]
+    own_mode = s.deployment.mode
+    both_modes = ["disaggregated", "colocated"]
+    return both_modes if own_mode in both_modes else [own_mode]
 
 
 def _experts_tp(path: str) -> Values:
@@ -135,10 +135,10 @@ def _redundant(s: Scenario, m: Machine) -> list[Any]:
 
 
 def _expert_npus(s: Scenario, m: Machine) -> list[Any]:
-    own, node = s.deployment.decode.expert_npus, m.npus_per_node
+    own_npus, node = s.deployment.decode.expert_npus, m.npus_per_node
     if not m.routed_experts:
         return [0]
-    return sorted({0, own, *(n for n in SIZES if n % node == 0 and 2 * n <= m.npus)})
+    return sorted({0, own_npus, *(n for n in SIZES if n % node == 0 and 2 * n <= m.npus)})
 
 
 def _controllers(s: Scenario, _: Machine) -> list[Any]:
@@ -247,9 +247,9 @@ def varied(s: Scenario, vary: tuple[str, ...], m: Machine) -> dict[str, list[Any
     by_path = {}
     for key in vary:
         for path, values in CHOICES[key].values.items():
-            known = unmet(path, s)
-            modes = _modes(s, m) if known and known.path == MODE and "mode" in vary else []
-            if not known or any((mode in known.values) != known.negated for mode in modes):
+            reason = unmet(path, s)
+            modes = _modes(s, m) if reason and reason.path == MODE and "mode" in vary else []
+            if not reason or any((mode in reason.values) != reason.negated for mode in modes):
                 by_path[path] = values(s, m)
     return by_path
 
@@ -262,9 +262,9 @@ def roles_of(mode: str) -> tuple[str, ...]:
 
 def pool_size(base: Scenario, settings: Settings, role: str) -> tuple[int, int]:
     """Instances of a pool, and NPUs of each."""
-    own = getattr(base.deployment, role)
-    npus = settings.get(SIZED[role], own.npus_per_instance)
-    return settings.get(COUNTED[role], own.instances), npus
+    pool = getattr(base.deployment, role)
+    npus = settings.get(SIZED[role], pool.npus_per_instance)
+    return settings.get(COUNTED[role], pool.instances), npus
 
 
 def products(values: dict[str, list[Any]]) -> Iterator[Settings]:

@@ -51,21 +51,21 @@ def slots(space: Space, settings: Settings) -> int:
 
 def load_settings(space: Space, settings: Settings, rate: float) -> Settings:
     """Settings of a load: a rate (requests/s), or as many clients as there are slots."""
-    path, own = load_of(space.base)
+    path, own_load = load_of(space.base)
     if path == "workload.concurrency":
         if space.plan.fixed_load:
-            return {path: max(1, round(own * (1.0 + space.plan.more)))}
+            return {path: max(1, round(own_load * (1.0 + space.plan.more)))}
         return {path: slots(space, settings)}
     if path == "workload.rate_req_per_s":
         return {path: float(f"{rate:.{FIGURES}g}")}
     offered = space.prices.offered or 1.0
-    return {path: float(f"{own * rate / offered:.{FIGURES}g}")}
+    return {path: float(f"{own_load * rate / offered:.{FIGURES}g}")}
 
 
 def scenario_of(space: Space, settings: Settings, rate: float) -> Scenario:
     """A deployment at a load for a short time, or a controller's own time. Raises SpecError."""
-    short = times(space, rate) if settings.get(CONTROLLER, "fixed") == "fixed" else {}
-    return with_overrides(space.base, settings | load_settings(space, settings, rate) | short)
+    short_times = times(space, rate) if settings.get(CONTROLLER, "fixed") == "fixed" else {}
+    return with_overrides(space.base, settings | load_settings(space, settings, rate) | short_times)
 
 
 def measured(run: Run) -> Trial:
@@ -88,13 +88,13 @@ def judged(trial: Trial, plan: Plan, s: Scenario) -> Trial:
         return trial
     ttft_s, token_s = trial["ttft_s_mean"], trial["tpot_s_mean"] or 0.0
     in_time = ttft_s is not None and ttft_s <= s.slo.ttft_s
-    fluent = token_s <= 1e-3 * s.slo.tpot_ms
-    able = trial["steady_state"] != "overloaded" and trial["slo_attainment"] is not None
-    share = float(able and in_time and fluent)
+    tpot_met = token_s <= 1e-3 * s.slo.tpot_ms
+    is_steady = trial["steady_state"] != "overloaded" and trial["slo_attainment"] is not None
+    share = float(is_steady and in_time and tpot_met)
     return trial | {
         "share": share, "slo_attainment": share, "holds": share > 0.0,
-        "needs_ttft_s": ttft_s if able and fluent else None,
-        "needs_tpot_s": token_s if able and in_time else None,
+        "needs_ttft_s": ttft_s if is_steady and tpot_met else None,
+        "needs_tpot_s": token_s if is_steady and in_time else None,
     }  # fmt: skip
 
 
@@ -106,21 +106,25 @@ def _needs(run: Run) -> Trial:
     if table is None:
         return needs
     finish_s, first_s = table["finish_s"].to_numpy(), table["first_token_s"].to_numpy()
-    counted = (finish_s >= s.warmup_s) & (first_s > 0.0)
-    if not counted.any():
+    is_counted = (finish_s >= s.warmup_s) & (first_s > 0.0)
+    if not is_counted.any():
         return needs
-    ttft_s = (first_s - table["arrival_s"].to_numpy())[counted]
-    per_token_s = np.nan_to_num(tpot_s(table)[counted], nan=0.0)
+    ttft_s = (first_s - table["arrival_s"].to_numpy())[is_counted]
+    per_token_s = np.nan_to_num(tpot_s(table)[is_counted], nan=0.0)
     met = (ttft_s <= s.slo.ttft_s) & (per_token_s <= 1e-3 * s.slo.tpot_ms)
     needs["share_error"] = error_of_share(met)
     if run.summary.get("steady_state") == "overloaded":
         return needs
-    left = 1.0 - given_up(run.summary)
-    needed = math.ceil(s.slo.share / left * ttft_s.size - 1e-9) if left > 0 else ttft_s.size + 1
+    kept_share = 1.0 - given_up(run.summary)
+    needed = (
+        math.ceil(s.slo.share / kept_share * ttft_s.size - 1e-9)
+        if kept_share > 0
+        else ttft_s.size + 1
+    )
 
     def shortest(values: np.ndarray, others: np.ndarray, limit: float) -> float | None:
-        good = np.sort(values[others <= limit])
-        return float(good[needed - 1]) if needed <= good.size else None
+        sorted_values = np.sort(values[others <= limit])
+        return float(sorted_values[needed - 1]) if needed <= sorted_values.size else None
 
     return needs | {
         "needs_ttft_s": shortest(ttft_s, per_token_s, 1e-3 * s.slo.tpot_ms),

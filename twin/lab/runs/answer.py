@@ -40,7 +40,7 @@ def answer(
         watch(fraction, live)
         return True
 
-    begun, run_id = time.perf_counter(), None
+    begun_s, run_id = time.perf_counter(), None
     if keep:
         with closing(open_store()) as store:
             if trace is not None:
@@ -51,24 +51,26 @@ def answer(
         facts, counts = load_facts(), _found(scenario)
         require_fits(estimate(scenario, facts, len(trace) if trace is not None else 0))
         result = simulate(scenario, facts, trace, progress, counts)
-    if absent := [name for name in tables if name not in result.tables]:
-        known = ", ".join(sorted(result.tables))
-        raise SpecError(f"this run has no table {absent[0]}; it has {known}")
+    if missing_tables := [name for name in tables if name not in result.tables]:
+        table_names = ", ".join(sorted(result.tables))
+        raise SpecError(f"this run has no table {missing_tables[0]}; it has {table_names}")
     also(result)
     requests = result.tables.get("requests")
-    whole = Observed(scenario, requests, {}) if scenario.tenants and requests is not None else None
+    observed = (
+        Observed(scenario, requests, {}) if scenario.tenants and requests is not None else None
+    )
     return {
         "run": run_id,
         "scenario": scenario_digest(scenario),
         "digest": result.digest,
-        "wall_s": round(time.perf_counter() - begun, 3),
+        "wall_s": round(time.perf_counter() - begun_s, 3),
         "requests": int(result.summary["requests"] or 0),
         "name": scenario.name,
         "valid": result.valid,
         "broken_checks": [c for c in result.checks if not c["ok"]],
         "notes": list(result.notes),
         "summary": dict(result.summary),
-        **({"tenants": by_tenant(whole)} if whole else {}),
+        **({"tenants": by_tenant(observed)} if observed else {}),
         **({"models": result.tables["models"].to_dicts()} if scenario.models else {}),
         **({"tables": {name: result.tables[name].to_dicts() for name in tables}} if tables else {}),
     }
@@ -103,8 +105,8 @@ def compared(names: Sequence[str], watching: Callable[[str], Watch], seeds: int 
         if seeds < LEAST:
             return result
         return with_pairs(result, [
-            [found_or_made(store, s, watching(name)).summary for s in own]
-            for name, own in zip(names, seeded(scenarios, 0, seeds), strict=True)
+            [found_or_made(store, s, watching(name)).summary for s in own_scenarios]
+            for name, own_scenarios in zip(names, seeded(scenarios, 0, seeds), strict=True)
         ])  # fmt: skip
 
 
@@ -115,9 +117,9 @@ def explained(
     with closing(open_store()) as store:
         _, scenario = run_or_question(store, name, settings, trace)
         row = found_or_made(store, scenario, watch(scenario.name), EXPLAIN)
-        named = {"scenario": row.scenario, "name": scenario.name, "run": row.id}
+        head = {"scenario": row.scenario, "name": scenario.name, "run": row.id}
         tables = (store.runs.table(row.id, name) for name in ("causes", "waterfall"))
-        return named | as_json(row.summary, *tables)
+        return head | as_json(row.summary, *tables)
 
 
 def swept(scenario: Scenario, over: Sequence[str], watch: Watch) -> dict[str, Any]:

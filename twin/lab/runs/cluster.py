@@ -33,8 +33,8 @@ def dask() -> Any:
 
 def lost() -> tuple[type[BaseException], ...]:
     """Exceptions that mean a lost connection."""
-    known = dask().client
-    return OSError, known.ClosedClientError, known.FutureCancelledError
+    client = dask().client
+    return OSError, client.ClosedClientError, client.FutureCancelledError
 
 
 def scheduler(address: str = "", *, required: bool = False) -> str:
@@ -108,13 +108,15 @@ class Cluster:
     def stop(self, keys: Iterable[str]) -> None:
         """Cancel work, whoever submitted it; a process that runs it is killed."""
         with self._lock, suppress(*lost(), ClusterError):  # gone: nothing is at work
-            wanted = list(keys)
-            for key in wanted:
+            futures_to_stop = list(keys)
+            for key in futures_to_stop:
                 self._sent.pop(key, None)
-            futures = [f for key in wanted if (f := self._futures.pop(key, None)) is not None]
+            futures = [
+                f for key in futures_to_stop if (f := self._futures.pop(key, None)) is not None
+            ]
             client = self._connected()
             client.cancel(futures)
-            client.run(Hook("stop", STOP).load(), wanted, on_error="ignore")
+            client.run(Hook("stop", STOP).load(), futures_to_stop, on_error="ignore")
 
     def workers(self) -> int:
         """Workers that have joined. Raises ClusterError where no scheduler answers."""

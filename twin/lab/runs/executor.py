@@ -111,7 +111,11 @@ class Runner:
                 raise StoreError(
                     f"{EACH_MAX} runs of yours wait or run: let some finish, or stop some"
                 )
-            self._budgets = {name: of for name, of in self._budgets.items() if name in queued}
+            self._budgets = {
+                name: budget_of_run
+                for name, budget_of_run in self._budgets.items()
+                if name in queued
+            }
             waiting = self._budgets.values()
             # Who waits for a run waits for nothing else.
             if not engine and self._store.runs.get(self._explaining):
@@ -234,9 +238,9 @@ class Runner:
         for run, answer in ended.items():
             if isinstance(answer, Exception):
                 owner = Owner.here()
-                left = self._store.runs.claim(owner, run) or self._store.runs.get(run)
-                if left is not None:
-                    self._store.runs.fail(run, left.owner, f"the cluster gave it up: {answer}")
+                claimed = self._store.runs.claim(owner, run) or self._store.runs.get(run)
+                if claimed is not None:
+                    self._store.runs.fail(run, claimed.owner, f"the cluster gave it up: {answer}")
         return bool(running or waiting)
 
     def _bury(self) -> None:
@@ -300,15 +304,15 @@ class Runner:
         if self._stillborn >= STILLBORN_MAX and time.monotonic() < self._rested_at_s:
             return
         free = len(self._processes) - running
-        wanted = min(self._size, max(1, len(self._processes) + waiting - free))
-        for _ in range(wanted - len(self._processes)):
+        processes_wanted = min(self._size, max(1, len(self._processes) + waiting - free))
+        for _ in range(processes_wanted - len(self._processes)):
             name = secrets.token_urlsafe(12)
             idle_s = float("inf") if not self._processes else IDLE_S
             self._processes[name] = self._start_process(name, idle_s)
 
     def _start_process(self, name: str, idle_s: float, *more: str) -> subprocess.Popen[bytes]:
-        words = (f"--owner={name}", f"--engine={self._engine}", f"--idle-s={idle_s}", *more)
-        process = start_process("twin.lab.runs.job", *words, **self._store.environment)
+        arguments = (f"--owner={name}", f"--engine={self._engine}", f"--idle-s={idle_s}", *more)
+        process = start_process("twin.lab.runs.job", *arguments, **self._store.environment)
         life = self._lives[process.pid] = Life()
         threading.Thread(target=self._listen, args=(process, life), daemon=True).start()
         return process

@@ -68,11 +68,11 @@ def pulse(store: Store, run: str, owner: Owner) -> Iterator[Callable[..., bool]]
     """Start a thread that stores progress; returns a function that says whether to continue."""
     news: tuple[float, dict[str, Any]] = (0.0, {})
     order: Beat = "go"
-    over = threading.Event()
+    is_over = threading.Event()
 
     def beat_until_over() -> None:
         nonlocal order
-        while not over.wait(PULSE_S):
+        while not is_over.wait(PULSE_S):
             try:
                 order = store.runs.beat(run, owner, *news)
             except StoreError as error:
@@ -89,7 +89,7 @@ def pulse(store: Store, run: str, owner: Owner) -> Iterator[Callable[..., bool]]
     try:
         yield note
     finally:
-        over.set()
+        is_over.set()
         thread.join()
 
 
@@ -139,14 +139,14 @@ def within_budget(engine: Engine, store: Store, row: RunRow, owner: Owner) -> En
     """The engine in a process that ends if it needs far more memory than estimated."""
 
     def simulate(scenario: Scenario, facts: Facts, **given: Any) -> "Run":
-        over = threading.Event()
+        is_over = threading.Event()
         budget = budget_of(store, scenario, facts)
-        args = (store, row, owner, budget, over)
+        args = (store, row, owner, budget, is_over)
         threading.Thread(target=_end_beyond, args=args, daemon=True).start()
         try:
             return engine.simulate(scenario, facts, **given)
         finally:
-            over.set()
+            is_over.set()
 
     return replace(engine, simulate=simulate)
 
@@ -266,14 +266,14 @@ def carry_out(text: str) -> str:
     store.runs.disown(owner.name, "how it ended could not be stored")
     engine = load_engine(module)
     while (row := store.runs.claim(owner, run)) is None:
-        seen = store.runs.get(run)
-        if seen is None:
+        run_row = store.runs.get(run)
+        if run_row is None:
             raise StoreError(
                 f"run {run} is not in the store that this process of a cluster opens: start it "
                 "with the TWIN_DB_URL and the TWIN_ARTIFACTS of the server"
             )
-        if seen.ended:
-            return seen.state
+        if run_row.ended:
+            return run_row.state
         time.sleep(PULSE_S)
         store.runs.recover()
     try:
@@ -321,20 +321,20 @@ def main() -> None:
     parser.add_argument("--engine", default=ENGINE, help="module of the engine")
     parser.add_argument("--idle-s", type=float, default=float("inf"), help="end after so long")
     parser.add_argument("--prepare-only", action="store_true", help="lend a hand, then end")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="job %(process)d: %(message)s")
     logging.getLogger("alembic").setLevel(logging.WARNING)
     if hasattr(os, "nice"):
         os.nice(5)  # the pages stay quick while runs compute
-    engine, parent = load_engine(given.engine), Parent()
-    stages = stages_of(given.engine)
-    if given.prepare_only:
+    engine, parent = load_engine(arguments.engine), Parent()
+    stages = stages_of(arguments.engine)
+    if arguments.prepare_only:
         os.nice(10)  # the first visitor's page goes before
         warm.prepare(stages, parent.tell, shared_only=True)
         return
     warm.prepare(stages, parent.tell, later=LATER)
     parent.ready = True
-    serve(open_store(), Owner.here(given.owner), engine, parent, given.idle_s)
+    serve(open_store(), Owner.here(arguments.owner), engine, parent, arguments.idle_s)
 
 
 if __name__ == "__main__":

@@ -168,8 +168,8 @@ def question_of(draft: Scenario, facts: Facts) -> Scenario | None:
 
 def _of_capacity(question: Scenario) -> str:
     """The scenario without load, times and names, on which its capacity does not depend."""
-    alike = {"name": "", "question": "", "source": "", "horizon_s": 2.0, "warmup_s": 1.0}
-    return canonical(with_overrides(with_load(question, 1.0), alike))
+    normalised = {"name": "", "question": "", "source": "", "horizon_s": 2.0, "warmup_s": 1.0}
+    return canonical(with_overrides(with_load(question, 1.0), normalised))
 
 
 class Answering:
@@ -231,22 +231,22 @@ class Answering:
             self._report(run, None)
             return
         tables = {name: result.tables[name] for name in TABLES if name in result.tables}
-        wanted = _of_capacity(question) if steady_by_itself(question) else ""
-        known = self._found.get(wanted, {})
-        open_ = bool(wanted and not known)
-        look = Look(1.0, summary=dict(result.summary), searching=open_, capacity=known)
+        capacity_key = _of_capacity(question) if steady_by_itself(question) else ""
+        capacity_now = self._found.get(capacity_key, {})
+        open_ = bool(capacity_key and not capacity_now)
+        look = Look(1.0, summary=dict(result.summary), searching=open_, capacity=capacity_now)
         self._report(run, look, tables)
         if open_:
             search = searching(question, self._facts)
-            self._searches[run], self._wanted[run] = (search, next(search), look), wanted
+            self._searches[run], self._wanted[run] = (search, next(search), look), capacity_key
 
     def _search_on(self) -> None:
         """Run the next simulation of the last search; repeated later if a question interrupts
         it."""
         run = next(reversed(self._searches))
         search, trial, look = self._searches[run]
-        if (known := self._found.get(self._wanted[run])) is not None:
-            self._end_search(run, known)  # that of another visitor has found it
+        if (capacity_found := self._found.get(self._wanted[run])) is not None:
+            self._end_search(run, capacity_found)  # that of another visitor has found it
             return
 
         def progress(_fraction: float, _live: Mapping[str, Any]) -> bool:

@@ -14,8 +14,8 @@ def predicted(scenario: Scenario) -> dict[str, Any]:
     several models those of the first, and in `models` each by its name."""
     if not scenario.models:
         return _of_one(scenario)
-    named = zip(model_names(scenario), of_models(scenario), strict=True)
-    each = {name: _of_one(one) for name, one in named}
+    named_scenarios = zip(model_names(scenario), of_models(scenario), strict=True)
+    each = {name: _of_one(one) for name, one in named_scenarios}
     first = next(iter(each.values()))
     wall_s = sum(answer["wall_s"] for answer in each.values())
     return first | {"scenario": scenario_digest(scenario), "wall_s": wall_s, "models": each}
@@ -23,7 +23,7 @@ def predicted(scenario: Scenario) -> dict[str, Any]:
 
 def _of_one(scenario: Scenario) -> dict[str, Any]:
     facts = load_facts()
-    begun = time.perf_counter()
+    begun_s = time.perf_counter()
     full = steady(scenario, facts)
     summary: dict[str, Any] = {"throughput_req_per_s": full.requests_per_s, "limit": full.limit}
     operators = {}
@@ -56,7 +56,7 @@ def _of_one(scenario: Scenario) -> dict[str, Any]:
             "hbm_utilisation": decode.hbm_utilisation,
             "cube_utilisation": decode.cube_utilisation,
         }
-    wall_s = time.perf_counter() - begun
+    wall_s = time.perf_counter() - begun_s
     return {
         "scenario": scenario_digest(scenario),
         "name": scenario.name,

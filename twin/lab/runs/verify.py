@@ -52,15 +52,15 @@ def _compared(store: Store, row: RunRow, watch: Watch) -> Verified:
         return Verified(row.id, row.name, "not compared", row.message or f"it is {row.state}")
     engine = load_engine()
     older = row.engine_version != engine.version
-    then = f"by engine {row.engine_version} then, {engine.version} now" if older else ""
+    engine_note = f"by engine {row.engine_version} then, {engine.version} now" if older else ""
     try:
         run = answered(store, row, replace(engine, version=row.engine_version), watch)
     except (StoreError, ValueError) as refusal:
         return Verified(row.id, row.name, "not compared", str(refusal))
     if run.digest == row.result_digest:
-        return Verified(row.id, row.name, "same bytes", then)
+        return Verified(row.id, row.name, "same bytes", engine_note)
     changed = [key for key, value in run.summary.items() if row.summary.get(key) != value]
     text = (
         f"{len(changed)} figures differ: {', '.join(changed[:5])}" if changed else "tables differ"
     )
-    return Verified(row.id, row.name, "differs", f"{text}; {then}" if then else text)
+    return Verified(row.id, row.name, "differs", f"{text}; {engine_note}" if engine_note else text)

@@ -24,22 +24,22 @@ def prepare(
     """Compile every stage; shared_only: except those running elsewhere; later: except these."""
     # A compiler makes much that lives and little garbage, and what is here then is here to stay.
     gc.freeze()
-    every = gc.get_threshold()
+    thresholds = gc.get_threshold()
     gc.set_threshold(100_000, 50, 100)
-    begun = set(later)
+    started_stages = set(later)
     for wait in (False,) if shared_only else (False, True):
         for name in stages:
-            if name in begun:
+            if name in started_stages:
                 continue
             with _claimed(name, wait=wait) as free:
                 if free:
-                    begun.add(name)
+                    started_stages.add(name)
                     start_s = time.monotonic()
                     tell(name, None)
                     stages[name]()
                     _mark(name).touch()
                     tell(name, time.monotonic() - start_s)
-    gc.set_threshold(*every)
+    gc.set_threshold(*thresholds)
     gc.freeze()
     if stages and all(_mark(name).exists() for name in stages):
         _mark().touch()

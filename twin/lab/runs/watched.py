@@ -119,33 +119,39 @@ def inside(run: Source, row: Mapping[str, Any]) -> Inside:
         if low is None:
             return []
         number = row[f"{role}_instance"]
-        own = window.passes.get((role, number)) or window.passes.get(("colocated", number), [])
-        return [p for p in own if p.begin_s >= low and (high is None or p.end_s <= high)]
+        instance_passes = window.passes.get((role, number)) or window.passes.get(
+            ("colocated", number), []
+        )
+        return [
+            p for p in instance_passes if p.begin_s >= low and (high is None or p.end_s <= high)
+        ]
 
     batches = passes("prefill", "prefill_start_s", "prefill_end_s")
-    spent: dict[str, float] = {}
-    for known in batches:
-        for name, took_s in known.operators:
-            spent[name] = spent.get(name, 0.0) + took_s
+    seconds_by_operator: dict[str, float] = {}
+    for batch in batches:
+        for name, took_s in batch.operators:
+            seconds_by_operator[name] = seconds_by_operator.get(name, 0.0) + took_s
     if batches:  # reads of the memory pool, and batches between its own
-        rest = row["prefill_end_s"] - row["prefill_start_s"] if row["prefill_end_s"] else 0.0
-        spent[""] = max(0.0, rest - sum(spent.values()))
+        prefill_s = row["prefill_end_s"] - row["prefill_start_s"] if row["prefill_end_s"] else 0.0
+        seconds_by_operator[""] = max(0.0, prefill_s - sum(seconds_by_operator.values()))
     decoded = passes("decode", "transfer_end_s", "finish_s")
     wait_s = decoded[0].begin_s - row["transfer_end_s"] if decoded else 0.0
     mean_s = sum(p.end_s - p.begin_s for p in decoded) / max(1, len(decoded))
     held_s: dict[int, float] = {}
-    for known in batches:
-        if known.held_s > 0.0:
-            held_s[known.hot_node] = held_s.get(known.hot_node, 0.0) + known.held_s
-    return Inside(tuple(spent.items()), wait_s, len(decoded), mean_s, tuple(held_s.items()))
+    for batch in batches:
+        if batch.held_s > 0.0:
+            held_s[batch.hot_node] = held_s.get(batch.hot_node, 0.0) + batch.held_s
+    return Inside(
+        tuple(seconds_by_operator.items()), wait_s, len(decoded), mean_s, tuple(held_s.items())
+    )
 
 
 def span_of_request(run: Source, request: int) -> tuple[float, float]:
     """Arrival and last stamp (s) of a request. Raises SpecError for an unknown number."""
     rows = run.tables["requests"].filter(pl.col("request_id") == request)
     if not rows.height:
-        known = run.tables["requests"].height
-        raise SpecError(f"request {request} is not in the run: it has {known:,} requests from 0")
+        count = run.tables["requests"].height
+        raise SpecError(f"request {request} is not in the run: it has {count:,} requests from 0")
     row = rows.row(0, named=True)
     stamps = [v for k, v in row.items() if k.endswith("_s") and v is not None]
     begin_s = float(row["arrival_s"])

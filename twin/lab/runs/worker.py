@@ -175,10 +175,10 @@ def main() -> None:
     threading.Thread(target=live, daemon=True).start()
     last = False
     while not last:
-        wanted = json.loads(texts.get())
+        work = json.loads(texts.get())
         at_work.set()
         try:
-            reply = {"answer": Hook("done", DONE[wanted["what"]]).load()(wanted["text"])}
+            reply = {"answer": Hook("done", DONE[work["what"]]).load()(work["text"])}
         except ValueError as error:
             if not type(error).__module__.startswith("twin."):
                 log.exception("a process that simulates failed")

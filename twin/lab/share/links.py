@@ -144,8 +144,8 @@ def open_runs(query: Mapping[str, str], store: Store) -> list[RunRow | NotHere]:
 
 def pack(scenario: Scenario) -> str:
     """The scenario as text for a link: canonical JSON, zlib, base64url. Raises ShareError."""
-    own = _packed(canonical(scenario) + _machine_text(scenario))
-    text = own if len(own) <= LINK_CHARS_MAX else _packed(canonical(scenario))
+    with_machine = _packed(canonical(scenario) + _machine_text(scenario))
+    text = with_machine if len(with_machine) <= LINK_CHARS_MAX else _packed(canonical(scenario))
     if len(text) > LINK_CHARS_MAX:
         raise ShareError(
             f"this scenario takes {len(text)} characters, a link holds {LINK_CHARS_MAX}: "
@@ -166,14 +166,14 @@ def _machine_text(scenario: Scenario) -> str:
 
 def _with_machine(text: str, hold: Hold) -> Scenario:
     """The scenario inside a link; its machine is available while it is referenced."""
-    own, _, brought = _unpacked(text).partition("\n")
+    scenario_text, _, machine_text = _unpacked(text).partition("\n")
     try:
-        scenario = scenario_from_canonical(own)
+        scenario = scenario_from_canonical(scenario_text)
     except SpecError as error:
         raise ShareError(f"this link holds no scenario this twin can run: {error}") from None
-    if brought and scenario.supernode.imported:
+    if machine_text and scenario.supernode.imported:
         try:
-            machine = read_machine(brought.encode(), "from a link")
+            machine = read_machine(machine_text.encode(), "from a link")
         except HardwareError as error:
             raise ShareError(f"the machine inside this link cannot be read: {error}") from None
         if machine.digest == scenario.supernode.machine:

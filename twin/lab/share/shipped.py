@@ -60,30 +60,30 @@ def shipped(scenario: Scenario, folder: Path = FOLDER) -> Shipped | None:
         path = folder / f"{key}.zip"
         if path.exists():
             with zipfile.ZipFile(path) as file:
-                about = json.loads(file.read(ABOUT))
-                if about["scenario"] == digest:
+                description = json.loads(file.read(ABOUT))
+                if description["scenario"] == digest:
                     tables = {
                         name: pl.read_parquet(io.BytesIO(file.read(f"{name}.parquet")))
-                        for name in about.pop("tables")
+                        for name in description.pop("tables")
                     }
-                    return Shipped(key=key, tables=tables, **about)
+                    return Shipped(key=key, tables=tables, **description)
     return None
 
 
 def summaries() -> dict[str, dict[str, Any]]:
     """Summaries of all shipped results, by the digest of the scenario."""
-    known: dict[str, dict[str, Any]] = json.loads((FOLDER / ANSWERS).read_text("utf-8"))
+    answers: dict[str, dict[str, Any]] = json.loads((FOLDER / ANSWERS).read_text("utf-8"))
     for path in sorted(FOLDER.glob("*.zip")):
         with zipfile.ZipFile(path) as file:
-            about = json.loads(file.read(ABOUT))
-            known[about["scenario"]] = about["summary"]
-    return known
+            description = json.loads(file.read(ABOUT))
+            answers[description["scenario"]] = description["summary"]
+    return answers
 
 
 def write(key: str, scenario: Scenario, run: "Run", engine: str, folder: Path = FOLDER) -> Path:
     """Write the file of one preset's run."""
     tables = {name: _small(run.tables[name]) for name in TABLES if name in run.tables}
-    about = {
+    description = {
         "scenario": scenario_digest(scenario),
         "engine": engine,
         "facts": load_facts().digest,
@@ -93,7 +93,9 @@ def write(key: str, scenario: Scenario, run: "Run", engine: str, folder: Path = 
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{key}.zip"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as file:
-        file.writestr(zipfile.ZipInfo(ABOUT, MADE), json.dumps(about, indent=1, sort_keys=True))
+        file.writestr(
+            zipfile.ZipInfo(ABOUT, MADE), json.dumps(description, indent=1, sort_keys=True)
+        )
         for name, table in tables.items():
             packed = io.BytesIO()
             table.write_parquet(packed, compression="zstd", compression_level=19)
@@ -120,9 +122,11 @@ def _evidence_of(facts: Facts) -> str:
 
 def _small(table: pl.DataFrame) -> pl.DataFrame:
     """The table in single precision, except columns of times that join tables."""
-    wide = [name for name, kind in table.schema.items() if kind == pl.Float64]
+    float_columns = [name for name, kind in table.schema.items() if kind == pl.Float64]
     return table.with_columns(
-        pl.col(name).cast(pl.Float32) for name in wide if name not in ("t_s", "end_s", "window_s")
+        pl.col(name).cast(pl.Float32)
+        for name in float_columns
+        if name not in ("t_s", "end_s", "window_s")
     )
 
 

@@ -86,14 +86,17 @@ def write_archive(store: Store, file: IO[bytes], runs: Iterable[str] | None = No
 
 def _shown(store: Store) -> tuple[list[str], list[str], list[str]]:
     """Names of the scenarios, imported files and ended runs that the visitor sees."""
-    known = store.scenarios.visible(select(ScenarioRow.digest)).order_by(ScenarioRow.digest)
-    taken = store.traces.visible(select(ImportRow.digest)).order_by(ImportRow.digest)
+    visible_scenarios = store.scenarios.visible(select(ScenarioRow.digest)).order_by(
+        ScenarioRow.digest
+    )
+    visible_traces = store.traces.visible(select(ImportRow.digest)).order_by(ImportRow.digest)
     ended = RunRow.state.in_(ENDED_STATES)
     of_runs = store.runs.visible(select(RunRow.scenario).where(ended)).distinct()
     runs = store.runs.visible(select(RunRow.id).where(ended)).order_by(RunRow.queued_s, RunRow.id)
     with store.database.read() as session:
         scenarios, more, imports, ids = (
-            list(session.scalars(query)) for query in (known, of_runs, taken, runs)
+            list(session.scalars(query))
+            for query in (visible_scenarios, of_runs, visible_traces, runs)
         )
     return sorted({*scenarios, *more}), imports, ids
 
@@ -128,8 +131,10 @@ class _Writer:
         """Write a scenario and remember its imported files."""
         scenario = self.store.scenarios.load(digest)
         used = (part.kind.named(scenario) for part in self.store.imports.values())
-        named = [value.digest for value in used if value is not None]
-        self.used += [d for d in named if any(part.get(d) for part in self.store.imports.values())]
+        digests = [value.digest for value in used if value is not None]
+        self.used += [
+            d for d in digests if any(part.get(d) for part in self.store.imports.values())
+        ]
         self._row(SCENARIO, digest, {})
 
     def imported(self, digest: str) -> None:

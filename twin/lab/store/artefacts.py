@@ -105,10 +105,10 @@ class Artefacts:
         """Raise StoreError if the file of an artefact is missing or changed."""
         path = self.path(sha256)
         try:
-            sound = _hash_file(path)[0] == sha256
+            is_sound = _hash_file(path)[0] == sha256
         except OSError as error:
             raise StoreError(f"the file {path} cannot be read: {error.strerror}") from None
-        if not sound:
+        if not is_sound:
             raise StoreError(f"the file {path} is damaged (its SHA-256 is not its name)")
 
     def read(self, sha256: str, columns: Sequence[str] | None = None) -> pl.DataFrame:

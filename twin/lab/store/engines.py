@@ -87,7 +87,7 @@ class Database:
             ) from error
 
     def _refusal(self, error: DBAPIError) -> StoreError:
-        where = str(self.path) if self.path else "the database"
+        location = str(self.path) if self.path else "the database"
         reason = str(error.orig).splitlines()[0]
         if isinstance(error, IntegrityError):
             lost = "foreign key" in reason.lower()
@@ -95,8 +95,8 @@ class Database:
         for sign, sentence in REFUSALS.items():
             if sign in reason:
                 kind = StoreFull if sign in UNWRITTEN else StoreError
-                return kind(sentence.format(where=where))
-        return StoreError(f"{where} refused: {reason}")
+                return kind(sentence.format(where=location))
+        return StoreError(f"{location} refused: {reason}")
 
 
 def _session(engine: Engine) -> Session:
@@ -263,11 +263,11 @@ def prepare_file(database: Database, artefact_folder: Path) -> None:
 def _outside_transactions(database: Database, statement: str, *values: str) -> None:
     """Execute statements that SQLite requires outside transactions."""
     with database._sentences():
-        raw = database.writer.raw_connection()
+        raw_connection = database.writer.raw_connection()
         try:
-            raw.driver_connection.execute(statement, values)  # type: ignore[union-attr]
+            raw_connection.driver_connection.execute(statement, values)  # type: ignore[union-attr]
         finally:
-            raw.close()
+            raw_connection.close()
 
 
 def stamp(connection: Connection) -> None:

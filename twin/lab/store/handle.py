@@ -94,8 +94,8 @@ class Store:
         # Files go when the disk has forgotten their rows, else a loss of power would bring these
         # back without them; and while the lock is held, so that no row naming one comes in between.
         with self.database.write() as session:
-            named = set(session.scalars(select(models.ArtefactRow.sha256)))
-            return self.artefacts.drop(files, named, older_than_s)
+            used_digests = set(session.scalars(select(models.ArtefactRow.sha256)))
+            return self.artefacts.drop(files, used_digests, older_than_s)
 
     def damage(self) -> list[str]:
         """All damage of stored bytes: database, files, results."""
@@ -134,10 +134,10 @@ def open_store(url: str | None = None, artefacts: Path | None = None) -> Store:
     """Open and migrate a URL, else TWIN_DB_URL, else `data/twin.db`; runs of dead processes are
     marked. Raises StoreError."""
     # A path may hold what a URL must escape.
-    own = URL.create("sqlite", database=str(STORED / DEFAULT_NAME)).render_as_string()
-    database = open_database(url or os.environ.get(URL_VARIABLE) or own)
-    named = artefacts or os.environ.get(ARTEFACTS_VARIABLE)
-    folder = Path(named).resolve() if named else _own_folder(database)
+    default_url = URL.create("sqlite", database=str(STORED / DEFAULT_NAME)).render_as_string()
+    database = open_database(url or os.environ.get(URL_VARIABLE) or default_url)
+    artefact_folder = artefacts or os.environ.get(ARTEFACTS_VARIABLE)
+    folder = Path(artefact_folder).resolve() if artefact_folder else _own_folder(database)
     prepare_file(database, folder)
     upgrade(database)
     store = Store(database, Artefacts(folder))
@@ -157,9 +157,9 @@ def _own_folder(database: Database) -> Path:
     common = path.with_name("artifacts")
     if path.name == DEFAULT_NAME:
         return common
-    own = path.with_name(f"{path.name}-artifacts")
+    default_folder = path.with_name(f"{path.name}-artifacts")
     if not path.exists() or not path.stat().st_size:
         with suppress(OSError):  # without the right to write, making the file fails with a sentence
-            own.mkdir(exist_ok=True)
+            default_folder.mkdir(exist_ok=True)
     # A database of before there were folders of their own keeps the one that it knows.
-    return common if common.exists() and not own.exists() else own
+    return common if common.exists() and not default_folder.exists() else default_folder

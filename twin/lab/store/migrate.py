@@ -32,19 +32,19 @@ def current(database: Database) -> str:
 
 def upgrade(database: Database, versions: Path = VERSIONS) -> None:
     """Migrate to the newest revision, after a backup. Raises StoreError for a newer one."""
-    known = revisions(versions)
+    known_revisions = revisions(versions)
     revision = current(database)
-    if revision and revision not in known:
+    if revision and revision not in known_revisions:
         raise StoreError(
             f"{database.path or 'the database'} was written by a newer twin (schema {revision}, "
-            f"this one knows up to {known[-1]}): update the twin"
+            f"this one knows up to {known_revisions[-1]}): update the twin"
         )
-    if revision == known[-1]:
+    if revision == known_revisions[-1]:
         return
     if revision:
         _keep_backup(database, revision)
     with migration_connection(database) as connection:
-        if _current(connection) != known[-1]:
+        if _current(connection) != known_revisions[-1]:
             drop_guards(connection)
             _run_alembic(connection, versions)
             make_guards(connection)
@@ -119,10 +119,16 @@ def _fixed(name: str, table: str, message: str, columns: str = "") -> Guard:
 def _stays(one: str) -> tuple[Guard, Guard]:
     """Guards against deleting published rows and changing their time, until the link is revoked."""
     table, shared, message = f"{one}s", "OLD.published_s IS NOT NULL", SHARED.format(one=one)
-    again = f"{shared} AND NEW.published_s IS NOT NULL"
+    published_again = f"{shared} AND NEW.published_s IS NOT NULL"
     return (
         Guard(f"published_{one}_stays", table, "DELETE", shared, message),
-        Guard(f"published_{one}_stays_published", table, "UPDATE OF published_s", again, message),
+        Guard(
+            f"published_{one}_stays_published",
+            table,
+            "UPDATE OF published_s",
+            published_again,
+            message,
+        ),
     )
 
 
@@ -166,8 +172,8 @@ def make_guards(connection: Connection) -> None:
             "$$ BEGIN RAISE integrity_constraint_violation USING MESSAGE = TG_ARGV[0]; END $$"
         )
     for guard in GUARDS:
-        on = "" if sqlite else f" ON {guard.table}"
-        connection.exec_driver_sql(f"DROP TRIGGER IF EXISTS {guard.name}{on}")
+        on_table = "" if sqlite else f" ON {guard.table}"
+        connection.exec_driver_sql(f"DROP TRIGGER IF EXISTS {guard.name}{on_table}")
         connection.exec_driver_sql(_statement(guard, sqlite=sqlite))
 
 

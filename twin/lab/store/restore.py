@@ -48,8 +48,8 @@ INTEGER_MAX, LONG_MAX = (1 << 31) - 1, (1 << 63) - 1
 def read_archive(store: Store, file: IO[bytes], name: str) -> Moved:
     """Add the archive's parts that the store lacks, except damaged ones. Raises StoreError."""
     _require_whole(file, name)
-    moved, recognised = Moved(), False
-    for kind, sha256, part in _members(file, name, moved):
+    counts, recognised = Moved(), False
+    for kind, sha256, part in _members(file, name, counts):
         recognised = True
         try:
             if kind == TABLE:
@@ -58,16 +58,16 @@ def read_archive(store: Store, file: IO[bytes], name: str) -> Moved:
                     remember(session, store.artefacts, artefact)
                 continue
             new = _take(store, kind, _row_in(part, sha256))
-            (moved.new if new else moved.here)[kind] += 1
+            (counts.new if new else counts.here)[kind] += 1
         except StoreFull:
             raise
         except StoreError as error:
-            moved.leave_out(str(error))
+            counts.leave_out(str(error))
         except (ValueError, RecursionError) as error:
-            moved.leave_out(f"the {kind} {sha256} cannot be read: {error}")
+            counts.leave_out(f"the {kind} {sha256} cannot be read: {error}")
     if not recognised:
         raise StoreError(f"{name} is no library: `library export` writes one")
-    return moved
+    return counts
 
 
 def read_archive_file(store: Store, path: Path) -> Moved:
@@ -85,13 +85,13 @@ def read_archive_file(store: Store, path: Path) -> Moved:
 def _require_whole(file: IO[bytes], name: str) -> None:
     """Raise StoreError for a sparse file, whose holes would be stored as zeros."""
     try:
-        known = os.fstat(file.fileno())
+        status = os.fstat(file.fileno())
     except OSError:  # no file on a disk
         return
-    on_disk = getattr(known, "st_blocks", known.st_size) * 512
-    if known.st_size > max(WHOLE_BYTES, HOLES_MIN * on_disk):
+    on_disk = getattr(status, "st_blocks", status.st_size) * 512
+    if status.st_size > max(WHOLE_BYTES, HOLES_MIN * on_disk):
         raise StoreError(
-            f"{name} says {known.st_size / 1e6:,.0f} MB and takes {on_disk / 1e6:,.2f} MB on the "
+            f"{name} says {status.st_size / 1e6:,.0f} MB and takes {on_disk / 1e6:,.2f} MB on the "
             "disk: a library has no such holes, copy it again"
         )
 
@@ -240,8 +240,10 @@ def _imported(store: Store, values: Mapping[str, Any], files: Mapping[str, str])
         raise StoreError(f"{name} is of a kind that this twin does not know")
     if sealed(row, dict(files)) != row.seal:
         raise StoreError(f"the {row.kind} {name} is damaged: its seal is broken")
-    about = part.kind.split(part.joined(row, files)).about
-    wrong = [k for k, value in row.about.items() if json_text(about.get(k)) != json_text(value)]
+    attributes = part.kind.split(part.joined(row, files)).about
+    wrong = [
+        k for k, value in row.about.items() if json_text(attributes.get(k)) != json_text(value)
+    ]
     if wrong:
         raise StoreError(f"the {row.kind} {name} is left out: its tables have another {wrong[0]}")
     return row

@@ -115,7 +115,11 @@ class Runs:
             pairs = session.execute(these.with_only_columns(RunRow.scenario, RunRow.id))
             runs = session.scalars(select(RunRow).where(RunRow.id.in_(dict(pairs.all()).values())))
             by_scenario = {run.scenario: run for run in runs}
-        return {name: by_scenario[own] for name, own in stored.items() if own in by_scenario}
+        return {
+            name: by_scenario[stored_digest]
+            for name, stored_digest in stored.items()
+            if stored_digest in by_scenario
+        }
 
     def visible(self, query: Select[Any]) -> Select[Any]:
         """Filter of a query to the rows that this visitor holds."""
@@ -190,8 +194,8 @@ class Runs:
                 self._visitor.hold(session, equal_run)
                 return equal_run
             require(session.get(ScenarioRow, scenario), "scenario", scenario)
-            known = FactsRow(digest=facts.digest, body=facts_text(facts), created_s=now)
-            insert_once(session, facts.digest, known)
+            facts_row = FactsRow(digest=facts.digest, body=facts_text(facts), created_s=now)
+            insert_once(session, facts.digest, facts_row)
             session.add(row)
             self._visitor.hold(session, row.id)
         return row.id
@@ -203,11 +207,11 @@ class Runs:
         r, now = RunRow, time.time()
         values = {r.started_s: now, r.beat_s: now, r.owner: owner}
         with self._database.write() as session:
-            for where, more in ((_given_back(), {}), (r.state == QUEUED, {r.state: RUNNING})):
-                cases = (where, r.id == run) if run else (where,)
+            for condition, more in ((_given_back(), {}), (r.state == QUEUED, {r.state: RUNNING})):
+                cases = (condition, r.id == run) if run else (condition,)
                 oldest = select(r.id).where(*cases).order_by(r.queued_s, r.id).limit(1)
-                this = (r.id == oldest.scalar_subquery()) & where
-                change = update(r).where(this).values({**values, **more}).returning(r.id)
+                claimed_row = (r.id == oldest.scalar_subquery()) & condition
+                change = update(r).where(claimed_row).values({**values, **more}).returning(r.id)
                 if taken_run := session.scalar(change):
                     return session.get(r, taken_run)
         return None
@@ -295,9 +299,9 @@ class Runs:
         # wakes to old heartbeats of processes that are well.
         now = time.monotonic()
         last = {row.id: (row.beat_s, now) for row in rows}
-        for run, seen in self._heard.items():
-            if run in last and last[run][0] == seen[0]:
-                last[run] = seen
+        for run, heard in self._heard.items():
+            if run in last and last[run][0] == heard[0]:
+                last[run] = heard
         self._heard = last
         ended = []
         for row in rows:

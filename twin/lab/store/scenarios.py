@@ -51,27 +51,27 @@ class Scenarios:
 
     def keep(self, scenario: Scenario, **columns: Any) -> tuple[str, bool]:
         """Store a scenario if it is new; returns its digest, and whether it was new."""
-        own = columns["digest"]
-        digests = (own, scenario_digest(scenario), *legacy_digests(scenario))
+        own_digest = columns["digest"]
+        digests = (own_digest, scenario_digest(scenario), *legacy_digests(scenario))
         row = ScenarioRow(**_said(scenario), **columns)
         with self._database.write(durable=not columns["preset"]) as session:
-            known = session.scalars(
+            known_digests = session.scalars(
                 select(ScenarioRow.digest).where(ScenarioRow.digest.in_(digests))
             ).all()
-            stored = known[0] if known else own
-            if not known:
+            stored = known_digests[0] if known_digests else own_digest
+            if not known_digests:
                 session.add(row)
                 session.flush()
             self._visitor.hold(session, stored)
-            for digest in sorted(set(digests) - {*known, stored}):
+            for digest in sorted(set(digests) - {*known_digests, stored}):
                 insert_once(session, digest, AliasRow(digest=digest, scenario=stored))
-        return stored, not known
+        return stored, not known_digests
 
     def load(self, digest: str) -> Scenario:
         """The scenario of a digest. Raises UnknownId, StoreError when changed on disk."""
         with self._database.read() as session:
-            whole = undefer(ScenarioRow.body)
-            row = require(self._seen(session, digest, whole), "scenario", digest)
+            with_body = undefer(ScenarioRow.body)
+            row = require(self._seen(session, digest, with_body), "scenario", digest)
             stored, body = row.digest, row.body
         if hashlib.sha256(body.encode()).hexdigest() != stored:
             raise StoreError(f"scenario {digest} is damaged on disk: restore a backup")
@@ -89,8 +89,8 @@ class Scenarios:
             return self._seen(session, digest)
 
     def _seen(self, session: Session, digest: str, *options: LoaderOption) -> ScenarioRow | None:
-        named = select(ScenarioRow).where(called(ScenarioRow.digest, digest))
-        row = session.scalar(named.options(*options))
+        statement = select(ScenarioRow).where(called(ScenarioRow.digest, digest))
+        row = session.scalar(statement.options(*options))
         if row is None or row.preset or row.published or self._visitor.sees(session, row.digest):
             return row
         runs = select(RunRow.id).where(RunRow.scenario == row.digest).limit(1)
@@ -126,15 +126,15 @@ class Scenarios:
         row = require(self.get(digest), "scenario", digest)
         with self._database.write(durable=True) as session:
             self._visitor.require_held(session, "scenario", row.digest)
-            this = update(ScenarioRow).where(ScenarioRow.digest == row.digest)
-            session.execute(this.values(published_s=None))
+            statement = update(ScenarioRow).where(ScenarioRow.digest == row.digest)
+            session.execute(statement.values(published_s=None))
 
     def delete(self, digest: str) -> Undo:
         """Delete a draft; returns the undo. Raises StoreError if preset, shared or run."""
         with self._database.write(durable=True) as session:
             row = require(self._seen(session, digest), "scenario", digest)
-            where, aliases = ScenarioRow.digest == row.digest, AliasRow.scenario == row.digest
-            rows = {ScenarioRow: where, AliasRow: aliases}
+            own_row, aliases = ScenarioRow.digest == row.digest, AliasRow.scenario == row.digest
+            rows = {ScenarioRow: own_row, AliasRow: aliases}
             undo = undo_of(self._database, session, ("scenario", row.digest), rows, self._visitor)
             forget(session, row.digest, self._visitor.name)
             if not self._visitor.let_go(session, "scenario", row.digest):
@@ -147,16 +147,19 @@ class Scenarios:
                 )
             if row.runs:
                 raise StoreError(f"{row.name} has {row.runs} runs: delete them first")
-            session.execute(delete(ScenarioRow).where(where))
+            session.execute(delete(ScenarioRow).where(own_row))
         return undo
 
     def seed(self) -> list[str]:
         """Store every preset and unmark former ones; returns their digests in order."""
-        digests = [self.save(known.scenario, preset=known.key) for known in presets()]
+        digests = [
+            self.save(stored_preset.scenario, preset=stored_preset.key)
+            for stored_preset in presets()
+        ]
         r = ScenarioRow
-        past = update(r).where(r.preset != "", r.digest.not_in(digests)).values(preset="")
+        former_presets = update(r).where(r.preset != "", r.digest.not_in(digests)).values(preset="")
         with self._database.write() as session:
-            session.execute(past)
+            session.execute(former_presets)
         return digests
 
 

@@ -85,8 +85,8 @@ def page_of(
     for word in text.split():
         holds = [column.icontains(word, autoescape=True) for column in anywhere]
         query = query.where(or_(*holds, name.startswith(word, autoescape=True)))
-    counted = query.with_only_columns(func.count(name), maintain_column_froms=True)
+    count_query = query.with_only_columns(func.count(name), maintain_column_froms=True)
     with database.read() as session:
-        total = session.execute(counted).scalar_one()
+        total = session.execute(count_query).scalar_one()
         rows = session.scalars(query.order_by(*order).limit(limit).offset(offset)).all()
     return Page(list(rows), total)

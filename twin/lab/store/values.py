@@ -36,9 +36,9 @@ class Values(Generic[T]):
         """Store or repair a value; returns its digest. Raises StoreError when too large."""
         self._visitor.require_writes()
         digest = value.digest
-        made = None if self._whole(digest) else self._made(value)
-        while not self._keep(digest, made):
-            made = self._made(value)
+        new_row = None if self._whole(digest) else self._made(value)
+        while not self._keep(digest, new_row):
+            new_row = self._made(value)
         return digest
 
     def _whole(self, digest: str) -> bool:
@@ -46,8 +46,8 @@ class Values(Generic[T]):
         with self._database.read() as session:
             row = self._row(session, digest)
             files = files_of(session, digest)
-        sound = row is not None and sealed(row, files) == row.seal
-        return sound and all(self._artefacts.renew(sha256) for sha256 in files.values())
+        is_sound = row is not None and sealed(row, files) == row.seal
+        return is_sound and all(self._artefacts.renew(sha256) for sha256 in files.values())
 
     def _made(self, value: T) -> Made:
         """Store a value's files; returns its new row."""
@@ -106,15 +106,15 @@ class Values(Generic[T]):
     def joined(self, row: ImportRow, files: Mapping[str, str]) -> T:
         """The value of a row and its files, checked by its digest; raises StoreError."""
         tables = {name: self._artefacts.read(sha256) for name, sha256 in files.items()}
-        named = f"the {self.kind.key} {printable(row.name)}"
+        subject = f"the {self.kind.key} {printable(row.name)}"
         try:
             value = self.kind.join(Parts(row.name, row.format, row.about, tables))
         except (AttributeError, LookupError, TypeError, ValueError, PolarsError) as error:
             raise StoreError(
-                f"{named} was stored by another version of the twin: {AGAIN}"
+                f"{subject} was stored by another version of the twin: {AGAIN}"
             ) from error
         if row.digest not in (value.digest, getattr(value, "plain_digest", value.digest)):
-            raise StoreError(f"{named} was stored by a twin that read it otherwise: {AGAIN}")
+            raise StoreError(f"{subject} was stored by a twin that read it otherwise: {AGAIN}")
         return value
 
     def of(self, scenario: Scenario) -> T | None:

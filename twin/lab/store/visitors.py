@@ -41,8 +41,8 @@ class Visitor:
     ) -> Select[Any]:
         """Filter of a query to rows that this visitor holds, and some others."""
         h = HoldingRow
-        held = exists().where(h.visitor == self.name, h.name == column).correlate_except(h)
-        return query.where(or_(held, *others)) if self._bounded else query
+        is_held = exists().where(h.visitor == self.name, h.name == column).correlate_except(h)
+        return query.where(or_(is_held, *others)) if self._bounded else query
 
     def sees(self, session: Session, name: str) -> bool:
         """Whether this visitor may see a run or a scenario: they hold it, or see everything."""
@@ -85,19 +85,22 @@ def undo_of(
     lost_rows: list[tuple[type[Row], Table, list[dict[str, Any]]]] = []
     written = (NoteRow.name == named[1]) & (NoteRow.visitor == visitor.name)
     rows = {**rows, NoteRow: written}
-    for kind, where in rows.items():
+    for kind, condition in rows.items():
         table = cast(Table, kind.__table__)
-        lost = session.execute(select(table).where(where)).mappings()
+        lost = session.execute(select(table).where(condition)).mappings()
         lost_rows.append((kind, table, [dict(row) for row in lost]))
 
     def undo() -> None:
-        with database.write(durable=True) as again:
+        with database.write(durable=True) as new_session:
             for kind, table, lost in lost_rows:
                 for row in lost:
-                    if again.get(kind, tuple(row[key.name] for key in table.primary_key)) is None:
-                        again.execute(insert(table), row)
-            require(again.get(next(iter(rows)), named[1]), *named)
-            visitor.hold(again, named[1])
+                    if (
+                        new_session.get(kind, tuple(row[key.name] for key in table.primary_key))
+                        is None
+                    ):
+                        new_session.execute(insert(table), row)
+            require(new_session.get(next(iter(rows)), named[1]), *named)
+            visitor.hold(new_session, named[1])
 
     return undo
 

@@ -44,9 +44,9 @@ class Paired:
 
     def text(self, name: str) -> str:
         """'−8.2 ± 1.3 %', or words if it is chance."""
-        described = metric_of(name)
-        scale, unit = 1.0, described.unit
-        if described.kind == "share":
+        metric = metric_of(name)
+        scale, unit = 1.0, metric.unit
+        if metric.kind == "share":
             scale, unit = 100.0, "points"
         elif abs(self.mean) < LARGE * abs(self.base):
             scale, unit = 100.0 / abs(self.base), "%"
@@ -142,19 +142,19 @@ def change(name: str, value: float, base: float) -> tuple[str, str]:
     >>> change("ttft_s_p50", 0.6, 0.15), change("tpot_s_mean", 0.05, 0.05)
     (('× 4.0', 'worse'), ('same', 'same'))
     """
-    standing = verdict(name, value, base)
-    if standing == "same":
-        return "same", standing
-    described = metric_of(name)
-    if described.kind != "share" and base and value / base >= 3:
-        return f"× {value / base:,.1f}", standing
-    if described.kind == "share":
+    judgement = verdict(name, value, base)
+    if judgement == "same":
+        return "same", judgement
+    metric = metric_of(name)
+    if metric.kind != "share" and base and value / base >= 3:
+        return f"× {value / base:,.1f}", judgement
+    if metric.kind == "share":
         text = f"{abs(100 * (value - base)):.1f} points"
     elif base:
         text = f"{abs(100 * (value / base - 1)):.1f} %"
     else:
-        text = amount(abs(value), described.kind, described.unit)
-    return ("+" if value > base else "−") + text, standing
+        text = amount(abs(value), metric.kind, metric.unit)
+    return ("+" if value > base else "−") + text, judgement
 
 
 def check_number(runs: int) -> None:
@@ -167,9 +167,9 @@ def metric_row(name: str, values: Sequence[Any], baseline: int) -> MetricRow:
     """One figure of every run against the baseline's."""
     numbers = [float(value) if is_number(value) else None for value in values]
     base = numbers[baseline]
-    described = metric_of(name)
+    metric = metric_of(name)
     return MetricRow(
-        name, "" if described.kind == "share" else described.unit, described.better, tuple(numbers),
+        name, "" if metric.kind == "share" else metric.unit, metric.better, tuple(numbers),
         tuple(None if base is None or v is None else v - base for v in numbers),
         tuple(None if not base or v is None else v / base for v in numbers),
         tuple(_verdict(name, value, base) for value in numbers),
@@ -185,8 +185,8 @@ def _spared(row: MetricRow, runs: "Sequence[RunRow]", baseline: int) -> MetricRo
 
     def spare(run: "RunRow") -> bool:
         more = (run.summary.get("npus") or 0) > (base.get("npus") or 0)
-        served, was = (s.get("throughput_req_per_s") or 0.0 for s in (run.summary, base))
-        return more and served >= (1 - SAME_LOAD) * was
+        rate_now, rate_base = (s.get("throughput_req_per_s") or 0.0 for s in (run.summary, base))
+        return more and rate_now >= (1 - SAME_LOAD) * rate_base
 
     verdicts: list[Verdict] = [
         "different" if verdict == "worse" and spare(run) else verdict

@@ -38,15 +38,15 @@ def _row(
 ) -> MetricRow:
     verdicts: list[Verdict] = list(row.verdicts)
     differences: list[Paired | None] = [None] * len(summaries)
-    for i, own in enumerate(summaries):
-        both = [
+    for i, seed_summaries in enumerate(summaries):
+        value_pairs = [
             (float(a[row.name]), float(b[row.name]))
-            for a, b in zip(own, summaries[baseline], strict=True)
+            for a, b in zip(seed_summaries, summaries[baseline], strict=True)
             if a and b and is_number(a.get(row.name)) and is_number(b.get(row.name))
         ]
-        if i == baseline or len(both) < LEAST:
+        if i == baseline or len(value_pairs) < LEAST:
             continue
-        differences[i] = pair = paired(both)
+        differences[i] = pair = paired(value_pairs)
         if pair.mean == 0.0 and pair.half == 0.0:
             verdicts[i] = "same"
         elif abs(pair.mean) <= pair.half:

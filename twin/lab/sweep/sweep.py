@@ -47,8 +47,8 @@ class Axis:
 
     def said(self, value: Any) -> str:
         """One value with its unit, as text."""
-        known = field_info(self.path)
-        unit = known.unit if known else ""
+        info = field_info(self.path)
+        unit = info.unit if info else ""
         text = f"{value:,.6g}" if is_number(value) else choice_label(self.path, value)
         return f"{text} {unit}".rstrip()
 
@@ -69,10 +69,10 @@ class Point:
 
 def label_of(path: str) -> str:
     """The label of a field that exists; raises SweepError."""
-    known = field_info(path)
-    if known is None:
+    info = field_info(path)
+    if info is None:
         raise SweepError(no_field(path))
-    return known.label
+    return info.label
 
 
 def axis(text: str) -> Axis:
@@ -95,21 +95,21 @@ def axis(text: str) -> Axis:
         except ValueError:
             raise SweepError(_usage(path)) from None
         return between(path, low, high, count, log=len(parts) == 4)
-    listed = [_read(path, word.strip()) for word in span.split(",") if word.strip()]
-    return _axis(path, listed)
+    values = [_read(path, word.strip()) for word in span.split(",") if word.strip()]
+    return _axis(path, values)
 
 
 def between(path: str, low: float, high: float, count: int, *, log: bool = False) -> Axis:
     """Values from one end to the other, evenly or (log) in even ratios; raises SweepError."""
-    known = field_info(path)
-    if known is None or known.kind not in (int, float) or not 2 <= count <= POINTS_MAX:
+    info = field_info(path)
+    if info is None or info.kind not in (int, float) or not 2 <= count <= POINTS_MAX:
         raise SweepError(_usage(path))
     if not (math.isfinite(low) and math.isfinite(high)) or (log and min(low, high) <= 0):
         raise SweepError(_usage(path))
     space = np.geomspace if log else np.linspace
     numbers = [float(number) for number in space(low, high, count)]
     inner = [float(f"{number:.{FIGURES}g}") for number in numbers[1:-1]]
-    return _axis(path, [known.kind(round(n) if known.kind is int else n) for n in
+    return _axis(path, [info.kind(round(n) if info.kind is int else n) for n in
                         (numbers[0], *inner, numbers[-1])])  # fmt: skip
 
 
@@ -128,8 +128,8 @@ def _usage(path: str) -> str:
 
 
 def _read(path: str, word: str) -> Any:
-    known = field_info(path)
-    kind = known.kind if known else str
+    info = field_info(path)
+    kind = info.kind if info else str
     if kind is bool:
         return {"true": True, "on": True, "false": False, "off": False}.get(word.lower(), word)
     if kind in (int, float):
@@ -155,17 +155,19 @@ def points(
     count = math.prod(len(a.values) for a in axes)
     if count > POINTS_MAX:
         raise SweepError(f"this sweep has {count} points: at most {POINTS_MAX} can be")
-    made = []
+    new_points = []
     for values in itertools.product(*(a.values for a in axes)):
         try:
             question = with_overrides(
                 scenario, {a.path: v for a, v in zip(axes, values, strict=True)}
             )
         except SpecError as error:
-            made.append(Point(values, None, str(error)))
+            new_points.append(Point(values, None, str(error)))
             continue
-        made.append(Point(values, named(question) if named else _named(question, scenario, axes)))
-    return made
+        new_points.append(
+            Point(values, named(question) if named else _named(question, scenario, axes))
+        )
+    return new_points
 
 
 def _named(question: Scenario, origin: Scenario, axes: Sequence[Axis]) -> Scenario:
@@ -195,13 +197,13 @@ def broken(scenario: Scenario, summary: dict[str, Any]) -> list[tuple[Metric, fl
         return []
     share = scenario.slo.share
     limits = [(metric, metric.slo(scenario) if metric.slo else math.inf) for metric in SLOS]
-    beyond = [
+    limits_broken = [
         (metric, limit)
         for metric, limit in limits
         if (value := summary.get(metric.key)) is not None and value > limit
     ]
     of_all = one_slo(scenario) and share >= P99
-    return beyond if of_all and beyond else [(METRICS[ATTAINED], share)]
+    return limits_broken if of_all and limits_broken else [(METRICS[ATTAINED], share)]
 
 
 def holds(scenario: Scenario, summary: dict[str, Any]) -> bool | None:
@@ -213,8 +215,8 @@ def holds(scenario: Scenario, summary: dict[str, Any]) -> bool | None:
 
 def knees(held: Sequence[bool | None]) -> list[int]:
     """Indices along an axis before each change between SLO met and missed."""
-    known = [i for i, one in enumerate(held) if one is not None]
-    return [a for a, b in itertools.pairwise(known) if held[a] != held[b]]
+    with_answer = [i for i, one in enumerate(held) if one is not None]
+    return [a for a, b in itertools.pairwise(with_answer) if held[a] != held[b]]
 
 
 def conclusion(
@@ -223,23 +225,25 @@ def conclusion(
     """Conclusion of a sweep of one field, in one sentence."""
     pairs = list(zip(scenarios, summaries, strict=True))
     meets = [holds(s, summary) for s, summary in pairs]
-    known = [i for i, one in enumerate(meets) if one is not None]
-    if len(known) < 2:
+    with_answer = [i for i, one in enumerate(meets) if one is not None]
+    if len(with_answer) < 2:
         return ""
-    at = knees(meets)
-    if not at:
-        always = "The SLO holds" if meets[known[0]] else "The SLO is not met"
-        ends = f"{over.said(over.values[known[0]])} to {over.said(over.values[known[-1]])}"
+    borders = knees(meets)
+    if not borders:
+        always = "The SLO holds" if meets[with_answer[0]] else "The SLO is not met"
+        ends = (
+            f"{over.said(over.values[with_answer[0]])} to {over.said(over.values[with_answer[-1]])}"
+        )
         return f"{always} anywhere from {ends}."
-    border = at[0]
-    after = next(i for i in known if i > border)
-    good, bad = (border, after) if meets[border] else (after, border)
-    metric, limit = broken(*pairs[bad])[0]
-    value, most = shown(metric.key, summaries[bad][metric.key]), shown(metric.key, limit)
-    why = f"at {over.said(over.values[bad])} {metric.label} is {value}, {most} is the limit"
+    border = borders[0]
+    after = next(i for i in with_answer if i > border)
+    meeting, missing = (border, after) if meets[border] else (after, border)
+    metric, limit = broken(*pairs[missing])[0]
+    value, most = shown(metric.key, summaries[missing][metric.key]), shown(metric.key, limit)
+    why = f"at {over.said(over.values[missing])} {metric.label} is {value}, {most} is the limit"
     edge = "up to" if meets[border] else "from"
-    more = "" if len(at) == 1 else f" It changes {len(at)} times along the way."
-    return f"Holds its SLO {edge} {over.said(over.values[good])}; {why}.{more}"
+    more = "" if len(borders) == 1 else f" It changes {len(borders)} times along the way."
+    return f"Holds its SLO {edge} {over.said(over.values[meeting])}; {why}.{more}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,10 +48,10 @@ class Cells:
     def numbers(self, column: str, wanted: str, most: float, *, whole: bool = False) -> np.ndarray:
         """f8[n] from 0 to `most`."""
         values = self.floats(column)
-        bad = ~((values >= 0) & (values <= most))
+        is_invalid = ~((values >= 0) & (values <= most))
         if whole:
-            bad |= values != np.floor(values)
-        self.refuse(column, bad, wanted)
+            is_invalid |= values != np.floor(values)
+        self.refuse(column, is_invalid, wanted)
         return values
 
     def tokens(self, column: str) -> np.ndarray:
@@ -162,14 +162,14 @@ def json_cells(piece: Piece) -> Iterator[tuple[Cells, np.ndarray]]:
         for number, line in enumerate(lines, first):
             if not line or line.isspace():
                 continue
-            where = f"{piece.name} line {number}"
+            place = f"{piece.name} line {number}"
             if len(line) > MOST_LINE_BYTES:
                 raise TraceError(
-                    f"{where} is longer than {MOST_LINE_BYTES >> 20} MB: no request is"
+                    f"{place} is longer than {MOST_LINE_BYTES >> 20} MB: no request is"
                 )
-            body = decode(line, where)
+            body = decode(line, place)
             if type(body) is not dict:
-                raise TraceError(f"{where} is not an object: one request {{...}} must stand there")
+                raise TraceError(f"{place} is not an object: one request {{...}} must stand there")
             bodies.append(body)
             numbers.append(number)
         # The numbers are those of this portion, also when a refusal asks for them later.
@@ -198,15 +198,15 @@ def hash_array(
     if not flat:
         return offset, np.zeros(0, np.int64)
     try:
-        together = np.array(flat)
+        flat_hashes = np.array(flat)
     except ValueError:  # a list within the list
-        together = np.array(["nested"])
-    if together.dtype.kind not in "iu":
+        flat_hashes = np.array(["nested"])
+    if flat_hashes.dtype.kind not in "iu":
         for i, ids in enumerate(lists):
             if not all(type(x) is int and -(2**63) <= x < 2**64 for x in ids):
                 raise TraceError(f"{where(i)}: hash_ids must hold whole numbers of 64 bits")
-        together = np.array([x & (2**64 - 1) for x in flat], np.uint64)
-    return offset, together.astype(np.int64, copy=False)
+        flat_hashes = np.array([x & (2**64 - 1) for x in flat], np.uint64)
+    return offset, flat_hashes.astype(np.int64, copy=False)
 
 
 MOST_ROW_BYTES = 64 << 10
@@ -229,25 +229,25 @@ def csv_cells(piece: Piece) -> Iterator[tuple[Cells, np.ndarray]]:
                 f"{piece.name} line {first + longest} is longer than {MOST_ROW_BYTES >> 10} KB: "
                 "no row of a trace is"
             )
-        filled = [i for i, line in enumerate(lines) if line.strip(BLANK)]
-        if filled and not header:
-            header = header_of(lines[filled.pop(0)])
+        filled_lines = [i for i, line in enumerate(lines) if line.strip(BLANK)]
+        if filled_lines and not header:
+            header = header_of(lines[filled_lines.pop(0)])
             if len(header) > MOST_COLUMNS:
                 raise TraceError(
                     f"{piece.name} has {len(header)} columns: at most {MOST_COLUMNS} are read"
                 )
             if len(set(header)) < len(header):
                 raise TraceError(f"{piece.name} names a column twice: {', '.join(header)}")
-        for i in filled:
+        for i in filled_lines:
             if (values := lines[i].count(",") + 1) != len(header):
                 raise TraceError(
                     f"{piece.name} line {first + i} has {values} values where the header names "
                     f"{len(header)} columns"
                 )
-        if filled:
-            numbers = np.array(filled) + first
+        if filled_lines:
+            numbers = np.array(filled_lines) + first
             rows += numbers.size
-            yield _cells(piece, header, [lines[i] for i in filled], numbers), numbers
+            yield _cells(piece, header, [lines[i] for i in filled_lines], numbers), numbers
     if not rows:
         raise TraceError(f"{piece.name} holds a header and no request")
 
@@ -268,7 +268,7 @@ def clock_ns(cells: Cells, column: str) -> np.ndarray:
         raise TraceError(f"{cells.where(0)} has no {column}: it must be a time")
     part = text.str.extract_groups(CLOCK).struct.unnest()
     zone = part["zone"].fill_null("Z").str.replace("Z", "+0000").str.replace(":", "")
-    whole = part["day"] + " " + part["time"] + "." + part["fraction"].fill_null("0") + zone
-    at = whole.str.to_datetime("%Y-%m-%d %H:%M:%S%.f%z", time_unit="ns", strict=False)
-    cells.refuse(column, at.is_null().to_numpy(), "a time like 2023-11-16 18:15:46.6805900")
-    return at.to_physical().to_numpy()
+    stamps = part["day"] + " " + part["time"] + "." + part["fraction"].fill_null("0") + zone
+    times = stamps.str.to_datetime("%Y-%m-%d %H:%M:%S%.f%z", time_unit="ns", strict=False)
+    cells.refuse(column, times.is_null().to_numpy(), "a time like 2023-11-16 18:15:46.6805900")
+    return times.to_physical().to_numpy()

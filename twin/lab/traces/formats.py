@@ -119,22 +119,22 @@ def build_table(c: Columns, most_rows: int) -> TraceTable:
     if n > most_rows:
         raise TraceError(f"{c.name} holds {n:,} requests, more than {most_rows:,}: cut it")
     counts = dict(c.counts)
-    chosen = _wanted_rows(c, counts)
-    if chosen.size == 0:
+    chosen_rows = _wanted_rows(c, counts)
+    if chosen_rows.size == 0:
         reasons = "".join(f"; {count:,} {reason}" for reason, count in counts.items())
         raise TraceError(f"{c.name} holds no request to keep{reasons}")
-    arrival_s = (c.ticks[chosen] - c.ticks[chosen[0]]) / c.ticks_per_s
-    offset, first, blocks, distinct, block_tokens = _chains(c, chosen, counts)
-    session = np.arange(chosen.size) if c.session is None else _dense(c.session[chosen])
+    arrival_s = (c.ticks[chosen_rows] - c.ticks[chosen_rows[0]]) / c.ticks_per_s
+    offset, first, blocks, distinct, block_tokens = _chains(c, chosen_rows, counts)
+    session = np.arange(chosen_rows.size) if c.session is None else _dense(c.session[chosen_rows])
     return TraceTable(
         arrival_s=arrival_s.astype(np.float64),
-        input_tokens=c.input_tokens[chosen].astype(np.int32),
-        output_tokens=c.output_tokens[chosen].astype(np.int32),
+        input_tokens=c.input_tokens[chosen_rows].astype(np.int32),
+        output_tokens=c.output_tokens[chosen_rows].astype(np.int32),
         session=session.astype(np.int32), segment_offset=offset, segment_first=first,
         segment_blocks=blocks, blocks=distinct, block_tokens=block_tokens,
         has_prefix=c.hashes is not None, has_time=c.has_time,
-        source_row=c.source_row[chosen].astype(np.int64),
-        think_s=np.full(chosen.size, np.nan) if c.think_s is None else c.think_s[chosen],
+        source_row=c.source_row[chosen_rows].astype(np.int64),
+        think_s=np.full(chosen_rows.size, np.nan) if c.think_s is None else c.think_s[chosen_rows],
         counts=counts, name=c.name, format=c.format, time_unit=c.time_unit,
         warnings=tuple(c.warnings),
     )  # fmt: skip
@@ -165,24 +165,26 @@ def _chains(
     if c.hashes is None or c.hash_offset is None:
         none = np.zeros(0, np.int64)
         return np.zeros(chosen.size + 1, np.int64), none, none.astype(np.int32), 0, 0
-    given = np.diff(c.hash_offset)[chosen]
+    hash_counts = np.diff(c.hash_offset)[chosen]
     prompt = c.input_tokens[chosen]
     # Else the size whose whole or started blocks count the hashes of most prompts.
     size = c.block_tokens or max(
         BLOCK_SIZES,
-        key=lambda size: ((given == -(-prompt // size)) | (given == prompt // size)).mean(),
+        key=lambda size: (
+            (hash_counts == -(-prompt // size)) | (hash_counts == prompt // size)
+        ).mean(),
     )
     most = -(-prompt // size)
-    if (given > most).mean() > 0.5:
+    if (hash_counts > most).mean() > 0.5:
         raise TraceError(
             f"{c.name}: most prompts have more hashes than blocks of {size} tokens: the block "
             "size must be smaller"
         )
-    _note(counts, "clipped: hashes beyond the prompt", int((given > most).sum()))
-    fewer = int((given < prompt // size).sum())
-    _note(counts, "kept: prompts with fewer hashes than whole blocks", fewer)
+    _note(counts, "clipped: hashes beyond the prompt", int((hash_counts > most).sum()))
+    too_few = int((hash_counts < prompt // size).sum())
+    _note(counts, "kept: prompts with fewer hashes than whole blocks", too_few)
     begin = c.hash_offset[:-1][chosen]
-    end = begin + np.minimum(given, most)
+    end = begin + np.minimum(hash_counts, most)
     scope = np.zeros(chosen.size, np.int64) if c.scope is None else _dense(c.scope[chosen])
     distinct = chain_ids(begin, end, scope, c.hashes)
     return (*runs_of(begin, end, c.hashes), distinct, size)

@@ -53,7 +53,7 @@ class Layout:
         roots: dict[str, str] = {}  # chats that others continue, and theirs
         parts: list[tuple[Any, ...]] = []
         chains: list[tuple[np.ndarray, np.ndarray]] = []  # lengths and hashes
-        without: TraceError | None = None  # a portion none of whose rows has hashes
+        missing_hashes: TraceError | None = None  # a portion none of whose rows has hashes
         for cells, lines in self.opened(reading.only()):
             numbers = self._ticks(cells), cells.tokens(self.input), cells.tokens(self.output)
             names = _by_parent(cells, roots) if self.parents else cells.texts(self.session)
@@ -63,10 +63,10 @@ class Layout:
             if any(cells.value("hash_ids", i) is not MISSING for i in range(cells.size)):
                 offset, hashes = hash_array(hash_lists(cells), cells.where)
                 chains.append((np.diff(offset), hashes))
-            elif cells.size and without is None:
-                without = cells.wrong("hash_ids", 0, "a list of block hashes")
-            if chains and without is not None:
-                raise without
+            elif cells.size and missing_hashes is None:
+                missing_hashes = cells.wrong("hash_ids", 0, "a list of block hashes")
+            if chains and missing_hashes is not None:
+                raise missing_hashes
         *columns, sessions = zip(*parts, strict=True)
         ticks, input_tokens, output_tokens, rows = map(np.concatenate, columns)
         c = Columns(
@@ -93,10 +93,10 @@ class Layout:
 
 def _codes(names: Sequence[pl.Series | None]) -> np.ndarray | None:
     """A number i8[n] for every name, equal for equal names; None for rows without a name."""
-    known = [part for part in names if part is not None]
-    if len(known) < len(names) or not sum(map(len, known)):
+    present = [part for part in names if part is not None]
+    if len(present) < len(names) or not sum(map(len, present)):
         return None
-    return pl.concat(known).cast(pl.Categorical).to_physical().cast(pl.Int64).to_numpy()
+    return pl.concat(present).cast(pl.Categorical).to_physical().cast(pl.Int64).to_numpy()
 
 
 def _by_parent(cells: Cells, root: dict[str, str]) -> pl.Series:

@@ -125,15 +125,15 @@ def _plain(name: str, data: bytes, budget: Budget, *, counted: bool = False) -> 
 def gunzip(name: str, data: bytes, budget: Budget) -> bytes:
     """The content of a gzip file; raises TraceError for a broken or an exploding one."""
     pieces = []
-    made = 0
-    raw = io.BytesIO(data)
+    bytes_made = 0
+    compressed = io.BytesIO(data)
     try:
-        with gzip.GzipFile(fileobj=raw, mode="rb") as file:
+        with gzip.GzipFile(fileobj=compressed, mode="rb") as file:
             while piece := file.read(CHUNK_BYTES):
                 pieces.append(piece)
-                made += len(piece)
+                bytes_made += len(piece)
                 budget.spend(len(piece))
-                if made > max(FIRST_BYTES, budget.limits.ratio * raw.tell()):
+                if bytes_made > max(FIRST_BYTES, budget.limits.ratio * compressed.tell()):
                     raise TraceError(
                         f"{name} unpacks to more than {budget.limits.ratio} times its size, which "
                         "no trace does"

@@ -36,8 +36,8 @@ def export_library(
     """Write all that is stored, or some runs and what belongs to them, to one file."""
     store = open_store()
     with whole_file(file) as target:
-        moved = write_archive(store, target, run)
-    _tell(f"written to {file.name}", moved, as_json)
+        counts = write_archive(store, target, run)
+    _tell(f"written to {file.name}", counts, as_json)
 
 
 @app.command("import")
@@ -57,8 +57,10 @@ def _tell(what: str, moved: "Moved", as_json: bool) -> None:
         for reason in moved.left_out:
             out.print(escape(f"left out: {reason}"), soft_wrap=True)
         counts = [f"{count:,} {kind}" for kind, count in sorted(moved.new.items())]
-        known = f"; {moved.here.total():,} were here" if moved.here else ""
-        out.print(escape(f"{what}: {', '.join(counts) or 'nothing new'}{known}"), soft_wrap=True)
+        present_text = f"; {moved.here.total():,} were here" if moved.here else ""
+        out.print(
+            escape(f"{what}: {', '.join(counts) or 'nothing new'}{present_text}"), soft_wrap=True
+        )
     if moved.left_out:
         raise typer.Exit(1)
 

@@ -45,8 +45,12 @@ def serve(
 
 def own_controllers(as_json: AsJson = False) -> None:
     """Controllers of the folder that TWIN_CONTROLLERS names, with their digests."""
-    known = controllers()
+    controller_digests = controllers()
     if as_json:
-        print_json(known)
+        print_json(controller_digests)
         return
-    print_rows(f"Controllers of {VARIABLE}", ("name", "elastic.own.digest"), list(known.items()))
+    print_rows(
+        f"Controllers of {VARIABLE}",
+        ("name", "elastic.own.digest"),
+        list(controller_digests.items()),
+    )

@@ -55,7 +55,7 @@ def plan(
         terminal.print_rows("What may vary", ("--vary", "choice", "by default"), choices)
         return
     base, _ = question(scenario, settings or [])
-    given = {
+    settings_given = {
         "goal": goal or usual_goal(base), "by": by, "npus": npus, "power_kw": power_kw,
         "cost_per_million_tokens": cost, "survives": survives or (), "simulations": simulations,
         "seconds": seconds, "more": more,
@@ -63,7 +63,7 @@ def plan(
     if ledger is not None and not ledger.absolute().parent.is_dir():
         raise typer.BadParameter(f"{ledger.parent} is no folder to write the ledger to")
     report = terminal.report_to("plan", html)
-    wanted = plan_from(base, given | ({"vary": vary} if vary else {}))
+    wanted = plan_from(base, settings_given | ({"vary": vary} if vary else {}))
     with terminal.progress(base.name) as watch:
 
         def note(share: float, so_far: Mapping[str, Any]) -> bool:

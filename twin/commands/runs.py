@@ -61,10 +61,10 @@ def run(
 ) -> None:
     """Simulate a scenario and keep the run."""
     report = terminal.report_to("run", html)
-    named, recorded = question(scenario, settings or [], trace, rate_multiplier, tree_copies)
-    print_remarks(named)
-    with terminal.progress(named.name) as watch:
-        finished = lab("answer")(named, recorded, watch, keep=not no_store, tables=table or (),
+    resolved, recorded = question(scenario, settings or [], trace, rate_multiplier, tree_copies)
+    print_remarks(resolved)
+    with terminal.progress(resolved.name) as watch:
+        finished = lab("answer")(resolved, recorded, watch, keep=not no_store, tables=table or (),
                                  also=report)  # fmt: skip
     if as_json:
         terminal.print_json(finished)
@@ -104,23 +104,23 @@ def explain(
 ) -> None:
     """Say why a run is as fast as it is and what would help, each measured by re-runs."""
     with terminal.progress(scenario) as watch:
-        known = lab("explained")(scenario, settings or [], trace, lambda name: watch)
+        answer = lab("explained")(scenario, settings or [], trace, lambda name: watch)
     if as_json:
-        terminal.print_json(known)
+        terminal.print_json(answer)
         return
-    terminal.out.print(escape(f"{known['name']}: {known['verdict']}"), soft_wrap=True)
+    terminal.out.print(escape(f"{answer['name']}: {answer['verdict']}"), soft_wrap=True)
     rows = []
-    for row in known["causes"]:
+    for row in answer["causes"]:
         gain = row.get("suggestion")
         done = (change(gain["settings"]), effect(gain)) if gain else ("nothing tried helps", "")
-        named = f"{row['label']}: {row['named']}" if row["named"] else row["label"]
-        rows.append((named, effect(row["removal"]), *done))
+        cause_text = f"{row['label']}: {row['named']}" if row["named"] else row["label"]
+        rows.append((cause_text, effect(row["removal"]), *done))
     if rows:
         heads = ("cause", "without it", "what to do", "which brings")
         terminal.print_rows("Causes, each removed in runs of its own", heads, rows)
     else:
         terminal.out.print("No cause was found that a re-run confirms.")
-    terminal.out.print(f"{known['runs']} runs", style="dim")
+    terminal.out.print(f"{answer['runs']} runs", style="dim")
 
 
 def sweep(
@@ -133,9 +133,9 @@ def sweep(
     ] = False,
 ) -> None:
     """Simulate a scenario over a range of one or two fields, and say where its SLO breaks."""
-    wanted, _ = question(scenario, settings or [])
-    with terminal.progress(wanted.name) as watch:
-        answer = lab("swept")(wanted, over, watch)
+    resolved, _ = question(scenario, settings or [])
+    with terminal.progress(resolved.name) as watch:
+        answer = lab("swept")(resolved, over, watch)
     if as_json:
         terminal.print_json(answer)
         return
@@ -153,7 +153,7 @@ def sweep(
         )
         for row in answer["points"]
     ]
-    terminal.print_rows(f"{wanted.name} over {' and '.join(a.label for a in axes)}",
+    terminal.print_rows(f"{resolved.name} over {' and '.join(a.label for a in axes)}",
                (*(a.label for a in axes), "SLO", *keys, "run"), cells)  # fmt: skip
     if answer["conclusion"]:
         terminal.out.print(answer["conclusion"])
@@ -165,13 +165,13 @@ def predict(
     as_json: terminal.AsJson = False,
 ) -> None:
     """The steady state by formula alone: no arrivals, no queues, milliseconds of wall time."""
-    named, _ = question(scenario, settings or [])
-    prediction = lab("predicted")(named)
+    resolved, _ = question(scenario, settings or [])
+    prediction = lab("predicted")(resolved)
     if as_json:
         terminal.print_json(prediction)
         return
     for model, answer in prediction.get("models", {"": prediction}).items():
-        print_prediction(": ".join(filter(None, (named.name, model))), answer)
+        print_prediction(": ".join(filter(None, (resolved.name, model))), answer)
     terminal.out.print(
         f"{seconds(prediction['wall_s'])} of wall time, compiling left out", style="dim"
     )
@@ -225,15 +225,19 @@ def print_run(answer: Mapping[str, Any]) -> None:
     rows = [(m.key, shown(m.key, summary[m.key])) for m in metrics]
     terminal.print_rows(str(answer["name"]), ("figure", "value"), rows)
     if models := answer.get("models"):
-        some = [m for m in placed("library") if any(row[m.key] is not None for row in models)]
-        heads = ("model", *(m.label for m in some))
-        cells = [(row["model"], *(shown(m.key, row[m.key]) for m in some)) for row in models]
+        metrics_known = [
+            m for m in placed("library") if any(row[m.key] is not None for row in models)
+        ]
+        heads = ("model", *(m.label for m in metrics_known))
+        cells = [
+            (row["model"], *(shown(m.key, row[m.key]) for m in metrics_known)) for row in models
+        ]
         terminal.print_rows("By model", heads, cells)
     for note in answer["notes"]:
         terminal.out.print(escape(note))
     for check in answer["broken_checks"]:
         terminal.err.print(escape(f"broken: {check['id']} {check['statement']}: {check['detail']}"))
-    where = f"stored as run {answer['run']}" if answer["run"] else "not stored"
+    stored_text = f"stored as run {answer['run']}" if answer["run"] else "not stored"
     terminal.out.print(
-        f"{answer['requests']:,} requests in {answer['wall_s']:.2f} s; {where}", style="dim"
+        f"{answer['requests']:,} requests in {answer['wall_s']:.2f} s; {stored_text}", style="dim"
     )

@@ -78,11 +78,11 @@ def print_rows(title: str, heads: tuple[str, ...], rows: Sequence[tuple[str, ...
     from rich.table import Table
 
     table = Table(title=escape(title), title_justify="left")
-    for at, head in enumerate(heads):
-        numeric = all(row[at][:1] in "+-0123456789" for row in rows)
+    for column, head in enumerate(heads):
+        numeric = all(row[column][:1] in "+-0123456789" for row in rows)
         # The name of a thing stays on one line: a broken one cannot be copied.
         table.add_column(
-            head, justify="right" if numeric else "left", overflow="fold", no_wrap=at == 0
+            head, justify="right" if numeric else "left", overflow="fold", no_wrap=column == 0
         )
     for row in rows:
         table.add_row(*map(escape, row))

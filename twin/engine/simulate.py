@@ -230,15 +230,8 @@ def left_by(setup: Setup, passed: Passed) -> Left:
 
 def conclude(setup: Setup, passed: Passed, facts: Facts) -> Run:
     """Tables, summary, checks and digest of a machine at its horizon."""
-    remainder = left_by(setup, passed)
-    return _run(
-        setup.scenario,
-        facts,
-        remainder.summary,
-        remainder.tables,
-        remainder.checks,
-        remainder.notes,
-    )
+    result = left_by(setup, passed)
+    return _run(setup.scenario, facts, result.summary, result.tables, result.checks, result.notes)
 
 
 def conclude_together(
@@ -249,17 +242,10 @@ def conclude_together(
     names = model_names(s)
     lefts = [left_by(setup, one) for setup, one in zip(setups, passed, strict=True)]
     parts = [
-        Part(
-            name,
-            setup,
-            one.machine.world.record,
-            remainder.limits,
-            remainder.tables,
-            remainder.instances,
-        )
-        for name, setup, one, remainder in zip(names, setups, passed, lefts, strict=True)
+        Part(name, setup, one.machine.world.record, result.limits, result.tables, result.instances)
+        for name, setup, one, result in zip(names, setups, passed, lefts, strict=True)
     ]
-    tables, observed = merged(s, parts), tuple(remainder.observed for remainder in lefts)
+    tables, observed = merged(s, parts), tuple(result.observed for result in lefts)
     pools = np.array([part.pool for part in parts])
     summary = summarise(
         Several(
@@ -268,20 +254,20 @@ def conclude_together(
             (observed[0].gaps[0], np.sum([o.gaps[1] for o in observed], axis=0)), parts=observed,
         )
     )  # fmt: skip
-    states = [remainder.summary["steady_state"] for remainder in lefts]
+    states = [result.summary["steady_state"] for result in lefts]
     steady = None if None in states else states[0]
     summary["steady_state"] = next((state for state in UNSTEADY if state in states), steady)
     checks = [
         replace(check, id=f"{check.id} {name}", statement=f"{name}: {check.statement}")
-        for name, remainder in zip(names, lefts, strict=True)
-        for check in remainder.checks
+        for name, result in zip(names, lefts, strict=True)
+        for check in result.checks
     ]
     checks += [within_capacity(tables["windows"]), one_model(tables["seats"]), finite(tables)]
-    tables["models"] = models_table(names, [remainder.summary for remainder in lefts])
+    tables["models"] = models_table(names, [result.summary for result in lefts])
     notes = [
-        note if all(note in remainder.notes for remainder in lefts) else f"{name}: {note}"
-        for name, remainder in zip(names, lefts, strict=True)
-        for note in remainder.notes
+        note if all(note in result.notes for result in lefts) else f"{name}: {note}"
+        for name, result in zip(names, lefts, strict=True)
+        for note in result.notes
     ]
     return _run(s, facts, summary, tables, checks, list(dict.fromkeys(notes)))
 

@@ -146,11 +146,11 @@ def copy_shares(slots: Ints, experts: int, nearest: int) -> Floats:
     two copies on one die the first has both shares. nearest > 1: tokens, spread evenly over that
     many nodes, use a copy on their own node if there is one, otherwise any."""
     layers, dies, _ = slots.shape
-    is_filled = slots != EMPTY
+    filled = slots != EMPTY
     layer = np.broadcast_to(np.arange(layers)[:, None, None], slots.shape)
     node = np.broadcast_to((np.arange(dies) * nearest // dies)[:, None], slots.shape)
-    copies_near = np.zeros((layers, nearest, experts))
-    np.add.at(copies_near, (layer[is_filled], node[is_filled], slots[is_filled]), 1.0)
+    near = np.zeros((layers, nearest, experts))
+    np.add.at(near, (layer[filled], node[filled], slots[filled]), 1.0)
     shares, first = np.ones(slots.shape), np.zeros(slots.shape, np.bool_)
     _, begin, slot_of_copy, count = np.unique(
         (layer * dies + np.arange(dies)[:, None]) * (experts + 1) + slots,  # EMPTY by itself
@@ -158,18 +158,16 @@ def copy_shares(slots: Ints, experts: int, nearest: int) -> Floats:
         return_inverse=True,
         return_counts=True,
     )
-    shares[is_filled] = count[slot_of_copy].reshape(slots.shape)[is_filled]
+    shares[filled] = count[slot_of_copy].reshape(slots.shape)[filled]
     first.reshape(-1)[begin] = True
-    first &= is_filled
-    copies = copies_near.sum(axis=1)[layer, slots]
+    first &= filled
+    copies = near.sum(axis=1)[layer, slots]
     if nearest == 1:
-        return np.where(first, shares / np.where(is_filled, copies, 1.0), 0.0)
-    no_copy_near = (copies_near == 0.0).sum(axis=1)[layer, slots]
-    share_near = 1.0 / np.where(is_filled, copies_near[layer, node, slots], 1.0)
+        return np.where(first, shares / np.where(filled, copies, 1.0), 0.0)
+    none_near = (near == 0.0).sum(axis=1)[layer, slots]
+    per_near = 1.0 / np.where(filled, near[layer, node, slots], 1.0)
     return np.where(
-        first,
-        shares * (share_near + no_copy_near / np.where(is_filled, copies, 1.0)) / nearest,
-        0.0,
+        first, shares * (per_near + none_near / np.where(filled, copies, 1.0)) / nearest, 0.0
     )
 
 

@@ -67,20 +67,15 @@ def exchange(
     the switches like all others, unless there is only one NPU. Raises HardwareError for fewer than
     two different dies.
     """
-    die_vertices = dies_of(net, dies)
-    if die_vertices.size < 2 or np.unique(die_vertices).size < die_vertices.size:
-        names = [net.vertices[v] for v in die_vertices[:4].tolist()]
+    ends = dies_of(net, dies)
+    if ends.size < 2 or np.unique(ends).size < ends.size:
+        names = [net.vertices[v] for v in ends[:4].tolist()]
         raise HardwareError(f"all-to-all needs two or more different dies, not {names}")
     planes: Sequence[str] = ("ub", "rdma") if plane == "ub" else (plane,)
-    if plane == "ub" and _one_package(net, die_vertices):
+    if plane == "ub" and _one_package(net, ends):
         planes = ("package",)
-    received = np.full(die_vertices.size, 1.0 / (die_vertices.size - 1.0))
-    return load_of(
-        net,
-        _demand(
-            die_vertices, die_vertices, np.ones(die_vertices.size), received, planes, operation
-        ),
-    )
+    into = np.full(ends.size, 1.0 / (ends.size - 1.0))
+    return load_of(net, _demand(ends, ends, np.ones(ends.size), into, planes, operation))
 
 
 def _one_package(net: Network, at: INTS) -> bool:

@@ -206,17 +206,9 @@ class Network:
     def routing(self, plane: str) -> str:
         """Name of the rule by which a plane splits traffic over its paths, a key of
         scenario.ROUTINGS: the scenario's choice, otherwise the machine's."""
-        field_name = {"ub": "ub_routing", "rdma": "rdma_routing", "host": "rdma_routing"}.get(plane)
-        stated_routing = (
-            getattr(self.about.get("supernode"), field_name, "as_built")
-            if field_name
-            else "as_built"
-        )
-        return (
-            str(self.about.get("routing", "adaptive"))
-            if stated_routing == "as_built"
-            else str(stated_routing)
-        )
+        field = {"ub": "ub_routing", "rdma": "rdma_routing", "host": "rdma_routing"}.get(plane)
+        stated = getattr(self.about.get("supernode"), field, "as_built") if field else "as_built"
+        return str(self.about.get("routing", "adaptive")) if stated == "as_built" else str(stated)
 
     def bit(self, plane: str) -> int:
         """Bit of a plane; 0 where the machine has none of that name."""

@@ -120,13 +120,9 @@ class Walks:
             end, row = end[exists], row[exists]
             need[self.ends[end], row] = True
             need &= reach[hops]
-            level_links = order[
-                _somewhere(need)[head[order]] & _somewhere(reach[hops - 1])[tail[order]]
-            ]
-            link_index, row_index = np.nonzero(
-                need[head[level_links]] & reach[hops - 1][tail[level_links]]
-            )
-            links = level_links[link_index]
+            some = order[_somewhere(need)[head[order]] & _somewhere(reach[hops - 1])[tail[order]]]
+            link, row_index = np.nonzero(need[head[some]] & reach[hops - 1][tail[some]])
+            links = some[link]
             head_rows = head[links] * rows + row_index
             by_head = np.argsort(head_rows, kind="stable")
             source = (tail[links] * rows + row_index)[by_head]

@@ -99,14 +99,10 @@ def _place(context: Any, builder: Any, kind: Any, array: Any, index_kind: Any, i
     shape = cgutils.unpack_tuple(builder, column.shape, kind.ndim)
     offset = None
     for axis, (k, place) in enumerate(zip(kinds, places, strict=True)):
-        cast_index = context.cast(builder, place, k, types.intp)
+        at = context.cast(builder, place, k, types.intp)
         if context.enable_boundscheck:
-            cgutils.do_boundscheck(context, builder, cast_index, shape[axis], axis)
-        offset = (
-            cast_index
-            if offset is None
-            else builder.add(builder.mul(offset, shape[axis]), cast_index)
-        )
+            cgutils.do_boundscheck(context, builder, at, shape[axis], axis)
+        offset = at if offset is None else builder.add(builder.mul(offset, shape[axis]), at)
     return cgutils.gep_inbounds(builder, column.data, offset)
 
 

@@ -114,13 +114,9 @@ def _counts_parts(table: CountsTable) -> Parts:
 
 
 def _counts(parts: Parts) -> CountsTable:
-    attributes = parts.about
-    counts = (
-        parts.tables["counts"]["count"]
-        .to_numpy()
-        .reshape(attributes["layers"], attributes["experts"])
-    )
-    return CountsTable(parts.name, parts.format, counts.astype(np.float64), attributes["note"])
+    about = parts.about
+    counts = parts.tables["counts"]["count"].to_numpy().reshape(about["layers"], about["experts"])
+    return CountsTable(parts.name, parts.format, counts.astype(np.float64), about["note"])
 
 
 @dataclass(frozen=True, slots=True)

@@ -242,14 +242,8 @@ def _listed(names: Sequence[str]) -> str:
 def _sentences(dip: Dip, stop_s: float) -> str:
     """A dip in sentences: the fault, how deep output fell, when it recovered, and the affected
     requests."""
-    names_element = all(name in dip.detail for name in dip.element.split(" and ")[0].split(", "))
-    broke = (
-        dip.detail
-        if names_element
-        else f"{dip.element} ({dip.detail})"
-        if dip.detail
-        else dip.element
-    )
+    named = all(name in dip.detail for name in dip.element.split(" and ")[0].split(", "))
+    broke = dip.detail if named else f"{dip.element} ({dip.detail})" if dip.detail else dip.element
     parts = [f"{broke} at {seconds(dip.at_s)}: {_course(dip, stop_s)}."]
     if dip.down:
         out = [f"{name} was down for {seconds(time)}" for name, time in dip.down]

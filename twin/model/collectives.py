@@ -132,14 +132,11 @@ def direct(x: Exchange, chip: str, facts: Facts) -> Exchange:
     across = x.slow_between and x.nodes > 1
     other = f"chips.{chip}.exchange_of"
     like = str(facts[other].value) if other in facts else measured_on(facts, chip)
-    fact_path = f"chips.{like}.operators.exchange.{'across' if across else 'inside'}"
+    path = f"chips.{like}.operators.exchange.{'across' if across else 'inside'}"
     granted = facts.si("fabric.efficiency.rdma" if across else f"chips.{chip}.link_efficiency")
-    if f"{fact_path}.dispatch_rate" in facts:
+    if f"{path}.dispatch_rate" in facts:
         dispatch, combine = (
-            Measured(
-                facts.si(f"{fact_path}.{phase}_start"),
-                facts.si(f"{fact_path}.{phase}_rate") / granted,
-            )
+            Measured(facts.si(f"{path}.{phase}_start"), facts.si(f"{path}.{phase}_rate") / granted)
             for phase in ("dispatch", "combine")
         )
         return replace(x, dispatch=dispatch, combine=combine)
@@ -165,17 +162,14 @@ def half_of_sum(m: Machine, facts: Facts, x: Exchange) -> tuple[float, float]:
     fabric's rate. Interpolated by number of dies, and constant beyond the measured range."""
     other = f"chips.{m.chip.name}.exchange_of"
     like = str(facts[other].value) if other in facts else measured_on(facts, m.chip.name)
-    fact_path, table = (
-        f"chips.{like}.operators.collective.inside",
-        f"operators.{m.family}.collective",
-    )
-    if f"{fact_path}.dies" in facts and x.nodes == 1:
+    path, table = (f"chips.{like}.operators.collective.inside", f"operators.{m.family}.collective")
+    if f"{path}.dies" in facts and x.nodes == 1:
         dies, granted = (
-            facts[f"{fact_path}.dies"].value,
+            facts[f"{path}.dies"].value,
             facts.si(f"chips.{m.chip.name}.link_efficiency"),
         )
-        start_s = 0.5 * float(np.interp(x.peers, dies, facts[f"{fact_path}.start"].list_si))
-        share = float(np.interp(x.peers, dies, facts[f"{fact_path}.rate"].list_si))
+        start_s = 0.5 * float(np.interp(x.peers, dies, facts[f"{path}.start"].list_si))
+        share = float(np.interp(x.peers, dies, facts[f"{path}.rate"].list_si))
         return start_s, x.rate_bytes_per_s * share / granted
     if f"{table}.dies" in facts:
         dies, starts = facts[f"{table}.dies"].value, facts[f"{table}.start"].list_si

@@ -311,25 +311,14 @@ def _priced(
     model_shape, chip = load_shape(facts, d.model), load_chip(facts, chip_name)
     expert_die_count = _expert_dies(pool, chip, len(dies))
     group = _tp_group(pool, model_shape, len(dies) - expert_die_count)
-    exchange_price = exchange(net, dies)
+    price = exchange(net, dies)
     if expert_die_count:
-        exchange_price = replace(exchange_price, remote=1.0)  # no expert is at home
+        price = replace(price, remote=1.0)  # no expert is at home
     reads = pool.phase == "prefill" or pool.own.experts_tp > 1
-    gather = exchange(net, dies, "read") if reads else exchange_price
+    gather = exchange(net, dies, "read") if reads else price
     within = exchange(net, dies[:group], "read") if group > 1 else None
     return _priced_over(
-        d,
-        redundant,
-        chip_name,
-        facts,
-        pool,
-        len(dies),
-        clock,
-        hbm,
-        away,
-        exchange_price,
-        gather,
-        within,
+        d, redundant, chip_name, facts, pool, len(dies), clock, hbm, away, price, gather, within
     )
 
 

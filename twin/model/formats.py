@@ -88,12 +88,8 @@ FORMATS = {
 
 def on_chip(weights: str, peaks: Collection[str]) -> str:
     """The format's entry for a chip that computes in these number formats."""
-    weight_format = FORMATS[weights]
-    return (
-        weight_format.unpacked
-        if weight_format.unpacked and weight_format.operand not in peaks
-        else weights
-    )
+    known = FORMATS[weights]
+    return known.unpacked if known.unpacked and known.operand not in peaks else weights
 
 
 def computes(weights: str, peaks: Collection[str] | None = None) -> str:

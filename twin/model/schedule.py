@@ -187,14 +187,8 @@ def _half_a_layer_apart(
 ) -> tuple[Piece, ...]:
     """Pieces of both microbatches; stages: stream, begin and operators of one of them."""
     return tuple(
-        Piece(
-            stream,
-            m,
-            start_s / layer_s + 0.5 * m,
-            (start_s + _seconds(done)) / layer_s + 0.5 * m,
-            done,
-        )
-        for stream, start_s, done in stages
+        Piece(stream, m, at / layer_s + 0.5 * m, (at + _seconds(done)) / layer_s + 0.5 * m, done)
+        for stream, at, done in stages
         for m in (0, 1)
         if _seconds(done) > 0.0
     )

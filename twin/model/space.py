@@ -125,13 +125,9 @@ def _with_others(own: Budget, x: Setting, s: Scenario, guest: Pool) -> Budget:
     own_part = stages.part_of(x.whole, guest)
 
     def experts(npus: int) -> tuple[stages.ExpertLayout, float]:
-        expert_layout = stages.expert_layout(
-            own_part, redundant, npus * x.machine.chip.dies_per_npu, split
-        )
-        different_dies = npus != host.npus or split != host.own.experts_tp
-        return expert_layout, different_dies * expert_bytes(
-            own_part, x.formats, expert_layout
-        ) * passes
+        slots = stages.expert_layout(own_part, redundant, npus * x.machine.chip.dies_per_npu, split)
+        differs = npus != host.npus or split != host.own.experts_tp
+        return slots, differs * expert_bytes(own_part, x.formats, slots) * passes
 
     layout, weights = experts(guest.npus)
     lying = replace(x, pool=guest, layout=layout)

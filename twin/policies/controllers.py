@@ -106,14 +106,10 @@ def rebalanced(seen: Seen, rule: Rule) -> Wanted:
         return enough
     *first, last = (pool.npus_per_instance for pool in pools)
     heads = product(*(range(rule.least, seen.npus // size + 1) for size in first))
-    npus_left = (
+    rests = (
         (head, seen.npus - sum(n * s for n, s in zip(head, first, strict=True))) for head in heads
     )
-    splits = [
-        (*head, remaining // last)
-        for head, remaining in npus_left
-        if remaining // last >= rule.least
-    ]
+    splits = [(*head, rest // last) for head, rest in rests if rest // last >= rule.least]
     best = min(splits, key=lambda split: (lack(split), -npus(split), split), default=now)
     if all(b >= n for b, n in zip(best, now, strict=True)):
         return best

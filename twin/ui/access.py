@@ -20,10 +20,10 @@ MODES = ("", LOGIN, READ_ONLY)
 
 def mode() -> str:
     """Access mode of this server, by TWIN_ACCESS; raises ValueError for an unknown word."""
-    named = os.environ.get(VARIABLE, "")
-    if named not in MODES:
-        raise ValueError(f"{VARIABLE} = {named} is none of: unset, {LOGIN}, {READ_ONLY}")
-    return named
+    mode_text = os.environ.get(VARIABLE, "")
+    if mode_text not in MODES:
+        raise ValueError(f"{VARIABLE} = {mode_text} is none of: unset, {LOGIN}, {READ_ONLY}")
+    return mode_text
 
 
 def visitor() -> str:
@@ -39,8 +39,8 @@ def visitor_of(request: Request) -> str:
         return ""
     signed = _get_signed_cookie_with_chunks(request.cookies, USER_COOKIE_NAME)
     user = json.loads(signed) if signed else {}
-    ours = urlsplit(str(user.get("origin", ""))).netloc == request.headers.get("host", "")
-    if not (user.get("is_logged_in") and ours and (name := _named(user))):
+    same_host = urlsplit(str(user.get("origin", ""))).netloc == request.headers.get("host", "")
+    if not (user.get("is_logged_in") and same_host and (name := _named(user))):
         raise PermissionError(
             "log in on the pages of this server first; the same cookie counts here"
         )

@@ -59,10 +59,10 @@ def differences() -> list[tuple[str, Callable[[], None]]]:
 
 def _changed_edits() -> list[Edit]:
     """Edits that the preset lacks, and edits of the preset that were removed (as built now)."""
-    ours, theirs = session.draft().supernode.edits, session.preset().supernode.edits
-    new = [e for e in ours if e not in theirs]
-    edited = {(e.element, e.to) for e in ours}
-    removed = [e for e in theirs if (e.element, e.to) not in edited]
+    draft_edits, preset_edits = session.draft().supernode.edits, session.preset().supernode.edits
+    new = [e for e in draft_edits if e not in preset_edits]
+    edited = {(e.element, e.to) for e in draft_edits}
+    removed = [e for e in preset_edits if (e.element, e.to) not in edited]
     return new + [Edit(element=e.element, to=e.to) for e in removed]
 
 

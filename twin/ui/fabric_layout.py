@@ -71,27 +71,27 @@ def boxes(fabric: Fabric) -> Boxes:
         elif data.get("rack") in racks:
             of_racks[data["rack"]].append(v)
         else:
-            apart = data.get("sub_plane", net.vertices[v] if data["kind"] in PLANES else None)
-            switches[data.get("supernode", -1), (data["kind"], apart)].append(v)
-    wish = fabric.graph.get("layout", "racks")
-    sheet.fixed = wish in ("grid", "free")
-    sheet.apart = wish == "free" and sum(map(len, switches.values())) <= SWITCHES_APART
+            plane = data.get("sub_plane", net.vertices[v] if data["kind"] in PLANES else None)
+            switches[data.get("supernode", -1), (data["kind"], plane)].append(v)
+    form = fabric.graph.get("layout", "racks")
+    sheet.fixed = form in ("grid", "free")
+    sheet.apart = form == "free" and sum(map(len, switches.values())) <= SWITCHES_APART
     if sheet.apart:
         switches = {
             (part, (kind, net.vertices[v])): [v]
-            for (part, (kind, _)), inside in switches.items()
-            for v in inside
+            for (part, (kind, _)), members in switches.items()
+            for v in members
         }
     if sheet.fixed and not of_racks:
-        for n, inside in nodes.items():
-            sheet.blocks.append((_blade(sheet, net, n, inside, -1, 0.0, 0.0), -1, "rack"))
+        for n, members in nodes.items():
+            sheet.blocks.append((_blade(sheet, net, n, members, -1, 0.0, 0.0), -1, "rack"))
     else:
         _racks(sheet, net, nodes, of_racks)
     several = len({part for part, _ in switches if part >= 0}) > 1
-    for (part, _), inside in sorted(switches.items(), key=lambda own: own[0][1][0] in PLANES):
-        sheet.blocks.append((_switches(sheet, net, inside, part if several else -1), part, "hub"))
+    for (part, _), members in sorted(switches.items(), key=lambda own: own[0][1][0] in PLANES):
+        sheet.blocks.append((_switches(sheet, net, members, part if several else -1), part, "hub"))
     if sheet.fixed:
-        _fix(sheet, net, wish)
+        _fix(sheet, net, form)
     _rows(sheet, net)
     return sheet
 
@@ -109,15 +109,15 @@ def _racks(
     """Racks of nodes and their own switches: by the vertices' attribute, otherwise four nodes
     each."""
     racks: dict[tuple[int, str], list[int]] = defaultdict(list)
-    for k, (n, inside) in enumerate(nodes.items()):
-        data = net.vertex_data[inside[0]]
+    for k, (n, inner) in enumerate(nodes.items()):
+        data = net.vertex_data[inner[0]]
         rack = data.get("rack") or f"rack {k // NODES_IN_RACK}"
         racks[data.get("supernode", 0), rack].append(n)
-    for (part, name), inside in racks.items():
+    for (part, name), inner in racks.items():
         rack = sheet.add(name, "rack", -1, (0, 0, 0, 0))
-        per = math.ceil(len(inside) / math.ceil(len(inside) / NODES_IN_COLUMN))
+        per = math.ceil(len(inner) / math.ceil(len(inner) / NODES_IN_COLUMN))
         x, y, right, low = 5.0, HEAD, 0.0, 0.0
-        for i, n in enumerate(inside):
+        for i, n in enumerate(inner):
             if i and i % per == 0:
                 x, y = right + 4.0, HEAD
             blade = _blade(sheet, net, n, nodes[n], rack, x, y)
@@ -126,8 +126,10 @@ def _racks(
             low = max(low, y)
         own = switches.get(name, [])
         for k, v in enumerate(own):
-            at = 5.0 + k % CHIPS_IN_ROW * 17.0, low + k // CHIPS_IN_ROW * 14.0
-            sheet.add(net.vertices[v], net.vertex_data[v]["kind"], rack, (*at, CHIP_W, CHIP_H), v)
+            corner = 5.0 + k % CHIPS_IN_ROW * 17.0, low + k // CHIPS_IN_ROW * 14.0
+            sheet.add(
+                net.vertices[v], net.vertex_data[v]["kind"], rack, (*corner, CHIP_W, CHIP_H), v
+            )
         low += 14.0 * math.ceil(len(own) / CHIPS_IN_ROW)
         sheet.grow(rack, right + 5.0, low + 1.0)
         sheet.blocks.append((rack, part, "rack"))
@@ -144,8 +146,8 @@ def _blade(
             npus[net.vertex_data[v]["npu"]].append(v)
     across = max(4, min(NPUS_IN_ROW, len(npus)))
     for k, (i, parts) in enumerate(npus.items()):
-        at = GUTTER + STEP * (k % across), 4.0 + (NPU_H + 2.0) * (k // across)
-        npu = sheet.add(f"NPU {n}.{i}", "npu", blade, (*at, NPU_W, NPU_H))
+        corner = GUTTER + STEP * (k % across), 4.0 + (NPU_H + 2.0) * (k // across)
+        npu = sheet.add(f"NPU {n}.{i}", "npu", blade, (*corner, NPU_W, NPU_H))
         _package(sheet, net, npu, parts)
     width = STEP * across - 2.0
     low = 4.0 + (NPU_H + 2.0) * math.ceil(len(npus) / across)
@@ -165,9 +167,9 @@ def _blade(
 def _package(sheet: Boxes, net: Network, npu: int, parts: Sequence[int]) -> None:
     """One NPU: its dies side by side, with a NIC above each die that has one."""
     dies = [v for v in parts if net.vertex_data[v]["kind"] == "die"]
-    rest = [v for v in parts if net.vertex_data[v]["kind"] != "die"]
-    top = 9.0 if rest else 3.0
-    for vertices, y, h in ((rest, 3.0, 4.0), (dies, top, NPU_H - 3.0 - top)):
+    other_parts = [v for v in parts if net.vertex_data[v]["kind"] != "die"]
+    top = 9.0 if other_parts else 3.0
+    for vertices, y, h in ((other_parts, 3.0, 4.0), (dies, top, NPU_H - 3.0 - top)):
         w = (NPU_W - 2.0 - 2.0 * len(vertices)) / max(1, len(vertices))
         for k, v in enumerate(vertices):
             rect = (2.0 + k * (w + 2.0), y, w, h)
@@ -183,8 +185,10 @@ def _switches(sheet: Boxes, net: Network, inside: Sequence[int], part: int) -> i
     h = HEAD + math.ceil(len(inside) / across) * (CHIP_H + 3.0) + 3.0
     if len(inside) == 1 and (sheet.apart or "sub_plane" not in data):
         return sheet.add(net.vertices[inside[0]], data["kind"], -1, (0, 0, w, h), inside[0])
-    own = f"{part}:" if part >= 0 else ""
-    name = f"sub-plane {own}{data['sub_plane']}" if "sub_plane" in data else f"{data['kind']} {own}"
+    head = f"{part}:" if part >= 0 else ""
+    name = (
+        f"sub-plane {head}{data['sub_plane']}" if "sub_plane" in data else f"{data['kind']} {head}"
+    )
     block = sheet.add(name.strip(": "), "plane", -1, (0, 0, w, h))
     for k, v in enumerate(inside):
         rect = (5.0 + k % across * 17.0, HEAD + k // across * 14.0, CHIP_W, CHIP_H)
@@ -196,16 +200,16 @@ def _fix(sheet: Boxes, net: Network, wish: str) -> None:
     """Places of blocks that are no racks: by the vertices' `grid`, otherwise by links."""
     w, h = (max(sheet.rect[box][k] for box, _, _ in sheet.blocks) + 44.0 for k in (2, 3))
     if wish == "grid":
-        at = _on_grid(sheet, net, w / h)
+        positions = _on_grid(sheet, net, w / h)
     elif any(kind == "hub" for _, _, kind in sheet.blocks):
-        at = _in_levels(sheet, net)
+        positions = _in_levels(sheet, net)
     else:
-        at = _pulled(sheet, net)
-    low = 1.2 + max((y for _, y in at.values()), default=0.0)
-    rest = [box for box, _, _ in sheet.blocks if box not in at]
-    across = max(1, round(1.0 + max((x for x, _ in at.values()), default=len(rest))))
-    at |= {box: (float(k % across), low + k // across) for k, box in enumerate(rest)}
-    for box, (x, y) in at.items():
+        positions = _pulled(sheet, net)
+    low = 1.2 + max((y for _, y in positions.values()), default=0.0)
+    unplaced = [box for box, _, _ in sheet.blocks if box not in positions]
+    across = max(1, round(1.0 + max((x for x, _ in positions.values()), default=len(unplaced))))
+    positions |= {box: (float(k % across), low + k // across) for k, box in enumerate(unplaced)}
+    for box, (x, y) in positions.items():
         sheet.rect[box] = (round(x * w, 1), round(y * h, 1), *sheet.rect[box][2:])
 
 
@@ -219,18 +223,18 @@ def _on_grid(sheet: Boxes, net: Network, aspect: float) -> dict[int, tuple[float
             cells[home[sheet.of[v]]].append((*data["grid"], data.get("supernode", 0)))
     # The longest place is that of whole blocks; what has none stands below.
     deep = max((len(place) for own in cells.values() for place in own), default=0)
-    whole = {box: [p for p in own if len(p) == deep] for box, own in cells.items()}
-    cells = {box: own for box, own in whole.items() if own}
+    full = {box: [p for p in own if len(p) == deep] for box, own in cells.items()}
+    cells = {box: own for box, own in full.items() if own}
     corner = np.array([np.min(own, axis=0) for own in cells.values()], float)
-    at = np.zeros((len(corner), 2))
+    positions = np.zeros((len(corner), 2))
     extent = [1.0, 1.0]
     for dimension in corner.T:
         steps = np.unique(dimension)
         if steps.size > 1:
             axis = int(extent[0] * aspect > SCREEN * extent[1])
-            at[:, axis] += np.searchsorted(steps, dimension) * extent[axis]
+            positions[:, axis] += np.searchsorted(steps, dimension) * extent[axis]
             extent[axis] = extent[axis] * steps.size + 0.4
-    return {box: (x, y) for box, (x, y) in zip(cells, at.tolist(), strict=True)}
+    return {box: (x, y) for box, (x, y) in zip(cells, positions.tolist(), strict=True)}
 
 
 def _in_levels(sheet: Boxes, net: Network) -> dict[int, tuple[float, float]]:
@@ -241,11 +245,11 @@ def _in_levels(sheet: Boxes, net: Network) -> dict[int, tuple[float, float]]:
     nodes = [box for box, _, kind in sheet.blocks if kind == "rack"]
     number = {home[sheet.of[v]]: d["node"] for v, d in enumerate(net.vertex_data) if "node" in d}
     nodes.sort(key=lambda box: number.get(box, 0))
-    away = nx.multi_source_dijkstra_path_length(joined, set(nodes)) if nodes else {}
+    hops_away = nx.multi_source_dijkstra_path_length(joined, set(nodes)) if nodes else {}
     levels: dict[int, list[int]] = defaultdict(list)
     for box, _, kind in sheet.blocks:
         if kind != "rack":
-            levels[int(away.get(box, len(home)))].append(box)
+            levels[int(hops_away.get(box, len(home)))].append(box)
     across = max(NODES_IN_COLUMN, math.ceil(math.sqrt(2 * len(sheet.blocks))))
     rows = [
         level[first : first + across]

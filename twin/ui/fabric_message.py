@@ -50,14 +50,14 @@ class Layout:
         ends = np.stack([self.net.tail[first], self.net.head[first]], axis=1)
         self.ends: Array = np.sort(ends, axis=1)  # i8[links, 2]
         self.rates = self.least(self.net.capacity)  # bytes/s
-        named = zip(self.boxes.name, self.boxes.kind, strict=True)
-        self.nodes = [name for name, kind in named if kind == "node"]
+        names_and_kinds = zip(self.boxes.name, self.boxes.kind, strict=True)
+        self.nodes = [name for name, kind in names_and_kinds if kind == "node"]
 
     def least(self, each: Array) -> Array:
         """The smaller value of the two directions of each link."""
-        first, of = self.net.pairs
+        first, pair_of = self.net.pairs
         low = np.full(first.size, np.inf)
-        np.minimum.at(low, of, each)
+        np.minimum.at(low, pair_of, each)
         return low
 
     @cached_property
@@ -67,8 +67,8 @@ class Layout:
         number = {int(name.split()[1]): k for k, name in enumerate(self.nodes)}
         node = np.array([number.get(n, -1) for n in net.node.tolist()])[self.ends]
         first, _ = net.pairs
-        own = np.where(node.min(axis=1) >= 0, np.maximum(net.sub_plane[first], 0), -1)
-        row = np.maximum(rows[self.ends].max(axis=1), own)
+        sub_plane = np.where(node.min(axis=1) >= 0, np.maximum(net.sub_plane[first], 0), -1)
+        row = np.maximum(rows[self.ends].max(axis=1), sub_plane)
         leaves = (node[:, 0] != node[:, 1]) & (row >= 0)
         dies = np.isin(self.ends, net.dies).any(axis=1)
         enters = (node[:, 0] == node[:, 1]) & (rows[self.ends].max(axis=1) >= 0) & dies
@@ -97,16 +97,18 @@ layout = lru_cache(maxsize=8)(Layout)
 @lru_cache(maxsize=8)
 def machine(fabric: Fabric) -> dict[str, Any]:
     """Everything in the picture, by number: boxes with their places, links in GB/s as built."""
-    known = layout(fabric)
-    sheet, net = known.boxes, known.net
+    picture = layout(fabric)
+    sheet, net = picture.boxes, picture.net
     kinds = {kind: k for k, kind in enumerate(dict.fromkeys([*KINDS, *sheet.kind]))}
     data = [(d["plane"], d["links"]) for _, _, d in fabric.edges(data=True)]
     first, _ = net.pairs
     planes = {net.vertex_data[v]["kind"]: data[k][0] for k, v in enumerate(net.tail.tolist())}
-    each = [(*data[k], rate) for k, rate in zip(first.tolist(), known.rates.tolist(), strict=True)]
+    each = [
+        (*data[k], rate) for k, rate in zip(first.tolist(), picture.rates.tolist(), strict=True)
+    ]
     sorts = {sort: k for k, sort in enumerate(dict.fromkeys(each))}
     box = np.array([sheet.of[v] for v in range(len(net.vertices))])
-    own = {name: {sheet.of[int(v)] for v in inside} for name, inside in known.elements}
+    boxes = {name: {sheet.of[int(v)] for v in members} for name, members in picture.elements}
     return {
         "kinds": [[kind, *KINDS.get(kind, (kind, kind, planes.get(kind, "")))] for kind in kinds],
         "name": sheet.name,
@@ -117,15 +119,15 @@ def machine(fabric: Fabric) -> dict[str, Any]:
         "fixed": sheet.fixed,
         "dies": box[net.dies].tolist(),
         "also": [  # what a plane has in the nodes
-            [k, sorted(own[name] - {j for j, p in enumerate(sheet.parent) if p == k})]
-            for k, name in enumerate(sheet.name) if sheet.kind[k] == "plane" and name in own
+            [k, sorted(boxes[name] - {j for j, p in enumerate(sheet.parent) if p == k})]
+            for k, name in enumerate(sheet.name) if sheet.kind[k] == "plane" and name in boxes
         ],
-        "named": [name for name, _ in known.elements],
+        "named": [name for name, _ in picture.elements],
         "rows": [[text, plane] for text, (plane, _) in sheet.rows.items()],
-        "ends": [np.diff(end, prepend=0).tolist() for end in box[known.ends].T],
+        "ends": [np.diff(end, prepend=0).tolist() for end in box[picture.ends].T],
         "sorts": [[plane, count, rate / 1e9] for plane, count, rate in sorts],
         "sort": [sorts[sort] for sort in each],
-        "cell": np.diff(known.cell, prepend=0).tolist(),
+        "cell": np.diff(picture.cell, prepend=0).tolist(),
     }  # fmt: skip
 
 
@@ -139,10 +141,10 @@ def machine_text(fabric: Fabric) -> str:
 def changes(fabric: Fabric) -> dict[str, Any]:
     """Message of a fabric's edits: changed links in GB/s, factors of edited elements, boxes that
     contain them."""
-    known = layout(built(fabric))
-    now = known.least(network(fabric).capacity)
-    differ = np.flatnonzero(now != known.rates)
-    marks, holders = _marks(known, fabric.graph["supernode"].edits)
+    picture = layout(built(fabric))
+    now = picture.least(network(fabric).capacity)
+    differ = np.flatnonzero(now != picture.rates)
+    marks, holders = _marks(picture, fabric.graph["supernode"].edits)
     return {
         "edits": len(fabric.graph["supernode"].edits), "links": np.diff(differ, prepend=0).tolist(),
         "gb": [float(f"{gb:.6g}") for gb in now[differ] / 1e9], "marks": marks,
@@ -153,23 +155,23 @@ def changes(fabric: Fabric) -> dict[str, Any]:
 def _marks(known: Layout, edits: Iterable[Edit]) -> tuple[dict[str, list[float]], set[str]]:
     """Factors of capacity and latency by element, and the boxes that contain edited elements."""
     names = [name for name, _ in known.elements]
-    inside = np.concatenate([k for _, k in known.elements])
+    member_vertices = np.concatenate([k for _, k in known.elements])
     sizes = np.array([k.size for _, k in known.elements])
     group = np.repeat(np.arange(sizes.size), sizes)
     marks: dict[str, list[float]] = {}
     within: set[str] = set()
     for edit in edits:
-        taken = np.zeros(len(known.net.vertices), bool)
+        is_taken = np.zeros(len(known.net.vertices), bool)
         for end in (edit.element, edit.to):
             if end:
-                taken[known.net.members(end)] = True
-        met = np.bincount(group, taken[inside], sizes.size)
-        whole = (met == sizes) & (not edit.to)
-        within.update(names[k] for k in np.flatnonzero((met > 0) & ~whole))
+                is_taken[known.net.members(end)] = True
+        met = np.bincount(group, is_taken[member_vertices], sizes.size)
+        whole_elements = (met == sizes) & (not edit.to)
+        within.update(names[k] for k in np.flatnonzero((met > 0) & ~whole_elements))
         if edit.to:
             continue
-        wholes = [known.net.vertices[k] for k in np.flatnonzero(taken)]
-        for name in wholes + [names[k] for k in np.flatnonzero(whole)]:
+        wholes = [known.net.vertices[k] for k in np.flatnonzero(is_taken)]
+        for name in wholes + [names[k] for k in np.flatnonzero(whole_elements)]:
             capacity, latency = marks.get(name, (1.0, 1.0))
             marks[name] = [capacity * edit.capacity_factor, latency * edit.latency_factor]
     return marks, within
@@ -184,18 +186,18 @@ def columns(plane: str, sub_plane: int | None, planes: int) -> list[int]:
 
 def spread(fabric: Fabric, cells: Array) -> list[float | None]:
     """Values of a run's cells f8[nodes, planes + 2], assigned to the links that belong to each."""
-    known = layout(built(fabric))
+    picture = layout(built(fabric))
     planes = cells.shape[1] - 2
-    table = np.full((len(known.nodes), len(known.boxes.rows)), np.nan)
-    for k, (text, (_, inside)) in enumerate(known.boxes.rows.items()):
-        passed_on = {known.net.vertex_data[v].get("forwards") for v in inside}
+    table = np.full((len(picture.nodes), len(picture.boxes.rows)), np.nan)
+    for k, (text, (_, members)) in enumerate(picture.boxes.rows.items()):
+        passed_on = {picture.net.vertex_data[v].get("forwards") for v in members}
         if text in ("RDMA", "VPC"):
             table[:, k] = cells[:, planes + (text == "VPC")]
         elif k < planes and text.startswith("UB"):
             table[:, k] = cells[:, k]
         elif planes and passed_on == {"ub"}:  # switches of no sub-plane: an imported machine's
             table[:, k] = np.fmax.reduce(cells[:, :planes], axis=1)
-    return _rounded(np.append(table.ravel(), np.nan)[known.cell])
+    return _rounded(np.append(table.ravel(), np.nan)[picture.cell])
 
 
 def loads(fabric: Fabric, each: Array) -> list[float | None]:
@@ -210,8 +212,8 @@ def _rounded(values: Array) -> list[float | None]:
 
 def deflated(message: Any) -> str:
     """A message as base64 of its deflated JSON."""
-    raw = json.dumps(message, separators=(",", ":"), allow_nan=False).encode()
-    return base64.b64encode(zlib.compress(raw, 6)).decode()
+    json_bytes = json.dumps(message, separators=(",", ":"), allow_nan=False).encode()
+    return base64.b64encode(zlib.compress(json_bytes, 6)).decode()
 
 
 def packed(values: Array, kind: str = "<f4") -> str:
@@ -336,6 +338,6 @@ def cells_of_links(
     cells = np.full((net.nodes, net.sub_planes + 2), np.nan)
     for row in links.iter_rows(named=True):
         if row["node"] is not None and row[column] is not None:
-            at = row["node"], columns(row["plane"], row["sub_plane"], net.sub_planes)
-            cells[at] = np.fmax(cells[at], row[column])
+            cell_index = row["node"], columns(row["plane"], row["sub_plane"], net.sub_planes)
+            cells[cell_index] = np.fmax(cells[cell_index], row[column])
     return cells

@@ -32,10 +32,10 @@ NAME = re.compile(r"(?<![\w.'\"])[a-z0-9]+(?:_[a-z0-9]+)+\b(?!\.\w)")  # of a fi
 
 def declared(path: str) -> ScenarioField:
     """Declaration of a field; raises KeyError for an unknown path."""
-    known = field_info(path)
-    if known is None:
+    info = field_info(path)
+    if info is None:
         raise KeyError(path)
-    return known
+    return info
 
 
 def formed() -> list[str]:
@@ -65,13 +65,13 @@ def choice_label(path: str, option: str, facts: Facts | None = None) -> str:
 
 def options(path: str, facts: Facts) -> list[str] | None:
     """Options of a choice: as declared, or the names in the facts; None for no choice."""
-    known = declared(path)
-    if known.closed:
-        return list(known.options)
-    if not known.files:
+    info = declared(path)
+    if info.closed:
+        return list(info.options)
+    if not info.files:
         return None
-    names = facts.names(known.files)
-    return [default for default in [known.default] if default not in names] + names
+    names = facts.names(info.files)
+    return [default for default in [info.default] if default not in names] + names
 
 
 def show(value: Any, path: str = "") -> str:
@@ -98,11 +98,11 @@ def change_line(path: str, before: str, now: str) -> str:
 
 def tooltip(path: str) -> str:
     """Tooltip of a field: its meaning, bounds, default and source, and the terms in its label."""
-    known = declared(path)
-    span = f"{known.low:,.9g} to {known.high:,.9g}. " if known.low is not None else ""
-    source = f" ({known.source})" if known.source else ""
-    default = f"{span}Default {show(known.default, path)}{source}."
-    return glossed(known.label, f"{known.help}\n\n{default}" if known.help else default)
+    info = declared(path)
+    span = f"{info.low:,.9g} to {info.high:,.9g}. " if info.low is not None else ""
+    source = f" ({info.source})" if info.source else ""
+    default = f"{span}Default {show(info.default, path)}{source}."
+    return glossed(info.label, f"{info.help}\n\n{default}" if info.help else default)
 
 
 @lru_cache(maxsize=1024)
@@ -125,8 +125,8 @@ def sentence(refusal: str) -> str:
 def _chosen(match: re.Match[str]) -> str:
     """`deployment.mode = 'prefill_only'` with the option's label."""
     path, option = match.groups()
-    known = field_info(path)
-    if known is None or option not in known.options:
+    info = field_info(path)
+    if info is None or option not in info.options:
         return match.group()
     return f"{path} = {scenario_words.choice_label(path, option)}"
 
@@ -180,9 +180,9 @@ def _fault(row: dict[str, Any]) -> str:
     """One fault as text: element, kind, time."""
     broken = Fault.model_validate(row)
     does = KINDS[broken.kind].says(broken)
-    lasts = f" for {broken.duration_s:g} s" if broken.duration_s else ""
+    duration_text = f" for {broken.duration_s:g} s" if broken.duration_s else ""
     begins = "at" if does == "fails" else "from"
-    return f"{_named(row)} {does} {begins} {broken.at_s:g} s{lasts}"
+    return f"{_named(row)} {does} {begins} {broken.at_s:g} s{duration_text}"
 
 
 def _edit(row: dict[str, Any]) -> str:
@@ -199,14 +199,14 @@ def _edit(row: dict[str, Any]) -> str:
 def _piece(row: dict[str, Any]) -> str:
     """One stretch of a profile as text: its begin, and factors that are not 1."""
     factors = ((row.get(key, 1.0), f"{key} ×") for key in ("rate", "input", "output"))
-    said = [f"{name}{value:,.4g}" for value, name in factors if value != 1.0]
-    return f"from {row['at_s']:g} s {', '.join(said) or 'as the profile says'}"
+    factor_texts = [f"{name}{value:,.4g}" for value, name in factors if value != 1.0]
+    return f"from {row['at_s']:g} s {', '.join(factor_texts) or 'as the profile says'}"
 
 
 def _model(row: dict[str, Any]) -> str:
     """A further model as text: its name and its load."""
-    own = Model.model_validate(row)
-    w, name = own.workload, own.name or own.deployment.model
+    model = Model.model_validate(row)
+    w, name = model.workload, model.name or model.deployment.model
     if w.arrivals == "closed_loop":
         return f"{name}, {w.concurrency:,} in flight"
     return f"{name}, {w.rate_req_per_s:,.6g} req/s"

@@ -100,14 +100,14 @@ def _choose(kind: Import, own: str) -> None:
     names = distinct({row.digest: kind.called(row) for row in part.search(limit=OFFERED).rows})
     if not names:
         return
-    chosen = st.selectbox(
+    selected = st.selectbox(
         f"Stored {kind.many}", list(names),
         index=list(names).index(own) if own in names else None,
         format_func=lambda d: names.get(d, d), key=f"stored-{kind.one}:{own}",
         placeholder=f"Choose {kind.many}, or drop a file below",
     )  # fmt: skip
-    if chosen and chosen != own:
-        _use(kind, lambda: part.load(chosen))
+    if selected and selected != own:
+        _use(kind, lambda: part.load(selected))
     _forget(kind, names, own)
 
 
@@ -131,8 +131,8 @@ def distinct(names: Mapping[str, str]) -> dict[str, str]:
     >>> distinct({"0ab1": "a.csv", "77c2": "b.csv", "0ef3": "a.csv"})
     {'0ab1': 'a.csv · 0ab1', '77c2': 'b.csv', '0ef3': 'a.csv · 0ef3'}
     """
-    called = list(names.values())
-    return {d: f"{n} · {d[:8]}" if called.count(n) > 1 else n for d, n in names.items()}
+    labels = list(names.values())
+    return {d: f"{n} · {d[:8]}" if labels.count(n) > 1 else n for d, n in names.items()}
 
 
 def _forget(kind: Import, names: Mapping[str, str], own: str) -> None:
@@ -144,15 +144,15 @@ def _forget(kind: Import, names: Mapping[str, str], own: str) -> None:
             f"{kind.one.capitalize()} to delete", list(names), index=None, key=key,
             format_func=lambda d: names.get(d, d), placeholder=f"Choose the {kind.one}",
         )  # fmt: skip
-        stays = OWN if digest == own else ""
-        if digest and not stays and (users := kind.stored().used(digest)):
-            stays = sentence(users)
-        if stays:
-            st.markdown(f":material/lock: {stays}")
+        digest_left = OWN if digest == own else ""
+        if digest and not digest_left and (users := kind.stored().used(digest)):
+            digest_left = sentence(users)
+        if digest_left:
+            st.markdown(f":material/lock: {digest_left}")
         elif digest:
             st.markdown(f"**{plain(names[digest])}** will be gone for good.")
         st.button(
-            "Delete for good", type="primary", disabled=not digest or bool(stays),
+            "Delete for good", type="primary", disabled=not digest or bool(digest_left),
             key=f"{key}-yes", on_click=_delete, args=(kind, key, own),
         )  # fmt: skip
 
@@ -176,23 +176,25 @@ def _delete(kind: Import, key: str, own: str) -> None:
 
 def _look_at_trace(table: Any) -> Look:
     """Preview of a trace: figures, rows left out by reason, warnings."""
-    seen = reader.preview(table)
-    duration_s = seen["duration_s"]
+    facts = reader.preview(table)
+    duration_s = facts["duration_s"]
     # As the Workload page will say it, in the blocks of this draft's memory pool.
     hit = offered(ask.replayed(session.draft(), table), session.facts(), table).reuse
     figures = {
         "Lasts": words.duration(duration_s) if duration_s else "no times in the file",
-        "Requests": amount(seen["rate_req_per_s"], "rate", "req/s"),
-        "Prompt : output tokens": f"{seen['prefill_decode_ratio']:,.3g} : 1",
-        "Prompt, half under": f"{seen['input_tokens']['p50']:,.0f} tokens",
-        "Output, half under": f"{seen['output_tokens']['p50']:,.0f} tokens",
+        "Requests": amount(facts["rate_req_per_s"], "rate", "req/s"),
+        "Prompt : output tokens": f"{facts['prefill_decode_ratio']:,.3g} : 1",
+        "Prompt, half under": f"{facts['input_tokens']['p50']:,.0f} tokens",
+        "Output, half under": f"{facts['output_tokens']['p50']:,.0f} tokens",
         "Reusable prompt tokens": "nothing: no prefixes in the file"
         if not table.has_prefix
         else amount(hit, "share"),
     }
-    left_out = (f"{count:,} rows: {why.replace('_', ' ')}" for why, count in seen["counts"].items())
-    warnings = (f":material/warning: {plain(warning)}" for warning in seen["warnings"])
-    title = f"**{seen['format'].capitalize()}** · {seen['rows']:,} requests"
+    left_out = (
+        f"{count:,} rows: {why.replace('_', ' ')}" for why, count in facts["counts"].items()
+    )
+    warnings = (f":material/warning: {plain(warning)}" for warning in facts["warnings"])
+    title = f"**{facts['format'].capitalize()}** · {facts['rows']:,} requests"
     return Look(title, figures, [*map(plain, left_out), *warnings])
 
 
@@ -221,9 +223,9 @@ def _look_at_counts(table: CountsTable) -> Look:
         "Picks counted": f"{table.counts.sum():,.4g}",
         "Hottest expert": f"{hottest.mean():.2f} × mean",
     }  # fmt: skip
-    says = {"Hottest expert": "Of its layer's mean expert, averaged over layers."}
+    help_texts = {"Hottest expert": "Of its layer's mean expert, averaged over layers."}
     notes = [plain(table.note)] if table.note else []
-    return Look(f"**{plain(table.name)}** · {table.format}", figures, notes, says)
+    return Look(f"**{plain(table.name)}** · {table.format}", figures, notes, help_texts)
 
 
 COUNTS = Import(
@@ -242,20 +244,20 @@ def _look_at_machine(machine: ImportedMachine) -> Look:
         "NPUs": f"{machine.npus:,}", "Dies": f"{kinds['die']:,}", "CPUs": f"{kinds['cpu']:,}",
         "Links": f"{len(machine.links):,}",
     }  # fmt: skip
-    says = {"Links": "Each direction counts."}
-    return Look(f"**{plain(machine.name)}**", figures, help=says)
+    help_texts = {"Links": "Each direction counts."}
+    return Look(f"**{plain(machine.name)}**", figures, help=help_texts)
 
 
 def _routed(machine: ImportedMachine) -> ImportedMachine:
     """The machine with the routing chosen by the visitor."""
-    chosen = st.selectbox(
+    selected = st.selectbox(
         "Routing", list(ROUTINGS), index=list(ROUTINGS).index(machine.routing),
         format_func=lambda name: ROUTINGS[name], key=f"routing:{machine.digest}",
         help="Adaptive routing balances all traffic over its paths to keep the fullest link low. "
         "Weighted ECMP splits each pair by the capacity of its paths, whatever else is under way. "
         "Hashed, each flow stays on one path, and some paths get more flows than others.",
     )  # fmt: skip
-    return machine.routed(str(chosen))
+    return machine.routed(str(selected))
 
 
 def _with_machine(draft: Scenario, machine: ImportedMachine) -> Scenario:

@@ -45,8 +45,8 @@ def strip(draft: Scenario) -> Strip:
     _begin(draft)  # concurrent with the formulas, which take as long
     head = st.container(key="verdict")
     verdict = _verdict(head, draft)  # replaced, and never empty between two answers
-    known = not session.refusal() and not isinstance(formulas.outlook(formulas.whole(draft)), str)
-    for remark in remarks(draft) if known else ():
+    able = not session.refusal() and not isinstance(formulas.outlook(formulas.whole(draft)), str)
+    for remark in remarks(draft) if able else ():
         head.warning(sentence(remark), icon=":material/event_busy:")
     with st.container(key="second-answer"), st.container(key="simulated", **LINE):
         return Strip(verdict, st.empty(), st.container(width="content"))
@@ -104,11 +104,11 @@ def _begin(draft: Scenario) -> tuple[str, float]:
 
 def _awaited(place: DeltaGenerator, run: str) -> Look | None:
     """The run once it has ended, shown as it progresses; each check can be interrupted."""
-    until_s, shown = time.monotonic() + PATIENCE_S, None
+    until_s, last_look = time.monotonic() + PATIENCE_S, None
     while (look := _live().look(run, LOOK_S)) is not None and not look.ended:
-        if look != shown:
+        if look != last_look:
             _going(place, look)
-            shown = look
+            last_look = look
         st.session_state.get(STATE)  # as drawing does, it lets an edit interrupt the wait
         if time.monotonic() > until_s:
             break
@@ -129,8 +129,8 @@ def _look_again(run: str, *, until_found: bool = False) -> None:
 
 def _going(place: DeltaGenerator, seen: Look) -> None:
     """Show that a simulation is running, and its progress."""
-    served = seen.live.get("finished")
-    text = f" · {served:,.0f} requests served" if served else ""
+    finished = seen.live.get("finished")
+    text = f" · {finished:,.0f} requests served" if finished else ""
     _chip(place, f"By formula; simulating {seen.progress:.0%}{text}")
 
 
@@ -145,8 +145,8 @@ def _against_slo(summary: Mapping[str, Any], draft: Scenario) -> str:
     for metric in sweep.SLOS:
         value, limit = summary.get(metric.key), metric.slo(draft) if metric.slo else 0.0
         if value is not None:
-            of = f" of {shown(metric.key, limit)}" if one_slo(draft) else ""
-            text = f"{metric.label} {shown(metric.key, value)}{of}"
+            limit_text = f" of {shown(metric.key, limit)}" if one_slo(draft) else ""
+            text = f"{metric.label} {shown(metric.key, value)}{limit_text}"
             parts.append(f":red[{text}]" if metric.key in broken else text)
     if (attained := summary.get("slo_attainment")) is not None:
         text = f"{shown('slo_attainment', attained)} within the SLO"

@@ -129,11 +129,11 @@ def live(place: DeltaGenerator, row: RunRow, scenario: Scenario) -> RunRow | Non
         heading(row, scenario.question or words.brief(scenario))
         bar = st.empty()
     if _age_s(row) < AT_ONCE_S:
-        shown = ""
+        shown_state = ""
         while not row.ended and _age_s(row) < AT_ONCE_S:
-            if _state(row) != shown:
-                shown = _state(row)
-                bar.progress(row.progress, shown)
+            if _state(row) != shown_state:
+                shown_state = _state(row)
+                bar.progress(row.progress, shown_state)
             time.sleep(LOOK_S)
             row = session.store().runs.get(row.id) or row
         if row.ended:
@@ -195,10 +195,10 @@ def _getting_ready() -> None:
     st.markdown("The engine is compiled once on a machine. Later starts take seconds.")
     with st.container(horizontal=True, gap="small"):
         for name, stage in stages.items():
-            going = stage.took_s is None
+            in_progress = stage.took_s is None
             took_s = time.monotonic() - stage.began_s if stage.took_s is None else stage.took_s
-            icon = ":material/progress_activity:" if going else ":material/check:"
-            colour: Literal["blue", "green"] = "blue" if going else "green"
+            icon = ":material/progress_activity:" if in_progress else ":material/check:"
+            colour: Literal["blue", "green"] = "blue" if in_progress else "green"
             st.badge(f"{name} {took_s:.0f} s", icon=icon, color=colour, width="content")
 
 
@@ -232,11 +232,11 @@ def _numbers(row: RunRow, scenario: Scenario) -> None:
     simulated = words.duration(round(row.progress * scenario.horizon_s, 1))
     with st.grid(5, min_column_width=150):
         st.metric("Simulated time", simulated, help=f"Of {words.duration(scenario.horizon_s)}.")
-        for label, key, when in (
+        for label, key, when_text in (
             ("Arrived", "arrived", "so far"), ("Finished", "finished", "so far"),
             ("In the machine", "inside", "right now"), ("Decoding", "decoding", "right now"),
         ):  # fmt: skip
-            st.metric(label, f"{now.get(key, 0):,.0f}", help=f"Requests {when}.")
+            st.metric(label, f"{now.get(key, 0):,.0f}", help=f"Requests {when_text}.")
     if markup := unfolding(now.get("points") or {}, scenario):
         drawn(markup, "unfolding")
     figures = [f"{three_figures(now.get('arrived', 0) / _elapsed_s(row))} requests per wall second"]
@@ -283,7 +283,7 @@ def unfolding(points: Mapping[str, Sequence[float | None]], scenario: Scenario) 
     """Latency and throughput so far (`points` of a run's progress) against the SLO, as HTML."""
     slo = scenario.slo
     prompts = scenario.deployment.mode == "prefill_only"
-    drawn = [
+    charts_drawn = [
         ("TTFT, mean", "ttft_s", seconds, slo.ttft_s, theme.ROLE["prefill"]),
         ("TPOT, mean", "tpot_s", seconds, 1e-3 * slo.tpot_ms, theme.ROLE["decode"]),
         (
@@ -293,7 +293,7 @@ def unfolding(points: Mapping[str, Sequence[float | None]], scenario: Scenario) 
     ]  # fmt: skip
     parts = [
         _chart(label, points["t_s"], points[key], text, limit, colour, scenario.horizon_s)
-        for label, key, text, limit, colour in drawn
+        for label, key, text, limit, colour in charts_drawn
         if any(value is not None for value in points.get(key, ()))
     ]
     return f'<div class="unfolding">{"".join(parts)}</div>' if parts else ""
@@ -307,10 +307,10 @@ def _chart(
     label: str, at_s: Sequence[float | None], values: Sequence[float | None],
     text: Callable[[float], str], limit: float | None, colour: str, horizon_s: float,
 ) -> str:  # fmt: skip
-    known = [value for value in values if value is not None]
-    most, now = max(known), known[-1]
-    near = limit is not None and limit < 3.0 * most  # an SLO far above would flatten the line
-    top = ROOM * max(most, limit if near and limit else 0.0) or 1.0
+    known_values = [value for value in values if value is not None]
+    most, now = max(known_values), known_values[-1]
+    limit_near = limit is not None and limit < 3.0 * most  # an SLO far above would flatten the line
+    top = ROOM * max(most, limit if limit_near and limit else 0.0) or 1.0
 
     def high(value: float) -> float:
         return HIGH * (1.0 - value / top)
@@ -322,7 +322,7 @@ def _chart(
                 f"{WIDE * (t or 0.0) / horizon_s:.1f},{high(v or 0.0):.1f}" for t, v in pairs
             )
             lines += _line(f'points="{spots}"', f'stroke="{colour}" stroke-width="2"')
-    if near and limit:
+    if limit_near and limit:
         y = high(limit)
         lines += _line(
             f'points="0,{y:.1f} {WIDE},{y:.1f}"',

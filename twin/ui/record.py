@@ -63,10 +63,10 @@ def latencies(run: str, warmup_s: float) -> Latencies:
         late = started & (ttft >= np.quantile(ttft[started], 1 - SLOWEST))
     parts = []
     for name, begin, end in latency.TTFT_PARTS:
-        known = latency.span(requests, begin, end)[late]
-        known = known[np.isfinite(known)]
-        if known.size:
-            parts.append((name, float(known.mean())))
+        span_known = latency.span(requests, begin, end)[late]
+        span_known = span_known[np.isfinite(span_known)]
+        if span_known.size:
+            parts.append((name, float(span_known.mean())))
     tpot = latency.tpot_s(requests)[ended]
     return Latencies(_quantiles(ttft[started]), _quantiles(tpot), parts)
 
@@ -90,10 +90,10 @@ def explanation(run: str, _row: RunRow) -> dict[str, Any]:
 
 def time_of(row: RunRow, scenario: Scenario) -> dict[str, float]:
     """Seconds of a mean request by piece, for an explained run; otherwise empty."""
-    known = find_run(session.store(), scenario, engine=EXPLAIN)
-    if known is None or row.engine_version != load_engine().version:
+    explain_run = find_run(session.store(), scenario, engine=EXPLAIN)
+    if explain_run is None or row.engine_version != load_engine().version:
         return {}
-    return dict(explanation(known.id, known)["waterfall_s"])
+    return dict(explanation(explain_run.id, explain_run)["waterfall_s"])
 
 
 @st.cache_resource(show_spinner=False, max_entries=100)
@@ -122,9 +122,9 @@ def requests_by(run: str, warmup_s: float) -> dict[str, tuple[int, int]]:
     }
     picked = {}
     for name, values in times.items():
-        known = np.flatnonzero(np.isfinite(values))
-        if known.size:
-            order = known[np.argsort(values[known], kind="stable")]
+        finite_rows = np.flatnonzero(np.isfinite(values))
+        if finite_rows.size:
+            order = finite_rows[np.argsort(values[finite_rows], kind="stable")]
             ids = requests["request_id"].to_numpy()[order]
             picked[name] = int(ids[-1]), int(ids[ids.size // 2])
     return picked
@@ -153,5 +153,5 @@ def fabric(row: RunRow, scenario: Scenario) -> Fabric:
 @st.cache_resource(show_spinner=False, max_entries=8)
 def _facts(digest: str) -> Facts:
     """The run's facts; the present ones if an earlier twin did not store them."""
-    known = session.facts()
-    return known if known.digest == digest else known.replaced(session.store().facts(digest))
+    facts = session.facts()
+    return facts if facts.digest == digest else facts.replaced(session.store().facts(digest))

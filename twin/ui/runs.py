@@ -39,20 +39,20 @@ def latest(count: int, *states: str) -> list[RunRow]:
 
 def line(run: RunRow, figures: int | None = None) -> tuple[str, str]:
     """A run in a list: icon, one line of progress or its first `figures`, and time."""
-    when = words.ago(time.time() - run.queued_s)
+    queued_text = words.ago(time.time() - run.queued_s)
     if run.state == "running":
-        return STATE_ICONS[run.state], f"{run.progress:.0%} done · started {when}"
+        return STATE_ICONS[run.state], f"{run.progress:.0%} done · started {queued_text}"
     if run.damaged:
-        return ":material/broken_image:", f"damaged: restore a backup · {when}"
+        return ":material/broken_image:", f"damaged: restore a backup · {queued_text}"
     if run.state != "done":
-        return STATE_ICONS.get(run.state, ""), f"{run.state} · {when}"
-    return STATE_ICONS["done"], " · ".join([*headlines(run.summary)[:figures], when])
+        return STATE_ICONS.get(run.state, ""), f"{run.state} · {queued_text}"
+    return STATE_ICONS["done"], " · ".join([*headlines(run.summary)[:figures], queued_text])
 
 
 def headlines(summary: Mapping[str, Any], place: Place = "line") -> list[str]:
     """Figures of a summary for a place, as parts of a line, with units."""
-    known = [metric for metric in placed(place) if summary.get(metric.key)]
-    return [f"{_in_a_line(m.short or m.label)} {shown(m.key, summary[m.key])}" for m in known]
+    metrics = [metric for metric in placed(place) if summary.get(metric.key)]
+    return [f"{_in_a_line(m.short or m.label)} {shown(m.key, summary[m.key])}" for m in metrics]
 
 
 def _in_a_line(text: str) -> str:
@@ -62,9 +62,9 @@ def _in_a_line(text: str) -> str:
 
 def choices(rows: Iterable[RunRow], figures: int | None = None) -> dict[str, str]:
     """Title and line of each run by id, for a choice among them."""
-    known = {run.id: run for run in rows}
-    named = zip(titles([*known.values()]), known.values(), strict=True)
-    return {run.id: f"{title} · {line(run, figures)[1]}" for title, run in named}
+    row_by_id = {run.id: run for run in rows}
+    titled_rows = zip(titles([*row_by_id.values()]), row_by_id.values(), strict=True)
+    return {run.id: f"{title} · {line(run, figures)[1]}" for title, run in titled_rows}
 
 
 def links(page: str, rows: list[RunRow]) -> None:
@@ -90,8 +90,8 @@ def watch(ids: Sequence[str], text: str = "") -> None:
     if len(rows) < len(ids):
         st.rerun()
     if text:
-        made = rows[0].live.get("runs")
-        state = f" {made:.0f} re-runs made" if made else ""
+        runs_made = rows[0].live.get("runs")
+        state = f" {runs_made:.0f} re-runs made" if runs_made else ""
         if rows[0].state == "queued":
             state = " Waiting for a free process"
         st.progress(rows[0].progress, text + state)
@@ -102,10 +102,10 @@ def how_far_off(scenarios: Mapping[str, Scenario]) -> None:
     groups = [(names, bands) for names, bands in near_each(scenarios, session.facts()) if bands]
     if not groups:
         return
-    alike = len(groups) == 1
+    one_group = len(groups) == 1
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         for names, bands in groups[:SHOWN]:
-            prefix = "" if alike else f"{plain(', '.join(names))}: "
+            prefix = "" if one_group else f"{plain(', '.join(names))}: "
             st.caption(
                 f":material/target: {prefix}Four of five measurements are expected within "
                 f"{plain(in_brief(bands))}.",
@@ -115,7 +115,7 @@ def how_far_off(scenarios: Mapping[str, Scenario]) -> None:
         label = "What this rests on" + (f", and {more} more" if more > 0 else "")
         with st.popover(label, type="tertiary"):
             for names, bands in groups:
-                if not alike:
+                if not one_group:
                     st.markdown(f"**{plain(', '.join(names))}**")
                 for each in bands:
                     st.markdown(f"- {plain(each.sentence)}")

@@ -56,9 +56,9 @@ def _seen_by(visitor: str) -> Store:
 @st.cache_resource(show_spinner=False)
 def _store() -> Store:
     """The one store of this process, shared by all visitors, with every preset in it."""
-    opened = open_store()
-    opened.scenarios.seed()
-    return opened
+    new_store = open_store()
+    new_store.scenarios.seed()
+    return new_store
 
 
 @contextmanager
@@ -107,9 +107,9 @@ def first() -> Scenario:
 
 def _state() -> Any:
     if "history" not in st.session_state:
-        begun = first()
+        new_state = first()
         st.session_state.update(
-            history=[begun], position=0, preset=begun, generation=0, pending={}, refusal="",
+            history=[new_state], position=0, preset=new_state, generation=0, pending={}, refusal="",
             addresses=[], link_problem="",
         )  # fmt: skip
     return st.session_state
@@ -147,11 +147,11 @@ def propose(changes: dict[str, Any]) -> str:
     """Change fields by dotted path; returns '' or why not. Pending edits are tried again with
     these."""
     state = _state()
-    wanted = state.pending | changes
+    all_changes = state.pending | changes
     try:
-        scenario = with_overrides(draft(), wanted)
+        scenario = with_overrides(draft(), all_changes)
     except SpecError as error:
-        state.pending, state.refusal = wanted, str(error)
+        state.pending, state.refusal = all_changes, str(error)
         return state.refusal
     generation = state.generation
     set_draft(scenario)
@@ -187,8 +187,8 @@ def value(path: str) -> Any:
 def wished() -> Scenario:
     """The draft with pending edits, possibly invalid: only to decide what a form shows."""
     scenario = draft()
-    for path, wish in _state().pending.items():
-        scenario = _replaced(scenario, path.split("."), wish)
+    for path, value in _state().pending.items():
+        scenario = _replaced(scenario, path.split("."), value)
     return scenario
 
 
@@ -261,10 +261,10 @@ def open_link() -> None:
         st.error(why, title="Nothing can be stored here", icon=":material/database_off:")
         st.stop()
     state, query = _state(), st.query_params.to_dict()
-    named = links.scenario_query(query)
-    if not named or named in state.addresses:
+    opened = links.scenario_query(query)
+    if not opened or opened in state.addresses:
         return
-    state.addresses.append(named)
+    state.addresses.append(opened)
     state.link_problem = ""
     try:
         start_from(links.open_scenario(query, store(), hold))
@@ -274,8 +274,8 @@ def open_link() -> None:
 
 def hold(machine: ImportedMachine) -> None:
     """Reference a link's machine for this session; it is stored with its run or copied link."""
-    held = {**st.session_state.get("held", {}), machine.digest: machine}
-    st.session_state["held"] = dict(list(held.items())[-HELD_MAX:])
+    machines = {**st.session_state.get("held", {}), machine.digest: machine}
+    st.session_state["held"] = dict(list(machines.items())[-HELD_MAX:])
 
 
 def resume() -> None:
@@ -305,9 +305,9 @@ def named_draft() -> Scenario:
 def link(page: str) -> str:
     """Path of a page with the draft, from the host on."""
     path = links.draft_url(named_draft(), page)
-    named = path.partition("?")[2]
-    if named not in _state().addresses:
-        _state().addresses = [*_state().addresses[-HISTORY_LENGTH:], named]
+    query = path.partition("?")[2]
+    if query not in _state().addresses:
+        _state().addresses = [*_state().addresses[-HISTORY_LENGTH:], query]
     return path
 
 

@@ -64,8 +64,8 @@ def operator_colour(name: str) -> str:
     if name in OPERATOR or name not in OPERATORS:
         return OPERATOR.get(name, OTHER)
     family = OPERATORS[name].family
-    alike = (o.name for o in OPERATORS.values() if o.family == family and o.name in OPERATOR)
-    return OPERATOR.get(next(alike, ""), OTHER)
+    family_names = (o.name for o in OPERATORS.values() if o.family == family and o.name in OPERATOR)
+    return OPERATOR.get(next(family_names, ""), OTHER)
 
 
 def title(name: str) -> str:

@@ -64,10 +64,10 @@ def _parts(page: str) -> None:
     if path is None:
         return
     forms.seek(path)  # the box begins anew: it leads there once
-    known = declared(path)
-    if known.form == page:
+    info = declared(path)
+    if info.form == page:
         st.rerun()
-    go_to(known.form)
+    go_to(info.form)
 
 
 def _findable(path: str) -> str:

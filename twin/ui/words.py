@@ -16,8 +16,8 @@ QUESTION_MOST = 600  # characters, as the field says
 
 def machine(s: Scenario) -> str:
     """Serving share of the supernode: '256 of 384 NPUs'."""
-    there = npus_of(s.supernode)
-    return f"{npus_used(s):,} of {npus(there)}" if there else npus(npus_used(s))
+    npu_count = npus_of(s.supernode)
+    return f"{npus_used(s):,} of {npus(npu_count)}" if npu_count else npus(npus_used(s))
 
 
 def npus(count: int) -> str:
@@ -54,9 +54,9 @@ def lengths(s: Scenario) -> str:
 def split(s: Scenario) -> tuple[str, str]:
     """Pools' NPUs as label and value: 'Prefill : decode NPUs', '96 : 160', or 'Prefill on decode
     NPUs'."""
-    between = " on " if sharing(s) else " : "
-    roles = between.join(role for role, _, _ in pools(s))
-    return f"{roles.capitalize()} NPUs", between.join(f"{n * npus:,}" for _, n, npus in pools(s))
+    separator = " on " if sharing(s) else " : "
+    roles = separator.join(role for role, _, _ in pools(s))
+    return f"{roles.capitalize()} NPUs", separator.join(f"{n * npus:,}" for _, n, npus in pools(s))
 
 
 def of_first(s: Scenario) -> str:

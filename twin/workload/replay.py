@@ -84,7 +84,7 @@ def replay(
         notes=_replay_notes(workload, table, quantum_s, chains.block_tokens, block_tokens),
         waits_for=_places(chosen_rows, copy * n + before[row], before[row] >= 0)
         if turns_wait else None,
-        pause_s=_pauses(table, arrival_s, before)[row] if turns_wait else None,
+        pause_s=_pauses(table, arrival_s, before)[row] if turns_wait else None
     )  # fmt: skip
 
 

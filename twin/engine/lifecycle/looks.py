@@ -188,7 +188,7 @@ class Look:
         waiting = int(count[w.FRONTED]) + sum(int(count[k]) for k in BACK)
         waiting -= int(count[w.ROUTED] + count[w.REJECTED_ROUTER] + count[w.GIVEN_UP])
         waiting -= int(count[w.CANCELLED_BY_CLIENT] - count[w.LEFT_EARLY])
-        room, taken_slots = max(float(d.room[at].sum()), 1.0), float(d.taken[at].sum())
+        room, used = max(float(d.room[at].sum()), 1.0), float(d.taken[at].sum())
         ranks = self.world.settings.decode_ranks
         space = float(d.kv_tokens[at].sum()) * ranks
         context_tokens = float(d.context.reshape(-1, ranks)[at].sum())
@@ -202,13 +202,7 @@ class Look:
             each = self._requests_of_one()
             ahead = self._decoding_ahead(decoding, requests, handed_on)
             needed = self._forecasts[1].at(t_s, decoding / each, ahead / each)
-        return (
-            waiting,
-            (taken_slots + waiting) / room,
-            busy,
-            max(0.0, tpot_s) / self._tpot_s,
-            needed,
-        )
+        return (waiting, (used + waiting) / room, busy, max(0.0, tpot_s) / self._tpot_s, needed)
 
     def _decoding_ahead(self, decoding: float, under_way: float, handed_on: float) -> float:
         """Expected decoding requests after the lead time: those that remain, by Little's law, and
@@ -242,22 +236,20 @@ class Look:
             return float(decode_iteration_s(role.decode, requests, context, 0, ranks, *hot, sink))
 
         full = max(total / float(d.room[k]), float(loads[1].sum()) / (d.kv_tokens[k] * ranks))
-        least_requests, most, bound_s = (
+        least, most, bound_s = (
             1.0 / total,
             1.0 / full,
             NEAR_SLO * self._tpot_s * self._per_iteration,
         )
-        few_s, most_s = iteration_s(least_requests), iteration_s(most)
+        few_s, most_s = iteration_s(least), iteration_s(most)
         if few_s <= bound_s < most_s:
             for _ in range(STEPS):  # along lines: seconds are nearly linear in requests
-                requests_of_one = least_requests + (bound_s - few_s) / (most_s - few_s) * (
-                    most - least_requests
-                )
+                requests_of_one = least + (bound_s - few_s) / (most_s - few_s) * (most - least)
                 asked_s = iteration_s(requests_of_one)
                 if asked_s > bound_s:
                     most, most_s = requests_of_one, asked_s
                 else:
-                    least_requests, few_s = requests_of_one, asked_s
+                    least, few_s = requests_of_one, asked_s
             most, most_s = requests_of_one, asked_s
         # As many tokens a second, at the TPOT that the requests have now.
         return total * most * iteration_s(1.0) / most_s

@@ -55,7 +55,7 @@ def _sent(role: RoleCosts) -> tuple[float, float, float, float]:
     return (
         bytes_per_token * (1.0 - off_node_share) + ranks * (1.0 - ranks_far),
         bytes_per_token * off_node_share + ranks * ranks_far,
-        gathered_bytes * (1.0 - ranks_far), gathered_bytes * ranks_far,
+        gathered_bytes * (1.0 - ranks_far), gathered_bytes * ranks_far
     )  # fmt: skip
 
 

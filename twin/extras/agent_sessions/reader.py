@@ -62,14 +62,16 @@ def read_weka(reading: Reading) -> Columns:
     sessions = _Sessions()
     size, most = reading.block_tokens or 0, _most_tokens(reading.limits)
     for piece in reading.every():
-        for where, body in _objects(piece):
-            own = body.get("block_size")
-            if type(own) is not int or not 1 <= own <= MOST_BLOCK_TOKENS:
-                raise TraceError(f"{where} has no block_size: it must be a number of tokens")
-            if size not in {0, own} and reading.block_tokens is None:
-                raise TraceError(f"{where} has blocks of {own} tokens where others have {size}")
-            size = reading.block_tokens or own
-            _read_session(where, body, most, sessions)
+        for place, body in _objects(piece):
+            block_size = body.get("block_size")
+            if type(block_size) is not int or not 1 <= block_size <= MOST_BLOCK_TOKENS:
+                raise TraceError(f"{place} has no block_size: it must be a number of tokens")
+            if size not in {0, block_size} and reading.block_tokens is None:
+                raise TraceError(
+                    f"{place} has blocks of {block_size} tokens where others have {size}"
+                )
+            size = reading.block_tokens or block_size
+            _read_session(place, body, most, sessions)
     cells = cells_of_rows(sessions.bodies, sessions.places.__getitem__)
     session = np.repeat(np.arange(len(sessions.lengths)), sessions.lengths)
     offset, hashes = hash_array(hash_lists(cells), cells.where)
@@ -104,11 +106,11 @@ def _objects(piece: Piece) -> Iterator[tuple[str, dict[str, Any]]]:
     lines = [(i, line) for i, line in enumerate(text.split("\n"), 1) if line.strip()]
     by_line = len(lines) > 1 and lines[0][1].rstrip().endswith("}")
     for number, line in lines if by_line else [(0, text)]:
-        where = f"{piece.name} line {number}" if by_line else piece.name
-        body = decode(line, where, "a session object {...}")
+        place = f"{piece.name} line {number}" if by_line else piece.name
+        body = decode(line, place, "a session object {...}")
         if type(body) is not dict or type(body.get("requests")) is not list:
-            raise TraceError(f"{where} is not a session: an object with requests must stand there")
-        yield where, body
+            raise TraceError(f"{place} is not a session: an object with requests must stand there")
+        yield place, body
 
 
 def _read_session(where: str, body: dict[str, Any], most: int, sessions: _Sessions) -> None:
@@ -160,27 +162,27 @@ def read_session_table(reading: Reading) -> Columns:
     if piece.path is None:
         raise TraceError(f"{piece.name}: parquet is read from disk only, not from an upload")
     try:
-        chosen, hash_lists, rows = _session_rows(piece.name, piece.path, reading.limits, most)
+        chosen_rows, hash_lists, rows = _session_rows(piece.name, piece.path, reading.limits, most)
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError):
         raise TraceError(f"{piece.name} is not a sound parquet file: copy it again") from None
-    session = chosen["trace"].rank("dense").cast(pl.Int64).to_numpy() - 1
-    offset = np.zeros(chosen.height + 1, np.int64)
+    session = chosen_rows["trace"].rank("dense").cast(pl.Int64).to_numpy() - 1
+    offset = np.zeros(chosen_rows.height + 1, np.int64)
     np.cumsum(hash_lists.list.len().cast(pl.Int64).to_numpy(), out=offset[1:])
     hashes = hash_lists.explode().drop_nulls()  # of an empty list a null comes out
     if hashes.len() != offset[-1]:
         raise TraceError(f"{piece.name}: hash_ids must hold whole numbers, and some are missing")
     unsigned = hashes.dtype == pl.UInt64
     hashes = hashes.reinterpret(signed=True) if unsigned else hashes.cast(pl.Int64)
-    whole = chosen.select(pl.col("input_length", "output_length", "row").cast(pl.Int64))
+    lengths = chosen_rows.select(pl.col("input_length", "output_length", "row").cast(pl.Int64))
     columns = Columns(
-        ticks=_clock(chosen["t"].to_numpy(), session), ticks_per_s=1.0, in_order=False,
-        input_tokens=whole["input_length"].to_numpy(),
-        output_tokens=whole["output_length"].to_numpy(), source_row=whole["row"].to_numpy(),
+        ticks=_clock(chosen_rows["t"].to_numpy(), session), ticks_per_s=1.0, in_order=False,
+        input_tokens=lengths["input_length"].to_numpy(),
+        output_tokens=lengths["output_length"].to_numpy(), source_row=lengths["row"].to_numpy(),
         session=session, hash_offset=offset, scope=session, block_tokens=PARQUET_BLOCK_TOKENS,
         hashes=np.array(hashes, np.int64),  # a copy that may be overwritten
-        think_s=chosen["think_time"].cast(pl.Float64).fill_null(np.nan).to_numpy(),
+        think_s=chosen_rows["think_time"].cast(pl.Float64).fill_null(np.nan).to_numpy(),
     )  # fmt: skip
-    return _finished(columns, rows - chosen.height, int(session.max(initial=-1)) + 1, most)
+    return _finished(columns, rows - chosen_rows.height, int(session.max(initial=-1)) + 1, most)
 
 
 def _session_rows(
@@ -203,19 +205,21 @@ def _session_rows(
         check(cells, column)
     own_t = pl.when(pl.col("subagent") == 0).then(pl.col("t"))
     called_t = own_t.forward_fill().over("trace").fill_null(0.0) + pl.col("t")
-    chosen = plain.with_columns(t=pl.when(pl.col("subagent") == 0).then("t").otherwise(called_t))
-    chosen = chosen.filter(pl.col("input_length") <= most)
+    with_thread = plain.with_columns(
+        t=pl.when(pl.col("subagent") == 0).then("t").otherwise(called_t)
+    )
+    with_thread = with_thread.filter(pl.col("input_length") <= most)
     lists = scan.filter(pl.col("input_length") <= most).select("hash_ids").collect()["hash_ids"]
     if lists.null_count():
         raise TraceError(f"{name}: every row must have a list of hash_ids, if an empty one")
-    return chosen, lists, rows
+    return with_thread, lists, rows
 
 
 def _check_types(name: str, schema: pl.Schema) -> None:
     """Raise TraceError for a column of another type than required."""
     hashes = schema["hash_ids"]
-    listed = isinstance(hashes, pl.List) and hashes.inner in SMALL_INTEGERS
-    if not listed:
+    is_list = isinstance(hashes, pl.List) and hashes.inner in SMALL_INTEGERS
+    if not is_list:
         raise TraceError(f"{name}: hash_ids is of type {hashes}, it must be lists of integers")
     if schema["trace"] != pl.String and not schema["trace"].is_integer():
         raise TraceError(f"{name}: trace is of type {schema['trace']}, it must be names or numbers")

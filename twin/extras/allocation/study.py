@@ -38,7 +38,7 @@ def allocation(
 ) -> Allocation:
     """Simulate the allocation of blocks on one or more supernodes. Raises HardwareError for a
     larger block."""
-    sizes, stays = _blocks(tuple(mix), blocks, seed)
+    sizes, stay_times = _blocks(tuple(mix), blocks, seed)
     if sizes.max() > supernode_npus:
         raise HardwareError(
             f"a block of {sizes.max()} NPUs does not fit a supernode of {supernode_npus}: take "
@@ -49,19 +49,19 @@ def allocation(
     leaving: list[tuple[float, int, int]] = []  # when, which supernode, NPUs
     now, used_npus = 0.0, 0
     times, levels = [0.0], [0]
-    for size, stay in zip(sizes.tolist(), stays.tolist(), strict=True):
-        while (at := _best_fit(free, size)) < 0:
+    for size, stay in zip(sizes.tolist(), stay_times.tolist(), strict=True):
+        while (supernode := _best_fit(free, size)) < 0:
             now, home, freed_npus = heapq.heappop(leaving)
             free[home] += freed_npus
             used_npus -= freed_npus
             times.append(now)
             levels.append(used_npus)
-        free[at] -= size
+        free[supernode] -= size
         used_npus += size
         levels[-1] = used_npus
-        heapq.heappush(leaving, (now + stay, at, size))
-    whole = count * supernode_npus
-    clock, share = np.array(times), np.array(levels) / whole
+        heapq.heappush(leaving, (now + stay, supernode, size))
+    total_npus = count * supernode_npus
+    clock, share = np.array(times), np.array(levels) / total_npus
     first = min(int(FILLING * clock.size), clock.size - 1)
     spans = np.diff(clock[first:])
     mean = (share[first:-1] * spans).sum() / spans.sum() if spans.sum() > 0.0 else share[-1]
@@ -80,9 +80,9 @@ def _blocks(mix: tuple[tuple[int, float], ...], count: int, seed: int) -> tuple[
     sizes = np.array([size for size, _ in mix], np.int64)
     edges = np.cumsum([weight for _, weight in mix])
     of_size, of_stay = (rng.stream_key(seed, f"allocation/{name}") for name in ("size", "stay"))
-    drawn = np.array([rng.uniform(of_size, i) for i in range(count)])
-    stays = np.array([rng.exponential(of_stay, i) for i in range(count)])
-    return sizes[np.searchsorted(edges / edges[-1], drawn, "right")], stays
+    draws = np.array([rng.uniform(of_size, i) for i in range(count)])
+    stay_times = np.array([rng.exponential(of_stay, i) for i in range(count)])
+    return sizes[np.searchsorted(edges / edges[-1], draws, "right")], stay_times
 
 
 def mix_of_mean(sizes: Sequence[int], mean: float) -> list[tuple[int, float]]:
@@ -128,8 +128,8 @@ def study(
         for mean in (means or facts["allocation.block_means"].value)
     }
     if deployment is not None:
-        own = [(npus, float(count)) for _, count, npus in seated(deployment)]
-        mixes["instances of this deployment"] = own
+        instance_sizes = [(npus, float(count)) for _, count, npus in seated(deployment)]
+        mixes["instances of this deployment"] = instance_sizes
     fleet = int(facts["allocation.fleet"].value)
     return [
         _filling(name, npus, mix, fleet, seed)

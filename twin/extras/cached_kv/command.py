@@ -15,8 +15,11 @@ def hit_curve(
     as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Hit ratio against the size of the memory pool, in one pass over the prompts, before a run."""
-    wanted, stream = question(scenario, settings or [], trace)
-    curve, cached = curve_of(wanted, load_facts(), stream), reads(wanted, load_facts(), stream)
+    resolved, stream = question(scenario, settings or [], trace)
+    curve, cached = (
+        curve_of(resolved, load_facts(), stream),
+        reads(resolved, load_facts(), stream),
+    )
     sizes = {"DRAM": curve.dram_bytes, "DRAM and SSD": curve.pool_bytes}
     if as_json:
         print_json({
@@ -31,7 +34,7 @@ def hit_curve(
         })  # fmt: skip
         return
     rows = [(amount(size, "bytes"), amount(ratio, "share")) for size, ratio in curve.points()]
-    print_rows(f"{wanted.name}: hit ratio by size", ("memory pool", "hit ratio"), rows)
+    print_rows(f"{resolved.name}: hit ratio by size", ("memory pool", "hit ratio"), rows)
     pool = [("requests looked at", f"{curve.requests:,}"),
             ("endless", amount(curve.curve.ideal, "share")),
             ("95 % of that from", amount(curve.knee_bytes, "bytes"))]  # fmt: skip

@@ -22,6 +22,6 @@ def import_counts(
     if as_json:
         print_json({"counts": digest, "layers": layers, "experts": experts, "note": table.note})
         return
-    of = f"{table.name}: {experts:,} experts of {layers} layers. {table.note}".rstrip()
-    how = f"--set experts.popularity=imported --set experts.counts.digest={digest}"
-    out.print(escape(f"{of}\nAsk for it with {how}"), soft_wrap=True)
+    description = f"{table.name}: {experts:,} experts of {layers} layers. {table.note}".rstrip()
+    settings_text = f"--set experts.popularity=imported --set experts.counts.digest={digest}"
+    out.print(escape(f"{description}\nAsk for it with {settings_text}"), soft_wrap=True)

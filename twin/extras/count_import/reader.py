@@ -112,13 +112,13 @@ def _npy(name: str, stream: IO[bytes], size: int) -> NDArray[Any]:
         raise CountsError(f"{name} has a broken header: save the array again") from None
     if kind.hasobject or kind.kind not in "iufb":
         raise CountsError(f"{name} holds {kind} and not numbers: save an array of counts")
-    rest, wanted = size - stream.tell(), math.prod(shape) * kind.itemsize
-    if min(shape, default=0) < 0 or wanted != rest:
+    bytes_left, bytes_needed = size - stream.tell(), math.prod(shape) * kind.itemsize
+    if min(shape, default=0) < 0 or bytes_needed != bytes_left:
         raise CountsError(
-            f"{name} should hold {wanted:,} bytes of {shape} numbers but holds {rest:,}: copy it "
-            "again"
+            f"{name} should hold {bytes_needed:,} bytes of {shape} numbers but holds "
+            f"{bytes_left:,}: copy it again"
         )
-    body = stream.read(wanted)
+    body = stream.read(bytes_needed)
     return np.frombuffer(body, kind).reshape(shape, order="F" if by_column else "C")
 
 
@@ -153,8 +153,8 @@ def _json(name: str, text: str) -> NDArray[Any]:
     try:
         body = json.loads(text)
     except (ValueError, RecursionError) as error:
-        where = f" at line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
-        raise CountsError(f"{name} is not sound JSON{where}: save it again") from None
+        place = f" at line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
+        raise CountsError(f"{name} is not sound JSON{place}: save it again") from None
     if isinstance(body, dict):
         if "logical_count" not in body:
             raise CountsError(f"{name} has no logical_count: give it {SHAPES}")
@@ -171,32 +171,32 @@ def _json(name: str, text: str) -> NDArray[Any]:
 def _csv(name: str, text: str) -> NDArray[Any]:
     rows = csv.reader(short_lines(io.StringIO(text, newline=None)))
     try:
-        counted: dict[tuple[int, int], float] = {}
+        counts_by_expert: dict[tuple[int, int], float] = {}
         header = [cell.strip().lower() for cell in next(rows, [])]
         places = [_column(name, header, column) for column in COLUMNS]
         for row in rows:
             if not any(cell.strip() for cell in row):
                 continue
             layer, expert, count = _cells(name, rows.line_num, row, places)
-            counted[layer, expert] = counted.get((layer, expert), 0.0) + count
+            counts_by_expert[layer, expert] = counts_by_expert.get((layer, expert), 0.0) + count
     except csv.Error as error:
         raise CountsError(f"{name}, line {rows.line_num}: {error}; save the CSV again") from None
-    if not counted:
+    if not counts_by_expert:
         raise CountsError(f"{name} has no rows: give one row of layer, expert, count for each")
-    layers = sorted({layer for layer, _ in counted})
+    layers = sorted({layer for layer, _ in counts_by_expert})
     if layers != list(range(layers[0], layers[0] + len(layers))):
         gap = next(n for n in range(layers[0], layers[-1]) if n not in set(layers))
         raise CountsError(f"{name} has no row of layer {gap}: give every MoE layer between others")
-    counts = np.zeros((len(layers), 1 + max(expert for _, expert in counted)))
-    for (layer, expert), count in counted.items():
+    counts = np.zeros((len(layers), 1 + max(expert for _, expert in counts_by_expert)))
+    for (layer, expert), count in counts_by_expert.items():
         counts[layer - layers[0], expert] = count
     return counts
 
 
 def _column(name: str, header: list[str], what: str) -> int:
-    for known in COLUMNS[what]:
-        if known in header:
-            return header.index(known)
+    for column_name in COLUMNS[what]:
+        if column_name in header:
+            return header.index(column_name)
     names = printable(", ".join(header))[:80]
     raise CountsError(
         f"{name}, line 1: no column {what} in '{names}': begin with the line layer,expert,count"
@@ -269,8 +269,10 @@ def _from_placement(name: str, array: NDArray[Any]) -> tuple[Floats, str]:
         )
     bound = (copies - 1.0) * experts / slots
     hot = bound > 1.0
-    rest = (experts - (bound * hot).sum(axis=1, keepdims=True)) / (~hot).sum(axis=1, keepdims=True)
-    load = np.where(hot, bound, np.maximum(rest, 0.0))
+    cold_share = (experts - (bound * hot).sum(axis=1, keepdims=True)) / (~hot).sum(
+        axis=1, keepdims=True
+    )
+    load = np.where(hot, bound, np.maximum(cold_share, 0.0))
     return load, (
         "a placement, not counts: the least loads for which greedy copying makes it, the other "
         "experts alike"

@@ -94,19 +94,19 @@ class Space:
 
     def errors(self, x: Vector, chosen: Iterable[int] | None = None) -> Vector:
         """Signed relative errors of the rows, or of some, at a point."""
-        known = with_constants(self.facts, self.values(x))
+        fitted_facts = with_constants(self.facts, self.values(x))
         rows = self.rows if chosen is None else [self.rows[i] for i in chosen]
-        return np.array([self.answer(row, known) / row.value - 1.0 for row in rows])
+        return np.array([self.answer(row, fitted_facts) / row.value - 1.0 for row in rows])
 
     def fitted(self, residuals: Callable[[Vector], Vector], begin: Vector) -> dict[str, float]:
         """Constants with the least sum of squared residuals, rounded to four figures."""
-        fit = least_squares(residuals, begin, bounds=(0.0, 1.0), diff_step=1e-4, x_scale=0.1)
-        return {name: float(f"{value:.4g}") for name, value in self.values(fit.x).items()}
+        solution = least_squares(residuals, begin, bounds=(0.0, 1.0), diff_step=1e-4, x_scale=0.1)
+        return {name: float(f"{value:.4g}") for name, value in self.values(solution.x).items()}
 
     def fit(self, values: Mapping[str, float]) -> Fit:
         """A `Fit` of these constants with the errors of all rows."""
-        known = with_constants(self.facts, values)
-        return Fit(values, {r.id: self.answer(r, known) / r.value - 1.0 for r in self.rows})
+        fitted_facts = with_constants(self.facts, values)
+        return Fit(values, {r.id: self.answer(r, fitted_facts) / r.value - 1.0 for r in self.rows})
 
 
 def calibrate(facts: Facts) -> Fit:
@@ -192,8 +192,10 @@ class CrossValidation:
 
     def mean(self, by: str) -> float:
         """Mean absolute error of rows predicted by fits without them."""
-        own = [each for each in self.left_out if each.by == by]
-        return sum(e.predicted * e.rows for e in own) / sum(e.rows for e in own)
+        errors_left_out = [each for each in self.left_out if each.by == by]
+        return sum(e.predicted * e.rows for e in errors_left_out) / sum(
+            e.rows for e in errors_left_out
+        )
 
 
 def cross_validate(
@@ -206,14 +208,16 @@ def cross_validate(
     at_start = _jacobian(space, space.start, space.errors(space.start))
     slopes = [at_start, *[_jacobian(space, space.present, fitted)] * STEPS]
     left_out, refits = [], []
-    for by, name, excluded in _groups(used):
+    for group_kind, name, excluded in _groups(used):
         remaining = [i for i in range(len(used)) if i not in excluded]
-        moved = _refit(space, slopes, weights, remaining)
-        own = sorted(excluded)
-        predicted = _mean(space.errors(moved, own))
-        left_out.append(LeftOut(by, name, len(own), _mean(fitted[own]), predicted))
-        if by == "row":
-            refits.append((name, space.low + moved * space.span))
+        new_values = _refit(space, slopes, weights, remaining)
+        group_rows = sorted(excluded)
+        predicted = _mean(space.errors(new_values, group_rows))
+        left_out.append(
+            LeftOut(group_kind, name, len(group_rows), _mean(fitted[group_rows]), predicted)
+        )
+        if group_kind == "row":
+            refits.append((name, space.low + new_values * space.span))
     spans = [
         _span(c, facts[f"calibration.{c.name}"].value, [(n, x[i]) for n, x in refits])
         for i, c in enumerate(constants)
@@ -224,12 +228,12 @@ def cross_validate(
 def _groups(rows: Sequence[Row]) -> list[tuple[str, str, set[int]]]:
     """Groups to leave out in turn: rows, then sources and systems with more than one row."""
     groups = [("row", row.id, {i}) for i, row in enumerate(rows)]
-    for by in ("source", "system"):
-        names = dict.fromkeys(getattr(row, by) for row in rows)
+    for group_kind in ("source", "system"):
+        names = dict.fromkeys(getattr(row, group_kind) for row in rows)
         for name in names:
-            own = {i for i, row in enumerate(rows) if getattr(row, by) == name}
-            if len(own) > 1 and len(own) < len(rows):
-                groups.append((by, str(name), own))
+            group_rows = {i for i, row in enumerate(rows) if getattr(row, group_kind) == name}
+            if len(group_rows) > 1 and len(group_rows) < len(rows):
+                groups.append((group_kind, str(name), group_rows))
     return groups
 
 
@@ -237,9 +241,9 @@ def _jacobian(space: Space, x: Vector, at_x: Vector) -> Vector:
     columns = []
     for i in range(len(x)):
         step = DIFFERENCE if x[i] < 0.5 else -DIFFERENCE
-        near = x.copy()
-        near[i] += step
-        columns.append((space.errors(near) - at_x) / step)
+        shifted = x.copy()
+        shifted[i] += step
+        columns.append((space.errors(shifted) - at_x) / step)
     return np.array(columns).T
 
 

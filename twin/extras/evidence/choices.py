@@ -71,13 +71,13 @@ def _choices() -> tuple[Figure, ...]:
 def figures(facts: Facts) -> list[Figure]:
     """Every figure without a source of its own, read from the data files."""
     kinds = {"c": "recalled", "e": "assumed", "f": "fitted"}
-    own = [
+    own_figures = [
         Figure(name, kinds[fact.mark], fact.source, fact.saw, fact=name)
         for name, fact in facts.items()
         if fact.mark in kinds and (fact.mark != "f" or fact.saw) and _numbers(fact.value)
         and fact.unit != "W" and not name.startswith((PUBLISHED_SHAPES, WATTS))
     ]  # fmt: skip
-    return [*own, *_choices()]
+    return [*own_figures, *_choices()]
 
 
 def moved(figure: Figure, facts: Facts, rows: Sequence[Row], known: Mapping[str, float]) -> Moved:
@@ -101,12 +101,12 @@ def _concerns(figure: Figure, row: Row) -> bool:
         return row.id in figure.rows
     part, name, *_ = (*figure.fact.split("."), "")
     default = leaves(Scenario())
-    both = [row.scenario] if row.against is None else [row.scenario, row.against]
+    both_scenarios = [row.scenario] if row.against is None else [row.scenario, row.against]
     field = READ_BY.get(part)
     if part == "stacks":  # any may be based on it
-        return any(field in row for row in both)
+        return any(field in row for row in both_scenarios)
     if field:
-        return any(row.get(field, default[field]) == name for row in both)
+        return any(row.get(field, default[field]) == name for row in both_scenarios)
     if part == "operators" and name in ("ascend", "nvidia"):
         chip = str(row.scenario.get("supernode.chip", default["supernode.chip"]))
         return chip.startswith("ascend") == (name == "ascend")
@@ -116,8 +116,8 @@ def _concerns(figure: Figure, row: Row) -> bool:
 def all_moved(facts: Facts) -> list[Moved]:
     """Effects of all figures, the largest first; takes some minutes."""
     rows = [row for row in load_published() if row.kind != "unstated"]
-    known = {row.id: answer_row(row, facts) for row in rows}
-    answers = [moved(figure, facts, rows, known) for figure in figures(facts)]
+    answer_of_row = {row.id: answer_row(row, facts) for row in rows}
+    answers = [moved(figure, facts, rows, answer_of_row) for figure in figures(facts)]
     return sorted(answers, key=lambda each: (-each.share, each.name))
 
 

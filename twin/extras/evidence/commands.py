@@ -70,21 +70,21 @@ def calibrate(
     untouched: Sequence[str] = ()
     with err.status("fitting"):
         if points is None:
-            fit = fitted(load_facts())
+            result = fitted(load_facts())
         else:
             private_fit = fit_points(points, load_facts())
-            fit, untouched = private_fit.fit, private_fit.untouched
+            result, untouched = private_fit.fit, private_fit.untouched
     if write:
-        write_calibration(fit)
+        write_calibration(result)
     if private:
         write_private(private_fit, private)
     if as_json:
-        print_json(asdict(fit) | ({"untouched": untouched} if points else {}))
+        print_json(asdict(result) | ({"untouched": untouched} if points else {}))
         return
     remarks = {name: "as before: no point informs it" for name in untouched}
-    rows = [(k, f"{v:g}", remarks.get(k, "")) for k, v in fit.values.items()]
+    rows = [(k, f"{v:g}", remarks.get(k, "")) for k, v in result.values.items()]
     print_rows("Constants", ("constant", "value", ""), rows)
-    errors = [(k, f"{100 * v:+.1f} %") for k, v in fit.errors.items()]
+    errors = [(k, f"{100 * v:+.1f} %") for k, v in result.errors.items()]
     print_rows("Rows fitted to", ("row", "error"), errors)
     if private:
         out.print(escape(f"to use it: TWIN_CALIBRATION={private}"))
@@ -92,13 +92,13 @@ def calibrate(
 
 def _cross_validate(write: bool, as_json: bool) -> None:
     with err.status("fitting without each row in turn"):
-        made = make(load_facts())
+        evidence = make(load_facts())
     if write:
-        write_made(made)
+        write_made(evidence)
     if as_json:
-        print_json(asdict(made))
+        print_json(asdict(evidence))
         return
-    for title, rows in made.tables().items():
+    for title, rows in evidence.tables().items():
         _print_table(title, rows)
 
 
@@ -120,8 +120,10 @@ def print_evidence(rows: Sequence[Mapping[str, Any]]) -> None:
     heads = ("row", "published", "twin", "error", "first error", "band", "kind")
     print_rows("Published figures", heads, cells)
     _print_table("Absolute error: mean (worst, rows)", score_table(rows))
-    made = load_made()
-    sentences = (*headlines(rows), *covered_in_words(), one_skew(load_facts()), made.default_skew)
+    record = load_made()
+    sentences = (*headlines(rows), *covered_in_words(), one_skew(load_facts()), record.default_skew)
     for sentence in sentences:
         out.print(escape(sentence))
-    out.print(f"{made.counted} figures without a source of their own move a row: calibrate --help")
+    out.print(
+        f"{record.counted} figures without a source of their own move a row: calibrate --help"
+    )

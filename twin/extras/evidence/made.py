@@ -70,10 +70,10 @@ class Made:
                 for c in self.cross.constants
             ],
             "Rows left out": [
-                {"left out": left.name, "rows": str(left.rows),
-                 "fitted": f"{100 * left.fitted:.1f} %",
-                 "predicted": f"{100 * left.predicted:.1f} %"}
-                for left in self.cross.left_out
+                {"left out": left_out.name, "rows": str(left_out.rows),
+                 "fitted": f"{100 * left_out.fitted:.1f} %",
+                 "predicted": f"{100 * left_out.predicted:.1f} %"}
+                for left_out in self.cross.left_out
             ],
             f"{self.counted} figures without a source of their own move a row by more than 1 %": [
                 {"figure": f.name, "kind": f.kind, "row moved most": f.row,
@@ -91,8 +91,8 @@ def make(facts: Facts) -> Made:
     """Compute everything; takes some minutes."""
     figures = [replace(each, share=_short(each.share)) for each in all_moved(facts)]
     rows = load_published()
-    chosen = [at_default_skew(r) for r in rows if r.group == SUPERNODE and r.kind == "seen"]
-    errors = [abs(row["error"]) for row in evidence(facts, chosen)]
+    fitted_rows = [at_default_skew(r) for r in rows if r.group == SUPERNODE and r.kind == "seen"]
+    errors = [abs(row["error"]) for row in evidence(facts, fitted_rows)]
     return Made(
         facts.digest, rows_digest(rows), figures, cross_validate(facts),
         _short(sum(errors) / len(errors)), _short(max(errors)),
@@ -111,8 +111,10 @@ def write_made(made: Made) -> None:
 def load_made() -> Made:
     """The last stored results."""
     table = published_table(MADE)
-    figures, spans, left = (table.pop(name) for name in ("figure", "constant", "left_out"))
-    cross = CrossValidation([Span(**span) for span in spans], [LeftOut(**rows) for rows in left])
+    figures, spans, left_out_rows = (table.pop(name) for name in ("figure", "constant", "left_out"))
+    cross = CrossValidation(
+        [Span(**span) for span in spans], [LeftOut(**rows) for rows in left_out_rows]
+    )
     return Made(figures=[Moved(**figure) for figure in figures], cross=cross, **table)
 
 
@@ -182,8 +184,8 @@ def accuracy_table(rows: Rows, table: Table) -> str:
 
 def cross_table(rows: Rows, table: Table) -> str:
     """Tables of constants without rows, errors of such fits, and figures that count."""
-    (_, constants), (_, errors), (counted, figures) = load_made().tables().items()
+    (_, constants), (_, errors), (counted_figures, figures) = load_made().tables().items()
     for row in (*constants, *figures):
         name = next(iter(row))
         row[name] = f"`{row[name]}`"
-    return "\n\n".join([table(constants), table(errors), f"{counted}:", table(figures)])
+    return "\n\n".join([table(constants), table(errors), f"{counted_figures}:", table(figures)])

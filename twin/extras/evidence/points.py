@@ -96,14 +96,14 @@ def fit_points(path: Path, facts: Facts, constants: Sequence[Constant] = CONSTAN
     def answer(row: Row, known: Facts) -> float:
         return _answer(row, known, path.name)
 
-    whole = Space(facts, rows, constants, answer)
-    start = np.clip(whole.present, 1e-6, 1.0 - 1e-6)
-    base = whole.errors(start)
+    parameter_space = Space(facts, rows, constants, answer)
+    start = np.clip(parameter_space.present, 1e-6, 1.0 - 1e-6)
+    base = parameter_space.errors(start)
     informed = []
     for i, constant in enumerate(constants):
-        near = start.copy()
-        near[i] += 0.01 if start[i] < 0.5 else -0.01
-        if np.abs(whole.errors(near) - base).max() > INFORMS:
+        start_values = start.copy()
+        start_values[i] += 0.01 if start[i] < 0.5 else -0.01
+        if np.abs(parameter_space.errors(start_values) - base).max() > INFORMS:
             informed.append(constant)
     if not informed:
         raise PointsError(f"{path.name}: no constant moves any of these figures: add other points")
@@ -114,7 +114,7 @@ def fit_points(path: Path, facts: Facts, constants: Sequence[Constant] = CONSTAN
         lambda x: np.append(weights * space.errors(x), HOLD * (x - begin)), begin
     )
     untouched = tuple(c.name for c in constants if c not in informed)
-    return PrivateFit(whole.fit(values), untouched, path.name)
+    return PrivateFit(parameter_space.fit(values), untouched, path.name)
 
 
 def private_text(own: PrivateFit) -> str:
@@ -162,38 +162,40 @@ def _check_heads(heads: Sequence[str], file: str) -> None:
 def _row(cells: Mapping[str | None, Any], here: str, line: int, facts: Facts) -> Row:
     if None in cells or None in cells.values():
         raise PointsError(f"{here}: it must have a cell, if an empty one, for each column")
-    filled = {str(k): v.strip() for k, v in cells.items() if v.strip()}
-    quantity = filled.get("quantity", "")
+    filled_cells = {str(k): v.strip() for k, v in cells.items() if v.strip()}
+    quantity = filled_cells.get("quantity", "")
     if quantity not in QUANTITIES:
-        known = ", ".join(QUANTITIES)
-        raise PointsError(f"{here}: quantity {quantity[:40]!r} must be one of {known}")
+        quantity_names = ", ".join(QUANTITIES)
+        raise PointsError(f"{here}: quantity {quantity[:40]!r} must be one of {quantity_names}")
     measure, unit, role = QUANTITIES[quantity]
-    args: dict[str, float] = {"weight": _number(filled, "weight", here, "1")}
+    args: dict[str, float] = {"weight": _number(filled_cells, "weight", here, "1")}
     try:
-        scenario = scenario_named(filled["preset"]) if "preset" in filled else Scenario()
-        settings = settings_from([f"{k}={v}" for k, v in filled.items() if k not in COLUMNS])
-        wanted = with_overrides(scenario, settings)
+        scenario = (
+            scenario_named(filled_cells["preset"]) if "preset" in filled_cells else Scenario()
+        )
+        settings = settings_from([f"{k}={v}" for k, v in filled_cells.items() if k not in COLUMNS])
+        row_scenario = with_overrides(scenario, settings)
     except SpecError as error:
         raise PointsError(f"{here}: {error}") from None
     if not role:
-        args |= {k: _number(filled, k, here) for k in ("ep", "tokens")}
-        s = wanted.supernode
+        args |= {k: _number(filled_cells, k, here) for k in ("ep", "tokens")}
+        s = row_scenario.supernode
         dies = s.nodes * s.npus_per_node * load_chip(facts, s.chip).dies_per_npu
         if args["ep"] != int(args["ep"]) or not 2 <= args["ep"] <= dies:
             raise PointsError(f"{here}: ep must be a whole number from 2 to the {dies} dies")
-    elif role not in {name for name, *_ in pools(wanted)}:
-        mode = wanted.deployment.mode
+    elif role not in {name for name, *_ in pools(row_scenario)}:
+        mode = row_scenario.deployment.mode
         raise PointsError(f"{here}: deployment.mode = {mode!r} has no {role} pool to measure")
     # A point is a steady state of fixed lengths without reuse: nothing else has a formula.
-    w = wanted.workload
+    w = row_scenario.workload
     if role and (w.lengths != "fixed" or w.arrivals == "trace"):
         raise PointsError(f"{here}: workload.lengths must be fixed, and no trace: give the lengths")
-    if role == "prefill" and w.prefix != "none" and wanted.memory_pool.enabled:
+    if role == "prefill" and w.prefix != "none" and row_scenario.memory_pool.enabled:
         raise PointsError(f"{here}: workload.prefix must be none: prefill is measured unshared")
     return Row(
         id=f"line {line}: {quantity}", system="", regime="", quantity=quantity, unit=unit,
-        value=_number(filled, "value", here), basis="", measure=measure, kind="calibrating",
-        source=here, mark="m", scenario=leaves(wanted), args=args,
+        value=_number(filled_cells, "value", here), basis="", measure=measure, kind="calibrating",
+        source=here, mark="m", scenario=leaves(row_scenario), args=args,
     )  # fmt: skip
 
 

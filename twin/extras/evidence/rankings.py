@@ -49,7 +49,7 @@ def rankings(twin: Mapping[str, float], published: Sequence[Row] | None = None) 
 
 
 def _chosen(path: str) -> bool:
-    return any(path == own or path.startswith(f"{own}.") for own in LAYOUT)
+    return any(path == layout_path or path.startswith(f"{layout_path}.") for layout_path in LAYOUT)
 
 
 def kendall(one: Sequence[float], other: Sequence[float]) -> float | None:
@@ -58,8 +58,8 @@ def kendall(one: Sequence[float], other: Sequence[float]) -> float | None:
         ((a > b) - (a < b), (x > y) - (x < y))
         for (a, x), (b, y) in itertools.combinations(zip(one, other, strict=True), 2)
     ]
-    apart = math.sqrt(sum(s != 0 for s, _ in signs) * sum(t != 0 for _, t in signs))
-    return sum(s * t for s, t in signs) / apart if apart else None
+    untied_pairs = math.sqrt(sum(s != 0 for s, _ in signs) * sum(t != 0 for _, t in signs))
+    return sum(s * t for s, t in signs) / untied_pairs if untied_pairs else None
 
 
 def ranking_table(answers: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:

@@ -25,21 +25,21 @@ def totals(entry: dict[str, Any], facts: Facts) -> dict[str, float]:
     dies = npus * chip.dies_per_npu
     links = 2.0 * supernode.sub_planes * supernode.ub_link_gb_per_s * 1e9 * dies
     figures = {"accelerators": float(npus), "peak_pflops": dies * chip.peak("fp16") / 1e15}
-    for name, whole in (("memory", dies * chip.hbm_bytes_per_s), ("interconnect", links)):
-        figures[f"{name}_tb_per_s"] = whole / 1e12
-        figures[f"{name}_tb_per_s_each"] = whole / npus / 1e12
+    for name, full_rate in (("memory", dies * chip.hbm_bytes_per_s), ("interconnect", links)):
+        figures[f"{name}_tb_per_s"] = full_rate / 1e12
+        figures[f"{name}_tb_per_s_each"] = full_rate / npus / 1e12
     return figures
 
 
 def slide_table(facts: Facts) -> list[dict[str, str]]:
     """One row per figure: printed on the slide, and computed from data/, for both machines."""
     entries = published_table(RECORD / "slides.toml")["machine"]
-    made = [totals(entry, facts) for entry in entries]
+    computed = [totals(entry, facts) for entry in entries]
     lines = []
     for key, label in LINES.items():
         line = {"Figure": label}
-        for entry, own in zip(entries, made, strict=True):
+        for entry, machine_totals in zip(entries, computed, strict=True):
             line[f"{entry['name']}, printed"] = f"{entry[key]:,g}"
-            line[f"{entry['name']}, from data/"] = f"{float(f'{own[key]:.4g}'):,g}"
+            line[f"{entry['name']}, from data/"] = f"{float(f'{machine_totals[key]:.4g}'):,g}"
         lines.append(line)
     return lines

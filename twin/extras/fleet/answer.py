@@ -48,11 +48,11 @@ def wanted(
     """Scenarios of a fleet that follow from the present runs. left: requests inside at the end of a
     run, None without a run. Raises FleetError, SpecError."""
     lives = lives_of(fleet, named, facts, left)
-    without = None
+    without_loss = None
     if fleet.lost:
-        whole = fleet.model_copy(update={"lost": ()})
-        without = lives_of(whole, named, facts, left, empty=True)
-    result = Wanted(fleet, lives, without)
+        unbroken = fleet.model_copy(update={"lost": ()})
+        without_loss = lives_of(unbroken, named, facts, left, empty=True)
+    result = Wanted(fleet, lives, without_loss)
     return replace(result, missing=tuple(s for s in result.all() if left(s) is None))
 
 
@@ -62,17 +62,17 @@ def fleet_answer(
 ) -> dict[str, Any]:  # fmt: skip
     """The answer of a fleet as one object. run: runs distinct scenarios, in order. Raises
     FleetError, SpecError, and the errors of `run`."""
-    known: Runs = {}
+    known_runs: Runs = {}
 
     def left(s: Scenario) -> int | None:
-        served = known.get(scenario_digest(s))
-        return None if served is None else int(served.summary["running"])
+        served_run = known_runs.get(scenario_digest(s))
+        return None if served_run is None else int(served_run.summary["running"])
 
     facts = facts or load_facts()
     while (state := wanted(fleet, named, facts, left)).missing:
-        for scenario, served in zip(state.missing, run(state.missing), strict=True):
-            known[scenario_digest(scenario)] = served
-    return answered(state, known)
+        for scenario, served_run in zip(state.missing, run(state.missing), strict=True):
+            known_runs[scenario_digest(scenario)] = served_run
+    return answered(state, known_runs)
 
 
 def stored(store: Store, row: RunRow, scenario: Scenario) -> Served:
@@ -93,9 +93,9 @@ def in_store(
 
     def run(scenarios: Sequence[Scenario]) -> Iterator[Served]:
         rows = carried_out(runner, [Point((), scenario) for scenario in scenarios])
-        for made, (scenario, row) in enumerate(zip(scenarios, rows, strict=True), 1):
+        for count, (scenario, row) in enumerate(zip(scenarios, rows, strict=True), 1):
             assert row is not None
-            watch(made / len(scenarios), {"runs": made})
+            watch(count / len(scenarios), {"runs": count})
             yield stored(store, row, scenario)
 
     return run
@@ -103,54 +103,55 @@ def in_store(
 
 def answered(found: Wanted, known: Mapping[str, Served]) -> dict[str, Any]:
     """The answer of a fleet with all runs known, as one object of plain values."""
-    laid, traffic = found.lives.laid, found.lives.laid.traffic
+    layout, traffic = found.lives.laid, found.lives.laid.traffic
     steady_s = traffic.horizon_s - traffic.warmup_s
     length_s = hour_s(traffic) or traffic.horizon_s / HOURS
     hours = int(np.ceil(traffic.horizon_s / length_s - 1e-9))
-    served = _served(found.lives, known)
+    served_lives = _served(found.lives, known)
     rows = []
-    for u, unit in enumerate(laid.units):
-        own = [(life.begin_s, run) for life, run in served if life.unit == u]
-        row = _row(found.fleet, unit, [run for _, run in own], steady_s)
-        rows.append(row | _by_hour(own, length_s, hours))
-        if not own:
-            npus = npus_used(laid.kinds[unit.kind])
+    for u, unit in enumerate(layout.units):
+        runs_of_unit = [(life.begin_s, run) for life, run in served_lives if life.unit == u]
+        row = _row(found.fleet, unit, [run for _, run in runs_of_unit], steady_s)
+        rows.append(row | _by_hour(runs_of_unit, length_s, hours))
+        if not runs_of_unit:
+            npus = npus_used(layout.kinds[unit.kind])
             rows[-1]["npu_hours"] = npus * traffic.horizon_s / 3600.0
     summary = merged(_weighed(found.lives, known), steady_s)
-    idle = [row for row, unit in zip(rows, laid.units, strict=True) if unit.tenants == ()]
+    idle = [row for row, unit in zip(rows, layout.units, strict=True) if unit.tenants == ()]
     if idle:
         summary["npu_hours"] += sum(row["supernodes"] * row["npu_hours"] for row in idle)
         summary |= {"energy_kwh": None, "joules_per_token": None}
-    without = None
+    without_loss = None
     if found.without is not None:
-        without = merged(_weighed(found.without, known), steady_s)
+        without_loss = merged(_weighed(found.without, known), steady_s)
     digests = sorted(
-        f"{laid.units[life.unit].count} {life.begin_s!r} {run.digest}" for life, run in served
+        f"{layout.units[life.unit].count} {life.begin_s!r} {run.digest}"
+        for life, run in served_lives
     )
     return {
         "name": found.fleet.name, "supernodes": found.fleet.supernodes, "runs": len(found.all()),
         "digest": hashlib.sha256("\n".join(digests).encode()).hexdigest(), "hour_s": length_s,
-        "began_again": sum(burst.requests for burst in laid.bursts),
-        "summary": summary, "without_loss": without, "rows": rows,
+        "began_again": sum(burst.requests for burst in layout.bursts),
+        "summary": summary, "without_loss": without_loss, "rows": rows,
     }  # fmt: skip
 
 
 def in_words(answer: Mapping[str, Any]) -> list[str]:
     """Sentences on the answer."""
-    s, without = answer["summary"], answer["without_loss"]
+    s, without_loss = answer["summary"], answer["without_loss"]
     sentences = [
         f"{answer['supernodes']} supernodes answered {s['finished']:,} of {s['requests']:,} "
         f"requests, from {answer['runs']} different simulations."
     ]
-    if not without:
+    if not without_loss:
         return sentences
     keys = ("goodput_req_per_s", "slo_attainment", "ttft_s_p99", "tpot_s_p99")
     figures = ", ".join(
-        f"{METRICS[key].label} {shown(key, s[key])} instead of {shown(key, without[key])}"
+        f"{METRICS[key].label} {shown(key, s[key])} instead of {shown(key, without_loss[key])}"
         for key in keys
-        if s[key] is not None and without[key] is not None
+        if s[key] is not None and without_loss[key] is not None
     )
-    hours = (without["npu_hours"] or 0.0) - (s["npu_hours"] or 0.0)
+    hours = (without_loss["npu_hours"] or 0.0) - (s["npu_hours"] or 0.0)
     sentences.append(
         f"What was lost cost {hours:,.4g} NPU-hours; {answer['began_again']:,} requests under way "
         f"began again elsewhere. {figures}."
@@ -186,11 +187,14 @@ def _by_hour(runs: Sequence[tuple[float, Served]], length_s: float, hours: int) 
     """Figures of a supernode by hour, whose runs begin at given times: requests per second, mean
     TPOT, share of finished requests that met the SLO; None if nothing finished."""
     sums = [run.hours(begin_s, length_s, hours) for begin_s, run in runs]
-    total = {name: sum((of[name] for of in sums), np.zeros(hours))
+    total = {name: sum((hour_sums[name] for hour_sums in sums), np.zeros(hours))
              for name in ("requests", "finished", "met", "tpot_s", "answers")}  # fmt: skip
     tpot, met = (
-        [quotient(*pair) for pair in zip(total[above].tolist(), total[below].tolist(), strict=True)]
-        for above, below in (("tpot_s", "answers"), ("met", "finished"))
+        [
+            quotient(*pair)
+            for pair in zip(total[numerator].tolist(), total[below].tolist(), strict=True)
+        ]
+        for numerator, below in (("tpot_s", "answers"), ("met", "finished"))
     )
     rate = (total["requests"] / length_s).tolist()
     return {"hours": {"rate_req_per_s": rate, "tpot_s": tpot, "slo_attainment": met}}

@@ -25,20 +25,20 @@ def fleet(
     as_json: AsJson = False,
 ) -> None:
     """Many supernodes behind a front router: each different one simulated once, and stored."""
-    question, named = load_fleet(file)
+    question, fleet_name = load_fleet(file)
     with closing(open_store()) as store, progress(question.name) as watch:
         runner = Runner(store, processes=processes or None).start()
         try:
-            answer = fleet_answer(question, named, in_store(store, runner, watch))
+            answer = fleet_answer(question, fleet_name, in_store(store, runner, watch))
         finally:
             runner.close()
     if as_json:
         print_json(answer)
         return
-    whole = answer["summary"] | {"name": "the fleet", "supernodes": answer["supernodes"]}
+    fleet_row = answer["summary"] | {"name": "the fleet", "supernodes": answer["supernodes"]}
     rows = [
         (row["name"], str(row["supernodes"]), *(shown(key, row.get(key)) for key in COLUMNS))
-        for row in (*answer["rows"], whole)
+        for row in (*answer["rows"], fleet_row)
     ]
     heads = ("each of", "supernodes", *(METRICS[key].tile for key in COLUMNS))
     print_rows(answer["name"], heads, rows)

@@ -52,13 +52,13 @@ class Served:
             self.scenario.model_copy(update={"warmup_s": 0.0}), self.requests,
             self.observed.totals,
         )  # fmt: skip
-        known = ~np.isnan(o.tpot) & o.whole
+        counted = ~np.isnan(o.tpot) & o.whole
         ends = self.requests["finish_s"].to_numpy()[o.finished]
         arrived = self.requests["arrival_s"].to_numpy()[o.at_start :]
         of_each = {
             "requests": (arrived, None), "finished": (ends[o.whole], None),
-            "met": (ends[o.whole], o.within_slo[o.whole]), "answers": (ends[known], None),
-            "tpot_s": (ends[known], o.tpot[known]),
+            "met": (ends[o.whole], o.within_slo[o.whole]), "answers": (ends[counted], None),
+            "tpot_s": (ends[counted], o.tpot[counted]),
         }  # fmt: skip
         return {
             name: np.bincount(
@@ -80,9 +80,9 @@ def merged(runs: Sequence[tuple[int, Served]], steady_s: float) -> dict[str, Any
         rate += part * (run.summary.get("output_tokens_per_s") or 0.0)
         npus += part * (run.summary.get("npus") or 0.0)
         hours = run.summary.get("npu_hours") or 0.0
-        spent = count * run.scenario.cost.price_per_npu_hour * hours
-        cost += spent
-        cost_steady += spent * run.observed.steady_s / run.scenario.horizon_s
+        cost_part = count * run.scenario.cost.price_per_npu_hour * hours
+        cost += cost_part
+        cost_steady += cost_part * run.observed.steady_s / run.scenario.horizon_s
     tokens = rate * steady_s
     energy = total["energy_kwh"]
     return {
@@ -123,8 +123,8 @@ def spread_merged(parts: Sequence[tuple[int, np.ndarray]], prefix: str) -> dict[
     place = (upto[-1] - 1) * (np.array(PERCENTILES) / 100)
     below = np.floor(place)
     low, high = (
-        values[np.searchsorted(upto, np.minimum(at, upto[-1] - 1), "right")]
-        for at in (below, below + 1)
+        values[np.searchsorted(upto, np.minimum(level, upto[-1] - 1), "right")]
+        for level in (below, below + 1)
     )
     part, gap = place - below, high - low
     at_places = np.where(part < 0.5, low + gap * part, high - gap * (1.0 - part))

@@ -125,9 +125,9 @@ def _traffic(fleet: Fleet, base: Scenario) -> Scenario:
     rate = fleet.rate_req_per_s or w.rate_req_per_s * fleet.supernodes
     horizon_s = fleet.horizon_s or base.horizon_s
     # Not through validation: the rate of a fleet may be beyond that of one scenario.
-    made = with_overrides(base, {"horizon_s": horizon_s, "seed": fleet.seed})
-    workload = made.workload.model_copy(update={"rate_req_per_s": rate})
-    return made.model_copy(update={"workload": workload})
+    scenario = with_overrides(base, {"horizon_s": horizon_s, "seed": fleet.seed})
+    workload = scenario.workload.model_copy(update={"rate_req_per_s": rate})
+    return scenario.model_copy(update={"workload": workload})
 
 
 def _check(fleet: Fleet, traffic: Scenario, scenarios: Sequence[Scenario]) -> None:
@@ -154,22 +154,24 @@ def _check(fleet: Fleet, traffic: Scenario, scenarios: Sequence[Scenario]) -> No
 
 def _units(fleet: Fleet, traffic: Scenario) -> list[Unit]:
     """Supernodes of a fleet, equal ones as one unit."""
-    made, end_s = list[Unit](), traffic.horizon_s
+    units, end_s = list[Unit](), traffic.horizon_s
     homes = _homes(fleet, traffic)
     for k, kind in enumerate(fleet.kinds):
-        alike: dict[tuple[Any, ...], list[int]] = {}
+        units_by_key: dict[tuple[Any, ...], list[int]] = {}
         gaps: dict[int, list[tuple[float, float]]] = {}
         for row in sorted((r for r in fleet.lost if r.kind == kind.name), key=lambda r: r.from_s):
             gaps.setdefault(row.number, []).append((row.from_s, min(row.to_s or end_s, end_s)))
         for number in range(kind.count):
-            own = None if homes is None else tuple(homes.get((k, number), ()))
-            seed = 0 if own == () else number % fleet.seeds
-            alike.setdefault((seed, tuple(gaps.get(number, ())), own), []).append(number)
-        made += [
-            Unit(k, tuple(numbers), fleet.seed + seed, lost, own)
-            for (seed, lost, own), numbers in alike.items()
+            own_tenants = None if homes is None else tuple(homes.get((k, number), ()))
+            seed = 0 if own_tenants == () else number % fleet.seeds
+            units_by_key.setdefault((seed, tuple(gaps.get(number, ())), own_tenants), []).append(
+                number
+            )
+        units += [
+            Unit(k, tuple(numbers), fleet.seed + seed, lost, own_tenants)
+            for (seed, lost, own_tenants), numbers in units_by_key.items()
         ]
-    return made
+    return units
 
 
 def _homes(fleet: Fleet, traffic: Scenario) -> dict[tuple[int, int], list[int]] | None:
@@ -192,8 +194,8 @@ def _homes(fleet: Fleet, traffic: Scenario) -> dict[tuple[int, int], list[int]] 
 def _score(tenant: str, kind: str, number: int, weight: float) -> float:
     """Score of a supernode for a tenant: the largest is its home, in proportion to weights."""
     digest = hashlib.sha256(f"{tenant}\n{kind}\n{number}".encode()).digest()
-    drawn = (int.from_bytes(digest[:8], "big") + 0.5) / 2.0**64
-    return -weight / math.log(drawn)
+    point = (int.from_bytes(digest[:8], "big") + 0.5) / 2.0**64
+    return -weight / math.log(point)
 
 
 def _lost(unit: Unit, at_s: float) -> bool:
@@ -209,8 +211,8 @@ def _shares(
                       for name in regions])  # fmt: skip
     if any(u.tenants is not None for u in units):
         part = np.array([t.share for t in traffic.tenants])
-        own = [part[list(u.tenants or ())].sum() / part.sum() for u in units]
-        return np.where(takes, np.array(own), 0.0)
+        tenant_shares = [part[list(u.tenants or ())].sum() / part.sum() for u in units]
+        return np.where(takes, np.array(tenant_shares), 0.0)
     weight = np.array([fleet.kinds[u.kind].weight for u in units])
     count = np.array([u.count for u in units])
     share = np.where(takes, weight / (takes * weight * count).sum(axis=1, keepdims=True), 0.0)
@@ -220,16 +222,16 @@ def _shares(
     others = np.where((others * count).sum(axis=-1, keepdims=True) > 0.0, others, weight * alive)
     if not alive.any():
         raise FleetError("lost: at one time every supernode is lost, and nothing takes the traffic")
-    whole = (others * count).sum(axis=-1, keepdims=True)
-    result: np.ndarray = share + missing * others / whole
+    total = (others * count).sum(axis=-1, keepdims=True)
+    result: np.ndarray = share + missing * others / total
     return result
 
 
 def add_burst(laid: Layout, resend_s: float, at_s: float, inside: int) -> None:
     """Spread the requests inside a lost supernode over those that take its share."""
     span = int(laid.span(at_s))
-    per = laid.region_rate @ np.maximum(laid.share[span] - laid.share[span - 1], 0.0)
+    rate_per_share = laid.region_rate @ np.maximum(laid.share[span] - laid.share[span - 1], 0.0)
     count = np.array([unit.count for unit in laid.units])
     end_s = min(at_s + resend_s, float(laid.edges[span + 1]))
-    rate = inside * per / ((per @ count) * (end_s - at_s))
+    rate = inside * rate_per_share / ((rate_per_share @ count) * (end_s - at_s))
     laid.bursts.append(Burst(at_s, end_s, inside, rate))

@@ -54,22 +54,22 @@ class Lives:
 def lives_of(fleet: Fleet, named: Named, facts: Facts, left: Left, *, empty: bool = False) -> Lives:
     """Spans and scenarios of a fleet. left: from earlier runs; empty: none begins in a steady
     state. Raises FleetError, SpecError with one sentence."""
-    laid = lay_out(fleet, named)
-    maker = _Maker(fleet, laid, facts, empty or bool(fleet.lost))
-    result = Lives(laid)
-    for at_s, u in sorted((gap[0], u) for u, unit in enumerate(laid.units) for gap in unit.lost):
+    layout = lay_out(fleet, named)
+    maker = _Maker(fleet, layout, facts, empty or bool(fleet.lost))
+    result = Lives(layout)
+    for at_s, u in sorted((gap[0], u) for u, unit in enumerate(layout.units) for gap in unit.lost):
         begin_s = max(
-            [returned_s for _, returned_s in laid.units[u].lost if returned_s < at_s], default=0.0
+            [returned_s for _, returned_s in layout.units[u].lost if returned_s < at_s], default=0.0
         )
         last = maker.life(u, begin_s, at_s)
-        if (inside := left(last.scenario)) is None:
-            return Lives(laid, [last])
-        add_burst(laid, fleet.resend_s, at_s, inside)
-    for u, unit in enumerate(laid.units):
+        if (requests_inside := left(last.scenario)) is None:
+            return Lives(layout, [last])
+        add_burst(layout, fleet.resend_s, at_s, requests_inside)
+    for u, unit in enumerate(layout.units):
         if unit.tenants == ():
             continue
         begins = [0.0, *(returned_s for _, returned_s in unit.lost)]
-        ends = [*(at_s for at_s, _ in unit.lost), laid.traffic.horizon_s]
+        ends = [*(at_s for at_s, _ in unit.lost), layout.traffic.horizon_s]
         spans = zip(begins, ends, strict=True)
         result.lives += [maker.life(u, begin, end) for begin, end in spans if begin < end]
     if (runs := len(result.needs)) > RUNS_MAX:
@@ -107,32 +107,34 @@ class _Maker:
             changed["faults"] = [
                 row | {"at_s": row["at_s"] - begin_s} for row in faults if row["at_s"] >= begin_s
             ]
-        made = with_overrides(kind, changed)
-        if made != kind:
-            made = made.model_copy(update={"name": self._name(made, kind, begin_s, end_s)})
-        return Life(u, begin_s, end_s, made)
+        life_scenario = with_overrides(kind, changed)
+        if life_scenario != kind:
+            life_scenario = life_scenario.model_copy(
+                update={"name": self._name(life_scenario, kind, begin_s, end_s)}
+            )
+        return Life(u, begin_s, end_s, life_scenario)
 
     def _name(self, made: Scenario, kind: Scenario, begin_s: float, end_s: float) -> str:
         """A name derived from the simulated contents, so that equal supernodes stay equal."""
-        words = [f"{made.workload.rate_req_per_s:.4g} req/s"]
+        name_parts = [f"{made.workload.rate_req_per_s:.4g} req/s"]
         if (begin_s, end_s) != (0.0, self.laid.traffic.horizon_s):
-            words.append(f"{begin_s:g} to {end_s:g} s")
+            name_parts.append(f"{begin_s:g} to {end_s:g} s")
         elif made.workload.profile.pieces:
-            words.append("a share that changes")
-        words += [f"seed {made.seed}"] if made.seed != kind.seed else []
-        return " · ".join([kind.name[:70], *words])
+            name_parts.append("a share that changes")
+        name_parts += [f"seed {made.seed}"] if made.seed != kind.seed else []
+        return " · ".join([kind.name[:70], *name_parts])
 
     def _load(self, u: int, begin_s: float, end_s: float) -> dict[str, Any]:
         """Workload fields that differ from the whole fleet's."""
-        laid, w = self.laid, self.laid.traffic.workload
-        regions = np.flatnonzero(laid.whole[:, u] + laid.share[:, :, u].sum(axis=0))
-        alike = len({laid.regions[r] for r in regions}) == 1
-        of_one = self._scaled(u, int(regions[0]), begin_s, end_s) if alike else None
+        layout, w = self.laid, self.laid.traffic.workload
+        regions = np.flatnonzero(layout.whole[:, u] + layout.share[:, :, u].sum(axis=0))
+        one_clock = len({layout.regions[r] for r in regions}) == 1
+        of_one = self._scaled(u, int(regions[0]), begin_s, end_s) if one_clock else None
         rate, profile = of_one or self._tabled(u, begin_s, end_s)
-        part = float(laid.region_rate @ laid.whole[:, u]) / w.rate_req_per_s
+        part = float(layout.region_rate @ layout.whole[:, u]) / w.rate_req_per_s
         turn = 1.0
         if self.fleet.router == "round_robin":
-            turn = float(laid.whole[regions[0], u])
+            turn = float(layout.whole[regions[0], u])
             part /= turn
         of_stream = _stream(w.arrivals, w.cv, part, turn)
         return {"rate_req_per_s": rate, "profile": profile} | of_stream
@@ -142,37 +144,37 @@ class _Maker:
     ) -> tuple[float, dict[str, Any]] | None:
         """(mean rate, profile) if all traffic has the profile of one region that can be cut to the
         span; otherwise None."""
-        laid, workload = self.laid, self.laid.regions[region]
-        profile, lasts = workload.profile, (begin_s, end_s) == (0.0, laid.traffic.horizon_s)
-        if profile.pieces or not (lasts or profile.shape in (*DAILY, "constant")):
+        layout, workload = self.laid, self.laid.regions[region]
+        profile, whole_time = workload.profile, (begin_s, end_s) == (0.0, layout.traffic.horizon_s)
+        if profile.pieces or not (whole_time or profile.shape in (*DAILY, "constant")):
             return None
-        rate = float(laid.region_rate @ laid.whole[:, u])
+        rate = float(layout.region_rate @ layout.whole[:, u])
         edges = self._edges(u, begin_s, end_s, ())
         middle = 0.5 * (edges[1:] + edges[:-1])
         more, load = self._again(u, middle), rate * self._course(workload, middle)
         if (more[load <= 0.0] > 0.0).any():
             return None
-        factor = laid.share[laid.span(middle), :, u] @ laid.region_rate / rate
+        factor = layout.share[layout.span(middle), :, u] @ layout.region_rate / rate
         factor = factor + np.divide(more, load, out=np.zeros_like(more), where=load > 0.0)
-        made = ahead(profile, begin_s / profile.period_s).model_dump(mode="json")
-        return rate, made | {"pieces": _pieces(edges - begin_s, {"rate": factor})}
+        profile_fields = ahead(profile, begin_s / profile.period_s).model_dump(mode="json")
+        return rate, profile_fields | {"pieces": _pieces(edges - begin_s, {"rate": factor})}
 
     def _tabled(self, u: int, begin_s: float, end_s: float) -> tuple[float, dict[str, Any]]:
         """(mean rate, profile) as a table: of several regions, or of a part of a profile."""
-        laid, p = self.laid, self.laid.traffic.workload.profile
-        own = {piece.at_s for piece in p.pieces} | {p.at_s, p.at_s + p.lasts_s}
-        edges = self._edges(u, begin_s, end_s, {*self._minutes(begin_s, end_s), *own})
+        layout, p = self.laid, self.laid.traffic.workload.profile
+        own_edges = {piece.at_s for piece in p.pieces} | {p.at_s, p.at_s + p.lasts_s}
+        edges = self._edges(u, begin_s, end_s, {*self._minutes(begin_s, end_s), *own_edges})
         middle = 0.5 * (edges[1:] + edges[:-1])
-        by_region = laid.by_region(middle, self.facts).T * laid.share[laid.span(middle), :, u]
+        by_region = layout.by_region(middle, self.facts).T * layout.share[layout.span(middle), :, u]
         load = by_region.sum(axis=1) + self._again(u, middle)
         rate = float((load * np.diff(edges)).sum() / (end_s - begin_s))
         rows = {"rate": load / max(rate, 1e-9)}
         for side in ("input", "output"):
-            lengths = [length_at(w, middle, side, self.facts) for w in laid.regions]
+            lengths = [length_at(w, middle, side, self.facts) for w in layout.regions]
             first = by_region + 1e-12  # where nothing comes, lengths are any
             rows[side] = (first * np.stack(lengths, axis=1)).sum(axis=1) / first.sum(axis=1)
-        made = Profile().model_dump(mode="json")
-        return rate, made | {"pieces": _pieces(edges - begin_s, rows)}
+        profile_fields = Profile().model_dump(mode="json")
+        return rate, profile_fields | {"pieces": _pieces(edges - begin_s, rows)}
 
     def _course(self, workload: Workload, t: np.ndarray) -> np.ndarray:
         """Factor on the rate of a region at times f8[n]."""
@@ -191,8 +193,8 @@ class _Maker:
         traffic = self.laid.traffic
         p = traffic.workload.profile
         each_s = (p.period_s if p.shape in DAILY else traffic.horizon_s) / MINUTES
-        whole = range(math.ceil(begin_s / each_s), math.ceil(end_s / each_s))
-        return [minute * each_s for minute in whole]
+        minutes = range(math.ceil(begin_s / each_s), math.ceil(end_s / each_s))
+        return [minute * each_s for minute in minutes]
 
     def _again(self, u: int, t: np.ndarray) -> np.ndarray:
         """Restarted requests per second at a supernode at times t f8[n], f8[n]."""

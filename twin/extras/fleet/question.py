@@ -133,19 +133,21 @@ def _disagreements(f: Fleet) -> list[str]:
         if regions else f"kinds.{i}.region = {k.region!r}, but the fleet has no regions: add it"
         for i, k in enumerate(f.kinds) if k.region and k.region not in regions
     ]  # fmt: skip
-    served = {k.region for k in f.kinds}
+    served_regions = {k.region for k in f.kinds}
     problems += [
         f"regions.{i}: no kind takes the traffic of {r.name}: give one that region, or none"
-        for i, r in enumerate(f.regions) if not served & {r.name, ""}
+        for i, r in enumerate(f.regions) if not served_regions & {r.name, ""}
     ]  # fmt: skip
     if f.router == "round_robin" and any(k.weight != 1.0 for k in f.kinds):
         problems.append("router = round_robin has no weights: take weighted, or weights of 1")
     if f.lost and _by_tenant(f):
         problems.append("sticky = tenant needs no lost supernodes: a run's tenants cannot change")
-    alone = {r.name for r in f.regions} if len(f.regions) > 1 else set()
-    if alone and "" in served and (f.router == "round_robin" or _by_tenant(f)):
-        how = "router = round_robin" if f.router == "round_robin" else "sticky = tenant"
-        problems.append(f"{how} needs supernodes of one region each: name the region of each kind")
+    regions_apart = {r.name for r in f.regions} if len(f.regions) > 1 else set()
+    if regions_apart and "" in served_regions and (f.router == "round_robin" or _by_tenant(f)):
+        routing_text = "router = round_robin" if f.router == "round_robin" else "sticky = tenant"
+        problems.append(
+            f"{routing_text} needs supernodes of one region each: name the region of each kind"
+        )
     for i, row in enumerate(f.lost):
         if row.kind not in kinds:
             problems.append(f"lost.{i}.kind = {row.kind!r} is no kind: {', '.join(kinds)} are")
@@ -157,8 +159,8 @@ def _disagreements(f: Fleet) -> list[str]:
         if row.to_s and row.to_s <= row.from_s:
             problems.append(f"lost.{i}.to_s = {row.to_s:g} s must be after {row.from_s:g} s, or 0")
     for i, row in enumerate(f.lost):
-        again = [o for o in f.lost[:i] if (o.kind, o.number) == (row.kind, row.number)]
-        if any(not o.to_s or o.to_s >= row.from_s for o in again):
+        other_losses = [o for o in f.lost[:i] if (o.kind, o.number) == (row.kind, row.number)]
+        if any(not o.to_s or o.to_s >= row.from_s for o in other_losses):
             problems.append(
                 f"lost.{i}: {row.kind} {row.number} is lost already at {row.from_s:g} s"
             )

@@ -39,14 +39,14 @@ class Engine:
 
 def words(options: Mapping[str, Value]) -> list[str]:
     """Options as words of a command line."""
-    made: list[str] = []
+    option_words: list[str] = []
     for flag, value in options.items():
         if value is False:
             continue
-        made.append(flag)
+        option_words.append(flag)
         if value is not True:
-            made.append(json.dumps(value) if isinstance(value, dict | list) else str(value))
-    return made
+            option_words.append(json.dumps(value) if isinstance(value, dict | list) else str(value))
+    return option_words
 
 
 def _script(worker: Worker, command: str, options: Mapping[str, Value]) -> str:
@@ -161,8 +161,8 @@ def sglang_options(s: Scenario, w: Worker, family: str, disaggregated: bool) -> 
         options |= {"--enable-eplb": True, "--ep-num-redundant-experts": s.experts.redundant}
     if w.role == "colocated" and (delay := s.deployment.colocated.prompt_delay):
         options |= {"--enable-prefill-delayer": True, "--prefill-delayer-max-delay-passes": delay}
-    if w.role == "colocated" and (every := s.deployment.colocated.receive_every) > 1:
-        options["--scheduler-recv-interval"] = every
+    if w.role == "colocated" and (receive_every := s.deployment.colocated.receive_every) > 1:
+        options["--scheduler-recv-interval"] = receive_every
     if disaggregated:
         options |= {
             "--disaggregation-mode": w.role, "--disaggregation-bootstrap-port": 30001,
@@ -182,11 +182,11 @@ def sglang(s: Scenario, found: list[Worker], family: str) -> dict[str, str]:
 
 def dynamo(s: Scenario, found: list[Worker], family: str) -> dict[str, str]:
     """One manifest (JSON) for `kubectl apply -f`; the operator fills in rank and address."""
-    ours = ("--dist-init-addr", "--nnodes", "--node-rank")
+    own_options = ("--dist-init-addr", "--nnodes", "--node-rank")
     services: dict[str, Any] = {"Frontend": {"componentType": "frontend", "replicas": 1}}
     for w in found:
         options = sglang_options(s, w, family, len(found) > 1)
-        args = words({key: value for key, value in options.items() if key not in ours})
+        args = words({key: value for key, value in options.items() if key not in own_options})
         services[w.role] = {
             "componentType": "worker", "replicas": w.instances,
             "multinode": {"nodeCount": w.nodes},
@@ -223,12 +223,12 @@ def launched(s: Scenario, facts: Facts, engine: str) -> Launch:
     """Launch files of a deployment for one of ENGINES. Raises ValueError with a sentence."""
     if engine not in ENGINES:
         raise ValueError(f"{engine} is no engine here: take one of {', '.join(ENGINES)}")
-    family, chosen = family_of(facts, s.supernode.chip), ENGINES[engine]
-    if family not in chosen.families:
+    family, engine_data = family_of(facts, s.supernode.chip), ENGINES[engine]
+    if family not in engine_data.families:
         engines = [e.name for e in ENGINES.values() if family in e.families]
         raise ValueError(
             f"{engine} does not run on {s.supernode.chip}: take {' or '.join(engines)}"
         )
     kinds = common.workers(s, facts)
-    files, checks = chosen.write(s, kinds, family), common.start_check(s, facts, kinds)
+    files, checks = engine_data.write(s, kinds, family), common.start_check(s, facts, kinds)
     return Launch(files, common.left_out(s), checks)

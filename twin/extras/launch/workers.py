@@ -134,12 +134,12 @@ def start_check(s: Scenario, facts: Facts, found: list[Worker]) -> list[str]:
             f"{budget.hbm / 1e9:.0f} GB."
         )
         if worker.role != "prefill":
-            beyond = worker.rows > CAPTURED
+            too_many_rows = worker.rows > CAPTURED
             notes.append(
                 f"{worker.role}: graphs are captured up to {worker.graphs[-1]} tokens, the whole "
                 f"batch of a rank; " + (
                     f"an engine left alone captures {CAPTURED} and runs larger batches eagerly."
-                    if beyond else "one request more falls back to eager launches."
+                    if too_many_rows else "one request more falls back to eager launches."
                 )
             )  # fmt: skip
     most = max(worker.data_parallel // worker.nodes for worker in found)

@@ -45,21 +45,21 @@ def model_cache(
     as_json: AsJson = False,
 ) -> None:
     """Cold start, warm start and switching of models: object storage, local DRAM, memory pool."""
-    wanted, _ = question(scenario)
+    resolved, _ = question(scenario)
     facts = load_facts()
-    served = study.Question(
+    model_question = study.Question(
         models, instances, skew, local_models, pool_models, 1e9 * bucket_gb_per_s,
         tuple(share or ()), tuple(model or ()), rate, idle_s, hours, seed,
     )  # fmt: skip
-    answer = study.model_stores(wanted, facts, served)
+    answer = study.model_stores(resolved, facts, model_question)
     if as_json:
         print_json(asdict(answer))
         return
     heads = ("stored in", *(store.name for store in answer.stores))
-    print_rows(f"{wanted.name}: {answer.title}", heads, study.table(answer.stores))
-    waits = [
+    print_rows(f"{resolved.name}: {answer.title}", heads, study.table(answer.stores))
+    wait_texts = [
         (name, *(amount(store.wait_s_by_model[k], "time") for store in answer.stores))
         for k, name in enumerate(answer.models)
     ]
-    print_rows("Mean waiting by model", ("model", *heads[1:]), waits)
-    typer.echo(study.takes_for_granted(wanted, facts, served))
+    print_rows("Mean waiting by model", ("model", *heads[1:]), wait_texts)
+    typer.echo(study.takes_for_granted(resolved, facts, model_question))

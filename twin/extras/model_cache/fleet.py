@@ -46,7 +46,7 @@ class Bucket:
 
     def _move(self, t_s: float) -> None:
         share = self.bytes_per_s / max(len(self._left), 1) * (t_s - self._since_s)
-        self._left = {k: left - share for k, left in self._left.items()}
+        self._left = {k: bytes_left - share for k, bytes_left in self._left.items()}
         self._since_s = t_s
 
     def _plan(self) -> None:
@@ -61,11 +61,13 @@ class Bucket:
             if turn != self._turn:
                 return
             self._move(end_s)
-            there = [k for k, left in self._left.items() if left <= self.bytes_per_s * 1e-6]
-            for k in there:
+            complete = [
+                k for k, bytes_left in self._left.items() if bytes_left <= self.bytes_per_s * 1e-6
+            ]
+            for k in complete:
                 del self._left[k]
             self._plan()
-            for k in there:
+            for k in complete:
                 self._then.pop(k)(t_s)
 
         self._agenda.at(end_s, arrived)
@@ -226,9 +228,9 @@ class FleetRun:
 
     def serve(self, model: Sequence[int], arrived_s: Sequence[float]) -> Served:
         """Simulate requests, given in order of time."""
-        for of, t_s in zip(model, arrived_s, strict=True):
+        for model_number, t_s in zip(model, arrived_s, strict=True):
             self.clock.until(t_s)
-            self._arrive(of, t_s)
+            self._arrive(model_number, t_s)
         self.clock.until(math.inf)
         end_s = max([*self._arrived[-1:], *(slot.done_s for slot in self.slots)])
         held_s = self._held_s + sum(
@@ -277,8 +279,8 @@ class FleetRun:
         def arrived(now_s: float) -> None:
             slot.dram.keep(one.model, size)
             self._most_bytes = max(self._most_bytes, sum(dram.bytes for dram in self._stores))
-            for then in self._on_the_way.pop(key):
-                then(now_s)
+            for action in self._on_the_way.pop(key):
+                action(now_s)
 
         self._fetched_bytes += size
         return self._bucket.fetch(key, size, t_s, arrived)
@@ -299,7 +301,7 @@ class FleetRun:
         self._take(one.slot, t_s)
 
     def _arrive(self, model: int, t_s: float) -> None:
-        of, demand = self.fleet.models[model], self._demands[model]
+        served_model, demand = self.fleet.models[model], self._demands[model]
         demand.waiting.append(len(self._arrived))
         self._arrived.append(t_s)
         self._begun.append(math.inf)
@@ -313,15 +315,15 @@ class FleetRun:
         slots = len(demand.serving) + demand.coming
         if not slots:
             self._seek(model, t_s)
-        elif len(demand.waiting) / (slots * of.requests_per_s) > self._start_s(model):
+        elif len(demand.waiting) / (slots * served_model.requests_per_s) > self._start_s(model):
             self._seek(model, t_s, of_idle=True)
 
     def _start_s(self, model: int) -> float:
         """Seconds to start one more slot for a model, if NPUs are free and no slot fetches."""
-        of, fleet = self.fleet.models[model], self.fleet
+        served_model, fleet = self.fleet.models[model], self.fleet
         stored = any(model in dram.held for dram in self._stores)
-        fetch_s = 0.0 if stored else of.size_bytes / fleet.bucket_bytes_per_s
-        return fleet.process_s + of.load_s + fetch_s
+        fetch_s = 0.0 if stored else served_model.size_bytes / fleet.bucket_bytes_per_s
+        return fleet.process_s + served_model.load_s + fetch_s
 
     def _seek(self, model: int, t_s: float, *, of_idle: bool = False) -> None:
         """A slot to take: free, idle, otherwise (unless `of_idle`) a draining one of a model with
@@ -338,12 +340,12 @@ class FleetRun:
         free = [k for k, slot in enumerate(self.slots) if slot.state == "free"]
         idle = [k for k, slot in serving if not slot.taking and slot.done_s <= t_s]
         others = [k for k, s in serving if s.model != model and s.heir is None]
-        ways = free or [k for k in idle if k in others]
-        if not ways and of_idle:
+        candidates = free or [k for k in idle if k in others]
+        if not candidates and of_idle:
             return
         self._demands[model].coming += 1
-        if ways:
-            self._start(min(ways, key=first), model, t_s)
+        if candidates:
+            self._start(min(candidates, key=first), model, t_s)
         elif others:
             k = min(others, key=in_service)
             self._claim(k, model)
@@ -362,13 +364,13 @@ class FleetRun:
         """Begin the next request of a slot or, after the last, hand the slot over or watch it while
         idle."""
         slot = self.slots[k]
-        of, waiting = self.fleet.models[slot.model], self._demands[slot.model].waiting
+        served_model, waiting = self.fleet.models[slot.model], self._demands[slot.model].waiting
         slot.taking = False
         if waiting and (slot.heir is None or waiting[0] <= slot.last):
             self._begun[waiting.popleft()] = t_s
-            self._busy_s += t_s + of.request_s - max(t_s, slot.done_s)
-            slot.done_s, slot.taking = t_s + of.request_s, True
-            self.clock.at(t_s + 1.0 / of.requests_per_s, partial(self._take, k))
+            self._busy_s += t_s + served_model.request_s - max(t_s, slot.done_s)
+            slot.done_s, slot.taking = t_s + served_model.request_s, True
+            self.clock.at(t_s + 1.0 / served_model.requests_per_s, partial(self._take, k))
         elif slot.heir is not None:
             slot.state = "leaving"
             self.clock.at(max(t_s, slot.done_s), partial(self._start, k, slot.heir))

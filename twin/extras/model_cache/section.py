@@ -84,9 +84,9 @@ def model_waits(answer: study.ModelCache) -> Chart:
             customdata=[amount(wait_s, "time") for wait_s in store.wait_s_by_model],
             hovertemplate=f"%{{y}}, {store.name}: %{{customdata}}<extra></extra>",
         )  # fmt: skip
-    waits = [wait_s for store in answer.stores for wait_s in store.wait_s_by_model]
+    wait_times = [wait_s for store in answer.stores for wait_s in store.wait_s_by_model]
     listing = ", ".join(f"{s.name} {amount(s.wait_s_mean, 'time')}" for s in answer.stores)
-    scale = "linear" if 0.0 in waits else "log"
+    scale = "linear" if 0.0 in wait_times else "log"
     return chart(
         fig, f"Mean waiting of requests by model; of all: {listing}.",
         x={"type": scale, "title_text": "mean waiting of requests (s)", "showgrid": True},

@@ -103,17 +103,19 @@ def model_stores(scenario: Scenario, facts: Facts, sizes: Question) -> ModelCach
         raise ModelError(f"more than {most:,} requests: ask for less time or a lower rate")
     shares = _shares(sizes)
     names = sizes.names or (scenario.deployment.model,)
-    known = {name: _served(scenario, facts, name) for name in names}
-    own, pooled = zip(*(known[names[k % len(names)]] for k in range(sizes.models)), strict=True)
+    served_by_name = {name: _served(scenario, facts, name) for name in names}
+    served_models, pooled = zip(
+        *(served_by_name[names[k % len(names)]] for k in range(sizes.models)), strict=True
+    )
     largest = max(model.size_bytes for model in pooled)
     draws = np.random.default_rng(sizes.seed)
     end_s = sizes.hours * HOUR_S
     count = int(draws.poisson(sizes.rate_req_per_s * end_s))
     arrived_s = np.sort(draws.uniform(0.0, end_s, count)).tolist()
-    named = draws.choice(sizes.models, count, p=shares).tolist()
+    model_of_request = draws.choice(sizes.models, count, p=shares).tolist()
     stores: list[tuple[Place, tuple[ServedModel, ...], int]] = [
-        ("object storage", own, 0),
-        ("local DRAM", own, sizes.local_models),
+        ("object storage", served_models, 0),
+        ("local DRAM", served_models, sizes.local_models),
         ("memory pool", pooled, sizes.pool_models),
     ]
     answers = []
@@ -122,29 +124,29 @@ def model_stores(scenario: Scenario, facts: Facts, sizes: Question) -> ModelCach
             models, sizes.instances, place, room * largest, sizes.bucket_bytes_per_s, sizes.idle_s,
             facts.si("startup.process"), facts.si("startup.regroup"),
         )  # fmt: skip
-        served = FleetRun(fleet).serve(named, arrived_s)
-        answers.append(summed_up(fleet, served, end_s, scenario.slo.ttft_s, npus_used(scenario)))
+        outcome = FleetRun(fleet).serve(model_of_request, arrived_s)
+        answers.append(summed_up(fleet, outcome, end_s, scenario.slo.ttft_s, npus_used(scenario)))
     titles = [f"{k + 1}. {model.name}" for k, model in enumerate(pooled)]
     return ModelCache(tuple(titles), largest, count, tuple(answers))
 
 
 def summed_up(fleet: Fleet, out: Served, end_s: float, ttft_s: float, npus: int) -> Store:
     """Figures of a store; npus: of a slot."""
-    alone = FleetRun(replace(fleet, process_s=0.0, regroup_s=0.0, idle_s=0.0))
-    cold_s = alone.load_everywhere(0, 0.0)
-    copies = alone.serve([], []).dram_bytes / fleet.models[0].size_bytes
-    warm_s = alone.load_everywhere(0, cold_s) if copies else None
-    counted = out.arrived_s >= WARM_UP * end_s
-    model, wait_s = out.model[counted], out.wait_s[counted]
+    warm_run = FleetRun(replace(fleet, process_s=0.0, regroup_s=0.0, idle_s=0.0))
+    cold_s = warm_run.load_everywhere(0, 0.0)
+    copies = warm_run.serve([], []).dram_bytes / fleet.models[0].size_bytes
+    warm_s = warm_run.load_everywhere(0, cold_s) if copies else None
+    is_counted = out.arrived_s >= WARM_UP * end_s
+    model, wait_s = out.model[is_counted], out.wait_s[is_counted]
     within_slo = wait_s + np.array([m.ttft_s for m in fleet.models])[model] <= ttft_s
     starts = [one for one in out.starts if one.begun_s >= WARM_UP * end_s]
 
     def took_s(*hit: bool) -> float | None:
         return _mean([one.weights_s for one in starts if one.hit in hit])
 
-    waits = tuple(_mean(wait_s[model == k].tolist()) for k in range(len(fleet.models)))
+    mean_waits = tuple(_mean(wait_s[model == k].tolist()) for k in range(len(fleet.models)))
     return Store(
-        fleet.place, waits, cold_s, warm_s, _mean([float(one.hit) for one in starts]),
+        fleet.place, mean_waits, cold_s, warm_s, _mean([float(one.hit) for one in starts]),
         took_s(True, False), took_s(True), took_s(False), copies, out.dram_bytes,
         sum(not one.switched for one in starts), sum(one.switched for one in starts),
         float(wait_s.mean()) if wait_s.size else 0.0,
@@ -158,28 +160,29 @@ def summed_up(fleet: Fleet, out: Served, end_s: float, ttft_s: float, npus: int)
 
 def table(stores: Sequence[Store]) -> list[tuple[str, ...]]:
     """One row per figure: its name, and its value with each store."""
-    shown = {f.name: f.metadata["shown"] for f in fields(Store) if f.metadata}
+    shown_fields = {f.name: f.metadata["shown"] for f in fields(Store) if f.metadata}
     return [
         (label, *(amount(getattr(store, name), kind, unit) for store in stores))
-        for name, (label, kind, unit) in shown.items()
+        for name, (label, kind, unit) in shown_fields.items()
     ]
 
 
 def takes_for_granted(scenario: Scenario, facts: Facts, sizes: Question) -> str:
     """Assumptions of the figures, and of the seconds in the paper's table."""
     size, cold_s = facts.si("startup.table.model"), facts.si("startup.table.cold")
-    stated, implied = facts.si("startup.bucket"), size / cold_s
+    stated_rate, implied = facts.si("startup.bucket"), size / cold_s
     used = sizes.instances * npus_used(scenario)
     npus = assemble(scenario, facts).net.npus
-    beyond = f", more than the {npus:,} of this machine" if used > npus else ""
+    more_text = f", more than the {npus:,} of this machine" if used > npus else ""
     return (
-        f"An NPU slot is this deployment: {sizes.instances} take {used:,} NPUs{beyond}. Starts and "
-        "switches are those of weights alone; requests also wait "
+        f"An NPU slot is this deployment: {sizes.instances} take {used:,} NPUs{more_text}. Starts "
+        "and switches are those of weights alone; requests also wait "
         f"{facts.si('startup.process'):.0f} s for processes on free NPUs, and "
         f"{facts.si('startup.regroup'):.0f} s for graphs on those of another model. "
         f"The paper has {cold_s:.0f} s for {size / 1e9:.0f} GB: {implied / 1e9:.1f} GB/s. "
-        f"The {stated / 1e9:g} GB/s of a bucket that it states give {size / stated:.0f} s, and it "
-        f"does not say what takes the rest: with {implied / 1e9:.1f} GB/s its other seconds follow."
+        f"The {stated_rate / 1e9:g} GB/s of a bucket that it states give "
+        f"{size / stated_rate:.0f} s, and it does not say what takes the rest: with "
+        f"{implied / 1e9:.1f} GB/s its other seconds follow."
     )
 
 
@@ -220,11 +223,11 @@ def _served(scenario: Scenario, facts: Facts, name: str) -> tuple[ServedModel, S
     answer_s = 0.0
     if sustained.decode:
         answer_s = sustained.decode.tpot_s * traffic_of(s, facts).output_tokens
-    own = ServedModel(
+    served_model = ServedModel(
         costs.shape.title, whole_model_bytes(costs.shape, formats(s.deployment.precision)),
         load_s("ub", near=True), sustained.requests_per_s, first_s, first_s + answer_s,
     )  # fmt: skip
-    return own, replace(own, load_s=load_s(pool_plane(s), near=False))
+    return served_model, replace(served_model, load_s=load_s(pool_plane(s), near=False))
 
 
 def _mean(values: Sequence[float]) -> float | None:

@@ -217,21 +217,21 @@ class _Config:
         }  # fmt: skip
 
     def _experts(self) -> dict[str, Fact]:
-        named = self._first_of("n_routed_experts", "num_experts", "num_local_experts")
+        expert_count = self._first_of("n_routed_experts", "num_experts", "num_local_experts")
         picks = self._first_of("num_experts_per_tok", "num_experts_per_token")
-        routed, top_k = self._count(named), self._count(picks)
+        routed, top_k = self._count(expert_count), self._count(picks)
         if top_k.value > routed.value:
-            self._fail(picks, f"must be at most {named}, {routed.value}")
+            self._fail(picks, f"must be at most {expert_count}, {routed.value}")
         size = self._count(width := self.family.width)
         key = self._first_of("n_shared_experts", "num_shared_experts")
         shared = self._count(key, low=0, absent=0)
         if self.table.get("shared_expert_intermediate_size"):
-            wide = self._count("shared_expert_intermediate_size").value
-            if wide % size.value:
+            shared_width = self._count("shared_expert_intermediate_size").value
+            if shared_width % size.value:
                 self._fail("shared_expert_intermediate_size", f"must be a multiple of {width}, "
                            f"{size.value}: shared experts are as wide as routed ones")  # fmt: skip
-            said = f"shared_expert_intermediate_size / {width} of {self.file}"
-            shared = self._derived(wide // size.value, said)
+            source_text = f"shared_expert_intermediate_size / {width} of {self.file}"
+            shared = self._derived(shared_width // size.value, source_text)
         return {
             "routed_experts": routed, "top_k": top_k, "expert_intermediate": size,
             "shared_experts": shared, "most_nodes": self._most_nodes(top_k.value),
@@ -241,32 +241,38 @@ class _Config:
     def _layers_of(self, kind: str, layers: int) -> int:
         """Number of layers of a kind by `layer_types`, if all other layers attend to all tokens."""
         kinds = self.table.get("layer_types")
-        known = ("full_attention", kind)
-        if not isinstance(kinds, list) or len(kinds) != layers or {*map(str, kinds)} - {*known}:
-            self._fail("layer_types", f"must name each of the {layers} layers {' or '.join(known)}")
+        allowed = ("full_attention", kind)
+        if not isinstance(kinds, list) or len(kinds) != layers or {*map(str, kinds)} - {*allowed}:
+            self._fail(
+                "layer_types", f"must name each of the {layers} layers {' or '.join(allowed)}"
+            )
         return kinds.count(kind)
 
     def _windows(self, layers: int) -> dict[str, Fact]:
-        near = self._layers_of("sliding_attention", layers)
+        windowed_layers = self._layers_of("sliding_attention", layers)
         return {
-            "window_layers": self._derived(near, f"layer_types of {self.file}"),
-            "window": self._count("sliding_window") if near else self._derived(0, "no such layer"),
+            "window_layers": self._derived(windowed_layers, f"layer_types of {self.file}"),
+            "window": self._count("sliding_window")
+            if windowed_layers
+            else self._derived(0, "no such layer"),
         }
 
     def _linear(self, layers: int) -> dict[str, Fact]:
-        own = self.table.get("linear_attn_config")
-        if isinstance(own, dict):  # Kimi-Linear: heads of keys and values alike
-            inner = _Config(own | {"model_type": self.named}, f"linear_attn_config of {self.file}")
-            listed = own.get("kda_layers")
-            if not isinstance(listed, list) or not 0 < len(listed) < layers:
+        linear_table = self.table.get("linear_attn_config")
+        if isinstance(linear_table, dict):  # Kimi-Linear: heads of keys and values alike
+            inner = _Config(
+                linear_table | {"model_type": self.named}, f"linear_attn_config of {self.file}"
+            )
+            linear_layers = linear_table.get("kda_layers")
+            if not isinstance(linear_layers, list) or not 0 < len(linear_layers) < layers:
                 inner._fail("kda_layers", f"must list some of the {layers} layers, not all")
             heads, size = inner._count("num_heads"), inner._count("head_dim")
-            count = self._derived(len(listed), f"kda_layers of {self.file}")
+            count = self._derived(len(linear_layers), f"kda_layers of {self.file}")
             sizes = [heads, heads, size, size, inner._count("short_conv_kernel_size")]
         else:
             if self.table.get("layer_types") is None:
-                every = self._count("full_attention_interval", low=2).value
-                linear = layers - layers // every
+                interval = self._count("full_attention_interval", low=2).value
+                linear = layers - layers // interval
             else:
                 linear = self._layers_of("linear_attention", layers)
             count = self._derived(linear, f"layers of {self.file}")
@@ -334,8 +340,10 @@ class _Config:
         return Fact(value, "", source, "d")
 
     def _fail(self, name: str, why: str) -> NoReturn:
-        given = self.table.get(name)
-        value = "" if given is None or why.startswith("is ") else f" = {str(given)[:40]}"
+        stated_value = self.table.get(name)
+        value = (
+            "" if stated_value is None or why.startswith("is ") else f" = {str(stated_value)[:40]}"
+        )
         raise ConfigError(f"{self.file}: {name}{value} {why}")
 
 

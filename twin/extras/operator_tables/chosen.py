@@ -29,12 +29,12 @@ PARTS = {"mla": "attention"}  # names in data/chips, where they differ from thos
 def chosen(found: Iterable[Fitted], engine: str = "") -> list[Fitted]:
     """One table for each operator, format and way of exchange: of the first engine (or `engine`)
     that has one, its kernel for spread experts, newest release, most rows."""
-    own = [each for each in found if each.engine.partition(" ")[0] == engine or not engine]
-    own += [replace(each, operator="fused") for each in own if _fused(each)]
+    engine_fits = [each for each in found if each.engine.partition(" ")[0] == engine or not engine]
+    engine_fits += [replace(each, operator="fused") for each in engine_fits if _fused(each)]
     best: dict[tuple[int, str, str], Fitted] = {}
-    for each in sorted(filter(_worth, own), key=_rank):
-        way = each.part if each.operator in APART or each.part == "host" else ""
-        best.setdefault((ORDER.index(each.operator), each.format, way), each)
+    for each in sorted(filter(_worth, engine_fits), key=_rank):
+        network = each.part if each.operator in APART or each.part == "host" else ""
+        best.setdefault((ORDER.index(each.operator), each.format, network), each)
     return [best[name] for name in sorted(best)]
 
 
@@ -45,16 +45,16 @@ def _fused(each: Fitted) -> bool:
 
 def _worth(each: Fitted) -> bool:
     share = BINDS.get(each.operator)
-    served = share is None or each.facts[share] >= FALLBACK
+    measured_enough = share is None or each.facts[share] >= FALLBACK
     most = SUMS if each.operator == "collective" else WORTH
-    return each.operator in ORDER and each.mean <= most and served
+    return each.operator in ORDER and each.mean <= most and measured_enough
 
 
 def _rank(each: Fitted) -> tuple[object, ...]:
     engine, _, release = each.engine.partition(" ")
     newest = tuple(-int(number) for number in re.findall(r"\d+", release))
-    known = ENGINES.index(engine) if engine in ENGINES else len(ENGINES)
-    return known, each.part != SPREAD, newest, -each.rows, round(each.mean, 3), each.part
+    rank = ENGINES.index(engine) if engine in ENGINES else len(ENGINES)
+    return rank, each.part != SPREAD, newest, -each.rows, round(each.mean, 3), each.part
 
 
 def library(found: Iterable[Fitted], source: str, name: str) -> str:
@@ -75,20 +75,22 @@ def lines(found: Iterable[Fitted], source: str, links: Mapping[str, float] | Non
         _table(each, source) for each in found if each.operator not in APART and each.part != "host"
     ]
     products += [_host(each, source) for each in found if each.part == "host"]
-    lines = {name: _exchange(found, where, source, (links or {}).get(name, 0.0))
-            for where, name in NETWORKS.items()}  # fmt: skip
-    ways = [f"[operators.exchange.{name}]\n{text}" for name, text in lines.items() if text]
+    lines = {name: _exchange(found, network, source, (links or {}).get(name, 0.0))
+            for network, name in NETWORKS.items()}  # fmt: skip
+    exchange_texts = [
+        f"[operators.exchange.{name}]\n{text}" for name, text in lines.items() if text
+    ]
     sums = [each for each in found if each.operator == "collective"]
     if sums and (link := (links or {}).get("inside", 0.0)):
-        ways.append(_collective(sums, source, link))
-    return "\n\n".join((*products, *ways))
+        exchange_texts.append(_collective(sums, source, link))
+    return "\n\n".join((*products, *exchange_texts))
 
 
 def _host(each: Fitted, source: str) -> str:
     """Host time of a part of a layer that is launched kernel by kernel."""
-    named = {"source": f"{source}: {each.table}", "mark": "d"}
-    lines = [_line("host", round(1e6 * each.facts["host"]), "us", named),
-            _held("held_back", each, named)]  # fmt: skip
+    origin = {"source": f"{source}: {each.table}", "mark": "d"}
+    lines = [_line("host", round(1e6 * each.facts["host"]), "us", origin),
+            _held("held_back", each, origin)]  # fmt: skip
     return "\n".join((f"[operators.eager.{HOSTS[each.operator]}]", *lines))
 
 
@@ -96,14 +98,14 @@ def _collective(sums: list[Fitted], source: str, link: float) -> str:
     """All-reduces inside a node by number of dies: start, and the share of a link."""
     ordered = sorted(sums, key=lambda each: int(each.part.split()[0]))
     engines = ", ".join(dict.fromkeys(each.engine for each in ordered))
-    named = {"source": f"{source}: all-reduces of 1 KB to 1 MB in a graph, {engines}", "mark": "d"}
-    off = max(each.mean for each in ordered)
+    head = {"source": f"{source}: all-reduces of 1 KB to 1 MB in a graph, {engines}", "mark": "d"}
+    error = max(each.mean for each in ordered)
     lines = [
-        _line("dies", [int(each.part.split()[0]) for each in ordered], "", named),
-        _line("start", [round(1e6 * each.facts["start"], 1) for each in ordered], "us", named),
+        _line("dies", [int(each.part.split()[0]) for each in ordered], "", head),
+        _line("start", [round(1e6 * each.facts["start"], 1) for each in ordered], "us", head),
         _line("rate", [round(1e-7 * each.facts["rate"] / link, 1) for each in ordered], "%",
-              named | {"note": f"of {link:g} GB/s"}),
-        _line("held_back", round(100 * off, 1), "%", named | {"note": "the worst mean of these"}),
+              head | {"note": f"of {link:g} GB/s"}),
+        _line("held_back", round(100 * error, 1), "%", head | {"note": "the worst mean of these"}),
     ]  # fmt: skip
     return "\n".join(("[operators.collective.inside]", *lines))
 
@@ -115,13 +117,13 @@ def _exchange(found: Iterable[Fitted], where: str, source: str, link: float) -> 
         phase, _, place = each.part.partition(" ")
         if each.operator != "exchange" or place != where or not link:
             continue
-        named = {"source": f"{source}: {each.table}", "mark": "d"}
+        origin = {"source": f"{source}: {each.table}", "mark": "d"}
         rate = each.facts["rate"] / 1e9
-        of_link = named | {"note": f"{rate:.0f} of {link:g} GB/s"}
+        rate_note = origin | {"note": f"{rate:.0f} of {link:g} GB/s"}
         lines += [
-            _line(f"{phase}_start", round(1e6 * each.facts["start"], 1), "us", named),
-            _line(f"{phase}_rate", round(100 * rate / link, 1), "%", of_link),
-            _held(f"{phase}_held_back", each, named),
+            _line(f"{phase}_start", round(1e6 * each.facts["start"], 1), "us", origin),
+            _line(f"{phase}_rate", round(100 * rate / link, 1), "%", rate_note),
+            _held(f"{phase}_held_back", each, origin),
         ]
     return "\n".join(lines)
 
@@ -130,24 +132,24 @@ def _table(each: Fitted, source: str, above: str = "operators") -> str:
     operator = PARTS.get(each.operator, each.operator)
     by_cache = operator in ("attention", "gqa", "prefill_mla", "prefill_gqa")
     name = "8bit" if by_cache and each.format != "bf16" else each.format
-    named = {"source": f"{source}: {each.table}", "mark": "d"}
+    origin = {"source": f"{source}: {each.table}", "mark": "d"}
     lines = []
     if operator != "contiguous":  # whose start is the host's (`eager`)
-        lines.append(_line("start", round(1e6 * each.facts["start"], 1), "us", named))
+        lines.append(_line("start", round(1e6 * each.facts["start"], 1), "us", origin))
     shares = [name for name in ("compute", "bandwidth") if name in each.facts]
-    lines += [_line(k, round(100 * each.facts[k], 1), "%", named) for k in shares]
+    lines += [_line(k, round(100 * each.facts[k], 1), "%", origin) for k in shares]
     if "edge" in each.facts:
-        lines.append(_line("edge", round(each.facts["edge"]), "pairs", named))
-        lines.append(_line("peak", each.part.removeprefix("computed in "), "", named))
+        lines.append(_line("edge", round(each.facts["edge"]), "pairs", origin))
+        lines.append(_line("peak", each.part.removeprefix("computed in "), "", origin))
     elif "power" in each.facts:
-        lines.append(_line("power", int(each.facts["power"]), "", named))
-        lines.append(_line("peak", each.part.removeprefix("computed in "), "", named))
+        lines.append(_line("power", int(each.facts["power"]), "", origin))
+        lines.append(_line("peak", each.part.removeprefix("computed in "), "", origin))
     else:
         rows = [int(each.facts[k]) for k in ("tile_small", "tile_large")]
         tiled = rows[1] > 1  # else it computes no more than its rows
         if tiled or above != "operators":  # a library says what replaces other tiles
-            lines += [_line(k, n * tiled, "rows", named) for k, n in zip(TILES, rows, strict=True)]
-    lines.append(_held("held_back", each, named))
+            lines += [_line(k, n * tiled, "rows", origin) for k, n in zip(TILES, rows, strict=True)]
+    lines.append(_held("held_back", each, origin))
     return "\n".join((f"[{above}.{operator}.{name}]", *lines))
 
 
@@ -158,5 +160,5 @@ def _held(name: str, each: Fitted, named: dict[str, str]) -> str:
 
 def _line(name: str, value: object, unit: str, named: dict[str, str]) -> str:
     fact = {"value": value, "unit": unit, **named}
-    inside = ", ".join(f"{key} = {json.dumps(said)}" for key, said in fact.items())
-    return f"{name} = {{ {inside} }}"
+    inline_table = ", ".join(f"{key} = {json.dumps(said)}" for key, said in fact.items())
+    return f"{name} = {{ {inline_table} }}"

@@ -60,9 +60,9 @@ def fit(table: Table, peaks: Peaks, held: float = HELD, seed: int = SEED) -> lis
         return []
     parts_of = FITS[table.operator]
     fitted = []
-    for part, seconds, ways, begin in parts_of(table.rows, peaks, table.format):
+    for part, seconds, candidates, begin in parts_of(table.rows, peaks, table.format):
         if seconds.size >= FEWEST:
-            facts, held_rows, mean, worst = _fit(seconds, ways, begin, held, seed)
+            facts, held_rows, mean, worst = _fit(seconds, candidates, begin, held, seed)
             of_table = table.operator, table.format, table.engine, part
             fitted.append(Fitted(*of_table, facts, seconds.size, held_rows, mean, worst))
     return fitted
@@ -86,18 +86,19 @@ def _fit(
     for predict, choice in ways:
 
         def off(x: Floats, predict: Predict = predict) -> float:
-            at = dict(zip(names, np.exp(x), strict=True))
-            beyond = sum(max(0.0, v - 1.0) for k, v in at.items() if k not in UNBOUNDED)
+            values = dict(zip(names, np.exp(x), strict=True))
+            excess = sum(max(0.0, v - 1.0) for k, v in values.items() if k not in UNBOUNDED)
             return (
-                float(np.abs(np.log(predict(at)[~held_rows] / seconds[~held_rows])).mean()) + beyond
+                float(np.abs(np.log(predict(values)[~held_rows] / seconds[~held_rows])).mean())
+                + excess
             )
 
         start = np.log(np.array(list(begin.values())))
         done = minimize(off, start, method="Nelder-Mead",
                         options={"maxiter": 900, "xatol": 1e-4, "fatol": 1e-6})  # fmt: skip
         if best is None or done.fun < best[0] - 1e-3:  # a simpler choice stands first
-            at = dict(zip(names, np.exp(done.x).tolist(), strict=True))
-            best = float(done.fun), {**at, **choice}, predict(at)
+            fitted_values = dict(zip(names, np.exp(done.x).tolist(), strict=True))
+            best = float(done.fun), {**fitted_values, **choice}, predict(fitted_values)
     assert best is not None
     error = np.abs(best[2][held_rows] / seconds[held_rows] - 1.0)
     return best[1], int(held_rows.sum()), float(error.mean()), float(error.max())
@@ -120,21 +121,21 @@ def _roofs(computing: Floats, moving: Floats, power: float) -> Floats:
 def _gemm(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
     """Fit of one product of m rows with k x n weights: start, share of the peak, share of the
     memory."""
-    wide = rows.filter(
+    wide_rows = rows.filter(
         (pl.col("n") >= 1024) & (pl.col("k") >= 512) & (pl.col("n") * pl.col("k") >= 1 << 21)
         & (pl.col("n") <= 51_200) & (pl.col("k") <= 51_200)
     )  # fmt: skip
-    m, n, k, latency = _columns(wide, "m", "n", "k", "latency")
+    m, n, k, latency = _columns(wide_rows, "m", "n", "k", "latency")
     entry = FORMATS[fmt].entry
     weight = FORMATS[fmt].weight_bytes
-    moving = (n * k * weight + m * (k * entry + n * ACTIVATION_BYTES)) / peaks.memory
+    moving_s = (n * k * weight + m * (k * entry + n * ACTIVATION_BYTES)) / peaks.memory
     # The measured call scales BF16 rows first; the twin books that as element-wise work of its own.
     scaling = np.zeros_like(m) if fmt == "bf16" else m * k * (ACTIVATION_BYTES + entry)
     scaling /= peaks.memory * VECTOR
 
     def predict(at: Mapping[str, float], tile: tuple[int, int]) -> Floats:
         computing = 2.0 * whole(m, tile) * n * k / peaks.flops[fmt]
-        roofs = _roofs(computing / at["compute"], moving / at["bandwidth"], 2.0)
+        roofs = _roofs(computing / at["compute"], moving_s / at["bandwidth"], 2.0)
         return np.asarray(at["start"] + roofs + scaling)
 
     begin = {"start": 5e-6, "compute": 0.6, "bandwidth": 0.8}
@@ -177,17 +178,17 @@ def _grouped_part(
     weights = 3.0 * hidden * inner
     entry = FORMATS[fmt].entry
     written = ACTIVATION_BYTES * (2.0 * inner + hidden)
-    moving = read * weights * FORMATS[fmt].weight_bytes
-    moving = (moving + total * (entry * (hidden + inner) + written)) / peaks.memory
-    between = total * (2.0 * ACTIVATION_BYTES * inner + entry * inner) / (peaks.memory * VECTOR)
+    moving_s = read * weights * FORMATS[fmt].weight_bytes
+    moving_s = (moving_s + total * (entry * (hidden + inner) + written)) / peaks.memory
+    between_s = total * (2.0 * ACTIVATION_BYTES * inner + entry * inner) / (peaks.memory * VECTOR)
     if ordered:  # rows are copied into the order of experts, and answers added up out of it
-        copied = 2.0 * entry * hidden + ACTIVATION_BYTES * hidden * (1.0 + 1.0 / top_k)
-        between = between + total * copied / (peaks.memory * VECTOR)
+        copied_bytes = 2.0 * entry * hidden + ACTIVATION_BYTES * hidden * (1.0 + 1.0 / top_k)
+        between_s = between_s + total * copied_bytes / (peaks.memory * VECTOR)
 
     def predict(at: Mapping[str, float], tile: tuple[int, int]) -> Floats:
         computing = 2.0 * read * whole(total / read, tile) * weights / peaks.flops[fmt]
-        roofs = _roofs(computing / at["compute"], moving / at["bandwidth"], 2.0)
-        return np.asarray(at["start"] + roofs + between + at.get("passing", 0.0) * tokens)
+        roofs = _roofs(computing / at["compute"], moving_s / at["bandwidth"], 2.0)
+        return np.asarray(at["start"] + roofs + between_s + at.get("passing", 0.0) * tokens)
 
     begin = {"start": 2e-5, "compute": 0.6, "bandwidth": 0.8}
     if ordered:
@@ -205,11 +206,11 @@ def _mla(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
         core, "num_heads", "batch_size", "isl", "step", "latency"
     )
     context = batch * (isl + step)
-    moving = context * 576.0 * FORMATS[fmt].weight_bytes / peaks.memory
+    moving_s = context * 576.0 * FORMATS[fmt].weight_bytes / peaks.memory
     begin = {"start": 1.5e-5, "compute": 0.6, "bandwidth": 0.8}
     # 8-bit KV may still be computed with in BF16.
     return [
-        _core(computed, context * heads * 2.0 * (2 * 512 + 64) / peaks.flops[computed], moving,
+        _core(computed, context * heads * 2.0 * (2 * 512 + 64) / peaks.flops[computed], moving_s,
               latency, begin)
         for computed in dict.fromkeys(("bf16", fmt))
     ]  # fmt: skip
@@ -223,8 +224,8 @@ def _core(computed: str, computing: Floats, moving: Floats, latency: Floats, beg
         roofs = _roofs(computing / at["compute"], moving / at["bandwidth"], power)
         return np.asarray(at["start"] + roofs)
 
-    ways: Candidates = [(partial(predict, power=p), {"power": p}) for p in POWERS]
-    return f"computed in {computed}", latency * 1e-3, ways, begin
+    candidates: Candidates = [(partial(predict, power=p), {"power": p}) for p in POWERS]
+    return f"computed in {computed}", latency * 1e-3, candidates, begin
 
 
 def _gqa(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
@@ -239,10 +240,10 @@ def _gqa(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
         core, "num_heads", "num_key_value_heads", "batch_size", "isl", "step", "latency"
     )
     context = batch * (isl + step)
-    moving = context * kv_heads * HEAD * FORMATS[fmt].weight_bytes / peaks.memory
+    moving_s = context * kv_heads * HEAD * FORMATS[fmt].weight_bytes / peaks.memory
     computing = context * heads * 2.0 * HEAD / peaks.flops["bf16"]
     begin = {"start": 1e-5, "compute": 0.5, "bandwidth": 0.8}
-    return [_core("bf16", computing, moving, latency, begin)]
+    return [_core("bf16", computing, moving_s, latency, begin)]
 
 
 def _prompts(
@@ -266,14 +267,14 @@ def _prompts(
 def _eager_mla(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
     """Fit of an attention layer launched kernel by kernel on 128 tokens, where only the host's time
     counts."""
-    few = pl.col("batch_size") * pl.col("isl") <= 128
-    return [_host(rows.filter(few & (pl.col("num_heads").cast(pl.Int64) == 128)))]
+    few_tokens = pl.col("batch_size") * pl.col("isl") <= 128
+    return [_host(rows.filter(few_tokens & (pl.col("num_heads").cast(pl.Int64) == 128)))]
 
 
 def _host(rows: pl.DataFrame) -> Part:
     (latency,) = _columns(rows, "latency")
-    ways: Candidates = [(lambda at: np.full_like(latency, at["host"]), {})]
-    return "host", latency * 1e-3, ways, {"host": 5e-4}
+    candidates: Candidates = [(lambda at: np.full_like(latency, at["host"]), {})]
+    return "host", latency * 1e-3, candidates, {"host": 5e-4}
 
 
 def _contiguous(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
@@ -284,11 +285,11 @@ def _contiguous(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
     if not even.height:
         return []
     ep, tokens = pl.col("moe_ep_size"), pl.col("num_tokens")
-    few = even.filter(tokens <= 32 * ep)
-    least = float(few["latency"].cast(pl.Float64).median() or 0.0)  # type: ignore[arg-type]
+    few_rows = even.filter(tokens <= 32 * ep)
+    least = float(few_rows["latency"].cast(pl.Float64).median() or 0.0)  # type: ignore[arg-type]
     long = even.filter(pl.col("latency") >= 2.0 * least)
-    name, seconds, ways, begin = _grouped_part("deepepmoe", long, peaks, fmt, ordered=True)
-    return [(name, seconds, ways, begin), _host(few)]
+    name, seconds, candidates, begin = _grouped_part("deepepmoe", long, peaks, fmt, ordered=True)
+    return [(name, seconds, candidates, begin), _host(few_rows)]
 
 
 def _collective(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
@@ -300,8 +301,8 @@ def _collective(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
     parts: list[Part] = []
     for (dies,), part in sorted(graph.group_by(["num_gpus"])):
         size, latency = _columns(part, "message_size", "latency")
-        sent = _at_rate(2.0 * (1.0 - 1.0 / float(dies)) * size)
-        parts.append((f"{dies} dies", latency * 1e-3, sent, {"start": 4e-6, "rate": 2e11}))
+        sent_rate = _at_rate(2.0 * (1.0 - 1.0 / float(dies)) * size)
+        parts.append((f"{dies} dies", latency * 1e-3, sent_rate, {"start": 4e-6, "rate": 2e11}))
     return parts
 
 
@@ -319,13 +320,13 @@ def _exchange(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
         part = plain.filter((pl.col("node_num") > 1) == across)
         nodes, tokens = _columns(part, "node_num", "num_token")
         leaving = 1.0 - (1.0 / nodes if across else 1.0 / (nodes * peaks.node))
-        where = "across nodes" if across else "inside a node"
+        place = "across nodes" if across else "inside a node"
         # A scale of four bytes for each 128 entries travels with FP8.
         for phase, size in (("dispatch", HIDDEN * (1.0 + 4.0 / 128.0)), ("combine", 2.0 * HIDDEN)):
             seconds = _columns(part, f"{phase}_avg_t_us")[0] * 1e-6
             begin = {"start": 2e-5, "rate": 5e10 if across else 2e11}
-            ways = _at_rate(tokens * TOP_K * leaving * size)
-            parts.append((f"{phase} {where}", seconds, ways, begin))
+            candidates = _at_rate(tokens * TOP_K * leaving * size)
+            parts.append((f"{phase} {place}", seconds, candidates, begin))
     return parts
 
 

@@ -66,14 +66,14 @@ def _tables(file: Path) -> Iterator[Table]:
     columns = set(frame.columns)
     if columns >= PROFILE:
         frame, columns = _profiled(frame), OPERATORS["gemm"]
-    named = (operator for name, operator in NAMED.items() if file.name.startswith(name))
-    known = (name for name, needed in OPERATORS.items() if columns >= needed)
-    operator = next(named, None) or next(known, None)
+    operators_named = (operator for name, operator in NAMED.items() if file.name.startswith(name))
+    matching_tables = (name for name, needed in OPERATORS.items() if columns >= needed)
+    operator = next(operators_named, None) or next(matching_tables, None)
     if operator is None:
         return
     engine = " ".join(file.parts[-3:-1]) if len(file.parts) > 2 else file.stem
-    if (only := ONE_FORMAT.get(operator)) is not None:
-        yield Table(operator, only, engine, frame)
+    if (only_format := ONE_FORMAT.get(operator)) is not None:
+        yield Table(operator, only_format, engine, frame)
         return
     if operator == "mla":
         frame = frame.filter(pl.col("batch_size") > 0)

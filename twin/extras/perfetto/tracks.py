@@ -35,8 +35,8 @@ class Track:
 
     def event(self, phase: str, name: str, at_ns: int, **more: Any) -> Event:
         """An event of a phase ('X', 'i', 'b' ...) at a moment."""
-        where = {"pid": self.pid, "tid": self.pid * LANES + self.lane}
-        return {"ph": phase, "name": name, "ts": at_ns / 1000, **where, **more}
+        track_ids = {"pid": self.pid, "tid": self.pid * LANES + self.lane}
+        return {"ph": phase, "name": name, "ts": at_ns / 1000, **track_ids, **more}
 
     def slice(self, name: str, begin_ns: int, end_ns: int, **args: Any) -> Event:
         """A slice: work from begin to end."""
@@ -49,9 +49,9 @@ class Track:
         self, name: str, begin_ns: int, end_ns: int, cat: str, number: int, args: Event
     ) -> list[Event]:
         """An interval that may overlap others: a pair of async events."""
-        known = {"cat": cat, "id": number}
-        begin = self.event("b", name, begin_ns, **known, args=args)
-        return [begin, self.event("e", name, end_ns, **known)]
+        bar_fields = {"cat": cat, "id": number}
+        begin = self.event("b", name, begin_ns, **bar_fields, args=args)
+        return [begin, self.event("e", name, end_ns, **bar_fields)]
 
 
 def named(pid: int, name: str, tracks: Mapping[int, str]) -> list[Event]:
@@ -131,13 +131,13 @@ def flows(
     work = {(one.role, one.index): Finder(one) for one in instances}
     rows = moving(tables, begin_s, end_s)
     arrivals = _marks(rows["arrival_s"].to_list(), begin_s, end_s)
-    handed: dict[int, list[tuple[int, int] | None]] = {}
+    handed_on: dict[int, list[tuple[int, int] | None]] = {}
     decoders, ends = rows["decode_instance"].to_list(), rows["transfer_end_s"].to_list()
     for instance in sorted({d for d in decoders if d is not None}):
         arrived = [t if d == instance else None for t, d in zip(ends, decoders, strict=True)]
-        handed[instance] = _marks(arrived, begin_s, end_s)
+        handed_on[instance] = _marks(arrived, begin_s, end_s)
     for k, row in enumerate(rows.iter_rows(named=True)):
-        marks = handed.get(row["decode_instance"])
+        marks = handed_on.get(row["decode_instance"])
         yield _journey(row, work, arrivals[k], marks[k] if marks else None)
 
 
@@ -189,13 +189,13 @@ def _marks(
 ) -> list[tuple[int, int] | None]:
     """Moments as slices in ns, at least LEAST_NS apart; None outside the span."""
     marks: list[tuple[int, int] | None] = [None] * len(times_s)
-    inside = sorted(
+    marks_inside = sorted(
         (ns(t), k) for k, t in enumerate(times_s) if t is not None and begin_s <= t < end_s
     )
     begins: list[int] = []
-    for at_ns, _ in inside:
+    for at_ns, _ in marks_inside:
         begins.append(max(at_ns, begins[-1] + LEAST_NS) if begins else at_ns)
-    for j, (_, k) in enumerate(inside):
+    for j, (_, k) in enumerate(marks_inside):
         gap = begins[j + 1] - begins[j] if j + 1 < len(begins) else MARK_NS
         marks[k] = (begins[j], begins[j] + min(MARK_NS, gap))
     return marks
@@ -272,8 +272,8 @@ def happenings(
         if until_s > at_s:
             track = Track(pids.get((row["role"], row["instance"]), RUN))
             span_ns = ns(max(at_s, begin_s)), ns(min(until_s, end_s))
-            known = args | {"from_s": at_s, "to_s": row["end_s"]}
-            group += track.bar(name, *span_ns, row["kind"], number, known)
+            with_span = args | {"from_s": at_s, "to_s": row["end_s"]}
+            group += track.bar(name, *span_ns, row["kind"], number, with_span)
         yield group
 
 
@@ -289,8 +289,8 @@ def counters(
     if table is None:
         return
     for one in instances:
-        this = (pl.col("role") == one.role) & (pl.col("instance") == one.index)
-        rows = table.filter(this).sort("t_s")
+        of_instance = (pl.col("role") == one.role) & (pl.col("instance") == one.index)
+        rows = table.filter(of_instance).sort("t_s")
         for name, columns in INSTANCE_COUNTERS.items():
             yield _counted(Track(one.pid), name, rows, columns, (begin_s, end_s), most)
 

@@ -126,13 +126,13 @@ def _opened(to: Path | Sink) -> Iterator[Sink]:
     if not isinstance(to, Path):
         yield to
         return
-    with whole_file(to) as raw:
+    with whole_file(to) as raw_file:
         if to.suffix == ".gz":
             # Without a time and a name in it the same run gives the same bytes.
-            with gzip.GzipFile(filename="", fileobj=raw, mode="wb", mtime=0) as packed:
+            with gzip.GzipFile(filename="", fileobj=raw_file, mode="wb", mtime=0) as packed:
                 yield packed
         else:
-            yield raw
+            yield raw_file
 
 
 @dataclass(slots=True)
@@ -145,12 +145,12 @@ class _Events:
     left_out: int = 0
 
     def open(self, run: Source, begin_s: float, end_s: float) -> None:
-        about = {
+        metadata = {
             "scenario": run.scenario.name, "begin_s": begin_s, "end_s": end_s,
             "slices": "iterations and batches as the engine ran them; operators are seconds on "
             "the critical path, all layers together, laid out one after the other",
         }  # fmt: skip
-        head = f'{{"displayTimeUnit":"ms","otherData":{_json(about)},"traceEvents":['
+        head = f'{{"displayTimeUnit":"ms","otherData":{_json(metadata)},"traceEvents":['
         self.file.write(head.encode())
 
     def put(self, group: list[Event]) -> None:
@@ -175,11 +175,11 @@ def _put_streams(sink: _Events, one: Instance, plan: Timeline) -> None:
     """Write the streams of an instance's iterations while there is room, because they are the
     largest part."""
     size = 0
-    for known in one.passes:
+    for pass_ in one.passes:
         if size > sink.room:  # not even made
             sink.left_out += size
             continue
-        group = _in_streams(one, known, plan)
+        group = _in_streams(one, pass_, plan)
         size = len(group)
         sink.put(group)
 
@@ -214,16 +214,16 @@ def _work(one: Instance) -> Iterator[list[Event]]:
     """Iterations or batches of an instance, each with its operators inside."""
     track = Track(one.pid, ITERATIONS)
     name = "prefill batch" if one.role == "prefill" else f"{one.role} iteration"
-    for known, begin, end in zip(one.passes, *(e.tolist() for e in one.edges()), strict=True):
+    for pass_, begin, end in zip(one.passes, *(e.tolist() for e in one.edges()), strict=True):
         if end <= begin:
             continue
-        args = {"tokens": round(known.tokens, 1)}
-        args |= {"requests": known.requests} if known.requests else {}
+        args = {"tokens": round(pass_.tokens, 1)}
+        args |= {"requests": pass_.requests} if pass_.requests else {}
         group = [track.slice(name, begin, end, **args)]
         # What no operator accounts for comes first: the batch reads its hits before it computes.
-        took_s = sum(time for _, time in known.operators)
-        at_s = known.begin_s + max(0.0, known.end_s - known.begin_s - took_s)
-        for operator, time in known.operators:
+        took_s = sum(time for _, time in pass_.operators)
+        at_s = pass_.begin_s + max(0.0, pass_.end_s - pass_.begin_s - took_s)
+        for operator, time in pass_.operators:
             low, high = max(ns(at_s), begin), min(ns(at_s + time), end)
             at_s += time
             if high > low:

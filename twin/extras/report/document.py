@@ -19,17 +19,17 @@ STYLE = Path(__file__).with_suffix(".css").read_text("utf-8").strip()
 
 def tag(name: str, /, *inside: Part, cls: str = "", **attributes: str | float) -> Element:
     """An element with its contents."""
-    made = Element(name, {"class": cls} if cls else {})
+    element = Element(name, {"class": cls} if cls else {})
     for key, value in attributes.items():
-        made.set(key.replace("_", "-"), value if isinstance(value, str) else f"{value:.6g}")
+        element.set(key.replace("_", "-"), value if isinstance(value, str) else f"{value:.6g}")
     for part in inside:
         if isinstance(part, Element):
-            made.append(part)
-        elif len(made):
-            made[-1].tail = (made[-1].tail or "") + part
+            element.append(part)
+        elif len(element):
+            element[-1].tail = (element[-1].tail or "") + part
         else:
-            made.text = (made.text or "") + part
-    return made
+            element.text = (element.text or "") + part
+    return element
 
 
 def page(title: str, *body: Part) -> str:
@@ -42,8 +42,8 @@ def page(title: str, *body: Part) -> str:
                        "content": "default-src 'none'; style-src 'unsafe-inline'"}),
         tag("title", title), tag("style", STYLE),
     )  # fmt: skip
-    whole = tag("html", head, tag("body", tag("h1", title), *body), lang="en")
-    return "<!doctype html>\n" + tostring(whole, encoding="unicode", method="html") + "\n"
+    document = tag("html", head, tag("body", tag("h1", title), *body), lang="en")
+    return "<!doctype html>\n" + tostring(document, encoding="unicode", method="html") + "\n"
 
 
 def table(
@@ -73,10 +73,10 @@ def bars(rows: Sequence[tuple[str, float, str]]) -> Part:
     """Shares as bars: (label, value, value in words), relative to the largest."""
     most = max((value for _, value, _ in rows), default=0.0) or 1.0
     body = [
-        tag("tr", tag("td", label), tag("td", words, cls="n"),
+        tag("tr", tag("td", label), tag("td", value_text, cls="n"),
             tag("td", tag("div", cls="bar", style=f"width:{100 * max(value, 0.0) / most:.1f}%"),
                 cls="wide"))
-        for label, value, words in rows
+        for label, value, value_text in rows
     ]  # fmt: skip
     return tag("div", tag("table", tag("tbody", *body)), cls="scroll")
 
@@ -104,11 +104,11 @@ def plot(
     y_most: float | None = None,
 ) -> Part:  # fmt: skip
     """A chart with its title and key; limit: an x drawn as a line."""
-    drawn = [s for s in series if s.points]
-    if not drawn:
+    with_points = [s for s in series if s.points]
+    if not with_points:
         return tag("figure", tag("p", f"{title}: nothing to draw.", cls="soft"))
-    xs = [p[0] for s in drawn for p in s.points] + ([limit] if limit is not None else [])
-    ys = [p[1] for s in drawn for p in s.points]
+    xs = [p[0] for s in with_points for p in s.points] + ([limit] if limit is not None else [])
+    ys = [p[1] for s in with_points for p in s.points]
     xticks, yticks = ticks(min(xs), max(xs)), ticks(0.0, y_most or max(ys))
     x0, x1 = min(xticks[0], *xs), max(xticks[-1], *xs)
     y1 = max(yticks[-1], y_most or max(ys))
@@ -121,11 +121,11 @@ def plot(
     if limit is not None:
         (a, b), (c, d) = at(limit, 0.0), at(limit, y1)
         drawing.append(tag("line", cls="limit", x1=a, y1=b, x2=c, y2=d))
-    for s in drawn:
+    for s in with_points:
         drawing += _drawn(s, [at(*p) for p in s.points])
     svg = tag("svg", tag("title", title), *drawing, viewBox=f"0 0 {WIDE:g} {HIGH:g}", role="img")
     key = [tag("span", tag("span", cls=f"key k{s.colour}"), s.name, cls="whole")
-           for s in drawn if s.name]  # fmt: skip
+           for s in with_points if s.name]  # fmt: skip
     key += [tag("span", " – – limit", cls="bad whole")] if limit is not None else []
     return tag("figure", tag("figcaption", tag("b", f"{title} ({y})"), " ", *key), svg)
 

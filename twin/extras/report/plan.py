@@ -41,8 +41,8 @@ def plan_report(plan: Plan, found: Row) -> str:
     body += [tag("p", sentence) for sentence in texts[1:]]
     if found["ranked"]:
         body += [tag("h2", "Ranking"), _ranking(plan, found["ranked"])]
-        equal = f"{equal_words(found['ranked'])}. Five seeds each."
-        body.append(tag("p", equal, cls="soft"))
+        equal_text = f"{equal_words(found['ranked'])}. Five seeds each."
+        body.append(tag("p", equal_text, cls="soft"))
     if found["relaxations"]:
         body += [tag("h2", "What would have to give"), _relaxed(found["relaxations"])]
     body += [tag("h2", "Throughput against speed"), _front(found)]
@@ -78,9 +78,9 @@ def _survived(after: Row) -> Part:
 
 def _each(plan: Plan, row: Row) -> Part:
     """Command to run each ranked deployment, its margins and next step."""
-    words = [f"{path}={value}" for path, value in row["settings"].items()]
+    setting_texts = [f"{path}={value}" for path, value in row["settings"].items()]
     command = shlex.join(["python", "-m", "twin", "run", "SCENARIO",
-                          *(w for word in words for w in ("--set", word))])  # fmt: skip
+                          *(w for word in setting_texts for w in ("--set", word))])  # fmt: skip
     margins = [
         (label, amount(value, kind, unit))
         for key, (label, kind, unit) in MARGINS.items()
@@ -108,11 +108,13 @@ def _relaxed(rows: Sequence[Row]) -> Part:
 
 def _front(found: Row) -> Part:
     ranks = {row["key"]: str(row["rank"]) for row in found["ranked"]}
-    known = [p for p in found["front"] if p["tokens_per_s_per_user"]]
-    best = sorted((p for p in known if p["on_front"]), key=lambda p: p["tokens_per_s_per_user"])
-    rest = [p for p in known if not p["on_front"]]
-    speeds = [p["tokens_per_s_per_user"] for p in known]
-    near = [p for p in published()
+    with_speed = [p for p in found["front"] if p["tokens_per_s_per_user"]]
+    best = sorted(
+        (p for p in with_speed if p["on_front"]), key=lambda p: p["tokens_per_s_per_user"]
+    )
+    behind_front = [p for p in with_speed if not p["on_front"]]
+    speeds = [p["tokens_per_s_per_user"] for p in with_speed]
+    close_rows = [p for p in published()
             if speeds and min(speeds) / NEAR < 1.0 / p.tpot_s < NEAR * max(speeds)]  # fmt: skip
 
     def simulated(name: str, some: Sequence[Row], colour: int, joined: bool) -> Series:
@@ -122,19 +124,19 @@ def _front(found: Row) -> Part:
             [f"{in_words(dict(p['settings']))}, {p['npus']} NPUs" for p in some],
         )  # fmt: skip
 
-    drawn = [
-        simulated("front", best, 0, True), simulated("simulated", rest, 3, False),
+    drawn_series = [
+        simulated("front", best, 0, True), simulated("simulated", behind_front, 3, False),
         Series("published, decode NPUs alone", [(1.0 / p.tpot_s, p.tokens_per_s_per_npu)
-               for p in near], 1, False, True, (), [p.name for p in near]),
+               for p in close_rows], 1, False, True, (), [p.name for p in close_rows]),
     ]  # fmt: skip
-    return plot("Up is cheaper, right is faster for a user", drawn, "tokens/s for one user",
+    return plot("Up is cheaper, right is faster for a user", drawn_series, "tokens/s for one user",
                 "tokens/s per NPU")  # fmt: skip
 
 
 def _tornado(rows: Sequence[Row]) -> Part:
     def label(row: Row) -> str:
-        known = field_info(row["path"])
-        return f"{known.label if known else row['path']}: {row['value']}"
+        info = field_info(row["path"])
+        return f"{info.label if info else row['path']}: {row['value']}"
 
     return bars([
         (label(r), r["score_ratio"] if r["fits"] else 0.0,
@@ -149,11 +151,11 @@ def _ledger(found: Row) -> Iterable[Part]:
     rows = [row for row in found["ledger"] if row["simulated"]]
     ranked = sorted(rows, key=lambda row: row["rank"] or len(rows))
     yield folded(f"{len(rows):,} that were simulated", _listed(ranked))
-    rest = [row for row in found["ledger"] if not row["simulated"]]
-    if rest:
-        more = f", the first {LEDGER_MOST} of them" if len(rest) > LEDGER_MOST else ""
-        said = f"{len(rest):,} that were priced by formula alone{more}"
-        yield folded(said, _listed(rest[:LEDGER_MOST]))
+    not_simulated = [row for row in found["ledger"] if not row["simulated"]]
+    if not_simulated:
+        more = f", the first {LEDGER_MOST} of them" if len(not_simulated) > LEDGER_MOST else ""
+        priced_text = f"{len(not_simulated):,} that were priced by formula alone{more}"
+        yield folded(priced_text, _listed(not_simulated[:LEDGER_MOST]))
 
 
 def _listed(rows: Sequence[Row]) -> Part:

@@ -27,9 +27,9 @@ def run_report(run: Run) -> str:
     """A run as one HTML file; its tables of `TABLES` are drawn if they exist."""
     s, summary = run.scenario, run.summary
     state = STATES.get(str(summary.get("steady_state")), "")
-    about = [f"{s.horizon_s:g} s simulated, the first {s.warmup_s:g} s left out of the figures"]
-    about += [state] if state else []
-    body: list[Part] = [tag("p", "; ".join(about), ".", cls="soft")]
+    notes = [f"{s.horizon_s:g} s simulated, the first {s.warmup_s:g} s left out of the figures"]
+    notes += [state] if state else []
+    body: list[Part] = [tag("p", "; ".join(notes), ".", cls="soft")]
     if not run.valid:
         body.append(tag("p", "This run broke a law of its own: do not use its figures.", cls="bad"))
     heads = [m for m in placed("tile") if m.shows("tile", summary.get(m.key), s)]
@@ -49,9 +49,9 @@ def run_report(run: Run) -> str:
     body += [tag("h2", "Figures"), folded(f"All {len(rows)} figures", figures)]
     body += [tag("p", note, cls="soft") for note in run.notes]
     checks = [(c["statement"], "holds" if c["ok"] else "broken", c["detail"]) for c in run.checks]
-    good = sum(bool(c["ok"]) for c in run.checks)
+    checks_held = sum(bool(c["ok"]) for c in run.checks)
     laws = table(("Law", "", ""), checks, wide=(0, 2))
-    body.append(folded(f"{good} of {len(checks)} laws hold", laws))
+    body.append(folded(f"{checks_held} of {len(checks)} laws hold", laws))
     body += [tag("h2", "The question"), fields_of(s), _made_with(run)]
     return doc.page(s.name, *body)
 
@@ -66,12 +66,12 @@ def _against(metric: Metric, run: Run) -> str:
 def _over_time(windows: pl.DataFrame | None) -> Iterable[Part]:
     if windows is None or not windows.height:
         return
-    drawn = {
+    curves = {
         "Tokens": ("tokens/s", {"output": "output_tokens_per_s", "input": "input_tokens_per_s"}),
         "Requests": ("at a time", {"in decode": "decode_running",
                                   "wait for prefill": "prefill_queue"}),
     }  # fmt: skip
-    for title, (unit, columns) in drawn.items():
+    for title, (unit, columns) in curves.items():
         series = [
             Series(name, thinned(windows["t_s"], windows[column]), colour)
             for colour, (name, column) in enumerate(columns.items())
@@ -95,9 +95,9 @@ def _of_requests(run: Run) -> Iterable[Part]:
     if table is None or not table.height:
         return
     finish_s, first_s = table["finish_s"].to_numpy(), table["first_token_s"].to_numpy()
-    counted = (finish_s >= s.warmup_s) & (first_s > 0.0)
-    ttft_s = (first_s - table["arrival_s"].to_numpy())[counted]
-    per_token_ms = 1e3 * tpot_s(table)[counted]
+    is_counted = (finish_s >= s.warmup_s) & (first_s > 0.0)
+    ttft_s = (first_s - table["arrival_s"].to_numpy())[is_counted]
+    per_token_ms = 1e3 * tpot_s(table)[is_counted]
     for title, values, unit, limit, colour in (
         ("TTFT", ttft_s, "s", s.slo.ttft_s, 0),
         ("TPOT", per_token_ms[np.isfinite(per_token_ms)], "ms", s.slo.tpot_ms, 2),
@@ -106,20 +106,20 @@ def _of_requests(run: Run) -> Iterable[Part]:
             shares = np.linspace(0.0, 1.0, 101)[:-1]  # to p99: one slow request sets no scale
             ends = np.quantile(values, shares)
             points = [(float(q), 100 * float(p)) for q, p in zip(ends, shares, strict=True)]
-            near = limit if one_slo(s) and limit < NEAR * points[-1][0] else None
+            limit_near = limit if one_slo(s) and limit < NEAR * points[-1][0] else None
             yield plot(f"{title} up to p99", [Series("", points, colour)], f"{title}, {unit}",
-                       "% of requests", limit=near, y_most=100.0)  # fmt: skip
+                       "% of requests", limit=limit_near, y_most=100.0)  # fmt: skip
 
 
 def _operators(operators: pl.DataFrame | None) -> Iterable[Part]:
     if operators is None or not operators.height:
         return
     for phase in operators["phase"].unique(maintain_order=True):
-        of = operators.filter(pl.col("phase") == phase).sort("share", descending=True)
+        of_phase = operators.filter(pl.col("phase") == phase).sort("share", descending=True)
         rows = [
             (_name(row["operator"]), row["share"],
              f"{amount(row['share'], 'share')}, {amount(row['per_iteration_s'], 'time')}")
-            for row in of.head(OPERATORS_MOST).iter_rows(named=True) if row["share"]
+            for row in of_phase.head(OPERATORS_MOST).iter_rows(named=True) if row["share"]
         ]  # fmt: skip
         if rows:
             yield tag("h2", f"Where an iteration of {phase} spends its time")
@@ -141,9 +141,9 @@ def fields_of(scenario: Scenario) -> Part:
     """A scenario in full, folded: its stated fields identify it with this version's defaults."""
     rows = []
     for path, value in stated(scenario.model_dump(mode="json", exclude_defaults=True)):
-        known = field_info(path)
-        unit = f" {known.unit}" if known and known.unit else ""
-        rows.append((path, known.label if known else "", f"{value}{unit}"))
+        info = field_info(path)
+        unit = f" {info.unit}" if info and info.unit else ""
+        rows.append((path, info.label if info else "", f"{value}{unit}"))
     return tag(
         "div",
         *([tag("p", scenario.question)] if scenario.question else []),

@@ -63,25 +63,25 @@ def _windows(piece: Piece) -> list[tuple[float, float, float, int]]:
     for number, line in enumerate(text_of(piece).split("\n"), 1):
         if not line.strip():
             continue
-        where = f"{piece.name} line {number}"
+        place = f"{piece.name} line {number}"
         values = line.strip().split(",")
         if len(values) != 6:
             raise TraceError(
-                f"{where} has {len(values)} values: window start, rate, CV, pattern, shape and "
+                f"{place} has {len(values)} values: window start, rate, CV, pattern, shape and "
                 "scale must stand there"
             )
         pattern = PATTERNS.get(values[3].strip().lower())
         if pattern is None:
-            raise TraceError(f"{where}: pattern = {values[3][:20]!r} must be Gamma or Weibull")
+            raise TraceError(f"{place}: pattern = {values[3][:20]!r} must be Gamma or Weibull")
         try:
             start, rate, shape = float(values[0]), float(values[1]), float(values[4])
         except ValueError:
-            raise TraceError(f"{where}: start, rate and shape must be numbers") from None
+            raise TraceError(f"{place}: start, rate and shape must be numbers") from None
         idle = rate == 0
         if not (0 <= start < 366 * DAY_S and 0 <= rate < MOST_RATE and (idle or 0 < shape < 1e6)):
-            raise TraceError(f"{where}: start, rate and shape must be finite and not negative")
+            raise TraceError(f"{place}: start, rate and shape must be finite and not negative")
         if windows and start <= windows[-1][0]:
-            raise TraceError(f"{where}: windows must be in order of time")
+            raise TraceError(f"{place}: windows must be in order of time")
         windows.append((start, rate, shape, pattern))
     return windows
 
@@ -98,10 +98,10 @@ def _length_tables(piece: Piece) -> dict[str, list[tuple[float, np.ndarray, np.n
     for key in sorted(body, key=int):
         for name in FIELDS:
             text = body[key].get(name)
-            where = f"{piece.name} window {key} {name}"
+            place = f"{piece.name} window {key} {name}"
             if type(text) is not str:
-                raise TraceError(f"{where} must be a text like {{45: 0.01, 46: 0.02}}")
-            values, chances = _pairs(text, where)
+                raise TraceError(f"{place} must be a text like {{45: 0.01, 46: 0.02}}")
+            values, chances = _pairs(text, place)
             if chances.sum() > 0:
                 tables[name].append((float(key), values, np.cumsum(chances) / chances.sum()))
     return tables
@@ -130,13 +130,13 @@ def _sampled(name: str, clients: dict[int, _Client], most_rows: int) -> Columns:
         width = min(np.diff([w[0] for w in client.windows]), default=DAY_S)
         arrivals = []
         for index, (start, rate, shape, pattern) in enumerate(client.windows):
-            if (wanted := round(rate * width)) == 0:
+            if (request_count := round(rate * width)) == 0:
                 continue
-            if (total := total + wanted) > most_rows:
+            if (total := total + request_count) > most_rows:
                 raise TraceError(
                     f"{name} stands for more than {most_rows:,} requests: keep some of its clients"
                 )
-            shares = np.empty(wanted)  # of the window
+            shares = np.empty(request_count)  # of the window
             _renewals(stream_key(SEED, f"{head}/arrivals/{index}"), pattern, shape, shares)
             arrivals.append(start + width * shares)
         if arrivals:
@@ -191,5 +191,5 @@ def _draw(
 ) -> None:
     """Fill lengths i8[n] with draws of the stream from `first` on, by inversion."""
     for i in range(lengths.size):
-        at = int(np.searchsorted(cumulative, uniform(key, first + i), side="right"))
-        lengths[i] = int(values[min(at, values.size - 1)] + 0.5)
+        index = int(np.searchsorted(cumulative, uniform(key, first + i), side="right"))
+        lengths[i] = int(values[min(index, values.size - 1)] + 0.5)

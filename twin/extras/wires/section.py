@@ -61,9 +61,9 @@ def _columns(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 def on(draft: Scenario, machine: str) -> Scenario:
     """The draft on another wiring of the same chips, undamaged and with packed instances."""
-    own = {"supernode.chip": draft.supernode.chip, "supernode.edits": [], "faults": [],
+    changes = {"supernode.chip": draft.supernode.chip, "supernode.edits": [], "faults": [],
            "deployment.placement": "packed"}  # fmt: skip
-    return with_overrides(draft, as_sold(machine, session.facts()) | own)
+    return with_overrides(draft, as_sold(machine, session.facts()) | changes)
 
 
 def _row(rewired: Scenario, prediction: Prediction) -> dict[str, Any]:

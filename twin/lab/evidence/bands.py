@@ -326,12 +326,8 @@ def left_out(
     for group in dict.fromkeys(group for group, _ in leaves.values()):
         remaining = [e for e in errors if by(e) != group]
         if any(e.first is not None for e in remaining):
-            bands_without = Bands(remaining)
-            bands |= {
-                row: bands_without.of(leaf)
-                for row, (row_group, leaf) in leaves.items()
-                if row_group == group
-            }
+            without = Bands(remaining)
+            bands |= {row: without.of(leaf) for row, (of, leaf) in leaves.items() if of == group}
     return bands
 
 

@@ -66,8 +66,8 @@ def searching(s: Scenario, facts: Facts, begin: float | None = None) -> Search:
     require_one_model(s, "a capacity")
     path, own_load = load_of(s)
     first = load = begin or first_load(s, facts) or own_load
-    first_s, step, runs = at_steady(s, facts, first), STEP, 0
-    long, ends = longer(first_s), False
+    short_run, step, runs = at_steady(s, facts, first), STEP, 0
+    long, ends = longer(short_run), False
     met: list[_Load] = []  # loads that meet the SLO, growing
     least_missed = _Load(math.inf, s.slo.share)  # the least that does not
     tried: list[_Load] = []
@@ -76,7 +76,7 @@ def searching(s: Scenario, facts: Facts, begin: float | None = None) -> Search:
     while first * LEAST <= load <= first * MOST:
         now = _Load(load, s.slo.share)
         tried.append(now)
-        runs += yield from _judged(long if ends else first_s, now, variances, every=ends)
+        runs += yield from _judged(long if ends else short_run, now, variances, every=ends)
         if now.meets:
             met.append(now)
         else:

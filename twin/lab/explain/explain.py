@@ -91,27 +91,18 @@ def explain(
     require_one_model(scenario, "an explanation")
     runs = Runs(facts, trace, counts, note)
     summary = runs.needed(scenario)
-    short_scenario = shortened(scenario, summary)
-    base = runs.needed(short_scenario)
+    short = shortened(scenario, summary)
+    base = runs.needed(short)
     try:
-        full = steady(short_scenario, facts, trace, counts)
+        full = steady(short, facts, trace, counts)
     except ModelError:  # a single request of mean length does not fit
         full = None
-    waiting = waiting_s(runs.tables[short_scenario]["requests"], short_scenario.horizon_s)
-    view = View(
-        short_scenario,
-        facts,
-        base,
-        full,
-        _shares(runs, short_scenario),
-        trace,
-        counts,
-        waiting=waiting,
-    )
+    waiting = waiting_s(runs.tables[short]["requests"], short.horizon_s)
+    view = View(short, facts, base, full, _shares(runs, short), trace, counts, waiting=waiting)
     pieces = waterfall(runs, view)  # first: its re-runs are looks, too
-    even = runs.summaries.get(with_overrides(short_scenario, EVEN))
-    view = replace(view, uneven=score(base, even, short_scenario) if even else 0.0)
-    room = capacity(short_scenario, facts, runs.of)
+    even = runs.summaries.get(with_overrides(short, EVEN))
+    view = replace(view, uneven=score(base, even, short) if even else 0.0)
+    room = capacity(short, facts, runs.of)
     weighed = ranked(_measured(runs, view, room))
     first_view = View(scenario, facts, summary, view.full, view.operators)
     text = verdict(first_view, room, weighed)

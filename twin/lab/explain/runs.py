@@ -170,20 +170,16 @@ def _agree(pairs: list[tuple[Summary, Summary]], s: Scenario) -> bool:
 
 def _gain(pairs: list[tuple[Summary, Summary]], s: Scenario, settings: Settings) -> Gain | None:
     """Gain of a change by its clearest metric over pairs of runs; None: no metric moves."""
-    catching_up = all(catches_up(before, after, s) for before, after in pairs)
-    metrics = (
-        NAMED if catching_up else NAMED[:-1]
-    )  # else as many finish as arrive, whatever is changed
+    catches = all(catches_up(before, after, s) for before, after in pairs)
+    metrics = NAMED if catches else NAMED[:-1]  # else as many finish as arrive, whatever is changed
     gains = [gain for metric in metrics if (gain := _gain_in(metric, pairs, s)) is not None]
-    attained_means = [float(np.mean([attained(pair[k]) for pair in pairs])) for k in (0, 1)]
-    if (
-        CLEAR < attained_means[0] < s.slo.share
-    ):  # some requests keep the SLO and others do not: that counts
+    means = [float(np.mean([attained(pair[k]) for pair in pairs])) for k in (0, 1)]
+    if CLEAR < means[0] < s.slo.share:  # some requests keep the SLO and others do not: that counts
         gains = [gain for gain in gains if gain[1] == "slo_attainment"]
     if not gains:
         return None
     _, metric, before, after, promise = max(gains)
-    return Gain(settings, metric, before, after, promise, attained_means[0], attained_means[1])
+    return Gain(settings, metric, before, after, promise, means[0], means[1])
 
 
 def harms(before: Summary, after: Summary, s: Scenario) -> bool:

@@ -207,8 +207,8 @@ def _front(search: Search) -> list[dict[str, Any]]:
 
 def _tornado(search: Search, best: Finalist) -> list[dict[str, Any]]:
     """For each choice alone: the best deployment with each value, relative to the best of all."""
-    best_found = search.found(best.tested)
-    assert best_found is not None
+    found = search.found(best.tested)
+    assert found is not None
     rows: dict[tuple[str, Any], float] = {}
     for t in search.tested.values():
         changed = list(search.space.differs(t.candidate, best.candidate).items())
@@ -216,13 +216,8 @@ def _tornado(search: Search, best: Finalist) -> list[dict[str, Any]]:
             point = search.found(t)
             rows[changed[0]] = max(rows.get(changed[0], 0.0), point[0] if point else 0.0)
     return [
-        {
-            "path": path,
-            "value": value,
-            "score_ratio": goal_value / best_found[0],
-            "fits": goal_value > 0.0,
-        }
-        for (path, value), goal_value in sorted(
+        {"path": path, "value": value, "score_ratio": worth / found[0], "fits": worth > 0.0}
+        for (path, value), worth in sorted(
             rows.items(), key=lambda row: (row[0][0], str(row[0][1]))
         )
     ]
@@ -273,12 +268,8 @@ def named(limit: str) -> str:
 
 def survived(after: Mapping[str, Any]) -> str:
     """Performance of a deployment after a loss, in words."""
-    status_text = {
-        "feasible": "SLO holds",
-        "infeasible": "SLO breaks",
-        "unsupported": "no such part",
-    }
-    return status_text.get(after.get("status", ""), "failed")
+    texts = {"feasible": "SLO holds", "infeasible": "SLO breaks", "unsupported": "no such part"}
+    return texts.get(after.get("status", ""), "failed")
 
 
 def relaxed(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -253,8 +253,8 @@ class Search:
                     continue
                 scored = [(self.point(c, reached_points)[0], c) for c in untried if self._may_do(c)]
                 if scored:
-                    value_of, c = max(scored, key=lambda pair: (pair[0], pair[1].price.expected))
-                    nearest[c.settings] = value_of, c
+                    best_value, c = max(scored, key=lambda pair: (pair[0], pair[1].price.expected))
+                    nearest[c.settings] = best_value, c
         return [c for _, c in sorted(nearest.values(), key=lambda x: (-x[0], x[1].settings))]
 
     def _halved(self, budget: int) -> Steps:

@@ -115,12 +115,8 @@ def _needs(run: Run) -> Trial:
     needs["share_error"] = error_of_share(met)
     if run.summary.get("steady_state") == "overloaded":
         return needs
-    kept_share = 1.0 - given_up(run.summary)
-    needed = (
-        math.ceil(s.slo.share / kept_share * ttft_s.size - 1e-9)
-        if kept_share > 0
-        else ttft_s.size + 1
-    )
+    part = 1.0 - given_up(run.summary)
+    needed = math.ceil(s.slo.share / part * ttft_s.size - 1e-9) if part > 0 else ttft_s.size + 1
 
     def shortest(values: np.ndarray, others: np.ndarray, limit: float) -> float | None:
         sorted_values = np.sort(values[others <= limit])

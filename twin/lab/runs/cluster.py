@@ -108,15 +108,13 @@ class Cluster:
     def stop(self, keys: Iterable[str]) -> None:
         """Cancel work, whoever submitted it; a process that runs it is killed."""
         with self._lock, suppress(*lost(), ClusterError):  # gone: nothing is at work
-            futures_to_stop = list(keys)
-            for key in futures_to_stop:
+            keys_to_stop = list(keys)
+            for key in keys_to_stop:
                 self._sent.pop(key, None)
-            futures = [
-                f for key in futures_to_stop if (f := self._futures.pop(key, None)) is not None
-            ]
+            futures = [f for key in keys_to_stop if (f := self._futures.pop(key, None)) is not None]
             client = self._connected()
             client.cancel(futures)
-            client.run(Hook("stop", STOP).load(), futures_to_stop, on_error="ignore")
+            client.run(Hook("stop", STOP).load(), keys_to_stop, on_error="ignore")
 
     def workers(self) -> int:
         """Workers that have joined. Raises ClusterError where no scheduler answers."""

@@ -112,9 +112,7 @@ class Runner:
                     f"{EACH_MAX} runs of yours wait or run: let some finish, or stop some"
                 )
             self._budgets = {
-                name: budget_of_run
-                for name, budget_of_run in self._budgets.items()
-                if name in queued
+                name: budget for name, budget in self._budgets.items() if name in queued
             }
             waiting = self._budgets.values()
             # Who waits for a run waits for nothing else.

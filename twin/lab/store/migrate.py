@@ -119,16 +119,10 @@ def _fixed(name: str, table: str, message: str, columns: str = "") -> Guard:
 def _stays(one: str) -> tuple[Guard, Guard]:
     """Guards against deleting published rows and changing their time, until the link is revoked."""
     table, shared, message = f"{one}s", "OLD.published_s IS NOT NULL", SHARED.format(one=one)
-    published_again = f"{shared} AND NEW.published_s IS NOT NULL"
+    again = f"{shared} AND NEW.published_s IS NOT NULL"
     return (
         Guard(f"published_{one}_stays", table, "DELETE", shared, message),
-        Guard(
-            f"published_{one}_stays_published",
-            table,
-            "UPDATE OF published_s",
-            published_again,
-            message,
-        ),
+        Guard(f"published_{one}_stays_published", table, "UPDATE OF published_s", again, message),
     )
 
 

@@ -115,11 +115,7 @@ class Runs:
             pairs = session.execute(these.with_only_columns(RunRow.scenario, RunRow.id))
             runs = session.scalars(select(RunRow).where(RunRow.id.in_(dict(pairs.all()).values())))
             by_scenario = {run.scenario: run for run in runs}
-        return {
-            name: by_scenario[stored_digest]
-            for name, stored_digest in stored.items()
-            if stored_digest in by_scenario
-        }
+        return {name: by_scenario[key] for name, key in stored.items() if key in by_scenario}
 
     def visible(self, query: Select[Any]) -> Select[Any]:
         """Filter of a query to the rows that this visitor holds."""

@@ -92,9 +92,9 @@ def timeline(
         mean, peak = np.nanmean(values), np.nanmax(values)
         figures = f"{three_figures(float(mean))} on average, {three_figures(float(peak))} at most"
         sentences.append(f"{label} {figures}")
-    until = warmup_s * time_factor
-    wide = until > 0.1 * float(t.max())  # else the word would lie on the data
-    warm_up(fig, until, "warm-up" if wide else "")
+    warmup = warmup_s * time_factor
+    has_room = warmup > 0.1 * float(t.max())  # else the word would lie on the data
+    warm_up(fig, warmup, "warm-up" if has_room else "")
     return chart(
         fig, f"{y_title} over simulated time. " + "; ".join(sentences) + ".",
         x={"title_text": f"simulated time ({time_unit})", "range": [0, float(t.max())]},
@@ -158,8 +158,8 @@ HOW_READ = {  # of OVER_TIME
 
 def over_time(name: str, windows: pl.DataFrame, warmup_s: float = 0.0) -> Chart:
     """Chart of one entry of OVER_TIME."""
-    drawn = reads(HOW_READ[name])(timeline)
-    return drawn(windows, **OVER_TIME[name], warmup_s=warmup_s)
+    draw = reads(HOW_READ[name])(timeline)
+    return draw(windows, **OVER_TIME[name], warmup_s=warmup_s)
 
 
 @reads("The parts add up to the mean time to first token.")
@@ -203,21 +203,21 @@ def iteration_over_time(
     """The decode iteration over time, its operators stacked where they run `in_sequence`."""
     axis: dict[str, Any] = {"y_title": "ms per iteration", "scale": 1e3, "warmup_s": warmup_s}
     if not in_sequence:
-        whole = {"decode_iteration_s": ("decode iteration", theme.ROLE["decode"])}
-        return timeline(windows, whole, **axis)
+        iteration_curve = {"decode_iteration_s": ("decode iteration", theme.ROLE["decode"])}
+        return timeline(windows, iteration_curve, **axis)
     names = [c for c in windows.columns if c.startswith("decode_") and c.endswith("_s")]
     names = [c for c in names if c != "decode_iteration_s"]
     if not names:
         return empty("No decode iteration ran")
     mean = {c: float(windows[c].mean() or 0.0) for c in names}  # type: ignore[arg-type]
     names.sort(key=lambda c: (-mean[c], c))
-    rest = pl.sum_horizontal(*names[TOP_OPERATORS:]) if names[TOP_OPERATORS:] else pl.lit(0.0)
+    others = pl.sum_horizontal(*names[TOP_OPERATORS:]) if names[TOP_OPERATORS:] else pl.lit(0.0)
     columns = {}
     for column in names[:TOP_OPERATORS]:
         operator = column.removeprefix("decode_").removesuffix("_s")
         columns[column] = (theme.title(operator), theme.operator_colour(operator))
     columns["rest"] = ("all other", theme.OTHER)
-    return timeline(windows.with_columns(rest=rest), columns, stacked=True, **axis)
+    return timeline(windows.with_columns(rest=others), columns, stacked=True, **axis)
 
 
 @reads("Share of what could be used, mean of the steady state.")
@@ -282,13 +282,13 @@ def operators_of(runs: Mapping[str, tuple[str, Mapping[str, float]]]) -> Chart:
         for operator, value in times.items():
             longest[operator] = max(longest.get(operator, 0.0), value)
     order = sorted((o for o in longest if longest[o] > 0), key=lambda o: (-longest[o], o))
-    order, rest = order[:TOP_COMPARED], order[TOP_COMPARED:]
-    names = [theme.title(o) for o in order] + ["All other"] * bool(rest)
+    order, other_names = order[:TOP_COMPARED], order[TOP_COMPARED:]
+    names = [theme.title(o) for o in order] + ["All other"] * bool(other_names)
     factor, unit = time_unit(max(longest.values()))
     fig = figure(height=90 + (12 + 11 * len(each)) * len(names))
     for name, times in each.items():
         values = [times.get(operator, 0.0) for operator in order]
-        values += [sum(times.get(operator, 0.0) for operator in rest)] * bool(rest)
+        values += [sum(times.get(operator, 0.0) for operator in other_names)] * bool(other_names)
         bars(
             fig, names, [v * factor for v in values], runs[name][0], name=in_legend(name),
             customdata=[seconds(v) for v in values], hover="%{customdata}",

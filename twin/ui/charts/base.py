@@ -58,8 +58,8 @@ def reads(sentence: str) -> Callable[[Drawing], Drawing]:
     def mark(draw: Drawing) -> Drawing:
         @wraps(draw)
         def drawn(*args: Any, **kwargs: Any) -> Chart:
-            made = draw(*args, **kwargs)
-            return made._replace(reads=sentence) if made.figure.data else made
+            drawn_chart = draw(*args, **kwargs)
+            return drawn_chart._replace(reads=sentence) if drawn_chart.figure.data else drawn_chart
 
         return cast(Drawing, drawn)
 
@@ -125,9 +125,9 @@ def spans(
     for label, (colour, parts) in series.items():
         if parts:
             names, begins, ends, labels = zip(*parts, strict=True)
-            lasts = (end - begin for begin, end in zip(begins, ends, strict=True))
+            durations = (end - begin for begin, end in zip(begins, ends, strict=True))
             bars(
-                fig, names, [factor * max(s, VISIBLE * horizon_s) for s in lasts], colour,
+                fig, names, [factor * max(s, VISIBLE * horizon_s) for s in durations], colour,
                 base=[factor * begin for begin in begins], name=label, customdata=labels,
                 hover="%{y}: from %{base:,.4~g} " + unit + ", %{customdata}<extra></extra>",
             )  # fmt: skip

@@ -34,18 +34,18 @@ def differences(rows: Sequence[Difference], names: Sequence[str], what: str) -> 
     fig = figure(height=100 + (14 + 20 * len(names)) * len(labels))
     for run, name in enumerate(names):
         by_label = {row.label: row for row in rows if row.run == run}
-        drawn = [by_label.get(label, Difference(label, run, 0.0, "", "")) for label in labels]
-        reach = [max(-FAR, min(FAR, row.change)) for row in drawn]
+        ordered = [by_label.get(label, Difference(label, run, 0.0, "", "")) for label in labels]
+        reach = [max(-FAR, min(FAR, row.change)) for row in ordered]
         bars(
             fig, labels, [100 * x for x in reach],
-            [COLOURS.get(row.standing, theme.OTHER) for row in drawn], name=in_legend(name),
-            text=[row.text for row in drawn], textposition="outside",
-            customdata=[row.whole for row in drawn],
+            [COLOURS.get(row.standing, theme.OTHER) for row in ordered], name=in_legend(name),
+            text=[row.text for row in ordered], textposition="outside",
+            customdata=[row.whole for row in ordered],
             hover=f"%{{y}}: %{{customdata}}<extra>{name}</extra>",
         )  # fmt: skip
         fig.data[-1].cliponaxis = False  # a change's text may reach into the margin
         fig.data[-1].marker.pattern = {"shape": HATCHES[run % len(HATCHES)], "solidity": 0.2}
-    wide = 100 * min(FAR, max(0.05, *(abs(row.change) for row in rows)))
+    width = 100 * min(FAR, max(0.05, *(abs(row.change) for row in rows)))
     fig.add_vline(x=0, line={"color": theme.OTHER, "width": 1})
     listing = "; ".join(
         f"{names[row.run]}: {row.label} {row.whole}" + (f", {row.standing}" if row.standing else "")
@@ -54,8 +54,8 @@ def differences(rows: Sequence[Difference], names: Sequence[str], what: str) -> 
     return chart(
         fig, f"What {what}, against the baseline. {listing}.", barmode="group", bargap=0.25,
         # The words at the ends of the bars need room on both sides.
-        x={"title_text": "% from the baseline", "range": [-1.8 * wide, 1.8 * wide],
-           "tickvals": [-wide, 0, wide], "ticktext": [_tick(-wide), "0", _tick(wide)]},
+        x={"title_text": "% from the baseline", "range": [-1.8 * width, 1.8 * width],
+           "tickvals": [-width, 0, width], "ticktext": [_tick(-width), "0", _tick(width)]},
         y={"ticklabelstandoff": 8}, hovermode="closest", showlegend=len(names) > 1,
     )  # fmt: skip
 

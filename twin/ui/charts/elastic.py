@@ -45,9 +45,11 @@ MOST = 60  # rows of a picture
 @reads("Each row is an instance: what it costs lasts from its start to the end of its drain.")
 def lives(table: pl.DataFrame, horizon_s: float, warmup_s: float = 0.0) -> Chart:
     """One row per instance that ever lived, sorted by its NPUs, with a bar for each state."""
-    known = table.group_by("role", "instance").agg(pl.col("first_npu").first())
-    known = known.sort("first_npu", "role", "instance").head(MOST)
-    names = [f"{role} {number}" for role, number in known.select("role", "instance").iter_rows()]
+    instances = table.group_by("role", "instance").agg(pl.col("first_npu").first())
+    instances = instances.sort("first_npu", "role", "instance").head(MOST)
+    names = [
+        f"{role} {number}" for role, number in instances.select("role", "instance").iter_rows()
+    ]
     series: dict[str, tuple[str, list[tuple[str, float, float, str]]]] = {}
     looks = {role: (f"{role} serves", theme.ROLE[role]) for role in ROLES} | STATES
     for state, (label, colour) in looks.items():
@@ -61,7 +63,7 @@ def lives(table: pl.DataFrame, horizon_s: float, warmup_s: float = 0.0) -> Chart
             ],
         )
     count = table.filter(pl.col("state") == "drain").height
-    alt = f"{known.height} instances over the run; {count} times one drained."
+    alt = f"{instances.height} instances over the run; {count} times one drained."
     return spans(names, series, alt, horizon_s=horizon_s, warmup_s=warmup_s)
 
 
@@ -99,9 +101,9 @@ def hourly(hours: pl.DataFrame, columns: Mapping[str, tuple[str, str]], unit: st
             x=hours["hour"].to_list(), y=hours[name].to_list(), name=label,
             marker={"color": colour, "line_width": 0}, hovertemplate="%{y:,.3~g} " + unit,
         )  # fmt: skip
-        known = hours.with_columns(pl.col(name).fill_null(0.0))
-        least, most = (known.row(int(k or 0), named=True)
-                       for k in (known[name].arg_min(), known[name].arg_max()))  # fmt: skip
+        filled = hours.with_columns(pl.col(name).fill_null(0.0))
+        least, most = (filled.row(int(k or 0), named=True)
+                       for k in (filled[name].arg_min(), filled[name].arg_max()))  # fmt: skip
         sentences.append(
             f"{label}: {amount(least[name], 'rate', unit)} at least, in hour {least['hour']}, "
             f"{amount(most[name], 'rate', unit)} at most, in hour {most['hour']}"

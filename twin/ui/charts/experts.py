@@ -95,12 +95,12 @@ def hottest_over_time(hottest: pl.DataFrame, events: pl.DataFrame, horizon_s: fl
     fig, sentences, top = base.figure(), [], 0.0
     by_time = hottest.group_by("t_s", maintain_order=True).agg("hottest").sort("t_s")
     loads = [np.array(each) for each in by_time["hottest"]]
-    for label, of, colour in (
+    for label, figure_of, colour in (
         ("worst layer", np.max, theme.SERIES[3]),
         ("mean of layers", np.mean, theme.SERIES[0]),
         ("median layer", np.median, theme.SERIES[4]),
     ):
-        values = np.array([of(each) for each in loads])
+        values = np.array([figure_of(each) for each in loads])
         base.line(fig, by_time["t_s"].to_numpy() * factor, values, colour, HOVER, name=label,
              mode="lines+markers", marker={"size": 5})  # fmt: skip
         sentences.append(f"{label} {values.min():.2f} to {values.max():.2f}")
@@ -119,19 +119,19 @@ def tpot(windows: pl.DataFrame, events: pl.DataFrame, slo_s: float, warmup_s: fl
     """Mean TPOT (ms) by window with each rebalance and shift marked, and the SLO as a line."""
     if not windows.height or not windows["tpot_s_mean"].cast(pl.Float64).max():
         return base.empty("No answer ended in this run")
-    drawn = timeline(
+    time_chart = timeline(
         windows, {"tpot_s_mean": ("TPOT mean", theme.ROLE["decode"])}, "TPOT, ms", scale=1e3,
         warmup_s=warmup_s,
     )  # fmt: skip
     horizon_s = float(windows["t_s"].max() or 0.0) + float(windows["window_s"][0])  # type: ignore[arg-type]
     top = 1e3 * float(windows["tpot_s_mean"].max() or 0.0)  # type: ignore[arg-type]
-    fig = drawn.figure
+    fig = time_chart.figure
     if 1e3 * slo_s < 2.0 * top:
         top = max(top, 1e3 * slo_s)
         base.line_at(fig, f"SLO {seconds(slo_s)}", "bottom left", y=1e3 * slo_s)
     count = _mark(fig, events, base.time_axis(horizon_s)[0], 1.06 * top)
     return base.chart(
-        fig, f"{drawn.alt} {count['rebalance']} rebalances and {count['shift']} shifts of "
+        fig, f"{time_chart.alt} {count['rebalance']} rebalances and {count['shift']} shifts of "
         "popularity are marked.", y={"range": [0, 1.14 * top]},
         hovermode="closest", height=320, showlegend=True,
     )  # fmt: skip
@@ -179,11 +179,11 @@ def node_matrix(
         hovertemplate=f"node %{{y}} → node %{{x}}<br>%{{z:,.3~g}} {unit}<extra></extra>",
         colorbar={"title": {"text": unit, "side": "top"}},
     )  # fmt: skip
-    stays = float(np.trace(moved)) / float(moved.sum())
+    local = float(np.trace(moved)) / float(moved.sum())
     busiest = int(moved.sum(axis=0).argmax())
     return base.chart(
         fig, f"Expert exchange between {nodes.size} nodes {window}: "
-        f"{amount(float(moved.sum()), 'bytes')} in all, {amount(stays, 'share')} within a node; "
+        f"{amount(float(moved.sum()), 'bytes')} in all, {amount(local, 'share')} within a node; "
         f"node {nodes[busiest]} receives most.", x={"title_text": "to node", "type": "category"},
         y={"title_text": "from node", "type": "category", "autorange": "reversed"},
         margin={"t": 16, "b": 40},

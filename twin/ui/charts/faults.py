@@ -24,20 +24,20 @@ MARKS = {
 @reads("A bar lasts from the fault to its repair; the warm-up is shaded.")
 def faults(events: Sequence[Fault], horizon_s: float, warmup_s: float = 0.0) -> Chart:
     """One bar per fault from its begin to its repair, over the simulated time."""
-    shown = [e for e in events if e.at_s < horizon_s][:MOST]
-    if not shown:
+    shown_events = [e for e in events if e.at_s < horizon_s][:MOST]
+    if not shown_events:
         return empty("Nothing breaks within the simulated time")
-    names = [f"{k + 1}  {e.where}" for k, e in enumerate(shown)]
+    names = [f"{k + 1}  {e.where}" for k, e in enumerate(shown_events)]
     series = {
         kind.label: (LOOKS[kind.look], [
             (name, begin_s, end_s, _lasts(e))
-            for name, e in zip(names, shown, strict=True) if e.kind == kind.name
+            for name, e in zip(names, shown_events, strict=True) if e.kind == kind.name
             for begin_s, end_s in _spans(e, horizon_s)
         ])
         for kind in KINDS.values()
     }  # fmt: skip
-    listing = "; ".join(f"{e.element} at {e.at_s:g} s, {_lasts(e)}" for e in shown[:5])
-    alt = f"{len(shown)} faults over {horizon_s:g} s. {listing}."
+    listing = "; ".join(f"{e.element} at {e.at_s:g} s, {_lasts(e)}" for e in shown_events[:5])
+    alt = f"{len(shown_events)} faults over {horizon_s:g} s. {listing}."
     return spans(names, series, alt, horizon_s=horizon_s, warmup_s=warmup_s)
 
 
@@ -52,8 +52,8 @@ def _spans(fault: Fault, horizon_s: float) -> list[tuple[float, float]]:
 
 
 def _lasts(fault: Fault) -> str:
-    lasts = f"for {fault.duration_s:g} s" if fault.duration_s else "to the end"
-    return f"{lasts}: {KINDS[fault.kind].says(fault)}"
+    duration_text = f"for {fault.duration_s:g} s" if fault.duration_s else "to the end"
+    return f"{duration_text}: {KINDS[fault.kind].says(fault)}"
 
 
 # Columns of the windows that are drawn around faults: label, role whose colour it bears, axis,
@@ -76,26 +76,26 @@ def around(
     service."""
     label, role, axis, scale = AROUND[column]
     colours = {column: (label, theme.ROLE[role])}
-    drawn = timeline(windows, colours, axis, scale=scale, warmup_s=warmup_s)
+    time_chart = timeline(windows, colours, axis, scale=scale, warmup_s=warmup_s)
     end_s = float(windows["t_s"].max() or 0.0)  # type: ignore[arg-type]
     factor, _ = time_axis(end_s)
     free = -1.0
     for fault in [f for f in faults if f.at_s < end_s][:MOST]:
         for begin_s, stop_s in _spans(fault, end_s):
-            drawn.figure.add_vrect(
+            time_chart.figure.add_vrect(
                 x0=begin_s * factor, x1=stop_s * factor, fillcolor=LOOKS[KINDS[fault.kind].look],
                 opacity=SHADES[0], line_width=0, layer="below",
             )  # fmt: skip
     for row in events.sort("t_s").head(10 * MOST).iter_rows(named=True):
         if row["kind"] == Kind.INSTANCE_DOWN:
-            until = end_s if row["end_s"] is None else row["end_s"]
-            drawn.figure.add_vrect(
-                x0=row["t_s"] * factor, x1=until * factor, fillcolor=FAULT, opacity=SHADES[1],
+            end = end_s if row["end_s"] is None else row["end_s"]
+            time_chart.figure.add_vrect(
+                x0=row["t_s"] * factor, x1=end * factor, fillcolor=FAULT, opacity=SHADES[1],
                 line_width=0, layer="below",
             )  # fmt: skip
         elif row["kind"] in MARKS:
             sign, colour = MARKS[row["kind"]]
-            drawn.figure.add_vline(
+            time_chart.figure.add_vline(
                 x=row["t_s"] * factor, line={"color": colour, "width": 1.4},
                 annotation_text=sign if row["t_s"] >= free else "", annotation_position="top",
                 annotation_font={"size": 13, "color": colour},
@@ -103,4 +103,4 @@ def around(
             free = max(free, row["t_s"] + 0.04 * end_s)
     kinds = events["kind"].value_counts().sort("kind").iter_rows()
     listing = ", ".join(f"{count} {kind.replace('_', ' ')}" for kind, count in kinds)
-    return Chart(drawn.figure, f"{drawn.alt} Marked: {listing}.")
+    return Chart(time_chart.figure, f"{time_chart.alt} Marked: {listing}.")

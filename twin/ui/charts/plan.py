@@ -17,28 +17,28 @@ def front(
     points: Sequence[Mapping[str, Any]], ranks: Mapping[str, int], published: Sequence[Published]
 ) -> Chart:
     """Deployments within the limits, their front as a line, ranks, and published points."""
-    known = [p for p in points if p["tokens_per_s_per_user"]]
-    if not known:
+    with_speed = [p for p in points if p["tokens_per_s_per_user"]]
+    if not with_speed:
         return empty("No deployment is within the limits")
     fig = figure(height=380)
-    rest = [p for p in known if not p["on_front"]]
-    best = sorted((p for p in known if p["on_front"]), key=_speed)
+    behind_front = [p for p in with_speed if not p["on_front"]]
+    best = sorted((p for p in with_speed if p["on_front"]), key=_speed)
     tip = "%{text}<br>%{x:.3g} tokens/s a user, %{y:,.0f} per NPU<extra></extra>"
-    for name, some, mode, colour in (
-        ("simulated", rest, "markers", theme.OTHER),
+    for name, rows, mode, colour in (
+        ("simulated", behind_front, "markers", theme.OTHER),
         ("front", best, "lines+markers", theme.SERIES[0]),
     ):
         line(
-            fig, [_speed(p) for p in some], [p["tokens_per_s_per_npu"] for p in some], colour, tip,
-            mode=mode, name=name, text=[_named(p, ranks) for p in some], marker={"size": 8},
+            fig, [_speed(p) for p in rows], [p["tokens_per_s_per_npu"] for p in rows], colour, tip,
+            mode=mode, name=name, text=[_named(p, ranks) for p in rows], marker={"size": 8},
         )  # fmt: skip
-    for p in known:
+    for p in with_speed:
         if ranks.get(p["key"]) == 1:
             fig.add_annotation(
                 x=_speed(p), y=p["tokens_per_s_per_npu"], text="first", showarrow=False,
                 yshift=13, font={"size": 13},
             )  # fmt: skip
-    speeds = [_speed(p) for p in known]
+    speeds = [_speed(p) for p in with_speed]
     near = [p for p in published if min(speeds) / NEAR < 1.0 / p.tpot_s < NEAR * max(speeds)]
     fig.add_scatter(
         x=[1.0 / p.tpot_s for p in near], y=[p.tokens_per_s_per_npu for p in near], mode="markers",

@@ -33,26 +33,26 @@ Series = Mapping[str, Sequence[Ran]]  # by the value of the second field; '' whe
 @reads("Each point is simulated; points marked x were in no steady state.")
 def over(axis: Axis, key: str, series: Series) -> Chart:
     """A metric over the swept field; hollow: SLO missed; x: no steady state; dashed: knee, SLO."""
-    ran = [p for points in series.values() for p in points]
-    values = [p.summary[key] for p in ran if p.summary.get(key)]
-    if not values and all(p.summary for p in ran):
+    answered = [p for points in series.values() for p in points]
+    values = [p.summary[key] for p in answered if p.summary.get(key)]
+    if not values and all(p.summary for p in answered):
         return empty("No point has this figure")
-    metric, limits = METRICS[key], {p.limits[key] for p in ran if key in p.limits}
+    metric, limits = METRICS[key], {p.limits[key] for p in answered if key in p.limits}
     highest = max([*values, *([] if values else limits)], default=0.0)
     factor, unit = time_unit(highest) if metric.kind == "time" else (1.0, metric.unit)
     fig, sentences = figure(height=250), []
     numeric = not isinstance(axis.values[0], str | bool)
     for (name, points), colour in zip(series.items(), _colours(series), strict=True):
-        known = [p for p in points if p.summary.get(key) is not None]
+        given = [p for p in points if p.summary.get(key) is not None]
         _points(
-            fig, name, colour, [p.x if numeric else axis.said(p.x) for p in known],
-            [p.summary[key] * factor for p in known], known,
-            [f"{axis.said(p.x)}: {shown(key, p.summary[key])}" for p in known],
+            fig, name, colour, [p.x if numeric else axis.said(p.x) for p in given],
+            [p.summary[key] * factor for p in given], given,
+            [f"{axis.said(p.x)}: {shown(key, p.summary[key])}" for p in given],
         )  # fmt: skip
-        for i in knees([p.met for p in known]) if numeric else ():
+        for i in knees([p.met for p in given]) if numeric else ():
             word = "knee" if len(series) == 1 else ""
-            line_at(fig, word, "top left", x=0.5 * (known[i].x + known[i + 1].x))
-        sentences.append(", ".join(f"{axis.said(p.x)} {shown(key, p.summary[key])}" for p in known))
+            line_at(fig, word, "top left", x=0.5 * (given[i].x + given[i + 1].x))
+        sentences.append(", ".join(f"{axis.said(p.x)} {shown(key, p.summary[key])}" for p in given))
     if len(limits) == 1 and highest > 0.3 * (limit := limits.pop()):
         line_at(fig, f"SLO {shown(key, limit)}", "top right", y=limit * factor)
     y: dict[str, Any] = {"title_text": f"{metric.label} ({unit})"}
@@ -73,9 +73,9 @@ def _along(axis: Axis, numeric: bool) -> dict[str, Any]:
                 "type": "category", "title_text": axis.label}  # fmt: skip
     low, high = min(axis.values), max(axis.values)
     unit = axis.said(0).removeprefix("0").strip()
-    named = not unit or unit.lower() in axis.label.lower()
+    names_unit = not unit or unit.lower() in axis.label.lower()
     air = _AIR * (high - low)
-    title = axis.label if named else f"{axis.label} ({unit})"
+    title = axis.label if names_unit else f"{axis.label} ({unit})"
     return {"title_text": title, "range": [low - air, high + air]}
 
 
@@ -87,15 +87,15 @@ def frontier(axis: Axis, series: Series, published: Sequence[Published]) -> Char
     """Tokens/s of an NPU over tokens/s of one user, with published operating points."""
     fig, sentences, shown_speeds = figure(height=380), [], [0.0]
     for (name, points), colour in zip(series.items(), _colours(series), strict=True):
-        known = [p for p in points if p.summary.get(FOR_USER) and p.summary.get(PER_NPU)]
-        speeds = [1.0 / p.summary[FOR_USER] for p in known]
-        rates = [p.summary[PER_NPU] for p in known]
+        with_both = [p for p in points if p.summary.get(FOR_USER) and p.summary.get(PER_NPU)]
+        speeds = [1.0 / p.summary[FOR_USER] for p in with_both]
+        rates = [p.summary[PER_NPU] for p in with_both]
         texts = [f"{axis.said(p.x)}: {s:.3g} tokens/s a user, {r:,.0f} tokens/s per NPU"
-                for p, s, r in zip(known, speeds, rates, strict=True)]  # fmt: skip
-        _points(fig, name or "this sweep", colour, speeds, rates, known, texts)
+                for p, s, r in zip(with_both, speeds, rates, strict=True)]  # fmt: skip
+        _points(fig, name or "this sweep", colour, speeds, rates, with_both, texts)
         fig.data[-1].update(
-            error_x=_bars(speeds, [_inverse(p.bands.get(FOR_USER)) for p in known], colour),
-            error_y=_bars(rates, [p.bands.get(PER_NPU) for p in known], colour),
+            error_x=_bars(speeds, [_inverse(p.bands.get(FOR_USER)) for p in with_both], colour),
+            error_y=_bars(rates, [p.bands.get(PER_NPU) for p in with_both], colour),
         )
         sentences += texts
         shown_speeds += speeds

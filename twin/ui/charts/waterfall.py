@@ -20,36 +20,36 @@ def waterfall(
 ) -> Chart:  # fmt: skip
     """Seconds of a request part by part; total: name of a bar of all; median: its parts, grey."""
     whole = max(sum(parts.values()), sum(median.values()))
-    shown = [n for n in parts if max(parts[n], median.get(n, 0.0)) > SHOWN * whole]
-    if not shown:
+    names = [n for n in parts if max(parts[n], median.get(n, 0.0)) > SHOWN * whole]
+    if not names:
         return empty("No request finished")
     factor, unit = time_unit(whole)
-    rows = [f"{n[0].upper()}{n[1:]}" for n in shown] + [total] * bool(total)
+    rows = [f"{n[0].upper()}{n[1:]}" for n in names] + [total] * bool(total)
     fig = figure(height=110 + (40 if median else 27) * len(rows))
-    palette = [colours.get(n) or theme.SERIES[k % len(theme.SERIES)] for k, n in enumerate(shown)]
+    palette = [colours.get(n) or theme.SERIES[k % len(theme.SERIES)] for k, n in enumerate(names)]
     series = {"this request": (parts, [*palette, theme.OTHER])}
     if median:
         series["the median request"] = median, [SLACK_COLOUR] * len(rows)
     for name, (each, shades) in series.items():
         begins = dict(zip(each, accumulate(each.values(), initial=0.0), strict=False))
-        values = [each.get(n, 0.0) for n in shown]
+        values = [each.get(n, 0.0) for n in names]
         text = [seconds(v) if v else "" for v in values]
         if not median:
             text = [f"{seconds(v)} · {amount(v / whole, 'share')}" for v in values]
         bars(
             fig, rows, [v * factor for v in [*values, whole]][: len(rows)], shades[: len(rows)],
-            base=[begins.get(n, 0.0) * factor for n in shown] + [0.0] * bool(total), name=name,
+            base=[begins.get(n, 0.0) * factor for n in names] + [0.0] * bool(total), name=name,
             text=[*text, seconds(whole)][: len(rows)],
-            textposition=["outside" if median else "auto"] * len(shown) + ["inside"] * bool(total),
+            textposition=["outside" if median else "auto"] * len(names) + ["inside"] * bool(total),
         )  # fmt: skip
-    usual = {n: f" (median {seconds(median.get(n, 0.0))})" if median else "" for n in shown}
-    listing = ", ".join(f"{n} {seconds(parts[n])}{usual[n]}" for n in shown)
-    drawn = chart(
+    usual = {n: f" (median {seconds(median.get(n, 0.0))})" if median else "" for n in names}
+    listing = ", ".join(f"{n} {seconds(parts[n])}{usual[n]}" for n in names)
+    bar_chart = chart(
         fig, f"{total or 'One request'} takes {seconds(sum(parts.values()))}: {listing}.",
         x={"title_text": unit, "range": [0, 1.15 * whole * factor]}, barmode="group",
         hovermode="closest", showlegend=bool(median), bargap=0.24, legend_traceorder="normal",
     )  # fmt: skip
-    return drawn._replace(reads=how_read)
+    return bar_chart._replace(reads=how_read)
 
 
 @reads("Hatched: the second microbatch. Grey: the stream waits for the other one.")
@@ -57,7 +57,7 @@ def layer(plan: Timeline, layer_s: float) -> Chart:
     """A layer over time: streams, microbatches and slack; an overrun is drawn at the begin."""
     factor, unit = time_unit(layer_s)
     names = [f"{name[0].upper()}{name[1:]}" for name in plan.streams]
-    drawn: dict[str, list[tuple[str, float, float, int, float]]] = {}
+    bars_by_operator: dict[str, list[tuple[str, float, float, int, float]]] = {}
     for piece in plan.pieces:
         total = sum(time for _, time in piece.operators)
         begin = piece.low
@@ -65,12 +65,12 @@ def layer(plan: Timeline, layer_s: float) -> Chart:
             share = time / total * (piece.high - piece.low)
             for low, high in _within(begin, begin + share):
                 bar = names[piece.stream], low, high - low, piece.microbatch, share
-                drawn.setdefault(operator, []).append(bar)
+                bars_by_operator.setdefault(operator, []).append(bar)
             begin += share
     fig = figure(height=170 + 62 * len(names))
     scale = layer_s * factor
     bars(fig, names, [scale] * len(names), SLACK_COLOUR, name="Slack", hover="Slack")
-    for operator, cut in drawn.items():
+    for operator, cut in bars_by_operator.items():
         fig.add_bar(
             y=[bar[0] for bar in cut], x=[scale * bar[2] for bar in cut],
             base=[scale * bar[1] for bar in cut], orientation="h", name=theme.title(operator),

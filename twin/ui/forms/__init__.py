@@ -46,12 +46,12 @@ def group(paths: Iterable[str]) -> None:
 
 def sweep_menu(paths: Sequence[str]) -> None:
     """A menu that leads to a sweep of one of these fields."""
-    known = [path for path in points.offered() if path in paths]
-    if not known:
+    offered_paths = [path for path in points.offered() if path in paths]
+    if not offered_paths:
         return
     path = st.menu_button(
-        "Sweep a field", known, format_func=field_name, type="tertiary",
-        icon=":material/ssid_chart:", key=f"sweep:{known[0]}",
+        "Sweep a field", offered_paths, format_func=field_name, type="tertiary",
+        icon=":material/ssid_chart:", key=f"sweep:{offered_paths[0]}",
         help="Simulate one of these fields over a range.",
     )  # fmt: skip
     if path is not None:
@@ -112,8 +112,8 @@ def unused(idle: dict[str, str]) -> None:
     for path, reason in idle.items():
         by_reason.setdefault(reason, []).append(field_name(path))
     if by_reason:
-        listed = "; ".join(f"{', '.join(names)} ({why})" for why, names in by_reason.items())
-        st.caption(f"Not used with these choices: {listed}.")
+        texts = "; ".join(f"{', '.join(names)} ({why})" for why, names in by_reason.items())
+        st.caption(f"Not used with these choices: {texts}.")
 
 
 def widget(
@@ -149,9 +149,9 @@ def _choice(known: ScenarioField, value: str, names: Sequence[str], common: dict
 
 
 def _number(known: ScenarioField, value: float, common: dict[str, Any]) -> None:
-    whole = known.kind is int
+    is_integer = known.kind is int
     step = known.step or 10.0 ** (math.floor(math.log10(known.default or 1)) - 1)
-    common |= {"format": "%d", "step": max(1, int(step))} if whole else {"format": "%.6g"}
+    common |= {"format": "%d", "step": max(1, int(step))} if is_integer else {"format": "%.6g"}
     # Without ends of its own: a number beyond them is refused in a sentence that says them.
     arguments = {"value": known.kind(value), "step": float(step)}
     st.number_input(titled(known), **arguments | common)
@@ -204,14 +204,14 @@ def whole(form: str, own: Mapping[str, Callable[[], None]]) -> str | None:
     if st.session_state.get(key) not in more:
         st.session_state[key] = None
     st.markdown("**More fields**")
-    chosen = st.segmented_control(
+    selected = st.segmented_control(
         "More fields", list(more), label_visibility="collapsed", key=key,
         persist_state="session", wrap=True,
     )  # fmt: skip
-    if chosen is None:
+    if selected is None:
         return None
-    if chosen in own:
-        own[chosen]()
+    if selected in own:
+        own[selected]()
     else:
-        group(more[chosen])
-    return chosen
+        group(more[selected])
+    return selected

@@ -56,8 +56,8 @@ def form() -> None:
 def _add(rows: list[Row], draft: Scenario, fabric: Fabric) -> None:
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         with st.popover("Typical faults", icon=":material/bolt:"):
-            placed, _ = seated(draft, fabric)
-            for name, added in typical(draft, fabric, placed.instances).items():
+            instances, _ = seated(draft, fabric)
+            for name, added in typical(draft, fabric, instances.instances).items():
                 _button(name, f"typical:{name}", [*rows, *added], type="tertiary")
         new = Fault(element="node 0", at_s=draft.warmup_s).model_dump()
         _button("Add a fault", "fault-add", [*rows, new], icon=":material/add:")
@@ -86,11 +86,11 @@ def _row(rows: list[Row], number: int, fabric: Fabric) -> None:
     with st.container(border=True):
         *columns, more = st.columns([*WIDTHS, 0.6], gap="small", vertical_alignment="bottom")
         kind = KINDS[row["kind"]]
-        own, *others = kind.uses or ("factor",)
-        shown = ("at_s", "element", "kind", own, "duration_s")
+        own_field, *others = kind.uses or ("factor",)
+        shown_fields = ("at_s", "element", "kind", own_field, "duration_s")
         others += ["to"] if kind.needs_to else []
         below = st.columns(2)[: len(others)] if others else []
-        for column, field in zip([*columns, *below], [*shown, *others], strict=False):
+        for column, field in zip([*columns, *below], [*shown_fields, *others], strict=False):
             with column:
                 _cell(row, number, field, fabric)
         with more.popover("", icon=":material/more_horiz:", help="More about this fault"):
@@ -148,8 +148,8 @@ def _take(number: int, field: str, fabric: Fabric) -> None:
     refused = wrong(fabric, wished)
     incomplete = KINDS[wished["kind"]].needs_to and not wished["to"]
     if refused and field in ("element", "to", "kind") and not incomplete:
-        still = rows[number][field] or "the whole element"
-        value = choice_label("faults[].kind", still) if field == "kind" else still
+        element = rows[number][field] or "the whole element"
+        value = choice_label("faults[].kind", element) if field == "kind" else element
         refused = f"{refused.rstrip('.')}; until then it stays {value}"
     else:
         rows[number] = wished

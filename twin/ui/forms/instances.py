@@ -38,8 +38,8 @@ def models() -> None:
         "Further models on the same machine, each with its own instances and requests. A file sets "
         "every other field of theirs."
     )
-    known = options("deployment.model", session.facts()) or []
-    rows_table("models", {"deployment.model": known})
+    model_names = options("deployment.model", session.facts()) or []
+    rows_table("models", {"deployment.model": model_names})
 
 
 def scaling() -> None:
@@ -50,11 +50,11 @@ def scaling() -> None:
         rows_table("elastic.schedule")
         for late in out_of_reach(session.draft()):
             st.warning(late, icon=":material/event_busy:")
-    elif controller == "own" and (known := controllers()):
-        digests = list(known.values())
+    elif controller == "own" and (names := controllers()):
+        digests = list(names.values())
         own = read(session.draft(), "elastic.own.digest")
         st.selectbox(
-            "Own controller", list(known), index=digests.index(own) if own in digests else None,
+            "Own controller", list(names), index=digests.index(own) if own in digests else None,
             key=CHOICE, placeholder="A file of the operator's folder", on_change=_take,
         )  # fmt: skip
     elif controller == "own":
@@ -66,12 +66,12 @@ def out_of_reach(draft: Scenario) -> list[str]:
     rows = draft.elastic.schedule
     most = max(draft.elastic.npus, npus_used(draft))
     sentences = []
-    wanted = [
+    affected = [
         (sum(row.wanted(role) * npus for role, _, npus in pools(draft)), row)
         for row in rows
         if row.at_s < draft.horizon_s
     ]
-    if wanted and (worst := max(wanted, key=lambda each: each[0]))[0] > most:
+    if affected and (worst := max(affected, key=lambda each: each[0]))[0] > most:
         sentences.append(
             f"From {words.duration(worst[1].at_s)} on {worst[0]:,} NPUs are wanted, and instances "
             f"may take {most:,}: those beyond do not start."

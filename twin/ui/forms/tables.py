@@ -48,26 +48,26 @@ def editor(
     options: Mapping[str, list[str]], key: str, **more: Any,
 ) -> pl.DataFrame:  # fmt: skip
     """An editable table of declared columns; returns it as it was edited. options: by column."""
-    made: pl.DataFrame = st.data_editor(
-        pl.DataFrame(rows, schema={name: TYPES[known.kind] for name, known in columns.items()}),
-        column_config={name: column(known, options.get(name)) for name, known in columns.items()},
+    edited: pl.DataFrame = st.data_editor(
+        pl.DataFrame(rows, schema={name: TYPES[info.kind] for name, info in columns.items()}),
+        column_config={name: column(info, options.get(name)) for name, info in columns.items()},
         key=key, num_rows="dynamic", hide_index=True, height="content", **more,
     )  # fmt: skip
-    return made
+    return edited
 
 
 def columns_of(declared: Mapping[str, ScenarioField], path: str) -> dict[str, ScenarioField]:
     """The fields of the rows of a list, by their names in a row."""
     head = f"{path}[]."
-    own = {p.removeprefix(head): f for p, f in declared.items() if p.startswith(head)}
-    return own | {name: declared[name] for name in ALSO.get(path, ())}
+    row_fields = {p.removeprefix(head): f for p, f in declared.items() if p.startswith(head)}
+    return row_fields | {name: declared[name] for name in ALSO.get(path, ())}
 
 
 def whole(
     rows: Iterable[dict[str, Any]], columns: Mapping[str, ScenarioField]
 ) -> list[dict[str, Any]]:
     """Rows that have all they need, each without its empty cells."""
-    needed = [name for name, known in columns.items() if known.required]
+    needed = [name for name, info in columns.items() if info.required]
     return [
         {name: value for name, value in row.items() if value is not None}
         for row in rows
@@ -85,28 +85,28 @@ def _cell(row: dict[str, Any], name: str) -> Any:
 
 def _with(row: dict[str, Any], cells: dict[str, Any]) -> dict[str, Any]:
     """A row with these cells, those of its sections too; what is emptied is left out."""
-    made = copy.deepcopy(row)
+    changed_row = copy.deepcopy(row)
     for name, value in cells.items():
         *sections, leaf = name.split(".")
-        table = made
+        table = changed_row
         for part in sections:
             table = table.setdefault(part, {})
         table.pop(leaf, None)
         if value is not None:
             table[leaf] = value
-    return made
+    return changed_row
 
 
 def column(known: ScenarioField, options: list[str] | None = None) -> Any:
     """Column of a declared field. options: accepted names."""
-    named = titled(known)
+    title = titled(known)
     common: dict[str, Any] = {"help": known.help, "required": known.required}
     if options:
-        return st.column_config.SelectboxColumn(named, options=options, **common)
+        return st.column_config.SelectboxColumn(title, options=options, **common)
     if known.kind is str:
-        return st.column_config.TextColumn(named, **common)
+        return st.column_config.TextColumn(title, **common)
     return st.column_config.NumberColumn(
-        named, min_value=known.low, max_value=known.high, default=known.default,
+        title, min_value=known.low, max_value=known.high, default=known.default,
         step=1 if known.kind is int else None, **common,
     )  # fmt: skip
 

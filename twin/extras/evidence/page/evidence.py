@@ -54,8 +54,8 @@ def operators(digest: str, name: str) -> list[reproduce.Part]:
 
 def runnable(row: Row, *, against: bool = False) -> Scenario | None:
     """The row's scenario, or a preset with the same question; None if it cannot run."""
-    wanted = reproduce.question(row, against=against)
-    return None if wanted is None else reproduce.preset_of(wanted, session.preset_list())
+    question = reproduce.question(row, against=against)
+    return None if question is None else reproduce.preset_of(question, session.preset_list())
 
 
 def run_row(scenario: Scenario, label: str, key: str) -> None:

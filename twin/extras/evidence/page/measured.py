@@ -39,14 +39,15 @@ def measured(fabric: Fabric) -> None:
 
 def _rows(fabric: Fabric) -> list[dict[str, Any]]:
     rows = []
-    for (pair, operation, where), price in point_to_point(fabric).items():
-        seen = session.facts().group(f"fabric.measured.{pair}.{operation}.{where}")
-        end, home = "die" if pair == "npu_npu" else "CPU", where == "intra_node"
+    for (pair, operation, place), price in point_to_point(fabric).items():
+        facts = session.facts().group(f"fabric.measured.{pair}.{operation}.{place}")
+        end, home = "die" if pair == "npu_npu" else "CPU", place == "intra_node"
         rows.append({
             "From a die to": f"a {end} of {'its own' if home else 'another'} node",
             "Operation": operation,
-            "This fabric, GB/s": price.bytes_per_s / 1e9, "Measured, GB/s": seen["bandwidth"].value,
+            "This fabric, GB/s": price.bytes_per_s / 1e9,
+            "Measured, GB/s": facts["bandwidth"].value,
             "This fabric, µs": price.latency_s * 1e6,
-            "Measured, µs": seen["first_512_bytes"].value,
+            "Measured, µs": facts["first_512_bytes"].value,
         })  # fmt: skip
     return rows

@@ -38,8 +38,8 @@ def over_time(answer: Mapping[str, Any], key: str, *, dark: bool = False) -> Cha
         np.unravel_index(int(find(values)), values.shape) for find in (np.nanargmin, np.nanargmax)
     )
     text = "; ".join(
-        f"{word} {values[at]:,.4g} {unit} at {names[at[0]]}"
-        for word, at in (("least", low), ("most", high))
+        f"{word} {values[extremes]:,.4g} {unit} at {names[extremes[0]]}"
+        for word, extremes in (("least", low), ("most", high))
     )
     return chart(
         fig, f"{label} of {len(rows)} rows of supernodes over time: {text}.",
@@ -67,6 +67,6 @@ def cell(metric: Metric, value: float | None) -> float | None:
 
 def tile(key: str, answer: Mapping[str, Any]) -> tuple[str, str | None]:
     """Tile of a figure of the fleet, and its value without a loss."""
-    without = answer["without_loss"]
-    whole = f"{shown(key, without[key])} without a loss" if without else None
-    return shown(key, answer["summary"][key]), whole
+    without_loss = answer["without_loss"]
+    without_loss_text = f"{shown(key, without_loss[key])} without a loss" if without_loss else None
+    return shown(key, answer["summary"][key]), without_loss_text

@@ -71,25 +71,25 @@ def stop(found: Wanted) -> None:
 @st.cache_data(show_spinner="Merging the runs", max_entries=4)
 def figures(text: str, runs: tuple[str, ...], _found: Wanted) -> dict[str, Any]:
     """Answer of a fleet, cached by its text and its runs."""
-    known = {}
+    known_figures = {}
     for scenario in _found.all():
         row = run_of(scenario)
         assert row is not None
-        known[scenario_digest(scenario)] = stored(session.store(), row, scenario)
-    return answered(_found, known)
+        known_figures[scenario_digest(scenario)] = stored(session.store(), row, scenario)
+    return answered(_found, known_figures)
 
 
 def results() -> None:
     """Draw the progress of the runs, or the answer."""
     state = needs(fleet)
-    going = st.session_state.get(GOES) == fleet_to_toml(fleet)
+    in_progress = st.session_state.get(GOES) == fleet_to_toml(fleet)
     if state.missing:
         rows = [row for row in map(run_of, state.missing) if row is not None]
         failed = [row for row in rows if row.ended and row.state != "done"]
-        if going and failed:
+        if in_progress and failed:
             st.session_state[GOES] = ""
             st.error(plain(f"{failed[0].name} {failed[0].state}: {failed[0].message}"))
-        elif going:
+        elif in_progress:
             if len(rows) < len(state.missing):
                 begin(state)
             done = len(state.all()) - len(state.missing) + sum(row.progress for row in rows)
@@ -97,7 +97,7 @@ def results() -> None:
                 st.progress(min(1.0, done / len(state.all())), f"{len(state.all())} simulations")
                 st.button("Stop", icon=":material/stop_circle:", key="fleet-stop", on_click=stop,
                           args=(state,))  # fmt: skip
-        if going != LOOKING:
+        if in_progress != LOOKING:
             st.rerun()
         return
     if LOOKING:
@@ -111,8 +111,8 @@ def show(answer: dict[str, Any]) -> None:
     tiles = st.grid(4, min_column_width=210, gap="small")
     for key in TILES:
         with tiles.cell():
-            value, whole = charts.tile(key, answer)
-            st.metric(METRICS[key].label, value, whole, delta_color="off", delta_arrow="off")
+            value, tile_help = charts.tile(key, answer)
+            st.metric(METRICS[key].label, value, tile_help, delta_color="off", delta_arrow="off")
     for line in in_words(answer):
         st.markdown(plain(line))
     key = choice("Over time", charts.DRAWN, "fleet-drawn", format_func=lambda k: charts.DRAWN[k][0])

@@ -43,10 +43,10 @@ def begun() -> Fleet:
             st.button(example(name).name, key=f"fleet:{name}", type="tertiary",
                       icon=":material/lan:", on_click=_begin, args=(example(name),))  # fmt: skip
         with st.popover("A file of yours", icon=":material/upload:"):
-            given = st.file_uploader("Fleet file (.toml)", type="toml", key="fleet-file")
-            if given is not None and st.button("Take this file", key="fleet-take"):
+            uploaded = st.file_uploader("Fleet file (.toml)", type="toml", key="fleet-file")
+            if uploaded is not None and st.button("Take this file", key="fleet-take"):
                 try:
-                    _begin(fleet_of_toml(given.getvalue(), given.name))
+                    _begin(fleet_of_toml(uploaded.getvalue(), uploaded.name))
                     st.rerun()
                 except FleetError as error:
                     st.error(sentence(str(error)))
@@ -61,25 +61,25 @@ def _begin(fleet: Fleet) -> None:
 
 def edited(fleet: Fleet) -> Fleet:
     """Draw the form; returns the edited fleet. Raises FleetError."""
-    known, given = fields(Fleet), fleet.model_dump()
+    declared, values = fields(Fleet), fleet.model_dump()
     wished: dict[str, Any] = {}
     grid = st.grid(3, min_column_width=230, vertical_alignment="top", gap=("small", "medium"))
-    for path, field in known.items():
+    for path, field in declared.items():
         if field.kind is tuple or "[]" in path:
             continue
         if not all(condition.holds(fleet) for condition in field.conditions):
-            wished[path] = given[path]
+            wished[path] = values[path]
             continue
         with grid.cell():
             key = f"fleet-{path}:{st.session_state[TIMES]}"
             names = list(field.options) or None
-            forms.widget(field, given[path], names=names, key=key, help=field.help)
-        value = st.session_state.get(key, given[path])
-        wished[path] = given[path] if value is None else value
-    for path, field in known.items():
+            forms.widget(field, values[path], names=names, key=key, help=field.help)
+        value = st.session_state.get(key, values[path])
+        wished[path] = values[path] if value is None else value
+    for path, field in declared.items():
         if field.kind is tuple:
             st.markdown(f"**{field.label}**", help=field.help)
-            wished[path] = _rows(path, given[path])
+            wished[path] = _rows(path, values[path])
     return fleet_from(wished)
 
 

@@ -48,8 +48,8 @@ def open_runs() -> tuple[list[RunRow], list[str]]:
         rows = links.open_runs(query, session.store())
     except (links.ShareError, StoreError) as error:
         return [], [sentence(str(error))]
-    absent = [sentence(row.message) for row in rows if isinstance(row, links.NotHere)]
-    return [row for row in rows if isinstance(row, RunRow)], absent
+    missing_sentences = [sentence(row.message) for row in rows if isinstance(row, links.NotHere)]
+    return [row for row in rows if isinstance(row, RunRow)], missing_sentences
 
 
 def offer_missing(rows: list[RunRow]) -> None:
@@ -58,23 +58,23 @@ def offer_missing(rows: list[RunRow]) -> None:
     ids = [run for run in st.query_params.get(links.RUNS, "").split(",") if run]
     if len(linked) != len(ids):
         return
-    known = {run.id for run in rows}
-    missing = [scenario for run, scenario in zip(ids, linked, strict=True) if run not in known]
+    stored_ids = {run.id for run in rows}
+    missing = [scenario for run, scenario in zip(ids, linked, strict=True) if run not in stored_ids]
     for scenario in missing:
         progress.offered(scenario)
     count = "it" if len(missing) == 1 else f"these {len(missing)}"
     if st.button(f"Run {count} here", type="primary", icon=":material/play_arrow:", key="run-here"):
         with session.refusals_toasted():
-            made = [run if run in known else session.run(scenario)
+            runs_made = [run if run in stored_ids else session.run(scenario)
                     for run, scenario in zip(ids, linked, strict=True)]  # fmt: skip
-            go_to("compare", {links.RUNS: ",".join(dict.fromkeys(made))})
+            go_to("compare", {links.RUNS: ",".join(dict.fromkeys(runs_made))})
 
 
 def baseline(rows: list[RunRow]) -> int:
     """Index of the baseline run: the named one, otherwise the first finished one."""
     usable = [i for i, run in enumerate(rows) if run.state == "done"]
-    named = [i for i in usable if rows[i].id == st.query_params.get(links.BASELINE)]
-    return (named + usable + [0])[0]
+    chosen_rows = [i for i in usable if rows[i].id == st.query_params.get(links.BASELINE)]
+    return (chosen_rows + usable + [0])[0]
 
 
 def compare_these(ids: list[str], base: str = "") -> None:
@@ -150,11 +150,11 @@ def _card(run: RunRow, scenario: Scenario, i: int, ids: list[str], base: int) ->
 
 def decode_operators(run: RunRow, scenario: Scenario) -> dict[str, float]:
     """Busy seconds of each operator in a mean decode iteration, on either stream."""
-    spent: dict[str, float] = {}
+    seconds_by_operator: dict[str, float] = {}
     for _, operator, seconds in record.iteration(run, scenario, "decode"):
         if operator != SLACK:
-            spent[operator] = spent.get(operator, 0.0) + seconds
-    return spent
+            seconds_by_operator[operator] = seconds_by_operator.get(operator, 0.0) + seconds
+    return seconds_by_operator
 
 
 # What differs.
@@ -185,9 +185,9 @@ def input_table(compared: Comparison, scenarios: Sequence[Scenario]) -> list[Cel
         if all(idle):
             continue
         base, cells = row.values[compared.baseline], {"Field": name}
-        for run, value, nothing in zip(compared.names, row.values, idle, strict=True):
-            text = NOTHING if nothing else plain(show(value, row.path))
-            cells[plain(run)] = text if value == base or nothing else f"**{text}**"
+        for run, value, is_idle in zip(compared.names, row.values, idle, strict=True):
+            text = NOTHING if is_idle else plain(show(value, row.path))
+            cells[plain(run)] = text if value == base or is_idle else f"**{text}**"
         table.append(cells)
     return table
 
@@ -203,9 +203,9 @@ def settings_that_differ(compared: Comparison, scenarios: Sequence[Scenario]) ->
             if value == base or idle:
                 continue
             change = value / base - 1.0 if is_number(value) and is_number(base) and base else 0.0
-            whole = f"{show(base, row.path)} → {show(value, row.path)}"
-            text = f"{base:,.4g} → {value:,.4g}" if change else _cut(whole, CHANGE_CHARS)
-            rows.append(Difference(name, run, change, text, whole))
+            full_text = f"{show(base, row.path)} → {show(value, row.path)}"
+            text = f"{base:,.4g} → {value:,.4g}" if change else _cut(full_text, CHANGE_CHARS)
+            rows.append(Difference(name, run, change, text, full_text))
     return rows
 
 
@@ -218,8 +218,8 @@ def results_that_differ(compared: Comparison) -> list[Difference]:
             value = row.values[i]
             if value is None or base is None or row.verdicts[i] in EQUAL:
                 continue
-            whole = 1.0 if metric.kind == "share" else base
-            change = (value - base) / whole if whole else 0.0
+            base_value = 1.0 if metric.kind == "share" else base
+            change = (value - base) / base_value if base_value else 0.0
             text = row.pair(i) or changed(row.name, value, base)[0]
             pair = f"{shown(row.name, base)} → {shown(row.name, value)}"
             rows.append(Difference(metric.label, run, change, text, pair, row.verdicts[i]))
@@ -237,11 +237,11 @@ def conclusion(compared: Comparison, scenarios: Sequence[Scenario]) -> str:
     # A lower attainment of the SLO comes before whatever is gained.
     slo = METRICS["slo_attainment"].label
     falls = any(row.label == slo and row.standing == "worse" for row in results)
-    for standing in ("worse", "better") if falls else ("better", "worse"):
-        rows = sorted((row for row in results if row.standing == standing), key=_weight)
-        listed = ", ".join(f"{row.label} {row.text}" for row in rows[:FEW])
+    for direction in ("worse", "better") if falls else ("better", "worse"):
+        rows = sorted((row for row in results if row.standing == direction), key=_weight)
+        row_texts = ", ".join(f"{row.label} {row.text}" for row in rows[:FEW])
         more = f" and {len(rows) - FEW} more" if len(rows) > FEW else ""
-        parts.append(f"{standing} in {listed}{more}" if rows else f"{standing} in nothing")
+        parts.append(f"{direction} in {row_texts}{more}" if rows else f"{direction} in nothing")
     return f"With {changes or 'the same question'}, {LETTERS[others[0]]} is {'; '.join(parts)}."
 
 
@@ -255,10 +255,10 @@ def _leaders(compared: Comparison) -> str:
     """Clause that names the best run for each figure."""
     best: dict[str, list[str]] = {}
     for row in compared.metrics:
-        known = [(value, i) for i, value in enumerate(row.values) if value is not None]
-        if "leading" not in metric_of(row.name).places or len({value for value, _ in known}) < 2:
+        pairs = [(value, i) for i, value in enumerate(row.values) if value is not None]
+        if "leading" not in metric_of(row.name).places or len({value for value, _ in pairs}) < 2:
             continue
-        top = max(known) if row.better == "higher" else min(known)
+        top = max(pairs) if row.better == "higher" else min(pairs)
         if all(v in EQUAL for i, v in enumerate(row.verdicts) if i != compared.baseline):
             continue
         best.setdefault(LETTERS[top[1]], []).append(metric_of(row.name).label)
@@ -288,9 +288,9 @@ def equal_in_words(known: Known) -> list[str]:
     """Sentence for each run, by its letter, with the figures that a measurement may find equal."""
     sentences = []
     for i, pairs in known.items():
-        equal = [each for each in pairs.values() if each.equal]
-        if equal:
-            names = " and ".join(f"{e.figure.name} (±{100 * e.within:.0f} %)" for e in equal)
+        equal_pairs = [each for each in pairs.values() if each.equal]
+        if equal_pairs:
+            names = " and ".join(f"{e.figure.name} (±{100 * e.within:.0f} %)" for e in equal_pairs)
             sentences.append(
                 f"Equal within what is known of {LETTERS[i]} against the baseline: {names}. Four "
                 "of five published ratios of such figures are met so closely."
@@ -306,8 +306,8 @@ def metric_table(compared: Comparison, group: str, known: Known | None = None) -
         for i, value in enumerate(row.values):
             text = shown(row.name, value)
             if i != compared.baseline and value is not None and base is not None:
-                said = change(row.name, value, base, row.verdicts[i], row.pair(i))
-                text = f"{text}  \n{said}"
+                change_text = change(row.name, value, base, row.verdicts[i], row.pair(i))
+                text = f"{text}  \n{change_text}"
                 if row.name in (ratios := (known or {}).get(i, {})):
                     text += f"  \n:gray[{ratios[row.name].words}]"
             cells[plain(compared.names[i])] = text
@@ -319,9 +319,9 @@ def meanings(compared: Comparison, group: str) -> str:
     """Meaning and span of each figure of a group, as a list in Markdown; each once."""
     labels_by_help: dict[str, list[str]] = {}
     for row in chosen(compared.metrics, group):
-        described = metric_of(row.name)
-        if described.help:
-            labels_by_help.setdefault(described.help, []).append(described.label)
+        metric = metric_of(row.name)
+        if metric.help:
+            labels_by_help.setdefault(metric.help, []).append(metric.label)
     lines = (f"- **{', '.join(labels)}**: {text}" for text, labels in labels_by_help.items())
     return "\n".join(lines)
 
@@ -329,10 +329,10 @@ def meanings(compared: Comparison, group: str) -> str:
 def chosen(rows: Sequence[MetricRow], group: str) -> list[MetricRow]:
     """The figures of a group, in the order of their declaration."""
     order = list(METRICS)
-    known = sorted(rows, key=lambda row: (*order, row.name).index(row.name))
+    sorted_rows = sorted(rows, key=lambda row: (*order, row.name).index(row.name))
     if group == "Headlines":
-        return [row for row in known if "comparison" in metric_of(row.name).places]
-    return [row for row in known if GROUPS[group] in ("", metric_of(row.name).group)]
+        return [row for row in sorted_rows if "comparison" in metric_of(row.name).places]
+    return [row for row in sorted_rows if GROUPS[group] in ("", metric_of(row.name).group)]
 
 
 def change(name: str, value: float, base: float, verdict: str = "", pairs: str = "") -> str:
@@ -344,12 +344,12 @@ def change(name: str, value: float, base: float, verdict: str = "", pairs: str =
     >>> change("ttft_s_p50", 0.9, 1.0), change("slo_attainment", 0.8, 0.9)
     (':green[−10.0 %, better]', ':red[−10.0 points, worse]')
     """
-    text, standing = changed(name, value, base)
+    text, judgement = changed(name, value, base)
     if pairs:
-        text, standing = pairs, verdict if verdict in ("better", "worse") else ""
-    standing = "" if verdict == "different" else standing
-    colour = {"better": "green", "worse": "red"}.get(standing, "gray")
-    return f":{colour}[{text}{f', {standing}' if standing not in ('', 'same') else ''}]"
+        text, judgement = pairs, verdict if verdict in ("better", "worse") else ""
+    judgement = "" if verdict == "different" else judgement
+    colour = {"better": "green", "worse": "red"}.get(judgement, "gray")
+    return f":{colour}[{text}{f', {judgement}' if judgement not in ('', 'same') else ''}]"
 
 
 # Other seeds.
@@ -359,14 +359,14 @@ def with_seeds(
     compared: Comparison, rows: list[RunRow], scenarios: list[Scenario]
 ) -> tuple[Comparison, list[Scenario]]:
     """The comparison with stored runs of other seeds, and scenarios without a run."""
-    known = [
-        [(s, find_run(session.store(), s)) for s in own]
-        for own in seeded(scenarios, compared.baseline)
+    stored = [
+        [(s, find_run(session.store(), s)) for s in seeds]
+        for seeds in seeded(scenarios, compared.baseline)
     ]
-    missing = [s for own in known for s, run in own if run is None]
+    missing = [s for seeds in stored for s, run in seeds if run is None]
     if any(run.state != "done" for run in rows):
         return compared, []
-    summaries = [[None if run is None else run.summary for _, run in own] for own in known]
+    summaries = [[None if run is None else run.summary for _, run in seeds] for seeds in stored]
     return with_pairs(compared, summaries), missing
 
 
@@ -407,8 +407,8 @@ def as_csv(compared: Comparison) -> str:
 
 def _unit(name: str) -> str:
     """Unit of a stored figure; shares are fractions of one."""
-    described = metric_of(name)
-    return "of 1" if described.kind == "share" else described.unit
+    metric = metric_of(name)
+    return "of 1" if metric.kind == "share" else metric.unit
 
 
 def as_json(compared: Comparison) -> str:

@@ -18,26 +18,26 @@ Tile = dict[str, Any]
 def capacity(s: Scenario, prediction: Prediction, demand: Offered | str) -> list[Tile]:
     """Tiles: sustained rates, their limit, and how they meet load and SLO."""
     rate, room = prediction.requests_per_s, prediction.kv_tokens_per_rank
-    says = "Requests per second that all pools together keep up with, for ever."
-    shown = [
-        _tile("Sustained requests", amount(rate, "rate", "req/s"), says),
+    help_text = "Requests per second that all pools together keep up with, for ever."
+    shown_limits = [
+        _tile("Sustained requests", amount(rate, "rate", "req/s"), help_text),
         _load(prediction, demand),
     ]
     if prediction.decode is not None:
-        shown += _decode(s, prediction.decode)
+        shown_limits += _decode(s, prediction.decode)
     dies = decoding.pool.rank_dies if (decoding := prediction.costs.decoding) else 1
-    who, whose = ("die", "one die") if dies == 1 else ("rank", f"the {dies} dies of a rank")
-    says = f"Tokens whose KV fits into the HBM of {whose} next to weights and buffers."
-    shown.append(_tile(f"KV room, per {who}", amount(room, "rate", "tokens"), says))
+    owner, owner_text = ("die", "one die") if dies == 1 else ("rank", f"the {dies} dies of a rank")
+    help_text = f"Tokens whose KV fits into the HBM of {owner_text} next to weights and buffers."
+    shown_limits.append(_tile(f"KV room, per {owner}", amount(room, "rate", "tokens"), help_text))
     if (part := prediction.prefill) is not None:
-        says = (
+        help_text = (
             "Prompt tokens computed per second by one NPU (two dies on a 910C) of the prefill "
             f"pool, hits not counted; a full batch takes {seconds(part.batch_s)} and waits longest "
             f"for {part.resource}."
         )
         each = amount(part.tokens_per_s_per_npu, "rate", "tokens/s")
-        shown.append(_tile("Prefill, per NPU", each, says))
-    return shown
+        shown_limits.append(_tile("Prefill, per NPU", each, help_text))
+    return shown_limits
 
 
 def _load(prediction: Prediction, demand: Offered | str) -> Tile:
@@ -45,11 +45,11 @@ def _load(prediction: Prediction, demand: Offered | str) -> Tile:
         return _tile("Limited by", theme.title(prediction.limit), "The pool that is full first.")
     load = demand.rate_req_per_s / prediction.requests_per_s
     text = amount(load, "share")
-    says = (
+    help_text = (
         f"{amount(demand.rate_req_per_s, 'rate', 'req/s')} offered, over what is sustained; the "
         f"{prediction.limit} is full first. Above 100 % queues grow without end."
     )
-    return _tile("Offered load", f":red[{text}]" if load > 1 else text, says)
+    return _tile("Offered load", f":red[{text}]" if load > 1 else text, help_text)
 
 
 def _decode(s: Scenario, part: DecodePrediction) -> list[Tile]:
@@ -59,11 +59,11 @@ def _decode(s: Scenario, part: DecodePrediction) -> list[Tile]:
         f"{theme.title(part.longest_operator).lower()}."
     )
     slo = against_slo(part.tpot_s, 1e-3 * s.slo.tpot_ms)
-    says = "Output tokens per second of one NPU (two dies on a 910C) of the decode pool."
+    help_text = "Output tokens per second of one NPU (two dies on a 910C) of the decode pool."
     limit = f"Requests one NPU decodes at once; limited by {part.limited_by}."
     return [
         _tile("TPOT, slots full", seconds(part.tpot_s), iteration, **slo),
-        _tile("Decode, per NPU", amount(part.tokens_per_s_per_npu, "rate", "tokens/s"), says),
+        _tile("Decode, per NPU", amount(part.tokens_per_s_per_npu, "rate", "tokens/s"), help_text),
         _tile("Batch, per NPU", f"{part.batch_per_npu:,.0f} requests", limit),
     ]
 

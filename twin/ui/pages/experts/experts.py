@@ -33,8 +33,8 @@ def conclusion(row: RunRow, scenario: Scenario) -> None:
     cost_s, whole_s = pieces["imbalance"], sum(pieces.values())
     text = "A re-run with perfectly even experts is no faster: imbalance is free."
     if cost_s > 0:
-        of = f"{seconds(whole_s)}: {amount(cost_s / whole_s, 'share')}"
-        text = f"Expert imbalance costs {seconds(cost_s)} of a mean request's {of}."
+        share_text = f"{seconds(whole_s)}: {amount(cost_s / whole_s, 'share')}"
+        text = f"Expert imbalance costs {seconds(cost_s)} of a mean request's {share_text}."
     st.subheader(text, anchor=False)
     st.caption(
         "What a re-run with perfectly even experts saves; the same piece of “Where the time goes” "

@@ -59,8 +59,8 @@ class Move:
     @property
     def slow_down(self) -> float | None:
         """Iteration time during the move over that before."""
-        known = self.before_s and self.during_s is not None
-        return self.during_s / self.before_s if known else None  # type: ignore[operator]
+        is_known = self.before_s and self.during_s is not None
+        return self.during_s / self.before_s if is_known else None  # type: ignore[operator]
 
 
 @st.cache_resource(show_spinner="Reading the expert load", max_entries=12)
@@ -79,17 +79,17 @@ def instances(die_load: pl.DataFrame) -> list[tuple[str, int]]:
 def moments(die_load: pl.DataFrame, role: str, instance: int) -> list[Moment]:
     """Moments of an instance in order; both sides of a rebalance share a number, and of pools that
     rebalance together the last counts."""
-    own = die_load.filter(of(role, instance))
-    stamps = [(float(t), str(m)) for t, m in own.select("t_s", "moment").unique().rows()]
+    instance_load = die_load.filter(of(role, instance))
+    stamps = [(float(t), str(m)) for t, m in instance_load.select("t_s", "moment").unique().rows()]
     stamps.sort(key=lambda x: (x[0], ORDER.get(x[1], len(ORDER))))
-    made: list[Moment] = []
+    moments_found: list[Moment] = []
     number = 0
     for t_s, name in stamps:
-        if name == "after" and made and made[-1].name == "after":
-            made.pop()
+        if name == "after" and moments_found and moments_found[-1].name == "after":
+            moments_found.pop()
         number += name == "before"
-        made.append(Moment(t_s, name, number if name in ("before", "after") else 0))
-    return made
+        moments_found.append(Moment(t_s, name, number if name in ("before", "after") else 0))
+    return moments_found
 
 
 def snapshot(die_load: pl.DataFrame, role: str, instance: int, moment: Moment) -> Snapshot:
@@ -118,8 +118,8 @@ def of(role: str, instance: int) -> pl.Expr:
 
 def concerns(role: str, instance: int) -> pl.Expr:
     """Filter of an instance's events: its own, and those of its whole pool."""
-    own = pl.col("instance").is_null() | (pl.col("instance") == instance)
-    return (pl.col("role") == role) & own
+    of_instance = pl.col("instance").is_null() | (pl.col("instance") == instance)
+    return (pl.col("role") == role) & of_instance
 
 
 def moves(
@@ -127,11 +127,11 @@ def moves(
 ) -> list[Move]:
     """Rebalances of an instance, or of its whole pool, with their costs and gains."""
     rows = events.filter(pl.col("kind") == Kind.REBALANCE, concerns(role, instance)).sort("t_s")
-    own = None if per_window is None else per_window.filter(of(role, instance))
+    instance_windows = None if per_window is None else per_window.filter(of(role, instance))
     return [
         Move(
             row["t_s"], row["end_s"], row["bytes"] or 0.0, row["detail"] or "",
-            *iteration_around(own, row["t_s"], row["end_s"] or row["t_s"]),
+            *iteration_around(instance_windows, row["t_s"], row["end_s"] or row["t_s"]),
         )
         for row in rows.iter_rows(named=True)
     ]  # fmt: skip
@@ -145,19 +145,19 @@ def iteration_around(
         return None, None, None
     begin, width = windows["t_s"].to_numpy(), windows["window_s"].to_numpy()
     value = windows["iteration_s"].cast(pl.Float64).to_numpy()
-    inside = (begin < max(end_s, t_s + 1e-9)) & (begin + width > t_s)
-    count = max(1, int(inside.sum()))
-    if not inside.any():
+    overlaps = (begin < max(end_s, t_s + 1e-9)) & (begin + width > t_s)
+    count = max(1, int(overlaps.sum()))
+    if not overlaps.any():
         return None, None, None
-    first, last = np.flatnonzero(inside)[[0, -1]]
+    first, last = np.flatnonzero(overlaps)[[0, -1]]
     earlier = slice(max(0, first - count), first)
     later = slice(last + 1, last + 1 + count)
-    return tuple(_mean(value[part]) for part in (earlier, inside, later))  # type: ignore[return-value]
+    return tuple(_mean(value[part]) for part in (earlier, overlaps, later))  # type: ignore[return-value]
 
 
 def _mean(values: np.ndarray) -> float | None:
-    known = values[np.isfinite(values)]
-    return float(known.mean()) if known.size else None
+    finite = values[np.isfinite(values)]
+    return float(finite.mean()) if finite.size else None
 
 
 class Row(NamedTuple):

@@ -62,26 +62,26 @@ def tiles(row: RunRow, role: str, instance: int) -> None:
     die_load = table(row, "die_load")
     moments = experts.moments(die_load, role, instance)
     first, last = (experts.snapshot(die_load, role, instance, m) for m in (moments[0], moments[-1]))
-    own = experts.moves(table(row, "events"), None, role, instance)
-    took_s = sum((m.end_s or m.t_s) - m.t_s for m in own)
-    uneven = "Load of the hottest die over the mean die, averaged over layers; 1 is perfectly even."
-    begun, ended = float(first.hottest.mean()), float(last.hottest.mean())
-    change = f"{ended - begun:+.2f}" if abs(ended - begun) >= 0.005 else None
-    moved, moves_s = sum(m.bytes for m in own), f"in {seconds(took_s)}" if own else None
+    moves = experts.moves(table(row, "events"), None, role, instance)
+    took_s = sum((m.end_s or m.t_s) - m.t_s for m in moves)
+    note = "Load of the hottest die over the mean die, averaged over layers; 1 is perfectly even."
+    before, after = float(first.hottest.mean()), float(last.hottest.mean())
+    change = f"{after - before:+.2f}" if abs(after - before) >= 0.005 else None
+    total, moves_s = (sum(m.bytes for m in moves), f"in {seconds(took_s)}" if moves else None)
     plain: dict[str, Any] = {"delta_color": "off", "delta_arrow": "off"}
     with st.grid(5, min_column_width=165):
-        st.metric("Hottest die, start", f"{begun:.2f} × mean", help=uneven)
+        st.metric("Hottest die, start", f"{before:.2f} × mean", help=note)
         st.metric(
-            "Hottest die, end", f"{ended:.2f} × mean", change, delta_color="inverse", help=uneven
+            "Hottest die, end", f"{after:.2f} × mean", change, delta_color="inverse", help=note
         )
         st.metric(
             "Worst layer, end", f"{last.hottest.max():.2f} × mean",
             f"layer {last.layers[int(last.hottest.argmax())]}",
             help="The layer whose hottest die is hottest.", **plain,
         )  # fmt: skip
-        st.metric("Rebalances", f"{len(own):,}", help="Of this pool, over the whole run.")
+        st.metric("Rebalances", f"{len(moves):,}", help="Of this pool, over the whole run.")
         st.metric(
-            "Weights moved", amount(moved, "bytes"), moves_s, **plain,
+            "Weights moved", amount(total, "bytes"), moves_s, **plain,
             help="Expert weights that went over the UB plane for rebalancing.",
         )  # fmt: skip
 
@@ -134,16 +134,16 @@ def over_time(row: RunRow, scenario: Scenario, role: str, instance: int) -> None
     """TPOT and the hottest die over time with marks for rebalances and shifts, and the cost of
     moves."""
     events = table(row, "events")
-    own = events.filter((pl.col("kind") == Kind.SHIFT) | experts.concerns(role, instance))
+    marks = events.filter((pl.col("kind") == Kind.SHIFT) | experts.concerns(role, instance))
     windows = record.table(row.id, "windows")
     if scenario.deployment.mode != "prefill_only":
         st.subheader("Time per output token", anchor=False)
-        chart = charts_experts.tpot(windows, own, 1e-3 * scenario.slo.tpot_ms, scenario.warmup_s)
+        chart = charts_experts.tpot(windows, marks, 1e-3 * scenario.slo.tpot_ms, scenario.warmup_s)
         plot(chart, "tpot")
     st.subheader("Hottest die", anchor=False)
     hottest = experts.table(row.id, "hottest")
-    known = pl.DataFrame() if hottest is None else hottest.filter(experts.of(role, instance))
-    plot(charts_experts.hottest_over_time(known, own, scenario.horizon_s), "hottest")
+    table_ = pl.DataFrame() if hottest is None else hottest.filter(experts.of(role, instance))
+    plot(charts_experts.hottest_over_time(table_, marks, scenario.horizon_s), "hottest")
     st.subheader("What each move cost", anchor=False)
     cost(row, role, instance)
 
@@ -185,20 +185,20 @@ def nodes(row: RunRow, scenario: Scenario, role: str, instance: int) -> None:
         st.caption("Every die has a part of its experts and gathers all tokens: dies send alike.")
         return
     traffic, ranks = experts.table(row.id, "traffic"), record.table(row.id, "ranks")
-    own = experts.of(role, instance)
-    moved_there = None if traffic is None else traffic.filter(own, traffic="experts")["bytes"]
+    here = experts.of(role, instance)
+    moved_there = None if traffic is None else traffic.filter(here, traffic="experts")["bytes"]
     total = float(moved_there.sum()) if moved_there is not None else 0.0
-    on = ranks.filter(own)["node"].to_numpy()
+    node_numbers = ranks.filter(here)["node"].to_numpy()
     moment = chosen_moment(row, role, instance)
     snap = experts.snapshot(table(row, "die_load"), role, instance, moment)
-    if not total or not on.size:
+    if not total or not node_numbers.size:
         st.caption("This run recorded no expert exchange of this instance.")
         return
-    sent = experts.row_of(scenario, session.facts())
-    numbers, moved = experts.between_nodes(snap, on, total, sent)
+    row_bytes = experts.row_of(scenario, session.facts())
+    numbers, bytes_between = experts.between_nodes(snap, node_numbers, total, row_bytes)
     span = f"in {words.duration(scenario.horizon_s)}"
-    plot(charts_experts.node_matrix(numbers, moved, span, dark=dark()), "nodes")
-    received = moved.sum(axis=0) / max(1e-12, float(np.mean(moved.sum(axis=0))))
+    plot(charts_experts.node_matrix(numbers, bytes_between, span, dark=dark()), "nodes")
+    received = bytes_between.sum(axis=0) / max(1e-12, float(np.mean(bytes_between.sum(axis=0))))
     st.caption(
         f"{amount(total, 'bytes')} of dispatch and combine {span}, split by the placement at this "
         f"moment: tokens leave every die alike and go to the dies that hold their experts, answers "

@@ -41,8 +41,8 @@ def figures() -> list[tuple[str, str, float, str]]:
     rows = []
     for metric in placed("library"):
         name = metric.short or metric.label
-        own = "" if metric.unit == name.lower() else f" ({metric.unit})"
-        unit, factor, form = units.get(metric.kind, (own, 1.0, "%,.0f"))
+        unit_text = "" if metric.unit == name.lower() else f" ({metric.unit})"
+        unit, factor, form = units.get(metric.kind, (unit_text, 1.0, "%,.0f"))
         rows.append((f"{name}{unit}", metric.key, factor, form))
     return rows
 
@@ -56,9 +56,9 @@ def table(rows: Sequence[Row], key: str) -> list[Any]:
     for row in rows:
         note = notes.get(_name(row))
         tags = {"Tags": split_tags(note.tags) if note else []} if tagged else {}
-        called = note.title if note and note.title else row.name
-        cells.append(_run(row, called, tags) if isinstance(row, RunRow)
-                     else _scenario(row, called, tags))  # fmt: skip
+        title = note.title if note and note.title else row.name
+        cells.append(_run(row, title, tags) if isinstance(row, RunRow)
+                     else _scenario(row, title, tags))  # fmt: skip
     column = st.column_config
     columns: dict[str, Any] = dict.fromkeys(
         ("Run", "Scenario"), column.TextColumn(pinned=True, width=NAME_PX)
@@ -78,11 +78,11 @@ def table(rows: Sequence[Row], key: str) -> list[Any]:
 
 def _run(run: RunRow, called: str, tags: dict[str, Any]) -> dict[str, Any]:
     state = f"{run.state} {run.progress:.0%}" if run.state == "running" else run.state
-    known = ((name, run.summary.get(key), by) for name, key, by, _ in figures())
+    cells = ((name, run.summary.get(key), unit) for name, key, unit, _ in figures())
     return {
         "Run": called,
         "State": "damaged" if run.damaged else state,
-        **{name: None if value is None else by * value for name, value, by in known},
+        **{name: None if value is None else unit * value for name, value, unit in cells},
         **tags,
         "Queued": datetime.fromtimestamp(run.queued_s, UTC),
         "Stays": "shared" if run.published_s is not None else "",
@@ -124,11 +124,11 @@ def about(picked: Sequence[Row]) -> None:
     if isinstance(row, RunRow):
         if row.message:
             st.caption(f":material/error: {sentence(row.message)}")
-        where = f"seed {row.seed} · engine {row.engine_version}"
+        origin = f"seed {row.seed} · engine {row.engine_version}"
     else:
-        where = "preset" if row.preset else "own scenario"
+        origin = "preset" if row.preset else "own scenario"
     if scenario := _load(_digest(row)):
-        st.caption(plain(" · ".join((words.machine(scenario), words.brief(scenario), where))))
+        st.caption(plain(" · ".join((words.machine(scenario), words.brief(scenario), origin))))
         st.caption(plain(scenario.question))
 
 

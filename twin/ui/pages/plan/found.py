@@ -57,13 +57,13 @@ def answer(plan: Plan, found: Mapping[str, Any]) -> None:
     with st.container(horizontal=True, gap="small"):
         download("plan.json", lambda: json_text(dict(found)), "plan.json", "plan-json")
         drawn("plan.download", plan, found)
-    about = ["2 x 16 prefill: two instances of 16 NPUs."]
+    notes = ["2 x 16 prefill: two instances of 16 NPUs."]
     if rows:
-        about += [f"{equal_words(rows)}.", "What is ranked was simulated with five seeds."]
-    about.append(
+        notes += [f"{equal_words(rows)}.", "What is ranked was simulated with five seeds."]
+    notes.append(
         "plan.json has every deployment with its bound by formula, status, reason, seed and digest."
     )
-    st.caption(" ".join(about))
+    st.caption(" ".join(notes))
 
 
 def _ranking(plan: Plan, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -74,8 +74,8 @@ def _ranking(plan: Plan, rows: Sequence[Mapping[str, Any]]) -> None:
         cells, hide_index=True, placeholder="–", on_select="rerun", selection_mode="multi-row",
         key="plan-ranking",
     )  # fmt: skip
-    chosen = [rows[k] for k in picked["selection"]["rows"] if k < len(rows)] or [rows[0]]
-    one = chosen[0]
+    picks = [rows[k] for k in picked["selection"]["rows"] if k < len(rows)] or [rows[0]]
+    one = picks[0]
     if one["next_step"]:
         st.markdown(f"Next step of {one['rank']}: {plain(one['next_step'])}")
     with st.container(horizontal=True, gap="small"):
@@ -89,7 +89,7 @@ def _ranking(plan: Plan, rows: Sequence[Mapping[str, Any]]) -> None:
                 st.toast(sentence(why), icon=":material/error:")
             else:
                 go_to("deployment")
-        several = [row for row in (chosen if len(chosen) > 1 else rows)][: links.COMPARED_MAX]
+        several = [row for row in (picks if len(picks) > 1 else rows)][: links.COMPARED_MAX]
         if len(several) > 1 and st.button(
             f"Compare {len(several)}", icon=":material/compare_arrows:", key="plan-compare"
         ):

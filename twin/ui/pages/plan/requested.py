@@ -28,11 +28,11 @@ def form(shown: Plan | None) -> Plan:
     PlanError."""
     draft = session.draft()
     previous = shown if shown and shown.scenario == session.named_draft() else None
-    given: dict[str, Any] = previous.model_dump(exclude={"scenario"}) if previous else {}
+    values: dict[str, Any] = previous.model_dump(exclude={"scenario"}) if previous else {}
     with st.container(border=True):
         goal = st.radio(
             "Find", list(GOALS), format_func=GOALS.__getitem__, horizontal=True, key="plan-goal",
-            index=list(GOALS).index(given.get("goal") or usual_goal(draft)),
+            index=list(GOALS).index(values.get("goal") or usual_goal(draft)),
         )  # fmt: skip
         with st.container(horizontal=True, vertical_alignment="bottom"):
             for path in ("slo.ttft_s", "slo.tpot_ms", "slo.share"):
@@ -40,13 +40,13 @@ def form(shown: Plan | None) -> Plan:
                     with st.container(width=150):
                         forms.field(path)
             most = npus_of(draft.supernode)
-            by = st.selectbox(
-                "Met by", list(BY), list(BY).index(given.get("by", "share")), key="plan-by",
+            goal_by = st.selectbox(
+                "Met by", list(BY), list(BY).index(values.get("by", "share")), key="plan-by",
                 format_func=BY.__getitem__, width=190,
                 help="Published figures are often means; an SLO is about each request.",
             )  # fmt: skip
             npus = st.number_input(
-                "NPUs at most", 1, max(most, 1), min(given.get("npus") or most, most),
+                "NPUs at most", 1, max(most, 1), min(values.get("npus") or most, most),
                 key="plan-npus", width=150,
             )  # fmt: skip
             simulations = st.selectbox(
@@ -54,32 +54,33 @@ def form(shown: Plan | None) -> Plan:
                 format_func=lambda n: f"{BUDGETS[n]} ({n})", help="Short simulations of a search.",
             )  # fmt: skip
         survives = st.pills(
-            "The SLO holds after the loss of", list(LOSSES), default=given.get("survives", ()),
+            "The SLO holds after the loss of", list(LOSSES), default=values.get("survives", ()),
             format_func=LOSSES.__getitem__, selection_mode="multi", key="plan-survives",
         )  # fmt: skip
         with st.expander("What may vary, and more limits"):
             vary = st.pills(
-                "May vary", list(CHOICES), default=given.get("vary", TICKED), key="plan-vary",
+                "May vary", list(CHOICES), default=values.get("vary", TICKED), key="plan-vary",
                 format_func=lambda key: CHOICES[key].label, selection_mode="multi",
             )  # fmt: skip
             with st.container(horizontal=True, vertical_alignment="bottom"):
                 more = st.number_input(
                     "Load beyond the scenario's (%)", -90, 1000,
-                    round(100 * given.get("more", 0.0)), key="plan-more", width=200,
+                    round(100 * values.get("more", 0.0)), key="plan-more", width=200,
                 )  # fmt: skip
                 power_kw = st.number_input(
-                    "Power at most (kW)", 0.0, None, given.get("power_kw", 0.0), key="plan-power",
+                    "Power at most (kW)", 0.0, None, values.get("power_kw", 0.0), key="plan-power",
                     width=170, help="0: no limit.",
                 )  # fmt: skip
                 cost = st.number_input(
                     "Cost per million tokens at most", 0.0, None,
-                    given.get("cost_per_million_tokens", 0.0), key="plan-cost", width=220,
+                    values.get("cost_per_million_tokens", 0.0), key="plan-cost", width=220,
                     help="0: no limit. It needs a price of an NPU-hour.",
                 )  # fmt: skip
     return plan_from(
         session.named_draft(),
         {
-            "goal": goal, "by": by, "npus": 0 if npus == most else npus, "simulations": simulations,
+            "goal": goal, "by": goal_by, "npus": 0 if npus == most else npus,
+            "simulations": simulations,
             "survives": survives, "vary": vary, "more": more / 100, "power_kw": power_kw,
             "cost_per_million_tokens": cost,
         },

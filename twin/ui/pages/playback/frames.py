@@ -63,7 +63,7 @@ def message(
     windows = tables["windows"]
     count = windows.height
     number = {(i.role, i.index): k for k, i in enumerate(instances)}
-    series, moved = _moved(tables["traffic"], windows, number)
+    series, moved_bytes = _moved(tables["traffic"], windows, number)
     return {
         "nodes": net.nodes,
         "planes": net.sub_planes,
@@ -75,7 +75,7 @@ def message(
         "seats": _seats(tables.get("seats"), instances, windows, number),
         "measured": _measured(tables["instances"], windows, number),
         "series": series,
-        "bytes": packed(moved),
+        "bytes": packed(moved_bytes),
         "shares": _shares(tables["shares"], windows, series, net.sub_planes, number),
         "capacity": packed(_capacity(tables["links"], net.nodes, net.sub_planes)),
         "traffic": TRAFFIC,
@@ -129,11 +129,11 @@ def _measured(
     frame: pl.DataFrame, windows: pl.DataFrame, number: Mapping[tuple[str, int], int]
 ) -> dict[str, str]:
     """Each figure of the instances as f4[windows, instances]."""
-    at, instance = _window_of(frame, windows), _places(frame, number)
-    known, figures = instance >= 0, {}
+    window_of, instance = _window_of(frame, windows), _places(frame, number)
+    is_known, figures = instance >= 0, {}
     for name in [name for name in MEASURED if name in frame.columns]:
         grid = np.full((windows.height, len(number)), np.nan)
-        grid[at[known], instance[known]] = _floats(frame[name])[known]
+        grid[window_of[is_known], instance[is_known]] = _floats(frame[name])[is_known]
         figures[name] = packed(grid)
     return figures
 
@@ -146,14 +146,14 @@ def _moved(
     traffic: pl.DataFrame, windows: pl.DataFrame, number: Mapping[tuple[str, int], int]
 ) -> tuple[list[list[Any]], Array]:
     """Series as [plane, class, instance], and their bytes f8[series, windows]."""
-    at, instance = _window_of(traffic, windows), _places(traffic, number)
+    window_of, instance = _window_of(traffic, windows), _places(traffic, number)
     planes, classes = traffic["plane"].cast(pl.String), traffic["traffic"].cast(pl.String)
     keys = list(zip(planes, classes, instance.tolist(), strict=True))
     index = {key: k for k, key in enumerate(dict.fromkeys(keys))}
-    moved = np.zeros((len(index), windows.height))
+    moved_bytes = np.zeros((len(index), windows.height))
     rows = np.array([index[key] for key in keys], np.int64)
-    np.add.at(moved, (rows, at), traffic["bytes"].to_numpy())
-    return [list(key) for key in index], moved
+    np.add.at(moved_bytes, (rows, window_of), traffic["bytes"].to_numpy())
+    return [list(key) for key in index], moved_bytes
 
 
 def _shares(
@@ -165,20 +165,20 @@ def _shares(
     starts = windows["t_s"].to_numpy()
     timed = {"t_s", "end_s"} <= set(shares.columns)
     index = {tuple(key): k for k, key in enumerate(series)}
-    who = _places(shares, number)
+    place_of = _places(shares, number)
     rows: list[tuple[float, ...]] = []
-    for row, instance in zip(shares.iter_rows(named=True), who, strict=True):
+    for row, instance in zip(shares.iter_rows(named=True), place_of, strict=True):
         k = index.get((row["plane"], row["traffic"], int(instance)))
         if k is None or row["node"] is None:
             continue
         inward = float(row["direction"] == "in")
-        at = columns(row["plane"], row["sub_plane"], planes)
+        cells = columns(row["plane"], row["sub_plane"], planes)
         first, last = 0, len(starts)
         if timed:
             first = int(np.searchsorted(starts, row["t_s"] - 1e-9))
             if row["end_s"] is not None:
                 last = int(np.searchsorted(starts, row["end_s"] - 1e-9))
-        rows += [(k, row["node"], c, inward, row["share"] / len(at), first, last) for c in at]
+        rows += [(k, row["node"], c, inward, row["share"] / len(cells), first, last) for c in cells]
     names = ("series", "node", "column", "direction", "share", "from", "until")
     table = np.array(rows, float).reshape(-1, len(names))
     return {name: packed(table[:, k]) for k, name in enumerate(names)}
@@ -189,8 +189,8 @@ def _capacity(links: pl.DataFrame, nodes: int, planes: int) -> Array:
     cells = np.full((nodes, planes + 2), np.nan)
     for row in links.iter_rows(named=True):
         if row["node"] is not None and row["capacity_bytes_per_s"]:
-            at = columns(row["plane"], row["sub_plane"], planes)
-            cells[row["node"], at] = row["capacity_bytes_per_s"] / len(at)
+            cell_of = columns(row["plane"], row["sub_plane"], planes)
+            cells[row["node"], cell_of] = row["capacity_bytes_per_s"] / len(cell_of)
     return cells
 
 
@@ -198,8 +198,8 @@ def _curves(
     windows: pl.DataFrame, wanted: Sequence[tuple[str, str, str, float, str]]
 ) -> list[dict[str, Any]]:
     """Available columns of the windows, as curves."""
-    waits = [name for name in WAITING if name in windows.columns]
-    frame = windows.with_columns(waiting=pl.sum_horizontal(*waits) if waits else pl.lit(None))
+    names = [name for name in WAITING if name in windows.columns]
+    frame = windows.with_columns(waiting=pl.sum_horizontal(*names) if names else pl.lit(None))
     curves = []
     for name, title, unit, factor, colour in wanted:
         if name not in frame.columns or frame[name].null_count() == frame.height:

@@ -44,10 +44,10 @@ def film(run: str, _row: RunRow, _scenario: Scenario) -> dict[str, Any]:
     """The run as the player's message; shared, so never changed. Raises StoreError."""
     fabric = record.fabric(_row, _scenario)
     names = session.store().runs.tables(run)
-    wanted = [*playback_frames.TABLES, *(name for name in ("seats",) if name in names)]
-    tables = {name: record.table(run, name) for name in wanted}
-    placed, _ = seated(_scenario, fabric)
-    return playback_frames.message(_scenario, tables, placed.instances, fabric)
+    table_names = [*playback_frames.TABLES, *(name for name in ("seats",) if name in names)]
+    tables = {name: record.table(run, name) for name in table_names}
+    instances, _ = seated(_scenario, fabric)
+    return playback_frames.message(_scenario, tables, instances.instances, fabric)
 
 
 @st.fragment
@@ -96,7 +96,7 @@ def _start(run: str) -> dict[str, Any]:
 def _address() -> dict[str, Any]:
     query = st.query_params
     try:
-        at = max(0.0, float(query.get(AT, "0")))
+        start_s = max(0.0, float(query.get(AT, "0")))
     except ValueError:
-        at = 0.0
-    return {"at": at if at < float("inf") else 0.0, "see": query.get(SEE, "")[:60]}
+        start_s = 0.0
+    return {"at": start_s if start_s < float("inf") else 0.0, "see": query.get(SEE, "")[:60]}

@@ -45,29 +45,29 @@ def applies(row: RunRow, scenario: Scenario) -> bool:
 
 def card(row: RunRow, scenario: Scenario) -> None:
     """Draw verdict and tiles; the rest of the page does not move when the explanation arrives."""
-    known = _known(row, scenario)
-    done = known is not None and known.state == "done"
+    stored = _known(row, scenario)
+    done = stored is not None and stored.state == "done"
     with st.container(border=True, key="explained"):
-        if known is not None and done:
-            st.subheader(plain(str(known.summary["verdict"])), anchor=False)
-        elif known is not None and not known.ended:
+        if stored is not None and done:
+            st.subheader(plain(str(stored.summary["verdict"])), anchor=False)
+        elif stored is not None and not stored.ended:
             st.subheader("Looking for what limits this run …", anchor=False)
         else:
             st.subheader("This run is not explained yet.", anchor=False)
-        _tiles(row, scenario, known if done else None)
+        _tiles(row, scenario, stored if done else None)
 
 
 def causes(row: RunRow, scenario: Scenario) -> None:
     """Draw the run's limits and what would help, or the progress of the explanation."""
-    known = _known(row, scenario)
-    if known is None:
+    stored = _known(row, scenario)
+    if stored is None:
         _offer(row, scenario, "What limits this run, and what would help?")
-    elif not known.ended:
-        runs.watch([known.id], "Looking for causes by removing one at a time.")
-    elif known.state == "done":
-        _causes(row, scenario, known)
+    elif not stored.ended:
+        runs.watch([stored.id], "Looking for causes by removing one at a time.")
+    elif stored.state == "done":
+        _causes(row, scenario, stored)
     else:
-        why = sentence(known.message) if known.state == "failed" else "It made way for a run."
+        why = sentence(stored.message) if stored.state == "failed" else "It made way for a run."
         _offer(row, scenario, f"This run is not explained yet. {why}")
 
 
@@ -76,11 +76,11 @@ def _known(row: RunRow, scenario: Scenario) -> RunRow | None:
     key = f"explained:{row.id}"
     if run := st.session_state.get(key):
         return session.store().runs.get(run)
-    known = find_run(session.store(), scenario, engine=EXPLAIN)
+    stored_run = find_run(session.store(), scenario, engine=EXPLAIN)
     quick = (row.wall_s or 0.0) <= AT_ONCE_S and access.mode() != access.READ_ONLY
-    if known is None and quick and _ask(row, scenario):
-        known = session.store().runs.get(st.session_state[key])
-    return known
+    if stored_run is None and quick and _ask(row, scenario):
+        stored_run = session.store().runs.get(st.session_state[key])
+    return stored_run
 
 
 def _ask(row: RunRow, scenario: Scenario) -> bool:
@@ -93,8 +93,8 @@ def _ask(row: RunRow, scenario: Scenario) -> bool:
 def _offer(row: RunRow, scenario: Scenario, why: str) -> None:
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         st.markdown(plain(why))
-        wanted = st.button("Explain this run", icon=":material/troubleshoot:", key="explain")
-        if wanted and _ask(row, scenario):
+        clicked = st.button("Explain this run", icon=":material/troubleshoot:", key="explain")
+        if clicked and _ask(row, scenario):
             st.rerun()
 
 
@@ -130,21 +130,21 @@ def _causes(row: RunRow, scenario: Scenario, known: RunRow) -> None:
         "**Causes**, the weightiest first; each is removed in re-runs on seeds of their own, so "
         "figures differ a little from those above"
     )
-    whole = st.container()
+    container = st.container()
     if causes[FIRST:]:
-        rest = st.expander(f"{len(causes) - FIRST} more that weigh less")
+        expander = st.expander(f"{len(causes) - FIRST} more that weigh less")
     for number, cause in enumerate(causes):
-        with whole if number < FIRST else rest:
+        with container if number < FIRST else expander:
             _cause(row, scenario, cause, number)
 
 
 def _cause(row: RunRow, scenario: Scenario, cause: dict[str, Any], number: int) -> None:
     """Draw the gain of a cause's removal, and a button that applies it."""
-    named = f": {plain(cause['named'])}" if cause["named"] else ""
+    name_text = f": {plain(cause['named'])}" if cause["named"] else ""
     with st.container(border=True, key=f"cause-{number}"):
-        left, right = st.columns([2, 3], gap="medium")
-        with left:
-            st.markdown(f"**{number + 1} · {plain(cause['label'])}**{named}")
+        left_column, right = st.columns([2, 3], gap="medium")
+        with left_column:
+            st.markdown(f"**{number + 1} · {plain(cause['label'])}**{name_text}")
             st.markdown(f"Without it: {plain(effect(cause['removal']))}")
         gain = cause.get("suggestion")
         with right:
@@ -182,10 +182,10 @@ def _compared(row: RunRow, applied: RunRow) -> None:
             before, after = row.summary.get(key), applied.summary.get(key)
             if before is None or after is None:
                 continue
-            text, standing = changed_by(key, float(after), float(before))
+            text, judgement = changed_by(key, float(after), float(before))
             st.metric(
                 metric.tile, shown(key, after).removesuffix(" per NPU"), text,
-                delta_color=COLOURS.get(standing, "off"), delta_arrow="off",
+                delta_color=COLOURS.get(judgement, "off"), delta_arrow="off",
             )  # fmt: skip
     with st.container(horizontal=True):
         page_link("run", "Open that run", {links.RUN: applied.id})
@@ -212,57 +212,58 @@ def one_request(row: RunRow, scenario: Scenario) -> None:
     if not picks:
         st.markdown("No request finished after the warm-up.")
         return
-    by, number = _picked(picks, int(row.summary.get("requests") or 1))
-    request, median = record.request(row.id, number), record.request(row.id, picks[by][1])
+    pick, number = _picked(picks, int(row.summary.get("requests") or 1))
+    request, median = record.request(row.id, number), record.request(row.id, picks[pick][1])
     if request is None or median is None:
         st.warning(f"Request {number} is not in this run.", icon=":material/search_off:")
         return
-    both = _watched(row, scenario, number, picks[by][1])
+    both_inside = _watched(row, scenario, number, picks[pick][1])
     parts, usual = (
-        _to_first_token(r, seen) for r, seen in zip((request, median), both, strict=True)
+        _to_first_token(r, operators)
+        for r, operators in zip((request, median), both_inside, strict=True)
     )
     st.subheader(_conclusion(number, parts, usual, request, median), anchor=False)
     st.caption(_about(request))
-    if both[0] is not None and both[0].hot_reads:
-        st.markdown(_hot(both[0]))
-    known = PART_COLOURS | {_prefill(name): colour for name, colour in theme.OPERATOR.items()}
-    colours = {n: known.get(n, theme.STAGE["prefill_queue"]) for n in {**parts, **usual}}
-    how = "Stages of this request next to the median of all."
-    plot(waterfall.waterfall(parts, how, colours=colours, median=usual), "request")
-    st.caption(f"To the first token. Grey: request {picks[by][1]:,}, the median by {by}.")
+    if both_inside[0] is not None and both_inside[0].hot_reads:
+        st.markdown(_hot(both_inside[0]))
+    colour_of = PART_COLOURS | {_prefill(name): colour for name, colour in theme.OPERATOR.items()}
+    colours = {n: colour_of.get(n, theme.STAGE["prefill_queue"]) for n in {**parts, **usual}}
+    key_text = "Stages of this request next to the median of all."
+    plot(waterfall.waterfall(parts, key_text, colours=colours, median=usual), "request")
+    st.caption(f"To the first token. Grey: request {picks[pick][1]:,}, the median by {pick}.")
     drawn("run.request", row, number)
-    _decoded((request, median), both)
+    _decoded((request, median), both_inside)
 
 
 def _picked(picks: Mapping[str, tuple[int, int]], count: int) -> tuple[str, int]:
     """Criterion and number of the selected request: the slowest unless one is named."""
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
-        by = st.segmented_control(
+        pick = st.segmented_control(
             "Slowest by", list(picks), default=next(iter(picks)), required=True, key="slowest-by",
         )  # fmt: skip
-        named = st.query_params.get(PICKED, "")
+        picked_text = st.query_params.get(PICKED, "")
         number = st.number_input(
             "Or by its number", 0, max(0, count - 1),
-            int(named) if named.isdigit() and int(named) < count else None,
+            int(picked_text) if picked_text.isdigit() and int(picked_text) < count else None,
             key="request-number", placeholder="any request", width=200,
         )  # fmt: skip
     if number is None:
         st.query_params.pop(PICKED, None)
-        return by, picks[by][0]
+        return pick, picks[pick][0]
     st.query_params[PICKED] = str(number)
-    return by, int(number)
+    return pick, int(number)
 
 
 def _watched(row: RunRow, scenario: Scenario, *numbers: int) -> list[Inside | None]:
     """Passes during the stay of these requests; None if unknown."""
-    nothing: list[Inside | None] = [None for _ in numbers]
+    no_passes: list[Inside | None] = [None for _ in numbers]
     if not applies(row, scenario):
-        return nothing
+        return no_passes
     key, wall_s = f"watch:{row.id}", row.wall_s or 0.0
     if wall_s > AT_ONCE_S and not st.session_state.get(key):
         text = f"Look inside its prefill: about {seconds(2 * wall_s)}"
         if not st.button(text, icon=":material/zoom_in:", key="look-inside"):
-            return nothing
+            return no_passes
         st.session_state[key] = True
     try:
         return [record.inside(row.id, number) for number in numbers]
@@ -270,19 +271,19 @@ def _watched(row: RunRow, scenario: Scenario, *numbers: int) -> list[Inside | No
         if not type(error).__module__.startswith("twin."):
             raise
         st.warning(sentence(str(error)), icon=":material/error:")
-        return nothing
+        return no_passes
 
 
 def _to_first_token(row: Mapping[str, Any], seen: Inside | None) -> dict[str, float]:
     """Seconds by part up to the first token; prefill by operator if known."""
-    known: dict[str, float] = {}
-    for name, took in stages(row).items():
+    parts: dict[str, float] = {}
+    for name, stage_time in stages(row).items():
         if name == "prefill" and seen is not None and seen.prefill:
             operators = sorted(seen.prefill, key=lambda item: item[0] != "")
-            known |= {_prefill(operator): spent for operator, spent in operators}
+            parts |= {_prefill(operator): time for operator, time in operators}
         elif name != DECODE:
-            known[name] = took
-    return known
+            parts[name] = stage_time
+    return parts
 
 
 def _prefill(operator: str) -> str:
@@ -294,17 +295,17 @@ def _conclusion(
     here: Mapping[str, Any], median: Mapping[str, Any],
 ) -> str:  # fmt: skip
     """Sentence on how slow the request was, and which part."""
-    took, other = sum(parts.values()), sum(usual.values())
-    more = {name: spent - usual.get(name, 0.0) for name, spent in parts.items()}
+    total, other = sum(parts.values()), sum(usual.values())
+    more = {name: part_time - usual.get(name, 0.0) for name, part_time in parts.items()}
     worst = max(more, key=lambda name: more[name], default="")
-    text = f"Request {number:,}: first token after {seconds(took)}"
+    text = f"Request {number:,}: first token after {seconds(total)}"
     if other > 0:
-        text += f", {three_figures(took / other)} times the median's"
-    if worst and more[worst] > 0.05 * took:
+        text += f", {three_figures(total / other)} times the median's"
+    if worst and more[worst] > 0.05 * total:
         text += f"; {seconds(more[worst])} of the difference is “{worst}”"
-    ran, usually = _per_token(here), _per_token(median)
-    if ran and usually:
-        text += f". TPOT {seconds(ran)}, the median's {seconds(usually)}"
+    own_token_s, usual_token_s = _per_token(here), _per_token(median)
+    if own_token_s and usual_token_s:
+        text += f". TPOT {seconds(own_token_s)}, the median's {seconds(usual_token_s)}"
     return text + "."
 
 
@@ -319,8 +320,8 @@ def _hot(seen: Inside) -> str:
 
 def _per_token(row: Mapping[str, Any]) -> float:
     """Seconds per token; 0 if unknown."""
-    took = stages(row).get(DECODE, 0.0)
-    return took / (row["output_tokens"] - 1) if row["output_tokens"] > 1 else 0.0
+    decode_time = stages(row).get(DECODE, 0.0)
+    return decode_time / (row["output_tokens"] - 1) if row["output_tokens"] > 1 else 0.0
 
 
 def _about(row: Mapping[str, Any]) -> str:
@@ -339,13 +340,13 @@ def _decoded(rows: tuple[Mapping[str, Any], ...], both: list[Inside | None]) -> 
     """Draw how the request decoded: its wait, its iterations and their tokens; and the median's."""
     figures = [
         {
-            "Decode wait": seconds(seen.decode_wait_s),
-            "Iterations": f"{seen.iterations:,}",
-            "Mean iteration": seconds(seen.iteration_s),
-            "Tokens an iteration": three_figures(row["output_tokens"] / seen.iterations),
+            "Decode wait": seconds(passes.decode_wait_s),
+            "Iterations": f"{passes.iterations:,}",
+            "Mean iteration": seconds(passes.iteration_s),
+            "Tokens an iteration": three_figures(row["output_tokens"] / passes.iterations),
         }
-        for row, seen in zip(rows, both, strict=True)
-        if seen is not None and seen.iterations
+        for row, passes in zip(rows, both, strict=True)
+        if passes is not None and passes.iterations
     ]
     if len(figures) == len(rows):
         one, median = figures

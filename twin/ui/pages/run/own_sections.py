@@ -25,8 +25,8 @@ from twin.ui.show import dark, plot, two_columns
 
 def _figures(summary: Mapping[str, Any], place: Place) -> None:
     """Figures of a place, in one line."""
-    known = [metric for metric in placed(place) if summary.get(metric.key) is not None]
-    st.markdown(" · ".join(f"{m.label}: **{shown(m.key, summary[m.key])}**" for m in known))
+    known_metrics = [metric for metric in placed(place) if summary.get(metric.key) is not None]
+    st.markdown(" · ".join(f"{m.label}: **{shown(m.key, summary[m.key])}**" for m in known_metrics))
 
 
 # Instances that came, went and changed role, and the decisions behind it.
@@ -53,18 +53,18 @@ def instances(row: RunRow, scenario: Scenario) -> None:
     if not _wrote(row, "decisions") or scenario.models:  # each model's controller decides alone
         two_columns([npus])
         return
-    decisions, rule = record.table(row.id, "decisions"), scenario.elastic
-    column = GOES_BY.get(rule.controller, "busy")
+    decisions, rules = record.table(row.id, "decisions"), scenario.elastic
+    column = GOES_BY.get(rules.controller, "busy")
     if not any(
         f"{role}_{column}" in decisions.columns for role in elastic.ROLES
     ):  # a run from before it was measured
         column = "busy"
-    marks = (rule.high, rule.low) if rule.controller in ("queue", "slo", "kv") else None
+    marks = (rules.high, rules.low) if rules.controller in ("queue", "slo", "kv") else None
     chart = elastic.pressures(decisions, column, marks)
     two_columns([npus, ("What the controller saw", chart, "pressures")])
     st.subheader("Decisions", anchor=False)
-    begun = pl.col("started") + pl.col("stopped") + pl.col("changed_role")
-    changes = decisions.filter((begun > 0) | (pl.col("held_back") != "")).head(500)
+    change_count = pl.col("started") + pl.col("stopped") + pl.col("changed_role")
+    changes = decisions.filter((change_count > 0) | (pl.col("held_back") != "")).head(500)
     saw = {f"{role.capitalize()}: {name}": pl.col(f"{role}_{column}")
            for role in elastic.ROLES for name, column in SAW.items()
            if f"{role}_{column}" in decisions.columns}  # fmt: skip
@@ -76,8 +76,8 @@ def instances(row: RunRow, scenario: Scenario) -> None:
         column_config={n: number for n in saw if n.endswith(("in hand", "busy", "SLO", "needed"))},
     )  # fmt: skip
     st.caption(
-        f"{choice_label('elastic.controller', rule.controller)}: {decisions.height} decisions, "
-        f"each on metrics {rule.metrics_age_s:g} s old; shown are those that moved something or "
+        f"{choice_label('elastic.controller', rules.controller)}: {decisions.height} decisions, "
+        f"each on metrics {rules.metrics_age_s:g} s old; shown are those that moved something or "
         "were held back."
     )
 
@@ -101,24 +101,24 @@ def day(row: RunRow, scenario: Scenario) -> None:
         pool_percent=100.0 * pl.col("pool_used_fraction"),
         npu_hours_used=pl.col("npu_hours") - pl.col("npu_hours_idle"),
     )
-    known = {name for name in hours.columns if hours[name].max()}
-    held, idle = float(hours["npu_hours"].sum()), float(hours["npu_hours_idle"].sum())
-    figures = [f"**{amount(held, 'rate', 'NPU-hours')}**",
-            f"without work: **{amount(idle / held if held else None, 'share')}**"]  # fmt: skip
-    if "energy_kwh" in known:
+    names = {name for name in hours.columns if hours[name].max()}
+    used, idle = float(hours["npu_hours"].sum()), float(hours["npu_hours_idle"].sum())
+    figures = [f"**{amount(used, 'rate', 'NPU-hours')}**",
+            f"without work: **{amount(idle / used if used else None, 'share')}**"]  # fmt: skip
+    if "energy_kwh" in names:
         figures.append(f"energy: **{amount(float(hours['energy_kwh'].sum()), 'rate', 'kWh')}**")
     busiest = hours.sort("arrived", descending=True)["hour"][0]
     st.markdown(" · ".join([*figures, f"busiest hour: **{busiest}**"]))
-    panels = [(title, *panel) for title, panel in elastic.DAY.items() if known & set(panel[0])]
+    panels = [(title, *panel) for title, panel in elastic.DAY.items() if names & set(panel[0])]
     two_columns((title, elastic.hourly(hours, series, unit), f"day-{next(iter(series))}")
            for title, series, unit in panels)  # fmt: skip
-    table = hours.select(Hour="hour", **{HOURLY[c]: c for c in HOURLY if c in known})
+    table = hours.select(Hour="hour", **{HOURLY[c]: c for c in HOURLY if c in names})
     st.dataframe(table.with_columns(pl.col(pl.Float64).round(1)), hide_index=True)
-    lasts = f"An hour lasts {words.duration(length_s)} of simulated time. " * (length_s != 3600.0)
+    note = f"An hour lasts {words.duration(length_s)} of simulated time. " * (length_s != 3600.0)
     daily = scenario.workload.profile.shape in DAILY
     st.caption(
         ("Hours of the day that the rate follows. " if daily else "Hours of simulated time. ")
-        + lasts
+        + note
         + "Without work: an instance has no request, starts or drains."
     )
 
@@ -152,8 +152,9 @@ def clients(row: RunRow, scenario: Scenario) -> None:
     if tenants:
         st.subheader("Tenants", anchor=False)
         plot(charts.tenants(tenants), "tenants")
-        table = [{"": of["tenant"]} | {label: _cell(key, of[key]) for key, label in TENANT.items()}
-                 for of in tenants]  # fmt: skip
+        table = [{"": tenant["tenant"]}
+                 | {label: _cell(key, tenant[key]) for key, label in TENANT.items()}
+                 for tenant in tenants]  # fmt: skip
         st.dataframe(table, hide_index=True)
         st.caption(
             "Steady state; SLO attainment is of requests that finished. A retried request "
@@ -163,8 +164,8 @@ def clients(row: RunRow, scenario: Scenario) -> None:
     curve = charts.Curve("Session", theme.ROLE["memory_pool"], session_s)
     times = charts.distribution([curve], of="sessions")
     why = ("Why requests came to nothing", charts.reasons(reasons), "reasons")
-    lasts = ("Sessions", times, "session-times")
-    two_columns([why] * bool(reasons) + [lasts] * bool(session_s.size))
+    sessions_tab = ("Sessions", times, "session-times")
+    two_columns([why] * bool(reasons) + [sessions_tab] * bool(session_s.size))
     if not reasons:
         st.caption("Every request that ended was answered.")
     if session_s.size:
@@ -201,12 +202,15 @@ def models(row: RunRow, scenario: Scenario) -> None:
     each = record.table(row.id, "models").to_dicts()
     count = _arrived(row.id, scenario.warmup_s)
     rate = 1.0 / (scenario.horizon_s - scenario.warmup_s)
-    offered = [{"tenant": of["model"], "goodput_req_per_s": of["goodput_req_per_s"],
-                "asked_req_per_s": rate * count.get(of["model"], 0)} for of in each]  # fmt: skip
+    offered = [{"tenant": item["model"], "goodput_req_per_s": item["goodput_req_per_s"],
+                "asked_req_per_s": rate * count.get(item["model"], 0)}
+               for item in each]  # fmt: skip
     st.subheader("Models", anchor=False)
     plot(charts.tenants(offered), "models")
-    figures = [METRICS[key] for key in OF_A_MODEL if any(of[key] is not None for of in each)]
-    rows = [{"": of["model"], **{m.label: _figure(m, of[m.key]) for m in figures}} for of in each]
+    figures = [METRICS[key] for key in OF_A_MODEL if any(item[key] is not None for item in each)]
+    rows = [
+        {"": item["model"], **{m.label: _figure(m, item[m.key]) for m in figures}} for item in each
+    ]
     rows.append({"": "all", **{m.label: _figure(m, row.summary.get(m.key)) for m in figures}})
     st.dataframe(rows, hide_index=True)
     st.caption("Steady state; each request is judged by the SLO of its own model.")
@@ -216,8 +220,8 @@ def models(row: RunRow, scenario: Scenario) -> None:
 def _arrived(run: str, warmup_s: float) -> dict[str, int]:
     """Requests of each model that arrived after the warm-up."""
     requests = session.store().runs.table(run, "requests", ["model", "arrival_s"])
-    came = requests.filter(pl.col("arrival_s") >= warmup_s)["model"].cast(pl.String)
-    return dict(came.value_counts().iter_rows())
+    model_of = requests.filter(pl.col("arrival_s") >= warmup_s)["model"].cast(pl.String)
+    return dict(model_of.value_counts().iter_rows())
 
 
 def _figure(metric: Metric, value: Any) -> str:
@@ -303,12 +307,12 @@ def faults(row: RunRow, scenario: Scenario) -> None:
     if not fallen:
         st.markdown("Every fault of this scenario comes after the end of the run.")
         return
-    for number, dip in enumerate(fallen[:SHOWN]):
-        _dip(row, dip, number)
+    for number, outage in enumerate(fallen[:SHOWN]):
+        _dip(row, outage, number)
     if fallen[SHOWN:]:
         with st.expander(f"{len(fallen) - SHOWN} more"):
-            for dip in fallen[SHOWN:]:
-                st.markdown(f"- {dip.what}")
+            for outage in fallen[SHOWN:]:
+                st.markdown(f"- {outage.what}")
     tokens = (f"{fallen[0].phase.capitalize()} tokens", f"{fallen[0].phase}_tokens_per_s")
     times = ("Time to first token", "ttft_s_mean"), ("Time per output token", "tpot_s_mean")
     two_columns((title, around(windows, events, scenario.faults, scenario.warmup_s, column),
@@ -352,26 +356,26 @@ def _dip_tiles(dip: Dip) -> None:
     def rate(value: float | None) -> str:
         return NOTHING if value is None else amount(value, "rate", "tokens/s")
 
-    fall = None
+    fall_text = None
     if dip.before_tokens_per_s and dip.lowest_tokens_per_s is not None:
         lower = 1 - dip.lowest_tokens_per_s / dip.before_tokens_per_s
-        fall = f"-{amount(lower, 'share')}" if lower > 0 else None
+        fall_text = f"-{amount(lower, 'share')}" if lower > 0 else None
     recovery = "did not fall" if dip.recovery_s == 0.0 else seconds(dip.recovery_s or 0.0)
     if dip.recovery_s is None:
         recovery = f"not in {seconds(dip.until_s - dip.at_s)}"
     before, during = dip.goodput_before_req_per_s, dip.goodput_during_req_per_s
-    good = NOTHING if before is None else three_figures(before)
+    rate_before = NOTHING if before is None else three_figures(before)
     if during is not None:
-        good = f"{good} → {three_figures(during)}"
+        rate_before = f"{rate_before} → {three_figures(during)}"
     st.metric(f"{dip.phase.capitalize()} before", rate(dip.before_tokens_per_s))
-    st.metric("Lowest", rate(dip.lowest_tokens_per_s), fall)
+    st.metric("Lowest", rate(dip.lowest_tokens_per_s), fall_text)
     st.metric(
         "Back after", recovery,
         help="From the fault until output was back within 5 % of before and stayed there; "
         "where it was not: how long was looked, to the next fault or the end of the run.",
     )  # fmt: skip
     st.metric(
-        "Goodput before → then", f"{good} req/s",
+        "Goodput before → then", f"{rate_before} req/s",
         help="Requests per second that met the SLO, before the fault and from it until output was "
         "back.",
     )  # fmt: skip

@@ -57,19 +57,19 @@ def _compare(row: RunRow, scenario: Scenario) -> None:
     """Runs to compare with: first the one that this was edited from, then other edits of it."""
     rows = [run for run in runs.latest(OFFERED + 1, "done") if run.id != row.id]
     origin = scenario.name.partition(words.BETWEEN)[0]
-    near = sorted(
+    nearest = sorted(
         zip(runs.titles(rows), rows, strict=True),
         key=lambda pair: (pair[0] != origin, not pair[0].startswith(origin)),
     )
-    others = runs.choices(run for _, run in near)
+    others = runs.choices(run for _, run in nearest)
     if not others:
         st.markdown("There is no other finished run yet: edit a copy and run it.")
         return
-    chosen = st.selectbox(
+    selected = st.selectbox(
         "Baseline", list(others), key="baseline", format_func=lambda run: others[run]
     )
     if st.button("Compare", type="primary", key="compare"):
-        go_to("compare", {links.RUNS: f"{chosen},{row.id}"})
+        go_to("compare", {links.RUNS: f"{selected},{row.id}"})
 
 
 def tiles(row: RunRow, scenario: Scenario, but: Sequence[str] = ()) -> None:
@@ -86,8 +86,8 @@ def headline(
 ) -> list[dict[str, Any]]:
     """Arguments of one tile per figure of the run, for all or some figures."""
     tiles = []
-    known = () if s.models else near(s, session.facts(), run=True)
-    bands = {each.figure.metric: each for each in known}
+    estimates = () if s.models else near(s, session.facts(), run=True)
+    bands = {each.figure.metric: each for each in estimates}
     for metric in placed("tile"):
         value = summary.get(metric.key) if keys is None or metric.key in keys else None
         if value is None or not metric.shows("tile", value, s):
@@ -133,11 +133,11 @@ def validity(row: RunRow, scenario: Scenario) -> None:
     if slow and one_slo(scenario):
         st.caption(f":material/timer: {formulas.bound(scenario)}")
     runs.how_far_off({scenario.name: scenario})
-    if beyond := outside_evidence(scenario, session.facts()):
-        respects = f"{len(beyond)} respect{'s' if beyond[1:] else ''}"
+    if outside := outside_evidence(scenario, session.facts()):
+        respects = f"{len(outside)} respect{'s' if outside[1:] else ''}"
         label = f"Outside the published evidence in {respects}"
         with st.popover(label, icon=":material/explore:", type="tertiary"):
-            for respect in beyond:
+            for respect in outside:
                 st.markdown(f"- {respect}")
             if "evidence" in PAGES:  # an extra's
                 page_link("evidence", "How far the evidence reaches")
@@ -172,19 +172,19 @@ def downloads(row: RunRow, scenario: Scenario) -> None:
     counts = {name.capitalize(): each.rows for name, each in store.runs.tables(row.id).items()}
     extras = found(Section, "run.download")
     choices = [SUMMARY, WHOLE, *counts, QUESTION, *extras]
-    chosen = st.selectbox("What", choices, key="download-what")
-    if chosen in extras:
-        extras[chosen].load()(store, row, scenario)
+    selected = st.selectbox("What", choices, key="download-what")
+    if selected in extras:
+        extras[selected].load()(store, row, scenario)
         return
-    if chosen == WHOLE:
+    if selected == WHOLE:
         st.caption("Scenario, facts, engine version and tables: `twin library import` takes it in.")
-    rows = counts.get(chosen)
+    rows = counts.get(selected)
     if rows is not None:
         st.caption(f"{rows:,} rows; times in seconds, sizes in bytes.")
     with st.container(horizontal=True):
-        for kind, make in formats(store, row, scenario, chosen, rows).items():
-            file = f"{stem(row)}-{chosen.lower()}.{ENDINGS[kind]}"
-            download(kind, make, file, f"download-{chosen}-{kind}")
+        for kind, make in formats(store, row, scenario, selected, rows).items():
+            file = f"{stem(row)}-{selected.lower()}.{ENDINGS[kind]}"
+            download(kind, make, file, f"download-{selected}-{kind}")
 
 
 def formats(
@@ -251,9 +251,9 @@ def summary_table(row: RunRow) -> pl.DataFrame:
     """The summary as a table: figure, value in SI, unit of the value, what it is."""
     rows = []
     for key, value in row.summary.items():
-        described = metric_of(key)
+        metric = metric_of(key)
         number = float(value) if isinstance(value, int | float) else None
-        unit = "1 = 100 %" if described.kind == "share" else described.unit
-        rows.append((key, number, unit, described.help))
+        unit = "1 = 100 %" if metric.kind == "share" else metric.unit
+        rows.append((key, number, unit, metric.help))
     names = {"figure": pl.String, "value": pl.Float64, "unit": pl.String, "what": pl.String}
     return pl.DataFrame(rows, schema=names, orient="row")

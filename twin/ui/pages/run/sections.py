@@ -35,13 +35,13 @@ OVER_TIME = {
 def why(row: RunRow, scenario: Scenario) -> None:
     """Draw the time of a request, and of its first token, by part."""
     pieces = record.time_of(row, scenario)
-    whole, ttft_column = st.columns([3, 2], gap="large")
-    with whole:
+    stages_column, ttft_column = st.columns([3, 2], gap="large")
+    with stages_column:
         st.subheader("Where the time goes", anchor=False)
         if pieces:
             parts = {PIECES[name]: value for name, value in pieces.items()}
-            how = "Stages of a mean request from arrival to its last token, in their order."
-            plot(waterfall.waterfall(parts, how, total="A mean request"), "waterfall")
+            key_text = "Stages of a mean request from arrival to its last token, in their order."
+            plot(waterfall.waterfall(parts, key_text, total="A mean request"), "waterfall")
             st.caption(
                 "Mean over the requests that finished after the warm-up, from ideal to actual. "
                 "Faults and expert imbalance: what re-runs without them save."
@@ -68,11 +68,11 @@ def why(row: RunRow, scenario: Scenario) -> None:
 
 def latency(row: RunRow, scenario: Scenario) -> None:
     """Distributions with the SLO as a line, and their percentiles as a table."""
-    seen = record.latencies(row.id, scenario.warmup_s)
-    left, right = st.columns(2, gap="large")
+    latencies = record.latencies(row.id, scenario.warmup_s)
+    left_column, right = st.columns(2, gap="large")
     for place, name, values, colour, slo_s in (
-        (left, "TTFT", seen.ttft_s, theme.ROLE["prefill"], scenario.slo.ttft_s),
-        (right, "TPOT", seen.tpot_s, theme.ROLE["decode"], 1e-3 * scenario.slo.tpot_ms),
+        (left_column, "TTFT", latencies.ttft_s, theme.ROLE["prefill"], scenario.slo.ttft_s),
+        (right, "TPOT", latencies.tpot_s, theme.ROLE["decode"], 1e-3 * scenario.slo.tpot_ms),
     ):
         with place:
             st.subheader(name, anchor=False, help=METRICS[f"{name.lower()}_s_mean"].help)
@@ -121,10 +121,10 @@ def iteration(row: RunRow, scenario: Scenario) -> None:
 
 def _per_token(row: RunRow, scenario: Scenario, took_s: float) -> None:
     """Sentence that relates the time of an iteration to that of a token."""
-    known, tpot_s = formulas.capacity(scenario), row.summary.get("tpot_s_mean")
-    if isinstance(known, str) or known.decode is None or tpot_s is None:
+    expected, tpot_s = formulas.capacity(scenario), row.summary.get("tpot_s_mean")
+    if isinstance(expected, str) or expected.decode is None or tpot_s is None:
         return
-    tokens = known.decode.tokens_per_iteration
+    tokens = expected.decode.tokens_per_iteration
     st.markdown(
         f"{seconds(took_s)} an iteration / {tokens:.2f} tokens of a request an iteration = "
         f"**{seconds(took_s / tokens)} a token**. TPOT's mean over requests is {seconds(tpot_s)}: "
@@ -153,8 +153,8 @@ DIE_FIGURES = {
 def load(row: RunRow, scenario: Scenario) -> None:
     """Draw the use of dies, HBM and planes."""
     windows = record.table(row.id, "windows")
-    left, right = st.columns(2, gap="large")
-    with left:
+    left_column, right = st.columns(2, gap="large")
+    with left_column:
         st.subheader("Used in the steady state", anchor=False)
         plot(charts.shares(used(row.summary)), "shares")
     with right:
@@ -165,8 +165,8 @@ def load(row: RunRow, scenario: Scenario) -> None:
             plot(charts.over_time("power", windows, scenario.warmup_s), "power")
     st.subheader("Die by die", anchor=False)
     ranks = record.table(row.id, "ranks")
-    known = [name for name, (key, _) in DIE_FIGURES.items() if not ranks[key].is_null().all()]
-    figure = choice("Figure", known, "die-figure", wrap=True)
+    names = [name for name, (key, _) in DIE_FIGURES.items() if not ranks[key].is_null().all()]
+    figure = choice("Figure", names, "die-figure", wrap=True)
     column, percent = DIE_FIGURES[figure]
     plot(charts.dies(ranks, column, figure, percent=percent, dark=dark()), "dies")
     st.caption(
@@ -205,8 +205,8 @@ def fabric(row: RunRow, scenario: Scenario) -> None:
 
 def about(row: RunRow, scenario: Scenario) -> None:
     """Draw the scenario, and the digests that identify the result."""
-    left, right = st.columns([3, 2], gap="large")
-    with left:
+    left_column, right = st.columns([3, 2], gap="large")
+    with left_column:
         st.subheader("What was simulated", anchor=False)
         with st.grid(2, min_column_width=210):
             st.metric("NPUs that serve", words.machine(scenario))
@@ -244,11 +244,11 @@ def field_rows(scenario: Scenario) -> list[dict[str, Any]]:
         for group, paths in form_groups(form).items()
         for path in paths
     ]
-    listed = {
+    list_rows = {
         "models": "Pools", "faults": "Faults", "supernode.edits": "Machine",
         "deployment.seats": "Pools",
     }  # fmt: skip
-    for path, group in listed.items():
+    for path, group in list_rows.items():
         rows += [_field(scenario, group, path, [one]) for one in read(scenario, path)]
     return rows if scenario.faults else [*rows, _field(scenario, "Faults", "faults")]
 

@@ -50,7 +50,7 @@ def break_point(draft: Scenario) -> sweep.Axis:
         return usual("workload.trace.rate_multiplier")
     if isinstance(expected, str) or not expected.slo_req_per_s:
         return usual("workload.rate_req_per_s")
-    low, high = (float(f"{expected.slo_req_per_s * by:.2g}") for by in BREAKS)
+    low, high = (float(f"{expected.slo_req_per_s * multiple:.2g}") for multiple in BREAKS)
     return sweep.between("workload.rate_req_per_s", low, high, BREAK_POINTS)
 
 
@@ -82,8 +82,8 @@ def get_ready() -> None:
         load.outlook(draft, facts)
         fabric = fabric_of(draft.supernode)
         machine_text(built(fabric))
-        if shipped := _shipped_run(scenario_digest(draft), draft):
-            player.shipped_film(draft, shipped, shipped.scenario)
+        if shipped_run := _shipped_run(scenario_digest(draft), draft):
+            player.shipped_film(draft, shipped_run, shipped_run.scenario)
     except (FactError, ValueError, OSError, BadZipFile) as error:
         log.warning("the first page was not made ready: %s", error)
 
@@ -94,14 +94,14 @@ def fail_a_node(draft: Scenario) -> str:
         fabric = fabric_of(draft.supernode)
     except HardwareError as error:
         return sentence(str(error))
-    placed, no_place = seated(draft, fabric)
+    instances, no_place = seated(draft, fabric)
     if no_place:
         return no_place
-    rows = typical(draft, fabric, placed.instances).get("A node")
+    rows = typical(draft, fabric, instances.instances).get("A node")
     if not rows:
         return "This machine has no node that could fail."
-    there = [fault.model_dump() for fault in draft.faults]
-    return session.propose({"faults": [*there, *(row for row in rows if row not in there)]})
+    faults = [fault.model_dump() for fault in draft.faults]
+    return session.propose({"faults": [*faults, *(row for row in rows if row not in faults)]})
 
 
 def idle_npus(draft: Scenario) -> int:
@@ -114,9 +114,9 @@ def use_idle(draft: Scenario) -> str:
     expected = formulas.outlook(formulas.whole(draft))
     if isinstance(expected, str):
         return sentence(expected)
-    known = {role: (count, npus) for role, count, npus in pools(draft)}
-    role = expected.limit if expected.limit in known else next(reversed(known))
-    (count, npus), idle = known[role], idle_npus(draft)
+    pool_sizes = {role: (count, npus) for role, count, npus in pools(draft)}
+    role = expected.limit if expected.limit in pool_sizes else next(reversed(pool_sizes))
+    (count, npus), idle = pool_sizes[role], idle_npus(draft)
     node = draft.supernode.npus_per_node
     if role == "decode" and (more := idle // count // node * node):
         return session.propose({"deployment.decode.npus_per_instance": npus + more})
@@ -133,12 +133,12 @@ def _played(draft: Scenario, fabric: Fabric) -> bool:
         player.brief(row.id, player.film(row.id, row, draft), fabric)
         page_link("run", f"A run of {words.ago(time.time() - row.queued_s)}", {"run": row.id})
         return True
-    shipped = _shipped_run(digest, draft)
-    if shipped is None:
+    film = _shipped_run(digest, draft)
+    if film is None:
         return False
-    player.brief(shipped.key, player.shipped_film(draft, shipped, shipped.scenario), fabric)
-    by = f"A run that came with the project, made by engine {shipped.engine}."
-    st.caption(f"{by} Newer ones replace it." if shipped.stale else by)
+    player.brief(film.key, player.shipped_film(draft, film, film.scenario), fabric)
+    caption = f"A run that came with the project, made by engine {film.engine}."
+    st.caption(f"{caption} Newer ones replace it." if film.stale else caption)
     return True
 
 
@@ -146,9 +146,9 @@ def play_live(place: DeltaGenerator, draft: Scenario, run: str) -> None:
     """Draw the live run of the draft on the machine, replacing the machine at rest."""
     if not (tables := live.tables(run)):
         return
-    came = Shipped(run, scenario_digest(draft), "", "", {}, tables)
+    live_run = Shipped(run, scenario_digest(draft), "", "", {}, tables)
     with place.container():
-        player.brief(run, player.shipped_film(draft, came, run), fabric_of(draft.supernode))
+        player.brief(run, player.shipped_film(draft, live_run, run), fabric_of(draft.supernode))
 
 
 def picture(draft: Scenario) -> bool:
@@ -161,10 +161,10 @@ def picture(draft: Scenario) -> bool:
         return True
     if _played(draft, fabric):
         return True
-    placed, no_place = seated(draft, fabric)
+    instances, no_place = seated(draft, fabric)
     if no_place:
         st.error(no_place, icon=":material/event_seat:")
     nodes = "" if draft.supernode.imported else f" in {draft.supernode.all_nodes:,} nodes"
     title = f"{words.npus(npus_of(draft.supernode))}{nodes}"
-    fabric_picture(fabric, title=title, instances=placed.instances, key="start-picture")
+    fabric_picture(fabric, title=title, instances=instances.instances, key="start-picture")
     return False

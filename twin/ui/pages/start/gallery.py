@@ -50,20 +50,20 @@ came_along = st.cache_resource(show_spinner=False, max_entries=1)(shipped.summar
 
 def chosen(presets: Iterable[Named], shelf: Iterable[str], sought: str) -> list[Named]:
     """Presets of a shelf; with a search text, all that contain every word."""
-    shelf, wanted = tuple(shelf), sought.lower().split()
-    if not wanted:
+    shelf, search_words = tuple(shelf), sought.lower().split()
+    if not search_words:
         return [one for one in presets if any(word in one[0] for word in shelf)]
     return [
         (key, s)
         for key, s in presets
-        if all(word in f"{key} {s.name} {s.question} {s.source}".lower() for word in wanted)
+        if all(word in f"{key} {s.name} {s.question} {s.source}".lower() for word in search_words)
     ]
 
 
 def card(key: str, scenario: Scenario, summary: Mapping[str, Any]) -> None:
     """Draw one preset: its question, its answer (from a summary), Run and Edit."""
-    called = plain(scenario.name)
-    st.markdown(f"**{called}**")
+    title = plain(scenario.name)
+    st.markdown(f"**{title}**")
     st.markdown(plain(scenario.question))
     drawn(picture(scenario), f"card-{key}")
     if figures := runs.headlines(summary, "card")[:CARD_FIGURES]:
@@ -71,13 +71,13 @@ def card(key: str, scenario: Scenario, summary: Mapping[str, Any]) -> None:
     st.caption(words.brief(scenario))
     st.space("stretch")
     with st.container(horizontal=True, vertical_alignment="center"):
-        if st.button(f"Run {called}", icon=":material/play_arrow:", key=f"run-{key}"):
+        if st.button(f"Run {title}", icon=":material/play_arrow:", key=f"run-{key}"):
             session.start_from(scenario)
             open_run(scenario)
         st.space("stretch")
         if st.button(
             "Edit", icon=":material/tune:", key=f"edit-{key}", type="tertiary",
-            help=f"Edit a copy of “{called}”",
+            help=f"Edit a copy of “{title}”",
         ):  # fmt: skip
             session.start_from(scenario)
             go_to("workload")
@@ -88,8 +88,8 @@ def picture(s: Scenario) -> str:
     """NPUs by role as rows of coloured nodes, as SVG: prefill, decode, idle."""
     parts = [(role, count * npus) for role, count, npus in pools(s)]
     if sharing(s):
-        (_, over), (_, npus) = parts
-        parts = [("colocated", over), ("decode", npus - over)]
+        (_, instances_over), (_, npus) = parts
+        parts = [("colocated", instances_over), ("decode", npus - instances_over)]
     used = sum(npus for _, npus in parts)
     idle = max(npus_of(s.supernode) - used, 0)
     parts.append(("idle", idle))
@@ -103,9 +103,9 @@ def picture(s: Scenario) -> str:
         x, y = 10 * (cell % ROW), 12 * (cell // ROW)
         cells += f'<rect x="{x}" y="{y}" width="8" height="10" rx="1" {look}/>'
     counts = ", ".join(f"{npus:,} {role}" for role, npus in parts if npus)
-    wide, high = 10 * ROW - 2, 12 * -(-count // ROW) - 2
+    width, high = 10 * ROW - 2, 12 * -(-count // ROW) - 2
     return (
-        f'<svg viewBox="0 0 {wide} {high}" role="img" aria-label="NPUs: {escape(counts)}">'
+        f'<svg viewBox="0 0 {width} {high}" role="img" aria-label="NPUs: {escape(counts)}">'
         f"{cells}</svg>"
     )
 

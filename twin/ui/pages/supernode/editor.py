@@ -89,8 +89,8 @@ def restore_elements(names: Sequence[Element]) -> bool:
     as_built = fabric_of(session.draft().supernode.model_copy(update={"edits": ()}))
     remaining, wider = restore(edits, [name for name in names if isinstance(name, str)], as_built)
     if wider:
-        whole = ", ".join(dict.fromkeys(e.element for e in wider))
-        say(f"Still edited as part of {whole}: restore that to have all of it as built.")
+        wider_names = ", ".join(dict.fromkeys(e.element for e in wider))
+        say(f"Still edited as part of {wider_names}: restore that to have all of it as built.")
     return take(remaining)
 
 
@@ -111,11 +111,11 @@ def seat(instance: str, element: str) -> bool:
 
 def on_act(wishes: Sequence[dict[str, Any]]) -> None:
     """Carry out the actions of the picture, each once and in their order."""
-    for wish in wishes:
-        if (number := int(wish.get("number", 0))) > acted():
+    for action in wishes:
+        if (number := int(action.get("number", 0))) > acted():
             st.session_state["fabric-acted"] = number
             try:
-                _act(wish)
+                _act(action)
             except ValueError as error:  # an element that there is not
                 refuse(str(error).partition("\n")[0])
 
@@ -138,8 +138,8 @@ def _act(wish: dict[str, Any]) -> None:
     if wish.get("restore"):
         restore_elements(names)
     else:
-        given = {name: wish.get(name) for name in ("capacity", "latency")}
-        set_all([(names, {name: float(v) for name, v in given.items() if v is not None})])
+        rates = {name: wish.get(name) for name in ("capacity", "latency")}
+        set_all([(names, {name: float(v) for name, v in rates.items() if v is not None})])
 
 
 def take_back(path: str) -> None:
@@ -171,14 +171,14 @@ def change(
     """Edits with elements or links set to a share of capacity or latency; void ones are removed."""
     by_ends = {_key(e): e for e in edits}
     for name in names:
-        element, to = (name, "") if isinstance(name, str) else name
-        forward, reverse = (plain(element), plain(to)), (plain(to), plain(element))
-        old = by_ends.get(forward) or by_ends.get(reverse) or Edit(element=element, to=to)
-        if to:
+        element, target = (name, "") if isinstance(name, str) else name
+        forward, reverse = (plain(element), plain(target)), (plain(target), plain(element))
+        old = by_ends.get(forward) or by_ends.get(reverse) or Edit(element=element, to=target)
+        if target:
             by_ends.pop(reverse, None)
         new = old.model_dump() | {
             "element": element,
-            "to": to,
+            "to": target,
             "capacity_factor": old.capacity_factor if capacity is None else capacity,
             "latency_factor": old.latency_factor if latency is None else latency,
         }
@@ -193,14 +193,14 @@ def restore(
     edits: Sequence[Edit], names: Iterable[str], fabric: Fabric
 ) -> tuple[tuple[Edit, ...], list[Edit]]:
     """Edits but those at or within named elements, and the wider ones that stay."""
-    wanted = {vertex for name in names for vertex in members(fabric, name)}
+    vertices = {vertex for name in names for vertex in members(fabric, name)}
     remaining, wider = [], []
     for edit in edits:
         ends = [set(members(fabric, end)) for end in (edit.element, edit.to) if end]
-        if any(end <= wanted for end in ends):
+        if any(end <= vertices for end in ends):
             continue
         remaining.append(edit)
-        if not edit.to and ends[0] & wanted:
+        if not edit.to and ends[0] & vertices:
             wider.append(edit)
     return tuple(remaining), wider
 

@@ -50,10 +50,10 @@ def collisions(s: Scenario, fabric: Fabric) -> list[Row]:
 
 def _loads(s: Scenario, fabric: Fabric) -> Iterator[tuple[str, Load]]:
     """Every kind of traffic of one instance of all that are alike."""
-    net, alike = network(fabric), Alike(fabric)
-    placed = place_instances(s, fabric)
-    one_each = list({(i.role, alike.of(i)): i for i in reversed(placed)}.values())[::-1]
-    among = [die for i in placed if i.role == "decode" for die in i.die_of_rank]
+    net, likeness = network(fabric), Alike(fabric)
+    instances = place_instances(s, fabric)
+    one_each = list({(i.role, likeness.of(i)): i for i in reversed(instances)}.values())[::-1]
+    among = [die for i in instances if i.role == "decode" for die in i.die_of_rank]
     for i in one_each:
         if i.dies > 1:
             yield f"Exchange, {i.role}", demands.exchange(net, i.die_of_rank)
@@ -61,9 +61,9 @@ def _loads(s: Scenario, fabric: Fabric) -> Iterator[tuple[str, Load]]:
             plane = s.deployment.kv_transfer_plane
             yield "KV transfers", demands.hand_off(net, i.die_of_rank, among, plane)
         if i.role != "decode" and s.memory_pool.enabled:
-            reached = demands.pool(net, i.die_of_rank, s.memory_pool.plane)
-            if reached is not None:
-                yield "Pool reads", reached[0]
+            pool_load = demands.pool(net, i.die_of_rank, s.memory_pool.plane)
+            if pool_load is not None:
+                yield "Pool reads", pool_load[0]
 
 
 def hashed_flows(draft: Scenario, fabric: Fabric) -> None:
@@ -110,11 +110,11 @@ def _costs(draft: Scenario, planes: list[str], rows: list[Row]) -> str:
             f"TPOT is {1e3 * now.tpot_s:.3g} ms by formula, and {1e3 * split.tpot_s:.3g} ms with "
             "an even split"
         )
-    moved = max((row.found.mean for row in rows if row.traffic == "KV transfers"), default=0.0)
-    if moved:
+    slowest = max((row.found.mean for row in rows if row.traffic == "KV transfers"), default=0.0)
+    if slowest:
         lines.append(
-            "KV transfers meet no other on their paths" if moved < 1.005 else
-            f"a KV transfer takes {moved:.2f} times as long"
+            "KV transfers meet no other on their paths" if slowest < 1.005 else
+            f"a KV transfer takes {slowest:.2f} times as long"
         )  # fmt: skip
     text = "; ".join(lines) or "no die decodes, and no KV moves"
     return f"{text[0].upper()}{text[1:]}."

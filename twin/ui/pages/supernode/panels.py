@@ -29,33 +29,33 @@ def prices(draft: Scenario, fabric: Fabric) -> None:
         before = headlines(draft.model_copy(update={"supernode": base}), editor.fabric_of(base))
     except HardwareError:
         before = []
-    was = {price.label: price.bytes_per_s for price in before}
+    rate_before = {price.label: price.bytes_per_s for price in before}
     with st.grid(3, min_column_width=150, gap="small"):
         for price in headlines(draft, fabric):
-            _price(price, was.get(price.label))
+            _price(price, rate_before.get(price.label))
 
 
 def _price(price: Headline, before: float | None) -> None:
     # Always a line below the figure: the picture must not move when the first edit is priced.
-    delta, moved, text, says = "now", False, "cut off", sentence(price.where)
+    delta, changed, text, help_text = "now", False, "cut off", sentence(price.where)
     if price.bytes_per_s is None:
         delta = f"was {_rate(before)}" if before else delta
     else:
         change = price.bytes_per_s / before - 1 if before else 0.0
-        if moved := abs(change) >= 5e-5:
+        if changed := abs(change) >= 5e-5:
             delta = f"{100 * change:+.3g} % of {_rate(before or 0.0)}"
         elif before:
             delta = "unchanged"
         wait = f" Latency {1e6 * price.latency_s:.3g} µs." if price.latency_s else ""
         text = _rate(price.bytes_per_s)
-        says = (
+        help_text = (
             f"A {price.per} gets this, one direction, with no other traffic on the way; the "
             f"slowest one. Full first: {price.where}.{wait} The change is against the "
             "machine that this draft began with."
         )
     st.metric(
-        price.label, text, delta, delta_color="normal" if moved else "off",
-        delta_arrow="auto" if moved else "off", help=says,
+        price.label, text, delta, delta_color="normal" if changed else "off",
+        delta_arrow="auto" if changed else "off", help=help_text,
     )  # fmt: skip
 
 
@@ -106,15 +106,17 @@ ADDED["hashed"] = ADDED["ecmp"]
 def in_all(fabric: Fabric, chip: Chip, pool: MemoryPool) -> None:
     """Counts and capacities of the whole machine, each with its unit."""
     st.subheader("In all", anchor=False)
-    total, uneven = totals(fabric), bool(fabric.graph["supernode"].edits)
+    total, edited = totals(fabric), bool(fabric.graph["supernode"].edits)
     with st.grid(5, min_column_width=160):
-        for name, (text, says) in (_chips(total, chip, pool) | _rates(total, uneven)).items():
-            st.metric(name, text, help=says)
+        for name, (text, note) in (_chips(total, chip, pool) | _rates(total, edited)).items():
+            st.metric(name, text, help=note)
     ways = {plane: network(fabric).routing(plane) for plane in ("ub", "rdma")}
     if ways["ub"] == ways["rdma"]:
         st.caption(ROUTED[ways["ub"]])
     else:
-        st.caption("  \n".join(f"{PLANES[plane]}: {ROUTED[rule]}" for plane, rule in ways.items()))
+        st.caption(
+            "  \n".join(f"{PLANES[plane]}: {ROUTED[routing]}" for plane, routing in ways.items())
+        )
     if any(edit.add == "link" for edit in fabric.graph["supernode"].edits):
         st.caption(ADDED[ways["ub"]])
 
@@ -123,20 +125,20 @@ def _chips(total: dict[str, float], chip: Chip, pool: MemoryPool) -> dict[str, t
     """Value and meaning of what the chips add up to."""
     dies, nodes, parts = total["dies"], total["nodes"], total["supernodes"]
     best = max(chip.flops, key=lambda p: (chip.flops[p], p))
-    beyond = f" in {parts} supernodes" if parts > 1 else ""
+    spread = f" in {parts} supernodes" if parts > 1 else ""
     l1, l2, switches = total["l1_chips"], total["l2_chips"], total["switches"]
     a_plane, ports = total["l2_chips_per_sub_plane"], total["l2_port_utilisation"]
-    lent = pool.gb_per_node * nodes / 1e3 if pool.enabled else 0.0
+    pool_tb = pool.gb_per_node * nodes / 1e3 if pool.enabled else 0.0
     peak = f"{dies * chip.flops[best] / 1e15:,.0f} P{'OPS' if best[:3] == 'int' else 'FLOPS'}"
-    stored = f"{pool.gb_per_node:,.4g} GB of every node." if lent else "No blocks are stored."
+    stored = f"{pool.gb_per_node:,.4g} GB of every node." if pool_tb else "No blocks are stored."
     chips = f"{switches:,}", "Of every level, scale-up and scale-out."
     if l1 + l2 == switches > 0:
-        says = f"L1 in the nodes + L2 between them, {a_plane} a sub-plane; {ports:.0%} of the L2 "
-        chips = f"{l1:,} + {l2:,}", f"{says}ports are used."
+        note = f"L1 in the nodes + L2 between them, {a_plane} a sub-plane; {ports:.0%} of the L2 "
+        chips = f"{l1:,} + {l2:,}", f"{note}ports are used."
     return {
-        "NPUs": (f"{total['npus']:,}", f"{chip.title}, {dies:,} dies, in {nodes:,} nodes{beyond}."),
+        "NPUs": (f"{total['npus']:,}", f"{chip.title}, {dies:,} dies, in {nodes:,} nodes{spread}."),
         "HBM": (f"{dies * chip.hbm_bytes_per_die / 1e12:,.1f} TB", "Of all dies."),
-        "Memory pool, DRAM": (f"{lent:,.4g} TB" if lent else NOTHING, stored),
+        "Memory pool, DRAM": (f"{pool_tb:,.4g} TB" if pool_tb else NOTHING, stored),
         f"Peak, {best.upper()}": (
             peak, "Dense, of all dies; what operators reach of it is the model's work.",
         ),
@@ -146,8 +148,8 @@ def _chips(total: dict[str, float], chip: Chip, pool: MemoryPool) -> dict[str, t
 
 def _rates(total: dict[str, float], uneven: bool) -> dict[str, tuple[str, str]]:
     """Value and meaning of what the links add up to; uneven: some are edited."""
-    over = total["oversubscription"]
-    leaves = "." if over else ", and none of it leaves the node over UB."
+    oversubscription = total["oversubscription"]
+    leaves = "." if oversubscription else ", and none of it leaves the node over UB."
     rdma, vpc = (total[f"{plane}_bytes_per_s"] / 1e12 for plane in ("rdma", "vpc"))
     return {
         "UB of an NPU": (
@@ -160,7 +162,7 @@ def _rates(total: dict[str, float], uneven: bool) -> dict[str, tuple[str, str]]:
             f"{total['node_npu_bytes_per_s'] / 1e9:,.4g} GB/s{leaves}",
         ),
         "Oversubscription": (
-            f"{over:.3g} : 1" if over else NOTHING,
+            f"{oversubscription:.3g} : 1" if oversubscription else NOTHING,
             "What the NPUs of a node can send over what leaves the weakest node over UB; "
             "1 : 1 holds nothing back.",
         ),

@@ -63,29 +63,29 @@ class Alike:
 def headlines(s: Scenario, fabric: Fabric) -> list[Headline]:
     """Prices that matter to the scenario's deployment: experts' exchange, hand-off, pool."""
     try:
-        placed = place_instances(s, fabric)
+        instances = place_instances(s, fabric)
     except HardwareError as error:
         return [Headline("Instances", None, "deployment", str(error))]
-    alike, prices = Alike(fabric), []
+    like, prices = Alike(fabric), []
 
     def pool(*roles: str) -> list[Instance]:
-        return [i for i in placed if i.role in roles]
+        return [i for i in instances if i.role in roles]
 
     serving = pool("decode", "colocated") or pool("prefill")
     exchanging = [i for i in serving if i.dies > 1]
     if exchanging:
         label = f"All-to-all, {exchanging[0].role} die"
-        prices.append(_slowest(label, "die", exchanging, alike, lambda i: all_to_all(
+        prices.append(_slowest(label, "die", exchanging, like, lambda i: all_to_all(
             fabric, i.die_of_rank)))  # fmt: skip
     if s.deployment.mode == "disaggregated":
         plane = s.deployment.kv_transfer_plane
         label, per = f"KV hand-off, die · {PLANES[plane]}", "die" if plane != "vpc" else "node"
-        prices.append(_slowest(label, per, pool("prefill", "decode"), alike, lambda i: _colliding(
-            fabric, placed, i, plane)))  # fmt: skip
+        prices.append(_slowest(label, per, pool("prefill", "decode"), like, lambda i: _colliding(
+            fabric, instances, i, plane)))  # fmt: skip
     if s.memory_pool.enabled and s.deployment.mode != "decode_only":
         reads, readers = s.memory_pool.plane, pool("prefill", "colocated")
         label, per = f"Pool read, instance · {PLANES[reads]}", f"{readers[0].role} instance"
-        prices.append(_slowest(label, per, readers, alike, lambda i: pool_read(
+        prices.append(_slowest(label, per, readers, like, lambda i: pool_read(
             fabric, i.die_of_rank, reads)))  # fmt: skip
     return prices
 
@@ -93,9 +93,9 @@ def headlines(s: Scenario, fabric: Fabric) -> list[Headline]:
 def link_shares(s: Scenario, fabric: Fabric, traffic: str) -> np.ndarray[Any, Any]:
     """Used share of each directed link while all instances send a class at their full rate."""
     net = network(fabric)
-    placed = place_instances(s, fabric)
+    instances = place_instances(s, fabric)
     shares = np.zeros(net.capacity.size)
-    for load in _loads(s, net, placed, traffic):
+    for load in _loads(s, net, instances, traffic):
         rate, _ = load.alone(net)
         if 0.0 < rate < np.inf:
             shares[load.links] += rate * load.amounts / net.capacity[load.links]
@@ -115,9 +115,9 @@ def _loads(s: Scenario, net: Network, placed: Sequence[Instance], traffic: str) 
     elif traffic == "kv_hand_off" and s.deployment.mode == "disaggregated":
         yield demands.hand_off(net, readers, serving, s.deployment.kv_transfer_plane)
     elif traffic == "pool_read" and s.memory_pool.enabled and readers:
-        reached = demands.pool(net, readers, s.memory_pool.plane)
-        if reached is not None:
-            yield reached[0]
+        pool_load = demands.pool(net, readers, s.memory_pool.plane)
+        if pool_load is not None:
+            yield pool_load[0]
 
 
 def _colliding(
@@ -138,8 +138,8 @@ def _slowest(
     """Lowest rate among instances; of alike instances only one is priced."""
     one_each = {alike.of(instance): instance for instance in reversed(instances)}
     try:
-        known = {likeness: price(instance) for likeness, instance in one_each.items()}
+        price_by_likeness = {likeness: price(instance) for likeness, instance in one_each.items()}
     except HardwareError as error:
         return Headline(label, None, per, str(error))
-    worst = min(reversed(known.values()), key=lambda p: p.bytes_per_s)
+    worst = min(reversed(price_by_likeness.values()), key=lambda p: p.bytes_per_s)
     return Headline(label, worst.bytes_per_s, per, worst.bottleneck, worst.latency_s)

@@ -28,8 +28,8 @@ SHARE, RATE, WAIT = "% of built", "GB/s", "× latency"
 @lru_cache(maxsize=8)
 def kinds(fabric: Fabric) -> dict[str, list[str]]:
     """Kind of element -> its names, groups first; pass a fabric as built."""
-    known, names_of = layout(fabric), defaultdict(list)
-    for name in [*(name for name, _ in known.elements), *known.net.vertices]:
+    picture, names_of = layout(fabric), defaultdict(list)
+    for name in [*(name for name, _ in picture.elements), *picture.net.vertices]:
         names_of[name.rstrip("0123456789.:").strip() or name].append(name)
     return dict(names_of)
 
@@ -37,19 +37,19 @@ def kinds(fabric: Fabric) -> dict[str, list[str]]:
 @lru_cache(maxsize=16)
 def rows(fabric: Fabric, kind: str) -> pl.DataFrame:
     """All rows of a kind of element, or of the links."""
-    known, net = layout(built(fabric)), network(fabric)
+    picture, net = layout(built(fabric)), network(fabric)
     if kind == LINKS:
-        return _links(fabric, known)
+        return _links(fabric, picture)
     names = kinds(built(fabric))[kind]
-    own = np.full(len(net.vertices), -1)
+    order = np.full(len(net.vertices), -1)
     for k, name in enumerate(names):
-        own[net.members(name)] = k
-    leaves = (own[net.tail] >= 0) & (own[net.tail] != own[net.head])
+        order[net.members(name)] = k
+    leaves = (order[net.tail] >= 0) & (order[net.tail] != order[net.head])
 
     def out(rates: np.ndarray) -> np.ndarray:
-        return np.bincount(own[net.tail[leaves]], rates[leaves], len(names)) / 1e9
+        return np.bincount(order[net.tail[leaves]], rates[leaves], len(names)) / 1e9
 
-    return pl.DataFrame({NAME: names, BUILT: out(known.net.capacity), NOW: out(net.capacity)})
+    return pl.DataFrame({NAME: names, BUILT: out(picture.net.capacity), NOW: out(net.capacity)})
 
 
 def _links(fabric: Fabric, known: Layout) -> pl.DataFrame:
@@ -64,21 +64,21 @@ def _links(fabric: Fabric, known: Layout) -> pl.DataFrame:
 
 def chosen(fabric: Fabric, names: Sequence[str]) -> pl.DataFrame:
     """The element selected in the picture, with its links if it is one chip."""
-    known = [kind for kind, inside in kinds(built(fabric)).items() if set(names) & set(inside)]
-    frame = pl.concat([rows(fabric, kind) for kind in known])
+    parts = [kind for kind, members in kinds(built(fabric)).items() if set(names) & set(members)]
+    frame = pl.concat([rows(fabric, kind) for kind in parts])
     frame = frame.filter(pl.col(NAME).is_in(names))
     if len(names) == 1:
-        at = rows(fabric, LINKS).filter((pl.col(NAME) == names[0]) | (pl.col(TO) == names[0]))
-        frame = pl.concat([frame, at], how="diagonal")
+        links = rows(fabric, LINKS).filter((pl.col(NAME) == names[0]) | (pl.col(TO) == names[0]))
+        frame = pl.concat([frame, links], how="diagonal")
     return frame
 
 
 def matching(frame: pl.DataFrame, typed: str) -> pl.DataFrame:
     """Rows whose name is among those typed: "L1 20.3, node 7", "20.*", "L2 3"."""
-    wanted = [part for part in re.split(r"[,;]", typed) if plain(part)]
-    if not wanted:
+    typed_parts = [part for part in re.split(r"[,;]", typed) if plain(part)]
+    if not typed_parts:
         return frame
-    each = (re.escape(plain(part)).replace(r"\*", r"[\d ]+") for part in wanted)
+    each = (re.escape(plain(part)).replace(r"\*", r"[\d ]+") for part in typed_parts)
     pattern = "|".join(rf"(?:^|\s){one}(?:\s|$)" for one in each)
     ends = [pl.col(c).str.to_lowercase().str.replace_all(r"[.:\-]", " ").str.contains(pattern)
             for c in (NAME, TO) if c in frame.columns]  # fmt: skip
@@ -89,31 +89,32 @@ def parts_table(fabric: Fabric, selection: Sequence[str]) -> None:
     """Draw the choice of a kind, the search, the table, and tools for selected rows."""
     names = [name for name in selection if any(name in k for k in kinds(built(fabric)).values())]
     options = [*([SELECTED] if names else []), *kinds(built(fabric)), LINKS]
-    left, right = st.columns([1, 2])
-    kind = left.selectbox("Show", options, key=f"parts-kind:{bool(names)}")
+    left_column, right = st.columns([1, 2])
+    kind = left_column.selectbox("Show", options, key=f"parts-kind:{bool(names)}")
     typed = right.text_input(
         "Find", key="parts-find", placeholder="20.3, L2 3.*, node 7",
         help="Names or parts of names, several with commas; * stands for any number.",
     )  # fmt: skip
     frame = chosen(fabric, names) if kind == SELECTED else rows(fabric, kind)
     frame = matching(frame, typed)
-    shown = frame.head(MOST_ROWS)
+    listed = frame.head(MOST_ROWS)
     tools = st.container(horizontal=True, vertical_alignment="bottom", gap="small")
     # The table's name says which rows it has, not their values: so it keeps its place and what is
     # picked when an edit changes these.
-    which = crc32(repr((shown[NAME].to_list(), kind)).encode())
+    table_key = crc32(repr((listed[NAME].to_list(), kind)).encode())
     number = st.column_config.NumberColumn(format="%.5g")
     event = st.dataframe(
-        shown, key=f"parts:{which}", on_select="rerun", selection_mode="multi-row", hide_index=True,
-        height=min(36 * shown.height + 40, 430),
+        listed, key=f"parts:{table_key}", on_select="rerun", selection_mode="multi-row",
+        hide_index=True,
+        height=min(36 * listed.height + 40, 430),
         column_config=dict.fromkeys((BUILT, NOW, DELAY), number),
     )  # fmt: skip
-    picked = [shown.row(k, named=True) for k in event.selection.rows if k < shown.height]
+    picked = [listed.row(k, named=True) for k in event.selection.rows if k < listed.height]
     with tools:
         _tools(picked)
     more = f", of {frame.height:,}: search to narrow" if frame.height > MOST_ROWS else ""
     st.caption(
-        f"{shown.height:,} rows{more}. What leaves an element over all its links, or what a link "
+        f"{listed.height:,} rows{more}. What leaves an element over all its links, or what a link "
         "carries, one direction."
     )
 
@@ -136,15 +137,15 @@ def change(picked: Sequence[Row], amount: float, unit: str = SHARE) -> None:
     edits = {(e.element, e.to): e for e in session.draft().supernode.edits}
     by_factor: dict[float, list[editor.Element]] = defaultdict(list)
     for row in picked:
-        named = _named(row)
-        own = edits.get((named, "") if isinstance(named, str) else named)
+        element = _named(row)
+        edit = edits.get((element, "") if isinstance(element, str) else element)
         factor = amount / 100
         if unit == RATE:
-            share = own.capacity_factor if own else 1.0
+            share = edit.capacity_factor if edit else 1.0
             factor = amount / row[NOW] * share if row[NOW] else amount / row[BUILT]
         elif unit == WAIT:
-            factor = amount / (row.get(DELAY) or 1.0) * (own.latency_factor if own else 1.0)
-        by_factor[round(factor, 9)].append(named)
+            factor = amount / (row.get(DELAY) or 1.0) * (edit.latency_factor if edit else 1.0)
+        by_factor[round(factor, 9)].append(element)
     field = "latency" if unit == WAIT else "capacity"
     editor.set_all([(names, {field: factor}) for factor, names in by_factor.items()])
 

@@ -27,12 +27,12 @@ COST = "cost_per_million_tokens"
 
 def offered() -> list[str]:
     """Fields of the draft that have an effect and can be swept."""
-    draft, known = session.draft(), fields()
+    draft, declared = session.draft(), fields()
     return [
         path
         for path in formed()
         if "[]" not in path
-        and (known[path].kind in (int, float, bool) or known[path].closed)
+        and (declared[path].kind in (int, float, bool) or declared[path].closed)
         and not why_idle(path, draft)
     ]
 
@@ -40,14 +40,14 @@ def offered() -> list[str]:
 def usual(path: str) -> Axis:
     """Default range of an axis: half to twice a field's value, within its bounds; of a choice, all
     options."""
-    known, value = fields()[path], read(session.draft(), path)
-    if known.kind is bool:
+    info, value = fields()[path], read(session.draft(), path)
+    if info.kind is bool:
         return Axis(path, (False, True))
-    if known.kind not in (int, float):
-        return Axis(path, tuple(known.options))
-    low, high = (max(known.low or 0, min(known.high or value, value * by)) for by in SPAN)
+    if info.kind not in (int, float):
+        return Axis(path, tuple(info.options))
+    low, high = (max(info.low or 0, min(info.high or value, value * multiple)) for multiple in SPAN)
     if low == high:
-        low, high = known.low or 0, value or known.step or 1
+        low, high = info.low or 0, value or info.step or 1
     return sweep.between(path, low, high, POINTS)
 
 
@@ -65,19 +65,19 @@ def chosen(
     )  # fmt: skip
     if path is None:
         return None
-    known, axis = fields()[path], given if given and given.path == path else usual(path)
-    if known.kind not in (int, float):
+    info, axis = fields()[path], given if given and given.path == path else usual(path)
+    if info.kind not in (int, float):
         picked = st.multiselect(
             "Values", list(usual(path).values), list(axis.values), key=f"sweep-values-{path}",
             format_func=lambda option: choice_label(path, option, session.facts()),
         )  # fmt: skip
         return sweep.axis(f"{path}={','.join(str(p).lower() for p in picked)}")
-    number, form = known.kind, "%d" if known.kind is int else "%.6g"
+    number, form = info.kind, "%d" if info.kind is int else "%.6g"
     with st.container(horizontal=True):
         ends = [
             st.number_input(
-                name, number(known.low or 0), number(known.high or 1e9), number(value),
-                step=number(known.step or 1), format=form, key=f"sweep-{name}-{path}", width=130,
+                name, number(info.low or 0), number(info.high or 1e9), number(value),
+                step=number(info.step or 1), format=form, key=f"sweep-{name}-{path}", width=130,
             )
             for name, value in (("From", min(axis.values)), ("To", max(axis.values)))
         ]  # fmt: skip
@@ -104,11 +104,11 @@ def runs(points: Sequence[Point]) -> list[RunRow | None]:
 
 def simulate(points: Sequence[Point], rows: Sequence[RunRow | None]) -> None:
     """Callback: queue every point without a run."""
-    known = st.session_state.setdefault(STARTED, {})
+    started = st.session_state.setdefault(STARTED, {})
     with session.refusals_toasted():
         for point, row in zip(points, rows, strict=True):
             if point.scenario is not None and (row is None or not (row.summary or not row.ended)):
-                known[scenario_digest(point.scenario)] = session.run(point.scenario)
+                started[scenario_digest(point.scenario)] = session.run(point.scenario)
 
 
 def stop(rows: Sequence[RunRow | None]) -> None:
@@ -122,7 +122,7 @@ def series(
     axes: Sequence[Axis], points: Sequence[Point], rows: Sequence[RunRow | None]
 ) -> Mapping[str, list[Ran]]:
     """Points along the first axis, one series per value of the second; without refused ones."""
-    made: dict[str, list[Ran]] = {}
+    series_by_name: dict[str, list[Ran]] = {}
     for point, row in zip(points, rows, strict=True):
         if (s := point.scenario) is None:
             continue
@@ -130,9 +130,9 @@ def series(
         limits = {m.key: m.slo(s) for m in sweep.SLOS if m.slo and one_slo(s)}
         name = f"{axes[1].label} {axes[1].said(point.values[1])}" if axes[1:] else ""
         bands = {each.figure.metric: each.ends(MOST) for each in near(s, session.facts(), run=True)}
-        ran = Ran(point.values[0], summary, bool(sweep.holds(s, summary)), limits, bands)
-        made.setdefault(name, []).append(ran)
-    return made
+        answered = Ran(point.values[0], summary, bool(sweep.holds(s, summary)), limits, bands)
+        series_by_name.setdefault(name, []).append(answered)
+    return series_by_name
 
 
 def scenarios(axes: Sequence[Axis], points: Sequence[Point]) -> dict[str, Scenario]:
@@ -163,6 +163,6 @@ def cells(axes: Sequence[Axis], points: Sequence[Point], rows: Sequence[RunRow |
 def figures(place: Place, rows: Sequence[RunRow | None]) -> list[str]:
     """Metrics at a place of a sweep; of energy and cost: tokens' cost, or energy without a
     price."""
-    priced = any(row and row.summary.get(COST) is not None for row in rows)
-    unused = "joules_per_token" if priced else COST
+    has_cost = any(row and row.summary.get(COST) is not None for row in rows)
+    unused = "joules_per_token" if has_cost else COST
     return [metric.key for metric in placed(place) if metric.key != unused]

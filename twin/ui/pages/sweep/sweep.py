@@ -62,10 +62,10 @@ with st.container(horizontal=True, vertical_alignment="center", gap="small"):
 def results() -> None:
     """Draw the conclusion, the charts and the table of finished points."""
     rows = pts.runs(wanted)
-    going = [row for row in rows if row is not None and not row.ended]
-    if not going and LOOKING:
+    open_ = [row for row in rows if row is not None and not row.ended]
+    if not open_ and LOOKING:
         st.rerun()
-    if going:
+    if open_:
         with st.container(horizontal=True, vertical_alignment="center"):
             done = sum(row is not None and row.ended for row in rows)
             st.progress(done / len(rows), f"{done} of {len(rows)} points")
@@ -75,10 +75,12 @@ def results() -> None:
     if not series:
         return
     if len(axes) == 1:
-        ran = [(p.scenario, row.summary if row else {})
+        answered = [(p.scenario, row.summary if row else {})
                for p, row in zip(wanted, rows, strict=True) if p.scenario]  # fmt: skip
-        if not going and len(ran) == len(wanted):
-            text = sweep.conclusion(axes[0], [s for s, _ in ran], [each for _, each in ran])
+        if not open_ and len(answered) == len(wanted):
+            text = sweep.conclusion(
+                axes[0], [s for s, _ in answered], [each for _, each in answered]
+            )
             st.subheader(plain(text), anchor=False)
     grid = st.grid(2, min_column_width=330, gap="medium")
     for key in pts.figures("panel", rows):

@@ -246,8 +246,9 @@ def _choices(s: Scenario) -> int:
 
 
 def _passes(s: Scenario, costs: Costs) -> float:
-    """Mean iterations that a first token waits for: until prompts are received, one that was formed
-    before, or the end of a decode iteration."""
+    """Mean number of iterations that a first token waits for, by the stack's traits: half of the
+    interval at which prompts are received and a pass formed before, or half of a decode
+    iteration."""
     if costs.colocated_role is not None:
         return 0.5 * s.deployment.colocated.receive_every + costs.runs_ahead
     return 0.5 * (costs.first_by_decode and costs.prefill_role is not None)
@@ -286,6 +287,7 @@ def _pool(s: Scenario, parts: Assembly, role: RoleCosts, traffic: Traffic) -> Po
     ops, dies, own_attention = role.operator_sink(), float(role.dies), d.attention == "dp"
 
     def seconds(tokens: float, pairs: float, most: float, most_pairs: float) -> float:
+        """Seconds of a batch with these tokens and attention pairs."""
         if not own_attention:
             most, most_pairs = tokens / dies, pairs / dies
         return float(prefill_batch_s(role.prefill, tokens, most, most_pairs, *hot, ops))
@@ -331,6 +333,7 @@ def _mixed(
     groups = math.ceil(role.ranks / role.pool.prompt_ranks)
 
     def at(rate: float, took_s: float) -> Pool:
+        """The pool of colocated instances at this rate (req/s) and iteration time (s)."""
         chunk = min(rate / d.instances * took_s * traffic.fresh_tokens, budget)
         idle_s = max(took_s - token_s * chunk, 0.1 * took_s)
         return Pool(

@@ -143,6 +143,7 @@ def facts_from_tables(tables: Mapping[str, Any]) -> Facts:
 
 
 def _collect(path: str, table: Mapping[str, Any], flat: dict[str, Fact]) -> None:
+    """Add a table's facts to `flat`, by path. Raises FactError."""
     if "value" in table:
         for key in ("unit", "source", "mark"):
             if key not in table:
@@ -175,6 +176,7 @@ def _frozen(value: Any) -> Any:
 
 
 def _is_figure(value: Any) -> bool:
+    """Whether a value is a number or a list of numbers, at any depth."""
     if isinstance(value, list):
         return all(_is_figure(part) for part in value)
     number = isinstance(value, int | float) and not isinstance(value, bool)

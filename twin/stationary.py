@@ -123,6 +123,7 @@ def stationary(population: Population, prices: Decode, arriving: Arriving) -> St
     delayed = 0.0  # iterations that a prompt waits for other ranks, mean
 
     def took_s(each: float) -> float:
+        """Seconds of an iteration with `each` arrivals."""
         return uneven * _even_s(p, prices, min(each * life, places), context_tokens, each, prompts)
 
     by_seconds = p.colocated and math.isinf(arriving.clients)
@@ -222,6 +223,7 @@ def _arrivals(
     """(arrivals per iteration at the load, whether full slots serve fewer)."""
 
     def beyond(each: float) -> float:
+        """Relative excess over the nearest of three limits: rate, clients, iteration's time."""
         iteration_time = took_s(each)
         rate = each / iteration_time
         clients = each * life + rate * arriving.away_s

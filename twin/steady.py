@@ -69,6 +69,7 @@ def _assembled(scenario: Scenario, facts: Facts) -> Assembly:
 def _assemble(
     scenario: Scenario, facts: Facts, trace: TraceTable | None, counts: Counts | None
 ) -> Assembly:
+    """Network, costs and imbalance of a scenario; with a power cap, at the capped clocks."""
     net = wired(scenario.supernode, facts)
     costs = build_costs(scenario, facts, net)
     prefill, decode = imbalances(scenario, facts, costs, trace, counts)
@@ -315,6 +316,7 @@ def largest_batch(
     with_batch = partial(_with_batch, scenario, facts, parts, traffic)
 
     def tried(per_die: int) -> tuple[float, int]:
+        """TPOT (s) and requests of a batch per die; infinite if its buffers do not fit."""
         try:
             decode = with_batch(per_die).decode
         except ModelError:  # a batch whose buffers do not fit is no batch

@@ -128,6 +128,7 @@ def _refuse(status: int) -> Callable[[Request, Exception], Response]:
 
 
 def _malformed(_request: Request, error: Exception) -> Response:
+    """Answer 422 with the first wrong field and its fault in one sentence."""
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
     where = ".".join(str(part) for part in first["loc"][1:]) or "the request's body"
@@ -135,6 +136,7 @@ def _malformed(_request: Request, error: Exception) -> Response:
 
 
 def _shown(seen: Store, run: str) -> Run:
+    """A run as the API returns it: row, digest, names of tables and the scenario."""
     row = require(seen.runs.get(run), "run", run)
     own = {"run": row.id, "digest": row.result_digest, "tables": sorted(seen.runs.tables(run))}
     columns = {name: getattr(row, name) for name in Run.model_fields if name not in own}
@@ -145,6 +147,7 @@ def bounded(app: ASGIApp) -> ASGIApp:
     """ASGI middleware: a body of more than MOST_BYTES is refused while it comes in."""
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        """Read the body up to the limit, then call the app; refuse a larger body with 413."""
         if scope["type"] != "http":
             return await app(scope, receive, send)
         body = b""

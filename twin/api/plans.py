@@ -72,6 +72,7 @@ def _plans(seen: Store) -> Plans:
 
 
 def _found(seen: Store, key: str) -> tuple[Plans, Plan]:
+    """The store of plans and one plan by key. Raises UnknownId."""
     plans = _plans(seen)
     if (question := plans.question(key)) is None:
         raise UnknownId("plan", key)
@@ -79,6 +80,7 @@ def _found(seen: Store, key: str) -> tuple[Plans, Plan]:
 
 
 def _shown(seen: Store, key: str) -> PlanState:
+    """A plan's state as the API returns it."""
     plans, question = _found(seen, key)
     look = plans.look(key)
     return PlanState(

@@ -83,6 +83,7 @@ class Balance:
             self.agenda.at(self.rule.interval_s, self._decide)
 
     def _key(self, k: int) -> Key:
+        """Group of an instance: same role, same places of dies, same slots per die."""
         layout = self.machine.roles[k].layout
         return (self.setup.instances[k].role, layout.places, layout.slots_per_die)
 
@@ -134,6 +135,7 @@ class Balance:
         return weight / weight.sum()
 
     def _measured(self, t_s: float) -> np.ndarray:
+        """Load of each expert over the window that ends at t_s, f8[layers, experts]."""
         return x.measured(self.process, t_s, self.rule.window_s, mix=self.mix(t_s))
 
     def refresh(self, t_s: float) -> None:
@@ -227,6 +229,7 @@ class Balance:
         self.log.append(event)
 
         def arrived(now_s: float) -> None:
+            """Serve with the new placement once its weights have arrived."""
             group.moving = False
             group.slots = new
             for k in same_key:
@@ -277,6 +280,7 @@ class Balance:
         return float(x.hottest_by_layer(load, slots, self._nearest(group)).mean())
 
     def _keep_hottest(self, t_s: float, group: Group, load: np.ndarray) -> None:
+        """Store the hottest dies of a measurement, up to a number of rows for each role."""
         rows_of_role = sum(1 for _, role, _, _ in self.hottest if role == group.role)
         if rows_of_role < MEASUREMENTS:
             by_layer = x.hottest_by_layer(load, group.slots, self._nearest(group))

@@ -83,6 +83,7 @@ def _sizes(
 
 
 def _empty_world(setup: Setup) -> c.World:
+    """The world of a setup with sizes and settings, before requests and prices are written."""
     s, r, requests = setup.scenario, setup.scenario.router, setup.requests
     prefill, decode = setup.of_role("prefill"), setup.of_role("decode")
     disaggregated = s.deployment.mode != "colocated"

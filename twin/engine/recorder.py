@@ -267,6 +267,7 @@ def by_class(world: World) -> np.ndarray:
 
 
 def _traffic(world: World) -> np.ndarray:
+    """Recorded bytes by window, traffic, plane and column."""
     book = world.record.traffic
     return book.reshape(book.shape[0], len(w.TRAFFIC), len(w.PLANES), -1)
 

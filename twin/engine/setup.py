@@ -165,6 +165,7 @@ class Setup:
         return tuple(lending[np.isin(lending, own_nodes)].tolist())
 
     def _blocks(self, bytes_per_node: float) -> int:
+        """KV blocks of the memory pool with these bytes per node."""
         s = self.scenario
         owners = self.of_role("prefill")
         nodes = 0.0
@@ -292,6 +293,7 @@ def _crowd(
     s: Scenario, facts: Facts, costs: Costs, requests: Requests, mean_input: float,
     counts: np.ndarray | None,
 ) -> ExpertCrowd:  # fmt: skip
+    """Experts of a run: popularity over time, placement and imbalance of each pool."""
     shape = costs.shape
     experts = experts_of(s, shape)
     process = x.start(

@@ -118,6 +118,7 @@ def peaks(mean: Floats, spread: Floats) -> Floats:
 
 @kernel(allocates=True)
 def _peak_of_counts(mean: Floats, spread: Floats) -> float:
+    """`peak_of_counts` of one layer, in scalars for compiled code."""
     dies = 0
     while dies < mean.size and mean[dies] > 0.0:
         dies += 1
@@ -151,6 +152,7 @@ def _peak_of_counts(mean: Floats, spread: Floats) -> float:
 
 @kernel(allocates=True)
 def _peak_of_amounts(mean: Floats, spread: Floats) -> float:
+    """`peak_of_amounts` of one layer, in scalars for compiled code."""
     dies = 0
     while dies < mean.size and mean[dies] > 0.0:
         dies += 1

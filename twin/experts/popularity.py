@@ -66,6 +66,7 @@ def refuse_picks(top_k: int, routed_experts: int) -> None:
 
 
 def _checked(counts: Floats | None, layers: int, routed_experts: int, name: str) -> Floats:
+    """Counts of the model's layers and experts, f8. Raises ExpertsError with what is wrong."""
     subject = f"the expert counts {name}" if name else "the imported expert counts"
     if counts is None:
         raise ExpertsError(f"{subject} are not here: import their file first")

@@ -35,12 +35,14 @@ def extended(fabric: Fabric, edits: Iterable[Edit]) -> Fabric:
 
 
 def _add_switch(graph: Fabric, edit: Edit) -> None:
+    """Add a switch to the graph. Raises HardwareError."""
     if plain(edit.element) in _names(graph).vertices:
         raise HardwareError(f"there is a {edit.element} already: call the added switch otherwise")
     graph.add_node(edit.element, kind="switch", forwards=_serves(edit.plane))
 
 
 def _add_link(graph: Fabric, edit: Edit, order: int) -> None:
+    """Add a link in both directions, like present links between such elements."""
     a, b = _end(graph, edit.element), _end(graph, edit.to)
     if a == b:
         raise HardwareError(f"{a} to itself needs no link: name two elements")
@@ -71,6 +73,7 @@ def _names(graph: Fabric) -> Names:
 
 
 def _end(graph: Fabric, name: str) -> str:
+    """The vertex that a name stands for. Raises HardwareError if it is none or several."""
     if not name:
         raise HardwareError("an added link joins two elements: name the other end with `to`")
     ends = _names(graph).of(name)

@@ -57,6 +57,7 @@ def swap_of(net: Network, ours: Iterable[int], theirs: Iterable[int]) -> Swap | 
 
 
 def _swap(net: Network, ours: INTS, theirs: INTS) -> Swap | None:
+    """The exchange of two sets of dies with their neighbours; None if the wiring differs."""
     image = np.full(len(net.vertices), -1)
     count, front, others = 0, ours, theirs
     while front.size:

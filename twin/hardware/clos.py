@@ -88,6 +88,7 @@ def _l3_per_l2(s: Supernode, groups: int) -> int:
 
 
 def _l3_chips(draft: Draft, chips: int, groups: int) -> None:
+    """Add L3 switch chips, where groups of nodes need them."""
     s = draft.s
     if not chips or groups == 1:
         return
@@ -107,6 +108,7 @@ def _l3_name(supernode: int, sub_plane: int, index: int) -> str:
 
 
 def _l3_links(draft: Draft, chips: int, groups: int) -> None:
+    """Link L2 switches to L3 chips, dealt in turn."""
     s = draft.s
     if not chips or groups == 1:
         return

@@ -243,6 +243,7 @@ def collision(walks: Walks, paths: Paths, flows: Flows, even: FLOATS) -> Collisi
 
 
 def _drawn(hashing: _Hashing, flows: Flows, fullest: float) -> Collision:
+    """Mean, spread and tail of collisions over random placements."""
     draws = int(np.clip(BALLS // flows.most, FEWEST, MOST))
     at_once = int(np.clip(min(BALLS // flows.most, BINS // hashing.bins), 1, draws))
     factors = np.concatenate([

@@ -128,6 +128,8 @@ def _lent(net: Network, nodes: tuple[int, ...] | None, lost: frozenset[int]) -> 
 
 
 def _lends(net: Network, nodes: tuple[int, ...] | None, lost: frozenset[int]) -> Lent | None:
+    """Nodes with memory servers, their CPUs, and the share of the bytes of each; None: there is
+    none."""
     cpus = net.of_kind("cpu")
     offered = net.offers("ub", cpus)
     if nodes is not None:
@@ -150,6 +152,7 @@ def server_ports(net: Network, load: Load, plane: str) -> tuple[BOOLS, BOOLS]:
 
 
 def _server_ports(net: Network, read: Pattern, plane: str) -> tuple[BOOLS, BOOLS]:
+    """Links of a read at ports of memory servers: the narrowest of each node, and all of them."""
     tail, head = net.tail[read.links], net.head[read.links]
     home = net.node[tail]
     ports = np.concatenate([net.of_kind("qingtian"), net.of_kind("nic")])

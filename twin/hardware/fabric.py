@@ -107,6 +107,7 @@ def _as_built(s: Supernode) -> Supernode:
 
 @lru_cache(maxsize=16)
 def _drawn(s: Supernode, made_of: Recipe | Facts) -> Fabric:
+    """The graph of a machine, with its edits."""
     if not s.edits:
         return frozen(_plan(s, made_of).drawn(), _wired(s, made_of))
     fabric = edited(_drawn(_as_built(s), made_of), s.edits, s)
@@ -115,6 +116,7 @@ def _drawn(s: Supernode, made_of: Recipe | Facts) -> Fabric:
 
 @lru_cache(maxsize=16)
 def _wired(s: Supernode, made_of: Recipe | Facts) -> Network:
+    """The arrays of a machine, with its edits."""
     if not s.edits:
         return compiled(_plan(s, made_of))
     net = with_edits(_wired(_as_built(s), made_of), s.edits)
@@ -168,6 +170,7 @@ def with_edits(net: Network, edits: Iterable[Edit]) -> Network:
 
 
 def _refuse_absurd(rates: Any, waits: Any, what: str) -> None:
+    """Raise HardwareError where a rate or a latency is out of bounds."""
     fits = (rates >= 0.0) & (rates <= MOST_BYTES_PER_S) & (waits >= 0.0) & (waits <= MOST_LATENCY_S)
     if not fits.all():
         raise HardwareError(

@@ -170,6 +170,7 @@ class Load:
             return float("inf"), -1
 
         def fullest() -> tuple[float, INTS]:
+            """The highest rate that no link exceeds, and the links that bound it."""
             rates = net.capacity[self.pattern.links] / self.amounts
             least = float(rates.min())
             return least, np.flatnonzero(rates <= least * (1.0 + 1e-9))
@@ -185,6 +186,7 @@ class Load:
         link of all; the others carry bytes of many ends."""
 
         def share() -> float:
+            """Time on the fullest link at an end over that on the fullest link."""
             links = self.pattern.links
             times = self.amounts / net.capacity[links]
             port_times = times[(net.leaves[links] >= 0) | (net.enters[links] >= 0)]
@@ -245,6 +247,7 @@ def _carried_over(net: Network, swap: Swap, one: Side, two: Side) -> bool:
 
 
 def _load(net: Network, demand: Demand) -> Load:
+    """Loads of a demand on all its planes, added up by link."""
     routes = [_routed(net, demand, plane, same) for plane, same in _planes_of(net, demand)]
     used = np.zeros(net.tail.size, bool)
     for r in routes:

@@ -94,6 +94,7 @@ def _to_json(graph: GraphText) -> str:
 
 
 def _from_json(text: str) -> GraphText:
+    """Read a graph from JSON. Raises FabricFileError."""
     try:
         document = json.loads(text, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:

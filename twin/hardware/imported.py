@@ -88,6 +88,7 @@ def brought(digest: str) -> ImportedMachine | None:
 
 @lru_cache(maxsize=8)
 def _known(digest: str) -> ImportedMachine:
+    """The imported machine of a digest, from where it is stored. Raises HardwareError."""
     if (machine := brought(digest)) is not None:
         return machine
     for source in _sources:

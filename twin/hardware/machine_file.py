@@ -65,6 +65,7 @@ def read_machine(text: str, name: str) -> ImportedMachine:
 
 
 def _check_about(about: Mapping[str, Any]) -> None:
+    """Check values of the whole machine. Raises FabricFileError."""
     faults = []
     beyond_node, detour = about.get("beyond_node", 1.0), about.get("detour_hops", 0)
     if not (isinstance(beyond_node, int | float) and 0.01 <= beyond_node <= 1.0):

@@ -30,6 +30,7 @@ def grid_of(shape: Sequence[int], cell: int) -> tuple[int, ...]:
 
 
 def _cell(shape: Sequence[int], place: Sequence[int]) -> int:
+    """Number of a cell from its coordinates, the last one running fastest."""
     cell = 0
     for size, coordinate in zip(reversed(shape), reversed(place), strict=True):
         cell = cell * size + coordinate
@@ -194,6 +195,7 @@ def _of_npus(draft: Draft) -> None:
 
 
 def _cpus_at_ports(draft: Draft) -> None:
+    """Link CPUs to the ports of their node."""
     s = draft.s
     rate = draft.recipe.cpu_bytes_per_s / s.npus_per_node
     for n, i, k in product(range(s.all_nodes), range(s.cpus_per_node), range(s.npus_per_node)):

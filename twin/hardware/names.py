@@ -34,6 +34,7 @@ class Names:
 
     @cached_property
     def _groups(self) -> dict[str, list[str]]:
+        """Vertices by name of a group: node, NPU, plane, switches."""
         groups: dict[str, list[str]] = defaultdict(list)
         for vertex, data in self.given.items():
             kind, home, part = data["kind"], data.get("node"), data.get("supernode")

@@ -192,6 +192,7 @@ class Network:
 
     @cached_property
     def _by_ends(self) -> tuple[INTS, INTS]:
+        """Links sorted by both ends: keys and link numbers."""
         ends = self.tail * len(self.vertices) + self.head
         order = np.argsort(ends, kind="stable")
         return ends[order], order
@@ -388,6 +389,7 @@ def compiled(plan: Plan) -> Network:
     )
 
     def column(name: str, kind: type[Any], *default: Any) -> Any:
+        """One property of all links, from the different kinds of links."""
         values = [data.get(name, *default) if default else data[name] for data in distinct]
         return np.array(values, kind)[kind_of_link]
 

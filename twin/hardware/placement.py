@@ -173,6 +173,7 @@ def place_instances(s: Scenario, fabric: Wiring) -> list[Instance]:
 
 
 def _place(s: Scenario, net: Network, needed: Sequence[Needed]) -> Placement:
+    """Instances on NPUs by the scenario's placement, moved off NPUs that are off."""
     npus = _npus(s, net)
     npus_needed = sum(one.npus for one in needed)
     if npus_needed > npus.count - npus.first:
@@ -215,6 +216,7 @@ def _dies_per_npu(net: Network) -> int:
 
 
 def _npus(s: Scenario, net: Network) -> Npus:
+    """The NPUs of a machine: their dies, node, rack, plane, and whether they are on."""
     dies = _dies_per_npu(net)
     first = net.dies[::dies]
     unfit_dies = np.fromiter(dies_unfit(net, s.deployment), np.int64)
@@ -237,6 +239,7 @@ def around_off(needed: Sequence[Needed], npus: Npus, _s: Scenario) -> list[list[
 
 
 def _in_order(needed: Sequence[Needed], free: Sequence[int]) -> list[list[int]]:
+    """Consecutive free NPUs for each instance."""
     ends = np.cumsum([0, *(one.npus for one in needed)])
     return [list(free[a:b]) for a, b in zip(ends[:-1], ends[1:], strict=True)]
 

@@ -152,6 +152,7 @@ def server_port(
     load, sources = pool_load
 
     def rate() -> float:  # the same for all that are alike
+        """Bytes/s through the memory-server ports of the median node."""
         port_load, _ = demands.server_ports(net, load, plane)
         rates, links = np.full(net.nodes, np.inf), load.links[port_load]
         np.minimum.at(

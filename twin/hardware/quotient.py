@@ -113,13 +113,14 @@ class Quotient:
         return links[~part[links]]
 
     def _sums(self) -> HASHES:
+        """Fingerprint of each vertex's links, u8[vertices]."""
         net, inner = self.usable.net, np.flatnonzero(self.usable.inner)
         sums = np.zeros(self.usable.passes.size, np.uint64)
         _add_links(np.add, sums, net.link_prints[inner], net.tail[inner], net.head[inner])
         return sums
 
     def _pairs(self, group: INTS, same_domain: bool | None) -> None:
-        """Bytes/s between groups, f8[senders, receivers]: within a node, and outside it."""
+        """Set the bytes/s between groups, f8[senders, receivers]: within a node, and outside it."""
         net, out, received = self.usable.net, self.usable.out, self.usable.into
         senders, receivers = np.flatnonzero(out), np.flatnonzero(received)
         self.rows, first_sender, row = np.unique(
@@ -209,12 +210,13 @@ class Quotient:
         return collision(walks, paths, flows, bytes_[0] + bytes_[1] / self.beyond)
 
     def _members(self) -> INTS:
-        """Vertices of each group."""
+        """Number of vertices of each group."""
         return np.bincount(self.group[self.group >= 0], minlength=self.size)
 
     def _side(
         self, groups: INTS, vertices: INTS, number: INTS, amounts: FLOATS, rank: INTS
     ) -> Side:
+        """Ends of one side of the demand, by group."""
         net = self.usable.net
         return Side(
             np.searchsorted(groups, self.group[number[vertices]]), rank[number[vertices]],

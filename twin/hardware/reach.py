@@ -37,6 +37,7 @@ class Usable:
         self.at_ends = np.flatnonzero(self.there & ~self.inner)
 
     def _inner(self) -> BOOLS:
+        """Links that are open on the plane between vertices that pass traffic on."""
         net = self.net
         return net.open_links(self.plane) & self.passes[net.tail] & self.passes[net.head]
 

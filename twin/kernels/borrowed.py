@@ -60,6 +60,7 @@ def _type_of(value: Columns, _: Any) -> Any:
 
 @unbox(GroupType)
 def _unbox(kind: Any, obj: Any, c: Any) -> Any:
+    """Hand a group to compiled code as the address of its block."""
     address = c.pyapi.object_getattr_string(obj, "address")
     pointer = c.builder.inttoptr(c.pyapi.long_as_longlong(address), BLOCK)
     c.pyapi.decref(address)
@@ -77,6 +78,7 @@ register_model(ColumnType)(ArrayModel)
 
 
 def _type_of_column(c: Column) -> Any:
+    """Numba's type of a column."""
     if c.group is not None:
         return GroupType(c.group)
     assert c.dtype is not None
@@ -118,6 +120,7 @@ def _of_one_type(builder: Any, access: Any, element: Any) -> None:
 @lower_builtin(operator.getitem, ColumnType, types.Integer)
 @lower_builtin(operator.getitem, ColumnType, SEVERAL)
 def _read(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    """Compile the reading of an element."""
     kind, index_kind = sig.args
     pointer = _place(context, builder, kind, args[0], index_kind, args[1])
     if pointer is None:
@@ -131,6 +134,7 @@ def _read(context: Any, builder: Any, sig: Any, args: Any) -> Any:
 
 @lower_builtin(operator.setitem, ColumnType, types.Any, types.Any)
 def _write(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    """Compile the writing of an element."""
     kind, index_kind, value_kind = sig.args
     pointer = _place(context, builder, kind, args[0], index_kind, args[1])
     if pointer is None:
@@ -151,6 +155,7 @@ class _Attributes(AttributeTemplate):
 
 @lower_getattr_generic(GroupType)
 def _get(context: Any, builder: Any, kind: Any, block: Any, name: str) -> Any:
+    """Compile access to a column: its address, and its shape where it is an array."""
     c = kind.declaration.declared[name]
     column_type = _type_of_column(c)
 
@@ -223,6 +228,8 @@ def address_of(compiled: Any, *kinds: type) -> int:
 
 
 def _by_address(_: Any, code: Any, group: Any, time: Any) -> Any:
+    """Compile a call through an address."""
+
     def call(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         convention = context.call_conv
         kind = convention.get_function_type(types.none, sig.args[1:])

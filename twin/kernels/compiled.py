@@ -167,6 +167,7 @@ def _home() -> Path:
 
 
 def _forget_oldest(home: Path, kept: int) -> None:
+    """Delete folders of older meanings beyond a number."""
     entries = []
     for path in home.iterdir():
         with suppress(FileNotFoundError):  # another start forgot it just now

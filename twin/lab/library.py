@@ -57,6 +57,7 @@ def facts_environment() -> dict[str, str]:
 
 @lru_cache(maxsize=4)
 def _facts_of(folder: Path, calibration: str) -> Facts:
+    """Facts of a folder and of the calibration file, cached by both."""
     tables: dict[str, Any] = {}
     for path in sorted(folder.rglob("*.toml")):
         *parents, stem = path.relative_to(folder).with_suffix("").parts

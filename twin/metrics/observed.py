@@ -149,6 +149,7 @@ class Observed:
         return spreads[prefix]
 
     def _spread(self, prefix: str) -> Spread:
+        """Percentiles and mean of one latency."""
         if prefix == "itl_s":
             return gap_spread(*self.gaps, self.totals["decode_tokens"])
         if prefix == "ttft_s":

@@ -89,6 +89,7 @@ def _latency(
 
 
 def _part(name: str, label: str, what: str) -> Metric:
+    """The metric of one part of TTFT."""
     key = f"ttft_{name}_s_mean"
     return Metric(key, label, "time", "s", "lower", what, "ttft parts",
                   lambda o: o.part_mean(name), PER_REQUEST, term="TTFT")  # fmt: skip

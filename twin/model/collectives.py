@@ -82,6 +82,7 @@ def exchange(
 def _exchange(
     net: Network, dies: range | tuple[int, ...], operation: Literal["read", "write"]
 ) -> Exchange:
+    """Rate, latency and peers of an all-to-all over these dies of the graph."""
     count = len(dies)
     if count < 2:
         return Exchange(1, float("inf"), 0.0, 0.0)

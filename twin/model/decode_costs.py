@@ -180,6 +180,7 @@ def _mode(
     x: Setting, query: int, attention: Cores, moe: Cores, *, in_sequence: bool = False,
     in_turn: bool = False,
 ) -> Mode:  # fmt: skip
+    """Coefficients of a layer's operators with these query tokens per request."""
     traffic = x.traffic(x.optimisations.multi_stream, moe)
     gate, dispatch, experts, combine = moe_parts(x, traffic, moe)
     gather, scatter = _collectives(x, attention)
@@ -331,6 +332,7 @@ def _core(x: Setting, query: int, cores: Cores) -> DecodeCore:
 
 
 def _demand(x: Setting, query: float, dense: o.Work, head: o.Work) -> Demand:
+    """FLOPs and bytes of an iteration, as coefficients."""
     s, f = x.shape, x.formats
     plain = [*o.plain_operators("decode", "before"), *o.plain_operators("decode", "after")]
     gate, expert = o.gate(s, f), o.expert(s, f)

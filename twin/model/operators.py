@@ -203,6 +203,7 @@ def dense_ffn(s: Shape, f: Formats) -> Work:
 
 
 def _ffn(hidden: int, inner: int, fmt: str, sum_bytes: float, steps: Steps) -> Work:
+    """Work of a feed-forward network per token: FLOPs, weights and bytes."""
     weight_format = FORMATS[fmt]
     grown_bytes = (sum_bytes if weight_format.computes == "int8" else ACTIVATION_BYTES) * 2 * inner
     answer, added = ACTIVATION_BYTES * hidden, 0.0

@@ -221,6 +221,7 @@ def slots(role: RoleCosts, wanted: float, request_tokens: float) -> tuple[float,
 
 
 def _decode(s: Scenario, costs: Costs, traffic: Traffic, hot: Hot) -> DecodePrediction:
+    """The decode pool's prediction with all slots full."""
     assert costs.decode_role is not None
     role = costs.decode_role
     wanted_requests = (
@@ -289,6 +290,7 @@ def _peak(s: Scenario, costs: Costs, role: RoleCosts) -> float:
 def _prefill(
     s: Scenario, costs: Costs, fabric: Wiring, traffic: Traffic, hot: Hot
 ) -> PrefillPrediction:
+    """The prefill pool's prediction with full batches."""
     role = costs.prefill_role
     assert role is not None
     d, data_parallel = s.deployment.prefill, role.pool.own.attention == "dp"
@@ -338,7 +340,8 @@ def _prefill(
 def _colocated(
     s: Scenario, costs: Costs, fabric: Wiring, traffic: Traffic, hot: Hot
 ) -> tuple[DecodePrediction, PrefillPrediction]:
-    """Slots stay full when each iteration prefills as many prompts as answers end."""
+    """Decode and prefill of colocated instances in balance: slots stay full when an iteration
+    prefills as many prompts as answers end."""
     role = costs.colocated_role
     assert role is not None
     d = s.deployment

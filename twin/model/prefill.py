@@ -40,6 +40,7 @@ _GAPS = PREFILL_OPERATORS.index("launch_gaps")
 
 @kernel
 def _expert_rows(p: Prefill, tokens: float, hot: float) -> float:
+    """Rows of the hottest die's experts."""
     return tokens * p.layout.top_k * p.layout.split / p.layout.routed_dies * hot
 
 
@@ -70,6 +71,7 @@ def _grouped_s(p: Prefill, experts: float, shared: float, rows: float) -> float:
 
 @kernel
 def _dispatch_s(p: Prefill, die_tokens: float, rows: float, moved: float) -> float:
+    """Seconds of a dispatch: launch, ordering of rows, and the wire."""
     w = p.dispatch
     wire = max(w.send * die_tokens, w.receive * moved)
     return w.fixed + (w.message * die_tokens + w.order * rows) + wire
@@ -77,6 +79,7 @@ def _dispatch_s(p: Prefill, die_tokens: float, rows: float, moved: float) -> flo
 
 @kernel
 def _combine_s(p: Prefill, die_tokens: float, rows: float, moved: float) -> float:
+    """Seconds of a combine: launch, restoring of rows, and the wire."""
     w = p.combine
     wire = max(w.receive * die_tokens, w.send * moved)
     return w.fixed + (w.gather * die_tokens + w.restore * rows) + wire

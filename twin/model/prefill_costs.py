@@ -104,6 +104,7 @@ def prefill_costs(x: Setting, microbatch: bool) -> Prefill:
 
 
 def _draft_works(x: Setting, own: Setting) -> list[o.Work]:
+    """Operators of a drafter's module in prefill."""
     s, f = own.shape, own.formats
     return [
         o.joined(s, f, x.drafter.joined),
@@ -200,6 +201,7 @@ def _tensor_parallel(x: Setting) -> _Attention:
 
 
 def _moe(x: Setting) -> tuple[Gate, Dispatch, Experts, Combine]:
+    """Coefficients of gate, dispatch, experts and combine."""
     s, m, t = x.shape, x.machine, x.traffic(own_streams=False)
     # Copy engines move prefill's rows (arXiv 2506.12708v2 section 4.3.2), not vector cores.
     rate = m.fitted["copy_engine"] if m.family == "ascend" and x.layout.split == 1 else 1.0
@@ -221,6 +223,7 @@ def _moe(x: Setting) -> tuple[Gate, Dispatch, Experts, Combine]:
 
 
 def _demand(x: Setting, moe_layers: int, form: _Attention) -> PrefillDemand:
+    """FLOPs and bytes of a prefill batch, as coefficients."""
     s, f = x.shape, x.formats
     plain = [*o.plain_operators("prefill", "before"), *o.plain_operators("prefill", "after")]
     attention = [

@@ -302,6 +302,7 @@ class Setting:
 
     @property
     def _prefill_core_flops_per_s(self) -> float:
+        """FLOP/s of prefill's attention core on one die."""
         m, efficiency = self.machine, self._prompt_attention
         peak = m.chip.peak(efficiency.peak) * m.cores if efficiency.peak else m.attention_peak
         return peak * efficiency.compute

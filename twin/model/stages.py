@@ -118,6 +118,7 @@ def refuse(d: Deployment, pools: tuple[Pool, ...], shape: Shape) -> None:
 
 
 def _refuse_split(pool: Pool, shape: Shape) -> None:
+    """Raise ModelError where experts cannot be split as stated."""
     split = pool.own.experts_tp
     field = f"deployment.{pool.phase}.experts_tp = {split}"
     if split > 1 and "experts" not in shape.stages:

@@ -23,6 +23,7 @@ def _whole(fault: Fault) -> Spans:
 
 
 def _flaps(fault: Fault) -> Spans:
+    """Spans in which a link that flaps is down."""
     until_s = fault.duration_s or math.inf
     down_s = fault.down_share * fault.period_s
     for count in range(MOST_FLAPS):

@@ -156,6 +156,7 @@ def _fields_of(
 def _field(
     path: str, info: FieldInfo, told: str, group: str, conditions: tuple[When, ...], since: int
 ) -> ScenarioField:
+    """A declared field with its label, unit, group, conditions and bounds."""
     about: Any = info.json_schema_extra
     said = re.fullmatch(r"(.*?)(?: \[(.*)\])?", told)
     assert said is not None

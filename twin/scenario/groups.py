@@ -115,6 +115,7 @@ def sharing(s: Scenario) -> Pool | None:
 
 @lru_cache(maxsize=64)
 def _serving(deployment: Deployment) -> Mapping[str, Pool]:
+    """Pools by role, for each mode."""
     if deployment.mode == "colocated":
         c, tp = deployment.colocated, deployment.decode.tp_dies
         own = Group(
@@ -131,6 +132,7 @@ def _serving(deployment: Deployment) -> Mapping[str, Pool]:
 
 
 def _prefill(deployment: Deployment) -> Pool:
+    """Prefill's pool, on NPUs of its own or on decode's dies with a share of their cores."""
     p, both = deployment.prefill, deployment.mode == "disaggregated"
     over = "decode" if both and p.on == "decode_npus" else ""
     cores = p.core_share if over else 1.0
@@ -147,6 +149,7 @@ def _prefill(deployment: Deployment) -> Pool:
 
 
 def _decode(deployment: Deployment) -> Pool:
+    """Decode's pool: attention, experts and offloaded attention."""
     p, d, both = deployment.prefill, deployment.decode, deployment.mode == "disaggregated"
     cores = 1.0 - p.core_share if both and p.on == "decode_npus" else 1.0
     away, apart = d.attention_offload if both else 0.0, d.expert_npus

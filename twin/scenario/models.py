@@ -61,6 +61,7 @@ def of_models(s: Scenario) -> tuple[Scenario, ...]:
 
 @lru_cache(maxsize=16)
 def _of_models(s: Scenario) -> tuple[Scenario, ...]:
+    """One scenario for each model, with its own workload, deployment and place."""
     found: list[Scenario] = []
     first = s.deployment.first_npu
     given = [0.0, *(row.pool_share for row in s.models)]

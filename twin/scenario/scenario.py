@@ -119,6 +119,7 @@ def disagreements(s: Scenario) -> list[str]:
 
 
 def _offload_disagreements(s: Scenario) -> list[str]:
+    """Sentences about offloaded attention that cannot run."""
     if not offloaded_share(s):
         return []
     if sharing(s):
@@ -141,6 +142,7 @@ def is_elastic(s: Scenario) -> bool:
 
 
 def _elastic_disagreements(s: Scenario) -> list[str]:
+    """Sentences about scaling that cannot run."""
     e, problems = s.elastic, []
     if e.npus and e.npus < own_npus(s):
         problems.append(
@@ -188,6 +190,7 @@ def offloaded_share(s: Scenario) -> float:
 
 
 def _sharing_disagreements(s: Scenario) -> list[str]:
+    """Sentences about prefill on decode's dies that cannot run."""
     p, d, why = s.deployment.prefill, s.deployment.decode, "deployment.prefill.on = decode_npus"
     problems = []
     if p.instances % d.instances:

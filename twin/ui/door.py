@@ -57,6 +57,7 @@ def door(app: ASGIApp) -> ASGIApp:
     """ASGI middleware: headers on every answer, hidden counters, no log-out by a foreign page."""
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request with our headers; refuse unwanted metrics and another page's log-out."""
         if scope["type"] != "http":
             return await app(scope, receive, send)
         path = scope["path"].rstrip("/")
@@ -78,6 +79,7 @@ def door(app: ASGIApp) -> ASGIApp:
 
 
 async def _refuse(send: Send, status: int) -> None:
+    """Answer with a status and no content."""
     await send({"type": "http.response.start", "status": status, "headers": _headers()})
     await send({"type": "http.response.body", "body": b""})
 

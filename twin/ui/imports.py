@@ -96,6 +96,7 @@ def _content(one: str, data: bytes, name: str, _kind: Kind[Any]) -> Any:
 
 
 def _choose(kind: Import, own: str) -> None:
+    """Draw the choice among imported files."""
     part = kind.stored()
     names = distinct({row.digest: kind.called(row) for row in part.search(limit=OFFERED).rows})
     if not names:
@@ -158,6 +159,7 @@ def _forget(kind: Import, names: Mapping[str, str], own: str) -> None:
 
 
 def _delete(kind: Import, key: str, own: str) -> None:
+    """Delete an imported file that the draft does not use, and report it in a toast."""
     # What is chosen now, not when the button was drawn: a click may overtake the page.
     if session.gone(key) or not (digest := st.session_state[key]):
         return
@@ -216,6 +218,7 @@ def trace_upload() -> None:
 
 
 def _look_at_counts(table: CountsTable) -> Look:
+    """Figures of imported expert counts."""
     layers, experts = table.counts.shape
     hottest = table.counts.max(axis=1) / table.counts.mean(axis=1)
     figures = {
@@ -239,6 +242,7 @@ COUNTS = Import(
 
 
 def _look_at_machine(machine: ImportedMachine) -> Look:
+    """Figures of an imported machine."""
     kinds = Counter(data["kind"] for _, data in machine.vertices)
     figures = {
         "NPUs": f"{machine.npus:,}", "Dies": f"{kinds['die']:,}", "CPUs": f"{kinds['cpu']:,}",
@@ -261,6 +265,7 @@ def _routed(machine: ImportedMachine) -> ImportedMachine:
 
 
 def _with_machine(draft: Scenario, machine: ImportedMachine) -> Scenario:
+    """The draft on an imported machine, with its chip and sizes."""
     chip = machines.chip_of(machine, session.facts(), draft.supernode.chip)
     fields = {"supernode.machine": machine.digest, "supernode.chip": chip, "supernode.edits": []}
     return with_overrides(draft, fields)

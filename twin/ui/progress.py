@@ -158,6 +158,7 @@ def _pace_s(row: RunRow) -> float:
 
 
 def _watch(run: str, every_s: float) -> None:
+    """Draw a run's progress again each time the fragment runs."""
     row = session.store().runs.get(run)
     if row is None or row.ended or _pace_s(row) != every_s:
         st.rerun()  # the whole page: it shows the results, or looks at another pace
@@ -228,6 +229,7 @@ def _elapsed_s(row: RunRow) -> float:
 
 
 def _numbers(row: RunRow, scenario: Scenario) -> None:
+    """Draw the live numbers of a run."""
     now = row.live
     simulated = words.duration(round(row.progress * scenario.horizon_s, 1))
     with st.grid(5, min_column_width=150):
@@ -307,6 +309,7 @@ def _chart(
     label: str, at_s: Sequence[float | None], values: Sequence[float | None],
     text: Callable[[float], str], limit: float | None, colour: str, horizon_s: float,
 ) -> str:  # fmt: skip
+    """SVG of one live curve with its limit."""
     known_values = [value for value in values if value is not None]
     most, now = max(known_values), known_values[-1]
     limit_near = limit is not None and limit < 3.0 * most  # an SLO far above would flatten the line

@@ -98,7 +98,7 @@ def time_of(row: RunRow, scenario: Scenario) -> dict[str, float]:
 
 @st.cache_resource(show_spinner=False, max_entries=100)
 def layers(run: str, _row: RunRow, _scenario: Scenario) -> dict[str, Timeline]:
-    """By phase: one layer on its two streams, of the phases that run in microbatches."""
+    """One layer on its two streams, by phase, for phases that run in microbatches."""
     tables = {name: table(run, name) for name in ("windows", "operators", "ranks")}
     tables["requests"] = session.store().runs.table(run, "requests", ["input_tokens"])
     return stream_plans(_scenario, _facts(_row.facts_digest), tables)

@@ -47,6 +47,7 @@ def store_of(request: Request) -> Store:
 
 
 def _seen_by(visitor: str) -> Store:
+    """The store as a visitor sees it."""
     shared = _store()
     if access.mode() == "":
         return shared
@@ -106,6 +107,7 @@ def first() -> Scenario:
 
 
 def _state() -> Any:
+    """The session's state, made at its first use."""
     if "history" not in st.session_state:
         new_state = first()
         st.session_state.update(
@@ -242,6 +244,7 @@ def changes() -> dict[str, tuple[Any, Any]]:
 
 
 def _settle() -> None:
+    """End proposed changes: forms are drawn anew."""
     state = _state()
     state.generation += 1
     state.pending, state.refusal = {}, ""

@@ -81,6 +81,7 @@ def generate(
 
 
 def _refuse_floods(expected: float) -> None:
+    """Raise WorkloadError where more requests are expected than a run may have."""
     if expected > MOST_REQUESTS:
         raise WorkloadError(
             f"the workload asks for about {expected:,.0f} requests, but one run takes at most "

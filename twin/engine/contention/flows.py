@@ -114,6 +114,7 @@ def flows_of(s: Scenario, net: Network, seats: Sequence[Seat], first: INTS) -> l
     flows: list[Flow] = []
 
     def add(kind: int, seat: Seat, load: Load, **reads: Any) -> None:
+        """Append the flow of a traffic kind between an instance and its peers."""
         row = seat.column if kind in w.PER_INSTANCE else seat.index
         number = int(first[kind]) + row
         flows.append(Flow(number, kind, seat.role, seat.index, load, **reads))
@@ -165,8 +166,8 @@ def _weights(net: Network, coming: Coming, plane: str) -> Load | None:
 
 
 def _answers(net: Network, seat: Seat, plane: str, nodes: Sequence[int]) -> Iterator[Flow]:
-    """Flows of answers' KV that a decode instance stores in the memory pool. They only locate the
-    bytes: tens of MB/s of a die take no part in sharing."""
+    """Flows of answers' KV from a decode instance to the memory pool. They have bytes on links and
+    no share of bandwidth, since a die writes some tens of MB/s."""
     load = demands.pool(net, seat.dies, plane, nodes, "write")
     if load is not None:
         yield Flow(w.NONE, w.POOL_WRITE, seat.role, seat.index, load[0])

@@ -173,7 +173,8 @@ def mix_pools(world: World) -> None:
 
 @kernel
 def mix_movers(world: World) -> None:
-    """Levels of this model's flows but exchanges, which they meet for a part of the time."""
+    """Set the levels of all flows but expert exchanges: the mean of their levels with and without
+    exchanges, by the share of time that exchanges take."""
     flows, counts = world.traffic, world.traffic.counts
     low, high = flows.first[w.EXPERTS], flows.last[w.EXPERTS]
     first, last = flows.first[w.POOL_READ], flows.last[w.SSD_READ]

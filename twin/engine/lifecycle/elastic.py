@@ -84,6 +84,7 @@ class Elastic:
         return tuple(self._committed(role) for role in self.roles)
 
     def _measure(self, t_s: float) -> None:
+        """Measure the pools at every interval; the controller decides `metrics_age_s` later."""
         self.agenda.at(t_s + self.rule.interval_s, self._measure)
         columns, starting = {}, {}
         for role in self.roles:
@@ -104,6 +105,7 @@ class Elastic:
         )
 
     def _decide(self, seen: Seen, t_s: float) -> None:
+        """Choose sizes of pools from an observation and start moving towards them."""
         targets = self._choose(seen, self._limits)
         calm = {role: t_s >= self._calm_s[role] for role in self.roles}
         self._reach(targets, t_s, calm, seen, self._patient(targets, t_s))
@@ -147,6 +149,7 @@ class Elastic:
         )
 
     def _note(self, t_s: float, *roles: str) -> None:
+        """Note a change of these roles; their cool-down begins."""
         self._changed_s.append(t_s)
         for role in roles:
             self._calm_s[role] = t_s + self.rule.cool_down_s
@@ -246,6 +249,7 @@ class Elastic:
         """Start instance k once j, the last instance that it waits for, has drained."""
 
         def then(t_s: float) -> None:
+            """Start the planned instance once every instance that it replaces has drained."""
             self._planned[k].discard(j)
             if not self._planned[k]:
                 del self._planned[k]

@@ -52,6 +52,8 @@ class Incidents:
             agenda.at(fault.at_s, self._begin(fault))
 
     def _begin(self, fault: Fault) -> Callable[[float], None]:
+        """An action that puts a fault in force, for the agenda."""
+
         def begin(t_s: float) -> None:
             sentence = f"{fault.where} {KINDS[fault.kind].says(fault)}"
             event = Event(t_s, Kind.FAULT, sentence, element=fault.where)
@@ -65,12 +67,14 @@ class Incidents:
         begin_s, end_s = next(spans, (math.inf, math.inf))
 
         def breaks(t_s: float) -> None:
+            """Add the fault to those in force, and plan its end."""
             event.end_s = None
             self._adjust([*self.machine.in_force, fault], t_s)
             if end_s < math.inf:
                 self.agenda.at(event.t_s + end_s, works)
 
         def works(t_s: float) -> None:
+            """Take the fault back from those in force."""
             event.end_s = t_s
             remaining = list(self.machine.in_force)
             remaining.remove(fault)
@@ -139,6 +143,7 @@ class Incidents:
         """Put a repaired die with its weights back into its rank, unless it failed again."""
 
         def action(t_s: float) -> None:
+            """Give an instance its own dies again, if it is up and they all work."""
             if k not in self.down and k not in self.machine.absent and self._go_home(k):
                 self._reprice(k, True, t_s)
                 self._count_dies(k, Kind.REJOINED, t_s)
@@ -165,6 +170,7 @@ class Incidents:
         self._notice(k, t_s)
 
     def _notice(self, k: int, t_s: float) -> None:
+        """Plan the detection of an instance's failure."""
         self.turn[k] += 1
         turn = self.turn[k]
 
@@ -344,6 +350,7 @@ class Incidents:
             )
 
     def _go_on(self, k: int, t_s: float) -> None:
+        """Serve again after a recovery; a prefill batch in progress goes on where it was."""
         machine = self.machine
         i, column = machine.setup.instances[k], machine.column(k)
         world, instance = machine.world, machine.world.instance

@@ -159,6 +159,7 @@ class Life:
         return set(self.machine.fabric.nodes_of(self.setup.instances[k].die_of_rank))
 
     def _enter(self, k: int, state: str, t_s: float) -> None:
+        """Change an instance's state and begin the span of the new one."""
         if k in self._span:
             self._span[k].end_s = t_s
         self.state[k] = state
@@ -197,6 +198,7 @@ class Life:
             self._serve(k, now_s)
 
         def graphs(now_s: float) -> None:
+            """Capture graphs, where that takes time, then serve."""
             if not graphs_s:
                 return serve(now_s)
             self._enter(k, "graphs", now_s)
@@ -204,6 +206,7 @@ class Life:
             return None
 
         def load(now_s: float) -> None:
+            """Load weights from DRAM to HBM."""
             self._holding |= self._nodes(k)
             self._enter(k, "load", now_s)
             self._send(self.loading.load, k, self._weights(k)[0], now_s, graphs)
@@ -248,6 +251,7 @@ class Life:
             self._enter(k, "off", t_s)
 
     def _serve(self, k: int, t_s: float) -> None:
+        """Put an instance in service on its own dies, with prices of the present network."""
         i, machine = self.setup.instances[k], self.machine
         machine.members[k] = list(i.die_of_rank)
         try:
@@ -281,6 +285,8 @@ class Life:
         return self.state[k] == "drain" and self._then[k] is None
 
     def _look(self, k: int, span: Span) -> Then:
+        """An action that ends an instance once its last request has left."""
+
         def drained(t_s: float) -> None:
             if self._span.get(k) is not span:
                 return  # it has been opened again

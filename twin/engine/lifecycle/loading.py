@@ -69,6 +69,7 @@ class Loading:
         return int(self._machine.world.traffic.first[w.WEIGHTS]) + self._machine.column(k)
 
     def _begin(self, k: int, coming: Coming, size: float, t_s: float, then: Then) -> None:
+        """Begin a transfer of weights to an instance; `then` is called at its end."""
         if k in self._under_way:
             self._settle(k, t_s)
         self._turn += 1
@@ -107,6 +108,7 @@ class Loading:
         one.left, one.since_s = one.left - moved_bytes, t_s
 
     def _look_again(self, k: int, t_s: float) -> None:
+        """Plan when a transfer is looked at next: at its end, or earlier if rates may change."""
         one, rate = self._under_way[k], self._rate(k)
         turn = one.turn
         after_s = min(LOOK_S, one.left / rate) if rate > 0.0 else LOOK_S
@@ -126,6 +128,7 @@ class Loading:
         self._agenda.at(t_s + after_s, go_on)
 
     def _end(self, k: int) -> None:
+        """End an instance's transfer and share its bandwidth among the others."""
         self._machine.set_pace(self._flow(k), 0.0)
         del self._under_way[k], self._machine.coming[k]
         self._share_bucket()

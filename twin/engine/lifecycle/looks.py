@@ -228,6 +228,7 @@ class Look:
         hot = c.decode_hot_tokens, c.decode_hot_factor[k]
 
         def iteration_s(more: float) -> float:
+            """Seconds of an iteration with this multiple of today's load."""
             requests, context = (
                 np.maximum(0.0, load.mean() * more + (load - load.mean()) * math.sqrt(more))
                 for load in loads

@@ -191,6 +191,7 @@ class Machine:
         return self._priced[state]
 
     def _price(self, i: Instance, dies: tuple[int, ...]) -> RoleCosts:
+        """Prices of an instance on these dies of the present network."""
         s = self.setup.scenario
         pool, clocks = serving(s)[i.role], self.setup.costs.clocks
         costs = role_costs(s, self.facts, self.fabric, pool, dies, i.name, clocks)

@@ -38,6 +38,7 @@ class MemoryServers:
             self._resize()
 
     def _lose(self, node: int, t_s: float) -> None:
+        """Drop the KV blocks of a node that failed, and log their number."""
         machine = self._machine
         pool, ssd = machine.world.pool, machine.world.ssd
         keeps = int(machine.setup.scenario.recovery.lost_blocks == "ssd")
@@ -53,6 +54,7 @@ class MemoryServers:
         self._log.append(Event(t_s, Kind.POOL_LOST, sentence, element=f"node {node}"))
 
     def _resize(self) -> None:
+        """Set the pool's capacity to that of the nodes whose servers run."""
         machine = self._machine
         pool = machine.world.pool
         if not machine.world.settings.pool_enabled:

@@ -89,6 +89,7 @@ class Present:
         return {role: self._steady(role) * self._size(role) for role in roles}
 
     def _steady(self, role: str, *states: str) -> float:
+        """Mean number of a role's instances in these states after the warm-up."""
         s = self._setup.scenario
         edges_s = np.array([s.warmup_s, s.horizon_s])
         return float(self._time(role, edges_s, *states)[0]) / (s.horizon_s - s.warmup_s)

@@ -102,6 +102,7 @@ def _finished(columns: Columns, left_out: int, sessions: int, most: int) -> Colu
 
 
 def _objects(piece: Piece) -> Iterator[tuple[str, dict[str, Any]]]:
+    """(place in the file, object) of each session. Raises TraceError."""
     text = text_of(piece)
     lines = [(i, line) for i, line in enumerate(text.split("\n"), 1) if line.strip()]
     by_line = len(lines) > 1 and lines[0][1].rstrip().endswith("}")
@@ -114,6 +115,7 @@ def _objects(piece: Piece) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _read_session(where: str, body: dict[str, Any], most: int, sessions: _Sessions) -> None:
+    """Append the requests of one session in order of time."""
     rows = list(_requests(where, body["requests"], 0.0, 0))
     times_s, bodies, places = zip(*rows, strict=True) if rows else ((), (), ())
     sizes = cells_of_rows(bodies, places.__getitem__).tokens("in")

@@ -139,6 +139,7 @@ def study(
 
 
 def _filling(name: str, npus: int, mix: Mix, fleet: int, seed: int) -> Filling:
+    """Allocated share over several seeds; None where a block is larger than the supernode."""
     if max(size for size, _ in mix) > npus:
         return Filling(name, npus, None, None)
     runs = [allocation(npus, mix, fleet, seed + k) for k in range(SEEDS)]

@@ -51,6 +51,7 @@ def reads(
 def _over(
     s: Scenario, plane: str, facts: Facts, trace: TraceTable | None, counts: Counts | None
 ) -> Iterator[Read]:
+    """Reads of cached KV over one plane: from DRAM, and from the SSD tier if there is one."""
     question = with_overrides(s, {"memory_pool.plane": plane})
     parts = assemble(question, facts, trace, counts)
     role = parts.costs.prefill_role or parts.costs.colocated_role

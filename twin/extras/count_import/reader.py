@@ -123,6 +123,7 @@ def _npy(name: str, stream: IO[bytes], size: int) -> NDArray[Any]:
 
 
 def _npz(name: str, data: bytes, limits: Limits) -> NDArray[Any]:
+    """Counts of a .npz file: `logical_count`, or its only array. Raises CountsError."""
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             names = archive.namelist()
@@ -150,6 +151,7 @@ def _npz(name: str, data: bytes, limits: Limits) -> NDArray[Any]:
 
 
 def _json(name: str, text: str) -> NDArray[Any]:
+    """Counts of a JSON file. Raises CountsError."""
     try:
         body = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -169,6 +171,7 @@ def _json(name: str, text: str) -> NDArray[Any]:
 
 
 def _csv(name: str, text: str) -> NDArray[Any]:
+    """Counts of a CSV file with columns layer, expert and count. Raises CountsError."""
     rows = csv.reader(short_lines(io.StringIO(text, newline=None)))
     try:
         counts_by_expert: dict[tuple[int, int], float] = {}
@@ -194,6 +197,7 @@ def _csv(name: str, text: str) -> NDArray[Any]:
 
 
 def _column(name: str, header: list[str], what: str) -> int:
+    """Position of a column by any of its names. Raises CountsError."""
     for column_name in COLUMNS[what]:
         if column_name in header:
             return header.index(column_name)
@@ -204,6 +208,7 @@ def _column(name: str, header: list[str], what: str) -> int:
 
 
 def _cells(name: str, line: int, row: list[str], places: list[int]) -> tuple[int, int, float]:
+    """(layer, expert, count) of one line. Raises CountsError."""
     try:
         layer, expert, count = int(row[places[0]]), int(row[places[1]]), float(row[places[2]])
     except (ValueError, IndexError):

@@ -238,6 +238,7 @@ def _groups(rows: Sequence[Row]) -> list[tuple[str, str, set[int]]]:
 
 
 def _jacobian(space: Space, x: Vector, at_x: Vector) -> Vector:
+    """Derivative of the errors by each parameter, f8[errors, parameters]."""
     columns = []
     for i in range(len(x)):
         step = DIFFERENCE if x[i] < 0.5 else -DIFFERENCE
@@ -268,6 +269,7 @@ def _refit(space: Space, slopes: Sequence[Vector], weights: Vector, rows: list[i
 
 
 def _span(constant: Constant, value: float, refits: Sequence[tuple[str, float]]) -> Span:
+    """Range of a constant over refits, with the row that moves it most."""
     row, farthest = max(refits, key=lambda refit: abs(refit[1] - value))
     values = [x for _, x in refits]
     reach = abs(farthest - value) / (constant.high - constant.low)

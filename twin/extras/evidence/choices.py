@@ -59,6 +59,7 @@ class Moved:
 
 @lru_cache(maxsize=1)
 def _choices() -> tuple[Figure, ...]:
+    """Figures that were chosen with a published result in sight, from choices.toml."""
     return tuple(
         Figure(
             entry["name"], "chosen", entry["why"], tuple(entry["saw"]), entry.get("field", ""),

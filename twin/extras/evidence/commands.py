@@ -91,6 +91,7 @@ def calibrate(
 
 
 def _cross_validate(write: bool, as_json: bool) -> None:
+    """Fit again without each row, source and system, and print or write the errors."""
     with err.status("fitting without each row in turn"):
         evidence = make(load_facts())
     if write:

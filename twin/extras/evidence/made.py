@@ -159,6 +159,7 @@ def committed(root: Path) -> str:
 
 
 def _git(root: Path, *words: str) -> str:
+    """Output of a git command in `root`. Raises EvidenceError."""
     try:
         done = subprocess.run(
             ["git", "-C", str(root), *words], capture_output=True, text=True, check=True

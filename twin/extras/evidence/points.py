@@ -160,6 +160,7 @@ def _check_heads(heads: Sequence[str], file: str) -> None:
 
 
 def _row(cells: Mapping[str | None, Any], here: str, line: int, facts: Facts) -> Row:
+    """One row of a file of points. Raises PointsError."""
     if None in cells or None in cells.values():
         raise PointsError(f"{here}: it must have a cell, if an empty one, for each column")
     filled_cells = {str(k): v.strip() for k, v in cells.items() if v.strip()}
@@ -211,6 +212,7 @@ def _number(filled: Mapping[str, str], name: str, here: str, absent: str = "") -
 
 
 def _answer(row: Row, facts: Facts, file: str) -> float:
+    """The twin's answer to a row. Raises PointsError."""
     try:
         return answer_row(row, facts)
     except (ValueError, FactError) as error:

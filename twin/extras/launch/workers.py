@@ -57,6 +57,7 @@ def workers(s: Scenario, facts: Facts) -> list[Worker]:
 
 
 def _worker(s: Scenario, pool: Pool, dies: int) -> Worker:
+    """Launch sizes of one pool's engine: processes, ranks and degrees of parallelism."""
     d, ranks, per_node = s.deployment, pool.npus * dies, s.supernode.npus_per_node * dies
     if ranks > per_node and ranks % per_node:
         raise ValueError(

@@ -45,11 +45,13 @@ class Bucket:
         self._plan()
 
     def _move(self, t_s: float) -> None:
+        """Advance all transfers to t_s at equal shares of the rate."""
         share = self.bytes_per_s / max(len(self._left), 1) * (t_s - self._since_s)
         self._left = {k: bytes_left - share for k, bytes_left in self._left.items()}
         self._since_s = t_s
 
     def _plan(self) -> None:
+        """Plan the end of the next transfer."""
         self._turn += 1
         turn = self._turn
         if not self._left:
@@ -264,6 +266,7 @@ class FleetRun:
         self.clock.at(t_s + (0.0 if one.switched else fleet.process_s), partial(self._weights, one))
 
     def _weights(self, one: Start, t_s: float) -> None:
+        """Fetch a model's weights: from the slot's DRAM if they are there, else from storage."""
         one.ready_s = t_s
         slot, size = self.slots[one.slot], self.fleet.models[one.model].size_bytes
         one.hit = slot.dram.read(one.model)
@@ -286,12 +289,14 @@ class FleetRun:
         return self._bucket.fetch(key, size, t_s, arrived)
 
     def _load(self, one: Start, t_s: float) -> None:
+        """Load weights from DRAM to the NPUs of a slot, and plan the start of service."""
         one.fetched_s = t_s
         one.loaded_s = t_s + self.fleet.models[one.model].load_s
         one.up_s = one.loaded_s + (self.fleet.regroup_s if one.switched else 0.0)
         self.clock.at(one.up_s, partial(self._serves, one))
 
     def _serves(self, one: Start, t_s: float) -> None:
+        """Put a slot in service and hand it the requests that wait for its model."""
         slot, demand = self.slots[one.slot], self._demands[one.model]
         slot.state, slot.up_s, slot.done_s = "serving", t_s, t_s
         demand.coming -= 1
@@ -301,6 +306,7 @@ class FleetRun:
         self._take(one.slot, t_s)
 
     def _arrive(self, model: int, t_s: float) -> None:
+        """Take a request: to a serving slot of its model, or start one."""
         served_model, demand = self.fleet.models[model], self._demands[model]
         demand.waiting.append(len(self._arrived))
         self._arrived.append(t_s)
@@ -330,6 +336,8 @@ class FleetRun:
         several; slots with the model in DRAM first, then the longest idle."""
 
         def first(k: int) -> tuple[bool, float]:
+            """Order of idle slots: those that have the weights first, then the least recently
+            used."""
             return model not in self.slots[k].dram.held, self.slots[k].done_s
 
         def in_service(k: int) -> tuple[bool, float]:

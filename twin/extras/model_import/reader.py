@@ -132,6 +132,7 @@ def write_model(model: ImportedModel, folder: Path = DATA / "models") -> Path:
 
 
 def _read(path: Path) -> dict[str, Any]:
+    """The configuration's table. Raises ConfigError."""
     text = read_text(path, CONFIG_BYTES_MAX, ConfigError, "config.json of a model")
     try:
         config = json.loads(text)
@@ -183,6 +184,7 @@ class _Config:
         }
 
     def _mla(self) -> dict[str, Fact]:
+        """Facts of multi-head latent attention."""
         heads = self._count("num_attention_heads")
         kv_heads = self._count("num_key_value_heads", absent=heads.value)
         if kv_heads.value != heads.value:
@@ -201,6 +203,7 @@ class _Config:
         }  # fmt: skip
 
     def _gqa(self) -> dict[str, Fact]:
+        """Facts of grouped-query attention."""
         heads, hidden = self._count("num_attention_heads"), self._count("hidden_size")
         kv_heads = self._count("num_key_value_heads", absent=heads.value)
         if heads.value % kv_heads.value:
@@ -217,6 +220,7 @@ class _Config:
         }  # fmt: skip
 
     def _experts(self) -> dict[str, Fact]:
+        """Facts of routed and shared experts."""
         expert_count = self._first_of("n_routed_experts", "num_experts", "num_local_experts")
         picks = self._first_of("num_experts_per_tok", "num_experts_per_token")
         routed, top_k = self._count(expert_count), self._count(picks)
@@ -249,6 +253,7 @@ class _Config:
         return kinds.count(kind)
 
     def _windows(self, layers: int) -> dict[str, Fact]:
+        """Facts of layers with sliding-window attention."""
         windowed_layers = self._layers_of("sliding_attention", layers)
         return {
             "window_layers": self._derived(windowed_layers, f"layer_types of {self.file}"),
@@ -258,6 +263,7 @@ class _Config:
         }
 
     def _linear(self, layers: int) -> dict[str, Fact]:
+        """Facts of layers with linear attention."""
         linear_table = self.table.get("linear_attn_config")
         if isinstance(linear_table, dict):  # Kimi-Linear: heads of keys and values alike
             inner = _Config(
@@ -302,6 +308,7 @@ class _Config:
         return self._derived(min(limit, top_k), f"topk_group of {self.file}, a group to a node")
 
     def _dense_layers(self) -> Fact:
+        """Number of layers without routed experts."""
         if not self.family.experts:
             return replace(self._count("num_hidden_layers"), mark="d")
         if "first_k_dense_replace" in self.table:

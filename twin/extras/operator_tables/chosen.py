@@ -44,6 +44,7 @@ def _fused(each: Fitted) -> bool:
 
 
 def _worth(each: Fitted) -> bool:
+    """Whether a fit has enough rows and small enough errors to become facts."""
     share = BINDS.get(each.operator)
     measured_enough = share is None or each.facts[share] >= FALLBACK
     most = SUMS if each.operator == "collective" else WORTH
@@ -51,6 +52,7 @@ def _worth(each: Fitted) -> bool:
 
 
 def _rank(each: Fitted) -> tuple[object, ...]:
+    """Sort key of fits: preferred engine first, then the newest release."""
     engine, _, release = each.engine.partition(" ")
     newest = tuple(-int(number) for number in re.findall(r"\d+", release))
     rank = ENGINES.index(engine) if engine in ENGINES else len(ENGINES)
@@ -129,6 +131,7 @@ def _exchange(found: Iterable[Fitted], where: str, source: str, link: float) -> 
 
 
 def _table(each: Fitted, source: str, above: str = "operators") -> str:
+    """TOML text of one operator's facts, with source and error of the fit."""
     operator = PARTS.get(each.operator, each.operator)
     by_cache = operator in ("attention", "gqa", "prefill_mla", "prefill_gqa")
     name = "8bit" if by_cache and each.format != "bf16" else each.format
@@ -154,6 +157,7 @@ def _table(each: Fitted, source: str, above: str = "operators") -> str:
 
 
 def _held(name: str, each: Fitted, named: dict[str, str]) -> str:
+    """TOML line of the error on rows that were left out of the fit."""
     note = f"of {each.held:,} of {each.rows:,} rows; {100 * each.worst:.0f} % at worst"
     return _line(name, round(100 * each.mean, 1), "%", named | {"note": note})
 

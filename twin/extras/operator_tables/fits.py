@@ -86,6 +86,7 @@ def _fit(
     for predict, choice in ways:
 
         def off(x: Floats, predict: Predict = predict) -> float:
+            """Mean absolute log error on the fitted rows, with a penalty for shares above 1."""
             values = dict(zip(names, np.exp(x), strict=True))
             excess = sum(max(0.0, v - 1.0) for k, v in values.items() if k not in UNBOUNDED)
             return (
@@ -134,6 +135,7 @@ def _gemm(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
     scaling /= peaks.memory * VECTOR
 
     def predict(at: Mapping[str, float], tile: tuple[int, int]) -> Floats:
+        """Predicted seconds of each product."""
         computing = 2.0 * whole(m, tile) * n * k / peaks.flops[fmt]
         roofs = _roofs(computing / at["compute"], moving_s / at["bandwidth"], 2.0)
         return np.asarray(at["start"] + roofs + scaling)
@@ -168,6 +170,7 @@ def _grouped(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
 def _grouped_part(
     name: str, rows: pl.DataFrame, peaks: Peaks, fmt: str, ordered: bool = False
 ) -> Part:
+    """Fit of the grouped products of experts."""
     hidden, inner, tp, top_k, experts, tokens, ep, latency = _columns(
         rows, "hidden_size", "inter_size", "moe_tp_size", "topk", "num_experts", "num_tokens",
         "moe_ep_size", "latency",
@@ -186,6 +189,7 @@ def _grouped_part(
         between_s = between_s + total * copied_bytes / (peaks.memory * VECTOR)
 
     def predict(at: Mapping[str, float], tile: tuple[int, int]) -> Floats:
+        """Predicted seconds of each grouped product."""
         computing = 2.0 * read * whole(total / read, tile) * weights / peaks.flops[fmt]
         roofs = _roofs(computing / at["compute"], moving_s / at["bandwidth"], 2.0)
         return np.asarray(at["start"] + roofs + between_s + at.get("passing", 0.0) * tokens)
@@ -221,6 +225,7 @@ def _core(computed: str, computing: Floats, moving: Floats, latency: Floats, beg
     roofline."""
 
     def predict(at: Mapping[str, float], power: float) -> Floats:
+        """Predicted seconds of each attention core."""
         roofs = _roofs(computing / at["compute"], moving / at["bandwidth"], power)
         return np.asarray(at["start"] + roofs)
 
@@ -257,6 +262,7 @@ def _prompts(
     tokens = batch * isl
 
     def predict(at: Mapping[str, float]) -> Floats:
+        """Predicted seconds of each prompt's attention."""
         pairs = tokens * (0.5 * (isl + 1.0) + at["edge"])
         return np.asarray(at["start"] + pair_s * pairs / at["compute"])
 
@@ -272,6 +278,7 @@ def _eager_mla(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
 
 
 def _host(rows: pl.DataFrame) -> Part:
+    """Fit of the host's time for a launch."""
     (latency,) = _columns(rows, "latency")
     candidates: Candidates = [(lambda at: np.full_like(latency, at["host"]), {})]
     return "host", latency * 1e-3, candidates, {"host": 5e-4}

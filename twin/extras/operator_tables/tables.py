@@ -61,6 +61,7 @@ def read_tables(path: Path) -> list[Table]:
 
 
 def _tables(file: Path) -> Iterator[Table]:
+    """Operator tables of a file, one for each format of numbers."""
     reader = pl.read_parquet if file.suffix == ".parquet" else pl.read_csv
     frame = reader(file)
     columns = set(frame.columns)

@@ -154,6 +154,7 @@ class _Events:
         self.file.write(head.encode())
 
     def put(self, group: list[Event]) -> None:
+        """Write a group of events, or count it as left out if there is no room."""
         if len(group) > self.room:
             self.left_out += len(group)
             return

@@ -147,6 +147,7 @@ def _axes(
     at: Callable[[float, float], Point], xticks: Sequence[float], yticks: Sequence[float],
     x: str,
 ) -> Iterable[Part]:  # fmt: skip
+    """Grid lines and labels of both axes."""
     for value in yticks:
         (a, b), (c, d) = at(xticks[0], value), (WIDE - RIGHT, at(xticks[0], value)[1])
         yield tag("line", cls="grid", x1=a, y1=b, x2=c, y2=d)
@@ -158,6 +159,7 @@ def _axes(
 
 
 def _drawn(s: Series, places: Sequence[Point]) -> Iterable[Part]:
+    """A series as a line, as points, or both."""
     if s.joined:
         yield tag("polyline", cls=f"s{s.colour}",
                   points=" ".join(f"{a:.1f},{b:.1f}" for a, b in places))  # fmt: skip

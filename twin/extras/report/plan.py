@@ -55,6 +55,7 @@ def plan_report(plan: Plan, found: Row) -> str:
 
 
 def _ranking(plan: Plan, rows: Sequence[Row]) -> Part:
+    """The table of ranked deployments."""
     after = (f"After: {LOSSES[loss].lower()}" for loss in plan.survives)
     heads = ["", "Deployment", "NPUs", "tokens/s per NPU", "TPOT", "TTFT p99", "Headroom", "Power",
              "Held back by", *after]  # fmt: skip
@@ -107,6 +108,7 @@ def _relaxed(rows: Sequence[Row]) -> Part:
 
 
 def _front(found: Row) -> Part:
+    """The chart of speed per user against throughput per NPU."""
     ranks = {row["key"]: str(row["rank"]) for row in found["ranked"]}
     with_speed = [p for p in found["front"] if p["tokens_per_s_per_user"]]
     best = sorted(
@@ -134,6 +136,8 @@ def _front(found: Row) -> Part:
 
 
 def _tornado(rows: Sequence[Row]) -> Part:
+    """The chart of how the goal changes with each setting."""
+
     def label(row: Row) -> str:
         info = field_info(row["path"])
         return f"{info.label if info else row['path']}: {row['value']}"
@@ -146,6 +150,7 @@ def _tornado(rows: Sequence[Row]) -> Part:
 
 
 def _ledger(found: Row) -> Iterable[Part]:
+    """Counts, and tables of simulated and of priced deployments."""
     counts = {k: v for k, v in found["counts"].items() if k != "simulations"}
     yield tag("p", "; ".join(f"{k}: {v:,}" for k, v in counts.items()), ".", cls="soft")
     rows = [row for row in found["ledger"] if row["simulated"]]
@@ -170,6 +175,7 @@ def _listed(rows: Sequence[Row]) -> Part:
 
 
 def _made_with(plan: Plan) -> Part:
+    """The paragraph of what the plan was made with: choices, seed and versions."""
     varied = ", ".join(CHOICES[key].label for key in plan.vary)
     return tag(
         "p", f"What may vary: {varied}. {plan.simulations} simulations of a search, seed "

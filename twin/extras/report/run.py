@@ -64,6 +64,7 @@ def _against(metric: Metric, run: Run) -> str:
 
 
 def _over_time(windows: pl.DataFrame | None) -> Iterable[Part]:
+    """Charts of tokens and of requests over simulated time."""
     if windows is None or not windows.height:
         return
     curves = {
@@ -112,6 +113,7 @@ def _of_requests(run: Run) -> Iterable[Part]:
 
 
 def _operators(operators: pl.DataFrame | None) -> Iterable[Part]:
+    """Bar charts of operators, one for each phase."""
     if operators is None or not operators.height:
         return
     for phase in operators["phase"].unique(maintain_order=True):

@@ -59,6 +59,7 @@ FORMAT = Format(
 
 
 def _windows(piece: Piece) -> list[tuple[float, float, float, int]]:
+    """(start s, rate req/s, shape, pattern) of each window of a client. Raises TraceError."""
     windows: list[tuple[float, float, float, int]] = []
     for number, line in enumerate(text_of(piece).split("\n"), 1):
         if not line.strip():
@@ -123,6 +124,7 @@ def _pairs(text: str, where: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _sampled(name: str, clients: dict[int, _Client], most_rows: int) -> Columns:
+    """Requests of all clients, sampled from their windows."""
     times, inputs, outputs = list[np.ndarray](), list[np.ndarray](), list[np.ndarray]()
     total = 0
     for number, client in sorted(clients.items()):

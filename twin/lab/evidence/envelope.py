@@ -90,6 +90,7 @@ def _ep(role: str) -> Callable[[Configuration, Facts], Value]:
     """Reader of the EP degree of a configuration's pool, in dies."""
 
     def read(c: Configuration, facts: Facts) -> Value:
+        """EP degree of a configuration."""
         if c.pool == "exchange":
             return float(c.args["ep"])
         dies = load_chip(facts, c.scenario.supernode.chip).dies_per_npu
@@ -102,6 +103,7 @@ def _ep(role: str) -> Callable[[Configuration, Facts], Value]:
 
 def _context(sparse: bool) -> Callable[[Configuration, Facts], Value]:
     def read(c: Configuration, facts: Facts) -> Value:
+        """Mean context in tokens, for models with or without sparse attention."""
         w = c.scenario.workload
         selects = load_shape(facts, c.scenario.deployment.model).index_top_k > 0
         if w.arrivals == "trace" or c.pool == "exchange" or selects != sparse:
@@ -113,21 +115,25 @@ def _context(sparse: bool) -> Callable[[Configuration, Facts], Value]:
 
 
 def _prompt(c: Configuration, facts: Facts) -> Value:
+    """Mean prompt in tokens."""
     w = c.scenario.workload
     return None if w.arrivals == "trace" else mean_lengths(w, facts)[0]
 
 
 def _acceptance(c: Configuration, facts: Facts) -> Value:
+    """Acceptance of drafted tokens, where there is a drafter."""
     decode = c.scenario.deployment.decode
     return decode.mtp_acceptance if decode.mtp_draft_tokens else None
 
 
 def _drafter(c: Configuration, facts: Facts) -> Value:
+    """Kind of drafter, where there is one."""
     decode = c.scenario.deployment.decode
     return decode.drafter if decode.mtp_draft_tokens else None
 
 
 def _skew(c: Configuration, facts: Facts) -> Value:
+    """Skew of experts, where placement is not perfect."""
     experts = c.scenario.experts
     if experts.placement == "perfect":
         return None
@@ -135,6 +141,7 @@ def _skew(c: Configuration, facts: Facts) -> Value:
 
 
 def _reuse(c: Configuration, facts: Facts) -> Value:
+    """Share of prompt tokens that the memory pool has."""
     w = c.scenario.workload
     if not c.scenario.memory_pool.enabled or w.arrivals == "trace" or w.prefix == "sessions":
         return None
@@ -143,6 +150,8 @@ def _reuse(c: Configuration, facts: Facts) -> Value:
 
 
 def _field(path: str, pool: str = "") -> Callable[[Configuration, Facts], Value]:
+    """A reader of one field, for configurations of a pool."""
+
     def read(c: Configuration, facts: Facts) -> Value:
         colocated = c.scenario.deployment.mode == "colocated"
         if (pool and c.pool != pool) or (colocated and path.startswith("deployment.prefill")):
@@ -235,6 +244,7 @@ def _published_reach(facts: Facts, chip: str) -> tuple[Reach, ...]:
 
 
 def _concerns(aspect: Aspect, c: Configuration) -> bool:
+    """Whether an aspect applies to a configuration."""
     if c.pool == "exchange":
         return aspect.pool in ("", "decode") and aspect.name not in NOT_OF_EXCHANGE
     return bool(c.pool) and aspect.pool in ("", c.pool)

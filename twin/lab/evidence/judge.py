@@ -53,6 +53,7 @@ def _published(facts: Facts) -> list[dict[str, Any]]:
 
 
 def _judged(facts: Facts, rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """Rows with the twin's answer, its error, first error and verdict."""
     first = load_first()
     others: dict[str, list[list[Any]]] = {}
     for other in load_others():

@@ -63,6 +63,7 @@ def answer_row(row: Row, facts: Facts) -> float:
 
 
 def _decode(parts: Sequence[str], ask: Ask) -> float:
+    """A decode quantity of a row's scenario, in SI units."""
     if parts[0] == "slo":
         return _under_slo(ask)
     full = ask.steady
@@ -101,6 +102,7 @@ def _under_slo(ask: Ask) -> float:
 
 
 def _prefill(parts: Sequence[str], ask: Ask) -> float:
+    """A prefill quantity of a row's scenario, in SI units."""
     prediction = ask.steady
     p = prediction.prefill
     assert p is not None

@@ -151,6 +151,7 @@ def near(scenario: Scenario, facts: Facts, run: bool = False) -> list[Near]:
 
 
 def _near(figure: Figure, scenario: Scenario, facts: Facts) -> Near:
+    """Band of a figure from the published rows nearest to the scenario."""
     errors, bands = record()
     levels = _levels(figure, scenario)
     of_stack = [e for e in errors if e.levels[:STACK] == levels[:STACK]]

@@ -251,6 +251,7 @@ def _confirmed(runs: Runs, view: View, group: list[Look]) -> Measured | None:
 
 
 def _first_that_holds(runs: Runs, s: Scenario, looks: Sequence[Look]) -> tuple[Look, Gain] | None:
+    """The first change that improves the run on every seed, with its gain; None: none does."""
     for look in looks:
         if (gain := gained(runs, s, look.change.settings)) is not None:
             return look, gain
@@ -263,6 +264,7 @@ def ranked(measured: list[Measured]) -> tuple[Measured, ...]:
     best = max((m.score for m in done), default=0.0)
 
     def order(m: Measured) -> tuple[int, float]:
+        """Sort key of a cause: place of its kind, then the higher score."""
         if m.cause.kind == CAUSE and m.suggestion is None:
             return (4, -m.score)
         if m.cause.kind == FAULT:
@@ -296,6 +298,7 @@ def verdict(view: View, room: Capacity, ranks: Sequence[Measured]) -> str:
 
 
 def _limit(held: bool, room: Capacity) -> str:
+    """The load at which the deployment meets its SLO, as the end of a sentence."""
     if not room.load:
         return "; less traffic alone does not bring it back"
     most = f"{three_figures(room.load)} {room.unit}"

@@ -61,6 +61,7 @@ def _cores(v: View, *factors: float) -> Found:
 
 
 def _more_decode(v: View) -> Found:
+    """More or larger decode instances, on idle NPUs or in place of prefill instances."""
     count, npus = v.role_npus["decode"]
     for more in _steps(v.free_npus // npus):
         yield Change({"deployment.decode.instances": count + more})

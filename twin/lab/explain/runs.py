@@ -72,6 +72,7 @@ class Runs:
         return self.summaries[scenario]
 
     def _run(self, scenario: Scenario) -> Run:
+        """Simulate a scenario of this explanation."""
         imported = {} if self.counts is None else {"counts": self.counts}
 
         def note(_share: float, _live: Mapping[str, float]) -> bool:

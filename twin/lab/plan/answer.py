@@ -107,6 +107,7 @@ def status_of(search: Search, c: Candidate) -> tuple[str, str]:
 
 
 def _ranked(finish: Finish) -> list[dict[str, Any]]:
+    """Rows of the ranking, best first, with margins, losses and the next step."""
     search = finish.search
     rows: list[dict[str, Any]] = []
     goal = search.plan.goal

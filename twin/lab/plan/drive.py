@@ -86,6 +86,7 @@ def _prices(scenario: str, facts: Facts) -> Prices:
 
 
 def _same(version: str) -> Facts:
+    """Facts of this process. Raises PlanError if they differ from the caller's."""
     if version != version_of(facts := load_facts()):
         raise PlanError(
             "a process of the cluster has another twin or other facts: install the same version"
@@ -160,6 +161,7 @@ class Simulators:
                 return left.pop(0) if left else None
 
         def help_out(helper: Child) -> None:
+            """Take items until none is left; return an item whose helper failed."""
             while (item := take()) is not None:
                 try:
                     helped(helper, item)

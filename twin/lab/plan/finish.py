@@ -88,6 +88,7 @@ class Finish:
             yield from self._relaxed()
 
     def _found(self) -> Steps:
+        """Find the finalists, or else the deployments that nearly suffice."""
         yield from self._chosen()
         if not self.finalists:
             yield from self._nearly()

@@ -245,6 +245,7 @@ class Prices:
         return (role, *sorted(even_drafts.items()))
 
     def _priced(self, role: str, own: Settings, until_s: float) -> Pool:
+        """Curves of one role: capacity and TPOT by batch, expected and at best."""
         mode = {"prefill": "prefill_only", "decode": "decode_only"}.get(role, "colocated")
         # Attention that is offloaded does not make experts less even: parts are those without.
         free = {path: value for path, value in own.items() if _concerns(role, path)}

@@ -66,6 +66,7 @@ class Plan(BaseModel):
     @field_validator("vary")
     @classmethod
     def _known(cls, vary: tuple[str, ...]) -> tuple[str, ...]:
+        """Choices in their declared order. Raises ValueError for an unknown one."""
         for key in vary:
             if key not in CHOICES:
                 raise ValueError(f"{key} does not vary: choose of {', '.join(CHOICES)}")

@@ -285,6 +285,7 @@ class Search:
         yield from self._simulated(pairs)
 
     def _simulated(self, pairs: Sequence[tuple[Tested, float]]) -> Steps:
+        """Simulate pairs of deployment and rate, and note the results."""
         to_simulate, scenarios = [], []
         for t, rate in pairs:
             try:

@@ -159,6 +159,7 @@ def work(here: Path) -> None:
         noted_s, server = 0.0, os.getppid()
 
         def note(share: float, so_far: Mapping[str, Any]) -> bool:
+            """Write progress from time to time; returns whether the plan goes on."""
             nonlocal noted_s
             if time.monotonic() - noted_s > NOTED_S:
                 noted_s = time.monotonic()

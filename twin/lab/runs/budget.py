@@ -57,6 +57,7 @@ def estimate(s: Scenario, facts: Facts, trace_requests: int = 0) -> Budget:
 
 
 def _of_one(s: Scenario, facts: Facts, trace_requests: int) -> Budget:
+    """Budget of one model's run."""
     w, d, e = s.workload, s.deployment, s.experts
     if w.arrivals == "trace":
         replayed = min(trace_requests, w.trace.max_requests or trace_requests)

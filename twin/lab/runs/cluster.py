@@ -83,6 +83,7 @@ class Cluster:
             return self._ended()
 
     def _ended(self) -> dict[str, str | Exception]:
+        """Answers of futures that ended, or their errors, by key."""
         ended: dict[str, str | Exception] = {}
         for key, future in list(self._futures.items()):
             if future.status == "pending":
@@ -133,6 +134,7 @@ class Cluster:
             self._drop()
 
     def _connected(self) -> Any:
+        """The client of the scheduler, connected again if it was lost."""
         if self._client is not None and self._client.status != "running":
             self._drop()
         if self._client is None:

@@ -176,6 +176,7 @@ class Runner:
         self._wake.set()
 
     def _watch(self) -> None:
+        """Look after runs until the runner is closed."""
         while not self._closed:
             try:
                 busy = self._tick()
@@ -309,6 +310,7 @@ class Runner:
             self._processes[name] = self._start_process(name, idle_s)
 
     def _start_process(self, name: str, idle_s: float, *more: str) -> subprocess.Popen[bytes]:
+        """Start a process that carries out runs."""
         arguments = (f"--owner={name}", f"--engine={self._engine}", f"--idle-s={idle_s}", *more)
         process = start_process("twin.lab.runs.job", *arguments, **self._store.environment)
         life = self._lives[process.pid] = Life()

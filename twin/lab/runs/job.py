@@ -71,6 +71,7 @@ def pulse(store: Store, run: str, owner: Owner) -> Iterator[Callable[..., bool]]
     is_over = threading.Event()
 
     def beat_until_over() -> None:
+        """Write progress and read the run's order at each pulse."""
         nonlocal order
         while not is_over.wait(PULSE_S):
             try:
@@ -139,6 +140,7 @@ def within_budget(engine: Engine, store: Store, row: RunRow, owner: Owner) -> En
     """The engine in a process that ends if it needs far more memory than estimated."""
 
     def simulate(scenario: Scenario, facts: Facts, **given: Any) -> "Run":
+        """Simulate with a watch on this process's memory."""
         is_over = threading.Event()
         budget = budget_of(store, scenario, facts)
         args = (store, row, owner, budget, is_over)
@@ -197,6 +199,7 @@ class Parent:
             time.sleep(POLL_S)
 
     def _listen(self) -> None:
+        """Wake this process at each line of its parent, and note when the parent is gone."""
         for _line in sys.stdin:
             self._woken.set()
         if not self.ready:

@@ -108,6 +108,7 @@ class Live:
             self._send(run, None)
 
     def _send(self, run: str, question: Scenario | None) -> None:
+        """Send a question, or a stop, to the process of live runs; log it if that is gone."""
         assert self._process.stdin is not None
         try:
             text = canonical(question) if question else None  # None: stop it
@@ -186,6 +187,7 @@ class Answering:
         threading.Thread(target=self._listen, args=(questions,), daemon=True).start()
 
     def _listen(self, questions: BinaryIO) -> None:
+        """Read questions and stops from the parent."""
         for line in questions:
             run, text = json.loads(line)
             if text is None:
@@ -209,6 +211,7 @@ class Answering:
                 self._answer(*message)
 
     def _answer(self, run: str, question: Scenario) -> None:
+        """Simulate a question and report its progress, then search its capacity."""
         reported_s = 0.0
 
         def progress(fraction: float, live: Mapping[str, Any]) -> bool:

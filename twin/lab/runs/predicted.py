@@ -22,6 +22,7 @@ def predicted(scenario: Scenario) -> dict[str, Any]:
 
 
 def _of_one(scenario: Scenario) -> dict[str, Any]:
+    """Predicted figures of one model by formula, with their bands."""
     facts = load_facts()
     begun_s = time.perf_counter()
     full = steady(scenario, facts)

@@ -48,6 +48,7 @@ def _rows(store: Store) -> Iterator[RunRow]:
 
 
 def _compared(store: Store, row: RunRow, watch: Watch) -> Verified:
+    """Simulate a run again and compare digests and figures."""
     if row.state != DONE or row.damaged:
         return Verified(row.id, row.name, "not compared", row.message or f"it is {row.state}")
     engine = load_engine()

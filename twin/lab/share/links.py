@@ -205,6 +205,7 @@ def _unpacked(text: str) -> str:
 
 
 def _find_run(name: str, store: Store) -> RunRow | NotHere:
+    """A run by the id of a link, or the reason why it is not here."""
     if not RUN_ID.fullmatch(name):
         return NotHere("this is no run's id: copy the link again, whole")
     try:

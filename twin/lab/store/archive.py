@@ -196,6 +196,7 @@ class _Writer:
         return [{**row, **visitor} for row in rows]
 
     def _member(self, kind: str, sha256: str, size: int, source: Source) -> None:
+        """Write one member of the tar, named by its digest."""
         ending = "parquet" if kind == TABLE else "json"
         info = tarfile.TarInfo(f"twin-{VERSION}/{kind}/{sha256}.{ending}")
         info.size = size

@@ -69,6 +69,7 @@ class Database:
 
     @contextmanager
     def _sentences(self) -> Iterator[None]:
+        """Raise errors of the database as StoreError."""
         try:
             yield
         except DBAPIError as error:
@@ -87,6 +88,7 @@ class Database:
             ) from error
 
     def _refusal(self, error: DBAPIError) -> StoreError:
+        """The StoreError for a database error, with what to do."""
         location = str(self.path) if self.path else "the database"
         reason = str(error.orig).splitlines()[0]
         if isinstance(error, IntegrityError):
@@ -129,6 +131,7 @@ def open_database(url: str) -> Database:
 
 
 def _open_postgresql(url: URL) -> Database:
+    """Open a PostgreSQL database. Raises StoreError."""
     options: dict[str, Any] = {"pool_pre_ping": True, "json_serializer": json_text}
     try:
         writer = create_engine(url, **options)
@@ -151,6 +154,7 @@ def _open_postgresql(url: URL) -> Database:
 
 
 def _open_sqlite(url: URL) -> Database:
+    """Open an SQLite file, made if it is not there. Raises StoreError."""
     if not url.database or url.database == ":memory:":
         raise StoreError("the store needs a file: write sqlite:////path/twin.db")
     path = Path(url.database).resolve()
@@ -185,6 +189,7 @@ POOL: dict[str, Any] = {"pool_size": 8, "max_overflow": 40}
 def _sqlite_engine(
     url: URL, driver: Any, *, writes: bool, pool: dict[str, Any] | None = None
 ) -> Engine:
+    """An engine for reading or writing an SQLite file, with its settings."""
     engine = create_engine(
         url,
         module=driver,

@@ -76,6 +76,7 @@ def _run_alembic(connection: Connection, versions: Path) -> None:
 
 
 def _keep_backup(database: Database, revision: str) -> None:
+    """Copy an SQLite file before a migration."""
     if database.path is None:
         return
     stem = f"{database.path.name}.before-migration-"
@@ -172,6 +173,7 @@ def make_guards(connection: Connection) -> None:
 
 
 def _statement(guard: Guard, *, sqlite: bool) -> str:
+    """SQL of a guard's trigger."""
     head = f"CREATE TRIGGER {guard.name} BEFORE {guard.event} ON {guard.table} FOR EACH ROW"
     refuse = f"BEGIN SELECT RAISE(ABORT, '{guard.message}'); END"
     action = refuse if sqlite else f"EXECUTE FUNCTION twin_refuse('{guard.message}')"

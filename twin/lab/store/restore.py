@@ -250,6 +250,7 @@ def _imported(store: Store, values: Mapping[str, Any], files: Mapping[str, str])
 
 
 def _run(store: Store, values: Mapping[str, Any], files: Mapping[str, str]) -> models.Row:
+    """A run's row. Raises StoreError if its scenario or facts are missing or its seal is broken."""
     run, state = values["id"], values["state"]
     question = store.scenarios.get(values["scenario"])
     if question is None:
@@ -266,6 +267,7 @@ def _run(store: Store, values: Mapping[str, Any], files: Mapping[str, str]) -> m
 
 
 def _add_tables(session: Session, kind: str, name: str, files: Mapping[str, str]) -> None:
+    """Add rows of tables to a restored value. Raises StoreError if one is missing."""
     for table, sha256 in files.items():
         if not isinstance(sha256, str) or session.get(models.ArtefactRow, sha256) is None:
             raise StoreError(f"the table {printable(table)} of the {kind} {name} is missing")

@@ -319,6 +319,7 @@ class Runs:
         return stopped or self._end(where & ~stopping, INTERRUPTED, message)
 
     def _end(self, where: ColumnElement[bool], state: str, message: str) -> bool:
+        """End a running run in a final state; returns whether it was running."""
         values = {"state": state, "message": message, "finished_s": time.time()}
         with self._database.write(durable=True) as session:
             changed = session.execute(

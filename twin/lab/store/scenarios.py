@@ -89,6 +89,7 @@ class Scenarios:
             return self._seen(session, digest)
 
     def _seen(self, session: Session, digest: str, *options: LoaderOption) -> ScenarioRow | None:
+        """A scenario's row that the visitor may see, by any of its digests."""
         statement = select(ScenarioRow).where(called(ScenarioRow.digest, digest))
         row = session.scalar(statement.options(*options))
         if row is None or row.preset or row.published or self._visitor.sees(session, row.digest):

@@ -36,6 +36,7 @@ def with_pairs(
 def _row(
     row: MetricRow, summaries: Sequence[Sequence[Mapping[str, Any] | None]], baseline: int
 ) -> MetricRow:
+    """A row with paired differences over equal seeds."""
     verdicts: list[Verdict] = list(row.verdicts)
     differences: list[Paired | None] = [None] * len(summaries)
     for i, seed_summaries in enumerate(summaries):

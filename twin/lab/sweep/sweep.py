@@ -128,6 +128,7 @@ def _usage(path: str) -> str:
 
 
 def _read(path: str, word: str) -> Any:
+    """A value of a field from text. Raises SweepError."""
     info = field_info(path)
     kind = info.kind if info else str
     if kind is bool:

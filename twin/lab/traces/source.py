@@ -98,6 +98,7 @@ def _sized(name: str, data: bytes, limits: Limits) -> bytes:
 
 
 def _unpacked(name: str, data: bytes, limits: Limits, path: Path | None = None) -> Iterator[Piece]:
+    """Pieces of a file: itself, or members of an archive. Raises TraceError."""
     budget = Budget(name, limits)
     if data.startswith(PARQUET_MAGIC):
         yield Piece(name, data, path)
@@ -146,6 +147,7 @@ def gunzip(name: str, data: bytes, budget: Budget) -> bytes:
 
 
 def _tar(name: str, data: bytes, budget: Budget, packed: bool) -> Iterator[Piece]:
+    """Pieces of a tar file. Raises TraceError."""
     try:
         with tarfile.open(fileobj=io.BytesIO(data), mode="r:") as archive:
             count = 0
@@ -166,6 +168,7 @@ def _tar(name: str, data: bytes, budget: Budget, packed: bool) -> Iterator[Piece
 
 
 def _folder(folder: Path, budget: Budget) -> Iterator[Piece]:
+    """Pieces of a folder. Raises TraceError."""
     count = 0
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()

@@ -143,6 +143,7 @@ def _points(
     fig: go.Figure, name: str, colour: str, x: Sequence[Any], y: Sequence[float],
     points: Sequence[Ran], texts: Sequence[str],
 ) -> None:  # fmt: skip
+    """Draw one series of a sweep; the symbol says whether the SLO is met."""
     symbols = [UNSTEADY if p.summary.get("steady_state") in NOTES else MET if p.met else BROKEN
                for p in points]  # fmt: skip
     line(

@@ -133,6 +133,7 @@ def widget(
 
 
 def _choice(known: ScenarioField, value: str, names: Sequence[str], common: dict[str, Any]) -> None:
+    """Draw a field of options."""
     if value not in names:
         names = [value, *names]
 
@@ -149,6 +150,7 @@ def _choice(known: ScenarioField, value: str, names: Sequence[str], common: dict
 
 
 def _number(known: ScenarioField, value: float, common: dict[str, Any]) -> None:
+    """Draw a field of numbers."""
     is_integer = known.kind is int
     step = known.step or 10.0 ** (math.floor(math.log10(known.default or 1)) - 1)
     common |= {"format": "%d", "step": max(1, int(step))} if is_integer else {"format": "%.6g"}

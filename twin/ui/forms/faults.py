@@ -54,6 +54,7 @@ def form() -> None:
 
 
 def _add(rows: list[Row], draft: Scenario, fabric: Fabric) -> None:
+    """Draw the menu of typical faults."""
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         with st.popover("Typical faults", icon=":material/bolt:"):
             instances, _ = seated(draft, fabric)
@@ -72,6 +73,7 @@ def _button(text: str, key: str, rows: list[Row], **look: Any) -> None:
 
 
 def _rows(rows: list[Row], fabric: Fabric) -> None:
+    """Draw the faults of the page."""
     first = 0
     if len(rows) > ROWS_SHOWN:
         pages = -(-len(rows) // ROWS_SHOWN)
@@ -82,6 +84,7 @@ def _rows(rows: list[Row], fabric: Fabric) -> None:
 
 
 def _row(rows: list[Row], number: int, fabric: Fabric) -> None:
+    """Draw one fault."""
     row = rows[number]
     with st.container(border=True):
         *columns, more = st.columns([*WIDTHS, 0.6], gap="small", vertical_alignment="bottom")

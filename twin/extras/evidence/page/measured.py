@@ -38,6 +38,7 @@ def measured(fabric: Fabric) -> None:
 
 
 def _rows(fabric: Fabric) -> list[dict[str, Any]]:
+    """Rates and latencies of the fabric next to the measured ones, by pair and operation."""
     rows = []
     for (pair, operation, place), price in point_to_point(fabric).items():
         facts = session.facts().group(f"fabric.measured.{pair}.{operation}.{place}")

@@ -127,6 +127,7 @@ def cards(rows: list[RunRow], scenarios: list[Scenario], base: int) -> None:
 
 
 def _card(run: RunRow, scenario: Scenario, i: int, ids: list[str], base: int) -> None:
+    """Draw the card of one run: its scenario, state and buttons."""
     st.caption(f"{words.brief(scenario)} · {words.duration(scenario.horizon_s)} simulated")
     if run.state != "done":
         st.caption(" ".join(runs.line(run)))

@@ -41,6 +41,7 @@ def capacity(s: Scenario, prediction: Prediction, demand: Offered | str) -> list
 
 
 def _load(prediction: Prediction, demand: Offered | str) -> Tile:
+    """Tile of the offered load against the capacity."""
     if isinstance(demand, str) or demand.rate_req_per_s is None:
         return _tile("Limited by", theme.title(prediction.limit), "The pool that is full first.")
     load = demand.rate_req_per_s / prediction.requests_per_s
@@ -53,6 +54,7 @@ def _load(prediction: Prediction, demand: Offered | str) -> Tile:
 
 
 def _decode(s: Scenario, part: DecodePrediction) -> list[Tile]:
+    """Tiles of the decode pool."""
     iteration = (
         f"Time per output token. An iteration takes {seconds(part.iteration_s)} and gives each "
         f"request {part.tokens_per_iteration:.3g} tokens; it waits longest for {part.resource} in "

@@ -51,6 +51,7 @@ def chosen_moment(row: RunRow, role: str, instance: int) -> Moment:
 
 
 def _moment(moment: Moment) -> str:
+    """Name and time of a moment."""
     number = f" {moment.number}" if moment.number else ""
     return (
         f"{MOMENTS.get(moment.name, moment.name)}{number} · {words.duration(round(moment.t_s, 1))}"

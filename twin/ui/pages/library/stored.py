@@ -77,6 +77,7 @@ def table(rows: Sequence[Row], key: str) -> list[Any]:
 
 
 def _run(run: RunRow, called: str, tags: dict[str, Any]) -> dict[str, Any]:
+    """Row of a run in the table."""
     state = f"{run.state} {run.progress:.0%}" if run.state == "running" else run.state
     cells = ((name, run.summary.get(key), unit) for name, key, unit, _ in figures())
     return {
@@ -91,6 +92,7 @@ def _run(run: RunRow, called: str, tags: dict[str, Any]) -> dict[str, Any]:
 
 
 def _scenario(row: ScenarioRow, called: str, tags: dict[str, Any]) -> dict[str, Any]:
+    """Row of a scenario in the table."""
     return {
         "Scenario": called,
         "Question": row.question,
@@ -253,6 +255,7 @@ def _load(digest: str) -> Scenario | None:
 
 
 def _delete(names: list[str], delete: Callable[[str], Undo], kind: str) -> None:
+    """Draw the button that deletes chosen rows, with a question first."""
     with st.popover(
         "Delete", icon=":material/delete:", disabled=not names, width="content",
         key=after_acts("delete"), on_change="rerun",
@@ -295,6 +298,7 @@ def undo_deletion() -> None:
 
 
 def _undo_all(undo: list[Undo]) -> None:
+    """Restore what was deleted last."""
     _acted()
     del st.session_state[DELETED]
     for one in undo:

@@ -67,6 +67,7 @@ def answer(plan: Plan, found: Mapping[str, Any]) -> None:
 
 
 def _ranking(plan: Plan, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Draw the ranked deployments and what can be done with chosen ones."""
     cells = [
         _cells(f"{r['rank']}{' =' if r['equal_to_first'] else ''}", r, plan.survives) for r in rows
     ]
@@ -114,6 +115,7 @@ def _fields(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _cells(rank: int | str, row: Mapping[str, Any], survives: Sequence[Loss]) -> dict[str, Any]:
+    """Row of a deployment in the table."""
     figures = row["summary"]
     margins = row.get("margins", {})
     cells = {

@@ -84,6 +84,7 @@ def _known(row: RunRow, scenario: Scenario) -> RunRow | None:
 
 
 def _ask(row: RunRow, scenario: Scenario) -> bool:
+    """Order an explanation of a run."""
     with session.refusals_toasted():
         st.session_state[f"explained:{row.id}"] = session.explain(scenario)
         return True
@@ -91,6 +92,7 @@ def _ask(row: RunRow, scenario: Scenario) -> bool:
 
 
 def _offer(row: RunRow, scenario: Scenario, why: str) -> None:
+    """Draw the button that orders an explanation."""
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         st.markdown(plain(why))
         clicked = st.button("Explain this run", icon=":material/troubleshoot:", key="explain")
@@ -122,6 +124,7 @@ def _headroom(known: RunRow | None) -> dict[str, Any]:
 
 
 def _causes(row: RunRow, scenario: Scenario, known: RunRow) -> None:
+    """Draw the causes, the largest first."""
     causes = record.explanation(known.id, known)["causes"]
     if not causes:
         st.markdown("No cause was found whose removal changes these figures on every seed.")
@@ -176,6 +179,7 @@ def _apply(row: RunRow, scenario: Scenario, settings: dict[str, Any], number: in
 
 
 def _compared(row: RunRow, applied: RunRow) -> None:
+    """Draw figures with and without a change."""
     with st.grid(3, min_column_width=140):
         for metric in placed("leading"):
             key = metric.key

@@ -334,6 +334,7 @@ def dips(run: str, ttft_limit_s: float, tpot_limit_s: float) -> list[Dip]:
 
 
 def _dip(row: RunRow, dip: Dip, number: int) -> None:
+    """Draw one fault: what was lost, and who was out of service for how long."""
     with st.container(border=True):
         head, link = st.columns([5, 1], vertical_alignment="center")
         head.markdown(f"**{dip.detail or dip.element}** at {seconds(dip.at_s)}")

@@ -144,6 +144,7 @@ def validity(row: RunRow, scenario: Scenario) -> None:
 
 
 def _counted(s: Scenario) -> str:
+    """Sentence about which requests the figures count."""
     end = words.duration(s.horizon_s)
     if not s.warmup_s:
         return f"Figures are of all {end} simulated; no warm-up was left out."

@@ -223,6 +223,7 @@ def about(row: RunRow, scenario: Scenario) -> None:
 
 
 def _pins(row: RunRow) -> list[dict[str, str]]:
+    """Identities of a run: ids, digests and versions."""
     pairs = {
         "Run": row.id,
         "Scenario": row.scenario,

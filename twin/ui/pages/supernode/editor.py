@@ -126,6 +126,7 @@ def acted() -> int:
 
 
 def _act(wish: dict[str, Any]) -> None:
+    """Carry out one action of the picture on the draft."""
     if step := wish.get("step"):
         session.undo() if step < 0 else session.redo()
         return

@@ -36,6 +36,7 @@ def prices(draft: Scenario, fabric: Fabric) -> None:
 
 
 def _price(price: Headline, before: float | None) -> None:
+    """Draw one price, with its value before the edits."""
     # Always a line below the figure: the picture must not move when the first edit is priced.
     delta, changed, text, help_text = "now", False, "cut off", sentence(price.where)
     if price.bytes_per_s is None:

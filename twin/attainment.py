@@ -255,9 +255,9 @@ def _passes(s: Scenario, costs: Costs) -> float:
 
 
 def _prompts(s: Scenario, sample: Offered, share: float) -> Prompts:
-    """The first requests of a sample, at one per second; clients of a closed loop arrive at
-    random. share: mean share of hit prompt tokens; each prompt hits as it shares blocks with
-    earlier ones."""
+    """The first requests of a sample, at one per second; clients of a closed loop arrive at random.
+    share: mean share of prompt tokens that hit. A prompt hits in proportion to the blocks that it
+    shares with earlier ones."""
     arrivals = [float(v) for v in sample.arrivals[:SAMPLE]]
     if not arrivals or math.isinf(arrivals[-1]) or arrivals[-1] <= arrivals[0]:
         now_s, arrivals, draw = 0.0, [], stream_key(s.seed, "arrivals")

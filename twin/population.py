@@ -108,7 +108,8 @@ def refresh(p: Population) -> None:
 
 @kernel
 def reserve(p: Population, prompt: int, answer: int) -> int:
-    """Reserve a slot for a request as the router would; returns its number, NONE without one."""
+    """Reserve a slot for a request as the router does; returns its number, or NONE if none is
+    free."""
     need = prompt + p.page_tokens
     rank = choose_rank(
         p.rank_choice, p.at[DRAWS], p.taken, p.load, p.at[TAKEN], p.total[0], p.slots,
@@ -342,8 +343,8 @@ def live_through(
 
 @entry
 def even_s(p: Population, requests: float, context: float) -> float:
-    """Seconds of a decode iteration whose ranks are alike, with so many requests and context tokens
-    each."""
+    """Seconds of a decode iteration whose ranks all have this number of requests and context
+    tokens."""
     ranks = p.slots.size
     return decode_iteration_s(
         p.prices[0], np.full(ranks, requests), np.full(ranks, context), 0, ranks, p.hot_tokens,
@@ -353,6 +354,6 @@ def even_s(p: Population, requests: float, context: float) -> float:
 
 @stage("population")
 def compile_population() -> None:
-    """Compile what a population is entered by."""
+    """Compile the entry points of a population."""
     prepare(live_through, Population, int, int, float, float)
     prepare(even_s, Population, float, float)

@@ -144,7 +144,7 @@ def _shown(seen: Store, run: str) -> Run:
 
 
 def bounded(app: ASGIApp) -> ASGIApp:
-    """ASGI middleware: a body of more than MOST_BYTES is refused while it comes in."""
+    """ASGI middleware: refuse a body of more than MOST_BYTES while it arrives."""
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         """Read the body up to the limit, then call the app; refuse a larger body with 413."""

@@ -49,7 +49,7 @@ def router() -> APIRouter:
 
     @paths.delete("/{plan}")
     def stop(plan: str, seen: Seen) -> PlanState:
-        """Ask a plan to stop; what it has simulated stays, and it can go on."""
+        """Request that a plan stops; its simulations stay stored, and it can be resumed."""
         plans, _ = _found(seen, plan)
         seen.require_writes()
         plans.stop(plan)

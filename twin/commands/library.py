@@ -45,7 +45,7 @@ def import_library(
     file: Annotated[Path, typer.Argument(help="An archive that `library export` wrote.")],
     as_json: AsJson = False,
 ) -> None:
-    """Take in what an archive holds; what is here already stays as it is."""
+    """Import an archive; values that are here already stay unchanged."""
     _tell(f"taken from {file.name}", read_archive_file(open_store(), file), as_json)
 
 
@@ -66,7 +66,7 @@ def _tell(what: str, moved: "Moved", as_json: bool) -> None:
 
 
 def check(as_json: AsJson = False) -> None:
-    """Read everything that is stored once, and say what is damaged."""
+    """Read every stored value once and list what is damaged."""
     store = open_store()
     damage = store.damage()
     if as_json:
@@ -114,7 +114,7 @@ def import_trace(
     as_json: AsJson = False,
     no_store: Annotated[bool, typer.Option("--no-store", help="Only show what is in it.")] = False,
 ) -> None:
-    """Read a recorded request stream, show what is in it, and keep it."""
+    """Import a recorded request stream and show its figures."""
     limits = replace(LOCAL, prompt_tokens=prompt_tokens)
     table = read_trace(trace, block_tokens=block_tokens, limits=limits)
     if not no_store:

@@ -56,7 +56,7 @@ def import_machine(
     ] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Read a machine from a file, and keep it."""
+    """Import a machine from a file."""
     if routing and routing not in ROUTINGS:
         raise typer.BadParameter(f"take {' or '.join(ROUTINGS)}", param_hint="--routing")
     machine = read_machine(file)

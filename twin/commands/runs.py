@@ -59,7 +59,7 @@ def run(
     ] = None,
     html: terminal.HtmlFile = None,
 ) -> None:
-    """Simulate a scenario and keep the run."""
+    """Simulate a scenario and store the run."""
     report = terminal.report_to("run", html)
     resolved, recorded = question(scenario, settings or [], trace, rate_multiplier, tree_copies)
     print_remarks(resolved)
@@ -80,7 +80,7 @@ def compare(
     ] = 1,
     as_json: terminal.AsJson = False,
 ) -> None:
-    """Put runs side by side, the first one the baseline; what was never run is run first."""
+    """Compare runs with the first one; scenarios without a run are simulated first."""
     with terminal.progress("compare") as watch:
         comparison = lab("compared")(runs, lambda name: watch, seeds)
     if as_json:

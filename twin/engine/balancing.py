@@ -95,8 +95,8 @@ class Balance:
         return Group(role, placement, nodes)
 
     def changed(self, k: int, t_s: float) -> None:
-        """Give instance k, which has other dies now, the placement of a group with as many dies. If
-        there is no such group, its experts are placed by the measured load. Raises ExpertsError
+        """Give instance k, whose dies changed, the placement of a group with the same number of
+        dies. Without such a group its experts are placed by the measured load. Raises ExpertsError
         when they do not fit."""
         key = self._key(k)
         if not self.perfect and key not in self.groups:

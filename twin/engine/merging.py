@@ -50,8 +50,8 @@ class Part:
         return self.setup.scenario.memory_pool.gb_per_node
 
     def always_there(self, name: str) -> float:
-        """What a column of windows counts of a model that has none: NPUs of a role (`prefill_npus`)
-        that serve all the time, nothing else."""
+        """Values of a column of windows for a model that does not record it: NPUs of the role for
+        `prefill_npus` and `decode_npus`, else 0."""
         role = name.removesuffix("_npus")
         dies = sum(i.dies for i in self.setup.instances if i.role == role)
         return float(dies // self.setup.dies_per_npu)

@@ -155,8 +155,8 @@ class Setup:
         return self._blocks(self.scenario.memory_pool.ssd_gb_per_node * 1e9)
 
     def pool_nodes(self, row: int) -> tuple[int, ...]:
-        """Nodes whose DRAM forms a memory pool: those with CPUs; with local pools, those of
-        instance `row` as it was built."""
+        """Nodes whose DRAM forms a memory pool: all with CPUs; with local pools, those of instance
+        `row` as built."""
         net = self.fabric
         lending = net.once("lending", lambda: np.unique(net.node[net.of_kind("cpu")]))
         if self.scenario.memory_pool.scope == "shared":  # one object for all instances

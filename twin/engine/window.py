@@ -49,8 +49,8 @@ def watch(
     trace: TraceTable | None = None, counts: np.ndarray | None = None,
     progress: Progress | None = None,
 ) -> Window:  # fmt: skip
-    """The first `most` passes that touch a span of a run, exactly as that run has them. Takes as
-    long as the run did up to the span's end. Raises what `simulate` raises."""
+    """The first `most` passes that overlap a span of a run, equal to those of that run. It takes as
+    long as the run up to the span's end. Raises what `simulate` raises."""
     setups = set_up_models(scenario, facts, trace, counts)
     operators = max(len(DECODE_OPERATORS), len(PREFILL_OPERATORS))
     sizes = {"passes": most, "operators": operators}

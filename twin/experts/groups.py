@@ -57,8 +57,8 @@ def group_chances(chance: Floats, groups: int, top_groups: int, out: Floats) -> 
 
 @kernel
 def together(a: float, b: float, top_groups: int) -> float:
-    """P(two groups are both reached) / (a b), for groups reached with chances a and b; exact for
-    groups that are alike: (m - 1) G / (m (G - 1)) for m of G groups."""
+    """P(two groups are both reached) / (a b), for groups reached with chances a and b. Exact for
+    groups with equal chances: (m - 1) G / (m (G - 1)) for m of G groups."""
     remaining = top_groups - 0.5 * (a + b)
     if remaining <= 0.0:
         return 0.0

@@ -49,7 +49,7 @@ def short(numbers: NUMBERS) -> SHORT:
 
 
 def swap_of(net: Network, ours: Iterable[int], theirs: Iterable[int]) -> Swap | None:
-    """An exchange that maps these vertices to those, one by one; None if none is found."""
+    """An exchange that maps these vertices to those, in order; None if none is found."""
     old_ends, new_ends = tuple(ours), tuple(theirs)
     return net.once(
         ("swap", old_ends, new_ends), lambda: _swap(net, np.array(old_ends), np.array(new_ends))

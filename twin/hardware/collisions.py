@@ -79,7 +79,8 @@ class Flows:
         return same_domain - itself if self.same_domain else self.most - same_domain
 
     def digest(self) -> bytes:
-        """Digest of all that decides where flows can land; equal for ends in alike places."""
+        """Digest of everything that decides on which links flows can land; equal for ends at
+        equivalent places."""
         content = hashlib.sha1(f"{self.each} {self.same_domain} {self.beyond}".encode(),
                                usedforsecurity=False)  # fmt: skip
         for of_rows, of_ends in ((self.rows.vertex, self.ends.vertex),

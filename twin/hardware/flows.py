@@ -196,9 +196,9 @@ class Load:
 
 
 def load_of(net: Network, demand: Demand) -> Load:
-    """The load of a demand on a network; equal demands share one result, and alike ones its
-    pattern. Hashed demands are computed one by one: the draw for an alike demand may differ, and a
-    result must not depend on earlier demands."""
+    """The load of a demand on a network; equal demands share one result, and equivalent ones its
+    pattern. Hashed demands are computed one by one: the draw of an equivalent demand may differ,
+    and a result must not depend on earlier demands."""
     hashed = any(net.routing(plane) == "hashed" for plane in demand.planes)
     return net.once(demand, lambda: (_load if hashed else _found)(net, demand))
 

@@ -166,8 +166,8 @@ class Network:
 
     @cached_property
     def link_kinds(self) -> NDArray[np.uint64]:
-        """A number for each link, equal for links that routing and byte counts cannot tell
-        apart."""
+        """A number for each link; equal numbers for links that routing and byte counts do not
+        distinguish."""
         planes = np.append(np.unique(self.place_plane, return_inverse=True)[1], -1)
         plane_counts = planes[self.leaves], planes[self.enters]
         return _mixed(

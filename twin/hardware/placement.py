@@ -245,7 +245,7 @@ def _in_order(needed: Sequence[Needed], free: Sequence[int]) -> list[list[int]]:
 
 
 def spread(needed: Sequence[Needed], npus: Npus, _s: Scenario) -> list[list[int]]:
-    """Each instance over as many nodes as possible, nodes with the most free NPUs first."""
+    """Each instance over the largest number of nodes, those with the most free NPUs first."""
     free = _grouped(npus.usable, npus.node)
     seats = []
     for one in needed:
@@ -374,7 +374,7 @@ def _over_subscribed(wanted: int, npus: Npus) -> str:
 
 
 def _off_names(off: Sequence[int], npus: Npus) -> list[str]:
-    """Names of what is off: nodes that are wholly off, otherwise NPUs."""
+    """Names of elements that are off: whole nodes, or single NPUs."""
     names = []
     for node, group in _grouped(off, npus.node).items():
         is_whole_node = not npus.on[npus.node == node].any()

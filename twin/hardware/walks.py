@@ -157,7 +157,8 @@ class Walks:
         return (self.hops > 0) & (self.hops <= hops) & (hops <= self.most + self.detour)
 
     def digest(self, capacity: FLOATS, beyond: float, adaptive: bool) -> bytes:
-        """Digest of all that decides how bytes are spread; equal for instances in alike places."""
+        """Digest of everything that decides how bytes spread; equal for instances at equivalent
+        places."""
         content = hashlib.sha1(f"{beyond} {adaptive} {self.detour}".encode(), usedforsecurity=False)
         for level in self.levels:
             for part in (level.links, level.tail, level.head, level.end, level.row, level.state):
@@ -182,8 +183,8 @@ class Walks:
         return self._split(self._arriving(weights), shares)
 
     def by_capacity(self, capacity: FLOATS, members: INTS | None = None) -> FLOATS:
-        """Bytes/s on every link, f8[parts, links], where every vertex splits by the capacity behind
-        each link. members: number of vertices that each vertex represents; None: 1."""
+        """Bytes/s on every link, f8[parts, links], if every vertex splits by the capacity of the
+        paths ahead. members: number of vertices that each vertex represents; None: 1."""
         shares = self.shares_by_capacity(capacity, members)
         return self._split([self.hops[v.end, v.row] == h for h, v in self._numbered()], shares)
 

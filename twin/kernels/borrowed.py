@@ -60,7 +60,7 @@ def _type_of(value: Columns, _: Any) -> Any:
 
 @unbox(GroupType)
 def _unbox(kind: Any, obj: Any, c: Any) -> Any:
-    """Hand a group to compiled code as the address of its block."""
+    """Pass a group to compiled code as the address of its block."""
     address = c.pyapi.object_getattr_string(obj, "address")
     pointer = c.builder.inttoptr(c.pyapi.long_as_longlong(address), BLOCK)
     c.pyapi.decref(address)

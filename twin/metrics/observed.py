@@ -94,7 +94,7 @@ class Observed:
 
     @cached_property
     def whole(self) -> np.ndarray:
-        """Mask, over the finished requests, of those whose whole stay lies within the run."""
+        """Mask over the finished requests: those that began within the run."""
         result: np.ndarray = np.flatnonzero(self.finished) >= self.at_start
         return result
 

@@ -64,7 +64,7 @@ class Several(Observed):
 
 
 def totals_of(parts: Sequence[Observed], pool_share: Sequence[float]) -> dict[str, float]:
-    """Amounts and counts of all models: sums, but for what is of the machine or a share of it.
+    """Amounts and counts of all models: sums, except for figures of the machine or shares of it.
     pool_share: part of the memory pool that each model has."""
     each = [part.totals for part in parts]
     names = dict.fromkeys(name for totals in each for name in totals)

@@ -337,7 +337,7 @@ def _priced_over(
     gather: Exchange,
     within: Exchange | None,
 ) -> tuple[Setting, Decode | Prefill]:
-    """`_priced` for a number of dies with this exchange; instances that sit alike share one
+    """`_priced` for a number of dies with this exchange; instances with equal arguments share one
     object."""
     model_shape, chip = load_shape(facts, d.model), load_chip(facts, chip_name)
     if pool.role != "decode" and (hot := f"chips.{chip_name}.sustained_clock") in facts:

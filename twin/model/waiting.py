@@ -53,7 +53,7 @@ class Pool:
 
 def waits_s(prompts: Prompts, pool: Pool, rate: float) -> list[float]:
     """Seconds from the router to the end of prefill, for every request of the sample at a rate
-    (requests/s). The router takes the first free instance; of equals the next in turn."""
+    (requests/s). The router takes the instance that is free first, equal ones in turn."""
     n, count = len(prompts.arrival_s), pool.instances
     free, queues = [0.0] * count, [deque[int]() for _ in range(count)]
     waiting = [0.0] * count  # tokens

@@ -215,7 +215,8 @@ def keep_block(pool: BlockPool, row: int, block: int) -> None:
 
 @kernel
 def lately_gone(pool: BlockPool, row: int, block: int) -> bool:
-    """Whether a block is among the last that left the small queue, as many as the main one has."""
+    """Whether a block is among the last that left the small queue; their number is the size of the
+    main queue."""
     evictions_left = pool.ghost[row, block]
     room = pool.capacity[row] - pool.capacity[row] // SMALL_SHARE
     return bool(evictions_left > 0 and pool.gone[row] - evictions_left < room)
@@ -332,8 +333,8 @@ def count_servers(
 def lose_server(
     pool: BlockPool, ssd: BlockPool, row: int, server: int, up: np.ndarray, keeps: int
 ) -> int:
-    """A server of `up` i1[servers] fails (without `keeps` its SSD too); returns DRAM's lost
-    blocks."""
+    """Fail a server of `up` i1[servers], without `keeps` its SSD too; returns the number of blocks
+    lost in DRAM."""
     lost = 0
     for block in range(pool.newer.shape[1]):
         if pool.newer[row, block] == ABSENT or server_of(block, up, up.size) != server:

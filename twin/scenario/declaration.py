@@ -110,7 +110,7 @@ def element_name(label: str, *, needed: bool = True, **about: Any) -> Any:
 
 
 def rows(label: str, *, most: int, **about: Any) -> Any:
-    """A list of tables, empty by default: at most `most` of them. It stands in no form."""
+    """A list of tables, empty by default, with at most `most` rows. No form has it."""
     return Field((), max_length=most, json_schema_extra=_about(label, group="", **about))
 
 

@@ -42,7 +42,7 @@ class ScenarioField:
 
     @property
     def form(self) -> str:
-        """The form it stands in, '' for none."""
+        """The form that has the field, '' for none."""
         return next((form for form, groups in FORMS.items() if self.group in groups), "")
 
     def accepts(self) -> str:

@@ -84,7 +84,8 @@ class Pool:
 
     @property
     def over(self) -> str:
-        """Role of the pool on whose first NPUs its instances lie, as many on each; "": none."""
+        """Role of the pool on whose NPUs its instances lie, evenly from the first NPU on; "":
+        none."""
         return self.own.over
 
     @property
@@ -94,7 +95,7 @@ class Pool:
 
     @property
     def experts(self) -> Group | None:
-        """The group that holds experts and nothing else (AFD); None: experts are on all NPUs."""
+        """The group that holds experts only (AFD); None: experts are on all NPUs."""
         return next((g for g in self.groups if g.coupling == "turns"), None)
 
     @property
@@ -109,7 +110,7 @@ def serving(s: Scenario) -> Mapping[str, Pool]:
 
 
 def sharing(s: Scenario) -> Pool | None:
-    """The pool that lies over the NPUs of another; None: each has NPUs of its own."""
+    """The pool that shares the NPUs of another; None: each has NPUs of its own."""
     return next((pool for pool in serving(s).values() if pool.over), None)
 
 

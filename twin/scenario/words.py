@@ -57,7 +57,7 @@ def first_few(names: Sequence[str], most: int = 3) -> str:
 
 
 def cut(path: str) -> str:
-    """A path that a person gave: as it is when it could be one, else quoted and cut."""
+    """A path from outside: unchanged if it can be one, else quoted and cut."""
     likely = len(path) <= QUOTED_MOST and re.fullmatch(r"[\w.\[\]-]+", path)
     return path if likely else quoted(path)
 

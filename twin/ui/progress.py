@@ -185,7 +185,7 @@ def _watch(run: str, every_s: float) -> None:
 
 
 def _getting_ready() -> None:
-    """Draw what a queued run is waiting for: stage by stage, or why it never begins."""
+    """Draw the stages that a queued run waits for, or why it cannot begin."""
     runner = session.runner()
     if runner is not None and runner.trouble:
         st.caption(f":red[{sentence(runner.trouble)}]")

@@ -325,7 +325,7 @@ def run(scenario: Scenario) -> str:
 
 
 def explain(scenario: Scenario) -> str:
-    """Explain a run in the background, behind others; returns its id. Raises StoreError."""
+    """Queue an explanation of a run; returns its id. Raises StoreError."""
     return runner().submit(scenario, store(), EXPLAIN)
 
 

@@ -195,8 +195,9 @@ def _offloads(
 
 
 def from_storage(net: Network, dies: Sequence[int]) -> Load | None:
-    """Load of an instance's reads from the SSD tier; None: no node reaches it. They enter through
-    the DPUs of its own nodes, or, if none of these works, through those of as many other dies."""
+    """Load of an instance's reads from the SSD tier; None if no node reaches it. They enter through
+    the DPUs of its own nodes, or, if none of these works, through DPUs of the same number of other
+    dies."""
     no_way = dies_without(net, "vpc")
     ends = [die for die in dies if die not in no_way]
     if not ends:
@@ -214,7 +215,7 @@ def shares_of(net: Network, load: Load, uneven: FLOATS | float = 1.0) -> FLOATS:
 
 
 def _rounded(amounts: FLOATS) -> FLOATS:
-    """Amounts rounded to nine digits, so that links that differ only by rounding are alike."""
+    """Amounts rounded to nine digits, so that links that differ only by rounding compare equal."""
     part, power = np.frexp(amounts)
     return np.asarray(np.ldexp(np.round(part * 2.0**30) / 2.0**30, power))
 
@@ -257,7 +258,7 @@ class _Family:
 
 
 def _families(flows: Sequence[Flow], net: Network) -> Iterator[_Family]:
-    """Yield families one by one; together they would need more memory than all else."""
+    """Yield families of flows one at a time, to bound memory."""
     groups: dict[tuple[Pattern, bool, int], list[Flow]] = {}
     for flow in flows:
         if flow.number != w.NONE:

@@ -157,8 +157,8 @@ def take_up(world: World) -> None:
 
 @kernel
 def mix_pools(world: World) -> None:
-    """Levels of exchanges of prefill and decode on the same dies, which meet for a part of the
-    time as well."""
+    """Average the levels of prefill's and decode's exchanges on the same dies, by the share of time
+    that the other pool's exchange is on the wire."""
     flows, sharing = world.traffic, world.traffic.held[0] == 1
     prefills, columns = world.settings.prefills, flows.duty.size
     find_levels(flows, OF_PREFILL, prefills, columns)
@@ -187,8 +187,8 @@ def mix_movers(world: World) -> None:
 
 @kernel
 def mixed(all_there: float, without: float, duty: float) -> float:
-    """Mean level of a flow that meets exchanges for a share `duty` of the time; NaN: no
-    exchanges."""
+    """Mean level of a flow that shares links with exchanges for a share `duty` of the time; NaN:
+    there are none."""
     return all_there if np.isnan(duty) else duty * all_there + (1.0 - duty) * without
 
 
@@ -258,7 +258,7 @@ def hand_off_level(world: World, p: int) -> float:
 
 @kernel
 def crowd(world: World, column: int, more: float) -> None:
-    """Price an exchange whose time on the wire is multiplied by its crowding times `more`."""
+    """Price an exchange whose time on the wire is multiplied by its crowding and by `more`."""
     costs = world.costs
     factor = world.traffic.crowding[world.traffic.first[w.EXPERTS] + column] * more
     instances = world.settings.prefills
@@ -373,8 +373,7 @@ def first_rate(world: World, p: int, column: int, now_s: float, amount: float) -
 
 @kernel
 def hot_server(world: World, p: int) -> int:
-    """Memory server whose port limits a read as the fullest link of its path. NONE: no link or
-    another link limits it."""
+    """Memory server whose port limits a read; NONE if no link or another link limits it."""
     flows = world.traffic
     f = flows.first[w.POOL_READ] + p
     server, fullest = w.NONE, 0.0

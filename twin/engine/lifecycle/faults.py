@@ -96,7 +96,7 @@ def empty_transfers(world: World, p: int, d: int, rank: int, now_s: float) -> in
 
 @kernel
 def hit(at: int, its_rank: int, width: int, p: int, d: int, rank: int) -> bool:
-    """Whether a transfer comes from p, or goes to `rank`, or to d."""
+    """Whether a transfer leaves p, or arrives at `rank` or at d."""
     if p != w.NONE:
         return at == p
     if rank != w.NONE:

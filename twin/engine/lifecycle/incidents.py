@@ -108,7 +108,7 @@ class Incidents:
         machine.lay_flows(t_s)
 
     def _vacant(self, k: int) -> list[int]:
-        """Ranks without a die whose original die works and serves nowhere else."""
+        """Ranks without a die whose original die works and is not in use elsewhere."""
         machine = self.machine
         home = enumerate(machine.setup.instances[k].die_of_rank)
         used_dies = machine.in_use() | machine.out

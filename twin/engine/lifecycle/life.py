@@ -244,7 +244,7 @@ class Life:
         return size, size / float(pool_read(self.machine.fabric, i.die_of_rank, plane).bytes_per_s)
 
     def _send(self, way: Send, k: int, size: float, t_s: float, then: Then) -> None:
-        """Send an instance that starts its weights; where there is no way, it stays off."""
+        """Start the transfer of weights to an instance; without a path, the instance stays off."""
         try:
             way(k, self.setup.instances[k].die_of_rank, size, t_s, then)
         except HardwareError:

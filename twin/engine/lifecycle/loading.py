@@ -44,8 +44,8 @@ class Loading:
         self._turn = 0
 
     def fetch(self, k: int, dies: Sequence[int], size: float, t_s: float, then: Then) -> None:
-        """Send `size` bytes of object storage into the nodes of instance k's dies, and call `then`
-        when they are there. Raises HardwareError where there is no way."""
+        """Fetch `size` bytes from object storage to the nodes of instance k's dies, then call
+        `then`. Raises HardwareError if there is no path."""
         self._begin(k, Coming(True, tuple(dies)), size, t_s, then)
 
     def load(self, k: int, dies: Sequence[int], size: float, t_s: float, then: Then) -> None:
@@ -84,7 +84,7 @@ class Loading:
         self._look_again(k, t_s)
 
     def _share_bucket(self) -> None:
-        """Let all who fetch have an even share of the bucket."""
+        """Share the bucket's bandwidth evenly among all fetches."""
         fetching = [k for k in self._under_way if self._machine.coming[k].stored]
         for k in self._under_way:
             of_bucket = self._bucket_bytes_per_s / max(len(fetching), 1)

@@ -19,8 +19,8 @@ from twin.scenario import is_elastic
 
 
 def share_links(machines: Sequence[Machine]) -> bool:
-    """Let models share links where they may meet; returns whether they do. With faults, and where
-    instances come and go, they may come to meet later, so they do."""
+    """Let models share links if their flows can cross; returns whether they do. With faults or
+    scaling they share from the start, since flows may cross later."""
     first = machines[0]
     changes = any(m.setup.scenario.faults or is_elastic(m.setup.scenario) for m in machines)
     if len(machines) == 1 or not (changes or meet([m.flows for m in machines], first.fabric)):

@@ -25,7 +25,7 @@ def allocate(
     seed: Annotated[int, typer.Option(min=0, help="Of the blocks that come.")] = 1,
     as_json: AsJson = False,
 ) -> None:
-    """How full tightly coupled blocks keep supernodes of several sizes, over time."""
+    """Show how full tightly coupled blocks fill supernodes of several sizes over time."""
     deployment = scenario_named(instances_of) if instances_of else None
     table = by_blocks(study(load_facts(), supernode or (), block or (), deployment, seed))
     if as_json:

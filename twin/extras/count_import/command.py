@@ -15,7 +15,7 @@ def import_counts(
     counts: Annotated[Path, typer.Argument(help="Expert counts: .npy, .npz, JSON or CSV.")],
     as_json: AsJson = False,
 ) -> None:
-    """Read how often each expert was picked, and keep it for runs."""
+    """Import counts of how often each expert was picked."""
     table = read_counts(counts)
     digest = open_store().counts.save(table)
     layers, experts = table.counts.shape

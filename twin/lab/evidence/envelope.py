@@ -49,7 +49,7 @@ class Aspect:
 
     @property
     def title(self) -> str:
-        """The name as the begin of a sentence."""
+        """The name as it begins a sentence."""
         return self.name[0].upper() + self.name[1:]
 
     def words(self, value: float | str, facts: Facts) -> str:

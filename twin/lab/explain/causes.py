@@ -105,7 +105,7 @@ def router(v: View) -> Found:
 
 @cause("front_end", "Front end", "Start more API servers.")
 def front_end(v: View) -> Found:
-    """More API servers: the fewest that keep up, and more."""
+    """More API servers: the least number that keeps up, and larger ones."""
     front = v.scenario.front_end
     if v.parts["front_end"] < WAITS and v.figure("ttft_front_end_s_mean") < 0.1:
         return
@@ -248,7 +248,7 @@ def supernodes(v: View) -> Found:
 
 @cause("afd", "NPUs that hold experts alone", "Change how many NPUs hold experts alone.")
 def afd(v: View) -> Found:
-    """Attention/FFN disaggregation: none, half or twice as many expert NPUs."""
+    """Attention/FFN disaggregation: no expert NPUs, half as many, or twice as many."""
     npus = v.scenario.deployment.decode.expert_npus
     if npus:
         for expert_npus in (0, npus // 2, min(383, 2 * npus)):

@@ -225,8 +225,8 @@ def _meets(runs: Runs, view: View, change: Change) -> bool:
 
 
 def _confirmed(runs: Runs, view: View, group: list[Look]) -> Measured | None:
-    """The change confirmed on every seed, or None: the least intrusive one that meets the SLO,
-    otherwise one nearly as good as the best."""
+    """The change that is confirmed on every seed: the least intrusive one that meets the SLO,
+    otherwise one nearly as good as the best; None if there is none."""
     s = view.scenario
     doable = [k for k in group if k.change.doable]
     meeting = [k for k in doable if not view.held and _meets(runs, view, k.change)]

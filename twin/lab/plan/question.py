@@ -124,7 +124,7 @@ def freed(plan: Plan) -> tuple[str, ...]:
 
 
 def base_of(plan: Plan) -> tuple[Scenario, list[str]]:
-    """The scenario from which candidates differ, and what was set aside, in sentences."""
+    """The scenario that candidates differ from, and sentences about what of it was set aside."""
     s, notes, changed = plan.scenario, [], {}
     free = freed(plan)
     for path, value, sentence in PLAIN:

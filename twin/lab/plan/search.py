@@ -52,12 +52,12 @@ class Tested:
 
     @property
     def low(self) -> float:
-        """Largest rate at which it meets the SLO and the other limits; 0: none."""
+        """Largest rate (req/s) at which all limits are met; 0 if none is known."""
         return max((rate for rate, trial in self.trials if trial["within"]), default=0.0)
 
     @property
     def high(self) -> float:
-        """Smallest rate at which it does not; infinite: none."""
+        """Smallest rate (req/s) at which a limit is missed; infinite if none is known."""
         return min((rate for rate, trial in self.trials if not trial["within"]), default=math.inf)
 
     @property

@@ -84,7 +84,7 @@ def _cell(row: dict[str, Any], name: str) -> Any:
 
 
 def _with(row: dict[str, Any], cells: dict[str, Any]) -> dict[str, Any]:
-    """A row with these cells, those of its sections too; what is emptied is left out."""
+    """A row with these cells and those of its sections; emptied cells are left out."""
     changed_row = copy.deepcopy(row)
     for name, value in cells.items():
         *sections, leaf = name.split(".")

@@ -298,7 +298,7 @@ def undo_deletion() -> None:
 
 
 def _undo_all(undo: list[Undo]) -> None:
-    """Restore what was deleted last."""
+    """Restore the values that were deleted last."""
     _acted()
     del st.session_state[DELETED]
     for one in undo:

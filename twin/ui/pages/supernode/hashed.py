@@ -49,7 +49,7 @@ def collisions(s: Scenario, fabric: Fabric) -> list[Row]:
 
 
 def _loads(s: Scenario, fabric: Fabric) -> Iterator[tuple[str, Load]]:
-    """Every kind of traffic of one instance of all that are alike."""
+    """Loads of every kind of traffic, for one of all equivalent instances."""
     net, likeness = network(fabric), Alike(fabric)
     instances = place_instances(s, fabric)
     one_each = list({(i.role, likeness.of(i)): i for i in reversed(instances)}.values())[::-1]

@@ -123,7 +123,7 @@ def in_all(fabric: Fabric, chip: Chip, pool: MemoryPool) -> None:
 
 
 def _chips(total: dict[str, float], chip: Chip, pool: MemoryPool) -> dict[str, tuple[str, str]]:
-    """Value and meaning of what the chips add up to."""
+    """Totals of chips: value and meaning."""
     dies, nodes, parts = total["dies"], total["nodes"], total["supernodes"]
     best = max(chip.flops, key=lambda p: (chip.flops[p], p))
     spread = f" in {parts} supernodes" if parts > 1 else ""
@@ -148,7 +148,7 @@ def _chips(total: dict[str, float], chip: Chip, pool: MemoryPool) -> dict[str, t
 
 
 def _rates(total: dict[str, float], uneven: bool) -> dict[str, tuple[str, str]]:
-    """Value and meaning of what the links add up to; uneven: some are edited."""
+    """Totals of links: value and meaning; uneven: some are edited."""
     oversubscription = total["oversubscription"]
     leaves = "." if oversubscription else ", and none of it leaves the node over UB."
     rdma, vpc = (total[f"{plane}_bytes_per_s"] / 1e12 for plane in ("rdma", "vpc"))

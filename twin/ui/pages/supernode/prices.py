@@ -135,7 +135,7 @@ def _slowest(
     label: str, per: str, instances: Sequence[Instance], alike: Alike,
     price: Callable[[Instance], Price],
 ) -> Headline:  # fmt: skip
-    """Lowest rate among instances; of alike instances only one is priced."""
+    """Lowest rate among instances; of equivalent instances one is priced."""
     one_each = {alike.of(instance): instance for instance in reversed(instances)}
     try:
         price_by_likeness = {likeness: price(instance) for likeness, instance in one_each.items()}

@@ -36,12 +36,12 @@ def batch_s(role: RoleCosts, tokens: float, pairs: float, hot: Hot) -> float:
     """Seconds of a batch with a number of tokens and attention pairs; no request decodes in it."""
     ops = role.operator_sink()
     if isinstance(role.coefficients, Prefill):
-        die = tokens / role.dies, pairs / role.dies
-        return float(prefill_batch_s(role.prefill, tokens, *die, *hot, ops))
+        per_die = tokens / role.dies, pairs / role.dies
+        return float(prefill_batch_s(role.prefill, tokens, *per_die, *hot, ops))
     n = role.ranks
     even = np.full(n, tokens / n), np.full(n, pairs / n)
-    idle = np.zeros(n, np.int64), np.zeros(n), *even, 0, n
-    return float(mixed_iteration_s(role.decode, *idle, *hot, ops))
+    decode_args = np.zeros(n, np.int64), np.zeros(n), *even, 0, n
+    return float(mixed_iteration_s(role.decode, *decode_args, *hot, ops))
 
 
 def batch_line(

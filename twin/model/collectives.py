@@ -87,9 +87,9 @@ def _exchange(
     if count < 2:
         return Exchange(1, float("inf"), 0.0, 0.0)
     price = all_to_all(net, dies, "ub", operation)
-    home = net.dies[np.asarray(dies)]
-    nodes = np.unique(net.node[home]).size
-    slow = np.unique(net.domain[home]).size == nodes > 1
+    die_vertices = net.dies[np.asarray(dies)]
+    nodes = np.unique(net.node[die_vertices]).size
+    slow = np.unique(net.domain[die_vertices]).size == nodes > 1
     inside_rate = beyond_rate = 0.0
     if slow and nodes > 1 and count >= 2 * nodes:
         inside_rate = all_to_all(net, dies[: count // nodes], "ub", operation).bytes_per_s

@@ -48,7 +48,7 @@ def computed(meaning: str, cause: str = "") -> float:
 
 
 def carried(meaning: str, cause: str = "") -> float:
-    """Declare seconds of links."""
+    """Declare a coefficient in seconds that a link carries."""
     return _number(meaning, "s", cause, "carried")
 
 

@@ -63,7 +63,7 @@ def stages(p: Decode, m: Mode, load: Pass) -> Stages:
         attention += product_s(m.after[k], load.tokens)
     attention += collective_s(m.scatter, load.tokens)
     gate, dispatch, experts, combine = moe_parts(p, m, load)
-    shared = taken_s = 0.0
+    shared = expert_die_s = 0.0
     layout = p.layout
     if p.hides > 0.0 and layout.shared_dies <= 0.0:
         rows = layout.shared_experts * load.total * layout.split / load.dies
@@ -72,10 +72,10 @@ def stages(p: Decode, m: Mode, load: Pass) -> Stages:
     if layout.expert_dies > 0.0:
         rows = routed_per_die(p, load.total) * load.wire
         port = rows * max(m.dispatch.receive, m.combine.send)
-        taken_s = layout.domains * max(experts, port)
+        expert_die_s = layout.domains * max(experts, port)
     start = m.dispatch.fixed + m.dispatch.message * load.busiest
     return Stages(prepare, attention, gate, start, dispatch, shared, experts,
-                  m.combine.fixed, combine, taken_s)  # fmt: skip
+                  m.combine.fixed, combine, expert_die_s)  # fmt: skip
 
 
 @kernel
@@ -127,12 +127,9 @@ class Pipeline(NamedTuple):
 
 @kernel
 def pipeline(before: float, sent: float, experts: float, answered: float) -> Pipeline:
-    """Two microbatches share cores and wire in turn.
-
-    Cores: attention and gate of one, of the other, experts of one, of the other. Wire: dispatch and
-    combine of each in between. All dies wait for the hottest in every exchange, so its rows count
-    in three of the four.
-    """
+    """Settled schedule of two microbatches that share cores and wire in turn, from the seconds of
+    their four stages. The cores compute attention and gate of both, then experts of both; the wire
+    carries dispatch and combine of each in between. Every exchange waits for the hottest die."""
     start_s = period = 0.0
     before_1 = before_2 = sent_1 = sent_2 = experts_1 = experts_2 = answered_1 = answered_2 = 0.0
     for _ in range(SETTLE):

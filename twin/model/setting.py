@@ -315,14 +315,14 @@ class Setting:
         them first."""
         m, s, kv = machine or self.machine, self.shape, self.formats.kv
         efficiency = m.attention(kv, s.kind.kernels)
-        compute = query_tokens * s.decode_core_flops
-        compute /= m.chip.peak(efficiency.peak) * m.cores * efficiency.compute * cores.cube
+        flop_rate = m.chip.peak(efficiency.peak) * m.cores * efficiency.compute * cores.cube
+        compute_s = query_tokens * s.decode_core_flops / flop_rate
         bytes_read = s.core_bytes_per_token_layer(kv) * (query_tokens if s.index_top_k else 1.0)
-        bytes_read /= m.chip.hbm_bytes_per_s * efficiency.bandwidth * m.pull(cores.cube)
+        read_s = bytes_read / (m.chip.hbm_bytes_per_s * efficiency.bandwidth * m.pull(cores.cube))
         if self.lanes > 0.0:
-            return float(compute + bytes_read)
+            return float(compute_s + read_s)
         return float(
-            (compute**efficiency.power + bytes_read**efficiency.power) ** (1.0 / efficiency.power)
+            (compute_s**efficiency.power + read_s**efficiency.power) ** (1.0 / efficiency.power)
         )
 
     @property
@@ -350,9 +350,8 @@ class Setting:
         if not s.index_top_k:
             return 0.0
         efficiency = m.attention(kv, s.kind.kernels)
-        compute = query_tokens * s.index_flops
-        compute /= m.chip.peak(efficiency.peak) * m.cores * efficiency.compute * cores.cube
-        read = s.index_bytes_per_token_layer(kv)
-        read /= m.chip.hbm_bytes_per_s * efficiency.bandwidth * m.pull(cores.cube)
+        flop_rate = m.chip.peak(efficiency.peak) * m.cores * efficiency.compute * cores.cube
+        read_rate = m.chip.hbm_bytes_per_s * efficiency.bandwidth * m.pull(cores.cube)
         scores = query_tokens * SCORE_BYTES / m.vector_bytes_per_s(cores.vector)
-        return float(roof(compute, read)) + scores
+        compute_s = query_tokens * s.index_flops / flop_rate
+        return float(roof(compute_s, s.index_bytes_per_token_layer(kv) / read_rate)) + scores

@@ -44,7 +44,7 @@ class Quantiles:
 
     @property
     def relative(self) -> tuple[float, ...]:
-        """Equally likely lengths over their mean, RELATIVE of them."""
+        """RELATIVE equally likely lengths, each over the mean."""
         return _over_mean(np.interp(MIDDLES, self.levels, self.tokens))
 
 

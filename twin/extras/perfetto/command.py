@@ -31,7 +31,7 @@ def trace_run(
     settings: Settings = None,
     most_events: Annotated[int, typer.Option(min=1000, help="At most so many events.")] = 200_000,
 ) -> None:
-    """Write a span of a run as a trace that ui.perfetto.dev opens."""
+    """Write a span of a run as a trace that ui.perfetto.dev opens; print a request's stages."""
     check_span(begin_s, end_s)
     if to is not None:
         check_writable(to)

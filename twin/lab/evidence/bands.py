@@ -228,11 +228,11 @@ class Bands:
 def _priors(
     projected: Vector, today: Vector, first: Vector, errors: Sequence[Error]
 ) -> dict[Hashable, float]:
-    """Additional variance of a left-out group over the tree's by quantity (None: of all), such that
-    MOST of its first errors lie within bands made without their system or without their source,
-    both counted alike (in closed form, Dubrule's for many rows; conformal prediction by groups,
-    Barber et al., Annals of statistics 49, 2021). Without other groups, 1. A quantity of less than
-    PRIOR rows is in none; the largest holds for it."""
+    """Additional variance by quantity (None: of all) of a group of rows without other rows of its
+    kind. It is chosen such that MOST of the first errors lie within bands made without the row's
+    system, or without its source (closed form: Dubrule; by groups: Barber et al., Annals of
+    statistics 49, 2021). 1 without other groups; a quantity of fewer than PRIOR rows has the
+    largest one."""
     residual = projected @ today
     errors_by_key: dict[Hashable, list[float]] = {}
     for groups in ([by_system(e) for e in errors], [by_source(e) for e in errors]):

@@ -285,7 +285,7 @@ def delete_all(names: list[str], delete: Callable[[str], Undo], kind: str) -> No
 
 
 def undo_deletion() -> None:
-    """The last deletion, with a button that undoes it; nothing without one."""
+    """Draw the last deletion with a button that undoes it; nothing without one."""
     if DELETED not in st.session_state:
         return
     text, undo = st.session_state[DELETED]

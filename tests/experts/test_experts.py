@@ -20,6 +20,7 @@ from twin.experts import (
     ExpertsError,
     die_load,
     imbalance,
+    load,
     now,
     place,
     start,
@@ -104,7 +105,8 @@ def test_uniform_is_skew_zero_and_even_where_copies_divide():
         assert got.factor[-1] < 1.02 and got.factor[16] > 1.1  # a finite batch is never even
 
 
-def test_points_by_compiled_code_are_those_without():
+def test_points_by_compiled_code_are_those_without(monkeypatch):
+    monkeypatch.setattr(load, "is_compiled", lambda _: False)
     got = imbalance(Experts(), *R1, 32, 9, FACTS, 1)
     plain, compiled = got.table[1], got.compiled_table[1]
     assert [plain[k] for k in (0, 12, 30)] == [compiled[k] for k in (0, 12, 30)]

@@ -327,7 +327,18 @@ def late(function: Callable[P, R]) -> Callable[P, R]:
             compiled.append(entry(function))
         return compiled[0](*args, **kwargs)
 
+    _LATE[enter] = compiled
     return enter
+
+
+_LATE: dict[
+    Callable[..., Any], list[Any]
+] = {}  # by `late` function: its compiled form, once called
+
+
+def is_compiled(function: Callable[..., Any]) -> bool:
+    """Whether this process has called the compiled form of a `late` function."""
+    return bool(_LATE[function])
 
 
 def stage(name: str) -> Callable[[Callable[[], None]], Callable[[], None]]:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any
 
+from tests.draws import FACTOR
 from twin.lab.library import load_facts
 from twin.lab.plan import drive
 from twin.lab.plan.question import Plan
@@ -65,8 +66,10 @@ MEMORY = Remembered()
 
 
 def brief() -> Plan:
-    """The plan that is made in several ways, all with the same bytes."""
-    return plan(simulations=6, finalists=1)
+    """The plan that is made in several ways, all with the same bytes. In the suite its runs begin
+    empty, so that they are few and short; in `make long` steady, with a search of the largest
+    rate."""
+    return plan(small(start="empty" if FACTOR == 1 else "steady"), simulations=6, finalists=1)
 
 
 @cache

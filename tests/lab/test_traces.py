@@ -213,7 +213,7 @@ BAD = {
     "in no format known": b"hello,world\n1,2\n",
     "is empty": b"",
     "is empty ": b"  \n ",
-    "holds a header and no request": b"arrived_at,num_prefill_tokens,num_decode_tokens\n",
+    "holds a header and no row": b"arrived_at,num_prefill_tokens,num_decode_tokens\n",
     "line 3: num_prefill_tokens = 'x'": VIDUR.replace(b"200", b"x"),
     "line 3: num_decode_tokens = 'nan'": VIDUR.replace(b",20\n", b",nan\n"),
     "line 2: arrived_at = '1e999'": VIDUR.replace(b"0.5", b"1e999"),

@@ -150,7 +150,7 @@ def decode(text: str, where: str, wanted: str = "one request {...}") -> Any:
             "stand there"
         ) from None
     except RecursionError:
-        raise TraceError(f"{where} is nested too deeply to be a request") from None
+        raise TraceError(f"{where} is nested too deeply to be read") from None
     except ValueError as error:
         raise TraceError(f"{where} holds a figure that cannot be read: {error}") from None
 
@@ -223,13 +223,13 @@ def csv_cells(piece: Piece) -> Iterator[tuple[Cells, np.ndarray]]:
     header: list[str] = []
     rows = 0
     for first, lines in portions(piece):
-        longest = max(range(len(lines)), key=lambda i: len(lines[i]))
-        if len(lines[longest]) > MOST_ROW_BYTES:
+        if max(map(len, lines)) > MOST_ROW_BYTES:
+            longest = first + max(range(len(lines)), key=lambda i: len(lines[i]))
             raise TraceError(
-                f"{piece.name} line {first + longest} is longer than {MOST_ROW_BYTES >> 10} KB: "
-                "no row of a trace is"
+                f"{piece.name} line {longest} is longer than {MOST_ROW_BYTES >> 10} KB: "
+                "no row of a table is"
             )
-        filled_lines = [i for i, line in enumerate(lines) if line.strip(BLANK)]
+        filled_lines = [i for i, line in enumerate(lines) if line and line.strip(BLANK)]
         if filled_lines and not header:
             header = header_of(lines[filled_lines.pop(0)])
             if len(header) > MOST_COLUMNS:
@@ -249,7 +249,7 @@ def csv_cells(piece: Piece) -> Iterator[tuple[Cells, np.ndarray]]:
             rows += numbers.size
             yield _cells(piece, header, [lines[i] for i in filled_lines], numbers), numbers
     if not rows:
-        raise TraceError(f"{piece.name} holds a header and no request")
+        raise TraceError(f"{piece.name} holds a header and no row")
 
 
 def _cells(piece: Piece, header: list[str], body: list[str], numbers: np.ndarray) -> Cells:

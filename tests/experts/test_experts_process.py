@@ -8,10 +8,12 @@ import pytest
 
 from twin.experts import (
     ExpertsError,
+    first_slots,
     long_run,
     measured,
     mix_at,
     now,
+    place,
     start,
     topics_of,
 )
@@ -42,6 +44,21 @@ def test_frozen_popularity_is_one_draw():
         assert now(got, t).tobytes() == drawn
     assert now(process(drift_s=60.0), 0.0).tobytes() == drawn
     assert measured(got, 60.0, 60.0).tobytes() == drawn != long_run(got).tobytes()
+
+
+def test_equal_questions_share_what_is_drawn_and_placed():
+    asked = {"drift_s": 60.0, "topics": 2}
+    got = process(**asked)
+    assert process(**asked) is got and process(seed=2, **asked) is not got
+    assert now(got, 17.0) is now(got, 17.0) and now(got, 17.0) is not now(got, 18.0)
+    assert now(got, 17.0, np.ones(2)) is now(got, 17.0, np.full(2, 0.5))
+    experts = Experts(**asked)
+    slots = first_slots(experts, got, 32, 9, 4, 8)
+    assert first_slots(experts, got, 32, 9, 4, 8) is slots
+    assert (slots == place(experts, long_run(got), 32, 9, 4, groups=8)).all()
+    counts = np.ones((8, 256))
+    given = {"popularity": "imported", "counts": counts}
+    assert process(**given) is not process(**given)  # counts may change under the same name
 
 
 @pytest.mark.parametrize(

@@ -65,7 +65,7 @@ class Balance:
             return
         for k, key in enumerate(self.of):
             if key not in self.groups:
-                self.groups[key] = self._placed(k, x.long_run(self.process))
+                self.groups[key] = self._placed(k)
         self._note("start", 0.0)
         self._enter()
 
@@ -87,11 +87,14 @@ class Balance:
         layout = self.machine.roles[k].layout
         return (self.setup.instances[k].role, layout.places, layout.slots_per_die)
 
-    def _placed(self, k: int, load: np.ndarray) -> Group:
-        """Slots of experts in instance k's layout, placed for the given load."""
+    def _placed(self, k: int, load: np.ndarray | None = None) -> Group:
+        """Slots of experts in instance k's layout, placed for a load; None: for the long run."""
         role, dies, slots = self._key(k)
-        nodes = self.crowd.nodes_of(role, dies)
-        placement = x.place(self.experts, load, dies, slots, nodes, groups=self.crowd.groups)
+        nodes, groups = self.crowd.nodes_of(role, dies), self.crowd.groups
+        if load is None:
+            placement = x.first_slots(self.experts, self.process, dies, slots, nodes, groups)
+        else:
+            placement = x.place(self.experts, load, dies, slots, nodes, groups=groups)
         return Group(role, placement, nodes)
 
     def changed(self, k: int, t_s: float) -> None:
@@ -190,7 +193,7 @@ class Balance:
         load = self._measured(t_s)
         for key in sorted(set(self.of)):
             group = self.groups[key]
-            self._keep_hottest(t_s, group, load)
+            self._keep_hottest(t_s, group, x.die_load(load, group.slots, self._nearest(group)))
             if group.moving:
                 continue
             chosen_layers = x.choose_layers(
@@ -280,11 +283,11 @@ class Balance:
         return float(x.hottest_by_layer(load, slots, self._nearest(group)).mean())
 
     def _keep_hottest(self, t_s: float, group: Group, load: np.ndarray) -> None:
-        """Store the hottest dies of a measurement, up to a number of rows for each role."""
+        """Store the hottest dies of a measurement, of load f8[layers, dies] over the mean, up to a
+        number of rows for each role."""
         rows_of_role = sum(1 for _, role, _, _ in self.hottest if role == group.role)
         if rows_of_role < MEASUREMENTS:
-            by_layer = x.hottest_by_layer(load, group.slots, self._nearest(group))
-            self.hottest.append((t_s, group.role, self._first(group), by_layer))
+            self.hottest.append((t_s, group.role, self._first(group), load.max(axis=1)))
 
     def _first(self, group: Group) -> int:
         """Index of the first instance of the group."""
@@ -304,7 +307,7 @@ class Balance:
             extra = x.replicas(group.slots, now.shape[1])
             self.loads.append((t_s, group.role, self._first(group), moment, load, extra))
             if moment in ("start", "end"):
-                self._keep_hottest(t_s, group, now)
+                self._keep_hottest(t_s, group, load)
 
     def finish(self, t_s: float) -> None:
         """Measure once more at the end of the run."""

@@ -15,6 +15,7 @@ from twin.engine.contention.flows import shares_of
 from twin.engine.lifecycle.machine import Epoch, Machine
 from twin.engine.setup import Setup
 from twin.engine.tabling import schema, stacked
+from twin.hardware.network import Network
 from twin.hardware.placement import Instance
 from twin.hardware.prices import port_rates
 from twin.metrics.events import Event, Kind
@@ -71,13 +72,7 @@ def shares_table(machine: Machine, balance: Balance, horizon_s: float) -> pl.Dat
     place_numbers = (
         np.concatenate([piece.pop("place") for piece in pieces]) if pieces else np.zeros(0, int)
     )
-    places = machine.fabric.places
-    columns = {
-        name: pl.Series(name, [getattr(place, name) for place in places], SHARES[name]).gather(
-            place_numbers
-        )
-        for name in ("plane", "node", "sub_plane", "direction")
-    }
+    columns = {known.name: known.gather(place_numbers) for known in _columns_of(machine.fabric)}
     table = stacked({name: kind for name, kind in SHARES.items() if name not in columns}, pieces)
     shares = table.with_columns(**columns)
     if machine.fabric.storage_ports == "nic":  # one network has the places of both planes
@@ -86,6 +81,16 @@ def shares_table(machine: Machine, balance: Balance, horizon_s: float) -> pl.Dat
         plane = pl.when(of_storage).then(pl.lit("vpc")).otherwise("plane")
         shares = shares.with_columns(plane.alias("plane"))
     return shares.select(*SHARES)
+
+
+def _columns_of(net: Network) -> list[pl.Series]:
+    """What is known of every place of a fabric, by number, a column each."""
+
+    def column(name: str) -> pl.Series:
+        return pl.Series(name, [getattr(place, name) for place in net.places], SHARES[name])
+
+    names = ("plane", "node", "sub_plane", "direction")
+    return net.once("columns of places", lambda: [*map(column, names)])
 
 
 def seats_table(machine: Machine, horizon_s: float) -> pl.DataFrame:
@@ -155,9 +160,9 @@ def _shares_of(
             if f.role == "prefill":
                 shares["attention"] = even
             if ends := uneven.get((f.role, f.instance)):
-                places = [epoch.fabric.places[p] for p in f.load.places]
-                factors = [ends[place.direction == "out"][place.node] for place in places]
-                shares["experts"] = shares_of(epoch.fabric, f.load, np.array(factors))
+                node, enters = (of[f.load.places] for of in epoch.fabric.place_ends)
+                factors = np.where(enters, ends[0][node], ends[1][node])
+                shares["experts"] = shares_of(epoch.fabric, f.load, factors)
             else:
                 shares["experts"] = even
         for name, share in shares.items():

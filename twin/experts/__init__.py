@@ -1,7 +1,7 @@
 """Which experts get the tokens, where they sit, and how uneven that makes the dies: computed, none
 a fitted factor on time. Loads are shares of the mean."""
 
-from twin.experts.imbalance import Imbalance, imbalance
+from twin.experts.imbalance import Imbalance, first_slots, imbalance
 from twin.experts.load import (
     EMPTY,
     by_node,
@@ -30,6 +30,7 @@ __all__ = [
     "choose_layers",
     "copies",
     "die_load",
+    "first_slots",
     "hot_factors",
     "hottest_by_layer",
     "imbalance",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -14,11 +14,12 @@ from numpy.typing import NDArray
 from twin.experts.load import Peaks, by_node, copy_shares, die_moments
 from twin.experts.placement import place
 from twin.experts.popularity import ExpertsError
-from twin.experts.process import long_run, now, start
+from twin.experts.process import Process, long_run, now, start
 from twin.facts import Facts
 from twin.scenario import Experts
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
 GRID = 41  # batch sizes 1, sqrt(2), 2 ... 2**20 tokens
 
@@ -79,6 +80,15 @@ class Curve(Sequence[float]):
         return self._point(i % self._size)
 
 
+@lru_cache(maxsize=16)
+def first_slots(
+    experts: Experts, process: Process, dies: int, slots_per_die: int, nodes: int, groups: int
+) -> Ints:
+    """Slots of the placement that balances the long run, i8[layers, dies, slots_per_die]; shared
+    between equal questions: do not write them. Raises as `place`."""
+    return place(experts, long_run(process), dies, slots_per_die, nodes=nodes, groups=groups)
+
+
 def imbalance(
     experts: Experts, routed_experts: int, layers: int, top_k: int, routed_dies: int,
     slots_per_die: int, facts: Facts, seed: int, tokens_per_request: float = 1.0,
@@ -97,9 +107,7 @@ def imbalance(
     if experts.placement == "perfect":
         return Imbalance(tokens, np.ones(GRID), np.ones((layers, routed_dies)))
     process = start(experts, routed_experts, layers, top_k, facts, seed, counts)
-    slots = place(
-        experts, long_run(process), routed_dies, slots_per_die, nodes=nodes, groups=groups
-    )
+    slots = first_slots(experts, process, routed_dies, slots_per_die, nodes, groups)
     chances = now(process, 0.0)
     nearest = nodes if experts.placement == "topology" else 1
     limited = (groups, top_groups) if experts.group_limited else (1, 1)

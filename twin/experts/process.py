@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,7 +34,7 @@ FEW = 30.0  # counts up to which noise is drawn from the Poisson distribution it
 NO_SESSION = -1
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Process:
     """Popularity of an instance's experts over time, made by `start`, read by `now`. base
     f8[layers, experts]: long-run log loads. offset f8[topics, layers, experts]: what each topic
@@ -69,6 +70,14 @@ def start(
     """The popularity process of a scenario; counts f8[layers, experts] when imported. Without
     routed experts nothing is popular. Raises ExpertsError for fewer experts than a token picks, or
     counts that do not fit the model."""
+    question = experts, routed_experts, layers, top_k, facts.below("experts"), seed
+    return _known(*question) if counts is None else _started(*question, counts)
+
+
+def _started(
+    experts: Experts, routed_experts: int, layers: int, top_k: int, facts: Facts, seed: int,
+    counts: Floats | None = None,
+) -> Process:  # fmt: skip
     refuse_picks(top_k, routed_experts)
     skew = strength(experts)
     # Counts are of the very time that is simulated: without drift they are the popularity.
@@ -95,6 +104,10 @@ def start(
     )
 
 
+# Runs that a plan or a sweep makes one after the other share experts, and what was drawn of them.
+_known = lru_cache(maxsize=8)(_started)
+
+
 def long_run(process: Process) -> Floats:
     """Chances f8[layers, experts] for the first placement: without drift, with an even mix."""
     even = np.full(process.topics, 1.0 / process.topics)
@@ -103,7 +116,8 @@ def long_run(process: Process) -> Floats:
 
 def now(process: Process, t_s: float, mix: Floats | None = None) -> Floats:
     """Chance that a token picks each expert at `t_s`, f8[layers, experts]; rows sum to top_k. mix
-    f8[topics]: weights of the topic classes among the tokens; None: `mix_at(process, t_s)`."""
+    f8[topics]: weights of the topic classes among the tokens; None: `mix_at(process, t_s)`. The
+    array is shared between equal questions: do not write it."""
     if t_s < 0:
         raise ExpertsError(f"t_s = {t_s:g}: popularity begins at 0 s")
     weights = mix_at(process, t_s) if mix is None else np.asarray(mix, np.float64)
@@ -111,8 +125,14 @@ def now(process: Process, t_s: float, mix: Floats | None = None) -> Floats:
         raise ExpertsError(
             f"mix has shape {weights.shape}: give {process.topics} weights with a sum above 0"
         )
+    shares = weights / weights.sum()
+    return _now(process, t_s if process.changes else 0.0, tuple(shares.tolist()))
+
+
+@lru_cache(maxsize=8)
+def _now(process: Process, t_s: float, mix: tuple[float, ...]) -> Floats:
     noise, base = _noise(process, t_s), _shifted(process, t_s)
-    return _chances(base, noise, process.offset, weights / weights.sum(), process.top_k)
+    return _chances(base, noise, process.offset, np.array(mix), process.top_k)
 
 
 def mix_at(process: Process, t_s: float) -> Floats:

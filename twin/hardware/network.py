@@ -101,6 +101,13 @@ class Network:
         return remembered
 
     @cached_property
+    def place_ends(self) -> tuple[INTS, INTS]:
+        """Node of each place, and its direction (0: out, 1: in)."""
+        ends = [(place.node, int(place.direction == "in")) for place in self.places]
+        node, enters = np.array(ends, np.int64).reshape(-1, 2).T
+        return node, enters
+
+    @cached_property
     def dies_per_node(self) -> int:
         """Maximum number of dies of a node."""
         return int(np.bincount(self.node[self.dies]).max())

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import Field, dataclass, field, fields, replace
 from functools import cache
+from operator import attrgetter
 from typing import Any, Literal, TypeVar, dataclass_transform
 
 import numpy as np
@@ -75,7 +76,7 @@ def parts(kind: type[R], count: int) -> tuple[R, ...]:
 
 def walk(whole: Record, prefix: str = "") -> Iterator[tuple[Coefficient, float]]:
     """Every number of a record with its declaration, in the order in which they are stored."""
-    for declared in fields(whole):  # type: ignore[arg-type]
+    for declared in _fields(type(whole)):  # type: ignore[arg-type]
         value = getattr(whole, declared.name)
         name = prefix + declared.name
         if isinstance(value, tuple):
@@ -103,7 +104,7 @@ def changed(whole: R, value_of: Callable[[Coefficient, float], float]) -> R:
             return changed(value, value_of)
         return value_of(_about(declared), value)
 
-    return type(whole)(*map(of, fields(whole)))  # type: ignore[arg-type]
+    return type(whole)(*map(of, _fields(type(whole))))  # type: ignore[arg-type]
 
 
 def scaled(whole: R, factor: float) -> R:
@@ -124,27 +125,41 @@ def without(whole: R, cause: str) -> R:
 
 def numbers(whole: Record) -> NDArray[np.float64]:
     """The numbers of a record, f8[N]; seen through `dtype_of` it is a record of one row."""
-    return np.array([*_values(whole)], np.float64)
+    return np.array(_values(whole), np.float64)
 
 
-def _values(whole: Record) -> Iterator[float]:
+def _values(whole: Record) -> list[float]:
     """The numbers of `walk` without their declarations, for speed: an engine reads thousands of
     records."""
-    for name in _names(type(whole)):  # type: ignore[arg-type]
-        value = getattr(whole, name)
+    found: list[float] = []
+    for value in _reader(type(whole))(whole):  # type: ignore[arg-type]
         if isinstance(value, tuple):
             for inner in value:
-                yield from _values(inner)
-        elif isinstance(value, Record):
-            yield from _values(value)
+                found += _values(inner)
         else:
-            yield value
+            found.append(value)
+    return found
 
 
 @cache
-def _names(kind: type[Record]) -> tuple[str, ...]:
+def _reader(kind: type[Record]) -> Callable[[Record], tuple[Any, ...]]:
+    """Function that reads all numbers and rows of records of a kind, in the order of storage."""
+    return attrgetter(*_paths(kind))  # a tuple, for every kind has several
+
+
+def _paths(kind: type[Record], prefix: str = "") -> Iterator[str]:
+    for declared in _fields(kind):  # type: ignore[arg-type]
+        name, value = prefix + declared.name, declared.default
+        if isinstance(value, Record):
+            yield from _paths(type(value), f"{name}.")
+        else:
+            yield name
+
+
+@cache
+def _fields(kind: type[Record]) -> tuple[Field[Any], ...]:
     """The fields of a kind of record, in the order in which they are stored."""
-    return tuple(declared.name for declared in fields(kind))  # type: ignore[arg-type]
+    return fields(kind)  # type: ignore[arg-type]
 
 
 def places(kind: type[Record], scale: Scale) -> NDArray[np.int64]:
@@ -164,6 +179,11 @@ def row_of(whole: Record) -> Any:
 
 def dtype_of(kind: type[Record]) -> np.dtype[Any]:
     """The numpy record that holds the numbers of a kind of record, by the same names."""
+    return _dtype_of(kind)  # type: ignore[arg-type]
+
+
+@cache
+def _dtype_of(kind: type[Record]) -> np.dtype[Any]:
     columns: list[tuple[Any, ...]] = []
     for declared in fields(kind):  # type: ignore[arg-type]
         value: Any = declared.default

@@ -209,7 +209,7 @@ def shares_of(net: Network, load: Load, uneven: FLOATS | float = 1.0) -> FLOATS:
     """Share of each of `load.places` in the bytes that leave (or enter) dies and CPUs; uneven:
     bytes there over the load's. Each byte counts on the plane between its ends, so the shares of a
     direction sum to 1. Links between the dies of an NPU count as no plane."""
-    enters = np.array([net.places[i].direction == "in" for i in load.places], np.int64)
+    enters = net.place_ends[1][load.places]
     loads = load.placed * uneven
     return np.asarray(loads / np.bincount(enters, loads, 2)[enters])
 

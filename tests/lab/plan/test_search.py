@@ -9,6 +9,8 @@ from tests.lab.plan.small import facts, plan, small
 from twin.lab.plan.candidates import space_of
 from twin.lab.plan.drive import one
 from twin.lab.plan.search import Search, beyond
+from twin.lab.plan.space import BATCH
+from twin.lab.plan.trial import judged, scenario_of
 from twin.scenario import scenario_digest
 
 LOADS = [
@@ -48,3 +50,29 @@ def test_a_fifth_of_the_simulations_misses_no_point_of_the_front(load, seed):
     every_point = np.array(every.proved())
     missed = np.min([beyond(every_point, *point) for point in search.proved()], axis=0)
     assert missed.max() <= MISSED  # a point behind the front is missed by less than one on it
+
+
+def test_where_clients_take_every_slot_the_largest_batch_that_keeps_tpot_is_found():
+    s = small(workload__arrivals="closed_loop", workload__concurrency=64, slo__tpot_ms=5.0,
+              workload__output_tokens=128)  # fmt: skip
+    wanted = plan(s, goal="efficiency", by="mean", simulations=24)
+    search = Search(space_of(wanted, facts()), facts())
+    driven(search.steps())
+    best = search.ranked()[0].candidate.given
+    more = scenario_of(search.space, best | {BATCH: best[BATCH] + 4}, 1.0)
+    assert not judged(one(more, facts()), wanted, more)["holds"]
+    in_vain = sum(not t.low for t in search.tested.values())
+    assert in_vain <= search.runs // 4  # what cannot keep it by formula is hardly tried
+
+
+@pytest.mark.parametrize("tpot_ms", some([6.0], 4.5, 5.0, 7.0, 8.0))
+def test_no_full_batch_that_is_refused_for_its_tpot_keeps_it(tpot_ms):
+    s = small(deployment__mode="decode_only", workload__arrivals="closed_loop",
+              workload__concurrency=64, slo__tpot_ms=tpot_ms)  # fmt: skip
+    wanted = plan(s, goal="efficiency", by="mean")
+    space = space_of(wanted, facts())
+    refused = [c for c in space.candidates if "with a full batch" in c.reason]
+    for c in sorted(refused, key=lambda c: c.given[BATCH])[:3]:
+        tried = scenario_of(space, c.given, 1.0)
+        assert not judged(one(tried, facts()), wanted, tried)["holds"]
+    assert refused

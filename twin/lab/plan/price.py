@@ -66,6 +66,10 @@ class Curve:
         batch = self.batches[0] - (self.tpots_s[0] - tpot_s) / rise if rise > 0.0 else 0.0
         return max(0.0, self._per_request * batch / tpot_s), tpot_s
 
+    def full_s(self, batch: float) -> float:
+        """TPOT with a constant number of requests per NPU in progress."""
+        return self._tpot_s(min(batch, self.batches[-1]))
+
     def tpot_at(self, rate: float, batch: float, npus: int) -> float:
         """TPOT at a rate; infinite if no priced batch keeps up. The number of other requests is
         about Poisson, at most the batch: half the time one deviation above the mean, half the time
@@ -121,7 +125,7 @@ class Price:
     bound: float
     expected: float
     limit: str  # the pool in the way of more
-    tpot_s: float  # at `expected`, or at the load where that is the same for all; 0: no decode
+    tpot_s: float  # at `expected`, at the load that is the same for all, or all slots; 0: no decode
     refused: str = ""
 
 
@@ -211,6 +215,14 @@ class Prices:
                 tpot_s = took_s
                 if self.rate is not None:
                     tpot_s = pool_curve.tpot_at(self.rate / count, batch, npus)
+                elif self.offered is None:
+                    fed = min(r for name, r in rates.items() if name != role) / count
+                    tpot_s = min(pool_curve.tpot_at(fed, batch, npus), pool_curve.full_s(batch))
+                    least_s = pool_best_case.full_s(batch)
+                    surely = math.isinf(pool_curve.tpot_at(fed / LUCK, batch, npus))  # full
+                    if surely and len(roles_of(mode)) == 1 and least_s > LUCK * limit_s:
+                        full = f"TPOT is {1e3 * least_s:.4g} ms or more with a full batch, "
+                        return Price(0.0, 0.0, role, 0.0, f"{full}{1e3 * limit_s:g} are allowed")
         limiting = min(rates, key=lambda name: (rates[name], name))
         if not fixed:  # NPUs change pools, at no cost, until all pools carry the same
             bounds = {"front end": LUCK * self.front, "pools": LUCK * npus_taken / per_rate}

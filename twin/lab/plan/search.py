@@ -7,6 +7,7 @@ import statistics
 from collections import defaultdict
 from collections.abc import Callable, Container, Generator, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -103,6 +104,11 @@ class Search:
         """Whether a deployment has only one load: given, or all its slots taken."""
         return self.plan.fixed_load or self.space.prices.offered is None
 
+    @property
+    def full(self) -> bool:
+        """Whether every slot of a deployment is taken: its batch is its load."""
+        return not self.plan.fixed_load and self.space.prices.offered is None
+
     def steps(self) -> Steps:
         """Generator of the whole search; results are in `tested`."""
         budget = self.plan.simulations
@@ -110,7 +116,8 @@ class Search:
         own_candidate = next((c for c in self.space.open if self.space.is_own(c)), None)
         screened = budget if self.one_load else SCREENED * budget
         yield from self.tried([own_candidate] if own_candidate else [])
-        others = any(not CHOICES[key].crossed for key in self.plan.vary)  # come in as neighbours
+        # Neighbours have other choices, or finer batches where these are the load.
+        others = self.full or any(not CHOICES[key].crossed for key in self.plan.vary)
         yield from self._screen(int(screened * (1.0 - NEAR * others)))
         yield from self._neighbours(int(screened))
         if not self.one_load:
@@ -122,7 +129,8 @@ class Search:
         points_by_kind: dict[str, list[float]] = {}
         paces: list[float] = []
         for t in self.tested.values():
-            price, trial = t.candidate.price, t.best
+            price = t.candidate.price
+            trial = t.trials[-1][1] if self.full and t.trials else t.best
             if t.trials and not t.failed and not self.one_load:
                 points_by_kind.setdefault(price.limit, []).append(
                     t.middle / max(price.expected, 1e-12)
@@ -177,7 +185,7 @@ class Search:
         promising = sorted(
             (c for c in left if self._may_do(c)), key=lambda c: (-c.price.expected, c.settings)
         )
-        chance = np.array([self._chance(c) for c in promising])
+        chance = np.array([*map(self._chances(reached_points), promising)])
         if not proved_points and not (chance > UNLIKELY).any():
             return self._fastest(left, count)
         expected = np.array([self.point(c, reached_points) for c in promising]).reshape(-1, 2)
@@ -196,6 +204,10 @@ class Search:
                 return chosen_candidates
         return []
 
+    def _chances(self, reached: Reached) -> Callable[[Candidate], float]:
+        """The probability that a deployment meets the limits, as a function of it."""
+        return partial(self._keeps_tpot, reached.tpot) if self.full else self._chance
+
     def _chance(self, c: Candidate) -> float:
         """Probability that a deployment carries the common load, from others limited by the same
         pool."""
@@ -213,6 +225,15 @@ class Search:
         return (
             0.5 * float(load_ratio >= weight_passed) + 0.5 * float(load_ratio > failed) or UNLIKELY
         )
+
+    def _keeps_tpot(self, pace: float, c: Candidate) -> float:
+        """1 if a full batch is expected to meet TPOT; otherwise 0 if one that is expected to be as
+        fast was tried in vain. pace: simulated TPOT over the formula's."""
+        limit_s, own_s = self.space.prices.tpot_s / pace, c.price.tpot_s
+        if own_s <= limit_s:
+            return 1.0
+        tried = (t.candidate.price.tpot_s for t in self.tested.values() if not t.low)
+        return 0.0 if any(limit_s < tpot_s <= own_s for tpot_s in tried) else UNLIKELY
 
     def _fastest(self, left: Sequence[Candidate], count: int) -> list[Candidate]:
         """If nothing is expected to fit: half by shortest TPOT, half by largest bounds."""
@@ -242,6 +263,7 @@ class Search:
         for c in best:
             self.space.around(c)
         reached_points, kinds = self.reached, defaultdict(list)
+        chance_of = self._chances(reached_points)
         for c in self.space.open:
             kinds[c.kind].append(c)
         nearest: dict[Any, tuple[float, Candidate]] = {}
@@ -251,7 +273,8 @@ class Search:
                 untried = [c for c in members if c.settings not in self.tested]
                 if len(changed) > 1 or (changed and len(untried) < len(members)):
                     continue
-                scored = [(self.point(c, reached_points)[0], c) for c in untried if self._may_do(c)]
+                able = [c for c in untried if self._may_do(c) and chance_of(c) > 0.0]
+                scored = [(self.point(c, reached_points)[0], c) for c in able]
                 if scored:
                     best_value, c = max(scored, key=lambda pair: (pair[0], pair[1].price.expected))
                     nearest[c.settings] = best_value, c

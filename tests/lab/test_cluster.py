@@ -246,6 +246,18 @@ def test_a_worker_with_another_twin_refuses_to_simulate():
         drive.trial("another version\n{}")
 
 
+def test_a_process_that_has_grown_ends_in_order_while_its_input_is_open():
+    grown = "from twin.lab.runs import worker; worker.PEAK_BYTES_MAX = 0; worker.main()"
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    with subprocess.Popen([sys.executable, "-c", grown], cwd=ROOT, **pipes) as process:
+        process.stdin.write(b'{"what": "trial", "text": "another version"}\n')
+        process.stdin.flush()
+        assert process.wait(PATIENCE_S) == 0
+        reply = json.loads(process.stdout.read())
+        assert reply["last"] and "refused" in reply
+        assert b"Fatal" not in process.stderr.read()
+
+
 def test_the_operators_page_names_the_pinned_versions():
     pins = set((ROOT / "requirements-dev.txt").read_text("utf-8").splitlines())
     named = re.findall(r'"([\w.\[\]]+==[\d.]+)"', OPERATE)

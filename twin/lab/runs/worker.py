@@ -186,6 +186,7 @@ def main() -> None:
         at_work.clear()
         last = peak_bytes() > PEAK_BYTES_MAX
         write(json.dumps({**reply, "last": last}).encode())
+    os._exit(0)  # `listen` still reads: Python's own end would fail for that
 
 
 if __name__ == "__main__":

@@ -1,12 +1,13 @@
 """Least squares fit of the constants of data/calibration.toml to signed relative errors of rows of
 the supernode; cross-validation leaves each row, source and system out in turn."""
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import tomli_w
 from numpy.typing import NDArray
 from scipy.optimize import least_squares, lsq_linear
 
@@ -129,26 +130,30 @@ def with_constants(facts: Facts, values: Mapping[str, float]) -> Facts:
     )
 
 
-def calibration_text(fit: Fit) -> str:
-    """The fit as the text of data/calibration.toml."""
-    lines = [
-        "# The fitted constants of the model, made by `python -m twin calibrate` from the rows of",
-        "# data/published.toml that calibrate. Meaning, bounds: twin/extras/evidence/calibrate.py.",
-        f"# Mean absolute error of these rows: {fit.error_mean:.1%}.",
-    ]
-    for c in CONSTANTS:
-        lines += [
-            "", f"[{c.name}]", f"value = {fit.values[c.name]:g}", f'unit = "{c.unit}"',
-            f'source = "least squares over the calibrating rows; chiefly {c.prefix}"',
-            'mark = "f"', f"saw = {json.dumps(c.saw(fit.errors))}", f'note = "{c.meaning}"',
-            f"low = {c.low:g}", f"high = {c.high:g}",
-        ]  # fmt: skip
-    return "\n".join(lines) + "\n"
+def calibration_text(
+    fit: Fit, head: Sequence[str], described: Callable[[Constant], dict[str, Any]]
+) -> str:
+    """A fit as the text of a calibration file: lines of comment, then each constant."""
+    tables = {
+        c.name: {"value": fit.values[c.name], "unit": c.unit, "mark": "f", "note": c.meaning}
+        | described(c)
+        for c in CONSTANTS if c.name in fit.values
+    }  # fmt: skip
+    return "".join(f"# {line}\n" for line in head) + "\n" + tomli_w.dumps(tables)
 
 
 def write_calibration(fit: Fit, path: Path = CALIBRATION) -> None:
     """Replace the calibration file; raises NotWritten."""
-    write_text(path, calibration_text(fit))
+    head = (
+        "The fitted constants of the model, made by `python -m twin calibrate` from the rows of",
+        "data/published.toml that calibrate. Meaning, bounds: twin/extras/evidence/calibrate.py.",
+        f"Mean absolute error of these rows: {fit.error_mean:.1%}.",
+    )
+    text = calibration_text(fit, head, lambda c: {
+        "source": f"least squares over the calibrating rows; chiefly {c.prefix}",
+        "saw": c.saw(fit.errors), "low": c.low, "high": c.high,
+    })  # fmt: skip
+    write_text(path, text)
 
 
 STEPS = 3  # of a refit beyond the first

@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import tomli_w
 
-from twin.extras.evidence.calibrate import CONSTANTS, Constant, Fit, Space
+from twin.extras.evidence.calibrate import CONSTANTS, Constant, Fit, Space, calibration_text
 from twin.facts import FactError, Facts
 from twin.hardware.chip import load_chip
 from twin.lab.ask import scenario_named, settings_from
@@ -117,27 +116,18 @@ def fit_points(path: Path, facts: Facts, constants: Sequence[Constant] = CONSTAN
     return PrivateFit(parameter_space.fit(values), untouched, path.name)
 
 
-def private_text(own: PrivateFit) -> str:
-    """The private copy as TOML, in the form of data/calibration.toml."""
-    fitted = f"least squares over {len(own.fit.errors)} points of {own.points}"
-    sources = dict.fromkeys(own.untouched, "no point informs it: as before")
-    tables = {
-        c.name: {"value": own.fit.values[c.name], "unit": c.unit,
-                 "source": sources.get(c.name, fitted), "mark": "f", "note": c.meaning}
-        for c in CONSTANTS if c.name in own.fit.values
-    }  # fmt: skip
-    return (
-        "# A private copy of the fitted constants, made by `python -m twin calibrate --points`.\n"
-        "# To use it, name this file in TWIN_CALIBRATION.\n"
-        f"# Mean absolute error of its points: {own.fit.error_mean:.1%}.\n\n"
-        + tomli_w.dumps(tables)
-    )
-
-
 def write_private(own: PrivateFit, path: Path) -> None:
     """Write the private copy; raises NotWritten."""
     _refuse_published(path)
-    write_text(path, private_text(own))
+    head = (
+        "A private copy of the fitted constants, made by `python -m twin calibrate --points`.",
+        "To use it, name this file in TWIN_CALIBRATION.",
+        f"Mean absolute error of its points: {own.fit.error_mean:.1%}.",
+    )
+    fitted = f"least squares over {len(own.fit.errors)} points of {own.points}"
+    sources = dict.fromkeys(own.untouched, "no point informs it: as before")
+    text = calibration_text(own.fit, head, lambda c: {"source": sources.get(c.name, fitted)})
+    write_text(path, text)
 
 
 def _refuse_published(path: Path) -> None:

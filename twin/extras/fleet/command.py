@@ -27,12 +27,11 @@ def fleet(
     """Simulate supernodes behind a front router; each different one is simulated once and
     stored."""
     question, fleet_name = load_fleet(file)
-    with closing(open_store()) as store, progress(question.name) as watch:
-        runner = Runner(store, processes=processes or None).start()
-        try:
-            answer = fleet_answer(question, fleet_name, in_store(store, runner, watch))
-        finally:
-            runner.close()
+    with (
+        closing(open_store()) as store, progress(question.name) as watch,
+        closing(Runner(store, processes=processes or None).start()) as runner,
+    ):  # fmt: skip
+        answer = fleet_answer(question, fleet_name, in_store(store, runner, watch))
     if as_json:
         print_json(answer)
         return

@@ -1,7 +1,6 @@
 """The report of a run: headline figures, how it went, how requests fared, what its laws say."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import polars as pl
@@ -10,6 +9,7 @@ from twin.engine.simulate import Run
 from twin.extras.report import document as doc
 from twin.extras.report.document import Part, Point, Series, folded, plot, table, tag
 from twin.lab.explain.view import one_slo
+from twin.lab.sweep.compare import changed
 from twin.metrics.latency import tpot_s
 from twin.metrics.measures import amount
 from twin.metrics.operators import OPERATORS
@@ -142,10 +142,10 @@ def _made_with(run: Run) -> Part:
 def fields_of(scenario: Scenario) -> Part:
     """A scenario in full, folded: its stated fields identify it with this version's defaults."""
     rows = []
-    for path, value in stated(scenario.model_dump(mode="json", exclude_defaults=True)):
+    for path, value in changed(Scenario(), scenario).items():
         info = field_info(path)
-        unit = f" {info.unit}" if info and info.unit else ""
-        rows.append((path, info.label if info else "", f"{value}{unit}"))
+        if info and path not in ("name", "question", "source"):
+            rows.append((path, info.label, f"{value} {info.unit}".rstrip()))
     return tag(
         "div",
         *([tag("p", scenario.question)] if scenario.question else []),
@@ -154,17 +154,3 @@ def fields_of(scenario: Scenario) -> Part:
                table(("Field", "", "Value"), rows)),
         tag("p", f"Scenario {scenario_digest(scenario)[:16]}, seed {scenario.seed}.", cls="soft"),
     )  # fmt: skip
-
-
-def stated(values: dict[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
-    """Fields by dotted path with their values; a scenario's names are left out.
-
-    >>> list(stated({"name": "x", "slo": {"ttft_s": 1.0}, "faults": [1]}))
-    [('slo.ttft_s', 1.0), ('faults', [1])]
-    """
-    for key, value in values.items():
-        path = f"{above}{key}"
-        if isinstance(value, dict):
-            yield from stated(value, f"{path}.")
-        elif path not in ("name", "question", "source"):
-            yield path, value

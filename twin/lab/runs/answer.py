@@ -127,14 +127,10 @@ def swept(scenario: Scenario, over: Sequence[str], watch: Watch) -> dict[str, An
     axes = [sweep.axis(text) for text in over]
     points = sweep.points(scenario, axes)
     rows: list[RunRow | None] = []
-    with closing(open_store()) as store:
-        runner = Runner(store).start()
-        try:
-            for row in sweep.carried_out(runner, points):
-                rows.append(row)
-                watch(len(rows) / len(points), {"points": len(rows)})
-        finally:
-            runner.close()
+    with closing(open_store()) as store, closing(Runner(store).start()) as runner:
+        for row in sweep.carried_out(runner, points):
+            rows.append(row)
+            watch(len(rows) / len(points), {"points": len(rows)})
     sentence = ""
     if len(axes) == 1:
         scenarios = [point.scenario or scenario for point in points]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -279,36 +280,39 @@ def _coefficients_of(
     )
     clock = clocks.get(pool.role, 1.0)
     redundant = stages.experts_of(s, load_shape(facts, d.model)).redundant
-    of_seat = d, redundant, chip.name, facts, net
+    seat = _Seat(d, redundant, chip.name, facts, pool, clock, away=away)
     if (guest := sharing(s)) is None:
-        return _priced(*of_seat, pool, dies, clock, 1.0, away)
+        return _priced(seat, net, dies)
     machine = load_machine(facts, replace(chip, clock=clock), cores=guest.cores)
     hbm = bandwidth_for_prefill(machine, replace(machine, cores=1.0 - guest.cores))
     if not pool.over:
         host_dies = dies[: guest.npus * chip.dies_per_npu]
-        prefill = _priced(*of_seat, guest, host_dies, clock, hbm)[1]
+        prefill = _priced(seat._replace(pool=guest, hbm=hbm, away=None), net, host_dies)[1]
         assert isinstance(prefill, Prefill)
         batch = d.prefill.tokens_per_npu * len(host_dies) / chip.dies_per_npu
         hbm = bandwidth_for_decode(prefill, batch, machine)
-    return _priced(*of_seat, pool, dies, clock, hbm, away)
+    return _priced(seat._replace(hbm=hbm), net, dies)
+
+
+class _Seat(NamedTuple):
+    """What prices an instance apart from its dies and links."""
+
+    deployment: Deployment
+    redundant: int
+    chip: str
+    facts: Facts
+    pool: Pool
+    clock: float  # share of the rated one
+    hbm: float = 1.0  # share of the sustained HBM bandwidth that the pool has
+    away: Offload | None = None
 
 
 @lru_cache(maxsize=16)
-def _priced(
-    d: Deployment,
-    redundant: int,
-    chip_name: str,
-    facts: Facts,
-    net: Network,
-    pool: Pool,
-    dies: tuple[int, ...],
-    clock: float,
-    hbm: float,
-    away: Offload | None = None,
-) -> tuple[Setting, Decode | Prefill]:
-    """Setting and coefficients of an instance: equal for every batch, load and seed. hbm: share of
-    the sustained HBM bandwidth that the pool has. Raises ModelError."""
-    model_shape, chip = load_shape(facts, d.model), load_chip(facts, chip_name)
+def _priced(seat: _Seat, net: Network, dies: tuple[int, ...]) -> tuple[Setting, Decode | Prefill]:
+    """Setting and coefficients of an instance: equal for every batch, load and seed. Raises
+    ModelError."""
+    pool, chip = seat.pool, load_chip(seat.facts, seat.chip)
+    model_shape = load_shape(seat.facts, seat.deployment.model)
     expert_die_count = _expert_dies(pool, chip, len(dies))
     group = _tp_group(pool, model_shape, len(dies) - expert_die_count)
     price = exchange(net, dies)
@@ -317,28 +321,16 @@ def _priced(
     reads = pool.phase == "prefill" or pool.own.experts_tp > 1
     gather = exchange(net, dies, "read") if reads else price
     within = exchange(net, dies[:group], "read") if group > 1 else None
-    return _priced_over(
-        d, redundant, chip_name, facts, pool, len(dies), clock, hbm, away, price, gather, within
-    )
+    return _priced_over(seat, len(dies), price, gather, within)
 
 
 @lru_cache(maxsize=64)
 def _priced_over(
-    d: Deployment,
-    redundant: int,
-    chip_name: str,
-    facts: Facts,
-    pool: Pool,
-    dies: int,
-    clock: float,
-    hbm: float,
-    away: Offload | None,
-    sending: Exchange,
-    gather: Exchange,
-    within: Exchange | None,
+    seat: _Seat, dies: int, sending: Exchange, gather: Exchange, within: Exchange | None
 ) -> tuple[Setting, Decode | Prefill]:
     """`_priced` for a number of dies with this exchange; instances with equal arguments share one
     object."""
+    d, redundant, chip_name, facts, pool, clock, hbm, away = seat
     model_shape, chip = load_shape(facts, d.model), load_chip(facts, chip_name)
     if pool.role != "decode" and (hot := f"chips.{chip_name}.sustained_clock") in facts:
         clock = min(clock, facts.si(hot))

@@ -264,6 +264,8 @@ def set_up_models(
 ) -> list[Setup]:
     """`set_up` of each model of a scenario; trace, counts: of the first one. Raises what `set_up`
     raises, with the name of a further model, and ScenarioError if two models would use one NPU."""
+    if not scenario.models:
+        return [set_up(scenario, facts, trace, counts)]
     scenarios, names, setups = of_models(scenario), model_names(scenario), []
     for k, (one, name) in enumerate(zip(scenarios, names, strict=True)):
         try:
@@ -274,18 +276,15 @@ def set_up_models(
             raise type(error)(f"{name}: {error}") from error
     owner: dict[int, tuple[str, str]] = {}
     for name, setup in zip(names, setups, strict=True):
-        names_by_die = {die: (name, i.name) for i in setup.instances for die in i.die_of_rank}
-        if shared_dies := owner.keys() & names_by_die.keys():
-            instances = [
-                f"{i} of {model}"
-                for model, i in (owner[min(shared_dies)], names_by_die[min(shared_dies)])
-            ]
+        named = {die: (name, i.name) for i in setup.instances for die in i.die_of_rank}
+        if shared := owner.keys() & named.keys():
+            instances = [f"{i} of {model}" for model, i in (owner[min(shared)], named[min(shared)])]
             raise ScenarioError(
                 f"{instances[0]} and {instances[1]} would sit on one NPU: give the latter model "
                 "a later deployment.first_npu, let the former's deployment.placement be packed, or "
                 "take back an edit of the supernode"
             )
-        owner |= names_by_die
+        owner |= named
     return setups
 
 

@@ -89,8 +89,8 @@ class Attainment:
             return 1.0
         if rate > self.saturated:  # a queue that grows without end may be short in a short sample
             return 0.0
-        wait_times = waits_s(self.prompts, pool, rate)
-        first = BEGINS if len(wait_times) > 2 * BEGINS else 0
+        waited = waits_s(self.prompts, pool, rate)
+        first = BEGINS if len(waited) > 2 * BEGINS else 0
         fixed_s = self.extra_s + pool.delay_s + took_s * self.passes
         if self.after_pass:  # as often as its instance is busy, what waits meanwhile
             busy, fresh = rate / self.saturated, self.prompts.fresh
@@ -99,10 +99,7 @@ class Attainment:
         ttft_s = sorted(
             w + fixed_s + self.transfer_s * (fresh + cached)
             for w, fresh, cached in zip(
-                wait_times[first:],
-                self.prompts.fresh[first:],
-                self.prompts.cached[first:],
-                strict=True,
+                waited[first:], self.prompts.fresh[first:], self.prompts.cached[first:], strict=True
             )
         )
         total_share = math.fsum(share for share, _, _ in self.parts)
@@ -265,10 +262,10 @@ def _prompts(s: Scenario, sample: Offered, share: float) -> Prompts:
             now_s += float(exponential(draw, i))
             arrivals.append(now_s)
     span_s = (arrivals[-1] - arrivals[0]) / max(len(arrivals) - 1, 1)
-    count, known_tokens = len(arrivals), float(sample.seen.sum())
+    count, tokens_seen = len(arrivals), float(sample.seen.sum())
     part = (
-        share * float(sample.prompts.sum()) / known_tokens
-        if share > 0.0 and known_tokens > 0.0
+        share * float(sample.prompts.sum()) / tokens_seen
+        if share > 0.0 and tokens_seen > 0.0
         else 0.0
     )
     tokens = [float(v) for v in sample.prompts[:count]]
@@ -284,20 +281,18 @@ def _pool(s: Scenario, parts: Assembly, role: RoleCosts, traffic: Traffic) -> Po
     """The pool of prefill instances."""
     d, hot = s.deployment.prefill, parts.prefill_imbalance.table
     budget = float(d.tokens_per_npu) * role.dies / parts.costs.chip.dies_per_npu
-    ops, dies, own_attention = role.operator_sink(), float(role.dies), d.attention == "dp"
+    ops, dies, dp = role.operator_sink(), float(role.dies), d.attention == "dp"
 
     def seconds(tokens: float, pairs: float, most: float, most_pairs: float) -> float:
         """Seconds of a batch with these tokens and attention pairs."""
-        if not own_attention:
+        if not dp:
             most, most_pairs = tokens / dies, pairs / dies
         return float(prefill_batch_s(role.prefill, tokens, most, most_pairs, *hot, ops))
 
     full_s, token_s, pair_s = batch_line(role, budget, traffic.input_tokens, hot)
     each = traffic.fresh_pairs / traffic.fresh_tokens  # pairs of a token, mean
     token_s += pair_s * each
-    if (
-        not own_attention
-    ):  # a batch of mean prompts from a table, what differs from them by its slope
+    if not dp:  # a batch of mean prompts from a table, what differs from them by its slope
         sizes = [budget * 2.0**k for k in range(-7, 2)]
         batch_times = [seconds(size, size * each, 0.0, 0.0) for size in sizes]
 
@@ -319,7 +314,7 @@ def _pool(s: Scenario, parts: Assembly, role: RoleCosts, traffic: Traffic) -> Po
         read_s += float(prefill_hits_s(role.prefill, cached, ops)) / cached
     return Pool(
         d.instances, budget, float(d.chunk_tokens), computing, full_s, token_s, read_s,
-        dies=role.dies if own_attention else 1,
+        dies=role.dies if dp else 1,
     )  # fmt: skip
 
 

@@ -57,10 +57,8 @@ def _tell(what: str, moved: "Moved", as_json: bool) -> None:
         for reason in moved.left_out:
             out.print(escape(f"left out: {reason}"), soft_wrap=True)
         counts = [f"{count:,} {kind}" for kind, count in sorted(moved.new.items())]
-        present_text = f"; {moved.here.total():,} were here" if moved.here else ""
-        out.print(
-            escape(f"{what}: {', '.join(counts) or 'nothing new'}{present_text}"), soft_wrap=True
-        )
+        present = f"; {moved.here.total():,} were here" if moved.here else ""
+        out.print(escape(f"{what}: {', '.join(counts) or 'nothing new'}{present}"), soft_wrap=True)
     if moved.left_out:
         raise typer.Exit(1)
 

@@ -45,12 +45,8 @@ def serve(
 
 def own_controllers(as_json: AsJson = False) -> None:
     """Controllers of the folder that TWIN_CONTROLLERS names, with their digests."""
-    controller_digests = controllers()
+    digests = controllers()
     if as_json:
-        print_json(controller_digests)
+        print_json(digests)
         return
-    print_rows(
-        f"Controllers of {VARIABLE}",
-        ("name", "elastic.own.digest"),
-        list(controller_digests.items()),
-    )
+    print_rows(f"Controllers of {VARIABLE}", ("name", "elastic.own.digest"), list(digests.items()))

@@ -116,13 +116,11 @@ class Balance:
         if self.perfect:
             return len(places) * layout.slots_per_die * self.setup.costs.shape.moe_layers
         slots = self.groups[self.of[k]].slots
-        failed_dies = [
-            d for d in sorted(places) if d < slots.shape[1]
-        ]  # the others hold shared experts
-        usable_slots = slots.copy()
-        usable_slots[:, failed_dies] = x.EMPTY
+        failed = [d for d in sorted(places) if d < slots.shape[1]]  # the others hold shared experts
+        usable = slots.copy()
+        usable[:, failed] = x.EMPTY
         count = self.process.base.shape[1]
-        return int(((x.copies(slots, count) > 0) & (x.copies(usable_slots, count) == 0)).sum())
+        return int(((x.copies(slots, count) > 0) & (x.copies(usable, count) == 0)).sum())
 
     def mix(self, t_s: float) -> np.ndarray:
         """Weights of the topics among prompt tokens that arrived in the last window."""

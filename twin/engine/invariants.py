@@ -156,25 +156,23 @@ def kv_space(setup: Setup, world: World) -> Check:
     rank, slot = np.nonzero(is_taken)
     i = d.slot_table[is_taken]
     instance = rank // world.settings.decode_ranks
-    tokens_left = r.output_tokens[i] - r.emitted[i]
+    left = r.output_tokens[i] - r.emitted[i]
     # The running iteration has begun but its tokens are not out.
-    iterations = (
+    passes = (
         d.iteration[instance]
         - r.joined[i]
         - world.instance.running[world.settings.prefills + instance]
     )
-    tokens = (
-        r.input_tokens[i] + r.emitted[i] + iterations * (tokens_left / (r.due[i] - r.joined[i]))
-    )
-    tokens_by_rank = np.bincount(rank, tokens, d.requests.size)
-    worst = float((np.abs(tokens_by_rank - d.context) / np.maximum(tokens_by_rank, 1.0)).max())
+    tokens = r.input_tokens[i] + r.emitted[i] + passes * (left / (r.due[i] - r.joined[i]))
+    by_rank = np.bincount(rank, tokens, d.requests.size)
+    worst = float((np.abs(by_rank - d.context) / np.maximum(by_rank, 1.0)).max())
     built = slots_of(setup, setup.of_role("decode"))
     slots_ok = (r.rank[i] == rank).all() and (r.slot[i] == slot).all()
     slots_ok = slots_ok and bool((d.requests <= d.taken_slots).all())
     slots_ok = slots_ok and bool((d.taken_slots <= built).all())
     room = d.kv_tokens[np.arange(d.requests.size) // world.settings.decode_ranks]
     page = 0.5 * world.settings.page_tokens
-    fullest = float(((tokens_by_rank + d.requests * page) / room).max())
+    fullest = float(((by_rank + d.requests * page) / room).max())
     return Check(
         "I5a", "KV tokens and slots of a rank = those of its requests, and fit",
         bool(slots_ok and worst <= 1e-6 and fullest <= 1 + ROUNDING),
@@ -241,21 +239,19 @@ def tokens_conserved(world: World) -> Check:
     decode = world.decode
     i = decode.slot_table[np.arange(decode.slot_table.shape[1]) < decode.requests[:, None]]
     d = r.rank[i] // s.decode_ranks
-    iterations = decode.iteration[d] - r.joined[i]
-    tokens_left = r.output_tokens[i] - r.emitted[i]
-    tokens_in_progress = float(
-        (tokens_left * iterations / np.maximum(r.due[i] - r.joined[i], 1)).sum()
-    )
-    tokens_in_progress += float((np.maximum(r.emitted[~finished], 1) - 1).sum())
+    passes = decode.iteration[d] - r.joined[i]
+    left = r.output_tokens[i] - r.emitted[i]
+    in_progress = float((left * passes / np.maximum(r.due[i] - r.joined[i], 1)).sum())
+    in_progress += float((np.maximum(r.emitted[~finished], 1) - 1).sum())
     # Open to the last iteration of each instance, cut off at the horizon, and to one token each
     # preemption rounds away or has prefill compute anew.
     slack = float(world.decode.growth.sum()) + 1.0
     slack += 2.0 * float(r.preemptions.sum()) + 2.0 * float(r.retries.sum())
     slack += 2.0 * float((r.status == w.CANCELLED).sum())
-    gap = abs(book - out - tokens_in_progress)
+    gap = abs(book - out - in_progress)
     return Check(
         "I10", "decode tokens booked = tokens of answers", gap <= slack + 1e-6 * out,
-        f"{book:,.0f} booked, {out + tokens_in_progress:,.0f} in answers",
+        f"{book:,.0f} booked, {out + in_progress:,.0f} in answers",
     )  # fmt: skip
 
 
@@ -305,7 +301,7 @@ def experts_conserved(setup: Setup) -> Check:
 
 def finite(tables: dict[str, pl.DataFrame]) -> Check:
     """I14: no NaN, no infinity, no negative value in columns that cannot be negative."""
-    not_finite = [
+    wrong = [
         f"{name}.{column.name}"
         for name, table in tables.items()
         for column in table.iter_columns()
@@ -314,8 +310,8 @@ def finite(tables: dict[str, pl.DataFrame]) -> Check:
     return Check(
         "I14",
         "every figure finite and not negative",
-        not not_finite,
-        f"bad: {', '.join(not_finite) or 'none'}",
+        not wrong,
+        f"bad: {', '.join(wrong) or 'none'}",
     )
 
 

@@ -77,9 +77,9 @@ class Part:
 
 def _by_window(times_s: pl.Series, horizon_s: float, windows: int) -> np.ndarray:
     """Number of times in each window."""
-    known_times_s = times_s.drop_nulls().to_numpy()
+    times = times_s.drop_nulls().to_numpy()
     window_of = np.minimum(
-        (known_times_s[known_times_s <= horizon_s] / horizon_s * windows).astype(int), windows - 1
+        (times[times <= horizon_s] / horizon_s * windows).astype(int), windows - 1
     )
     return np.bincount(window_of, minlength=windows).astype(float)
 

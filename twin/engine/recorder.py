@@ -340,11 +340,9 @@ def operators_table(world: World) -> pl.DataFrame:
             steady[w.PREFILL_BATCHES],
         ),
     ):
-        listed_operators = [
-            k for k, n in enumerate(names) if times[k] > 0.0 or not OPERATORS[n].optional
-        ]
-        total = float(times[listed_operators].sum())
-        for k in listed_operators:
+        listed = [k for k, n in enumerate(names) if times[k] > 0.0 or not OPERATORS[n].optional]
+        total = float(times[listed].sum())
+        for k in listed:
             name, time_s = names[k], times[k]
             rows.append(
                 {
@@ -370,11 +368,11 @@ def ranks_table(setup: Setup, world: World) -> pl.DataFrame:
         n = instance.dies
         dies = np.array(instance.die_of_rank)
         decodes = instance.role != "prefill"
-        rank_of_die = (
+        of_die = (
             instance.index * n + np.arange(n)
         ) // setup.rank_dies  # row of the rank of each die
-        requests = world.decode.request_s[rank_of_die] / steady_s if decodes else np.full(n, np.nan)
-        context = world.decode.context_s[rank_of_die] / steady_s if decodes else np.full(n, np.nan)
+        requests = world.decode.request_s[of_die] / steady_s if decodes else np.full(n, np.nan)
+        context = world.decode.context_s[of_die] / steady_s if decodes else np.full(n, np.nan)
         hot = setup.decode_imbalance if decodes else setup.prefill_imbalance
         load = np.full(n, np.nan)
         layout = setup.costs.roles[instance.role].layout

@@ -349,32 +349,32 @@ def steady_totals(setup: Setup, world: World, limits: dict[str, float]) -> dict[
 def remarks(setup: Setup, world: World, summary: Summary) -> list[str]:
     """Sentences that a reader of the figures has to know."""
     s = setup.scenario
-    sentences = []
+    notes = []
     if s.warmup_s > 0:
-        sentences.append(
+        notes.append(
             f"Steady-state figures leave out the first {s.warmup_s:g} s of {s.horizon_s:g} s."
         )
     if world.record.counters[w.EXHAUSTED] and not s.workload.prompts:
-        sentences.append(
+        notes.append(
             "The closed loop ran out of prepared requests: its tail is thinner than asked."
         )
     if (state := summary["steady_state"]) in UNSTEADY:
-        sentences.append(UNSTEADY[str(state)])
+        notes.append(UNSTEADY[str(state)])
     requests_steady = int(summary["requests_steady"] or 0)
     if requests_steady == 0:
-        sentences.append("No request finished in the steady state: lengthen horizon_s.")
+        notes.append("No request finished in the steady state: lengthen horizon_s.")
     elif requests_steady < 10 * max(PERCENTILES):
         plural = "request" if requests_steady == 1 else "requests"
-        sentences.append(
+        notes.append(
             f"Only {requests_steady} {plural} finished in the steady state: p99 is a rough figure."
         )
     running, finished = int(summary["running"] or 0), int(summary["finished"] or 0)
     if running > finished and s.workload.arrivals != "closed_loop":
-        sentences.append(
+        notes.append(
             f"{running:,} requests are still inside and {finished:,} finished: the figures are "
             "those of short stays; lengthen horizon_s and warmup_s."
         )
-    return sentences
+    return notes
 
 
 def result_digest(tables: dict[str, pl.DataFrame]) -> str:

@@ -76,15 +76,15 @@ def residents(
         return None
     assert population is not None
     ranks, instances = population.population.slots.size, prices.instances
-    residents_by_instance = []
+    parts = []
     for k in range(instances):
         if k > 0:
             each = population.rate_req_per_s * population.iteration_s
             wait = population.reserved_s / population.iteration_s
             live_through(population.population, 0, int(APART * population.life) + 1, each, wait)
-        residents_by_instance.append(_snapshot(population, k * ranks))
+        parts.append(_snapshot(population, k * ranks))
     rank, prompt, tokens_left, ready_s = (
-        np.concatenate(columns) for columns in zip(*residents_by_instance, strict=True)
+        np.concatenate(columns) for columns in zip(*parts, strict=True)
     )
     if closed:  # no more than there are clients
         rank, prompt, tokens_left, ready_s = (
@@ -109,14 +109,9 @@ def _snapshot(
     decoding, coming = p.status == DECODING, p.status == COMING
     span = np.maximum(p.due - p.joined, 1)
     out = np.where(decoding, p.left * (now - p.joined) // span, 0)
-    in_progress = np.flatnonzero((decoding | coming) & (p.left - out > 0))
+    live = np.flatnonzero((decoding | coming) & (p.left - out > 0))
     ready_s = np.where(coming, (p.due - now) * standing.iteration_s, 0.0)
-    return (
-        first + p.rank[in_progress],
-        (p.prompt + out)[in_progress],
-        (p.left - out)[in_progress],
-        ready_s[in_progress],
-    )
+    return (first + p.rank[live], (p.prompt + out)[live], (p.left - out)[live], ready_s[live])
 
 
 def with_residents(requests: Requests, found: Residents | None, closed: bool) -> Requests:

@@ -30,25 +30,23 @@ class Unfolding:
         span_s = now_s - before_s
         if span_s < 0.999 * world.settings.horizon_s / POINTS:
             return
-        r, noted_rows = world.request, slice(self._low, int(world.record.counters[w.ARRIVED]))
-        first, finish = r.transfer_end_s[noted_rows], r.finish_s[noted_rows]
-        has_begun = (
-            (first > before_s) & (first <= now_s) & (r.routed_s[noted_rows] > 0.0)
-        )  # not at the start
-        ended = (finish > before_s) & (finish <= now_s) & (r.output_tokens[noted_rows] > 1)
-        tpot_s = (finish[ended] - first[ended]) / (r.output_tokens[noted_rows][ended] - 1)
+        r, rows = world.request, slice(self._low, int(world.record.counters[w.ARRIVED]))
+        first, finish = r.transfer_end_s[rows], r.finish_s[rows]
+        begun = (first > before_s) & (first <= now_s) & (r.routed_s[rows] > 0.0)  # not at the start
+        ended = (finish > before_s) & (finish <= now_s) & (r.output_tokens[rows] > 1)
+        tpot_s = (finish[ended] - first[ended]) / (r.output_tokens[rows][ended] - 1)
         book = world.record.windows[:-1]
         field = w.DECODE_TOKENS if world.settings.has_decode else w.PREFILL_TOKENS
         tokens = float(book[:, field].sum())
         for name, value in (
             ("t_s", now_s),
-            ("ttft_s", _mean(first[has_begun] - r.arrival_s[noted_rows][has_begun])),
+            ("ttft_s", _mean(first[begun] - r.arrival_s[rows][begun])),
             ("tpot_s", _mean(tpot_s) if world.settings.has_decode else None),
             ("tokens_per_s", (tokens - self._tokens) / span_s),
         ):
             self.points[name].append(value)
         self._tokens = tokens
-        unfinished = np.flatnonzero(~((finish <= now_s) | (r.status[noted_rows] >= w.REJECTED)))
+        unfinished = np.flatnonzero(~((finish <= now_s) | (r.status[rows] >= w.REJECTED)))
         self._low += int(unfinished[0]) if unfinished.size else len(finish)
 
 

@@ -73,21 +73,19 @@ def _passes(passed: Passed, log: Log, most: int) -> dict[tuple[str, int], list[P
     for k in range(min(happened, most)):
         column = int(log.instance[k])
         decodes = column >= prefills
-        instance = (decode_role, column - prefills) if decodes else ("prefill", column)
+        seat = (decode_role, column - prefills) if decodes else ("prefill", column)
         names: tuple[str, ...] = DECODE_OPERATORS if decodes else PREFILL_OPERATORS
         op_times = zip(names, log.operators[k].tolist(), strict=False)
         server, p = int(log.hot[k]), column % prefills
         hot = () if server < 0 else (float(log.held_s[k]), passed.machine.pool_nodes(p)[server])
-        passes.setdefault(instance, []).append(
+        passes.setdefault(seat, []).append(
             Pass(
                 float(log.begin_s[k]), float(log.end_s[k]), int(log.requests[k]),
                 float(log.tokens[k]), tuple((name, time) for name, time in op_times if time > 0),
                 *hot,
             )
         )  # fmt: skip
-    return {
-        instance: _cut_short(instance, rows, passed.events) for instance, rows in passes.items()
-    }
+    return {seat: _cut_short(seat, rows, passed.events) for seat, rows in passes.items()}
 
 
 def _cut_short(where: tuple[str, int], rows: list[Pass], events: list[Event]) -> list[Pass]:

@@ -67,13 +67,13 @@ def place_eplb(load: Floats, physical: int, groups: int, nodes: int, slots: Ints
     member = np.empty((layers, experts), np.int64)  # the experts node by node
     member[rows, place] = np.arange(experts)
     for n in range(nodes):
-        experts_here = member[:, n * experts_of_node : (n + 1) * experts_of_node]
+        members = member[:, n * experts_of_node : (n + 1) * experts_of_node]
         slots_used = physical // nodes + (1 if n < physical % nodes else 0)
-        local = weight[rows, experts_here]
+        local = weight[rows, members]
         expert, count = replicate(local, slots_used)
         share = np.zeros((layers, node_dies * room), np.float32)
         share[:, :slots_used] = local[rows, expert] / count[rows, expert].astype(np.float32)
         die, slot = pack(share, node_dies)
-        slots[rows, n * node_dies + die[:, :slots_used], slot[:, :slots_used]] = experts_here[
+        slots[rows, n * node_dies + die[:, :slots_used], slot[:, :slots_used]] = members[
             rows, expert
         ]

@@ -73,7 +73,7 @@ def limited_own(now: Floats, slots: Ints, part: Floats, groups: int, top_groups:
     layers, dies, room = slots.shape
     experts = now.shape[1]
     size = experts // groups
-    variance_part = np.zeros((layers, dies))
+    result = np.zeros((layers, dies))
     group_chance = np.empty(groups)
     within = np.empty(groups)
     mean = np.empty(groups)
@@ -118,8 +118,6 @@ def limited_own(now: Floats, slots: Ints, part: Floats, groups: int, top_groups:
             for i in range(room):
                 if part[layer, d, i] > 0.0:
                     picks += now[layer, slots[layer, d, i]] * part[layer, d, i]
-            variance_left = max(total - variance[d], 0.1 * total)
-            variance_part[layer, d] = picks - (
-                variance[d] * total / variance_left if variance_left > 0.0 else 0.0
-            )
-    return variance_part
+            rest = max(total - variance[d], 0.1 * total)
+            result[layer, d] = picks - (variance[d] * total / rest if rest > 0.0 else 0.0)
+    return result

@@ -33,15 +33,15 @@ def place_spread(
     if nodes > 1 and current.shape[0] > 0:
         layer, die, _ = np.nonzero(current >= 0)
         had_copy[layer, current[current >= 0], node_of[die]] = True
-    copies_of_node = _copies_to_nodes(load, count, node_of, had_copy, room, copies)
+    copied = _copies_to_nodes(load, count, node_of, had_copy, room, copies)
     # Expert by expert, node by node: which copy goes where, and what it weighs.
-    expert_node = np.repeat(np.tile(np.arange(experts * nodes), layers), copies_of_node.ravel())
-    expert, node = np.divmod(expert_node.reshape(layers, copies), nodes)
+    pairs = np.repeat(np.tile(np.arange(experts * nodes), layers), copied.ravel())
+    expert, node = np.divmod(pairs.reshape(layers, copies), nodes)
     layer_rows = rows[:, None]
-    no_copies = (copies_of_node == 0).sum(axis=2)
+    uncopied = (copied == 0).sum(axis=2)
     share = (
-        1.0 / copies_of_node[layer_rows, expert, node]
-        + no_copies[layer_rows, expert] / count[layer_rows, expert]
+        1.0 / copied[layer_rows, expert, node]
+        + uncopied[layer_rows, expert] / count[layer_rows, expert]
     )
     _pack_apart(load[layer_rows, expert] / nodes * share, expert, node, node_of, experts, slots)
 

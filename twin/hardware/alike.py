@@ -70,22 +70,19 @@ def _swap(net: Network, ours: INTS, theirs: INTS) -> Swap | None:
             return None
         front, others = neighbours
     vertices = np.flatnonzero((image >= 0) & (image != np.arange(image.size)))
-    is_touched = np.zeros(net.tail.size, bool)
+    touched = np.zeros(net.tail.size, bool)
     for direction in net.ways:
-        is_touched[direction.at(vertices)[0]] = True
-    links = np.flatnonzero(is_touched)
+        touched[direction.at(vertices)[0]] = True
+    links = np.flatnonzero(touched)
     image = np.where(image < 0, np.arange(image.size), image)
     to_links = net.links_between(image[net.tail[links]], image[net.head[links]])
     same_kind = (to_links >= 0) & (net.link_kinds[links] == net.link_kinds[to_links])
     same_ends = net.vertex_kinds[vertices] == net.vertex_kinds[image[vertices]]
     if not (same_kind.all() and same_ends.all() and _whole_nodes(net, vertices, image[vertices])):
         return None
-    end_counts = [
-        np.concatenate([net.leaves[link_set], net.enters[link_set]])
-        for link_set in (links, to_links)
-    ]
-    is_touched = end_counts[0] >= 0
-    places = _pairs(end_counts[0][is_touched], end_counts[1][is_touched], len(net.places))
+    counted = [np.concatenate([net.leaves[side], net.enters[side]]) for side in (links, to_links)]
+    touched = counted[0] >= 0
+    places = _pairs(counted[0][touched], counted[1][touched], len(net.places))
     return Swap(*map(short, (vertices, image[vertices], links, to_links, *places)))
 
 
@@ -97,11 +94,11 @@ def _neighbours(net: Network, image: INTS, front: INTS, others: INTS) -> tuple[I
         if (count != other_pairs).any():
             return None
         pair = np.repeat(np.arange(front.size), count)
-        own_keys, other_keys = pair * image.size + ends[a], pair * image.size + ends[b]
-        _, own_index, other_index = np.intersect1d(
-            own_keys, other_keys, assume_unique=True, return_indices=True
+        keys, other_keys = pair * image.size + ends[a], pair * image.size + ends[b]
+        _, own_index, second = np.intersect1d(
+            keys, other_keys, assume_unique=True, return_indices=True
         )
-        if (net.link_kinds[a[own_index]] != net.link_kinds[b[other_index]]).any():
+        if (net.link_kinds[a[own_index]] != net.link_kinds[b[second]]).any():
             return None
         shared = ends[a[own_index]]
         shared = shared[image[shared] < 0]
@@ -117,21 +114,19 @@ def _neighbours(net: Network, image: INTS, front: INTS, others: INTS) -> tuple[I
             return None
         neighbours.append((sides[0][2], sides[1][2]))
         image[sides[0][2]], image[sides[1][2]] = sides[1][2], sides[0][2]
-    own_keys, other_pairs = (np.concatenate(side) for side in zip(*neighbours, strict=True))
-    _, first = np.unique(own_keys, return_index=True)
-    if (image[own_keys] != other_pairs).any() or (image[other_pairs] != own_keys).any():
+    keys, other_pairs = (np.concatenate(side) for side in zip(*neighbours, strict=True))
+    _, first = np.unique(keys, return_index=True)
+    if (image[keys] != other_pairs).any() or (image[other_pairs] != keys).any():
         return None
-    return own_keys[first], other_pairs[first]
+    return keys[first], other_pairs[first]
 
 
 def _whole_nodes(net: Network, vertices: INTS, to: INTS) -> bool:
     """Whether all vertices of each moved node move, and to one other node."""
-    leaves_node = net.node[vertices] != net.node[to]
-    nodes, size = np.unique(net.node[vertices[leaves_node]], return_counts=True)
-    own_nodes, _ = _pairs(
-        net.node[vertices[leaves_node]], net.node[to[leaves_node]] + 1, net.nodes + 1
-    )
-    return nodes.size == own_nodes.size and bool((net.node_sizes[nodes] == size).all())
+    outward = net.node[vertices] != net.node[to]
+    nodes, size = np.unique(net.node[vertices[outward]], return_counts=True)
+    sources, _ = _pairs(net.node[vertices[outward]], net.node[to[outward]] + 1, net.nodes + 1)
+    return nodes.size == sources.size and bool((net.node_sizes[nodes] == size).all())
 
 
 def _pairs(ours: INTS, theirs: INTS, count: int) -> tuple[INTS, INTS]:

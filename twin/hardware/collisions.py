@@ -86,10 +86,10 @@ class Flows:
         for of_rows, of_ends in ((self.rows.vertex, self.ends.vertex),
                                  (self.rows.node, self.ends.node),
                                  (self.rows.domain, self.ends.domain)):  # fmt: skip
-            all_ends = np.concatenate([of_rows, of_ends])
-            _, first, end_numbers = np.unique(all_ends, return_index=True, return_inverse=True)
+            ends = np.concatenate([of_rows, of_ends])
+            _, first, numbers = np.unique(ends, return_index=True, return_inverse=True)
             content.update(
-                np.argsort(np.argsort(first, kind="stable"), kind="stable")[end_numbers].data
+                np.argsort(np.argsort(first, kind="stable"), kind="stable")[numbers].data
             )
         for side in (self.rows, self.ends):
             for part in (side.group, side.rank, side.amount):
@@ -170,33 +170,30 @@ class _Hashing:
         hops, state = self.walks.hops[group], self.arrival[group].copy()
         rank = flows.ends.rank[end]
         for h in range(len(self.levels), 0, -1):
-            flow_numbers = np.flatnonzero(hops >= h)
+            index = np.flatnonzero(hops >= h)
             level, total, below, span, last = self.levels[h - 1]
 
-            def chance(of: str, at: INTS = flow_numbers, h: int = h) -> FLOATS:
+            def chance(of: str, at: INTS = index, h: int = h) -> FLOATS:
                 return uniforms(stream_key(0, f"{of} at hop {h}"), number[at])
 
-            now = state[flow_numbers]
+            now = state[index]
             step = last[now]
             if total.size > last.size:  # else every state is reached by one link only
                 aim = below[now] + chance("link") * span[now]
                 step = np.searchsorted(total, aim, side="right")
                 step = np.clip(step, level.head_start[now], last[now])
-            link, state[flow_numbers] = level.links[step], level.tail[step]
-            before, members_behind = (
-                flows.rows.rank[row[flow_numbers]],
-                self.members[self.walks.tail[link]],
-            )
+            link, state[index] = level.links[step], level.tail[step]
+            before, behind = (flows.rows.rank[row[index]], self.members[self.walks.tail[link]])
             if h > 1:
-                before = np.zeros(flow_numbers.size, np.int64)
-                if members_behind.max(initial=1) > 1:
-                    before = (chance("switch") * members_behind).astype(np.int64)
-            place = before * self.members[self.walks.head[link]] + rank[flow_numbers]
+                before = np.zeros(index.size, np.int64)
+                if behind.max(initial=1) > 1:
+                    before = (chance("switch") * behind).astype(np.int64)
+            place = before * self.members[self.walks.head[link]] + rank[index]
             place *= self.cables[link]
             if self.cables[link].max(initial=1) > 1:
                 place += (chance("cable") * self.cables[link]).astype(np.int64)
-            rank[flow_numbers] = before
-            yield flow_numbers, self.base[link] + place
+            rank[index] = before
+            yield index, self.base[link] + place
 
     def seconds(self, flows: Flows, first: int, draws: int) -> FLOATS:
         """Seconds of some placements until the fullest cable is done or, for single transfers,

@@ -50,10 +50,8 @@ def _evenly(net: Network, dies: Sequence[int]) -> tuple[Ends[int], Ends[float]]:
     dies_key = tuple(dies)
 
     def side() -> tuple[Ends[int], Ends[float]]:
-        die_vertices = dies_of(net, dies_key)
-        return Ends(die_vertices.tolist()), Ends(
-            _even(die_vertices).tolist() if die_vertices.size else ()
-        )
+        ends = dies_of(net, dies_key)
+        return Ends(ends.tolist()), Ends(_even(ends).tolist() if ends.size else ())
 
     return net.once(("evenly", dies_key), side)
 
@@ -94,19 +92,15 @@ def pool(
     """Demand of reading blocks from (or writing them to) the DRAM of the CPUs of `nodes` (default:
     all). Blocks are spread evenly over reachable nodes (consistent hashing), and over a node's CPUs
     by their links. Returns these nodes too; None without any node or die."""
-    own_dies, even = _evenly(net, dies)
-    own_nodes = set(net.node[list(own_dies)].tolist())
+    own, even = _evenly(net, dies)
+    own_nodes = set(net.node[list(own)].tolist())
     node_key, lost = None if nodes is None else tuple(nodes), frozenset[int]()
-    while own_dies:
+    while own:
         offers = _lent(net, node_key, lost)
         if offers is None:
             return None
         sources, cpus, offered = offers
-        ends = (
-            (cpus, own_dies, offered, even)
-            if operation == "read"
-            else (own_dies, cpus, even, offered)
-        )
+        ends = (cpus, own, offered, even) if operation == "read" else (own, cpus, even, offered)
         load = load_of(net, Demand(*ends, WAYS[plane], operation))
         side = 0 if operation == "read" else 1
         lost_nodes = {int(net.node[pair[side]]) for pair in load.unreached}
@@ -218,15 +212,13 @@ def one_to_others(net: Network, die: int, plane: str, operation: Operation = "wr
     """One die that sends equally to every reachable die of other nodes."""
     source = dies_of(net, [die])
     others = net.dies[(net.dies != source[0]) & net.reachable(plane, source)[net.dies]]
-    outside = others[net.node[others] != net.node[source[0]]]
+    rest = others[net.node[others] != net.node[source[0]]]
     if plane == "ub":
-        outside = outside[net.domain[outside] == net.domain[source[0]]]
+        rest = rest[net.domain[rest] == net.domain[source[0]]]
     if np.unique(net.node[net.dies]).size == 1:  # nowhere else to send to
-        outside = others if net.dies.size > 1 else net.of_kind(plane)
-    if not outside.size:
+        rest = others if net.dies.size > 1 else net.of_kind(plane)
+    if not rest.size:
         raise HardwareError(
             f"{net.vertices[source[0]]} has no link left on the {plane} plane: restore one"
         )
-    return load_of(
-        net, _demand(source, outside, np.ones(1), _even(outside), (plane,), operation, "none")
-    )
+    return load_of(net, _demand(source, rest, np.ones(1), _even(rest), (plane,), operation, "none"))

@@ -253,7 +253,7 @@ def _load(net: Network, demand: Demand) -> Load:
     for r in routes:
         used[r.links] = True
     links = np.flatnonzero(used)
-    amounts, place_amounts = np.zeros(links.size), np.zeros(len(net.places))
+    amounts, at_place = np.zeros(links.size), np.zeros(len(net.places))
     latency_s = total = off_node = 0.0
     unreached: list[tuple[int, int]] = []
     for r in routes:
@@ -277,19 +277,15 @@ def _load(net: Network, demand: Demand) -> Load:
         if (of_other := counted_planes.get(plane)) is not None:
             on_plane |= net.place_plane == of_other
         for counts in (net.leaves[links], net.enters[links]):
-            has_place = counts >= 0
-            bytes_by_place = np.bincount(
-                counts[has_place],
-                (node_bytes + off_node_bytes)[has_place],
-                minlength=place_amounts.size,
+            placed = counts >= 0
+            summed = np.bincount(
+                counts[placed], (node_bytes + off_node_bytes)[placed], minlength=at_place.size
             )
-            node_bytes_by_place = np.bincount(
-                counts[has_place], node_bytes[has_place], minlength=place_amounts.size
-            )
-            place_amounts += np.where(on_plane, bytes_by_place, node_bytes_by_place)
-    places, has_place = np.flatnonzero(place_amounts), amounts > 0.0
+            inside = np.bincount(counts[placed], node_bytes[placed], minlength=at_place.size)
+            at_place += np.where(on_plane, summed, inside)
+    places, placed = np.flatnonzero(at_place), amounts > 0.0
     return Load(
-        Pattern(links[has_place], amounts[has_place], places, place_amounts[places]),
+        Pattern(links[placed], amounts[placed], places, at_place[places]),
         latency_s=latency_s,
         off_node=off_node / total if total > 0.0 else 0.0,
         unreached=tuple(unreached),
@@ -306,13 +302,11 @@ def _planes_of(net: Network, demand: Demand) -> list[tuple[str, bool | None]]:
     first, last = demand.planes[0], demand.planes[-1]
     if first == last:
         return [(first, None)]
-    sender_domains, receiver_domains = (
+    senders, receivers = (
         set(net.domain[list(ends)]) for ends in (demand.senders, demand.receivers)
     )
-    planes: list[tuple[str, bool | None]] = (
-        [(first, True)] if sender_domains & receiver_domains else []
-    )
-    return [*planes, (last, False)] if len(sender_domains | receiver_domains) > 1 else planes
+    planes: list[tuple[str, bool | None]] = [(first, True)] if senders & receivers else []
+    return [*planes, (last, False)] if len(senders | receivers) > 1 else planes
 
 
 def _routed(net: Network, demand: Demand, plane: str, same_domain: bool | None) -> Route:

@@ -96,13 +96,11 @@ def _to_json(graph: GraphText) -> str:
 def _from_json(text: str) -> GraphText:
     """Read a graph from JSON. Raises FabricFileError."""
     try:
-        document = json.loads(text, parse_constant=_no_constant)
+        body = json.loads(text, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
         raise FabricFileError([f"The file is not JSON: {str(error)[:100]}."]) from None
-    parts = [
-        document.get(key) if isinstance(document, dict) else None for key in ("graph", "nodes")
-    ]
-    rows = (document.get("edges", document.get("links"))) if isinstance(document, dict) else None
+    parts = [body.get(key) if isinstance(body, dict) else None for key in ("graph", "nodes")]
+    rows = (body.get("edges", body.get("links"))) if isinstance(body, dict) else None
     graph, nodes = parts
     if not (isinstance(graph, dict) and isinstance(nodes, list) and isinstance(rows, list)):
         raise FabricFileError(
@@ -115,7 +113,7 @@ def _from_json(text: str) -> GraphText:
         graph,
         [(str(row.get("id")), row) for row in nodes],
         [(str(row.get("source")), str(row.get("target")), row) for row in rows],
-        document.get("directed") is True,
+        body.get("directed") is True,
     )
 
 

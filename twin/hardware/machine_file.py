@@ -152,11 +152,9 @@ def _vertices(
     """Attributes of every vertex: as given, otherwise derived from its name and links."""
     faults: list[str] = []
     vertices: dict[str, dict[str, Any]] = {}
-    for name, attributes in rows:
-        data = _named(name) | {
-            k: attributes[k] for k in STORED["vertex"] if attributes.get(k) is not None
-        }
-        grid = attributes.get("grid")
+    for name, given in rows:
+        data = _named(name) | {k: given[k] for k in STORED["vertex"] if given.get(k) is not None}
+        grid = given.get("grid")
         if isinstance(grid, str) and re.fullmatch(r"\d{1,6}(x\d{1,6}){0,5}", grid):
             data["grid"] = [int(n) for n in grid.split("x")]
         if name in vertices:
@@ -191,7 +189,7 @@ def _planes(
     switched = {
         v
         for (a, b), data in links.items() if data["plane"] == "ub"
-        for v, other_end in ((a, b), (b, a)) if vertices[other_end]["kind"] not in ("die", "cpu")
+        for v, far in ((a, b), (b, a)) if vertices[far]["kind"] not in ("die", "cpu")
     }  # fmt: skip
     planes: dict[str, set[str]] = {v: set() for v in vertices}
     for (a, b), data in links.items():
@@ -206,10 +204,8 @@ def _planes(
         serves = set(data.setdefault("serves", BETWEEN[data["plane"]]).split()) - {"package"}
         if kinds == {"die"} and "ub" in serves and {a, b} <= switched:
             data.setdefault("added", 1)
-        for v, end, other_end in ((a, one, other), (b, other, one)):
-            if end["kind"] != "die" or (
-                data["plane"] == "ub" and other_end["kind"] in ("die", "cpu")
-            ):
+        for v, end, far in ((a, one, other), (b, other, one)):
+            if end["kind"] != "die" or (data["plane"] == "ub" and far["kind"] in ("die", "cpu")):
                 planes[v] |= serves
     for v, attributes in vertices.items():
         always = VERTICES[attributes["kind"]].forwards.split() if attributes["kind"] in ENDS else []

@@ -156,13 +156,11 @@ def _too_few_uplinks(s: Supernode, needed: int) -> HardwareError:
 def _of_npus(draft: Draft) -> None:
     """A mesh or torus of NPUs, each with a port that forwards; racks of them may be joined too."""
     s, recipe = draft.s, draft.recipe
-    within_node = s.scale_up == "node"
-    cells = s.npus_per_node if within_node else s.nodes * s.npus_per_node
+    inside = s.scale_up == "node"
+    cells = s.npus_per_node if inside else s.nodes * s.npus_per_node
     per_rack = recipe.nodes_per_rack * s.npus_per_node if recipe.racks_across else cells
     shape = shape_of(s, recipe, min(cells, per_rack))
-    draft.nodes(
-        (lambda n: n) if within_node else (lambda n: n // s.nodes), switches=False, ports=True
-    )
+    draft.nodes((lambda n: n) if inside else (lambda n: n // s.nodes), switches=False, ports=True)
     links = recipe.links or (1,) * len(shape)
     pairs = list(PAIRS[recipe.scale_up](shape, links))
     if recipe.racks_across:

@@ -176,21 +176,17 @@ class Network:
         """A number for each link; equal numbers for links that routing and byte counts do not
         distinguish."""
         planes = np.append(np.unique(self.place_plane, return_inverse=True)[1], -1)
-        plane_counts = planes[self.leaves], planes[self.enters]
-        return _mixed(
-            self.link_prints, self.serves, self.write_extra_s, self.sub_plane, *plane_counts
-        )
+        counts = planes[self.leaves], planes[self.enters]
+        return _mixed(self.link_prints, self.serves, self.write_extra_s, self.sub_plane, *counts)
 
     @cached_property
     def vertex_kinds(self) -> INTS:
         """A number for each vertex, equal for vertices that differ only in links and node."""
         kinds = [d["kind"] for d in self.vertex_data]
-        properties = zip(kinds, self.forwards.tolist(), self.domain.tolist(),
+        traits = zip(kinds, self.forwards.tolist(), self.domain.tolist(),
                          (self.node < 0).tolist(), strict=True)  # fmt: skip
-        number_of: dict[Any, int] = {}
-        return np.array(
-            [number_of.setdefault(each, len(number_of)) for each in properties], np.int64
-        )
+        known: dict[Any, int] = {}
+        return np.array([known.setdefault(each, len(known)) for each in traits], np.int64)
 
     @cached_property
     def node_sizes(self) -> INTS:
@@ -387,18 +383,15 @@ def compiled(plan: Plan) -> Network:
     tail, head = tail[order], np.array([number[b] for _, b, _ in plan.links], np.int64)[order]
     # Links that are built alike share their attributes: each is read once.
     place: dict[int, int] = {}
-    kind_of_link = np.array(
+    index = np.array(
         [place.setdefault(id(data), len(place)) for _, _, data in plan.links], np.int64
     )
-    kind_of_link, distinct = (
-        kind_of_link[order],
-        list({id(data): data for _, _, data in plan.links}.values()),
-    )
+    index, distinct = (index[order], list({id(data): data for _, _, data in plan.links}.values()))
 
     def column(name: str, kind: type[Any], *default: Any) -> Any:
         """One property of all links, from the different kinds of links."""
         values = [data.get(name, *default) if default else data[name] for data in distinct]
-        return np.array(values, kind)[kind_of_link]
+        return np.array(values, kind)[index]
 
     planes = tuple(sorted({word for data in distinct for word in data["serves"].split()}))
     bits = {word: 1 << i for i, word in enumerate(planes)}
@@ -421,7 +414,7 @@ def compiled(plan: Plan) -> Network:
         head=head,
         kind=column("kind", np.str_),
         sub_plane=sub_plane,
-        serves=np.array([mask(data["serves"]) for data in distinct], np.int64)[kind_of_link],
+        serves=np.array([mask(data["serves"]) for data in distinct], np.int64)[index],
         efficiency={
             "read": column("read_efficiency", np.float64),
             "write": column("write_efficiency", np.float64),

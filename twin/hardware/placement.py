@@ -134,17 +134,15 @@ def further(s: Scenario, fabric: Wiring) -> list[Instance]:
     net = network(fabric)
     npus = _npus(s, net)
     declared = place(s, net).instances
-    npus_by_role: dict[str, list[int]] = {role: [] for role, _, _ in pools(s)}
+    by_role: dict[str, list[int]] = {role: [] for role, _, _ in pools(s)}
     for one in declared:
-        npus_by_role[one.role] += [die // npus.dies for die in one.die_of_rank[:: npus.dies]]
-    used_npus = {npu for role_npus in npus_by_role.values() for npu in role_npus}
+        by_role[one.role] += [die // npus.dies for die in one.die_of_rank[:: npus.dies]]
+    used_npus = {npu for own in by_role.values() for npu in own}
     free = [n for n in npus.usable if n not in used_npus]
     free = free[: max(0, s.elastic.npus - len(used_npus))]
     added = []
     for role, _, size in pools(s):
-        room = [
-            npu for other, role_npus in npus_by_role.items() if other != role for npu in role_npus
-        ] + free
+        room = [npu for other, own in by_role.items() if other != role for npu in own] + free
         first = sum(one.role == role for one in declared)
         added += [
             Instance(role, first + k, tuple(npus.dies_of(room[k * size : (k + 1) * size])))
@@ -155,16 +153,13 @@ def further(s: Scenario, fabric: Wiring) -> list[Instance]:
 
 def place_models(s: Scenario, fabric: Wiring) -> Placement:
     """The instances of all models of a scenario, numbered through."""
-    instances_by_model = [place(one, fabric) for one in of_models(s)]
+    placed = [place(one, fabric) for one in of_models(s)]
     instances = tuple(
         replace(i, index=first[i.role] + i.index)
-        for model_instances, first in zip(instances_by_model, first_numbers(s), strict=True)
-        for i in model_instances.instances
+        for own, first in zip(placed, first_numbers(s), strict=True)
+        for i in own.instances
     )
-    return Placement(
-        instances,
-        tuple(move for model_instances in instances_by_model for move in model_instances.moved),
-    )
+    return Placement(instances, tuple(move for own in placed for move in own.moved))
 
 
 def place_instances(s: Scenario, fabric: Wiring) -> list[Instance]:
@@ -249,13 +244,11 @@ def spread(needed: Sequence[Needed], npus: Npus, _s: Scenario) -> list[list[int]
     free = _grouped(npus.usable, npus.node)
     seats = []
     for one in needed:
-        instance_npus: list[int] = []
-        while len(instance_npus) < one.npus:
+        own: list[int] = []
+        while len(own) < one.npus:
             emptiest = sorted((n for n in free if free[n]), key=lambda n: -len(free[n]))
-            instance_npus += [
-                free[node].pop(0) for node in emptiest[: one.npus - len(instance_npus)]
-            ]
-        seats.append(sorted(instance_npus))
+            own += [free[node].pop(0) for node in emptiest[: one.npus - len(own)]]
+        seats.append(sorted(own))
     return seats
 
 
@@ -325,25 +318,21 @@ def _move_off(seats: list[list[int]], names: Sequence[str], npus: Npus) -> list[
     """Move seats from NPUs that are off to free ones; returns a sentence for each moved instance.
     NPUs of one node move together if another node has room, on the same scale-up plane first. The
     caller has checked that there are enough."""
-    used_npus = {npu for instance_npus in seats for npu in instance_npus}
+    used_npus = {npu for own in seats for npu in own}
     free = [n for n in npus.usable if n not in used_npus]
     sentences = []
-    for instance_npus, name in zip(seats, names, strict=True):
-        npus_off = [npu for npu in instance_npus if not npus.on[npu]]
-        replacements: list[int] = []
-        for group in _grouped(npus_off, npus.node).values():
+    for own, name in zip(seats, names, strict=True):
+        lost = [npu for npu in own if not npus.on[npu]]
+        found: list[int] = []
+        for group in _grouped(lost, npus.node).values():
             new = _room_for(group, free, npus)
             free = [n for n in free if n not in new]
-            replacements += new
+            found += new
             for old, now in zip(group, new, strict=True):
-                instance_npus[instance_npus.index(old)] = now
-        if npus_off:
-            new_nodes = first_few(
-                [f"node {n}" for n in dict.fromkeys(npus.node[replacements].tolist())]
-            )
-            sentences.append(
-                f"{name} moved off {first_few(_off_names(npus_off, npus))} to {new_nodes}"
-            )
+                own[own.index(old)] = now
+        if lost:
+            nodes = first_few([f"node {n}" for n in dict.fromkeys(npus.node[found].tolist())])
+            sentences.append(f"{name} moved off {first_few(_off_names(lost, npus))} to {nodes}")
     return sentences
 
 

@@ -207,10 +207,8 @@ def port_rates(fabric: Wiring, plane: Plane) -> FLOATS:
     ]  # fmt: skip
     size = len(net.vertices)
     sums = [
-        np.bincount(ends[group_vertices], net.capacity[group_vertices], minlength=size)[
-            port_vertices
-        ]
-        for group_vertices in groups
+        np.bincount(ends[links], net.capacity[links], minlength=size)[port_vertices]
+        for links in groups
         for ends in (net.tail, net.head)
     ]
     return np.asarray(np.min(sums, axis=0)) if sums else np.zeros(port_vertices.size)

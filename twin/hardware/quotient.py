@@ -56,27 +56,25 @@ class Quotient:
         tail, head, second = self._ways(links)
         senders, receivers = np.flatnonzero(usable.out), np.flatnonzero(usable.into)
         group, self.size = _twins(colour, tail, head, self.enter[senders], self.leave[receivers])
-        pairs, first_link, link_group, count = np.unique(
+        pairs, first, link_group, count = np.unique(
             group[tail] * self.size + group[head],
             return_index=True, return_inverse=True, return_counts=True,
         )  # fmt: skip
         self.tail, self.head = np.divmod(pairs, self.size)
-        has_second = second >= 0
-        self.links = np.concatenate([links, second[has_second]])
-        self.whole = np.concatenate([link_group, link_group[has_second]])
+        both = second >= 0
+        self.links = np.concatenate([links, second[both]])
+        self.whole = np.concatenate([link_group, link_group[both]])
         self.count = count.astype(np.float64)
         capacity, share = net.capacity, net.efficiency[operation]
         least = capacity[links] * share[links]
-        least[has_second] = np.minimum(least, capacity[second] * share[second])[has_second]
-        self.capacity = least[first_link] * count
+        least[both] = np.minimum(least, capacity[second] * share[second])[both]
+        self.capacity = least[first] * count
         # A link between two ends that pass nothing on serves their pair only: as if it were added.
         straight = (tail >= size) & (head >= 2 * size)
-        added = np.maximum(net.added[links], np.where(has_second, net.added[second], straight))
-        self.added = added[first_link]
-        self.latency = (net.latency[links] + np.where(has_second, net.latency[second], 0.0))[
-            first_link
-        ]
-        self.cables = np.maximum(net.cables[links[first_link]], 1)
+        added = np.maximum(net.added[links], np.where(both, net.added[second], straight))
+        self.added = added[first]
+        self.latency = (net.latency[links] + np.where(both, net.latency[second], 0.0))[first]
+        self.cables = np.maximum(net.cables[links[first]], 1)
         self.group = group
         self._pairs(group, same_domain)
         priced_on_path = usable.plane == "ub" and operation != "nominal"
@@ -131,22 +129,15 @@ class Quotient:
         )
         # An example of each.
         self.sender, self.receiver = senders[first_sender], receivers[first_receiver]
-        total_bytes = np.outer(
-            np.bincount(row, out[senders]), np.bincount(column, received[receivers])
-        )
-        common_ends, i, j = np.intersect1d(senders, receivers, return_indices=True)
-        np.subtract.at(total_bytes, (row[i], column[j]), out[common_ends] * received[common_ends])
-        total_bytes[total_bytes < 1e-12 * total_bytes.max(initial=0.0)] = 0.0
+        total = np.outer(np.bincount(row, out[senders]), np.bincount(column, received[receivers]))
+        common, i, j = np.intersect1d(senders, receivers, return_indices=True)
+        np.subtract.at(total, (row[i], column[j]), out[common] * received[common])
+        total[total < 1e-12 * total.max(initial=0.0)] = 0.0
         a, b = self.sender[:, None], self.receiver[None, :]
         if same_domain is not None:
-            total_bytes = np.where(
-                (net.domain[a] == net.domain[b]) == same_domain, total_bytes, 0.0
-            )
-        same_node = (net.node[a] == net.node[b]) & (net.node[a] >= 0)
-        self.near, self.far = (
-            np.where(same_node, total_bytes, 0.0),
-            np.where(same_node, 0.0, total_bytes),
-        )
+            total = np.where((net.domain[a] == net.domain[b]) == same_domain, total, 0.0)
+        near = (net.node[a] == net.node[b]) & (net.node[a] >= 0)
+        self.near, self.far = (np.where(near, total, 0.0), np.where(near, 0.0, total))
 
     def routed(self, flows: str = "none") -> Route | None:
         """Bytes on every link; None if some pair may use more than `reach` hops. flows: whole flows
@@ -271,14 +262,10 @@ def _twins(colour: HASHES, tail: INTS, head: INTS, enter: INTS, leave: INTS) -> 
     used = np.zeros(colour.size, bool)
     for vertices in (tail, head, enter, leave):
         used[vertices] = True
-    used_vertices = np.flatnonzero(used)
-    _, first, colour_index = np.unique(
-        colour[used_vertices], return_index=True, return_inverse=True
-    )
-    order_of_first = np.argsort(first, kind="stable")
-    number = np.argsort(
-        order_of_first, kind="stable"
-    )  # in the machine's order: alike parts look alike
+    at = np.flatnonzero(used)
+    _, first, index = np.unique(colour[at], return_index=True, return_inverse=True)
+    order = np.argsort(first, kind="stable")
+    number = np.argsort(order, kind="stable")  # in the machine's order: alike parts look alike
     group = np.full(colour.size, -1, np.int64)
-    group[used_vertices] = number[colour_index]
-    return group, int(colour_index.max(initial=-1)) + 1
+    group[at] = number[index]
+    return group, int(index.max(initial=-1)) + 1

@@ -53,26 +53,26 @@ class Usable:
         net, size = self.net, len(self.net.vertices)
         tail, head = net.tail[self.at_ends], net.head[self.at_ends]
         sends, receives = ~self.passes[tail], ~self.passes[head]
-        out_ports, in_ports = (
+        leaving, arriving = (
             (tail[sends], head[sends]),
             (head[receives], tail[receives]),
         )  # end, port
-        owners = [np.bincount(port, minlength=size) for _, port in (out_ports, in_ports)]
+        owners = [np.bincount(port, minlength=size) for _, port in (leaving, arriving)]
         if not self.at_ends.size or (sends & receives).any() or np.max(owners) > 1:
             return None
         ports = np.flatnonzero(owners[0] + owners[1])
         link_sides = [links[self.inner[links]] for links in (self.at(ports, 0), self.at(ports, 1))]
         out_link, inward, owner = np.full((3, size), -1)
         out_link[net.tail[link_sides[0]]], inward[net.head[link_sides[1]]] = link_sides
-        owner[out_ports[1]] = out_ports[0]
+        owner[leaving[1]] = leaving[0]
         out_end, back = net.head[out_link[ports]], net.tail[inward[ports]]
         out, has_in = out_link[ports] >= 0, inward[ports] >= 0
         fits = (~out | ~has_in | (out_end == back)) & (out | (owners[0][ports] == 0))
         fits &= has_in | (owners[1][ports] == 0)
-        other = owner[in_ports[1]]
+        other = owner[arriving[1]]
         single = out.sum() == link_sides[0].size and has_in.sum() == link_sides[1].size
         separate = not np.isin(net.head[link_sides[0]], ports).any()
-        if single and separate and fits.all() and ((other < 0) | (other == in_ports[0])).all():
+        if single and separate and fits.all() and ((other < 0) | (other == arriving[0])).all():
             return out_link, inward
         return None
 
@@ -118,12 +118,10 @@ class Usable:
         first receiver, whichever is more; at least FAR if one is cut off."""
         domain, most = self.net.domain, 0
         senders, receivers = np.flatnonzero(self.out), np.flatnonzero(self.into)
-        for direction, (near_ends, far_ends) in enumerate(
-            ((senders, receivers), (receivers, senders))
-        ):
-            targets = far_ends[far_ends != near_ends[0]]
+        for direction, (near, far) in enumerate(((senders, receivers), (receivers, senders))):
+            targets = far[far != near[0]]
             if same_domain is not None:
-                targets = targets[(domain[targets] == domain[near_ends[0]]) == same_domain]
-            hops = self._hops(near_ends[:1], direction, FAR, targets)[targets]
+                targets = targets[(domain[targets] == domain[near[0]]) == same_domain]
+            hops = self._hops(near[:1], direction, FAR, targets)[targets]
             most = max(most, int(hops.max(initial=0)))
         return most

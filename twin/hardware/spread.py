@@ -141,24 +141,22 @@ def _cut(walks: Walks, capacity: FLOATS, full: FLOATS) -> FLOATS:
     row this is the narrowest place, found by a maximum flow."""
     tail, head, size = walks.tail, walks.head, walks.size
     hops = _hops_from(walks.rows, tail, head, size)
-    is_fullest = full >= full.max() * (1.0 - GAP)
-    most = int(hops[head[is_fullest]].max())
-    link = int(np.where(is_fullest & (hops[head] == most), full, 0.0).argmax())
+    fullest = full >= full.max() * (1.0 - GAP)
+    most = int(hops[head[fullest]].max())
+    link = int(np.where(fullest & (hops[head] == most), full, 0.0).argmax())
     is_backward = hops[head] > hops[tail]
     is_behind = _hops_from(tail[[link]], head[is_backward], tail[is_backward], size) < size
     sink = hops >= most
     if head[link] not in walks.ends:  # what ends before it may be little, and a way around the cut
         sink[walks.ends] = False
-    is_forward = np.flatnonzero(hops[tail] < np.minimum(most, hops[head]))
-    sink_of = np.where(sink[head[is_forward]], size, head[is_forward])
+    ahead = np.flatnonzero(hops[tail] < np.minimum(most, hops[head]))
+    sink_of = np.where(sink[head[ahead]], size, head[ahead])
     source_side = _solvers().source_side(
-        size, tail[is_forward], sink_of, capacity[is_forward], walks.rows[is_behind[walks.rows]]
+        size, tail[ahead], sink_of, capacity[ahead], walks.rows[is_behind[walks.rows]]
     )
-    crosses = is_forward[source_side[tail[is_forward]] & ~source_side[sink_of]]
+    crosses = ahead[source_side[tail[ahead]] & ~source_side[sink_of]]
     prices = np.zeros(tail.size)
-    prices[crosses if crosses.size else is_fullest] = capacity[
-        crosses if crosses.size else is_fullest
-    ]
+    prices[crosses if crosses.size else fullest] = capacity[crosses if crosses.size else fullest]
     return np.asarray(prices / prices.sum())
 
 

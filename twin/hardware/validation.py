@@ -51,29 +51,24 @@ def problems(supernode: Supernode, facts: Facts) -> list[str]:
 def unreachable(fabric: Wiring) -> list[str]:
     """A sentence for each kind of element that a plane does not reach."""
     net = network(fabric)
-    attributes = [net.vertex_data[v] for v in net.dies.tolist()]
+    die = [net.vertex_data[v] for v in net.dies.tolist()]
 
     def npus(lost: BOOLS) -> list[str]:
-        names = (
-            f"NPU {attributes[i]['node']}.{attributes[i]['npu']}"
-            for i in np.flatnonzero(lost).tolist()
-        )
+        names = (f"NPU {die[i]['node']}.{die[i]['npu']}" for i in np.flatnonzero(lost).tolist())
         return list(dict.fromkeys(names))
 
     linked = net.offers("ub", net.dies) > 0.0
-    sentences = _each(npus(~linked), "has a die without a UB link", "it cannot serve")
-    without_port = port_rates(net, "rdma") <= 0.0
-    sentences += _each(
-        npus(without_port), "has a die off the RDMA plane", "it cannot hand off there"
-    )
+    found = _each(npus(~linked), "has a die without a UB link", "it cannot serve")
+    off = port_rates(net, "rdma") <= 0.0
+    found += _each(npus(off), "has a die off the RDMA plane", "it cannot hand off there")
     lost = _apart(net) if net.spans_nodes else []
-    sentences += _each(lost, "cannot reach the rest of its UB plane", "restore uplinks to L2 chips")
+    found += _each(lost, "cannot reach the rest of its UB plane", "restore uplinks to L2 chips")
     none = [f"Node {n}" for n in sorted(servers_out(net))]
-    sentences += _each(none, "has no CPU on the UB plane", "its DRAM is lost")
+    found += _each(none, "has no CPU on the UB plane", "its DRAM is lost")
     ports = net.of_kind(net.storage_ports)
     cut = np.unique(net.node[ports[port_rates(net, "vpc") <= 0.0]]).tolist()
     none = [f"Node {n}" for n in cut]
-    return sentences + _each(none, "is off the VPC plane", "it reads no storage")
+    return found + _each(none, "is off the VPC plane", "it reads no storage")
 
 
 def _apart(net: Network) -> list[str]:

@@ -216,13 +216,11 @@ class Walks:
             to_come = np.zeros(self.levels[-1].head_start.size)
             for h, level in reversed(self._numbered()):
                 to_come[level.state] += part[level.end, level.row] * arriving[h - 1]
-                shares_moved = shares[h - 1] * to_come[level.head]
-                carried[p] += np.bincount(level.links, shares_moved, self.tail.size)
+                moved = shares[h - 1] * to_come[level.head]
+                carried[p] += np.bincount(level.links, moved, self.tail.size)
                 states = self.levels[h - 2].head_start.size if h > 1 else self.rows.size
                 to_come = np.zeros(states)
-                to_come[level.tails] = np.add.reduceat(
-                    shares_moved[level.by_tail], level.tail_start
-                )
+                to_come[level.tails] = np.add.reduceat(moved[level.by_tail], level.tail_start)
         return carried
 
     def _shares(self, log_weight: FLOATS) -> tuple[list[SCALED], list[FLOATS]]:
@@ -266,26 +264,24 @@ class Walks:
 
     def cheapest(self, price: FLOATS) -> FLOATS:
         """Least sum of link prices of a pair's admissible paths, f8[ends, rows]."""
-        cost_here = np.zeros(self.rows.size)
+        cost = np.zeros(self.rows.size)
         least = np.full(self.hops.shape, np.inf)
         for level in self.levels:
-            cost_here = np.minimum.reduceat(
-                cost_here[level.tail] + price[level.links], level.head_start
-            )
+            cost = np.minimum.reduceat(cost[level.tail] + price[level.links], level.head_start)
             end_rows = level.end, level.row
-            least[end_rows] = np.minimum(least[end_rows], cost_here[level.state])
+            least[end_rows] = np.minimum(least[end_rows], cost[level.state])
         return least
 
     def longest(self, latency: FLOATS) -> float:
         """Largest sum of latencies over the paths of any pair, without detours."""
-        length_here = np.zeros(self.rows.size)
+        time_s = np.zeros(self.rows.size)
         longest = 0.0
         for h, level in self._numbered():
-            length_here = np.maximum.reduceat(
-                length_here[level.tail] + latency[level.links], level.head_start
+            time_s = np.maximum.reduceat(
+                time_s[level.tail] + latency[level.links], level.head_start
             )
             direct = self.most[level.end, level.row] >= h
-            longest = max(longest, float(length_here[level.state[direct]].max(initial=0.0)))
+            longest = max(longest, float(time_s[level.state[direct]].max(initial=0.0)))
         return longest
 
 

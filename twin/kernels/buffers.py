@@ -116,10 +116,8 @@ class Columns:
     @classmethod
     def computed(cls, source: Any, /, **given: Any) -> Self:
         """The group with its numbers computed from a source, except given ones."""
-        computed_values = {
-            name: c.of(source) for name, c in cls.declared.items() if c.of is not None
-        }
-        return cls(**(computed_values | given))
+        values = {name: c.of(source) for name, c in cls.declared.items() if c.of is not None}
+        return cls(**(values | given))
 
     @property
     def address(self) -> int:

@@ -49,9 +49,7 @@ class _Checked(InspectLoader):
 @cache
 def own(digest: str) -> Decide:
     """The function of the file with this digest; raises ControllerError."""
-    name = next(
-        (name for name, name_digest in controllers().items() if name_digest == digest), None
-    )
+    name = next((name for name, held in controllers().items() if held == digest), None)
     if name is None:
         raise ControllerError(
             f"no file of {VARIABLE} has the digest {digest[:12]}: see the command controllers"

@@ -240,21 +240,13 @@ class _Family:
         for flow in self.flows:
             kept_links = is_listed.copy()
             kept_links[flow.load.moved.at] = row_of[flow.load.moved.to] >= 0
-            positions, links = np.flatnonzero(kept_links), flow.load.links
-            positions = positions[np.argsort(links[positions], kind="stable")]
-            server = np.full(positions.size, -1, np.int32)
-            port = self.port[positions]
+            index, links = np.flatnonzero(kept_links), flow.load.links
+            index = index[np.argsort(links[index], kind="stable")]
+            server = np.full(index.size, -1, np.int32)
+            port = self.port[index]
             if port.any():
-                server[port] = np.searchsorted(
-                    flow.nodes, net.node[net.tail[links[positions[port]]]]
-                )
-            yield (
-                flow.number,
-                row_of[links[positions]],
-                server,
-                self.part[positions],
-                self.most[positions],
-            )
+                server[port] = np.searchsorted(flow.nodes, net.node[net.tail[links[index[port]]]])
+            yield (flow.number, row_of[links[index]], server, self.part[index], self.most[index])
 
 
 def _families(flows: Sequence[Flow], net: Network) -> Iterator[_Family]:
@@ -279,20 +271,20 @@ def _shared(flows: Sequence[Flow], net: Network) -> INTS:
     total, count, ports = np.zeros((3, net.capacity.size))
     alike = np.zeros(net.capacity.size, np.uint64)  # equal for links that the same flows take
     for f in _families(flows, net):
-        unit_levels, marks = (
+        units, marks = (
             np.ones(len(f.flows)),
             mixed(np.array([x.number for x in f.flows], np.uint64)),
         )
-        for table, link_table, flow_rows in (
-            (total, f.most, unit_levels), (count, np.ones(f.part.size), unit_levels),
-            (ports, f.port.astype(np.float64), unit_levels),
+        for table, of_link, of_flow in (
+            (total, f.most, units), (count, np.ones(f.part.size), units),
+            (ports, f.port.astype(np.float64), units),
             (alike, mixed(f.part.view(np.uint64) + f.port), marks),
         ):  # fmt: skip
-            table[f.pattern.links] += link_table * flow_rows.sum()
-            for flow, flow_row in zip(f.flows, flow_rows, strict=True):
-                moved_bytes = flow.load.moved
-                table[f.pattern.links[moved_bytes.at]] -= link_table[moved_bytes.at] * flow_row
-                table[moved_bytes.to] += link_table[moved_bytes.at] * flow_row
+            table[f.pattern.links] += of_link * of_flow.sum()
+            for flow, part in zip(f.flows, of_flow, strict=True):
+                moved = flow.load.moved
+                table[f.pattern.links[moved.at]] -= of_link[moved.at] * part
+                table[moved.to] += of_link[moved.at] * part
     shared_links = np.flatnonzero((total > 1.0 + SPARE) & ((count > 1.5) | (ports > 0.5)))
     home = mixed(net.node[net.tail[shared_links]].view(np.uint64) + np.uint64(7))
     _, first = np.unique(

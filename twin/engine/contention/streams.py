@@ -50,16 +50,14 @@ def settle_stream(world: World, v: int, now_s: float) -> None:
     if left_bytes <= 0.0 or streams.rate[v] <= 0.0:
         return
     end_s = since_s + left_bytes / streams.rate[v]
-    moved_bytes = (
-        left_bytes if end_s <= now_s else min(left_bytes, streams.rate[v] * (now_s - since_s))
-    )
-    streams.left_bytes[v] = left_bytes - moved_bytes
+    sent = left_bytes if end_s <= now_s else min(left_bytes, streams.rate[v] * (now_s - since_s))
+    streams.left_bytes[v] = left_bytes - sent
     settings = world.settings
     instances = world.settings.prefills
     kind, p = v // instances, v % instances
     column = settings.prompt_row + p
     plane = settings.pool_plane if kind <= w.WRITES else w.VPC
-    book_traffic(world, w.STREAMS[kind], plane, column, since_s, min(end_s, now_s), moved_bytes)
+    book_traffic(world, w.STREAMS[kind], plane, column, since_s, min(end_s, now_s), sent)
 
 
 @kernel

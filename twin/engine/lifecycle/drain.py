@@ -69,22 +69,22 @@ def hand_over(world: World, d: int, i: int, now_s: float) -> int:
     settings, request, transfer = world.settings, world.request, world.transfer
     counters = world.record.counters
     span = request.due[i] - request.joined[i]
-    iterations = world.decode.iteration[d] - request.joined[i]
-    tokens_left = request.output_tokens[i] - request.emitted[i]
-    computed_tokens = (
-        request.emitted[i] + int(tokens_left * iterations / span) - 1
+    passes = world.decode.iteration[d] - request.joined[i]
+    left = request.output_tokens[i] - request.emitted[i]
+    computed = (
+        request.emitted[i] + int(left * passes / span) - 1
     )  # its new rank begins with the last
-    if computed_tokens < 1:
+    if computed < 1:
         return 0
-    need = request.input_tokens[i] + computed_tokens + 0.5 * settings.page_tokens
+    need = request.input_tokens[i] + computed + 0.5 * settings.page_tokens
     rank = reserve(world, w.NONE, need)
     if rank == w.NONE:
         return w.NONE
     port_out = transfer.port_of_decode[request.rank[i]]
     pull(world, d, i)
-    request.emitted[i] = computed_tokens
+    request.emitted[i] = computed
     request.rank[i] = rank
-    world.decode.reserved_tokens[rank] += request.input_tokens[i] + computed_tokens
+    world.decode.reserved_tokens[rank] += request.input_tokens[i] + computed
     request.ready_s[i] = now_s
     request.status[i] = w.TRANSFERRING
     for event in (w.BACK_FROM_DECODE, w.ROUTED, w.PREFILL_BEGUN, w.PREFILLED):

@@ -99,10 +99,8 @@ class Elastic:
             )
             for role in self.roles
         }  # fmt: skip
-        observation = Seen(t_s, self._npus, self._look.arrivals_per_s, pools)
-        self.agenda.at(
-            t_s + self.rule.metrics_age_s, lambda now_s: self._decide(observation, now_s)
-        )
+        view = Seen(t_s, self._npus, self._look.arrivals_per_s, pools)
+        self.agenda.at(t_s + self.rule.metrics_age_s, lambda now_s: self._decide(view, now_s))
 
     def _decide(self, seen: Seen, t_s: float) -> None:
         """Choose sizes of pools from an observation and start moving towards them."""

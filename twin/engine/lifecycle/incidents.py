@@ -263,17 +263,13 @@ class Incidents:
         from the DRAM of nodes, then serve."""
         machine = self.machine
         self.life.loading.stop(k, t_s)  # a failure before this one
-        live_dies = [d for d in machine.serving(k) if d not in machine.out]
-        lost_places = {place for place, die in enumerate(machine.serving(k)) if die in machine.out}
-        size = (
-            self.missing(k, lost_places) * machine.setup.crowd.expert_bytes
-            if live_dies and lost_places
-            else 0.0
-        )
+        live = [d for d in machine.serving(k) if d not in machine.out]
+        lost = {slot for slot, die in enumerate(machine.serving(k)) if die in machine.out}
+        size = self.missing(k, lost) * machine.setup.crowd.expert_bytes if live and lost else 0.0
         if size <= 0.0:
             return self._recover_at(k, t_s)
         try:
-            self.life.loading.load(k, live_dies, size, t_s, self._recovery(k))
+            self.life.loading.load(k, live, size, t_s, self._recovery(k))
         except HardwareError:  # no DRAM is left to read from
             self._recover_at(k, t_s)
         return None

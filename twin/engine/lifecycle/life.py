@@ -90,10 +90,8 @@ class Life:
 
     def held(self) -> set[int]:
         """Dies that belong to any instance now."""
-        held_dies = {
-            die for k, state in enumerate(self.state) if state != "off" for die in self.dies[k]
-        }
-        return held_dies | self.machine.in_use()  # spare dies too
+        dies = {die for k, state in enumerate(self.state) if state != "off" for die in self.dies[k]}
+        return dies | self.machine.in_use()  # spare dies too
 
     def has(self, k: int) -> set[int]:
         """Dies of instance k: its original ones, and spares that replace some of them."""

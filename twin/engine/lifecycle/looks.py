@@ -148,21 +148,17 @@ class Look:
         fresh = 1.0 - mean["hits"] / max(mean["begun"], 1e-9)
         # Of a fresh token, which attends to all before it, those that hit too.
         pairs = 0.5 * (2.0 - fresh) * mean["squares"] / max(mean["tokens"], 1e-9)
-        tokens_per_s = budget / (
-            p.pass_s + budget * (p.s_per_token + pairs * p.s_per_pair)
-        )  # tokens/s
+        rate = budget / (p.pass_s + budget * (p.s_per_token + pairs * p.s_per_pair))  # tokens/s
         if mean["full_s"] > 1e-9:  # uneven dies and reads, which the line leaves out
             self._reached = mean["full_line_s"] / mean["full_s"]
-        tokens_per_s = tokens_per_s * self._reached
-        pool, one = max(float(tokens_per_s[at].sum()), 1e-9), float(tokens_per_s.max())
+        rate = rate * self._reached
+        pool, one = max(float(rate[at].sum()), 1e-9), float(rate.max())
         coming = mean["tokens"] * fresh
         soon = pool + starting * one  # when one that starts now serves
-        tokens_left = max(
-            0.0, fresh * queued + (coming - 0.5 * (pool + soon)) * self._lead_s
-        )  # then
+        rest = max(0.0, fresh * queued + (coming - 0.5 * (pool + soon)) * self._lead_s)  # then
         needed = max(
             self._forecasts[0].at(t_s, self._rate["tokens"] * fresh / one, coming / one),
-            (coming + tokens_left / self._lead_s) / one,  # and is gone as long after
+            (coming + rest / self._lead_s) / one,  # and is gone as long after
         )
         measured = (
             waiting, queued / (budget * max(at.size, 1)), max(0.0, self._rate["computed"] / pool),

@@ -195,27 +195,21 @@ class Bands:
 
     def of(self, levels: Levels) -> Band:
         """The band of a leaf. A stack without rows has that of all other systems."""
-        same_level = [[a == b for a, b in zip(levels, e.levels, strict=True)] for e in self.errors]
-        covariance = self._covariance(np.logical_and.accumulate(same_level, axis=1).sum(axis=1))
+        equal = [[a == b for a, b in zip(levels, e.levels, strict=True)] for e in self.errors]
+        covariance = self._covariance(np.logical_and.accumulate(equal, axis=1).sum(axis=1))
         centre = self._mean + float(covariance @ self._pull)
         missing = 1.0 - float(covariance @ self._weight)
-        remaining_variance = float(
+        rest = float(
             self._variogram[0] - covariance @ self._inverse @ covariance + missing**2 / self._all
         )
-        errors_of_stack = self._apart[[e.levels[:STACK] == levels[:STACK] for e in self._unseen]]
+        own = self._apart[[e.levels[:STACK] == levels[:STACK] for e in self._unseen]]
         prior = self._priors.get(levels[0], max(self._priors.values()))
-        factor = (PRIOR * prior + float(errors_of_stack @ errors_of_stack)) / (
-            PRIOR + len(errors_of_stack)
-        )
+        factor = (PRIOR * prior + float(own @ own)) / (PRIOR + len(own))
         scale = self._scale_of(levels[0])
-        spread = scale * math.sqrt(max(remaining_variance, 0.0) * factor)
-        if (
-            0 < len(errors_of_stack) < PRIOR
-        ):  # of so few rows none makes a stack less known than none
+        spread = scale * math.sqrt(max(rest, 0.0) * factor)
+        if 0 < len(own) < PRIOR:  # of so few rows none makes a stack less known than none
             spread = min(spread, self.of((levels[0], *[None] * (len(LEVELS) - 1))).spread)
-        return Band(
-            scale * centre, max(spread, DIGITS), PRIOR + len(errors_of_stack), len(errors_of_stack)
-        )
+        return Band(scale * centre, max(spread, DIGITS), PRIOR + len(own), len(own))
 
     def _scale_of(self, quantity: Hashable) -> float:
         """Scale of a quantity's errors; without unseen rows, that of the worst quantity."""
@@ -234,28 +228,23 @@ def _priors(
     statistics 49, 2021). 1 without other groups; a quantity of fewer than PRIOR rows has the
     largest one."""
     residual = projected @ today
-    errors_by_key: dict[Hashable, list[float]] = {}
+    by_key: dict[Hashable, list[float]] = {}
     for groups in ([by_system(e) for e in errors], [by_source(e) for e in errors]):
         if len(set(groups)) == 1:  # no other is there to predict it
             continue
         for group in dict.fromkeys(groups[: len(first)]):
-            members = [k for k, other in enumerate(groups) if other == group]
-            inverse = np.linalg.pinv(projected[np.ix_(members, members)])
-            others = today[members] - inverse @ residual[members]
+            rows = [k for k, other in enumerate(groups) if other == group]
+            inverse = np.linalg.pinv(projected[np.ix_(rows, rows)])
+            others = today[rows] - inverse @ residual[rows]
             spread = np.sqrt(np.maximum(np.diag(inverse), 1e-12))
-            for n, k in enumerate(members):
-                for key_level in (None, errors[k].levels[0]) if k < len(first) else ():
-                    errors_by_key.setdefault(key_level, []).append(
-                        abs(first[k] - others[n]) / spread[n]
-                    )
+            for n, k in enumerate(rows):
+                for key in (None, errors[k].levels[0]) if k < len(first) else ():
+                    by_key.setdefault(key, []).append(abs(first[k] - others[n]) / spread[n])
     most = student(0.5 + 0.5 * MOST, PRIOR)
     return {
-        key_level: max(
-            (float(np.quantile(group_errors, MOST, method="higher")) / most) ** 2, DIGITS
-        )
-        for key_level, group_errors in errors_by_key.items()
-        if key_level is None
-        or len(group_errors) >= 2 * PRIOR  # each row once without its system, its source
+        key: max((float(np.quantile(values, MOST, method="higher")) / most) ** 2, DIGITS)
+        for key, values in by_key.items()
+        if key is None or len(values) >= 2 * PRIOR  # each row once without its system, its source
     } or {None: 1.0}
 
 
@@ -265,12 +254,12 @@ def _scales(unseen: Sequence[Error]) -> dict[Hashable, float]:
     for e in unseen:
         squares.setdefault(e.levels[0], {}).setdefault(e.system, []).append(e.judged**2)
     means = {
-        q: float(np.mean([np.mean(group_squares) for group_squares in squares_by_group.values()]))
-        for q, squares_by_group in squares.items()
+        q: float(np.mean([np.mean(own) for own in groups.values()]))
+        for q, groups in squares.items()
     }
-    rows = {q: sum(map(len, squares_by_group.values())) for q, squares_by_group in squares.items()}
-    enough_rows = [q for q in means if rows[q] >= PRIOR] or list(means)
-    worst = max(means[q] for q in enough_rows)
+    rows = {q: sum(map(len, groups.values())) for q, groups in squares.items()}
+    enough = [q for q in means if rows[q] >= PRIOR] or list(means)
+    worst = max(means[q] for q in enough)
     return {
         q: max(math.sqrt((rows[q] * mean + PRIOR * worst) / (rows[q] + PRIOR)), DIGITS)
         for q, mean in means.items()
@@ -294,15 +283,15 @@ def _variogram(codes: NDArray[np.intp], errors: Vector) -> Vector:
     root = np.sqrt(np.abs(errors[first] - errors[second]))
     variances = np.full(len(LEVELS) + 1, np.nan)
     for depth in range(len(LEVELS) + 1):
-        at_depth = shared == depth
-        if at_depth.any():
+        same = shared == depth
+        if same.any():
             level = min(len(LEVELS), max(depth + 1, STACK)) - 1
             pair = np.sort(
-                np.stack([codes[first[at_depth], level], codes[second[at_depth], level]]), axis=0
+                np.stack([codes[first[same], level], codes[second[same], level]]), axis=0
             )
             _, group = np.unique(pair[0] * len(errors) + pair[1], return_inverse=True)
             pairs = np.bincount(group)
-            roots = np.bincount(group, root[at_depth]) / pairs
+            roots = np.bincount(group, root[same]) / pairs
             # One far-off system decides less (Cressie & Hawkins, Math. Geology 12, 1980).
             variances[depth] = float(0.5 * np.mean(roots) ** 4 / (0.457 + 0.494 / len(roots)))
     if np.isnan(variances).all():

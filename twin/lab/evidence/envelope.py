@@ -261,13 +261,13 @@ def outside_evidence(
     if scenario.supernode.chip not in facts.names("chips"):
         raise FactError(f"no chip is named {scenario.supernode.chip}: add it to data/chips")
     ranges = reach(facts, known, scenario.supernode.chip)
-    sentences = []
+    texts = []
     roles = [role for role, *_ in pools(scenario)]
     if roles == ["colocated"]:
         roles = ["prefill", "decode"]
         same_chip = [c for c in known if c.scenario.supernode.chip == scenario.supernode.chip]
         if all(c.scenario.deployment.mode != "colocated" for c in same_chip):
-            sentences.append(
+            texts.append(
                 "Prefill and decode share their iterations (colocated); every published row on "
                 "this chip measures the two pools apart."
             )
@@ -279,11 +279,9 @@ def outside_evidence(
         value = each.aspect.read(configuration, facts)
         if value is not None and not each.holds(value):
             unit = f" {each.aspect.unit}" if each.aspect.unit else ""
-            value_text, range_text = each.aspect.words(value, facts), each.words(facts)
-            sentences.append(
-                f"{each.aspect.title}: {value_text}{unit}; published rows have {range_text}."
-            )
-    return [*sentences, *_lent(scenario, known), *_traffic(scenario, known)]
+            text, span = each.aspect.words(value, facts), each.words(facts)
+            texts.append(f"{each.aspect.title}: {text}{unit}; published rows have {span}.")
+    return [*texts, *_lent(scenario, known), *_traffic(scenario, known)]
 
 
 def _lent(s: Scenario, known: Sequence[Configuration]) -> Iterator[str]:

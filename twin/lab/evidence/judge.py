@@ -120,10 +120,8 @@ def scores(rows: Judged) -> list[Score]:
 def headline(rows: Judged, group: str) -> Score | None:
     """The worse of a group's scores of unseen and of seen rows; rows of known families are
     separate."""
-    group_scores = [
-        each for each in scores(rows) if each.group == group and each.kind in ("unseen", "seen")
-    ]
-    return max(group_scores, key=lambda each: each.mean, default=None)
+    own = [each for each in scores(rows) if each.group == group and each.kind in ("unseen", "seen")]
+    return max(own, key=lambda each: each.mean, default=None)
 
 
 def headlines(rows: Judged) -> list[str]:
@@ -154,15 +152,12 @@ def score_table(rows: Judged, by: str = "group") -> list[dict[str, str]]:
     """One line a group (or a system): mean error, worst, and number of rows of every kind."""
     table = []
     for name in dict.fromkeys(row[by] for row in rows):
-        rows_of_name = [row for row in rows if row[by] == name]
-        scores_by_kind = {kind: score(rows_of_name, name, kind) for kind in JUDGED}
+        own = [row for row in rows if row[by] == name]
+        by_kind = {kind: score(own, name, kind) for kind in JUDGED}
         table.append(
             {"rows of": name}
-            | {kind: "" if each is None else each.text for kind, each in scores_by_kind.items()}
-            | {
-                kind: str(sum(row["kind"] == kind for row in rows_of_name) or "")
-                for kind in UNJUDGED
-            }
+            | {kind: "" if each is None else each.text for kind, each in by_kind.items()}
+            | {kind: str(sum(row["kind"] == kind for row in own) or "") for kind in UNJUDGED}
         )
     return table
 

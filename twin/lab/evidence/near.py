@@ -254,10 +254,8 @@ class Apart:
     @property
     def words(self) -> str:
         """'equal within what is known (±12 %)', or the known error of the ratio."""
-        band_text = f"±{100 * self.within:.0f} %"
-        return (
-            f"equal within what is known ({band_text})" if self.equal else f"known to {band_text}"
-        )
+        band = f"±{100 * self.within:.0f} %"
+        return f"equal within what is known ({band})" if self.equal else f"known to {band}"
 
 
 def apart(
@@ -268,11 +266,8 @@ def apart(
     ratios = []
     for figure in figures_of(one[0], run=True):
         a, b = one[1].get(figure.metric), other[1].get(figure.metric)
-        is_pool_figure = figure in figures_of(other[0], run=True) and figure.quantity in (
-            DECODE,
-            PREFILL,
-        )
-        if is_pool_figure and a and b and a != b:
+        of_pool = figure in figures_of(other[0], run=True) and figure.quantity in (DECODE, PREFILL)
+        if of_pool and a and b and a != b:
             ratios.append(_apart(figure, one[0], other[0], b / a if figure.time else a / b))
     return ratios
 
@@ -309,19 +304,17 @@ def _without_system() -> dict[str, Band]:
 def row_bands() -> Mapping[str, tuple[float, float, bool | None]]:
     """By row: low and high end of twin / published - 1 in a band made without the row's system, and
     whether its first error lies within (None: it has none)."""
-    bands, first, bands_by_row = _without_system(), load_first(), {}
+    bands, first, result = _without_system(), load_first(), {}
     for row in load_published():
         if row.id not in bands:
             continue
         low, high = bands[row.id].ends()
         if speed(row, 1.0) < 0.0:
             low, high = -high, -low
-        first_error = None if row.at_most else first.get(row.id)
-        within_band = (
-            None if first_error is None else bands[row.id].holds(speed(row, first_error.error))
-        )
-        bands_by_row[row.id] = (math.expm1(low), math.expm1(high), within_band)
-    return bands_by_row
+        begun = None if row.at_most else first.get(row.id)
+        held = None if begun is None else bands[row.id].holds(speed(row, begun.error))
+        result[row.id] = (math.expm1(low), math.expm1(high), held)
+    return result
 
 
 @lru_cache(maxsize=1)

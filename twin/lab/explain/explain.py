@@ -229,22 +229,20 @@ def _confirmed(runs: Runs, view: View, group: list[Look]) -> Measured | None:
     otherwise one nearly as good as the best; None if there is none."""
     s = view.scenario
     doable = [k for k in group if k.change.doable]
-    meeting = [k for k in doable if not view.held and _meets(runs, view, k.change)]
-    meeting = meeting or [
-        k for k in doable if k.worth >= NEARLY * max(look.worth for look in doable)
-    ]
-    others = sorted((k for k in doable if k not in meeting), key=lambda k: -k.worth)
-    doable_change = _first_that_holds(runs, s, [*meeting, *others][:TRIED])
+    near = [k for k in doable if not view.held and _meets(runs, view, k.change)]
+    near = near or [k for k in doable if k.worth >= NEARLY * max(look.worth for look in doable)]
+    others = sorted((k for k in doable if k not in near), key=lambda k: -k.worth)
+    able = _first_that_holds(runs, s, [*near, *others][:TRIED])
     ideals = [k for k in group if not k.change.doable]
     ideal = max(ideals, key=lambda k: k.worth, default=None)
-    if ideal and doable_change and ideal.worth <= doable_change[0].worth:
+    if ideal and able and ideal.worth <= able[0].worth:
         ideal = None  # what can be done removes enough of it
     ideal_change = _first_that_holds(runs, s, [ideal] if ideal else [])
-    if not (doable_change or ideal_change):
+    if not (able or ideal_change):
         return None
-    top, removal = max(filter(None, (doable_change, ideal_change)), key=lambda row: row[0].worth)
-    gain = doable_change[0].worth if doable_change else top.worth
-    suggestion = doable_change[1] if doable_change else None
+    top, removal = max(filter(None, (able, ideal_change)), key=lambda row: row[0].worth)
+    gain = able[0].worth if able else top.worth
+    suggestion = able[1] if able else None
     if ideal is None and suggestion is not None:
         removal = suggestion
     return Measured(top.cause, top.change.named, gain, removal, suggestion)

@@ -73,6 +73,7 @@ def distribution(
 def timeline(
     windows: pl.DataFrame, columns: Mapping[str, tuple[str, str]], y_title: str, *,
     stacked: bool = False, scale: float = 1.0, warmup_s: float = 0.0, top: float | None = None,
+    how_read: str = "",
 ) -> Chart:  # fmt: skip
     """Columns of the windows table over time: name to (label, colour); `scale` from SI to the unit
     of y_title; `top` is the upper end of the axis."""
@@ -100,66 +101,54 @@ def timeline(
         x={"title_text": f"simulated time ({time_unit})", "range": [0, float(t.max())]},
         y={"title_text": y_title, "range": None if top is None else [0, top]},
         showlegend=len(present) > 1,
-    )  # fmt: skip
+    )._replace(reads=how_read)  # fmt: skip
 
 
 # Figures of the windows that a page shows over time: columns with label and colour, what the axis
-# says, and how they are drawn (see `timeline`).
+# says, how they are drawn (see `timeline`), and how the chart is read.
 _PERCENT = {"y_title": "%", "scale": 100, "top": 101}
 OVER_TIME: dict[str, dict[str, Any]] = {
     "waiting": {"y_title": "requests waiting", "stacked": True, "columns": {
         "prefill_queue": ("for prefill", theme.STAGE["prefill_queue"]),
         "router_queue": ("for a place", theme.STAGE["router"]),
         "front_end_queue": ("at the front end", theme.STAGE["front_end"]),
-    }},
+    }, "how_read": "A queue that keeps growing means that more comes than is served."},
     "running": {"y_title": "requests being served", "columns": {
         "decode_running": ("decode", theme.STAGE["decode"]),
         "prefill_running": ("prefill", theme.STAGE["prefill"]),
         "transfer_running": ("KV transfer", theme.STAGE["kv_transfer"]),
-    }},
+    }, "how_read": "Decode holds a request for as long as its answer takes."},
     "output": {"y_title": "output tokens/s, whole machine", "columns": {
         "output_tokens_per_s": ("output tokens", theme.ROLE["decode"]),
-    }},
+    }, "how_read": "Level where the machine keeps up with what comes."},
     "input": {"y_title": "input tokens/s, whole machine", "columns": {
         "input_tokens_per_s": ("input tokens", theme.ROLE["prefill"]),
-    }},
+    }, "how_read": "Tokens that hit in the memory pool are read and not computed."},
     "busy": _PERCENT | {"columns": {
         "decode_busy": ("decode busy, of the time", theme.ROLE["decode"]),
         "prefill_busy": ("prefill busy, of the time", theme.ROLE["prefill"]),
         "hbm_utilisation": ("HBM bandwidth", theme.SERIES[4]),
         "cube_utilisation": ("cube cores", theme.SERIES[2]),
-    }},
+    }, "how_read": "A decode instance is busy whenever it holds a request, however few slots are "
+        "taken: HBM and cube cores say how hard it works."},
     "pool": _PERCENT | {"columns": {
         "hit_token_ratio": ("hit ratio", theme.ROLE["prefill"]),
         "pool_used_fraction": ("DRAM used", theme.ROLE["memory_pool"]),
-    }},
+    }, "how_read": "Hits rise while the pool fills, and stay where it is full or nothing more "
+        "comes back."},
     "power": {"y_title": "kW", "scale": 1e-3, "columns": {
         "power_w": ("power of the NPUs that serve", theme.SERIES[2]),
-    }},
+    }, "how_read": "Watts follow what cube cores and HBM do."},
     "planes": {"y_title": "% of capacity", "scale": 100, "columns": {
         f"{plane}_utilisation": (theme.title(plane), colour)
         for plane, colour in theme.PLANE.items()
-    }},
+    }, "how_read": "Mean of all links of a plane: single links may be fuller (see Fabric)."},
 }  # fmt: skip
-
-
-HOW_READ = {  # of OVER_TIME
-    "waiting": "A queue that keeps growing means that more comes than is served.",
-    "running": "Decode holds a request for as long as its answer takes.",
-    "output": "Level where the machine keeps up with what comes.",
-    "input": "Tokens that hit in the memory pool are read and not computed.",
-    "busy": "A decode instance is busy whenever it holds a request, however few slots are taken: "
-    "HBM and cube cores say how hard it works.",
-    "pool": "Hits rise while the pool fills, and stay where it is full or nothing more comes back.",
-    "power": "Watts follow what cube cores and HBM do.",
-    "planes": "Mean of all links of a plane: single links may be fuller (see Fabric).",
-}
 
 
 def over_time(name: str, windows: pl.DataFrame, warmup_s: float = 0.0) -> Chart:
     """Chart of one entry of OVER_TIME."""
-    draw = reads(HOW_READ[name])(timeline)
-    return draw(windows, **OVER_TIME[name], warmup_s=warmup_s)
+    return timeline(windows, **OVER_TIME[name], warmup_s=warmup_s)
 
 
 @reads("The parts add up to the mean time to first token.")

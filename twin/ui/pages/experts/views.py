@@ -159,11 +159,11 @@ def cost(row: RunRow, role: str, instance: int) -> None:
         {
             "Begins, s": move.t_s,
             "Took, s": None if move.end_s is None else move.end_s - move.t_s,
-            "Moved": amount(move.bytes, "bytes") if move.bytes else NOTHING,
-            "Iteration before": _time(move.before_s),
-            "While moving": _time(move.during_s),
+            "Moved": amount(move.bytes or None, "bytes"),
+            "Iteration before": amount(move.before_s, "time"),
+            "While moving": amount(move.during_s, "time"),
             "Slow-down": f"{100 * (move.slow_down - 1):+.1f} %" if move.slow_down else NOTHING,
-            "After": _time(move.after_s),
+            "After": amount(move.after_s, "time"),
             "What": move.detail.replace("->", "→"),
         }
         for move in moves
@@ -174,10 +174,6 @@ def cost(row: RunRow, role: str, instance: int) -> None:
         "Iterations are means over the windows that the move touches, and over as many before "
         "and after it; a move shorter than a window is thinned out by the rest of it."
     )
-
-
-def _time(value: float | None) -> str:
-    return NOTHING if value is None else seconds(value)
 
 
 def nodes(row: RunRow, scenario: Scenario, role: str, instance: int) -> None:

@@ -12,7 +12,7 @@ from twin.metrics.clients import by_tenant, session_times_s, turns_wait
 from twin.metrics.hours import DAILY, by_hour, hits_over_time, hour_s
 from twin.metrics.measures import NOTHING, amount, seconds, three_figures
 from twin.metrics.observed import Observed
-from twin.metrics.registry import METRICS, Metric, Place, placed, shown
+from twin.metrics.registry import METRICS, Place, placed, shown
 from twin.metrics.resilience import Dip, resilience
 from twin.scenario import Scenario, is_elastic, of_models
 from twin.ui import charts, record, session, theme, words
@@ -209,9 +209,10 @@ def models(row: RunRow, scenario: Scenario) -> None:
     plot(charts.tenants(offered), "models")
     figures = [METRICS[key] for key in OF_A_MODEL if any(item[key] is not None for item in each)]
     rows = [
-        {"": item["model"], **{m.label: _figure(m, item[m.key]) for m in figures}} for item in each
+        {"": item["model"], **{m.label: shown(m.key, item[m.key]) for m in figures}}
+        for item in each
     ]
-    rows.append({"": "all", **{m.label: _figure(m, row.summary.get(m.key)) for m in figures}})
+    rows.append({"": "all", **{m.label: shown(m.key, row.summary.get(m.key)) for m in figures}})
     st.dataframe(rows, hide_index=True)
     st.caption("Steady state; each request is judged by the SLO of its own model.")
 
@@ -222,10 +223,6 @@ def _arrived(run: str, warmup_s: float) -> dict[str, int]:
     requests = session.store().runs.table(run, "requests", ["model", "arrival_s"])
     model_of = requests.filter(pl.col("arrival_s") >= warmup_s)["model"].cast(pl.String)
     return dict(model_of.value_counts().iter_rows())
-
-
-def _figure(metric: Metric, value: Any) -> str:
-    return NOTHING if value is None else shown(metric.key, value)
 
 
 # The memory pool.
@@ -353,13 +350,10 @@ def _dip(row: RunRow, dip: Dip, number: int) -> None:
 
 def _dip_tiles(dip: Dip) -> None:
     """One tile per figure of a dip, with its unit."""
-
-    def rate(value: float | None) -> str:
-        return NOTHING if value is None else amount(value, "rate", "tokens/s")
-
+    usual, lowest = dip.before_tokens_per_s, dip.lowest_tokens_per_s
     fall_text = None
-    if dip.before_tokens_per_s and dip.lowest_tokens_per_s is not None:
-        lower = 1 - dip.lowest_tokens_per_s / dip.before_tokens_per_s
+    if usual and lowest is not None:
+        lower = 1 - lowest / usual
         fall_text = f"-{amount(lower, 'share')}" if lower > 0 else None
     recovery = "did not fall" if dip.recovery_s == 0.0 else seconds(dip.recovery_s or 0.0)
     if dip.recovery_s is None:
@@ -368,8 +362,8 @@ def _dip_tiles(dip: Dip) -> None:
     rate_before = NOTHING if before is None else three_figures(before)
     if during is not None:
         rate_before = f"{rate_before} → {three_figures(during)}"
-    st.metric(f"{dip.phase.capitalize()} before", rate(dip.before_tokens_per_s))
-    st.metric("Lowest", rate(dip.lowest_tokens_per_s), fall_text)
+    st.metric(f"{dip.phase.capitalize()} before", amount(usual, "rate", "tokens/s"))
+    st.metric("Lowest", amount(lowest, "rate", "tokens/s"), fall_text)
     st.metric(
         "Back after", recovery,
         help="From the fault until output was back within 5 % of before and stayed there; "

@@ -175,11 +175,14 @@ class Attainment:
         return 0.5 * math.erfc((mean - limit_s) / max(deviation, 1e-12) / math.sqrt(2.0))
 
     def _within(self, iterations: int, most: float, swing: float) -> float:
-        """Probability that a number of iterations and the wait for the first take at most `most`
-        iterations; swing: relative standard deviation of their mean length. With one instance the
-        wait is uniform over an iteration. With several, an instance that has just ended an
-        iteration has just released requests, so a choice by load tends to select it: then the wait
-        is 1 minus the least of `choices` uniform draws. Half of each is assumed."""
+        """Probability that a number of iterations and the wait for the first one take at most
+        `most` iterations.
+
+        swing: relative standard deviation of their mean length. With one instance the wait is
+        uniform over an iteration. With several, an instance that has just ended an iteration has
+        just released requests, so a choice by load tends to select it: then the wait is 1 minus the
+        least of `choices` uniform draws. Half of each is assumed.
+        """
         room, deviation = most - iterations, swing * (iterations + 0.5)
         wait_shares = [min(max(room + deviation * z, 0.0), 1.0) for z in NORMAL]
         return math.fsum(w + w**self.choices for w in wait_shares) / (2 * len(NORMAL))

@@ -134,11 +134,11 @@ def _of_experts(epoch: Epoch, machine: Machine, balance: Balance) -> dict[tuple[
 
 
 def uneven_ends(node: np.ndarray, nodes: int, taken: np.ndarray, dispatched: float) -> Ends:
-    """(bytes that enter, bytes that leave) each node, over those of an even exchange, f8[nodes].
+    """Bytes that enter and that leave each node, over those of an even exchange, f8[nodes] each.
 
-    node i8[dies]; taken f8[dies]: tokens that the experts of each die got, in any unit. Tokens come
-    evenly from all dies and none stays at its own; combine goes back the way of dispatch, which
-    moves the share `dispatched` of the bytes. A byte is split over links as even ones are.
+    node i8[dies]; taken f8[dies]: tokens of each die's experts, in any unit. Tokens come evenly
+    from all dies, and none stays at its own. Dispatch moves the share `dispatched` of the bytes,
+    combine moves the rest back the same way. A byte is split over links as in an even exchange.
     """
     other_tokens = taken.sum() - taken
     count = np.maximum(np.bincount(node, minlength=nodes), 1)

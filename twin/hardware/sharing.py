@@ -39,16 +39,17 @@ def max_min_levels(
     stopped: FLAGS,
     level: FLOATS,
 ) -> None:
-    """Max-min fair levels of flows that meet on some links: brings level f8[flows] down from
-    `most`, which it holds when called.
+    """Bring `level` f8[flows] down to the max-min fair levels of flows that share links.
 
-    A flow at level x takes `parts` times x of each of its links, whose capacity is 1: with parts
-    for the rate a flow has alone, a level is the share of it that is left. Flow f crosses
-    links[start[f]:end[f]], at least all that are in `full`; link l is crossed by
-    owners[link_start[l]:link_end[l]], whose parts are `owner_parts`. most f8[flows]: bounds;
-    full[:count]: links that may be overloaded, in any order (scratch); load f8[links]: of these the
-    sum of parts times most, brought down to what is carried. Scratch of these links and of their
-    owners: full_at, outdated (1 when called), stopped (0 when called).
+    When called, `level` holds `most`, the bound of each flow. A flow at level x takes x times its
+    part of each of its links; a link's capacity is 1. If parts are those of the rate that a flow
+    has alone, a level is the share of that rate that is left.
+
+    Flow f crosses links[start[f]:end[f]], at least those in `full`. Link l is crossed by
+    owners[link_start[l]:link_end[l]], with the parts `owner_parts`. full[:count]: links that may be
+    overloaded, in any order (scratch). load f8[links]: for these the sum of parts times most,
+    brought down to what is carried. Scratch: full_at, outdated (1 when called), stopped (0 when
+    called).
     """
     while True:
         lowest, lowest_link, unsettled = np.inf, -1, 0

@@ -156,11 +156,14 @@ def launch_and_round_s(m: Machine, facts: Facts) -> tuple[float, float]:
 
 
 def half_of_sum(m: Machine, facts: Facts, x: Exchange) -> tuple[float, float]:
-    """(seconds to start, bytes/s of one die) of a gather or a reduce-scatter among the dies of a
-    rank: one half of an all-reduce. As measured inside a node of the chip (`operators.collective`
-    of data/chips, or of the chip that `exchange_of` names): half of an all-reduce's start.
-    Otherwise as measured in service for families with `collective`, or as dispatch starts, at the
-    fabric's rate. Interpolated by number of dies, and constant beyond the measured range."""
+    """Start (s) and rate (bytes/s of one die) of half an all-reduce: a gather or a reduce-scatter
+    among the dies of a rank.
+
+    Inside a node they are those measured on the chip (`operators.collective` of data/chips, or of
+    the chip that `exchange_of` names), with half of an all-reduce's start. Otherwise they are those
+    measured in service for families with `collective`, or the start of dispatch at the fabric's
+    rate. Values are interpolated by number of dies, and constant beyond the measured range.
+    """
     other = f"chips.{m.chip.name}.exchange_of"
     like = str(facts[other].value) if other in facts else measured_on(facts, m.chip.name)
     path, table = (f"chips.{like}.operators.collective.inside", f"operators.{m.family}.collective")

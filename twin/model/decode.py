@@ -144,12 +144,14 @@ def outside_s(
 def launch_gap_s(
     p: Decode, busy: float, total: int, tokens: float, pieces: bool, ops: np.ndarray
 ) -> float:
-    """Seconds that the host adds to an iteration in which the NPU is `busy` for a time: the gap
-    between iterations, and the launch of 1 + k graphs and the output of `total` tokens as far as
-    they take longer than the NPU, because the host works while a graph runs (arXiv 2506.12708v2
-    section 4.2.4). An engine that has to know all lengths before it starts a graph does so with the
-    NPU idle, once for each graph. A pass with more `tokens` per rank than were captured, or with
-    `pieces` of prompts, is launched kernel by kernel."""
+    """Seconds that the host adds to an iteration in which the NPU is `busy` for a time.
+
+    They are the gap between iterations, and what the launch of 1 + k graphs and the output of
+    `total` tokens take beyond the NPU's time, since the host works while a graph runs (arXiv
+    2506.12708v2 section 4.2.4). An engine that must know all lengths before it starts a graph adds
+    that time for each graph. A pass with more `tokens` per rank than were captured, or with
+    `pieces` of prompts, is launched kernel by kernel.
+    """
     h = p.host
     host = h.launch * (1.0 + p.passes) + h.answer * total + h.sync
     captured = not pieces and (h.captured <= 0.0 or tokens <= h.captured)

@@ -76,10 +76,13 @@ def grouped_tiles(w: Product, experts: float, rows: float) -> float:
 def on_wire(
     at: Layout, tokens: float, hot: float, hot_tokens: np.ndarray, hot_factor: np.ndarray
 ) -> float:
-    """Load of the fullest link of an exchange over the even exchange's, for a number of tokens. A
-    port carries its die's tokens, so the hottest die's port is `hot` times as full. Links between
-    nodes carry a node's tokens; where they are fuller than ports, the hottest node decides, unless
-    the hottest die's port takes longer. hot_tokens f8[G], hot_factor f8[G], or [2 G] with nodes."""
+    """Load of the fullest link of an exchange over that of an even exchange, for a number of
+    tokens.
+
+    A port carries its die's tokens, so the hottest die's port is `hot` times as full. Links between
+    nodes carry a node's tokens; where they are fuller than ports the hottest node decides, unless
+    the hottest die's port takes longer. hot_tokens f8[G]; hot_factor f8[G], or [2 G] with nodes.
+    """
     points = hot_tokens.shape[0]
     if at.ports >= 1.0 or len(hot_factor) == points:
         return hot
@@ -229,12 +232,14 @@ def core_s(w: DecodeCore, tokens: float, context: float) -> float:
 def prompt_pairs(
     pair_s: float, latent_s: float, reach: float, tokens: float, pairs: float
 ) -> tuple[float, float, float]:
-    """Query-key pairs of prompt tokens: (multi-head form, latent form, indexed). `reach`: tokens
-    that an indexer selects, 0: there is none. A token attends to the tokens before it, on average
-    to pairs / tokens, evenly between none and twice as many: of these, reach - reach^2 / (4 pairs /
-    tokens) are selected. Short prompts attend to all and need no indexer. Of longer ones the faster
-    way is computed: every pair in multi-head form with a mask, or the selected ones in latent form,
-    which costs more per pair (DeepSeek-V3.2 report, section 2.1)."""
+    """Query-key pairs of prompt tokens: (multi-head form, latent form, indexed).
+
+    `reach`: tokens that an indexer selects; 0 without one. A token attends to earlier tokens: pairs
+    / tokens on average, evenly spread between none and twice as many; of these, reach - reach^2 /
+    (4 pairs / tokens) are selected. Short prompts attend to all tokens. For longer ones the faster
+    way counts: all pairs in multi-head form with a mask, or the selected ones in latent form, which
+    costs more per pair (DeepSeek-V3.2 report, section 2.1).
+    """
     if reach <= 0.0 or 2.0 * pairs <= (reach + 1.0) * tokens:
         return pairs, 0.0, 0.0
     selected = tokens * (reach - 0.25 * reach * reach * tokens / pairs)

@@ -220,13 +220,18 @@ def prompts_by_rank(
     group: int = 1,
     lengths: tuple[float, ...] = ALIKE,
 ) -> Prompts:
-    """(share of iterations, tokens, query-key pairs) of prompts on each rank, f8[R], the rank with
-    most of them last: kinds of iterations that together have the mean; the first has no prompt.
-    Where requests are dealt the fullest rank comes first, so the same rank rarely has most of both.
-    tokens, pairs: of all ranks in a mean iteration; prompt: tokens to compute of a mean one;
+    """Kinds of iterations by the prompts in them: (share of iterations, tokens f8[R], query-key
+    pairs f8[R]).
+
+    The first kind has no prompt; in the others the last rank has most prompt tokens. Their mean is
+    that of all iterations. Where requests are dealt, the fullest rank comes first, so one rank
+    rarely has most requests and most prompt tokens.
+
+    tokens, pairs: of all ranks in a mean iteration; prompt: mean tokens to compute of a prompt;
     lengths: equally likely ones, over the mean; most: tokens that a rank computes in an iteration;
-    group: ranks that split a prompt evenly. A prompt comes to the group in which an answer has
-    ended, in pieces of at most `most` per rank."""
+    group: ranks that split a prompt evenly. A prompt goes to the group in which an answer has
+    ended, in pieces of at most `most` per rank.
+    """
     none = np.zeros(ranks)
     if tokens <= 0.0:
         return [(1.0, none, none)]
@@ -369,12 +374,14 @@ def _largest(
     groups: int,
     lengths: tuple[float, ...],
 ) -> tuple[float, NDArray[np.float64], NDArray[np.float64]]:
-    """(Share of iterations without a prompt, largest prompt tokens of a group in the others, its
-    query-key pairs: means of equally likely slices, f8[SLICES]). Prompts come to a group as a
-    Poisson process, `share` tokens per iteration with `each` pairs per token; a piece fills the
-    group's room, the rest of the prompt is another piece. Pieces that exceed the room together come
-    later, as full ones, so that the mean stays `share`. A piece attends to all earlier tokens of
-    its prompt."""
+    """Share of iterations without a prompt, and for the others the largest prompt tokens of a group
+    and its query-key pairs, as means of equally likely slices, f8[SLICES].
+
+    Prompts come to a group as a Poisson process: `share` tokens per iteration, with `each` pairs
+    per token. A piece fills the group's room, the rest of the prompt is another piece. Pieces
+    beyond the room come later as full ones, so the mean stays `share`. A piece attends to all
+    earlier tokens of its prompt.
+    """
     share = min(share, FULL * room)
     prompt = max(prompt, GRID / MOST_BINS * room)  # very short ones come together
     bins = _bins(prompt, room)

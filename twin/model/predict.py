@@ -398,11 +398,13 @@ def _colocated(
 
 
 def _waits(slots: float, held: float, service: float, spread: float) -> float:
-    """Iterations that a prompt waits for earlier ones at the ranks that compute it. The slots of
-    these ranks take turns there: mean value analysis of a closed network, slot by slot, in which an
-    arrival sees the state with one slot fewer (Reiser and Lavenberg); service: iterations of a
-    prompt; held: all other time of a request; spread: mean square of `service` over the square of
-    its mean."""
+    """Iterations that a prompt waits for earlier ones at the ranks that compute it.
+
+    The slots of these ranks take turns: mean value analysis of a closed network, slot by slot, in
+    which an arrival sees the state with one slot fewer (Reiser and Lavenberg). service: iterations
+    of a prompt; held: all other time of a request; spread: mean square of `service` over the square
+    of its mean.
+    """
     queue = busy = wait = 0.0
     for n in range(1, math.ceil(slots) + 1):
         wait = service * max(0.0, queue - busy) + 0.5 * spread * service * busy

@@ -230,10 +230,13 @@ def stack_facts(facts: Facts, stack: str) -> dict[str, Fact]:
 
 
 def kernel_facts(facts: Facts, stack: str, chip: str) -> dict[str, Fact]:
-    """Reach of a chip's operators with the kernel libraries of a stack, by the name of the fact of
-    `operators` that each replaces. A stack names its `kernels` and the month of its release
-    (`month`). A chip has, for some libraries, facts up to a month, and the latest (LATEST): a stack
-    takes the first that is not older than its month; one without a month takes the latest."""
+    """Reach of a chip's operators with a stack's kernel libraries, by the name of the fact of
+    `operators` that each replaces.
+
+    A stack names its `kernels` and the `month` of its release. A chip has facts of a library up to
+    a month, and the latest ones (LATEST). A stack takes the first that are not older than its
+    month; a stack without a month takes the latest.
+    """
     own_facts = facts.group(f"stacks.{stack}")
     if "kernels" not in own_facts:
         return (

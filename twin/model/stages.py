@@ -44,11 +44,13 @@ def part_of(whole: Shape, pool: Pool) -> Shape:
 
 
 def expert_layout(s: Shape, redundant: int, dies: int, split: int = 1) -> ExpertLayout:
-    """Slots and dies for routed, redundant and shared experts, each split over a number of dies.
-    With more dies than routed experts the shared expert gets separate dies: those not used by
-    routed slots (arXiv 2506.12708v2 section 4.1), or by routed experts when redundant ones fill
-    second slots (arXiv 2508.02520 section 7.1), at most its share of the rows. Otherwise every die
-    has it, or its part of it."""
+    """Slots and dies of routed, redundant and shared experts, each split over a number of dies.
+
+    With more dies than routed experts, the shared expert has dies of its own: those that routed
+    slots do not use (arXiv 2506.12708v2 section 4.1), or, if redundant experts fill second slots,
+    those that routed experts do not use (arXiv 2508.02520 section 7.1); at most its share of the
+    rows. Otherwise every die has the shared expert, or its part of it.
+    """
     slots = s.routed_experts + redundant
     if split > 1:
         return ExpertLayout(dies, dies, math.ceil(slots / (dies // split)), 0, split)

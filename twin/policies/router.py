@@ -220,11 +220,13 @@ def lightest(
     slots: np.ndarray, need_tokens: float, capacity_tokens: float, price: np.ndarray,
     floor: np.ndarray,
 ) -> int:  # fmt: skip
-    """The rank with the least load and room; ties to the one with the fewest tokens. floor
-    f8[blocks]: a lower bound of the loads of a block's ranks, 0: unknown. While no request leaves,
-    loads only grow, so only blocks whose floor is at most the least load are examined, and their
-    floors become exact. Loads are not negative: their order is that of their bits, and the least
-    integer is found on vectors."""
+    """The rank with the least load that has room; of equal ones that with the fewest tokens.
+
+    floor f8[blocks]: a lower bound of the loads of a block's ranks; 0: unknown. While no request
+    leaves, loads only grow. So only blocks whose floor is at most the least load are examined, and
+    their floors become exact. Loads are not negative, so their order is that of their bits, and the
+    least integer is found on vectors.
+    """
     bits, floors = price.view(np.int64), floor.view(np.int64)
     least = INFINITE
     while True:

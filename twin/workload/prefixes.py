@@ -143,13 +143,15 @@ def find_parents(
     key_follow: np.uint64, key_gap: np.uint64, arrival_s: np.ndarray, input_tokens: np.ndarray,
     output_tokens: np.ndarray, turns: Turns, grow: bool, parent: np.ndarray,
 ) -> None:  # fmt: skip
-    """Fill parent i4[n]: the earlier turn that each request extends, or NONE. arrival_s f8[n]
-    sorted, lengths i4[n]. A request follows up with the given probability, on a turn without a
-    follower around a log-normal gap before it; a gap before the first arrival means an unseen turn.
-    grow: input_tokens are a turn's additions, raised in place to the whole prompt; the nearest turn
-    is extended. Otherwise they are whole prompts and stay: the longest of the `candidates` nearest
-    that fits is extended, and if none fits the next request follows up instead, so the probability
-    stays."""
+    """Fill `parent` i4[n]: the earlier turn that each request extends, or NONE.
+
+    arrival_s f8[n] is sorted, lengths are i4[n]. A request follows up with the given probability:
+    on a turn without a follower, around a log-normal gap earlier. A gap that begins before the
+    first arrival means an unseen turn. With `grow`, input_tokens are the tokens that a turn adds;
+    they are raised in place to the whole prompt, and the nearest turn is extended. Without it they
+    are whole prompts: the longest fitting one of the `candidates` nearest turns is extended; if
+    none fits, the next request follows up instead, so the probability holds.
+    """
     n = arrival_s.size
     tokens = np.empty(n, np.int32)  # prompt and answer: what a next turn starts from
     owed = 0

@@ -94,9 +94,9 @@ def little(world: World) -> Check:
     arrived = int(c[w.ARRIVED])
     # Clients that came back in the last step, and those that found no request left, one sample
     # each, are counted without a row of their own.
-    back_s = world.loop.due_s[: world.loop.size[0]]
-    begin_s = np.concatenate((r.arrival_s[:arrived], back_s))
-    end_s = np.concatenate((ends_of(world, arrived), np.full(back_s.size, np.nan)))
+    returns_s = world.loop.due_s[: world.loop.size[0]]
+    begin_s = np.concatenate((r.arrival_s[:arrived], returns_s))
+    end_s = np.concatenate((ends_of(world, arrived), np.full(returns_s.size, np.nan)))
     fewest = most = int(c[w.EXHAUSTED])
     for part in parts(begin_s.size):
         certain, possible = samples_of_stays(begin_s[part], end_s[part], at_s)

@@ -111,6 +111,7 @@ def _cost(o: Observed) -> Value:
 
 
 def _capacity(name: str) -> Formula:
+    """Formula of the used share of a capacity."""
     return lambda o: quotient(o.totals[f"{name}_amount"], o.totals[f"{name}_capacity"] * o.steady_s)
 
 

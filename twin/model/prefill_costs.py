@@ -127,6 +127,7 @@ def _drafter(x: Setting) -> Product:
 
 
 def _more(x: Setting, where: str) -> list[Product]:
+    """Coefficients of the plain operators at a place of the layer."""
     return [
         Product(
             entry.launches * x.gap,

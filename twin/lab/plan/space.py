@@ -36,9 +36,9 @@ class Machine:
         """The machine and model of a scenario; npus: fewer than the machine has, 0 for all."""
         chip = load_chip(facts, s.supernode.chip)
         shape = load_shape(facts, s.deployment.model)
-        npu_counts = npus_of(s.supernode)
+        machine_npus = npus_of(s.supernode)
         return cls(
-            min(npus or npu_counts, npu_counts), s.supernode.npus_per_node, chip.dies_per_npu,
+            min(npus or machine_npus, machine_npus), s.supernode.npus_per_node, chip.dies_per_npu,
             shape.routed_experts, shape.mtp_layers,
         )  # fmt: skip
 

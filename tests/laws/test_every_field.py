@@ -197,6 +197,13 @@ COMES = MOVES | {
     "elastic.schedule": [{"at_s": 1.0, "prefill": 2, "decode": 1},
                          {"at_s": 5.0, "prefill": 2, "decode": 3}],
 }  # fmt: skip
+# No request for seconds in its middle.
+GONE = MOVES | {
+    "elastic.least_instances": 0,
+    "workload.profile.low": 0.0001,
+    "workload.profile.high": 1.0,
+    "workload.profile.at_s": 8.0,
+}
 # A further model on the NPUs that the first one leaves.
 FURTHER = {"name": "b", "deployment": BASE.deployment.model_dump(mode="json"),
            "workload": small(CROWDED_POOL).workload.model_dump(mode="json")}  # fmt: skip
@@ -385,6 +392,7 @@ FIELDS: dict[str, tuple[dict[str, Any], list[Any]]] = {
     "memory_pool.block_tokens": (REUSE, [128, 64]),
     "memory_pool.layout": (REUSE, EVERY),
     "memory_pool.layerwise": (REUSE, EVERY),
+    "memory_pool.weights_share": (SMALL_POOL | {"memory_pool.gb_per_node": 0.1}, [0.0, 0.95]),
     "memory_pool.ssd_gb_per_node": (REUSE | {"memory_pool.gb_per_node": 0.01}, [4096.0, 0.0]),
     "memory_pool.answers": (WAITING, EVERY),
     "memory_pool.namespaces": (REUSE | {"tenants": PAIR, "workload.prefix_groups": 2}, EVERY),
@@ -411,6 +419,7 @@ FIELDS: dict[str, tuple[dict[str, Any], list[Any]]] = {
     "elastic.controller": (MOVES | {"elastic.own.digest": DIGEST}, EVERY),
     "elastic.npus": (MOVES, [32, 16]),
     "elastic.least_instances": (MOVES, [1, 2]),
+    "elastic.idle_s": (GONE, [0.5, 100.0]),
     "elastic.idle": (MOVES | {"elastic.controller": "rebalance"}, EVERY),
     "elastic.high": (MOVES, [0.2, 0.4]),
     "elastic.low": (MOVES | {"elastic.controller": "kv"}, [0.15, 0.01]),

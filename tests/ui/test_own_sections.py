@@ -19,6 +19,7 @@ from twin.ui import session
 from twin.ui.charts import elastic as charts
 from twin.ui.charts import memory
 from twin.ui.pages import PAGES
+from twin.ui.pages.run.own_sections import starts
 
 
 @pytest.fixture(autouse=True)
@@ -97,6 +98,21 @@ def test_every_life_has_a_row_and_every_state_its_colour():
     assert {bar.name for bar in chart.figure.data} == {
         "prefill serves", "decode serves", "loads weights", "makes graphs", "drains",
     }  # fmt: skip
+
+
+def test_instances_of_several_models_are_named_with_their_model():
+    several = LIVES.with_columns(model=pl.lit("b"))
+    names = {name for bar in charts.lives(several, 120.0).figure.data for name in bar.y}
+    assert names == {"prefill 0, b", "prefill 1, b", "decode 0, b", "decode 1, b"}
+
+
+def test_starts_say_where_weights_and_npus_came_from():
+    assert starts(LIVES.filter(pl.col("state") == "serve"), 0) == ""
+    states = ["load", "load", "load", "fetch", "graphs", "graphs"]
+    lives = pl.DataFrame({"state": states, "t_s": [0.0] * 6, "end_s": [60.0] * 6})
+    said = starts(lives, 1)
+    assert "3 times" in said and "2 times DRAM" in said and "1 took the NPUs of another" in said
+    assert "another model" not in starts(lives, 2)
 
 
 # The section of a run whose rate follows a day.

@@ -33,6 +33,7 @@ from twin.scenario import (
     is_elastic,
     model_names,
     of_models,
+    owners,
     pools,
     remarks,
 )
@@ -263,7 +264,8 @@ def set_up_models(
     scenario: Scenario, facts: Facts, trace: TraceTable | None, counts: np.ndarray | None = None
 ) -> list[Setup]:
     """`set_up` of each model of a scenario; trace, counts: of the first one. Raises what `set_up`
-    raises, with the name of a further model, and ScenarioError if two models would use one NPU."""
+    raises, with the name of a further model, and ScenarioError if two models would use one NPU that
+    do not take turns on it."""
     if not scenario.models:
         return [set_up(scenario, facts, trace, counts)]
     scenarios, names, setups = of_models(scenario), model_names(scenario), []
@@ -274,11 +276,13 @@ def set_up_models(
             if k == 0:  # its fields, and the machine's, are the scenario's own
                 raise
             raise type(error)(f"{name}: {error}") from error
-    owner: dict[int, tuple[str, str]] = {}
-    for name, setup in zip(names, setups, strict=True):
-        named = {die: (name, i.name) for i in setup.instances for die in i.die_of_rank}
-        if shared := owner.keys() & named.keys():
-            instances = [f"{i} of {model}" for model, i in (owner[min(shared)], named[min(shared)])]
+    owner: dict[int, tuple[str, str, int]] = {}
+    for name, setup, turn in zip(names, setups, owners(scenario), strict=True):
+        named = {die: (name, i.name, turn) for i in setup.instances for die in i.die_of_rank}
+        both = owner.keys() & named.keys()
+        if shared := {die for die in both if owner[die][2] != turn}:
+            first = min(shared)
+            instances = [f"{i} of {model}" for model, i, _ in (owner[first], named[first])]
             raise ScenarioError(
                 f"{instances[0]} and {instances[1]} would sit on one NPU: give the latter model "
                 "a later deployment.first_npu, let the former's deployment.placement be packed, or "

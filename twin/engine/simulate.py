@@ -35,7 +35,7 @@ from twin.engine.lifecycle.incidents import Incidents
 from twin.engine.lifecycle.life import Life
 from twin.engine.lifecycle.machine import Machine
 from twin.engine.lifecycle.present import Present
-from twin.engine.lifecycle.together import share_links
+from twin.engine.lifecycle.together import share_links, share_npus
 from twin.engine.loop import advance, close_books, requests_inside
 from twin.engine.merging import Part, merged, models_table
 from twin.engine.record import Log
@@ -145,6 +145,8 @@ def pass_time(
     running = [Running(setup, facts) for setup in setups]
     for one, log in zip(running, logs, strict=False):
         one.world.log = log
+    if len(running) > 1:
+        share_npus([one.life for one in running])
     in_steps = share_links([one.machine for one in running])
     steps = steps_in(s.horizon_s if until_s is None else min(until_s, s.horizon_s), s.step_s)
     stride = max(1, steps // REPORTS if progress else steps)

@@ -18,7 +18,7 @@ from twin.facts import Facts
 from twin.model.shape import ModelError
 from twin.outlook import Lengths, at_load
 from twin.population import COMING, DECODING, ITERATION, live_through
-from twin.scenario import Scenario
+from twin.scenario import Scenario, may_be_none
 from twin.stationary import Stationary
 from twin.steady import Priced
 from twin.workload.requests import Requests
@@ -47,7 +47,8 @@ def begins_steady(s: Scenario) -> bool:
     flat = load.arrivals != "trace" and load.profile.flat
     full_start = load.prompts == 0 and (load.arrivals != "closed_loop" or load.ramp_s == 0.0)
     decodes = s.deployment.mode != "prefill_only"
-    return s.start == "steady" and flat and full_start and decodes and not limits(s)
+    stays = not may_be_none(s)
+    return s.start == "steady" and flat and full_start and decodes and stays and not limits(s)
 
 
 def limits(s: Scenario) -> bool:

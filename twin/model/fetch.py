@@ -133,6 +133,7 @@ def node_dram_bytes(s: Scenario, facts: Facts, dies_per_node: int) -> float:
     """Bytes of a node's DRAM that hold blocks once the store is full. Its dies provide whole
     segments; between two evictions half of one is free below its watermark."""
     store_table, lent_bytes = f"stores.{s.memory_pool.store}", s.memory_pool.gb_per_node * 1e9
+    lent_bytes *= 1.0 - s.memory_pool.weights_share
     if f"{store_table}.segment" in facts:
         segments = facts.si(f"{store_table}.segment") * dies_per_node
         lent_bytes = math.floor(lent_bytes / segments) * segments

@@ -24,14 +24,22 @@ from twin.scenario.identity import (
     scenario_digest,
     scenario_from_canonical,
 )
-from twin.scenario.models import Model, first_numbers, model_names, of_models, require_one_model
+from twin.scenario.models import (
+    Model,
+    first_numbers,
+    may_be_none,
+    model_names,
+    npus_used,
+    of_models,
+    owners,
+    require_one_model,
+)
 from twin.scenario.parsing import parse_scenario, with_overrides
 from twin.scenario.policies import MemoryPool
 from twin.scenario.scenario import (
     Scenario,
     core_share,
     is_elastic,
-    npus_used,
     offloaded_share,
     pools,
     remarks,
@@ -79,10 +87,12 @@ __all__ = [
     "is_elastic",
     "leaves",
     "legacy_digests",
+    "may_be_none",
     "model_names",
     "npus_used",
     "of_models",
     "offloaded_share",
+    "owners",
     "parse_scenario",
     "pools",
     "read",

@@ -68,9 +68,17 @@ class Elastic(Section):
     """NPUs that instances may take up in all; 0: those of the instances that the deployment
     declares, which are what serves at the start."""
     least_instances: int = quantity(
-        1, "instances", "Fewest instances of a pool", (1, 128), applies=MOVES
+        1, "instances", "Fewest instances of a pool", (0, 128), applies=MOVES
     )
-    """A pool never has fewer that serve."""
+    """A pool never has fewer that serve; with 0 all stop when no request has come for
+    `idle_s`, and one of each pool starts when one comes. A schedule decides by itself when none
+    serves."""
+    idle_s: float = quantity(
+        60.0, "s", "Idle time before zero", (0, 86_400), step=30, since=4,
+        applies=(DECIDES, when("elastic.least_instances", 0)),
+    )  # fmt: skip
+    """A model that has had no request for so long gives all of its NPUs back. [Knative's
+    autoscaler: stable window of 60 s]"""
     idle: Literal["release", "keep"] = choice(
         "release", "NPUs without need", options={"release": "Give back", "keep": "Keep in a pool"},
         applies=when("elastic.controller", "rebalance"),

@@ -9,6 +9,7 @@ its share of every node, and its requests are drawn from a seed of their own.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -36,6 +37,9 @@ class Model(Section):
     pool_share: float = quantity(0.0, "of the memory pool", "Quota", (0, 0.99))
     """Quota of its namespace in the memory pool, DRAM and SSD of each node; 0: an even part of what
     others leave, as the first model has."""
+    npus_of: str = text("", "Takes turns on the NPUs of", most=40)
+    """Name of a model above it whose NPUs its instances take in turn with that one's; nothing: NPUs
+    of its own."""
     workload: Workload = section(Workload)
     deployment: Deployment = section(Deployment)
     elastic: Elastic = section(Elastic)
@@ -63,21 +67,32 @@ def of_models(s: Scenario) -> tuple[Scenario, ...]:
 def _of_models(s: Scenario) -> tuple[Scenario, ...]:
     """One scenario for each model, with its own workload, deployment and place."""
     found: list[Scenario] = []
-    first = s.deployment.first_npu
+    free, own = s.deployment.first_npu, owners(s)
     given = [0.0, *(row.pool_share for row in s.models)]
     rest = (1.0 - sum(given)) / given.count(0.0)
     every: tuple[Scenario | Model, ...] = (s, *s.models)
     for k, (row, share) in enumerate(zip(every, given, strict=True)):
-        first = row.deployment.first_npu or first
-        own = {name: getattr(row, name) for name in OWN}
-        own["deployment"] = row.deployment.model_copy(update={"first_npu": first})
+        first = row.deployment.first_npu or free
+        if own[k] != k:
+            first = found[own[k]].deployment.first_npu
+        sections = {name: getattr(row, name) for name in OWN}
+        sections["deployment"] = row.deployment.model_copy(update={"first_npu": first})
         pool, part = s.memory_pool, share or rest
         lent = {name: getattr(pool, name) * part for name in ("gb_per_node", "ssd_gb_per_node")}
-        own["memory_pool"] = pool.model_copy(update=lent)
-        own |= {"models": (), "seed": (s.seed + 1_000_003 * k) % 2**31}
-        found.append(s.model_copy(update=own))
-        first += most_npus(found[-1])
+        sections["memory_pool"] = pool.model_copy(update=lent)
+        sections |= {"models": (), "seed": (s.seed + 1_000_003 * k) % 2**31}
+        found.append(s.model_copy(update=sections))
+        free = max(free if own[k] != k else 0, first + most_npus(found[-1]))
     return tuple(found)
+
+
+def owners(s: Scenario) -> list[int]:
+    """For each model the number of the one whose NPUs it takes: its own, or of one above it."""
+    names, found = model_names(s), [0]
+    for k, row in enumerate(s.models, start=1):
+        above = names[:k]
+        found.append(found[above.index(row.npus_of)] if row.npus_of in above else k)
+    return found
 
 
 def own_npus(s: Scenario) -> int:
@@ -90,6 +105,19 @@ def most_npus(s: Scenario) -> int:
     that are there at the start."""
     moves = s.elastic.controller != "fixed"
     return max(own_npus(s), s.elastic.npus if moves else 0)
+
+
+def npus_used(s: Scenario) -> int:
+    """NPUs that the instances of all models occupy at once at the start, each counted once."""
+    most: dict[int, int] = {}
+    for owner, one in zip(owners(s), of_models(s), strict=True):
+        most[owner] = max(most.get(owner, 0), own_npus(one))
+    return sum(most.values())
+
+
+def may_be_none(s: Scenario) -> bool:
+    """Whether the first model may have no instance for a time."""
+    return s.elastic.controller != "fixed" and s.elastic.least_instances == 0
 
 
 def _most_instances(s: Scenario) -> dict[str, int]:
@@ -155,16 +183,49 @@ def models_disagree(s: Scenario) -> list[str]:
             f"models may take up the NPUs up to {max(ends)} and the supernode has "
             f"{s.supernode.npus}: add nodes, or take fewer or smaller instances"
         )
-    order = sorted(range(len(alone)), key=begins.__getitem__)
+    own = owners(s)
+    for k in range(len(alone)):  # those that take turns have the NPUs of the largest
+        ends[own[k]] = max(ends[own[k]], ends[k])
+    order = sorted({*own}, key=begins.__getitem__)
     for a, b in pairwise(order):
         if begins[b] < ends[a]:
             problems.append(
                 f"{names[a]} has the NPUs up to {ends[a]} and {names[b]} begins at {begins[b]}: "
                 f"let its deployment.first_npu be {ends[a]} or more"
             )
+    problems += _turns_disagree(s, alone)
     for name, row in zip(names[1:], s.models, strict=True):
         if row.workload.arrivals == "trace":
             problems.append(f"{name} cannot replay a trace: only the first model can")
         if row.experts.popularity == "imported":
             problems.append(f"{name} cannot have imported expert counts: only the first model can")
+    return problems
+
+
+def _turns_disagree(s: Scenario, alone: Sequence[Scenario]) -> list[str]:
+    """Sentences about models that cannot take turns on the same NPUs."""
+    names, own, problems = model_names(s), owners(s), []
+    for k, row in enumerate(s.models, start=1):
+        if row.npus_of and own[k] == k:
+            problems.append(
+                f"{names[k]} takes the NPUs of {row.npus_of!r}, and no model above it has that "
+                f"name: let its npus_of be one of {', '.join(names[:k])}"
+            )
+        if row.npus_of and row.deployment.first_npu:
+            problems.append(
+                f"{names[k]} has a deployment.first_npu and takes the NPUs of {row.npus_of}: set "
+                "one of them back to its default"
+            )
+    for k in sorted({k for turns in enumerate(own) if len({*turns}) > 1 for k in turns}):
+        e, pools = alone[k].elastic, serving(alone[k])
+        if e.least_instances or e.controller in ("fixed", "schedule"):
+            problems.append(
+                f"{names[k]} shares NPUs in turns, and they have to come free: set its "
+                "elastic.least_instances to 0 with a controller that decides, such as queue"
+            )
+        if len(pools) > 1:
+            problems.append(
+                f"{names[k]} shares NPUs in turns and has {len(pools)} pools, of which each would "
+                "have to win its own: let its deployment.mode be colocated"
+            )
     return problems

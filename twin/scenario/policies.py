@@ -99,6 +99,13 @@ class MemoryPool(Section):
         512.0, "GB", "Memory pool DRAM per node", (0.001, 16_384), applies=POOL_ON
     )
     """DRAM a node lends to the pool (the paper does not state a size). [assumption]"""
+    weights_share: float = quantity(
+        0.0, "of the DRAM", "Share for models' weights", (0, 0.99), step=0.1, since=4,
+        applies=POOL_ON,
+    )  # fmt: skip
+    """Part of that DRAM which holds models' weights in place of KV blocks: whole models, of which
+    the least recently started goes first; one that is not there comes from object storage. 0: all
+    models have room elsewhere. [arXiv 2506.12708v2 4.4.3]"""
     block_tokens: int = quantity(128, "tokens", "KV block", (16, 1024), step=16)
     """Tokens of one KV block. [arXiv 2506.12708v2 4.4.2]"""
     layout: Literal["layer", "block"] = choice(

@@ -14,7 +14,7 @@ from twin.scenario.elastic import Elastic
 from twin.scenario.experts import Experts
 from twin.scenario.faults import MOST_FLAPS, Fault, Recovery
 from twin.scenario.groups import serving, sharing
-from twin.scenario.models import Model, model_rows, models_disagree, of_models, own_npus
+from twin.scenario.models import Model, model_rows, models_disagree, npus_used, of_models, own_npus
 from twin.scenario.policies import Cost, FrontEnd, MemoryPool, Router, Slo
 from twin.scenario.supernode import Supernode
 from twin.scenario.workload import Workload
@@ -228,11 +228,6 @@ def remarks(s: Scenario) -> list[str]:
     named = ", ".join(f"{fault.where} at {fault.at_s:g} s" for fault in late[:3])
     more = f" and {len(late) - 3} more" if len(late) > 3 else ""
     return [f"after the end of the run at {s.horizon_s:g} s, so never seen: {named}{more}"]
-
-
-def npus_used(s: Scenario) -> int:
-    """NPUs that the instances of all models occupy, each counted once."""
-    return sum(own_npus(one) for one in of_models(s))
 
 
 def pools(s: Scenario) -> list[tuple[str, int, int]]:

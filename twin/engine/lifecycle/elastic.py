@@ -13,9 +13,11 @@ from collections import Counter, deque
 from dataclasses import dataclass
 from functools import partial
 
-from twin.engine.lifecycle.life import STARTS, Life
+from twin.engine import codes as w
+from twin.engine.lifecycle.life import LOOK_S, STARTS, Life, Over
 from twin.engine.lifecycle.loading import Then
 from twin.engine.lifecycle.looks import Look
+from twin.engine.loop import requests_inside
 from twin.policies.controllers import (
     CONTROLLERS,
     PoolSeen,
@@ -51,10 +53,15 @@ class Elastic:
         self.decisions: list[Decision] = []
         self.role_changes = 0
         self._npus = max(self.rule.npus, len(self.life.held()) // self.setup.dies_per_npu)
-        self._planned: dict[int, set[int]] = {}  # instances that wait for others to drain
         self._changed_s: deque[float] = deque()
         self._calm_s = dict.fromkeys(self.roles, 0.0)  # until when a pool is left alone
         self._lately = deque([(0.0, self._all_committed())])
+        # With none but at its time in a schedule; a controller leaves the last one to `_watch`.
+        decides = self.rule.controller != "schedule"
+        self._least = max(self.rule.least_instances, int(decides))
+        self._arrived, self._idle_since_s = 0, 0.0
+        if decides and self.rule.least_instances == 0:
+            self.agenda.at(LOOK_S, self._watch)
         self._size = {role: next(i.dies for i in self.setup.of_role(role)) for role in self.roles}
         for row in self.rule.schedule if self.rule.controller == "schedule" else ():
             scheduled = tuple(row.wanted(role) for role in self.roles)
@@ -69,7 +76,7 @@ class Elastic:
                 self._choose = own_controller(rules.own.digest)
             else:
                 self._choose = CONTROLLERS[rules.controller]
-            self._limits = Rule(rules.high, rules.low, rules.least_instances, rules.idle == "keep")
+            self._limits = Rule(rules.high, rules.low, self._least, rules.idle == "keep")
             self.agenda.at(rules.interval_s, self._measure)
 
     def _count(self, role: str, *states: str) -> int:
@@ -77,7 +84,7 @@ class Elastic:
 
     def _committed(self, role: str) -> int:
         """Instances of a pool that serve, start or recover, or start once others have drained."""
-        planned = sum(self.setup.instances[k].role == role for k in self._planned)
+        planned = sum(self.setup.instances[k].role == role for k in self.life.planned)
         return self._count(role, *STARTS, "serve", "down") + planned
 
     def _all_committed(self) -> Wanted:
@@ -102,8 +109,25 @@ class Elastic:
         view = Seen(t_s, self._npus, self._look.arrivals_per_s, pools)
         self.agenda.at(t_s + self.rule.metrics_age_s, lambda now_s: self._decide(view, now_s))
 
+    def _watch(self, t_s: float) -> None:
+        """Stop all instances of a model that has been idle, and start one of each pool without any
+        when a request comes."""
+        self.agenda.at(t_s + LOOK_S, self._watch)
+        world, idle_s = self.machine.world, self.rule.idle_s
+        arrived, inside = int(world.record.counters[w.ARRIVED]), requests_inside(world)
+        if inside or arrived > self._arrived:
+            self._arrived, self._idle_since_s = arrived, t_s
+        for role in self.roles:
+            if inside and not self._committed(role):
+                self._grow(role, {}, t_s, urgent=True)
+            elif not inside and t_s >= self._idle_since_s + idle_s:
+                for k in self.life.of(role, "serve"):
+                    self.life.drain(k, t_s)
+
     def _decide(self, seen: Seen, t_s: float) -> None:
         """Choose sizes of pools from an observation and start moving towards them."""
+        if not self.rule.least_instances and 0 in self._all_committed():
+            return  # until a request comes
         targets = self._choose(seen, self._limits)
         calm = {role: t_s >= self._calm_s[role] for role in self.roles}
         self._reach(targets, t_s, calm, seen, self._patient(targets, t_s))
@@ -127,7 +151,7 @@ class Elastic:
         row."""
         self._goal = wanted
         self._reach(wanted, t_s, dict.fromkeys(self.roles, True), None, wanted)
-        least = self.rule.least_instances
+        least = self._least
         targets = tuple(max(least, count) for count in wanted)
         if targets != self._all_committed():
             again_s = t_s + self.rule.interval_s
@@ -157,7 +181,7 @@ class Elastic:
     ) -> None:
         """Begin the changes that lead to the target counts `now`: starts and role changes before
         stops."""
-        least = self.rule.least_instances
+        least = self._least
         goal = {role: max(least, count) for role, count in zip(self.roles, now, strict=True)}
         gap = {role: goal[role] - self._committed(role) for role in self.roles}
         started = stopped = changed = 0
@@ -183,7 +207,7 @@ class Elastic:
                 serving = self.life.of(role, "serve")
                 if len(serving) <= least:
                     break
-                self.life.drain(min(serving, key=self._load), t_s)
+                self.life.drain(min(serving, key=partial(_load, self.life)), t_s)
                 self._note(t_s, role)
                 gap[role] += 1
                 stopped += 1
@@ -193,67 +217,77 @@ class Elastic:
         if seen is not None:
             self.decisions.append(Decision(t_s, seen, wanted, started, stopped, changed, why))
 
-    def _load(self, k: int) -> tuple[int, int]:
-        """(queued tokens or taken slots, -index) of an instance; the least drains first."""
-        i, world = self.setup.instances[k], self.machine.world
-        if i.role == "prefill":
-            return int(world.prefill.queued_tokens[i.index]), -i.index
-        return int(world.decode.taken[i.index]), -i.index
-
-    def _grow(self, role: str, spare: dict[str, int], t_s: float) -> list[str] | None:
+    def _grow(
+        self, role: str, spare: dict[str, int], t_s: float, *, urgent: bool = False
+    ) -> list[str] | None:
         """Add an instance to a pool; returns the pools that give up instances for it, None if it is
         impossible. A draining instance without a successor serves again; otherwise one starts on
         free NPUs, preferring places that other pools need least; otherwise at most `spare` of each
-        other pool drain for it."""
+        other pool drain for it, or instances of other models that yield."""
         life = self.life
         for k in life.of(role, "drain"):
             if life.may_reopen(k):
                 life.reopen(k, t_s)
                 self._note(t_s, role)
                 return []
-        held_dies = life.held()
-        claimed = {die for k in self._planned for die in life.dies[k]}
+        held_dies, out = life.held(), self.machine.out
+        claimed = {die for each in life.together for k in each.planned for die in each.dies[k]}
         free = [life.dies[j] for other in self.roles if other != role
                 for j in life.of(other, "off") if not life.dies[j] & held_dies]  # fmt: skip
         candidates = []
         for k in life.of(role, "off"):
-            if k in self._planned or life.dies[k] & (claimed | self.machine.out):
+            if k in life.planned or life.dies[k] & (claimed | out):
                 continue
-            stopping = [j for j, state in enumerate(life.state)
-                      if state != "off" and life.has(j) & life.dies[k]]  # fmt: skip
-            giving = Counter(self.setup.instances[j].role for j in stopping)
-            if any(life.state[j] != "serve" for j in stopping) or any(
+            stopping = [(each, j) for each in life.together for j, state in enumerate(each.state)
+                        if state != "off" and each.has(j) & life.dies[k]]  # fmt: skip
+            giving = Counter(_role(each, j) for each, j in stopping if each is life)
+            if any(each.state[j] != "serve" for each, j in stopping) or any(
                 count > spare.get(other, 0) for other, count in giving.items()
             ):
                 continue
+            if not all(each is life or each.yields(j, urgent=urgent) for each, j in stopping):
+                continue
             blocked = sum(not dies.isdisjoint(life.dies[k]) for dies in free)
-            load = sum(self._load(j)[0] for j in stopping)
-            candidates.append((len(stopping), blocked, load, k, stopping))
+            load = sum(_load(each, j)[0] for each, j in stopping)
+            candidates.append((len(stopping), blocked, load, not life.is_warm(k), k, stopping))
         if not candidates:
             return None
-        _, _, _, k, stopping = min(candidates)
+        *_, k, stopping = min(candidates, key=lambda one: one[:-1])
         if not stopping:
-            self.life.start(k, t_s, changes_role=False)
+            self.life.start(k, t_s)
             self._note(t_s, role)
             return []
-        all_held = life.dies[k] <= held_dies
-        self._planned[k] = set(stopping)
-        for j in stopping:
-            life.drain(j, t_s, self._drained(j, k, all_held))
+        over: Over = "role" if life.dies[k] <= held_dies else "model"
+        all_held = life.dies[k] <= life.held_by_all()
+        life.planned[k] = len(stopping)
+        for each, j in stopping:
+            each.drain(j, t_s, self._drained(k, over if all_held else ""))
         self._note(t_s, *self.roles)
-        return [self.setup.instances[j].role for j in stopping]
+        return [_role(life, j) for each, j in stopping if each is life]
 
-    def _drained(self, j: int, k: int, whole: bool) -> Then:
-        """Start instance k once j, the last instance that it waits for, has drained."""
+    def _drained(self, k: int, over: Over) -> Then:
+        """Start instance k once the last instance that it waits for has drained."""
 
         def then(t_s: float) -> None:
             """Start the planned instance once every instance that it replaces has drained."""
-            self._planned[k].discard(j)
-            if not self._planned[k]:
-                del self._planned[k]
-                self.life.start(k, t_s, changes_role=whole)
+            self.life.planned[k] -= 1
+            if not self.life.planned[k]:
+                del self.life.planned[k]
+                self.life.start(k, t_s, over)
 
         return then
+
+
+def _role(life: Life, k: int) -> str:
+    return life.setup.instances[k].role
+
+
+def _load(life: Life, k: int) -> tuple[int, int]:
+    """(queued tokens or taken slots, -index) of an instance; the least drains first."""
+    i, world = life.setup.instances[k], life.machine.world
+    if i.role == "prefill":
+        return int(world.prefill.queued_tokens[i.index]), -i.index
+    return int(world.decode.taken[i.index]), -i.index
 
 
 def decision_rows(elastic: Elastic) -> list[dict[str, object]]:

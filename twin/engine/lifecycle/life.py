@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -18,6 +19,8 @@ from twin.engine.lifecycle.agenda import Agenda
 from twin.engine.lifecycle.drain import empty_by_moving, is_empty_decode, is_empty_prefill
 from twin.engine.lifecycle.loading import Loading, Then
 from twin.engine.lifecycle.machine import Machine
+from twin.engine.lifecycle.residency import Dram, Residency
+from twin.engine.loop import requests_inside
 from twin.hardware.chip import HardwareError
 from twin.hardware.faults import servers_out
 from twin.hardware.prices import pool_read
@@ -30,6 +33,7 @@ LOOK_S = 0.25  # between two looks at what drains
 STARTS = ("process", "fetch", "load", "graphs")
 STATES = (*STARTS, "serve", "drain", "down")  # else it is off
 
+Over = Literal["", "role", "model"]  # on free NPUs, or on those of another role or model
 Send = Callable[[int, Sequence[int], float, float, Then], None]
 Restored = Callable[[int, float], None]  # an instance that had failed has all its dies, at a time
 
@@ -66,20 +70,33 @@ class Life:
         self.spans: list[Span] = []
         self._span: dict[int, Span] = {}
         self._then: dict[int, Then | None] = {}  # what follows a drain
-        self._holding: set[int] = set()  # nodes whose DRAM has held the model
+        self.together: list[Life] = [self]  # of each model one
+        self.planned: dict[int, int] = {}  # for how many that drain an instance waits
+        self.residency, self._model = Residency([self.setup]), 0
+        self._fetching: dict[int, Then] = {}  # who loads what the first of them fetches
         self._begun = [0] * len(self.dies)  # starts of each instance: what an aborted one left over
         self._stops: set[int] = set()  # instances that failed while they drained
         self._failed: set[int] = set()  # instances that have failed since they were built
         for k in range(len(self.dies)):
             if k < self.setup.declared:
                 self._enter(k, "serve", 0.0)
-                self._holding |= self._nodes(k)
             else:
                 self._admit(k, 0, up=0)
                 self._enter(k, "off", 0.0)
                 machine.members[k] = [None] * len(self.dies[k])
+        self.settle(self.residency, 0)
         if self.moves:
             machine.lay_flows()
+
+    def settle(self, residency: Residency, model: int) -> None:
+        """Share the DRAM for weights with other models, as the model of this number. It has the
+        weights of what serves, and without bounds those of every model."""
+        self.residency, self._model = residency, model
+        if not residency.pool.bounded:
+            residency.pool.keep(model, self._model_bytes)
+        for k, state in enumerate(self.state):
+            if state == "serve":
+                self._keep(k)
 
     def of(self, role: str, *states: str) -> list[int]:
         """Instances of a role in one of some states."""
@@ -93,6 +110,17 @@ class Life:
         dies = {die for k, state in enumerate(self.state) if state != "off" for die in self.dies[k]}
         return dies | self.machine.in_use()  # spare dies too
 
+    def held_by_all(self) -> set[int]:
+        """Dies that belong to an instance of any model now."""
+        return set().union(*(life.held() for life in self.together))
+
+    def yields(self, k: int, *, urgent: bool) -> bool:
+        """Whether another model may take the NPUs of instance k: the model has more than its fewest
+        instances, and no request unless it is `urgent`."""
+        serving = self.of(self.setup.instances[k].role, "serve")
+        may = k in serving and len(serving) > self.rule.least_instances
+        return may and (urgent or not requests_inside(self.machine.world))
+
     def has(self, k: int) -> set[int]:
         """Dies of instance k: its original ones, and spares that replace some of them."""
         return set(self.machine.serving(k)) | self.dies[k]
@@ -100,12 +128,13 @@ class Life:
     def lose(self, dies: Set[int], t_s: float) -> None:
         """Handle failed dies: instances starting on them stop, and failed DRAM has no model any
         more."""
-        self._holding -= servers_out(self.machine.fabric)
+        self.residency.lose(servers_out(self.machine.fabric))
         for k, state in enumerate(self.state):
             if state in STARTS and self.dies[k] & dies:
                 self._begun[k] += 1
                 self.loading.stop(k, t_s)
                 self._enter(k, "off", t_s)
+                self._stop_waiting(k, t_s)
 
     def fail(self, k: int, t_s: float) -> None:
         """Stop an instance; the router is informed later (`shut`)."""
@@ -176,10 +205,12 @@ class Life:
         instance, column = self.machine.world.instance, self.machine.column(k)
         instance.open[column], instance.up[column] = opened, up
 
-    def start(self, k: int, t_s: float, *, changes_role: bool) -> None:
+    def start(self, k: int, t_s: float, over: Over = "") -> None:
         """Start an instance on its dies; it stays off if some failed or serve elsewhere as spares.
-        An instance that changes role keeps its processes, and the model is in its nodes' DRAM."""
-        if self.dies[k] & (self.machine.out | self.machine.in_use()):
+        One that starts `over` instances that have stopped for it keeps their processes and, where
+        they were of its model, finds it in its nodes' DRAM."""
+        together = self.machine.together
+        if self.dies[k] & self.machine.out.union(*(machine.in_use() for machine in together)):
             return
         self._enter(k, "process", t_s)
         self._begun[k] += 1
@@ -188,9 +219,10 @@ class Life:
         def unless_aborted(action: Then) -> Then:
             return lambda now_s: action(now_s) if start_number == self._begun[k] else None
 
-        self._holding |= self._nodes(k) if changes_role else set()
-        graphs_s = self._regroup_s if changes_role else 0.0
-        after_s = 0.0 if changes_role else self._process_s
+        if over == "role":
+            self._keep(k)
+        graphs_s = self._regroup_s if over else 0.0
+        after_s = 0.0 if over else self._process_s
 
         def serve(now_s: float) -> None:
             self._serve(k, now_s)
@@ -205,16 +237,22 @@ class Life:
 
         def load(now_s: float) -> None:
             """Load weights from DRAM to HBM."""
-            self._holding |= self._nodes(k)
+            self._keep(k)
             self._enter(k, "load", now_s)
             self._send(self.loading.load, k, self._weights(k)[0], now_s, graphs)
 
         def weights(now_s: float) -> None:
             """Load the weights from DRAM if they are there, otherwise from object storage."""
-            if self._is_warm(k):
+            found = [dram.read(self._model) for dram in self._drams(k)]
+            if found and all(found):
                 return load(now_s)
             self._enter(k, "fetch", now_s)
-            self._send(self.loading.fetch, k, self._model_bytes, now_s, load)
+            if self.rule.weights != "pool":
+                self._send(self.loading.fetch, k, self._model_bytes, now_s, load)
+                return None
+            self._fetching[k] = load
+            if len(self._fetching) == 1:
+                self._fetch(now_s)
             return None
 
         if after_s:
@@ -222,10 +260,41 @@ class Life:
         else:
             weights(t_s)
 
-    def _is_warm(self, k: int) -> bool:
+    def _fetch(self, t_s: float) -> None:
+        """Fetch the model for the first instance that can; all that wait for it load it then."""
+
+        def arrived(now_s: float) -> None:
+            waiting, self._fetching = self._fetching, {}
+            for load in waiting.values():
+                load(now_s)
+
+        while self._fetching:
+            k = next(iter(self._fetching))
+            self._send(self.loading.fetch, k, self._model_bytes, t_s, arrived)
+            if self.state[k] == "fetch":
+                return
+            del self._fetching[k]
+
+    def _stop_waiting(self, k: int, t_s: float) -> None:
+        """Let another instance fetch what instance k fetched, if any waits for it."""
+        first = next(iter(self._fetching), None) == k
+        if self._fetching.pop(k, None) is not None and first:
+            self._fetch(t_s)
+
+    def _drams(self, k: int) -> list[Dram]:
+        """DRAM that the instance reads its weights from."""
+        return self.residency.drams(self.rule.weights, self._nodes(k))
+
+    def _keep(self, k: int) -> None:
+        """Store the model in the DRAM that the instance reads."""
+        drams = self._drams(k)
+        for dram in drams:
+            dram.keep(self._model, self._model_bytes / len(drams))
+
+    def is_warm(self, k: int) -> bool:
         """Whether the DRAM that the instance reads contains the model."""
-        source = self.rule.weights
-        return source == "pool" or (source == "local" and self._nodes(k) <= self._holding)
+        drams = self._drams(k)
+        return bool(drams) and all(self._model in dram.held for dram in drams)
 
     def start_s(self) -> float:
         """Seconds from a start on free NPUs to serving, of the slower of the two pools."""

@@ -39,6 +39,7 @@ class Loading:
     def __init__(self, machine: Machine, agenda: Agenda, bucket_bytes_per_s: float) -> None:
         self._machine, self._agenda = machine, agenda
         self._bucket_bytes_per_s = bucket_bytes_per_s
+        self.together: list[Loading] = [self]  # of all models: they share the bucket
         self._under_way: dict[int, _Transfer] = {}
         self._plane = w.PLANES.index(pool_plane(machine.setup.scenario))
         self._turn = 0
@@ -84,11 +85,18 @@ class Loading:
         self._look_again(k, t_s)
 
     def _share_bucket(self) -> None:
-        """Share the bucket's bandwidth evenly among all fetches."""
-        fetching = [k for k in self._under_way if self._machine.coming[k].stored]
-        for k in self._under_way:
-            of_bucket = self._bucket_bytes_per_s / max(len(fetching), 1)
-            self._machine.set_pace(self._flow(k), of_bucket if k in fetching else IDLE)
+        """Share the bucket's bandwidth evenly among all fetches, of all models."""
+        count = sum(len(loading.fetching()) for loading in self.together)
+        for loading in self.together:
+            fetching = loading.fetching()
+            for k in loading._under_way:
+                of_bucket = self._bucket_bytes_per_s / max(count, 1)
+                pace = of_bucket if k in fetching else IDLE
+                loading._machine.set_pace(loading._flow(k), pace)
+
+    def fetching(self) -> list[int]:
+        """Instances to which object storage sends weights."""
+        return [k for k in self._under_way if self._machine.coming[k].stored]
 
     def _rate(self, k: int) -> float:
         """Bytes/s now; what links leave is known from the border after a transfer began on."""

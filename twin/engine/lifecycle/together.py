@@ -4,6 +4,7 @@ A model is served by a world of its own: its instances, prices, requests and nam
 pool. What models share is the clock and the links. So their flows are numbered in one table, whose
 columns all worlds borrow: exchanges of all models first, then each model's other flows. Where no
 two models can fill a link together, each keeps a table of its own, and runs as if it were alone.
+They also share the DRAM and the bucket that weights come from, and NPUs where they take turns.
 """
 
 from __future__ import annotations
@@ -14,8 +15,25 @@ import numpy as np
 
 from twin.engine import codes as w
 from twin.engine.contention.flows import meet, numbers_of
+from twin.engine.lifecycle.life import Life
 from twin.engine.lifecycle.machine import Machine
+from twin.engine.lifecycle.residency import Residency
 from twin.scenario import is_elastic
+
+
+def share_npus(lives: Sequence[Life]) -> None:
+    """Let models see each other's instances, weights in DRAM and loads from object storage. Of
+    models that take turns the first one serves; others begin without an instance."""
+    residency = Residency([life.setup for life in lives])
+    taken: set[int] = set()
+    for model, life in enumerate(lives):
+        life.together = list(lives)
+        life.loading.together = [each.loading for each in lives]
+        for k, dies in enumerate(life.dies):
+            if life.state[k] == "serve" and dies & taken:
+                life.end(k, 0.0)
+        taken |= life.held()
+        life.settle(residency, model)
 
 
 def share_links(machines: Sequence[Machine]) -> bool:

@@ -1,6 +1,7 @@
 """Charts of changing instances: lives, NPUs by pool, a controller's input, a day by hour."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import polars as pl
 
@@ -45,11 +46,10 @@ MOST = 60  # rows of a picture
 @reads("Each row is an instance: what it costs lasts from its start to the end of its drain.")
 def lives(table: pl.DataFrame, horizon_s: float, warmup_s: float = 0.0) -> Chart:
     """One row per instance that ever lived, sorted by its NPUs, with a bar for each state."""
-    instances = table.group_by("role", "instance").agg(pl.col("first_npu").first())
+    of = [name for name in ("role", "instance", "model") if name in table.columns]
+    instances = table.group_by(of).agg(pl.col("first_npu").first())
     instances = instances.sort("first_npu", "role", "instance").head(MOST)
-    names = [
-        f"{role} {number}" for role, number in instances.select("role", "instance").iter_rows()
-    ]
+    names = [_named(row) for row in instances.iter_rows(named=True)]
     series: dict[str, tuple[str, list[tuple[str, float, float, str]]]] = {}
     looks = {role: (f"{role} serves", theme.ROLE[role]) for role in ROLES} | STATES
     for state, (label, colour) in looks.items():
@@ -58,13 +58,18 @@ def lives(table: pl.DataFrame, horizon_s: float, warmup_s: float = 0.0) -> Chart
             [
                 (name, row["t_s"], row["end_s"], f"{label} for {row['end_s'] - row['t_s']:,.4g} s")
                 for row in table.iter_rows(named=True)
-                if (name := f"{row['role']} {row['instance']}") in names
+                if (name := _named(row)) in names
                 and state == (row["role"] if row["state"] == "serve" else row["state"])
             ],
         )
     count = table.filter(pl.col("state") == "drain").height
     alt = f"{instances.height} instances over the run; {count} times one drained."
     return spans(names, series, alt, horizon_s=horizon_s, warmup_s=warmup_s)
+
+
+def _named(row: dict[str, Any]) -> str:
+    """Name of an instance, with its model where there are several."""
+    return f"{row['role']} {row['instance']}" + (f", {row['model']}" if "model" in row else "")
 
 
 @reads("NPUs of instances that start, serve or drain; the rest of the machine is free.")

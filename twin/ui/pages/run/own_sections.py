@@ -47,7 +47,8 @@ def instances(row: RunRow, scenario: Scenario) -> None:
     plot(elastic.lives(lives, scenario.horizon_s, scenario.warmup_s), "lives")
     st.caption(
         "One row an instance, sorted by its first NPU: rows that never overlap share NPUs, and "
-        "pass them from pool to pool."
+        "pass them from pool to pool, or from model to model. "
+        + starts(lives, int(row.summary.get("role_changes") or 0))
     )
     npus = ("NPUs by pool", elastic.npus(windows, scenario.warmup_s), "npus-by-pool")
     if not _wrote(row, "decisions") or scenario.models:  # each model's controller decides alone
@@ -80,6 +81,20 @@ def instances(row: RunRow, scenario: Scenario) -> None:
         f"each on metrics {rules.metrics_age_s:g} s old; shown are those that moved something or "
         "were held back."
     )
+
+
+def starts(lives: pl.DataFrame, role_changes: int) -> str:
+    """Sentence on where instances that started found their weights and NPUs; '' without any."""
+    count = dict(lives["state"].value_counts().iter_rows())
+    loads, fetches = count.get("load", 0), count.get("fetch", 0)
+    turns = count.get("graphs", 0) - role_changes
+    if not loads:
+        return ""
+    found = f"{loads} times one loaded weights, {max(loads - fetches, 0)} times DRAM had them"
+    if fetches:
+        took_s = lives.filter(state="fetch").select((pl.col("end_s") - pl.col("t_s")).mean())
+        found += f", else object storage sent them in {words.duration(took_s.item())} on average"
+    return found + (f"; {turns} took the NPUs of another model." if turns > 0 else ".")
 
 
 # A day at a glance.
@@ -192,7 +207,7 @@ def _clients(
 
 # Models that share the machine.
 
-OF_A_MODEL = ("requests", "npus", "goodput_req_per_s", "slo_attainment", "ttft_s_p50",
+OF_A_MODEL = ("requests", "npus", "npu_hours", "goodput_req_per_s", "slo_attainment", "ttft_s_p50",
               "ttft_s_p99", "tpot_s_mean", "tokens_per_s_per_npu", "hit_token_ratio",
               "prefill_utilisation", "decode_utilisation", "power_kw", "steady_state")  # fmt: skip
 

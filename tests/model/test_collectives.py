@@ -2,7 +2,9 @@ import pytest
 
 from twin.hardware.chip import load_chip
 from twin.hardware.fabric import build_fabric
-from twin.model.collectives import direct, exchange, moe_traffic
+from twin.model.coefficients import Collective
+from twin.model.collectives import direct, exchange, half_of_sum, moe_traffic
+from twin.model.layer import collective_s
 from twin.model.roofline import load_machine
 from twin.model.shape import load_shape
 from twin.scenario import Communication, Supernode
@@ -124,3 +126,27 @@ def test_a_chip_without_a_table_says_of_which_other_it_has_its_exchange(facts):
     assert facts["chips.h20.exchange_of"].value == "h200"
     assert one == other
     assert hgx(facts, 8, "h100-pcie") == hgx(facts, 8)  # all of its tables are the other's
+
+
+@pytest.mark.parametrize("chip", ["h100", "h200", "b200", "gb200", "gb300"])
+@pytest.mark.parametrize("dies", [2, 4])
+def test_an_all_reduce_is_the_faster_of_the_kernels_for_small_and_large_messages(facts, chip, dies):
+    """By hand from the chip's facts: half of each kernel's start, and bytes at its share."""
+    plane = Supernode(chip=chip)
+    found = exchange(build_fabric(plane, facts), range(dies))
+    half = half_of_sum(load_machine(facts, load_chip(facts, chip)), facts, found)
+    table = f"chips.{chip}.operators.collective.inside"
+    place = list(facts[f"{table}.dies"].value).index(dies)
+    link = found.rate_bytes_per_s / facts.si(f"chips.{chip}.link_efficiency")
+
+    def kernel_s(start: str, rate: str, size: float) -> float:
+        begin, share = (facts[f"{table}.{part}"].list_si[place] for part in (start, rate))
+        return begin / 2 + size / (share * link)
+
+    moved = 14_336.0
+    cost = Collective(half.start_s, moved / half.bytes_per_s, *half.beyond(moved))
+    for tokens in (1.0, 64.0, 512.0, 8_192.0, 65_536.0):
+        small = kernel_s("start", "rate", tokens * moved)
+        large = kernel_s("large_start", "large_rate", tokens * moved)
+        assert collective_s(cost, tokens) == pytest.approx(min(small, large))
+    assert collective_s(cost, 65_536.0) > collective_s(cost, 8_192.0)

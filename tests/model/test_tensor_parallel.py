@@ -177,7 +177,7 @@ def test_a_collective_alone_starts_once_and_brings_the_bytes_of_all_other_dies(f
     costs = build_costs(s, facts, wired(s.supernode, facts))
     machine = load_machine(facts, costs.chip)
     group = exchange(wired(s.supernode, facts), range(8), "read")
-    start_s, rate = half_of_sum(machine, facts, group)
+    half = half_of_sum(machine, facts, group)
     gathered = collective_alone_s(costs, "gather", 1e6)
-    assert gathered == pytest.approx(start_s + 7e6 / rate)
+    assert gathered == pytest.approx(half.start_s + 7e6 / half.bytes_per_s)
     assert collective_alone_s(costs, "scatter", 1e6) >= gathered

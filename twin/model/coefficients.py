@@ -85,6 +85,8 @@ class Dispatch(Record):
     send: float = carried("Per token of the busiest sender.", EXCHANGE)
     receive: float = carried("Per row that an expert die receives.", EXCHANGE)
     order: float = computed("Vector cores, per row received (prefill).")
+    beyond: float = given("Tokens of a die from which another kernel is faster.", "tokens")
+    saved: float = carried("By that kernel, per token beyond.", EXCHANGE)
 
 
 @record
@@ -96,6 +98,8 @@ class Combine(Record):
     receive: float = carried("Per token of the busiest receiver.", EXCHANGE)
     gather: float = computed("Vector cores, per token of a die (prefill).")
     restore: float = computed("Vector cores, per row put back in order of arrival (prefill).")
+    beyond: float = given("Tokens of a die from which another kernel is faster.", "tokens")
+    saved: float = carried("By that kernel, per token beyond.", EXCHANGE)
 
 
 @record
@@ -104,6 +108,8 @@ class Collective(Record):
 
     fixed: float = given("Launch and barrier.", "s")
     token: float = carried("Per token of a rank or a batch; after prefill's core, of a die.")
+    beyond: float = given("Tokens from which another kernel is faster.", "tokens")
+    saved: float = carried("By that kernel, per token beyond.")
 
 
 @record

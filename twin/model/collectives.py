@@ -54,6 +54,22 @@ class Exchange:
 
 
 @dataclass(frozen=True, slots=True)
+class Half:
+    """One half of an all-reduce: its start, and the rate at which a die moves its bytes. Engines
+    have another kernel for large messages, with a longer start and a higher rate."""
+
+    start_s: float
+    bytes_per_s: float
+    beyond_bytes: float = 0.0  # moved by a die, from which that kernel is faster
+    saved_s: float = 0.0  # by it, per byte beyond these
+
+    def beyond(self, moved: float) -> tuple[float, float]:
+        """(tokens from which the kernel for large messages is faster, seconds saved per token
+        beyond them), of `moved` bytes per token."""
+        return self.beyond_bytes / moved, self.saved_s * moved
+
+
+@dataclass(frozen=True, slots=True)
 class MoeTraffic:
     """Coefficients of one dispatch and one combine; all in seconds.
 
@@ -69,6 +85,8 @@ class MoeTraffic:
     combine_send_s: float
     combine_receive_s: float
     host_s: float = 0.0  # that the host waits for counts before each dispatch: nothing hides it
+    beyond_tokens: float = 0.0  # of the busiest die: a kernel for large messages is faster
+    saved_s: float = 0.0  # by it in each of the two, per token beyond these
 
 
 def exchange(
@@ -155,31 +173,34 @@ def launch_and_round_s(m: Machine, facts: Facts) -> tuple[float, float]:
     return facts.si(f"{table}.comm_fixed"), facts.si(f"{table}.barrier_round")
 
 
-def half_of_sum(m: Machine, facts: Facts, x: Exchange) -> tuple[float, float]:
-    """Start (s) and rate (bytes/s of one die) of half an all-reduce: a gather or a reduce-scatter
-    among the dies of a rank.
+def half_of_sum(m: Machine, facts: Facts, x: Exchange) -> Half:
+    """Half an all-reduce: a gather or a reduce-scatter among the dies of a rank.
 
-    Inside a node they are those measured on the chip (`operators.collective` of data/chips, or of
-    the chip that `exchange_of` names), with half of an all-reduce's start. Otherwise they are those
-    measured in service for families with `collective`, or the start of dispatch at the fabric's
-    rate. Values are interpolated by number of dies, and constant beyond the measured range.
+    Inside a node start and rate are those measured on the chip (`operators.collective` of
+    data/chips, or of the chip that `exchange_of` names), of the faster of two kernels, with half of
+    an all-reduce's start. Otherwise they are those measured in service for families with
+    `collective`, or the start of dispatch at the fabric's rate. Values are interpolated by number
+    of dies, and constant beyond the measured range.
     """
     other = f"chips.{m.chip.name}.exchange_of"
     like = str(facts[other].value) if other in facts else measured_on(facts, m.chip.name)
-    path, table = (f"chips.{like}.operators.collective.inside", f"operators.{m.family}.collective")
+    path, table = f"chips.{like}.operators.collective.inside", f"operators.{m.family}.collective"
     if f"{path}.dies" in facts and x.nodes == 1:
-        dies, granted = (
-            facts[f"{path}.dies"].value,
-            facts.si(f"chips.{m.chip.name}.link_efficiency"),
+        dies = facts[f"{path}.dies"].value
+        start, share, large_start, large_share = (
+            float(np.interp(x.peers, dies, facts[f"{path}.{part}"].list_si))
+            for part in ("start", "rate", "large_start", "large_rate")
         )
-        start_s = 0.5 * float(np.interp(x.peers, dies, facts[f"{path}.start"].list_si))
-        share = float(np.interp(x.peers, dies, facts[f"{path}.rate"].list_si))
-        return start_s, x.rate_bytes_per_s * share / granted
+        link = x.rate_bytes_per_s / facts.si(f"chips.{m.chip.name}.link_efficiency")
+        saved_s = max(0.0, 1.0 / share - 1.0 / large_share) / link
+        later_s = 0.5 * max(0.0, large_start - start)
+        beyond = later_s / saved_s if saved_s > 0.0 else 0.0
+        return Half(0.5 * start, share * link, beyond, saved_s)
     if f"{table}.dies" in facts:
         dies, starts = facts[f"{table}.dies"].value, facts[f"{table}.start"].list_si
-        return float(np.interp(x.peers, dies, starts)), x.rate_bytes_per_s
+        return Half(float(np.interp(x.peers, dies, starts)), x.rate_bytes_per_s)
     launch, a_round = launch_and_round_s(m, facts)
-    return launch + x.latency_s + a_round * math.log2(x.peers), x.rate_bytes_per_s
+    return Half(launch + x.latency_s + a_round * math.log2(x.peers), x.rate_bytes_per_s)
 
 
 def moe_traffic(
@@ -223,16 +244,19 @@ def gathered_traffic(
     all-reduce in two halves (vLLM without expert parallelism). Every die counts as many tokens as
     the one with most, because engines pad the others."""
     hidden = ACTIVATION_BYTES * s.hidden
-    start_s, rate = half_of_sum(m, facts, x)
-    token_s = hidden * x.remote / rate
+    half, moved = half_of_sum(m, facts, x), x.peers * hidden * x.remote
+    beyond, saved_s = half.beyond(moved)
+    send_s = moved / half.bytes_per_s
     return MoeTraffic(
-        dispatch_fixed_s=start_s,
+        dispatch_fixed_s=half.start_s,
         dispatch_message_s=0.0,
-        dispatch_send_s=x.peers * token_s,
+        dispatch_send_s=send_s,
         dispatch_receive_s=0.0,
-        combine_fixed_s=start_s,
+        combine_fixed_s=half.start_s,
         combine_send_s=0.0,
-        combine_receive_s=x.peers * (token_s + hidden / adding_bytes_per_s),
+        combine_receive_s=send_s + x.peers * hidden / adding_bytes_per_s,
+        beyond_tokens=beyond,
+        saved_s=saved_s,
     )
 
 

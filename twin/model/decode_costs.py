@@ -208,10 +208,10 @@ def _collectives(x: Setting, cores: Cores) -> tuple[Collective, Collective]:
     if (group := x.tp_exchange) is None:
         return Collective(), Collective()
     hidden = ACTIVATION_BYTES * x.shape.hidden
-    start_s, rate = half_of_sum(x.machine, x.facts, group)
-    token_s = hidden * group.remote / rate
+    half, moved = half_of_sum(x.machine, x.facts, group), hidden * group.remote
+    gather = Collective(half.start_s, moved / half.bytes_per_s, *half.beyond(moved))
     summed_s = hidden / x.machine.vector_bytes_per_s(cores.vector)
-    return Collective(start_s, token_s), Collective(start_s, token_s + summed_s)
+    return gather, replace(gather, token=gather.token + summed_s)
 
 
 def _sampling(x: Setting) -> Sampling:
@@ -227,8 +227,9 @@ def _logits(x: Setting) -> Collective:
     if (group := x.tp_exchange) is None:
         return Collective()
     moved_bytes = ACTIVATION_BYTES * (x.whole.vocabulary + x.shape.hidden) * group.remote
-    start_s, rate = half_of_sum(x.machine, x.facts, group)
-    return Collective(2.0 * start_s, moved_bytes / rate)
+    half = half_of_sum(x.machine, x.facts, group)
+    beyond, saved_s = half.beyond(moved_bytes)
+    return Collective(2.0 * half.start_s, moved_bytes / half.bytes_per_s, 2.0 * beyond, saved_s)
 
 
 def moe_parts(
@@ -247,11 +248,15 @@ def moe_parts(
         message=x.messages * t.dispatch_message_s / m.copying(cores.vector),
         send=x.messages * t.dispatch_send_s / rate,
         receive=t.dispatch_receive_s / rate,
+        beyond=t.beyond_tokens,
+        saved=t.saved_s / rate,
     )
     combine = Combine(
         fixed=t.combine_fixed_s,
         send=t.combine_send_s / rate,
         receive=x.messages * t.combine_receive_s / rate,
+        beyond=t.beyond_tokens,
+        saved=t.saved_s / rate,
     )
     return (
         Gate(2 * x.gap + gate_weight, max(gate_flop, gate_io) + m.gate_token_s / cores.vector),

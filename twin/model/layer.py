@@ -46,7 +46,7 @@ def product_s(w: Product, rows: float) -> float:
 @kernel
 def collective_s(w: Collective, tokens: float) -> float:
     """Seconds of a collective of a rank's dies with a number of tokens; 0 for one die."""
-    return w.fixed + w.token * tokens
+    return w.fixed + w.token * tokens - w.saved * max(0.0, tokens - w.beyond)
 
 
 @kernel
@@ -158,6 +158,8 @@ def _round(
     sent_rows = shared_rows if shared_apart else 0.0
     dispatch = exchange_s(p, m.dispatch.send, m.dispatch.receive, busiest, wire_rows, sent_rows)
     combine = exchange_s(p, m.combine.receive, m.combine.send, busiest, wire_rows, sent_rows)
+    dispatch -= m.dispatch.saved * max(0.0, busiest - m.dispatch.beyond)
+    combine -= m.combine.saved * max(0.0, busiest - m.combine.beyond)
     if shared_apart:
         shared = ffn_rows_s(m.experts, layout.shared_experts, layout.shared_experts, shared_rows)
         experts = max(ffn_rows_s(m.experts, layout.slots, 0.0, rows), shared)

@@ -74,6 +74,7 @@ def _dispatch_s(p: Prefill, die_tokens: float, rows: float, moved: float) -> flo
     """Seconds of a dispatch: launch, ordering of rows, and the wire."""
     w = p.dispatch
     wire = max(w.send * die_tokens, w.receive * moved)
+    wire -= w.saved * max(0.0, die_tokens - w.beyond)
     return w.fixed + (w.message * die_tokens + w.order * rows) + wire
 
 
@@ -82,6 +83,7 @@ def _combine_s(p: Prefill, die_tokens: float, rows: float, moved: float) -> floa
     """Seconds of a combine: launch, restoring of rows, and the wire."""
     w = p.combine
     wire = max(w.receive * die_tokens, w.send * moved)
+    wire -= w.saved * max(0.0, die_tokens - w.beyond)
     return w.fixed + (w.gather * die_tokens + w.restore * rows) + wire
 
 

@@ -85,7 +85,7 @@ def test_an_exchange_is_told_by_network_and_phase_as_shares_of_a_link():
 def test_sums_and_hosts_are_facts_of_a_chip_too():
     sums = [
         Fitted("collective", "bf16", "sglang 0.5.14", f"{dies} dies",
-               {"start": 3e-6 * dies, "rate": 1.8e11}, 11, 2, 0.18, 0.3)
+               {"start": 3e-6 * dies, "rate": 1.8e11, "later": 1e-5, "gain": 1.0}, 11, 2, 0.18, 0.3)
         for dies in (2, 8)
     ]  # fmt: skip
     host = Fitted("eager_mla", "fp8", "sglang 0.5.10", "host", {"host": 6e-4}, 12, 3, 0.02, 0.03)
@@ -94,6 +94,9 @@ def test_sums_and_hosts_are_facts_of_a_chip_too():
     assert facts["operators.collective.inside.dies"].value == (2, 8)
     assert facts["operators.collective.inside.start"].list_si == pytest.approx([6e-6, 24e-6])
     assert facts["operators.collective.inside.rate"].list_si == pytest.approx([0.4, 0.4])
+    large = "operators.collective.inside.large"
+    assert facts[f"{large}_start"].list_si == pytest.approx([16e-6, 34e-6])
+    assert facts[f"{large}_rate"].list_si == pytest.approx([0.8, 0.8])
     assert facts.si("operators.eager.mla.host") == pytest.approx(6e-4)
 
 

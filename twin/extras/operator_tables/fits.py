@@ -19,7 +19,8 @@ HIDDEN, TOP_K = 7168.0, 8.0  # of the exchanges that are fitted
 FEWEST = 10  # rows of a table that are worth a fit
 TILES = ((1, 1), (16, 16), (32, 32), (64, 128), (128, 128))  # rows of one that fits, of more
 POWERS = (2.0, 3.0, 4.0, 6.0)  # by which computing and reading KV add up
-UNBOUNDED = ("start", "rate", "edge", "host", "passing")  # parameters that are no shares
+# Parameters that are no shares.
+UNBOUNDED = ("start", "rate", "later", "gain", "edge", "host", "passing")
 LATENT, HEAD = 192.0 + 128.0, 2.0 * 128.0  # values of a query-key pair and head: keys and values
 VECTOR = 0.8  # of the memory's rate, kernels that only move data
 
@@ -300,17 +301,28 @@ def _contiguous(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
 
 
 def _collective(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
-    """Fit of all-reduces of 1 KB to 1 MB in a graph, by dies: start, and bytes/s of a die."""
+    """Fit of all-reduces of 1 KB to 256 MB in a graph, by dies: start, and bytes/s of a die, of the
+    faster of two kernels. A message's size is its number of values: NCCL's table has half the time
+    for half the bytes of a value."""
     graph = rows.filter(
-        pl.col("kernel_source").str.ends_with("graph") & (pl.col("message_size") <= 1 << 20)
-        & (pl.col("message_size") >= 1 << 10)
+        pl.col("kernel_source").str.ends_with("graph") & (pl.col("message_size") <= 1 << 27)
+        & (pl.col("message_size") >= 1 << 9)
     )  # fmt: skip
+    begin = {"start": 4e-6, "rate": 1.5e11, "later": 2e-5, "gain": 2.0}
     parts: list[Part] = []
     for (dies,), part in sorted(graph.group_by(["num_gpus"])):
         size, latency = _columns(part, "message_size", "latency")
-        sent_rate = _at_rate(2.0 * (1.0 - 1.0 / float(dies)) * size)
-        parts.append((f"{dies} dies", latency * 1e-3, sent_rate, {"start": 4e-6, "rate": 2e11}))
+        sent = 2.0 * (1.0 - 1.0 / float(dies)) * ACTIVATION_BYTES * size
+        one = [(predict, {"later": 0.0, "gain": 0.0}) for predict, _ in _at_rate(sent)]
+        ways: Candidates = [*one, (partial(_faster, sent), {})]
+        parts.append((f"{dies} dies", latency * 1e-3, ways, begin))
     return parts
+
+
+def _faster(moving: Floats, at: Mapping[str, float]) -> Floats:
+    """Seconds of the faster of two kernels; the second starts `later` and gains in rate."""
+    wire = moving / at["rate"]
+    return np.asarray(at["start"] + np.minimum(wire, at["later"] + wire / (1.0 + at["gain"])))
 
 
 def _at_rate(moving: Floats) -> Candidates:

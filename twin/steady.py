@@ -5,8 +5,8 @@ own."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache, partial
 from typing import Any
 
@@ -49,6 +49,7 @@ class Assembly:
     costs: Costs
     prefill_imbalance: Imbalance
     decode_imbalance: Imbalance  # the same as prefill's where instances are colocated
+    tokens_per_request: Mapping[str, float] = field(compare=False)  # of a pass, by role
 
 
 def assemble(
@@ -72,8 +73,9 @@ def _assemble(
     """Network, costs and imbalance of a scenario; with a power cap, at the capped clocks."""
     net = wired(scenario.supernode, facts)
     costs = build_costs(scenario, facts, net)
-    prefill, decode = imbalances(scenario, facts, costs, trace, counts)
-    parts = Assembly(net, costs, prefill, decode)
+    per_request = tokens_per_request(scenario, mean_lengths(scenario.workload, facts, trace)[0])
+    prefill, decode = imbalances(scenario, facts, costs, per_request, counts)
+    parts = Assembly(net, costs, prefill, decode, per_request)
     if scenario.cost.cap_w <= 0.0:
         return parts
     full = _predict(scenario, costs, parts, traffic_of(scenario, facts, trace))
@@ -212,7 +214,7 @@ def _central(mean: float, square: float, cube: float) -> tuple[float, float]:
 
 
 def imbalances(
-    s: Scenario, facts: Facts, costs: Costs, trace: TraceTable | None = None,
+    s: Scenario, facts: Facts, costs: Costs, per_request: Mapping[str, float],
     counts: Counts | None = None,
 ) -> tuple[Imbalance, Imbalance]:  # fmt: skip
     """Expert imbalance of a prefill and of a decode instance (the same when colocated)."""
@@ -220,7 +222,6 @@ def imbalances(
     experts = experts_of(s, shape)
     if experts.balancing.policy == "oracle":
         experts = experts.model_copy(update={"placement": "perfect"})
-    per_request = tokens_per_request(s, mean_lengths(s.workload, facts, trace)[0])
     groups, top_groups = router_groups(experts, shape)
     expert_facts = facts.below("experts")  # nothing else of the facts decides
     answers = []

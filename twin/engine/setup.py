@@ -7,6 +7,7 @@ lays out state or moves time.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -37,7 +38,7 @@ from twin.scenario import (
     pools,
     remarks,
 )
-from twin.steady import assemble, tokens_per_request
+from twin.steady import Assembly, assemble
 from twin.workload.generate import Requests, TraceTable, generate, mean_lengths
 from twin.workload.requests import MOST_REQUESTS
 
@@ -186,7 +187,7 @@ class ExpertCrowd:
     experts: Experts  # the scenario's, or of a model without any, ones that change nothing
     process: x.Process  # popularity over time
     topics: np.ndarray  # i1[requests], topic class
-    tokens_per_request: dict[str, float]  # by role: tokens of a pass that come from one request
+    tokens_per_request: Mapping[str, float]  # by role: tokens of a pass that come from one request
     expert_bytes: float  # weights of one routed expert in one layer
     groups: int  # of the model's router
     top_groups: int
@@ -254,9 +255,7 @@ def set_up(
         for role, share in costs.clocks.items()
         if share < 1.0
     ]
-    crowd = _crowd(
-        scenario, facts, costs, requests, mean_lengths(scenario.workload, facts, trace)[0], counts
-    )
+    crowd = _crowd(scenario, facts, parts, requests, counts)
     return replace(partial, requests=requests, notes=notes, crowd=crowd, residents=present)
 
 
@@ -293,11 +292,10 @@ def set_up_models(
 
 
 def _crowd(
-    s: Scenario, facts: Facts, costs: Costs, requests: Requests, mean_input: float,
-    counts: np.ndarray | None,
-) -> ExpertCrowd:  # fmt: skip
+    s: Scenario, facts: Facts, parts: Assembly, requests: Requests, counts: np.ndarray | None
+) -> ExpertCrowd:
     """Experts of a run: popularity over time, placement and imbalance of each pool."""
-    shape = costs.shape
+    costs, shape = parts.costs, parts.costs.shape
     experts = experts_of(s, shape)
     process = x.start(
         experts, shape.routed_experts, shape.moe_layers, shape.top_k, facts, s.seed, counts
@@ -307,7 +305,7 @@ def _crowd(
         experts=experts,
         process=process,
         topics=x.topics_of(process, requests.arrival_s, requests.session, s.seed),
-        tokens_per_request=tokens_per_request(s, mean_input),
+        tokens_per_request=parts.tokens_per_request,
         expert_bytes=shape.expert_weights * FORMATS[s.deployment.precision.weights].weight_bytes,
         groups=groups,
         top_groups=top_groups,

@@ -50,6 +50,11 @@ class Stationary:
     overloaded: bool  # whether more come than full places answer
     error: float  # relative standard error of its iterations' mean
 
+    @property
+    def joining(self) -> float:
+        """Requests that join the instance in an iteration, mean."""
+        return self.rate_req_per_s * self.iteration_s
+
 
 @dataclass(frozen=True, slots=True)
 class Arriving:

@@ -120,6 +120,37 @@ def test_a_choice_by_load_falls_on_who_has_just_begun_an_iteration(instances):
     law = dataclasses.replace(attainment(Priced(s, load_facts())), answers=np.array([2]))
     for part in (0.4, 0.7):
         limit = with_overrides(s, {"slo.tpot_ms": 1e3 * took_s * (1.0 + part)})
-        formula = dataclasses.replace(law, scenario=limit).fluent(took_s, 0.0)
-        assert formula == pytest.approx((seconds <= took_s * (1.0 + part)).mean(), abs=0.12)
+        formula = dataclasses.replace(law, scenario=limit).fluent(took_s, 0.0, 40.0 * took_s)
+        assert formula == pytest.approx((seconds <= took_s * (1.0 + part)).mean(), abs=0.08)
         assert instances == 1 or formula < part  # a wait of any length would be as likely as part
+
+
+@pytest.mark.parametrize(
+    "pool", some([(3, 3.0)], (2, 1.0), (3, 0.3), (6, 1.0), (6, 10.0), (12, 3.0))
+)
+def test_the_wait_after_a_choice_by_load_is_that_of_simulated_instances(pool):
+    """Instances of equal iterations and random phases, Poisson arrivals to the one with the fewest
+    requests, Poisson releases at each end."""
+    instances, joining = pool
+    draw = np.random.default_rng(instances)
+    level, waits = np.zeros(instances), list[float]()
+    for _ in range(400):  # so often phases are drawn anew
+        ends_s, arrival_s = draw.uniform(0.0, 1.0, instances), 0.0
+        while arrival_s < 15.0:
+            arrival_s += draw.exponential(1.0 / (instances * joining))
+            while (first := int(ends_s.argmin())) >= 0 and ends_s[first] <= arrival_s:
+                level[first] -= draw.poisson(joining)
+                ends_s[first] += 1.0
+            emptiest = draw.choice(np.flatnonzero(level == level.min()))
+            level[emptiest] += 1
+            waits.append(ends_s[emptiest] - arrival_s)
+        if len(waits) > 30_000:
+            break
+    alone = with_overrides(QUICK, {"deployment.decode.mtp_draft_tokens": 0})
+    law = dataclasses.replace(
+        attainment(Priced(alone, load_facts())), choices=instances, answers=np.array([2])
+    )
+    for part in (0.25, 0.5, 0.75):  # an answer of two tokens: its iteration, and the wait for it
+        limit = with_overrides(alone, {"slo.tpot_ms": 50.0 * (1.0 + part)})
+        formula = dataclasses.replace(law, scenario=limit).fluent(0.050, 0.0, joining)
+        assert formula == pytest.approx(np.mean(np.array(waits) <= part), abs=0.04)

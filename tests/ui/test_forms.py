@@ -123,6 +123,8 @@ def scenarios():
     yield with_overrides(Scenario(), {"router.policy": "weighted", "memory_pool.policy": "ttl"})
     for controller in ("rebalance", "queue"):
         yield with_overrides(Scenario(), {"elastic.controller": controller})
+    to_zero = {"elastic.controller": "queue", "elastic.least_instances": 0}
+    yield with_overrides(Scenario(), to_zero)
     for shape in ("spike", "day", "servegen_r1_day"):
         yield with_overrides(Scenario(), {"workload.profile.shape": shape})
     for popularity, policy in (("power_law", "threshold"), ("skewed", "layer_budget")):

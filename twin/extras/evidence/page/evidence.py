@@ -105,7 +105,6 @@ for sentence_of_group in headlines(answers):
 picture, worst = st.columns([3, 2], gap="large")
 with picture:
     plot(charts.errors(answers), "evidence-errors")
-    st.caption("Diamonds: unseen rows. Filled: seen. Hollow: rows that a fit helped. Band: ±10 %.")
 with worst:
     st.markdown("**Farthest off**")
     st.html("<style>[class*='st-key-worst'] button { text-align: left }</style>")

@@ -21,7 +21,7 @@ STATES = {
 ROLES = ("prefill", "decode", "colocated")
 POOLS = {
     "decode_npus": ("decode", theme.ROLE["decode"]),
-    "colocated_npus": ("colocated", theme.ROLE["decode"]),
+    "colocated_npus": ("colocated", theme.ROLE["colocated"]),
     "prefill_npus": ("prefill", theme.ROLE["prefill"]),
     "changing_npus": ("starting or draining", theme.OTHER),
 }

@@ -34,6 +34,7 @@ REST_S = 120.0  # a page that works longer than this without an end is a fault
 CLOSING = 30  # tenths of a second that what lies over a page may take to close
 ELSEWHERE = 0.04  # share of steps that open a page by its address, as from a bookmark
 BACK = 0.04  # share that go back
+LEFT = "callback is no longer runnable"  # of a script whose document is gone
 COSTLY = re.compile(r"Run|Why|Where does|Fail a node|Sweep|Apply|Explain|Compute|Find", re.I)
 COSTLY_SHARE = 0.15  # of the chances to start a simulation, which all compete for two cores
 TEXTS = ("", "0", "1", "-1", "3.5", "1e9", "abc", "*b* <i> [x](y)", "node 3", "ünïcode ✓ " * 9)
@@ -115,7 +116,7 @@ class Walker:
         self._draw = random.Random(seed)
         self._written = log.stat().st_size  # before this walk
         self._covered = 0  # looks in a row at which nothing could be reached
-        page.on("pageerror", lambda error: self._wrong(f"in the browser: {error}"))
+        page.on("pageerror", self._failed_in_browser)
         page.on("console", self._console)
         page.on("dialog", lambda dialog: dialog.dismiss())
 
@@ -236,6 +237,12 @@ class Walker:
         if message.type == "error" and not NOT_OURS.search(str(message.location) + message.text):
             where = message.location.get("url", "")
             self._wrong(f"in the console: {message.text[:300]} {where}")
+
+    def _failed_in_browser(self, error: object) -> None:
+        """Note an error of a script, but for one that Chromium reports of a document which has
+        been left: its callbacks cannot run any more."""
+        if LEFT not in str(error):
+            self._wrong(f"in the browser: {error}")
 
     def _wrong(self, what: str) -> None:
         self.seen.note(what, self.page.url.removeprefix(self.url)[:200])

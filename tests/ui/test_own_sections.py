@@ -109,10 +109,12 @@ def test_instances_of_several_models_are_named_with_their_model():
 def test_starts_say_where_weights_and_npus_came_from():
     assert starts(LIVES.filter(pl.col("state") == "serve"), 0) == ""
     states = ["load", "load", "load", "fetch", "graphs", "graphs"]
-    lives = pl.DataFrame({"state": states, "t_s": [0.0] * 6, "end_s": [60.0] * 6})
+    alone = pl.DataFrame({"state": states, "t_s": [0.0] * 6, "end_s": [60.0] * 6})
+    lives = alone.with_columns(model=pl.lit("a"))
     said = starts(lives, 1)
-    assert "3 times" in said and "2 times DRAM" in said and "1 took the NPUs of another" in said
-    assert "another model" not in starts(lives, 2)
+    assert "Of 3 starts" in said and "2 found them in DRAM" in said
+    assert "1 took the NPUs of another" in said
+    assert "another model" not in starts(lives, 2) and "another model" not in starts(alone, 1)
 
 
 # The section of a run whose rate follows a day.

@@ -239,9 +239,10 @@ class Walker:
             self._wrong(f"in the console: {message.text[:300]} {where}")
 
     def _failed_in_browser(self, error: object) -> None:
-        """Note an error of a script, but for one that Chromium reports of a document which has
-        been left: its callbacks cannot run any more."""
-        if LEFT not in str(error):
+        """Note an error of a script, but for one of Streamlit's print: the document in which it
+        prints may be gone while its callbacks run."""
+        printed = self.seen.trail and self.seen.trail[-1].endswith(" Print")
+        if LEFT not in str(error) or not printed:
             self._wrong(f"in the browser: {error}")
 
     def _wrong(self, what: str) -> None:

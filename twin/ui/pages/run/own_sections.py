@@ -46,8 +46,8 @@ def instances(row: RunRow, scenario: Scenario) -> None:
     st.subheader("Lives of the instances", anchor=False)
     plot(elastic.lives(lives, scenario.horizon_s, scenario.warmup_s), "lives")
     st.caption(
-        "One row an instance, sorted by its first NPU: rows that never overlap share NPUs, and "
-        "pass them from pool to pool, or from model to model. "
+        "Rows are sorted by first NPU: rows that never overlap share NPUs, and pass them from pool "
+        "to pool, or from model to model. "
         + starts(lives, int(row.summary.get("role_changes") or 0))
     )
     npus = ("NPUs by pool", elastic.npus(windows, scenario.warmup_s), "npus-by-pool")
@@ -87,13 +87,15 @@ def starts(lives: pl.DataFrame, role_changes: int) -> str:
     """Sentence on where instances that started found their weights and NPUs; '' without any."""
     count = dict(lives["state"].value_counts().iter_rows())
     loads, fetches = count.get("load", 0), count.get("fetch", 0)
-    turns = count.get("graphs", 0) - role_changes
+    # With one model graphs are also made anew where an instance goes on with other dies.
+    turns = count.get("graphs", 0) - role_changes if "model" in lives.columns else 0
     if not loads:
         return ""
-    found = f"{loads} times one loaded weights, {max(loads - fetches, 0)} times DRAM had them"
+    found = f"Of {loads} starts that loaded weights, {max(loads - fetches, 0)} found them in DRAM"
     if fetches:
         took_s = lives.filter(state="fetch").select((pl.col("end_s") - pl.col("t_s")).mean())
-        found += f", else object storage sent them in {words.duration(took_s.item())} on average"
+        mean = words.duration(took_s.item())
+        found += f"; object storage sent them to the others in {mean} on average"
     return found + (f"; {turns} took the NPUs of another model." if turns > 0 else ".")
 
 

@@ -1,5 +1,4 @@
-"""Facts, presets, scenario files and the glossary: the only module that opens files of `data/`,
-`scenarios/` and `docs/CONCEPTS.md`."""
+"""Facts, presets, scenario files and the glossary; no other module opens their files."""
 
 import os
 import re

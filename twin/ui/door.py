@@ -85,8 +85,7 @@ async def _refuse(send: Send, status: int) -> None:
 
 
 def _from_our_page(scope: Scope) -> bool:
-    """Whether our own page sent the request, by the browser's headers, or by host name on plain
-    HTTP."""
+    """Whether our own page sent the request, by the browser's headers, or by host name."""
     headers = {name.lower(): value.decode("latin-1") for name, value in scope["headers"]}
     if site := headers.get(b"sec-fetch-site"):
         return site in ("same-origin", "none")  # none: typed into the address bar

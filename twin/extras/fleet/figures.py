@@ -1,5 +1,4 @@
-"""Figures of a fleet, merged from its runs as if all requests stood in one table: a run of several
-supernodes counts as often."""
+"""Figures of a fleet, merged from its runs as if all requests stood in one table."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -70,8 +69,7 @@ class Served:
 
 
 def merged(runs: Sequence[tuple[int, Served]], steady_s: float) -> dict[str, Any]:
-    """Figures of runs, each of a number of supernodes, over a fleet's steady state, by the keys of
-    a run's summary."""
+    """Figures of runs, each of so many supernodes, over a fleet's steady state."""
     total = {key: _sum([(n, run.summary.get(key)) for n, run in runs]) for key in COUNTS}
     met = sum(count * run.observed.met for count, run in runs)
     rate, npus, cost, cost_steady = 0.0, 0.0, 0.0, 0.0

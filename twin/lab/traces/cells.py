@@ -1,5 +1,4 @@
-"""Columns of JSON lines or CSV (by name), checked alike in every format; a fault has its place,
-value and what would be right."""
+"""Columns of JSON lines or CSV, checked alike; a fault has its place, value and what is right."""
 
 import io
 import json

@@ -52,8 +52,7 @@ Drawing = TypeVar("Drawing", bound=Callable[..., Chart])
 
 
 def reads(sentence: str) -> Callable[[Drawing], Drawing]:
-    """Decorator that shows below every chart of a function, unless empty, how to read it; an outer
-    one takes precedence."""
+    """Decorator that shows below every chart of a function, unless empty, how to read it."""
 
     def mark(draw: Drawing) -> Drawing:
         @wraps(draw)

@@ -93,8 +93,7 @@ def edits(path: str) -> dict[str, Any]:
 
 
 def refused() -> bool:
-    """Whether an edit is refused; if so, show why, because answers to older settings would
-    mislead."""
+    """Whether an edit is refused; if so, show why, since answers to older settings mislead."""
     if refusal := session.refusal():
         text = f"No answer with these settings. {sentence(refusal)} Undo goes back."
         st.warning(text, icon=":material/error:")

@@ -19,8 +19,7 @@ BEGUN, TIMES = "fleet-begun", "fleet-times"
 
 
 def named(name: str) -> Scenario:
-    """Scenario of a preset, or a stored one by its digest; raises FleetError, because visitors have
-    no files on this server."""
+    """A preset, or a stored scenario by its digest. Raises FleetError."""
     if (scenario := preset(name)) is not None:
         return scenario
     if re.fullmatch("[0-9a-f]{64}", name):

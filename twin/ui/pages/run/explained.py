@@ -1,5 +1,4 @@
-"""The head of a result: a verdict, four tiles against the SLO, causes by re-runs (`lab/explain`),
-and why one request was slow."""
+"""The head of a result: verdict, tiles, causes by re-runs; why one request was slow."""
 
 from collections.abc import Mapping
 from typing import Any, Literal
@@ -35,8 +34,7 @@ COLOURS: dict[str, Literal["red", "green"]] = {"worse": "red", "better": "green"
 
 
 def applies(row: RunRow, scenario: Scenario) -> bool:
-    """Whether the run can be re-run for an explanation: the present engine and facts made it, and
-    it is of one model."""
+    """Whether the run can be explained: of one model, and of the present engine and facts."""
     if scenario.models:
         return False
     today = row.engine_version == load_engine().version

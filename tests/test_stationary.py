@@ -51,5 +51,5 @@ def test_bursts_of_arrivals_make_iterations_swing_more():
         s = with_overrides(Scenario(), {"workload.arrivals": "gamma", "workload.cv": cv})
         standing = at_load(Priced(s, load_facts()), s.workload.rate_req_per_s)
         assert standing is not None
-        swings.append(standing.swing)
+        swings.append(standing.swings.lasting)
     assert swings == sorted(swings)

@@ -31,13 +31,15 @@ from twin.policies.batching import (
     tokens_per_iteration,
 )
 from twin.scenario import Scenario
+from twin.stationary import Swings
 from twin.steady import Assembly, Priced
 from twin.workload.offered import Offered
 
 CLOSE, LEAST = 0.01, 1 / 256  # of a rate; of the largest: lower ones are not tried
 SAFE = 0.95  # of the rate found: what samples and passes of this size leave open, see DESIGN.md
-SAMPLE, BEGINS = 2000, 200  # requests that the queue is followed over; of them, while it fills
-ROUNDS, TIMES = 10, 4  # full batches of each instance, at least; of the sample, at most
+SAMPLE, BEGINS = 4000, 200  # requests that the queue is followed over; of them, while it fills
+ROUNDS, TIMES = 10, 2  # full batches of each instance, at least; of the sample, at most
+DIGITS = 9  # of times in seconds: the same sample for every rate of a scenario
 NO_CHANCE = 1e-9  # smaller ones are neglected
 NORMAL = tuple(NormalDist().inv_cdf((i + 0.5) / 32) for i in range(32))  # its law, by mean weights
 TRANSFERS = 2.0  # KV transfers that share a port, at most times
@@ -119,33 +121,29 @@ class Attainment:
         wait_times = waits_s(self.prompts, self.pool, rate)
         return math.fsum(wait_times) / len(wait_times)
 
-    def fluent(self, took_s: float, swing: float, joining: float = 0.0) -> float:
-        """Share of the requests with a TPOT within the SLO, for the mean seconds of an iteration,
-        their relative standard deviation over time, and the requests that join an instance in one.
-        """
-        recent = self._recent(joining)
+    def fluent(self, took_s: float, swings: Swings) -> float:
+        """Share of the requests with a TPOT within the SLO, for the mean seconds of an iteration
+        and how iterations differ."""
+        recent = self._recent(swings.joining)
         total_share = math.fsum(share for share, _, _ in self.parts)
         met = math.fsum(
             share
             * math.fsum(
-                n * self._fluent(a, took_s, swing * lasting, limit, recent)
+                n * self._fluent(a, took_s, swings.lasting * lasting, swings.single, limit, recent)
                 for (a, n), lasting in zip(self.lengths, self.lasting, strict=True)
             )
             for share, _, limit in self.parts
         )
         return met / (total_share * len(self.answers))
 
-    def longest_iteration_s(self, swing: float, joining: float = 0.0) -> float:
-        """The longest mean iteration with which `slo.share` of the requests meet their TPOT SLO.
-        Arguments as of `fluent`."""
+    def longest_iteration_s(self, swings: Swings) -> float:
+        """The longest mean iteration with which `slo.share` of the requests meet their TPOT SLO."""
         high = 2.0 * max(limit for _, _, limit in self.parts) * self.per_iteration
         low = 0.0
         while high - low > 1e-3 * high:
             middle = 0.5 * (low + high)
             low, high = (
-                (middle, high)
-                if self.fluent(middle, swing, joining) >= self.share
-                else (low, middle)
+                (middle, high) if self.fluent(middle, swings) >= self.share else (low, middle)
             )
         return low
 
@@ -158,11 +156,13 @@ class Attainment:
         return [math.sqrt(lasting(lives, n)) for n, _ in lives]
 
     def _fluent(
-        self, answer: int, took_s: float, swing: float, limit_s: float, recent: float
-    ) -> float:
+        self, answer: int, took_s: float, swing: float, single: float, limit_s: float,
+        recent: float,
+    ) -> float:  # fmt: skip
         """Probability that a request's mean time per token is within a limit; swing: relative
-        standard deviation of the mean iteration over its answer; recent: of `_recent`. Before the
-        first iteration it waits for part of one. The number of iterations is exact for short
+        standard deviation of the mean iteration over its answer, of what lasts; single: of
+        `Swings`; recent: of `_recent`. Before the first iteration it waits for part of one, unless
+        its instance has just computed its prompt. The number of iterations is exact for short
         answers, which decide where a few per cent are late; for longer ones renewal theory gives
         mean and variance."""
         tokens_after_first, m = answer - 1, self.per_iteration
@@ -172,7 +172,10 @@ class Attainment:
             drafts = self.scenario.deployment.decode.mtp_draft_tokens
             chances = iteration_chances(tokens_after_first, drafts, self.acceptance)
             return math.fsum(
-                chance * self._within(k, limit_s * tokens_after_first / took_s, swing, recent)
+                chance
+                * self._within(
+                    k, limit_s * tokens_after_first / took_s, swing * swing + single / k, recent
+                )
                 for k, chance in enumerate(chances, start=1)
                 if chance > NO_CHANCE
             )
@@ -180,6 +183,7 @@ class Attainment:
         wait, wait_square = self._wait(1, recent), self._wait(2, recent)
         mean = ((tokens_after_first + extra_iterations) / m + wait) * took_s / tokens_after_first
         spread = tokens_after_first * self.variance / m**3 + wait_square - wait * wait
+        spread += single * tokens_after_first / m
         deviation = math.hypot(took_s / tokens_after_first * math.sqrt(spread), swing * mean)
         return 0.5 * math.erfc((mean - limit_s) / max(deviation, 1e-12) / math.sqrt(2.0))
 
@@ -194,18 +198,24 @@ class Attainment:
         k = self.choices
         return RECENT * k / (k + 1) * joining / (joining + JOINING / math.sqrt(k))
 
-    def _within(self, iterations: int, most: float, swing: float, recent: float) -> float:
+    def _within(self, iterations: int, most: float, variance: float, recent: float) -> float:
         """Probability that a number of iterations and the wait for the first one take at most
-        `most` iterations. swing: relative standard deviation of their mean length. The wait is
-        uniform over an iteration, or, for a share `recent`, 1 minus the least of `choices` uniform
-        draws: what is left of the iteration that began last."""
-        room, deviation = most - iterations, swing * (iterations + 0.5)
-        wait_shares = [min(max(room + deviation * z, 0.0), 1.0) for z in NORMAL]
+        `most` iterations. variance: relative, of their mean length, which follows a gamma law (its
+        quantiles by Wilson and Hilferty, PNAS 17, 1931). The wait is uniform over an iteration, or,
+        for a share `recent`, 1 minus the least of `choices` uniform draws: what is left of the
+        iteration that began last."""
+        ninth = variance / 9.0
+        lengths = [max(1.0 - ninth + math.sqrt(ninth) * z, 0.01) ** 3 for z in NORMAL]
+        if self.colocated:
+            return math.fsum(iterations * x <= most for x in lengths) / len(NORMAL)
+        wait_shares = [min(max(most / x - iterations, 0.0), 1.0) for x in lengths]
         met = ((1.0 - recent) * w + recent * w**self.choices for w in wait_shares)
         return math.fsum(met) / len(NORMAL)
 
     def _wait(self, power: int, recent: float) -> float:
         """Mean of a power of that wait, iterations."""
+        if self.colocated:
+            return 0.0
         return (1.0 - recent) / (power + 1) + recent * self.choices / (power + self.choices)
 
     def largest_rate(self, most: float, took_s: float) -> float:
@@ -291,7 +301,7 @@ def _prompts(s: Scenario, sample: Offered, share: float) -> Prompts:
     tokens = [float(v) for v in sample.prompts[:count]]
     hits = [min(part * float(h), v - 1.0) for v, h in zip(tokens, sample.seen[:count], strict=True)]
     return Prompts(
-        [(moment - arrivals[0]) / span_s for moment in arrivals],
+        [round((moment - arrivals[0]) / span_s, DIGITS) for moment in arrivals],
         [v - hit for v, hit in zip(tokens, hits, strict=True)],
         hits,
     )

@@ -17,7 +17,7 @@ from twin.model.mixed import Chunk
 from twin.policies.batching import slots_of_ranks
 from twin.policies.router import ROUTERS, SEES_WAITS
 from twin.scenario import Scenario
-from twin.stationary import Arriving, Stationary, population_of, stationary
+from twin.stationary import Arriving, Stationary, Swings, population_of, stationary
 from twin.steady import Counts, Priced
 from twin.workload.requests import TraceTable
 
@@ -174,7 +174,7 @@ def standing_at(priced: Priced, rate: float) -> Standing:
         assert state is not None
         iteration_s = state.iteration_s
         tpot_s = iteration_s / full.decode.tokens_per_iteration
-        fluent_share = judgement.fluent(iteration_s, state.swing, state.joining)
+        fluent_share = judgement.fluent(iteration_s, state.swings)
     prefill_s = judgement.mean_wait_s(rate) if judgement.pool else 0.0
     return Standing(tpot_s, prefill_s, judgement.in_time(rate, iteration_s) * fluent_share)
 
@@ -206,7 +206,7 @@ def _within(priced: Priced, judged: Attainment) -> Stationary | None:
     """Decode at the largest load at which `slo.share` of the requests meet TPOT and get a slot in
     time for TTFT; None: there is none. In a closed loop the number of clients is free."""
     limits = [limit_s for _, limit_s, _ in judged.parts]
-    patience_s, reserved_s, swing, error, joining = min(limits), None, 0.0, 0.0, 0.0
+    patience_s, reserved_s, swings, error = min(limits), None, Swings(), 0.0
 
     def standing(rate: float, longest_s: float) -> Stationary:
         state = at_load(priced, rate, None, longest_s, reserved_s, patience_s)
@@ -214,10 +214,9 @@ def _within(priced: Priced, judged: Attainment) -> Stationary | None:
         return state
 
     for _ in range(ROUNDS):  # how iterations swing is known once the load is
-        longest_s = judged.longest_iteration_s(swing, joining) * (1.0 - SURE * error)
+        longest_s = judged.longest_iteration_s(swings) * (1.0 - SURE * error)
         at_bound = standing(math.inf, longest_s)
-        swing, rate = at_bound.swing, at_bound.rate_req_per_s * priced.instances
-        joining = at_bound.joining
+        swings, rate = at_bound.swings, at_bound.rate_req_per_s * priced.instances
         error = at_bound.error if math.isfinite(at_bound.error) else 0.0
         # Where TTFT is met no mean wait is longer; near saturation of prefill it has no bound.
         reserved_s = min(judged.mean_wait_s(rate), max(limits)) if judged.pool else None

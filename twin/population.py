@@ -23,7 +23,8 @@ from twin.policies.router import NOBODY, choose_rank
 
 NONE = -1
 FREE, COMING, DECODING = range(3)  # status of a place
-LOOK_EVERY = 4  # iterations: neighbours are nearly alike
+LOOK_EVERY = 4  # iterations: neighbours are nearly alike, without prompts
+STRETCH = 16  # iterations with prompts: beyond it what one prolongs is over
 CLUMP = 0.6  # of a life: how far requests of one rank are apart at the begin, see `fill`
 ROUNDING = 1.0 - 1e-9  # more than sums of loads can be off
 MOST_DRAWS = 10_000  # for one request that is under way
@@ -86,9 +87,11 @@ class Population(Columns):
     )
     expected_s = number(float, "Mean iteration, where prompts lengthen some; else 0.", unit="s")
     own = number(float, "Share of what comes that follows the instance's own iterations.")
-    last = column("f8", "1", "The iteration that was looked at before.", unit="s")
+    stretch = column("f8", "3", "Mean of the last stretch of iterations; sum and count of this.")
     seen = column(
-        "f8", "7", "Sums: looks, seconds, these by the last's, decoding, context, late, coming."
+        "f8",
+        "9",
+        "Sums: looks, seconds, decoding, context, late, coming; stretches, squares, by last.",
     )
 
 
@@ -242,6 +245,7 @@ def iterate(p: Population, iterations: int, per_iteration: float, reserved_for: 
         looks = p.at[ITERATION] % interval == 0 and p.at[DECODES] > 0
         if looks or p.expected_s > 0.0:
             took_s = seconds(p)
+            compare(p, took_s)
             if looks:
                 look(p, took_s)
             if p.expected_s > 0.0 and took_s > 0.0:
@@ -294,12 +298,31 @@ def look(p: Population, took_s: float) -> None:
         context += p.context[r]
     p.seen[0] += 1.0
     p.seen[1] += took_s
-    p.seen[2] += took_s * (p.last[0] if p.last[0] > 0.0 else took_s)
-    p.last[0] = took_s
-    p.seen[3] += p.at[DECODES]
-    p.seen[4] += context
-    p.seen[5] += p.at[WAITS] > p.most_waiting
-    p.seen[6] += p.at[TAKEN] - p.at[DECODES]
+    p.seen[2] += p.at[DECODES]
+    p.seen[3] += context
+    p.seen[4] += p.at[WAITS] > p.most_waiting
+    p.seen[5] += p.at[TAKEN] - p.at[DECODES]
+
+
+@kernel
+def compare(p: Population, took_s: float) -> None:
+    """Add the present iteration to its stretch, and a full one to the measurements: what its mean
+    shares with the one before it lasts. Only consecutive iterations are summed in one."""
+    p.stretch[1] += took_s
+    p.stretch[2] += 1.0
+    if p.stretch[2] < stretch_size(p):
+        return
+    mean_s = p.stretch[1] / p.stretch[2]
+    p.seen[6] += 1.0
+    p.seen[7] += mean_s * mean_s
+    p.seen[8] += mean_s * (p.stretch[0] if p.stretch[0] > 0.0 else mean_s)
+    p.stretch[0], p.stretch[1], p.stretch[2] = mean_s, 0.0, 0.0
+
+
+@kernel
+def stretch_size(p: Population) -> int:
+    """Iterations of a stretch: those without prompts differ little from one to the next."""
+    return STRETCH if p.expected_s > 0.0 else 1
 
 
 @kernel

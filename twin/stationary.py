@@ -21,7 +21,7 @@ from twin.model.record import dtype_of, numbers
 from twin.model.waiting import crowd_variance, lasting
 from twin.policies.batching import tokens_per_iteration
 from twin.policies.router import BLOCK, RANK_CHOICES
-from twin.population import LOOK_EVERY, NONE, Population, even_s, live_through
+from twin.population import LOOK_EVERY, NONE, Population, even_s, live_through, stretch_size
 from twin.scenario.deployment import Decode as DecodePool
 from twin.workload.lengths import elapsed_tokens, mean_square, relative_lengths
 
@@ -35,13 +35,22 @@ OVER = 0.02  # more than full places answer, so that they stay full
 NEAR = 0.05  # of the load: how much longer an iteration gets with it
 
 
+@dataclass(frozen=True, slots=True)
+class Swings:
+    """How the iterations of an instance differ."""
+
+    lasting: float = 0.0  # relative standard deviation over time, of what lasts
+    single: float = 0.0  # relative variance from one iteration to the next
+    joining: float = 0.0  # requests that join the instance in an iteration, mean
+
+
 @dataclass(slots=True)
 class Stationary:
     """A decode instance in the steady state at a load."""
 
     population: Population
     iteration_s: float  # mean
-    swing: float  # relative standard deviation of iterations over time, of what lasts
+    swings: Swings
     late: float  # share of the time in which too many wait for a place
     rate_req_per_s: float  # what it answers
     decoding: float  # requests that decode, mean, all ranks
@@ -49,11 +58,6 @@ class Stationary:
     reserved_s: float
     overloaded: bool  # whether more come than full places answer
     error: float  # relative standard error of its iterations' mean
-
-    @property
-    def joining(self) -> float:
-        """Requests that join the instance in an iteration, mean."""
-        return self.rate_req_per_s * self.iteration_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +127,8 @@ def stationary(population: Population, prices: Decode, arriving: Arriving) -> St
     prompts = _prompts(p)
     room = math.floor(p.room_tokens / (context_tokens + p.page_tokens))
     places = float(np.minimum(p.slots, room).sum())
-    uneven, factors, squares, waited = 1.0, list[float](), list[float](), list[float]()
+    uneven, factors, waited = 1.0, list[float](), list[float]()
+    within, singles = list[float](), list[float]()
 
     delayed = 0.0  # iterations that a prompt waits for other ranks, mean
 
@@ -145,7 +150,7 @@ def stationary(population: Population, prices: Decode, arriving: Arriving) -> St
         live_through(p, 0 if n else int(each * life), int(BURN * life) + 1, each, wait)
         p.seen[:] = 0.0
         live_through(p, 0, int(MEASURED * life) + LOOK_EVERY, each, wait)
-        count, seconds, square, decoding, context, late, coming = (float(v) for v in p.seen)
+        count, seconds, decoding, context, late, coming, *squares = (float(v) for v in p.seen)
         if decoding > 0.0:  # else none came: one alone is even
             context_tokens = context / decoding
             arrived = each * seconds / count / mean_s if by_seconds else each
@@ -153,10 +158,13 @@ def stationary(population: Population, prices: Decode, arriving: Arriving) -> St
             if p.prompt_delay > 0:
                 delayed = max(coming / count / each - max(wait, 1.0), 0.0)
             if n == 1:  # the first pass is still near where it was begun
-                factors, squares, waited = [], [], []
+                factors, waited, within, singles = [], [], [], []
             factors.append(seconds / even_s)
             waited.append(late / count)
-            squares.append(square * count / even_s**2)
+            stretches, square, neighbours = squares
+            within.append(neighbours / stretches * (count / even_s) ** 2)
+            own = max(square - neighbours, 0.0) / stretches * (count / seconds) ** 2
+            singles.append(own * stretch_size(p))
             uneven = math.fsum(factors) / len(factors)
     each, full = _arrivals(p, took_s, arriving, life + delayed, places)
     pace = (seconds / count, decoding / count) if full and count else (took_s(each), each * life)
@@ -166,13 +174,15 @@ def stationary(population: Population, prices: Decode, arriving: Arriving) -> St
     if math.isinf(arriving.clients) and not full:
         slope = 0.5 * (took_s(each * (1.0 + NEAR)) - took_s(each * (1.0 - NEAR)))
         slow, share_left = _slow_swing(arriving, decoding, slope / (NEAR * iteration_s))
-    within = max(math.fsum(squares) / max(len(squares), 1) / uneven**2 - 1.0, 0.0)
+    lasts = max(math.fsum(within) / max(len(within), 1) / uneven**2 - 1.0, 0.0)
     # Iterations with and without prompts average out within an answer; what ranks add does not.
-    swing = math.sqrt(slow if p.colocated else within + share_left * slow)
+    lasting_swing = math.sqrt(slow if p.colocated else lasts + share_left * slow)
+    single = math.fsum(singles) / max(len(singles), 1)
     p.expected_s = iteration_s if by_seconds else 0.0
     late = math.fsum(waited) / max(len(waited), 1)
     reserved_s, error = arriving.reserved_s, _scatter(factors)
-    return Stationary(p, iteration_s, swing, late, rate, decoding, life, reserved_s, full, error)
+    swings = Swings(lasting_swing, single, rate * iteration_s)
+    return Stationary(p, iteration_s, swings, late, rate, decoding, life, reserved_s, full, error)
 
 
 def _scatter(factors: list[float]) -> float:

@@ -15,6 +15,7 @@ from twin.engine.simulate import simulate
 from twin.lab.library import load_facts, presets
 from twin.outlook import at_load, outlook
 from twin.scenario import with_overrides
+from twin.stationary import Swings
 from twin.steady import Priced
 
 QUICK = presets()[0].scenario
@@ -99,7 +100,7 @@ def test_answers_of_a_few_tokens_are_late_as_often_as_iterations_say():
                         break
                     done += 1
             kept += took * 0.060 / (answer - 1) <= 0.057
-        law_says = dataclasses.replace(law, answers=np.array([answer])).fluent(0.060, 0.0)
+        law_says = dataclasses.replace(law, answers=np.array([answer])).fluent(0.060, Swings())
         assert law_says == pytest.approx(kept / 20_000, abs=0.015)
 
 
@@ -120,9 +121,36 @@ def test_a_choice_by_load_falls_on_who_has_just_begun_an_iteration(instances):
     law = dataclasses.replace(attainment(Priced(s, load_facts())), answers=np.array([2]))
     for part in (0.4, 0.7):
         limit = with_overrides(s, {"slo.tpot_ms": 1e3 * took_s * (1.0 + part)})
-        formula = dataclasses.replace(law, scenario=limit).fluent(took_s, 0.0, 40.0 * took_s)
+        swings = Swings(joining=40.0 * took_s)
+        formula = dataclasses.replace(law, scenario=limit).fluent(took_s, swings)
         assert formula == pytest.approx((seconds <= took_s * (1.0 + part)).mean(), abs=0.08)
         assert instances == 1 or formula < part  # a wait of any length would be as likely as part
+
+
+@pytest.mark.parametrize("pool", some([(2, 24.0)], (1, 9.0), (1, 15.0), (4, 36.0)))
+def test_iterations_with_and_without_prompts_make_answers_differ_as_the_formula_says(pool):
+    """Answers of one length take 200 iterations in mixed serving, and none of them waits for its
+    first one: the variance of their TPOT is that of iterations."""
+    instances, rate = pool
+    asked = {
+        "deployment.mode": "colocated", "deployment.colocated.instances": instances,
+        "deployment.colocated.npus_per_instance": 16, "deployment.decode.mtp_draft_tokens": 0,
+        "workload.lengths": "fixed", "workload.input_tokens": 400, "workload.output_tokens": 201,
+        "workload.rate_req_per_s": rate, "horizon_s": 400.0 / instances, "warmup_s": 10.0,
+    }  # fmt: skip
+    priced = Priced(s := with_overrides(QUICK, asked), load_facts())
+    state, judged = at_load(priced, rate), attainment(priced)
+    assert state is not None
+    run = simulate(s, load_facts()).tables["requests"].drop_nans("finish_s")
+    run = run.filter(pl.col("arrival_s") > s.warmup_s)
+    took_s = (run["finish_s"] - run["first_token_s"]) / 200
+    single, lasting = state.swings.single, state.swings.lasting * judged.lasting[0]
+    formula = single / 200 + lasting**2
+    assert formula == pytest.approx(took_s.var() / took_s.mean() ** 2, rel=0.4)
+    for limit_s in (0.95 * took_s.mean(), 1.05 * took_s.mean()):  # of the mean: one more, one less
+        limit = with_overrides(s, {"slo.tpot_ms": 1e3 * limit_s})
+        share = dataclasses.replace(judged, scenario=limit).fluent(took_s.mean(), state.swings)
+        assert share == pytest.approx((took_s <= limit_s).mean(), abs=0.1)
 
 
 @pytest.mark.parametrize(
@@ -152,5 +180,6 @@ def test_the_wait_after_a_choice_by_load_is_that_of_simulated_instances(pool):
     )
     for part in (0.25, 0.5, 0.75):  # an answer of two tokens: its iteration, and the wait for it
         limit = with_overrides(alone, {"slo.tpot_ms": 50.0 * (1.0 + part)})
-        formula = dataclasses.replace(law, scenario=limit).fluent(0.050, 0.0, joining)
+        swings = Swings(joining=joining)
+        formula = dataclasses.replace(law, scenario=limit).fluent(0.050, swings)
         assert formula == pytest.approx(np.mean(np.array(waits) <= part), abs=0.04)

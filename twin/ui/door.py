@@ -6,6 +6,8 @@ import re
 import secrets
 
 import streamlit as st
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 log = logging.getLogger(__name__)
@@ -62,15 +64,13 @@ def door(app: ASGIApp) -> ASGIApp:
             return await app(scope, receive, send)
         path = scope["path"].rstrip("/")
         if path == METRICS and not os.environ.get(METRICS_WANTED):
-            return await _refuse(send, 404)
+            return await Response(status_code=404, headers=HEADERS)(scope, receive, send)
         if path.endswith(LOGOUT) and not _from_our_page(scope):
-            return await _refuse(send, 403)
+            return await Response(status_code=403, headers=HEADERS)(scope, receive, send)
 
         async def with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                own = {name for name, _ in _headers()}
-                others = [pair for pair in message.get("headers", ()) if pair[0].lower() not in own]
-                message = {**message, "headers": [*others, *_headers()]}
+                MutableHeaders(scope=message).update(HEADERS)
             await send(message)
 
         return await app(scope, receive, with_headers)
@@ -78,21 +78,11 @@ def door(app: ASGIApp) -> ASGIApp:
     return answer
 
 
-async def _refuse(send: Send, status: int) -> None:
-    """Answer with a status and no content."""
-    await send({"type": "http.response.start", "status": status, "headers": _headers()})
-    await send({"type": "http.response.body", "body": b""})
-
-
 def _from_our_page(scope: Scope) -> bool:
     """Whether our own page sent the request, by the browser's headers, or by host name."""
-    headers = {name.lower(): value.decode("latin-1") for name, value in scope["headers"]}
-    if site := headers.get(b"sec-fetch-site"):
+    headers = Headers(scope=scope)
+    if site := headers.get("sec-fetch-site"):
         return site in ("same-origin", "none")  # none: typed into the address bar
-    page = PAGE.match(headers.get(b"referer", ""))
+    page = PAGE.match(headers.get("referer", ""))
     # Some proxies name the host without its port.
-    return page is not None and page[1] == PORT.sub("", headers.get(b"host", ""))
-
-
-def _headers() -> list[tuple[bytes, bytes]]:
-    return [(name.encode(), value.encode()) for name, value in HEADERS.items()]
+    return page is not None and page[1] == PORT.sub("", headers.get("host", ""))

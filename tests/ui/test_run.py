@@ -130,10 +130,13 @@ def test_a_running_run_shows_live_numbers_and_then_its_results(app, store):
     points["tokens_per_s"] = [0.0, 98_765.0]
     store.runs.beat(run, owner, 0.25, live | {"points": points})
     opened(app, run)
-    (markup,) = (c.proto.json for c in app.get("bidi_component") if "unfolding" in c.proto.json)
-    assert all(text in markup for text in ("420 ms", "21.0 ms", "98,800 tokens/s", "<polyline"))
     assert "Running: 25% done" in words(app)
-    assert {m.label: m.value for m in app.metric}["Arrived"] == "1,200"
+    now = {m.label: m for m in app.metric}
+    assert now["Arrived"].value == "1,200"
+    assert (now["TTFT, mean"].value, now["TPOT, mean"].value) == ("420 ms", "21.0 ms")
+    assert now["TPOT, mean"].delta == "29.0 ms under the SLO of 50.0 ms"
+    assert now["Output tokens"].value == "98,800 tokens/s"
+    assert list(now["Output tokens"].proto.chart_data) == [0.0, 98_765.0]
     assert "to go" in words(app)
     finish(store, run, owner, s)
     app.run()

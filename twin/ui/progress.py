@@ -1,9 +1,7 @@
 """A run without results (none, unknown, waiting, running, ended): a sentence and an action."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from html import escape
-from itertools import groupby
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import streamlit as st
@@ -13,11 +11,11 @@ from twin.lab.share import links as addresses
 from twin.lab.store import RunRow, StoreError
 from twin.metrics.measures import amount, seconds, three_figures
 from twin.scenario import Scenario, SpecError
-from twin.ui import record, runs, session, theme, words
+from twin.ui import record, runs, session, words
 from twin.ui.fields import sentence
 from twin.ui.link import copy_link, go_to, page_link
 from twin.ui.pages import PAGES
-from twin.ui.show import drawn, plain
+from twin.ui.show import against_slo, plain
 from twin.ui.toolbar import open_run
 
 RECENT = 8
@@ -239,12 +237,28 @@ def _numbers(row: RunRow, scenario: Scenario) -> None:
             ("In the machine", "inside", "right now"), ("Decoding", "decoding", "right now"),
         ):  # fmt: skip
             st.metric(label, f"{now.get(key, 0):,.0f}", help=f"Requests {when_text}.")
-    if markup := unfolding(now.get("points") or {}, scenario):
-        drawn(markup, "unfolding")
+    _so_far(now.get("points") or {}, scenario)
     figures = [f"{three_figures(now.get('arrived', 0) / _elapsed_s(row))} requests per wall second"]
     if now.get("rejected"):
         figures.append(f"{now['rejected']:,.0f} rejected")
     st.caption(" · ".join(figures))
+
+
+def _so_far(points: Mapping[str, Sequence[float | None]], scenario: Scenario) -> None:
+    """Draw latency and throughput of a run's past spans of time; the latest against the SLO."""
+    slo, answers = scenario.slo, scenario.deployment.mode != "prefill_only"
+    with st.grid(3, min_column_width=230):
+        for label, key, limit_s in (
+            ("TTFT, mean", "ttft_s", slo.ttft_s), ("TPOT, mean", "tpot_s", 1e-3 * slo.tpot_ms),
+            ("Output tokens" if answers else "Prompt tokens", "tokens_per_s", None),
+        ):  # fmt: skip
+            values = [value for value in points.get(key, ()) if value is not None]
+            if not values:
+                continue
+            text, look = amount(values[-1], "rate", "tokens/s"), {}
+            if limit_s is not None:
+                text, look = seconds(values[-1]), against_slo(values[-1], limit_s)
+            st.metric(label, text, chart_data=values, **look)
 
 
 def ended_without_results(row: RunRow, scenario: Scenario) -> None:
@@ -272,79 +286,3 @@ def ended_without_results(row: RunRow, scenario: Scenario) -> None:
 def _again(scenario: Scenario) -> None:
     if st.button("Run it again", type="primary", icon=":material/replay:", key="run-again"):
         open_run(scenario)
-
-
-# Charts of a run that fill while it runs: small SVG, redrawn in place; plotly would blink.
-
-
-WIDE, HIGH = 300, 90  # of a chart, in its own units
-ROOM = 1.15  # above the highest value
-
-
-def unfolding(points: Mapping[str, Sequence[float | None]], scenario: Scenario) -> str:
-    """Latency and throughput so far (`points` of a run's progress) against the SLO, as HTML."""
-    slo = scenario.slo
-    prompts = scenario.deployment.mode == "prefill_only"
-    charts_drawn = [
-        ("TTFT, mean", "ttft_s", seconds, slo.ttft_s, theme.ROLE["prefill"]),
-        ("TPOT, mean", "tpot_s", seconds, 1e-3 * slo.tpot_ms, theme.ROLE["decode"]),
-        (
-            "Prompt tokens" if prompts else "Output tokens", "tokens_per_s", _tokens, None,
-            theme.PLANE["vpc"],
-        ),
-    ]  # fmt: skip
-    parts = [
-        _chart(label, points["t_s"], points[key], text, limit, colour, scenario.horizon_s)
-        for label, key, text, limit, colour in charts_drawn
-        if any(value is not None for value in points.get(key, ()))
-    ]
-    return f'<div class="unfolding">{"".join(parts)}</div>' if parts else ""
-
-
-def _tokens(value: float) -> str:
-    return amount(value, "rate", "tokens/s")
-
-
-def _chart(
-    label: str, at_s: Sequence[float | None], values: Sequence[float | None],
-    text: Callable[[float], str], limit: float | None, colour: str, horizon_s: float,
-) -> str:  # fmt: skip
-    """SVG of one live curve with its limit."""
-    known_values = [value for value in values if value is not None]
-    most, now = max(known_values), known_values[-1]
-    limit_near = limit is not None and limit < 3.0 * most  # an SLO far above would flatten the line
-    top = ROOM * max(most, limit if limit_near and limit else 0.0) or 1.0
-
-    def high(value: float) -> float:
-        return HIGH * (1.0 - value / top)
-
-    lines = ""
-    for present, pairs in groupby(zip(at_s, values, strict=True), lambda pair: pair[1] is not None):
-        if present:
-            spots = " ".join(
-                f"{WIDE * (t or 0.0) / horizon_s:.1f},{high(v or 0.0):.1f}" for t, v in pairs
-            )
-            lines += _line(f'points="{spots}"', f'stroke="{colour}" stroke-width="2"')
-    if limit_near and limit:
-        y = high(limit)
-        lines += _line(
-            f'points="0,{y:.1f} {WIDE},{y:.1f}"',
-            'stroke="currentColor" stroke-width="1" stroke-dasharray="4 4" opacity=".6"',
-        )
-    lines += _line(
-        f'points="0,{HIGH} {WIDE},{HIGH}"', 'stroke="currentColor" stroke-width="1" opacity=".4"'
-    )
-    against = f"SLO {text(limit)}" if limit is not None else ""
-    alt = escape(f"{label}: {text(now)} now, {text(most)} at most. {against}", quote=True)
-    return (
-        f"<figure><figcaption>{escape(label)}<b>{escape(text(now))}</b></figcaption>"
-        f'<svg viewBox="0 0 {WIDE} {HIGH}" preserveAspectRatio="none" role="img" '
-        f'aria-label="{alt}">{lines}</svg>'
-        f"<div><span>0 s</span><span>{escape(against)}</span>"
-        f"<span>{escape(words.duration(horizon_s))}</span></div></figure>"
-    )
-
-
-def _line(points: str, look: str) -> str:
-    """An SVG polyline; points and look are whole attributes, as `points="0,0 1,1"`."""
-    return f'<polyline {points} fill="none" vector-effect="non-scaling-stroke" {look}/>'

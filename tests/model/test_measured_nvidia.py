@@ -35,11 +35,11 @@ def prompts(facts, **fields):
     ).prefill  # fmt: skip
 
 
-def one_rank(facts, dies=8):
+def one_rank(facts, dies=8, **fields):
     return costs(
         facts, deployment__mode="decode_only", deployment__decode__instances=1,
         deployment__decode__npus_per_instance=8,
-        deployment__decode__tp_dies=dies,
+        deployment__decode__tp_dies=dies, **fields,
     ).decode  # fmt: skip
 
 
@@ -93,14 +93,32 @@ def test_links_carry_the_all_reduces_of_one_rank_and_no_messages(facts):
 def test_a_pass_with_prompts_is_no_shorter_than_its_launches(facts):
     p, shape = prompts(facts), load_shape(facts, "deepseek-r1")
     host = {part: facts.si(f"{TABLE}.eager.{part}.host") for part in ("mla", "moe")}
+    of = {part: host["mla"] * facts.si(f"operators.nvidia.eager_layer.{part}")
+          for part in ("mla", "gqa", "sparse", "dense")}  # fmt: skip
+    assert of["sparse"] > of["mla"] > host["mla"] > of["gqa"]  # norms and all-reduces stand in them
     passes = shape.moe_layers * (2 if p.microbatch else 1)
-    expected = host["mla"] * (passes + shape.dense_layers) + host["moe"] * passes
+    expected = of["mla"] * (passes + 3) + of["dense"] * 3 + host["moe"] * passes
     assert math.isclose(p.kernels, expected)
     decode = one_rank(facts).host
-    assert decode.kernels == pytest.approx(host["mla"] * 61 + host["moe"] * 58)
+    assert decode.kernels == pytest.approx(of["mla"] * 61 + of["dense"] * 3 + host["moe"] * 58)
     known = {"deployment__stack": "tensorrt-llm"}  # of its launches one by one no table is known
     assert prompts(facts, **known).kernels == 0.0
     assert prompts(facts, supernode__chip="h20", **WIDE).kernels == 0.0
+
+
+@pytest.mark.parametrize(
+    ("model", "attention", "layers"),
+    [("deepseek-v3-2", "sparse", 61), ("qwen3-235b", "gqa", 94), ("qwen3-32b", "gqa", 64)],
+)
+def test_the_host_launches_a_layer_by_its_attention(facts, model, attention, layers):
+    """Whole launches of a pass by hand, from what a layer of each kind takes."""
+    shape = load_shape(facts, model)
+    own = facts.si(f"{TABLE}.eager.mla.host")
+    by_kind = own * facts.si(f"operators.nvidia.eager_layer.{attention}") * layers
+    ffn = own * facts.si("operators.nvidia.eager_layer.dense") * (layers - shape.moe_layers)
+    moe = facts.si(f"{TABLE}.eager.moe.host") * shape.moe_layers
+    launched = one_rank(facts, deployment__model=model).host.kernels
+    assert launched == pytest.approx(by_kind + ffn + moe)
 
 
 def test_grouped_query_attention_has_a_table_of_its_own(facts):

@@ -102,8 +102,9 @@ class Machine:
     sparse_alone: float = of_family("sparse_alone", 0.0)  # 1: a core has a query token to itself
     launched_singly: float = of_family("launched_singly", 0.0)  # share of passes with prompts
     prompts_apart: float = of_family("prompts_apart", 0.0)  # 1: passes with prompts have no answers
-    eager_attention_s: float = 0.0  # host work for a layer's attention, launched kernel by kernel
-    eager_moe_s: float = 0.0  # and for its experts
+    # Host work for a layer that is launched kernel by kernel, as far as it is known: "moe" of its
+    # experts, "dense" of a dense FFN, and of all else by the kernels of its attention.
+    eager_layer_s: dict[str, float] = field(default_factory=dict)
     sampling_logit_s: float = of_family("sampling_logit", 0.0)  # of a logit; 0: bytes that move
     small_kernels_s: float = of_family("small_kernels", 0.0)  # of a layer, that no operator has
     decode_kernels: float = of_family("decode_kernels", 0.0)  # of a layer, launched one by one
@@ -344,9 +345,6 @@ def load_machine(
             is_stated = fallback is None or name in facts
             figures[declared.name] = facts.si(name) if is_stated else fallback
     figures["gate_token_s"] /= chip.clock * cores
-    for part, name in (("mla", "eager_attention_s"), ("moe", "eager_moe_s")):
-        host = f"chips.{measured_on(facts, chip.name)}.operators.eager.{part}.host"
-        figures[name] = figures["launched_singly"] * facts.si(host) if host in facts else 0.0
     figures["vector_utilisation"] = figures["vector_utilisation"] or fitted["vector_utilisation"]
     return Machine(
         chip=chip,
@@ -356,8 +354,22 @@ def load_machine(
         cores=cores,
         hbm=hbm,
         attention_peak=chip.peak(str(facts[f"{table}.attention_format"].value)) * cores,
+        eager_layer_s=_eager_layer_s(facts, chip, table, figures["launched_singly"]),
         **figures,
     )
+
+
+def _eager_layer_s(facts: Facts, chip: Chip, table: str, share: float) -> dict[str, float]:
+    """`Machine.eager_layer_s` of a chip whose hosts were measured; share: of passes with prompts
+    that are launched so."""
+    measured = f"chips.{measured_on(facts, chip.name)}.operators.eager"
+    if share <= 0.0 or f"{measured}.mla.host" not in facts:
+        return {}
+    attention = facts.si(f"{measured}.mla.host")
+    parts = facts.names(f"{table}.eager_layer")
+    layer = {part: attention * facts.si(f"{table}.eager_layer.{part}") for part in parts}
+    layer["moe"] = facts.si(f"{measured}.moe.host")
+    return {part: share * seconds for part, seconds in layer.items()}
 
 
 @kernel

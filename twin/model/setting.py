@@ -104,11 +104,12 @@ class Setting:
 
     def launched_s(self, kernels: float, moe_passes: float, passes: float) -> float:
         """Host seconds of a pass launched kernel by kernel: kernels per layer times a time each, or
-        as measured for a layer's attention and experts."""
-        m = self.machine
-        attention = m.eager_attention_s if self.shape.kind.kernels == "mla" else 0.0
-        one_by_one = m.kernel_launch_s * kernels * passes
-        return one_by_one + attention * passes + m.eager_moe_s * moe_passes
+        as measured for what a layer has."""
+        each, shape = self.machine.eager_layer_s, self.shape
+        layer = each.get("sparse" if shape.index_top_k else shape.kind.kernels, 0.0)
+        ffn = each.get("moe", 0.0) * moe_passes + each.get("dense", 0.0) * (passes - moe_passes)
+        one_by_one = self.machine.kernel_launch_s * kernels * passes
+        return one_by_one + layer * passes + ffn
 
     @property
     def readers(self) -> float:

@@ -6,9 +6,8 @@ what this module says now. It knows nothing about the words around them.
 
 from __future__ import annotations
 
-import dataclasses
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -22,8 +21,6 @@ from twin.lab.share.shipped import summaries
 from twin.lab.traces.reader import FORMATS
 from twin.metrics.operators import OPERATORS
 from twin.metrics.registry import METRICS
-from twin.model.coefficients import Decode, Prefill
-from twin.model.record import Record, walk
 from twin.model.roofline import load_machine
 from twin.model.shape import load_shape
 from twin.scenario import KINDS, fields, scenario_digest, with_overrides
@@ -94,41 +91,6 @@ def operator_table() -> str:
             for o in OPERATORS.values()
         ]
     )
-
-
-def coefficient_table() -> str:
-    """The records of numbers that cost kernels read: each kind once, and what holds it."""
-    kinds: dict[type[Record], list[str]] = {Decode: [], Prefill: []}
-    text = []
-    for kind in _nested(kinds):
-        held = f" Stands in: {', '.join(kinds[kind])}." if kinds[kind] else ""
-        text += [f"### {kind.__name__}", "", f"{(kind.__doc__ or '').strip()}{held}", ""]
-        numbers = [c for c, _ in walk(kind()) if "." not in c.name]
-        if numbers:
-            rows = [_row(f"`{c.name}`", c.unit, CHANGED_BY[c.scale], c.cause, c.meaning)
-                    for c in numbers]  # fmt: skip
-            text += ["| coefficient | unit | changed by | cause | what it is |",
-                     "|---|---|---|---|---|", *rows, ""]  # fmt: skip
-    return "\n".join(text[:-1])
-
-
-CHANGED_BY = {"computed": "a slow die", "carried": "crowded links", "": ""}
-
-
-def _nested(kinds: dict[type[Record], list[str]]) -> Iterator[type[Record]]:
-    """Every kind of record that is in `kinds` or inside one; their places are added to it."""
-    waiting = list(kinds)
-    while waiting:
-        kind = waiting.pop(0)
-        yield kind
-        for declared in dataclasses.fields(kind):  # type: ignore[arg-type]
-            value = declared.default
-            inner = type(value[0] if isinstance(value, tuple) else value)
-            if issubclass(inner, Record):
-                if inner not in kinds:
-                    waiting.append(inner)
-                place = f"`{kind.__name__}.{declared.name}{'[]' * isinstance(value, tuple)}`"
-                kinds.setdefault(inner, []).append(place)
 
 
 OFFLOADED = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5)
@@ -300,7 +262,6 @@ def pages(root: Path = ROOT) -> dict[Path, str]:
         "presets": preset_table(),
         "metrics": metric_table(),
         "operators": operator_table(),
-        "coefficients": coefficient_table(),
         "traces": trace_table(),
         "offload": offload_table(),
         "lent": lent_table(),

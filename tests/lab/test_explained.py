@@ -8,7 +8,16 @@ from twin.lab.explain import engine
 from twin.lab.explain.cause import CAUSES, possible
 from twin.lab.explain.engine import as_json
 from twin.lab.explain.engine import simulate as explained
-from twin.lab.explain.runs import MORE_SEEDS, Runs, gained, harms, score, seeded, shortened
+from twin.lab.explain.runs import (
+    MORE_SEEDS,
+    RARE_SEEDS,
+    Runs,
+    gained,
+    harms,
+    score,
+    seeded,
+    shortened,
+)
 from twin.lab.explain.words import change, effect
 from twin.lab.library import load_facts
 from twin.lab.runs.job import EXPLAIN
@@ -158,3 +167,16 @@ def test_half_of_the_few_that_miss_the_slo_are_worth_saying(after, said):
     found = gained(runs, s, settings)
     assert (found is not None) is said
     assert found is None or (found.metric, found.promise) == ("slo_attainment", after - 0.965)
+
+
+@pytest.mark.parametrize(("requests", "found"), [(50, False), (5000, True)])
+def test_a_change_is_tried_on_more_seeds_where_requests_are_few(requests, found):
+    """A change that helps on three seeds and harms on the fifth: chance, with 50 requests each."""
+    s, settings = parse_scenario(LITE), {"workload.output_tokens": 32}
+    runs = Runs(load_facts())
+    for k, each in enumerate(seeded(s, MORE_SEEDS + RARE_SEEDS)):
+        run = GOOD | {"requests": requests, "tpot_s_p99": 0.03}
+        runs.summaries[each] = run | {"slo_attainment": 0.9}
+        after = 0.86 if k == 4 else 0.98
+        runs.summaries[with_overrides(each, settings)] = run | {"slo_attainment": after}
+    assert (gained(runs, s, settings) is not None) is found

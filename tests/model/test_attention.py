@@ -7,7 +7,10 @@ import pytest
 from twin.model.attention import KINDS
 from twin.model.shape import ModelError, load_shape
 
-MODELS = {"mla": "deepseek-r1", "gqa": "qwen3-32b", "gated_gqa": "qwen3-next-80b"}
+MODELS = {
+    "mla": "deepseek-r1", "shared_kv": "deepseek-v4-flash", "gqa": "qwen3-32b",
+    "gated_gqa": "qwen3-next-80b",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", list(KINDS))
@@ -24,13 +27,13 @@ def test_twice_the_heads_is_twice_the_core(facts, name):
     s = load_shape(facts, MODELS[name])
     double = replace(s, heads=2 * s.heads, kv_heads=2 * s.kv_heads)
     assert double.decode_core_flops == 2.0 * s.decode_core_flops
-    assert double.latent == (s.latent if name == "mla" else 2 * s.latent)
+    assert double.latent == (s.latent if name in ("mla", "shared_kv") else 2 * s.latent)
     assert s.kind.split == (double.latent > s.latent)
 
 
 def test_an_unknown_kind_is_refused_by_name(facts):
     name = "models.qwen3-32b.attention"
     wrong = facts.replaced({name: replace(facts[name], value="linear")})
-    kinds = "'mla' or 'gqa' or 'gated_gqa'"
+    kinds = "'mla' or 'shared_kv' or 'gqa' or 'gated_gqa'"
     with pytest.raises(ModelError, match=f"attention = 'linear' must be {kinds}"):
         load_shape(wrong, "qwen3-32b")

@@ -66,6 +66,19 @@ KINDS = {
         # Every head meets the latent and gathers its first part; arXiv 2405.04434 section 2.1.
         core_products=lambda s: s.heads * (2 * s.kv_lora + s.rope_dim),
     ),
+    "shared_kv": Kind(
+        "one vector of a token is key and value of all heads (compressed attention, DeepSeek-V4)",
+        core_query=lambda s: s.query_width,
+        core_value=lambda s: s.heads * s.value_dim,
+        down_values=lambda s: s.q_lora + s.value_dim,
+        split=False,
+        q_up_weights=lambda s: s.q_lora * s.query_width,
+        up_values=lambda s: 0,
+        rotated=lambda s: s.heads * s.rope_dim,
+        cached=lambda s: s.value_dim,
+        small_bytes=lambda s: s.nope_dim + 2 * s.rope_dim,  # the positional part stays in BF16
+        core_products=lambda s: 2 * s.heads * s.value_dim,
+    ),
     "gqa": GQA,
     "gated_gqa": replace(
         GQA,

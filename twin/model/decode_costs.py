@@ -143,15 +143,15 @@ def colocated_costs(x: Setting, drafts: int, delay: int = 0) -> Decode:
     cached = x.many_rows(o.cached_up(x.shape, x.formats)) * x.pool.rank_dies / x.layout.dies
     chunk = Chunk(
         pair=x.pair_s * x.shape.growing,
-        latent=x.context_s(1),
+        latent=x.context_s(1) * x.shape.growing,
         index=x.index_pair_s,
-        reach=float(x.shape.index_top_k),
+        reach=float(x.shape.reach),
         windowed=x.pair_s * x.shape.windowed,
         window=float(x.shape.window),
         windowed_flops=x.shape.prefill_core_flops * x.shape.window_layers,
         pair_flops=x.shape.prefill_core_flops * x.shape.growing_layers,
-        latent_flops=x.shape.decode_core_flops * x.shape.layers,
-        index_flops=x.shape.index_flops * x.shape.layers,
+        latent_flops=x.shape.decode_core_flops * x.shape.growing_layers,
+        index_flops=x.shape.all_pairs_flops * x.shape.layers,
         hit=cached * x.shape.layers,
         edge=x.edge_s,
         apart=x.machine.prompts_apart * same_dies,
@@ -294,7 +294,7 @@ def _whole_die(mode: Mode, x: Setting) -> Mode:
 def _core(x: Setting, query: int, cores: Cores) -> DecodeCore:
     """Coefficients of the attention core on a decode die's cores, and of its offloaded part on
     prefill dies."""
-    s, most = x.shape, float(x.shape.index_top_k)
+    s, most = x.shape, float(x.shape.reach)
     all_queries_s, each = (x.context_s(q, cores) for q in (query, 1))
     per_query_s, one = (seconds * s.growing for seconds in (all_queries_s, each))
     start_s = x.machine.attention(x.formats.kv, s.kind.kernels).start_s
@@ -356,9 +356,10 @@ def _demand(x: Setting, query: float, dense: o.Work, head: o.Work) -> Demand:
         context_bytes=cached * s.growing,
         windowed_bytes=cached * s.windowed,
         windowed_flops=s.decode_core_flops * s.windowed,
-        index_bytes=s.index_bytes_per_token_layer(f.kv),
+        index_bytes=s.growing * s.index_bytes_per_token_layer(f.kv)
+        + s.pooled * s.core_bytes_per_token_layer(f.kv),
         state_bytes=x.state_bytes(query),
-        index_flops=s.index_flops,
+        index_flops=s.all_pairs_flops,
         attention_flops=sum(w.flops_per_token for w in attention) + states,
         context_flops=s.decode_core_flops * s.growing,
         expert_flops=expert.flops_per_token,

@@ -104,6 +104,8 @@ def drafter(d: Deployment, model: Shape, facts: Facts) -> Drafter:
         index_heads=0,
         index_dim=0,
         index_top_k=0,
+        select_layers=0,
+        pool_layers=0,
         window_layers=0,
         window=0,
         linear_layers=0,

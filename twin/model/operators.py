@@ -142,10 +142,17 @@ def decode_output(s: Shape, f: Formats) -> Work:
     values = ACTIVATION_BYTES * s.heads * s.value_dim
     hidden = ACTIVATION_BYTES * s.hidden
     vector = values + f.activation_bytes * s.heads * s.value_dim + 5 * hidden
+    vector += residual_bytes(s)
     cached = linear(
         f.linear, value_up + s.o_weights, gathered_bytes + values, values + hidden, vector
     )
     return _mean_layer(s, cached, _linear_output(s, f))
+
+
+def residual_bytes(s: Shape) -> float:
+    """Bytes of a token that a layer's two residuals move besides those of one hidden state: each
+    reads and writes all streams (hyper-connections, arXiv 2409.19606)."""
+    return 2.0 * 2.0 * ACTIVATION_BYTES * s.hidden * (s.residual_streams - 1)
 
 
 def prefill_down(s: Shape, f: Formats) -> Work:
@@ -161,7 +168,7 @@ def prefill_down(s: Shape, f: Formats) -> Work:
 def prefill_up(s: Shape, f: Formats) -> Work:
     """Up-projections of query, keys and values to all heads (multi-head form), and RoPE."""
     up_values = s.kind.up_values(s)
-    heads_out = s.query_width + up_values if up_values else 0
+    heads_out = s.query_width + up_values if up_values or s.q_up_weights else 0
     read = f.activation_bytes * (s.q_lora + s.kv_lora)
     cached = linear(
         f.linear, s.q_up_weights + s.kv_up_weights, read, 2.0 * heads_out, 2.0 * s.query_width
@@ -180,7 +187,7 @@ def prefill_output(s: Shape, f: Formats) -> Work:
     """Output projection, residual and norm of a prompt token."""
     values = ACTIVATION_BYTES * s.heads * s.value_dim
     hidden = ACTIVATION_BYTES * s.hidden
-    vector = values + f.activation_bytes * s.heads * s.value_dim + 5 * hidden
+    vector = values + f.activation_bytes * s.heads * s.value_dim + 5 * hidden + residual_bytes(s)
     read = f.activation_bytes * s.heads * s.value_dim
     cached = linear(f.linear, s.o_weights, read, hidden, vector)
     return _mean_layer(s, cached, _linear_output(s, f))

@@ -66,9 +66,9 @@ def prefill_costs(x: Setting, microbatch: bool) -> Prefill:
             pair=group * x.pair_s * s.growing,
             windowed=group * x.pair_s * s.windowed,
             window=float(s.window),
-            latent=x.context_s(1),
+            latent=x.context_s(1) * s.growing,
             index=x.index_pair_s,
-            reach=float(s.index_top_k),
+            reach=float(s.reach),
             hit=x.many_rows(o.cached_up(s, f)) / x.layout.dies,
             edge=group * x.edge_s,
         ),
@@ -252,8 +252,8 @@ def _demand(x: Setting, moe_layers: int, form: _Attention) -> PrefillDemand:
         + dies_of_split * dense.flops_per_token * s.dense_layers,
         pair_flops=dies_of_split * s.prefill_core_flops * layers * s.growing,
         windowed_flops=dies_of_split * s.prefill_core_flops * layers * s.windowed,
-        latent_flops=s.decode_core_flops * layers,
-        index_flops=s.index_flops * layers,
+        latent_flops=s.decode_core_flops * layers * s.growing,
+        index_flops=s.all_pairs_flops * layers,
     )
     if (drafter_model := x.drafting) is None:
         return demand

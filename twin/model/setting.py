@@ -291,15 +291,18 @@ class Setting:
         """Seconds of scoring and selecting before the core of sparse attention without context: as
         measured, or two launches."""
         start_s = self.machine.indexer_start_s or 2 * self.gap
-        return start_s if self.shape.index_top_k else 0.0
+        return start_s * self.shape.selecting if self.shape.index_top_k else 0.0
 
     @property
     def index_pair_s(self) -> float:
-        """Seconds of the indexer per query-key pair of a prompt; 0: the model has none."""
-        if not self.shape.index_top_k:
+        """Seconds per query-key pair of a prompt of the indexer, mean layer, and of the core over
+        keys that are not selected from; 0: the model has none."""
+        s = self.shape
+        if not s.index_top_k:
             return 0.0
         scores = SCORE_BYTES / self.machine.vector_bytes_per_s()
-        return self.shape.index_flops / self._prefill_core_flops_per_s + scores
+        each = s.index_flops / self._prefill_core_flops_per_s + scores
+        return s.growing * each + s.pooled * self.pair_s
 
     @property
     def _prefill_core_flops_per_s(self) -> float:
@@ -344,9 +347,9 @@ class Setting:
         return self.state_bytes(query_tokens) / self.machine.vector_bytes_per_s(cores.vector)
 
     def index_s(self, query_tokens: float, cores: Cores = WHOLE) -> float:
-        """Seconds of decode's indexer per context token of a request, 0: there is none. All of the
-        context is scored, in the format of the cache, and the scores are written and read once for
-        the selection."""
+        """Seconds of decode's indexer per context token of a request, mean layer, and of the core
+        over keys that are not selected from; 0: there is none. All of the context is scored, in the
+        format of the cache, and the scores are written and read once for the selection."""
         m, s, kv = self.machine, self.shape, self.formats.kv
         if not s.index_top_k:
             return 0.0
@@ -355,4 +358,5 @@ class Setting:
         read_rate = m.chip.hbm_bytes_per_s * efficiency.bandwidth * m.pull(cores.cube)
         scores = query_tokens * SCORE_BYTES / m.vector_bytes_per_s(cores.vector)
         compute_s = query_tokens * s.index_flops / flop_rate
-        return float(roof(compute_s, s.index_bytes_per_token_layer(kv) / read_rate)) + scores
+        each = float(roof(compute_s, s.index_bytes_per_token_layer(kv) / read_rate)) + scores
+        return s.growing * each + s.pooled * self.context_s(query_tokens, cores)

@@ -13,6 +13,8 @@ from twin.facts import Facts
 from twin.model.attention import KINDS, LINEAR, STATE_BYTES, Kind, Linear
 from twin.scenario import Stage
 
+OVERLAP = 2  # sets of values of a compressed token that overlaps with its neighbour
+
 
 class ModelError(ValueError):
     """A model or deployment that cannot run: one sentence naming what, where and what is right."""
@@ -47,7 +49,14 @@ class Shape:
     index_heads: int = 0  # of the indexer that selects what a token attends to (sparse attention)
     index_dim: int = 0
     index_top_k: int = 0  # tokens that it selects; 0: no indexer, a token attends to all
-    window_layers: int = 0  # layers in which a token attends to the last `window` tokens alone
+    o_groups: int = 0  # groups of heads whose values are projected down before the output; 0: none
+    o_lora: int = 0  # values of such a group
+    residual_streams: int = 1  # hidden states that layers read and write (hyper-connections)
+    select_layers: int = 0  # layers whose indexer selects among compressed tokens
+    select_ratio: int = 1  # tokens in one of these
+    pool_layers: int = 0  # layers that attend to all compressed tokens
+    pool_ratio: int = 1  # tokens in one of these
+    window_layers: int = 0  # layers that attend to the last `window` tokens, alone or besides
     window: int = 0
     linear: str = ""  # of LINEAR, in `linear_layers` in place of `attention`
     linear_layers: int = 0
@@ -72,6 +81,7 @@ class Shape:
             self,
             heads=self.heads // dies,
             kv_heads=self._kv_heads_of(dies),
+            o_groups=math.ceil(self.o_groups / dies),
             dense_intermediate=math.ceil(self.dense_intermediate / dies),
             vocabulary=math.ceil(self.vocabulary / dies),
             linear_key_heads=math.ceil(self.linear_key_heads / dies),
@@ -105,7 +115,7 @@ class Shape:
 
     def window_bytes(self, kv: str) -> float:
         """KV bytes of a request's last tokens in the layers with a window."""
-        return self.window_layers * self.window * self.kv_bytes_per_token_layer(kv)
+        return self.window_layers * self.window * self.core_bytes_per_token_layer(kv)
 
     @property
     def linear_kind(self) -> Linear:
@@ -119,13 +129,42 @@ class Shape:
 
     @property
     def growing(self) -> float:
-        """Share of the layers whose attention grows with the context."""
-        return 1.0 - self.windowed - self.recurrent
+        """Keys of a mean layer for a token of the context, from which an indexer, if there is one,
+        selects: the share of the layers that cache every token, or compressed keys."""
+        return self.growing_layers / self.layers
 
     @property
-    def growing_layers(self) -> int:
-        """Layers that cache every token."""
-        return self.layers - self.window_layers - self.linear_layers
+    def growing_layers(self) -> float:
+        """Such keys of all layers."""
+        if self.compressed:
+            return self.select_layers / self.select_ratio
+        return float(self.layers - self.window_layers - self.linear_layers)
+
+    @property
+    def compressed(self) -> bool:
+        """Whether layers cache compressed tokens, and a window of the last ones besides."""
+        return self.select_layers + self.pool_layers > 0
+
+    @property
+    def pooled(self) -> float:
+        """Keys of a mean layer for a token of the context that are all attended to, none being
+        selected: those of `pool_layers`."""
+        return self.pool_layers / self.pool_ratio / self.layers
+
+    @property
+    def selecting(self) -> float:
+        """Share of the layers with an indexer, in a model that has one."""
+        return self.select_layers / self.layers if self.compressed else 1.0
+
+    @property
+    def reach(self) -> int:
+        """Tokens of the context that the indexer's selection stands for; 0: there is none."""
+        return self.index_top_k * self.select_ratio
+
+    def cached_bytes_per_token(self, kv: str) -> float:
+        """KV bytes that a token of the context adds in all layers, windows and states left out."""
+        pooled = self.layers * self.pooled * self.core_bytes_per_token_layer(kv)
+        return self.growing_layers * self.kv_bytes_per_token_layer(kv) + pooled
 
     @property
     def state_bytes(self) -> float:
@@ -179,26 +218,43 @@ class Shape:
 
     @property
     def o_weights(self) -> int:
-        """Parameters of the output projection."""
-        return self.heads * self.value_dim * self.hidden
+        """Parameters of the output projection; of groups of heads first to `o_lora` values each."""
+        values = self.heads * self.value_dim
+        if not self.o_groups:
+            return values * self.hidden
+        return values * self.o_lora + self.o_groups * self.o_lora * self.hidden
 
     @property
     def attention_weights(self) -> int:
-        """All attention parameters of a layer."""
+        """All attention parameters of a mean layer."""
         projections = self.down_weights + self.q_up_weights + self.kv_up_weights + self.o_weights
         return projections + self.index_weights
 
     @property
     def index_weights(self) -> int:
-        """Parameters of the indexer: queries from the query's latent, one key, weights of heads."""
+        """Parameters of a mean layer's indexer: queries from the query's latent, one key, weights
+        of heads; and of what compresses tokens: a value and its weight in the mean, of two sets
+        where compressed tokens overlap, as those that are selected do (Megatron-LM,
+        deepseek_v4_hybrid_attention: ratio 4 overlaps, 128 does not)."""
         query = (self.q_lora or self.hidden) * self.index_heads * self.index_dim
-        return query + self.hidden * (self.index_dim + self.index_heads)
+        if not self.compressed:
+            return query + self.hidden * (self.index_dim + self.index_heads)
+        selecting = query + self.hidden * (self.index_heads + OVERLAP * 2 * self.index_dim)
+        selecting += self.hidden * OVERLAP * 2 * self.latent
+        pooling = self.hidden * 2 * self.latent
+        return round((self.select_layers * selecting + self.pool_layers * pooling) / self.layers)
 
     @property
     def index_flops(self) -> float:
         """FLOPs of the indexer for one query token and one cached token, one layer: a product for
         each head, and their weighted sum (DeepSeek-V3.2 report, equation 1)."""
         return 2.0 * self.index_heads * (self.index_dim + 1)
+
+    @property
+    def all_pairs_flops(self) -> float:
+        """FLOPs for one query token and one token of the context, mean layer, however few tokens
+        are selected: of the indexer, and of the core over keys that are not selected from."""
+        return self.growing * self.index_flops + self.pooled * self.decode_core_flops
 
     @property
     def expert_weights(self) -> int:
@@ -255,7 +311,8 @@ def load_shape(facts: Facts, name: str) -> Shape:
     if shape.attention not in KINDS:
         kinds = " or ".join(map(repr, KINDS))
         raise ModelError(f"models.{name}.attention = {shape.attention!r} must be {kinds}")
-    if shape.window_layers and not (shape.window > 0 and shape.window_layers < shape.layers):
+    windows_most = shape.layers - (not shape.compressed)
+    if shape.window_layers and not (shape.window > 0 and shape.window_layers <= windows_most):
         raise ModelError(
             f"models.{name}.window_layers = {shape.window_layers} must be fewer than its "
             f"{shape.layers} layers, with a window of 1 token or more"

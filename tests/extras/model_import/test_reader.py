@@ -96,11 +96,20 @@ KIMI_LINEAR = {
         "kda_layers": [k for k in range(1, 27) if k % 4], "short_conv_kernel_size": 4,
     },
 }  # fmt: skip
+V4 = {
+    "model_type": "deepseek_v4", "num_hidden_layers": 43, "hidden_size": 4096,
+    "num_attention_heads": 64, "num_key_value_heads": 1, "head_dim": 512, "qk_rope_head_dim": 64,
+    "q_lora_rank": 1024, "o_lora_rank": 1024, "o_groups": 8, "sliding_window": 128,
+    "compress_ratios": [0, 0, 4, *[128, 4] * 20, 0], "index_n_heads": 64, "index_head_dim": 128,
+    "index_topk": 512, "hc_mult": 4, "num_hash_layers": 3, "n_routed_experts": 256,
+    "n_shared_experts": 1, "num_experts_per_tok": 6, "moe_intermediate_size": 2048,
+    "vocab_size": 129280, "num_nextn_predict_layers": 1, "max_position_embeddings": 1048576,
+}  # fmt: skip
 KNOWN = [
     (V3, "deepseek-r1"), (QWEN3, "qwen3-235b"), (V32, "deepseek-v3-2"), (GLM5, "glm-5"),
     (GLM47, "glm-4-7"), (MINIMAX, "minimax-m2-5"), (QWEN3_DENSE, "qwen3-32b"),
     (LLAMA, "llama-3-3-70b"), (OSS, "gpt-oss-120b"), (NEXT, "qwen3-next-80b"),
-    (KIMI_LINEAR, "kimi-linear-48b"),
+    (KIMI_LINEAR, "kimi-linear-48b"), (V4, "deepseek-v4-flash"),
 ]  # fmt: skip
 
 
@@ -215,6 +224,11 @@ def test_layers_of_another_kind_or_number_are_refused_by_name(config, kinds):
 @pytest.mark.parametrize(
     ("given", "changed", "said"),
     [
+        (V4, {"compress_ratios": [4] * 43}, "compress_ratios = .* must give each of the 43 layers"),
+        (V4, {"compress_ratios": [4, 128]}, "compress_ratios = .* must give each of the 43 layers"),
+        (V4, {"compress_ratios": ["4"] * 43}, "compress_ratios = .* must give each of the 43"),
+        (V4, {"num_key_value_heads": 8}, "num_key_value_heads = 8 must be 1"),
+        (V4, {"qk_rope_head_dim": 512}, "qk_rope_head_dim = 512 must be less than head_dim, 512"),
         (NEXT, {"layer_types": ["full_attention"] * 47}, "must name each of the 48 layers"),
         (NEXT, {"full_attention_interval": 1}, "must be a whole number, 2 or more"),
         (NEXT, {"linear_num_key_heads": None}, "linear_num_key_heads is missing"),

@@ -32,7 +32,14 @@ NOTES = {
     "most_nodes": "nodes that the router lets a token's experts be on; top_k: no limit",
     "expert_groups": "groups of routed experts that the router chooses first; 1: none",
     "index_top_k": "tokens that sparse attention selects for a token to attend to",
-    "window_layers": "layers in which a token attends to a window alone",
+    "o_groups": "groups of heads whose values are projected down before the output",
+    "o_lora": "values of such a group",
+    "residual_streams": "hidden states that each layer reads and writes (hyper-connections)",
+    "select_layers": "layers whose indexer selects among compressed tokens",
+    "select_ratio": "tokens in one of these",
+    "pool_layers": "layers that attend to all compressed tokens",
+    "pool_ratio": "tokens in one of these",
+    "window_layers": "layers in which a token attends to a window, alone or besides",
     "window": "last tokens that these attend to",
     "linear": "; ".join(f"{name}: {kind.meaning}" for name, kind in LINEAR.items()),
     "linear_layers": "layers that have it in place of attention",
@@ -43,7 +50,9 @@ UNITS = {
     "kv_heads": "heads", "routed_experts": "experts", "shared_experts": "experts",
     "top_k": "experts", "vocabulary": "tokens", "mtp_layers": "layers", "max_context": "tokens",
     "most_nodes": "nodes", "expert_groups": "groups", "index_heads": "heads",
-    "index_top_k": "tokens", "window_layers": "layers", "window": "tokens", "linear": "",
+    "index_top_k": "tokens", "o_groups": "groups", "residual_streams": "streams",
+    "select_layers": "layers", "select_ratio": "tokens", "pool_layers": "layers",
+    "pool_ratio": "tokens", "window_layers": "layers", "window": "tokens", "linear": "",
     "linear_layers": "layers", "linear_key_heads": "heads", "linear_value_heads": "heads",
     "linear_conv": "tokens",
 }  # fmt: skip
@@ -67,6 +76,7 @@ FAMILIES = {
     "kimi_k2": Family("mla"),
     "deepseek_v32": Family("mla"),
     "glm_moe_dsa": Family("mla"),
+    "deepseek_v4": Family("shared_kv"),
     "qwen3_moe": Family("gqa"),
     "qwen2_moe": Family("gqa"),
     "glm4_moe": Family("gqa"),
@@ -159,7 +169,8 @@ class _Config:
         """Every field of a Shape, with its place in the config."""
         self._refuse_other_layers()
         figures = {"title": Fact(title, "", f"name given to {self.file}", "e")}
-        figures |= self._mla() if self.family.attention == "mla" else self._gqa()
+        attention = {"mla": self._mla, "shared_kv": self._compressed}
+        figures |= attention.get(self.family.attention, self._gqa)()
         if self.family.experts:
             figures |= self._experts()
         keys = {"layers": "num_hidden_layers", "hidden": "hidden_size", "vocabulary": "vocab_size",
@@ -200,6 +211,36 @@ class _Config:
             "heads": heads, "kv_heads": kv_heads,
             "q_lora": self._count("q_lora_rank", low=0, absent=0),
             **{name: self._count(key) for name, key in keys.items()},
+        }  # fmt: skip
+
+    def _compressed(self) -> dict[str, Fact]:
+        """Facts of attention over compressed tokens, one key and value for all heads."""
+        layers, ratios = self._count("num_hidden_layers").value, self.table.get("compress_ratios")
+        ratios = ratios[:layers] if isinstance(ratios, list) and len(ratios) >= layers else []
+        used = [r for r in ratios if type(r) is not int or r > 1]
+        sizes = sorted({*used}) if all(type(r) is int for r in used) else []
+        if len(sizes) != 2:
+            self._fail("compress_ratios", f"must give each of the {layers} layers a number, two of "
+                       "them above 1, like [0, 4, 128, 4]")  # fmt: skip
+        if self._count("num_key_value_heads").value != 1:
+            self._fail("num_key_value_heads", "must be 1: all heads share one key and value")
+        size, rotary = self._count("head_dim"), self._count("qk_rope_head_dim")
+        if rotary.value >= size.value:
+            self._fail("qk_rope_head_dim", f"must be less than head_dim, {size.value}")
+        derived, source = self._derived, f"compress_ratios of {self.file}"
+        names = {"heads": "num_attention_heads", "q_lora": "q_lora_rank", "o_groups": "o_groups",
+                 "o_lora": "o_lora_rank", "index_heads": "index_n_heads",
+                 "index_dim": "index_head_dim", "index_top_k": "index_topk",
+                 "residual_streams": "hc_mult", "window": "sliding_window"}  # fmt: skip
+        return {
+            "attention": derived("shared_kv", f"model_type {self.named}"),
+            "kv_heads": self._count("num_key_value_heads"), "value_dim": size, "rope_dim": rotary,
+            "nope_dim": derived(size.value - rotary.value, "head_dim - qk_rope_head_dim"),
+            **{name: self._count(key) for name, key in names.items()},
+            "select_ratio": derived(sizes[0], source), "pool_ratio": derived(sizes[1], source),
+            "select_layers": derived(used.count(sizes[0]), source),
+            "pool_layers": derived(used.count(sizes[1]), source),
+            "window_layers": derived(layers, "every layer has a window besides"),
         }  # fmt: skip
 
     def _gqa(self) -> dict[str, Fact]:
@@ -329,8 +370,10 @@ class _Config:
         if self.table.get("use_sliding_window") or mixtral:
             name = "use_sliding_window" if "use_sliding_window" in self.table else "sliding_window"
             self._fail(name, "must be off: attention over part of the context is not modelled")
-        if self.family.attention != "mla" and self.table.get("index_topk") is not None:
-            self._fail("index_topk", "must be absent: sparse attention is that of MLA only")
+        if "gqa" in self.family.attention and self.table.get("index_topk") is not None:
+            self._fail(
+                "index_topk", "must be absent: no indexer of grouped-query attention is known"
+            )
         if not self.family.experts and self.table.get("tie_word_embeddings"):
             self._fail("tie_word_embeddings", "must be false: embedding and LM head count apart")
 

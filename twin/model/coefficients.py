@@ -161,6 +161,7 @@ class Host(Record):
     launch: float = given("One graph, while the NPU computes.", "s", LAUNCHES)
     gap: float = given("Between two iterations.", "s", LAUNCHES)
     answer: float = given("One request's token, while the NPU computes.", "s", LAUNCHES)
+    apart: float = given("One request, between two iterations.", "s", LAUNCHES)
     sync: float = given("Ranks agree on the next pass, while the NPU computes.", "s", LAUNCHES)
     replay: float = given("Before each graph, which the last of all hosts starts.", "s", LAUNCHES)
     drafting: float = given("Graphs that draft, at most.")

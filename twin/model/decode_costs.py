@@ -122,9 +122,10 @@ def _host(x: Setting) -> Host:
     sync = m.rank_sync_s * (ranks - 1)
     return Host(
         launch=m.graph_launch_s,
-        gap=m.host_gap_s + (0.0 if m.works_ahead else sync),
-        answer=m.host_answer_s,
-        sync=sync if m.works_ahead else 0.0,
+        gap=m.host_gap_s + (1.0 - m.works_ahead) * sync,
+        answer=m.works_ahead * m.host_answer_s,
+        apart=(1.0 - m.works_ahead) * m.host_answer_s,
+        sync=m.works_ahead * sync,
         replay=m.replay_gap_s + m.host_spread_s * largest_of(ranks),
         drafting=m.draft_graphs,
         alongside=m.layer_host_s * layers,

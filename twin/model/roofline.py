@@ -86,7 +86,7 @@ class Machine:
     graph_launch_s: float = of_family("graph_launch")  # host time to launch one graph
     host_gap_s: float = of_family("host_gap")  # between iterations, on the host
     host_answer_s: float = of_family("host_answer")  # host time to hand out one request's token
-    works_ahead: float = of_family("works_ahead", 1.0)  # 1: ranks agree while the NPU computes
+    works_ahead: float = of_family("works_ahead", 1.0)  # 1: hosts agree and answer meanwhile
     rank_sync_s: float = of_family("rank_sync", 0.0)  # of this, for each further rank
     replay_gap_s: float = of_family("replay_gap", 0.0)  # NPU idle before each graph
     host_spread_s: float = of_family("host_spread", 0.0)  # standard deviation of ranks' starts

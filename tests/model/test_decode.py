@@ -156,3 +156,23 @@ def test_the_papers_engine_does_all_that_while_the_npu_computes(facts):
     s = with_overrides(Scenario(), {"deployment.mode": "decode_only"})
     p = build_costs(s, facts, build_fabric(s.supernode, facts)).decode
     assert gap(p, 0.01, tokens=1e9, pieces=True) == 0.0
+
+
+def test_a_host_that_does_not_work_ahead_hands_out_answers_between_passes(facts):
+    s = with_overrides(Scenario(), {"deployment.mode": "decode_only",
+                                    "deployment.stack": "mindie"})  # fmt: skip
+    p = build_costs(s, facts, build_fabric(s.supernode, facts)).decode
+    each = facts.si("stacks.mindie.operators.ascend.host_answer")
+    assert gap(p, 1.0) == pytest.approx(100 * each)
+    assert gap(p, 2.0) == gap(p, 1.0)  # whatever the NPU takes
+
+
+def test_a_layer_that_selects_is_launched_in_more_kernels(facts):
+    stack = {"deployment.mode": "decode_only", "deployment.stack": "vllm-ascend-0-13"}
+    launched = []
+    for model in ("deepseek-r1", "deepseek-v3-2"):
+        s = with_overrides(Scenario(), stack | {"deployment.model": model})
+        launched.append(build_costs(s, facts, build_fabric(s.supernode, facts)).decode.host.kernels)
+    table = "stacks.vllm-ascend-0-13.operators.ascend"
+    count, more = (facts[f"{table}.{name}"].value for name in ("decode_kernels", "index_kernels"))
+    assert launched[1] / launched[0] == pytest.approx(1 + more / count)

@@ -67,3 +67,11 @@ def test_a_burst_of_more_prompts_takes_longer_by_whole_passes(role):
     times = [burst(role, 1024.0, 2.0, n, 64 * 1024.0, EVEN).seconds for n in (64, 65, 128, 192)]
     assert times == sorted(times)
     assert times[3] - times[2] == pytest.approx(times[2] - times[0], rel=0.15)
+
+
+def test_no_rank_of_a_burst_computes_more_prompts_than_its_tokens_hold(role):
+    for whole in (1.0, 2.0):
+        budget = whole * 1000.0 * role.ranks
+        fits, rest = (burst(role, 1000.0, 2.0, 640, tokens, EVEN) for tokens in
+                      (budget, budget + 999.0))  # fmt: skip
+        assert rest == fits

@@ -119,6 +119,7 @@ def _host(x: Setting) -> Host:
     """Host coefficients of a stack, from facts of its family or its own. Every die is a rank with
     its own host process, and a graph's first exchange waits for the last of them."""
     m, layers, ranks = x.machine, x.shape.layers, x.waiting_dies
+    drafted = x.drafter.passes if m.kernel_launch_s else 0  # layers that draft, one a pass
     sync = m.rank_sync_s * (ranks - 1)
     return Host(
         launch=m.graph_launch_s,
@@ -129,7 +130,7 @@ def _host(x: Setting) -> Host:
         replay=m.replay_gap_s + m.host_spread_s * largest_of(ranks),
         drafting=m.draft_graphs,
         alongside=m.layer_host_s * layers,
-        kernels=x.launched_s(m.decode_kernels, x.shape.moe_layers, layers),
+        kernels=x.launched_s(m.decode_kernels, x.shape.moe_layers, layers + drafted),
         captured=m.captured_tokens,
     )
 

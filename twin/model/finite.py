@@ -97,9 +97,10 @@ def burst(
     instance in one pass. Early prompts wait after their first token until the last prompt is
     computed."""
     ops = role.operator_sink()
-    prompts = max(1.0, batch_tokens // prompt)
+    # Whole prompts, as many as fit the tokens of a rank; where none does, of some ranks one each.
+    own = batch_tokens / role.ranks // prompt
+    prompts = own * role.ranks if own else max(1.0, batch_tokens // prompt)
     none = np.zeros(role.ranks, np.int64)
-    # Whole prompts, dealt to the ranks in turn.
     chunk = prompt * np.floor((prompts - np.arange(role.ranks) - 1.0) / role.ranks + 1.0)
     passes = int(np.ceil(requests / prompts))
     one_s = mixed_iteration_s(

@@ -109,6 +109,7 @@ class Machine:
     small_kernels_s: float = of_family("small_kernels", 0.0)  # of a layer, that no operator has
     decode_kernels: float = of_family("decode_kernels", 0.0)  # of a layer, launched one by one
     prefill_kernels: float = of_family("prefill_kernels", 0.0)
+    index_kernels: float = of_family("index_kernels", 0.0)  # of a layer that selects, besides those
     prefill_fused: float = of_family("prefill_fused", 1.0)  # 0: all-to-all, whatever decode does
     captured_tokens: float = of_family("captured_tokens", 0.0)  # of a rank; 0: any number
     message_scale_bytes: float = of_family("message_scale")  # sent with a quantised token

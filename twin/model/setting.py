@@ -106,6 +106,7 @@ class Setting:
         """Host seconds of a pass launched kernel by kernel: kernels per layer times a time each, or
         as measured for what a layer has."""
         each, shape = self.machine.eager_layer_s, self.shape
+        kernels += self.machine.index_kernels if kernels and shape.index_top_k else 0.0
         layer = each.get("sparse" if shape.index_top_k else shape.kind.kernels, 0.0)
         ffn = each.get("moe", 0.0) * moe_passes + each.get("dense", 0.0) * (passes - moe_passes)
         one_by_one = self.machine.kernel_launch_s * kernels * passes

@@ -3,8 +3,9 @@ fits, the smallest relaxation of each limit."""
 
 import math
 import statistics
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from twin.facts import Facts
@@ -31,8 +32,9 @@ SPARES = 4  # deployments of each of these
 LONGER, LONGEST_S = 1.2, 10.0  # a TPOT that is tried after another; beyond, nothing helps
 LEVELS = 2  # of these with deployments: a formula may promise what simulations do not reach
 NEARLY = 3.0  # standard errors of a share of requests: what chance hardly exceeds
-PART, SMALLER = 0.95, 6  # of a relaxation that is tried, and how often
-HAIR = 1.001  # what fits exactly fits with so much more
+PART, TRIED = 0.95, 12  # of a relaxation, the next smaller one; searches for each limit
+DIGITS = 5  # of a relaxation
+LOAD = "load_req_per_s"
 
 
 @dataclass
@@ -266,11 +268,11 @@ class Finish:
         ):  # fmt: skip
             yield from self._fastest(limit)
             limit_now = plan.scenario.slo.tpot_ms if scale > 1.0 else s.slo.ttft_s
-            yield from self._least(limit, limit_now, key, scale * HAIR)
+            yield from self._least(limit, limit_now, key, scale)
         yield from self._least("slo.share", s.slo.share, "share", -1.0)
         for name in ("power_kw", "cost_per_million_tokens"):
             if getattr(plan, name):
-                yield from self._least(name, getattr(plan, name), name, HAIR)
+                yield from self._least(name, getattr(plan, name), name, 1.0)
         if self.fallen:
             f = max(self.fallen, key=lambda f: len(_survived(f)))
             self._relax("survives", list(plan.survives), _survived(f), f.candidate)
@@ -282,9 +284,7 @@ class Finish:
         if plan.fixed_load and search.space.prices.offered is not None:
             fitting = yield from self._otherwise(goal="rate")
             if fitting:
-                self._relax(
-                    "load_req_per_s", search.space.rate, fitting[0].low, fitting[0].candidate
-                )
+                yield from self._stepwise(LOAD, search.space.rate or 0.0, fitting[0].low)
 
     def _otherwise(self, **changed: Any) -> Generator[tuple[Scenario, ...], Any, list[Tested]]:
         """Deployments that fit a plan with another limit, the best first."""
@@ -295,8 +295,8 @@ class Finish:
         return other.ranked()
 
     def _least(self, limit: str, own: Any, key: str, scale: float) -> Steps:
-        """The deployment with the smallest need of a limit (negative scale: largest) over more
-        seeds; for TTFT and TPOT the mean over seeds if it suffices."""
+        """The smallest relaxation of a limit, from the smallest need over seeds of deployments that
+        were simulated (negative scale: the largest)."""
         search, more = self.search, scale < 0.0
         limited = key in ("power_kw", "cost_per_million_tokens")
         simulated = [
@@ -309,55 +309,71 @@ class Finish:
         for _, settings, rate, c in sorted(simulated, key=lambda row: row[:3]):
             nearest.setdefault(settings, (rate, c))
         nearest_few = list(nearest.values())[:NEAREST]
-        pairs = [(c, s) for rate, c in nearest_few for s in self._seeds(c, rate, {})]
+        pairs = [(c, s) for rate, c in nearest_few for s in self._seeds(c, rate)]
         needs: dict[Any, list[Any]] = {}
         for (c, _), trial in (yield from _answers(pairs)):
             value = None if isinstance(trial, str) else trial[key]
             needs.setdefault(c.settings, []).append(value)
         suitable = [
-            (scale * (max(values) if limited else statistics.fmean(values)), k)
-            for k, (_, c) in enumerate(nearest_few)
-            if None not in (values := needs[c.settings])
+            scale * (max(values) if limited else statistics.fmean(values))
+            for values in needs.values()
+            if None not in values
         ]
-        if not suitable:
-            return
-        value, k = min(suitable)
-        rate, c = nearest_few[k]
-        if more:
-            value = math.floor(-1e4 * value) / 1e4
-        elif not limited:
-            pairs = [(c, s) for s in self._seeds(c, rate, {limit: value})]
-            answers = yield from _answers(pairs)
-            shares = [0.0 if isinstance(trial, str) else trial["share"] for _, trial in answers]
-            if statistics.fmean(shares) < search.space.base.slo.share:
-                value = scale * max(needs[c.settings])
+        value = abs(min(suitable, default=0.0))
         if value > (0.5 if more else 0.0) and (value < own if more else value > own):
-            value, c = yield from self._smaller(limit, own, value, c)
-            self._relax(limit, own, value, c)
+            yield from self._stepwise(limit, own, value)
 
-    def _smaller(
-        self, limit: str, own: float, value: float, c: Candidate
-    ) -> Generator[tuple[Scenario, ...], Any, tuple[float, Candidate]]:
-        """Reduce the SLO's relaxation while a search with less still finds a deployment."""
-        plan, runs_allowed = self.search.plan, min(self.search.plan.simulations, 4 * RELAXED)
-        for _ in range(SMALLER if limit.startswith("slo.") else 0):
-            tried = own + PART * (value - own)
-            s = with_overrides(plan.scenario, {limit: tried})
-            nearly = plan.model_copy(update={"scenario": s, "simulations": runs_allowed})
-            search = Search(space_of(nearly, self.facts, self.search.space), self.facts,
-                            self.search.over)  # fmt: skip
+    def _stepwise(self, limit: str, own: float, value: float) -> Steps:
+        """Relax a limit by a step with which a search finds a deployment, and with the next smaller
+        one none; steps are a geometric series through `value`."""
+        fits: dict[int, Candidate] = {}
+        fails: set[int] = set()
+        step, stride = 1, 1
+        for _ in range(TRIED):
+            c = yield from self._fits(limit, _level(own, value, step))
+            if c is None:
+                fails.add(step)
+            else:
+                fits[step] = c
+            if not fits:
+                step, stride = 1 - stride, 2 * stride
+            elif not fails:
+                step, stride = 1 + stride, 2 * stride
+            elif max(fits) + 1 in fails:
+                break
+            else:
+                step = (max(fits) + min(fails)) // 2
+        if fits:
+            least = max(fits)
+            self._relax(limit, own, _level(own, value, least), fits[least])
+
+    def _fits(
+        self, limit: str, value: float
+    ) -> Generator[tuple[Scenario, ...], Any, Candidate | None]:
+        """A deployment that a search finds with another value of a limit."""
+        plan, offered = self.search.plan, self.search.space.prices.offered or 1.0
+        changed: dict[str, Any] = {limit: value}
+        if limit == LOAD:
+            changed = {"more": value / offered - 1.0}
+        elif limit.startswith("slo."):
+            changed = {"scenario": with_overrides(plan.scenario, changed)}
+        plan = plan.model_copy(update=changed)
+        for first in (True, False):  # the first that keeps the limits is mostly enough
+            space = space_of(plan, self.facts, self.search.space)
+            search = Search(space, self.facts, self.search.over)
+            if first:
+                search.over = partial(_is_over, search, self.search.over)
             other = Finish(search, self.facts, brief=True)
             yield from search.steps()
+            stopped = bool(search.ranked())
             yield from other._found()
-            if not other.finalists:
+            if other.finalists or not stopped:
                 break
-            value, c = tried, other.finalists[0].candidate
-        return value, c
+        return other.finalists[0].candidate if other.finalists else None
 
-    def _seeds(self, c: Candidate, rate: float, changed: dict[str, Any]) -> list[Scenario]:
+    def _seeds(self, c: Candidate, rate: float) -> list[Scenario]:
         """Scenarios of a deployment at a load with every seed, long enough for a steady state."""
-        s = with_overrides(scenario_of(self.search.space, c.given, rate), changed)
-        s = at_steady(s, self.facts, rate)
+        s = at_steady(scenario_of(self.search.space, c.given, rate), self.facts, rate)
         return [with_overrides(s, {"seed": seed}) for seed in (s.seed, *SEEDS)]
 
     def _fastest(self, limit: str) -> Steps:
@@ -388,6 +404,16 @@ class Finish:
         self.relaxations.append(
             {"limit": limit, "from": own, "to": value, "settings": c.given, "npus": c.npus}
         )
+
+
+def _is_over(search: Search, over: Callable[[], bool]) -> bool:
+    """Whether a search has found a deployment or used up its time."""
+    return over() or bool(search.ranked())
+
+
+def _level(own: float, value: float, step: int) -> float:
+    """A limit relaxed by a step of a geometric series; step 0 is `value`."""
+    return float(f"{own + (value - own) * PART**step:.{DIGITS}g}")
 
 
 def breaks_first(trial: Trial, plan: Plan) -> str:

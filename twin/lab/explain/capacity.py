@@ -19,6 +19,7 @@ CLOSE = 1.015  # between a load that keeps the SLO and one that does not
 STEP = 1.06  # off the formula's answer
 LEAST, MOST = 1 / 64, 32.0  # of the load where the search begins: no load beyond is tried
 LONGER = 16  # as many lives of a request as in the other runs
+MOST_REQUESTS = 400_000.0  # of a longer run: more take minutes, and chance is small
 FEWER = 4  # seeds at most where longer runs decide
 SURE = 2.0  # standard errors
 CLUSTERED = 4.0  # standard errors that a share of requests has at least: they share iterations
@@ -157,10 +158,13 @@ def at_steady(s: Scenario, facts: Facts, load: float) -> Scenario:
 
 def longer(s: Scenario) -> Scenario:
     """The scenario of `at_steady` for judging the ends of the interval: `LONGER` times the counted
-    time after twice the warm-up; unchanged if its times are its own."""
+    time after twice the warm-up, at most for `MOST_REQUESTS`; unchanged if its times are its
+    own."""
     if not steady_by_itself(s):
         return s
-    counted_s = LONGER * (s.horizon_s - s.warmup_s)
+    once_s, (path, load) = s.horizon_s - s.warmup_s, load_of(s)
+    enough_s = MOST_REQUESTS / load if path == "workload.rate_req_per_s" else math.inf
+    counted_s = min(LONGER * once_s, max(once_s, enough_s))
     warmup_s = 2.0 * s.warmup_s
     return with_overrides(s, {"horizon_s": warmup_s + counted_s, "warmup_s": warmup_s})
 

@@ -15,7 +15,7 @@ from twin.hardware.faults import broken
 from twin.hardware.placement import Instance, place_instances
 from twin.lab.explain.capacity import OTHERS, Capacity, at_steady, searching, steady_by_itself
 from twin.lab.explain.view import load_of
-from twin.lab.plan.candidates import Candidate, score, space_of
+from twin.lab.plan.candidates import Candidate, Space, score, space_of
 from twin.lab.plan.question import Plan
 from twin.lab.plan.search import BATCHED, FRESH, Search, Steps, Tested
 from twin.lab.plan.trial import Trial, scenario_of
@@ -34,7 +34,7 @@ LEVELS = 2  # of these with deployments: a formula may promise what simulations 
 NEARLY = 3.0  # standard errors of a share of requests: what chance hardly exceeds
 PART, TRIED = 0.95, 12  # of a relaxation, the next smaller one; searches for each limit
 DIGITS = 5  # of a relaxation
-LOAD = "load_req_per_s"
+LOAD, LEAST, NEARER = "load_req_per_s", 0.1, 0.9  # of the load: the least tried, the first guess
 
 
 @dataclass
@@ -277,22 +277,20 @@ class Finish:
             f = max(self.fallen, key=lambda f: len(_survived(f)))
             self._relax("survives", list(plan.survives), _survived(f), f.candidate)
         if plan.npus:
-            fitting = yield from self._otherwise(npus=0)
-            if fitting:
+            other = Search(self._space(npus=0), self.facts, search.over)
+            yield from other.steps()
+            if fitting := other.ranked():
                 c = min((t.candidate for t in fitting), key=lambda c: (c.npus, c.settings))
                 self._relax("npus", plan.npus, c.npus, c)
-        if plan.fixed_load and search.space.prices.offered is not None:
-            fitting = yield from self._otherwise(goal="rate")
-            if fitting:
-                yield from self._stepwise(LOAD, search.space.rate or 0.0, fitting[0].low)
+        rate = search.space.rate if search.space.prices.offered is not None else None
+        if rate is not None and (yield from self._fits(LOAD, LEAST * rate)) is not None:
+            most = max(c.price.expected for c in self._space(goal="rate").open)
+            yield from self._stepwise(LOAD, rate, min(FRESH * most, NEARER * rate))
 
-    def _otherwise(self, **changed: Any) -> Generator[tuple[Scenario, ...], Any, list[Tested]]:
-        """Deployments that fit a plan with another limit, the best first."""
-        search = self.search
-        plan = search.plan.model_copy(update={"simulations": 4 * RELAXED, **changed})
-        other = Search(space_of(plan, self.facts, search.space), self.facts, search.over)
-        yield from other.steps()
-        return other.ranked()
+    def _space(self, **changed: Any) -> Space:
+        """The deployments of a plan with another limit or goal."""
+        plan = self.search.plan.model_copy(update=changed)
+        return space_of(plan, self.facts, self.search.space)
 
     def _least(self, limit: str, own: Any, key: str, scale: float) -> Steps:
         """The smallest relaxation of a limit, from the smallest need over seeds of deployments that
@@ -330,7 +328,9 @@ class Finish:
         fails: set[int] = set()
         step, stride = 1, 1
         for _ in range(TRIED):
-            c = yield from self._fits(limit, _level(own, value, step))
+            if (tried := _level(own, value, step)) <= 0.0:
+                break
+            c = yield from self._fits(limit, tried)
             if c is None:
                 fails.add(step)
             else:
@@ -357,10 +357,8 @@ class Finish:
             changed = {"more": value / offered - 1.0}
         elif limit.startswith("slo."):
             changed = {"scenario": with_overrides(plan.scenario, changed)}
-        plan = plan.model_copy(update=changed)
         for first in (True, False):  # the first that keeps the limits is mostly enough
-            space = space_of(plan, self.facts, self.search.space)
-            search = Search(space, self.facts, self.search.over)
+            search = Search(self._space(**changed), self.facts, self.search.over)
             if first:
                 search.over = partial(_is_over, search, self.search.over)
             other = Finish(search, self.facts, brief=True)

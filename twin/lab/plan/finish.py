@@ -79,22 +79,23 @@ class Finish:
     def steps(self) -> Steps:
         """Prove the finalists or, if there are none, find relaxations of the limits."""
         yield from self._found()
-        if self.search.plan.survives:
-            yield from self._losses(self.finalists)
-            yield from self._spared()
-            self.fallen = [f for f in self.finalists if not f.survives]
-            self.finalists = [f for f in self.finalists if f.survives]
         self.finalists.sort(key=self._worth)
         del self.finalists[self.search.plan.finalists :]
         if not self.finalists:
             yield from self._relaxed()
 
     def _found(self) -> Steps:
-        """Find the finalists, or else the deployments that nearly suffice."""
+        """Find the finalists, or else the deployments that nearly suffice; lose those that a loss
+        takes out."""
         yield from self._chosen()
         if not self.finalists:
             yield from self._nearly()
             yield from self._capacities(self.finalists)
+        if self.search.plan.survives:
+            yield from self._losses(self.finalists)
+            yield from self._spared()
+            self.fallen = [f for f in self.finalists if not f.survives]
+            self.finalists = [f for f in self.finalists if f.survives]
 
     def _worth(self, f: Finalist) -> tuple[float, float, Any]:
         """Finalists in order of score, then of the largest load."""

@@ -35,7 +35,7 @@ def answered(finish: Finish) -> dict[str, Any]:
         "load": {"path": load_of(space.base)[0], "req_per_s": space.rate},
         "ranked": ranked,
         "gap": gap,
-        "gap_sentence": "" if gap is None else gap_words(gap),
+        "gap_sentence": "" if gap is None else gap_words(gap, plan.goal, ranked[0]["npus"]),
         "front": _front(search),
         "tornado": _tornado(search, finish.finalists[0]) if finish.finalists else [],
         "relaxations": finish.relaxations,
@@ -45,8 +45,10 @@ def answered(finish: Finish) -> dict[str, Any]:
     })  # fmt: skip
 
 
-def gap_words(gap: float) -> str:
-    """The gap in words, rounded up: 10.01 % must not become 10.0."""
+def gap_words(gap: float, goal: str, npus: int) -> str:
+    """The gap in words, rounded up: 10.01 % must not become 10.0; npus: of the first."""
+    if goal == "npus":
+        return f"Of those priced none needs fewer than {round(npus / (1.0 + gap)):,} NPUs."
     amount = f" by more than {math.ceil(1e3 * gap) / 10:.1f} %" if gap > 0.0 else ""
     return f"Of those priced none beats the first{amount}."
 

@@ -32,7 +32,7 @@ def progress(so_far: Mapping[str, Any]) -> None:
 
 def answer(plan: Plan, found: Mapping[str, Any]) -> None:
     """Draw the whole answer."""
-    first, *more = sentences(dict(found))
+    first, *more = sentences({**found, "relaxations": []})  # these are a table
     st.subheader(plain(first), anchor=False)
     st.caption(plain(f"{plan.scenario.name}: {in_brief(plan)}"))
     st.markdown(plain(" ".join(more)))
@@ -40,6 +40,7 @@ def answer(plan: Plan, found: Mapping[str, Any]) -> None:
     if rows:
         _ranking(plan, rows)
     elif found["relaxations"]:
+        st.markdown("Each of these changes alone makes a deployment fit:")
         st.dataframe(relaxed(found["relaxations"]), hide_index=True)
     ranks = {row["key"]: row["rank"] for row in rows}
     plot(charts.front(found["front"], ranks, published()), "plan-front")

@@ -13,7 +13,7 @@ from twin.ui.fields import why_idle
 
 NOW = "plan-now"  # session state: whoever led here wants it searched at once
 PLAN = "plan"  # of the address: the plan that is shown
-BY = {"share": "That share of requests", "mean": "The means"}  # TTFT and TPOT
+BY = {"share": "That share", "mean": "The means"}  # TTFT and TPOT
 USUAL = 96
 BUDGETS = {48: "Quick look", USUAL: "Usual", 240: "Thorough"}  # simulations of the search
 
@@ -41,7 +41,7 @@ def form(shown: Plan | None) -> Plan:
             most = npus_of(draft.supernode)
             goal_by = st.selectbox(
                 "Met by", list(BY), list(BY).index(values.get("by", "share")), key="plan-by",
-                format_func=BY.__getitem__, width=190,
+                format_func=BY.__getitem__, width=150,
                 help="Published figures are often means; an SLO is about each request.",
             )  # fmt: skip
             npus = st.number_input(
@@ -49,7 +49,7 @@ def form(shown: Plan | None) -> Plan:
                 key="plan-npus", width=150,
             )  # fmt: skip
             simulations = st.selectbox(
-                "Search", list(BUDGETS), list(BUDGETS).index(USUAL), key="plan-budget", width=170,
+                "Search", list(BUDGETS), list(BUDGETS).index(USUAL), key="plan-budget", width=150,
                 format_func=lambda n: f"{BUDGETS[n]} ({n})", help="Short simulations of a search.",
             )  # fmt: skip
         survives = st.pills(

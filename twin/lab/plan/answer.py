@@ -8,6 +8,7 @@ from twin.lab.evidence.near import throughput_apart
 from twin.lab.explain.view import load_of
 from twin.lab.plan.candidates import Candidate, score
 from twin.lab.plan.finish import Finalist, Finish
+from twin.lab.plan.question import LOSSES
 from twin.lab.plan.search import Search, front
 from twin.lab.plan.space import CHOICES, COUNTED
 from twin.scenario import field_info
@@ -287,7 +288,7 @@ def relaxed(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 def amount_of(value: Any) -> str:
     """A limit as text."""
     if isinstance(value, list | tuple):
-        return ", ".join(map(str, value)) or "none"
+        return ", ".join(LOSSES[loss].lower() for loss in value) or "none"
     return f"{value:.5g}"
 
 

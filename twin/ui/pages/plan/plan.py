@@ -82,6 +82,8 @@ def results() -> None:
 
 
 if shown is not None:
+    if wanted and wanted.scenario != shown.scenario:
+        st.caption("The plan below is of another scenario than the draft above.")
     with session.damage_shown():
         st.fragment(results, run_every=LOOK_S if LOOKING else None)()
 else:

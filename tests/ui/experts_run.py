@@ -125,7 +125,7 @@ def fake_traffic(s: Scenario) -> pl.DataFrame:
 
 
 def done_skewed(
-    store: Store, s: Scenario | None = None, *, without: tuple[str, ...] = (), faster: float = 1.0
+    store: Store, s: Scenario | None = None, *, empty: tuple[str, ...] = (), faster: float = 1.0
 ) -> str:
     """A finished run with drifting experts; `faster` divides its times. Returns its id."""
     s = s or skewed()
@@ -137,7 +137,7 @@ def done_skewed(
         if key.startswith(("tpot_s", "ttft_s")) and summary[key] is not None:
             summary[key] = summary[key] / faster
     summary["decode_tokens_per_s_per_npu"] *= faster
-    kept = {name: table for name, table in tables.items() if name not in without}
+    kept = {name: table.clear() if name in empty else table for name, table in tables.items()}
     result = SimpleNamespace(
         digest="0" * 64, summary=summary, tables=kept, checks=fake_checks(), notes=[], valid=True
     )

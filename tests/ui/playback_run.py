@@ -69,13 +69,14 @@ def playback_tables(s: Scenario) -> dict[str, pl.DataFrame]:
             planes = range(s.supernode.sub_planes) if plane == "ub" else [None]
             share = 1 / (len(nodes) * len(planes))
             split += [
-                (plane, traffic, i.role, i.index, node, p, direction, share)
+                (0.0, None, plane, traffic, i.role, i.index, node, p, direction, share)
                 for node in nodes for p in planes for direction in ("out", "in")
             ]  # fmt: skip
     names = ["t_s", "window_s", "role", "instance", "queue", "running", "busy", "iteration_s",
              "hot_factor", "contention", "up", "dies"]  # fmt: skip
     own = ["t_s", "window_s", "plane", "traffic", "role", "instance", "bytes"]
-    of = ["plane", "traffic", "role", "instance", "node", "sub_plane", "direction", "share"]
+    of = ["t_s", "end_s", "plane", "traffic", "role", "instance", "node", "sub_plane", "direction",
+          "share"]  # fmt: skip
     tables["instances"] = pl.DataFrame(rows, schema=names, orient="row")
     tables["traffic"] = pl.DataFrame(moved, schema=own, orient="row")
     tables["shares"] = pl.DataFrame(split, schema=of, orient="row", infer_schema_length=None)

@@ -15,7 +15,7 @@ from tests.ui.experts_run import (
     expert_tables,
     skewed,
 )
-from tests.ui.stored_runs import done, scenario
+from tests.ui.stored_runs import scenario
 from twin.lab.kinds import CountsTable
 from twin.lab.library import presets
 from twin.ui import record, session
@@ -217,14 +217,8 @@ def test_the_slider_goes_through_the_moments(app, store, tables):
     assert words(app) != copies
 
 
-def test_a_run_of_an_earlier_engine_says_so_and_can_be_run_again(app, store):
-    opened(app, done(store, scenario("Old")))
-    assert "did not record the load of its experts" in words(app)
-    assert [b.label for b in app.button] == ["Run it again"]
-
-
 def test_without_moves_the_page_says_there_were_none(app, store):
-    run = done_skewed(store, without=("events", "instances", "traffic", "hottest"))
+    run = done_skewed(store, empty=("events", "instances", "traffic", "hottest"))
     opened(app, run, "Over time")
     assert "No expert was moved" in words(app)
     app.session_state["experts-view"] = "Between nodes"

@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 import numpy as np
 import polars as pl
-import streamlit as st
 
 from twin.facts import Facts
 from twin.hardware.chip import load_chip
@@ -15,7 +14,6 @@ from twin.model.operators import combine_bytes, dispatch_bytes
 from twin.model.roofline import load_machine
 from twin.model.shape import load_shape
 from twin.scenario import Scenario
-from twin.ui import session
 
 MOMENTS = {"start": "Start", "before": "Before rebalance", "after": "After rebalance", "end": "End"}
 ORDER = {name: place for place, name in enumerate(MOMENTS)}
@@ -61,13 +59,6 @@ class Move:
         """Iteration time during the move over that before."""
         is_known = self.before_s and self.during_s is not None
         return self.during_s / self.before_s if is_known else None  # type: ignore[operator]
-
-
-@st.cache_resource(show_spinner="Reading the expert load", max_entries=12)
-def table(run: str, name: str) -> pl.DataFrame | None:
-    """A small table of a run, None if it has none; shared, so never changed."""
-    runs = session.store().runs
-    return runs.table(run, name) if name in runs.tables(run) else None
 
 
 def instances(die_load: pl.DataFrame) -> list[tuple[str, int]]:

@@ -8,7 +8,6 @@ import polars as pl
 import streamlit as st
 
 from twin.lab.store import RunRow
-from twin.metrics.events import SCHEMA as EVENTS
 from twin.metrics.events import Kind
 from twin.metrics.measures import NOTHING, amount, seconds
 from twin.scenario import Scenario, serving
@@ -18,18 +17,10 @@ from twin.ui.pages.experts import load as experts
 from twin.ui.pages.experts.load import MOMENTS, Moment
 from twin.ui.show import dark, plot
 
-NO_EVENTS = pl.DataFrame(schema=EVENTS)
-
-
-def table(row: RunRow, name: str) -> pl.DataFrame:
-    """A table of the run; empty without one."""
-    frame = experts.table(row.id, name)
-    return NO_EVENTS if frame is None else frame
-
 
 def chosen_instance(row: RunRow) -> tuple[str, int]:
     """The instance selected for its experts."""
-    instances = experts.instances(table(row, "die_load"))
+    instances = experts.instances(record.table(row.id, "die_load"))
     if len(instances) == 1:
         return instances[0]
     return st.selectbox(
@@ -40,7 +31,7 @@ def chosen_instance(row: RunRow) -> tuple[str, int]:
 
 def chosen_moment(row: RunRow, role: str, instance: int) -> Moment:
     """The moment selected by the slider."""
-    moments = experts.moments(table(row, "die_load"), role, instance)
+    moments = experts.moments(record.table(row.id, "die_load"), role, instance)
     if len(moments) == 1:
         st.caption(_moment(moments[0]))
         return moments[0]
@@ -60,10 +51,10 @@ def _moment(moment: Moment) -> str:
 
 def tiles(row: RunRow, role: str, instance: int) -> None:
     """Tiles: imbalance at the start and at the end, and moved weights."""
-    die_load = table(row, "die_load")
+    die_load = record.table(row.id, "die_load")
     moments = experts.moments(die_load, role, instance)
     first, last = (experts.snapshot(die_load, role, instance, m) for m in (moments[0], moments[-1]))
-    moves = experts.moves(table(row, "events"), None, role, instance)
+    moves = experts.moves(record.table(row.id, "events"), None, role, instance)
     took_s = sum((m.end_s or m.t_s) - m.t_s for m in moves)
     note = "Load of the hottest die over the mean die, averaged over layers; 1 is perfectly even."
     before, after = float(first.hottest.mean()), float(last.hottest.mean())
@@ -90,7 +81,7 @@ def tiles(row: RunRow, role: str, instance: int) -> None:
 def dies(row: RunRow, scenario: Scenario, role: str, instance: int) -> None:
     """Map of every die in every layer at one moment."""
     moment = chosen_moment(row, role, instance)
-    snap = experts.snapshot(table(row, "die_load"), role, instance, moment)
+    snap = experts.snapshot(record.table(row.id, "die_load"), role, instance, moment)
     plot(charts_experts.die_map(snap.layers, snap.load, snap.replicas, dark=dark()), "die-map")
     dots = "an orange dot marks a die that holds a redundant copy"
     if (snap.replicas > 0).sum() > charts_experts.MARKS_MOST:
@@ -103,7 +94,7 @@ def dies(row: RunRow, scenario: Scenario, role: str, instance: int) -> None:
 
 def layers(row: RunRow, scenario: Scenario, role: str, instance: int) -> None:
     """Hottest die of each layer, before and after a rebalance if there was one."""
-    die_load = table(row, "die_load")
+    die_load = record.table(row.id, "die_load")
     moments = experts.moments(die_load, role, instance)
     numbers = [m.number for m in moments if m.name == "before" and experts.pair(moments, m)]
     number = 0
@@ -133,7 +124,7 @@ def layers(row: RunRow, scenario: Scenario, role: str, instance: int) -> None:
 
 def over_time(row: RunRow, scenario: Scenario, role: str, instance: int) -> None:
     """TPOT and the hottest die over time, with rebalances marked, and what these cost."""
-    events = table(row, "events")
+    events = record.table(row.id, "events")
     marks = events.filter((pl.col("kind") == Kind.SHIFT) | experts.concerns(role, instance))
     windows = record.table(row.id, "windows")
     if scenario.deployment.mode != "prefill_only":
@@ -141,16 +132,17 @@ def over_time(row: RunRow, scenario: Scenario, role: str, instance: int) -> None
         chart = charts_experts.tpot(windows, marks, 1e-3 * scenario.slo.tpot_ms, scenario.warmup_s)
         plot(chart, "tpot")
     st.subheader("Hottest die", anchor=False)
-    hottest = experts.table(row.id, "hottest")
-    table_ = pl.DataFrame() if hottest is None else hottest.filter(experts.of(role, instance))
-    plot(charts_experts.hottest_over_time(table_, marks, scenario.horizon_s), "hottest")
+    hottest = record.table(row.id, "hottest").filter(experts.of(role, instance))
+    plot(charts_experts.hottest_over_time(hottest, marks, scenario.horizon_s), "hottest")
     st.subheader("What each move cost", anchor=False)
     cost(row, role, instance)
 
 
 def cost(row: RunRow, role: str, instance: int) -> None:
     """The moves as a table: bytes, seconds, slow-down while moving, and the iteration after."""
-    moves = experts.moves(table(row, "events"), experts.table(row.id, "instances"), role, instance)
+    moves = experts.moves(
+        record.table(row.id, "events"), record.table(row.id, "instances"), role, instance
+    )
     if not moves:
         st.caption("No expert was moved in this run.")
         return
@@ -180,13 +172,12 @@ def nodes(row: RunRow, scenario: Scenario, role: str, instance: int) -> None:
     if serving(scenario)[role].own.experts_tp > 1:
         st.caption("Every die has a part of its experts and gathers all tokens: dies send alike.")
         return
-    traffic, ranks = experts.table(row.id, "traffic"), record.table(row.id, "ranks")
+    traffic, ranks = record.table(row.id, "traffic"), record.table(row.id, "ranks")
     here = experts.of(role, instance)
-    moved_there = None if traffic is None else traffic.filter(here, traffic="experts")["bytes"]
-    total = float(moved_there.sum()) if moved_there is not None else 0.0
+    total = float(traffic.filter(here, traffic="experts")["bytes"].sum())
     node_numbers = ranks.filter(here)["node"].to_numpy()
     moment = chosen_moment(row, role, instance)
-    snap = experts.snapshot(table(row, "die_load"), role, instance, moment)
+    snap = experts.snapshot(record.table(row.id, "die_load"), role, instance, moment)
     if not total or not node_numbers.size:
         st.caption("This run recorded no expert exchange of this instance.")
         return

@@ -162,7 +162,6 @@ def _shares(
     """Shares of each series' bytes, f4: series, node, column (UB sub-planes, RDMA, VPC), direction
     (0 out, 1 in), share, first and end window (`t_s` to `end_s`, null: to the end)."""
     starts = windows["t_s"].to_numpy()
-    timed = {"t_s", "end_s"} <= set(shares.columns)
     index = {tuple(key): k for k, key in enumerate(series)}
     place_of = _places(shares, number)
     rows: list[tuple[float, ...]] = []
@@ -172,11 +171,9 @@ def _shares(
             continue
         inward = float(row["direction"] == "in")
         cells = columns(row["plane"], row["sub_plane"], planes)
-        first, last = 0, len(starts)
-        if timed:
-            first = int(np.searchsorted(starts, row["t_s"] - 1e-9))
-            if row["end_s"] is not None:
-                last = int(np.searchsorted(starts, row["end_s"] - 1e-9))
+        first, last = int(np.searchsorted(starts, row["t_s"] - 1e-9)), len(starts)
+        if row["end_s"] is not None:
+            last = int(np.searchsorted(starts, row["end_s"] - 1e-9))
         rows += [(k, row["node"], c, inward, row["share"] / len(cells), first, last) for c in cells]
     names = ("series", "node", "column", "direction", "share", "from", "until")
     table = np.array(rows, float).reshape(-1, len(names))

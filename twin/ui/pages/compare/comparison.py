@@ -412,23 +412,5 @@ def _unit(name: str) -> str:
 
 
 def as_json(compared: Comparison) -> str:
-    """The comparison as one JSON object; SI units, shares of one."""
-    body = {
-        "runs": [
-            {"id": run, "label": name, "baseline": i == compared.baseline}
-            for i, (run, name) in enumerate(zip(compared.runs, compared.names, strict=True))
-        ],
-        "notes": compared.notes,
-        "inputs": [
-            {"path": row.path, "unit": row.unit, "values": row.values} for row in compared.inputs
-        ],
-        "figures": [
-            {
-                "name": row.name, "unit": _unit(row.name), "better": metric_of(row.name).better,
-                "values": row.values, "deltas": row.deltas, "ratios": row.ratios,
-                "pairs": [asdict(pair) if pair else None for pair in row.paired],
-            }
-            for row in compared.metrics
-        ],
-    }  # fmt: skip
-    return json_text(body)
+    """The comparison as one object, as `compare --json` prints it; SI units, shares of one."""
+    return json_text(asdict(compared))

@@ -1,6 +1,5 @@
 """How far the twin is from what was measured: every published row, its error, what it rests on."""
 
-from functools import partial
 from typing import Any
 
 import streamlit as st
@@ -22,7 +21,7 @@ from twin.scenario import Scenario
 from twin.ui import session
 from twin.ui.fields import choice_label, sentence
 from twin.ui.runs import how_far_off
-from twin.ui.show import download, plain, plot
+from twin.ui.show import plain, plot
 from twin.ui.toolbar import open_run
 
 HOW = (
@@ -188,7 +187,7 @@ def take_row() -> None:
 
 
 named_rows = bool({"regime", "missed"} & set(st.query_params))
-with st.expander(f"All {len(answers)} rows: search, kinds, files", expanded=named_rows):
+with st.expander(f"All {len(answers)} rows: search, kinds", expanded=named_rows):
     scores = [
         {name[0].upper() + name[1:]: cell for name, cell in line.items() if name not in UNJUDGED}
         for line in score_table(answers)
@@ -231,13 +230,8 @@ with st.expander(f"All {len(answers)} rows: search, kinds, files", expanded=name
     st.caption(
         f"{HOW} Die and NPU differ by two on a 910C. Band: where four of five errors are "
         "expected, made without the row's system. Others: what other simulators answered, better "
-        "or worse. Click a row for more."
+        "or worse. Click a row for more; the table's own tools take it away as CSV."
     )
-    with st.container(horizontal=True):
-        for form, make in (("csv", proof.as_csv), ("json", proof.as_json)):
-            download(
-                f"Evidence as {form.upper()}", partial(make, answers), f"evidence.{form}", form
-            )
 
 # 5) What stands behind the rows.
 with st.expander("What stands behind them: where it stops holding, fitted figures, every fact"):

@@ -13,7 +13,7 @@ from twin.lab.evidence.rows import KINDS, Beyond, Row, bars
 from twin.metrics.measures import three_figures
 from twin.scenario import field_unit
 from twin.ui.fields import field_name, show
-from twin.ui.show import csv_text, json_text, plain
+from twin.ui.show import plain
 
 MARKS = {
     "a": "read in the primary source",
@@ -137,24 +137,6 @@ def missing_in_words(rows: Sequence[Beyond]) -> str:
     common = Counter(filter(None, reasons)).most_common(MISSING)
     lines = [f"- {plain(why)} ({count} published results)" for why, count in common]
     return "\n".join([*lines, f"- {len(rows)} in all, under *Beyond the twin*"])
-
-
-# Files to keep.
-
-COLUMNS = (
-    "id", "system", "group", "regime", "quantity", "unit", "basis", "published", "twin", "error",
-    "kind", "because", "first_error", "first_commit", "bar", "outside", "source", "mark", "note",
-)  # fmt: skip
-
-
-def as_csv(rows: Found) -> str:
-    """Every row, one line each; `error` and `bar` are fractions."""
-    return csv_text([COLUMNS, *([row[key] for key in COLUMNS] for row in rows)])
-
-
-def as_json(rows: Found) -> str:
-    """Every row as a list of objects; `error` and `bar` are fractions."""
-    return json_text([{key: row[key] for key in COLUMNS} for row in rows])
 
 
 # One row in words.

@@ -29,12 +29,8 @@ T = TypeVar("T", bound=Named)
 Floats = NDArray[np.float64]
 
 
-class Reference(Protocol):
-    """A scenario's reference to a stored value."""
-
-    @property
-    def digest(self) -> str:
-        """Digest of the value."""
+class Reference(Named, Protocol):
+    """A scenario's reference to a stored value, by its digest."""
 
     @property
     def name(self) -> str:

@@ -64,9 +64,6 @@ def gate() -> None:
         st.button("Log in", type="primary", icon=":material/login:", on_click=st.login)
         st.stop()
     with st.sidebar:
-        st.caption(f"Logged in as {_name()}")
+        name = st.user.to_dict().get("email") or visitor()
+        st.caption(f"Logged in as {plain(str(name))}")
         st.button("Log out", icon=":material/logout:", on_click=st.logout)
-
-
-def _name() -> str:
-    return plain(str(st.user.to_dict().get("email") or visitor()))

@@ -172,8 +172,9 @@ def _watch(run: str, every_s: float) -> None:
         with stop:
             st.button(
                 "Stopping" if row.cancel_s else "Stop this run",
-                icon=":material/stop_circle:", on_click=_stop, args=(run,),
-                disabled=row.cancel_s is not None, key="stop", width="stretch",
+                icon=":material/stop_circle:", args=(run,), key="stop",
+                on_click=session.refusals_toasted("lock")(session.stop), width="stretch",
+                disabled=row.cancel_s is not None,
             )  # fmt: skip
         st.progress(row.progress)
         if row.live:
@@ -199,11 +200,6 @@ def _getting_ready() -> None:
             icon = ":material/progress_activity:" if in_progress else ":material/check:"
             colour: Literal["blue", "green"] = "blue" if in_progress else "green"
             st.badge(f"{name} {took_s:.0f} s", icon=icon, color=colour, width="content")
-
-
-def _stop(run: str) -> None:
-    with session.refusals_toasted("lock"):
-        session.stop(run)
 
 
 def _state(row: RunRow) -> str:

@@ -17,7 +17,7 @@ from twin.extras.fleet.layout import Layout, add_burst, ahead, lay_out
 from twin.extras.fleet.question import Fleet, FleetError, Named
 from twin.facts import Facts
 from twin.metrics.hours import DAILY
-from twin.scenario import Profile, Scenario, Workload, field_info, scenario_digest, with_overrides
+from twin.scenario import Profile, Scenario, field_info, scenario_digest, with_overrides
 from twin.workload.profile import length_at, rate_at
 
 RUNS_MAX = 150  # different scenarios of one fleet: as many can wait
@@ -149,7 +149,8 @@ class _Maker:
         rate = float(layout.region_rate @ layout.whole[:, u])
         edges = self._edges(u, begin_s, end_s, ())
         middle = 0.5 * (edges[1:] + edges[:-1])
-        more, load = self._again(u, middle), rate * self._course(workload, middle)
+        more = self._again(u, middle)
+        load = rate * rate_at(workload, middle, layout.traffic.horizon_s, self.facts)
         if (more[load <= 0.0] > 0.0).any():
             return None
         factor = layout.share[layout.span(middle), :, u] @ layout.region_rate / rate
@@ -173,10 +174,6 @@ class _Maker:
             rows[side] = (first * np.stack(lengths, axis=1)).sum(axis=1) / first.sum(axis=1)
         profile_fields = Profile().model_dump(mode="json")
         return rate, profile_fields | {"pieces": _pieces(edges - begin_s, rows)}
-
-    def _course(self, workload: Workload, t: np.ndarray) -> np.ndarray:
-        """Factor on the rate of a region at times f8[n]."""
-        return rate_at(workload, t, self.laid.traffic.horizon_s, self.facts)
 
     def _edges(self, u: int, begin_s: float, end_s: float, more: Iterable[float]) -> np.ndarray:
         """Times between two times at which the load of a unit changes."""

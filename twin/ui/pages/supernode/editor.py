@@ -169,7 +169,7 @@ def change(
     latency: float | None = None,
 ) -> tuple[Edit, ...]:  # fmt: skip
     """Edits with elements or links set to a share of capacity or latency; void ones are removed."""
-    by_ends = {_key(e): e for e in edits}
+    by_ends = {(plain(e.element), plain(e.to)): e for e in edits}
     for name in names:
         element, target = (name, "") if isinstance(name, str) else name
         forward, reverse = (plain(element), plain(target)), (plain(target), plain(element))
@@ -203,7 +203,3 @@ def restore(
         if not edit.to and ends[0] & vertices:
             wider.append(edit)
     return tuple(remaining), wider
-
-
-def _key(edit: Edit) -> tuple[str, str]:
-    return plain(edit.element), plain(edit.to)

@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from twin.lab.library import presets
+from twin.hardware.recipes import as_sold
+from twin.lab.library import load_facts, presets
 from twin.lab.sweep import sweep
 from twin.lab.sweep.sweep import SweepError
 from twin.scenario import read
@@ -48,6 +49,17 @@ def test_a_point_that_cannot_be_says_why_and_the_others_stand():
     assert points[0].scenario is not None
     assert points[1].scenario is None
     assert "warmup_s" in points[1].refusal
+
+
+def test_a_machine_is_swept_as_it_is_sold():
+    origin = presets()[0].scenario
+    fields = "supernode.machine", "supernode.sub_planes"
+    for point in sweep.points(origin, [sweep.axis("supernode.machine=full-mesh,torus-3d")]):
+        sold = as_sold(str(point.values[0]), load_facts())
+        assert [read(point.scenario, path) for path in fields] == [sold[path] for path in fields]
+        assert point.scenario.deployment == origin.deployment
+    (none,) = sweep.points(origin, [sweep.Axis("supernode.machine", ("no-such",))])
+    assert "no machine here" in none.refusal
 
 
 def test_more_fields_or_points_than_can_be_drawn_are_refused():

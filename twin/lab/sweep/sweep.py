@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from twin.hardware.chip import HardwareError
+from twin.lab.ask import with_machine
 from twin.lab.evidence.rows import load_published
 from twin.lab.explain import view
 from twin.lab.explain.view import one_slo
 from twin.lab.sweep.compare import is_number
 from twin.metrics.registry import METRICS, Metric, placed, shown
-from twin.scenario import Scenario, SpecError, field_info, read, with_overrides
+from twin.scenario import Scenario, SpecError, field_info, read
 from twin.scenario.words import choice_label, no_field
 
 if TYPE_CHECKING:
@@ -159,10 +161,10 @@ def points(
     new_points = []
     for values in itertools.product(*(a.values for a in axes)):
         try:
-            question = with_overrides(
+            question = with_machine(
                 scenario, {a.path: v for a, v in zip(axes, values, strict=True)}
             )
-        except SpecError as error:
+        except (SpecError, HardwareError) as error:
             new_points.append(Point(values, None, str(error)))
             continue
         new_points.append(

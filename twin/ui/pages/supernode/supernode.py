@@ -4,7 +4,7 @@ import streamlit as st
 
 from twin.hardware.chip import load_chip
 from twin.hardware.network import network
-from twin.hooks import Section, drawn, found
+from twin.hooks import drawn
 from twin.scenario import form_groups
 from twin.ui import forms, live, session, words
 from twin.ui.fabric_message import ROLE, colour, fabric_picture, loads
@@ -66,9 +66,8 @@ if fabric is not None and not fault:
 # 3) The same machine as a table of elements and links, as numbers and files.
 if forms.to_open("supernode") in BEHIND:
     st.session_state["supernode-tab"] = "More fields"
-studies = found(Section, "supernode.tab")
-parts, numbers, *tabs, file = st.tabs(
-    ["Elements and links", "More fields", *studies, "File"], key="supernode-tab", on_change="rerun"
+parts, numbers, file = st.tabs(
+    ["Elements and links", "More fields", "File"], key="supernode-tab", on_change="rerun"
 )
 with parts:
     if parts.open and fabric is not None and not fault:
@@ -76,10 +75,6 @@ with parts:
 with numbers:
     if numbers.open:
         forms.group(BEHIND)
-for tab, study in zip(tabs, studies.values(), strict=True):
-    with tab:
-        if tab.open and not fault:
-            study.load()(draft)
 with file:
     if file.open and fabric is not None and not fault:
         files(fabric)

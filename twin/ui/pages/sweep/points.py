@@ -16,7 +16,7 @@ from twin.metrics.registry import METRICS, Place, placed
 from twin.scenario import Scenario, fields, read, scenario_digest
 from twin.ui import session
 from twin.ui.charts.sweep import Ran
-from twin.ui.fields import choice_label, formed, label, sentence, why_idle
+from twin.ui.fields import choice_label, formed, label, options, sentence, why_idle
 
 STARTED = "sweep-runs"  # session state: the run of each scenario that was started here
 NOW = "sweep-now"  # session state: whoever led here wants it simulated at once
@@ -32,7 +32,7 @@ def offered() -> list[str]:
         path
         for path in formed()
         if "[]" not in path
-        and (declared[path].kind in (int, float, bool) or declared[path].closed)
+        and (declared[path].kind in (int, float, bool) or declared[path].options)
         and not why_idle(path, draft)
     ]
 
@@ -43,7 +43,7 @@ def usual(path: str) -> Axis:
     if info.kind is bool:
         return Axis(path, (False, True))
     if info.kind not in (int, float):
-        return Axis(path, tuple(info.options))
+        return Axis(path, tuple(options(path, session.facts()) or ()))
     low, high = (max(info.low or 0, min(info.high or value, value * multiple)) for multiple in SPAN)
     if low == high:
         low, high = info.low or 0, value or info.step or 1

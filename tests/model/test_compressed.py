@@ -63,6 +63,14 @@ def test_time_grows_with_the_context_by_scores_and_pooled_keys_alone_beyond_the_
     assert before > 0.5 * grown[0]  # while all keys are selected the core grows too
 
 
+def test_a_core_that_has_a_query_token_to_itself_has_its_window_too(facts):
+    """One query token takes as long as the 24 that a die of CANN's sparse kernel has cores for."""
+    w = costs_of(flash(deployment__stack="cann-recipes"), facts).decode.sequence.core
+    assert w.lanes == 24.0
+    alone, all_cores = (local_s(w, n, n * 8192.0) - w.index * n * 8192.0 for n in (1.0, 24.0))
+    assert alone == pytest.approx(all_cores)
+
+
 def test_bytes_and_flops_of_decode_are_those_counted_by_hand(facts):
     p = costs_of(flash(deployment__precision__kv="bf16"), facts).decode
     requests, context = 64.0, 64.0 * 20_000.0

@@ -219,9 +219,9 @@ def idle(w: DecodeCore, tokens: float) -> float:
 @kernel
 def local_s(w: DecodeCore, tokens: float, context: float) -> float:
     """Seconds of the core on the die itself without its launch, all query tokens of a pass."""
-    full_s = w.context * attended(w.reach, tokens, context) * idle(w, tokens)
+    selected_s = w.context * attended(w.reach, tokens, context)
     window_s = w.windowed * attended(w.window, tokens, context)
-    return full_s + window_s + w.index * context + w.state * tokens
+    return (selected_s + window_s) * idle(w, tokens) + w.index * context + w.state * tokens
 
 
 @kernel

@@ -1,4 +1,4 @@
-"""The head of a result: verdict, tiles against the SLO, causes; applied and compared in place."""
+"""The head of a result: verdict, tiles against the SLO, causes, what is applied and compared."""
 
 from types import SimpleNamespace
 
@@ -52,22 +52,23 @@ def test_a_result_opens_with_its_verdict_its_headroom_and_its_causes(app, store,
     assert "None of the changes that were tried helps" in words(app)
 
 
-def test_a_suggestion_is_run_at_a_click_and_compared_in_place(app, store, made, monkeypatch):
+def test_a_suggestion_is_run_at_a_click_and_compared(app, store, made, monkeypatch):
     s, run = made
     explain(store, s)
     asked = []
 
     def ask(question):
-        asked.append(question)
-        return done(store, question, engine=load_engine().version)
+        asked.append((question, done(store, question, engine=load_engine().version)))
+        return asked[0][1]
 
     monkeypatch.setattr(session, "run", ask)
     opened(app, run)
     app.button(key="apply-0").click().run()
     assert not app.exception
-    assert asked[0].deployment.prefill.instances == 10
-    assert [m.delta for m in app.metric if m.label == "SLO met"] == ["same"]
-    assert "apply-0" not in [b.key for b in app.button]
+    ((question, applied),) = asked
+    assert question.deployment.prefill.instances == 10
+    assert app.query_params["runs"] == f"{run},{applied}"
+    assert app.title[0].value == "Compare"
 
 
 def test_a_quick_run_is_explained_unasked_and_one_that_made_way_is_offered(

@@ -1,7 +1,7 @@
 """The head of a result: verdict, tiles, causes by re-runs; why one request was slow."""
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
 import streamlit as st
 
@@ -12,14 +12,13 @@ from twin.lab.runs.runner import find_run
 from twin.lab.runs.watched import DECODE, Inside, stages
 from twin.lab.share import links
 from twin.lab.store import RunRow
-from twin.lab.sweep.compare import change as changed_by
 from twin.metrics.measures import seconds, three_figures
-from twin.metrics.registry import placed, shown
+from twin.metrics.registry import placed
 from twin.scenario import Scenario, with_overrides
 from twin.ui import access, record, runs, session, theme
 from twin.ui.charts import waterfall
 from twin.ui.fields import glossed, sentence
-from twin.ui.link import page_link
+from twin.ui.link import go_to
 from twin.ui.pages.run import results
 from twin.ui.show import plain, plot
 
@@ -30,7 +29,6 @@ HEADROOM = (
     "How many times this traffic keeps the SLO in steady state, found by short simulations at "
     "other loads; below 1 the traffic has to shrink so far."
 )
-COLOURS: dict[str, Literal["red", "green"]] = {"worse": "red", "better": "green"}
 
 
 def applies(row: RunRow, scenario: Scenario) -> bool:
@@ -158,40 +156,12 @@ def _cause(row: RunRow, scenario: Scenario, cause: dict[str, Any], number: int) 
 
 
 def _apply(row: RunRow, scenario: Scenario, settings: dict[str, Any], number: int) -> None:
-    """Button that runs the scenario with a suggestion; its figures then replace it."""
-    key = f"applied:{row.id}:{number}"
-    if run := st.session_state.get(key):
-        applied = session.store().runs.get(run)
-        if applied is not None and not applied.ended:
-            runs.watch([applied.id], "Running it with this change.")
-            return
-        if applied is not None and applied.state == "done":
-            _compared(row, applied)
-            return
+    """Button that runs the scenario with a suggestion and compares the two."""
     if st.button("Apply and compare", icon=":material/science:", key=f"apply-{number}"):
         name = f"{scenario.name[:100]} · suggestion {number + 1}"
         with session.refusals_toasted():
-            changed = with_overrides(scenario, {**settings, "name": name})
-            st.session_state[key] = session.run(changed)
-            st.rerun()
-
-
-def _compared(row: RunRow, applied: RunRow) -> None:
-    """Draw figures with and without a change."""
-    with st.grid(3, min_column_width=140):
-        for metric in placed("leading"):
-            key = metric.key
-            before, after = row.summary.get(key), applied.summary.get(key)
-            if before is None or after is None:
-                continue
-            text, judgement = changed_by(key, float(after), float(before))
-            st.metric(
-                metric.tile, shown(key, after).removesuffix(" per NPU"), text,
-                delta_color=COLOURS.get(judgement, "off"), delta_arrow="off",
-            )  # fmt: skip
-    with st.container(horizontal=True):
-        page_link("run", "Open that run", {links.RUN: applied.id})
-        page_link("compare", "Side by side", {links.RUNS: f"{row.id},{applied.id}"})
+            applied = session.run(with_overrides(scenario, {**settings, "name": name}))
+            go_to(links.COMPARE_PAGE, {links.RUNS: f"{row.id},{applied}"})
 
 
 # Why one request was slow: its time part by part, next to the median request's.

@@ -19,8 +19,6 @@ from twin.ui.fields import (
     tooltip,
     why_idle,
 )
-from twin.ui.link import go_to
-from twin.ui.pages.sweep import points
 
 # Session state: how often a field was looked for, the last one, and that its form has to open it.
 SEARCHES, SOUGHT, OPENS = "field-searches", "field-sought", "field-opens"
@@ -29,7 +27,6 @@ ROW_CHARACTERS = 30  # choices up to this many letters in all stand side by side
 
 def group(paths: Iterable[str]) -> None:
     """Draw the fields that have an effect, two per row, and name the others."""
-    paths = list(paths)
     scenario = session.wished()
     idle: dict[str, str] = {}
     grid = st.grid(2, min_column_width=230, vertical_alignment="top", gap=("small", "medium"))
@@ -41,21 +38,6 @@ def group(paths: Iterable[str]) -> None:
         with grid.cell():
             field(path)
     unused(idle)
-    sweep_menu([path for path in paths if path not in idle])
-
-
-def sweep_menu(paths: Sequence[str]) -> None:
-    """A menu that leads to a sweep of one of these fields."""
-    offered_paths = [path for path in points.offered() if path in paths]
-    if not offered_paths:
-        return
-    path = st.menu_button(
-        "Sweep a field", offered_paths, format_func=field_name, type="tertiary",
-        icon=":material/ssid_chart:", key=f"sweep:{offered_paths[0]}",
-        help="Simulate one of these fields over a range.",
-    )  # fmt: skip
-    if path is not None:
-        go_to("sweep", {"over": points.usual(path).text})
 
 
 def field(path: str) -> None:

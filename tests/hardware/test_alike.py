@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from tests.draws import some
 from tests.hardware.test_flows import DEMANDS, random_machine
 from tests.hardware.wired import all_to_all, demand, fabric, settled
 from twin.hardware import demands, flows
@@ -63,10 +64,10 @@ def test_the_links_between_ends_carry_what_they_carry_among_all_links(kind):
         whole = Quotient(usable, "nominal", None, all_links, most).routed()
         expected = np.zeros(net.tail.size)
         expected[whole.links] = whole.near + whole.far
-        for some, reach in few:
-            part = Quotient(usable, "nominal", None, some, reach).routed()
+        for fewer, reach in few:
+            part = Quotient(usable, "nominal", None, fewer, reach).routed()
             if part is not None:
-                narrowed += some.size < all_links.size
+                narrowed += fewer.size < all_links.size
                 found = np.zeros(net.tail.size)
                 found[part.links] = part.near + part.far
                 assert np.array_equal(found, expected), seed
@@ -147,7 +148,7 @@ def test_places_are_exchanged_only_where_all_links_at_them_agree():
     assert swap_of(net, [at["end 0"], at["end 1"]], [at["end 1"], at["end 2"]]) is None
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", some([*range(4)], *range(4, 20)))
 def test_two_copies_of_any_machine_are_alike(seed):
     links, ends, _ = random_machine(seed)
     copies = [(f"{a}{k}", f"{b}{k}", c) for k in "xyz" for a, b, c in links]

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.draws import draws
-from tests.hardware.wired import edits_of
+from tests.hardware.wired import MACHINES, edits_of
 from twin.hardware.chip import HardwareError
 from twin.hardware.fabric import build_fabric, edited, members
 from twin.hardware.prices import summary, uplink_matrix
-from twin.lab.library import load_facts, presets
+from twin.lab.library import load_facts
 from twin.scenario import Edit, Supernode
 
 FACTS = load_facts()
@@ -181,6 +181,6 @@ def test_the_fitted_constants_are_the_least_squares_of_the_rows_they_name():
     assert [FACTS.si(f"fabric.hop.{n}") for n in names] == pytest.approx(fit, rel=1e-6)
 
 
-@pytest.mark.parametrize("preset", presets(), ids=lambda p: p.key)
-def test_every_preset_can_be_wired(preset):
-    assert summary(build_fabric(preset.scenario.supernode, FACTS))["npus"] > 0
+@pytest.mark.parametrize("machine", MACHINES.values(), ids=MACHINES)
+def test_every_preset_can_be_wired(machine):
+    assert summary(build_fabric(machine, FACTS))["npus"] > 0

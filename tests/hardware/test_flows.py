@@ -79,7 +79,7 @@ def best_possible(graph, net, asked, detour=0):
 
 
 @pytest.mark.parametrize("kind", DEMANDS)
-@pytest.mark.parametrize("first", range(4))
+@pytest.mark.parametrize("first", some([0], 1, 2, 3))
 def test_adaptive_routing_is_as_good_as_the_linear_program(kind, first):
     for seed in range(first * 15, first * 15 + 15):  # 300 machines and demands in all
         links, ends, draw = random_machine(seed)
@@ -92,7 +92,7 @@ def test_adaptive_routing_is_as_good_as_the_linear_program(kind, first):
         assert fullest(plain, asked) >= best * (1 - 1e-6), seed
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", some([*range(3)], *range(3, 12)))
 def test_detours_of_one_hop_are_used_as_far_as_they_help(seed):
     links, ends, _ = random_machine(seed)
     graph = fabric(links, ends, detour=1)
@@ -188,7 +188,7 @@ def test_all_to_all_of_a_dragonfly_is_held_by_its_global_links():
     assert load_of(net, all_to_all(net, ends)).alone(net)[0] == pytest.approx(rate, rel=0.01)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", some([*range(4)], *range(4, 20)))
 def test_what_enters_a_vertex_leaves_it(seed):
     links, ends, draw = random_machine(seed)
     net = network(fabric(links, ends, detour=seed % 2))
@@ -204,7 +204,7 @@ def test_what_enters_a_vertex_leaves_it(seed):
     assert np.abs(balance).max() < 1e-9
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", some([*range(3)], *range(3, 10)))
 def test_names_and_order_of_vertices_change_nothing(seed):
     links, ends, draw = random_machine(seed)
     net = network(fabric(links, ends))

@@ -2,8 +2,9 @@
 
 import pytest
 
+from tests.hardware.wired import MACHINES
 from twin.hardware.validation import problems
-from twin.lab.library import load_facts, presets
+from twin.lab.library import load_facts
 from twin.scenario import Edit, Supernode
 
 FACTS = load_facts()
@@ -13,9 +14,9 @@ def of(*edits, **fields):
     return problems(Supernode(edits=tuple(Edit(**e) for e in edits), **fields), FACTS)
 
 
-@pytest.mark.parametrize("preset", presets(), ids=lambda p: p.key)
-def test_a_preset_has_none(preset):
-    assert problems(preset.scenario.supernode, FACTS) == []
+@pytest.mark.parametrize("machine", MACHINES.values(), ids=MACHINES)
+def test_a_preset_has_none(machine):
+    assert problems(machine, FACTS) == []
 
 
 def test_too_few_ports_are_told_by_the_rule_of_the_paper():

@@ -6,7 +6,12 @@ import networkx as nx
 import numpy as np
 
 from twin.hardware.flows import Demand, Moved, Pattern
+from twin.lab.library import presets
 from twin.scenario import Edit
+
+# The machines of all presets, each once, by the first preset that has it.
+MACHINES = {p.scenario.supernode: p.key for p in reversed(presets())}
+MACHINES = {key: machine for machine, key in reversed(MACHINES.items())}
 
 
 def fabric(links, ends, *, forwarding=True, routing="adaptive", detour=0):

@@ -174,16 +174,13 @@ class Judged:
         return bool(after >= before)
 
 
-def judged(case: Case, gain: Gain, key: str, facts: Facts) -> Judged:
-    """A suggestion over the full horizon, on seeds of its own."""
+def judged(case: Case, gain: Gain, key: str, facts: Facts, befores: list[dict[str, Any]]) -> Judged:
+    """A suggestion over the full horizon, on seeds of its own; the summaries without it."""
     better = with_overrides(case.scenario, gain.settings)
     sign = 1.0 if METRICS[gain.metric].better == "higher" else -1.0
     gains, kept = [], []
-    for seed in HELD_OUT:
-        before, after = (
-            simulate(with_overrides(s, {"seed": seed}), facts, case.trace).summary
-            for s in (case.scenario, better)
-        )
+    for seed, before in zip(HELD_OUT, befores, strict=True):
+        after = simulate(with_overrides(better, {"seed": seed}), facts, case.trace).summary
         figures = [float(x[gain.metric] or 0.0) for x in (before, after)]
         gains.append(sign * (figures[1] - figures[0]))
         kept.append((float(before["slo_attainment"] or 0), float(after["slo_attainment"] or 0)))
@@ -193,7 +190,11 @@ def judged(case: Case, gain: Gain, key: str, facts: Facts) -> Judged:
 def top_three(case: Case, explained: Explanation, facts: Facts) -> list[Judged]:
     """The three first suggestions, judged."""
     suggested = [m for m in explained.causes if m.suggestion is not None]
-    return [judged(case, m.suggestion, m.cause.key, facts) for m in suggested[:3]]
+    befores = [
+        simulate(with_overrides(case.scenario, {"seed": seed}), facts, case.trace).summary
+        for seed in HELD_OUT
+    ]
+    return [judged(case, m.suggestion, m.cause.key, facts, befores) for m in suggested[:3]]
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,12 @@
 """Advice is a law: what an explanation suggests helps, by what it promised, and harms nothing.
 
-The suite judges a seeded few; `make long` all of them.
+The suite judges a seeded few, of causes other than the load; `make long` all of them.
 """
 
 import pytest
 
-from tests.draws import some
+from tests.draws import FACTOR, some
+from tests.lab.searched import searched
 from tests.laws.advice import PLANTED, planted, top_three, varied
 from twin.lab.explain.explain import explain
 
@@ -18,6 +19,14 @@ def facts():
     from twin.lab.library import load_facts
 
     return load_facts()
+
+
+@pytest.fixture(autouse=True)
+def no_search(monkeypatch):
+    """The largest load is searched for the suggestion to admit less alone: `PLANTED["overload"]`
+    and tests/lab/test_capacity.py."""
+    if FACTOR == 1:
+        monkeypatch.setattr("twin.lab.explain.explain.capacity", searched)
 
 
 @pytest.mark.parametrize("number", some(FEW, *(n for n in range(60) if n not in FEW)))

@@ -5,6 +5,7 @@ import random
 import shutil
 import subprocess
 import sys
+from importlib.util import cache_from_source
 from pathlib import Path
 
 import pytest
@@ -34,16 +35,26 @@ main()
 
 
 def without(extra: str, folder: Path) -> Path:
-    """A copy of the project, under git, in which an extra's folder was never there."""
+    """A copy of the project in which an extra's folder was never there."""
     gone = ROOT / "twin" / "extras" / extra
     for path in tracked():
         if gone not in path.parents:
-            to = folder / path.relative_to(ROOT)
-            to.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(path, to)
+            for file in (path, *compiled(path)):
+                to = folder / file.relative_to(ROOT)
+                to.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(file, to)  # with its time, so that what was compiled is taken
+    return folder
+
+
+def compiled(path: Path) -> list[Path]:
+    """What Python has compiled a module to, where it has."""
+    cached = Path(cache_from_source(path)) if path.suffix == ".py" else path
+    return [cached] if cached != path and cached.exists() else []
+
+
+def under_git(folder: Path) -> None:
     subprocess.run(["git", "init", "-q"], cwd=folder, check=True)
     subprocess.run(["git", "add", "-A"], cwd=folder, check=True)
-    return folder
 
 
 def does(folder: Path, *command: str) -> str:
@@ -93,6 +104,7 @@ def test_without_an_extra_everything_else_starts(extra, tmp_path):
 @pytest.mark.parametrize("extra", EXTRAS)
 def test_without_any_extra_the_fast_tests_pass(extra, tmp_path):
     starts(extra, tmp_path)
+    under_git(tmp_path)
     does(tmp_path, "-c", "import sys; from importlinter.cli import *; sys.exit(lint_imports())")
     does(tmp_path, "-m", "pytest", "-q", "--collect-only", "tests")
     does(tmp_path, "-m", "pytest", "-q", "-x", *fast_tests(), "-k", "not compiled")

@@ -17,12 +17,12 @@ SMALL = """
 from twin.lab.library import load_facts
 from twin.engine.simulate import simulate
 from tests.engine.small import small
-BRIEF = {"horizon_s": 0.6, "warmup_s": 0.1}
+BRIEF = {"horizon_s": 0.4, "warmup_s": 0.1}
 def run(**asked):
     return simulate(small(BRIEF | {k.replace("__", "."): v for k, v in asked.items()}),
                     load_facts())
 """
-LEFT_OUT = shutil.ignore_patterns("__pycache__", "*.db*", "shipped")
+LEFT_OUT = shutil.ignore_patterns("*.db*", "shipped")
 
 
 @dataclass(frozen=True)

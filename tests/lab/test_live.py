@@ -5,20 +5,25 @@ import time
 
 import pytest
 
+from tests.draws import FACTOR
 from tests.lab.plan.small import small
 from twin.engine.simulate import simulate
 from twin.lab.library import load_facts, preset
 from twin.lab.runs import live
 from twin.lab.runs.live import Live, question_of
+from twin.lab.runs.process import start_process
 from twin.scenario import with_overrides
 
 
 @pytest.fixture(scope="module")
 def one_for_all():
-    """Its process takes two seconds to start."""
-    made = Live()
-    yield made
-    made.close()
+    """Its process takes two seconds to start. The suite's ends a search when another begins."""
+    with pytest.MonkeyPatch.context() as patch:
+        if FACTOR == 1:
+            patch.setattr(live, "start_process", lambda _: start_process("tests.lab.searching"))
+        made = Live()
+        yield made
+        made.close()
 
 
 @pytest.fixture

@@ -61,7 +61,8 @@ def test_every_unseen_row_has_a_first_error_of_the_row_as_it_stands():
     of = {row.id: row for row in load_published()}
     assert {row.id for row in of.values() if row.kind in rows.UNSEEN} <= set(kept)
     for name, begun in kept.items():
-        assert begun.asked == of[name].digest
+        # A row that was entered wrongly is corrected where it stands, and its note says so.
+        assert begun.asked == of[name].digest or "corrected" in of[name].note
         assert begun.error == pytest.approx(begun.twin / of[name].value - 1.0, abs=1e-4)
         assert len(begun.commit) == 40
 

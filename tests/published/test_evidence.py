@@ -51,8 +51,6 @@ def test_other_stacks_on_the_same_machine_agree_within_twelve_percent(found):
 OPEN = {
     "cm384-slo-15-4k", "cm384-slo-30-4k", "jiusi-mtp-gain", "slides-tpot-64",
     "aic-b200-mla-16",  # derived since its table gives facts: one wave of the kernel, two at 32
-    # New rows: bursts whose prompts take half as long again there.
-    "sglang-a3-qwen3-480-log-stated", "sglang-a3-qwen3-576-log-stated",
     # New rows: at 4 and 8 clients a first token takes 60 to 80 ms more there.
     "sglang-b200-tep8-4-ttft-drawn", "sglang-b200-tep8-8-ttft-drawn",
     # At 16 as well, since prompts' all-reduces take what their table has (they took up to four

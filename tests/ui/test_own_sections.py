@@ -207,6 +207,7 @@ def served(times_s, window_s):
             "window_s": np.full(node.size, window_s),
             "node": node,
             "read_bytes": np.where(node == HOT, 4e9, 1e9),
+            "held_s": np.zeros(node.size),
         }
     )
 
@@ -235,14 +236,13 @@ def test_the_hottest_server_is_named_with_its_imbalance(app, store):
     at = opened(app, read_back(store), "Memory pool")
     assert not at.exception
     assert "Node 2 served" in words(at) and "2.29 x the mean" in words(at)
-    assert "This run is older" in words(at)
 
 
 def test_the_server_that_held_reads_back_is_named_with_the_time_it_cost(app, store):
     slow = pl.when(pl.col("node") == 1).then(0.5).otherwise(0.0)
     at = opened(app, read_back(store, held_s=slow), "Memory pool")
     assert "node 1 held them back most" in words(at)
-    at = opened(app, read_back(store, held_s=pl.lit(0.0)), "Memory pool")
+    at = opened(app, read_back(store), "Memory pool")
     assert "No read waited for a hot server" in words(at)
 
 

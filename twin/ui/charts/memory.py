@@ -48,8 +48,7 @@ def servers(read: pl.DataFrame, warmup_s: float, *, dark: bool = False) -> base.
     nodes, times_s = read["node"].unique().sort(), read["t_s"].unique().sort()
     read, shape = read.sort("node", "t_s"), (nodes.len(), times_s.len())
     rates = (read["read_bytes"] / read["window_s"]).to_numpy().reshape(shape) / 1e9
-    held_s = read["held_s"].to_numpy() if "held_s" in read.columns else np.zeros(rates.size)
-    delays = [f", held reads back by {seconds(s)}" if s > 0 else "" for s in held_s.tolist()]
+    delays = [f", held reads back by {seconds(s)}" if s > 0 else "" for s in read["held_s"]]
     factor, unit = base.time_axis(float(times_s[-1]))
     fig = base.figure(height=140 + 10 * nodes.len())
     base.heat(

@@ -56,10 +56,6 @@ def instances(row: RunRow, scenario: Scenario) -> None:
         return
     decisions, rules = record.table(row.id, "decisions"), scenario.elastic
     column = GOES_BY.get(rules.controller, "busy")
-    if not any(
-        f"{role}_{column}" in decisions.columns for role in elastic.ROLES
-    ):  # a run from before it was measured
-        column = "busy"
     marks = (rules.high, rules.low) if rules.controller in ("queue", "slo", "kv") else None
     chart = elastic.pressures(decisions, column, marks)
     two_columns([npus, ("What the controller saw", chart, "pressures")])
@@ -267,7 +263,7 @@ def memory_pool(row: RunRow, scenario: Scenario) -> None:
     st.subheader("Memory servers", anchor=False)
     plot(memory.servers(servers, warmup_s, dark=dark()), "pool-servers")
     steady = servers.filter(pl.col("t_s") >= warmup_s)
-    by_node = steady.group_by("node").agg(pl.col("^(read_bytes|held_s)$").sum())
+    by_node = steady.group_by("node").agg(pl.col("read_bytes", "held_s").sum())
     by_node = by_node.sort("read_bytes", "node")
     total, most = by_node["read_bytes"].sum(), by_node["read_bytes"][-1]
     if total > 0:
@@ -289,8 +285,6 @@ def _hits(run: str, width_s: float) -> pl.DataFrame:
 
 def _held_back(by_node: pl.DataFrame) -> str:
     """Sentence on how much hot memory servers prolonged batches' reads."""
-    if "held_s" not in by_node.columns:
-        return "This run is older than reads that wait for a hot server."
     whole_s = float(by_node["held_s"].sum())
     if whole_s <= 0:
         return "No read waited for a hot server: their ports had room for all."

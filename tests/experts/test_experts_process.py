@@ -142,17 +142,11 @@ def test_requests_follow_the_mix_and_sessions_keep_their_topic():
     assert not topics_of(process(), arrival, session, 1).any()
 
 
-def test_measuring_averages_the_window_and_counting_adds_its_noise():
+def test_measuring_averages_the_window():
     got = process(drift_s=50.0)
     exact = measured(got, 1000.0, 1000.0)
     far = np.abs(np.log(exact) - np.log(long_run(got))).mean()
     assert far < np.abs(np.log(now(got, 1000.0)) - np.log(long_run(got))).mean()
-    few, many = (measured(got, 1000.0, 1000.0, tokens) for tokens in (1e3, 1e6))
-    for counted, tokens in ((few, 1e3), (many, 1e6)):
-        sd = np.sqrt(exact * (1 - exact) / tokens)
-        z = ((counted - exact) / sd)[exact * tokens > 5]
-        assert abs(z.mean()) < 0.1 and z.std() == pytest.approx(1.0, abs=0.05)
-    assert (few >= 0).all()
 
 
 def test_power_law_is_as_skewed_in_every_layer_as_nvidia_draws_it():

@@ -21,7 +21,7 @@ from twin.experts.popularity import (
 )
 from twin.facts import Facts
 from twin.kernels.compiled import late
-from twin.kernels.rng import each, normal, normals, stream_key, uniform, uniforms
+from twin.kernels.rng import each, normals, stream_key, uniform, uniforms
 from twin.scenario import Experts
 
 Floats = NDArray[np.float64]
@@ -30,7 +30,6 @@ Bytes = NDArray[np.int8]
 
 KNOT = math.pi**2 / 8.0  # knots apart, in drift_s: then the autocorrelation integrates to drift_s
 WINDOW_POINTS = 4  # moments of a window that a measurement is the mean of
-FEW = 30.0  # counts up to which noise is drawn from the Poisson distribution itself
 NO_SESSION = -1
 
 
@@ -171,22 +170,15 @@ def topics_of(
     )
 
 
-def measured(
-    process: Process, t_s: float, window_s: float, tokens: float = 0.0, mix: Floats | None = None,
-) -> Floats:  # fmt: skip
+def measured(process: Process, t_s: float, window_s: float, mix: Floats | None = None) -> Floats:
     """Load as a balancer measures it at `t_s`: mean load f8[layers, experts] over the window before
-    it; rows sum to top_k except for the sampling noise of `tokens` tokens (0: none). mix
-    f8[topics]: weights of the classes (None: the traffic's)."""
+    it; rows sum to top_k. mix f8[topics]: weights of the classes (None: the traffic's)."""
     begin = max(0.0, t_s - window_s)
     points = WINDOW_POINTS if process.changes or (process.topics > 1 and mix is None) else 1
     total = np.zeros_like(process.base)
     for i in range(points):
         total += now(process, begin + (t_s - begin) * (i + 0.5) / points, mix)
-    total /= points
-    if tokens > 0:
-        keys = _keys(process.seed, f"experts/counted/{round(t_s * 1e3)}", total.shape[0])
-        _count(keys, tokens, total)
-    return total
+    return total / points
 
 
 def _keys(seed: int, name: str, layers: int) -> Keys:
@@ -272,25 +264,3 @@ def _draw_topics(
             k += 1
         out[i] = k
     return out
-
-
-@late
-def _count(keys: Keys, tokens: float, load: Floats) -> None:
-    """Replace load f8[layers, experts] by its estimate from a count of `tokens` tokens: small
-    counts are Poisson by inversion, large ones normal with the variance of a binomial."""
-    layers, experts = load.shape
-    for layer in range(layers):
-        for e in range(experts):
-            mean = tokens * load[layer, e]
-            if mean <= FEW:
-                chance_left = uniform(keys[layer], e)
-                chance = math.exp(-mean)
-                count = 0
-                while chance_left > chance and count < 1000:
-                    chance_left -= chance
-                    count += 1
-                    chance *= mean / count
-                load[layer, e] = count / tokens
-            else:
-                sd = math.sqrt(mean * max(0.0, 1.0 - load[layer, e]))
-                load[layer, e] = max(0.0, mean + sd * normal(keys[layer], e)) / tokens

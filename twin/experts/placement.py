@@ -4,7 +4,6 @@ Expert of slot is i8[layers, dies, slots_per_die], EMPTY where a slot holds none
 
 from __future__ import annotations
 
-from collections.abc import Set
 from typing import Literal
 
 import numpy as np
@@ -20,77 +19,49 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Policy = Literal["none", "periodic", "threshold", "layer_budget", "oracle"]
 
-NONE_LOST: frozenset[int] = frozenset()
-
 
 def place(
     experts: Experts, measured: Floats, dies: int, slots_per_die: int, nodes: int = 1,
-    current: Ints | None = None, lost: Set[int] = NONE_LOST, groups: int = 1,
+    current: Ints | None = None, groups: int = 1,
 ) -> Ints:  # fmt: skip
     """Experts placed on dies by load f8[layers, experts]: expert of slot, i8[layers, dies,
     slots_per_die], or EMPTY. By `experts.placement`: `round_robin` fills the dies in order; `eplb`
     packs greedily, as the original's global policy, `eplb_groups` as its hierarchical one where
     `groups` divide; `greedy` (and `perfect`) is `eplb` without two copies on a die; `topology`
     spreads copies over the nodes first. `current`: the present slots, to which equal dies are
-    matched. `lost`: dies without slots. Raises ExpertsError for too few slots."""
+    matched. Raises ExpertsError for too few slots."""
     layers, count = measured.shape
-    live = np.array([d for d in range(dies) if d not in lost], np.int64)
-    physical = _physical(count, experts.redundant, dies, slots_per_die, live.size)
-    slots = np.full((layers, dies, slots_per_die), EMPTY, np.int64)
-    if experts.placement == "round_robin":
-        for p in range(physical):
-            die = p * live.size // physical
-            first = -(-die * physical // live.size)
-            slots[:, live[die], p - first] = p % count
-        return slots
-    node_of = live * nodes // dies
-    load = np.ascontiguousarray(measured, np.float64)
-    new_slots = np.full((layers, live.size, slots_per_die), EMPTY, np.int64)
-    old_slots = new_slots[:0] if current is None else np.ascontiguousarray(current[:, live])
-    by_node = False  # whether a die's number says more than which die is meant: its node
-    if experts.placement == "eplb":
-        place_eplb(load, physical, 1, 1, new_slots)
-    elif experts.placement == "eplb_groups":
-        by_node = _divides(count, live.size, dies, nodes, groups)
-        place_eplb(load, physical, groups if by_node else 1, nodes if by_node else 1, new_slots)
-    elif experts.placement == "topology":
-        by_node = nodes > 1
-        place_spread(load, physical, node_of, nodes, old_slots, new_slots)
-    else:
-        place_spread(load, physical, np.zeros_like(live), 1, old_slots, new_slots)
-    if current is not None:
-        place_of = node_of if by_node else np.zeros_like(live)
-        new_slots = renumber(old_slots, new_slots, place_of, count)
-    slots[:, live] = new_slots
-    return slots
-
-
-def _physical(count: int, redundant: int, dies: int, slots_per_die: int, live: int) -> int:
-    """Number of copies to place; raises ExpertsError for too few slots."""
-    physical = count + redundant
+    physical = count + experts.redundant
     if physical > dies * slots_per_die:
         raise ExpertsError(
-            f"{count} routed + {redundant} redundant experts need {physical} slots but "
+            f"{count} routed + {experts.redundant} redundant experts need {physical} slots but "
             f"{dies} dies x {slots_per_die} slots hold {dies * slots_per_die}: lower "
             "experts.redundant or give the instance more dies"
         )
-    room = live * slots_per_die
-    if count > room:
-        raise ExpertsError(
-            f"{count} routed experts need {count} slots but the {live} of {dies} dies that are "
-            f"left hold {room}: {count - room} slots are missing, so some experts have no copy"
-        )
-    return min(physical, room)
-
-
-def _divides(count: int, live: int, dies: int, nodes: int, groups: int) -> bool:
-    """Whether the hierarchical policy fits: whole groups on nodes with equally many dies."""
-    return (
-        groups > 0
-        and nodes > 0
-        and live == dies
-        and not (groups % nodes or count % groups or dies % nodes)
-    )
+    slots = np.full((layers, dies, slots_per_die), EMPTY, np.int64)
+    if experts.placement == "round_robin":
+        for p in range(physical):
+            die = p * dies // physical
+            slots[:, die, p - -(-die * physical // dies)] = p % count
+        return slots
+    node_of, one_node = np.arange(dies) * nodes // dies, np.zeros(dies, np.int64)
+    load = np.ascontiguousarray(measured, np.float64)
+    old_slots = slots[:0] if current is None else np.ascontiguousarray(current)
+    by_node = False  # whether a die's number says more than which die is meant: its node
+    if experts.placement == "eplb":
+        place_eplb(load, physical, 1, 1, slots)
+    elif experts.placement == "eplb_groups":
+        # Whole groups on nodes with equally many dies: else the hierarchical policy does not fit.
+        by_node = not (groups % nodes or count % groups or dies % nodes)
+        place_eplb(load, physical, groups if by_node else 1, nodes if by_node else 1, slots)
+    elif experts.placement == "topology":
+        by_node = nodes > 1
+        place_spread(load, physical, node_of, nodes, old_slots, slots)
+    else:
+        place_spread(load, physical, one_node, 1, old_slots, slots)
+    if current is not None:
+        slots = renumber(old_slots, slots, node_of if by_node else one_node, count)
+    return slots
 
 
 def replicas(slots: Ints, experts: int | None = None) -> NDArray[np.int32]:

@@ -314,15 +314,15 @@ def ratio(above: np.ndarray, below: np.ndarray) -> np.ndarray:
 
 def capacities(setup: Setup) -> dict[str, float]:
     """Capacity per second of the machine's planes and of the serving dies' HBM and cube cores."""
-    net = setup.fabric
-    peak = computes(setup.scenario.deployment.precision.weights, setup.chip.flops)
+    net, chip = setup.fabric, setup.costs.chip
+    peak = computes(setup.scenario.deployment.precision.weights, chip.flops)
     serving = len({die for i in setup.instances for die in i.die_of_rank})
     return {
         "ub": max(float(net.offers("ub", net.dies).sum()), 1.0),  # as edited; 1: a plane taken out
         "rdma": max(float(port_rates(net, "rdma").sum()), 1.0),
         "vpc": max(float(port_rates(net, "vpc").sum()), 1.0),
-        "hbm": serving * setup.chip.hbm_bytes_per_s,
-        "cube": serving * setup.chip.flops[peak],
+        "hbm": serving * chip.hbm_bytes_per_s,
+        "cube": serving * chip.flops[peak],
     }
 
 

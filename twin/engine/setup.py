@@ -16,7 +16,6 @@ from twin import experts as x
 from twin.engine.start import Residents, residents, with_residents
 from twin.experts import Imbalance
 from twin.facts import Facts
-from twin.hardware.chip import Chip, load_chip
 from twin.hardware.faults import broken
 from twin.hardware.network import Network
 from twin.hardware.placement import Instance, further, place
@@ -38,7 +37,7 @@ from twin.scenario import (
     pools,
     remarks,
 )
-from twin.steady import Assembly, assemble
+from twin.steady import Assembly, Priced
 from twin.workload.generate import Requests, TraceTable, generate, mean_lengths
 from twin.workload.requests import MOST_REQUESTS
 
@@ -59,14 +58,12 @@ class Setup:
     """A priced scenario with its instances and requests, before time starts."""
 
     scenario: Scenario
-    chip: Chip
     fabric: Network  # the graph as arrays
     instances: list[Instance]
     costs: Costs
     prefill_imbalance: Imbalance
     decode_imbalance: Imbalance
     requests: Requests
-    dies_per_npu: int
     notes: list[str]
     crowd: ExpertCrowd
     power: Power | None  # watts of an NPU, None where the chip states none
@@ -78,6 +75,11 @@ class Setup:
     def at_start(self) -> int:
         """Number of requests in progress at time zero."""
         return len(self.residents) if self.residents is not None else 0
+
+    @property
+    def dies_per_npu(self) -> int:
+        """Dies of a package."""
+        return self.costs.chip.dies_per_npu
 
     @property
     def first_die(self) -> int:
@@ -216,8 +218,8 @@ def set_up(
             f"the expert counts {counts_digest.name or counts_digest.digest[:12]} are not here: "
             "import their file first"
         )
-    chip = load_chip(facts, scenario.supernode.chip)
-    parts = assemble(scenario, facts, trace, counts)
+    priced = Priced(scenario, facts, trace, counts)
+    parts = priced.parts
     for fault in scenario.faults:
         broken(parts.net, [fault])  # refuses an element that is not there
     costs = parts.costs
@@ -226,8 +228,7 @@ def set_up(
     if is_elastic(scenario):
         instances += further(scenario, parts.net)
     partial = Setup(
-        scenario, chip, parts.net, instances, costs, parts.prefill_imbalance,
-        parts.decode_imbalance, dies_per_npu=chip.dies_per_npu,
+        scenario, parts.net, instances, costs, parts.prefill_imbalance, parts.decode_imbalance,
         notes=[], power=power(scenario, facts, costs.clocks), declared=len(placed.instances),
         node_dram_bytes=node_dram_bytes(scenario, facts, parts.net.dies_per_node),
         requests=None, crowd=None,  # type: ignore[arg-type]
@@ -244,7 +245,7 @@ def set_up(
             f"no request arrives within horizon_s = {scenario.horizon_s:g} s: "
             "raise workload.rate_req_per_s or the horizon"
         )
-    present = residents(scenario, facts, requests, counts)
+    present = residents(priced, requests)
     requests = with_residents(requests, present, scenario.workload.arrivals == "closed_loop")
     _refuse_too_large(partial, requests)
     notes = [f"{n:,} requests: {reason}" for reason, n in sorted(requests.counts.items()) if n]
@@ -310,15 +311,7 @@ def _crowd(
         groups=groups,
         top_groups=top_groups,
         split={name: role.layout.split for name, role in costs.roles.items()},
-        dies_per_node={
-            name: role.dies_per_node
-            for name, role in (
-                ("prefill", costs.prefill_role),
-                ("decode", costs.decode_role),
-                ("colocated", costs.colocated_role),
-            )
-            if role is not None
-        },
+        dies_per_node={name: role.dies_per_node for name, role in costs.roles.items()},
     )
 
 

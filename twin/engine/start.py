@@ -14,7 +14,6 @@ import numpy as np
 from twin.engine import codes as w
 from twin.engine.clients.returns import BEGUN
 from twin.engine.columns import World
-from twin.facts import Facts
 from twin.model.shape import ModelError
 from twin.outlook import Lengths, at_load
 from twin.population import COMING, DECODING, ITERATION, live_through
@@ -61,22 +60,20 @@ def limits(s: Scenario) -> bool:
     )  # fmt: skip
 
 
-def residents(
-    s: Scenario, facts: Facts, requests: Requests, counts: np.ndarray | None
-) -> Residents | None:
+def residents(priced: Priced, requests: Requests) -> Residents | None:
     """Requests in progress at time zero; None: there are none. Raises as `steady`."""
+    s = priced.scenario
     if not begins_steady(s):
         return None
     closed = s.workload.arrivals == "closed_loop"
     rate = np.inf if closed else s.workload.rate_req_per_s
-    prices = Priced(s, facts, None, counts)
     try:
         lengths = Lengths(requests.input_tokens, requests.output_tokens)
-        population = at_load(prices, rate, lengths)
+        population = at_load(priced, rate, lengths)
     except ModelError:  # mean requests do not fit: the run says so of each of them
         return None
     assert population is not None
-    ranks, instances = population.population.slots.size, prices.instances
+    ranks, instances = population.population.slots.size, priced.instances
     parts = []
     for k in range(instances):
         if k > 0:

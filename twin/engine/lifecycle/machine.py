@@ -103,11 +103,10 @@ class Machine:
     def _as_built(self, k: int) -> RoleCosts:
         """Costs of instance k on the undamaged machine; the first of a role is priced already.
         Raises HardwareError when no die of the instance is linked."""
-        i, c = self.setup.instances[k], self.setup.costs
-        role = {"prefill": c.prefill_role, "decode": c.decode_role, "colocated": c.colocated_role}
+        i = self.setup.instances[k]
         if not self.serving(k):
             raise HardwareError(f"no die of {i.name} is linked: take back an edit of the supernode")
-        first = role[i.role]
+        first = self.setup.costs.roles.get(i.role)
         if i.index or None in self.members[k] or first is None:
             return self.price(k)
         return first

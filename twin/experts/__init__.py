@@ -20,28 +20,3 @@ from twin.experts.process import (
     start,
     topics_of,
 )
-
-__all__ = [
-    "EMPTY",
-    "ExpertsError",
-    "Imbalance",
-    "Process",
-    "by_node",
-    "choose_layers",
-    "copies",
-    "die_load",
-    "first_slots",
-    "hot_factors",
-    "hottest_by_layer",
-    "imbalance",
-    "long_run",
-    "measured",
-    "mix_at",
-    "moves",
-    "now",
-    "place",
-    "replicas",
-    "start",
-    "topic_correlation",
-    "topics_of",
-]

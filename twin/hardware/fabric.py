@@ -65,19 +65,6 @@ from twin.hardware.network import (
 from twin.hardware.recipes import Recipe, recipe
 from twin.scenario import Edit, Supernode
 
-__all__ = [
-    "Edge",
-    "Fabric",
-    "build_fabric",
-    "built",
-    "edited",
-    "edits",
-    "element_names",
-    "members",
-    "wired",
-    "with_edits",
-]
-
 MOST_BYTES_PER_S = 1e18  # beyond these an edit is a slip of the pen
 MOST_LATENCY_S = 3600.0
 

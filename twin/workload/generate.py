@@ -22,16 +22,6 @@ from twin.workload.profile import Clock, follow_day
 from twin.workload.replay import replay
 from twin.workload.requests import MOST_REQUESTS, Requests, TraceTable, WorkloadError
 
-__all__ = [
-    "MeanLengths",
-    "Requests",
-    "TraceTable",
-    "WorkloadError",
-    "generate",
-    "length_means",
-    "mean_lengths",
-]
-
 NO_LIMIT = 2**62
 
 

@@ -10,6 +10,7 @@ die over the mean, which the cost kernels read. Policy is experts'; this file gi
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -54,8 +55,8 @@ class Balance:
         self.setup = machine.setup
         self.experts = self.setup.crowd.experts
         self.rule = self.experts.balancing
-        self.loads: list[tuple[float, str, int, str, np.ndarray, np.ndarray]] = []
-        self.hottest: list[tuple[float, str, int, np.ndarray]] = []
+        self.loads: list[dict[str, Any]] = []  # pieces of the table of dies' loads
+        self.hottest: list[dict[str, Any]] = []  # and of hottest dies, by layer
         self.crowd = self.setup.crowd
         self.process = self.crowd.process
         self.perfect = self.experts.placement == "perfect" or self.rule.policy == "oracle"
@@ -283,18 +284,18 @@ class Balance:
     def _keep_hottest(self, t_s: float, group: Group, load: np.ndarray) -> None:
         """Store the hottest dies of a measurement, of load f8[layers, dies] over the mean, up to a
         number of rows for each role."""
-        rows_of_role = sum(1 for _, role, _, _ in self.hottest if role == group.role)
-        if rows_of_role < MEASUREMENTS:
-            self.hottest.append((t_s, group.role, self._first(group), load.max(axis=1)))
+        if sum(piece["role"] == group.role for piece in self.hottest) < MEASUREMENTS:
+            layers = {"layer": np.arange(load.shape[0]), "hottest": load.max(axis=1)}
+            self.hottest.append(self._whose(t_s, group) | layers)
 
-    def _first(self, group: Group) -> int:
-        """Index of the first instance of the group."""
+    def _whose(self, t_s: float, group: Group) -> dict[str, Any]:
+        """Columns of a measurement of a group, which stands under its first instance."""
         k = next(k for k, key in enumerate(self.of) if self.groups[key] is group)
-        return self.setup.instances[k].index
+        return {"t_s": t_s, "role": group.role, "instance": self.setup.instances[k].index}
 
     def _note(self, moment: str, t_s: float) -> None:
         """Store the present load of every die in every layer."""
-        noted = {(t, m) for t, _, _, m, _, _ in self.loads}
+        noted = {(piece["t_s"], piece["moment"]) for piece in self.loads}
         if self.perfect or (len(noted) >= SNAPSHOTS and moment != "end"):
             return
         now = x.now(self.process, t_s, self.mix(t_s))
@@ -302,8 +303,11 @@ class Balance:
             load = x.die_load(now, group.slots, self._nearest(group))
             if moment == "start":
                 group.gets(load.mean(axis=0), t_s)
-            extra = x.replicas(group.slots, now.shape[1])
-            self.loads.append((t_s, group.role, self._first(group), moment, load, extra))
+            layer, die = np.indices(load.shape).reshape(2, -1)
+            self.loads.append(self._whose(t_s, group) | {
+                "moment": moment, "layer": layer, "die": die, "load": load.reshape(-1),
+                "replicas": x.replicas(group.slots, now.shape[1]).reshape(-1),
+            })  # fmt: skip
             if moment in ("start", "end"):
                 self._keep_hottest(t_s, group, load)
 

@@ -17,12 +17,15 @@ import polars as pl
 from twin.engine import codes as w
 from twin.engine.record import Record
 from twin.engine.setup import Setup
+from twin.engine.tabling import window_of
 from twin.metrics.registry import Summary
 from twin.scenario import Scenario, first_numbers
 
 Tables = dict[str, pl.DataFrame]
 
-OF_INSTANCES = ("ranks", "instances", "traffic", "shares", "seats", "hottest", "die_load")
+OF_INSTANCES = (
+    "ranks", "instances", "traffic", "shares", "seats", "hottest", "die_load", "lives", "decisions",
+)  # fmt: skip
 # Means of a window, by what they are a mean of; all other columns are sums.
 MEANS = {
     "ttft_s_mean": "first_tokens", "tpot_s_mean": "answers", "decode_iteration_s": "iterations",
@@ -78,10 +81,8 @@ class Part:
 def _by_window(times_s: pl.Series, horizon_s: float, windows: int) -> np.ndarray:
     """Number of times in each window."""
     times = times_s.drop_nulls().to_numpy()
-    window_of = np.minimum(
-        (times[times <= horizon_s] / horizon_s * windows).astype(int), windows - 1
-    )
-    return np.bincount(window_of, minlength=windows).astype(float)
+    at = window_of(times[times <= horizon_s], horizon_s, windows)
+    return np.bincount(at, minlength=windows).astype(float)
 
 
 def merged(s: Scenario, parts: Sequence[Part]) -> Tables:
@@ -90,10 +91,8 @@ def merged(s: Scenario, parts: Sequence[Part]) -> Tables:
     tables = {
         name: _stacked(parts, name, offsets)
         for name in OF_INSTANCES
-    }  # fmt: skip
-    for name in ("lives", "decisions"):
-        if any(name in part.tables for part in parts):
-            tables[name] = _stacked(parts, name, offsets)
+        if any(name in part.tables for part in parts)
+    }
     tables["requests"] = _requests(parts, offsets)
     events = [_events(part, first) for part, first in zip(parts, offsets, strict=True)]
     tables["events"] = pl.concat(events).unique(maintain_order=True).sort(
@@ -220,9 +219,8 @@ def _links(tables: Sequence[pl.DataFrame], traffic: pl.DataFrame) -> pl.DataFram
 
 def models_table(names: Sequence[str], summaries: Sequence[Summary]) -> pl.DataFrame:
     """A row for each model: all figures of its own requests and instances."""
-    keys = list(summaries[0])
     columns = {"model": pl.Series(list(names), dtype=pl.Enum(list(names)))}
-    for key in keys:
+    for key in summaries[0]:
         values = [summary[key] for summary in summaries]
         text = any(isinstance(value, str) for value in values)
         columns[key] = pl.Series(values, dtype=pl.String if text else pl.Float64, strict=False)

@@ -38,12 +38,17 @@ def columns_of(setup: Setup, prefills: int) -> list[tuple[int, Instance]]:
     return [(i.index if i.role == "prefill" else prefills + i.index, i) for i in setup.instances]
 
 
+def cells_of(world: World) -> np.ndarray:
+    """Recorded bytes, f8[windows + 1, classes of traffic, planes, columns]; the last row is the
+    steady state."""
+    book = world.record.traffic
+    return book.reshape(book.shape[0], len(w.TRAFFIC), len(w.PLANES), -1)
+
+
 def traffic_table(setup: Setup, world: World) -> pl.DataFrame:
     """Bytes by window, plane, class of traffic and instance; rows without bytes are left out."""
-    book = world.record.traffic[:-1]
-    windows = book.shape[0]
-    cells = book.reshape(windows, len(w.TRAFFIC), len(w.PLANES), -1)
-    width_s = world.settings.horizon_s / windows
+    cells = cells_of(world)[:-1]
+    width_s = world.settings.horizon_s / len(cells)
     pieces = []
     for column, instance in columns_of(setup, world.settings.prefills):
         for kind, traffic in enumerate(w.TRAFFIC):
@@ -178,8 +183,7 @@ def links_table(setup: Setup, world: World, where: pl.DataFrame) -> pl.DataFrame
     horizon_s = setup.scenario.horizon_s
     limit = _limits(setup)
     moved_bytes = _placed_bytes(setup, world, where)
-    book = world.record.traffic[:-1]
-    over_time = book.reshape(book.shape[0], len(w.TRAFFIC), len(w.PLANES), -1).sum(axis=(1, 3))
+    over_time = cells_of(world)[:-1].sum(axis=(1, 3))
     pieces = []
     for p, plane in enumerate(w.PLANES):
         mean = float(over_time[:, p].mean())
@@ -223,11 +227,9 @@ def _placed_bytes(
     setup: Setup, world: World, where: pl.DataFrame
 ) -> dict[tuple[str, str], np.ndarray]:
     """Bytes of the whole run by (plane, direction), each f8[nodes, sub-planes or 1]."""
-    net = setup.fabric
-    book = world.record.traffic[:-1]
-    cells = book.reshape(book.shape[0], len(w.TRAFFIC), len(w.PLANES), -1)
+    net, cells = setup.fabric, cells_of(world)[:-1]
     column = {(i.role, i.index): c for c, i in columns_of(setup, world.settings.prefills)}
-    middle = (np.arange(book.shape[0]) + 0.5) * setup.scenario.horizon_s / book.shape[0]
+    middle = (np.arange(len(cells)) + 0.5) * setup.scenario.horizon_s / len(cells)
     # What a plane carries of a class is known; its shares there are brought back to a whole.
     groups = ("t_s", "end_s", "plane", "traffic", "role", "instance", "direction")
     class_of = where.select(pl.struct(groups).rank("dense")).to_series().to_numpy() - 1

@@ -17,6 +17,7 @@ from twin.engine.columns import World
 from twin.engine.lifecycle.machine import Machine
 from twin.engine.lifecycle.present import Present
 from twin.engine.movement import (
+    cells_of,
     columns_of,
     instances_table,
     links_table,
@@ -26,7 +27,7 @@ from twin.engine.movement import (
     traffic_table,
 )
 from twin.engine.setup import Setup
-from twin.engine.tabling import parts, schema, stacked
+from twin.engine.tabling import parts, schema, stacked, window_of
 from twin.hardware.prices import port_rates
 from twin.metrics.events import Event, events_table
 from twin.metrics.operators import OPERATORS
@@ -74,33 +75,10 @@ def tables(
             "shares": shares,
             "seats": seats_table(machine, world.settings.horizon_s),
             "links": links_table(setup, world, shares),
-            "hottest": hottest_table(balance),
-            "die_load": die_load_table(balance),
+            "hottest": stacked(HOTTEST, balance.hottest),
+            "die_load": stacked(DIE_LOAD, balance.loads),
         }
     )
-
-
-def hottest_table(balance: Balance) -> pl.DataFrame:
-    """Hottest die over the mean in every layer at each measurement, by the load measured."""
-    pieces = [
-        {"t_s": t_s, "role": role, "instance": instance, "layer": np.arange(by_layer.size),
-         "hottest": by_layer}
-        for t_s, role, instance, by_layer in balance.hottest
-    ]  # fmt: skip
-    return stacked(HOTTEST, pieces)
-
-
-def die_load_table(balance: Balance) -> pl.DataFrame:
-    """Load of every die over its layer's mean, at the moments that are recorded."""
-    pieces = []
-    for t_s, role, instance, moment, load, extra in balance.loads:
-        layers, dies = load.shape
-        pieces.append(
-            {"t_s": t_s, "role": role, "instance": instance, "moment": moment,
-             "layer": np.repeat(np.arange(layers), dies), "die": np.tile(np.arange(dies), layers),
-             "load": load.reshape(-1), "replicas": extra.reshape(-1)}
-        )  # fmt: skip
-    return stacked(DIE_LOAD, pieces)
 
 
 def stamps_of(world: World, arrived: int) -> dict[str, np.ndarray]:
@@ -255,21 +233,15 @@ def _power_w(
 
 def by_plane(world: World) -> np.ndarray:
     """Bytes on each plane by window, f8[windows + 1, planes]; the last row is the steady state."""
-    total: np.ndarray = _traffic(world).sum(axis=(1, 3))
+    total: np.ndarray = cells_of(world).sum(axis=(1, 3))
     return total
 
 
 def by_class(world: World) -> np.ndarray:
     """Bytes of each class of traffic by window, f8[windows + 1, classes]; the last row is the
     steady state."""
-    total: np.ndarray = _traffic(world).sum(axis=(2, 3))
+    total: np.ndarray = cells_of(world).sum(axis=(2, 3))
     return total
-
-
-def _traffic(world: World) -> np.ndarray:
-    """Recorded bytes by window, traffic, plane and column."""
-    book = world.record.traffic
-    return book.reshape(book.shape[0], len(w.TRAFFIC), len(w.PLANES), -1)
 
 
 def _happenings(world: World, at_start: int, arrived: int, count: int) -> dict[str, np.ndarray]:
@@ -280,9 +252,9 @@ def _happenings(world: World, at_start: int, arrived: int, count: int) -> dict[s
 
     def windows(times_s: np.ndarray, number: np.ndarray) -> np.ndarray:
         """Count of times in each window."""
-        window_of = np.minimum((times_s / horizon_s * count).astype(np.int64), count - 1)
-        number += np.bincount(window_of, minlength=count)
-        return window_of
+        at = window_of(times_s, horizon_s, count)
+        number += np.bincount(at, minlength=count)
+        return at
 
     for part in parts(arrived):
         arrival_s, first_s, finish_s = r.arrival_s[part], r.transfer_end_s[part], r.finish_s[part]
@@ -295,8 +267,8 @@ def _happenings(world: World, at_start: int, arrived: int, count: int) -> dict[s
         in_time = (first_s <= horizon_s) & new
         np.add.at(ttft_s, windows(first_s[in_time], begun), first_s[in_time] - arrival_s[in_time])
         in_time = (finish_s <= horizon_s) & (gaps > 0) & bool(world.settings.has_decode)
-        window_of = windows(finish_s[in_time], several)
-        np.add.at(tpot_s, window_of, (finish_s[in_time] - first_s[in_time]) / gaps[in_time])
+        at = windows(finish_s[in_time], several)
+        np.add.at(tpot_s, at, (finish_s[in_time] - first_s[in_time]) / gaps[in_time])
     return {
         "arrived": arrivals,
         "finished": ended,

@@ -18,6 +18,11 @@ TYPES: dict[str, Any] = dict.fromkeys(
 PART = 1 << 15  # rows that are looked at together: their columns stay in the processor's cache
 
 
+def window_of(times_s: np.ndarray, horizon_s: float, windows: int) -> np.ndarray:
+    """Window of each time up to the horizon, i8[n]."""
+    return np.minimum((times_s / horizon_s * windows).astype(np.int64), windows - 1)
+
+
 def parts(rows: int) -> Iterator[slice]:
     """Parts of columns, in order."""
     return (slice(first, min(first + PART, rows)) for first in range(0, rows, PART))

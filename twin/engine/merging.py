@@ -15,9 +15,11 @@ import numpy as np
 import polars as pl
 
 from twin.engine import codes as w
+from twin.engine.invariants import Check
 from twin.engine.record import Record
 from twin.engine.setup import Setup
 from twin.engine.tabling import window_of
+from twin.metrics.observed import Observed
 from twin.metrics.registry import Summary
 from twin.scenario import Scenario, first_numbers
 
@@ -38,7 +40,7 @@ AXIS = ("t_s", "window_s")
 
 @dataclass(frozen=True)
 class Part:
-    """Results of one model."""
+    """Results of one model at the horizon."""
 
     name: str
     setup: Setup
@@ -46,6 +48,10 @@ class Part:
     limits: dict[str, float]
     tables: Tables
     instances: tuple[np.ndarray | float, np.ndarray | float]  # that prefill, decode; by window
+    observed: Observed
+    summary: Summary
+    checks: list[Check]
+    notes: list[str]
 
     @property
     def pool(self) -> float:
@@ -217,11 +223,12 @@ def _links(tables: Sequence[pl.DataFrame], traffic: pl.DataFrame) -> pl.DataFram
     return summed.with_columns(busiest.alias("utilisation_peak"))
 
 
-def models_table(names: Sequence[str], summaries: Sequence[Summary]) -> pl.DataFrame:
+def models_table(parts: Sequence[Part]) -> pl.DataFrame:
     """A row for each model: all figures of its own requests and instances."""
-    columns = {"model": pl.Series(list(names), dtype=pl.Enum(list(names)))}
-    for key in summaries[0]:
-        values = [summary[key] for summary in summaries]
+    names = [part.name for part in parts]
+    columns = {"model": pl.Series(names, dtype=pl.Enum(names))}
+    for key in parts[0].summary:
+        values = [part.summary[key] for part in parts]
         text = any(isinstance(value, str) for value in values)
         columns[key] = pl.Series(values, dtype=pl.String if text else pl.Float64, strict=False)
     return pl.DataFrame(columns)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from twin import experts as x
-from twin.engine.start import Residents, residents, with_residents
+from twin.engine.start import Residents, limits, residents, with_residents
 from twin.experts import Imbalance
 from twin.facts import Facts
 from twin.hardware.faults import broken
@@ -112,18 +112,14 @@ class Setup:
     def dynamic(self) -> bool:
         """Whether request rows are made during the run: turns wait for answers, or clients
         retry."""
-        c, a = self.scenario.clients, self.scenario.admission
-        limits = [(a.rate_req_per_s, a.in_flight)]
-        limits += [(t.rate_req_per_s, t.in_flight) for t in self.scenario.tenants]
-        ends = c.timeout_s or c.answer_timeout_s or a.shed_at or any(map(any, limits))
+        c = self.scenario.clients
+        ends = c.timeout_s or c.answer_timeout_s or limits(self.scenario)
         return self.requests.waits_for is not None or bool(c.retries and ends)
 
     @property
     def gated(self) -> bool:
         """Whether admission queues requests by tenant, or refuses some."""
-        a, tenants = self.scenario.admission, self.scenario.tenants
-        limited = any(t.rate_req_per_s or t.in_flight for t in tenants)
-        return bool(len(tenants) > 1 or limited or a.shed_at or a.rate_req_per_s or a.in_flight)
+        return len(self.scenario.tenants) > 1 or limits(self.scenario)
 
     @property
     def namespaces(self) -> int:
@@ -318,8 +314,7 @@ def _crowd(
 def _refuse_too_large(setup: Setup, requests: Requests) -> None:
     """Raise ScenarioError, naming the largest part, before memory runs out."""
     s, pool = setup.scenario, setup.scenario.memory_pool
-    pools = 1 if pool.scope == "shared" else s.deployment.prefill.instances
-    pools *= len(s.tenants) if s.tenants and pool.namespaces else 1
+    pools = setup.memory_pools * setup.namespaces
     readers = len(setup.of_role("prefill")) if pool.enabled else 0
     servers = len(setup.pool_nodes(0)) if readers else 0
     rows, blocks, instances = requests.arrival_s.size, requests.blocks, len(setup.instances)

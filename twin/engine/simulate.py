@@ -91,33 +91,23 @@ class Running:
         self.balance = Balance(self.machine, self.agenda, self.events)
         self.life = Life(self.machine, self.agenda, self.balance.changed)
         Incidents(self.life, self.events, self.balance.missing)
+        # None: no instance comes or goes.
         self.elastic = Elastic(self.life) if is_elastic(setup.scenario) else None
         self.unfolding = Unfolding(self.machine.world)
+        self.pool_check: Check
 
     @property
     def world(self) -> World:
         """Its state."""
         return self.machine.world
 
-    def conclude(self) -> Passed:
-        """Results of the model at the end. The memory pool, often the largest part of the world, is
+    def conclude(self) -> None:
+        """End the run at its horizon. The memory pool, often the largest part of the world, is
         checked and freed before tables are made."""
         close_books(self.world)
         self.balance.finish(self.world.settings.horizon_s)
-        check = pool_consistent(self.world)
+        self.pool_check = pool_consistent(self.world)
         self.world.pool = self.world.ssd = empty_pool(1, 1, 0)
-        return Passed(self.machine, self.balance, self.events, check, self.elastic)
-
-
-@dataclass(frozen=True)
-class Passed:
-    """State of a run at its horizon, before tables are made."""
-
-    machine: Machine
-    balance: Balance
-    events: list[Event]
-    pool_check: Check
-    elastic: Elastic | None  # None: no instance comes or goes
 
 
 def simulate(
@@ -130,15 +120,17 @@ def simulate(
     WorkloadError or ScenarioError when the scenario cannot run."""
     setups = set_up_models(scenario, facts, trace, counts)
     passed = pass_time(setups, facts, progress)
-    if len(setups) > 1:
-        return conclude_together(scenario, setups, passed, facts)
-    return conclude(setups[0], passed[0], facts)
+    parts = [left_by(*each) for each in zip(model_names(scenario), setups, passed, strict=True)]
+    if len(parts) > 1:
+        return conclude_together(scenario, parts, facts)
+    (one,) = parts
+    return _run(scenario, facts, one.summary, one.tables, one.checks, one.notes)
 
 
 def pass_time(
     setups: Sequence[Setup], facts: Facts, progress: Progress | None = None,
     logs: Sequence[Log] = (), until_s: float | None = None,
-) -> list[Passed]:  # fmt: skip
+) -> list[Running]:  # fmt: skip
     """Advance to the horizon; returns the state of each of the models that share the machine. logs:
     one each, filled with passes that overlap its span; until_s: stop there, before the horizon."""
     s = setups[0].scenario
@@ -166,7 +158,9 @@ def pass_time(
                 continue
             if not progress(first / steps, _report(running, first * s.step_s)):
                 raise Cancelled
-    return [one.conclude() for one in running]
+    for one in running:
+        one.conclude()
+    return running
 
 
 def _report(running: Sequence[Running], now_s: float) -> dict[str, Any]:
@@ -190,20 +184,7 @@ def live(world: World) -> dict[str, float]:
     }
 
 
-@dataclass(frozen=True)
-class Left:
-    """Results of one model at the horizon."""
-
-    tables: dict[str, pl.DataFrame]
-    observed: Observed
-    summary: Summary
-    checks: list[Check]
-    notes: list[str]
-    limits: dict[str, float]
-    instances: tuple[np.ndarray | float, np.ndarray | float]  # that prefill, decode; by window
-
-
-def left_by(setup: Setup, passed: Passed) -> Left:
+def left_by(name: str, setup: Setup, passed: Running) -> Part:
     """Tables, figures, checks and notes of a model at the horizon."""
     world = passed.machine.world
     limits = recorder.capacities(setup)
@@ -227,27 +208,15 @@ def left_by(setup: Setup, passed: Passed) -> Left:
         checks.append(one_role(setup, passed.elastic.life))
     notes = list(setup.notes) + remarks(setup, world, summary)
     instances = present.instances(tables["windows"].height)
-    return Left(tables, observed, summary, checks, notes, limits, instances)
+    return Part(
+        name, setup, world.record, limits, tables, instances, observed, summary, checks, notes
+    )
 
 
-def conclude(setup: Setup, passed: Passed, facts: Facts) -> Run:
-    """Tables, summary, checks and digest of a machine at its horizon."""
-    result = left_by(setup, passed)
-    return _run(setup.scenario, facts, result.summary, result.tables, result.checks, result.notes)
-
-
-def conclude_together(
-    s: Scenario, setups: Sequence[Setup], passed: Sequence[Passed], facts: Facts
-) -> Run:
+def conclude_together(s: Scenario, parts: Sequence[Part], facts: Facts) -> Run:
     """The run of several models on one machine: figures of all, and in the table `models` those of
     each."""
-    names = model_names(s)
-    lefts = [left_by(setup, one) for setup, one in zip(setups, passed, strict=True)]
-    parts = [
-        Part(name, setup, one.machine.world.record, result.limits, result.tables, result.instances)
-        for name, setup, one, result in zip(names, setups, passed, lefts, strict=True)
-    ]
-    tables, observed = merged(s, parts), tuple(result.observed for result in lefts)
+    tables, observed = merged(s, parts), tuple(part.observed for part in parts)
     pools = np.array([part.pool for part in parts])
     summary = summarise(
         Several(
@@ -256,20 +225,20 @@ def conclude_together(
             (observed[0].gaps[0], np.sum([o.gaps[1] for o in observed], axis=0)), parts=observed,
         )
     )  # fmt: skip
-    states = [result.summary["steady_state"] for result in lefts]
+    states = [part.summary["steady_state"] for part in parts]
     steady = None if None in states else states[0]
     summary["steady_state"] = next((state for state in UNSTEADY if state in states), steady)
     checks = [
-        replace(check, id=f"{check.id} {name}", statement=f"{name}: {check.statement}")
-        for name, result in zip(names, lefts, strict=True)
-        for check in result.checks
+        replace(check, id=f"{check.id} {part.name}", statement=f"{part.name}: {check.statement}")
+        for part in parts
+        for check in part.checks
     ]
     checks += [within_capacity(tables["windows"]), one_model(tables["seats"]), finite(tables)]
-    tables["models"] = models_table(names, [result.summary for result in lefts])
+    tables["models"] = models_table(parts)
     notes = [
-        note if all(note in result.notes for result in lefts) else f"{name}: {note}"
-        for name, result in zip(names, lefts, strict=True)
-        for note in result.notes
+        note if all(note in other.notes for other in parts) else f"{part.name}: {note}"
+        for part in parts
+        for note in part.notes
     ]
     return _run(s, facts, summary, tables, checks, list(dict.fromkeys(notes)))
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from twin.engine.record import Log
 from twin.engine.setup import set_up_models
-from twin.engine.simulate import Passed, Progress, pass_time
+from twin.engine.simulate import Running, pass_time
 from twin.facts import Facts
 from twin.metrics.events import Event, Kind
 from twin.metrics.operators import DECODE_OPERATORS, PREFILL_OPERATORS
@@ -47,7 +47,6 @@ class Window:
 def watch(
     scenario: Scenario, facts: Facts, span_s: tuple[float, float], most: int,
     trace: TraceTable | None = None, counts: np.ndarray | None = None,
-    progress: Progress | None = None,
 ) -> Window:  # fmt: skip
     """The first `most` passes that overlap a span of a run, equal to those of that run. It takes as
     long as the run up to the span's end. Raises what `simulate` raises."""
@@ -55,7 +54,7 @@ def watch(
     operators = max(len(DECODE_OPERATORS), len(PREFILL_OPERATORS))
     sizes = {"passes": most, "operators": operators}
     logs = [Log(sizes, span_s=np.array(span_s)) for _ in setups]
-    each = pass_time(setups, facts, progress, logs, span_s[1])
+    each = pass_time(setups, facts, None, logs, span_s[1])
     passes: dict[tuple[str, int], list[Pass]] = {}
     for pass_result, log, first in zip(each, logs, first_numbers(scenario), strict=True):
         for (role, index), rows in _passes(pass_result, log, most).items():
@@ -63,7 +62,7 @@ def watch(
     return Window(passes, sum(max(0, int(log.count[0]) - most) for log in logs))
 
 
-def _passes(passed: Passed, log: Log, most: int) -> dict[tuple[str, int], list[Pass]]:
+def _passes(passed: Running, log: Log, most: int) -> dict[tuple[str, int], list[Pass]]:
     """The first `most` passes that a model's log holds."""
     prefills = passed.machine.world.settings.prefills
     colocated = passed.machine.world.settings.colocated

@@ -17,11 +17,13 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from twin.engine import codes as w
 from twin.engine.books import book_busy, log_pass
 from twin.engine.lifecycle import faults as phase
 from twin.engine.lifecycle.life import Life
+from twin.engine.lifecycle.loading import Then
 from twin.engine.lifecycle.memory_servers import MemoryServers
 from twin.engine.phases.colocated import finish_pieces
 from twin.engine.phases.decode import settle
@@ -51,7 +53,7 @@ class Incidents:
         for fault in machine.setup.scenario.faults:
             agenda.at(fault.at_s, self._begin(fault))
 
-    def _begin(self, fault: Fault) -> Callable[[float], None]:
+    def _begin(self, fault: Fault) -> Then:
         """An action that puts a fault in force, for the agenda."""
 
         def begin(t_s: float) -> None:
@@ -139,7 +141,7 @@ class Incidents:
         except HardwareError:
             self.agenda.at(t_s, self._rejoin(k))
 
-    def _rejoin(self, k: int) -> Callable[[float], None]:
+    def _rejoin(self, k: int) -> Then:
         """Put a repaired die with its weights back into its rank, unless it failed again."""
 
         def action(t_s: float) -> None:
@@ -171,14 +173,14 @@ class Incidents:
 
     def _notice(self, k: int, t_s: float) -> None:
         """Plan the detection of an instance's failure."""
+        after_s = self.machine.setup.scenario.recovery.detection_s
+        self.agenda.at(t_s + after_s, self._in_turn(k, partial(self._detected, k)))
+
+    def _in_turn(self, k: int, action: Then) -> Then:
+        """An action that is void once another recovery of the instance begins."""
         self.turn[k] += 1
         turn = self.turn[k]
-
-        def detected(now_s: float) -> None:
-            if turn == self.turn[k]:
-                self._detected(k, now_s)
-
-        self.agenda.at(t_s + self.machine.setup.scenario.recovery.detection_s, detected)
+        return lambda now_s: action(now_s) if turn == self.turn[k] else None
 
     def _stop(self, k: int, t_s: float, why: str) -> None:
         """Stop everything of an instance; its running iteration ends now."""
@@ -187,10 +189,8 @@ class Incidents:
         if k in self.down:
             self.down[k].detail = why
             return
-        event = Event(t_s, Kind.INSTANCE_DOWN, why, element=i.name, role=i.role, instance=i.index)
-        event.end_s = math.inf
-        self.down[k] = event
-        self.log.append(event)
+        self.down[k] = self._note(k, Kind.INSTANCE_DOWN, t_s, why)
+        self.down[k].end_s = math.inf
         self.life.fail(k, t_s)
         if instance.running[column]:
             book_busy(world, column, t_s, instance.ends_s[column], -1.0)
@@ -214,10 +214,7 @@ class Incidents:
                 "shrink": "goes on with fewer dies"}[recovery.policy]  # fmt: skip
         if not self.hit[k]:
             name = "waits for its links"
-        self.log.append(
-            Event(t_s, Kind.DETECTED, f"{i.name} {name}", element=i.name, role=i.role,
-                  instance=i.index, requests=requests)
-        )  # fmt: skip
+        self._note(k, Kind.DETECTED, t_s, f"{i.name} {name}").requests = requests
         self.down[k].requests += requests
         if self.life.was_to_stop(k):
             self._leave(k, t_s)
@@ -277,21 +274,14 @@ class Incidents:
     def _recover_at(self, k: int, when_s: float) -> None:
         self.agenda.at(when_s, self._recovery(k))
 
-    def _recovery(self, k: int) -> Callable[[float], None]:
+    def _recovery(self, k: int) -> Then:
         """The end of a recovery, unless another begins before it."""
-        self.turn[k] += 1
         self.pending.add(k)
-        turn = self.turn[k]
-
-        def recovered(t_s: float) -> None:
-            if turn == self.turn[k]:
-                self.pending.discard(k)
-                self._recovered(k, t_s)
-
-        return recovered
+        return self._in_turn(k, partial(self._recovered, k))
 
     def _recovered(self, k: int, t_s: float) -> None:
         """Open a recovered instance to requests, with spares or fewer dies, if it can serve."""
+        self.pending.discard(k)
         machine = self.machine
         recovery = machine.setup.scenario.recovery
         members = machine.members[k]
@@ -340,10 +330,8 @@ class Incidents:
         net, i = self.machine.fabric, self.machine.setup.instances[k]
         nodes = net.node[net.dies[list(came)]].tolist()
         for node, count in sorted(Counter(nodes).items()):
-            sentence, element = f"{i.name} goes on with spare dies: {count}", f"node {node}"
-            self.log.append(
-                Event(t_s, Kind.SPARE, sentence, element=element, role=i.role, instance=i.index)
-            )
+            sentence = f"{i.name} goes on with spare dies: {count}"
+            self._note(k, Kind.SPARE, t_s, sentence).element = f"node {node}"
 
     def _go_on(self, k: int, t_s: float) -> None:
         """Serve again after a recovery; a prefill batch in progress goes on where it was."""
@@ -373,12 +361,17 @@ class Incidents:
             self.shrunk.pop(k).end_s = t_s
         elif count == i.dies:
             return
-        sentence = f"{i.name} serves with {count} of {i.dies} dies"
-        event = Event(t_s, kind, sentence, element=i.name, role=i.role, instance=i.index)
-        self.log.append(event)
+        event = self._note(k, kind, t_s, f"{i.name} serves with {count} of {i.dies} dies")
         if count < i.dies:
             event.end_s = math.inf
             self.shrunk[k] = event
+
+    def _note(self, k: int, kind: Kind, t_s: float, sentence: str) -> Event:
+        """Add an event of an instance to the log; returns it."""
+        i = self.machine.setup.instances[k]
+        event = Event(t_s, kind, sentence, element=i.name, role=i.role, instance=i.index)
+        self.log.append(event)
+        return event
 
 
 NO_DIES = "no die is left to serve"

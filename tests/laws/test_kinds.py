@@ -134,7 +134,8 @@ DUMMIES = {
     "controller": Dummy(
         'found = run(elastic__controller="dummy", elastic__npus=24)\n'
         'assert found.summary["finished"] > 0',
-        {"twin/policies/controllers.py": [('    "slo": by_slo,\n', '    "dummy": by_kv,\n')],
+        {"twin/policies/controllers.py": [
+            ('    "slo": pool_by_pool(', '    "dummy": pool_by_pool(lambda pool: pool.busy),\n')],
          "twin/scenario/elastic.py": [('"slo", "kv", "rebalance"', '"dummy", ')]},
         units=2,  # as a placement; one of the operator's own is 1 file, in a folder of theirs
     ),

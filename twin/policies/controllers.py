@@ -73,20 +73,11 @@ def _scaled(pool: PoolSeen, pressure: float, rule: Rule) -> int:
     return max(rule.least, min(count, target))
 
 
-def by_queues(seen: Seen, rule: Rule) -> Wanted:
-    """Scale each pool by its work in progress over its capacity (KPA's concurrency)."""
-    return tuple(_scaled(pool, pool.in_hand, rule) for pool in seen.pools.values())
-
-
-def by_slo(seen: Seen, rule: Rule) -> Wanted:
-    """Scale each pool by mean TTFT (prefill) or TPOT (decode) over its SLO."""
-    return tuple(_scaled(pool, pool.latency, rule) for pool in seen.pools.values())
-
-
-def by_kv(seen: Seen, rule: Rule) -> Wanted:
-    """Scale prefill by busy time, decode by used slots and KV space (Dynamo's load-based
-    planner)."""
-    return tuple(_scaled(pool, pool.busy, rule) for pool in seen.pools.values())
+def pool_by_pool(pressure: Callable[[PoolSeen], float]) -> Controller:
+    """A controller that scales each pool by itself, by one of its measurements."""
+    return lambda seen, rule: tuple(
+        _scaled(pool, pressure(pool), rule) for pool in seen.pools.values()
+    )
 
 
 def rebalanced(seen: Seen, rule: Rule) -> Wanted:
@@ -117,9 +108,9 @@ def rebalanced(seen: Seen, rule: Rule) -> Wanted:
 
 
 CONTROLLERS: dict[str, Controller] = {
-    "queue": by_queues,
-    "slo": by_slo,
-    "kv": by_kv,
+    "queue": pool_by_pool(lambda pool: pool.in_hand),  # KPA's concurrency
+    "slo": pool_by_pool(lambda pool: pool.latency),  # mean TTFT or TPOT over its SLO
+    "kv": pool_by_pool(lambda pool: pool.busy),  # Dynamo's load-based planner
     "rebalance": rebalanced,
 }
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from twin.hardware.chip import HardwareError, chip_names, load_chip
+from twin.hardware.chip import HardwareError, load_chip
 from twin.lab.library import load_facts
 
 FACTS = load_facts()
@@ -27,7 +27,7 @@ def test_an_unknown_chip_is_refused_with_the_known_ones():
         load_chip(FACTS, "abacus")
 
 
-@pytest.mark.parametrize("name", chip_names(FACTS))
+@pytest.mark.parametrize("name", FACTS.names("chips"))
 def test_every_chip_loads_and_is_plausible(name):
     chip = load_chip(FACTS, name)
     assert chip.peak("bf16") > 1e14

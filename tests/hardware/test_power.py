@@ -3,7 +3,7 @@
 import pytest
 
 from tests.engine.small import run, small
-from twin.hardware.chip import HardwareError, chip_names
+from twin.hardware.chip import HardwareError
 from twin.hardware.power import Use, clock, power
 from twin.lab.library import load_facts
 from twin.model.full_load import full_load
@@ -22,7 +22,7 @@ def test_a_cloudmatrix384_at_rated_power_draws_what_was_published():
     assert p.drawn_w(0.0, 0.0, 1.0) - p.around_w <= 0.45 * rated_w  # decode that reads all it can
 
 
-@pytest.mark.parametrize("chip", chip_names(FACTS))
+@pytest.mark.parametrize("chip", FACTS.names("chips"))
 def test_a_chip_without_a_rated_power_gives_no_watts_unless_asked_with_some(chip):
     scenario = with_overrides(Scenario(), {"supernode.chip": chip})
     assert (power(scenario, FACTS) is None) == (f"chips.{chip}.tdp" not in FACTS)
@@ -85,7 +85,7 @@ def test_a_cap_that_no_clock_keeps_is_refused_with_the_least_that_one_does():
 
 
 def test_a_cap_without_a_rated_power_is_refused():
-    unknown = next(c for c in chip_names(FACTS) if f"chips.{c}.tdp" not in FACTS)
+    unknown = next(c for c in FACTS.names("chips") if f"chips.{c}.tdp" not in FACTS)
     asked = with_overrides(Scenario(), CAPPED | {"supernode.chip": unknown})
     with pytest.raises(HardwareError, match=r"cost\.npu_w"):
         clock(asked, FACTS, "prefill", FULL)

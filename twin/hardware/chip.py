@@ -44,15 +44,10 @@ class Chip:
         return self.flops[precision] * self.clock
 
 
-def chip_names(facts: Facts) -> list[str]:
-    """Names of all chips in data/chips, sorted."""
-    return facts.names("chips")
-
-
 @lru_cache(maxsize=16)
 def load_chip(facts: Facts, name: str) -> Chip:
     """The chip of that name; raises HardwareError listing the known ones."""
-    names = chip_names(facts)
+    names = facts.names("chips")
     if name not in names:
         raise HardwareError(f"supernode.chip = {name!r} is not known: take one of {names}")
     table = f"chips.{name}"

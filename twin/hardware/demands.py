@@ -7,6 +7,7 @@ per byte/s of the class: what EACH die sends to all others in an exchange, else 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TypeAlias
 
 import numpy as np
@@ -96,7 +97,7 @@ def pool(
     own_nodes = set(net.node[list(own)].tolist())
     node_key, lost = None if nodes is None else tuple(nodes), frozenset[int]()
     while own:
-        offers = _lent(net, node_key, lost)
+        offers = net.once(("lent", node_key, lost), partial(_lent, net, node_key, lost))
         if offers is None:
             return None
         sources, cpus, offered = offers
@@ -116,12 +117,6 @@ Lent: TypeAlias = "tuple[INTS, Ends[int], Ends[float]]"
 
 
 def _lent(net: Network, nodes: tuple[int, ...] | None, lost: frozenset[int]) -> Lent | None:
-    """Nodes that provide DRAM of a pool, their linked CPUs, and the share of blocks in each; equal
-    arguments share one object."""
-    return net.once(("lent", nodes, lost), lambda: _lends(net, nodes, lost))
-
-
-def _lends(net: Network, nodes: tuple[int, ...] | None, lost: frozenset[int]) -> Lent | None:
     """Nodes with memory servers, their CPUs, and the share of the bytes of each; None: there is
     none."""
     cpus = net.of_kind("cpu")

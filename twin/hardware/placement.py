@@ -180,11 +180,14 @@ def _place(s: Scenario, net: Network, needed: Sequence[Needed]) -> Placement:
     moves = s.deployment.when_off == "move"
     placement = s.deployment.placement
     if npus_needed > len(npus.usable) and (moves or placement not in MAY_SIT_ON_WHAT_IS_OFF):
-        raise HardwareError(_over_subscribed(npus_needed, npus))
+        off = first_few(_off_names(np.flatnonzero(~npus.on).tolist(), npus))
+        raise HardwareError(
+            f"the deployment needs {npus_needed} NPUs but only {len(npus.usable)} of "
+            f"{npus.count - npus.first} are on ({off} off): take back an edit of the supernode, "
+            "or take fewer or smaller instances"
+        )
     seats = PLACEMENTS[placement](needed, npus, s)
-    moved_npus = []
-    if moves:
-        moved_npus = _move_off(seats, [one.name for one in needed], npus)
+    moved_npus = _move_off(seats, [one.name for one in needed], npus) if moves else []
     return Placement(
         tuple(
             Instance(one.role, one.index, tuple(npus.dies_of(instance_npus)))
@@ -350,16 +353,6 @@ def _grouped(numbers: Iterable[int], of: INTS) -> dict[int, list[int]]:
     for number in numbers:
         groups.setdefault(int(of[number]), []).append(number)
     return groups
-
-
-def _over_subscribed(wanted: int, npus: Npus) -> str:
-    off_npus = np.flatnonzero(~npus.on).tolist()
-    return (
-        f"the deployment needs {wanted} NPUs but only {len(npus.usable)} of "
-        f"{npus.count - npus.first} are on "
-        f"({first_few(_off_names(off_npus, npus))} off): take back an edit of the supernode, or "
-        "take fewer or smaller instances"
-    )
 
 
 def _off_names(off: Sequence[int], npus: Npus) -> list[str]:

@@ -23,11 +23,6 @@ BEFORE: dict[int, dict[str, Any]] = {3: {"start": "empty"}, 4: {"workload.turns"
 Fields = dict[str, Any]
 
 
-def from_full_form(full: Fields) -> Fields:
-    """Schema 1 stated every field, with the defaults that schema 2 still has."""
-    return full
-
-
 def with_old_defaults(schema: int, plain: Fields) -> Fields:
     """Fields of the schema before this one, with the defaults of that time written out."""
     whole: Fields = json.loads(json.dumps(plain))
@@ -37,7 +32,7 @@ def with_old_defaults(schema: int, plain: Fields) -> Fields:
 
 
 MIGRATIONS: dict[int, Callable[[Fields], Fields]] = {  # from schema: how
-    1: from_full_form,
+    1: dict,  # it stated every field, with the defaults that schema 2 still has
     2: partial(with_old_defaults, 3),
     3: partial(with_old_defaults, 4),
 }

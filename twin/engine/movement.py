@@ -20,7 +20,7 @@ from twin.hardware.placement import Instance
 from twin.hardware.prices import port_rates
 from twin.metrics.events import Event, Kind
 
-Ends = tuple[np.ndarray, np.ndarray]  # of what enters, of what leaves
+Uneven = tuple[np.ndarray, np.ndarray]  # of what enters, of what leaves
 
 SHARES = schema("t_s,end_s,plane,traffic,role,instance,node,sub_plane,direction,share")
 SEATS = schema("t_s,end_s,role,instance,first_die,dies")
@@ -120,10 +120,10 @@ def _spans(machine: Machine, horizon_s: float) -> list[tuple[Epoch, float]]:
     return list(zip(epochs, ends, strict=True))
 
 
-def _of_experts(epoch: Epoch, machine: Machine, balance: Balance) -> dict[tuple[str, int], Ends]:
+def _of_experts(epoch: Epoch, machine: Machine, balance: Balance) -> dict[tuple[str, int], Uneven]:
     """Bytes of dispatch and combine at each node over those of an even exchange, where dies got
     uneven tokens, by role and number. An instance that had other dies meanwhile counts as even."""
-    ends: dict[tuple[str, int], Ends] = {}
+    ends: dict[tuple[str, int], Uneven] = {}
     dies = {(seat.role, seat.index): seat.dies for seat in epoch.seats}
     for k, i in enumerate(machine.setup.instances):
         dies_of_instance = dies.get((i.role, i.index), ())
@@ -138,7 +138,7 @@ def _of_experts(epoch: Epoch, machine: Machine, balance: Balance) -> dict[tuple[
     return ends
 
 
-def uneven_ends(node: np.ndarray, nodes: int, taken: np.ndarray, dispatched: float) -> Ends:
+def uneven_ends(node: np.ndarray, nodes: int, taken: np.ndarray, dispatched: float) -> Uneven:
     """Bytes that enter and that leave each node, over those of an even exchange, f8[nodes] each.
 
     node i8[dies]; taken f8[dies]: tokens of each die's experts, in any unit. Tokens come evenly
@@ -155,7 +155,7 @@ def uneven_ends(node: np.ndarray, nodes: int, taken: np.ndarray, dispatched: flo
 
 
 def _shares_of(
-    epoch: Epoch, end_s: float, uneven: dict[tuple[str, int], Ends]
+    epoch: Epoch, end_s: float, uneven: dict[tuple[str, int], Uneven]
 ) -> Iterator[dict[str, Any]]:
     """Part of the table for each class of an instance's traffic, with `place` by number."""
     for f in epoch.flows:

@@ -108,7 +108,7 @@ def test_uniform_is_skew_zero_and_even_where_copies_divide():
 def test_points_by_compiled_code_are_those_without(monkeypatch):
     monkeypatch.setattr(load, "is_compiled", lambda _: False)
     got = imbalance(Experts(), *R1, 32, 9, FACTS, 1)
-    plain, compiled = got.table[1], got.compiled_table[1]
+    plain, compiled = got.curve, got.factor
     assert [plain[k] for k in (0, 12, 30)] == [compiled[k] for k in (0, 12, 30)]
 
 

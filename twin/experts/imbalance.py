@@ -44,12 +44,6 @@ class Imbalance:
         """(tokens, curve) for cost kernels."""
         return self.tokens, self.curve
 
-    @property
-    def compiled_table(self) -> tuple[Floats, Any]:
-        """`table` where compiled code is loaded anyway: equal numbers, computed faster."""
-        curve = self.curve
-        return self.tokens, curve.compiled if isinstance(curve, Curve) else curve
-
 
 class Curve(Sequence[float]):
     """`Imbalance.curve`: a sequence whose points are computed once each, or all at once."""
@@ -64,12 +58,6 @@ class Curve(Sequence[float]):
     def whole(self) -> Floats:
         """All points, computed by compiled code."""
         return self._points(slice(None))
-
-    @cached_property
-    def compiled(self) -> Curve:
-        """The curve with each point computed by compiled code."""
-        one = self._points
-        return Curve(lambda i: float(one(slice(i, i + 1))[0]), one, self._size)
 
     def __len__(self) -> int:
         return self._size

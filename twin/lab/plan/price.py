@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from twin.experts.load import load_compiled
 from twin.facts import Facts
 from twin.lab.plan.space import (
     BATCH,
@@ -275,7 +276,8 @@ class Prices:
             if not isinstance(error, SpecError) and not type(error).__module__.startswith("twin."):
                 raise
             return Curve(refused=str(error)), Curve()
-        hot = parts.prefill_imbalance.compiled_table, parts.decode_imbalance.compiled_table
+        load_compiled()
+        hot = parts.prefill_imbalance.table, parts.decode_imbalance.table
         # Contexts dealt evenly over the ranks: a bound, and nearly what is expected.
         even = replace(self.traffic, held=Held(self.traffic.held_mean, 0.0))
         if role == "decode":

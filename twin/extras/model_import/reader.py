@@ -14,7 +14,7 @@ from rich.markup import escape
 from twin.commands.terminal import AsJson, out, print_json
 from twin.facts import Fact
 from twin.lab.files import read_text, write_text
-from twin.lab.library import DATA
+from twin.lab.library import DATA, load_facts
 from twin.model.attention import KINDS, LINEAR
 from twin.model.shape import Shape
 
@@ -45,17 +45,6 @@ NOTES = {
     "linear_layers": "layers that have it in place of attention",
     "linear_conv": "tokens that its short convolution reads",
 }
-UNITS = {
-    "title": "", "attention": "", "layers": "layers", "dense_layers": "layers", "heads": "heads",
-    "kv_heads": "heads", "routed_experts": "experts", "shared_experts": "experts",
-    "top_k": "experts", "vocabulary": "tokens", "mtp_layers": "layers", "max_context": "tokens",
-    "most_nodes": "nodes", "expert_groups": "groups", "index_heads": "heads",
-    "index_top_k": "tokens", "o_groups": "groups", "residual_streams": "streams",
-    "select_layers": "layers", "select_ratio": "tokens", "pool_layers": "layers",
-    "pool_ratio": "tokens", "window_layers": "layers", "window": "tokens", "linear": "",
-    "linear_layers": "layers", "linear_key_heads": "heads", "linear_value_heads": "heads",
-    "linear_conv": "tokens",
-}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,8 +177,11 @@ class _Config:
         figures["dense_intermediate"] = self._derived(0, "no layer is dense")
         if figures["dense_layers"].value:
             figures["dense_intermediate"] = self._count("intermediate_size")
+        # The models that are here have every field, each with its unit.
+        units = {name.rpartition(".")[2]: fact.unit for name, fact in load_facts().items()
+                 if name.startswith("models.")}  # fmt: skip
         return {
-            name: replace(figures[name], unit=UNITS.get(name, "values"), note=NOTES.get(name, ""))
+            name: replace(figures[name], unit=units[name], note=NOTES.get(name, ""))
             for name in (field.name for field in fields(Shape))
             if name in figures
         }

@@ -2,11 +2,14 @@
 
 import math
 
+import numpy as np
 import pytest
 
 from twin.hardware.chip import load_chip
 from twin.hardware.fabric import wired
+from twin.model.coefficients import DECODE_OPERATORS
 from twin.model.costs import build_costs
+from twin.model.mixed import mixed_iteration_s
 from twin.model.record import dtype_of, numbers
 from twin.model.roofline import load_machine
 from twin.model.shape import load_shape
@@ -134,3 +137,33 @@ def test_experts_of_one_rank_are_the_kernel_of_tokens_that_nobody_sends(facts):
     one, several = (one_rank(facts, dies).sequence.experts for dies in (8, 4))
     grouped, fused = (facts.si(f"{TABLE}.{name}.fp8.compute") for name in ("grouped", "fused"))
     assert one.flop / several.flop == pytest.approx(grouped / fused)
+
+
+def test_vllm_replays_graphs_for_short_prompts(facts):
+    """512 tokens of a rank in one pass are a graph, 513 are launched; of SGLang none are."""
+    fields = {"deployment__mode": "colocated", "deployment__colocated__instances": 1,
+              "deployment__colocated__npus_per_instance": 8,
+              "deployment__decode__tp_dies": 8}  # fmt: skip
+    seconds = {}
+    for stack in ("vllm-0-24", "sglang-0-5"):
+        role = costs(facts, deployment__stack=stack, **fields).decode
+        flat, none = np.ones(1), np.zeros(len(DECODE_OPERATORS))
+        for tokens in (512.0, 513.0):
+            seconds[stack, tokens] = mixed_iteration_s(
+                role, [0], [0.0], [tokens], [0.5 * tokens * tokens], 0, 1, flat, flat, none
+            )
+        assert seconds[stack, 513.0] >= role.host.kernels
+    assert seconds["vllm-0-24", 512.0] < role.host.kernels
+    assert seconds["sglang-0-5", 512.0] >= role.host.kernels
+
+
+def test_a_batch_of_prefill_is_a_graph_up_to_the_tokens_that_were_captured(facts):
+    of_die = {512: "vllm-0-24", 0: "sglang-0-5"}
+    for tokens, stack in of_die.items():
+        assert prompts(facts, deployment__stack=stack).captured == tokens
+    shared = costs(
+        facts, deployment__mode="prefill_only", deployment__prefill__instances=1,
+        deployment__prefill__npus_per_instance=8, deployment__prefill__attention="tp",
+        deployment__prefill__tp_dies=8, deployment__stack="vllm-0-24",
+    ).prefill  # fmt: skip
+    assert shared.captured == 512 / 8

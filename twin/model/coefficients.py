@@ -168,6 +168,7 @@ class Host(Record):
     alongside: float = given("For the layers of a captured pass, while it runs.", "s", LAUNCHES)
     kernels: float = given("To launch a pass kernel by kernel, while it runs.", "s", LAUNCHES)
     captured: float = given("Tokens of a rank in the largest captured pass; 0: any.")
+    captured_prompts: float = given("As `captured`, with prompts in the pass; 0: none is.")
 
 
 @record
@@ -311,6 +312,7 @@ class Prefill(Record):
     head: float = computed("The LM head for one position of each prompt.")
     launch: float = given("Launching the graph.", "s")
     kernels: float = given("Launching it kernel by kernel instead, while it runs.", "s")
+    captured: float = given("Tokens of a die in the largest pass that is a graph; 0: none is.")
     moe_layers: float = given("Layers with experts, the MTP module's among them.")
     dense_layers: float = given("Layers with a dense FFN.")
     microbatch: float = given("1: two microbatches.")

@@ -150,12 +150,12 @@ def launch_gap_s(
     `total` tokens take beyond the NPU's time, since the host works while a graph runs (arXiv
     2506.12708v2 section 4.2.4). An engine that must know all lengths before it starts a graph adds
     that time for each graph, and one that does not work ahead what it does for each request. A pass
-    with more `tokens` per rank than were captured, or with
-    `pieces` of prompts, is launched kernel by kernel.
+    with more `tokens` per rank than were captured, alone or with `pieces` of prompts, is launched
+    kernel by kernel.
     """
     h = p.host
     host = h.launch * (1.0 + p.passes) + h.answer * total + h.sync
-    captured = not pieces and (h.captured <= 0.0 or tokens <= h.captured)
+    captured = tokens <= h.captured_prompts if pieces else h.captured <= 0.0 or tokens <= h.captured
     host += h.alongside if captured else max(h.alongside, h.kernels)
     gap = h.gap + h.apart * total + h.replay * (1.0 + min(p.passes, h.drafting))
     gap += max(0.0, host - busy)

@@ -132,6 +132,7 @@ def _host(x: Setting) -> Host:
         alongside=m.layer_host_s * layers,
         kernels=x.launched_s(m.decode_kernels, x.shape.moe_layers, layers + drafted),
         captured=m.captured_tokens,
+        captured_prompts=m.captured_prompts,
     )
 
 

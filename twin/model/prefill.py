@@ -157,7 +157,7 @@ def prefill_batch_s(
     time += p.head + p.launch
     if p.moe_layers > 0.0:
         time += _moe_layers_s(p, new_tokens, die_tokens, die_pairs, hot_tokens, hot_factor, ops)
-    late = max(0.0, p.kernels - time)
+    late = max(0.0, p.kernels - time) if die_tokens > p.captured else 0.0
     ops[_GAPS] += late
     return time + late
 

@@ -94,6 +94,7 @@ def prefill_costs(x: Setting, microbatch: bool) -> Prefill:
         head=head.weight_bytes / m.stream_bytes_per_s(fmt=head.format) + 2 * x.gap,
         launch=m.graph_launch_s + passes * x.traffic(own_streams=False).host_s,
         kernels=x.launched_s(m.prefill_kernels, passes, passes + s.dense_layers),
+        captured=m.captured_prompts / x.head_dies,
         moe_layers=float(s.moe_layers + mtp),
         dense_layers=float(s.dense_layers),
         microbatch=float(microbatch),

@@ -112,6 +112,7 @@ class Machine:
     index_kernels: float = of_family("index_kernels", 0.0)  # of a layer that selects, besides those
     prefill_fused: float = of_family("prefill_fused", 1.0)  # 0: all-to-all, whatever decode does
     captured_tokens: float = of_family("captured_tokens", 0.0)  # of a rank; 0: any number
+    captured_prompts: float = of_family("captured_prompts", 0.0)  # with prompts; 0: no such pass
     message_scale_bytes: float = of_family("message_scale")  # sent with a quantised token
     tile_small: float = of_family(
         "tile_small", 0.0

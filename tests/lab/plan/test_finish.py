@@ -50,8 +50,9 @@ def made_up(s):
     }  # fmt: skip
 
 
-def test_with_a_relaxation_a_search_finds_a_deployment_and_with_95_per_cent_of_it_none():
-    search = Search(space_of(plan(), facts()), facts())
+def relaxations(over=lambda: False):
+    """Those of a plan for which nothing fits, by figures that are made up."""
+    search = Search(space_of(plan(), facts()), facts(), over)
     finish = Finish(search, facts())
     for steps in (search.steps(), finish.steps()):
         with suppress(StopIteration):
@@ -59,8 +60,18 @@ def test_with_a_relaxation_a_search_finds_a_deployment_and_with_95_per_cent_of_i
             while True:
                 scenarios = steps.send([made_up(s) for s in scenarios])
     assert not finish.finalists
-    assert {row["limit"] for row in finish.relaxations} == {*ENOUGH}
-    for row in finish.relaxations:
+    return finish.relaxations
+
+
+def test_a_plan_without_time_relaxes_by_what_the_nearest_deployment_needs():
+    rows = {row["limit"]: row["to"] for row in relaxations(lambda: True)}
+    assert rows == {limit: ENOUGH[limit] for limit in ("slo.share", "slo.ttft_s")}
+
+
+def test_with_a_relaxation_a_search_finds_a_deployment_and_with_95_per_cent_of_it_none():
+    rows = relaxations()
+    assert {row["limit"] for row in rows} == {*ENOUGH}
+    for row in rows:
         assert suffices(row["limit"], row["to"])
         assert not suffices(row["limit"], row["from"] + 0.95 * (row["to"] - row["from"]))
 

@@ -314,22 +314,26 @@ class Finish:
             value = None if isinstance(trial, str) else trial[key]
             needs.setdefault(c.settings, []).append(value)
         suitable = [
-            scale * (max(values) if limited else statistics.fmean(values))
-            for values in needs.values()
+            (scale * (max(values) if limited else statistics.fmean(values)), k)
+            for k, values in enumerate(needs.values())
             if None not in values
         ]
-        value = abs(min(suitable, default=0.0))
+        value, k = min(suitable, default=(0.0, 0))
+        value = abs(value)
         if value > (0.5 if more else 0.0) and (value < own if more else value > own):
-            yield from self._stepwise(limit, own, value)
+            yield from self._stepwise(limit, own, value, nearest_few[k][1])
 
-    def _stepwise(self, limit: str, own: float, value: float) -> Steps:
+    def _stepwise(
+        self, limit: str, own: float, value: float, nearest: Candidate | None = None
+    ) -> Steps:
         """Relax a limit by a step with which a search finds a deployment, and with the next smaller
-        one none; steps are a geometric series through `value`."""
+        one none; steps are a geometric series through `value`, which `nearest` needs: that is all
+        where the seconds of the plan are used up."""
         fits: dict[int, Candidate] = {}
         fails: set[int] = set()
         step, stride = 1, 1
         for _ in range(TRIED):
-            if (tried := _level(own, value, step)) <= 0.0:
+            if (tried := _level(own, value, step)) <= 0.0 or self.search.over():
                 break
             c = yield from self._fits(limit, tried)
             if c is None:
@@ -344,9 +348,10 @@ class Finish:
                 break
             else:
                 step = (max(fits) + min(fails)) // 2
-        if fits:
-            least = max(fits)
-            self._relax(limit, own, _level(own, value, least), fits[least])
+        least = max(fits, default=0)
+        c = fits.get(least, nearest if self.search.over() else None)
+        if c is not None:
+            self._relax(limit, own, _level(own, value, least), c)
 
     def _fits(
         self, limit: str, value: float

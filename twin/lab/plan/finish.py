@@ -318,8 +318,8 @@ class Finish:
             for k, values in enumerate(needs.values())
             if None not in values
         ]
-        value, k = min(suitable, default=(0.0, 0))
-        value = abs(value)
+        need, k = min(suitable, default=(0.0, 0))
+        value = abs(need)
         if value > (0.5 if more else 0.0) and (value < own if more else value > own):
             yield from self._stepwise(limit, own, value, nearest_few[k][1])
 
@@ -349,8 +349,7 @@ class Finish:
             else:
                 step = (max(fits) + min(fails)) // 2
         least = max(fits, default=0)
-        c = fits.get(least, nearest if self.search.over() else None)
-        if c is not None:
+        if c := fits.get(least, nearest if self.search.over() else None):
             self._relax(limit, own, _level(own, value, least), c)
 
     def _fits(
@@ -401,8 +400,7 @@ class Finish:
             levels -= bool(order)
             tpot_s *= LONGER
             s = with_overrides(search.plan.scenario, {limit: 1e3 * tpot_s})
-            looser = search.plan.model_copy(update={"scenario": s})
-            space = space_of(looser, self.facts, search.space)
+            space = self._space(scenario=s)
 
     def _relax(self, limit: str, own: Any, value: Any, c: Candidate) -> None:
         self.relaxations.append(

@@ -22,7 +22,6 @@ VISITS = [
     ("run", "queued", "", ""),
     ("run", "", "", ""),
     ("playback", "", "", ""),
-    ("experts", "done", "", ""),
     ("compare", "done,broken", "figures", "Times"),
     ("compare", "", "", ""),
     ("library", "", "show", "Scenarios"),

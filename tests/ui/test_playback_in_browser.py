@@ -17,6 +17,10 @@ from twin.lab.store import open_store
 pytestmark = pytest.mark.browser
 FRAME_MS = 100
 RUN_MS = 600_000  # the first start on a machine compiles the engine
+WRITTEN = """window.written = new Set()
+const pen = CanvasRenderingContext2D.prototype, write = pen.fillText
+pen.fillText = function (text, ...at) { window.written.add(text); return write.call(this, text, ...at) }
+"""  # every text that a canvas shows
 
 
 @pytest.fixture(scope="module")
@@ -129,6 +133,15 @@ def test_playback_fits_a_phone_and_asks_nobody_else(page, app_url, run, scheme):
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
     host = app_url.split("//")[1]
     assert [u for u in asked if f"//{host}/" not in u and not u.startswith("data:")] == []
+
+
+def test_the_picture_of_start_has_a_legend_and_a_number_on_every_node(page, app_url):
+    page.add_init_script(WRITTEN)
+    page.set_viewport_size({"width": 1440, "height": 1000})
+    player(page, app_url)
+    expect(page.locator("#player #legend")).to_contain_text(re.compile("prefill.*decode.*idle"))
+    expect(page.locator("#player #text")).not_to_contain_text("curves")  # there are none on this page
+    assert {str(node) for node in range(48)} <= set(page.evaluate("[...window.written]"))
 
 
 def test_a_link_is_edited_a_fault_injected_the_run_played_back_and_the_dip_found(page, app_url):

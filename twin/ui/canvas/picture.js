@@ -339,20 +339,21 @@ class Picture {
 
   words(b, px, fill) { // a name where there is room for it, at one size whatever the zoom
     const { style } = this, { s } = this.camera
-    if (b.kind === "node") this.write([b.name.split(" ")[1]], b.x + 13.5, b.y + b.h / 2, 25, style.quiet, 400, true)
+    if (b.kind === "node") this.write([b.name.split(" ")[1]], b.x + 13.5, b.y + b.h / 2, 23, style.quiet, 400, true, 8)
     else if (!b.parent) this.write(this.labels(b), b.x + 7, b.y + (b.kids.length ? 13 : b.h / 2), b.w - 9, b.plane ? this.legible(b.plane) : style.quiet, 600)
     else if (!b.kids.length && px > 20 && b.h * s > 11) this.write([b.name, ["die", "nic", "l2"].includes(b.kind) ? b.name.split(".").at(-1) : b.one.split(" ")[0]], b.x + b.w / 2, b.y + b.h / 2, b.w - 3 / s, fill ? contrast(fill) : style.text, 400, true)
   }
 
-  write(texts, x, y, room, colour, weight, centred = false) { // the first of some texts that fits
-    const { pen } = this, { s } = this.camera, font = `${weight} ${11 / s}px ${this.style.font}`
-    if (pen.font !== font) pen.font = font
+  write(texts, x, y, room, colour, weight, centred = false, least = 11) { // the first text that fits, in px of at least
+    const { pen } = this, { s } = this.camera, font = (px) => { const wanted = `${weight} ${px / s}px ${this.style.font}`; if (pen.font !== wanted) pen.font = wanted }
     for (const text of texts) {
-      const key = `${weight}${text}`, width = this.widths.get(key) ?? pen.measureText(text).width * s
+      font(11)
+      const key = `${weight}${text}`, width = this.widths.get(key) ?? pen.measureText(text).width * s, px = Math.min(11, 11 * room * s / width)
       this.widths.set(key, width)
-      if (width / s > room) continue
+      if (px < least) continue
+      font(px)
       pen.fillStyle = colour
-      return pen.fillText(text, centred ? x - width / s / 2 : x, y)
+      return pen.fillText(text, centred ? x - width * px / 11 / s / 2 : x, y)
     }
   }
 

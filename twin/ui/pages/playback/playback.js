@@ -211,6 +211,7 @@ class Player {
     el.player.inert = false
     if (this.brief) {
       this.draw()
+      this.drawLegend()
       if (this.begins) { this.begins = false; this.play() } // not before there is room to draw in
       return
     }
@@ -353,7 +354,8 @@ class Player {
       ...(this.view === "machine" ? planes.map((p) => part(picture.colours[p], `bytes over ${PLANES[p]}`)) : []), ...roles.map((r) => {
         const over = frames.scene.shared && r === "prefill"
         return part(frames.colours[over ? "colocated" : r], `${over ? "prefill on decode" : r}, as strong as busy`)
-      }))
+      }),
+      ...(frames.scene.dies.some((die) => die.who === undefined) ? [part("color-mix(in srgb, var(--st-gray-color) 28%, transparent)", "idle")] : []))
     const kinds = [...new Set(frames.events.map((e) => e.kind))].filter((k) => MARKS[k])
     this.el.key.replaceChildren(...kinds.map((k) => {
       const span = document.createElement("span"), sign = document.createElement("span")

@@ -5,7 +5,8 @@ function told(player, found) { // [name, facts] of an element at the cursor; of 
   const { frames: f, window: at, now } = player
   if (!found) {
     const going = now.map((e) => `${MARKS[e.kind]?.[0] ?? ""} ${e.detail || `${e.element} ${MARKS[e.kind]?.[2] ?? e.kind}`}`.trim())
-    return ["", going.join(" · ") || "Click a node, a plane or an instance for its own curves. Space plays, arrow keys step."]
+    const hint = player.brief ? "Click a node or a plane to see how full its links are." : "Click a node, a plane or an instance for its own curves."
+    return ["", going.join(" · ") || `${hint} Space plays, arrow keys step.`]
   }
   if (found.box) {
     const cells = f.cellsAt(found.box), planes = [...new Set(cells.map((c) => f.planeOf(c % f.columns)))]

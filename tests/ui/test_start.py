@@ -200,6 +200,15 @@ def test_an_edit_that_cannot_hold_leaves_no_answer_standing(app):
         assert not any("a token" in s.value for s in app.subheader)
 
 
+def test_an_edited_preset_has_another_question(app):
+    for path, value in (("workload.rate_req_per_s", 150.0), ("workload.output_tokens", 512)):
+        app.run().select_slider(key=session.field_key(path)).set_value(value).run()
+    assert not app.exception
+    said = [markdown.value.replace("\\", "") for markdown in app.markdown]
+    assert any("Quick start do: Request rate 150 req/s, and 1 more?" in text for text in said)
+    assert presets()[0].scenario.question not in said[:4]  # its own card, below, has it
+
+
 def test_why_not_faster_is_one_click_from_its_run(app, asked):
     app.run().button(key="why-not-faster").click().run()
     assert not app.exception

@@ -115,7 +115,9 @@ def named(draft: Scenario, origin: Scenario) -> Scenario:
         change = f"{field_name(path)} {show(new, path)}{unit}"
     more = f" +{len(counted) - 1}" if len(counted) > 1 else ""
     new_name = f"{draft.name}{BETWEEN}{change}"[: NAME_MOST - len(more)] + more
-    question = f"What does this change to {draft.name} do: {change}{more}?"
+    what = f"do {len(counted)} changes" if more else "does this change"
+    rest = f", and {len(counted) - 1} more" if more else ""
+    question = f"What {what} to {draft.name} do: {change}{rest}?"
     return draft.model_copy(update={"name": new_name, "question": question[:QUESTION_MOST]})
 
 

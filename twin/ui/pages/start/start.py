@@ -31,10 +31,9 @@ if session.link_problem():
 with st.container(border=True):
     about, machine = st.columns([4, 5], gap="large")
     with about:
-        st.subheader(
-            plain(session.named_draft().name), anchor=False, help=plain(draft.source) or None
-        )
-        st.markdown(plain(draft.question) or "No question written down yet.")
+        named = session.named_draft()
+        st.subheader(plain(named.name), anchor=False, help=plain(draft.source) or None)
+        st.markdown(plain(named.question) or "No question written down yet.")
         # What comes and goes has a place of its own: the focus in the sliders below would be lost.
         edited = st.empty()
         if edits := len(session.changes()):

@@ -81,6 +81,17 @@ def test_a_timeline_draws_windows_and_names_its_axes(tables, draw):
     assert "on average" in chart.alt
 
 
+@pytest.mark.parametrize("name", ["busy", "waiting"])
+def test_the_word_warm_up_stands_above_the_data(tables, name):
+    until_s = 0.5 * tables["windows"]["t_s"].max()
+    chart = charts.over_time(name, tables["windows"].with_columns(prefill_busy=1.0), until_s)
+    (word,) = chart.figure.layout.annotations
+    assert word.text == "warm-up" and word.yanchor == "top"
+    traces = [trace.y for trace in chart.figure.data]
+    highest = np.sum(traces, axis=0).max() if name == "waiting" else np.max(traces)
+    assert chart.figure.layout.yaxis.range[1] > 1.1 * highest
+
+
 def test_what_is_nothing_all_along_gets_no_line(tables):
     chart = charts.over_time("busy", tables["windows"].with_columns(prefill_busy=pl.lit(0.0)))
     names = [trace.name for trace in chart.figure.data]

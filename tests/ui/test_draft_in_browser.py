@@ -1,5 +1,7 @@
 """In a real browser: a draft survives a reload, travels in its link, and fits a phone."""
 
+import re
+
 import pytest
 from playwright.sync_api import expect
 
@@ -60,16 +62,21 @@ def test_undo_takes_back_an_edit_and_a_page_change_keeps_one(app_url, page):
 
 
 @pytest.mark.parametrize(
-    ("word", "label"),
-    [("chunk (tok", "Prefill chunk (tokens)"), ("uplinks", "Uplinks of an L1 switch (links)")],
+    ("word", "role", "label"),
+    [("chunk (tok", "spinbutton", "Prefill chunk (tokens)"), ("torus", "combobox", "Wiring")],
 )
-def test_a_field_that_was_looked_for_is_in_view_and_has_the_keyboard(app_url, page, word, label):
+def test_a_field_that_was_looked_for_is_in_view_and_has_the_keyboard(
+    app_url, page, word, role, label
+):
     open_page(page, f"{app_url}/deployment")
     rest(page)
     box = page.get_by_role("combobox", name="Find a field")
     box.click()
     box.press_sequentially(word)
+    expect(
+        page.get_by_role("option").filter(has_not_text=re.compile(re.escape(word), re.I))
+    ).to_have_count(0)
     page.get_by_role("option").first.wait_for()
     box.press("Enter")
-    expect(page.get_by_role("spinbutton", name=label)).to_be_focused()
-    expect(page.get_by_role("spinbutton", name=label)).to_be_in_viewport()
+    expect(page.get_by_role(role, name=label)).to_be_focused()
+    expect(page.get_by_role(role, name=label)).to_be_in_viewport()

@@ -140,7 +140,9 @@ def test_the_picture_of_start_has_a_legend_and_a_number_on_every_node(page, app_
     page.set_viewport_size({"width": 1440, "height": 1000})
     player(page, app_url)
     expect(page.locator("#player #legend")).to_contain_text(re.compile("prefill.*decode.*idle"))
-    expect(page.locator("#player #text")).not_to_contain_text("curves")  # there are none on this page
+    expect(page.locator("#player #text")).not_to_contain_text(
+        "curves"
+    )  # there are none on this page
     assert {str(node) for node in range(48)} <= set(page.evaluate("[...window.written]"))
 
 

@@ -59,7 +59,7 @@ def _parts(page: str) -> None:
         path = st.selectbox(
             "Find a field", [p for p in formed() if not why_idle(p, draft)], index=None,
             placeholder="Find a field", format_func=_findable, label_visibility="collapsed",
-            key=f"find-field:{times}", width=260,
+            key=f"find-field:{times}", filter_mode="contains", width=260,
         )  # fmt: skip
     if path is None:
         return

@@ -70,6 +70,9 @@ def distribution(
     )  # fmt: skip
 
 
+WORD_ABOVE = 1.16  # upper end of an axis over its highest value, where a word stands in the chart
+
+
 def timeline(
     windows: pl.DataFrame, columns: Mapping[str, tuple[str, str]], y_title: str, *,
     stacked: bool = False, scale: float = 1.0, warmup_s: float = 0.0, top: float | None = None,
@@ -84,18 +87,22 @@ def timeline(
         return empty("Nothing was recorded")
     time_factor, time_unit = time_axis(float(windows["t_s"].max() or 0.0))  # type: ignore[arg-type]
     t = windows["t_s"].to_numpy() * time_factor
-    fig, sentences = figure(height=260), []
+    fig, sentences, each = figure(height=260), [], []
     hover = "%{y:,.3~s}" if top is None else "%{y:.1f}"
     for column, (label, colour) in present.items():
         values = windows[column].cast(pl.Float64).to_numpy() * scale
         band: dict[str, Any] = {"stackgroup": "all", "fillcolor": colour} if stacked else {}
         line(fig, t, values, colour, hover, width=0.8 if stacked else 2.0, name=label, **band)
+        each.append(np.nan_to_num(values))
         mean, peak = np.nanmean(values), np.nanmax(values)
         figures = f"{three_figures(float(mean))} on average, {three_figures(float(peak))} at most"
         sentences.append(f"{label} {figures}")
     warmup = warmup_s * time_factor
     has_room = warmup > 0.1 * float(t.max())  # else the word would lie on the data
     warm_up(fig, warmup, "warm-up" if has_room else "")
+    highest = float(np.max(np.sum(each, axis=0) if stacked else each))
+    if has_room and highest > 0:  # the word stands above the data
+        top = max(top or 0.0, WORD_ABOVE * highest)
     return chart(
         fig, f"{y_title} over simulated time. " + "; ".join(sentences) + ".",
         x={"title_text": f"simulated time ({time_unit})", "range": [0, float(t.max())]},
@@ -129,8 +136,8 @@ OVER_TIME: dict[str, dict[str, Any]] = {
         "prefill_busy": ("prefill busy, of the time", theme.ROLE["prefill"]),
         "hbm_utilisation": ("HBM bandwidth", theme.SERIES[4]),
         "cube_utilisation": ("cube cores", theme.SERIES[2]),
-    }, "how_read": "A decode instance is busy whenever it holds a request, however few slots are "
-        "taken: HBM and cube cores say how hard it works."},
+    }, "how_read": "An instance is busy whenever it computes, for however few requests: HBM and "
+        "cube cores say how hard it works."},
     "pool": _PERCENT | {"columns": {
         "hit_token_ratio": ("hit ratio", theme.ROLE["prefill"]),
         "pool_used_fraction": ("DRAM used", theme.ROLE["memory_pool"]),

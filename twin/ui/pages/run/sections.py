@@ -47,7 +47,10 @@ def why(row: RunRow, scenario: Scenario) -> None:
                 "Faults and expert imbalance: what re-runs without them save."
             )
         elif explained.applies(row, scenario):
-            st.markdown("Explain this run to see the time of a request from ideal to actual.")
+            st.markdown(
+                "The time of a request, from ideal to actual, is here once this run is explained: "
+                "see Causes."
+            )
         else:
             st.markdown(
                 "Runs of several models are not explained."

@@ -119,6 +119,7 @@ def test_uneven_nodes_and_missing_parts_are_legal():
         (HEAD + "die 0.0.0,die 1.0.0,3,1,ub\n" * 2, "stands there twice"),
         (HEAD + "die 0.0.0,die 0.0.0,3,1,ub", "does not join two vertices"),
         (HEAD + "die 0.0.0,die 1.0.0,0,1,ub", "No path of links joins any two dies"),
+        (HEAD + "die 0.3.0,s,1,1,ub\ndie 0.3.0,RDMA network,1,1,rdma", "cable it to 'NIC 0.3.0'"),
         (HEAD + "die 0.0.0,s,1,1,ub\ndie 1.0.0,t,1,1,ub", "No path of links joins any two dies"),
         (HEAD + "die 0.0.0,die 0.0.1,1,1,ub\ndie 0.0.0,die 1.0.0,1,1,ub", "every NPU needs"),
         (HEAD + "die 99999.0.0,die 1.0.0,1,1,ub", "node must be a whole number"),

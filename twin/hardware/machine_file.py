@@ -273,10 +273,19 @@ def _order(name: str, data: Mapping[str, Any]) -> tuple[Any, ...]:
 def _refuse_useless(
     vertices: Mapping[str, Mapping[str, Any]], links: Mapping[tuple[str, str], Mapping[str, Any]]
 ) -> None:
-    """Raise FabricFileError for a machine without dies, with odd packages or without paths."""
+    """Raise FabricFileError for a machine without dies, with odd packages or without paths, or
+    with a die that is on the RDMA plane without a NIC, whose port would have no rate."""
     dies = [v for v, data in vertices.items() if data["kind"] == "die"]
     if not dies:
         raise FabricFileError(["The machine has no dies: call them die NODE.NPU.DIE."])
+    for ends in (ends for ends, data in links.items() if data["plane"] == "rdma"):
+        first, last = sorted(ends, key=lambda v: vertices[v]["kind"] != "die")
+        if vertices[first]["kind"] == "die" and vertices[last]["kind"] != "nic":
+            place = ".".join(str(vertices[first][key]) for key in ("node", "npu", "die"))
+            raise FabricFileError(
+                [f"'{first}' is cabled to '{last}' on the RDMA plane without a NIC: cable it to "
+                 f"'NIC {place}', and that to '{last}'."]
+            )  # fmt: skip
     packages: dict[tuple[int, int], set[int]] = {}
     for v in dies:
         data = vertices[v]

@@ -116,9 +116,16 @@ def glossed(name: str, says: str = "") -> str:
     return "\n\n".join(filter(None, (says, meanings)))
 
 
-def sentence(refusal: str) -> str:
-    """A refusal as one sentence of Markdown, with labels; quoted text is shown as typed."""
+def sentence(refusal: str, file: str = "") -> str:
+    """A refusal as one sentence of Markdown, with labels; quoted text is shown as typed, and so is
+    the name of the file that it begins with.
+
+    >>> sentence("conv.jsonl: line 2 is not JSON", "conv.jsonl")
+    'conv.jsonl: line 2 is not JSON.'
+    """
     text = scenario_words.labelled(CHOSEN.sub(_chosen, refusal))
+    if file and refusal.startswith(file):
+        text = file[0] + text[len(file[0].upper()) :]
     return plain(NAME.sub(lambda name: _leaves().get(name.group(), name.group()), text))
 
 

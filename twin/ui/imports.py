@@ -70,7 +70,7 @@ def upload(kind: Import) -> None:
     try:
         value = _content(kind.one, file.getvalue(), file.name, part.kind)
     except Refused as error:
-        st.error(sentence(str(error)), icon=":material/error:")
+        st.error(sentence(str(error), file.name), icon=":material/error:")
         return
     if value.digest == digest and not missing:
         return

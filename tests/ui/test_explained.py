@@ -12,7 +12,9 @@ from twin.lab.explain.explain import Measured
 from twin.lab.explain.runs import Gain
 from twin.lab.runs.job import EXPLAIN, load_engine
 from twin.lab.store import Owner
+from twin.scenario import scenario_digest
 from twin.ui import runs, session
+from twin.ui.pages.run import explained
 
 GAIN = Gain({"deployment.prefill.instances": 10}, "ttft_s_p99", 31.2, 0.82, 25.0, 0.12, 1.0)
 CAUSE = Measured(CAUSES["prefill"], "", 6.0, GAIN, GAIN)
@@ -85,6 +87,20 @@ def test_a_quick_run_is_explained_unasked_and_one_that_made_way_is_offered(
     app.run()
     assert "It made way for a run." in words(app)
     assert app.button(key="explain").label == "Explain this run"
+
+
+def test_a_run_that_was_begun_to_be_explained_is_even_if_it_took_long(
+    app, store, made, monkeypatch
+):
+    s, run = made
+    monkeypatch.setattr(explained, "AT_ONCE_S", -1.0)
+    opened(app, run)
+    assert app.button(key="explain").label == "Explain this run"
+    wanted = []
+    monkeypatch.setattr(session, "explain", lambda scenario: wanted.append(scenario) or run)
+    app.session_state[explained.NOW] = scenario_digest(s)
+    app.run()
+    assert wanted == [s]
 
 
 def test_a_run_of_another_engine_is_not_explained(app, store):

@@ -11,6 +11,7 @@ from twin.scenario import legacy_digests, scenario_digest, with_overrides
 from twin.ui import fabric_message, live, session, words
 from twin.ui.pages import PAGES
 from twin.ui.pages.playback import player
+from twin.ui.pages.run import explained
 from twin.ui.pages.start import answer
 from twin.ui.pages.start.gallery import SHELVES, chosen, picture
 from twin.ui.runs import headlines
@@ -55,6 +56,7 @@ def test_a_first_visit_sees_a_shipped_run_play_and_says_whose_it_is(app):
 def test_run_asks_for_the_draft(app, asked):
     app.run().button(key="run-draft").click().run()
     assert asked == [presets()[0].scenario]
+    assert app.session_state[explained.NOW] == scenario_digest(asked[0])
 
 
 def test_every_preset_is_in_the_gallery_with_its_source(app):

@@ -14,7 +14,7 @@ from twin.lab.share import links
 from twin.lab.store import RunRow
 from twin.metrics.measures import seconds, three_figures
 from twin.metrics.registry import placed
-from twin.scenario import Scenario, with_overrides
+from twin.scenario import Scenario, scenario_digest, with_overrides
 from twin.ui import access, record, runs, session, theme
 from twin.ui.charts import waterfall
 from twin.ui.fields import glossed, sentence
@@ -25,6 +25,7 @@ from twin.ui.show import plain, plot
 HEAD = [metric.key for metric in placed("head")]  # figures of the tiles
 AT_ONCE_S = 3.0  # wall time of a run up to which it is explained and repeated unrequested
 FIRST = 3  # causes that are open
+NOW = "explain-now"  # session state: digest of the scenario whose run is explained unrequested
 HEADROOM = (
     "How many times this traffic keeps the SLO in steady state, found by short simulations at "
     "other loads; below 1 the traffic has to shrink so far."
@@ -73,8 +74,10 @@ def _known(row: RunRow, scenario: Scenario) -> RunRow | None:
     if run := st.session_state.get(key):
         return session.store().runs.get(run)
     stored_run = find_run(session.store(), scenario, engine=EXPLAIN)
-    quick = (row.wall_s or 0.0) <= AT_ONCE_S and access.mode() != access.READ_ONLY
-    if stored_run is None and quick and _ask(row, scenario):
+    quick = (row.wall_s or 0.0) <= AT_ONCE_S
+    wanted = quick or st.session_state.get(NOW) == scenario_digest(scenario)
+    wanted = wanted and access.mode() != access.READ_ONLY
+    if stored_run is None and wanted and _ask(row, scenario):
         stored_run = session.store().runs.get(st.session_state[key])
     return stored_run
 

@@ -3,9 +3,11 @@
 import streamlit as st
 
 from twin.hooks import drawn
+from twin.scenario import scenario_digest
 from twin.ui import live, runs, session
 from twin.ui.link import go_to, page_link
 from twin.ui.pages.plan import requested
+from twin.ui.pages.run import explained
 from twin.ui.pages.start import answer, gallery
 from twin.ui.pages.sweep import points
 from twin.ui.show import choice, plain
@@ -66,7 +68,8 @@ with st.container(border=True):
                 "Why not faster?", icon=":material/help:", type="tertiary", key="why-not-faster",
                 disabled=refused, help="Simulates this and names what takes time.",
             ):  # fmt: skip
-                open_run(session.named_draft())
+                st.session_state[explained.NOW] = scenario_digest(named)
+                open_run(named)
             if st.button(
                 "Fail a node", icon=":material/bolt:", type="tertiary", key="fail-a-node",
                 disabled=refused, help="Simulates this with a node that fails while it serves.",

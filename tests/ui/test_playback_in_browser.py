@@ -19,7 +19,10 @@ FRAME_MS = 100
 RUN_MS = 600_000  # the first start on a machine compiles the engine
 WRITTEN = """window.written = new Set()
 const pen = CanvasRenderingContext2D.prototype, write = pen.fillText
-pen.fillText = function (text, ...at) { window.written.add(text); return write.call(this, text, ...at) }
+pen.fillText = function (text, ...at) {
+  window.written.add(text)
+  return write.call(this, text, ...at)
+}
 """  # every text that a canvas shows
 
 

@@ -24,7 +24,7 @@ from twin.ui.link import go_to, page_link
 from twin.ui.show import csv_text, json_text, plain
 
 LETTERS = "ABCDEF"
-NAME_CHARS = 32  # of a run's name at the head of a column or in a legend
+NAME_CHARS = 48  # of a run's name at the head of a column; a legend shortens its middle
 OFFERED = 100  # latest finished runs offered for choice
 CARDS_A_ROW = {2: 2, 4: 4}  # else three: no card alone in its row
 # Words about a scenario change no result; a trace is shown by its name.

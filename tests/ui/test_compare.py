@@ -223,6 +223,13 @@ def test_npus_that_idle_make_no_figure_worse():
     assert comparison.change("tokens_per_s_per_npu", 400.0, 600.0, verdicts[2]).startswith(":red")
 
 
+def test_a_run_is_called_by_its_letter_and_its_name_to_the_end():
+    assert comparison.lettered(["Base", "Quick start · Request rate 125 req/s"]) == [
+        "A · Base",
+        "B · Quick start · Request rate 125 req/s",
+    ]
+
+
 # The picture at the head.
 
 

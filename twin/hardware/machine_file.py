@@ -279,12 +279,12 @@ def _refuse_useless(
     if not dies:
         raise FabricFileError(["The machine has no dies: call them die NODE.NPU.DIE."])
     for ends in (ends for ends, data in links.items() if data["plane"] == "rdma"):
-        first, last = sorted(ends, key=lambda v: vertices[v]["kind"] != "die")
-        if vertices[first]["kind"] == "die" and vertices[last]["kind"] != "nic":
-            place = ".".join(str(vertices[first][key]) for key in ("node", "npu", "die"))
+        near, far = sorted(ends, key=lambda v: vertices[v]["kind"] != "die")
+        if vertices[near]["kind"] == "die" and vertices[far]["kind"] != "nic":
+            place = ".".join(str(vertices[near][key]) for key in ("node", "npu", "die"))
             raise FabricFileError(
-                [f"'{first}' is cabled to '{last}' on the RDMA plane without a NIC: cable it to "
-                 f"'NIC {place}', and that to '{last}'."]
+                [f"'{near}' is cabled to '{far}' on the RDMA plane without a NIC: cable it to "
+                 f"'NIC {place}', and that to '{far}'."]
             )  # fmt: skip
     packages: dict[tuple[int, int], set[int]] = {}
     for v in dies:

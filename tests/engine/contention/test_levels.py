@@ -44,7 +44,7 @@ def at_once(wants):
     return flows, share(flows)
 
 
-@pytest.mark.parametrize("seed", seeds(2))
+@pytest.mark.parametrize("seed", seeds(1))
 def test_flows_that_come_and_go_have_the_levels_of_those_that_were_always_there(seed):
     draw = random.Random(seed)
     found = machine(VPC, NARROW)

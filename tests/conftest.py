@@ -61,6 +61,16 @@ def _shares(file: str) -> str:
     return next((made for word, made in SHARED.items() if word in text), "")
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Search for no garbage while tests are collected: all that is made then stays."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_finish() -> None:
     """Leave what was imported and collected out of every later search for garbage.
@@ -69,6 +79,7 @@ def pytest_collection_finish() -> None:
     """
     gc.collect()
     gc.freeze()
+    gc.set_threshold(10_000, 20, 20)  # tests make much that goes at once
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

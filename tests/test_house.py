@@ -1,6 +1,7 @@
 """The rules of the house, each kept by a machine: lengths, words, boundaries, documents."""
 
 import ast
+import gc
 import importlib
 import re
 import subprocess
@@ -59,7 +60,12 @@ def sources(*rooms: str) -> list[Path]:
 
 @cache
 def nodes(path: Path) -> list[ast.AST]:
-    return list(ast.walk(ast.parse(path.read_text("utf-8"))))
+    """All nodes of a file; they stay, so no later search for garbage looks at them."""
+    gc.disable()
+    found = list(ast.walk(ast.parse(path.read_text("utf-8"))))
+    gc.freeze()
+    gc.enable()
+    return found
 
 
 def where(path: Path, line: int) -> str:

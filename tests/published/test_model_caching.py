@@ -80,7 +80,11 @@ def switches(source: str) -> Run:
 
 @pytest.mark.parametrize(
     ("source", "hit_ratio", "switch_s"),
-    [("object_storage", 0.0, 320.0), ("local", 0.125, 281.0), ("pool", 1.0, 5.0)],
+    [
+        pytest.param("object_storage", 0.0, 320.0, marks=pytest.mark.long),
+        ("local", 0.125, 281.0),
+        ("pool", 1.0, 5.0),
+    ],
 )
 def test_switches_between_eight_models(source: str, hit_ratio: float, switch_s: float) -> None:
     made = switches(source)

@@ -53,6 +53,7 @@ def test_an_imported_machine_has_a_page(app):
     digest = session.store().machines.save(read_machine(RING.encode(), "ring.csv"))
     tiles = shown(app, {"supernode.machine": digest, "supernode.chip": "h800"})
     assert tiles["NPUs"] == "8"
+    assert not {"Nodes", "UB link (GB/s)"} & {number.label for number in app.number_input}
 
 
 @pytest.mark.parametrize("mode", ["", access.READ_ONLY])

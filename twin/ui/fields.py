@@ -26,6 +26,10 @@ from twin.scenario import words as scenario_words
 from twin.ui.show import plain
 
 IMPORTED = re.compile("[0-9a-f]{64}")  # the digest of an imported machine
+# Fields of the machine that have an effect on an imported one, too; others stand in its file.
+OF_IMPORTED = {
+    f"supernode.{name}" for name in ("machine", "chip", "ub_routing", "rdma_routing", "edits")
+}
 CHOSEN = re.compile(r"\b([a-z][a-z_.]*) = '?([a-z0-9]+(?:_[a-z0-9]+)*)'?")
 NAME = re.compile(r"(?<![\w.'\"])[a-z0-9]+(?:_[a-z0-9]+)+\b(?!\.\w)")  # of a field, not quoted
 
@@ -152,6 +156,8 @@ def _leaves() -> dict[str, str]:
 
 def why_idle(path: str, scenario: Scenario) -> str:
     """Reason why a field has no effect with the scenario's other choices; '' if it has one."""
+    if scenario.supernode.imported and path.startswith("supernode.") and path not in OF_IMPORTED:
+        return "the imported machine has its own"
     condition = unmet(path, scenario)
     return scenario_words.idle_reason(condition) if condition else ""
 

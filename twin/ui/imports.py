@@ -60,6 +60,8 @@ def upload(kind: Import) -> None:
     if missing:
         st.error(sentence(missing), icon=":material/link_off:")
     elif digest:
+        row = part.get(digest)
+        name = name or (row.name if row else "")  # a machine's is not in the scenario
         st.markdown(f":material/description: {kind.says.format(plain(name) or 'a recorded one')}")
     _choose(kind, digest)
     if part.kind.reader is None:

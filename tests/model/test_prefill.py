@@ -125,9 +125,10 @@ def test_weights_of_a_batch_are_what_its_dies_hold_when_all_experts_are_asked_fo
     assert read / 32 == pytest.approx(kept - outside + gates, rel=1e-9)
 
 
-def test_a_small_batch_of_a_served_engine_takes_as_long_as_its_launches(batch):
+def test_a_small_batch_of_a_served_engine_takes_as_long_as_its_launches(batch, facts):
     served = {"deployment__stack": "vllm-ascend-0-13"}
-    launches = (58 * 2 + 1 * 2 + 3) * 42 * 53e-6  # two microbatches, the MTP module's among them
+    each_s = facts.si("stacks.vllm-ascend-0-13.operators.ascend.kernel_launch")
+    launches = (58 * 2 + 1 * 2 + 3) * 42 * each_s  # two microbatches, the MTP module's among them
     assert batch(tokens=32.0, **served) == pytest.approx(launches)
     assert batch(**served) > launches > batch(tokens=32.0)
 
@@ -158,8 +159,32 @@ def test_kernels_of_a_stack_start_as_they_were_measured(facts):
     gap, more, core, small = (
         stack[f"stacks.vllm-ascend-0-13.{name}"].value
         for name in ("calibration.kernel_gap", "operators.ascend.product_start.int8",
-                     "operators.ascend.attention_fixed", "operators.ascend.small_kernels")
+                     "operators.ascend.attention_fixed", "operators.ascend.small_kernels.mla_int8")
     )  # fmt: skip
     assert mode.before[0].fixed == pytest.approx(1e-6 * (2 * (gap + more) + small))
     assert mode.core.fixed == pytest.approx(1e-6 * (gap + core))
     assert mode.after[0].fixed == pytest.approx(3e-6 * (gap + more))
+
+
+def test_small_kernels_follow_attention_weights_and_indexer(facts):
+    table = "stacks.cann-recipes.operators.ascend.small_kernels"
+    none = facts.replaced({f"{table}.{name}": 0.0 for name in facts.names(table)})
+
+    def added(model, weights="int8"):
+        s = with_overrides(Scenario(), {
+            "deployment.stack": "cann-recipes", "deployment.model": model,
+            "deployment.decode.mtp_draft_tokens": 0, "deployment.precision.weights": weights,
+        })  # fmt: skip
+        known, without = (
+            build_costs(s, each, build_fabric(s.supernode, each)).decode.splits[0].before[0].fixed
+            for each in (facts, none)
+        )
+        return known - without
+
+    def of(*names):
+        return pytest.approx(sum(facts.si(f"{table}.{name}") for name in names))
+
+    assert added("deepseek-r1") == of("mla_int8")
+    assert added("deepseek-v3-2") == of("mla_int8", "index")
+    assert added("qwen3-235b") == of("gqa_int8")
+    assert added("qwen3-235b", "bf16") == of("gqa")

@@ -190,7 +190,7 @@ def _mode(
     prolog, *others = x.plain(o.plain_operators("decode", "before"), attention)
     mode = Mode(
         gather=gather,
-        before=(replace(prolog, fixed=prolog.fixed + x.machine.small_kernels_s), *others),
+        before=(replace(prolog, fixed=prolog.fixed + x.small_kernels_s), *others),
         core=_core(x, query, attention),
         after=x.plain(o.plain_operators("decode", "after"), attention),
         scatter=scatter,

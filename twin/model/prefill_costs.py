@@ -53,7 +53,7 @@ def prefill_costs(x: Setting, microbatch: bool) -> Prefill:
     return Prefill(
         before=(
             Product(
-                fixed=4 * x.product_start_s + m.small_kernels_s,
+                fixed=4 * x.product_start_s + x.small_kernels_s,
                 weight=x.seconds(down)[0] + x.seconds(up)[0] * form.up_share,
                 flop=form.down_rows * x.many_rows(down) + group * x.many_rows(up),
                 place=x.place("attention_input"),

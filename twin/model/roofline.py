@@ -106,7 +106,8 @@ class Machine:
     # experts, "dense" of a dense FFN, and of all else by the kernels of its attention.
     eager_layer_s: dict[str, float] = field(default_factory=dict)
     sampling_logit_s: float = of_family("sampling_logit", 0.0)  # of a logit; 0: bytes that move
-    small_kernels_s: float = of_family("small_kernels", 0.0)  # of a layer, that no operator has
+    # Of a layer, that no operator has: by kind of attention, and what an indexer has besides.
+    small_kernels: dict[str, float] = field(default_factory=dict)
     decode_kernels: float = of_family("decode_kernels", 0.0)  # of a layer, launched one by one
     prefill_kernels: float = of_family("prefill_kernels", 0.0)
     index_kernels: float = of_family("index_kernels", 0.0)  # of a layer that selects, besides those
@@ -357,6 +358,9 @@ def load_machine(
         hbm=hbm,
         attention_peak=chip.peak(str(facts[f"{table}.attention_format"].value)) * cores,
         eager_layer_s=_eager_layer_s(facts, chip, table, figures["launched_singly"]),
+        small_kernels={
+            name: fact.si for name, fact in facts.group(f"{table}.small_kernels").items()
+        },
         **figures,
     )
 

@@ -102,6 +102,14 @@ class Setting:
             own_pool.attention
         ]
 
+    @property
+    def small_kernels_s(self) -> float:
+        """Seconds of a layer's kernels that no operator has, by its attention and its weights."""
+        each, kind = self.machine.small_kernels, self.shape.kind.kernels
+        linear = "_int8" if self.formats.linear == "int8" else ""
+        index = each.get("index", 0.0) if self.shape.index_top_k else 0.0
+        return each.get(f"{kind}{linear}", 0.0) + index
+
     def launched_s(self, kernels: float, moe_passes: float, passes: float) -> float:
         """Host seconds of a pass launched kernel by kernel: kernels per layer times a time each, or
         as measured for what a layer has."""

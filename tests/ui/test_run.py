@@ -287,9 +287,12 @@ def test_a_question_that_cannot_be_read_is_a_sentence(app, store, monkeypatch):
     assert primary(app) == ["Choose a preset"]
 
 
-def test_a_run_leads_to_a_comparison_with_it(app, store):
-    opened(app, done(store, scenario("This")))
-    assert "Compare" in [link.label for link in app.page_link]
+def test_comparing_opens_both_runs(app, store):
+    other, run = done(store, scenario("Other")), done(store, scenario("This"))
+    opened(app, run)
+    app.button(key="compare").click().run()
+    assert not app.exception
+    assert re.sub(r"[\[\]']", "", str(app.query_params["runs"])) == f"{other},{run}"
 
 
 def test_the_pins_are_shown_whole(app, store):

@@ -1,5 +1,7 @@
 """The start page says what this is, has one obvious Run, and takes a preset into the draft."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from tests.ui.stored_runs import done, scenario
@@ -7,8 +9,8 @@ from twin import steady
 from twin.lab.library import presets
 from twin.lab.share import links, shipped
 from twin.lab.store import StoreError
-from twin.scenario import legacy_digests, scenario_digest, with_overrides
-from twin.ui import fabric_message, live, session, words
+from twin.scenario import legacy_digests, read, scenario_digest, with_overrides
+from twin.ui import fabric_message, formulas, live, session, words
 from twin.ui.pages import PAGES
 from twin.ui.pages.playback import player
 from twin.ui.pages.run import explained
@@ -247,3 +249,22 @@ def test_the_newest_run_of_each_scenario_is_found_at_once_by_its_digest_of_any_s
     latest = session.store().runs.latest([*runs, scenario_digest(none)])
     assert {digest: row.id for digest, row in latest.items()} == runs
     assert len(runs) > len({row.scenario for row in latest.values()}) == 2
+
+
+@pytest.mark.parametrize(
+    ("limit", "path", "value"),
+    [
+        ("prefill", "deployment.prefill.instances", 14),
+        ("decode", "deployment.decode.npus_per_instance", 288),
+    ],
+)
+def test_idle_npus_are_given_to_the_pool_that_is_full_first(app, monkeypatch, limit, path, value):
+    told = SimpleNamespace(limit=limit, slo_req_per_s=140.0, tpot_s=0.03, rate_req_per_s=100.0,
+                           sustained_req_per_s=150.0)  # fmt: skip
+    monkeypatch.setattr(formulas, "outlook", lambda _: told)
+    app.run()
+    app.button(key="use-idle").click().run()
+    assert not app.exception
+    state = app.session_state
+    assert read(state["history"][state["position"]], path) == value
+    assert "use-idle" not in [b.key for b in app.button]

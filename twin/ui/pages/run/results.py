@@ -25,6 +25,8 @@ from twin.ui.pages import PAGES
 from twin.ui.pages.playback import player as playback
 from twin.ui.show import against_slo, download, file_name, json_text, plain
 
+OFFERED = 30  # runs to compare with
+
 
 def header(row: RunRow, scenario: Scenario) -> None:
     """Draw title and question, and the buttons for the run."""
@@ -37,7 +39,8 @@ def header(row: RunRow, scenario: Scenario) -> None:
             go_to("workload")
         if not playback.missing(row.id):
             page_link("playback", "Play back", {links.RUN: row.id})
-        page_link(links.COMPARE_PAGE, "Compare", {links.RUNS: row.id})
+        with st.popover("Compare with", icon=":material/compare_arrows:"):
+            _compare(row, scenario)
         with st.popover("Download", icon=":material/download:"):
             downloads(row, scenario)
         copy_link(
@@ -48,6 +51,25 @@ def header(row: RunRow, scenario: Scenario) -> None:
         st.error(f"{why} {sentence(row.message)}", icon=":material/error:")
     elif row.message:
         st.warning(sentence(row.message), icon=":material/warning:")
+
+
+def _compare(row: RunRow, scenario: Scenario) -> None:
+    """Runs to compare with: first the one that this was edited from, then other edits of it."""
+    rows = [run for run in runs.latest(OFFERED + 1, "done") if run.id != row.id]
+    origin = scenario.name.partition(words.BETWEEN)[0]
+    nearest = sorted(
+        zip(runs.titles(rows), rows, strict=True),
+        key=lambda pair: (pair[0] != origin, not pair[0].startswith(origin)),
+    )
+    others = runs.choices(run for _, run in nearest)
+    if not others:
+        st.markdown("There is no other finished run yet: edit a copy and run it.")
+        return
+    selected = st.selectbox(
+        "Baseline", list(others), key="baseline", format_func=lambda run: others[run]
+    )
+    if st.button("Compare", type="primary", key="compare"):
+        go_to("compare", {links.RUNS: f"{selected},{row.id}"})
 
 
 def tiles(row: RunRow, scenario: Scenario, but: Sequence[str] = ()) -> None:

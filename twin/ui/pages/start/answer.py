@@ -15,7 +15,7 @@ from twin.hardware.fabric import Fabric
 from twin.hardware.imported import npus_of
 from twin.lab.share.shipped import Shipped, shipped
 from twin.lab.sweep import sweep
-from twin.scenario import Scenario, scenario_digest
+from twin.scenario import Scenario, npus_used, pools, scenario_digest
 from twin.ui import forms, formulas, live, session, words
 from twin.ui.fabric_message import built, fabric_picture, machine_text
 from twin.ui.fields import label, sentence, why_idle
@@ -101,6 +101,27 @@ def fail_a_node(draft: Scenario) -> str:
         return "This machine has no node that could fail."
     faults = [fault.model_dump() for fault in draft.faults]
     return session.propose({"faults": [*faults, *(row for row in rows if row not in faults)]})
+
+
+def idle_npus(draft: Scenario) -> int:
+    """NPUs of the machine that no instance uses."""
+    return max(npus_of(draft.supernode) - npus_used(draft), 0)
+
+
+def use_idle(draft: Scenario) -> str:
+    """Give idle NPUs to the limiting pool; returns '' or why it is impossible."""
+    expected = formulas.outlook(formulas.whole(draft))
+    if isinstance(expected, str):
+        return sentence(expected)
+    pool_sizes = {role: (count, npus) for role, count, npus in pools(draft)}
+    role = expected.limit if expected.limit in pool_sizes else next(reversed(pool_sizes))
+    (count, npus), idle = pool_sizes[role], idle_npus(draft)
+    node = draft.supernode.npus_per_node
+    if role == "decode" and (more := idle // count // node * node):
+        return session.propose({"deployment.decode.npus_per_instance": npus + more})
+    if idle < npus:
+        return f"No {role} instance of {npus} NPUs fits into {words.npus(idle)}."
+    return session.propose({f"deployment.{role}.instances": count + idle // npus})
 
 
 def _played(draft: Scenario, fabric: Fabric) -> bool:

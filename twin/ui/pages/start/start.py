@@ -78,6 +78,16 @@ with st.container(border=True):
                     st.toast(plain(why), icon=":material/error:")
                 else:
                     open_run(session.named_draft())
+            idle = answer.idle_npus(draft)
+            if idle and st.button(
+                f"Use the {idle:,} idle NPUs", icon=":material/add_circle:", type="tertiary",
+                key="use-idle", disabled=refused,
+                help="Gives them to the pool that is full first; Undo takes it back.",
+            ):  # fmt: skip
+                if why := answer.use_idle(draft):
+                    st.toast(plain(why), icon=":material/error:")
+                else:
+                    st.rerun()
             page_link("workload", "Edit everything", icon=":material/tune:")
     with machine, st.container(key="tour-machine"):
         played = st.empty()

@@ -85,5 +85,5 @@ def test_a_plan_stops_when_it_is_told_to():
 
 def test_it_is_told_in_sentences():
     text = sentences(answer())
-    assert "NPUs" in text[0] and any("none beats the first" in t for t in text)
+    assert "NPUs" in text[0] and any("none needs fewer than" in t for t in text)
     assert "prefill" in in_words(answer()["ranked"][0]["settings"])

@@ -55,6 +55,7 @@ class Reach:
     power: float = 2.0  # by which attention's computing and reading add up (2: see `roof`)
     peak: str = ""  # number format that attention computes in
     edge: float = 0.0  # query-key pairs that a token of a prompt takes beyond its own
+    row_bytes: float = 0.0  # for each number of an expert's answer, after its products
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -319,6 +320,7 @@ def _reaches(facts: Facts, chip: Chip, table: str, kernel: str, gap: float) -> d
                 format_facts["power"].si if "power" in format_facts else 2.0,
                 str(format_facts["peak"].value) if "peak" in format_facts else "",
                 format_facts["edge"].si if "edge" in format_facts else 0.0,
+                format_facts["row"].si if "row" in format_facts else 0.0,
             )
     return reaches
 

@@ -235,11 +235,13 @@ class Setting:
         token)."""
         rate = self.machine.stream_bytes_per_s(cores.cube, w.format, operator)
         copy_rate = self.machine.vector_bytes_per_s(cores.vector)
+        memory = self.machine.chip.hbm_bytes_per_s * self.machine.pull(cores.cube)
+        row = self.machine.product(w.format, operator).row_bytes * self.shape.hidden
         return (
             w.weight_bytes / rate + w.unpack_bytes / copy_rate,
             w.flops_per_token / self.machine.gemm_flops(w.format, cores.cube, operator),
             w.io_bytes_per_token / rate,
-            w.vector_bytes_per_token / copy_rate,
+            w.vector_bytes_per_token / copy_rate + row / memory,
         )
 
     def product(self, w: Work, launches: int, cores: Cores = WHOLE, name: str = "") -> Product:

@@ -1,11 +1,12 @@
 """Which table a fact is of is decided by tables alone, and the lines are facts of a chip."""
 
 import tomllib
+from dataclasses import replace
 
 import pytest
 
 from twin.extras.operator_tables.chosen import chosen, library, lines
-from twin.extras.operator_tables.fits import Fitted
+from twin.extras.operator_tables.fits import SUMMED, Fitted
 from twin.facts import facts_from_tables
 from twin.lab.library import load_facts
 
@@ -111,3 +112,13 @@ def test_shares_in_data_are_below_the_peaks_and_none_is_far_off_on_rows_held_bac
         assert all(0.0 < share <= 1.0 for share in shares)
         if "start" in own and ".collective." not in name:
             assert own["start"].si < 50e-6
+
+
+def test_experts_of_one_rank_have_a_term_for_what_is_written_and_summed():
+    """Of one kernel two fits: with a row's bytes for `fused`, without for experts on several."""
+    plain, summed = fitted("sglang 0.5.14", "triton"), fitted("sglang 0.5.14", f"triton{SUMMED}")
+    summed = replace(summed, facts={**summed.facts, "row": 8.0})
+    facts = facts_from_tables(tomllib.loads(lines(chosen([plain, summed]), "somewhere")))
+    assert facts.si("operators.fused.fp8.row") == pytest.approx(8.0)
+    assert "operators.grouped.fp8.row" not in facts
+    assert facts.si("operators.grouped.fp8.compute") == pytest.approx(0.7)

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from twin.extras.operator_tables.fits import Fitted
+from twin.extras.operator_tables.fits import SPREAD, SUMMED, Fitted
 
 ENGINES = ("sglang", "vllm", "trtllm")  # the first is the engine whose kernels the costs describe
 WORTH = 0.15  # mean error of held-back rows up to which a table gives a fact
@@ -14,7 +14,6 @@ FALLBACK = 0.3  # share of what binds it: an attention kernel below it is not wh
 BINDS = dict.fromkeys(("mla", "gqa"), "bandwidth") | dict.fromkeys(
     ("prefill_mla", "prefill_gqa"), "compute"
 )
-SPREAD = "deepepmoe"  # the kernel of experts that are spread over dies by DeepEP
 ORDER = (
     "gemm", "grouped", "fused", "contiguous", "mla", "gqa", "prefill_mla", "prefill_gqa",
     "eager_mla", "exchange", "collective",
@@ -30,7 +29,14 @@ def chosen(found: Iterable[Fitted], engine: str = "") -> list[Fitted]:
     """One table for each operator, format and way of exchange: of the first engine (or `engine`)
     that has one, its kernel for spread experts, newest release, most rows."""
     engine_fits = [each for each in found if each.engine.partition(" ")[0] == engine or not engine]
-    engine_fits += [replace(each, operator="fused") for each in engine_fits if _fused(each)]
+    one_rank = [replace(each, operator="fused", part=each.part.removesuffix(SUMMED))
+                for each in engine_fits if each.part.endswith(SUMMED)]  # fmt: skip
+    known = {(each.engine, each.format, each.part) for each in one_rank}
+    engine_fits = [each for each in engine_fits if not each.part.endswith(SUMMED)]
+    engine_fits += one_rank + [
+        replace(each, operator="fused") for each in engine_fits
+        if _fused(each) and (each.engine, each.format, each.part) not in known
+    ]  # fmt: skip
     best: dict[tuple[int, str, str], Fitted] = {}
     for each in sorted(filter(_worth, engine_fits), key=_rank):
         network = each.part if each.operator in APART or each.part == "host" else ""
@@ -149,6 +155,8 @@ def _table(each: Fitted, source: str, above: str = "operators") -> str:
         lines.append(_line("start", round(1e6 * each.facts["start"], 1), "us", origin))
     shares = [name for name in ("compute", "bandwidth") if name in each.facts]
     lines += [_line(k, round(100 * each.facts[k], 1), "%", origin) for k in shares]
+    if "row" in each.facts:
+        lines.append(_line("row", round(each.facts["row"], 1), "B", origin))
     if "edge" in each.facts:
         lines.append(_line("edge", round(each.facts["edge"]), "pairs", origin))
         lines.append(_line("peak", each.part.removeprefix("computed in "), "", origin))

@@ -20,7 +20,9 @@ FEWEST = 10  # rows of a table that are worth a fit
 TILES = ((1, 1), (16, 16), (32, 32), (64, 128), (128, 128))  # rows of one that fits, of more
 POWERS = (2.0, 3.0, 4.0, 6.0)  # by which computing and reading KV add up
 # Parameters that are no shares.
-UNBOUNDED = ("start", "rate", "later", "gain", "edge", "host", "passing")
+SPREAD = "deepepmoe"  # the kernel of experts that are spread over dies by DeepEP
+SUMMED = ", answers summed"  # of a kernel whose dies are one rank: with a term for a row's bytes
+UNBOUNDED = ("start", "rate", "later", "gain", "edge", "host", "passing", "row")
 LATENT, HEAD = 192.0 + 128.0, 2.0 * 128.0  # values of a query-key pair and head: keys and values
 VECTOR = 0.8  # of the memory's rate, kernels that only move data
 
@@ -163,6 +165,8 @@ def _grouped(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
     for (kernel,), part in sorted(even.group_by(["kernel_source"]), key=lambda each: str(each[0])):
         if "nongated" not in str(kernel):
             parts.append(_grouped_part(str(kernel), part, peaks, fmt))
+            if kernel != SPREAD:
+                parts.append(_grouped_part(f"{kernel}{SUMMED}", part, peaks, fmt))
     return parts
 
 
@@ -191,11 +195,16 @@ def _grouped_part(
         """Predicted seconds of each grouped product."""
         computing = 2.0 * read * whole(total / read, tile) * weights / peaks.flops[fmt]
         roofs = _roofs(computing / at["compute"], moving_s / at["bandwidth"], 2.0)
-        return np.asarray(at["start"] + roofs + between_s + at.get("passing", 0.0) * tokens)
+        passed = (
+            at.get("passing", 0.0) * tokens + at.get("row", 0.0) * total * hidden / peaks.memory
+        )
+        return np.asarray(at["start"] + roofs + between_s + passed)
 
     begin = {"start": 2e-5, "compute": 0.6, "bandwidth": 0.8}
     if ordered:
         begin["passing"] = 8e-9
+    elif name.endswith(SUMMED):  # bytes for each number of a row's answer, after the products
+        begin["row"] = 4.0
     return name, latency * 1e-3, _by_tile(predict), begin
 
 

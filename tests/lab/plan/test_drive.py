@@ -87,3 +87,12 @@ def test_it_is_told_in_sentences():
     text = sentences(answer())
     assert "NPUs" in text[0] and any("none needs fewer than" in t for t in text)
     assert "prefill" in in_words(answer()["ranked"][0]["settings"])
+
+
+def test_a_scenario_is_simulated_once_in_a_plan(monkeypatch):
+    simulated = []
+    monkeypatch.setattr(drive, "one", lambda s, _: simulated.append(s) or "refused")
+    simulators = drive.Simulators(facts())
+    for _ in range(2):
+        assert simulators.all([plan().scenario], lambda: None) == ["refused"]
+    assert len(simulated) == 1

@@ -102,14 +102,14 @@ class Simulators:
     helpers: list[Child] = field(default_factory=list)
     memory: Memory | None = None
     cluster: Cluster | None = None
-    made: int = 0  # simulations that were carried out, not remembered
+    known: dict[str, Trial | str] = field(default_factory=dict)  # of this process, by digest
 
     def all(self, scenarios: Sequence[Scenario], beat: Callable[[], None]) -> list[Trial | str]:
         """Figures of each scenario, in order; `beat` is called between two, and may raise."""
         digests = [scenario_digest(s) for s in scenarios]
-        answers: dict[str, Trial | str] = (
-            {} if self.memory is None else dict(self.memory.get(digests))
-        )
+        answers = {d: self.known[d] for d in digests if d in self.known}
+        if self.memory is not None:
+            answers |= self.memory.get(digests)
         unknown = [(d, s) for d, s in zip(digests, scenarios, strict=True) if d not in answers]
         figures: dict[str, Trial | str] = {}
         lock = threading.Lock()
@@ -130,7 +130,7 @@ class Simulators:
             self._elsewhere(self.cluster, unknown, store, beat)
         else:
             self._shared(unknown, own, helped, beat)
-        self.made += len(figures)
+        self.known |= figures
         answers |= figures
         return [answers[d] for d in digests]
 

@@ -111,10 +111,11 @@ def test_values_of_a_runs_cells_reach_the_links_of_their_plane(name):
     assert {10.0, 20.0, 30.0} & set(each.tolist())
 
 
-def test_a_run_colours_the_links_to_switches_that_are_of_no_sub_plane():
+@pytest.mark.parametrize("cpus", [(), ("CPU 0.0,leaf 0,50,200,ub",)])
+def test_a_run_colours_the_links_to_switches_that_are_of_no_sub_plane(cpus):
     dies = [f"die {n}.{i}.{d}" for n in range(2) for i in range(2) for d in range(2)]
     rows = ["from,to,GB/s,ns,plane", *(f"{die},leaf {die[4]},98,200,ub" for die in dies)]
-    rows += [f"leaf {n},spine 0,392,200,ub" for n in range(2)]
+    rows += [*(f"leaf {n},spine 0,392,200,ub" for n in range(2)), *cpus]
     imported = read_machine("\n".join(rows).encode(), "tree.csv")
     bring(imported)
     fabric = build_fabric(Supernode(machine=imported.digest, nodes=2, npus_per_node=2), FACTS)

@@ -187,12 +187,13 @@ def spread(fabric: Fabric, cells: Array) -> list[float | None]:
     planes = cells.shape[1] - 2
     table = np.full((len(picture.nodes), len(picture.boxes.rows)), np.nan)
     for k, (text, (_, members)) in enumerate(picture.boxes.rows.items()):
-        passed_on = {picture.net.vertex_data[v].get("forwards") for v in members}
+        passed_on = [picture.net.vertex_data[v].get("forwards", "").split() for v in members]
         if text in ("RDMA", "VPC"):
             table[:, k] = cells[:, planes + (text == "VPC")]
         elif k < planes and text.startswith("UB"):
             table[:, k] = cells[:, k]
-        elif planes and passed_on == {"ub"}:  # switches of no sub-plane: an imported machine's
+        elif planes and passed_on and all("ub" in names for names in passed_on):
+            # Switches of no sub-plane: an imported machine's, which may lead to CPUs, too.
             table[:, k] = np.fmax.reduce(cells[:, :planes], axis=1)
     return _rounded(np.append(table.ravel(), np.nan)[picture.cell])
 

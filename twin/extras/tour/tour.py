@@ -23,7 +23,8 @@ STEPS = (
     Step(
         "tour-machine", "The machine, serving",
         "This is the supernode: nodes of eight NPUs in their racks. Colours tell prefill from "
-        "decode, grey stands idle, and a stored run plays on it. Click a node to see its curves.",
+        "decode, grey stands idle, and a stored run plays on it. Click a node to see how full "
+        "its links are.",
     ),
     Step(
         "tour-verdict", "The answer in one sentence",

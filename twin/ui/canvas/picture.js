@@ -340,7 +340,7 @@ class Picture {
   words(b, px, fill) { // a name where there is room for it, at one size whatever the zoom
     const { style } = this, { s } = this.camera
     if (b.kind === "node") this.write([b.name.split(" ")[1]], b.x + 13.5, b.y + b.h / 2, 23, style.quiet, 400, true, 8)
-    else if (!b.parent) this.write(this.labels(b), b.x + 7, b.y + (b.kids.length ? 13 : b.h / 2), b.w - 9, b.plane ? this.legible(b.plane) : style.quiet, 600)
+    else if (!b.parent) this.write(this.labels(b), b.x + 7, b.y + (b.kids.length ? 13 : b.h / 2), b.w - 9, fill && b.kind === "switch" ? contrast(fill) : b.plane ? this.legible(b.plane) : style.quiet, 600)
     else if (!b.kids.length && px > 20 && b.h * s > 11) this.write([b.name, ["die", "nic", "l2"].includes(b.kind) ? b.name.split(".").at(-1) : b.one.split(" ")[0]], b.x + b.w / 2, b.y + b.h / 2, b.w - 3 / s, fill ? contrast(fill) : style.text, 400, true)
   }
 

@@ -40,6 +40,16 @@ def still(page: Page) -> None:
     until(lambda: page.evaluate(f"{FADING} === 0"))
 
 
+def choose(page: Page, field: str, option: str) -> None:
+    """Take an option of a field; its menu closes when the page scrolls, so that comes first."""
+    box = page.get_by_role("combobox", name=field)
+    box.scroll_into_view_if_needed()
+    still(page)
+    box.click()
+    page.get_by_role("option", name=option).click()
+    rest(page)
+
+
 def place_of(canvas: Locator, name: str) -> dict[str, float]:
     """Where a picture shows an element, once its camera stands."""
     look = "() => canvas.where(name)"

@@ -3,7 +3,7 @@
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browsing import rest
+from tests.browsing import choose, rest
 
 pytestmark = pytest.mark.browser
 
@@ -13,14 +13,6 @@ def opened(page: Page, app_url: str, group: str):
     page.get_by_role("heading", level=1).first.wait_for()
     rest(page)
     page.get_by_test_id("stMain").get_by_role("radio", name=group, exact=True).click()
-    rest(page)
-
-
-def choose(page: Page, field: str, option: str):
-    """Open a list and choose from it, once the page stands still: one that is moved closes it."""
-    rest(page)
-    page.get_by_role("combobox", name=field).click()
-    page.get_by_role("option", name=option).click()
     rest(page)
 
 

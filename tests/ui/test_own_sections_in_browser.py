@@ -4,7 +4,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests import axe
-from tests.browsing import rest, still
+from tests.browsing import choose, rest, still
 from tests.draws import some
 from tests.ui.stored_runs import done, scenario
 from tests.ui.test_accessibility_in_browser import broken_rules
@@ -68,6 +68,5 @@ def opened(page: Page, app_url: str, path: str, group: str) -> None:
 def test_a_controller_shows_its_fields(page: Page, app_url):
     opened(page, app_url, "deployment", "Elasticity")
     expect(page.get_by_role("spinbutton", name="Decision interval")).to_have_count(0)
-    page.get_by_role("combobox", name="Controller").click()
-    page.get_by_role("option", name="Prefill:decode re-balancing").click()
+    choose(page, "Controller", "Prefill:decode re-balancing")
     expect(page.get_by_role("spinbutton", name="Decision interval")).to_be_visible()

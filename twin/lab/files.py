@@ -1,4 +1,5 @@
-"""Files that people name, read within limits, written whole; failures are sentences."""
+"""Files that people name: read within limits, written whole; a failure is the caller's error or
+`NotWritten`, a sentence."""
 
 import os
 import re
@@ -16,7 +17,8 @@ _LONG_KEY = re.compile(rf"{_PART}(?:[ \t]*+\.[ \t]*+{_PART}){{{KEY_PARTS_MAX}}}"
 
 
 class NotWritten(ValueError):
-    """An answer that could not be written to disk: one sentence, and a status of commands."""
+    """An answer that could not be written to disk: one sentence. The command line has a status for
+    it."""
 
 
 def printable(name: str) -> str:

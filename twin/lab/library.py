@@ -1,4 +1,5 @@
-"""Facts, presets, scenario files and the glossary; no other module opens their files."""
+"""Facts, presets, scenario files and the glossary: the only module that opens files of `data/`,
+`scenarios/` and `docs/CONCEPTS.md`."""
 
 import os
 import re

@@ -39,8 +39,9 @@ def read_machine(source: Path | bytes, name: str | None = None) -> ImportedMachi
 
 
 def fitted(scenario: Scenario, npus: int) -> Scenario:
-    """The scenario resized to a number of NPUs, or the most that its shape allows. Pools keep their
-    shares: decode by the size, others by the number of instances. Raises SpecError."""
+    """The scenario resized to a number of NPUs, or the most that its shape allows, with each pool's
+    share unchanged: decode changes its instance size, other pools their number of instances. Raises
+    SpecError."""
     using = sorted(seated(scenario))  # decode before prefill, which takes what decode leaves
     before, free = sum(count * each for _, count, each in using), npus
     if npus < len(using):

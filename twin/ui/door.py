@@ -79,7 +79,8 @@ def door(app: ASGIApp) -> ASGIApp:
 
 
 def _from_our_page(scope: Scope) -> bool:
-    """Whether our own page sent the request, by the browser's headers, or by host name."""
+    """Whether our own page sent the request, by the browser's headers, or by host name on plain
+    HTTP."""
     headers = Headers(scope=scope)
     if site := headers.get("sec-fetch-site"):
         return site in ("same-origin", "none")  # none: typed into the address bar

@@ -1,5 +1,6 @@
 """Places of a fabric's elements on its picture, by `layout` (racks, block, grid or free) and
-`grid`. The browser places racks and blocks for its width, the rest ("fixed") is placed here."""
+`grid`: nodes in racks, other switches in blocks by sub-plane. The browser places racks and blocks
+for its width, the rest ("fixed") is placed here."""
 
 import math
 from collections import defaultdict
@@ -105,7 +106,8 @@ PLANES = {  # kinds off the UB plane that are no switches
 def _racks(
     sheet: Boxes, net: Network, nodes: Mapping[int, list[int]], switches: Mapping[str, list[int]]
 ) -> None:
-    """Racks of nodes with their switches: by the vertices' attribute, otherwise four nodes each."""
+    """Racks of nodes and their own switches: by the vertices' attribute, otherwise four nodes
+    each."""
     racks: dict[tuple[int, str], list[int]] = defaultdict(list)
     for k, (n, inner) in enumerate(nodes.items()):
         data = net.vertex_data[inner[0]]
@@ -236,7 +238,8 @@ def _on_grid(sheet: Boxes, net: Network, aspect: float) -> dict[int, tuple[float
 
 
 def _in_levels(sheet: Boxes, net: Network) -> dict[int, tuple[float, float]]:
-    """Column and row of blocks: nodes, then switches by their hops to the nearest node."""
+    """Column and row of blocks: nodes, and below them switches by their links to the nearest
+    node."""
     home = _block_of(sheet)
     joined = _joined(sheet, net)
     nodes = [box for box, _, kind in sheet.blocks if kind == "rack"]

@@ -37,12 +37,14 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(eq=False)
 class Layout:
-    """A fabric as built: its boxes, its links without direction, the cells of the matrix."""
+    """A fabric as built: its boxes, its links with both directions as one, the cells of the
+    matrix."""
 
     fabric: Fabric
 
     def __post_init__(self) -> None:
-        """Read the graph's arrays, boxes, nodes, and each link's vertices in order."""
+        """Read the graph's arrays, boxes and nodes, and each link's vertices, the lower number
+        first."""
         self.net, self.boxes = network(self.fabric), boxes(self.fabric)
         first, _ = self.net.pairs
         ends = np.stack([self.net.tail[first], self.net.head[first]], axis=1)
@@ -137,7 +139,8 @@ def machine_text(fabric: Fabric) -> str:
 
 @lru_cache(maxsize=16)
 def changes(fabric: Fabric) -> dict[str, Any]:
-    """Message of edits: changed links in GB/s, factors of elements, boxes that contain them."""
+    """Message of a fabric's edits: changed links in GB/s, factors of edited elements, boxes that
+    contain them."""
     picture = layout(built(fabric))
     now = picture.least(network(fabric).capacity)
     differ = np.flatnonzero(now != picture.rates)
@@ -279,7 +282,8 @@ def fabric_picture(
     on_act: Callable[[Sequence[dict[str, Any]]], None] | None = None, acted: int = 0,
 ) -> dict[str, Any]:  # fmt: skip
     """Draw the fabric; returns {name (selected last), names} or {}. `carried`: load of links in
-    `unit`; `modes`: see `colour`; `on_act` gets actions (`number`, `names` ...) after `acted`."""
+    `unit`; `modes`: see `colour`; `on_act` gets actions (`number`, `names` and more) until
+    `acted`."""
 
     def take_acts() -> None:
         picture = st.session_state.get(key)  # None: a picture of another key stands there by now

@@ -139,7 +139,8 @@ def distinct(names: Mapping[str, str]) -> dict[str, str]:
 
 
 def _forget(kind: Import, names: Mapping[str, str], own: str) -> None:
-    """Draw the choice of a stored value (`names`: title by digest), its uses and its deletion."""
+    """Draw the choice of a stored value (`names`: title by digest), its uses, and its deletion
+    unless it is `own`."""
     key = f"forget-{kind.many}"
     with st.popover(f"Delete stored {kind.many}", icon=":material/delete:"):
         digest = st.selectbox(

@@ -21,7 +21,8 @@ def copy_link(
     path: str, *, label: str = "Copy link", save: bool = False,
     on_copy: Callable[[], object] | None = None,
 ) -> None:  # fmt: skip
-    """A button that copies the address of `path`; save: into the address bar as well."""
+    """A button that copies the address of `path`; save: also into the address bar; on_copy:
+    publish."""
     _button(
         data={"path": path, "label": label, "save": save, "tell": on_copy is not None},
         key="copy-link",

@@ -26,7 +26,8 @@ LINE: Any = {"horizontal": True, "vertical_alignment": "center", "gap": "small"}
 
 
 class Strip(NamedTuple):
-    """Places in a page's head, so that elements of an interrupted script do not fail."""
+    """Containers of a page's head for verdict, simulation and fragment, so that elements of an
+    interrupted script do not fail."""
 
     verdict: DeltaGenerator
     simulated: DeltaGenerator
@@ -87,7 +88,8 @@ def tables(run: str) -> Mapping[str, Any]:
 
 
 def _begin(draft: Scenario) -> tuple[str, float]:
-    """Begin the draft's run; returns it and its simulated seconds; '': not live."""
+    """Begin the draft's run unless it is displayed; returns it and its simulated seconds; '': not
+    live."""
     if session.refusal() or access.mode() == access.READ_ONLY or not ready():
         return "", 0.0
     question = question_of(draft, session.facts())
@@ -156,7 +158,8 @@ def _verdict(
     place: DeltaGenerator, draft: Scenario, summary: Mapping[str, Any] = {},
     capacity: Mapping[str, Any] = {},
 ) -> DeltaGenerator:  # fmt: skip
-    """Draw speed, headroom and idle NPUs; returns the place. summary, capacity: of simulations."""
+    """Draw a sentence on speed, headroom and idle NPUs; returns its place. summary, capacity: from
+    simulations, which take precedence."""
     if forms.refused():
         return place.empty()
     expected = formulas.outlook(formulas.whole(draft))
@@ -183,7 +186,8 @@ def _speed(expected: Outlook, summary: Mapping[str, Any]) -> str:
 
 
 def _room(draft: Scenario, expected: Outlook, holds: bool | None) -> str:
-    """Clause on the load that meets the SLO by formula; holds: what the simulation says of it."""
+    """Clause on the load that meets the SLO by formula, and whether the simulation (None: none)
+    agrees."""
     if not expected.slo_req_per_s:
         slow = f"no batch keeps its SLO of {draft.slo.tpot_ms:g} ms"
         late = f"by formula no load keeps its TTFT SLO of {draft.slo.ttft_s:g} s"

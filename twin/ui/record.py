@@ -1,4 +1,5 @@
-"""What a stored run holds, cached by id; of requests only quantiles and means. Draws nothing."""
+"""What a stored run holds, cached by its id; of requests only quantiles and means. Draws
+nothing."""
 
 from typing import Any, NamedTuple
 

@@ -146,7 +146,8 @@ def start_from(scenario: Scenario) -> None:
 
 
 def propose(changes: dict[str, Any]) -> str:
-    """Change fields by dotted path, with pending edits; returns '' or why not."""
+    """Change fields by dotted path; returns '' or why not. Pending edits are tried again with
+    these."""
     state = _state()
     all_changes = state.pending | changes
     try:
@@ -281,7 +282,8 @@ def hold(machine: ImportedMachine) -> None:
 
 
 def resume() -> None:
-    """Make the address's run's scenario the draft, unless that was edited: for the Back button."""
+    """Make the scenario of the address's run the draft unless that was edited, for the Back
+    button."""
     query = st.query_params.to_dict()
     if edited() or links.scenario_query(query):
         return

@@ -49,7 +49,8 @@ def over_time(fillings: Sequence[Filling], npus: int) -> Chart:
 
 
 def section(draft: Scenario) -> None:
-    """Draw the study, with this deployment's instances among the blocks, on request."""
+    """Draw the study of allocation, with this deployment's instances among the blocks, on
+    request."""
     if not st.toggle("How full do such blocks keep supernodes?", key="allocation-study"):
         return
     fillings = _study(seated(draft), draft)

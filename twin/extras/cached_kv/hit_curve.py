@@ -34,7 +34,8 @@ class HitCurve:
 
     @property
     def pool_bytes(self) -> float:
-        """Effective bytes of the pool: its larger tier, since SSD has a copy of all in DRAM."""
+        """Effective bytes of the pool: SSD has a copy of all that DRAM has, so the larger tier
+        counts."""
         return max(self.dram_bytes, self.ssd_bytes)
 
     @property
@@ -43,7 +44,8 @@ class HitCurve:
         return self.curve.knee_blocks() * self.block_bytes
 
     def points(self) -> list[tuple[float, float]]:
-        """(bytes, hit ratio) at geometric steps, from a hundredth of the knee to the stream's."""
+        """(bytes, hit ratio) at geometric steps, from a hundredth of the knee to the whole
+        stream."""
         last = self.curve.blocks * self.block_bytes
         first = max(self.block_bytes, min(self.knee_bytes, last) / 100.0)
         sizes = np.geomspace(first, max(last, first), POINTS)

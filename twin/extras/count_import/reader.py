@@ -204,7 +204,8 @@ def _table(name: str, kind: str, array: NDArray[Any]) -> CountsTable:
 
 def _from_placement(name: str, array: NDArray[Any]) -> tuple[Floats, str]:
     """Lower bounds of loads f8[layers, experts], mean 1, that explain greedy copies [ranks, layers,
-    experts]: for r copies load / mean >= (r - 1) experts / slots. Other experts are alike."""
+    experts]: for r copies load / mean >= (r - 1) experts / slots. The other experts share the rest
+    evenly."""
     copies = array.sum(axis=0, dtype=np.float64)
     experts = copies.shape[1]
     slots = copies.sum(axis=1, keepdims=True)

@@ -154,7 +154,8 @@ def _scaled(fact: Fact) -> Any:
 
 
 def _more(value: Any) -> Any:
-    """A setting increased by a tenth: a whole number to the next even one, as whole batches are."""
+    """A setting increased by a tenth: a whole number to the next even one, because batches are
+    whole requests per die."""
     if isinstance(value, int):
         return max(value + 2, 2 * round(CHANGE * value / 2)) if value else 0
     return CHANGE * value

@@ -1,4 +1,5 @@
-"""A graph as GraphML, and back, by networkx. References are not followed, entities not expanded."""
+"""A graph as GraphML, and back, by networkx. No reference out of a text is followed and no entity
+expanded."""
 
 import json
 import re

@@ -1,4 +1,5 @@
-"""The answer of a fleet: runs found or made, figures, supernodes as rows, what losses cost."""
+"""The answer of a fleet: its runs found or made, its figures, supernodes as rows, hour by hour, and
+what lost supernodes cost."""
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence

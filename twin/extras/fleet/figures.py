@@ -1,4 +1,5 @@
-"""Figures of a fleet, merged from its runs as if all requests stood in one table."""
+"""Figures of a fleet, merged from its runs as if all requests stood in one table: a run of several
+supernodes counts as often."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -69,7 +70,8 @@ class Served:
 
 
 def merged(runs: Sequence[tuple[int, Served]], steady_s: float) -> dict[str, Any]:
-    """Figures of runs, each of so many supernodes, over a fleet's steady state."""
+    """Figures of runs, each of a number of supernodes, over a fleet's steady state, by the keys of
+    a run's summary."""
     total = {key: _sum([(n, run.summary.get(key)) for n, run in runs]) for key in COUNTS}
     met = sum(count * run.observed.met for count, run in runs)
     rate, npus, cost, cost_steady = 0.0, 0.0, 0.0, 0.0

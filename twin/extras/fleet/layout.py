@@ -68,7 +68,8 @@ class Layout:
         return np.stack([rate * rate_at(w, t, horizon_s, facts) for rate, w in rates])
 
     def offered(self, t: np.ndarray, facts: Facts) -> np.ndarray:
-        """Expected arrivals per second, without restarts, f8[n, units] at times f8[n]."""
+        """Expected arrivals per second at each supernode of a unit at times f8[n], f8[n, units]:
+        without restarted requests."""
         shares = self.share[self.span(t)]
         result: np.ndarray = (self.by_region(t, facts).T[:, :, None] * shares).sum(axis=1)
         return result
@@ -174,7 +175,8 @@ def _units(fleet: Fleet, traffic: Scenario) -> list[Unit]:
 
 
 def _homes(fleet: Fleet, traffic: Scenario) -> dict[tuple[int, int], list[int]] | None:
-    """Tenants by supernode (kind, number), by rendezvous hashing in each region, or None."""
+    """Tenants of each supernode (kind, number) by weighted rendezvous hashing, in every region;
+    None: no hashing by tenant."""
     if fleet.router != "hash" or fleet.sticky != "tenant":
         return None
     homes: dict[tuple[int, int], list[int]] = {}

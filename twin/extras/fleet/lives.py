@@ -39,7 +39,8 @@ class Life:
 
 @dataclass(slots=True)
 class Lives:
-    """All spans of a fleet, or first those that tell what a lost supernode had inside."""
+    """All spans of a fleet; until the number of requests inside a lost supernode is known, only
+    those that determine it."""
 
     laid: Layout
     lives: list[Life] = field(default_factory=list)
@@ -141,7 +142,8 @@ class _Maker:
     def _scaled(
         self, u: int, region: int, begin_s: float, end_s: float
     ) -> tuple[float, dict[str, Any]] | None:
-        """(mean rate, profile) if the traffic has one region's profile that can be cut; or None."""
+        """(mean rate, profile) if all traffic has the profile of one region that can be cut to the
+        span; otherwise None."""
         layout, workload = self.laid, self.laid.regions[region]
         profile, whole_time = workload.profile, (begin_s, end_s) == (0.0, layout.traffic.horizon_s)
         if profile.pieces or not (whole_time or profile.shape in (*DAILY, "constant")):

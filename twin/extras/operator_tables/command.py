@@ -29,7 +29,8 @@ def operator_facts(
     nic: Annotated[float, typer.Option(help="GB/s of a die's NIC, one way.")] = 50.0,
     as_json: AsJson = False,
 ) -> None:
-    """Print what a chip's operators reach by a measured table, with errors on rows left out."""
+    """Print the efficiencies of a chip's operators from a measured table, with errors on rows left
+    out."""
     from dataclasses import asdict
 
     from twin.extras.operator_tables.chosen import chosen, library, lines

@@ -81,7 +81,8 @@ Part = tuple[str, Floats, Candidates, Begin]
 def _fit(
     seconds: Floats, ways: Candidates, begin: Mapping[str, float], held: float, seed: int
 ) -> tuple[Mapping[str, float], int, float, float]:
-    """(parameters, held-back rows, mean and worst error) of the variant of least log error."""
+    """(parameters, held-back rows, mean and worst error) of the variant with the least log
+    error."""
     held_rows = np.random.default_rng(seed).random(seconds.size) < held
     names = list(begin)
     best: tuple[float, Mapping[str, float], Floats] | None = None
@@ -122,7 +123,8 @@ def _roofs(computing: Floats, moving: Floats, power: float) -> Floats:
 
 
 def _gemm(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
-    """Fit of one product, m rows by k x n weights: start, shares of the peak and of the memory."""
+    """Fit of one product of m rows with k x n weights: start, share of the peak, share of the
+    memory."""
     wide_rows = rows.filter(
         (pl.col("n") >= 1024) & (pl.col("k") >= 512) & (pl.col("n") * pl.col("k") >= 1 << 21)
         & (pl.col("n") <= 51_200) & (pl.col("k") <= 51_200)
@@ -229,7 +231,8 @@ def _mla(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
 
 
 def _core(computed: str, computing: Floats, moving: Floats, latency: Floats, begin: Begin) -> Part:
-    """Fit of a decode attention core: start, shares of peak and memory, roofline's sharpness."""
+    """Fit of a decode attention core: start, shares of peak and memory, sharpness of the
+    roofline."""
 
     def predict(at: Mapping[str, float], power: float) -> Floats:
         """Predicted seconds of each attention core."""
@@ -241,7 +244,8 @@ def _core(computed: str, computing: Floats, moving: Floats, latency: Floats, beg
 
 
 def _gqa(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
-    """Fit of decode's GQA core in BF16: heads of 128, up to 8 KV heads, 1,024 tokens on."""
+    """Fit of decode's GQA core: heads of 128, up to 8 KV heads, 1,024 cached tokens and more, in
+    BF16."""
     core = rows.filter(
         (pl.col("head_dim") == 128) & (pl.col("window_size") == 0)
         & (pl.col("num_key_value_heads") <= 8) & (pl.col("isl") + pl.col("step") >= 1024)
@@ -277,7 +281,8 @@ def _prompts(
 
 
 def _eager_mla(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
-    """Fit of an attention layer launched kernel by kernel on 128 tokens: the host's time."""
+    """Fit of an attention layer launched kernel by kernel on 128 tokens, where only the host's time
+    counts."""
     few_tokens = pl.col("batch_size") * pl.col("isl") <= 128
     return [_host(rows.filter(few_tokens & (pl.col("num_heads").cast(pl.Int64) == 128)))]
 
@@ -306,7 +311,8 @@ def _contiguous(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
 
 def _collective(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
     """Fit of all-reduces of 1 KB to 256 MB in a graph, by dies: start, and bytes/s of a die, of the
-    faster of two kernels. Sizes are in values: NCCL's table halves times with a value's bytes."""
+    faster of two kernels. A message's size is its number of values: NCCL's table has half the time
+    for half the bytes of a value."""
     graph = rows.filter(
         pl.col("kernel_source").str.ends_with("graph") & (pl.col("message_size") <= 1 << 27)
         & (pl.col("message_size") >= 1 << 9)
@@ -334,7 +340,8 @@ def _at_rate(moving: Floats) -> Candidates:
 
 
 def _exchange(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
-    """Fit of dispatch (FP8) and combine (BF16): start, bytes/s of a die in or across nodes."""
+    """Fit of dispatch (FP8) and combine (BF16): start, and bytes/s of a die inside or across
+    nodes."""
     parts: list[Part] = []
     plain = rows.filter((pl.col("hidden_size") == HIDDEN) & (pl.col("num_topk") == TOP_K))
     for across in (False, True):

@@ -168,7 +168,8 @@ def _levels(figure: Figure, scenario: Scenario) -> tuple[Any, ...]:
 
 
 def stack_here(scenario: Scenario) -> str:
-    """Stack of a scenario: its own, else the supernode's on the supernode's chip, else ''."""
+    """Stack of a scenario: its own, otherwise the supernode's on the supernode's chip, otherwise
+    ''."""
     stack = scenario.deployment.stack
     if stack != PLAIN:
         return stack
@@ -230,8 +231,9 @@ def in_brief(bands: Sequence[Near]) -> str:
 
 
 def ratio_known(figure: Figure, one: Scenario, other: Scenario) -> tuple[float, float]:
-    """Expected error and half width (MOST) of a ratio, as logarithms of speed. Errors of one
-    machine, stack, serving mode and model mostly cancel; others count as independent."""
+    """Expected error and half width (MOST) of a ratio, as logarithms of speed. Errors of
+    deployments with the same machine, stack, serving mode and model mostly cancel; others count as
+    independent."""
     errors, bands = record()
     first, second = _levels(figure, one), _levels(figure, other)
     model = one.deployment.model
@@ -259,7 +261,8 @@ class Apart:
 def apart(
     one: tuple[Scenario, Mapping[str, Any]], other: tuple[Scenario, Mapping[str, Any]]
 ) -> list[Apart]:
-    """For each headline figure that differs between two runs: whether it may be measured equal."""
+    """For each headline figure that differs between two runs: whether measurements may find it
+    equal."""
     ratios = []
     for figure in figures_of(one[0], run=True):
         a, b = one[1].get(figure.metric), other[1].get(figure.metric)

@@ -62,7 +62,8 @@ def capacity(s: Scenario, facts: Facts, simulated: Simulated) -> Capacity:
 
 def searching(s: Scenario, facts: Facts, begin: float | None = None) -> Search:
     """Generator of the search: yields scenarios, receives summaries, returns the capacity. Steps
-    grow until the SLO breaks or holds, then halve; the last interval is interpolated by share."""
+    grow until the SLO changes between met and missed, then halve; the last interval is interpolated
+    by share."""
     require_one_model(s, "a capacity")
     path, own_load = load_of(s)
     first = load = begin or first_load(s, facts) or own_load
@@ -146,7 +147,8 @@ def first_load(s: Scenario, facts: Facts) -> float | None:
 
 
 def at_steady(s: Scenario, facts: Facts, load: float) -> Scenario:
-    """The scenario with times for a steady state; unchanged if it is not steady by itself."""
+    """The scenario with a horizon long enough for a steady state; unchanged with faults or without
+    a steady begin."""
     if not steady_by_itself(s):
         return s
     try:
@@ -185,8 +187,9 @@ def with_load(s: Scenario, load: float) -> Scenario:
 def _judged(
     s: Scenario, at: _Load, variances: list[float], *, every: bool = False
 ) -> Generator[Scenario, Summary | None, int]:
-    """Run a load until it surely meets or misses the SLO (every: all seeds); returns the runs made.
-    Variances between seeds at earlier loads count too: two seeds may agree by chance."""
+    """Run a load until it is sure whether the SLO is met (every: all seeds); returns the number of
+    runs. Variances of the share between seeds at earlier loads count too: two seeds that agree by
+    chance do not decide."""
     if at.runs_of is not s:
         at.runs_of, at.shares, at.overloaded, at.sure = s, [], 0, False
     first_seeds, own_variance = len(at.shares), 0.0

@@ -44,7 +44,8 @@ def stream_plans(scenario: Scenario, facts: Facts, tables: Tables) -> dict[str, 
 def full_plans(
     scenario: Scenario, facts: Facts, trace: Any = None, counts: Any = None
 ) -> dict[str, Timeline]:
-    """Timelines by formula, every slot taken, of the fullest rank. Raises as `steady`."""
+    """Timelines with all slots taken and full prompt batches, by formula, for the rank with the
+    most context. Raises as `steady`."""
     prices = Priced(scenario, facts, trace, counts)
     full, traffic, parts = prices.full, prices.traffic, prices.parts
     costs, plans = parts.costs, dict[str, Timeline | None]()

@@ -1,5 +1,6 @@
 """The mean time of a request in pieces that add up: waiting from stamps, faults and imbalance by
-runs without them, the rest by operators' time; ideal: weights read once at full HBM bandwidth."""
+runs without them, the rest by operators' time at work; ideal: every weight once at full HBM
+bandwidth."""
 
 from collections.abc import Mapping
 
@@ -70,7 +71,8 @@ def _mean_s(runs: Runs, view: View) -> float:
 
 
 def _spans(requests: pl.DataFrame, warmup_s: float) -> np.ndarray | None:
-    """Mean seconds between stamps of finished requests, f8[6]; a missing one equals that before."""
+    """Mean seconds between consecutive stamps of finished requests, f8[6]; a missing stamp equals
+    the one before it."""
     done = requests.filter(pl.col("finish_s") >= warmup_s)
     if not done.height:
         return None

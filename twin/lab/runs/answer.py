@@ -91,7 +91,8 @@ def _found(scenario: Scenario) -> np.ndarray | None:
 
 
 def compared(names: Sequence[str], watching: Callable[[str], Watch], seeds: int = 1) -> Comparison:
-    """Comparison of presets, files or run ids, the first as baseline, over so many seeds."""
+    """Comparison of presets, files or run ids, the first as baseline; seeds: number of seeds for
+    pairs."""
     check_number(len(names))
     with closing(open_store()) as store:
         questions = [run_or_question(store, name) for name in names]  # before any of them is run

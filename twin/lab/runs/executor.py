@@ -1,5 +1,6 @@
-"""Runs in the background by a few processes (`job`) that outlive pages and servers, or by a
-cluster. A process that dies, hangs or does not stop is ended; its run is marked or rerun."""
+"""Runs in the background by a few processes (`job`) that outlive pages and servers, or by a cluster
+(TWIN_SCHEDULER). A process that dies, hangs or does not stop is ended; its run is marked or
+rerun."""
 
 import json
 import logging
@@ -190,7 +191,8 @@ class Runner:
             self._wake.clear()
 
     def _tick(self) -> bool:
-        """Handle queue, processes and cluster once; returns whether a run is queued or running."""
+        """Handle queue, processes and cluster once; returns whether any run is queued or
+        running."""
         now = time.monotonic()
         with self._lock:
             self._bury()  # before `recover`, which knows less about how one of ours ended
@@ -214,7 +216,8 @@ class Runner:
         return bool(running or waiting)
 
     def _look_at(self, cluster: Cluster) -> bool:
-        """Send queued runs to a cluster, end others; returns whether a run is queued or running."""
+        """Send queued runs to a cluster, stop or end others; returns whether any is queued or
+        running."""
         running = self._store.runs.running((), cluster=True)
         for row in self._deaf_of(running):
             cluster.stop([row.id])
@@ -328,12 +331,14 @@ class Runner:
 
 
 def _size() -> int:
-    """Number of processes that fit in memory; one core stays free for pages."""
+    """Number of processes that fit: one core stays free for pages, and each may reach its memory
+    limit."""
     return max(1, int(min(cores() - 1, available_bytes() / PEAK_BYTES_MAX)))
 
 
 def _tell(process: subprocess.Popen[bytes], line: bytes = b"") -> None:
-    """Wake a process with a line; without one close its input: it ends after its present run."""
+    """Wake a process with a line; without one close its input, so that it ends after its current
+    run."""
     if process.stdin is None or process.stdin.closed:
         return
     try:

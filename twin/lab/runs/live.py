@@ -244,7 +244,8 @@ class Answering:
             self._searches[run], self._wanted[run] = (search, next(search), look), capacity_key
 
     def _search_on(self) -> None:
-        """Run the next simulation of the last search; a question interrupts it, to be repeated."""
+        """Run the next simulation of the last search; repeated later if a question interrupts
+        it."""
         run = next(reversed(self._searches))
         search, trial, look = self._searches[run]
         if (capacity_found := self._found.get(self._wanted[run])) is not None:

@@ -1,4 +1,5 @@
-"""Types of columns; an invalid value reads as empty, and the seal over the row reports it."""
+"""Types of columns, checked in archives and at every read; an invalid value reads as empty, and the
+seal over the row reports it."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +13,8 @@ FIGURE_MAX = float(1 << 63)
 
 
 class Cell(TypeDecorator[Any]):
-    """A JSON column of one type. wrong: function that returns the fault of a value, or ''."""
+    """A JSON column of one type. wrong: function that returns the fault of a value, '' if it has
+    none."""
 
     impl, cache_ok = JSON, True
 

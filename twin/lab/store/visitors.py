@@ -55,7 +55,8 @@ class Visitor:
             insert_once(session, (self.name, name), HoldingRow(visitor=self.name, name=name))
 
     def let_go(self, session: Session, kind: str, name: str) -> bool:
-        """Remove this visitor's hold; returns whether it was the last. Raises StoreError."""
+        """Remove this visitor's hold; returns whether no other visitor has one. Raises
+        StoreError."""
         self.require_writes()
         if not self.known:
             return True

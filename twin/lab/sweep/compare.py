@@ -177,7 +177,8 @@ def metric_row(name: str, values: Sequence[Any], baseline: int) -> MetricRow:
 
 
 def _spared(row: MetricRow, runs: "Sequence[RunRow]", baseline: int) -> MetricRow:
-    """The row, but 'different' for runs that are worse only by more NPUs for the same load."""
+    """The row with verdict 'different' for runs that are worse only by more NPUs for the same
+    load."""
     if not row.unit.endswith("per NPU"):
         return row
     base = runs[baseline].summary

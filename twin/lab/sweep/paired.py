@@ -27,7 +27,8 @@ def seeded(
 def with_pairs(
     compared: Comparison, summaries: Sequence[Sequence[Mapping[str, Any] | None]]
 ) -> Comparison:
-    """The comparison with paired differences over seeds; summaries: of `seeded`."""
+    """The comparison with paired differences over seeds (at least LEAST); summaries: of
+    `seeded`."""
     rows = [_row(row, summaries, compared.baseline) for row in compared.metrics]
     return replace(compared, metrics=rows)
 

@@ -1,4 +1,5 @@
-"""Columns of JSON lines or CSV, checked alike; a fault has its place, value and what is right."""
+"""Columns of JSON lines or CSV (by name), checked alike in every format; a fault has its place,
+value and what would be right."""
 
 import io
 import json

@@ -52,7 +52,8 @@ Drawing = TypeVar("Drawing", bound=Callable[..., Chart])
 
 
 def reads(sentence: str) -> Callable[[Drawing], Drawing]:
-    """Decorator that shows below every chart of a function, unless empty, how to read it."""
+    """Decorator that shows below every chart of a function, unless empty, how to read it; an outer
+    one takes precedence."""
 
     def mark(draw: Drawing) -> Drawing:
         @wraps(draw)

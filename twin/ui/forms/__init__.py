@@ -75,7 +75,8 @@ def edits(path: str) -> dict[str, Any]:
 
 
 def refused() -> bool:
-    """Whether an edit is refused; if so, show why, since answers to older settings mislead."""
+    """Whether an edit is refused; if so, show why, because answers to older settings would
+    mislead."""
     if refusal := session.refusal():
         text = f"No answer with these settings. {sentence(refusal)} Undo goes back."
         st.warning(text, icon=":material/error:")

@@ -16,7 +16,8 @@ CHOICE = "own-controller"  # session state: the file that was chosen
 
 
 def seats() -> None:
-    """Draw moved instances, or why one cannot be placed, and the table of seats."""
+    """Draw instances moved from elements that are off, or why one cannot be placed, and the table
+    of seats."""
     draft = session.draft()
     try:
         placement, no_place = seated(draft, build_fabric(draft.supernode, session.facts()))

@@ -25,13 +25,15 @@ TYPES = {int: pl.Int64, float: pl.Float64, bool: pl.Boolean, str: pl.String}
 
 
 def _shown(widget: str, rows: Any = None) -> list[dict[str, Any]]:
-    """Initial rows of a table, for as long as they stay: editors lose edits with new input."""
+    """Initial rows of a table until the draft changes elsewhere, because new input makes editors
+    lose edits."""
     first_rows: list[dict[str, Any]] = st.session_state.setdefault(f"{widget}:rows", rows)
     return first_rows
 
 
 def rows_table(path: str, options: dict[str, list[str]] | None = None) -> None:
-    """Draw a list's rows as an editable table; incomplete ones are not applied."""
+    """Draw an editable table of a list's rows; incomplete rows are not applied. options: by
+    field."""
     widget = session.field_key(path)
     rows = _shown(widget, [row.model_dump() for row in read(session.draft(), path)])
     columns = columns_of(fields(), path)

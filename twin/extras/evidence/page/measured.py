@@ -11,7 +11,8 @@ from twin.ui import session
 
 
 def measured(fabric: Fabric) -> None:
-    """Draw rates of the first die by pair next to the published table; computed when opened."""
+    """Draw rates of the first die, pair by pair, next to the published table; computed when
+    opened."""
     fold = st.expander(
         "Point to point: this fabric next to the published measurement", key="supernode-measured",
         on_change="rerun",

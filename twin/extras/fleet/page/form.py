@@ -19,7 +19,8 @@ BEGUN, TIMES = "fleet-begun", "fleet-times"
 
 
 def named(name: str) -> Scenario:
-    """A preset, or a stored scenario by its digest. Raises FleetError."""
+    """Scenario of a preset, or a stored one by its digest; raises FleetError, because visitors have
+    no files on this server."""
     if (scenario := preset(name)) is not None:
         return scenario
     if re.fullmatch("[0-9a-f]{64}", name):

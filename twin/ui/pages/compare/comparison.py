@@ -1,4 +1,5 @@
-"""Runs side by side, each with a letter and a colour by its place in the address."""
+"""Runs side by side: choice, cards, differences, files. Each run has a letter (`lettered`) and a
+colour by its place in the address."""
 
 import html
 from collections.abc import Iterator, Sequence

@@ -68,7 +68,8 @@ def instances(die_load: pl.DataFrame) -> list[tuple[str, int]]:
 
 
 def moments(die_load: pl.DataFrame, role: str, instance: int) -> list[Moment]:
-    """Moments of an instance in order; of pools that rebalance together the last "after" counts."""
+    """Moments of an instance in order; both sides of a rebalance share a number, and of pools that
+    rebalance together the last counts."""
     instance_load = die_load.filter(of(role, instance))
     stamps = [(float(t), str(m)) for t, m in instance_load.select("t_s", "moment").unique().rows()]
     stamps.sort(key=lambda x: (x[0], ORDER.get(x[1], len(ORDER))))
@@ -170,8 +171,9 @@ def row_of(s: Scenario, facts: Facts) -> Row:
 def between_nodes(
     snap: Snapshot, nodes_of_rank: np.ndarray, total_bytes: float, row: Row
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(nodes i8[n], bytes f8[n, n] from row to column) of an instance's expert exchange, both ways:
-    a die sends to `row.top_k` experts by the dies' load, and to the shared one."""
+    """(nodes i8[n], bytes f8[n, n] from row to column) of an instance's expert exchange in both
+    directions: every die sends to `row.top_k` experts by the dies' load, and to the shared one.
+    They share `total_bytes`."""
     nodes, place = np.unique(nodes_of_rank, return_inverse=True)
     source = np.bincount(place, minlength=nodes.size) / max(1, place.size)
     rows = np.zeros(place.size)

@@ -123,7 +123,8 @@ def layers(row: RunRow, scenario: Scenario, role: str, instance: int) -> None:
 
 
 def over_time(row: RunRow, scenario: Scenario, role: str, instance: int) -> None:
-    """TPOT and the hottest die over time, with rebalances marked, and what these cost."""
+    """TPOT and the hottest die over time with marks for rebalances and shifts, and the cost of
+    moves."""
     events = record.table(row.id, "events")
     marks = events.filter((pl.col("kind") == Kind.SHIFT) | experts.concerns(role, instance))
     windows = record.table(row.id, "windows")

@@ -48,7 +48,8 @@ def figures() -> list[tuple[str, str, float, str]]:
 
 
 def table(rows: Sequence[Row], key: str) -> list[Any]:
-    """Draw runs with headline figures, or scenarios with questions; returns the selected ones."""
+    """Draw runs with their headline figures, or scenarios with their questions; returns the
+    selected ones."""
     notes = session.store().notes.of([_name(row) for row in rows])
     tagged = any(note.tags for note in notes.values())
     cells = []

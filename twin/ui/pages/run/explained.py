@@ -1,4 +1,5 @@
-"""The head of a result: verdict, tiles, causes by re-runs; why one request was slow."""
+"""The head of a result: a verdict, four tiles against the SLO, causes by re-runs (`lab/explain`),
+and why one request was slow."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -33,7 +34,8 @@ HEADROOM = (
 
 
 def applies(row: RunRow, scenario: Scenario) -> bool:
-    """Whether the run can be explained: of one model, and of the present engine and facts."""
+    """Whether the run can be re-run for an explanation: the present engine and facts made it, and
+    it is of one model."""
     if scenario.models:
         return False
     today = row.engine_version == load_engine().version

@@ -154,7 +154,8 @@ def _has_clients(scenario: Scenario) -> bool:
 
 
 def clients(row: RunRow, scenario: Scenario) -> None:
-    """Draw figures of all, a bar and a row per tenant, why requests ended, and session times."""
+    """Draw figures of all, a bar and a row per tenant, reasons for ended requests, and session
+    times."""
     if counts := [m for m in placed("clients") if row.summary.get(m.key)]:
         with st.container(horizontal=True):
             for metric in counts:

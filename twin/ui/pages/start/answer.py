@@ -41,7 +41,8 @@ STOPS = {
 
 
 def break_point(draft: Scenario) -> sweep.Axis:
-    """Range of rate, concurrency or replay speed in which the SLO breaks by formula."""
+    """Chart of rate, concurrency or replay speed over a range in which the SLO breaks by
+    formula."""
     expected = formulas.outlook(draft)
     if draft.workload.arrivals == "closed_loop":
         return usual("workload.concurrency")
@@ -151,7 +152,8 @@ def play_live(place: DeltaGenerator, draft: Scenario, run: str) -> None:
 
 
 def picture(draft: Scenario) -> bool:
-    """Draw the machine with its instances, or why there is none; returns whether a run plays."""
+    """Draw the machine with its instances, or why there is none; returns whether a run plays on
+    it."""
     try:
         fabric = fabric_of(draft.supernode)
     except HardwareError as error:

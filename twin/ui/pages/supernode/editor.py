@@ -1,4 +1,5 @@
-"""Changes of the draft's fabric by picture and table; all end in one call of `take`, one undo."""
+"""Changes of the draft's fabric by picture and table; all end in one call of `take`, one undo
+step."""
 
 from __future__ import annotations
 

@@ -38,7 +38,8 @@ def offered() -> list[str]:
 
 
 def usual(path: str) -> Axis:
-    """Default range of an axis: half to twice a field's value, or all options."""
+    """Default range of an axis: half to twice a field's value, within its bounds; of a choice, all
+    options."""
     info, value = fields()[path], read(session.draft(), path)
     if info.kind is bool:
         return Axis(path, (False, True))
@@ -53,7 +54,8 @@ def usual(path: str) -> Axis:
 def chosen(
     place: int, given: Axis | None, default: str = "", but: Axis | None = None
 ) -> Axis | None:
-    """Draw the form of one axis, begun as `given`, without the field of `but`; None: no field."""
+    """Draw the form of one axis, initially from the address; None: no field; but: the other
+    axis."""
     paths = [path for path in offered() if but is None or path != but.path]
     start = given.path if given and given.path in paths else default
     path = st.selectbox(
@@ -159,7 +161,8 @@ def cells(axes: Sequence[Axis], points: Sequence[Point], rows: Sequence[RunRow |
 
 
 def figures(place: Place, rows: Sequence[RunRow | None]) -> list[str]:
-    """Metrics at a place of a sweep; of cost and energy: the tokens' cost if there is a price."""
+    """Metrics at a place of a sweep; of energy and cost: tokens' cost, or energy without a
+    price."""
     has_cost = any(row and row.summary.get(COST) is not None for row in rows)
     unused = "joules_per_token" if has_cost else COST
     return [metric.key for metric in placed(place) if metric.key != unused]

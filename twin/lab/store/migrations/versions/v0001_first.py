@@ -1,3 +1,4 @@
-"""The schema of the first databases; a new one is made from the models."""
+"""The schema of the first databases; a new database is made from the models, at the last
+revision."""
 
 revision, down_revision = "v0001", None

@@ -162,9 +162,10 @@ def stationary(population: Population, prices: Decode, arriving: Arriving) -> St
             factors.append(seconds / even_s)
             waited.append(late / count)
             stretches, square, neighbours = squares
-            within.append(neighbours / stretches * (count / even_s) ** 2)
-            own = max(square - neighbours, 0.0) / stretches * (count / seconds) ** 2
-            singles.append(own * stretch_size(p))
+            if stretches > 0.0:  # a pass over few iterations may end within its first one
+                within.append(neighbours / stretches * (count / even_s) ** 2)
+                own = max(square - neighbours, 0.0) / stretches * (count / seconds) ** 2
+                singles.append(own * stretch_size(p))
             uneven = math.fsum(factors) / len(factors)
     each, full = _arrivals(p, took_s, arriving, life + delayed, places)
     pace = (seconds / count, decoding / count) if full and count else (took_s(each), each * life)

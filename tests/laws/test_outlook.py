@@ -153,6 +153,17 @@ def test_iterations_with_and_without_prompts_make_answers_differ_as_the_formula_
         assert share == pytest.approx((took_s <= limit_s).mean(), abs=0.1)
 
 
+@pytest.mark.parametrize("answer", [2, 3, 8])
+def test_answers_of_a_few_tokens_in_mixed_serving_have_an_outlook(answer):
+    """A pass over so short lives holds fewer iterations than a stretch."""
+    found = of(
+        deployment__mode="colocated", workload__output_tokens=answer,
+        workload__rate_req_per_s=20.0, slo__tpot_ms=500.0,
+    )  # fmt: skip
+    assert found.tpot_s is not None and found.tpot_s > 0.0
+    assert 0.0 < found.slo_req_per_s <= found.sustained_req_per_s
+
+
 @pytest.mark.parametrize(
     "pool", some([(3, 3.0)], (2, 1.0), (3, 0.3), (6, 1.0), (6, 10.0), (12, 3.0))
 )

@@ -43,7 +43,7 @@ def kv_bytes(shape: Shape, own: Drafter, kv: str) -> float:
     """KV bytes of a token in all layers that store it for the whole request; kv: their format."""
     if own.shape is None:
         drafting = kv_layers(shape, own) - shape.layers
-        # An MTP module is a layer like the others; those of a compressed model have a window.
+        # An MTP module is a layer like the others; that of a compressed model has a window alone.
         own_bytes = 0.0 if shape.compressed else shape.kv_bytes_per_token_layer(kv)
         return shape.cached_bytes_per_token(kv) + own_bytes * drafting
     return shape.cached_bytes_per_token(kv) + own.shape.kv_bytes_per_token_layer(kv)

@@ -7,11 +7,10 @@ import pytest
 from tests.draws import FACTOR, some
 from tests.lab.plan.small import facts, plan, small
 from twin.lab.plan.candidates import space_of
-from twin.lab.plan.drive import one
+from twin.lab.plan.drive import Simulators, one
 from twin.lab.plan.search import Search, beyond
 from twin.lab.plan.space import BATCH
 from twin.lab.plan.trial import judged, scenario_of
-from twin.scenario import scenario_digest
 
 LOADS = [
     {"workload__rate_req_per_s": 60.0, "supernode__nodes": 2, "slo__tpot_ms": 15.0},
@@ -21,7 +20,7 @@ LOADS = [
     {"workload__rate_req_per_s": 200.0, "workload__output_tokens": 128, "slo__tpot_ms": 20.0},
 ]  # fmt: skip
 MISSED = 0.02
-SIMULATED = {}
+SIMULATORS = Simulators(facts())
 
 
 def driven(steps):
@@ -29,10 +28,7 @@ def driven(steps):
     try:
         scenarios = next(steps)
         while True:
-            for s in scenarios:
-                if (digest := scenario_digest(s)) not in SIMULATED:
-                    SIMULATED[digest] = one(s, facts())
-            scenarios = steps.send([SIMULATED[scenario_digest(s)] for s in scenarios])
+            scenarios = steps.send(SIMULATORS.all(scenarios, lambda: None))
     except StopIteration:
         return
 

@@ -3,7 +3,19 @@
 import numpy as np
 import pytest
 
-from twin.lab.plan.trial import BLOCKS, error_of_share
+from tests.draws import some
+from tests.lab.plan.small import facts, small
+from twin.engine.simulate import simulate
+from twin.lab.plan.trial import (
+    BLOCKS,
+    but_for_slo,
+    error_of_share,
+    judged_by_alone,
+    latencies_from,
+    measured,
+    rejudged,
+)
+from twin.scenario import with_overrides
 
 
 def test_misses_that_come_together_leave_a_larger_error_than_those_that_do_not():
@@ -23,3 +35,25 @@ def test_the_error_of_independent_requests_is_the_binomial_one():
 
 def test_without_requests_or_misses_there_is_no_error():
     assert error_of_share(np.ones(0, bool)) == error_of_share(np.ones(500, bool)) == 0.0
+
+
+SLOS = [{"slo.ttft_s": 0.3}, {"slo.tpot_ms": 4.0}, {"slo.share": 0.8, "slo.tpot_ms": 4.5}]
+
+
+@pytest.mark.parametrize("mode", some(["disaggregated"], "decode_only", "prefill_only"))
+def test_a_run_judged_by_another_slo_is_the_run_of_a_scenario_with_it(mode):
+    s = small(deployment__mode=mode, horizon_s=8.0, workload__lengths="sharegpt")
+    trial = measured(simulate(s, facts()))
+    latencies = latencies_from(trial.pop("latencies").text())
+    for slo in SLOS:
+        other = with_overrides(s, slo)
+        again = measured(simulate(other, facts()))
+        assert but_for_slo(other) == but_for_slo(s)
+        again.pop("latencies")
+        assert rejudged(trial, latencies, other) == again != trial
+
+
+def test_an_slo_that_decides_what_happens_judges_no_other_run():
+    acting = {"admission.shed_at": 1.0}, {"elastic.controller": "slo"}
+    assert judged_by_alone(small())
+    assert not any(judged_by_alone(with_overrides(small(), each)) for each in acting)

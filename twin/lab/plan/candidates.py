@@ -34,6 +34,7 @@ from twin.scenario import Scenario, read
 MOST = 12_000  # deployments of a ledger: of more, those with the best bound
 MATCHED = (0.75, 1.6)  # what prefill sustains over what decode does, or over the load
 FINER = (-16, -8, -4, 4, 8, 16)  # requests per NPU, around a batch
+STARTED = 0.2  # of the TTFT limit: what requests take of it, about
 SPARE = 3.0  # decode sustains at most so many times a load that is given
 ALONG = {
     path: choice.along for choice in CHOICES.values() for path in choice.values if choice.along
@@ -101,6 +102,7 @@ class Space:
     notes: tuple[str, ...]
     candidates: list[Candidate] = field(default_factory=list)  # the best bound first
     left_out: int = 0  # beyond `MOST`, each with a lower bound
+    life_s: float = 0.0  # of a request, about: how long runs last
     _known: set[tuple[Any, ...]] = field(default_factory=set)
 
     @property
@@ -291,13 +293,15 @@ def space_of(
     plan: Plan, facts: Facts, like: Space | None = None,
     price: Pricing = lambda _prices, _keys: None,
 ) -> Space:  # fmt: skip
-    """Priced candidates of a plan; like: a space with the same prices. Raises PlanError."""
+    """Priced candidates of a plan; like: a space with the same prices, and runs as long. Raises
+    PlanError."""
     base, notes = base_of(plan)
     machine = Machine.of(base, facts, plan.npus)
     prices = Prices(base, facts, None, like.prices.known if like else {})
     if plan.fixed_load:
         prices.rate = _load(base, prices) * (1.0 + plan.more)
-    space = Space(plan, base, machine, prices, tuple(notes))
+    life_s = base.slo.ttft_s * STARTED + prices.tpot_s * prices.traffic.output_tokens
+    space = Space(plan, base, machine, prices, tuple(notes), life_s=like.life_s if like else life_s)
     space.crossed(price)
     if not space.candidates:
         raise PlanError("no deployment fits the NPUs of this plan: raise the limit or vary sizes")

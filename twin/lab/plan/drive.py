@@ -17,7 +17,16 @@ from twin.lab.plan.finish import Finish
 from twin.lab.plan.price import Key, Prices, curve_from
 from twin.lab.plan.question import Plan, PlanError
 from twin.lab.plan.search import Search
-from twin.lab.plan.trial import Trial, judged, measured
+from twin.lab.plan.trial import (
+    Latencies,
+    Trial,
+    but_for_slo,
+    judged,
+    judged_by_alone,
+    latencies_from,
+    measured,
+    rejudged,
+)
 from twin.lab.runs.cluster import Cluster, ClusterError, scheduler
 from twin.lab.runs.process import cores
 from twin.lab.runs.worker import Child
@@ -29,6 +38,7 @@ Note = Callable[[float, Mapping[str, Any]], bool]  # share done, answer so far; 
 T = TypeVar("T")
 NOTHING_YET = {"so_far": [], "front": [], "simulations": 0, "deployments": 0, "stage": "Pricing"}
 BEAT_S = 0.2  # between two looks at a cluster
+RUNS_HELD, REQUESTS_HELD = 2_000, 10_000  # runs that another SLO can judge; requests of one
 PATIENCE_S = 60.0  # for a scheduler and the first to join it, before a plan ends
 
 
@@ -66,7 +76,8 @@ def trial(text: str) -> str:
     PlanError."""
     version, _, scenario = text.partition("\n")
     is_same = _same(version)  # first: a scenario of another version may not be readable here
-    return json.dumps(one(scenario_from_canonical(scenario), is_same))
+    answer = one(scenario_from_canonical(scenario), is_same)
+    return json.dumps(answer, default=Latencies.text)
 
 
 def prices(text: str) -> str:
@@ -96,13 +107,16 @@ def _same(version: str) -> Facts:
 
 @dataclass
 class Simulators:
-    """This process and its helpers, or a cluster; known simulations are not repeated."""
+    """This process and its helpers, or a cluster; known simulations are not repeated, nor those of
+    which only the SLO differs."""
 
     facts: Facts
     helpers: list[Child] = field(default_factory=list)
     memory: Memory | None = None
     cluster: Cluster | None = None
     known: dict[str, Trial | str] = field(default_factory=dict)  # of this process, by digest
+    # By digest without the SLO, the oldest first:
+    runs: dict[str, tuple[Trial, Latencies]] = field(default_factory=dict)
 
     def all(self, scenarios: Sequence[Scenario], beat: Callable[[], None]) -> list[Trial | str]:
         """Figures of each scenario, in order; `beat` is called between two, and may raise."""
@@ -110,12 +124,15 @@ class Simulators:
         answers = {d: self.known[d] for d in digests if d in self.known}
         if self.memory is not None:
             answers |= self.memory.get(digests)
-        unknown = [(d, s) for d, s in zip(digests, scenarios, strict=True) if d not in answers]
+        unknown = {d: s for d, s in zip(digests, scenarios, strict=True) if d not in answers}
+        alike = {d: but_for_slo(s) for d, s in unknown.items() if judged_by_alone(s)}
         figures: dict[str, Trial | str] = {}
         lock = threading.Lock()
 
         def store(digest: str, answer: Trial | str) -> None:
             with lock:
+                if not isinstance(answer, str):
+                    answer = self._held(alike.get(digest, ""), answer)
                 figures[digest] = answer
                 if self.memory is not None:
                     self.memory.put({digest: answer})
@@ -126,13 +143,29 @@ class Simulators:
         def helped(helper: Child, item: tuple[str, Scenario]) -> None:
             store(item[0], json.loads(helper.answer("trial", self._text(item[1]))))
 
+        for digest, key in alike.items():
+            if key in self.runs:
+                store(digest, rejudged(*self.runs[key], unknown.pop(digest)))
+        left = list(unknown.items())
         if self.cluster is not None:
-            self._elsewhere(self.cluster, unknown, store, beat)
+            self._elsewhere(self.cluster, left, store, beat)
         else:
-            self._shared(unknown, own, helped, beat)
+            self._shared(left, own, helped, beat)
         self.known |= figures
         answers |= figures
         return [answers[d] for d in digests]
+
+    def _held(self, key: str, trial: Trial) -> Trial:
+        """The figures without latencies, which are held for other SLOs under a key."""
+        figures = {name: value for name, value in trial.items() if name != "latencies"}
+        latencies = trial.get("latencies")
+        if isinstance(latencies, str):
+            latencies = latencies_from(latencies)
+        if key and latencies is not None and latencies.ttft_s.size <= REQUESTS_HELD:
+            if len(self.runs) >= RUNS_HELD:
+                del self.runs[next(iter(self.runs))]
+            self.runs[key] = figures, latencies
+        return figures
 
     def price(self, known: Prices, keys: Sequence[Key], beat: Callable[[], None]) -> None:
         """Price pools in this process and its helpers, one group of similar pools at a time."""

@@ -3,27 +3,22 @@ fits, the smallest relaxation of each limit."""
 
 import math
 import statistics
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 from twin.facts import Facts
-from twin.hardware.chip import HardwareError
-from twin.hardware.fabric import wired
-from twin.hardware.faults import broken
-from twin.hardware.placement import Instance, place_instances
 from twin.lab.explain.capacity import OTHERS, Capacity, at_steady, searching, steady_by_itself
 from twin.lab.explain.view import load_of
 from twin.lab.plan.candidates import Candidate, Space, score, space_of
+from twin.lab.plan.losses import after_loss, lost_elements, margin_after
 from twin.lab.plan.question import Plan
 from twin.lab.plan.search import BATCHED, FRESH, Search, Steps, Tested
 from twin.lab.plan.trial import Trial, scenario_of
-from twin.scenario import Fault, Scenario, SpecError, with_overrides
+from twin.scenario import Scenario, SpecError, with_overrides
 
 SEEDS = tuple(OTHERS + k for k in range(1, 5))  # beyond the scenario's own
-AFTER_S = 30.0  # from a recovery until what a loss leaves is judged
-JUDGED_S = 40.0  # how long it is judged, at least
 NEAREST = 3  # deployments of which more seeds say what they need of a limit
 RELAXED = 12  # simulations for each limit, where nothing fits
 CARRIED = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5)  # of its largest load, tried until a loss is survived
@@ -236,7 +231,7 @@ class Finish:
             if not elements:
                 f.losses[loss] = {"status": "unsupported", "reason": "the machine has none"}
         for ((f, element), s), trial in (yield from _answers(pairs)):
-            row = _margin_after(s, element, trial)
+            row = margin_after(s, element, trial)
             worst = f.losses.get(loss)
             if worst is None or (row.get("margin") or -1.0) < (worst.get("margin") or -1.0):
                 f.losses[loss] = row
@@ -284,9 +279,11 @@ class Finish:
                 c = min((t.candidate for t in fitting), key=lambda c: (c.npus, c.settings))
                 self._relax("npus", plan.npus, c.npus, c)
         rate = search.space.rate if search.space.prices.offered is not None else None
-        if rate is not None and (yield from self._fits(LOAD, LEAST * rate)) is not None:
+        enough = (yield from self._fits(LOAD, LEAST * rate)) if rate is not None else None
+        if rate is not None and enough is not None:
             most = max(c.price.expected for c in self._space(goal="rate").open)
-            yield from self._stepwise(LOAD, rate, min(FRESH * most, NEARER * rate))
+            guess = min(FRESH * most, NEARER * rate)
+            yield from self._stepwise(LOAD, rate, guess, known=(LEAST * rate, enough))
 
     def _space(self, **changed: Any) -> Space:
         """The deployments of a plan with another limit or goal."""
@@ -324,14 +321,18 @@ class Finish:
             yield from self._stepwise(limit, own, value, nearest_few[k][1])
 
     def _stepwise(
-        self, limit: str, own: float, value: float, nearest: Candidate | None = None
-    ) -> Steps:
+        self, limit: str, own: float, value: float, nearest: Candidate | None = None,
+        known: tuple[float, Candidate] | None = None,
+    ) -> Steps:  # fmt: skip
         """Relax a limit by a step with which a search finds a deployment, and with the next smaller
         one none; steps are a geometric series through `value`, which `nearest` needs: that is all
-        where the seconds of the plan are used up."""
+        where the seconds of the plan are used up. known: a value that is enough, farther off."""
         fits: dict[int, Candidate] = {}
         fails: set[int] = set()
         step, stride = 1, 1
+        if known:
+            ratio = (known[0] - own) / (value - own)
+            fits[math.floor(math.log(ratio) / math.log(PART))] = known[1]
         for _ in range(TRIED):
             if (tried := _level(own, value, step)) <= 0.0 or self.search.over():
                 break
@@ -346,10 +347,15 @@ class Finish:
                 step, stride = 1 + stride, 2 * stride
             elif max(fits) + 1 in fails:
                 break
+            elif fails == {1}:  # the value itself is likelier than any other
+                step = 0
             else:
                 step = (max(fits) + min(fails)) // 2
+        over = self.search.over()
         least = max(fits, default=0)
-        if c := fits.get(least, nearest if self.search.over() else None):
+        if over and len(fits) == bool(known):
+            fits, least = {}, 0
+        if c := fits.get(least, nearest if over else None):
             self._relax(limit, own, _level(own, value, least), c)
 
     def _fits(
@@ -446,55 +452,3 @@ def _answers(
 
 def _survived(f: Finalist) -> list[str]:
     return [loss for loss, row in f.losses.items() if row["status"] == "feasible"]
-
-
-def lost_elements(
-    s: Scenario, facts: Facts, loss: str
-) -> Iterator[tuple[str, tuple[dict[str, Any], ...]]]:
-    """Elements that a deployment uses, one of each pool, as faults; None: there is none."""
-    net = wired(s.supernode, facts)
-    firsts: dict[str, Instance] = {}
-    for instance in place_instances(s, net):
-        firsts.setdefault(instance.role, instance)
-    for role, instance in firsts.items():
-        vertex = int(net.dies[instance.die_of_rank[-1]])
-        node = net.vertex_data[vertex]["node"]
-        names = {
-            "die": (net.vertices[vertex],),
-            "node": (f"node {node}",),
-            "sub_plane": ("sub-plane 3",),
-            "memory_server": tuple(f"CPU {node}.{k}" for k in range(s.supernode.cpus_per_node)),
-        }[loss]
-        faults = tuple({"element": name, "at_s": 0.0} for name in names)
-        try:
-            broken(net, [Fault.model_validate(fault) for fault in faults])
-        except (HardwareError, ValueError):
-            continue
-        yield (f"{names[0]} ({role})" if loss in ("die", "node") else names[0]), faults
-        if loss == "sub_plane":
-            return
-
-
-def after_loss(s: Scenario, faults: Sequence[dict[str, Any]]) -> Scenario:
-    """The scenario with a loss at the end of its warm-up, judged after its recovery."""
-    r = s.recovery
-    at_s = min(s.warmup_s, 20.0)
-    took_s = {"restart": r.restart_s, "in_place": r.in_place_s}.get(r.policy, 0.0)
-    from_s = at_s + r.detection_s + took_s + AFTER_S
-    lasts_s = max(s.horizon_s - s.warmup_s, JUDGED_S)
-    rows = [{**fault, "at_s": at_s} for fault in faults]
-    return with_overrides(
-        s, {"faults": rows, "warmup_s": math.ceil(from_s), "horizon_s": math.ceil(from_s + lasts_s)}
-    )
-
-
-def _margin_after(s: Scenario, element: str, trial: Trial | str) -> dict[str, Any]:
-    """Share that meets the SLO after a loss, less the required share."""
-    if isinstance(trial, str):
-        return {"status": "failed", "reason": trial, "element": element, "margin": None}
-    return {
-        "status": "feasible" if trial["holds"] else "infeasible", "element": element,
-        "share": trial["share"], "margin": trial["share"] - s.slo.share, "lost": trial["lost"],
-        "ttft_s_p99": trial["ttft_s_p99"], "tpot_s_p99": trial["tpot_s_p99"],
-        "steady_state": trial["steady_state"], "faults": [f.model_dump() for f in s.faults],
-    }  # fmt: skip

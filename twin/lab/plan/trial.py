@@ -1,6 +1,9 @@
-"""One simulation of a plan: a deployment at a load, and what is stored of its run."""
+"""One simulation of a plan: a deployment at a load, what is stored of its run, and what the same
+run is under another SLO."""
 
+import base64
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -8,12 +11,15 @@ from numpy.typing import NDArray
 
 from twin.engine.simulate import Run
 from twin.lab.explain.capacity import steady_by_itself
-from twin.lab.explain.view import given_up, holds, load_of, served_well
+from twin.lab.explain.view import Summary, given_up, holds, load_of, one_slo, served_well
 from twin.lab.plan.candidates import Space
 from twin.lab.plan.question import Plan
 from twin.lab.plan.space import BATCH, CONTROLLER, Settings, pool_size, roles_of
+from twin.metrics.goodput import met_slo, per_second, quotient
 from twin.metrics.latency import tpot_s
 from twin.scenario import Scenario, scenario_digest, with_overrides
+from twin.scenario.clients import Admission, Clients
+from twin.scenario.policies import Slo
 
 Trial = dict[str, Any]  # figures of `STORED`, SI, and what `measured` adds
 STORED = (
@@ -34,10 +40,8 @@ def times(space: Space, rate: float) -> Settings:
     s = space.base
     if not steady_by_itself(s):
         return {}
-    traffic, tpot = space.prices.traffic, space.prices.tpot_s
-    life_s = s.slo.ttft_s * 0.2 + tpot * traffic.output_tokens
-    warm_s = min(max(LIVES * life_s, WARM_S[0]), WARM_S[1])
-    counted_s = min(max(LIVES * life_s, REQUESTS / rate, COUNTED_S[0]), COUNTED_S[1])
+    warm_s = min(max(LIVES * space.life_s, WARM_S[0]), WARM_S[1])
+    counted_s = min(max(LIVES * space.life_s, REQUESTS / rate, COUNTED_S[0]), COUNTED_S[1])
     return {"warmup_s": math.ceil(warm_s), "horizon_s": math.ceil(warm_s) + math.ceil(counted_s)}
 
 
@@ -68,18 +72,73 @@ def scenario_of(space: Space, settings: Settings, rate: float) -> Scenario:
     return with_overrides(space.base, settings | load_settings(space, settings, rate) | short_times)
 
 
+@dataclass(frozen=True, slots=True)
+class Latencies:
+    """What decides which SLO a run meets. Its requests: those that began within the run and
+    finished in its steady state."""
+
+    ttft_s: NDArray[np.float64]  # [requests]
+    tpot_s: NDArray[np.float64]  # [requests]; 0 for an answer of one token
+    finished: int  # in the steady state, with those in progress at time zero
+    valid: bool  # whether the laws held
+
+    def text(self) -> str:
+        """As a text that `latencies_from` reads."""
+        values = np.concatenate([self.ttft_s, self.tpot_s, [self.finished, self.valid]])
+        return base64.b64encode(values.tobytes()).decode()
+
+
+def latencies_from(text: str) -> Latencies:
+    """From the text of `Latencies.text`."""
+    *values, finished, valid = np.frombuffer(base64.b64decode(text), np.float64)
+    ttft_s, per_token_s = np.array(values).reshape(2, -1)
+    return Latencies(ttft_s, per_token_s, int(finished), bool(valid))
+
+
 def measured(run: Run) -> Trial:
-    """Figures of a run that a plan stores."""
+    """Figures of a run that a plan stores; "latencies": for `rejudged`, where that is exact."""
     s, summary = run.scenario, run.summary
-    return {
+    latencies = _latencies(run)
+    trial = {
         **{key: summary.get(key) for key in STORED},
         "share": served_well(summary),
         "holds": bool(holds(summary, s)) and run.valid,
-        **_needs(run),
+        **_needs(latencies, summary, s),
         "scenario": scenario_digest(s),
         "digest": run.digest,
         "seed": s.seed,
     }
+    if latencies is None or not judged_by_alone(s) or rejudged(trial, latencies, s) != trial:
+        return trial
+    return trial | {"latencies": latencies}
+
+
+def judged_by_alone(s: Scenario) -> bool:
+    """Whether the SLO decides only which requests meet it, not what happens in a run."""
+    is_fixed = s.elastic.controller == "fixed" and s.admission == Admission()
+    return is_fixed and s.clients == Clients() and one_slo(s) and not s.tenants
+
+
+def but_for_slo(s: Scenario) -> str:
+    """Digest of a scenario without its SLO."""
+    return scenario_digest(s.model_copy(update={"slo": Slo()}))
+
+
+def rejudged(trial: Trial, latencies: Latencies, s: Scenario) -> Trial:
+    """Figures of the same run under the SLO of `s`, which differs in nothing else."""
+    within = met_slo(latencies.ttft_s, latencies.tpot_s, s.slo.ttft_s, 1e-3 * s.slo.tpot_ms)
+    met = float(within.sum()) * latencies.finished / max(within.size, 1)
+    summary = {
+        **{key: trial[key] for key in STORED},
+        "slo_attainment": quotient(met, float(latencies.finished)),
+        "goodput_req_per_s": per_second(met, s.horizon_s - s.warmup_s),
+    }
+    return trial | summary | {
+        "share": served_well(summary),
+        "holds": bool(holds(summary, s)) and latencies.valid,
+        **_needs(latencies, summary, s),
+        "scenario": scenario_digest(s),
+    }  # fmt: skip
 
 
 def judged(trial: Trial, plan: Plan, s: Scenario) -> Trial:
@@ -98,24 +157,30 @@ def judged(trial: Trial, plan: Plan, s: Scenario) -> Trial:
     }  # fmt: skip
 
 
-def _needs(run: Run) -> Trial:
-    """Shortest TTFT and TPOT limits that the run meets, each with the other given (None: none), and
-    the standard error of the share that meets the SLO."""
-    s, table = run.scenario, run.tables.get("requests")
-    needs: Trial = {"needs_ttft_s": None, "needs_tpot_s": None, "share_error": 0.0}
-    if table is None:
-        return needs
+def _latencies(run: Run) -> Latencies | None:
+    """Latencies of a run; None without a table of requests."""
+    if (table := run.tables.get("requests")) is None:
+        return None
     finish_s, first_s = table["finish_s"].to_numpy(), table["first_token_s"].to_numpy()
-    is_counted = (finish_s >= s.warmup_s) & (first_s > 0.0)
-    if not is_counted.any():
-        return needs
+    finished = finish_s >= run.scenario.warmup_s
+    is_counted = finished & (first_s > 0.0)  # others had their first token before time zero
     ttft_s = (first_s - table["arrival_s"].to_numpy())[is_counted]
     per_token_s = np.nan_to_num(tpot_s(table)[is_counted], nan=0.0)
+    return Latencies(ttft_s, per_token_s, int(finished.sum()), run.valid)
+
+
+def _needs(latencies: Latencies | None, summary: Summary, s: Scenario) -> Trial:
+    """Shortest TTFT and TPOT limits that the run meets, each with the other given (None: none), and
+    the standard error of the share that meets the SLO."""
+    needs: Trial = {"needs_ttft_s": None, "needs_tpot_s": None, "share_error": 0.0}
+    if latencies is None or not latencies.ttft_s.size:
+        return needs
+    ttft_s, per_token_s = latencies.ttft_s, latencies.tpot_s
     met = (ttft_s <= s.slo.ttft_s) & (per_token_s <= 1e-3 * s.slo.tpot_ms)
     needs["share_error"] = error_of_share(met)
-    if run.summary.get("steady_state") == "overloaded":
+    if summary.get("steady_state") == "overloaded":
         return needs
-    part = 1.0 - given_up(run.summary)
+    part = 1.0 - given_up(summary)
     needed = math.ceil(s.slo.share / part * ttft_s.size - 1e-9) if part > 0 else ttft_s.size + 1
 
     def shortest(values: np.ndarray, others: np.ndarray, limit: float) -> float | None:

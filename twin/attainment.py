@@ -14,7 +14,7 @@ from statistics import NormalDist
 import numpy as np
 
 from twin.hardware.placement import place_instances
-from twin.hardware.prices import nic, transfer_collision
+from twin.hardware.prices import hand_off_bytes_per_s, nic, transfer_collision
 from twin.kernels.rng import exponential, stream_key
 from twin.model.batch import Hot, batch_line, batch_s
 from twin.model.costs import Costs, RoleCosts
@@ -252,8 +252,9 @@ def attainment(priced: Priced) -> Attainment:
     if costs.prefill_role is not None and costs.decode_role is not None:
         price = nic(parts.net, 0, d.kv_transfer_plane)
         handed_bytes, _ = bytes_per_token(s, costs.shape, costs.kv_bytes_per_token)
-        transfer_s = TRANSFERS * handed_bytes * price.shared_by_dies / price.bytes_per_s
-        dies_by_role = ((i.role, i.die_of_rank) for i in place_instances(s, parts.net))
+        dies_by_role = [(i.role, i.die_of_rank) for i in place_instances(s, parts.net)]
+        rate = hand_off_bytes_per_s(parts.net, price, dies_by_role, d.kv_transfer_plane)
+        transfer_s = TRANSFERS * handed_bytes / costs.handed_bytes_per_s(rate)
         transfer_s *= transfer_collision(parts.net, dies_by_role, d.kv_transfer_plane).mean
         fixed = costs.state_bytes + costs.shape.window * costs.window_bytes_per_token
         extra_s += price.latency_s + transfer_s * fixed / handed_bytes
@@ -310,7 +311,7 @@ def _prompts(s: Scenario, sample: Offered, share: float) -> Prompts:
 def _pool(s: Scenario, parts: Assembly, role: RoleCosts, traffic: Traffic) -> Pool:
     """The pool of prefill instances."""
     d, hot = s.deployment.prefill, parts.prefill_imbalance.table
-    budget = float(d.tokens_per_npu) * role.dies / parts.costs.chip.dies_per_npu
+    budget = float(d.tokens_per_npu) * role.dies / role.chip.dies_per_npu
     ops, dies, dp = role.operator_sink(), float(role.dies), d.attention == "dp"
 
     def seconds(tokens: float, pairs: float, most: float, most_pairs: float) -> float:
@@ -353,7 +354,7 @@ def _mixed(
 ) -> Callable[[float, float], Pool]:
     """The pool of colocated instances: iterations continue, and prompts prolong them."""
     d, hot = s.deployment.colocated, parts.decode_imbalance.table
-    budget = float(d.chunk_tokens_per_npu) * role.dies / parts.costs.chip.dies_per_npu
+    budget = float(d.chunk_tokens_per_npu) * role.dies / role.chip.dies_per_npu
     token_s = _added_s(role, budget, traffic, hot)
     groups = math.ceil(role.ranks / role.pool.prompt_ranks)
 

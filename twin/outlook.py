@@ -90,18 +90,19 @@ def at_load(
         most_iteration_s,
         patience_s,
     )
-    chunk, dies_per_npu = None, costs.chip.dies_per_npu
+    chunk = None
     if costs.colocated_role is not None:
         if ROUTERS[s.router.policy] in SEES_WAITS:  # who begins an iteration next takes what comes
             arriving = replace(arriving, cv=_burstiness(s), sharing=instances)
-        npus = role.dies // dies_per_npu
-        budget = float(d.colocated.chunk_tokens_per_npu * npus)
+        budget = float(d.colocated.chunk_tokens_per_npu * int(role.npus))
         most, ranks = budget / role.ranks, role.pool.prompt_ranks
         delay = d.colocated.prompt_delay
         chunk = Chunk(traffic.fresh_tokens, traffic.fresh_pairs, most, ranks, delay)
     population = population_of(
         role, parts.decode_imbalance,
-        slots_of_ranks(role.ranks, d.decode.batch_per_npu, role.pool.rank_dies, dies_per_npu),
+        slots_of_ranks(
+            role.ranks, d.decode.batch_per_npu, role.pool.rank_dies, role.chip.dies_per_npu
+        ),
         d.decode, s.seed, costs.mtp_acceptance, s.memory_pool.block_tokens, arriving, chunk,
     )  # fmt: skip
     population_now = stationary(population, role.decode, arriving)
@@ -124,7 +125,7 @@ def _prefill_s(priced: Priced, rate: float) -> float:
     role, d = parts.costs.prefill_role, priced.scenario.deployment.prefill
     if role is None:
         return 0.0
-    budget = float(d.tokens_per_npu) * role.dies / parts.costs.chip.dies_per_npu
+    budget = float(d.tokens_per_npu) * role.dies / role.chip.dies_per_npu
     hot = parts.prefill_imbalance.table
     fixed_s, token_s, pair_s = batch_line(role, budget, traffic.input_tokens, hot)
     prompt_s = traffic.fresh_tokens * token_s + traffic.fresh_pairs * pair_s

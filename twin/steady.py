@@ -161,10 +161,17 @@ def _with_batch(
     scenario: Scenario, facts: Facts, parts: Assembly, traffic: Traffic, per_die: int
 ) -> Prediction:
     """The steady state with a number of slots on every decode die."""
-    batch = per_die * parts.costs.chip.dies_per_npu
+    batch = per_die * _dies_per_npu(parts)
     changed = with_overrides(scenario, {"deployment.decode.batch_per_npu": batch})
     costs = build_costs(changed, facts, parts.net, parts.costs.clocks)
     return _predict(changed, costs, parts, traffic)
+
+
+def _dies_per_npu(parts: Assembly) -> int:
+    """Dies of an NPU that decodes."""
+    role = parts.costs.decoding
+    assert role is not None
+    return role.chip.dies_per_npu
 
 
 def traffic_of(scenario: Scenario, facts: Facts, trace: TraceTable | None = None) -> Traffic:
@@ -312,7 +319,7 @@ def largest_batch(
     if scenario.deployment.mode == "prefill_only":
         raise ModelError("deployment.mode = 'prefill_only' decodes nothing: it has no TPOT")
     parts = assemble(scenario, facts, trace, counts)
-    per_npu = parts.costs.chip.dies_per_npu
+    per_npu = _dies_per_npu(parts)
     traffic = Traffic(*mean_lengths(scenario.workload, facts, trace))
     with_batch = partial(_with_batch, scenario, facts, parts, traffic)
 
@@ -383,7 +390,7 @@ def _worth_fetching(s: Scenario, costs: Costs, parts: Assembly, traffic: Traffic
 
 def recompute_s(s: Scenario, parts: Assembly, role: RoleCosts, input_tokens: float) -> float:
     """Seconds of an instance's time to compute a token again, in prompts of `input_tokens`."""
-    d, npus = s.deployment, role.dies / parts.costs.chip.dies_per_npu
+    d, npus = s.deployment, role.npus
     budget, hot = d.prefill.tokens_per_npu * npus, parts.prefill_imbalance.table
     if parts.costs.colocated_role is not None:
         budget, hot = d.colocated.chunk_tokens_per_npu * npus, parts.decode_imbalance.table

@@ -64,7 +64,7 @@ def test_a_hundredth_of_the_dies_links_is_a_hundredth_of_the_exchange():
 
 def test_no_price_needs_to_know_how_the_machine_was_counted():
     bare = nx.DiGraph(FULL)
-    for known in ("supernode", "made_of", "l2_chips_per_sub_plane", "dies_per_npu", "dies"):
+    for known in ("supernode", "made_of", "l2_chips_per_sub_plane", "dies"):
         del bare.graph[known]
     for price in PRICES.values():
         assert price(bare) == pytest.approx(price(FULL))

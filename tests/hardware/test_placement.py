@@ -192,12 +192,11 @@ def test_every_placement_fits_machines_that_are_wired_otherwise(machine):
         sold["supernode.nodes"] = 8
     supernode = Supernode(**{path.split(".")[1]: value for path, value in sold.items()})
     net = network(build_fabric(supernode, FACTS))
-    per_npu = int(net.about["dies_per_npu"])
-    npus = net.dies.size // per_npu // 4  # of each of three instances
+    npus = net.npus // 4  # of each of three instances
     asked = {f"deployment.{role}.npus_per_instance": npus for role in ("prefill", "decode")}
     asked |= {"deployment.prefill.instances": 2, "deployment.decode.instances": 1}
     for policy in PLACEMENTS:
         s = with_overrides(Scenario(), sold | asked | {"deployment.placement": policy})
         used = [die for i in place(s, net).instances for die in i.die_of_rank]
-        assert len(used) == len(set(used)) == 3 * npus * per_npu
+        assert len(used) == len(set(used)) == 3 * npus * (net.dies.size // net.npus)
         assert max(used) < net.dies.size

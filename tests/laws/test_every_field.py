@@ -144,6 +144,9 @@ SEATED = HOT | {
     "deployment.seats": [{"role": "decode", "index": 0, "element": "NPU 1.3"}],
 }
 
+# Nodes of a second kind, for half of the deployment.
+KIND = {"chip": "ascend-950dt", "nodes": 2}
+KINDS = PLAIN | {"supernode.kinds": [KIND]}
 # NICs on rails of leaves and spines, with one slow spine: adaptive routing keeps clear of it.
 RAILS = PLAIN | {
     "deployment.model": "deepseek-r1",
@@ -232,6 +235,11 @@ FIELDS: dict[str, tuple[dict[str, Any], list[Any]]] = {
     "supernode.edits": (R1, [[], [{"element": "sub-plane 3", "capacity_factor": 0.1}],
                              [{"element": "node 0", "latency_factor": 5.0}],
                              [{"element": "nobody"}]]),
+    "supernode.kinds": (
+        PLAIN | {"deployment.decode.chip": "ascend-950dt", "cost.price_per_npu_hour": 1.0},
+        [[KIND], [], [KIND | {"rdma_gb_per_s_per_npu": 5.0}], [KIND | {"npu_w": 900.0}],
+         [KIND | {"price_per_npu_hour": 2.0}], [KIND | {"ub_link_gb_per_s": 2.0}]],
+    ),
     "supernode.nodes": (REUSE | {"memory_pool.layout": "block"}, [4, 5]),
     "supernode.npus_per_node": (R1 | {"supernode.scale_up": "node"}, [8, 16]),
     "supernode.cpus_per_node": (REUSE | {"memory_pool.layout": "block"}, [4, 1]),
@@ -310,6 +318,7 @@ FIELDS: dict[str, tuple[dict[str, Any], list[Any]]] = {
     "deployment.stack": (PLAIN, ["plain", "sglang-npu"]),
     "deployment.prefill.instances": (BUSY, [2, 3]),
     "deployment.prefill.npus_per_instance": (PREFILL, [4, 5]),
+    "deployment.prefill.chip": (KINDS, ["as_machine", "ascend-950dt", "h20"]),
     "deployment.prefill.on": (PLAIN, EVERY),
     "deployment.prefill.core_share": (
         PLAIN | {"deployment.prefill.on": "decode_npus"}, [0.5, 0.3]),
@@ -323,6 +332,7 @@ FIELDS: dict[str, tuple[dict[str, Any], list[Any]]] = {
     "deployment.prefill.microbatch": (PREFILL, EVERY),
     "deployment.decode.instances": (DECODE, [2, 3]),
     "deployment.decode.npus_per_instance": (DECODE, [4, 5]),
+    "deployment.decode.chip": (KINDS, ["as_machine", "ascend-950dt"]),
     "deployment.decode.batch_per_npu": (DECODE | {"workload.rate_req_per_s": 400.0}, [16, 2]),
     "deployment.decode.tp_dies": (DECODE, [1, 2]),
     "deployment.decode.experts_tp": (DECODE, [1, 4]),
@@ -342,12 +352,16 @@ FIELDS: dict[str, tuple[dict[str, Any], list[Any]]] = {
     "deployment.decode.domains": (R1 | {"deployment.decode.expert_npus": 8}, [1, 3]),
     "deployment.colocated.instances": (COLOCATED, [2, 1]),
     "deployment.colocated.npus_per_instance": (COLOCATED, [4, 5]),
+    "deployment.colocated.chip": (
+        COLOCATED | {"supernode.kinds": [KIND]}, ["as_machine", "ascend-950dt"]),
     "deployment.colocated.chunk_tokens_per_npu": (COLOCATED, [1024, 100]),
     "deployment.colocated.prompt_dies": (COLOCATED, [1, 4]),
     "deployment.colocated.prompt_delay": (COLOCATED, [0, 30]),
     "deployment.colocated.receive_every": (COLOCATED | {"workload.rate_req_per_s": 10.0}, [1, 30]),
     "deployment.precision.weights": (HOT | {"supernode.chip": "b200"},
                                      ["fp8", "bf16", "int8", "fp4", "mxfp4", "w4a8", "w4a16"]),
+    "deployment.precision.prefill_weights": (
+        PLAIN | {"workload.rate_req_per_s": 200.0}, ["as_decode", "bf16", "w4a8", "w4a16", "fp8"]),
     "deployment.precision.kv": (PLAIN, EVERY),
     "deployment.precision.attention": (R1, EVERY),
     "deployment.communication.fused": (R1, EVERY),

@@ -175,7 +175,7 @@ def test_sampling_of_a_served_engine_takes_its_kernels_time_for_every_logit(fact
 def test_a_collective_alone_starts_once_and_brings_the_bytes_of_all_other_dies(facts):
     s = small(ONE | {TP: 8})
     costs = build_costs(s, facts, wired(s.supernode, facts))
-    machine = load_machine(facts, costs.chip)
+    machine = load_machine(facts, costs.decoding.chip)
     group = exchange(wired(s.supernode, facts), range(8), "read")
     half = half_of_sum(machine, facts, group)
     gathered = collective_alone_s(costs, "gather", 1e6)

@@ -26,7 +26,8 @@ PATHS = [path for path, known in fields().items() if known.form]
 # Words about the scenario, what an upload fills in, and lists with an editor of their own.
 ELSEWHERE = (
     "name", "question", "source", "workload.trace.name", "workload.trace.digest",
-    "experts.counts.name", "experts.counts.digest", "supernode.edits", "faults",
+    "experts.counts.name", "experts.counts.digest", "supernode.edits",
+    "supernode.kinds", "faults",
     "deployment.seats", "tenants", "models", "workload.profile.pieces",
     "elastic.schedule", "elastic.own.name", "elastic.own.digest",
 )  # fmt: skip

@@ -212,7 +212,7 @@ class Balance:
             self.experts, load[layers], dies, room, group.nodes, group.slots[layers],
             groups=self.crowd.groups,
         )  # fmt: skip
-        incoming = x.moves(group.slots, new).sum(axis=0) * self.crowd.expert_bytes
+        incoming = x.moves(group.slots, new).sum(axis=0) * self.crowd.expert_bytes[group.role]
         most, total = float(incoming.max()) / self.crowd.split[key[0]], float(incoming.sum())
         if most <= 0.0:
             return

@@ -5,8 +5,6 @@ Nothing here prices anything or moves time.
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from twin.engine import codes as w
@@ -27,7 +25,7 @@ from twin.engine.settings import Settings, Source
 from twin.engine.setup import Setup
 from twin.engine.start import take_seats
 from twin.hardware.placement import Instance
-from twin.hardware.prices import nic
+from twin.hardware.prices import Price, nic, ports_of
 from twin.metrics.operators import DECODE_OPERATORS, PREFILL_OPERATORS
 from twin.model.coefficients import Decode, Prefill
 from twin.model.record import dtype_of, numbers, places
@@ -94,7 +92,7 @@ def _empty_world(setup: Setup) -> c.World:
     )
     prefills, decodes = max(len(prefill), 1), max(len(decode), 1)
     price = nic(setup.fabric, setup.first_die, s.deployment.kv_transfer_plane)
-    ports = math.ceil(setup.fabric.dies.size / price.shared_by_dies)
+    ports = setup.fabric.nodes if price.shared_by_dies > 1 else setup.fabric.dies.size
     slots = slots_of(setup, decode)
     first, end = numbers_of(prefills, prefills + decodes)
     sizes = _sizes(setup, settings, slots, ports, int(end.max()))
@@ -115,8 +113,8 @@ def _empty_world(setup: Setup) -> c.World:
             sizes,
             capacity=free.copy(),
             granted=free,
-            port_of_prefill=_ports(prefill, price.shared_by_dies),
-            port_of_decode=_ports(decode, price.shared_by_dies)[:, :: setup.rank_dies].reshape(-1),
+            port_of_prefill=_ports(setup, prefill, price),
+            port_of_decode=_ports(setup, decode, price)[:, :: setup.rank_dies].reshape(-1),
         ),
         decode=c.Decode(sizes, room=slots.reshape(decodes, -1).sum(axis=1), slots=slots),
         pool=_tier(setup, prefill, setup.pool_blocks),
@@ -134,18 +132,20 @@ def _empty_world(setup: Setup) -> c.World:
     )
 
 
-def _ports(instances: list[Instance], share: int) -> np.ndarray:
+def _ports(setup: Setup, instances: list[Instance], price: Price) -> np.ndarray:
     """Port of every die of every instance, i4[instances, dies]."""
     if not instances:
         return np.zeros((1, 1), np.int32)
-    return np.array([i.die_of_rank for i in instances], np.int32) // share
+    ports = [ports_of(setup.fabric, i.die_of_rank, price) for i in instances]
+    return np.array(ports, np.int32)
 
 
 def slots_of(setup: Setup, decode: list[Instance]) -> np.ndarray:
     """Maximum number of requests of each decode rank of all instances, i8[ranks]."""
     ranks = max(sum(i.dies for i in decode) // setup.rank_dies, 1)
     batch = setup.scenario.deployment.decode.batch_per_npu
-    return slots_of_ranks(ranks, batch, setup.rank_dies, setup.dies_per_npu)
+    dies_per_npu = setup.dies_per_npu(setup.roles[-1])  # the last decodes, if any does
+    return slots_of_ranks(ranks, batch, setup.rank_dies, dies_per_npu)
 
 
 def _tier(setup: Setup, prefill: list[Instance], blocks: int, ssd: bool = False) -> BlockPool:

@@ -265,7 +265,7 @@ def one_role(setup: Setup, life: Life) -> Check:
     for spans in starts.values():
         spans.sort()
         shared += sum(after[0] < before[1] for before, after in pairwise(spans))
-    npus = len(starts) // setup.dies_per_npu
+    npus = setup.fabric.npus_of(starts)
     npus_allowed = max(setup.scenario.elastic.npus, npus_used(setup.scenario))
     return Check(
         "I12", "an NPU belongs to one instance at a time", shared == 0 and npus <= npus_allowed,

@@ -62,8 +62,8 @@ class Part:
         """Values of a column of windows for a model that does not record it: NPUs of the role for
         `prefill_npus` and `decode_npus`, else 0."""
         role = name.removesuffix("_npus")
-        dies = sum(i.dies for i in self.setup.instances if i.role == role)
-        return float(dies // self.setup.dies_per_npu)
+        instances = (i for i in self.setup.instances if i.role == role)
+        return float(self.setup.fabric.npus_of(die for i in instances for die in i.die_of_rank))
 
     def weights(self, windows: int) -> dict[str, np.ndarray]:
         """Weights of a window's means, f8[windows] each."""

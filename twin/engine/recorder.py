@@ -6,7 +6,7 @@ Tables are polars frames with SI units in their column names. What they mean for
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import polars as pl
@@ -32,8 +32,7 @@ from twin.hardware.prices import port_rates
 from twin.metrics.events import Event, events_table
 from twin.metrics.operators import OPERATORS
 from twin.model.decode import DECODE_OPERATORS
-from twin.model.formats import computes
-from twin.model.prefill import PREFILL_OPERATORS
+from twin.model.prefill import PREFILL_OPERATORS, prefill_hbm_bytes
 from twin.scenario import core_share
 
 STATUS = pl.Enum(["queued", "running", "finished", "rejected", "lost"])
@@ -44,6 +43,7 @@ REASON_OF_CLIENTS = pl.Enum(list(w.REASONS))
 PREFILL_COLUMNS = (*PREFILL_OPERATORS, "kv_fetch")
 HOTTEST = schema("t_s,role,instance,layer,hottest")
 DIE_LOAD = schema("t_s,role,instance,moment,layer,die,load,replicas")
+Amount = tuple[np.ndarray, float]
 RANKS = schema(
     "role,instance,rank,die,npu,node,requests_mean,context_tokens_mean,"
     "kv_used_fraction_mean,busy_fraction,expert_load"
@@ -215,7 +215,7 @@ def _power_w(
     setup: Setup, book: np.ndarray, columns: dict[str, np.ndarray], present: Present
 ) -> np.ndarray:
     """Mean watts of the serving NPUs in each window, f8[windows]; NaN without a stated power."""
-    if setup.power is None:
+    if not setup.power:
         return np.full(book.shape[0], np.nan)
     npus, prefill_npus = present.npus_held(book.shape[0])
     prefilling = columns["prefill_busy"] * core_share(setup.scenario, "prefill")
@@ -223,12 +223,42 @@ def _power_w(
         mixed = book[:, w.PREFILL_BATCHES] / np.maximum(book[:, w.ITERATIONS], 1.0)
         prefilling = columns["decode_busy"] * np.minimum(mixed, 1.0)
     use = columns["cube_utilisation"], columns["hbm_utilisation"]
+    if len(setup.kinds) > 1:
+        (cube, hbm), (decode_cube, decode_hbm) = (
+            [amount / (columns["window_s"] * limit) for amount, limit in both]
+            for both in amounts(setup, book).values()
+        )
+        of_prefill: np.ndarray = prefill_npus * setup.power["prefill"].drawn_w(
+            prefilling, cube, hbm, cube
+        )
+        of_decode = setup.power["decode"].drawn_w(0.0, decode_cube, decode_hbm)
+        return of_prefill + (npus - prefill_npus) * of_decode
     of_cube = ratio(book[:, w.PREFILL_FLOPS], book[:, w.FLOPS])
     cube_of_prefill = use[0] * np.nan_to_num(of_cube)
-    drawn_w: np.ndarray = npus * setup.power.drawn_w(
+    drawn_w: np.ndarray = npus * setup.power[setup.roles[0]].drawn_w(
         prefilling * (prefill_npus / np.maximum(npus, 1e-9)), *use, cube_of_prefill
     )
     return drawn_w
+
+
+def amounts(setup: Setup, book: np.ndarray) -> dict[str, tuple[Amount, Amount]]:
+    """FLOPs and HBM bytes of a prefill and a decode pool in each row of the book, each with what
+    the dies can do a second. Bytes of prefill are those of as many batches of the mean size."""
+    role, batches = setup.costs.roles["prefill"], book[:, w.PREFILL_BATCHES]
+    sizes = (book[:, w.PREFILL_TOKENS] / np.maximum(batches, 1e-9)).tolist()
+    read = batches * np.array([prefill_hbm_bytes(role.prefill, tokens) for tokens in sizes])
+    done = {
+        "prefill": (book[:, w.PREFILL_FLOPS], read),
+        "decode": (
+            book[:, w.FLOPS] - book[:, w.PREFILL_FLOPS],
+            np.maximum(book[:, w.HBM_BYTES] - read, 0.0),
+        ),
+    }
+    limits = {role: capacities(setup, (role,)) for role in done}
+    return {
+        role: ((flops, limits[role]["cube"]), (moved_bytes, limits[role]["hbm"]))
+        for role, (flops, moved_bytes) in done.items()
+    }
 
 
 def by_plane(world: World) -> np.ndarray:
@@ -284,17 +314,23 @@ def ratio(above: np.ndarray, below: np.ndarray) -> np.ndarray:
     return np.divide(above, below, out=np.full(len(above), np.nan), where=below > 0)
 
 
-def capacities(setup: Setup) -> dict[str, float]:
-    """Capacity per second of the machine's planes and of the serving dies' HBM and cube cores."""
-    net, chip = setup.fabric, setup.costs.chip
-    peak = computes(setup.scenario.deployment.precision.weights, chip.flops)
-    serving = len({die for i in setup.instances for die in i.die_of_rank})
+def capacities(setup: Setup, pools: Sequence[str] = ()) -> dict[str, float]:
+    """Capacity per second of the machine's planes, and of HBM and cube cores of the dies of some
+    pools (none named: of all)."""
+    net, hbm, cube = setup.fabric, 0.0, 0.0
+    for roles in setup.kinds:
+        dies = {
+            die for i in setup.instances if i.role in roles and (not pools or i.role in pools)
+            for die in i.die_of_rank
+        }  # fmt: skip
+        hbm += len(dies) * setup.costs.roles[roles[0]].chip.hbm_bytes_per_s
+        cube += len(dies) * setup.peak(roles[0])
     return {
         "ub": max(float(net.offers("ub", net.dies).sum()), 1.0),  # as edited; 1: a plane taken out
         "rdma": max(float(port_rates(net, "rdma").sum()), 1.0),
         "vpc": max(float(port_rates(net, "vpc").sum()), 1.0),
-        "hbm": serving * chip.hbm_bytes_per_s,
-        "cube": serving * chip.flops[peak],
+        "hbm": hbm,
+        "cube": cube,
     }
 
 
@@ -358,7 +394,7 @@ def ranks_table(setup: Setup, world: World) -> pl.DataFrame:
                 "instance": instance.index,
                 "rank": np.arange(n) // (setup.rank_dies if decodes else 1),
                 "die": dies,
-                "npu": dies // setup.dies_per_npu,
+                "npu": net.npu[dies],
                 "node": net.node[net.dies[dies]],
                 "requests_mean": requests,
                 "context_tokens_mean": context,

@@ -79,7 +79,8 @@ class Source:
         """Latency of a read from the memory pool, 0 without one."""
         if not self.s.memory_pool.enabled:
             return 0.0
-        first_npu = self.setup.instances[0].die_of_rank[: self.setup.dies_per_npu]
+        first = self.setup.instances[0]
+        first_npu = first.die_of_rank[: self.setup.dies_per_npu(first.role)]
         return pool_read(self.setup.fabric, first_npu, pool_plane(self.s)).latency_s
 
     def among_experts(self) -> bool:

@@ -23,7 +23,7 @@ from twin.hardware.power import Power, power
 from twin.model.costs import Costs, RoleCosts
 from twin.model.decode import DECODE_OPERATORS, decode_iteration_s
 from twin.model.fetch import node_dram_bytes
-from twin.model.formats import FORMATS
+from twin.model.formats import FORMATS, computes
 from twin.model.prefill import PREFILL_OPERATORS, prefill_batch_s
 from twin.model.stages import experts_of, router_groups
 from twin.policies.batching import tokens_per_iteration
@@ -66,7 +66,7 @@ class Setup:
     requests: Requests
     notes: list[str]
     crowd: ExpertCrowd
-    power: Power | None  # watts of an NPU, None where the chip states none
+    power: Mapping[str, Power]  # watts of an NPU of each pool; empty where a chip states none
     node_dram_bytes: float  # of each node, that hold blocks of the memory pool
     declared: int  # instances that serve at the start: the first ones; others may come
     residents: Residents | None = None  # requests under way at the start: the first rows
@@ -76,10 +76,24 @@ class Setup:
         """Number of requests in progress at time zero."""
         return len(self.residents) if self.residents is not None else 0
 
+    def dies_per_npu(self, role: str) -> int:
+        """Dies of a package of a pool."""
+        return self.costs.roles[role].chip.dies_per_npu
+
     @property
-    def dies_per_npu(self) -> int:
-        """Dies of a package."""
-        return self.costs.chip.dies_per_npu
+    def kinds(self) -> list[tuple[str, ...]]:
+        """Roles of the pools, those together whose NPUs have the same watts and peaks."""
+        groups: dict[object, list[str]] = {}
+        for role in self.roles:
+            chip = self.costs.roles[role].chip
+            figures = self.power.get(role), chip.hbm_bytes_per_s, self.peak(role)
+            groups.setdefault(figures, []).append(role)
+        return [tuple(roles) for roles in groups.values()]
+
+    def peak(self, role: str) -> float:
+        """FLOP/s of a die of a pool, in the format of its weights, at the rated clock."""
+        costs = self.costs.roles[role]
+        return costs.chip.flops[computes(costs.pool.precision.weights, costs.chip.flops)]
 
     @property
     def first_die(self) -> int:
@@ -105,7 +119,8 @@ class Setup:
         balancing = self.crowd.experts.balancing
         if balancing.policy in ("none", "oracle") or balancing.swap == "stall":
             return float(costs.kv_tokens_per_rank)
-        expert_bytes = costs.layout.slots_per_die * self.crowd.expert_bytes / costs.layout.split
+        expert_bytes = self.crowd.expert_bytes[costs.pool.role]
+        expert_bytes = costs.layout.slots_per_die * expert_bytes / costs.layout.split
         return float(int(costs.kv_tokens_per_rank - expert_bytes / self.costs.kv_bytes_per_token))
 
     @property
@@ -186,7 +201,7 @@ class ExpertCrowd:
     process: x.Process  # popularity over time
     topics: np.ndarray  # i1[requests], topic class
     tokens_per_request: Mapping[str, float]  # by role: tokens of a pass that come from one request
-    expert_bytes: float  # weights of one routed expert in one layer
+    expert_bytes: dict[str, float]  # by role: weights of one routed expert in one layer
     groups: int  # of the model's router
     top_groups: int
     dies_per_node: dict[str, int]  # by role: most dies of an instance that one node has
@@ -225,7 +240,7 @@ def set_up(
         instances += further(scenario, parts.net)
     partial = Setup(
         scenario, parts.net, instances, costs, parts.prefill_imbalance, parts.decode_imbalance,
-        notes=[], power=power(scenario, facts, costs.clocks), declared=len(placed.instances),
+        notes=[], power=_power(scenario, facts, costs), declared=len(placed.instances),
         node_dram_bytes=node_dram_bytes(scenario, facts, parts.net.dies_per_node),
         requests=None, crowd=None,  # type: ignore[arg-type]
     )  # fmt: skip
@@ -254,6 +269,15 @@ def set_up(
     ]
     crowd = _crowd(scenario, facts, parts, requests, counts)
     return replace(partial, requests=requests, notes=notes, crowd=crowd, residents=present)
+
+
+def _power(s: Scenario, facts: Facts, costs: Costs) -> dict[str, Power]:
+    """Watts of an NPU of each pool; none at all where the chip of one states none."""
+    powers = {
+        role: power(s, facts, costs.clocks, one.chip.name) for role, one in costs.roles.items()
+    }
+    known = {role: one for role, one in powers.items() if one is not None}
+    return known if len(known) == len(powers) else {}
 
 
 def set_up_models(
@@ -303,7 +327,10 @@ def _crowd(
         process=process,
         topics=x.topics_of(process, requests.arrival_s, requests.session, s.seed),
         tokens_per_request=parts.tokens_per_request,
-        expert_bytes=shape.expert_weights * FORMATS[s.deployment.precision.weights].weight_bytes,
+        expert_bytes={
+            name: shape.expert_weights * FORMATS[role.pool.precision.weights].weight_bytes
+            for name, role in costs.roles.items()
+        },
         groups=groups,
         top_groups=top_groups,
         split={name: role.layout.split for name, role in costs.roles.items()},

@@ -300,8 +300,16 @@ def steady_totals(setup: Setup, world: World, limits: dict[str, float]) -> dict[
     totals["block_tokens"] = float(world.settings.block_tokens)
     totals["inside"] = float(steady[w.IN_FRONT_END : w.IN_DECODE + 1].sum())
     totals |= {f"{name}_capacity": limit for name, limit in limits.items()}
-    if setup.power is not None:
-        totals |= {name: float(watts) for name, watts in asdict(setup.power).items()}
+    if setup.power:
+        watts = setup.power if len(setup.kinds) > 1 else {"": setup.power[setup.roles[0]]}
+        for role, own in watts.items():
+            head = f"{role}." if role else ""
+            totals |= {head + name: float(value) for name, value in asdict(own).items()}
+    if len(setup.kinds) > 1:
+        for role, both in recorder.amounts(setup, steady[None]).items():
+            for unit, (amount, limit) in zip(("cube", "hbm"), both, strict=True):
+                totals[f"{role}.{unit}_amount"] = float(amount[0])
+                totals[f"{role}.{unit}_capacity"] = limit
     totals |= {f"{role}_clock": share for role, share in setup.costs.clocks.items()}
     totals["at_start"] = float(setup.at_start)
     totals["finished"] = float(c[w.FINISHED_DECODE] + c[w.FINISHED_PREFILL])

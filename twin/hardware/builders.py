@@ -21,7 +21,8 @@ from twin.scenario import Supernode
 def draw(s: Supernode, recipe: Recipe) -> Plan:
     """Build the machine of a recipe; raises HardwareError if it cannot be wired."""
     degree = max(s.sub_planes, sum(recipe.links or (0,)))
-    least = s.npus * recipe.dies_per_npu * (degree + 2)
+    most_dies = max(one.dies_per_npu for one in (recipe, *recipe.further))
+    least = s.npus * most_dies * (degree + 2)
     if least > MOST_LINKS:
         raise too_large(least)
     draft = Draft(s, recipe)
@@ -48,7 +49,8 @@ def unified(draft: Draft) -> None:
 def rails(draft: Draft) -> None:
     """A rail-optimised fat tree: NIC i of every node of a pod on leaf i, leaves on all spines."""
     s, recipe = draft.s, draft.recipe
-    per_node = s.npus_per_node * recipe.dies_per_npu
+    most_dies = max(one.dies_per_npu for one in (recipe, *recipe.further))
+    per_node = s.npus_per_node * most_dies
     pods = math.ceil(s.all_nodes / recipe.nodes_per_pod)
     for q in range(pods):
         for r in range(per_node):
@@ -57,7 +59,7 @@ def rails(draft: Draft) -> None:
             draft.add(f"spine {q}.{k}", "spine", index=k)
     draft.nics(lambda n, die: (f"leaf {n // recipe.nodes_per_pod}.{die}", "NIC-leaf"))
     # Non-blocking: a leaf's uplinks carry what the nodes of a whole pod send into it.
-    rate = s.rdma_gb_per_s_per_npu * 1e9 / recipe.dies_per_npu
+    rate = s.rdma_gb_per_s_per_npu * 1e9 / most_dies
     up = recipe.nodes_per_pod * rate / recipe.spines
     cables = max(1, recipe.nodes_per_pod // recipe.spines)
     for q, k in product(range(pods), range(recipe.spines)):

@@ -39,7 +39,7 @@ class Chip:
         if precision not in self.flops:
             raise HardwareError(
                 f"{self.title} computes {', '.join(sorted(self.flops))}, not {precision}: "
-                f"choose one of these as deployment.precision.weights"
+                "choose one of these as deployment.precision.weights, or prefill_weights of prefill"
             )
         return self.flops[precision] * self.clock
 

@@ -135,8 +135,8 @@ def dealt(turn: int, uplinks: int, chips: int) -> list[tuple[int, int]]:
 def one_hop(draft: Draft) -> None:
     """NVL72: every die of the supernode has a link to every switch chip; CPUs are linked to
     dies."""
-    s, dies = draft.s, draft.recipe.dies_per_npu
-    ends = s.nodes * s.npus_per_node * dies
+    s = draft.s
+    ends = s.npus_per_node * sum(draft.of(n).dies_per_npu for n in range(s.nodes))
     if ends > s.l2_ports_per_chip:
         raise HardwareError(
             f"supernode.nodes = {s.nodes} of {s.npus_per_node} NPUs have {ends} dies, a switch "
@@ -149,11 +149,11 @@ def one_hop(draft: Draft) -> None:
             draft.add(_nvswitch(g, p), "nvswitch", supernode=g, sub_plane=p, rack=rack)
     draft.networks()
     for n in range(s.all_nodes):
-        g = n // s.nodes
+        g, dies = n // s.nodes, draft.of(n).dies_per_npu
         for i in range(s.npus_per_node):
             draft.packages(n, i)
             for d, p in product(range(dies), range(s.sub_planes)):
-                rate = draft.link_bytes_per_s
+                rate = draft.die_link_bytes_per_s(n)
                 draft.link(f"die {n}.{i}.{d}", _nvswitch(g, p), "die-NVSwitch", rate, p)
         each = math.ceil(s.npus_per_node / s.cpus_per_node)  # NPUs of one CPU
         for i in range(s.npus_per_node):

@@ -14,7 +14,7 @@ from typing import Any
 from twin.hardware.chip import HardwareError
 from twin.hardware.kinds import LINKS, VERTICES
 from twin.hardware.recipes import Recipe
-from twin.scenario import Supernode
+from twin.scenario import NodeKind, Supernode
 
 MOST_LINKS = 1_500_000
 
@@ -24,7 +24,9 @@ class Draft:
 
     def __init__(self, s: Supernode, recipe: Recipe) -> None:
         self.s, self.recipe = s, recipe
-        self.hop, self.share = dict(recipe.hop_s), dict(recipe.efficiency)
+        self.hop = dict(recipe.hop_s)
+        self._recipes = (recipe, *recipe.further)
+        self._kind = [s.kind_of(n) for n in range(s.all_nodes)]
         self.link_bytes_per_s = s.ub_link_gb_per_s * 1e9
         self.vertices: dict[str, dict[str, Any]] = {}
         self.links: list[tuple[str, str, dict[str, Any]]] = []
@@ -32,11 +34,26 @@ class Draft:
         self.storage = "VPC network"  # where Qingtian cards lead to
         self.about: dict[str, Any] = {
             "l2_chips_per_sub_plane": 0,
-            "beyond_node": self.share["beyond_node"],
+            "beyond_node": dict(recipe.efficiency)["beyond_node"],
             "routing": recipe.routing,
             "detour_hops": recipe.detour_hops,
             "layout": recipe.layout,
         }
+
+    def kind(self, n: int) -> NodeKind | None:
+        """The further kind of a node; None: it is of the first."""
+        return self.s.kinds[self._kind[n] - 1] if self._kind[n] else None
+
+    def of(self, n: int) -> Recipe:
+        """The recipe with the figures of a node's chip."""
+        return self._recipes[self._kind[n]]
+
+    def die_link_bytes_per_s(self, n: int) -> float:
+        """Capacity of one UB link of a node's dies."""
+        kind = self.kind(n)
+        return (
+            kind.ub_link_gb_per_s * 1e9 if kind and kind.ub_link_gb_per_s else self.link_bytes_per_s
+        )
 
     def add(self, name: str, kind: str, forwards: str = "", **place: Any) -> None:
         """Add a vertex; `forwards` where it differs from the default of its kind."""
@@ -48,22 +65,24 @@ class Draft:
         links: int = 1,
     ) -> None:  # fmt: skip
         """Add both directions of a link or a bundle of parallel links; capacity is the bundle's."""
-        data = self._alike(kind, capacity, sub_plane, links)
+        of_die = self.s.kinds and self.vertices[a]["kind"] == "die"
+        number = self._kind[self.vertices[a]["node"]] if of_die else 0
+        data = self._alike(kind, capacity, sub_plane, links, number)
         self.links += (a, b, data), (b, a, data)
         if len(self.links) > 2 * MOST_LINKS:
             raise too_large(len(self.links) // 2)
 
     def _attributes(
-        self, kind: str, capacity: float, sub_plane: int | None, links: int
+        self, kind: str, capacity: float, sub_plane: int | None, links: int, number: int
     ) -> dict[str, Any]:
-        """Attributes of either direction of a link."""
-        of_kind = LINKS[kind]
+        """Attributes of either direction of a link of dies of a kind, by number, or of none."""
+        of_kind, share = LINKS[kind], dict(self._recipes[number].efficiency)
         plane, serves = of_kind.plane, of_kind.serves
         if plane == "ub":
-            read = self.share["cpu_read" if kind.startswith("CPU") else "npu_read"]
-            write = self.share["write"]
+            read = share["cpu_read" if kind.startswith("CPU") else "npu_read"]
+            write = share["write"]
         else:
-            read = write = self.share[plane]
+            read = write = share[plane]
         sub_plane_entry = {} if sub_plane is None else {"sub_plane": sub_plane}
         if self.recipe.scale_out == "unified" and plane == "rdma":
             serves += " vpc"
@@ -88,16 +107,18 @@ class Draft:
         DPU."""
         s, per_rack = self.s, self.recipe.nodes_per_rack
         racks = math.ceil(s.nodes / per_rack)  # of a supernode
-        add, dies = self.add, self.recipe.dies_per_npu
+        add = self.add
         nic_forwards = "rdma host vpc" if self.recipe.scale_out == "unified" else ""
         for n in range(s.all_nodes):
             rack = n // s.nodes * racks + n % s.nodes // per_rack
             home: dict[str, Any] = {"supernode": n // s.nodes, "node": n, "rack": f"rack {rack}"}
             end = home | {"domain": domain(n)}
+            kind = self.kind(n)
+            chip = {"chip": kind.chip} if kind else {}
             for i in range(s.npus_per_node):
-                for d in range(dies):
+                for d in range(self.of(n).dies_per_npu):
                     die = end | {"npu": i, "die": d}
-                    add(f"die {n}.{i}.{d}", "die", die_forwards, **die)
+                    add(f"die {n}.{i}.{d}", "die", die_forwards, **die, **chip)
                     add(f"NIC {n}.{i}.{d}", "nic", nic_forwards, **die)
             for i in range(s.cpus_per_node):
                 add(f"CPU {n}.{i}", "cpu", **end, index=i)
@@ -114,12 +135,12 @@ class Draft:
 
     def packages(self, n: int, i: int) -> None:
         """Add the links between the dies of one NPU."""
-        for d in range(self.recipe.dies_per_npu):
-            for e in range(d + 1, self.recipe.dies_per_npu):
+        recipe = self.of(n)
+        for d in range(recipe.dies_per_npu):
+            for e in range(d + 1, recipe.dies_per_npu):
                 self.link(
-                    f"die {n}.{i}.{d}", f"die {n}.{i}.{e}", "die-die",
-                    self.recipe.cross_die_bytes_per_s,
-                )  # fmt: skip
+                    f"die {n}.{i}.{d}", f"die {n}.{i}.{e}", "die-die", recipe.cross_die_bytes_per_s
+                )
 
     def inside(self, n: int) -> None:
         """Add the links of a node whose dies and CPUs meet at its L1 switches."""
@@ -132,11 +153,11 @@ class Draft:
             )
         for i in range(s.npus_per_node):
             self.packages(n, i)
-            for d in range(self.recipe.dies_per_npu):
+            for d in range(self.of(n).dies_per_npu):
                 for p, links in enumerate(parallel):
                     self.link(
                         f"die {n}.{i}.{d}", f"L1 {n}.{p}", "die-L1",
-                        links * self.link_bytes_per_s, p, links,
+                        links * self.die_link_bytes_per_s(n), p, links,
                     )  # fmt: skip
         rate = self.recipe.cpu_bytes_per_s / s.sub_planes
         for i in range(s.cpus_per_node):
@@ -145,9 +166,11 @@ class Draft:
 
     def nics(self, beyond: Callable[[int, int], tuple[str, str]]) -> None:
         """Add every die's NIC and its link to (vertex, kind of link), given by node and die."""
-        s, dies = self.s, self.recipe.dies_per_npu
-        capacity = s.rdma_gb_per_s_per_npu * 1e9 / dies
+        s = self.s
         for n in range(s.all_nodes):
+            of_node, dies = self.kind(n), self.of(n).dies_per_npu
+            own = of_node.rdma_gb_per_s_per_npu if of_node else 0.0
+            capacity = (own or s.rdma_gb_per_s_per_npu) * 1e9 / dies
             for i in range(s.npus_per_node):
                 for d in range(dies):
                     nic = f"NIC {n}.{i}.{d}"

@@ -5,6 +5,7 @@ graph with other links is another machine. A vertex is an element with a name th
 ("die 20.1.0": node 20, NPU 1, die 0; "L1 20.3": node 20, sub-plane 3; "L2 3.12": sub-plane 3,
 chip 12). Its attributes:
 
+    chip      of a die: that of its node's kind, where it is not the supernode's own
     kind      die (computes), cpu (offers its DRAM), nic, qingtian (DPU), or a switch: l1, l2, ...
     node, npu, die, index, sub_plane, supernode    its place, where it has one
     rack      name of the rack it stands in ("rack 3", "communication rack 1"), where it has one
@@ -85,7 +86,10 @@ def wired(supernode: Supernode, facts: Facts) -> Network:
 
 def _made_of(s: Supernode, facts: Facts) -> Recipe | Facts:
     """The recipe, or the facts for an imported machine: the cache key of the built machine."""
-    return facts if s.imported else recipe(s.machine, s.chip, facts)
+    if s.imported:
+        return facts
+    further = tuple(recipe(s.machine, kind.chip, facts) for kind in s.kinds)
+    return replace(recipe(s.machine, s.chip, facts), further=further)
 
 
 def _as_built(s: Supernode) -> Supernode:
@@ -113,12 +117,9 @@ def _wired(s: Supernode, made_of: Recipe | Facts) -> Network:
 @lru_cache(maxsize=8)
 def _plan(s: Supernode, made_of: Recipe | Facts) -> Plan:
     """Plan of the undamaged machine."""
-    if isinstance(made_of, Recipe):
-        plan, dies_per_npu = draw(s, made_of), made_of.dies_per_npu
-    else:
-        plan, dies_per_npu = plan_of(s, made_of)
+    plan = draw(s, made_of) if isinstance(made_of, Recipe) else plan_of(s, made_of)
     dies = tuple(v for v, data in plan.vertices.items() if data["kind"] == "die")
-    plan.about.update(supernode=s, made_of=made_of, dies_per_npu=dies_per_npu, dies=dies)
+    plan.about.update(supernode=s, made_of=made_of, dies=dies)
     return plan
 
 

@@ -112,9 +112,9 @@ def npus_of(s: Supernode) -> int:
     return machine.npus if machine else 0
 
 
-def plan_of(s: Supernode, facts: Facts) -> tuple[Plan, int]:
-    """Plan of the imported machine that a supernode names, and the dies per NPU. Efficiencies that
-    its file does not state are the measured ones. Raises HardwareError."""
+def plan_of(s: Supernode, facts: Facts) -> Plan:
+    """Plan of the imported machine that a supernode names. Efficiencies that its file does not
+    state are the measured ones. Raises HardwareError."""
     try:
         machine = _known(s.machine)
     except (ValueError, LookupError):
@@ -138,4 +138,4 @@ def plan_of(s: Supernode, facts: Facts) -> tuple[Plan, int]:
         read, write = ("npu_read", "write") if plane == "ub" else (plane, plane)
         efficiencies = {"read_efficiency": share[read], "write_efficiency": share[write]}
         links.append((a, b, {**efficiencies, **data}))
-    return Plan(UNTOLD | dict(machine.about), dict(machine.vertices), links), dies
+    return Plan(UNTOLD | dict(machine.about), dict(machine.vertices), links)

@@ -176,8 +176,9 @@ def _of_npus(draft: Draft) -> None:
         draft.vertices[port]["grid"] = grid_of(shape, cell)
         draft.packages(n, i)
         up = links_per_cell[cell] + s.sub_planes * bool(recipe.racks_across)
-        for d in range(recipe.dies_per_npu):
-            rate = max(1, up) * draft.link_bytes_per_s / recipe.dies_per_npu
+        dies = draft.of(n).dies_per_npu
+        for d in range(dies):
+            rate = max(1, up) * draft.die_link_bytes_per_s(n) / dies
             draft.link(f"die {n}.{i}.{d}", port, "die-port", rate, links=max(1, up))
     for first in range(0, s.npus, math.prod(shape)):
         for a, b, count in pairs:

@@ -7,7 +7,7 @@ flows.py, what that costs in prices.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from typing import Any, NamedTuple, TypeAlias, TypeVar
@@ -122,10 +122,35 @@ class Network:
         return int(self.node.max()) + 1
 
     @cached_property
+    def npu(self) -> INTS:
+        """Number of the NPU package of each die, in the order of dies."""
+        homes = ((d["node"], d["npu"]) for d in map(self.vertex_data.__getitem__, self.dies))
+        number: dict[Any, int] = {}
+        return np.array([number.setdefault(home, len(number)) for home in homes], np.int64)
+
+    @property
     def npus(self) -> int:
         """NPU packages of the machine."""
-        homes = ((d["node"], d["npu"]) for d in map(self.vertex_data.__getitem__, self.dies))
-        return len(set(homes))
+        return int(self.npu.max(initial=-1)) + 1
+
+    @cached_property
+    def dies_of_npu(self) -> Rows:
+        """Dies of each NPU package."""
+        return Rows.of(self.npu, self.npus)
+
+    def npus_of(self, dies: Iterable[int]) -> int:
+        """Number of NPU packages of some dies."""
+        return len(np.unique(self.npu[list(dies)]))
+
+    @cached_property
+    def first_dies(self) -> INTS:
+        """Vertex of the first die of each NPU package."""
+        return self.dies[self.dies_of_npu.items[self.dies_of_npu.start[:-1]]]
+
+    def chips(self, own: str) -> tuple[str, ...]:
+        """Name of the chip of each NPU package; own: that of dies without a chip of their own."""
+        named = (self.vertex_data[v].get("chip", own) for v in self.first_dies.tolist())
+        return self.once(("chips", own), lambda: tuple(named))
 
     @property
     def sub_planes(self) -> int:

@@ -17,7 +17,7 @@ from twin.hardware.chip import HardwareError
 from twin.hardware.faults import dies_unfit
 from twin.hardware.network import Network, Wiring, network
 from twin.hardware.walks import BOOLS, INTS
-from twin.scenario import Scenario, first_numbers, of_models, pools, seated, shares_npus
+from twin.scenario import Scenario, first_numbers, of_models, pools, seated, serving, shares_npus
 from twin.scenario.words import first_few
 
 
@@ -59,12 +59,14 @@ class Npus:
     """The NPUs of a machine, in the order of their dies."""
 
     net: Network
-    dies: int  # of one NPU
     node: INTS
     rack: INTS  # -1: in none
     domain: INTS  # the scale-up plane
     on: BOOLS  # whether every die can serve
+    chips: Sequence[str]
+    fits: BOOLS  # whether its chip is the one that is needed
     first: int = 0  # instances sit on those from this one on
+    chip: str = ""  # that is needed
 
     @property
     def count(self) -> int:
@@ -72,26 +74,40 @@ class Npus:
         return int(self.node.size)
 
     @property
+    def free(self) -> list[int]:
+        """Those that may be taken, on or off: of the chip, and not before the first."""
+        return [npu for npu in np.flatnonzero(self.fits).tolist() if npu >= self.first]
+
+    @property
     def usable(self) -> list[int]:
-        """Those that may be taken: on, and not before the first."""
-        return [npu for npu in np.flatnonzero(self.on).tolist() if npu >= self.first]
+        """Those of `free` that are on."""
+        return [npu for npu in self.free if self.on[npu]]
+
+    def of_chip(self, chip: str) -> Npus:
+        """The machine where only NPUs of a chip may be taken."""
+        return replace(self, fits=np.array([one == chip for one in self.chips], bool), chip=chip)
 
     def name(self, npu: int) -> str:
         """Name of an NPU for people."""
-        place = self.net.vertex_data[self.net.dies[npu * self.dies]]
+        place = self.net.vertex_data[self.net.first_dies[npu]]
         return f"NPU {place['node']}.{place['npu']}"
 
     def dies_of(self, npus: Sequence[int]) -> list[int]:
         """Dies of some NPUs, in their order."""
-        first = np.array(npus, np.int64)[:, None] * self.dies
-        return (first + np.arange(self.dies)).ravel().tolist()
+        dies: list[int] = self.net.dies_of_npu.at(np.array(npus, np.int64))[0].tolist()
+        return dies
 
     def of(self, element: str) -> list[int]:
         """Numbers of the NPUs of an element; raises HardwareError when it has none."""
         dies = np.flatnonzero(np.isin(self.net.dies, self.net.members(element)))
-        if not dies.size:
-            raise HardwareError(f"{element} has no NPU that an instance could sit on: name a node")
-        return np.unique(dies // self.dies).tolist()
+        npus = np.unique(self.net.npu[dies])
+        npus = npus[self.fits[npus]]
+        if not npus.size:
+            of_chip = "" if self.fits.all() else f" of {self.chip}"
+            raise HardwareError(
+                f"{element} has no NPU{of_chip} that an instance could sit on: name a node"
+            )
+        return npus.tolist()
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +117,7 @@ class Needed:
     role: str
     index: int
     npus: int
+    chip: str
 
     @property
     def name(self) -> str:
@@ -116,7 +133,10 @@ def place(s: Scenario, fabric: Wiring) -> Placement:
     when NPUs do not suffice or rows of `deployment.seats` are impossible."""
     net = network(fabric)
     d = s.deployment
-    needed = [Needed(role, i, npus) for role, count, npus in seated(s) for i in range(count)]
+    chips = {role: pool.chip for role, pool in serving(s).items()}
+    needed = [
+        Needed(role, i, npus, chips[role]) for role, count, npus in seated(s) for i in range(count)
+    ]
     host_pool = (d.prefill.instances, d.prefill.npus_per_instance) if shares_npus(s) else ()
     question = ("placement", tuple(needed), host_pool, d.placement, d.when_off, d.seats,
                 d.first_npu, d.kv_transfer_plane)  # fmt: skip
@@ -136,13 +156,15 @@ def further(s: Scenario, fabric: Wiring) -> list[Instance]:
     declared = place(s, net).instances
     by_role: dict[str, list[int]] = {role: [] for role, _, _ in pools(s)}
     for one in declared:
-        by_role[one.role] += [die // npus.dies for die in one.die_of_rank[:: npus.dies]]
+        by_role[one.role] += dict.fromkeys(net.npu[list(one.die_of_rank)].tolist())
     used_npus = {npu for own in by_role.values() for npu in own}
     free = [n for n in npus.usable if n not in used_npus]
     free = free[: max(0, s.elastic.npus - len(used_npus))]
     added = []
     for role, _, size in pools(s):
+        chip = serving(s)[role].chip
         room = [npu for other, own in by_role.items() if other != role for npu in own] + free
+        room = [npu for npu in room if npus.chips[npu] == chip]
         first = sum(one.role == role for one in declared)
         added += [
             Instance(role, first + k, tuple(npus.dies_of(room[k * size : (k + 1) * size])))
@@ -169,21 +191,32 @@ def place_instances(s: Scenario, fabric: Wiring) -> list[Instance]:
 
 def _place(s: Scenario, net: Network, needed: Sequence[Needed]) -> Placement:
     """Instances on NPUs by the scenario's placement, moved off NPUs that are off."""
-    npus = _npus(s, net)
-    npus_needed = sum(one.npus for one in needed)
-    if npus_needed > npus.count - npus.first:
+    npus, found = _npus(s, net), list[Placement]()
+    for chip in dict.fromkeys(one.chip for one in needed):
+        found.append(_on_chip(s, npus.of_chip(chip), [one for one in needed if one.chip == chip]))
+    return Placement(
+        tuple(i for one in found for i in one.instances),
+        tuple(move for one in found for move in one.moved),
+    )
+
+
+def _on_chip(s: Scenario, npus: Npus, needed: Sequence[Needed]) -> Placement:
+    """Instances of one chip on NPUs that have it."""
+    npus_needed, most = sum(one.npus for one in needed), len(npus.free)
+    of_chip = "" if npus.fits.all() else f" of {npus.chip}"
+    if npus_needed > most:
         suffix = f" from number {npus.first} on" if npus.first else ""
         raise HardwareError(
-            f"the deployment needs {npus_needed} NPUs but the machine has {npus.count - npus.first}"
-            f"{suffix}: take fewer or smaller instances"
+            f"the deployment needs {npus_needed} NPUs{of_chip} but the machine has {most}{suffix}: "
+            "take fewer or smaller instances"
         )
     moves = s.deployment.when_off == "move"
     placement = s.deployment.placement
     if npus_needed > len(npus.usable) and (moves or placement not in MAY_SIT_ON_WHAT_IS_OFF):
-        off = first_few(_off_names(np.flatnonzero(~npus.on).tolist(), npus))
+        off = first_few(_off_names(np.flatnonzero(npus.fits & ~npus.on).tolist(), npus))
         raise HardwareError(
-            f"the deployment needs {npus_needed} NPUs but only {len(npus.usable)} of "
-            f"{npus.count - npus.first} are on ({off} off): take back an edit of the supernode, "
+            f"the deployment needs {npus_needed} NPUs{of_chip} but only {len(npus.usable)} of "
+            f"{most} are on ({off} off): take back an edit of the supernode, "
             "or take fewer or smaller instances"
         )
     seats = PLACEMENTS[placement](needed, npus, s)
@@ -201,7 +234,8 @@ def _with_prefill(s: Scenario, net: Network, decode: Placement) -> Placement:
     """The placement with prefill instances on the first NPUs of decode instances, equally many on
     each."""
     p = s.deployment.prefill
-    each, size = p.instances // len(decode.instances), p.npus_per_instance * _dies_per_npu(net)
+    each = p.instances // len(decode.instances)
+    size = p.npus_per_instance * decode.instances[0].dies // s.deployment.decode.npus_per_instance
     hosted = [
         Instance("prefill", k, decode.instances[k // each].die_of_rank[k % each * size :][:size])
         for k in range(p.instances)
@@ -209,26 +243,23 @@ def _with_prefill(s: Scenario, net: Network, decode: Placement) -> Placement:
     return replace(decode, instances=(*hosted, *decode.instances))
 
 
-def _dies_per_npu(net: Network) -> int:
-    return int(net.about["dies_per_npu"])
-
-
 def _npus(s: Scenario, net: Network) -> Npus:
     """The NPUs of a machine: their dies, node, rack, plane, and whether they are on."""
-    dies = _dies_per_npu(net)
-    first = net.dies[::dies]
+    first = net.first_dies
     unfit_dies = np.fromiter(dies_unfit(net, s.deployment), np.int64)
-    is_on = np.ones(first.size, bool)
-    is_on[unfit_dies // dies] = False
+    is_on, fits = np.ones((2, first.size), bool)
+    is_on[net.npu[unfit_dies]] = False
     racks = [net.vertex_data[v].get("rack", "") for v in first.tolist()]
     number = {name: i if name else -1 for i, name in enumerate(dict.fromkeys(racks))}
     rack = np.array([number[name] for name in racks], np.int64)
-    return Npus(net, dies, net.node[first], rack, net.domain[first], is_on, s.deployment.first_npu)
+    first_npu = s.deployment.first_npu
+    chips = net.chips(s.supernode.chip)
+    return Npus(net, net.node[first], rack, net.domain[first], is_on, chips, fits, first_npu)
 
 
 def packed(needed: Sequence[Needed], npus: Npus, _s: Scenario) -> list[list[int]]:
     """Instances one after the other, from the first NPU that may be taken on."""
-    return _in_order(needed, list(range(npus.first, npus.count)))
+    return _in_order(needed, npus.free)
 
 
 def around_off(needed: Sequence[Needed], npus: Npus, _s: Scenario) -> list[list[int]]:
@@ -280,6 +311,8 @@ def by_hand(needed: Sequence[Needed], npus: Npus, s: Scenario) -> list[list[int]
     seats: list[list[int]] = [[] for _ in needed]
     owner: dict[int, int] = {}
     for row in s.deployment.seats:
+        if row.role in serving(s) and serving(s)[row.role].chip != npus.chip:
+            continue  # placed with those of its chip
         if (row.role, row.index) not in number:
             raise HardwareError(
                 f"deployment.seats has a row for {row.role} {row.index}, and there is no such "
@@ -299,7 +332,7 @@ def by_hand(needed: Sequence[Needed], npus: Npus, s: Scenario) -> list[list[int]
     for k in [*by_row, *unplaced]:
         after = seats[k][-1] + 1 if seats[k] else 0
         following = [n % npus.count for n in range(after, after + npus.count)]
-        free = [n for n in following if n not in owner and n >= npus.first]
+        free = [n for n in following if n not in owner and n >= npus.first and npus.fits[n]]
         free.sort(key=lambda n: not npus.on[n])  # what is off last, and only where nothing moves
         new = free[: needed[k].npus - len(seats[k])]
         owner.update(dict.fromkeys(new, k))

@@ -16,7 +16,7 @@ from typing import Any
 
 from twin.facts import Facts
 from twin.hardware.chip import HardwareError
-from twin.scenario import Scenario
+from twin.scenario import Scenario, serving
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +59,11 @@ def clock(scenario: Scenario, facts: Facts, role: str, use: Use) -> float:
     """Share of the rated clock at which a pool at full load stays within `cost.cap_w`. HBM and
     matrix units are taken to be as busy as at the full clock. Raises HardwareError if no clock
     does."""
-    cap_w, p = scenario.cost.cap_w, power(scenario, facts)
+    chip = serving(scenario)[role].chip
+    cap_w, p = scenario.cost.cap_w, power(scenario, facts, chip=chip)
     if p is None:
         raise HardwareError(
-            f"cost.cap_w needs the rated power of {scenario.supernode.chip}, which is not known: "
-            "set cost.npu_w"
+            f"cost.cap_w needs the rated power of {chip}, which is not known: set cost.npu_w"
         )
     fixed_w = p.idle_w + p.hbm_w * use.hbm
     cores_w = p.prefill_w * use.prefilling + p.cube_w * use.cube
@@ -80,12 +80,14 @@ def clock(scenario: Scenario, facts: Facts, role: str, use: Use) -> float:
 
 
 def power(
-    scenario: Scenario, facts: Facts, clocks: Mapping[str, float] | None = None
+    scenario: Scenario, facts: Facts, clocks: Mapping[str, float] | None = None, chip: str = ""
 ) -> Power | None:
-    """Power of a scenario's NPUs with its pools at these clocks; None where neither the scenario
-    nor the chip's file states any."""
-    rated = f"chips.{scenario.supernode.chip}.tdp"
-    tdp_w = scenario.cost.npu_w or (facts.si(rated) if rated in facts else 0.0)
+    """Power of a scenario's NPUs of a chip ("": the machine's first) with its pools at these
+    clocks; None where neither the scenario nor the chip's file states any."""
+    chip = chip or scenario.supernode.chip
+    rated, kind = f"chips.{chip}.tdp", scenario.supernode.kind_with(chip)
+    tdp_w = (kind.npu_w if kind else 0.0) or scenario.cost.npu_w
+    tdp_w = tdp_w or (facts.si(rated) if rated in facts else 0.0)
     if tdp_w <= 0.0:
         return None
 

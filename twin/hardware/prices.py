@@ -174,6 +174,26 @@ def nic(fabric: Wiring, die: int, plane: Plane = "rdma", operation: Operation = 
     return Price(rate, load.latency_s, label, off_node_fraction=1.0, shared_by_dies=shared)
 
 
+def ports_of(fabric: Wiring, dies: Sequence[int], price: Price) -> INTS:
+    """Number of the port of each die, as `port_rates` has them; price: of `nic`."""
+    net, numbers = network(fabric), np.array(dies, np.int64)
+    return net.node[net.dies[numbers]] if price.shared_by_dies > 1 else numbers
+
+
+def hand_off_bytes_per_s(
+    fabric: Wiring, price: Price, instances: Iterable[tuple[str, Sequence[int]]], plane: Plane
+) -> float:
+    """Bytes/s of a KV transfer over the slower of the best ports of both pools; price: of `nic` of
+    the first die; instances: by role and dies."""
+    rates, best = port_rates(fabric, plane), dict[str, float]()
+    for role, dies in instances:
+        most = float(rates[ports_of(fabric, dies, price)].max())
+        best[role] = max(best.get(role, 0.0), most)
+    first = float(rates[ports_of(fabric, [0], price)[0]])
+    share = min(best.values()) / first if first > 0.0 else 1.0
+    return price.bytes_per_s * share / price.shared_by_dies
+
+
 def transfer_collision(
     fabric: Wiring, instances: Iterable[tuple[str, Sequence[int]]], plane: Plane
 ) -> Collision:

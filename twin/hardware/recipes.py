@@ -44,6 +44,7 @@ class Recipe:
     racks_across: tuple[int, ...] = ()  # racks of a pod that are wired as a mesh, by dimension
     rack_links: int = 0  # between the switches of two such racks, on one sub-plane
     spine_links: int = 0  # from a rack's switch beyond its pod, on one sub-plane
+    further: tuple[Recipe, ...] = ()  # of the further kinds of nodes, in order
     nodes_per_pod: int = 1  # of a rail-optimised network, on one set of leaf switches
     spines: int = 1  # of a pod
 

@@ -223,6 +223,8 @@ class Observed:
     def power_w(self) -> float | None:
         """Mean watts of all serving NPUs, with their host and network."""
         t, npus = self.totals, self.npus_held
+        if "prefill.idle_w" in t:
+            return self._drawn_w("prefill") + self._drawn_w("decode")
         if "idle_w" not in t:
             return None
         prefilling = self.instance_mean("prefill_busy_s", "prefill") or 0.0
@@ -239,6 +241,36 @@ class Observed:
             share = amount / (t[f"{unit}_capacity"] * self.steady_s)
             drawn_w += t[f"{unit}_w"] * share * npus
         return drawn_w + npus * (t["idle_w"] + t["host_w"] + t["switches_w"] + t["optics_w"])
+
+    def _drawn_w(self, role: str) -> float:
+        """Mean watts of the NPUs of a pool that has a kind of its own."""
+        t = {name.partition(".")[2]: value for name, value in self.totals.items()
+             if name.startswith(f"{role}.")}  # fmt: skip
+        cube, hbm = (
+            t[f"{unit}_amount"] / (t[f"{unit}_capacity"] * self.steady_s)
+            for unit in ("cube", "hbm")
+        )
+        busy_w = t["cube_w"] * cube + t["hbm_w"] * hbm
+        if role == "prefill":
+            prefilling = self.instance_mean("prefill_busy_s", "prefill") or 0.0
+            prefilling *= serving(self.scenario)["prefill"].cores
+            busy_w += t["prefill_w"] * prefilling + t["cube_w"] * t["prefill_cube"] * cube
+        around_w = t["host_w"] + t["switches_w"] + t["optics_w"]
+        return self.npus.get(role, 0) * (t["idle_w"] + busy_w + around_w)
+
+    @property
+    def price_per_npu_hour(self) -> float:
+        """Price of an hour of a mean NPU that belongs to an instance."""
+        s, pools = self.scenario, serving(self.scenario)
+        npus: dict[float, float] = {}
+        for role, count in self.npus.items():
+            if not pools[role].over:
+                kind = s.supernode.kind_with(pools[role].chip)
+                price = (kind.price_per_npu_hour if kind else 0.0) or s.cost.price_per_npu_hour
+                npus[price] = npus.get(price, 0.0) + count
+        if len(npus) < 2 or not any(npus.values()):
+            return next(iter(npus), s.cost.price_per_npu_hour)
+        return sum(price * count for price, count in npus.items()) / sum(npus.values())
 
     def clock(self, role: str) -> float | None:
         """Share of the rated clock of a pool, or of the colocated one; None without a cap."""

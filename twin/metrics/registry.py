@@ -106,7 +106,7 @@ def _per_token(o: Observed, per_second: float | None) -> Value:
 
 def _cost(o: Observed) -> Value:
     """Currency per million tokens; None without a price."""
-    hourly = o.scenario.cost.price_per_npu_hour * o.npus_held
+    hourly = o.price_per_npu_hour * o.npus_held
     return _per_token(o, 1e6 * hourly / 3600.0) if hourly > 0.0 else None
 
 

@@ -58,6 +58,15 @@ class Several(Observed):
         each = [part.power_w for part in self.parts]
         return None if None in each else float(sum(each))  # type: ignore[arg-type]
 
+    @property
+    def price_per_npu_hour(self) -> float:
+        """Price of an hour of a mean NPU that belongs to an instance."""
+        prices = {part.price_per_npu_hour for part in self.parts}
+        if len(prices) == 1:
+            return prices.pop()
+        hourly = sum(part.price_per_npu_hour * part.npus_held for part in self.parts)
+        return hourly / max(self.npus_held, 1.0)
+
     def clock(self, role: str) -> float | None:
         """None: under a cap on power each model has a clock of its own."""
         return None

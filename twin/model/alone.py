@@ -49,7 +49,7 @@ def streams_s(s: Scenario, costs: Costs, traffic: Traffic, hot: Hot) -> tuple[fl
     role, p = costs.decode_role, costs.decode
     assert role is not None
     each = role.pool.rank_dies
-    per_rank = s.deployment.decode.batch_per_npu * each // costs.chip.dies_per_npu
+    per_rank = int(role.slots(s.deployment.decode.batch_per_npu))
     _, context = rank_load(per_rank, role.ranks, traffic)
     half = 0.5 * p.query_tokens
     total = half * (per_rank * role.ranks)
@@ -100,13 +100,13 @@ def profile_of_mean_die(full: Prediction, traffic: Traffic, facts: Facts) -> dic
     and in combine until the hottest has computed."""
     d, role = full.decode, full.costs.decode_role
     assert d is not None and role is not None
-    count = int(d.batch_per_npu) * role.pool.rank_dies // full.costs.chip.dies_per_npu
+    count = int(role.slots(int(d.batch_per_npu)))
     requests, context = rank_load(count, role.ranks, traffic)
     context[0] = context[-1]
     mean = role.operator_sink()
     decode_iteration_s(role.decode, requests, context, 0, role.ranks, *EVEN, mean)
     seconds_by_operator = dict(zip(role.operators, mean.tolist(), strict=True))
-    slowest = load_machine(facts, full.costs.chip).slowest(role.dies)
+    slowest = load_machine(facts, role.chip).slowest(role.dies)
     for name in (*BEFORE_DISPATCH, "experts"):
         seconds_by_operator[name] /= slowest
     for waiting, slow in (("dispatch", BEFORE_DISPATCH), ("combine", ("experts",))):

@@ -6,10 +6,11 @@ experts sit and what travels. Every iteration and the steady state read the same
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +31,7 @@ from twin.model.offload import Offload, offload
 from twin.model.operators import formats, rank_bytes
 from twin.model.prefill_costs import prefill_costs
 from twin.model.record import changed
-from twin.model.roofline import family_of, load_machine, of_stack
+from twin.model.roofline import Machine, family_of, load_machine, of_stack
 from twin.model.setting import Setting
 from twin.model.shape import ModelError, Shape, load_shape
 from twin.model.sharing import bandwidth_for_decode, bandwidth_for_prefill
@@ -40,6 +41,7 @@ from twin.scenario import Deployment, Pool, Scenario, serving, sharing
 __all__ = ["DECODE_OPERATORS", "PREFILL_OPERATORS", "Costs", "ModelError", "RoleCosts",
            "build_costs", "role_costs"]  # fmt: skip
 
+T = TypeVar("T", float, NDArray[np.float64])
 LOOPS = ("runs_ahead", "first_by_decode", "first_after_pass")  # of an engine, as facts
 
 
@@ -48,6 +50,7 @@ class RoleCosts:
     """Costs of one kind of instance."""
 
     pool: Pool
+    chip: Chip
     dies: int
     ranks: int  # that batches are shared out over: dies, or groups of them (decode.tp_dies)
     coefficients: Decode | Prefill  # a colocated instance's are decode's too
@@ -65,6 +68,15 @@ class RoleCosts:
     rank_bytes_per_token: float  # between the dies of a decode rank, all layers
     dies_per_node: int  # most of its dies that one node has
     fetch: Fetch  # reads from the memory pool
+
+    @property
+    def npus(self) -> float:
+        """NPUs of the dies."""
+        return self.dies / self.chip.dies_per_npu
+
+    def slots(self, batch_per_npu: float) -> float:
+        """Requests of a rank, of a number per NPU."""
+        return batch_per_npu * self.pool.rank_dies / self.chip.dies_per_npu
 
     @property
     def decode(self) -> Decode:
@@ -88,16 +100,21 @@ class Costs:
     """Costs of a deployment."""
 
     shape: Shape
-    chip: Chip
     roles: Mapping[str, RoleCosts]  # of the pools that it has
     kv_bytes_per_token: float  # all layers that cache every token, and the MTP module's
     window_bytes_per_token: float  # of the last `shape.window` tokens, in layers with a window
     state_bytes: float  # of a request, in layers of linear attention
     mtp_acceptance: float  # chance that a draft token is right
     clocks: Mapping[str, float] = field(default_factory=dict)  # by role, where a cap lowers it
+    laid_out_bytes_per_s: float = math.inf  # of KV that a decode die receives in another layout
     runs_ahead: bool = False  # a colocated pass is formed while the one before it runs
     first_by_decode: bool = False  # decode's loop hands out a first token, as its request joins
     first_after_pass: bool = False  # and waits for prefill's loop, which looks between passes
+
+    def handed_bytes_per_s(self, port: T) -> T:
+        """Bytes/s of KV over a port of this rate, laid out anew after it has arrived."""
+        laid_out = self.laid_out_bytes_per_s
+        return port * (laid_out / (port + laid_out)) if math.isfinite(laid_out) else port
 
     def held_bytes(self, tokens: int) -> float:
         """Bytes of KV, windows and state of a request with a number of tokens."""
@@ -156,7 +173,8 @@ class Costs:
     def remarks(self, s: Scenario) -> list[str]:
         """A sentence for each part of the scenario that is unused or has no effect on this
         machine."""
-        return self.idle(s.experts.redundant) + stages.notes(s, self.shape, self.chip.dies_per_npu)
+        ranks = {name: role.ranks for name, role in self.roles.items()}
+        return self.idle(s.experts.redundant) + stages.notes(s, self.shape, ranks)
 
     @staticmethod
     def _of(role: RoleCosts | None, name: str) -> RoleCosts:
@@ -172,9 +190,9 @@ def build_costs(
     one sentence when it cannot run."""
     clocks = clocks or {}
     d = scenario.deployment
-    facts = of_stack(facts, d.stack, scenario.supernode.chip)
+    chips = [pool.chip for pool in serving(scenario).values()]  # the last decodes, if any does
+    facts = [of_stack(facts, d.stack, chip) for chip in chips][-1]
     shape = load_shape(facts, d.model)
-    chip = load_chip(facts, scenario.supernode.chip)
     drafter(d, shape, facts)  # refused before anything is placed
     stages.refuse(d, tuple(serving(scenario).values()), shape)
     first: dict[str, Instance] = {}
@@ -188,7 +206,6 @@ def build_costs(
     }
     return Costs(
         shape=shape,
-        chip=chip,
         roles=roles,
         kv_bytes_per_token=kv_bytes(shape, drafter(d, shape, facts), d.precision.kv),
         window_bytes_per_token=shape.window_bytes(d.precision.kv) / max(1, shape.window),
@@ -197,7 +214,8 @@ def build_costs(
         if d.decode.mtp_dataset == "as_stated"
         else facts.si(f"operators.mtp_acceptance.{d.decode.mtp_dataset}"),
         clocks=clocks,
-        **{name: _has(facts, chip.name, name) for name in LOOPS},
+        laid_out_bytes_per_s=_laid_out_bytes_per_s(facts, chips),
+        **{name: _has(facts, chips[-1], name) for name in LOOPS},
     )
 
 
@@ -207,6 +225,15 @@ def _has(facts: Facts, chip: str, name: str) -> bool:
     return fact in facts and facts.si(fact) > 0.0
 
 
+def _laid_out_bytes_per_s(facts: Facts, chips: Sequence[str]) -> float:
+    """KV bytes/s that a decode die lays out anew where prefill's chip is of another family, whose
+    kernels want other blocks: once they have arrived, each byte is read and written (vLLM's NIXL
+    connector permutes received blocks: vllm-project/vllm pull requests 26556 and 30275)."""
+    if len({family_of(facts, chip) for chip in chips}) == 1:
+        return math.inf
+    return load_machine(facts, load_chip(facts, chips[-1])).vector_bytes_per_s() / 2.0
+
+
 def role_costs(
     scenario: Scenario, facts: Facts, fabric: Wiring, pool: Pool, dies: tuple[int, ...], name: str,
     clocks: Mapping[str, float] | None = None,
@@ -214,7 +241,7 @@ def role_costs(
     """Costs of one instance of a pool on these dies of a fabric in its present state. Raises
     ModelError when the model does not fit them, HardwareError when links are missing."""
     d, net = scenario.deployment, network(fabric)
-    facts = of_stack(facts, d.stack, scenario.supernode.chip)
+    facts = of_stack(facts, d.stack, pool.chip)
     offloaded = offload(scenario, net, clocks or {}) if pool.away else None
     setting, coefficients = _coefficients_of(
         scenario, facts, net, pool, dies, clocks or {}, offloaded
@@ -235,11 +262,12 @@ def role_costs(
     exchange_of_pool, route_of_pool = setting.exchange, setting.route
     gather = setting.tp_exchange or setting.gather
     per_node = _dies_per_node(net, dies)
-    one_npu = len({die // setting.machine.chip.dies_per_npu for die in dies}) == 1
+    one_npu = net.npus_of(dies) == 1
     drafts = drafter(d, setting.whole, facts)
     per_token = kv_bytes(setting.whole, drafts, d.precision.kv)
     return RoleCosts(
         pool=pool,
+        chip=load_chip(facts, pool.chip),
         dies=len(dies),
         ranks=len(dies) // pool.rank_dies,
         coefficients=coefficients,
@@ -273,14 +301,14 @@ def _coefficients_of(
     clocks: Mapping[str, float], away: Offload | None,
 ) -> tuple[Setting, Decode | Prefill]:  # fmt: skip
     """`_priced` with the HBM bandwidth left by a pool on the same dies."""
-    chip = load_chip(facts, s.supernode.chip)
+    chip = load_chip(facts, pool.chip)
     # The batch decides no coefficient, so all batches have the same ones.
     d = s.deployment.model_copy(
         update={"decode": s.deployment.decode.model_copy(update={"batch_per_npu": 1})}
     )
     clock = clocks.get(pool.role, 1.0)
     redundant = stages.experts_of(s, load_shape(facts, d.model)).redundant
-    seat = _Seat(d, redundant, chip.name, facts, pool, clock, away=away)
+    seat = _Seat(d, redundant, facts, pool, clock, away=away)
     if (guest := sharing(s)) is None:
         return _priced(seat, net, dies)
     machine = load_machine(facts, replace(chip, clock=clock), cores=guest.cores)
@@ -299,7 +327,6 @@ class _Seat(NamedTuple):
 
     deployment: Deployment
     redundant: int
-    chip: str
     facts: Facts
     pool: Pool
     clock: float  # share of the rated one
@@ -311,7 +338,7 @@ class _Seat(NamedTuple):
 def _priced(seat: _Seat, net: Network, dies: tuple[int, ...]) -> tuple[Setting, Decode | Prefill]:
     """Setting and coefficients of an instance: equal for every batch, load and seed. Raises
     ModelError."""
-    pool, chip = seat.pool, load_chip(seat.facts, seat.chip)
+    pool, chip = seat.pool, load_chip(seat.facts, seat.pool.chip)
     model_shape = load_shape(seat.facts, seat.deployment.model)
     expert_die_count = _expert_dies(pool, chip, len(dies))
     group = _tp_group(pool, model_shape, len(dies) - expert_die_count)
@@ -330,9 +357,9 @@ def _priced_over(
 ) -> tuple[Setting, Decode | Prefill]:
     """`_priced` for a number of dies with this exchange; instances with equal arguments share one
     object."""
-    d, redundant, chip_name, facts, pool, clock, hbm, away = seat
-    model_shape, chip = load_shape(facts, d.model), load_chip(facts, chip_name)
-    if pool.role != "decode" and (hot := f"chips.{chip_name}.sustained_clock") in facts:
+    d, redundant, facts, pool, clock, hbm, away = seat
+    model_shape, chip = load_shape(facts, d.model), load_chip(facts, pool.chip)
+    if pool.role != "decode" and (hot := f"chips.{pool.chip}.sustained_clock") in facts:
         clock = min(clock, facts.si(hot))
     chip = replace(chip, clock=clock)
     shape = stages.part_of(model_shape, pool)
@@ -343,7 +370,7 @@ def _priced_over(
         pool=pool,
         shape=shape,
         whole=model_shape,
-        formats=formats(d.precision, machine.sum_bytes, machine.family, chip.flops),
+        formats=formats(pool.precision, machine.sum_bytes, machine.family, chip.flops),
         machine=machine,
         facts=facts,
         communication=d.communication,
@@ -356,7 +383,7 @@ def _priced_over(
         tp_exchange=within,
         expert_dies=expert_die_count,
         offload=away,
-        lender=load_machine(facts, replace(chip, clock=away.clock), kernel) if away else None,
+        lender=_lender(facts, pool, away, kernel),
         drafter=drafter(d, model_shape, facts).split(pool.rank_dies),
     )
     drafts = d.decode.mtp_draft_tokens
@@ -371,11 +398,19 @@ def _priced_over(
     return setting, changed(costs, lambda _, value: float(value))
 
 
+def _lender(facts: Facts, pool: Pool, away: Offload | None, kernel: str) -> Machine | None:
+    """The dies that take over attention; None: there are none."""
+    if away is None or pool.away is None:
+        return None
+    return load_machine(facts, replace(load_chip(facts, pool.away.chip), clock=away.clock), kernel)
+
+
 def _dies_per_node(net: Network, dies: tuple[int, ...]) -> int:
     """Maximum number of an instance's dies on one node; an unbroken sequence of dies fills its
     nodes."""
     if dies == tuple(range(dies[0], dies[0] + len(dies))):
-        return net.dies_per_node
+        own_nodes = np.unique(net.node[net.dies[list(dies)]])
+        return int(np.bincount(net.node[net.dies])[own_nodes].max())
     return int(np.bincount(net.node[net.dies[list(dies)]]).max())
 
 

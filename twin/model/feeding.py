@@ -39,7 +39,7 @@ def _under_way(
     assert costs.decode_role is not None
     role = costs.decode_role
     least = 1.0 / role.ranks  # one request alone: there is no part of one
-    before = full.batch_per_npu * role.pool.rank_dies / costs.chip.dies_per_npu
+    before = role.slots(full.batch_per_npu)
     took_before = before / full.requests_per_s
     count, full_load = max(rate * took_before, least), full
     places = _places(s, costs, full, limit)
@@ -68,7 +68,7 @@ def _places(s: Scenario, costs: Costs, full: DecodePrediction, limit: str) -> fl
     if s.workload.arrivals != "closed_loop" or limit != "prefill":
         return 0.0
     clients = s.workload.concurrency / (role.ranks * role.pool.instances)
-    return min(clients, full.batch_per_npu * role.pool.rank_dies / costs.chip.dies_per_npu)
+    return min(clients, role.slots(full.batch_per_npu))
 
 
 def most_of(ranks: int, places: float, share: float) -> float:

@@ -27,7 +27,7 @@ def full_load(full: Prediction) -> dict[str, Use]:
         uses["colocated" if mixed else "decode"] = use
     if full.prefill is not None and (role := costs.prefill_role) is not None:
         hbm_bytes = prefill_hbm_bytes(role.prefill, full.prefill.batch_tokens)
-        hbm = hbm_bytes / (full.prefill.batch_s * costs.chip.hbm_bytes_per_s * role.dies)
+        hbm = hbm_bytes / (full.prefill.batch_s * role.chip.hbm_bytes_per_s * role.dies)
         uses["prefill"] = Use(1.0, full.prefill.cube_utilisation, hbm)
     return uses
 

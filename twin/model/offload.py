@@ -52,9 +52,10 @@ def offload(s: Scenario, net: Network, clocks: Mapping[str, float]) -> Offload:
     assert pool.away is not None
     cut = dies_without(net, d.kv_transfer_plane)
     dies: dict[str, list[int]] = {"decode": [], "prefill": []}
-    per_npu = int(net.about["dies_per_npu"])
     for i in place_instances(s, net):
-        expert_dies = per_npu * pool.experts.npus if pool.experts and i.role == pool.role else 0
+        expert_dies = 0
+        if pool.experts and i.role == pool.role:
+            expert_dies = i.dies * pool.experts.npus // pool.npus
         ends = i.die_of_rank[: len(i.die_of_rank) - expert_dies]  # experts send no queries
         dies[i.role] += [die for die in ends if die not in cut]
     if not all(dies.values()):

@@ -224,9 +224,7 @@ def _decode(s: Scenario, costs: Costs, traffic: Traffic, hot: Hot) -> DecodePred
     """The decode pool's prediction with all slots full."""
     assert costs.decode_role is not None
     role = costs.decode_role
-    wanted_requests = (
-        s.deployment.decode.batch_per_npu * role.pool.rank_dies / costs.chip.dies_per_npu
-    )
+    wanted_requests = role.slots(s.deployment.decode.batch_per_npu)
     context_tokens = traffic.input_tokens + traffic.held_mean
     return decode_with(s, costs, traffic, hot, *slots(role, wanted_requests, context_tokens))
 
@@ -239,7 +237,7 @@ def decode_with(
     more than an even deal."""
     role = costs.decode_role
     assert role is not None
-    ranks_per_npu = costs.chip.dies_per_npu / role.pool.rank_dies
+    ranks_per_npu = role.chip.dies_per_npu / role.pool.rank_dies
     requests, context = rank_load(count, role.ranks, traffic)
     if most > requests[0] and requests.sum() > most:
         requests, context = _piled(requests, context, most)
@@ -265,7 +263,7 @@ def _decode_figures(
     operators = {n: float(v) for n, v in zip(role.operators, ops, strict=True) if v > 0.0}
     longest = max(operators, key=lambda n: (operators[n], n))
     hbm_bytes = decode_hbm_bytes(role.decode, *under_way, float(role.ranks))
-    npus = role.dies / costs.chip.dies_per_npu
+    npus = role.npus
     return DecodePrediction(
         batch_per_npu=batch,
         limited_by=limited,
@@ -276,15 +274,15 @@ def _decode_figures(
         operators=operators,
         longest_operator=longest,
         resource=waits_for(longest, "decode"),
-        cube_utilisation=flops / (took * _peak(s, costs, role)),
-        hbm_utilisation=hbm_bytes / (took * costs.chip.hbm_bytes_per_s * role.dies),
+        cube_utilisation=flops / (took * _peak(role)),
+        hbm_utilisation=hbm_bytes / (took * role.chip.hbm_bytes_per_s * role.dies),
         requests_per_s=role.pool.instances * batch * npus / (tpot * max(1.0, answer - 1.0)),
     )
 
 
-def _peak(s: Scenario, costs: Costs, role: RoleCosts) -> float:
+def _peak(role: RoleCosts) -> float:
     """FLOP/s of all dies of an instance, in the format of the weights."""
-    return costs.chip.peak(computes(s.deployment.precision.weights, costs.chip.flops)) * role.dies
+    return role.chip.peak(computes(role.pool.precision.weights, role.chip.flops)) * role.dies
 
 
 def _prefill(
@@ -294,7 +292,7 @@ def _prefill(
     role = costs.prefill_role
     assert role is not None
     d, data_parallel = s.deployment.prefill, role.pool.own.attention == "dp"
-    npus = role.dies / costs.chip.dies_per_npu
+    npus = role.npus
     if traffic.input_tokens > role.kv_tokens_per_rank:
         # On NPUs of decode there is room for one batch, however many they are.
         more = "raise deployment.prefill.tokens_per_npu" if role.pool.over else "add NPUs"
@@ -331,8 +329,7 @@ def _prefill(
         operators=operators,
         longest_operator=longest,
         resource=waits_for(longest, "prefill"),
-        cube_utilisation=prefill_flops(role.prefill, tokens, pairs)
-        / (batch_time * _peak(s, costs, role)),
+        cube_utilisation=prefill_flops(role.prefill, tokens, pairs) / (batch_time * _peak(role)),
         requests_per_s=role.pool.instances * prompts / batch_time,
     )
 
@@ -345,10 +342,10 @@ def _colocated(
     role = costs.colocated_role
     assert role is not None
     d = s.deployment
-    per_npu = costs.chip.dies_per_npu
-    npus, fresh, answer = role.dies / per_npu, traffic.fresh_tokens, traffic.output_tokens
+    per_npu = role.chip.dies_per_npu
+    npus, fresh, answer = role.npus, traffic.fresh_tokens, traffic.output_tokens
     per_iteration = 1.0 + accepted_tokens(d.decode.mtp_draft_tokens, costs.mtp_acceptance)
-    wanted_requests = d.decode.batch_per_npu * role.pool.rank_dies / per_npu
+    wanted_requests = role.slots(d.decode.batch_per_npu)
     count, limited = slots(role, wanted_requests, traffic.input_tokens + traffic.held_mean)
     budget = float(d.colocated.chunk_tokens_per_npu) * npus
     most, group, ranks = budget / role.ranks, role.pool.prompt_ranks, role.ranks

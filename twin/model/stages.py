@@ -8,6 +8,7 @@ of a rank split attention, FFN and vocabulary (arXiv 1909.08053 section 3); rank
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from twin.model.shape import ModelError, Shape
@@ -140,14 +141,14 @@ def _refuse_split(pool: Pool, shape: Shape) -> None:
         )
 
 
-def notes(s: Scenario, shape: Shape, dies_per_npu: int) -> list[str]:
+def notes(s: Scenario, shape: Shape, ranks_of: Mapping[str, int]) -> list[str]:
     """A sentence for each setting that has no effect, or that engines do not offer, for a model
-    without routed experts."""
+    without routed experts; ranks_of: an instance, by role."""
     if "experts" in shape.stages:
         return []
     sentences = [f"{shape.title} has no routed experts: the settings under experts change nothing."]
     for pool in serving(s).values():
-        ranks = pool.npus * dies_per_npu // pool.own.tp_dies
+        ranks = ranks_of[pool.role]
         if pool.phase == "decode" and ranks > 1:
             sentences.append(
                 f"The {ranks} ranks of a {pool.role} instance iterate together, as the slowest: "

@@ -46,5 +46,5 @@ from twin.scenario.scenario import (
     seated,
     shares_npus,
 )
-from twin.scenario.supernode import ROUTINGS, Edit, Supernode
+from twin.scenario.supernode import ROUTINGS, Edit, NodeKind, Supernode
 from twin.scenario.workload import Profile, Trace, Workload

@@ -6,6 +6,7 @@ from typing import Literal
 
 from twin.scenario.declaration import (
     Section,
+    When,
     choice,
     element_name,
     quantity,
@@ -21,6 +22,16 @@ OFFLOADS = unless("deployment.decode.attention_offload", 0)
 MTP = unless("deployment.decode.mtp_draft_tokens", 0)
 BY_HAND = when("deployment.placement", "by_hand")
 DISAGGREGATED = when("deployment.mode", "disaggregated")
+AS_MACHINE = "as_machine"
+
+
+def pool_chip(label: str, applies: tuple[When, ...] = ()) -> str:
+    """The chip of a pool's NPUs, as a field."""
+    declared: str = choice(
+        AS_MACHINE, label, files="chips", group="Pools", applies=applies, since=4,
+        options={AS_MACHINE: "The machine's first"}, also="heterogeneous, mixed chips, kind",
+    )  # fmt: skip
+    return declared
 
 
 class Prefill(Section):
@@ -32,6 +43,9 @@ class Prefill(Section):
         16, "NPUs", "NPUs per prefill instance", (1, 384), step=8, group="Pools"
     )
     """NPUs per prefill instance. [arXiv 2506.12708v2 4.1]"""
+    chip: str = pool_chip("Chip of prefill")
+    """Chip of the nodes on which its instances sit: `supernode.chip`, or that of a row of
+    `supernode.kinds`."""
     on: Literal["own_npus", "decode_npus"] = choice(
         "own_npus", "Prefill runs on",
         options={"own_npus": "NPUs of its own", "decode_npus": "NPUs of decode (spatial sharing)"},
@@ -100,6 +114,8 @@ class Decode(Section):
         applies=DECODE_POOL,
     )  # fmt: skip
     """NPUs per decode instance. [arXiv 2506.12708v2 4.1]"""
+    chip: str = pool_chip("Chip of decode", (DECODE_POOL,))
+    """Chip of the nodes on which its instances sit, as `deployment.prefill.chip` says."""
     expert_npus: int = quantity(
         0, "NPUs", "Expert-only NPUs per decode instance (AFD)", (0, 383), group="Pools",
         applies=DECODE_POOL,
@@ -190,6 +206,8 @@ class Colocated(Section):
     npus_per_instance: int = quantity(
         160, "NPUs", "NPUs per colocated instance", (1, 384), step=16, group="Pools"
     )
+    chip: str = pool_chip("Chip of colocated instances")
+    """Chip of the nodes on which its instances sit, as `deployment.prefill.chip` says."""
     chunk_tokens_per_npu: int = quantity(
         1024, "tokens/NPU", "Prefill chunk beside decode", (2, 65_536)
     )
@@ -214,21 +232,32 @@ class Colocated(Section):
     always. SGLang's --scheduler-recv-interval (sgl-project/sglang scheduler_recv_skipper.py)."""
 
 
+WEIGHTS = {
+    "fp4": "NVFP4",
+    "mxfp4": "MXFP4 routed experts",
+    "w4a8": "W4A8: INT4 routed experts, INT8 products",
+    "w4a16": "W4A16: INT4 routed experts, BF16 products",
+}
+
+
 class Precision(Section):
     """Number formats."""
 
     weights: Literal["int8", "bf16", "fp8", "fp4", "mxfp4", "w4a8", "w4a16"] = choice(
-        "int8", "Weights", options={
-            "fp4": "NVFP4",
-            "mxfp4": "MXFP4 routed experts",
-            "w4a8": "W4A8: INT4 routed experts, INT8 products",
-            "w4a16": "W4A16: INT4 routed experts, BF16 products",
-        }, also="quantisation, precision, int4",
+        "int8", "Weights", options=WEIGHTS, also="quantisation, precision, int4",
     )  # fmt: skip
     """Weights and matrix products. With 4-bit weights all but the routed experts is 8-bit (NVFP4:
     projections, W4A8: projections and shared experts) or BF16 (MXFP4, W4A16). Chips without a
     peak of FP4 unpack NVFP4 and MXFP4 to BF16. [arXiv 2506.12708v2 4.5; MindIE 2.3, W4A8 mixed
     quantisation; OCP Microscaling Formats 1.0]"""
+    prefill_weights: Literal[
+        "as_decode", "int8", "bf16", "fp8", "fp4", "mxfp4", "w4a8", "w4a16"
+    ] = choice(
+        "as_decode", "Weights of prefill", options={"as_decode": "As in decode"} | WEIGHTS,
+        applies=DISAGGREGATED, since=4,
+    )  # fmt: skip
+    """Weights and matrix products of the prefill pool, where its chip computes in another format
+    than decode's; the KV cache has one format in both."""
     attention: Literal["as_weights", "bf16"] = choice("as_weights", "Attention")
     """Attention projections and dense FFN: in the format of the weights, or BF16 beside quantised
     experts. [arXiv 2506.12708v2 4.5]"""

@@ -21,11 +21,11 @@ Dies of an instance are chosen by `hardware.placement`; a failed die concerns ev
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
 
-from twin.scenario.deployment import Deployment
+from twin.scenario.deployment import AS_MACHINE, Deployment, Precision
 
 if TYPE_CHECKING:
     from twin.scenario.scenario import Scenario
@@ -46,6 +46,7 @@ class Group:
 
     stages: tuple[Stage, ...]
     npus: int  # that one instance uses
+    chip: str  # of these NPUs, a file in data/chips
     cores: float = 1.0  # share of each die's cores that it computes on
     over: str = ""  # role of the pool on whose NPUs it lies; "": they are its instance's own
     requests: float = 1.0  # share of the instance's requests whose attention core it runs
@@ -66,6 +67,7 @@ class Pool:
     cores: float = 1.0  # share of each die's cores that is the instance's, what it lends included
     hands_to: str = ""  # role of the pool that goes on with its requests
     prompt_ranks: int = 1  # that split a prompt evenly (colocated)
+    precision: Precision = Precision()  # of its weights and its KV
 
     @property
     def rank_dies(self) -> int:
@@ -76,6 +78,11 @@ class Pool:
     def own(self) -> Group:
         """The group that the batch former feeds."""
         return self.groups[0]
+
+    @property
+    def chip(self) -> str:
+        """Name of the chip of its instances' NPUs."""
+        return self.own.chip
 
     @property
     def phase(self) -> Phase:
@@ -106,7 +113,7 @@ class Pool:
 
 def serving(s: Scenario) -> Mapping[str, Pool]:
     """The pools by role, in the order of a request: prefill, decode; or colocated."""
-    return _serving(s.deployment)
+    return _serving(s.deployment, s.supernode.chip)
 
 
 def sharing(s: Scenario) -> Pool | None:
@@ -115,24 +122,30 @@ def sharing(s: Scenario) -> Pool | None:
 
 
 @lru_cache(maxsize=64)
-def _serving(deployment: Deployment) -> Mapping[str, Pool]:
-    """Pools by role, for each mode."""
+def _serving(deployment: Deployment, chip: str) -> Mapping[str, Pool]:
+    """Pools by role, for each mode; chip: of the machine."""
     if deployment.mode == "colocated":
         c, tp = deployment.colocated, deployment.decode.tp_dies
         own = Group(
-            LAYER, c.npus_per_instance, attention="tp" if tp > 1 else "dp", tp_dies=tp,
-            experts_tp=deployment.decode.experts_tp,
+            LAYER, c.npus_per_instance, _named(c.chip, chip),
+            attention="tp" if tp > 1 else "dp", tp_dies=tp, experts_tp=deployment.decode.experts_tp,
         )  # fmt: skip
         split = -(-c.prompt_dies // tp)
-        return {"colocated": Pool("colocated", c.instances, (own,), prompt_ranks=split)}
-    pools = {"prefill": _prefill(deployment), "decode": _decode(deployment)}
+        one = Pool("colocated", c.instances, (own,), prompt_ranks=split)
+        return {"colocated": replace(one, precision=deployment.precision)}
+    pools = {"prefill": _prefill(deployment, chip), "decode": _decode(deployment, chip)}
     if deployment.mode == "disaggregated":
         return pools
     only = deployment.mode.removesuffix("_only")
     return {only: pools[only]}
 
 
-def _prefill(deployment: Deployment) -> Pool:
+def _named(own: str, chip: str) -> str:
+    """Name of a pool's chip; chip: of the machine."""
+    return chip if own == AS_MACHINE else own
+
+
+def _prefill(deployment: Deployment, chip: str) -> Pool:
     """Prefill's pool, on NPUs of its own or on decode's dies with a share of their cores."""
     p, both = deployment.prefill, deployment.mode == "disaggregated"
     over = "decode" if both and p.on == "decode_npus" else ""
@@ -140,16 +153,21 @@ def _prefill(deployment: Deployment) -> Pool:
     own = Group(
         stages=LAYER,
         npus=p.npus_per_instance,
+        chip=_named(deployment.decode.chip if over else p.chip, chip),
         cores=cores * (1.0 - _lent_cores(deployment)),
         over=over,
         attention=p.attention,
         tp_dies=p.tp_dies if p.attention == "tp" else 1,
         experts_tp=p.experts_tp,
     )
-    return Pool("prefill", p.instances, (own,), cores, hands_to="decode" if both else "")
+    precision = deployment.precision
+    if both and precision.prefill_weights != "as_decode":
+        precision = precision.model_copy(update={"weights": precision.prefill_weights})
+    hands_to = "decode" if both else ""
+    return Pool("prefill", p.instances, (own,), cores, hands_to, precision=precision)
 
 
-def _decode(deployment: Deployment) -> Pool:
+def _decode(deployment: Deployment, chip: str) -> Pool:
     """Decode's pool: attention, experts and offloaded attention."""
     p, d, both = deployment.prefill, deployment.decode, deployment.mode == "disaggregated"
     cores = 1.0 - p.core_share if both and p.on == "decode_npus" else 1.0
@@ -157,6 +175,7 @@ def _decode(deployment: Deployment) -> Pool:
     own = Group(
         stages=("attention", "dense") if apart else LAYER,
         npus=d.npus_per_instance - apart,
+        chip=_named(d.chip, chip),
         cores=cores,
         requests=1.0 - away,
         domains=d.domains if apart else 1,
@@ -166,19 +185,20 @@ def _decode(deployment: Deployment) -> Pool:
     )
     groups = [own]
     if apart:
-        groups.append(Group(("experts",), apart, cores, coupling="turns"))
+        groups.append(Group(("experts",), apart, own.chip, cores, coupling="turns"))
     if away:
         groups.append(
             Group(
                 stages=("attention_core",),
                 npus=p.instances * p.npus_per_instance,
+                chip=_named(p.chip, chip),
                 cores=_lent_cores(deployment),
                 over="prefill",
                 requests=away,
                 coupling="iteration",
             )
         )
-    return Pool("decode", d.instances, tuple(groups), cores)
+    return Pool("decode", d.instances, tuple(groups), cores, precision=deployment.precision)
 
 
 def _lent_cores(deployment: Deployment) -> float:

@@ -9,7 +9,7 @@ from pydantic import model_validator
 
 from twin.scenario.clients import Admission, Clients, Tenant
 from twin.scenario.declaration import Section, choice, quantity, rows, section, text, unless
-from twin.scenario.deployment import Deployment
+from twin.scenario.deployment import AS_MACHINE, Deployment
 from twin.scenario.elastic import Elastic
 from twin.scenario.experts import Experts
 from twin.scenario.faults import MOST_FLAPS, Fault, Recovery
@@ -105,6 +105,7 @@ def disagreements(s: Scenario) -> list[str]:
         problems.append("experts.popularity = imported needs routing counts: load a file of counts")
     if s.workload.arrivals == "trace" and not s.workload.trace.digest:
         problems.append("workload.arrivals = trace needs a trace: load a trace file first")
+    problems += _kinds_disagree(s)
     problems += _sharing_disagreements(s) if shares_npus(s) else []
     problems += _offload_disagreements(s)
     if s.models:
@@ -115,7 +116,45 @@ def disagreements(s: Scenario) -> list[str]:
             for row, one in alone
             for problem in disagreements(one)
         ]
+    if s.deployment.precision.prefill_weights != "as_decode" and is_elastic(s):
+        problems.append(
+            "deployment.precision.prefill_weights needs elastic.controller = fixed, for instances "
+            "that start read the one stored model: set it to as_decode"
+        )
     return problems + (_elastic_disagreements(s) if is_elastic(s) else [])
+
+
+def _kinds_disagree(s: Scenario) -> list[str]:
+    """Sentences about pools that need NPUs of a chip which the machine does not have."""
+    machine, problems = s.supernode, []
+    if machine.imported:  # its file says what each die is
+        return []
+    if (further := sum(kind.nodes for kind in machine.kinds)) > machine.nodes:
+        problems.append(
+            f"supernode.kinds has {further} nodes and the supernode {machine.nodes}: raise "
+            "supernode.nodes, which counts all kinds, or take fewer nodes of a kind"
+        )
+    if len(machine.chips) <= len(machine.kinds):
+        problems.append(
+            "supernode.kinds has a chip twice, or that of supernode.chip: give each kind one row "
+            "and a chip of its own"
+        )
+    needed: dict[str, int] = {}
+    for pool in serving(s).values():
+        if not pool.over:
+            needed[pool.chip] = needed.get(pool.chip, 0) + pool.instances * pool.npus
+    for chip, npus in needed.items():
+        if chip not in machine.chips:
+            problems.append(
+                f"a pool names the chip {chip} and no node has it: take one of "
+                f"{', '.join(machine.chips)}, or add a row of supernode.kinds with it"
+            )
+        elif len(machine.chips) > 1 and npus > (most := machine.npus_with(chip)):
+            problems.append(
+                f"deployment needs {npus} NPUs of {chip} and the machine has {most}: add nodes of "
+                "that kind, or take fewer or smaller instances"
+            )
+    return problems
 
 
 def _offload_disagreements(s: Scenario) -> list[str]:
@@ -206,6 +245,7 @@ def _sharing_disagreements(s: Scenario) -> list[str]:
         )
     refused = {
         "deployment.decode.expert_npus = 0": d.expert_npus > 0,
+        "deployment.prefill.chip = as_machine": p.chip not in (AS_MACHINE, d.chip),
         "elastic.controller = fixed": is_elastic(s),
         "no faults": bool(s.faults),
         "seats of decode instances alone": any(row.role == "prefill" for row in s.deployment.seats)

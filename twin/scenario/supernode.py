@@ -56,6 +56,25 @@ class Edit(Section):
     """Plane whose bytes may take an added link, or that an added switch passes on."""
 
 
+class NodeKind(Section):
+    """Nodes with another chip: the last ones of every supernode. What is 0 is as in the others."""
+
+    chip: str = choice("ascend-950dt", "Chip of these nodes", files="chips", since=4)
+    """Accelerator package of these nodes, a file in data/chips."""
+    nodes: int = quantity(8, "nodes", "Nodes of this kind", (1, 8192), since=4)
+    """Nodes of a supernode that have it."""
+    ub_link_gb_per_s: float = quantity(0.0, "GB/s", "UB link of a die", (0, 1000), since=4)
+    """Capacity of one UB link of their dies, one direction; 0: that of the machine."""
+    rdma_gb_per_s_per_npu: float = quantity(0.0, "GB/s", "RDMA plane per NPU", (0, 1000), since=4)
+    """RDMA plane, one of their NPUs, one direction; 0: that of the machine."""
+    npu_w: float = quantity(0.0, "W", "Rated power of an NPU", (0, 20_000), since=4)
+    """Rated power of one of their packages; 0: cost.npu_w, or what data/chips says."""
+    price_per_npu_hour: float = quantity(
+        0.0, "per hour", "Price of an NPU-hour", (0, 10_000), since=4
+    )
+    """What an hour of one of their NPUs costs; 0: cost.price_per_npu_hour."""
+
+
 class Supernode(Section):
     """The machine: nodes, chips and the three network planes."""
 
@@ -72,7 +91,11 @@ class Supernode(Section):
     supernodes: int = quantity(1, "supernodes", "Supernodes", (1, 32), group="Machine")
     """Supernodes of this kind, joined over the RDMA and VPC planes; UB ends at each."""
     nodes: int = quantity(48, "nodes", "Nodes", (1, 8192), group="Machine")
-    """Compute nodes in a supernode. [arXiv 2506.12708v2 3.3.3]"""
+    """Compute nodes in a supernode, of all kinds. [arXiv 2506.12708v2 3.3.3]"""
+    kinds: tuple[NodeKind, ...] = rows("Further kinds of nodes", most=4, since=4)
+    """Nodes with another chip than `supernode.chip`, which the others have: the last nodes of every
+    supernode, in the order of the rows. A pool names the chip of its NPUs (`deployment.prefill.
+    chip`, `deployment.decode.chip`, `deployment.colocated.chip`)."""
     npus_per_node: int = quantity(8, "NPUs", "NPUs per node", (1, 72), group="Machine")
     """NPU packages in a node. [arXiv 2506.12708v2 3.3.2]"""
     cpus_per_node: int = quantity(4, "CPUs", "CPUs per node", (1, 8), group="Machine")
@@ -129,6 +152,30 @@ class Supernode(Section):
     def imported(self) -> bool:
         """Whether `machine` is the digest of an imported machine, which has its own counts."""
         return re.fullmatch(r"[0-9a-f]{64}", self.machine) is not None
+
+    @property
+    def chips(self) -> tuple[str, ...]:
+        """Chips of its nodes, those of the first nodes first."""
+        return tuple(dict.fromkeys((self.chip, *(kind.chip for kind in self.kinds))))
+
+    def kind_of(self, node: int) -> int:
+        """The kind of a node: the number of its row of `kinds`, from 1; 0: the first kind."""
+        after = node % self.nodes - self.nodes
+        for number in range(len(self.kinds), 0, -1):
+            after += self.kinds[number - 1].nodes
+            if after >= 0:
+                return number
+        return 0
+
+    def kind_with(self, chip: str) -> NodeKind | None:
+        """The further kind of nodes with a chip; None: the first kind has it, or none."""
+        return next((kind for kind in self.kinds if kind.chip == chip), None)
+
+    def npus_with(self, chip: str) -> int:
+        """NPU packages of all supernodes that are of a chip."""
+        kind = self.kind_with(chip)
+        nodes = kind.nodes if kind else self.nodes - sum(each.nodes for each in self.kinds)
+        return self.supernodes * nodes * self.npus_per_node
 
     @property
     def all_nodes(self) -> int:

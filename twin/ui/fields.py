@@ -232,6 +232,7 @@ def _named(row: dict[str, Any]) -> str:
 # What each list is called, and one row of it in words; those that name a run come first.
 LISTS: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
     "faults": ("Faults", _fault),
+    "supernode.kinds": ("Further kinds of nodes", "{nodes} nodes of {chip}".format_map),
     "supernode.edits": ("Fabric edits", _edit),
     "deployment.seats": ("Seats", "{role} {index} on {element}".format_map),
     "models": ("Further models", _model),

@@ -70,8 +70,8 @@ def test_fewer_dies_hold_more_experts_and_less_kv_and_serve_no_slot_of_the_lost_
 
 def test_kv_goes_to_the_die_that_sits_at_a_rank_and_comes_from_one_that_serves():
     found = machine()
-    spare = found.spares()[0]
-    assert found.spares() == list(range(32, 64))
+    spare = found.spares(0)[0]
+    assert found.spares(0) == list(range(32, 64))
     found.members[2][3], found.members[0][5] = spare, None
     for k in (0, 2):
         found.adopt(k, found.price(k))
@@ -95,7 +95,7 @@ def test_an_instance_starts_without_the_dies_that_an_edit_has_cut_off():
     gone = {"element": "die 1.5.0", "capacity_factor": 0.0}
     found = machine({"supernode.edits": [gone], "deployment.when_off": "refuse"})
     assert len(found.serving(3)) == 7 and found.roles[3].dies == 7
-    assert 26 not in found.spares()
+    assert 26 not in found.spares(0)
     cut = [{"element": f"NPU 1.{n}", "capacity_factor": 0.0} for n in range(4, 8)]
     with pytest.raises(HardwareError, match="no die of decode 1 is linked"):
         machine({"supernode.edits": cut, "deployment.when_off": "refuse"})

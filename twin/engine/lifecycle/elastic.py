@@ -52,7 +52,7 @@ class Elastic:
         self.rule, self.roles = self.setup.scenario.elastic, self.setup.roles
         self.decisions: list[Decision] = []
         self.role_changes = 0
-        self._npus = max(self.rule.npus, len(self.life.held()) // self.setup.dies_per_npu)
+        self._npus = max(self.rule.npus, self.setup.fabric.npus_of(self.life.held()))
         self._changed_s: deque[float] = deque()
         self._calm_s = dict.fromkeys(self.roles, 0.0)  # until when a pool is left alone
         self._lately = deque([(0.0, self._all_committed())])
@@ -62,7 +62,10 @@ class Elastic:
         self._arrived, self._idle_since_s = 0, 0.0
         if decides and self.rule.least_instances == 0:
             self.agenda.at(LOOK_S, self._watch)
-        self._size = {role: next(i.dies for i in self.setup.of_role(role)) for role in self.roles}
+        self._size = {  # NPUs of an instance
+            role: self.setup.of_role(role)[0].dies // self.setup.dies_per_npu(role)
+            for role in self.roles
+        }
         for row in self.rule.schedule if self.rule.controller == "schedule" else ():
             scheduled = tuple(row.wanted(role) for role in self.roles)
             self.agenda.at(row.at_s, partial(self._follow, scheduled))
@@ -102,7 +105,7 @@ class Elastic:
         pools = {
             role: PoolSeen(
                 len(columns[role]), starting[role], self._count(role, "drain"),
-                self._size[role] // self.setup.dies_per_npu, *measured[role],
+                self._size[role], *measured[role],
             )
             for role in self.roles
         }  # fmt: skip
@@ -143,8 +146,8 @@ class Elastic:
             max(now, min(max(pool), committed))
             for now, pool, committed in zip(wanted, lately, self._all_committed(), strict=True)
         )
-        dies = sum(count * self._size[role] for count, role in zip(most, self.roles, strict=True))
-        return most if dies <= self._npus * self.setup.dies_per_npu else wanted
+        npus = sum(count * self._size[role] for count, role in zip(most, self.roles, strict=True))
+        return most if npus <= self._npus else wanted
 
     def _follow(self, wanted: Wanted, t_s: float) -> None:
         """Apply a row of the schedule; changes that cannot begin yet are retried until the next

@@ -262,7 +262,8 @@ class Incidents:
         self.life.loading.stop(k, t_s)  # a failure before this one
         live = [d for d in machine.serving(k) if d not in machine.out]
         lost = {slot for slot, die in enumerate(machine.serving(k)) if die in machine.out}
-        size = self.missing(k, lost) * machine.setup.crowd.expert_bytes if live and lost else 0.0
+        each = machine.setup.crowd.expert_bytes[machine.setup.instances[k].role]
+        size = self.missing(k, lost) * each if live and lost else 0.0
         if size <= 0.0:
             return self._recover_at(k, t_s)
         try:
@@ -290,7 +291,11 @@ class Incidents:
         for r, die in enumerate(members):
             if die is None or die in machine.out:
                 members[r] = None
-                if recovery.spares and recovery.policy != "shrink" and (spares := machine.spares()):
+                if (
+                    recovery.spares
+                    and recovery.policy != "shrink"
+                    and (spares := machine.spares(k))
+                ):
                     spares_used.append(spares[0])
                     members[r] = spares_used[-1]
         self._tell_spares(k, spares_used, t_s)

@@ -23,7 +23,7 @@ from twin.hardware.chip import HardwareError
 from twin.hardware.faults import broken, dies_unfit, slow_dies
 from twin.hardware.network import Network
 from twin.hardware.placement import Instance
-from twin.hardware.prices import nic, port_rates, transfer_collision
+from twin.hardware.prices import nic, port_rates, ports_of, transfer_collision
 from twin.model.batch import attention_s_per_token, batch_line, recompute_s_per_token
 from twin.model.costs import RoleCosts, role_costs
 from twin.model.record import numbers, slowed
@@ -124,13 +124,17 @@ class Machine:
                 held_dies |= {home for home, die in places if die is None}
         return held_dies
 
-    def spares(self) -> list[int]:
-        """Working dies that belong to no instance of any model, in order."""
+    def spares(self, k: int) -> list[int]:
+        """Working dies of the chip of instance k that belong to no instance of any model, in
+        order."""
         held_dies = self.out.union(*(machine.held() for machine in self.together))
         for machine in self.together:
             if machine is not self:  # what another model may take later is no spare either
                 held_dies = held_dies.union(*(i.die_of_rank for i in machine.setup.instances))
-        return [die for die in range(self._whole.dies.size) if die not in held_dies]
+        chips = self._whole.chips(self.setup.scenario.supernode.chip)
+        own = self.setup.costs.roles[self.setup.instances[k].role].chip.name
+        npu = self._whole.npu.tolist()
+        return [die for die, of in enumerate(npu) if die not in held_dies and chips[of] == own]
 
     def column(self, k: int) -> int:
         """Column of instance k (its place in setup.instances) in the record and the traffic."""
@@ -170,14 +174,14 @@ class Machine:
     def _lay_ports(self) -> None:
         """Set the capacity of every die's port for KV hand-off, bytes/s."""
         plane = self.setup.scenario.deployment.kv_transfer_plane
-        full_rates = port_rates(self._whole, plane)[
-            self.setup.first_die // self._port.shared_by_dies
-        ]
+        first = ports_of(self._whole, [self.setup.first_die], self._port)[0]
+        full_rates = port_rates(self._whole, plane)[first]
         rate_share = port_rates(self.fabric, plane) / full_rates
         transfer = self.world.transfer
         serving = ((i.role, self.serving(k)) for k, i in enumerate(self.setup.instances))
         collision = transfer_collision(self.fabric, serving, plane)
-        transfer.granted[:] = self._port.bytes_per_s * rate_share / collision.mean
+        rates = self._port.bytes_per_s * rate_share / collision.mean
+        transfer.granted[:] = self.setup.costs.handed_bytes_per_s(rates)
         transfer.capacity[:] = transfer.granted
 
     def price(self, k: int) -> RoleCosts:
@@ -258,11 +262,11 @@ class Machine:
         if self.setup.scenario.deployment.mode != "disaggregated" or not dies:
             return
         i, transfer = self.setup.instances[k], self.world.transfer
-        ports = [
-            (rank[0] if rank[0] is not None and None not in rank else dies[r % len(dies)])
-            // self._port.shared_by_dies
+        ends = [
+            rank[0] if rank[0] is not None and None not in rank else dies[r % len(dies)]
             for r, rank in enumerate(self.ranks(k))
         ]
+        ports = ports_of(self._whole, ends, self._port)
         if i.role == "prefill":
             transfer.port_of_prefill[i.index] = ports
         else:

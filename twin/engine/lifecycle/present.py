@@ -49,7 +49,7 @@ class Present:
     def _size(self, role: str) -> float:
         """NPUs of an instance of a pool."""
         instances = self._setup.of_role(role)
-        return instances[0].dies / self._setup.dies_per_npu if instances else 0.0
+        return instances[0].dies / self._setup.dies_per_npu(instances[0].role) if instances else 0.0
 
     def instances(self, windows: int) -> tuple[Counts, Counts]:
         """Prefill and decode instances that can compute, mean of each window."""
@@ -61,7 +61,7 @@ class Present:
         prefill_npus = self._mean(windows, "prefill") * self._size("prefill")
         if self._elastic is None:  # pools may share NPUs
             used_dies = {die for i in self._setup.instances for die in i.die_of_rank}
-            return len(used_dies) / self._setup.dies_per_npu, prefill_npus
+            return float(self._setup.fabric.npus_of(used_dies)), prefill_npus
         return self._sum(windows, 0.0), prefill_npus
 
     def _sum(self, windows: int, total: Counts, *states: str) -> Counts:
@@ -84,8 +84,11 @@ class Present:
         """NPUs by pool, mean of the steady state."""
         roles = self._setup.roles
         if self._elastic is None:
-            dies = {role: sum(i.dies for i in self._setup.of_role(role)) for role in roles}
-            return {role: count // self._setup.dies_per_npu for role, count in dies.items()}
+            return {
+                role: sum(i.dies for i in self._setup.of_role(role))
+                // self._setup.dies_per_npu(role)
+                for role in roles
+            }
         return {role: self._steady(role) * self._size(role) for role in roles}
 
     def _steady(self, role: str, *states: str) -> float:
@@ -120,8 +123,8 @@ class Present:
             if span.t_s < min(span.end_s, horizon_s):
                 rows.append((
                     i.role, i.index, span.state, span.t_s, min(span.end_s, horizon_s),
-                    i.dies // self._setup.dies_per_npu,
-                    i.die_of_rank[0] // self._setup.dies_per_npu,
+                    i.dies // self._setup.dies_per_npu(i.role),
+                    int(self._setup.fabric.npu[i.die_of_rank[0]]),
                 ))  # fmt: skip
         result = {"lives": pl.DataFrame(rows, schema=LIVES, orient="row")}
         if decisions := decision_rows(self._elastic):

@@ -80,7 +80,7 @@ def merged(runs: Sequence[tuple[int, Served]], steady_s: float) -> dict[str, Any
         rate += part * (run.summary.get("output_tokens_per_s") or 0.0)
         npus += part * (run.summary.get("npus") or 0.0)
         hours = run.summary.get("npu_hours") or 0.0
-        cost_part = count * run.scenario.cost.price_per_npu_hour * hours
+        cost_part = count * run.observed.price_per_npu_hour * hours
         cost += cost_part
         cost_steady += cost_part * run.observed.steady_s / run.scenario.horizon_s
     tokens = rate * steady_s

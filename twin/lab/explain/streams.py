@@ -51,8 +51,7 @@ def full_plans(
     costs, plans = parts.costs, dict[str, Timeline | None]()
     if costs.decode_role is not None and full.decode is not None:
         ranks, query = costs.decode_role.ranks, costs.decode.query_tokens
-        rank_dies = costs.decode_role.pool.rank_dies
-        batch = full.decode.batch_per_npu * rank_dies / costs.chip.dies_per_npu
+        batch = costs.decode_role.slots(full.decode.batch_per_npu)
         requests, context = (float(each[0]) for each in rank_load(batch, ranks, traffic))
         tokens = 0.5 * query * batch * ranks / costs.decode.layout.domains
         hot = _hot(tokens, costs.decode.layout, parts.decode_imbalance)

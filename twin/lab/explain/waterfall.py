@@ -149,7 +149,7 @@ def _set_weights_apart(seconds: dict[str, float], view: View, decode_s: float) -
     iteration_s = view.figure("decode_iteration_s_mean")
     if role is None or view.full is None or not iteration_s:
         return
-    width = view.full.costs.chip.hbm_bytes_per_s * role.dies
+    width = role.chip.hbm_bytes_per_s * role.dies
     everyone = 1e6 * role.dies  # with so many tokens no expert stays unread
     ideal = decode_hbm_bytes(role.decode, everyone, 0.0, float(role.ranks)) / width / iteration_s
     layer_time = seconds["attention"] + seconds["experts"]

@@ -285,7 +285,7 @@ class Prices:
         batches = {CURVE[0]}
         if role != "prefill":
             own_batch = self.base.deployment.decode.batch_per_npu
-            batches = {parts.costs.chip.dies_per_npu, *CURVE, own_batch}
+            batches = {parts.costs.roles[role].chip.dies_per_npu, *CURVE, own_batch}
         reads = [even, replace(even, hit_tokens=0.0)] if even.hit_tokens else [even]
         expected: list[Point] = []
         best_case: list[Point] = []
@@ -338,7 +338,7 @@ def _bunched(s: Scenario, own: Point, found: Prediction, traffic: Traffic, hot: 
     role, (rate, batch, tpot_s) = found.costs.colocated_role, own
     if role is None or found.decode is None or found.prefill is None:
         return rate, batch, tpot_s
-    per_npu = found.costs.chip.dies_per_npu
+    per_npu = role.chip.dies_per_npu
     full = float(s.deployment.colocated.chunk_tokens_per_npu) * role.dies / per_npu
     share = min(1.0, found.prefill.batch_tokens / full)
     pairs = full / traffic.fresh_tokens * traffic.fresh_pairs

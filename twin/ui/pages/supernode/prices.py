@@ -14,7 +14,15 @@ from twin.hardware.fabric import Fabric
 from twin.hardware.flows import Load, Plane
 from twin.hardware.network import Network, network
 from twin.hardware.placement import Instance, place_instances
-from twin.hardware.prices import Price, all_to_all, nic, pool_read, port_rates, transfer_collision
+from twin.hardware.prices import (
+    Price,
+    all_to_all,
+    nic,
+    pool_read,
+    port_rates,
+    ports_of,
+    transfer_collision,
+)
 from twin.scenario import Scenario
 
 PLANES = {"ub": "UB", "rdma": "RDMA", "vpc": "VPC"}
@@ -126,8 +134,9 @@ def _colliding(
     """The hand-off of an instance's slowest die, with what transfers lose to each other by hash."""
     collision = transfer_collision(fabric, ((i.role, i.die_of_rank) for i in placed), plane)
     ports = port_rates(fabric, plane)
-    share = network(fabric).dies.size // ports.size  # dies of a port
-    port = nic(fabric, min(instance.die_of_rank, key=lambda die: ports[die // share]), plane)
+    first = nic(fabric, instance.die_of_rank[0], plane)
+    rates = ports[ports_of(fabric, instance.die_of_rank, first)]
+    port = nic(fabric, instance.die_of_rank[int(np.argmin(rates))], plane)
     return replace(port, bytes_per_s=port.bytes_per_s / collision.mean, collision=collision)
 
 

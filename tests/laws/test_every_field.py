@@ -359,7 +359,8 @@ FIELDS: dict[str, tuple[dict[str, Any], list[Any]]] = {
     "deployment.colocated.prompt_delay": (COLOCATED, [0, 30]),
     "deployment.colocated.receive_every": (COLOCATED | {"workload.rate_req_per_s": 10.0}, [1, 30]),
     "deployment.precision.weights": (HOT | {"supernode.chip": "b200"},
-                                     ["fp8", "bf16", "int8", "fp4", "mxfp4", "w4a8", "w4a16"]),
+                                     ["fp8", "bf16", "int8", "fp4", "mxfp4", "mxfp4_fp8", "w4a8",
+                                      "w4a16"]),
     "deployment.precision.prefill_weights": (
         PLAIN | {"workload.rate_req_per_s": 200.0}, ["as_decode", "bf16", "w4a8", "w4a16", "fp8"]),
     "deployment.precision.kv": (PLAIN, EVERY),

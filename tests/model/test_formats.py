@@ -88,7 +88,10 @@ def test_mxfp4_of_gpt_oss_is_as_heavy_as_its_checkpoint(facts):
     assert held == pytest.approx(60.8 * 2**30, rel=0.01)
 
 
-@pytest.mark.parametrize("weights, wide, native", [("fp4", "fp8", "fp4"), ("mxfp4", "bf16", "fp8")])
+@pytest.mark.parametrize(
+    "weights, wide, native",
+    [("fp4", "fp8", "fp4"), ("mxfp4", "bf16", "fp8"), ("mxfp4_fp8", "fp8", "fp8")],
+)
 def test_only_chips_with_a_peak_of_fp4_read_4_bits_in_their_products(
     ask, facts, weights, wide, native
 ):

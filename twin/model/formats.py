@@ -56,7 +56,8 @@ _WRITTEN_OUT = Steps(unpack=2 * ACTIVATION_BYTES)
 # gpt-oss the experts alone, all else in BF16 (config.json, modules_to_not_convert). Blackwell's
 # tensor cores read such weights and FP8 activations at the rate of FP8 (PTX ISA, tcgen05.mma,
 # kind::mxf8f6f4; TensorRT-LLM, W4A8_MXFP4_MXFP8). Other chips unpack to BF16: GPUs in registers
-# while they read (vLLM, Marlin; W4A16_MXFP4), Ascend before the product.
+# while they read (vLLM, Marlin; W4A16_MXFP4), Ascend before the product. DeepSeek-V4's own weights
+# are FP8 but for the routed experts (cann-recipes-infer, deepseek_v4_inference_guide.md).
 _MXFP4_BYTES = 0.5 + 1 / 32
 _NVFP4_BYTES = 0.5625  # a byte of scale for 16 weights
 
@@ -71,6 +72,13 @@ FORMATS = {
     "fp4_bf16": NumberFormat(_NVFP4_BYTES, "bf16", ACTIVATION_BYTES, linear="fp8"),
     "mxfp4": NumberFormat(
         _MXFP4_BYTES, "fp8", linear="bf16", shared="bf16", operand="fp4", unpacked="mxfp4_bf16"
+    ),
+    "mxfp4_fp8": NumberFormat(
+        _MXFP4_BYTES, "fp8", linear="fp8", shared="fp8", operand="fp4", unpacked="mxfp4_fp8_bf16"
+    ),
+    "mxfp4_fp8_bf16": NumberFormat(
+        _MXFP4_BYTES, "bf16", ACTIVATION_BYTES, linear="fp8", shared="fp8",
+        steps={"ascend": _WRITTEN_OUT},
     ),
     "mxfp4_bf16": NumberFormat(
         _MXFP4_BYTES, "bf16", ACTIVATION_BYTES, linear="bf16", shared="bf16",

@@ -235,6 +235,7 @@ class Colocated(Section):
 WEIGHTS = {
     "fp4": "NVFP4",
     "mxfp4": "MXFP4 routed experts",
+    "mxfp4_fp8": "MXFP4 routed experts, FP8 elsewhere",
     "w4a8": "W4A8: INT4 routed experts, INT8 products",
     "w4a16": "W4A16: INT4 routed experts, BF16 products",
 }
@@ -243,15 +244,17 @@ WEIGHTS = {
 class Precision(Section):
     """Number formats."""
 
-    weights: Literal["int8", "bf16", "fp8", "fp4", "mxfp4", "w4a8", "w4a16"] = choice(
+    weights: Literal[
+        "int8", "bf16", "fp8", "fp4", "mxfp4", "mxfp4_fp8", "w4a8", "w4a16"
+    ] = choice(
         "int8", "Weights", options=WEIGHTS, also="quantisation, precision, int4",
     )  # fmt: skip
     """Weights and matrix products. With 4-bit weights all but the routed experts is 8-bit (NVFP4:
-    projections, W4A8: projections and shared experts) or BF16 (MXFP4, W4A16). Chips without a
-    peak of FP4 unpack NVFP4 and MXFP4 to BF16. [arXiv 2506.12708v2 4.5; MindIE 2.3, W4A8 mixed
-    quantisation; OCP Microscaling Formats 1.0]"""
+    projections; MXFP4 with FP8, W4A8: projections and shared experts) or BF16 (MXFP4, W4A16). Chips
+    without a peak of FP4 unpack NVFP4 and MXFP4 to BF16. [arXiv 2506.12708v2 4.5; MindIE 2.3, W4A8
+    mixed quantisation; OCP Microscaling Formats 1.0]"""
     prefill_weights: Literal[
-        "as_decode", "int8", "bf16", "fp8", "fp4", "mxfp4", "w4a8", "w4a16"
+        "as_decode", "int8", "bf16", "fp8", "fp4", "mxfp4", "mxfp4_fp8", "w4a8", "w4a16"
     ] = choice(
         "as_decode", "Weights of prefill", options={"as_decode": "As in decode"} | WEIGHTS,
         applies=DISAGGREGATED, since=4,

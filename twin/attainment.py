@@ -18,7 +18,6 @@ from twin.hardware.prices import hand_off_bytes_per_s, nic, transfer_collision
 from twin.kernels.rng import exponential, stream_key
 from twin.model.batch import Hot, batch_line, batch_s
 from twin.model.costs import Costs, RoleCosts
-from twin.model.fetch import fetch_s
 from twin.model.mixed import longest_wait
 from twin.model.offload import bytes_per_token
 from twin.model.predict import Traffic
@@ -251,7 +250,7 @@ def attainment(priced: Priced) -> Attainment:
     transfer_s, extra_s = 0.0, 1e-3 * s.front_end.service_ms
     if costs.prefill_role is not None and costs.decode_role is not None:
         price = nic(parts.net, 0, d.kv_transfer_plane)
-        handed_bytes, _ = bytes_per_token(s, costs.shape, costs.kv_bytes_per_token)
+        handed_bytes, _ = bytes_per_token(costs.deployed, costs.kv_bytes_per_token)
         dies_by_role = [(i.role, i.die_of_rank) for i in place_instances(s, parts.net)]
         rate = hand_off_bytes_per_s(parts.net, price, dies_by_role, d.kv_transfer_plane)
         transfer_s = TRANSFERS * handed_bytes / costs.handed_bytes_per_s(rate)
@@ -341,7 +340,7 @@ def _pool(s: Scenario, parts: Assembly, role: RoleCosts, traffic: Traffic) -> Po
     if traffic.hit_tokens > 0.0:
         prompts_per_batch = max(1.0, budget / traffic.fresh_tokens)
         cached = prompts_per_batch * traffic.hit_tokens
-        read_s = fetch_s(s, parts.net, role.fetch, cached, prompts_per_batch) / cached
+        read_s = parts.costs.servers.read_s(role.fetch, cached, prompts_per_batch) / cached
         read_s += float(prefill_hits_s(role.prefill, cached, ops)) / cached
     return Pool(
         d.instances, budget, float(d.chunk_tokens), computing, full_s, token_s, read_s,

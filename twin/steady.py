@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twin.experts import Imbalance, imbalance
+from twin.experts.process import Routed
 from twin.facts import Facts
 from twin.hardware.fabric import wired
 from twin.hardware.network import Network
@@ -22,9 +23,7 @@ from twin.model.batch import recompute_s_per_token
 from twin.model.causes import shares_by_cause
 from twin.model.costs import Costs, RoleCosts, build_costs
 from twin.model.feeding import fed
-from twin.model.fetch import fetch_s
-from twin.model.full_load import clocks
-from twin.model.predict import Held, Prediction, Traffic, predict
+from twin.model.predict import Held, Prediction, Traffic, clocks, predict
 from twin.model.shape import ModelError
 from twin.model.stages import experts_of, router_groups
 from twin.policies.reuse import fetch_pays
@@ -47,6 +46,7 @@ class Assembly:
 
     net: Network
     costs: Costs
+    routed: Routed
     prefill_imbalance: Imbalance
     decode_imbalance: Imbalance  # the same as prefill's where instances are colocated
     tokens_per_request: Mapping[str, float] = field(compare=False)  # of a pass, by role
@@ -73,12 +73,21 @@ def _assemble(
     """Network, costs and imbalance of a scenario; with a power cap, at the capped clocks."""
     net = wired(scenario.supernode, facts)
     costs = build_costs(scenario, facts, net)
-    per_request = tokens_per_request(scenario, mean_lengths(scenario.workload, facts, trace)[0])
-    prefill, decode = imbalances(scenario, facts, costs, per_request, counts)
-    parts = Assembly(net, costs, prefill, decode, per_request)
+    mean_input, _ = mean_lengths(scenario.workload, facts, trace)
+    shape, experts = costs.shape, experts_of(scenario.experts, costs.shape)
+    routed = Routed(
+        experts, shape.routed_experts, shape.moe_layers, shape.top_k, facts.below("experts"),
+        scenario.seed, *router_groups(experts, shape),
+    )  # fmt: skip
+    per_request = {  # of prompts, and of tokens that an iteration verifies
+        name: max(mean_input, 1.0) if name == "prefill" else role.decode.query_tokens
+        for name, role in costs.roles.items()
+    }
+    uneven = imbalances(routed, costs, per_request, bool(scenario.faults), counts)
+    parts = Assembly(net, costs, routed, *uneven, per_request)
     if scenario.cost.cap_w <= 0.0:
         return parts
-    full = _predict(scenario, costs, parts, traffic_of(scenario, facts, trace))
+    full = _predict(parts, traffic_of(scenario, facts, trace))
     return replace(parts, costs=build_costs(scenario, facts, net, clocks(scenario, facts, full)))
 
 
@@ -99,8 +108,9 @@ def steady(
 
 
 def _full(scenario: Scenario, parts: Assembly, traffic: Traffic) -> Prediction:
-    full = _predict(scenario, parts.costs, parts, traffic)
-    return fed(scenario, full, traffic, parts.decode_imbalance.table)
+    loop, full = scenario.workload.arrivals == "closed_loop", _predict(parts, traffic)
+    clients = scenario.workload.concurrency if loop else 0
+    return fed(full, traffic, parts.decode_imbalance.table, clients)
 
 
 @dataclass(frozen=True)
@@ -164,7 +174,7 @@ def _with_batch(
     batch = per_die * _dies_per_npu(parts)
     changed = with_overrides(scenario, {"deployment.decode.batch_per_npu": batch})
     costs = build_costs(changed, facts, parts.net, parts.costs.clocks)
-    return _predict(changed, costs, parts, traffic)
+    return _predict(replace(parts, costs=costs), traffic)
 
 
 def _dies_per_npu(parts: Assembly) -> int:
@@ -221,40 +231,28 @@ def _central(mean: float, square: float, cube: float) -> tuple[float, float]:
 
 
 def imbalances(
-    s: Scenario, facts: Facts, costs: Costs, per_request: Mapping[str, float],
+    routed: Routed, costs: Costs, per_request: Mapping[str, float], links_fail: bool,
     counts: Counts | None = None,
 ) -> tuple[Imbalance, Imbalance]:  # fmt: skip
     """Expert imbalance of a prefill and of a decode instance (the same when colocated)."""
-    shape = costs.shape
-    experts = experts_of(s, shape)
-    if experts.balancing.policy == "oracle":
-        experts = experts.model_copy(update={"placement": "perfect"})
-    groups, top_groups = router_groups(experts, shape)
-    expert_facts = facts.below("experts")  # nothing else of the facts decides
+    if routed.experts.balancing.policy == "oracle":
+        perfect = routed.experts.model_copy(update={"placement": "perfect"})
+        routed = replace(routed, experts=perfect)
     answers = []
-    for role, name in (
-        (costs.prefill_role, "prefill"), (costs.colocated_role or costs.decode_role, "decode"),
-    ):  # fmt: skip
+    for role in (costs.prefill_role, costs.decoding):
         if role is None or not role.layout.slots_per_die:
             answers.append(NO_IMBALANCE)
             continue
         layout = role.layout
         nodes = min(layout.places, -(-layout.routed_dies // role.dies_per_node))
+        links = role.coefficients.layout.ports < 1.0 or links_fail  # between nodes they may limit
         question = (
-            experts, shape.routed_experts, shape.moe_layers, shape.top_k, layout.places,
-            layout.slots_per_die, expert_facts, s.seed, per_request[name],
+            routed, layout.places, layout.slots_per_die, per_request[role.pool.role],
+            nodes, links,
         )  # fmt: skip
-        group_args = (groups, top_groups, nodes, _nodes_count(s, role))
-        if counts is None:
-            answers.append(_imbalance(*question, None, *group_args))
-        else:
-            answers.append(imbalance(*question, counts, *group_args))
+        found = _imbalance(*question) if counts is None else imbalance(*question, counts)
+        answers.append(found)
     return answers[0], answers[1]
-
-
-def _nodes_count(s: Scenario, role: RoleCosts) -> bool:
-    """Whether an exchange may be limited by links between nodes, now or after a fault."""
-    return role.coefficients.layout.ports < 1.0 or bool(s.faults)
 
 
 @lru_cache(maxsize=128)
@@ -262,12 +260,6 @@ def _imbalance(*question: Any) -> Imbalance:
     """`imbalance`, cached by its arguments."""
     with plainly():
         return imbalance(*question)
-
-
-def tokens_per_request(s: Scenario, mean_input: float) -> dict[str, float]:
-    """Tokens of one request in a pass, by role."""
-    verified = 1.0 + s.deployment.decode.mtp_draft_tokens
-    return {"prefill": max(mean_input, 1.0), "decode": verified, "colocated": verified}
 
 
 @dataclass(frozen=True, slots=True)
@@ -372,26 +364,23 @@ def _largest_within(
     return low, low_s
 
 
-def _predict(s: Scenario, costs: Costs, parts: Assembly, traffic: Traffic) -> Prediction:
+def _predict(parts: Assembly, traffic: Traffic) -> Prediction:
     hot = parts.prefill_imbalance.table, parts.decode_imbalance.table
-    return predict(s, costs, parts.net, _worth_fetching(s, costs, parts, traffic), *hot)
+    return predict(parts.costs, _worth_fetching(parts, traffic), *hot)
 
 
-def _worth_fetching(s: Scenario, costs: Costs, parts: Assembly, traffic: Traffic) -> Traffic:
+def _worth_fetching(parts: Assembly, traffic: Traffic) -> Traffic:
     """Traffic without its hits if reading them takes longer than computing them again."""
-    role = costs.prefill_role or costs.colocated_role
+    role = parts.costs.prefilling
     if role is None or traffic.hit_tokens <= 0.0:
         return traffic
-    saved_s = recompute_s(s, parts, role, traffic.input_tokens) * traffic.hit_tokens
-    if fetch_pays(fetch_s(s, parts.net, role.fetch, traffic.hit_tokens), saved_s):
+    saved_s = recompute_s(parts, role, traffic.input_tokens) * traffic.hit_tokens
+    if fetch_pays(parts.costs.servers.read_s(role.fetch, traffic.hit_tokens), saved_s):
         return traffic
     return replace(traffic, hit_tokens=0.0)
 
 
-def recompute_s(s: Scenario, parts: Assembly, role: RoleCosts, input_tokens: float) -> float:
+def recompute_s(parts: Assembly, role: RoleCosts, input_tokens: float) -> float:
     """Seconds of an instance's time to compute a token again, in prompts of `input_tokens`."""
-    d, npus = s.deployment, role.npus
-    budget, hot = d.prefill.tokens_per_npu * npus, parts.prefill_imbalance.table
-    if parts.costs.colocated_role is not None:
-        budget, hot = d.colocated.chunk_tokens_per_npu * npus, parts.decode_imbalance.table
-    return recompute_s_per_token(role, budget, input_tokens, hot)
+    hot = (parts.prefill_imbalance if role.pool.role == "prefill" else parts.decode_imbalance).table
+    return recompute_s_per_token(role, role.pool.tokens_per_npu * role.npus, input_tokens, hot)

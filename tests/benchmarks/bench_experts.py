@@ -27,7 +27,7 @@ def batch_grid(points):
 @pytest.fixture(scope="module")
 def process():
     fields = {"drift_s": 600.0, "shift_every_s": 900.0, "topics": 4}
-    return x.start(Experts(**fields), 256, 58, 8, load_facts(), 1)
+    return x.start(x.Routed(Experts(**fields), 256, 58, 8, load_facts(), 1))
 
 
 def bench_now(benchmark, process):

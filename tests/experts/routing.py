@@ -6,13 +6,13 @@ import numpy as np
 from numba import njit
 
 from twin import experts as x
-from twin.experts import EMPTY, long_run, now, start
+from twin.experts import EMPTY, Routed, long_run, now, start
 from twin.experts.eplb import place_eplb
 
 
 def popularity(experts, routed_experts, layers, facts, seed, top_k=8):
     """(measured, now): what a placement is computed from and what tokens follow, at 0 s."""
-    process = start(experts, routed_experts, layers, top_k, facts, seed)
+    process = start(Routed(experts, routed_experts, layers, top_k, facts, seed))
     return long_run(process), now(process, 0.0)
 
 

@@ -18,6 +18,7 @@ from tests.experts.routing import popularity
 from twin.experts import (
     EMPTY,
     ExpertsError,
+    Routed,
     die_load,
     imbalance,
     load,
@@ -50,7 +51,7 @@ R1 = (256, 58, 8)  # routed experts, MoE layers, experts a token picks
 
 
 def hot(tokens, dies, slots, tokens_per_request=1.0, seed=1, **fields):
-    got = imbalance(Experts(**fields), *R1, dies, slots, FACTS, seed, tokens_per_request)
+    got = imbalance(Routed(Experts(**fields), *R1, FACTS, seed), dies, slots, tokens_per_request)
     return float(np.interp(tokens, got.tokens, got.factor))
 
 
@@ -69,7 +70,7 @@ def distance(a, b):
 
 
 def test_perfect_placement_is_exactly_even():
-    got = imbalance(Experts(placement="perfect"), *R1, 32, 9, FACTS, 1)
+    got = imbalance(Routed(Experts(placement="perfect"), *R1, FACTS, 1), 32, 9)
     assert (got.factor == 1.0).all() and (got.die_load == 1.0).all()
 
 
@@ -92,7 +93,7 @@ def test_every_expert_lives_and_no_pick_is_lost(placement, dies, redundant, skew
     assert chances.max() <= 1.0
     assert np.allclose(die_load(chances, held).mean(axis=1), 1.0)
     assert np.allclose(chances.sum(axis=1), 6.0)
-    got = imbalance(experts, 64, 4, 6, dies, slots, FACTS, seed)
+    got = imbalance(Routed(experts, 64, 4, 6, FACTS, seed), dies, slots)
     assert np.allclose(got.die_load.mean(axis=1), 1.0)
     assert (got.factor >= got.die_load.max(axis=1).mean() * 0.999).all()
     assert (np.diff(got.factor) <= 0.003 * got.factor[1:]).all()  # more tokens, more even
@@ -100,27 +101,27 @@ def test_every_expert_lives_and_no_pick_is_lost(placement, dies, redundant, skew
 
 def test_uniform_is_skew_zero_and_even_where_copies_divide():
     for fields in ({"popularity": "uniform"}, {"skew": 0.0}):
-        got = imbalance(Experts(redundant=0, **fields), *R1, 32, 8, FACTS, 1, 4096.0)
+        got = imbalance(Routed(Experts(redundant=0, **fields), *R1, FACTS, 1), 32, 8, 4096.0)
         assert np.allclose(got.die_load, 1.0, rtol=1e-12)
         assert got.factor[-1] < 1.02 and got.factor[16] > 1.1  # a finite batch is never even
 
 
 def test_points_by_compiled_code_are_those_without(monkeypatch):
     monkeypatch.setattr(load, "is_compiled", lambda _: False)
-    got = imbalance(Experts(), *R1, 32, 9, FACTS, 1)
+    got = imbalance(Routed(Experts(), *R1, FACTS, 1), 32, 9)
     plain, compiled = got.curve, got.factor
     assert [plain[k] for k in (0, 12, 30)] == [compiled[k] for k in (0, 12, 30)]
 
 
 def test_same_bytes_again_and_other_seed_other_draw():
-    a, b, c = (imbalance(Experts(), *R1, 40, 8, FACTS, seed) for seed in (1, 1, 2))
+    a, b, c = (imbalance(Routed(Experts(), *R1, FACTS, seed), 40, 8) for seed in (1, 1, 2))
     assert a.factor.tobytes() == b.factor.tobytes() and a.die_load.tobytes() == b.die_load.tobytes()
     assert a.die_load.tobytes() != c.die_load.tobytes()
     assert np.allclose(a.factor, c.factor, rtol=0.03)  # 58 layers average a seed's luck out
 
 
 def test_other_depths_and_widths_are_served():
-    got = imbalance(Experts(redundant=16), 128, 94, 8, 16, 9, FACTS, 1)
+    got = imbalance(Routed(Experts(redundant=16), 128, 94, 8, FACTS, 1), 16, 9)
     assert got.die_load.shape == (94, 16) and np.isfinite(got.factor).all()
 
 
@@ -140,7 +141,7 @@ def test_long_requests_make_a_batch_less_even_balance_helps_and_skew_hurts():
 )
 def test_what_cannot_be_is_refused_with_a_sentence(dies, slots, top_k, per_request, words):
     with pytest.raises(ExpertsError, match=words):
-        imbalance(Experts(), 256, 58, top_k, dies, slots, FACTS, 1, per_request)
+        imbalance(Routed(Experts(), 256, 58, top_k, FACTS, 1), dies, slots, per_request)
 
 
 # The shape of real placements and measurements
@@ -177,7 +178,7 @@ def test_fitted_shape_respects_the_real_pattern_in_every_layer():
     bound = (count.max(axis=1) - 1) * 256 / count.sum(axis=1)
     assert np.median(bound) == pytest.approx(1.88, abs=0.01)
     assert bound.max() == pytest.approx(6.59, abs=0.01)
-    measured = start(Experts(drift_s=3600.0), *R1, FACTS, 1)
+    measured = start(Routed(Experts(drift_s=3600.0), *R1, FACTS, 1))
     for t in (0.0, 7200.0):  # now, and with the drift of another hour
         chances = now(measured, t)
         hottest = chances.max(axis=1) / chances.mean(axis=1)
@@ -218,7 +219,7 @@ def test_traffic_of_one_topic_is_less_even_as_one_data_set_of_r1_was():
     # traffic is made. Neither how many there are nor how far apart they lie was fitted to it.
     by_die, by_slot = [], []
     for seed in (1, 2, 3):
-        process = start(Experts(topics=4), *R1, FACTS, seed)
+        process = start(Routed(Experts(topics=4), *R1, FACTS, seed))
         chances = now(process, 0.0, np.array([1.0, 0.0, 0.0, 0.0]))
         held = place(Experts(placement="round_robin", redundant=0), chances, 32, 8)
         by_die.append(die_load(chances, held).max(axis=1).mean())
@@ -266,7 +267,7 @@ def test_hottest_die_equals_multinomial_within_2_percent(dies, slots, batch):
     for seed in (1, 2):
         measured, chances = popularity(experts, 256, 1, FACTS, seed)
         held = place(experts, measured, dies, slots)
-        got = imbalance(experts, 256, 1, 8, dies, slots, FACTS, seed)
+        got = imbalance(Routed(experts, 256, 1, 8, FACTS, seed), dies, slots)
         expected[0] += math.exp(np.interp(math.log(tokens), np.log(got.tokens), np.log(got.factor)))
         expected[1] += simulate(chances[0], held[0], tokens, 1, 400, seed)
     assert expected[0] == pytest.approx(expected[1], rel=0.02)
@@ -277,7 +278,7 @@ def test_topics_equal_a_dirichlet_simulation_within_4_percent(requests):
     experts = Experts()
     measured, chances = popularity(experts, 256, 1, FACTS, 3)
     held = place(experts, measured, 32, 9)
-    got = imbalance(experts, 256, 1, 8, 32, 9, FACTS, 3, 4096.0)
+    got = imbalance(Routed(experts, 256, 1, 8, FACTS, 3), 32, 9, 4096.0)
     simulated = simulate(chances[0], held[0], requests * 4096, requests, 300, 5, RHO)
     assert np.interp(requests * 4096, got.tokens, got.factor) == pytest.approx(simulated, rel=0.04)
 

@@ -8,6 +8,7 @@ import pytest
 
 from twin.experts import (
     ExpertsError,
+    Routed,
     first_slots,
     long_run,
     measured,
@@ -27,7 +28,7 @@ SD = FACTS.si("experts.drift.log_sd")
 
 
 def process(layers=8, seed=1, counts=None, **fields):
-    return start(Experts(**fields), 256, layers, 8, FACTS, seed, counts)
+    return start(Routed(Experts(**fields), 256, layers, 8, FACTS, seed), counts)
 
 
 def hot(chances, share=0.05):
@@ -184,7 +185,7 @@ def test_counts_that_do_not_fit_are_refused(counts, words):
     named = {"name": "my.csv", "digest": "0" * 64}
     experts = Experts(popularity="imported", counts=named)
     with pytest.raises(ExpertsError, match=words):
-        start(experts, 256, 4, 8, FACTS, 1, counts)
+        start(Routed(experts, 256, 4, 8, FACTS, 1), counts)
 
 
 def test_questions_outside_time_or_topics_are_refused():
@@ -199,8 +200,8 @@ def test_imported_counts_without_drift_are_the_popularity_to_the_digit():
     imported = Experts.model_validate(
         {"popularity": "imported", "counts": {"name": "mine", "digest": "0" * 64}}
     )
-    found = start(imported, 256, 58, 8, FACTS, 1, counts)
+    found = start(Routed(imported, 256, 58, 8, FACTS, 1), counts)
     for t_s in (0.0, 500.0):
         assert now(found, t_s).tobytes() == long_run(found).tobytes()
     moving = imported.model_copy(update={"drift_s": 100.0})
-    assert (now(start(moving, 256, 58, 8, FACTS, 1, counts), 0.0) != long_run(found)).any()
+    assert (now(start(Routed(moving, 256, 58, 8, FACTS, 1), counts), 0.0) != long_run(found)).any()

@@ -56,7 +56,7 @@ def popularity(seed=None):
     if not seed:
         counts[:, 5] = 20.0
     named = {"popularity": "imported", "counts": {"name": "mine", "digest": "0" * 64}}
-    process = x.start(Experts.model_validate(named), 256, 58, 8, FACTS, 1, counts)
+    process = x.start(x.Routed(Experts.model_validate(named), 256, 58, 8, FACTS, 1), counts)
     return x.long_run(process)[:1]
 
 
@@ -64,7 +64,7 @@ def placed(placement, seed=None):
     _, crowd, _ = machine()
     load = popularity(seed)
     rule = Experts(placement=placement, redundant=32)
-    return x.place(rule, load, 128, SLOTS, 8, groups=crowd.groups)[0]
+    return x.place(rule, load, 128, SLOTS, 8, groups=crowd.routed.groups)[0]
 
 
 @cache

@@ -6,7 +6,7 @@ from tests.engine.small import run, small
 from twin.hardware.chip import HardwareError
 from twin.hardware.power import Use, clock, power
 from twin.lab.library import load_facts
-from twin.model.full_load import full_load
+from twin.model.predict import full_load
 from twin.scenario import Scenario, with_overrides
 from twin.steady import steady
 

@@ -3,6 +3,8 @@
 The identity is that of a small machine; the other two are runs of the machine of the paper.
 """
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -14,7 +16,7 @@ from twin.hardware.faults import broken
 from twin.lab.library import load_facts
 from twin.model.costs import role_costs
 from twin.model.decode import DECODE_OPERATORS, decode_iteration_s
-from twin.scenario import Fault, parse_scenario, serving
+from twin.scenario import Fault, parse_scenario
 
 ALONE = {
     "deployment.mode": "decode_only",
@@ -45,9 +47,8 @@ def priced(settings, faults):
     setup = set_up(small(settings), load_facts(), None)
     fabric = broken(setup.fabric, faults)
     (i,) = setup.instances
-    role = role_costs(
-        setup.scenario, load_facts(), fabric, serving(setup.scenario)[i.role], i.die_of_rank, i.name
-    )
+    at = replace(setup.costs.deployed, net=fabric)
+    role = role_costs(at, at.pools[i.role], i.die_of_rank, i.name)
     requests, sink = np.zeros(i.dies, np.int64), np.zeros(len(DECODE_OPERATORS))
     requests[0], context, took_s = 1, np.zeros(i.dies), 0.0
     w = setup.scenario.workload

@@ -26,6 +26,6 @@ def ask(facts):
         fabric = build_fabric(s.supernode, known or facts)
         w = s.workload
         traffic = Traffic(float(w.input_tokens), float(w.output_tokens), **traffic_too)
-        return predict(s, build_costs(s, known or facts, fabric), fabric, traffic)
+        return predict(build_costs(s, known or facts, fabric), traffic)
 
     return answer

@@ -3,11 +3,10 @@ from dataclasses import FrozenInstanceError, replace
 import pytest
 
 from twin.hardware.fabric import build_fabric, wired
-from twin.hardware.placement import place_instances
 from twin.model.costs import build_costs, role_costs
 from twin.model.record import walk
 from twin.model.shape import ModelError
-from twin.scenario import Scenario, serving, with_overrides
+from twin.scenario import Scenario, with_overrides
 
 
 def test_a_role_that_is_not_deployed_is_refused(facts):
@@ -42,13 +41,11 @@ def test_another_batch_has_other_buffers_and_the_very_same_coefficients(facts):
 @pytest.mark.parametrize("role", ["prefill", "decode"])
 def test_on_a_share_of_the_cores_what_computes_is_slower_and_what_travels_is_not(facts, role):
     s = Scenario()
-    net = wired(s.supernode, facts)
-    first = next(i for i in place_instances(s, net) if i.role == role)
-    pool = serving(s)[role]
+    at = build_costs(s, facts, wired(s.supernode, facts)).deployed
+    first = next(i for i in at.instances if i.role == role)
+    pool = at.pools[role]
     some = replace(pool, groups=(replace(pool.own, cores=0.7),), cores=0.7)
-    whole, part = (
-        role_costs(s, facts, net, p, first.die_of_rank, first.name) for p in (pool, some)
-    )
+    whole, part = (role_costs(at, p, first.die_of_rank, first.name) for p in (pool, some))
     assert part.memory == whole.memory
     for (c, a), (_, b) in zip(walk(whole.coefficients), walk(part.coefficients), strict=True):
         if c.scale == "computed":

@@ -8,7 +8,7 @@ from twin.engine.setup import set_up
 from twin.hardware.fabric import wired
 from twin.lab.library import load_facts
 from twin.model.costs import build_costs
-from twin.model.fetch import fetch, fetch_s, fullest_share, hot_server_s, node_dram_bytes
+from twin.model.fetch import fetch, fullest_share, node_dram_bytes
 from twin.scenario import Scenario, with_overrides
 
 FACTS = load_facts()
@@ -17,7 +17,7 @@ GIB = 1024.0**3
 
 def kept(store, gb=512.0, dies=16):
     asked = with_overrides(Scenario(), {"memory_pool.store": store, "memory_pool.gb_per_node": gb})
-    return node_dram_bytes(asked, FACTS, dies)
+    return node_dram_bytes(asked.memory_pool, FACTS, dies)
 
 
 def test_ems_keeps_blocks_in_all_that_is_lent():
@@ -36,12 +36,12 @@ def test_segments_are_whole_and_stores_evict_before_they_are_full():
 @pytest.mark.parametrize(("store", "pieces"), [("ems", 61), ("mooncake", 61), ("memcache", 122)])
 def test_a_block_of_r1_is_read_in_as_many_pieces_as_were_published(store, pieces):
     asked = with_overrides(Scenario(), {"memory_pool.store": store})
-    read = fetch(asked, FACTS, 32, 32, 16, 70_272.0, 61)
+    read = fetch(asked.memory_pool, FACTS, 32, 32, 16, 70_272.0, 61)
     size = asked.memory_pool.block_tokens * 70_272.0 / pieces
     start_s, in_flight = FACTS.si("operators.pool_copy.start"), 4
     assert read.copies_bytes_per_s == pytest.approx(32 * in_flight * size / start_s)
     whole = with_overrides(asked, {"memory_pool.layout": "block"})
-    assert fetch(whole, FACTS, 32, 32, 16, 70_272.0, 61).copies_bytes_per_s == (
+    assert fetch(whole.memory_pool, FACTS, 32, 32, 16, 70_272.0, 61).copies_bytes_per_s == (
         pytest.approx(pieces * read.copies_bytes_per_s)
     )
 
@@ -76,9 +76,9 @@ def test_prompts_of_a_trace_read_no_popular_prefix_that_was_asked_for_before():
 
     def reads(**fields):
         s = small({name.replace("__", "."): value for name, value in fields.items()})
-        net = wired(s.supernode, FACTS)
-        read = build_costs(s, FACTS, net).prefill_role.fetch
-        return fetch_s(s, net, read, 2048.0, 8.0), hot_server_s(s, net, read, 2048.0, 8.0, 24)
+        costs = build_costs(s, FACTS, wired(s.supernode, FACTS))
+        read, servers = costs.prefill_role.fetch, costs.servers
+        return servers.read_s(read, 2048.0, 8.0), servers.hottest_s(read, 2048.0, 8.0, 24)
 
     trace = {"workload__arrivals": "trace", "workload__trace__digest": "0" * 64}
     shared = {"workload__prefix": "shared", "workload__prefix_groups": 1}

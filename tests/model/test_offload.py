@@ -18,7 +18,7 @@ from twin.model.offload import bytes_per_token, offload, token_bytes
 from twin.model.predict import EVEN
 from twin.model.record import changed
 from twin.model.shape import ModelError, load_shape
-from twin.scenario import SpecError
+from twin.scenario import SpecError, serving
 
 SHARE, LENT = "deployment.decode.attention_offload", "deployment.prefill.lent_cores"
 
@@ -34,7 +34,8 @@ def offloading(facts, share, lent=0.25, **more):
 
 def moved_of(costs, share):
     """Bytes of a token that are handed to decode, and that its attention moves."""
-    return bytes_per_token(small({SHARE: share}), costs.shape, costs.kv_bytes_per_token)
+    at = replace(costs.deployed, pools=serving(small({SHARE: share})))
+    return bytes_per_token(at, costs.kv_bytes_per_token)
 
 
 def test_nothing_offloaded_is_as_if_there_were_no_such_thing(facts):
@@ -61,7 +62,7 @@ def test_the_way_has_the_ports_of_the_busier_side(facts):
     ways = []
     for prefills in (1, 2):
         s = small({SHARE: 0.3, "deployment.prefill.instances": prefills})
-        ways.append(offload(s, wired(s.supernode, facts), {}))
+        ways.append(offload(build_costs(s, facts, wired(s.supernode, facts)).deployed))
     assert [way.served for way in ways] == [2.0, 1.0]
     assert ways[0].out_bytes_per_s == pytest.approx(0.5 * ways[1].out_bytes_per_s)
     cores = [offloading(facts, 0.3, **{"deployment.prefill.instances": n}).decode.sequence.core

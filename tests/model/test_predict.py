@@ -2,7 +2,8 @@ import math
 
 import pytest
 
-from twin.model.predict import Held, Traffic, accepted_tokens, rank_load
+from twin.model.costs import accepted_tokens
+from twin.model.predict import Held, Traffic, rank_load
 from twin.model.shape import ModelError
 from twin.scenario import Scenario
 

@@ -53,7 +53,7 @@ class Balance:
     def __init__(self, machine: Machine, agenda: Agenda, log: list[Event]) -> None:
         self.machine, self.agenda, self.log = machine, agenda, log
         self.setup = machine.setup
-        self.experts = self.setup.crowd.experts
+        self.experts = self.setup.crowd.routed.experts
         self.rule = self.experts.balancing
         self.loads: list[dict[str, Any]] = []  # pieces of the table of dies' loads
         self.hottest: list[dict[str, Any]] = []  # and of hottest dies, by layer
@@ -91,7 +91,7 @@ class Balance:
     def _placed(self, k: int, load: np.ndarray | None = None) -> Group:
         """Slots of experts in instance k's layout, placed for a load; None: for the long run."""
         role, dies, slots = self._key(k)
-        nodes, groups = self.crowd.nodes_of(role, dies), self.crowd.groups
+        nodes, groups = self.crowd.nodes_of(role, dies), self.crowd.routed.groups
         if load is None:
             placement = x.first_slots(self.experts, self.process, dies, slots, nodes, groups)
         else:
@@ -164,11 +164,9 @@ class Balance:
         first = self.setup.prefill_imbalance
         if group.role != "prefill":
             first = self.setup.decode_imbalance
-        limited = self.experts.group_limited
         group_args = (
             self.crowd.tokens_per_request[group.role], self.process.correlation,
-            self.crowd.groups if limited else 1, self.crowd.top_groups if limited else 1,
-            self._nearest(group),
+            *self.crowd.routed.limits, self._nearest(group),
         )  # fmt: skip
         token_counts = np.arange(first.tokens.size, dtype=np.float64)
         factors = []
@@ -210,7 +208,7 @@ class Balance:
         new = group.slots.copy()
         new[layers] = x.place(
             self.experts, load[layers], dies, room, group.nodes, group.slots[layers],
-            groups=self.crowd.groups,
+            groups=self.crowd.routed.groups,
         )  # fmt: skip
         incoming = x.moves(group.slots, new).sum(axis=0) * self.crowd.expert_bytes[group.role]
         most, total = float(incoming.max()) / self.crowd.split[key[0]], float(incoming.sum())

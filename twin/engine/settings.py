@@ -13,7 +13,6 @@ from twin.engine.clock import WINDOWS, steps_in
 from twin.hardware.prices import nic, pool_read, port_rates
 from twin.kernels.buffers import Columns, key, number
 from twin.kernels.rng import stream_key
-from twin.model.fetch import pool_plane
 from twin.model.offload import bytes_per_token
 from twin.policies.router import RANK_CHOICES, ROUTERS
 from twin.scenario import serving, shares_npus
@@ -81,7 +80,7 @@ class Source:
             return 0.0
         first = self.setup.instances[0]
         first_npu = first.die_of_rank[: self.setup.dies_per_npu(first.role)]
-        return pool_read(self.setup.fabric, first_npu, pool_plane(self.s)).latency_s
+        return pool_read(self.setup.fabric, first_npu, self.s.memory_pool.read_plane).latency_s
 
     def among_experts(self) -> bool:
         """Whether KV hand-off shares its ports with dispatch and combine."""
@@ -97,7 +96,7 @@ class Source:
 
     def kv_bytes(self) -> tuple[float, float]:
         """Bytes per token of KV that is handed to decode, and of its offloaded attention."""
-        return bytes_per_token(self.s, self.costs.shape, self.costs.kv_bytes_per_token)
+        return bytes_per_token(self.costs.deployed, self.costs.kv_bytes_per_token)
 
 
 def taken(kind: type[T], path: str) -> T:
@@ -179,7 +178,7 @@ class Settings(Columns):
     block_bytes = number(float, "KV of a block.", lambda f: f.block_bytes)
     page_tokens = taken(int, "memory_pool.block_tokens")
     fetch_latency_s = number(float, "Of a read.", lambda f: f.fetch_latency_s())
-    pool_plane = number(int, "As in PLANES.", lambda f: w.PLANES.index(pool_plane(f.s)))
+    pool_plane = number(int, "As in PLANES.", lambda f: w.PLANES.index(f.s.memory_pool.read_plane))
     ssd_write_bytes_per_s = number(float, "Of an instance.", lambda f: f.ssd_pace())
 
     # Bytes that travel for a token.

@@ -25,10 +25,8 @@ from twin.model.decode import DECODE_OPERATORS, decode_iteration_s
 from twin.model.fetch import node_dram_bytes
 from twin.model.formats import FORMATS, computes
 from twin.model.prefill import PREFILL_OPERATORS, prefill_batch_s
-from twin.model.stages import experts_of, router_groups
 from twin.policies.batching import tokens_per_iteration
 from twin.scenario import (
-    Experts,
     Scenario,
     is_elastic,
     model_names,
@@ -116,7 +114,7 @@ class Setup:
 
     def kv_tokens(self, costs: RoleCosts) -> float:
         """KV tokens of a rank, less the space of one layer's new experts while they arrive."""
-        balancing = self.crowd.experts.balancing
+        balancing = self.crowd.routed.experts.balancing
         if balancing.policy in ("none", "oracle") or balancing.swap == "stall":
             return float(costs.kv_tokens_per_rank)
         expert_bytes = self.crowd.expert_bytes[costs.pool.role]
@@ -197,13 +195,11 @@ class Setup:
 class ExpertCrowd:
     """Routed experts, their popularity, and the layout of the instances that use them."""
 
-    experts: Experts  # the scenario's, or of a model without any, ones that change nothing
+    routed: x.Routed  # as in the scenario, or for a model without any, ones that change nothing
     process: x.Process  # popularity over time
     topics: np.ndarray  # i1[requests], topic class
     tokens_per_request: Mapping[str, float]  # by role: tokens of a pass that come from one request
     expert_bytes: dict[str, float]  # by role: weights of one routed expert in one layer
-    groups: int  # of the model's router
-    top_groups: int
     dies_per_node: dict[str, int]  # by role: most dies of an instance that one node has
     split: dict[str, int]  # by role: dies that hold a part of each of their experts
 
@@ -241,7 +237,7 @@ def set_up(
     partial = Setup(
         scenario, parts.net, instances, costs, parts.prefill_imbalance, parts.decode_imbalance,
         notes=[], power=_power(scenario, facts, costs), declared=len(placed.instances),
-        node_dram_bytes=node_dram_bytes(scenario, facts, parts.net.dies_per_node),
+        node_dram_bytes=node_dram_bytes(scenario.memory_pool, facts, parts.net.dies_per_node),
         requests=None, crowd=None,  # type: ignore[arg-type]
     )  # fmt: skip
     count = None
@@ -261,13 +257,13 @@ def set_up(
     _refuse_too_large(partial, requests)
     notes = [f"{n:,} requests: {reason}" for reason, n in sorted(requests.counts.items()) if n]
     notes += [*requests.notes, *placed.moved, *remarks(scenario)]
-    notes += costs.remarks(scenario)
+    notes += costs.remarks
     notes += [
         f"A cap of {scenario.cost.cap_w:g} W an NPU lowers the clock of {role} to {share:.1%}."
         for role, share in costs.clocks.items()
         if share < 1.0
     ]
-    crowd = _crowd(scenario, facts, parts, requests, counts)
+    crowd = _crowd(scenario, parts, requests, counts)
     return replace(partial, requests=requests, notes=notes, crowd=crowd, residents=present)
 
 
@@ -313,26 +309,19 @@ def set_up_models(
 
 
 def _crowd(
-    s: Scenario, facts: Facts, parts: Assembly, requests: Requests, counts: np.ndarray | None
+    s: Scenario, parts: Assembly, requests: Requests, counts: np.ndarray | None
 ) -> ExpertCrowd:
     """Experts of a run: popularity over time, placement and imbalance of each pool."""
-    costs, shape = parts.costs, parts.costs.shape
-    experts = experts_of(s, shape)
-    process = x.start(
-        experts, shape.routed_experts, shape.moe_layers, shape.top_k, facts, s.seed, counts
-    )
-    groups, top_groups = router_groups(experts, shape)
+    costs, process = parts.costs, x.start(parts.routed, counts)
     return ExpertCrowd(
-        experts=experts,
+        routed=parts.routed,
         process=process,
         topics=x.topics_of(process, requests.arrival_s, requests.session, s.seed),
         tokens_per_request=parts.tokens_per_request,
         expert_bytes={
-            name: shape.expert_weights * FORMATS[role.pool.precision.weights].weight_bytes
+            name: costs.shape.expert_weights * FORMATS[role.pool.precision.weights].weight_bytes
             for name, role in costs.roles.items()
         },
-        groups=groups,
-        top_groups=top_groups,
         split={name: role.layout.split for name, role in costs.roles.items()},
         dies_per_node={name: role.dies_per_node for name, role in costs.roles.items()},
     )

@@ -13,6 +13,7 @@ from twin.experts.placement import choose_layers, copies, moves, place, replicas
 from twin.experts.popularity import ExpertsError, topic_correlation
 from twin.experts.process import (
     Process,
+    Routed,
     long_run,
     measured,
     mix_at,

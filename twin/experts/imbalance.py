@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from twin.experts.load import Peaks, by_node, copy_shares, die_moments
 from twin.experts.placement import place
 from twin.experts.popularity import ExpertsError
-from twin.experts.process import Process, long_run, now, start
-from twin.facts import Facts
+from twin.experts.process import Process, Routed, long_run, now, start
 from twin.scenario import Experts
 
 Floats = NDArray[np.float64]
@@ -78,30 +77,27 @@ def first_slots(
 
 
 def imbalance(
-    experts: Experts, routed_experts: int, layers: int, top_k: int, routed_dies: int,
-    slots_per_die: int, facts: Facts, seed: int, tokens_per_request: float = 1.0,
-    counts: Floats | None = None, groups: int = 1, top_groups: int = 1, nodes: int = 1,
-    links: bool = False,
+    routed: Routed, routed_dies: int, slots_per_die: int, tokens_per_request: float = 1.0,
+    nodes: int = 1, links: bool = False, counts: Floats | None = None,
 ) -> Imbalance:  # fmt: skip
     """Load of the hottest of `routed_dies` over the mean, by tokens entering an MoE layer, of which
-    `tokens_per_request` come from one request; the placement balances the long run. groups,
-    top_groups: of `experts.group_limited` and `eplb_groups`. links: the curve of nodes is wanted as
-    well. Raises ExpertsError where experts do not fit."""
+    `tokens_per_request` come from one request; the placement balances the long run. links: the
+    curve of nodes is wanted as well. Raises ExpertsError where experts do not fit."""
+    experts = routed.experts
     if tokens_per_request < 1:
         raise ExpertsError(
             f"tokens_per_request = {tokens_per_request:g}: a request brings at least 1 token"
         )
     tokens = np.array([math.sqrt(2.0**i) for i in range(GRID)])
     if experts.placement == "perfect":
-        return Imbalance(tokens, np.ones(GRID), np.ones((layers, routed_dies)))
-    process = start(experts, routed_experts, layers, top_k, facts, seed, counts)
-    slots = first_slots(experts, process, routed_dies, slots_per_die, nodes, groups)
+        return Imbalance(tokens, np.ones(GRID), np.ones((routed.layers, routed_dies)))
+    process = start(routed, counts)
+    slots = first_slots(experts, process, routed_dies, slots_per_die, nodes, routed.groups)
     chances = now(process, 0.0)
     nearest = nodes if experts.placement == "topology" else 1
-    limited = (groups, top_groups) if experts.group_limited else (1, 1)
-    peaks = [Peaks(chances, slots, *limited, nearest)]
+    peaks = [Peaks(chances, slots, *routed.limits, nearest)]
     if links:
-        peaks.append(Peaks(chances, by_node(slots, nodes), *limited, nearest))
+        peaks.append(Peaks(chances, by_node(slots, nodes), *routed.limits, nearest))
     process_args = tokens_per_request, process.correlation
 
     def point(i: int) -> float:
@@ -113,6 +109,6 @@ def imbalance(
                  for k, p in enumerate(peaks))  # fmt: skip
         return np.concatenate(list(parts))
 
-    picks, _, _ = die_moments(chances, slots, copy_shares(slots, routed_experts, nearest))
+    picks, _, _ = die_moments(chances, slots, copy_shares(slots, routed.routed_experts, nearest))
     curve = Curve(point, points, GRID * len(peaks))
-    return Imbalance(tokens, curve, picks * (routed_dies / top_k))
+    return Imbalance(tokens, curve, picks * (routed_dies / routed.top_k))

@@ -62,21 +62,35 @@ class Process:
         return self.drift_s > 0.0 or self.shift_every_s > 0.0
 
 
-def start(
-    experts: Experts, routed_experts: int, layers: int, top_k: int, facts: Facts, seed: int,
-    counts: Floats | None = None,
-) -> Process:  # fmt: skip
+@dataclass(frozen=True, slots=True)
+class Routed:
+    """A model's routed experts with a scenario's settings of them."""
+
+    experts: Experts
+    routed_experts: int
+    layers: int
+    top_k: int
+    facts: Facts
+    seed: int
+    groups: int = 1  # of the router, for `experts.group_limited` and `eplb_groups`
+    top_groups: int = 1  # that a token reaches at most
+
+    @property
+    def limits(self) -> tuple[int, int]:
+        """Groups, and the maximum that a token reaches; (1, 1) where its choice is not limited."""
+        return (self.groups, self.top_groups) if self.experts.group_limited else (1, 1)
+
+
+def start(routed: Routed, counts: Floats | None = None) -> Process:
     """The popularity process of a scenario; counts f8[layers, experts] when imported. Without
     routed experts nothing is popular. Raises ExpertsError for fewer experts than a token picks, or
     counts that do not fit the model."""
-    question = experts, routed_experts, layers, top_k, facts.below("experts"), seed
-    return _known(*question) if counts is None else _started(*question, counts)
+    return _known(routed) if counts is None else _started(routed, counts)
 
 
-def _started(
-    experts: Experts, routed_experts: int, layers: int, top_k: int, facts: Facts, seed: int,
-    counts: Floats | None = None,
-) -> Process:  # fmt: skip
+def _started(routed: Routed, counts: Floats | None = None) -> Process:
+    experts, facts, seed = routed.experts, routed.facts, routed.seed
+    layers, routed_experts, top_k = routed.layers, routed.routed_experts, routed.top_k
     refuse_picks(top_k, routed_experts)
     skew = strength(experts)
     # Counts are of the very time that is simulated: without drift they are the popularity.

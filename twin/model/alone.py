@@ -43,13 +43,13 @@ def exchange_s(s: Scenario, facts: Facts, operation: str, dies: int, tokens: flo
     return t.combine_fixed_s + max(rows * t.combine_send_s, tokens * t.combine_receive_s)
 
 
-def streams_s(s: Scenario, costs: Costs, traffic: Traffic, hot: Hot) -> tuple[float, float]:
+def streams_s(costs: Costs, traffic: Traffic, hot: Hot) -> tuple[float, float]:
     """Seconds of the attention and the MoE stream for one microbatch of a layer, on the split of
     cores that the paper measured."""
     role, p = costs.decode_role, costs.decode
     assert role is not None
     each = role.pool.rank_dies
-    per_rank = int(role.slots(s.deployment.decode.batch_per_npu))
+    per_rank = int(role.slots(role.pool.batch_per_npu))
     _, context = rank_load(per_rank, role.ranks, traffic)
     half = 0.5 * p.query_tokens
     total = half * (per_rank * role.ranks)

@@ -18,14 +18,16 @@ from numpy.typing import NDArray
 from twin.facts import Facts
 from twin.hardware.chip import Chip, load_chip
 from twin.hardware.network import Network, Wiring, network
-from twin.hardware.placement import Instance, place_instances
+from twin.hardware.placement import place
 from twin.metrics.operators import names_of
 from twin.model import stages
 from twin.model.coefficients import DECODE_OPERATORS, PREFILL_OPERATORS, Decode, Prefill
 from twin.model.collectives import Exchange, exchange
 from twin.model.decode_costs import colocated_costs, decode_costs
+from twin.model.deployed import Deployed
 from twin.model.drafters import drafter
-from twin.model.fetch import Fetch, fetch
+from twin.model.fetch import Fetch, Servers, fetch
+from twin.model.formats import computes
 from twin.model.memory import Budget
 from twin.model.offload import Offload, offload
 from twin.model.operators import formats, rank_bytes
@@ -36,7 +38,7 @@ from twin.model.setting import Setting
 from twin.model.shape import ModelError, Shape, load_shape
 from twin.model.sharing import bandwidth_for_decode, bandwidth_for_prefill
 from twin.model.space import kv_bytes, kv_layers, space
-from twin.scenario import Deployment, Pool, Scenario, serving, sharing
+from twin.scenario import Deployment, Pool, Scenario, serving
 
 __all__ = ["DECODE_OPERATORS", "PREFILL_OPERATORS", "Costs", "ModelError", "RoleCosts",
            "build_costs", "role_costs"]  # fmt: skip
@@ -74,6 +76,11 @@ class RoleCosts:
         """NPUs of the dies."""
         return self.dies / self.chip.dies_per_npu
 
+    @property
+    def peak_flops(self) -> float:
+        """FLOP/s of all dies, in the format of the weights."""
+        return self.chip.peak(computes(self.pool.precision.weights, self.chip.flops)) * self.dies
+
     def slots(self, batch_per_npu: float) -> float:
         """Requests of a rank, of a number per NPU."""
         return batch_per_npu * self.pool.rank_dies / self.chip.dies_per_npu
@@ -99,12 +106,17 @@ class RoleCosts:
 class Costs:
     """Costs of a deployment."""
 
+    deployed: Deployed  # what it is priced by
     shape: Shape
     roles: Mapping[str, RoleCosts]  # of the pools that it has
     kv_bytes_per_token: float  # all layers that cache every token, and the MTP module's
     window_bytes_per_token: float  # of the last `shape.window` tokens, in layers with a window
     state_bytes: float  # of a request, in layers of linear attention
     mtp_acceptance: float  # chance that a draft token is right
+    tokens_per_iteration: float  # of one request
+    servers: Servers  # of the memory pool
+    front_end_requests_per_s: float  # that all API servers together process
+    remarks: tuple[str, ...]  # a sentence for each part that is unused or has no effect
     clocks: Mapping[str, float] = field(default_factory=dict)  # by role, where a cap lowers it
     laid_out_bytes_per_s: float = math.inf  # of KV that a decode die receives in another layout
     runs_ahead: bool = False  # a colocated pass is formed while the one before it runs
@@ -161,21 +173,6 @@ class Costs:
         """KV tokens that fit on a prefill die."""
         return self._of(self.prefill_role, "prefill").kv_tokens_per_rank
 
-    def idle(self, redundant: int) -> list[str]:
-        """A sentence for each role whose instances have dies without a routed expert."""
-        return [
-            f"{count} of {role.layout.dies} dies of a {name} instance hold no routed expert: "
-            f"experts.redundant = {redundant + count} gives one to each."
-            for name, role in sorted(self.roles.items())
-            if (count := stages.idle_dies(self.shape, role.layout, redundant))
-        ]
-
-    def remarks(self, s: Scenario) -> list[str]:
-        """A sentence for each part of the scenario that is unused or has no effect on this
-        machine."""
-        ranks = {name: role.ranks for name, role in self.roles.items()}
-        return self.idle(s.experts.redundant) + stages.notes(s, self.shape, ranks)
-
     @staticmethod
     def _of(role: RoleCosts | None, name: str) -> RoleCosts:
         if role is None:
@@ -188,35 +185,72 @@ def build_costs(
 ) -> Costs:
     """Costs of a scenario with its pools at these shares of the rated clock. Raises ModelError with
     one sentence when it cannot run."""
-    clocks = clocks or {}
-    d = scenario.deployment
-    chips = [pool.chip for pool in serving(scenario).values()]  # the last decodes, if any does
+    d, w, front = scenario.deployment, scenario.workload, scenario.front_end
+    pools = serving(scenario)
+    chips = [pool.chip for pool in pools.values()]  # the last decodes, if any does
     facts = [of_stack(facts, d.stack, chip) for chip in chips][-1]
     shape = load_shape(facts, d.model)
-    drafter(d, shape, facts)  # refused before anything is placed
-    stages.refuse(d, tuple(serving(scenario).values()), shape)
-    first: dict[str, Instance] = {}
-    for instance in place_instances(scenario, fabric):
-        first.setdefault(instance.role, instance)
+    drafts = drafter(d, shape, facts)  # refused before anything is placed
+    stages.refuse(pools.values(), shape)
+    at = Deployed(
+        net=network(fabric),
+        facts=facts,
+        deployment=d,
+        pools=pools,
+        instances=place(scenario, fabric).instances,
+        shape=shape,
+        drafter=drafts,
+        memory_pool=scenario.memory_pool,
+        prefixes=w.prefix_groups if w.prefix == "shared" and w.arrivals != "trace" else 0,
+        request_tokens=w.input_tokens + w.output_tokens,
+        redundant=stages.experts_of(scenario.experts, shape).redundant,
+        clocks=clocks or {},
+    )
+    first = {i.role: i for i in reversed(at.instances)}
     roles = {
-        role: role_costs(
-            scenario, facts, fabric, serving(scenario)[role], i.die_of_rank, i.name, clocks
-        )
-        for role, i in first.items()
+        role: role_costs(at, pool, first[role].die_of_rank, first[role].name)
+        for role, pool in pools.items()
     }
+    reader = first.get("prefill") or first.get("colocated")
+    acceptance = d.decode.mtp_acceptance
+    if d.decode.mtp_dataset != "as_stated":
+        acceptance = facts.si(f"operators.mtp_acceptance.{d.decode.mtp_dataset}")
+    idle = _idle(roles, shape, scenario.experts.redundant)
+    ranks = {name: role.ranks for name, role in roles.items()}
     return Costs(
+        deployed=at,
         shape=shape,
         roles=roles,
-        kv_bytes_per_token=kv_bytes(shape, drafter(d, shape, facts), d.precision.kv),
+        kv_bytes_per_token=kv_bytes(shape, drafts, d.precision.kv),
         window_bytes_per_token=shape.window_bytes(d.precision.kv) / max(1, shape.window),
         state_bytes=shape.state_bytes * shape.linear_layers,
-        mtp_acceptance=d.decode.mtp_acceptance
-        if d.decode.mtp_dataset == "as_stated"
-        else facts.si(f"operators.mtp_acceptance.{d.decode.mtp_dataset}"),
-        clocks=clocks,
+        mtp_acceptance=acceptance,
+        tokens_per_iteration=1.0 + accepted_tokens(d.decode.mtp_draft_tokens, acceptance),
+        servers=Servers(at.net, reader.die_of_rank if reader else (), at.memory_pool, at.prefixes),
+        front_end_requests_per_s=front.api_servers / (front.service_ms * 1e-3)
+        if front.service_ms > 0.0
+        else math.inf,
+        remarks=(*idle, *stages.notes(pools.values(), shape, ranks)),
+        clocks=at.clocks,
         laid_out_bytes_per_s=_laid_out_bytes_per_s(facts, chips),
         **{name: _has(facts, chips[-1], name) for name in LOOPS},
     )
+
+
+def accepted_tokens(drafts: int, acceptance: float) -> float:
+    """Mean accepted draft tokens of an iteration: each counts only if all before it were
+    accepted."""
+    return math.fsum(acceptance**k for k in range(1, drafts + 1))
+
+
+def _idle(roles: Mapping[str, RoleCosts], shape: Shape, redundant: int) -> list[str]:
+    """A sentence for each role whose instances have dies without a routed expert."""
+    return [
+        f"{count} of {role.layout.dies} dies of a {name} instance hold no routed expert: "
+        f"experts.redundant = {redundant + count} gives one to each."
+        for name, role in sorted(roles.items())
+        if (count := stages.idle_dies(shape, role.layout, redundant))
+    ]
 
 
 def _has(facts: Facts, chip: str, name: str) -> bool:
@@ -234,40 +268,32 @@ def _laid_out_bytes_per_s(facts: Facts, chips: Sequence[str]) -> float:
     return load_machine(facts, load_chip(facts, chips[-1])).vector_bytes_per_s() / 2.0
 
 
-def role_costs(
-    scenario: Scenario, facts: Facts, fabric: Wiring, pool: Pool, dies: tuple[int, ...], name: str,
-    clocks: Mapping[str, float] | None = None,
-) -> RoleCosts:  # fmt: skip
-    """Costs of one instance of a pool on these dies of a fabric in its present state. Raises
+def role_costs(at: Deployed, pool: Pool, dies: tuple[int, ...], name: str) -> RoleCosts:
+    """Costs of one instance of a pool on these dies of the machine in its present state. Raises
     ModelError when the model does not fit them, HardwareError when links are missing."""
-    d, net = scenario.deployment, network(fabric)
-    facts = of_stack(facts, d.stack, pool.chip)
-    offloaded = offload(scenario, net, clocks or {}) if pool.away else None
-    setting, coefficients = _coefficients_of(
-        scenario, facts, net, pool, dies, clocks or {}, offloaded
-    )
+    net, kv = at.net, at.deployment.precision.kv
+    offloaded = offload(at) if pool.away else None
+    setting, coefficients = _coefficients_of(at, pool, dies, offloaded)
     if offloaded is not None and (setting.shape.index_top_k or setting.shape.growing < 1.0):
         raise ModelError(
             f"deployment.decode.attention_offload: {setting.shape.title} attends to a part of the "
             "context in some layers, and offloaded attention reads all of it: take 0"
         )
-    room = space(setting, scenario, name)
+    room = space(setting, at, name)
     tokens = room.kv_tokens
     if offloaded is not None:
-        i = next(i for i in place_instances(scenario, fabric) if i.role == offloaded.lender)
-        lender_pool = serving(scenario)[i.role]
-        lender = role_costs(scenario, facts, fabric, lender_pool, i.die_of_rank, i.name)
+        i = next(i for i in at.instances if i.role == offloaded.lender)
+        rated = replace(at, clocks={})
+        lender = role_costs(rated, at.pools[offloaded.lender], i.die_of_rank, i.name)
         ranks_per_die = setting.concentration / pool.rank_dies
         tokens = offloaded.kv_tokens(tokens, lender.kv_tokens_lent, ranks_per_die)
     exchange_of_pool, route_of_pool = setting.exchange, setting.route
     gather = setting.tp_exchange or setting.gather
     per_node = _dies_per_node(net, dies)
     one_npu = net.npus_of(dies) == 1
-    drafts = drafter(d, setting.whole, facts)
-    per_token = kv_bytes(setting.whole, drafts, d.precision.kv)
     return RoleCosts(
         pool=pool,
-        chip=load_chip(facts, pool.chip),
+        chip=load_chip(at.facts, pool.chip),
         dies=len(dies),
         ranks=len(dies) // pool.rank_dies,
         coefficients=coefficients,
@@ -285,39 +311,31 @@ def role_costs(
         rank_bytes_per_token=rank_bytes(setting.whole, pool.rank_dies),
         dies_per_node=per_node,
         fetch=fetch(
-            scenario,
-            facts,
-            setting.readers,
-            len(dies),
-            per_node,
-            per_token,
-            kv_layers(setting.whole, drafts),
+            at.memory_pool, at.facts, setting.readers, len(dies), per_node,
+            kv_bytes(at.shape, at.drafter, kv), kv_layers(at.shape, at.drafter),
         ),
-    )
+    )  # fmt: skip
 
 
 def _coefficients_of(
-    s: Scenario, facts: Facts, net: Network, pool: Pool, dies: tuple[int, ...],
-    clocks: Mapping[str, float], away: Offload | None,
-) -> tuple[Setting, Decode | Prefill]:  # fmt: skip
+    at: Deployed, pool: Pool, dies: tuple[int, ...], away: Offload | None
+) -> tuple[Setting, Decode | Prefill]:
     """`_priced` with the HBM bandwidth left by a pool on the same dies."""
-    chip = load_chip(facts, pool.chip)
+    chip, net = load_chip(at.facts, pool.chip), at.net
     # The batch decides no coefficient, so all batches have the same ones.
-    d = s.deployment.model_copy(
-        update={"decode": s.deployment.decode.model_copy(update={"batch_per_npu": 1})}
-    )
-    clock = clocks.get(pool.role, 1.0)
-    redundant = stages.experts_of(s, load_shape(facts, d.model)).redundant
-    seat = _Seat(d, redundant, facts, pool, clock, away=away)
-    if (guest := sharing(s)) is None:
+    one = at.deployment.decode.model_copy(update={"batch_per_npu": 1})
+    d, pool = at.deployment.model_copy(update={"decode": one}), replace(pool, batch_per_npu=1)
+    clock = at.clocks.get(pool.role, 1.0)
+    seat = _Seat(d, at.redundant, at.facts, pool, clock, away=away)
+    if (guest := at.guest) is None:
         return _priced(seat, net, dies)
-    machine = load_machine(facts, replace(chip, clock=clock), cores=guest.cores)
+    machine = load_machine(at.facts, replace(chip, clock=clock), cores=guest.cores)
     hbm = bandwidth_for_prefill(machine, replace(machine, cores=1.0 - guest.cores))
     if not pool.over:
         host_dies = dies[: guest.npus * chip.dies_per_npu]
         prefill = _priced(seat._replace(pool=guest, hbm=hbm, away=None), net, host_dies)[1]
         assert isinstance(prefill, Prefill)
-        batch = d.prefill.tokens_per_npu * len(host_dies) / chip.dies_per_npu
+        batch = guest.tokens_per_npu * len(host_dies) / chip.dies_per_npu
         hbm = bandwidth_for_decode(prefill, batch, machine)
     return _priced(seat._replace(hbm=hbm), net, dies)
 

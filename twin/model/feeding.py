@@ -14,41 +14,39 @@ from numpy.typing import NDArray
 
 from twin.kernels.rng import each
 from twin.model.batch import Hot
-from twin.model.costs import Costs
 from twin.model.predict import DecodePrediction, Prediction, Traffic, decode_with
-from twin.scenario import Scenario
 
 STEPS, CLOSE = 12, 2e-3  # to find how many are under way, and how close they come
 
 
-def fed(s: Scenario, full: Prediction, traffic: Traffic, hot: Hot) -> Prediction:
-    """The prediction with decode at the rate that its limiting stage lets through."""
+def fed(full: Prediction, traffic: Traffic, hot: Hot, clients: int = 0) -> Prediction:
+    """The prediction with decode at the rate that its limiting stage lets through; clients: of a
+    closed loop."""
     decode = full.decode
     if decode is None or full.costs.decode_role is None or full.limit == "decode":
         return full
-    rate = full.requests_per_s
-    return replace(full, fed=_under_way(s, full.costs, traffic, hot, decode, rate, full.limit))
+    return replace(full, fed=_under_way(full, decode, traffic, hot, clients))
 
 
 def _under_way(
-    s: Scenario, costs: Costs, traffic: Traffic, hot: Hot, full: DecodePrediction, rate: float,
-    limit: str,
-) -> DecodePrediction:  # fmt: skip
-    """Decode when `rate` requests/s arrive, fewer than full slots could serve. By Little's law:
+    whole: Prediction, full: DecodePrediction, traffic: Traffic, hot: Hot, clients: int
+) -> DecodePrediction:
+    """Decode when fewer requests/s arrive than full slots could serve. By Little's law:
     requests in progress are rate x time, and time is nearly linear in them."""
-    assert costs.decode_role is not None
-    role = costs.decode_role
+    costs, rate, role = whole.costs, whole.requests_per_s, whole.costs.decode_role
+    assert role is not None
     least = 1.0 / role.ranks  # one request alone: there is no part of one
     before = role.slots(full.batch_per_npu)
     took_before = before / full.requests_per_s
     count, full_load = max(rate * took_before, least), full
-    places = _places(s, costs, full, limit)
-    ranks = role.ranks
+    ranks, places = role.ranks, 0.0  # mean requests with a reserved slot, also those in prefill
+    if clients and whole.limit == "prefill":  # those that wait for an API server have none
+        places = min(clients / (ranks * role.pool.instances), before)
     for _ in range(STEPS):
         if count == before:
             break
         most = most_of(ranks, places, count / places) if places > count else 0.0
-        full_load = decode_with(s, costs, traffic, hot, count, limit, most)
+        full_load = decode_with(costs, traffic, hot, count, whole.limit, most)
         if abs(full_load.requests_per_s / rate - 1.0) < CLOSE:
             break
         iteration_time = count / full_load.requests_per_s
@@ -58,17 +56,6 @@ def _under_way(
         # A step in the time (one request more on the fullest die) may point far off the line.
         count = min(max(straight, 0.5 * before, least), 2.0 * before)
     return full_load
-
-
-def _places(s: Scenario, costs: Costs, full: DecodePrediction, limit: str) -> float:
-    """Mean requests with a reserved slot on a rank, including those in prefill; 0: unknown. A
-    closed loop fixes their number; those waiting for an API server have none."""
-    role = costs.decode_role
-    assert role is not None
-    if s.workload.arrivals != "closed_loop" or limit != "prefill":
-        return 0.0
-    clients = s.workload.concurrency / (role.ranks * role.pool.instances)
-    return min(clients, role.slots(full.batch_per_npu))
 
 
 def most_of(ranks: int, places: float, share: float) -> float:

@@ -8,19 +8,12 @@ copy engine reads the pool; over VPC blocks come into a node's memory once, and 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, field
 
 from twin.facts import Facts
-from twin.hardware.network import Wiring, network
-from twin.hardware.placement import place_instances
+from twin.hardware.network import Network
 from twin.hardware.prices import Price, pool_read, server_port
-from twin.scenario import Scenario
-
-
-def pool_plane(s: Scenario) -> Literal["ub", "vpc"]:
-    """Plane of the memory pool's traffic; an instance's own cache stays within its nodes."""
-    return "ub" if s.memory_pool.scope == "local" else s.memory_pool.plane
+from twin.scenario.policies import MemoryPool
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,23 +38,17 @@ class Fetch:
 
 
 def fetch(
-    s: Scenario,
-    facts: Facts,
-    readers: float,
-    dies: int,
-    dies_per_node: int,
-    kv_bytes: float,
+    pool: MemoryPool, facts: Facts, readers: float, dies: int, dies_per_node: int, kv_bytes: float,
     layers: int,
-) -> Fetch:
+) -> Fetch:  # fmt: skip
     """Reads of an instance; readers: dies that need the same prompt's latents; kv_bytes: of a
     token, all `layers`."""
-    pool = s.memory_pool
     pieces = layers * int(facts.si(f"stores.{pool.store}.pieces")) if pool.layout == "layer" else 1
     in_flight = facts.si("operators.pool_copy.in_flight")
     size = pool.block_tokens * kv_bytes / pieces
     copy_rate = dies * in_flight * size / facts.si("operators.pool_copy.start")
     lookups = in_flight * pool.block_tokens
-    if pool_plane(s) == "ub":
+    if pool.read_plane == "ub":
         return Fetch(kv_bytes * readers, copy_rate, 0.0, lookups)
     nodes = math.ceil(min(readers, dies) / dies_per_node)
     return Fetch(kv_bytes * nodes, math.inf, kv_bytes * readers / copy_rate, lookups)
@@ -89,51 +76,51 @@ def fullest_share(blocks: float, servers: int) -> float:
     return min(1.0, expected / blocks)
 
 
-def fetch_s(s: Scenario, fabric: Wiring, read: Fetch, cached: float, prompts: float = 1.0) -> float:
-    """Seconds until the first instance has read the cached tokens of a batch of prompts from the
-    memory pool, limited by its links and by the fullest server."""
-    if cached <= 0.0:
-        return 0.0
-    price, port = _servers(s, fabric)
-    equal_prompts = (prompts - 1.0) / s.workload.prefix_groups if _shares_prefixes(s) else 0.0
-    # Prompts of one prefix read the same blocks: the effective size of a sample of such weights.
-    blocks = cached / s.memory_pool.block_tokens / (1.0 + max(0.0, equal_prompts))
-    rate = min(price.bytes_per_s, port / fullest_share(blocks, price.peers))
-    return read.seconds(cached, price.latency_s, rate)
+@dataclass(frozen=True, slots=True)
+class Servers:
+    """The memory pool's servers, as the first instance that computes prompts reads them."""
+
+    net: Network = field(repr=False, compare=False)
+    dies: tuple[int, ...]  # of that instance
+    pool: MemoryPool
+    prefixes: int  # popular ones that prompts begin with; 0: a trace has blocks of its own
+
+    def read_s(self, read: Fetch, cached: float, prompts: float = 1.0) -> float:
+        """Seconds until the instance has read the cached tokens of a batch of prompts from the
+        memory pool, limited by its links and by the fullest server."""
+        if cached <= 0.0:
+            return 0.0
+        price, port = self.prices()
+        equal_prompts = (prompts - 1.0) / self.prefixes if self.prefixes else 0.0
+        # Prompts of one prefix read the same blocks: the effective size of a sample of such
+        # weights.
+        blocks = cached / self.pool.block_tokens / (1.0 + max(0.0, equal_prompts))
+        rate = min(price.bytes_per_s, port / fullest_share(blocks, price.peers))
+        return read.seconds(cached, price.latency_s, rate)
+
+    def hottest_s(self, read: Fetch, cached: float, prompts: float, instances: int) -> float:
+        """Seconds in which the hottest memory server sends one batch's reads of every instance: a
+        lower bound of the time between batches. Hot servers have prefixes that many prompts
+        share."""
+        if cached <= 0.0 or not self.prefixes or self.pool.scope == "local":
+            return 0.0
+        price, port = self.prices()
+        popular = self.prefixes * cached / prompts / self.pool.block_tokens
+        sent_bytes = instances * cached * read.bytes_per_token
+        return sent_bytes * fullest_share(popular, price.peers) / port
+
+    def prices(self) -> tuple[Price, float]:
+        """Price of a read from all servers equally, and the bytes/s of one server."""
+        nodes = self.net.nodes_of(self.dies) if self.pool.scope == "local" else None
+        read = self.net, self.dies, self.pool.read_plane, nodes
+        return pool_read(*read), server_port(*read)
 
 
-def hot_server_s(
-    s: Scenario, fabric: Wiring, read: Fetch, cached: float, prompts: float, instances: int
-) -> float:
-    """Seconds in which the hottest memory server sends one batch's reads of every instance: a lower
-    bound of the time between batches. Hot servers have prefixes that many prompts share."""
-    if cached <= 0.0 or not _shares_prefixes(s) or s.memory_pool.scope == "local":
-        return 0.0
-    price, port = _servers(s, fabric)
-    popular = s.workload.prefix_groups * cached / prompts / s.memory_pool.block_tokens
-    sent_bytes = instances * cached * read.bytes_per_token
-    return sent_bytes * fullest_share(popular, price.peers) / port
-
-
-def _shares_prefixes(s: Scenario) -> bool:
-    """Whether prompts begin with popular prefixes; a trace has blocks of its own."""
-    return s.workload.prefix == "shared" and s.workload.arrivals != "trace"
-
-
-def _servers(s: Scenario, fabric: Wiring) -> tuple[Price, float]:
-    """Price of a read from all memory servers equally into the first instance, and the bytes/s of
-    one server."""
-    dies = next(i.die_of_rank for i in place_instances(s, fabric) if i.role != "decode")
-    nodes = network(fabric).nodes_of(dies) if s.memory_pool.scope == "local" else None
-    read = fabric, dies, pool_plane(s), nodes
-    return pool_read(*read), server_port(*read)
-
-
-def node_dram_bytes(s: Scenario, facts: Facts, dies_per_node: int) -> float:
+def node_dram_bytes(pool: MemoryPool, facts: Facts, dies_per_node: int) -> float:
     """Bytes of a node's DRAM that hold blocks once the store is full. Its dies provide whole
     segments; between two evictions half of one is free below its watermark."""
-    store_table, lent_bytes = f"stores.{s.memory_pool.store}", s.memory_pool.gb_per_node * 1e9
-    lent_bytes *= 1.0 - s.memory_pool.weights_share
+    store_table, lent_bytes = f"stores.{pool.store}", pool.gb_per_node * 1e9
+    lent_bytes *= 1.0 - pool.weights_share
     if f"{store_table}.segment" in facts:
         segments = facts.si(f"{store_table}.segment") * dies_per_node
         lent_bytes = math.floor(lent_bytes / segments) * segments

@@ -7,17 +7,14 @@ dies set aside, and values come back, while decode dies attend for the other req
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from twin.hardware import demands
 from twin.hardware.chip import HardwareError
 from twin.hardware.faults import dies_without
-from twin.hardware.network import Network
-from twin.hardware.placement import place_instances
+from twin.model.deployed import Deployed
 from twin.model.formats import ACTIVATION_BYTES
 from twin.model.shape import ModelError, Shape
-from twin.scenario import Scenario, serving
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +42,14 @@ class Offload:
         return int(min(own / (1.0 - self.share), lent / (self.share * self.served * concentration)))
 
 
-def offload(s: Scenario, net: Network, clocks: Mapping[str, float]) -> Offload:
-    """The offload of decode on this machine, over the plane of the KV hand-off; clocks: by role.
-    Raises HardwareError when no path is left."""
-    d, pool = s.deployment, serving(s)["decode"]
+def offload(at: Deployed) -> Offload:
+    """The offload of decode on this machine, over the plane of the KV hand-off. Raises
+    HardwareError when no path is left."""
+    net, plane, pool = at.net, at.deployment.kv_transfer_plane, at.pools["decode"]
     assert pool.away is not None
-    cut = dies_without(net, d.kv_transfer_plane)
+    cut = dies_without(net, plane)
     dies: dict[str, list[int]] = {"decode": [], "prefill": []}
-    for i in place_instances(s, net):
+    for i in at.instances:
         expert_dies = 0
         if pool.experts and i.role == pool.role:
             expert_dies = i.dies * pool.experts.npus // pool.npus
@@ -60,17 +57,17 @@ def offload(s: Scenario, net: Network, clocks: Mapping[str, float]) -> Offload:
         dies[i.role] += [die for die in ends if die not in cut]
     if not all(dies.values()):
         raise HardwareError(
-            f"attention cannot be offloaded: no link of the {d.kv_transfer_plane} plane is left to "
+            f"attention cannot be offloaded: no link of the {plane} plane is left to "
             "the NPUs of prefill or of decode"
         )
-    hand_off = demands.hand_off(net, dies["decode"], dies["prefill"], d.kv_transfer_plane, "pairs")
-    back = demands.hand_off(net, dies["prefill"], dies["decode"], d.kv_transfer_plane, "pairs")
+    hand_off = demands.hand_off(net, dies["decode"], dies["prefill"], plane, "pairs")
+    back = demands.hand_off(net, dies["prefill"], dies["decode"], plane, "pairs")
     count = len(dies["decode"])
     return Offload(
         share=pool.away.requests,
         lender=pool.away.over,
         cores=pool.away.cores,
-        clock=clocks.get(pool.away.over, 1.0),
+        clock=at.clocks.get(pool.away.over, 1.0),
         served=count / len(dies["prefill"]),
         out_bytes_per_s=hand_off.alone(net)[0] / count,
         back_bytes_per_s=back.alone(net)[0] / count,
@@ -84,10 +81,10 @@ def token_bytes(s: Shape, kv: str) -> tuple[float, float]:
     return out, ACTIVATION_BYTES * s.core_value_width
 
 
-def bytes_per_token(s: Scenario, shape: Shape, kv_bytes: float) -> tuple[float, float]:
+def bytes_per_token(at: Deployed, kv_bytes: float) -> tuple[float, float]:
     """Bytes of a token's KV handed to decode, and bytes that its offloaded attention moves in an
     iteration: means over requests, all layers; kv_bytes: of a token."""
-    decode, kv = serving(s).get("decode"), s.deployment.precision.kv
+    decode, shape, kv = at.pools.get("decode"), at.shape, at.deployment.precision.kv
     share = decode.away.requests if decode and decode.away else 0.0
     moved_bytes = sum(token_bytes(shape, kv)) * (kv_bytes / shape.kv_bytes_per_token_layer(kv))
     return (1.0 - share) * kv_bytes, share * moved_bytes

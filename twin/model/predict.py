@@ -13,13 +13,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from twin.hardware.network import Wiring
+from twin.facts import Facts
+from twin.hardware.power import Use, clock
 from twin.metrics.operators import waits_for
 from twin.model.batch import Hot
 from twin.model.costs import Costs, RoleCosts
 from twin.model.decode import decode_flops, decode_hbm_bytes, decode_iteration_s
-from twin.model.fetch import fetch_s, hot_server_s
-from twin.model.formats import computes
 from twin.model.mixed import (
     ALIKE,
     mixed_flops,
@@ -29,10 +28,16 @@ from twin.model.mixed import (
     prompts_by_rank,
     prompts_that_wait,
 )
-from twin.model.prefill import layerwise_s, prefill_batch_s, prefill_flops, prefill_hits_s
+from twin.model.prefill import (
+    layerwise_s,
+    prefill_batch_s,
+    prefill_flops,
+    prefill_hbm_bytes,
+    prefill_hits_s,
+)
 from twin.model.roofline import largest_of
 from twin.model.shape import ModelError
-from twin.scenario import Scenario, serving, sharing
+from twin.scenario import Scenario
 
 EVEN: Hot = (np.array([1.0]), np.array([1.0]))
 LEVEL = 1.1  # prefill and decode that sustain rates this close are in balance
@@ -133,42 +138,31 @@ class Prediction:
 
 
 def predict(
-    s: Scenario,
-    costs: Costs,
-    fabric: Wiring,
-    traffic: Traffic,
-    prefill_hot: Hot = EVEN,
-    decode_hot: Hot = EVEN,
+    costs: Costs, traffic: Traffic, prefill_hot: Hot = EVEN, decode_hot: Hot = EVEN
 ) -> Prediction:
-    """Steady state of a scenario's deployment; `*_hot`: tables as in decode_iteration_s.
+    """Steady state of a deployment; `*_hot`: tables as in decode_iteration_s.
 
     Raises ModelError with one sentence when a single request does not fit.
     """
-    front = _front_end(s)
+    front = costs.front_end_requests_per_s
     rates = {"front end": front}
     prefill = decode = None
     space = 0
     if costs.colocated_role is not None:
-        decode, prefill = _colocated(s, costs, fabric, traffic, decode_hot)
+        decode, prefill = _colocated(costs, costs.colocated_role, traffic, decode_hot)
         rates["colocated"] = decode.requests_per_s
         space = costs.colocated_role.kv_tokens_per_rank
     if costs.prefill_role is not None:
-        prefill = _prefill(s, costs, fabric, traffic, prefill_hot)
+        prefill = _prefill(costs, costs.prefill_role, traffic, prefill_hot)
         rates["prefill"] = prefill.requests_per_s
         space = costs.prefill_role.kv_tokens_per_rank
     if costs.decode_role is not None:
-        decode = _decode(s, costs, traffic, decode_hot)
+        decode = _decode(costs, costs.decode_role, traffic, decode_hot)
         rates["decode"] = decode.requests_per_s
         space = costs.decode_role.kv_tokens_per_rank
     limit = min(rates, key=lambda name: (rates[name], name))
-    advice = " ".join([_advice(s, rates), *costs.remarks(s)])
+    advice = " ".join([_advice(costs, rates), *costs.remarks])
     return Prediction(decode, prefill, front, rates[limit], limit, advice, space, costs)
-
-
-def accepted_tokens(drafts: int, acceptance: float) -> float:
-    """Mean accepted draft tokens of an iteration: each counts only if all before it were
-    accepted."""
-    return math.fsum(acceptance**k for k in range(1, drafts + 1))
 
 
 def rank_load(
@@ -220,19 +214,16 @@ def slots(role: RoleCosts, wanted: float, request_tokens: float) -> tuple[float,
     return (float(fits), "KV space") if fits < wanted else (wanted, "slots")
 
 
-def _decode(s: Scenario, costs: Costs, traffic: Traffic, hot: Hot) -> DecodePrediction:
+def _decode(costs: Costs, role: RoleCosts, traffic: Traffic, hot: Hot) -> DecodePrediction:
     """The decode pool's prediction with all slots full."""
-    assert costs.decode_role is not None
-    role = costs.decode_role
-    wanted_requests = role.slots(s.deployment.decode.batch_per_npu)
+    wanted_requests = role.slots(role.pool.batch_per_npu)
     context_tokens = traffic.input_tokens + traffic.held_mean
-    return decode_with(s, costs, traffic, hot, *slots(role, wanted_requests, context_tokens))
+    return decode_with(costs, traffic, hot, *slots(role, wanted_requests, context_tokens))
 
 
 def decode_with(
-    s: Scenario, costs: Costs, traffic: Traffic, hot: Hot, count: float, limited: str,
-    most: float = 0.0,
-) -> DecodePrediction:  # fmt: skip
+    costs: Costs, traffic: Traffic, hot: Hot, count: float, limited: str, most: float = 0.0
+) -> DecodePrediction:
     """A decode instance with a number of requests in progress per rank; most: on the busiest, if
     more than an even deal."""
     role = costs.decode_role
@@ -247,19 +238,17 @@ def decode_with(
     )
     load = float(requests.sum()), role.pool.own.requests * float(context.sum())
     return _decode_figures(
-        s, costs, role, iteration_s, ops, count * ranks_per_npu, limited, traffic.output_tokens,
+        costs, role, iteration_s, ops, count * ranks_per_npu, limited, traffic.output_tokens,
         load, decode_flops(role.decode, *load),
     )  # fmt: skip
 
 
 def _decode_figures(
-    s: Scenario, costs: Costs, role: RoleCosts, took: float, ops: NDArray[np.float64],
-    batch: float, limited: str, answer: float, under_way: tuple[float, float], flops: float,
+    costs: Costs, role: RoleCosts, took: float, ops: NDArray[np.float64], batch: float,
+    limited: str, answer: float, under_way: tuple[float, float], flops: float,
 ) -> DecodePrediction:  # fmt: skip
     """Figures of an iteration of `took` seconds; under_way: requests and context of all dies."""
-    drafts = s.deployment.decode.mtp_draft_tokens
-    per_iteration = 1.0 + accepted_tokens(drafts, costs.mtp_acceptance)
-    tpot = took / per_iteration
+    tpot = took / costs.tokens_per_iteration
     operators = {n: float(v) for n, v in zip(role.operators, ops, strict=True) if v > 0.0}
     longest = max(operators, key=lambda n: (operators[n], n))
     hbm_bytes = decode_hbm_bytes(role.decode, *under_way, float(role.ranks))
@@ -268,30 +257,21 @@ def _decode_figures(
         batch_per_npu=batch,
         limited_by=limited,
         iteration_s=took,
-        tokens_per_iteration=per_iteration,
+        tokens_per_iteration=costs.tokens_per_iteration,
         tpot_s=tpot,
         tokens_per_s_per_npu=batch / tpot,
         operators=operators,
         longest_operator=longest,
         resource=waits_for(longest, "decode"),
-        cube_utilisation=flops / (took * _peak(role)),
+        cube_utilisation=flops / (took * role.peak_flops),
         hbm_utilisation=hbm_bytes / (took * role.chip.hbm_bytes_per_s * role.dies),
         requests_per_s=role.pool.instances * batch * npus / (tpot * max(1.0, answer - 1.0)),
     )
 
 
-def _peak(role: RoleCosts) -> float:
-    """FLOP/s of all dies of an instance, in the format of the weights."""
-    return role.chip.peak(computes(role.pool.precision.weights, role.chip.flops)) * role.dies
-
-
-def _prefill(
-    s: Scenario, costs: Costs, fabric: Wiring, traffic: Traffic, hot: Hot
-) -> PrefillPrediction:
+def _prefill(costs: Costs, role: RoleCosts, traffic: Traffic, hot: Hot) -> PrefillPrediction:
     """The prefill pool's prediction with full batches."""
-    role = costs.prefill_role
-    assert role is not None
-    d, data_parallel = s.deployment.prefill, role.pool.own.attention == "dp"
+    data_parallel = role.pool.own.attention == "dp"
     npus = role.npus
     if traffic.input_tokens > role.kv_tokens_per_rank:
         # On NPUs of decode there is room for one batch, however many they are.
@@ -303,7 +283,7 @@ def _prefill(
     # Every die holds the whole latent KV of a batch, hits included (arXiv 2506.12708v2 section
     # 4.3.3); data parallel attention spreads prompts over the dies.
     space = float(role.kv_tokens_per_rank) * (role.dies if data_parallel else 1)
-    budget = float(d.tokens_per_npu) * npus
+    budget = float(role.pool.tokens_per_npu) * npus
     prompts = max(1.0, min(budget / traffic.fresh_tokens, space / traffic.input_tokens))
     tokens, pairs = prompts * traffic.fresh_tokens, prompts * traffic.fresh_pairs
     most = 1.0 / role.dies
@@ -314,11 +294,11 @@ def _prefill(
     batch_time = prefill_batch_s(role.prefill, tokens, tokens * most, pairs * most, *hot, ops)
     batch_time = float(batch_time + prefill_hits_s(role.prefill, cached, ops))
     operators = {n: float(v) for n, v in zip(role.operators, ops, strict=True) if v > 0.0}
-    if (fetch := fetch_s(s, fabric, role.fetch, cached, prompts)) > 0.0:
-        if s.memory_pool.layerwise:
+    if (fetch := costs.servers.read_s(role.fetch, cached, prompts)) > 0.0:
+        if costs.servers.pool.layerwise:
             fetch = float(layerwise_s(role.prefill, fetch, batch_time)) - batch_time
         batch_time += fetch
-        least = hot_server_s(s, fabric, role.fetch, cached, prompts, role.pool.instances)
+        least = costs.servers.hottest_s(role.fetch, cached, prompts, role.pool.instances)
         operators["fetch"] = fetch + max(0.0, least - batch_time)
         batch_time = max(batch_time, least)
     longest = max(operators, key=lambda n: (operators[n], n))
@@ -329,30 +309,28 @@ def _prefill(
         operators=operators,
         longest_operator=longest,
         resource=waits_for(longest, "prefill"),
-        cube_utilisation=prefill_flops(role.prefill, tokens, pairs) / (batch_time * _peak(role)),
+        cube_utilisation=prefill_flops(role.prefill, tokens, pairs)
+        / (batch_time * role.peak_flops),
         requests_per_s=role.pool.instances * prompts / batch_time,
     )
 
 
 def _colocated(
-    s: Scenario, costs: Costs, fabric: Wiring, traffic: Traffic, hot: Hot
+    costs: Costs, role: RoleCosts, traffic: Traffic, hot: Hot
 ) -> tuple[DecodePrediction, PrefillPrediction]:
     """Decode and prefill of colocated instances in balance: slots stay full when an iteration
     prefills as many prompts as answers end."""
-    role = costs.colocated_role
-    assert role is not None
-    d = s.deployment
-    per_npu = role.chip.dies_per_npu
+    pool, per_npu = role.pool, role.chip.dies_per_npu
     npus, fresh, answer = role.npus, traffic.fresh_tokens, traffic.output_tokens
-    per_iteration = 1.0 + accepted_tokens(d.decode.mtp_draft_tokens, costs.mtp_acceptance)
-    wanted_requests = role.slots(d.decode.batch_per_npu)
+    wanted_requests = role.slots(pool.batch_per_npu)
     count, limited = slots(role, wanted_requests, traffic.input_tokens + traffic.held_mean)
-    budget = float(d.colocated.chunk_tokens_per_npu) * npus
-    most, group, ranks = budget / role.ranks, role.pool.prompt_ranks, role.ranks
+    budget = float(pool.tokens_per_npu) * npus
+    most, group, ranks = budget / role.ranks, pool.prompt_ranks, role.ranks
     # A prompt's own iterations hold its slot and give the first token; answers end in the others.
-    life, room = max(1.0, answer - 1.0) / per_iteration, most * min(group, ranks)
+    life = max(1.0, answer - 1.0) / costs.tokens_per_iteration
+    room = most * min(group, ranks)
     iterations = life + prompt_iterations(fresh, room, traffic.prompts)
-    if delay := d.colocated.prompt_delay:  # the longer they wait, the fewer come
+    if delay := pool.prompt_delay:  # the longer they wait, the fewer come
         decode_iterations = iterations
         for _ in range(ROUNDS):
             prompt_tokens = count * ranks / iterations * fresh
@@ -371,15 +349,13 @@ def _colocated(
     iteration_s = mixed_mean_s(role.decode, requests, context, prompts, hot, ops)
     iteration_s += float(mixed_hits_s(role.decode, ending * traffic.hit_tokens, ops))
     cached = ending * traffic.hit_tokens
-    iteration_s += fetch_s(s, fabric, role.fetch, cached, ending)
-    iteration_s = max(
-        iteration_s, hot_server_s(s, fabric, role.fetch, cached, ending, role.pool.instances)
-    )
+    iteration_s += costs.servers.read_s(role.fetch, cached, ending)
+    hottest_s = costs.servers.hottest_s(role.fetch, cached, ending, pool.instances)
+    iteration_s = max(iteration_s, hottest_s)
     requests_and_context = float(requests.sum()), float(context.sum())
     decode = _decode_figures(
-        s, costs, role, iteration_s, ops, count * (per_npu / role.pool.rank_dies), limited, answer,
-        requests_and_context,
-        mixed_flops(role.decode, *requests_and_context, chunk, pairs),
+        costs, role, iteration_s, ops, count * (per_npu / pool.rank_dies), limited, answer,
+        requests_and_context, mixed_flops(role.decode, *requests_and_context, chunk, pairs),
     )  # fmt: skip
     prefill = PrefillPrediction(
         batch_s=iteration_s,
@@ -389,7 +365,7 @@ def _colocated(
         longest_operator="prefill_chunk",
         resource="cube cores",
         cube_utilisation=decode.cube_utilisation,
-        requests_per_s=role.pool.instances * ending / iteration_s,
+        requests_per_s=pool.instances * ending / iteration_s,
     )
     return decode, prefill
 
@@ -411,13 +387,7 @@ def _waits(slots: float, held: float, service: float, spread: float) -> float:
     return wait
 
 
-def _front_end(s: Scenario) -> float:
-    """Requests/s that all API servers together can process."""
-    f = s.front_end
-    return f.api_servers / (f.service_ms * 1e-3) if f.service_ms > 0.0 else math.inf
-
-
-def _advice(s: Scenario, rates: dict[str, float]) -> str:
+def _advice(costs: Costs, rates: dict[str, float]) -> str:
     """One sentence on balance."""
     if "prefill" not in rates or "decode" not in rates:
         limit = min(rates, key=lambda name: (rates[name], name))
@@ -425,11 +395,12 @@ def _advice(s: Scenario, rates: dict[str, float]) -> str:
     prefill, decode = rates["prefill"], rates["decode"]
     if rates["front end"] < min(prefill, decode):
         return "The front end limits: add API servers."
-    npus = {role: pool.instances * pool.npus for role, pool in serving(s).items()}
+    pools = {name: role.pool for name, role in costs.roles.items()}
+    npus = {name: pool.instances * pool.npus for name, pool in pools.items()}
     if max(prefill, decode) <= LEVEL * min(prefill, decode):
         return "Prefill and decode are in balance within 10 %."
     scarce_pool = "prefill" if prefill < decode else "decode"
-    if sharing(s):
+    if any(pool.over for pool in pools.values()):
         other = "decode" if scarce_pool == "prefill" else "prefill"
         return (
             f"With every slot taken the {scarce_pool} pool limits. Cores for it "
@@ -441,3 +412,33 @@ def _advice(s: Scenario, rates: dict[str, float]) -> str:
         f"The {scarce_pool} pool limits: in balance {share:.0%} of the NPUs would prefill, "
         f"now it is {npus['prefill'] / (npus['prefill'] + npus['decode']):.0%}."
     )
+
+
+def clocks(scenario: Scenario, facts: Facts, full: Prediction) -> dict[str, float]:
+    """Share of the rated clock at which each role, always full, keeps a power cap; raises
+    HardwareError where none stays within it."""
+    uses = full_load(full)
+    if (guest := full.costs.deployed.guest) is not None:
+        uses = on_one_die(uses, guest.cores)
+    return {role: clock(scenario, facts, role, use) for role, use in uses.items()}
+
+
+def full_load(full: Prediction) -> dict[str, Use]:
+    """Use of each role of a deployment that is always full."""
+    uses, costs = {}, full.costs
+    if full.decode is not None:
+        mixed = costs.colocated_role is not None
+        use = Use(float(mixed), full.decode.cube_utilisation, full.decode.hbm_utilisation)
+        uses["colocated" if mixed else "decode"] = use
+    if full.prefill is not None and (role := costs.prefill_role) is not None:
+        hbm_bytes = prefill_hbm_bytes(role.prefill, full.prefill.batch_tokens)
+        hbm = hbm_bytes / (full.prefill.batch_s * role.chip.hbm_bytes_per_s * role.dies)
+        uses["prefill"] = Use(1.0, full.prefill.cube_utilisation, hbm)
+    return uses
+
+
+def on_one_die(uses: dict[str, Use], prefill_cores: float) -> dict[str, Use]:
+    """Full load where prefill and decode compute on one die, which has one clock."""
+    both_uses = uses["prefill"], uses["decode"]
+    use = Use(prefill_cores, sum(one.cube for one in both_uses), sum(one.hbm for one in both_uses))
+    return dict.fromkeys(uses, use)

@@ -10,6 +10,7 @@ import math
 from dataclasses import dataclass, replace
 
 from twin.model import stages
+from twin.model.deployed import Deployed
 from twin.model.drafters import Drafter
 from twin.model.memory import (
     Budget,
@@ -20,7 +21,7 @@ from twin.model.memory import (
 )
 from twin.model.setting import Setting
 from twin.model.shape import ModelError, Shape
-from twin.scenario import Deployment, Pool, Scenario, serving, sharing
+from twin.scenario import Deployment, Pool
 
 FEWEST_TOKENS = 64  # of an NPU's batch of prompts
 
@@ -49,10 +50,10 @@ def kv_bytes(shape: Shape, own: Drafter, kv: str) -> float:
     return shape.cached_bytes_per_token(kv) + own.shape.kv_bytes_per_token_layer(kv)
 
 
-def space(x: Setting, s: Scenario, name: str) -> Space:
+def space(x: Setting, at: Deployed, name: str) -> Space:
     """HBM budget of a die of an instance; name: of the instance, for people. Raises ModelError when
     the model does not fit."""
-    d, chip, dies = s.deployment, x.machine.chip, x.exchange.peers
+    d, chip, dies = at.deployment, x.machine.chip, x.exchange.peers
     subject = f"{x.shape.title} on {dies} dies ({dies // chip.dies_per_npu} NPUs) of {name}"
     passes = x.shape.moe_layers + x.drafter.module
     has_expert_dies = x.expert_dies > 0
@@ -66,7 +67,7 @@ def space(x: Setting, s: Scenario, name: str) -> Space:
     )
     weights += x.drafter.weight_bytes
     memory = budget(
-        chip, x.facts, weights, _buffers(x, s), subject, *stages.room_for_weights(x.pool, x.whole)
+        chip, x.facts, weights, _buffers(x, d), subject, *stages.room_for_weights(x.pool, x.whole)
     )
     if x.pool.phase == "decode":
         slots = d.decode.batch_per_npu / chip.dies_per_npu * x.pool.rank_dies * x.concentration
@@ -74,8 +75,8 @@ def space(x: Setting, s: Scenario, name: str) -> Space:
         states = (1 + d.decode.mtp_draft_tokens) * x.shape.state_bytes * x.shape.linear_layers
         state_bytes = x.shape.window_bytes(d.precision.kv) + states
         memory = replace(memory, slots=slots * state_bytes)
-    if (guest := sharing(s)) is not None:
-        memory = _with_others(memory, x, s, guest)
+    if at.guest is not None:
+        memory = _with_others(memory, x, at, at.guest)
     if has_expert_dies:
         state_bytes = expert_bytes(x.shape, x.formats, x.layout) * passes
         budget(chip, x.facts, state_bytes, 0.0, f"The experts of {subject}")
@@ -88,9 +89,9 @@ def space(x: Setting, s: Scenario, name: str) -> Space:
     return Space(memory, tokens)
 
 
-def _buffers(x: Setting, s: Scenario) -> float:
+def _buffers(x: Setting, d: Deployment) -> float:
     """Static exchange buffers of a die, bytes; prefill's are dynamic, for one batch."""
-    d, per_npu, comm = s.deployment, x.machine.chip.dies_per_npu, x.communication
+    per_npu, comm = x.machine.chip.dies_per_npu, x.communication
 
     def buffers_for(tokens: float) -> float:
         scale = x.machine.message_scale_bytes
@@ -114,20 +115,21 @@ def _own_tokens(x: Setting, d: Deployment) -> int:
     return max(own_batch, x.shape.max_context)
 
 
-def _with_others(own: Budget, x: Setting, s: Scenario, guest: Pool) -> Budget:
+def _with_others(own: Budget, x: Setting, at: Deployed, guest: Pool) -> Budget:
     """Budget of a pool on a die that prefill (the guest) shares with decode. Equal weights are
     stored once (semi-PD's unified storage, arXiv 2504.19867): all but the experts, and these too
     where an instance of each has the same dies. Prefill has room for the KV of one batch, decode
     has the rest. Raises ModelError when that fits no request."""
-    p, host = s.deployment.prefill, serving(s)[guest.over]
-    per_token = kv_bytes(x.shape, x.drafter, s.deployment.precision.kv)
+    d, p, host = at.deployment, at.deployment.prefill, at.pools[guest.over]
+    per_token = kv_bytes(x.shape, x.drafter, d.precision.kv)
     passes = x.shape.moe_layers + x.drafter.module
-    redundant, split = stages.experts_of(s, x.shape).redundant, guest.own.experts_tp
-    own_part = stages.part_of(x.whole, guest)
+    own_part, split = stages.part_of(x.whole, guest), guest.own.experts_tp
 
     def experts(npus: int) -> tuple[stages.ExpertLayout, float]:
         """Layout of experts on these NPUs, and bytes of weights of one die."""
-        slots = stages.expert_layout(own_part, redundant, npus * x.machine.chip.dies_per_npu, split)
+        slots = stages.expert_layout(
+            own_part, at.redundant, npus * x.machine.chip.dies_per_npu, split
+        )
         differs = npus != host.npus or split != host.own.experts_tp
         return slots, differs * expert_bytes(own_part, x.formats, slots) * passes
 
@@ -143,13 +145,13 @@ def _with_others(own: Budget, x: Setting, s: Scenario, guest: Pool) -> Budget:
             )
         )
         weights += max(0.0, full_bytes - part)
-    buffers = _buffers(lying, s)
+    buffers = _buffers(lying, d)
     holders = layout.dies if p.attention == "dp" else 1  # else every die holds KV of all prompts
-    whole_token = kv_bytes(x.whole.split(separate_dies), x.drafter, s.deployment.precision.kv)
+    whole_token = kv_bytes(x.whole.split(separate_dies), x.drafter, d.precision.kv)
     kv = p.tokens_per_npu * guest.npus / holders * whole_token
     if x.pool.over:
         return replace(own, others=own.kv - kv)
-    request = (s.workload.input_tokens + s.workload.output_tokens) * per_token
+    request = at.request_tokens * per_token
     room = own.kv - weights - request  # decode holds one request at least
     if room > buffers + kv:
         return replace(own, others=weights + buffers + kv)

@@ -8,11 +8,11 @@ of a rank split attention, FFN and vocabulary (arXiv 1909.08053 section 3); rank
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from twin.model.shape import ModelError, Shape
-from twin.scenario import Deployment, Experts, Pool, Scenario, serving
+from twin.scenario import Experts, Pool
 
 NO_EXPERTS = Experts(popularity="uniform", placement="perfect", redundant=0)
 
@@ -33,9 +33,9 @@ class ExpertLayout:
         return self.routed_dies // self.split
 
 
-def experts_of(s: Scenario, shape: Shape) -> Experts:
-    """The scenario's experts; for a model without experts, settings without effect."""
-    return s.experts if "experts" in shape.stages else NO_EXPERTS
+def experts_of(experts: Experts, shape: Shape) -> Experts:
+    """The settings of experts; for a model without experts, settings without effect."""
+    return experts if "experts" in shape.stages else NO_EXPERTS
 
 
 def part_of(whole: Shape, pool: Pool) -> Shape:
@@ -100,24 +100,22 @@ def room_for_weights(pool: Pool, shape: Shape) -> tuple[str, ...]:
     return (f"raise deployment.{pool.phase}.tp_dies",)
 
 
-def refuse(d: Deployment, pools: tuple[Pool, ...], shape: Shape) -> None:
+def refuse(pools: Iterable[Pool], shape: Shape) -> None:
     """Raise ModelError for a deployment of a model without experts with settings that need experts
     or latents, or for experts that cannot be split as stated."""
     for pool in pools:
         _refuse_split(pool, shape)
-    if "experts" in shape.stages:
-        return
-    if any(pool.experts for pool in pools):
-        raise ModelError(
-            f"deployment.decode.expert_npus = {d.decode.expert_npus}: {shape.title} has no routed "
-            "experts to put on NPUs of their own: take 0"
-        )
-    if any(pool.own.attention == "sp_tp_sp" for pool in pools):
-        raise ModelError(
-            "deployment.prefill.attention = 'sp_tp_sp' gathers latents, which "
-            f"{shape.title} does not have: take 'tp', which splits its weights over "
-            "deployment.prefill.tp_dies, or 'dp'"
-        )
+        if pool.experts and "experts" not in shape.stages:
+            raise ModelError(
+                f"deployment.decode.expert_npus = {pool.experts.npus}: {shape.title} has no routed "
+                "experts to put on NPUs of their own: take 0"
+            )
+        if pool.own.attention == "sp_tp_sp" and "experts" not in shape.stages:
+            raise ModelError(
+                "deployment.prefill.attention = 'sp_tp_sp' gathers latents, which "
+                f"{shape.title} does not have: take 'tp', which splits its weights over "
+                "deployment.prefill.tp_dies, or 'dp'"
+            )
 
 
 def _refuse_split(pool: Pool, shape: Shape) -> None:
@@ -141,13 +139,13 @@ def _refuse_split(pool: Pool, shape: Shape) -> None:
         )
 
 
-def notes(s: Scenario, shape: Shape, ranks_of: Mapping[str, int]) -> list[str]:
+def notes(pools: Iterable[Pool], shape: Shape, ranks_of: Mapping[str, int]) -> list[str]:
     """A sentence for each setting that has no effect, or that engines do not offer, for a model
     without routed experts; ranks_of: an instance, by role."""
     if "experts" in shape.stages:
         return []
     sentences = [f"{shape.title} has no routed experts: the settings under experts change nothing."]
-    for pool in serving(s).values():
+    for pool in pools:
         ranks = ranks_of[pool.role]
         if pool.phase == "decode" and ranks > 1:
             sentences.append(

@@ -21,7 +21,7 @@ Dies of an instance are chosen by `hardware.placement`; a failed die concerns ev
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
 
@@ -68,6 +68,9 @@ class Pool:
     hands_to: str = ""  # role of the pool that goes on with its requests
     prompt_ranks: int = 1  # that split a prompt evenly (colocated)
     precision: Precision = Precision()  # of its weights and its KV
+    batch_per_npu: int = 0  # requests that may decode at once
+    tokens_per_npu: int = 0  # of prompts, in a batch or in an iteration
+    prompt_delay: int = 0  # iterations that prompts wait for ranks without one, at most
 
     @property
     def rank_dies(self) -> int:
@@ -131,8 +134,12 @@ def _serving(deployment: Deployment, chip: str) -> Mapping[str, Pool]:
             attention="tp" if tp > 1 else "dp", tp_dies=tp, experts_tp=deployment.decode.experts_tp,
         )  # fmt: skip
         split = -(-c.prompt_dies // tp)
-        one = Pool("colocated", c.instances, (own,), prompt_ranks=split)
-        return {"colocated": replace(one, precision=deployment.precision)}
+        pool = Pool(
+            "colocated", c.instances, (own,), prompt_ranks=split, precision=deployment.precision,
+            batch_per_npu=deployment.decode.batch_per_npu, tokens_per_npu=c.chunk_tokens_per_npu,
+            prompt_delay=c.prompt_delay,
+        )  # fmt: skip
+        return {"colocated": pool}
     pools = {"prefill": _prefill(deployment, chip), "decode": _decode(deployment, chip)}
     if deployment.mode == "disaggregated":
         return pools
@@ -163,8 +170,10 @@ def _prefill(deployment: Deployment, chip: str) -> Pool:
     precision = deployment.precision
     if both and precision.prefill_weights != "as_decode":
         precision = precision.model_copy(update={"weights": precision.prefill_weights})
-    hands_to = "decode" if both else ""
-    return Pool("prefill", p.instances, (own,), cores, hands_to, precision=precision)
+    return Pool(
+        "prefill", p.instances, (own,), cores, hands_to="decode" if both else "",
+        precision=precision, tokens_per_npu=p.tokens_per_npu,
+    )  # fmt: skip
 
 
 def _decode(deployment: Deployment, chip: str) -> Pool:
@@ -198,7 +207,10 @@ def _decode(deployment: Deployment, chip: str) -> Pool:
                 coupling="iteration",
             )
         )
-    return Pool("decode", d.instances, tuple(groups), cores, precision=deployment.precision)
+    return Pool(
+        "decode", d.instances, tuple(groups), cores, precision=deployment.precision,
+        batch_per_npu=d.batch_per_npu,
+    )  # fmt: skip
 
 
 def _lent_cores(deployment: Deployment) -> float:

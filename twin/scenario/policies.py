@@ -137,6 +137,11 @@ class MemoryPool(Section):
     plane: Literal["ub", "vpc"] = choice("ub", "Memory pool plane", applies=POOL_ON)
     """Plane the pool is read over. [arXiv 2506.12708v2 5.4.3]"""
 
+    @property
+    def read_plane(self) -> Literal["ub", "vpc"]:
+        """Plane of its traffic; an instance's own cache stays within its nodes."""
+        return "ub" if self.scope == "local" else self.plane
+
 
 class Cost(Section):
     """What NPUs draw and cost; nothing but a cap on what they draw moves time."""

@@ -23,7 +23,6 @@ from twin.hardware.flows import Load, Moved, Pattern
 from twin.hardware.network import Network
 from twin.hardware.quotient import mixed
 from twin.hardware.walks import BOOLS, FLOATS, INTS
-from twin.model.fetch import pool_plane
 from twin.scenario import Scenario, offloaded_share
 
 IDLE = 1e30  # bytes/s of a flow that is not there
@@ -104,7 +103,7 @@ class Seat:
 
 def flows_of(s: Scenario, net: Network, seats: Sequence[Seat], first: INTS) -> list[Flow]:
     """All flows of the serving instances on this network. first: of `numbers_of`."""
-    plane = pool_plane(s)
+    plane = s.memory_pool.read_plane
     hand_off = s.deployment.kv_transfer_plane
     no_way = dies_without(net, hand_off)
     among = [die for seat in seats if seat.role == "decode" for die in seat.dies]

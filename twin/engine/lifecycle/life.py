@@ -24,7 +24,6 @@ from twin.engine.loop import requests_inside
 from twin.hardware.chip import HardwareError
 from twin.hardware.faults import servers_out
 from twin.hardware.prices import pool_read
-from twin.model.fetch import pool_plane
 from twin.model.memory import whole_model_bytes
 from twin.model.operators import formats
 from twin.scenario import is_elastic
@@ -306,7 +305,7 @@ class Life:
 
     def _weights(self, k: int) -> tuple[float, float]:
         """Bytes of weights of an instance's dies, and seconds to read them from DRAM."""
-        i, plane = self.setup.instances[k], pool_plane(self.setup.scenario)
+        i, plane = self.setup.instances[k], self.setup.scenario.memory_pool.read_plane
         size = float(self.machine.roles[k].memory.weights * i.dies)
         return size, size / float(pool_read(self.machine.fabric, i.die_of_rank, plane).bytes_per_s)
 

@@ -16,7 +16,6 @@ from twin.engine.contention.flows import IDLE, Coming
 from twin.engine.lifecycle.agenda import Agenda
 from twin.engine.lifecycle.machine import Machine
 from twin.hardware.chip import HardwareError
-from twin.model.fetch import pool_plane
 
 LOOK_S = 0.05  # between two looks at the rate of a transfer, at most
 DONE = 1e-9  # share of a transfer that rounding may leave
@@ -41,7 +40,7 @@ class Loading:
         self._bucket_bytes_per_s = bucket_bytes_per_s
         self.together: list[Loading] = [self]  # of all models: they share the bucket
         self._under_way: dict[int, _Transfer] = {}
-        self._plane = w.PLANES.index(pool_plane(machine.setup.scenario))
+        self._plane = w.PLANES.index(machine.setup.scenario.memory_pool.read_plane)
         self._turn = 0
 
     def fetch(self, k: int, dies: Sequence[int], size: float, t_s: float, then: Then) -> None:

@@ -27,7 +27,7 @@ from twin.hardware.prices import nic, port_rates, ports_of, transfer_collision
 from twin.model.batch import attention_s_per_token, batch_line, recompute_s_per_token
 from twin.model.costs import RoleCosts, role_costs
 from twin.model.record import numbers, slowed
-from twin.scenario import Fault, serving
+from twin.scenario import Fault
 
 T = TypeVar("T")
 
@@ -195,9 +195,8 @@ class Machine:
 
     def _price(self, i: Instance, dies: tuple[int, ...]) -> RoleCosts:
         """Prices of an instance on these dies of the present network."""
-        s = self.setup.scenario
-        pool, clocks = serving(s)[i.role], self.setup.costs.clocks
-        costs = role_costs(s, self.facts, self.fabric, pool, dies, i.name, clocks)
+        at = replace(self.setup.costs.deployed, net=self.fabric)
+        costs = role_costs(at, at.pools[i.role], dies, i.name)
         speeds = slow_dies(self.fabric, self.in_force)
         slowest = min((speeds.get(die, 1.0) for die in dies), default=1.0)
         if slowest < 1.0:

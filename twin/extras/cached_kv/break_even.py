@@ -6,9 +6,6 @@ from dataclasses import dataclass
 
 from twin.engine.contention.flows import from_storage
 from twin.facts import Facts
-from twin.hardware.placement import place_instances
-from twin.hardware.prices import pool_read
-from twin.model.fetch import pool_plane
 from twin.scenario import Scenario, with_overrides
 from twin.steady import Counts, assemble, recompute_s, traffic_of
 from twin.workload.requests import TraceTable
@@ -56,20 +53,20 @@ def _over(
     parts = assemble(question, facts, trace, counts)
     role = parts.costs.prefill_role or parts.costs.colocated_role
     assert role is not None  # somebody prefills
-    computed_s = recompute_s(question, parts, role, traffic_of(question, facts, trace).input_tokens)
-    dies = next(i.die_of_rank for i in place_instances(question, parts.net) if i.role != "decode")
-    local = s.memory_pool.scope == "local"
-    nodes = parts.net.nodes_of(dies) if local else None
-    price = pool_read(parts.net, dies, pool_plane(question), nodes)
+    computed_s = recompute_s(parts, role, traffic_of(question, facts, trace).input_tokens)
+    servers = parts.costs.servers
+    price, _ = servers.prices()
     fetch, block, latency_s = role.fetch, s.memory_pool.block_tokens, price.latency_s
     left_s = computed_s - fetch.ahead_s_per_token(latency_s)
     enough = fetch.bytes_per_token / left_s if left_s > 0.0 else None
     if enough is not None and enough > fetch.copies_bytes_per_s:
         enough = None
     token_s = fetch.seconds(1.0, latency_s, price.bytes_per_s) - latency_s
-    place = "DRAM of its own nodes" if local else f"DRAM over {plane.upper()}"
+    place = (
+        "DRAM of its own nodes" if s.memory_pool.scope == "shared" else f"DRAM over {plane.upper()}"
+    )
     yield Read(place, latency_s, token_s, computed_s, price.bytes_per_s, enough, block)
-    cold = from_storage(parts.net, dies) if s.memory_pool.ssd_gb_per_node > 0.0 else None
+    cold = from_storage(parts.net, servers.dies) if s.memory_pool.ssd_gb_per_node > 0.0 else None
     if cold is not None and plane == s.memory_pool.plane:  # together with the copy out of DRAM
         size, rate = parts.costs.kv_bytes_per_token, cold.alone(parts.net)[0]
         cold_s, enough = max(token_s, size / rate), enough and size / computed_s

@@ -66,7 +66,7 @@ def hit_curve(s: Scenario, facts: Facts, trace: TraceTable | None = None) -> Hit
         if s.memory_pool.scope == "local":  # what one instance has
             role = parts.costs.prefill_role or parts.costs.colocated_role
             nodes = role.dies / parts.net.dies_per_node if role else 0.0
-    dram_bytes = node_dram_bytes(s, facts, parts.net.dies_per_node) * nodes
+    dram_bytes = node_dram_bytes(s.memory_pool, facts, parts.net.dies_per_node) * nodes
     ssd_bytes = 1e9 * s.memory_pool.ssd_gb_per_node * nodes
     block_bytes = parts.costs.held_bytes(stream.block_tokens)
     return HitCurve(reuse_curve(stream), len(stream), block_bytes, dram_bytes, ssd_bytes)

@@ -87,7 +87,7 @@ def _under_way(ask: Ask, full: Prediction) -> DecodePrediction:
     assert role is not None
     traffic, hot = traffic_under_way(ask.scenario, ask.facts), ask.parts.decode_imbalance.table
     count = float(ask.args["requests"]) / role.ranks
-    return decode_with(ask.scenario, full.costs, traffic, hot, count, "clients")
+    return decode_with(full.costs, traffic, hot, count, "clients")
 
 
 def _under_slo(ask: Ask) -> float:
@@ -126,7 +126,7 @@ def _exchange(parts: Sequence[str], ask: Ask) -> float:
 def _stream(parts: Sequence[str], ask: Ask) -> float:
     """One of the two decode streams for one microbatch on the paper's split of cores."""
     both_streams = alone.streams_s(
-        ask.scenario, ask.parts.costs, traffic_under_way(ask.scenario, ask.facts),
+        ask.parts.costs, traffic_under_way(ask.scenario, ask.facts),
         ask.parts.decode_imbalance.table,
     )  # fmt: skip
     return both_streams[0] if parts[0] == "attention" else both_streams[1]

@@ -299,7 +299,7 @@ class Prices:
                 batch_scenario = with_overrides(base, {BATCH: batch})
                 costs = build_costs(batch_scenario, self.facts, parts.net)
                 # What is read of a prefix may take longer than computing it.
-                looks = [(t, predict(batch_scenario, costs, parts.net, t, *hot)) for t in reads]
+                looks = [(t, predict(costs, t, *hot)) for t in reads]
             except ValueError as error:
                 if not type(error).__module__.startswith("twin."):
                     raise

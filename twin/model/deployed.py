@@ -1,0 +1,41 @@
+"""What prices read of a scenario: its deployment on a machine, translated once (costs.py).
+
+No other module of this room reads a scenario. An instance whose links or dies have changed is
+priced again by the same record with the network of now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from twin.facts import Facts
+from twin.hardware.network import Network
+from twin.hardware.placement import Instance
+from twin.model.drafters import Drafter
+from twin.model.shape import Shape
+from twin.scenario import Deployment, Pool
+from twin.scenario.policies import MemoryPool
+
+
+@dataclass(frozen=True, slots=True)
+class Deployed:
+    """A deployment on a machine."""
+
+    net: Network = field(repr=False, compare=False)  # in its present state
+    facts: Facts = field(repr=False)  # with those of the stack
+    deployment: Deployment
+    pools: Mapping[str, Pool]
+    instances: tuple[Instance, ...]  # as placed on the machine without faults
+    shape: Shape  # of the whole model
+    drafter: Drafter
+    memory_pool: MemoryPool
+    prefixes: int  # popular ones that prompts begin with; 0: none, as in a trace
+    request_tokens: int  # of a request of fixed lengths, prompt and answer
+    redundant: int  # experts
+    clocks: Mapping[str, float]  # shares of the rated clock, by role, where a cap lowers it
+
+    @property
+    def guest(self) -> Pool | None:
+        """The pool on the NPUs of another; None: each has NPUs of its own."""
+        return next((pool for pool in self.pools.values() if pool.over), None)

@@ -7,10 +7,8 @@ and the planes of its links. `write_machine` writes any fabric so that it comes 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
-
-import networkx as nx
 
 from twin.hardware.graph_text import (
     FabricFileError,
@@ -247,14 +245,12 @@ def _domains(
         for v in ends:
             vertices[v].setdefault("domain", vertices[v].get("node", 0))
         return
-    joined = nx.Graph()
-    joined.add_nodes_from(vertices)
-    joined.add_edges_from(e for e, data in links.items() if "ub" in data["serves"].split())
-    number: dict[str, int] = {}
-    for v in sorted(ends, key=lambda v: _order(v, vertices[v])):
-        if v not in number:
-            part = len(set(number.values()))
-            number |= dict.fromkeys(nx.node_connected_component(joined, v), part)
+    joined = _joined(vertices, (e for e, data in links.items() if "ub" in data["serves"].split()))
+    domains: dict[str, int] = {}  # by the vertex that names the set
+    number = {
+        v: domains.setdefault(joined[v], len(domains))
+        for v in sorted(ends, key=lambda v: _order(v, vertices[v]))
+    }
     places = {
         (d["node"], d["npu"], d["die"]): number[v]
         for v, d in vertices.items() if d["kind"] == "die"
@@ -262,6 +258,20 @@ def _domains(
     for v in ends:  # a NIC is on the plane of its die
         place = tuple(vertices[v].get(key) for key in ("node", "npu", "die"))
         vertices[v]["domain"] = places.get(place, number[v])  # type: ignore[arg-type]
+
+
+def _joined(vertices: Iterable[str], links: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """For each vertex the one that names all that links join it to, itself included."""
+    above = {v: v for v in vertices}
+
+    def first(v: str) -> str:
+        while above[v] != v:
+            above[v] = v = above[above[v]]
+        return v
+
+    for a, b in links:
+        above[first(a)] = first(b)
+    return {v: first(v) for v in above}
 
 
 def _order(name: str, data: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -297,9 +307,8 @@ def _refuse_useless(
                 [f"NPU {node}.{npu} has the dies {sorted(package_dies)}: every NPU needs as many, "
                  "numbered from 0."]
             )  # fmt: skip
-    joined = nx.Graph(e for e, data in links.items() if data["capacity_bytes_per_s"] > 0.0)
-    parts = (len(part.intersection(dies)) for part in nx.connected_components(joined))
-    if len(dies) > 1 and max(parts, default=0) < 2:
+    joined = _joined(vertices, (e for e, d in links.items() if d["capacity_bytes_per_s"] > 0.0))
+    if len(dies) > 1 and len({joined[v] for v in dies}) == len(dies):
         raise FabricFileError(["No path of links joins any two dies of the machine."])
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
+from types import ModuleType
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -372,9 +373,7 @@ class Plan:
 
     def drawn(self) -> Fabric:
         """The machine's networkx graph."""
-        import networkx as nx  # a tenth of a second that prices by formula do without
-
-        graph = nx.DiGraph(**self.about)
+        graph: Fabric = _networkx().DiGraph(**self.about)
         graph.add_nodes_from(self.vertices.items())
         graph.add_edges_from(self.links)
         return graph
@@ -393,10 +392,16 @@ def network(fabric: Wiring) -> Network:
 
 def frozen(graph: Fabric, net: Network) -> Fabric:
     """The graph made immutable, with its arrays."""
-    import networkx as nx
-
     _compiled[graph] = net
-    return nx.freeze(graph)
+    unchanging: Fabric = _networkx().freeze(graph)
+    return unchanging
+
+
+def _networkx() -> ModuleType:
+    """The module that draws: a tenth of a second that runs and prices do without."""
+    import networkx
+
+    return networkx
 
 
 def compiled(plan: Plan) -> Network:

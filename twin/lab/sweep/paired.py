@@ -6,8 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from scipy.special import stdtrit
-
 from twin.lab.sweep.compare import Comparison, MetricRow, Paired, Verdict, is_number
 from twin.metrics.registry import verdict
 from twin.scenario import Scenario, with_overrides
@@ -59,6 +57,8 @@ def _row(
 
 def paired(both: Sequence[tuple[float, float]]) -> Paired:
     """The mean difference of pairs (value, baseline) with its interval, by Student's t."""
+    from scipy.special import stdtrit  # a seventh of the imports of `twin run`, which has no pairs
+
     differences = [a - b for a, b in both]
     spread = statistics.stdev(differences) / math.sqrt(len(both))
     half = float(stdtrit(len(both) - 1, 0.5 + 0.5 * SURE)) * spread

@@ -120,7 +120,8 @@ class Finish:
             self.finalists += holding
 
     def _nearly(self) -> Steps:
-        """If nothing fits: longer runs of deployments that may miss the share by chance only."""
+        """If nothing fits: longer runs of deployments that may miss the share by chance only, seed
+        after seed until chance hardly explains what is missed."""
         search, near_misses, share = self.search, [], self.search.space.base.slo.share
         for t in search.tested.values():
             for rate, trial in t.trials:
@@ -129,7 +130,10 @@ class Finish:
                 if search.one_load and 0.0 < share_missing <= chance:
                     near_misses.append((share_missing, t.candidate.settings, t, rate))
         finalists = [self._finalist(t, rate) for _, _, t, rate in sorted(near_misses)[:SPARES]]
-        yield from self._seeded(finalists)
+        likely = finalists
+        for seed in range(1 + len(SEEDS)):
+            yield from self._seeded(likely, slice(seed, seed + 1))
+            likely = [f for f in likely if not _hopeless(f, share)]
         for f in finalists:
             if self._holds(f):
                 f.tested.trials = [(f.rate, f.seeds[0] | {"within": True})]
@@ -143,12 +147,12 @@ class Finish:
             rate = self.search.answered(t.candidate, t.best)
         return Finalist(t, rate, at_steady(s, self.facts, rate))
 
-    def _seeded(self, chosen: Sequence[Finalist]) -> Steps:
-        """Simulate the load of each finalist with several seeds."""
+    def _seeded(self, chosen: Sequence[Finalist], which: slice = slice(None)) -> Steps:
+        """Simulate the load of each finalist with several seeds, or with those of a slice."""
         pairs = [
             (f, with_overrides(f.scenario, {"seed": seed}))
             for f in chosen
-            for seed in (f.scenario.seed, *SEEDS)
+            for seed in (f.scenario.seed, *SEEDS)[which]
         ]
         for (f, _), trial in (yield from _answers(pairs)):
             if not isinstance(trial, str):
@@ -412,6 +416,13 @@ class Finish:
         self.relaxations.append(
             {"limit": limit, "from": own, "to": value, "settings": c.given, "npus": c.npus}
         )
+
+
+def _hopeless(f: Finalist, share: float) -> bool:
+    """Whether a finalist misses the share by more than chance explains, or cannot run."""
+    errors = [trial.get("share_error", 0.0) for trial in f.seeds]
+    error = math.hypot(*errors) / max(len(errors), 1)
+    return not f.seeds or share - statistics.fmean(f.shares) > NEARLY * error
 
 
 def _is_over(search: Search, over: Callable[[], bool]) -> bool:

@@ -29,7 +29,8 @@ LEVELS = 2  # of these with deployments: a formula may promise what simulations 
 NEARLY = 3.0  # standard errors of a share of requests: what chance hardly exceeds
 PART, TRIED = 0.95, 12  # of a relaxation, the next smaller one; searches for each limit
 DIGITS = 5  # of a relaxation
-LOAD, LEAST, NEARER = "load_req_per_s", 0.1, 0.9  # of the load: the least tried, the first guess
+LOAD, LEAST = "load_req_per_s", 0.1  # the least that is tried, of the load
+HALVED = 6  # times between these two, for a first guess
 
 
 @dataclass
@@ -283,11 +284,28 @@ class Finish:
                 c = min((t.candidate for t in fitting), key=lambda c: (c.npus, c.settings))
                 self._relax("npus", plan.npus, c.npus, c)
         rate = search.space.rate if search.space.prices.offered is not None else None
-        enough = (yield from self._fits(LOAD, LEAST * rate)) if rate is not None else None
-        if rate is not None and enough is not None:
-            most = max(c.price.expected for c in self._space(goal="rate").open)
-            guess = min(FRESH * most, NEARER * rate)
-            yield from self._stepwise(LOAD, rate, guess, known=(LEAST * rate, enough))
+        if rate is not None and (yield from self._fits(LOAD, LEAST * rate)) is not None:
+            yield from self._stepwise(LOAD, rate, (yield from self._carried(rate)))
+
+    def _carried(self, rate: float) -> Generator[tuple[Scenario, ...], Any, float]:
+        """About the largest load below `rate` (requests/s) with which the nearest of the simulated
+        deployments keeps the limits: halved by single short runs."""
+        search, slo = self.search, self.search.space.base.slo
+        limits = (("needs_ttft_s", slo.ttft_s), ("needs_tpot_s", 1e-3 * slo.tpot_ms))
+
+        def distance(t: Tested) -> tuple[float, float, Any]:
+            trial = t.trials[-1][1]
+            needs = [trial[key] / limit for key, limit in limits if trial[key] is not None]
+            return min(needs, default=math.inf), -trial["share"], t.candidate.settings
+
+        nearest = min((t for t in search.tested.values() if t.trials), key=distance, default=None)
+        low, high = LEAST * rate, rate
+        for _ in range(HALVED if nearest else 0):
+            load = (low + high) / 2.0
+            (trial,) = yield (scenario_of(search.space, nearest.candidate.given, load),)
+            holds = not isinstance(trial, str) and not search.misses(trial)
+            low, high = (load, high) if holds else (low, load)
+        return low if low > LEAST * rate else high
 
     def _space(self, **changed: Any) -> Space:
         """The deployments of a plan with another limit or goal."""
@@ -326,17 +344,13 @@ class Finish:
 
     def _stepwise(
         self, limit: str, own: float, value: float, nearest: Candidate | None = None,
-        known: tuple[float, Candidate] | None = None,
     ) -> Steps:  # fmt: skip
         """Relax a limit by a step with which a search finds a deployment, and with the next smaller
         one none; steps are a geometric series through `value`, which `nearest` needs: that is all
-        where the seconds of the plan are used up. known: a value that is enough, farther off."""
+        where the seconds of the plan are used up."""
         fits: dict[int, Candidate] = {}
         fails: set[int] = set()
         step, stride = 1, 1
-        if known:
-            ratio = (known[0] - own) / (value - own)
-            fits[math.floor(math.log(ratio) / math.log(PART))] = known[1]
         for _ in range(TRIED):
             if (tried := _level(own, value, step)) <= 0.0 or self.search.over():
                 break
@@ -351,15 +365,10 @@ class Finish:
                 step, stride = 1 + stride, 2 * stride
             elif max(fits) + 1 in fails:
                 break
-            elif fails == {1}:  # the value itself is likelier than any other
-                step = 0
             else:
                 step = (max(fits) + min(fails)) // 2
-        over = self.search.over()
         least = max(fits, default=0)
-        if over and len(fits) == bool(known):
-            fits, least = {}, 0
-        if c := fits.get(least, nearest if over else None):
+        if c := fits.get(least, nearest if self.search.over() else None):
             self._relax(limit, own, _level(own, value, least), c)
 
     def _fits(

@@ -68,7 +68,7 @@ def searching(s: Scenario, facts: Facts, begin: float | None = None) -> Search:
     path, own_load = load_of(s)
     first = load = begin or first_load(s, facts) or own_load
     short_run, step, runs = at_steady(s, facts, first), STEP, 0
-    long, ends = longer(short_run), False
+    long, ends = longer(short_run, first), False
     met: list[_Load] = []  # loads that meet the SLO, growing
     least_missed = _Load(math.inf, s.slo.share)  # the least that does not
     tried: list[_Load] = []
@@ -158,14 +158,14 @@ def at_steady(s: Scenario, facts: Facts, load: float) -> Scenario:
     return with_overrides(s, {"horizon_s": horizon_s, "warmup_s": warmup_s})
 
 
-def longer(s: Scenario) -> Scenario:
+def longer(s: Scenario, load: float | None = None) -> Scenario:
     """The scenario of `at_steady` for judging the ends of the interval: `LONGER` times the counted
-    time after twice the warm-up, at most for `MOST_REQUESTS`; unchanged if its times are its
-    own."""
+    time after twice the warm-up, at most for `MOST_REQUESTS` at a load (None: its own); unchanged
+    if its times are its own."""
     if not steady_by_itself(s):
         return s
-    once_s, (path, load) = s.horizon_s - s.warmup_s, load_of(s)
-    enough_s = MOST_REQUESTS / load if path == "workload.rate_req_per_s" else math.inf
+    once_s, (path, own_load) = s.horizon_s - s.warmup_s, load_of(s)
+    enough_s = MOST_REQUESTS / (load or own_load) if path == "workload.rate_req_per_s" else math.inf
     counted_s = min(LONGER * once_s, max(once_s, enough_s))
     warmup_s = 2.0 * s.warmup_s
     return with_overrides(s, {"horizon_s": warmup_s + counted_s, "warmup_s": warmup_s})

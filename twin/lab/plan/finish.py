@@ -298,9 +298,9 @@ class Finish:
             needs = [trial[key] / limit for key, limit in limits if trial[key] is not None]
             return min(needs, default=math.inf), -trial["share"], t.candidate.settings
 
-        nearest = min((t for t in search.tested.values() if t.trials), key=distance, default=None)
         low, high = LEAST * rate, rate
-        for _ in range(HALVED if nearest else 0):
+        simulated = [t for t in search.tested.values() if t.trials]
+        for nearest in [min(simulated, key=distance)] * HALVED if simulated else ():
             load = (low + high) / 2.0
             (trial,) = yield (scenario_of(search.space, nearest.candidate.given, load),)
             holds = not isinstance(trial, str) and not search.misses(trial)

@@ -241,7 +241,7 @@ def attainment(priced: Priced) -> Attainment:
     colocated, pool = None, None
     prompts = _prompts(s, priced.sample, traffic.hit_tokens / traffic.input_tokens)
     if costs.colocated_role is not None:
-        colocated = _mixed(s, parts, costs.colocated_role, traffic)
+        colocated = _mixed(parts, costs.colocated_role, traffic)
     elif costs.prefill_role is not None:
         pool = _pool(s, parts, costs.prefill_role, traffic)
         batch = pool.budget / traffic.fresh_tokens * pool.instances  # requests of a batch of each
@@ -310,8 +310,8 @@ def _prompts(s: Scenario, sample: Offered, share: float) -> Prompts:
 def _pool(s: Scenario, parts: Assembly, role: RoleCosts, traffic: Traffic) -> Pool:
     """The pool of prefill instances."""
     d, hot = s.deployment.prefill, parts.prefill_imbalance.table
-    budget = float(d.tokens_per_npu) * role.dies / role.chip.dies_per_npu
     ops, dies, dp = role.operator_sink(), float(role.dies), d.attention == "dp"
+    budget = role.prompt_tokens
 
     def seconds(tokens: float, pairs: float, most: float, most_pairs: float) -> float:
         """Seconds of a batch with these tokens and attention pairs."""
@@ -348,23 +348,21 @@ def _pool(s: Scenario, parts: Assembly, role: RoleCosts, traffic: Traffic) -> Po
     )  # fmt: skip
 
 
-def _mixed(
-    s: Scenario, parts: Assembly, role: RoleCosts, traffic: Traffic
-) -> Callable[[float, float], Pool]:
+def _mixed(parts: Assembly, role: RoleCosts, traffic: Traffic) -> Callable[[float, float], Pool]:
     """The pool of colocated instances: iterations continue, and prompts prolong them."""
-    d, hot = s.deployment.colocated, parts.decode_imbalance.table
-    budget = float(d.chunk_tokens_per_npu) * role.dies / role.chip.dies_per_npu
+    pool, budget, hot = role.pool, role.prompt_tokens, parts.decode_imbalance.table
     token_s = _added_s(role, budget, traffic, hot)
-    groups = math.ceil(role.ranks / role.pool.prompt_ranks)
+    groups = math.ceil(role.ranks / pool.prompt_ranks)
 
     def at(rate: float, took_s: float) -> Pool:
         """The pool of colocated instances at this rate (req/s) and iteration time (s)."""
-        chunk = min(rate / d.instances * took_s * traffic.fresh_tokens, budget)
+        arriving = rate / pool.instances * took_s  # prompts, in an iteration
+        chunk = min(arriving * traffic.fresh_tokens, budget)
         idle_s = max(took_s - token_s * chunk, 0.1 * took_s)
         return Pool(
-            d.instances, budget, budget, lambda tokens, *_: idle_s + token_s * tokens,
+            pool.instances, budget, budget, lambda tokens, *_: idle_s + token_s * tokens,
             idle_s, token_s, 0.0, idle_s,
-            delay_s=took_s * longest_wait(rate / d.instances * took_s, groups, d.prompt_delay),
+            delay_s=took_s * longest_wait(arriving, groups, pool.prompt_delay),
         )  # fmt: skip
 
     return at

@@ -62,12 +62,12 @@ def at_load(
     patience_s: the longest wait of a request for its slot."""
     s, parts, full, traffic = priced.scenario, priced.parts, priced.full, priced.traffic
     costs = parts.costs
-    role = costs.colocated_role or costs.decode_role
+    role = costs.decoding
     if role is None:
         return None
     if lengths is None:
         lengths = Lengths(priced.sample.prompts, priced.sample.answers)
-    d, instances = s.deployment, priced.instances
+    d, pool, instances = s.deployment.decode, role.pool, role.pool.instances
     admitted = min(rate, full.front_end_requests_per_s)
     if costs.prefill_role is not None and full.prefill is not None:
         admitted = min(admitted, full.prefill.requests_per_s)
@@ -94,16 +94,12 @@ def at_load(
     if costs.colocated_role is not None:
         if ROUTERS[s.router.policy] in SEES_WAITS:  # who begins an iteration next takes what comes
             arriving = replace(arriving, cv=_burstiness(s), sharing=instances)
-        budget = float(d.colocated.chunk_tokens_per_npu * int(role.npus))
-        most, ranks = budget / role.ranks, role.pool.prompt_ranks
-        delay = d.colocated.prompt_delay
-        chunk = Chunk(traffic.fresh_tokens, traffic.fresh_pairs, most, ranks, delay)
+        most, waits = role.prompt_tokens / role.ranks, (pool.prompt_ranks, pool.prompt_delay)
+        chunk = Chunk(traffic.fresh_tokens, traffic.fresh_pairs, most, *waits)
     population = population_of(
         role, parts.decode_imbalance,
-        slots_of_ranks(
-            role.ranks, d.decode.batch_per_npu, role.pool.rank_dies, role.chip.dies_per_npu
-        ),
-        d.decode, s.seed, costs.mtp_acceptance, s.memory_pool.block_tokens, arriving, chunk,
+        slots_of_ranks(role.ranks, pool.batch_per_npu, pool.rank_dies, role.chip.dies_per_npu),
+        d, s.seed, costs.mtp_acceptance, s.memory_pool.block_tokens, arriving, chunk,
     )  # fmt: skip
     population_now = stationary(population, role.decode, arriving)
     overloaded = rate > admitted * (1.0 + 1e-9) and math.isfinite(rate)
@@ -122,15 +118,14 @@ def _prefill_s(priced: Priced, rate: float) -> float:
     that prompts leave (the line of `batch_line`), at least one prompt's time and at most a full
     batch's."""
     parts, traffic = priced.parts, priced.traffic
-    role, d = parts.costs.prefill_role, priced.scenario.deployment.prefill
+    role = parts.costs.prefill_role
     if role is None:
         return 0.0
-    budget = float(d.tokens_per_npu) * role.dies / role.chip.dies_per_npu
-    hot = parts.prefill_imbalance.table
+    budget, hot = role.prompt_tokens, parts.prefill_imbalance.table
     fixed_s, token_s, pair_s = batch_line(role, budget, traffic.input_tokens, hot)
     prompt_s = traffic.fresh_tokens * token_s + traffic.fresh_pairs * pair_s
     prompts = max(1.0, budget / traffic.fresh_tokens)
-    busy = min(rate / d.instances * prompt_s, 1.0)
+    busy = min(rate / role.pool.instances * prompt_s, 1.0)
     full_s = fixed_s + prompts * prompt_s
     cycle_s = full_s if busy >= 1.0 else min(full_s, fixed_s / (1.0 - busy))
     return HAND_OFF * max(cycle_s, fixed_s + prompt_s)
@@ -152,7 +147,7 @@ def outlook(
     if rate is None or rate > answer:  # else it is not needed: uneven ranks lower it
         state = at_load(prices, math.inf, reserved_s=_prefill_s(prices, answer))
         assert state is not None
-        sustained = max(answer, min(sustained, state.rate_req_per_s * prices.instances))
+        sustained = max(answer, min(sustained, state.rate_req_per_s * prices.pool.instances))
     return Outlook(tpot_s, rate, sustained, answer, limit)
 
 
@@ -188,11 +183,11 @@ def _slo_rate(priced: Priced) -> tuple[float, str]:
     if full.decode is not None:
         state = _within(priced, judgement)
         if state is None:
-            return 0.0, priced.decoding
-        took_s, rate = state.iteration_s, state.rate_req_per_s * priced.instances
+            return 0.0, priced.pool.role
+        took_s, rate = state.iteration_s, state.rate_req_per_s * priced.pool.instances
         if SAFE * rate < most:
             # What reaches decode is what the stages before it pass on: these may be in the way.
-            limit = priced.decoding if rate < SAME * full.requests_per_s else limit
+            limit = priced.pool.role if rate < SAME * full.requests_per_s else limit
             most = SAFE * rate
     mode = priced.scenario.deployment.mode
     if mode == "decode_only":
@@ -217,7 +212,7 @@ def _within(priced: Priced, judged: Attainment) -> Stationary | None:
     for _ in range(ROUNDS):  # how iterations swing is known once the load is
         longest_s = judged.longest_iteration_s(swings) * (1.0 - SURE * error)
         at_bound = standing(math.inf, longest_s)
-        swings, rate = at_bound.swings, at_bound.rate_req_per_s * priced.instances
+        swings, rate = at_bound.swings, at_bound.rate_req_per_s * priced.pool.instances
         error = at_bound.error if math.isfinite(at_bound.error) else 0.0
         # Where TTFT is met no mean wait is longer; near saturation of prefill it has no bound.
         reserved_s = min(judged.mean_wait_s(rate), max(limits)) if judged.pool else None

@@ -27,7 +27,7 @@ from twin.model.predict import Held, Prediction, Traffic, clocks, predict
 from twin.model.shape import ModelError
 from twin.model.stages import experts_of, router_groups
 from twin.policies.reuse import fetch_pays
-from twin.scenario import Scenario, with_overrides
+from twin.scenario import Pool, Scenario, with_overrides
 from twin.workload.generate import length_means, mean_lengths
 from twin.workload.lengths import drawn_lengths
 from twin.workload.offered import Offered, offered
@@ -143,15 +143,10 @@ class Priced:
         return sampled(self.scenario, self.facts, self.trace)
 
     @property
-    def decoding(self) -> str:
-        """Costs of the pool that decodes."""
-        return "colocated" if self.scenario.deployment.mode == "colocated" else "decode"
-
-    @property
-    def instances(self) -> int:
-        """Number of decoding instances."""
-        d = self.scenario.deployment
-        return d.colocated.instances if self.decoding == "colocated" else d.decode.instances
+    def pool(self) -> Pool:
+        """The pool that decodes, colocated or not."""
+        pools = self.parts.costs.deployed.pools
+        return pools.get("colocated") or pools["decode"]
 
 
 def capacity(
@@ -383,4 +378,4 @@ def _worth_fetching(parts: Assembly, traffic: Traffic) -> Traffic:
 def recompute_s(parts: Assembly, role: RoleCosts, input_tokens: float) -> float:
     """Seconds of an instance's time to compute a token again, in prompts of `input_tokens`."""
     hot = (parts.prefill_imbalance if role.pool.role == "prefill" else parts.decode_imbalance).table
-    return recompute_s_per_token(role, role.pool.tokens_per_npu * role.npus, input_tokens, hot)
+    return recompute_s_per_token(role, role.prompt_tokens, input_tokens, hot)

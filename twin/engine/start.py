@@ -73,7 +73,7 @@ def residents(priced: Priced, requests: Requests) -> Residents | None:
     except ModelError:  # mean requests do not fit: the run says so of each of them
         return None
     assert population is not None
-    ranks, instances = population.population.slots.size, priced.instances
+    ranks, instances = population.population.slots.size, priced.pool.instances
     parts = []
     for k in range(instances):
         if k > 0:

@@ -81,6 +81,11 @@ class RoleCosts:
         """FLOP/s of all dies, in the format of the weights."""
         return self.chip.peak(computes(self.pool.precision.weights, self.chip.flops)) * self.dies
 
+    @property
+    def prompt_tokens(self) -> float:
+        """Tokens of prompts that an instance computes at once."""
+        return float(self.pool.tokens_per_npu) * self.npus
+
     def slots(self, batch_per_npu: float) -> float:
         """Requests of a rank, of a number per NPU."""
         return batch_per_npu * self.pool.rank_dies / self.chip.dies_per_npu

@@ -283,7 +283,7 @@ def _prefill(costs: Costs, role: RoleCosts, traffic: Traffic, hot: Hot) -> Prefi
     # Every die holds the whole latent KV of a batch, hits included (arXiv 2506.12708v2 section
     # 4.3.3); data parallel attention spreads prompts over the dies.
     space = float(role.kv_tokens_per_rank) * (role.dies if data_parallel else 1)
-    budget = float(role.pool.tokens_per_npu) * npus
+    budget = role.prompt_tokens
     prompts = max(1.0, min(budget / traffic.fresh_tokens, space / traffic.input_tokens))
     tokens, pairs = prompts * traffic.fresh_tokens, prompts * traffic.fresh_pairs
     most = 1.0 / role.dies
@@ -324,7 +324,7 @@ def _colocated(
     npus, fresh, answer = role.npus, traffic.fresh_tokens, traffic.output_tokens
     wanted_requests = role.slots(pool.batch_per_npu)
     count, limited = slots(role, wanted_requests, traffic.input_tokens + traffic.held_mean)
-    budget = float(pool.tokens_per_npu) * npus
+    budget = role.prompt_tokens
     most, group, ranks = budget / role.ranks, pool.prompt_ranks, role.ranks
     # A prompt's own iterations hold its slot and give the first token; answers end in the others.
     life = max(1.0, answer - 1.0) / costs.tokens_per_iteration

@@ -153,7 +153,7 @@ def _finite(parts: Sequence[str], ask: Ask) -> float:
     assert d is not None and role is not None
     hot = ask.parts.decode_imbalance.table
     npus = s.deployment.colocated.npus_per_instance
-    batch = float(s.deployment.colocated.chunk_tokens_per_npu * npus)
+    batch = role.prompt_tokens
     if parts[0] == "drain":
         prompts, answers = drawn_lengths(ask.facts, s.workload)
         level = np.modf((0.5 + np.arange(requests)) * 0.5 * (math.sqrt(5.0) - 1.0))[0]

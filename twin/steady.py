@@ -72,8 +72,8 @@ def _assemble(
 ) -> Assembly:
     """Network, costs and imbalance of a scenario; with a power cap, at the capped clocks."""
     net = wired(scenario.supernode, facts)
-    costs = build_costs(scenario, facts, net)
     mean_input, _ = mean_lengths(scenario.workload, facts, trace)
+    costs = build_costs(scenario, facts, net)
     shape, experts = costs.shape, experts_of(scenario.experts, costs.shape)
     routed = Routed(
         experts, shape.routed_experts, shape.moe_layers, shape.top_k, facts.below("experts"),
@@ -233,20 +233,15 @@ def imbalances(
     if routed.experts.balancing.policy == "oracle":
         perfect = routed.experts.model_copy(update={"placement": "perfect"})
         routed = replace(routed, experts=perfect)
-    answers = []
+    answers, found = [], _imbalance if counts is None else partial(imbalance, counts=counts)
     for role in (costs.prefill_role, costs.decoding):
         if role is None or not role.layout.slots_per_die:
             answers.append(NO_IMBALANCE)
             continue
-        layout = role.layout
+        layout, tokens = role.layout, per_request[role.pool.role]
         nodes = min(layout.places, -(-layout.routed_dies // role.dies_per_node))
         links = role.coefficients.layout.ports < 1.0 or links_fail  # between nodes they may limit
-        question = (
-            routed, layout.places, layout.slots_per_die, per_request[role.pool.role],
-            nodes, links,
-        )  # fmt: skip
-        found = _imbalance(*question) if counts is None else imbalance(*question, counts)
-        answers.append(found)
+        answers.append(found(routed, layout.places, layout.slots_per_die, tokens, nodes, links))
     return answers[0], answers[1]
 
 

@@ -48,7 +48,7 @@ def priced(settings, faults):
     fabric = broken(setup.fabric, faults)
     (i,) = setup.instances
     at = replace(setup.costs.deployed, net=fabric)
-    role = role_costs(at, at.pools[i.role], i.die_of_rank, i.name)
+    role = role_costs(at, i.role, i.die_of_rank, i.name)
     requests, sink = np.zeros(i.dies, np.int64), np.zeros(len(DECODE_OPERATORS))
     requests[0], context, took_s = 1, np.zeros(i.dies), 0.0
     w = setup.scenario.workload

@@ -45,7 +45,10 @@ def test_on_a_share_of_the_cores_what_computes_is_slower_and_what_travels_is_not
     first = next(i for i in at.instances if i.role == role)
     pool = at.pools[role]
     some = replace(pool, groups=(replace(pool.own, cores=0.7),), cores=0.7)
-    whole, part = (role_costs(at, p, first.die_of_rank, first.name) for p in (pool, some))
+    whole, part = (
+        role_costs(replace(at, pools={role: p}), role, first.die_of_rank, first.name)
+        for p in (pool, some)
+    )
     assert part.memory == whole.memory
     for (c, a), (_, b) in zip(walk(whole.coefficients), walk(part.coefficients), strict=True):
         if c.scale == "computed":

@@ -213,8 +213,7 @@ def build_costs(
     )
     first = {i.role: i for i in reversed(at.instances)}
     roles = {
-        role: role_costs(at, pool, first[role].die_of_rank, first[role].name)
-        for role, pool in pools.items()
+        role: role_costs(at, role, first[role].die_of_rank, first[role].name) for role in pools
     }
     reader = first.get("prefill") or first.get("colocated")
     acceptance = d.decode.mtp_acceptance
@@ -273,10 +272,10 @@ def _laid_out_bytes_per_s(facts: Facts, chips: Sequence[str]) -> float:
     return load_machine(facts, load_chip(facts, chips[-1])).vector_bytes_per_s() / 2.0
 
 
-def role_costs(at: Deployed, pool: Pool, dies: tuple[int, ...], name: str) -> RoleCosts:
-    """Costs of one instance of a pool on these dies of the machine in its present state. Raises
+def role_costs(at: Deployed, role: str, dies: tuple[int, ...], name: str) -> RoleCosts:
+    """Costs of one instance of a role on these dies of the machine in its present state. Raises
     ModelError when the model does not fit them, HardwareError when links are missing."""
-    net, kv = at.net, at.deployment.precision.kv
+    net, pool, kv = at.net, at.pools[role], at.deployment.precision.kv
     offloaded = offload(at) if pool.away else None
     setting, coefficients = _coefficients_of(at, pool, dies, offloaded)
     if offloaded is not None and (setting.shape.index_top_k or setting.shape.growing < 1.0):
@@ -289,7 +288,7 @@ def role_costs(at: Deployed, pool: Pool, dies: tuple[int, ...], name: str) -> Ro
     if offloaded is not None:
         i = next(i for i in at.instances if i.role == offloaded.lender)
         rated = replace(at, clocks={})
-        lender = role_costs(rated, at.pools[offloaded.lender], i.die_of_rank, i.name)
+        lender = role_costs(rated, i.role, i.die_of_rank, i.name)
         ranks_per_die = setting.concentration / pool.rank_dies
         tokens = offloaded.kv_tokens(tokens, lender.kv_tokens_lent, ranks_per_die)
     exchange_of_pool, route_of_pool = setting.exchange, setting.route

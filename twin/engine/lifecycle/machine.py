@@ -196,7 +196,7 @@ class Machine:
     def _price(self, i: Instance, dies: tuple[int, ...]) -> RoleCosts:
         """Prices of an instance on these dies of the present network."""
         at = replace(self.setup.costs.deployed, net=self.fabric)
-        costs = role_costs(at, at.pools[i.role], dies, i.name)
+        costs = role_costs(at, i.role, dies, i.name)
         speeds = slow_dies(self.fabric, self.in_force)
         slowest = min((speeds.get(die, 1.0) for die in dies), default=1.0)
         if slowest < 1.0:

@@ -9,6 +9,7 @@ from twin.lab.library import load_facts, preset
 from twin.outlook import outlook, times
 from twin.scenario import with_overrides
 from twin.stationary import iterations_of
+from twin.steady import Priced
 from twin.workload.lengths import elapsed_tokens
 
 QUICK = preset("quickstart")
@@ -22,7 +23,7 @@ def quick(rate, **settings):
 @pytest.mark.parametrize("rate", some([140], 100))
 def test_formula_and_steady_minutes_agree_with_an_hour_from_an_empty_machine(rate):
     long = simulate(quick(rate, **HOURS), load_facts()).summary
-    formula = outlook(quick(rate), load_facts()).tpot_s
+    formula = outlook(Priced(quick(rate), load_facts())).tpot_s
     assert formula == pytest.approx(long["tpot_s_mean"], rel=0.03)
     asked = {"horizon_s": 180.0, "warmup_s": 20.0}
     runs = [simulate(quick(rate, seed=seed, **asked), load_facts()).summary for seed in (1, 2, 3)]
@@ -55,7 +56,7 @@ def test_lengths_of_those_under_way_are_biased_to_long_ones():
 
 def test_times_follow_the_life_of_a_request():
     facts = load_facts()
-    calm, busy = (times(quick(rate), facts) for rate in (50, 145))
+    calm, busy = (times(Priced(quick(rate), facts)) for rate in (50, 145))
     assert calm < busy
-    long_answers = times(quick(50, **{"workload.output_tokens": 3072}), facts)
+    long_answers = times(Priced(quick(50, **{"workload.output_tokens": 3072}), facts))
     assert long_answers[1] >= 2 * calm[1] - 5.0

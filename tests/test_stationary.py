@@ -37,7 +37,7 @@ def test_a_light_load_of_prompts_among_answers_is_as_fast_as_simulated(instances
             "router.policy": router,
         },
     )
-    horizon_s, warmup_s = times(s, load_facts())
+    horizon_s, warmup_s = times(Priced(s, load_facts()))
     long = with_overrides(s, {"horizon_s": 2.0 * horizon_s, "warmup_s": warmup_s})
     simulated_s = simulate(long, load_facts()).summary["decode_iteration_s_mean"]
     standing = at_load(Priced(s, load_facts()), rate)

@@ -9,7 +9,7 @@ from twin.lab.ask import scenario_named
 from twin.lab.library import load_facts
 from twin.model.shape import ModelError
 from twin.scenario import Scenario, with_overrides
-from twin.steady import assemble, capacity, largest_batch, steady, traffic_of
+from twin.steady import Priced, assemble, capacity, largest_batch, steady, traffic_of
 
 
 @pytest.fixture(scope="module")
@@ -38,9 +38,11 @@ def test_a_changed_fact_is_another_answer_and_the_first_stays(facts, paper):
 
 def test_full_slots_beyond_the_slo_are_told_which_batch_keeps_it(facts, paper):
     tight = with_overrides(paper, {"slo.tpot_ms": 20.0})
-    assert largest_batch(tight, facts, 0.02).sentence in capacity(tight, facts).advice
+    assert (
+        largest_batch(Priced(tight, facts), 0.02).sentence in capacity(Priced(tight, facts)).advice
+    )
     loose = with_overrides(paper, {"slo.tpot_ms": 200.0})
-    assert capacity(loose, facts).advice == steady(loose, facts).advice
+    assert capacity(Priced(loose, facts)).advice == steady(loose, facts).advice
 
 
 @pytest.mark.parametrize("preset", ["quickstart", "mooncake-like-conversation"])
@@ -56,15 +58,15 @@ def test_a_formula_waits_for_no_compiler_no_store_and_no_tables(preset):
 
 
 def test_the_batch_found_keeps_the_bound_and_one_more_a_die_does_not(facts, paper):
-    found = largest_batch(paper, facts, 0.05)
+    found = largest_batch(Priced(paper, facts), 0.05)
     assert found.feasible and found.batch_tpot_s <= 0.05
     assert 90 <= found.batch_per_npu <= 102  # published: 96 at 49.4 ms
-    again = largest_batch(paper, facts, found.batch_tpot_s * 0.9999)
+    again = largest_batch(Priced(paper, facts), found.batch_tpot_s * 0.9999)
     assert again.batch_per_npu == found.batch_per_npu - 2
 
 
 def test_a_bound_below_the_smallest_batch_is_infeasible_and_says_what_binds(facts, paper):
-    found = largest_batch(paper, facts, 0.005)
+    found = largest_batch(Priced(paper, facts), 0.005)
     assert not found.feasible and found.batch_per_npu == 0
     assert 0.008 < found.best_tpot_s < 0.0149  # published: 14.9 ms at batch 8
     assert found.bottleneck == "reading weights"
@@ -74,19 +76,21 @@ def test_a_bound_below_the_smallest_batch_is_infeasible_and_says_what_binds(fact
 
 def test_a_long_context_binds_on_the_attention_core(facts, paper):
     long = with_overrides(paper, {"workload.input_tokens": 120_000})
-    assert largest_batch(long, facts, 0.001).bottleneck == "the attention core"
+    assert largest_batch(Priced(long, facts), 0.001).bottleneck == "the attention core"
 
 
 def test_faster_memory_allows_what_was_infeasible(facts, paper):
-    best = largest_batch(paper, facts, 0.001).best_tpot_s
+    best = largest_batch(Priced(paper, facts), 0.001).best_tpot_s
     other = with_overrides(paper, {"deployment.decode.mtp_acceptance": 0.95})
-    assert largest_batch(other, facts, 0.001).best_tpot_s < best
-    assert largest_batch(other, facts, best).feasible
+    assert largest_batch(Priced(other, facts), 0.001).best_tpot_s < best
+    assert largest_batch(Priced(other, facts), best).feasible
 
 
 def test_what_decodes_nothing_has_no_answer(facts, paper):
     with pytest.raises(ModelError, match="decodes nothing"):
-        largest_batch(with_overrides(paper, {"deployment.mode": "prefill_only"}), facts, 0.05)
+        largest_batch(
+            Priced(with_overrides(paper, {"deployment.mode": "prefill_only"}), facts), 0.05
+        )
 
 
 def test_hits_that_take_longer_to_read_than_to_compute_are_computed():

@@ -11,15 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twin.attainment import SAFE, Attainment, attainment
-from twin.facts import Facts
 from twin.model.batch import batch_line
 from twin.model.mixed import Chunk
 from twin.policies.batching import slots_of_ranks
 from twin.policies.router import ROUTERS, SEES_WAITS
 from twin.scenario import Scenario
 from twin.stationary import Arriving, Stationary, Swings, population_of, stationary
-from twin.steady import Counts, Priced
-from twin.workload.requests import TraceTable
+from twin.steady import Priced
 
 MISSED = 1.02  # of the SLO: no load meets it
 ROUNDS = 3  # between the longest iteration that the SLO allows and what iterations swing there
@@ -131,11 +129,8 @@ def _prefill_s(priced: Priced, rate: float) -> float:
     return HAND_OFF * max(cycle_s, fixed_s + prompt_s)
 
 
-def outlook(
-    scenario: Scenario, facts: Facts, trace: TraceTable | None = None, counts: Counts | None = None
-) -> Outlook:
+def outlook(prices: Priced) -> Outlook:
     """TPOT at the offered load, and the largest load that meets the SLO. Raises as `steady`."""
-    prices = Priced(scenario, facts, trace, counts)
     full, rate = prices.full, prices.sample.rate_req_per_s
     if full.decode is None:
         return Outlook(None, rate, full.requests_per_s, *_slo_rate(prices))
@@ -233,14 +228,13 @@ def _within(priced: Priced, judged: Attainment) -> Stationary | None:
     return at_bound
 
 
-def times(scenario: Scenario, facts: Facts) -> tuple[float, float]:
+def times(prices: Priced) -> tuple[float, float]:
     """(horizon_s, warmup_s) for a run from the steady state: a warm-up of one life of a request, so
     that nearly all initial ones have left; then two lives, and `ENOUGH` requests. Raises as
     `steady`."""
-    prices = Priced(scenario, facts)
     offered = prices.sample.rate_req_per_s
     rate = prices.full.requests_per_s if offered is None else offered
-    stays_s = scenario.front_end.service_ms * 1e-3
+    stays_s = prices.scenario.front_end.service_ms * 1e-3
     stays_s += _prefill_s(prices, min(rate, prices.full.requests_per_s))
     state = at_load(prices, math.inf if offered is None else rate)
     if state is not None:

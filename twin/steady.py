@@ -149,34 +149,13 @@ class Priced:
         return pools.get("colocated") or pools["decode"]
 
 
-def capacity(
-    scenario: Scenario, facts: Facts, trace: TraceTable | None = None, counts: Counts | None = None
-) -> Prediction:
-    """`steady`; if full slots exceed the SLO's TPOT, its advice names a batch that meets it, or
-    says why none does."""
-    full = steady(scenario, facts, trace, counts)
-    bound_s = scenario.slo.tpot_ms * 1e-3
+def capacity(priced: Priced) -> Prediction:
+    """`Priced.full`; if full slots exceed the SLO's TPOT, its advice names a batch that meets it,
+    or says why none does."""
+    full, bound_s = priced.full, priced.scenario.slo.tpot_ms * 1e-3
     if full.decode is None or full.decode.tpot_s <= bound_s:
         return full
-    target = largest_batch(scenario, facts, bound_s, trace, counts)
-    return replace(full, advice=f"{full.advice} {target.sentence}")
-
-
-def _with_batch(
-    scenario: Scenario, facts: Facts, parts: Assembly, traffic: Traffic, per_die: int
-) -> Prediction:
-    """The steady state with a number of slots on every decode die."""
-    batch = per_die * _dies_per_npu(parts)
-    changed = with_overrides(scenario, {"deployment.decode.batch_per_npu": batch})
-    costs = build_costs(changed, facts, parts.net, parts.costs.clocks)
-    return _predict(replace(parts, costs=costs), traffic)
-
-
-def _dies_per_npu(parts: Assembly) -> int:
-    """Dies of an NPU that decodes."""
-    role = parts.costs.decoding
-    assert role is not None
-    return role.chip.dies_per_npu
+    return replace(full, advice=f"{full.advice} {largest_batch(priced, bound_s).sentence}")
 
 
 def traffic_of(scenario: Scenario, facts: Facts, trace: TraceTable | None = None) -> Traffic:
@@ -291,19 +270,24 @@ class Target:
         )
 
 
-def largest_batch(
-    scenario: Scenario, facts: Facts, tpot_s: float, trace: TraceTable | None = None,
-    counts: Counts | None = None,
-) -> Target:  # fmt: skip
+def largest_batch(priced: Priced, tpot_s: float) -> Target:
     """The largest batch per NPU, with whole requests per die, whose steady state has a TPOT of at
     most `tpot_s` for mean lengths. Raises ModelError when nothing decodes in this deployment or the
     model does not fit."""
+    scenario, facts = priced.scenario, priced.facts
     if scenario.deployment.mode == "prefill_only":
         raise ModelError("deployment.mode = 'prefill_only' decodes nothing: it has no TPOT")
-    parts = assemble(scenario, facts, trace, counts)
-    per_npu = _dies_per_npu(parts)
-    traffic = Traffic(*mean_lengths(scenario.workload, facts, trace))
-    with_batch = partial(_with_batch, scenario, facts, parts, traffic)
+    parts, role = priced.parts, priced.parts.costs.decoding
+    assert role is not None
+    per_npu = role.chip.dies_per_npu
+    traffic = Traffic(*mean_lengths(scenario.workload, facts, priced.trace))
+
+    def with_batch(per_die: int) -> Prediction:
+        """The steady state with a number of slots on every decode die."""
+        batch = {"deployment.decode.batch_per_npu": per_die * per_npu}
+        changed = with_overrides(scenario, batch)
+        costs = build_costs(changed, facts, parts.net, parts.costs.clocks)
+        return _predict(replace(parts, costs=costs), traffic)
 
     def tried(per_die: int) -> tuple[float, int]:
         """TPOT (s) and requests of a batch per die; infinite if its buffers do not fit."""

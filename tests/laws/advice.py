@@ -19,6 +19,7 @@ from twin.lab.explain.runs import Gain
 from twin.metrics.registry import METRICS
 from twin.outlook import outlook
 from twin.scenario import Scenario, parse_scenario, with_overrides
+from twin.steady import Priced
 from twin.workload.generate import TraceTable
 
 HELD_OUT = (910_001, 910_003, 910_007)  # seeds that no explanation uses
@@ -58,7 +59,7 @@ class Case:
 
 def at_share(s: Scenario, facts: Facts, share: float, requests: int = REQUESTS) -> Scenario:
     """The scenario at a share of the rate that the formulas say it can serve, and long enough."""
-    most = outlook(s, facts)
+    most = outlook(Priced(s, facts))
     rate = float(f"{share * (most.slo_req_per_s or most.sustained_req_per_s):.3g}")
     horizon_s = float(f"{min(120.0, max(12.0, requests / rate)):.3g}")
     times = {"horizon_s": horizon_s, "warmup_s": round(0.3 * horizon_s, 1)}

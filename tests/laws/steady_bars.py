@@ -19,6 +19,7 @@ from twin.lab.explain.capacity import at_steady, capacity, first_load, with_load
 from twin.lab.explain.view import served_well
 from twin.lab.library import load_facts
 from twin.scenario import Scenario, SpecError, with_overrides
+from twin.steady import Priced
 
 FACTS = load_facts()
 LENGTHS = (
@@ -146,7 +147,7 @@ def overload(number: int) -> dict[str, Any]:
     from twin.outlook import outlook
 
     s, _ = deployment(2000 + number)
-    most = outlook(s, FACTS).sustained_req_per_s
+    most = outlook(Priced(s, FACTS)).sustained_req_per_s
     found: dict[str, Any] = {"mode": s.deployment.mode, "misses": []}
     for factor in (1.05, 1.15, 1.3):
         beyond = at_steady(s, FACTS, factor * most)

@@ -16,7 +16,7 @@ from twin.hardware.prices import hand_off_bytes_per_s, nic
 from twin.lab.library import load_facts
 from twin.outlook import outlook
 from twin.scenario import SpecError, with_overrides
-from twin.steady import assemble
+from twin.steady import Priced, assemble
 
 FACTS = load_facts()
 CHIP = "chips.ascend-910c."
@@ -44,7 +44,7 @@ def test_equal_kinds_are_one_kind_to_the_byte(with_copy):
     one, two = simulate(s, FACTS), simulate(with_overrides(s, EQUAL), with_copy)
     assert two.digest == one.digest
     assert two.summary == one.summary
-    assert outlook(with_overrides(s, EQUAL), with_copy) == outlook(s, FACTS)
+    assert outlook(Priced(with_overrides(s, EQUAL), with_copy)) == outlook(Priced(s, FACTS))
 
 
 def test_each_pool_has_the_memory_and_the_costs_of_its_own_chip():

@@ -23,7 +23,7 @@ QUICK = presets()[0].scenario
 
 def of(**fields):
     asked = with_overrides(QUICK, {k.replace("__", "."): v for k, v in fields.items()})
-    return outlook(asked, load_facts())
+    return outlook(Priced(asked, load_facts()))
 
 
 def test_more_load_never_makes_tokens_faster_until_every_slot_is_full():

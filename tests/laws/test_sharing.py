@@ -18,7 +18,7 @@ from twin.hardware.placement import PLACEMENTS, place
 from twin.lab.library import load_facts
 from twin.outlook import outlook
 from twin.scenario import Scenario, SpecError, npus_used, with_overrides
-from twin.steady import assemble, steady
+from twin.steady import Priced, assemble, steady
 
 FACTS = load_facts()
 ON = {"deployment.prefill.on": "decode_npus"}
@@ -169,7 +169,7 @@ def best(tpot_ms: float, facts: Facts, choices: list[dict[str, Any]]) -> float:
     for choice in choices:
         s = asked(**{"slo.tpot_ms": tpot_ms, "slo.ttft_s": 5.0} | choice)
         try:
-            rates.append(outlook(s, facts).slo_req_per_s)
+            rates.append(outlook(Priced(s, facts)).slo_req_per_s)
         except ValueError:  # that does not fit
             continue
     return max(rates)

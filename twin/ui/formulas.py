@@ -58,6 +58,11 @@ def no_file(s: Scenario) -> str:
     return session.store().lacking(s)
 
 
+def _priced(s: Scenario) -> steady.Priced:
+    """A scenario with its files, as formulas read it."""
+    return steady.Priced(s, session.facts(), *files(s))
+
+
 # What the traffic demands, by a sample of its requests (Offered).
 offered = formula(
     "offered", lambda s: offer.offered(s, session.facts(), replayed(s)), _no_trace,
@@ -65,20 +70,20 @@ offered = formula(
 )  # fmt: skip
 # What the deployment sustains (Prediction).
 capacity = formula(
-    "capacity", lambda s: steady.capacity(s, session.facts(), *files(s)), no_file,
+    "capacity", lambda s: steady.capacity(_priced(s)), no_file,
     spinner="Working out the steady state",
 )  # fmt: skip
 # One layer on its two streams by phase, where it runs in microbatches (dict[str, Timeline]).
 layers = formula("layers", lambda s: full_plans(s, session.facts(), *files(s)), no_file)
 # How the deployment fares under its load (Outlook).
 outlook = formula(
-    "outlook", lambda s: load.outlook(s, session.facts(), *files(s)), no_file, entries=500
+    "outlook", lambda s: load.outlook(_priced(s)), no_file, entries=500
 )  # fmt: skip
 # (horizon_s, warmup_s) that fit the lives of its requests.
-times = formula("times", lambda s: load.times(s, session.facts()), lambda s: "")
+times = formula("times", lambda s: load.times(steady.Priced(s, session.facts())), lambda s: "")
 # Which batch meets the SLO's TPOT, or that none does and why, as one sentence.
 bound = formula("bound", lambda s: steady.largest_batch(
-    s, session.facts(), 1e-3 * s.slo.tpot_ms, *files(s)).sentence, no_file)  # fmt: skip
+    _priced(s), 1e-3 * s.slo.tpot_ms).sentence, no_file)  # fmt: skip
 
 
 def whole(scenario: Scenario) -> Scenario:

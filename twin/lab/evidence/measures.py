@@ -13,7 +13,7 @@ from twin.metrics.operators import names_of
 from twin.model import alone, finite
 from twin.model.predict import DecodePrediction, Prediction, decode_with
 from twin.scenario import Scenario, npus_used, with_overrides
-from twin.steady import Assembly, assemble, largest_batch, steady, traffic_under_way
+from twin.steady import Assembly, Priced, assemble, largest_batch, steady, traffic_under_way
 from twin.workload.lengths import drawn_lengths
 
 LAYER = names_of("decode", "attention", "MoE")
@@ -92,7 +92,7 @@ def _under_way(ask: Ask, full: Prediction) -> DecodePrediction:
 
 def _under_slo(ask: Ask) -> float:
     """Throughput of the largest batch that meets the scenario's TPOT; 0 where none does."""
-    target = largest_batch(ask.scenario, ask.facts, 1e-3 * ask.scenario.slo.tpot_ms)
+    target = largest_batch(Priced(ask.scenario, ask.facts), 1e-3 * ask.scenario.slo.tpot_ms)
     if not target.feasible:
         return 0.0
     at_batch = {"deployment.decode.batch_per_npu": target.batch_per_npu}

@@ -11,6 +11,7 @@ from twin.facts import Facts
 from twin.lab.explain.view import Summary, load_of, served_well
 from twin.outlook import outlook, times
 from twin.scenario import Scenario, SpecError, require_one_model, with_overrides
+from twin.steady import Priced
 
 SEEDS = 8  # at most for one load: the scenario's own, and such that nothing else is judged by
 OTHERS = 60_027  # the first of these
@@ -141,7 +142,7 @@ def first_load(s: Scenario, facts: Facts) -> float | None:
     if load_of(s)[0] != "workload.rate_req_per_s":
         return None
     try:
-        return outlook(s, facts).slo_req_per_s or None
+        return outlook(Priced(s, facts)).slo_req_per_s or None
     except ValueError:
         return None
 
@@ -152,7 +153,7 @@ def at_steady(s: Scenario, facts: Facts, load: float) -> Scenario:
     if not steady_by_itself(s):
         return s
     try:
-        horizon_s, warmup_s = times(with_load(s, load), facts)
+        horizon_s, warmup_s = times(Priced(with_load(s, load), facts))
     except ValueError:
         return s
     return with_overrides(s, {"horizon_s": horizon_s, "warmup_s": warmup_s})

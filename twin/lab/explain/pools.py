@@ -7,7 +7,7 @@ from twin.lab.explain.cause import WAITS, Change, Found, cause
 from twin.lab.explain.view import Settings, View
 from twin.model.stages import idle_dies
 from twin.scenario import Scenario, serving, sharing
-from twin.steady import largest_batch
+from twin.steady import Priced, largest_batch
 
 BUSY = 0.95  # of the time: a pool that computes as much is at its cap
 CLOSE = 0.8  # of the SLO: from here on more room is looked for
@@ -161,7 +161,7 @@ def batch(v: View) -> Found:
     path, batch_now = "deployment.decode.batch_per_npu", v.scenario.deployment.decode.batch_per_npu
     if v.slow > CLOSE and v.full is not None:
         bound_s = 0.9e-3 * v.scenario.slo.tpot_ms
-        target = largest_batch(v.scenario, v.facts, bound_s, v.trace, v.counts)
+        target = largest_batch(Priced(v.scenario, v.facts, v.trace, v.counts), bound_s)
         for batch_size in sorted({target.batch_per_npu, round(0.75 * batch_now), batch_now // 2}):
             if 0 < batch_size < batch_now:
                 yield Change({path: batch_size})

@@ -6,7 +6,7 @@ from typing import Any
 from twin.lab.evidence.near import near
 from twin.lab.library import load_facts
 from twin.scenario import Scenario, model_names, of_models, scenario_digest
-from twin.steady import largest_batch, steady
+from twin.steady import Priced, largest_batch
 
 
 def predicted(scenario: Scenario) -> dict[str, Any]:
@@ -25,12 +25,13 @@ def _of_one(scenario: Scenario) -> dict[str, Any]:
     """Predicted figures of one model by formula, with their bands."""
     facts = load_facts()
     begun_s = time.perf_counter()
-    full = steady(scenario, facts)
+    prices = Priced(scenario, facts)
+    full = prices.full
     summary: dict[str, Any] = {"throughput_req_per_s": full.requests_per_s, "limit": full.limit}
     operators = {}
     advice = full.advice
     if scenario.deployment.mode != "prefill_only":
-        target = largest_batch(scenario, facts, scenario.slo.tpot_ms * 1e-3)
+        target = largest_batch(prices, scenario.slo.tpot_ms * 1e-3)
         advice += f" {target.sentence}"
         summary |= {
             "slo_tpot_s": target.tpot_s,

@@ -16,6 +16,7 @@ from twin.hardware.imported import npus_of
 from twin.lab.share.shipped import Shipped, shipped
 from twin.lab.sweep import sweep
 from twin.scenario import Scenario, npus_used, pools, scenario_digest
+from twin.steady import Priced
 from twin.ui import forms, formulas, live, session, words
 from twin.ui.fabric_message import built, fabric_picture, machine_text
 from twin.ui.fields import label, sentence, why_idle
@@ -79,7 +80,7 @@ def get_ready() -> None:
     inspect.stack()  # Streamlit asks at its first element, and Python then looks at every module
     try:
         draft, facts = session.first(), session.facts()
-        load.outlook(draft, facts)
+        load.outlook(Priced(draft, facts))
         fabric = fabric_of(draft.supernode)
         machine_text(built(fabric))
         if shipped_run := _shipped_run(scenario_digest(draft), draft):

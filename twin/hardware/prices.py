@@ -270,6 +270,9 @@ def summary(fabric: Fabric) -> dict[str, float]:
     injection = np.bincount(net.node[net.tail[out]], net.capacity[out])
     ports = kinds["l2"] * net.about["supernode"].l2_ports_per_chip
     weakest, most = float(uplinks[home].min()), float(injection.max())
+    number = np.zeros(len(net.vertices), np.int64)
+    number[net.dies] = net.npu
+    of_npus = np.bincount(number[net.tail[out]], net.capacity[out])
     return {
         "supernodes": len({d.get("supernode", 0) for d in net.vertex_data if d["kind"] == "die"}),
         "nodes": net.nodes,
@@ -287,7 +290,7 @@ def summary(fabric: Fabric) -> dict[str, float]:
         "l2_ports": ports,
         "l2_ports_used": links["L1-L2"] + links["L2-L3"],
         "l2_port_utilisation": (links["L1-L2"] + links["L2-L3"]) / ports if ports else 0.0,
-        "npu_bytes_per_s": most * net.dies.size / net.npus / net.dies_per_node,
+        "npu_bytes_per_s": float(of_npus.max()),
         "node_npu_bytes_per_s": most,
         "node_uplink_bytes_per_s": weakest,
         "oversubscription": most / weakest if weakest > 0.0 else 0.0,

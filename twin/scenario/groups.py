@@ -119,6 +119,12 @@ def serving(s: Scenario) -> Mapping[str, Pool]:
     return _serving(s.deployment, s.supernode.chip)
 
 
+def chip_of(s: Scenario, phase: str) -> str:
+    """Name of the chip that prefills or decodes; without such a pool that of the other."""
+    pools = serving(s)
+    return (pools.get(phase) or next(iter(pools.values()))).chip
+
+
 def sharing(s: Scenario) -> Pool | None:
     """The pool that shares the NPUs of another; None: each has NPUs of its own."""
     return next((pool for pool in serving(s).values() if pool.over), None)

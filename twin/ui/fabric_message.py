@@ -22,8 +22,9 @@ from twin.hardware.kinds import VERTICES
 from twin.hardware.network import network
 from twin.hardware.placement import Instance
 from twin.scenario import Edit
-from twin.ui import theme
+from twin.ui import session, theme
 from twin.ui.fabric_layout import boxes, row_of
+from twin.ui.fields import choice_label
 
 KINDS = {  # of boxes: one, several, colour
     "rack": ("rack", "racks", ""),
@@ -109,6 +110,10 @@ def machine(fabric: Fabric) -> dict[str, Any]:
     sorts = {sort: k for k, sort in enumerate(dict.fromkeys(each))}
     box = np.array([sheet.of[v] for v in range(len(net.vertices))])
     boxes = {name: {sheet.of[int(v)] for v in members} for name, members in picture.elements}
+    own_chip = fabric.graph["supernode"].chip
+    of_npus = zip(net.node[net.first_dies].tolist(), net.chips(own_chip), strict=True)
+    chip = {f"node {node}": name for node, name in of_npus}
+    chips = list(dict.fromkeys([own_chip, *chip.values()]))
     return {
         "kinds": [[kind, *KINDS.get(kind, (kind, kind, planes.get(kind, "")))] for kind in kinds],
         "name": sheet.name,
@@ -118,6 +123,8 @@ def machine(fabric: Fabric) -> dict[str, Any]:
         "blocks": [list(block) for block in sheet.blocks],
         "fixed": sheet.fixed,
         "dies": box[net.dies].tolist(),
+        "chip": [chips.index(chip.get(name, own_chip)) for name in picture.nodes],
+        "chips": chips,
         "also": [  # what a plane has in the nodes
             [k, sorted(boxes[name] - {j for j, p in enumerate(sheet.parent) if p == k})]
             for k, name in enumerate(sheet.name) if sheet.kind[k] == "plane" and name in boxes
@@ -300,7 +307,11 @@ def fabric_picture(
                     [i.role, i.name, [[first, last + 1] for first, last in i.parts()]]
                     for i in instances
                 ],
-                "colours": theme.PLANE | theme.ROLE,
+                "colours": theme.PLANE | theme.ROLE | theme.KIND,
+                "chips": [
+                    choice_label("supernode.chip", chip, session.facts())
+                    for chip in machine(built(fabric))["chips"]
+                ],
                 "carried": "" if carried is None else deflated(list(carried)),
                 "high": max((v for v in carried or () if v is not None), default=0.0) or 1.0,
                 "unit": unit,

@@ -50,6 +50,9 @@ OTHER = "#7C8496"
 # Runs side by side on the Compare page, in the order they were picked (two to six).
 SERIES = ("#2262FC", "#DA7204", "#0FAC76", "#E00543", "#A058C4", "#8A8DA2")
 
+# Ground of nodes of a further kind, by its number.
+KIND = {f"kind_{number}": SERIES[k] for number, k in enumerate((2, 4, 3, 5), start=1)}
+
 # Load, from idle to full. Lightness alone carries it, so it reads in grey too.
 SEQUENTIAL = (
     "#EEF2FB", "#D8E2F7", "#BCD0F3", "#9ABAEE", "#76A2E8",

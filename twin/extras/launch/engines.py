@@ -12,7 +12,7 @@ from twin.extras.launch import workers as common
 from twin.extras.launch.workers import FIRST_PORT, KV_PORT, RPC_PORT, Worker
 from twin.facts import Facts
 from twin.model.roofline import family_of
-from twin.scenario import Scenario
+from twin.scenario import Scenario, serving
 
 Value = str | int | float | bool | dict[str, Any] | list[Any]
 MODEL, SERVED = "$MODEL", "served"
@@ -84,7 +84,7 @@ def vllm_ascend(s: Scenario, found: list[Worker], _family: str) -> dict[str, str
             "--max-num-seqs": w.sequences, "--max-num-batched-tokens": w.tokens,
             "--gpu-memory-utilization": MEMORY,
         }  # fmt: skip
-        if s.deployment.precision.weights in ("int8", "w4a8"):
+        if w.weights in ("int8", "w4a8"):
             options["--quantization"] = "ascend"
         options[f"--{'' if s.memory_pool.enabled else 'no-'}enable-prefix-caching"] = True
         if w.drafts:
@@ -145,7 +145,7 @@ def sglang_options(s: Scenario, w: Worker, family: str, disaggregated: bool) -> 
         options["--tp-size"] = w.tensor_parallel
     if ascend:
         options["--attention-backend"] = "ascend"
-        if s.deployment.precision.weights in ("int8", "w4a8"):
+        if w.weights in ("int8", "w4a8"):
             options["--quantization"] = "modelslim"
     if w.role == "prefill":
         options["--disable-cuda-graph"] = True
@@ -223,11 +223,16 @@ def launched(s: Scenario, facts: Facts, engine: str) -> Launch:
     """Launch files of a deployment for one of ENGINES. Raises ValueError with a sentence."""
     if engine not in ENGINES:
         raise ValueError(f"{engine} is no engine here: take one of {', '.join(ENGINES)}")
-    family, engine_data = family_of(facts, s.supernode.chip), ENGINES[engine]
-    if family not in engine_data.families:
-        engines = [e.name for e in ENGINES.values() if family in e.families]
+    engine_data = ENGINES[engine]
+    families = {family_of(facts, pool.chip): pool.chip for pool in serving(s).values()}
+    for family, chip in families.items():
+        if family not in engine_data.families:
+            engines = [e.name for e in ENGINES.values() if family in e.families]
+            raise ValueError(f"{engine} does not run on {chip}: take {' or '.join(engines)}")
+    if len(families) > 1:
         raise ValueError(
-            f"{engine} does not run on {s.supernode.chip}: take {' or '.join(engines)}"
+            f"launch files are for chips of one family, not for {' and '.join(families.values())}: "
+            "write those of each pool alone, with deployment.mode = prefill_only and decode_only"
         )
     kinds = common.workers(s, facts)
     files, checks = engine_data.write(s, kinds, family), common.start_check(s, facts, kinds)

@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass, replace
 
 from twin.facts import Facts
+from twin.hardware.chip import load_chip
 from twin.model.shape import load_shape
 from twin.scenario import Scenario, offloaded_share, serving, sharing
 from twin.scenario.groups import Pool
@@ -28,6 +29,7 @@ class Worker:
     tokens: int  # of one pass of a data-parallel rank, at most
     drafts: int
     experts: bool = True  # the model has routed ones
+    weights: str = ""  # their number format
     experts_tp: int = 1  # ranks that hold a part of each of their experts
 
     @property
@@ -51,9 +53,11 @@ class Worker:
 
 def workers(s: Scenario, facts: Facts) -> list[Worker]:
     """Kinds of instances of a deployment. Raises ValueError if ranks do not fill nodes."""
-    dies = int(facts.si(f"chips.{s.supernode.chip}.dies_per_npu"))
-    experts = "experts" in load_shape(facts, s.deployment.model).stages
-    return [replace(_worker(s, pool, dies), experts=experts) for pool in serving(s).values()]
+    experts, found = "experts" in load_shape(facts, s.deployment.model).stages, []
+    for pool in serving(s).values():
+        own = _worker(s, pool, load_chip(facts, pool.chip).dies_per_npu)
+        found.append(replace(own, experts=experts, weights=pool.precision.weights))
+    return found
 
 
 def _worker(s: Scenario, pool: Pool, dies: int) -> Worker:

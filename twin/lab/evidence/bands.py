@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twin.lab.evidence.rows import SUPERNODE, UNJUDGED, First, Row, scenario_of
-from twin.scenario import Scenario
+from twin.scenario import Scenario, chip_of
 
 LEVELS = ("quantity", "machine", "stack and release", "serving mode", "batch range")
 STACK = 3  # levels down to the stack
@@ -77,7 +77,8 @@ def levels_of(quantity: str, scenario: Scenario, stack: str) -> Levels:
     """Value of each of LEVELS for a row: a leaf of the tree."""
     mode = "colocated" if scenario.deployment.mode == "colocated" else "apart"
     batch = batch_range(scenario.deployment.decode.batch_per_npu) if quantity == DECODE else 0
-    return quantity, scenario.supernode.chip, stack, mode, batch
+    chip = chip_of(scenario, "prefill" if quantity in ("prefill", "ttft") else "decode")
+    return quantity, chip, stack, mode, batch
 
 
 def batch_range(batch: float) -> int:

@@ -12,6 +12,7 @@ from twin.model.shape import load_shape
 from twin.scenario import (
     Deployment,
     Scenario,
+    chip_of,
     field_info,
     field_unit,
     fields,
@@ -86,6 +87,11 @@ class Reach:
         return bool(numbers) and numbers[0] <= value <= numbers[-1]
 
 
+def _chip(c: Configuration, _facts: Facts) -> Value:
+    """Chip of a configuration's pool."""
+    return chip_of(c.scenario, "prefill" if c.pool == "prefill" else "decode")
+
+
 def _ep(role: str) -> Callable[[Configuration, Facts], Value]:
     """Reader of the EP degree of a configuration's pool, in dies."""
 
@@ -93,7 +99,7 @@ def _ep(role: str) -> Callable[[Configuration, Facts], Value]:
         """EP degree of a configuration."""
         if c.pool == "exchange":
             return float(c.args["ep"])
-        dies = load_chip(facts, c.scenario.supernode.chip).dies_per_npu
+        dies = load_chip(facts, chip_of(c.scenario, role)).dies_per_npu
         deployment = c.scenario.deployment
         section = "colocated" if deployment.mode == "colocated" else role
         return float(getattr(deployment, section).npus_per_instance * dies)
@@ -177,7 +183,7 @@ def _options(name: str, path: str, pool: str = "") -> Aspect:
 
 
 ASPECTS = (
-    _options("chip", "supernode.chip"),
+    Aspect("chip", "", "", _chip, "supernode.chip"),
     _options("model", "deployment.model"),
     _options("weight precision", "deployment.precision.weights"),
     _options("KV precision", "deployment.precision.kv"),
@@ -225,9 +231,7 @@ def reach(
     if configurations is None:
         return list(_published_reach(facts, chip))
     if chip:
-        configurations = [
-            c for c in configurations if c.scenario.supernode.chip == chip
-        ] or configurations
+        configurations = [c for c in configurations if _chip(c, facts) == chip] or configurations
     reaches = []
     for aspect in ASPECTS:
         read = [(c.row, aspect.read(c, facts)) for c in configurations if _concerns(aspect, c)]
@@ -258,30 +262,37 @@ def outside_evidence(
 ) -> list[str]:
     """A sentence for each aspect outside the ranges of all published rows. Raises FactError."""
     known = _published() if known is None else known
-    if scenario.supernode.chip not in facts.names("chips"):
-        raise FactError(f"no chip is named {scenario.supernode.chip}: add it to data/chips")
-    ranges = reach(facts, known, scenario.supernode.chip)
+    chips = {pool.chip for pool in serving(scenario).values()} | {scenario.supernode.chip}
+    if unknown := sorted(chips - {*facts.names("chips")}):
+        raise FactError(f"no chip is named {unknown[0]}: add it to data/chips")
     texts = []
     roles = [role for role, *_ in pools(scenario)]
     if roles == ["colocated"]:
         roles = ["prefill", "decode"]
-        same_chip = [c for c in known if c.scenario.supernode.chip == scenario.supernode.chip]
+        same_chip = [c for c in known if _chip(c, facts) == chip_of(scenario, "decode")]
         if all(c.scenario.deployment.mode != "colocated" for c in same_chip):
             texts.append(
                 "Prefill and decode share their iterations (colocated); every published row on "
                 "this chip measures the two pools apart."
             )
-    for each in ranges:
+    by_role = {role: chip_of(scenario, role) for role in roles}
+    ranges = [
+        (each, roles_of)
+        for chip in dict.fromkeys(by_role.values())
+        for roles_of in [[role for role in roles if by_role[role] == chip]]
+        for each in reach(facts, known, chip)
+    ]
+    for each, roles_of in ranges:
         pool = each.aspect.pool
-        if pool and pool not in roles:
+        if pool and pool not in roles_of:
             continue
-        configuration = Configuration("", pool or roles[0], scenario, {})
+        configuration = Configuration("", pool or roles_of[0], scenario, {})
         value = each.aspect.read(configuration, facts)
         if value is not None and not each.holds(value):
             unit = f" {each.aspect.unit}" if each.aspect.unit else ""
             text, span = each.aspect.words(value, facts), each.words(facts)
             texts.append(f"{each.aspect.title}: {text}{unit}; published rows have {span}.")
-    return [*texts, *_lent(scenario, known), *_traffic(scenario, known)]
+    return [*dict.fromkeys(texts), *_lent(scenario, known), *_traffic(scenario, known)]
 
 
 def _lent(s: Scenario, known: Sequence[Configuration]) -> Iterator[str]:
@@ -291,6 +302,10 @@ def _lent(s: Scenario, known: Sequence[Configuration]) -> Iterator[str]:
         (
             lambda s: any(pool.away for pool in serving(s).values()),
             "offloads attention of decode to prefill NPUs",
+        ),
+        (
+            lambda s: len({pool.chip for pool in serving(s).values()}) > 1,
+            "has prefill and decode on different chips",
         ),
     ):
         if has_lender(s) and not any(has_lender(c.scenario) for c in known):

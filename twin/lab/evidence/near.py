@@ -41,7 +41,7 @@ from twin.lab.evidence.rows import (
     scenario_of,
 )
 from twin.metrics.registry import shown
-from twin.scenario import Scenario, pools
+from twin.scenario import Scenario, chip_of, pools
 from twin.scenario.words import choice_label
 
 
@@ -155,7 +155,7 @@ def _near(figure: Figure, scenario: Scenario, facts: Facts) -> Near:
     errors, bands = record()
     levels = _levels(figure, scenario)
     of_stack = [e for e in errors if e.levels[:STACK] == levels[:STACK]]
-    title = load_chip(facts, scenario.supernode.chip).title
+    title = load_chip(facts, str(levels[1])).title
     place_text = f"{_stack_label(str(levels[2]))}, {title}"
     return Near(
         figure, bands.of(levels), place_text, sum(e.first is None for e in of_stack),
@@ -173,7 +173,7 @@ def stack_here(scenario: Scenario) -> str:
     stack = scenario.deployment.stack
     if stack != PLAIN:
         return stack
-    chip = scenario.supernode.chip
+    chip = chip_of(scenario, "decode")
     is_supernode = any(e.levels[1:STACK] == (chip, SUPERNODE) for e in record()[0])
     return SUPERNODE if is_supernode else ""
 

@@ -387,18 +387,21 @@ class Picture {
   }
 }
 
-const OFF = "#D03B2F"
+const OFF = "#D03B2F", KIND = 0.3 // how strong the ground of a further kind is
 
 function contrast(hex) { // black or white, whichever reads better on a colour
   const [r, g, b] = [1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16))
   return 0.299 * r + 0.587 * g + 0.114 * b > 140 ? "#1A1D29" : "#FFFFFF"
 }
 
+// A node of a further kind has a ground of its own.
+function ground({ style, colours }, b) { return { fill: b.chip ? colours[`kind_${b.chip}`] : style.paper, alpha: b.chip ? KIND : 1, line: style.line } }
+
 // Colours by role: dies by the instance that has them, what has none is idle; switches by plane.
 function byRole(picture, b) {
   const { style, colours, scene } = picture
   if (b.kind === "rack" || b.kind === "plane" || !b.parent) return { fill: b.plane ? colours[b.plane] : style.panel, alpha: b.plane ? 0.1 : 0.75, line: style.line }
-  if (b.kind === "node") return { fill: style.paper, line: style.line }
+  if (b.kind === "node") return ground(picture, b)
   if (b.kind === "npu" || b.kind === "die") {
     const shared = b.shared || b.parent.shared, role = shared ? "colocated" : scene.instances[b.who]?.[0], bare = b.kind === "npu" && b.kids.at(-1)?.w * picture.camera.s >= 8
     return role ? { fill: colours[role], alpha: bare ? 0.28 : 0.86 } : { fill: style.quiet, alpha: bare ? 0.1 : 0.2 }
@@ -410,6 +413,6 @@ function byRole(picture, b) {
 function byLoad(picture, b) {
   const { style, scene } = picture, value = scene.full[b.i], bare = b.kind === "npu" && b.kids.at(-1)?.w * picture.camera.s >= 8
   if (b.kind === "rack" || b.kind === "plane") return { fill: style.panel, alpha: 0.75, line: style.line }
-  if (b.kind === "node") return { fill: style.paper, line: style.line }
+  if (b.kind === "node") return ground(picture, b)
   return value > 0 ? { fill: picture.ramp(value / picture.high), alpha: bare ? 0.25 : 0.92, line: b.parent ? undefined : style.line } : { fill: style.quiet, alpha: 0.14 }
 }

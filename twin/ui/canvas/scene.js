@@ -37,6 +37,7 @@ class Scene {
     this.edits = new Set(told.named)
     this.dies = told.dies.map((i) => this.boxes[i])
     this.nodes = this.boxes.filter((b) => b.kind === "node")
+    this.nodes.forEach((node, k) => { node.chip = told.chip[k] })
     this.also = new Map(told.also.map(([i, more]) => [i, more.map((k) => this.boxes[k])]))
     this.ends = told.ends.map(summed)
     this.cell = summed(told.cell)

@@ -141,7 +141,8 @@ class View {
 
   telling(box) { // an element in some words
     const who = this.who(box), full = this.scene.full[box.i], load = this.scene.load && full >= 0 ? `${number(full)} ${this.data.unit}` : ""
-    return [this.state(box), who, load].filter(Boolean).join(" · ")
+    const { chips } = this.data, chip = chips.length > 1 && box.node ? chips[box.node.chip] : ""
+    return [this.state(box), chip, who, load].filter(Boolean).join(" · ")
   }
 
   who(box) { // instances that have dies of it
@@ -224,6 +225,10 @@ class View {
       }
       if (scene.instances.length) key("color-mix(in srgb, var(--st-gray-color) 28%, transparent)", "idle")
     }
+    if (data.chips.length > 1) data.chips.forEach((chip, k) => {
+      const count = scene.nodes.filter((node) => node.chip === k).length
+      key(k ? `color-mix(in srgb, ${data.colours[`kind_${k}`]} ${100 * KIND}%, transparent)` : this.picture.style.paper, `${chip}, ${number(count)} ${count === 1 ? "node" : "nodes"}`)
+    })
     for (const [, plane] of new Map(scene.told.rows.map((row) => [row[1], row]))) if (scene.told.sorts.some(([p]) => p === plane[1])) key(data.colours[plane[1]], `${plane[1].toUpperCase()} links`, plane[1])
     if (scene.count) { key("linear-gradient(to bottom left, var(--st-primary-color) 50%, transparent 50%)", "edited"); key(`repeating-linear-gradient(135deg, ${OFF} 0 1px, transparent 1px 4px)`, "off") }
     el.legend.replaceChildren(...keys)

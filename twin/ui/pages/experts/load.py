@@ -162,7 +162,7 @@ class Row(NamedTuple):
 def row_of(s: Scenario, facts: Facts) -> Row:
     """The messages of a scenario's model on its chip."""
     shape = load_shape(facts, s.deployment.model)
-    machine = load_machine(facts, load_chip(facts, s.supernode.chip))
+    machine = load_machine(facts, load_chip(facts, chip_of(s, "decode")))
     quantised = s.deployment.communication.early_quantisation
     sent_bytes = dispatch_bytes(shape, quantised, machine.message_scale_bytes)
     return Row(shape.top_k, sent_bytes, combine_bytes(shape))

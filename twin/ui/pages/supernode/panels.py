@@ -1,10 +1,13 @@
 """What stands around the picture of the fabric: prices, what came of a change, differences."""
 
+from collections import Counter
+from collections.abc import Sequence
 from functools import lru_cache, partial
 
 import streamlit as st
 
-from twin.hardware.chip import Chip, HardwareError
+from twin.facts import Facts
+from twin.hardware.chip import Chip, HardwareError, load_chip
 from twin.hardware.fabric import Fabric
 from twin.hardware.graph_text import forms
 from twin.hardware.machine_file import write_machine
@@ -104,12 +107,16 @@ ADDED = {
 ADDED["hashed"] = ADDED["ecmp"]
 
 
-def in_all(fabric: Fabric, chip: Chip, pool: MemoryPool) -> None:
+def in_all(fabric: Fabric, facts: Facts, draft: Scenario) -> None:
     """Counts and capacities of the whole machine, each with its unit."""
+    net, pool = network(fabric), draft.memory_pool
+    names = net.chips(draft.supernode.chip)
+    dies = Counter(names[npu] for npu in net.npu.tolist())
+    chips = [(load_chip(facts, name), count) for name, count in dies.items()]
     st.subheader("In all", anchor=False)
     total, edited = totals(fabric), bool(fabric.graph["supernode"].edits)
     with st.grid(5, min_column_width=160):
-        for name, (text, note) in (_chips(total, chip, pool) | _rates(total, edited)).items():
+        for name, (text, note) in (_chips(total, chips, pool) | _rates(total, edited)).items():
             st.metric(name, text, help=note)
     ways = {plane: network(fabric).routing(plane) for plane in ("ub", "rdma")}
     if ways["ub"] == ways["rdma"]:
@@ -122,23 +129,29 @@ def in_all(fabric: Fabric, chip: Chip, pool: MemoryPool) -> None:
         st.caption(ADDED[ways["ub"]])
 
 
-def _chips(total: dict[str, float], chip: Chip, pool: MemoryPool) -> dict[str, tuple[str, str]]:
-    """Totals of chips: value and meaning."""
-    dies, nodes, parts = total["dies"], total["nodes"], total["supernodes"]
-    best = max(chip.flops, key=lambda p: (chip.flops[p], p))
+def _chips(
+    total: dict[str, float], dies: Sequence[tuple[Chip, int]], pool: MemoryPool
+) -> dict[str, tuple[str, str]]:
+    """Totals of chips: value and meaning; dies: of each chip."""
+    nodes, parts = total["nodes"], total["supernodes"]
+    formats = set.intersection(*(set(chip.flops) for chip, _ in dies))  # that all compute
+    peaks = {p: sum(count * chip.flops[p] for chip, count in dies) for p in formats}
+    best = max(peaks, key=lambda p: (peaks[p], p))
+    hbm_tb = sum(count * chip.hbm_bytes_per_die for chip, count in dies) / 1e12
+    titles = " and ".join(f"{chip.title}, {count:,} dies" for chip, count in dies)
     spread = f" in {parts} supernodes" if parts > 1 else ""
     l1, l2, switches = total["l1_chips"], total["l2_chips"], total["switches"]
     a_plane, ports = total["l2_chips_per_sub_plane"], total["l2_port_utilisation"]
     pool_tb = pool.gb_per_node * nodes / 1e3 if pool.enabled else 0.0
-    peak = f"{dies * chip.flops[best] / 1e15:,.0f} P{'OPS' if best[:3] == 'int' else 'FLOPS'}"
+    peak = f"{peaks[best] / 1e15:,.0f} P{'OPS' if best[:3] == 'int' else 'FLOPS'}"
     stored = f"{pool.gb_per_node:,.4g} GB of every node." if pool_tb else "No blocks are stored."
     chips = f"{switches:,}", "Of every level, scale-up and scale-out."
     if l1 + l2 == switches > 0:
         note = f"L1 in the nodes + L2 between them, {a_plane} a sub-plane; {ports:.0%} of the L2 "
         chips = f"{l1:,} + {l2:,}", f"{note}ports are used."
     return {
-        "NPUs": (f"{total['npus']:,}", f"{chip.title}, {dies:,} dies, in {nodes:,} nodes{spread}."),
-        "HBM": (f"{dies * chip.hbm_bytes_per_die / 1e12:,.1f} TB", "Of all dies."),
+        "NPUs": (f"{total['npus']:,}", f"{titles}, in {nodes:,} nodes{spread}."),
+        "HBM": (f"{hbm_tb:,.1f} TB", "Of all dies."),
         "Memory pool, DRAM": (f"{pool_tb:,.4g} TB" if pool_tb else NOTHING, stored),
         f"Peak, {best.upper()}": (
             peak, "Dense, of all dies; what operators reach of it is the model's work.",
@@ -155,7 +168,7 @@ def _rates(total: dict[str, float], uneven: bool) -> dict[str, tuple[str, str]]:
     return {
         "UB of an NPU": (
             f"{total['npu_bytes_per_s'] / 1e9:,.4g} GB/s",
-            "One direction, nominal, both dies together.",
+            "One direction, nominal, its dies together; of kinds that differ the most.",
         ),
         "UB out of the weakest node" if uneven else "UB out of a node": (
             f"{total['node_uplink_bytes_per_s'] / 1e9:,.4g} GB/s",

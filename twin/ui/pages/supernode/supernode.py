@@ -2,7 +2,6 @@
 
 import streamlit as st
 
-from twin.hardware.chip import load_chip
 from twin.hardware.network import network
 from twin.hooks import drawn
 from twin.scenario import form_groups
@@ -85,7 +84,7 @@ with file:
 
 # 4) What it adds up to.
 if fabric is not None and not fault:
-    panels.in_all(fabric, load_chip(session.facts(), draft.supernode.chip), draft.memory_pool)
+    panels.in_all(fabric, session.facts(), draft)
     hashed_flows(draft, fabric)
     drawn("supernode.end", fabric)
 

@@ -12,6 +12,7 @@ from twin.lab.evidence.envelope import (
 )
 from twin.lab.evidence.rows import Row, load_published, scenario_of
 from twin.lab.library import load_facts, preset, presets
+from twin.scenario import with_overrides
 
 
 @pytest.fixture(scope="module")
@@ -90,16 +91,32 @@ def test_a_colocated_instance_is_named_and_keeps_its_batch_in_view(facts):
 @pytest.mark.parametrize(
     ("key", "words"),
     [("prefill-on-decode", "the cores of a die"), ("attention-offload", "offloads attention"),
-     ("quickstart", "")],
+     ("mixed-chips", "on different chips"), ("quickstart", "")],
 )  # fmt: skip
 def test_what_one_pool_has_of_the_others_npus_is_in_no_row(facts, key, words):
     asked = preset(key)
     told = [
-        s for s in outside_evidence(asked, facts) if "the cores of a die" in s or "offloads" in s
+        s
+        for s in outside_evidence(asked, facts)
+        if "the cores of a die" in s or "offloads" in s or "different chips" in s
     ]
     assert [words in sentence for sentence in told] == [True] * bool(words)
     like_it = [Configuration("", "decode", asked, {})]
     assert not any(words and words in s for s in outside_evidence(asked, facts, like_it))
+
+
+def test_each_pool_is_held_against_the_rows_of_its_own_chip(facts):
+    mixed = preset("mixed-chips")
+    one = {"supernode.kinds": [], "deployment.decode.chip": "as_machine"}
+    chips = [
+        with_overrides(mixed, one | {"supernode.chip": chip}) for chip in mixed.supernode.chips
+    ]
+    said, first, second = ({*outside_evidence(s, facts)} for s in (mixed, *chips))
+    assert first != second
+    assert said - (first | second) == {
+        "No published row has prefill and decode on different chips."
+    }
+    assert said >= first | second
 
 
 def test_a_chip_that_is_not_known_is_refused_by_name(facts):

@@ -61,6 +61,17 @@ def test_an_edit_changes_nothing_of_what_stands_and_little_travels():
     assert len(json.dumps(changes(slow))) < 40_000
 
 
+def test_nodes_of_another_chip_are_told_apart():
+    kinds = [{"chip": "h800", "nodes": 3}, {"chip": "ascend-950dt", "nodes": 2}]
+    mixed = machine(build_fabric(Supernode(nodes=8, kinds=kinds), FACTS))
+    assert mixed["chips"] == ["ascend-910c", "h800", "ascend-950dt"]
+    assert mixed["chip"] == [0, 0, 0, 1, 1, 1, 2, 2]
+    assert len(mixed["dies"]) == 8 * (3 * 2 + 5)
+    assert machine(FULL)["chips"] == ["ascend-910c"] and not any(machine(FULL)["chip"])
+    known = network(build_fabric(Supernode(nodes=8, supernodes=2, kinds=kinds), FACTS))
+    assert known.chips("")[8 * 8 :] == known.chips("")[: 8 * 8]  # in every supernode
+
+
 def test_marks_say_what_edits_make_of_an_element_and_who_holds_one():
     found = changes(build_fabric(Supernode(nodes=24, edits=CHANGED), FACTS))
     assert found["edits"] == len(CHANGED)

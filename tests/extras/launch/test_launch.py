@@ -188,8 +188,12 @@ def test_a_script_runs_in_a_shell_and_passes_what_is_written(engine, tmp_path):
         ("mindie", {}, "mindie is no engine here: take one of vllm-ascend, sglang, dynamo"),
         ("dynamo", {}, "dynamo does not run on ascend-910c: take vllm-ascend or sglang"),
         ("sglang", {"deployment.decode.npus_per_instance": 84}, "take a multiple of 8 NPUs"),
+        ("sglang", {"supernode.kinds": [{"chip": "h800", "nodes": 24}],
+                    "deployment.decode.chip": "h800"}, "not for ascend-910c and h800: write those"),
+        ("dynamo", {"supernode.kinds": [{"chip": "h800", "nodes": 24}],
+                    "deployment.decode.chip": "h800"}, "dynamo does not run on ascend-910c"),
     ],
-)
+)  # fmt: skip
 def test_what_cannot_be_launched_is_one_sentence(engine, settings, sentence):
     with pytest.raises(ValueError, match=sentence):
         launched(with_overrides(preset("quickstart"), settings), FACTS, engine)

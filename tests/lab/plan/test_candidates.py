@@ -4,7 +4,7 @@ import pytest
 
 from tests.lab.plan.small import VARY, facts, plan, small
 from twin.lab.plan.answer import in_words
-from twin.lab.plan.candidates import npus_of, score, space_of
+from twin.lab.plan.candidates import npus_of, score, short_of, space_of
 from twin.lab.plan.question import PlanError, plan_digest, plan_from, plan_from_text, question_text
 from twin.lab.plan.space import (
     CHOICES,
@@ -197,3 +197,15 @@ def test_a_score_is_higher_for_what_the_goal_wants():
     assert score("npus", 5.0, 8) > score("npus", 9.0, 16)
     assert score("rate", 9.0, 16) > score("rate", 5.0, 8)
     assert score("efficiency", 9.0, 8) > score("efficiency", 9.0, 16)
+
+
+def test_a_deployment_has_no_more_npus_of_a_chip_than_the_machine():
+    kinds = {"supernode.kinds": [{"chip": "ascend-950dt", "nodes": 1}],
+             "deployment.decode.chip": "ascend-950dt"}  # fmt: skip
+    base = with_overrides(small(), {"deployment.decode.npus_per_instance": 8,
+                                    "deployment.decode.instances": 1, **kinds})  # fmt: skip
+    assert short_of(base, {}) == "" == short_of(small(), {COUNTED["decode"]: 9})
+    more = short_of(base, {COUNTED["decode"]: 2})
+    assert more == "needs 16 NPUs of ascend-950dt, and the machine has 8"
+    space = space_of(plan(base), facts())
+    assert space.open and all(short_of(base, c.given) == "" for c in space.open)

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -30,6 +31,7 @@ from twin.lab.plan.space import (
     varied,
 )
 from twin.scenario import Scenario, read
+from twin.scenario.deployment import AS_MACHINE
 
 MOST = 12_000  # deployments of a ledger: of more, those with the best bound
 MATCHED = (0.75, 1.6)  # what prefill sustains over what decode does, or over the load
@@ -205,6 +207,9 @@ class Space:
         npus, most, prices = npus_of(self.base, settings), self.machine.npus, self.prices
         if npus > most:
             reason = f"needs {npus:,} NPUs, and {most:,} may be taken"
+        else:
+            reason = short_of(self.base, settings)
+        if reason:
             return [Candidate(settings_key, npus, Price(0.0, 0.0, "", 0.0)).refused(reason)]
         price, rate = prices.price(settings, pools), prices.rate
         candidate = Candidate(settings_key, npus, price)
@@ -320,6 +325,24 @@ def npus_of(base: Scenario, settings: Settings) -> int:
     """NPUs that a deployment takes."""
     roles = roles_of(settings.get(MODE, base.deployment.mode))
     return sum(math.prod(pool_size(base, settings, role)) for role in roles)
+
+
+def short_of(base: Scenario, settings: Settings) -> str:
+    """Sentence about the chip of which a deployment needs more NPUs than the machine has; empty if
+    there is none."""
+    needed: Counter[str] = Counter()
+    for role in roles_of(settings.get(MODE, base.deployment.mode)):
+        named = getattr(base.deployment, role).chip
+        chip = base.supernode.chip if named == AS_MACHINE else named
+        needed[chip] += math.prod(pool_size(base, settings, role))
+    return next(
+        (
+            f"needs {npus:,} NPUs of {chip}, and the machine has {most:,}"
+            for chip, npus in needed.items()
+            if base.supernode.kinds and npus > (most := base.supernode.npus_with(chip))
+        ),
+        "",
+    )
 
 
 def _concerned(values: dict[str, list[Any]], mode: str) -> dict[str, list[Any]]:

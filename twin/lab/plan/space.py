@@ -9,7 +9,7 @@ from twin.facts import Facts
 from twin.hardware.chip import load_chip
 from twin.hardware.imported import npus_of
 from twin.model.shape import load_shape
-from twin.scenario import Scenario, fields, read, unmet
+from twin.scenario import Scenario, chip_of, fields, read, unmet
 
 Settings = dict[str, Any]
 Values = Callable[[Scenario, "Machine"], list[Any]]
@@ -34,7 +34,7 @@ class Machine:
     @classmethod
     def of(cls, s: Scenario, facts: Facts, npus: int = 0) -> "Machine":
         """The machine and model of a scenario; npus: fewer than the machine has, 0 for all."""
-        chip = load_chip(facts, s.supernode.chip)
+        chip = load_chip(facts, chip_of(s, "decode"))
         shape = load_shape(facts, s.deployment.model)
         machine_npus = npus_of(s.supernode)
         return cls(

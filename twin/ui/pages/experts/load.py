@@ -13,7 +13,7 @@ from twin.metrics.events import Kind
 from twin.model.operators import combine_bytes, dispatch_bytes
 from twin.model.roofline import load_machine
 from twin.model.shape import load_shape
-from twin.scenario import Scenario
+from twin.scenario import Scenario, chip_of
 
 MOMENTS = {"start": "Start", "before": "Before rebalance", "after": "After rebalance", "end": "End"}
 ORDER = {name: place for place, name in enumerate(MOMENTS)}

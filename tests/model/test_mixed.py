@@ -230,6 +230,14 @@ def test_a_lone_group_of_ranks_waits_for_nobody():
     assert prompts_that_wait(*asked, delay=100).wait == 0.0
 
 
+def test_prompts_so_many_that_every_group_has_one_wait_for_no_other():
+    asked = (16 * 40 * 8.0, 16 * 40 * 8.0 * 4.0, 8.0, 2_048.0, 16)  # 40 of 8 tokens for each rank
+    found = prompts_that_wait(*asked, delay=10)
+    assert found.wait == 0.0
+    for delayed, at_once in zip(found.loads, prompts_by_rank(*asked), strict=True):
+        assert delayed[0] == at_once[0] and (delayed[1] == at_once[1]).all()
+
+
 def test_the_first_prompt_waits_as_the_coupon_collector_says():
     """Of 2,000 draws the mean number of prompts until each of eight groups has one."""
     draw, counts = np.random.default_rng(5), []

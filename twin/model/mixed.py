@@ -49,6 +49,7 @@ __all__ = [
 ]
 
 RELEASES, MOST_FOLLOWED = 64, 20_000  # prompts of a group; iterations that they are followed over
+MOST_PROMPTS, RARE = 200_000, 1e-3  # followed in all; chance that a group has none, negligible
 GRID, MOST_BINS = 16, 1024  # bins of a mean prompt; of what a group computes in an iteration
 SLICES, POINTS = 6, 64  # of equally likely iterations; of each slice
 FULL = 0.999  # of a group's room, at most: all of it would wait without end
@@ -276,17 +277,21 @@ def prompts_that_wait(
 ) -> Delayed:
     """The result of `prompts_by_rank` when prompts wait at most `delay` iterations for ranks
     without one. Simulated over `RELEASES` prompts of each group: they arrive as a Poisson process,
-    wait until every group has one or the longest wait is over, and are then computed completely."""
+    wait until every group has one or the longest wait is over, and are then computed completely.
+    Where so many arrive in an iteration that every group has one, none waits."""
     none, group = np.zeros(ranks), min(group, ranks)
     groups, room = -(-ranks // group), most * group
     if tokens <= 0.0:
         return Delayed([(1.0, none, none)], 0.0)
     rate = min(tokens, FULL * room * groups) / prompt
+    if groups * math.exp(-rate / groups) < RARE:
+        loads = prompts_by_rank(tokens, pairs, prompt, most, ranks, group, lengths)
+        return Delayed(loads, 0.0)
     draw, prompt_draw = stream_key(0, "mixed.arrivals"), stream_key(0, "mixed.prompts")
     square = math.fsum(x * x for x in lengths) / len(lengths)
     tokens_left, left_pairs, due = np.zeros(groups), np.zeros(groups), exponential(draw, 0) / rate
     samples, held, waiting, arrivals = list[tuple[float, float, float, float]](), 0, 0.0, 0
-    last = min(int(RELEASES / min(rate, 1.0) * groups), MOST_FOLLOWED)
+    last = min(int(RELEASES / min(rate, 1.0) * groups), MOST_FOLLOWED, int(MOST_PROMPTS / rate))
     for now in range(last):
         while due <= now:
             g, length_fraction = divmod(uniform(prompt_draw, arrivals) * groups, 1.0)
@@ -315,7 +320,7 @@ def prompts_that_wait(
     scale = last * rate * prompt * np.array((1.0, pairs / tokens)) / passes[:, 2:].sum(axis=0)
     passes *= np.concatenate((scale, scale))  # what was drawn scatters about its mean
     passes[:, 0] = np.minimum(passes[:, 0], room)
-    loads: Prompts = [(1.0 - len(samples) / last, none, none)]
+    loads = [(1.0 - len(samples) / last, none, none)]
     for part in np.array_split(passes, min(SLICES, len(passes))):
         largest, paired, full_rows, whole_pairs = part.mean(axis=0)
         others = np.array((full_rows - largest, whole_pairs - paired)) / max(groups - 1, 1) / group

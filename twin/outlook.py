@@ -99,7 +99,7 @@ def at_load(
         slots_of_ranks(role.ranks, pool.batch_per_npu, pool.rank_dies, role.chip.dies_per_npu),
         d, s.seed, costs.mtp_acceptance, s.memory_pool.block_tokens, arriving, chunk,
     )  # fmt: skip
-    population_now = stationary(population, role.decode, arriving)
+    population_now = stationary(population, arriving)
     overloaded = rate > admitted * (1.0 + 1e-9) and math.isfinite(rate)
     population_now.overloaded |= overloaded
     return population_now

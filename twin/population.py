@@ -16,7 +16,7 @@ from twin.kernels.compiled import entry, kernel, stage
 from twin.kernels.rng import gamma, uniform
 from twin.model.coefficients import Decode
 from twin.model.decode import decode_iteration_s
-from twin.model.mixed import mixed_iteration_s
+from twin.model.mixed import mixed_iteration_s, prompts_by_rank
 from twin.model.record import dtype_of
 from twin.policies.batching import iterations_needed
 from twin.policies.router import NOBODY, choose_rank
@@ -375,8 +375,27 @@ def even_s(p: Population, requests: float, context: float) -> float:
     )  # fmt: skip
 
 
+@entry
+def mixed_even_s(
+    p: Population, requests: float, context: float, each: float, each_pairs: float,
+    last: float, last_pairs: float, group: int,
+) -> float:  # fmt: skip
+    """Seconds of an iteration whose ranks all decode this number of requests and context tokens,
+    and compute `each` prompt tokens with `each_pairs` query-key pairs; the last `group` ranks
+    compute `last` and `last_pairs`."""
+    ranks = p.slots.size
+    chunk, pairs = np.full(ranks, each), np.full(ranks, each_pairs)
+    chunk[ranks - group :], pairs[ranks - group :] = last, last_pairs
+    return mixed_iteration_s(
+        p.prices[0], np.full(ranks, requests), np.full(ranks, context), chunk, pairs, 0, ranks,
+        p.hot_tokens, p.hot_factor, np.zeros(p.operators.size),
+    )  # fmt: skip
+
+
 @stage("population")
 def compile_population() -> None:
     """Compile the entry points of a population."""
     prepare(live_through, Population, int, int, float, float)
     prepare(even_s, Population, float, float)
+    prepare(mixed_even_s, Population, *(6 * [float]), int)
+    prompts_by_rank(1.0, 1.0, 1.0, 1.0, 1)  # its recursion

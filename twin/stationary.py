@@ -16,12 +16,20 @@ from twin.kernels.rng import stream_key
 from twin.model.coefficients import Decode
 from twin.model.costs import RoleCosts
 from twin.model.decode import decode_iteration_s
-from twin.model.mixed import Chunk, mixed_mean_s, prompts_by_rank
+from twin.model.mixed import Chunk, prompts_by_rank
 from twin.model.record import dtype_of, numbers
 from twin.model.waiting import crowd_variance, lasting
 from twin.policies.batching import tokens_per_iteration
 from twin.policies.router import BLOCK, RANK_CHOICES
-from twin.population import LOOK_EVERY, NONE, Population, even_s, live_through, stretch_size
+from twin.population import (
+    LOOK_EVERY,
+    NONE,
+    Population,
+    even_s,
+    live_through,
+    mixed_even_s,
+    stretch_size,
+)
 from twin.scenario.deployment import Decode as DecodePool
 from twin.workload.lengths import elapsed_tokens, mean_square, relative_lengths
 
@@ -118,9 +126,9 @@ def iterations_of(outputs: NDArray[np.int32], draft_tokens: int, acceptance: flo
     return max(mean_tokens / tokens_per_iteration(draft_tokens, acceptance), 1.0)
 
 
-def stationary(population: Population, prices: Decode, arriving: Arriving) -> Stationary:
-    """The steady state of an instance under a load; prices: the population's, as plain numbers. The
-    effect of uneven ranks is measured on the population in passes, each continuing the last."""
+def stationary(population: Population, arriving: Arriving) -> Stationary:
+    """The steady state of an instance under a load. The effect of uneven ranks is measured on the
+    population in passes, each continuing the last."""
     p = population
     life = iterations_of(arriving.outputs, p.draft_tokens, p.acceptance)
     context_tokens = float(arriving.inputs.mean()) + elapsed_tokens(arriving.outputs)
@@ -134,7 +142,7 @@ def stationary(population: Population, prices: Decode, arriving: Arriving) -> St
 
     def took_s(each: float) -> float:
         """Seconds of an iteration with `each` arrivals."""
-        return uneven * _even_s(p, prices, min(each * life, places), context_tokens, each, prompts)
+        return uneven * _even_s(p, min(each * life, places), context_tokens, each, prompts)
 
     by_seconds = p.colocated and math.isinf(arriving.clients)
     each = 0.0
@@ -154,7 +162,7 @@ def stationary(population: Population, prices: Decode, arriving: Arriving) -> St
         if decoding > 0.0:  # else none came: one alone is even
             context_tokens = context / decoding
             arrived = each * seconds / count / mean_s if by_seconds else each
-            even_s = count * _even_s(p, prices, decoding / count, context_tokens, arrived, prompts)
+            even_s = count * _even_s(p, decoding / count, context_tokens, arrived, prompts)
             if p.prompt_delay > 0:
                 delayed = max(coming / count / each - max(wait, 1.0), 0.0)
             if n == 1:  # the first pass is still near where it was begun
@@ -216,7 +224,7 @@ def _prompts(p: Population) -> tuple[float, float, tuple[float, ...]] | None:
 
 
 def _even_s(
-    p: Population, prices: Decode, decoding: float, held: float, each: float,
+    p: Population, decoding: float, held: float, each: float,
     prompts: tuple[float, float, tuple[float, ...]] | None,
 ) -> float:  # fmt: skip
     """Seconds of an iteration with equal ranks; held: tokens of a decoding request."""
@@ -224,13 +232,16 @@ def _even_s(
     requests = max(decoding, 1.0) / ranks  # none iterates without a request
     if prompts is None:
         return even_s(p, requests, requests * held)
-    hot, ops = (p.hot_tokens, p.hot_factor), np.zeros_like(p.operators)
     group = ranks if p.prompt_delay else p.prompt_ranks  # prompts that wait come to all alike
-    load = (np.full(ranks, requests), np.full(ranks, requests * held))
     prompt, pairs, lengths = prompts
     tokens = min(each, ranks * p.chunk_most / max(prompt, 1.0)) * prompt
-    chunk = prompts_by_rank(tokens, tokens * pairs, prompt, p.chunk_most, ranks, group, lengths)
-    return mixed_mean_s(prices, *load, chunk, hot, ops)
+    loads = prompts_by_rank(tokens, tokens * pairs, prompt, p.chunk_most, ranks, group, lengths)
+    seconds = 0.0
+    for share, chunk, more in loads:
+        first, last = (float(chunk[0]), float(more[0])), (float(chunk[-1]), float(more[-1]))
+        batch = requests, requests * held
+        seconds += share * mixed_even_s(p, *batch, *first, *last, min(group, ranks))
+    return seconds
 
 
 def _arrivals(

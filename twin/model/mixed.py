@@ -15,7 +15,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from twin.kernels.compiled import kernel
+from twin.kernels.compiled import kernel, late
 from twin.kernels.rng import exponential, stream_key, uniform
 from twin.model.coefficients import DECODE_OPERATORS, Decode
 from twin.model.decode import (
@@ -392,7 +392,13 @@ def _largest(
     bins = _bins(prompt, room)
     full, piece_left = _pieces(prompt / room * bins, lengths, bins)
     rate, size = share / prompt, room / bins
-    sums = _poisson_sums(rate, np.bincount(piece_left, minlength=bins + 1) / piece_left.size)[:bins]
+    prompt_tokens = size * (full * bins + piece_left)
+    per_token = 0.5 * float((prompt_tokens * prompt_tokens).sum()) / float(prompt_tokens.sum())
+    part = np.where(piece_left < bins, piece_left, 0)  # what fills no group by itself
+    piece_pairs = size * part * (full * room + 0.5 * size * part) / piece_left.size
+    chances = np.bincount(piece_left, minlength=bins)[:bins] / piece_left.size
+    part_pairs = np.bincount(part, piece_pairs, bins).astype(np.float64)
+    sums, met = _poisson_sums(rate, chances, part_pairs)
     below = math.exp(-rate * float(full.mean())) * np.cumsum(sums)
     mean = float((1.0 - below).mean()) * room  # of what comes, before what met is put off
     below *= min(1.0, (room - share) / max(room - mean, 1e-12 * room))
@@ -400,14 +406,9 @@ def _largest(
     idle = float(levels[0])
     quantiles = idle + (np.arange(SLICES * POINTS) + 0.5) * (1.0 - idle) / (SLICES * POINTS)
     place = np.searchsorted(levels, quantiles)
-    prompt_tokens = size * (full * bins + piece_left)
-    per_token = 0.5 * float((prompt_tokens * prompt_tokens).sum()) / float(prompt_tokens.sum())
-    part = np.where(piece_left < bins, piece_left, 0)  # what fills no group by itself
-    piece_pairs = size * part * (full * room + 0.5 * size * part) / piece_left.size
     rests = (
         room * float(piece_pairs.sum()) / max(size * float(part.mean()), size)
     )  # several fill one
-    met = _met(rate, np.bincount(part, piece_pairs, bins).astype(np.float64), sums)
     paired = np.append(met, rests)[place]
     filling = full + (piece_left == bins)
     if pieces := int(filling.max()):  # of those that fill a group: the farthest of all
@@ -422,28 +423,26 @@ def _largest(
     return idle, *slices
 
 
-def _poisson_sums(rate: float, chances: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Probabilities of the sum of a Poisson number of sizes, f8[B]: Panjer's recursion. chances
-    f8[B]: of a size of b bins, none of size 0."""
+@late
+def _poisson_sums(
+    rate: float, chances: NDArray[np.float64], values: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Probabilities of the sum of a Poisson number of sizes, by Panjer's recursion, and the mean
+    total value of these sizes, by sum, f8[B] each. chances f8[B]: of a size of b bins, none of
+    size 0; values f8[B]: value of a size times its chance."""
+    bins = chances.size
     sizes = np.flatnonzero(chances)
-    weight = rate * sizes * chances[sizes]
-    sums = np.zeros(chances.size)
+    sums, total = np.zeros(bins), np.zeros(bins)
     sums[0] = math.exp(-rate)
-    for n in range(1, chances.size):
-        count_of_sizes = int(np.searchsorted(sizes, n, side="right"))
-        sums[n] = float((weight[:count_of_sizes] * sums[n - sizes[:count_of_sizes]]).sum()) / n
-    return sums
-
-
-def _met(
-    rate: float, values: NDArray[np.float64], sums: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """Mean total value of the sizes in a Poisson sum, by sum, f8[B]; values f8[B]: value of a size
-    times its chance."""
-    total = np.zeros(sums.size)
-    for size in np.flatnonzero(values).tolist():
-        total[size:] += values[size] * sums[: sums.size - size]
-    return np.divide(rate * total, sums, out=total, where=sums > 0.0)
+    for n in range(1, bins):
+        for size in sizes:
+            if size > n:
+                break
+            sums[n] += rate * size * chances[size] * sums[n - size] / n
+            total[n] += rate * values[size] * sums[n - size]
+        if sums[n] > 0.0:
+            total[n] /= sums[n]
+    return sums, total
 
 
 @lru_cache(maxsize=512)

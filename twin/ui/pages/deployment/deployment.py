@@ -42,7 +42,7 @@ with facts, st.container(border=True):
         st.markdown(f":red[:material/error: {sentence(prediction)}]")
         st.stop()
     advice = prediction.advice
-    for remark in prediction.costs.remarks(draft):
+    for remark in prediction.costs.remarks:
         advice = advice.replace(remark, "")
         st.warning(sentence(remark), icon=":material/event_busy:")
     with st.grid(2, min_column_width=180):

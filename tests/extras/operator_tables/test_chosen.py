@@ -83,6 +83,21 @@ def test_an_exchange_is_told_by_network_and_phase_as_shares_of_a_link():
     assert facts.names("operators.exchange") == ["inside"]
 
 
+def test_a_library_s_own_exchange_stands_with_its_kernels():
+    ways = [
+        Fitted("alltoall", "fp4", "trtllm 1.3", f"{phase} inside a node",
+               {"start": 1.9e-5, "rate": 4.5e11}, 88, 12, 0.05, 0.2)
+        for phase in ("dispatch", "combine")
+    ]  # fmt: skip
+    text = library(chosen(ways, "trtllm"), "somewhere", "trtllm", 900.0)
+    facts = facts_from_tables(tomllib.loads(text))
+    path = "kernels.trtllm.latest.exchange"
+    assert facts.names(path) == ["inside"]
+    assert facts.si(f"{path}.inside.dispatch_start") == pytest.approx(19e-6)
+    assert facts.si(f"{path}.inside.combine_rate") == pytest.approx(0.5)
+    assert not lines(chosen(ways), "somewhere", {"inside": 900.0})  # of the chip it is DeepEP's
+
+
 def test_sums_and_hosts_are_facts_of_a_chip_too():
     sums = [
         Fitted("collective", "bf16", "sglang 0.5.14", f"{dies} dies",

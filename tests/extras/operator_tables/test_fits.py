@@ -63,6 +63,27 @@ def test_bytes_to_other_dies_or_to_other_nodes_alone_count(nodes, share):
         assert each.facts["start"] == pytest.approx(2e-5, rel=0.02)
 
 
+def test_a_one_sided_exchange_is_fitted_over_ranks_that_each_have_an_expert_of_a_token():
+    cases = [(2.0**power, ranks) for power in range(14) for ranks in (4, 8, 32)]
+    tokens, ranks = (np.array(side) for side in zip(*cases, strict=True))
+    sizes = {"dispatch": 7168 * 9 / 16, "combine": 14336}
+    frames = []
+    for phase, size in sizes.items():
+        sent = tokens * 8 * (1.0 - 1.0 / ranks) * size
+        seconds = np.where(ranks < 8, 1.0, 2e-5 + sent / 6e11)  # four ranks get fewer copies
+        frames.append(pl.DataFrame(
+            {"op_name": f"alltoall_{phase}", "kernel_source": "NVLinkOneSided", "topk": 8,
+             "hidden_size": 7168, "num_tokens": tokens, "moe_ep_size": ranks,
+             "latency": 1e3 * seconds}
+        ))  # fmt: skip
+    found = fit(Table("alltoall", "fp4", "made", pl.concat(frames)), PEAKS)
+    assert [each.part for each in found] == ["dispatch inside a node", "combine inside a node"]
+    for each in found:
+        assert each.rows == 28
+        assert each.facts["rate"] == pytest.approx(6e11, rel=0.02)
+        assert each.facts["start"] == pytest.approx(2e-5, rel=0.02)
+
+
 def test_latent_attention_with_8_bit_kv_is_fitted_in_both_ways_to_compute():
     cases = [(b, c, h) for b in (1, 8, 64, 256) for c in (1024, 4096, 16384) for h in (64, 128)]
     batch, context, heads = (np.array(side, dtype=float) for side in zip(*cases, strict=True))

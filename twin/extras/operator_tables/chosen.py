@@ -16,9 +16,9 @@ BINDS = dict.fromkeys(("mla", "gqa"), "bandwidth") | dict.fromkeys(
 )
 ORDER = (
     "gemm", "grouped", "fused", "contiguous", "mla", "gqa", "prefill_mla", "prefill_gqa",
-    "eager_mla", "exchange", "collective",
+    "eager_mla", "exchange", "alltoall", "collective",
 )  # fmt: skip
-APART = ("exchange", "collective")  # whose facts are of a network
+APART = ("exchange", "alltoall", "collective")  # whose facts are of a network
 HOSTS = {"eager_mla": "mla", "contiguous": "moe"}  # launched kernel by kernel: what of a layer
 NETWORKS = {"inside a node": "inside", "across nodes": "across"}
 TILES = ("tile_small", "tile_large")
@@ -65,13 +65,17 @@ def _rank(each: Fitted) -> tuple[object, ...]:
     return rank, each.part != SPREAD, newest, -each.rows, round(each.mean, 3), each.part
 
 
-def library(found: Iterable[Fitted], source: str, name: str) -> str:
-    """Facts of a kernel library's latest release as lines of data/chips."""
+def library(found: Iterable[Fitted], source: str, name: str, link: float = 0.0) -> str:
+    """Facts of a kernel library's latest release as lines of data/chips; link: GB/s of a die inside
+    a node, in one direction."""
+    found = list(found)
     kernels = [
         each for each in found
         if each.operator not in APART and each.part != "host" and not _fused(each)
     ]  # fmt: skip
     tables = [_table(each, source, f"kernels.{name}.latest") for each in kernels]
+    if own := _exchange(found, "inside a node", source, link, "alltoall"):
+        tables.append(f"[kernels.{name}.latest.exchange.inside]\n{own}")
     return "\n\n".join(tables)
 
 
@@ -126,12 +130,15 @@ def _collective(sums: list[Fitted], source: str, link: float) -> str:
     return "\n".join(("[operators.collective.inside]", *lines))
 
 
-def _exchange(found: Iterable[Fitted], where: str, source: str, link: float) -> str:
-    """Start of dispatch and combine over one network, and the reached share of a link."""
+def _exchange(
+    found: Iterable[Fitted], where: str, source: str, link: float, operator: str = "exchange"
+) -> str:
+    """Start of dispatch and combine over one network, and the reached share of a link; operator:
+    `exchange`, DeepEP's, or `alltoall`, a library's own."""
     lines = []
     for each in found:
         phase, _, place = each.part.partition(" ")
-        if each.operator != "exchange" or place != where or not link:
+        if each.operator != operator or place != where or not link:
             continue
         origin = {"source": f"{source}: {each.table}", "mark": "d"}
         rate = each.facts["rate"] / 1e9

@@ -49,7 +49,7 @@ def operator_facts(
         print_json([asdict(each) | {"table": each.table} for each in fits])
         return
     if source and engine:
-        typer.echo(library(chosen(fits, engine), source, engine))
+        typer.echo(library(chosen(fits, engine), source, engine, link))
         return
     if source:
         typer.echo(lines(chosen(fits), source, {"inside": link, "across": nic}))

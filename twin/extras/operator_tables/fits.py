@@ -17,6 +17,7 @@ Floats = NDArray[np.float64]
 HELD, SEED = 0.2, 26
 HIDDEN, TOP_K = 7168.0, 8.0  # of the exchanges that are fitted
 FEWEST = 10  # rows of a table that are worth a fit
+SENT = ("exchange", "alltoall")  # operators that compute nothing
 TILES = ((1, 1), (16, 16), (32, 32), (64, 128), (128, 128))  # rows of one that fits, of more
 POWERS = (2.0, 3.0, 4.0, 6.0)  # by which computing and reading KV add up
 # Parameters that are no shares.
@@ -59,7 +60,7 @@ class Fitted:
 
 def fit(table: Table, peaks: Peaks, held: float = HELD, seed: int = SEED) -> list[Fitted]:
     """Facts of a table; empty if it has too few rows or no peak for its format."""
-    if table.operator != "exchange" and table.format not in peaks.flops:
+    if table.operator not in SENT and table.format not in peaks.flops:
         return []
     parts_of = FITS[table.operator]
     fitted = []
@@ -358,6 +359,24 @@ def _exchange(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
     return parts
 
 
+def _alltoall(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
+    """Fit of TensorRT-LLM's one-sided dispatch (NVFP4, a scale of one byte for 16 numbers) and
+    combine (BF16) inside a node, of as many ranks as a token has experts or more: to fewer it is
+    sent once for several of them."""
+    parts: list[Part] = []
+    spread = rows.filter(
+        (pl.col("kernel_source") == "NVLinkOneSided") & (pl.col("hidden_size") == HIDDEN)
+        & (pl.col("topk") == TOP_K) & (pl.col("moe_ep_size") >= TOP_K)
+    )  # fmt: skip
+    for phase, size in (("dispatch", HIDDEN * (0.5 + 1.0 / 16.0)), ("combine", 2.0 * HIDDEN)):
+        part = spread.filter(pl.col("op_name") == f"alltoall_{phase}")
+        ranks, tokens, milliseconds = _columns(part, "moe_ep_size", "num_tokens", "latency")
+        candidates = _at_rate(tokens * TOP_K * (1.0 - 1.0 / ranks) * size)
+        begin = {"start": 2e-5, "rate": 5e11}
+        parts.append((f"{phase} inside a node", 1e-3 * milliseconds, candidates, begin))
+    return parts
+
+
 LONG = pl.col("isl") >= 256  # prompts
 FITS: Mapping[str, Callable[[pl.DataFrame, Peaks, str], list[Part]]] = {
     "gemm": _gemm, "grouped": _grouped, "contiguous": _contiguous, "mla": _mla, "gqa": _gqa,
@@ -368,5 +387,6 @@ FITS: Mapping[str, Callable[[pl.DataFrame, Peaks, str], list[Part]]] = {
         LONG & (pl.col("head_dim") == 128) & (pl.col("window_size") == 0)
         & (pl.col("num_heads") >= 4) & (pl.col("attn_dtype") == "bfloat16"),
     ),
-    "eager_mla": _eager_mla, "exchange": _exchange, "collective": _collective,
+    "eager_mla": _eager_mla, "exchange": _exchange, "alltoall": _alltoall,
+    "collective": _collective,
 }  # fmt: skip

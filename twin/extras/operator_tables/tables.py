@@ -13,6 +13,7 @@ OPERATORS = {
     "gemm": {"gemm_dtype", "m", "n", "k", "latency"},
     "grouped": {"moe_dtype", "moe_ep_size", "num_experts", "inter_size", "distribution", "latency"},
     "mla": {"mla_dtype", "kv_cache_dtype", "num_heads", "batch_size", "isl", "step", "latency"},
+    "alltoall": {"op_name", "kernel_source", "moe_ep_size", "num_tokens", "topk", "latency"},
     "exchange": {"node_num", "num_token", "num_topk", "dispatch_avg_t_us", "combine_avg_t_us"},
 }
 # Tables whose columns do not say which operator they have: by the beginning of their names.
@@ -26,7 +27,7 @@ NAMED = {
 }
 # In names of files: whole modules in a graph, other kernels, and end results.
 OTHERS = ("module", "wideep_generation_mla", "mlp", "silicon", "sample")
-ONE_FORMAT = {"exchange": "fp8", "collective": "bf16", "eager_mla": "fp8"}
+ONE_FORMAT = {"exchange": "fp8", "alltoall": "fp4", "collective": "bf16", "eager_mla": "fp8"}
 PROFILE = {"Input Shapes", "Duration(us)", "Type"}  # kernel_details.csv of Ascend's profiler
 FORMATS = {"bfloat16": "bf16", "bf16": "bf16", "fp8": "fp8", "fp8_block": "fp8", "nvfp4": "fp4",
            "INT8": "int8", "DT_BF16": "bf16", "FLOAT16": "fp16"}  # fmt: skip

@@ -12,6 +12,7 @@ from twin.lab.evidence.rows import EvidenceError, Row, scenario_of
 from twin.metrics.operators import names_of
 from twin.model import alone, finite
 from twin.model.predict import DecodePrediction, Prediction, decode_with
+from twin.model.roofline import of_stack
 from twin.scenario import Scenario, npus_used, with_overrides
 from twin.steady import Assembly, Priced, assemble, largest_batch, steady, traffic_under_way
 from twin.workload.lengths import drawn_lengths
@@ -118,9 +119,11 @@ def _prefill(parts: Sequence[str], ask: Ask) -> float:
 
 
 def _exchange(parts: Sequence[str], ask: Ask) -> float:
-    """Dispatch or combine alone, even load, on the first dies of the supernode."""
-    dies, tokens = int(ask.args["ep"]), float(ask.args["tokens"])
-    return alone.exchange_s(ask.scenario, ask.facts, parts[0], dies, tokens)
+    """Dispatch or combine alone, even load, on the first dies of the supernode; of the kernels that
+    its stack calls."""
+    dies, tokens, s = int(ask.args["ep"]), float(ask.args["tokens"]), ask.scenario
+    facts = of_stack(ask.facts, s.deployment.stack, s.supernode.chip)
+    return alone.exchange_s(s, facts, parts[0], dies, tokens)
 
 
 def _stream(parts: Sequence[str], ask: Ask) -> float:

@@ -44,18 +44,64 @@ def test_query_tokens_of_sparse_attention_take_the_cores_of_a_die_in_rounds(fact
 @pytest.mark.parametrize("prompt", [512, 2_048, 4_096, 65_536])
 def test_selected_pairs_of_a_prompt_are_their_sum_over_its_tokens(prompt):
     every = prompt * (prompt + 1) / 2
-    whole, selected, indexed = prompt_pairs(1.0, 0.0, 2_048.0, float(prompt), every)
+    whole, selected, indexed = prompt_pairs(1.0, 0.0, 2_048.0, 0.0, float(prompt), every)
     by_hand = sum(min(i, 2_048) for i in range(1, prompt + 1))
     assert whole + selected == pytest.approx(by_hand, rel=1e-3)
     assert (indexed > 0.0) == (prompt > 2_048)
 
 
+def test_a_kernel_that_computes_every_place_takes_each_token_of_a_prompt_alike():
+    def core(prompt):
+        return prompt_core_s(1.0, 3.0, 0.5, 2_048.0, 2_048.0, 0.0, 0.0, prompt, prompt**2 / 2)
+
+    for prompt in (16.0, 2_048.0, 8_192.0):
+        scoring = 0.5 * prompt**2 / 2
+        assert core(prompt) - scoring == pytest.approx(3.0 * 2_048.0 * prompt)
+        counted = prompt_pairs(1.0, 3.0, 2_048.0, 2_048.0, prompt, prompt**2 / 2)
+        assert counted == (0.0, 2_048.0 * prompt, prompt**2 / 2)
+
+
+@pytest.mark.parametrize(("model", "sparse"), [("deepseek-v3-2", True), ("deepseek-r1", False)])
+def test_sparse_kernels_of_nvidia_compute_blocks_of_64_heads(facts, model, sparse):
+    chip = {
+        "supernode.chip": "h200", "supernode.nodes": 1, "supernode.npus_per_node": 8,
+        "supernode.scale_up": "node", "supernode.sub_planes": 1, "deployment.model": model,
+        "deployment.mode": "decode_only", "deployment.decode.npus_per_instance": 8,
+        "deployment.precision.weights": "fp8",
+        "deployment.decode.mtp_draft_tokens": 0, "deployment.decode.microbatch": "off",
+    }  # fmt: skip
+
+    def place_s(dies):
+        scenario = with_overrides(Scenario(), chip | {"deployment.decode.tp_dies": dies})
+        return decode_of(scenario, facts).sequence.core.context_one
+
+    heads_16, heads_64, heads_128 = place_s(8), place_s(2), place_s(1)
+    assert (heads_16 == pytest.approx(heads_64, rel=0.02)) == sparse
+    assert heads_128 > 1.3 * heads_64
+
+
+def test_vllm_takes_short_prompts_through_the_sparse_kernel_and_sglang_does_not(facts):
+    machine = {"supernode.chip": "b200", "supernode.nodes": 1, "supernode.npus_per_node": 8,
+               "supernode.scale_up": "node", "supernode.sub_planes": 1,
+               "deployment.model": "deepseek-v3-2", "deployment.mode": "prefill_only",
+               "deployment.precision.weights": "fp8", "deployment.prefill.instances": 1,
+               "deployment.prefill.npus_per_instance": 8}  # fmt: skip
+
+    def prefill_of(stack):
+        scenario = with_overrides(Scenario(), machine | {"deployment.stack": stack})
+        return Priced(scenario, facts).parts.costs.prefill.core
+
+    vllm, sglang = prefill_of("vllm-0-24"), prefill_of("sglang-0-5")
+    assert (vllm.least, sglang.least) == (2_048.0, 0.0)
+    assert vllm.latent >= sglang.latent  # padded to as many heads or more
+
+
 def test_a_prompt_takes_the_faster_of_all_pairs_and_the_selected_ones():
     def core(prompt):
-        return prompt_core_s(1.0, 3.0, 0.0, 2_048.0, 0.0, 0.0, prompt, prompt * prompt / 2)
+        return prompt_core_s(1.0, 3.0, 0.0, 2_048.0, 0.0, 0.0, 0.0, prompt, prompt * prompt / 2)
 
     assert core(4_096.0) == 4_096.0**2 / 2  # a mask over all
-    counted = prompt_pairs(1.0, 3.0, 2_048.0, 4_096.0, 4_096.0**2 / 2)
+    counted = prompt_pairs(1.0, 3.0, 2_048.0, 0.0, 4_096.0, 4_096.0**2 / 2)
     assert counted == (4_096.0**2 / 2, 0.0, 4_096.0**2 / 2)  # FLOPs are those of what is timed
     assert core(65_536.0) == pytest.approx(3.0 * (65_536 * 2_048 - 2_048**2 / 2))
 

@@ -146,9 +146,10 @@ def colocated_costs(x: Setting, drafts: int, delay: int = 0) -> Decode:
     cached = x.many_rows(o.cached_up(x.shape, x.formats)) * x.pool.rank_dies / x.layout.dies
     chunk = Chunk(
         pair=x.pair_s * x.shape.growing,
-        latent=x.context_s(1) * x.shape.growing,
+        latent=x.context_s(1, prompt=True) * x.shape.growing,
         index=x.index_pair_s,
         reach=float(x.shape.reach),
+        least=x.prompt_places,
         windowed=x.pair_s * x.shape.windowed,
         window=float(x.shape.window),
         windowed_flops=x.shape.prefill_core_flops * x.shape.window_layers,

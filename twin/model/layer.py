@@ -232,7 +232,7 @@ def core_s(w: DecodeCore, tokens: float, context: float) -> float:
 
 @kernel
 def prompt_pairs(
-    pair_s: float, latent_s: float, reach: float, tokens: float, pairs: float
+    pair_s: float, latent_s: float, reach: float, least: float, tokens: float, pairs: float
 ) -> tuple[float, float, float]:
     """Query-key pairs of prompt tokens: (multi-head form, latent form, indexed).
 
@@ -240,8 +240,11 @@ def prompt_pairs(
     / tokens on average, evenly spread between none and twice as many; of these, reach - reach^2 /
     (4 pairs / tokens) are selected. Short prompts attend to all tokens. For longer ones the faster
     way counts: all pairs in multi-head form with a mask, or the selected ones in latent form, which
-    costs more per pair (DeepSeek-V3.2 report, section 2.1).
+    costs more per pair (DeepSeek-V3.2 report, section 2.1). `least`: places that a kernel computes
+    for every token, whatever it attends to; 0: no such kernel.
     """
+    if least > 0.0:
+        return 0.0, least * tokens, pairs
     if reach <= 0.0 or 2.0 * pairs <= (reach + 1.0) * tokens:
         return pairs, 0.0, 0.0
     selected = tokens * (reach - 0.25 * reach * reach * tokens / pairs)
@@ -260,11 +263,11 @@ def window_pairs(window: float, tokens: float, pairs: float) -> float:
 
 @kernel
 def prompt_core_s(
-    pair_s: float, latent_s: float, index_s: float, reach: float, windowed_s: float, window: float,
-    tokens: float, pairs: float,
+    pair_s: float, latent_s: float, index_s: float, reach: float, least: float, windowed_s: float,
+    window: float, tokens: float, pairs: float,
 ) -> float:  # fmt: skip
     """Seconds of the attention core of prompt tokens without its launch."""
-    full_pairs, selected, indexed = prompt_pairs(pair_s, latent_s, reach, tokens, pairs)
+    full_pairs, selected, indexed = prompt_pairs(pair_s, latent_s, reach, least, tokens, pairs)
     window_s = windowed_s * window_pairs(window, tokens, pairs) if window > 0.0 else 0.0
     return pair_s * full_pairs + latent_s * selected + index_s * indexed + window_s
 

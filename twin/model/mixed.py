@@ -137,8 +137,8 @@ def _pass_s(
             rows = own_tokens + piece
             core = local_s(m.core, own_tokens, answers * context[r])
             core += prompt_core_s(
-                p.chunk.pair, p.chunk.latent, p.chunk.index, p.chunk.reach, p.chunk.windowed,
-                p.chunk.window, piece, prompts * pairs[r],
+                p.chunk.pair, p.chunk.latent, p.chunk.index, p.chunk.reach, p.chunk.least,
+                p.chunk.windowed, p.chunk.window, piece, prompts * pairs[r],
             )  # fmt: skip
             core += p.chunk.edge * piece
             if rows > most_rows or core > most_core:  # else a rank before it has no less of either
@@ -188,7 +188,7 @@ def mixed_flops(p: Decode, requests: float, context: float, chunk: float, pairs:
         demand.expert_flops * (layout.top_k + layout.shared_experts) * layout.split * p.moe_layers
     )
     full_pairs, selected, indexed = prompt_pairs(
-        p.chunk.pair, p.chunk.latent, p.chunk.reach, chunk, pairs
+        p.chunk.pair, p.chunk.latent, p.chunk.reach, p.chunk.least, chunk, pairs
     )
     core = full_pairs * p.chunk.pair_flops + selected * p.chunk.latent_flops
     core += indexed * p.chunk.index_flops

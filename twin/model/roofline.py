@@ -101,6 +101,12 @@ class Machine:
     )  # of the kernel that scores and selects
     sparse_start_s: float = of_family("sparse_start", 0.0)  # of the core over what it selected
     sparse_alone: float = of_family("sparse_alone", 0.0)  # 1: a core has a query token to itself
+    sparse_prompts: float = of_family(
+        "sparse_prompts", 0.0
+    )  # 1: short prompts go through the sparse kernel too
+    sparse_heads: float = of_family("sparse_heads", 0.0)  # that its kernel computes together
+    sparse_prompt_heads: float = of_family("sparse_prompt_heads", 0.0)  # of prompts, if more
+    sparse_prompt_from: float = of_family("sparse_prompt_from", 0.0)  # heads of a die, at least
     launched_singly: float = of_family("launched_singly", 0.0)  # share of passes with prompts
     prompts_apart: float = of_family("prompts_apart", 0.0)  # 1: passes with prompts have no answers
     # Host work for a layer that is launched kernel by kernel, as far as it is known: "moe" of its

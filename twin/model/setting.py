@@ -6,6 +6,7 @@ traffic (collectives.py) and the share of cores it runs on.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -305,6 +306,12 @@ class Setting:
         return start_s * self.shape.selecting if self.shape.index_top_k else 0.0
 
     @property
+    def prompt_places(self) -> float:
+        """Selected places that an engine's sparse kernel computes for every token of a prompt; 0:
+        prompts without more places are attended whole."""
+        return self.machine.sparse_prompts * float(self.shape.reach)
+
+    @property
     def index_pair_s(self) -> float:
         """Seconds per query-key pair of a prompt of the indexer, mean layer, and of the core over
         keys that are not selected from; 0: the model has none."""
@@ -323,15 +330,16 @@ class Setting:
         return peak * efficiency.compute
 
     def context_s(
-        self, query_tokens: float, cores: Cores = WHOLE, machine: Machine | None = None
-    ) -> float:
+        self, query_tokens: float, cores: Cores = WHOLE, machine: Machine | None = None,
+        prompt: bool = False,
+    ) -> float:  # fmt: skip
         """Latent attention core: seconds per context token of a request (roofline). With an indexer
-        each query token reads context tokens of its own; a core that serves one query token gathers
-        them first."""
+        each query token reads context tokens of its own, and whole blocks of heads are computed; a
+        core that serves one query token gathers them first. `prompt`: of a prompt's tokens."""
         m, s, kv = machine or self.machine, self.shape, self.formats.kv
         efficiency = m.attention(kv, s.kind.kernels)
         flop_rate = m.chip.peak(efficiency.peak) * m.cores * efficiency.compute * cores.cube
-        compute_s = query_tokens * s.decode_core_flops / flop_rate
+        compute_s = query_tokens * s.decode_core_flops * self._head_blocks(prompt) / flop_rate
         bytes_read = s.core_bytes_per_token_layer(kv) * (query_tokens if s.index_top_k else 1.0)
         read_s = bytes_read / (m.chip.hbm_bytes_per_s * efficiency.bandwidth * m.pull(cores.cube))
         if self.lanes > 0.0:
@@ -339,6 +347,17 @@ class Setting:
         return float(
             (compute_s**efficiency.power + read_s**efficiency.power) ** (1.0 / efficiency.power)
         )
+
+    def _head_blocks(self, prompt: bool) -> float:
+        """Heads that a sparse kernel computes, in whole blocks, over those of a die; prompt: the
+        kernel of prompts, which dies with few heads have none of."""
+        heads = self.shape.heads / (self.head_dies if self.pool.phase == "prefill" else 1)
+        block = self.machine.sparse_heads
+        if prompt and heads >= self.machine.sparse_prompt_from:
+            block = max(block, self.machine.sparse_prompt_heads)
+        if block <= 0.0 or not self.shape.index_top_k:
+            return 1.0
+        return math.ceil(heads / block) * block / heads
 
     @property
     def lanes(self) -> float:

@@ -1,6 +1,8 @@
 """A machine with nodes of several kinds: each pool is priced by its own chip, and kinds that are
 equal are no kinds."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -11,6 +13,8 @@ from twin.engine.setup import set_up
 from twin.engine.simulate import simulate
 from twin.hardware.chip import HardwareError
 from twin.hardware.fabric import build_fabric, wired
+from twin.hardware.imported import bring
+from twin.hardware.machine_file import read_machine, write_machine
 from twin.hardware.placement import further, place
 from twin.hardware.prices import hand_off_bytes_per_s, nic
 from twin.lab.library import load_facts
@@ -174,3 +178,23 @@ def test_dies_have_the_links_of_their_kind(recipe, dimensions):
     rates = [fabric.edges[f"die {n}.0.0", f"NIC {n}.0.0"]["capacity_bytes_per_s"] for n in (0, 1)]
     assert rates == [25e9, 100e9]
     assert (wired(s, FACTS).npus, wired(s, FACTS).dies.size) == (32, 40)
+
+
+def test_a_mixed_machine_comes_back_from_its_file():
+    drawn = small(MIXED)
+    fabric = build_fabric(drawn.supernode, FACTS)
+    read = read_machine(write_machine(fabric, "json"), "mixed")
+    bring(read)
+    s = with_overrides(drawn, {"supernode.machine": read.digest, "supernode.kinds": []})
+    one, other = assemble(drawn, FACTS), assemble(s, FACTS)
+    assert other.net.chips(s.supernode.chip) == one.net.chips(s.supernode.chip)
+    for role in ("prefill", "decode"):
+        costs = one.costs.roles[role], other.costs.roles[role]
+        assert costs[0].memory == costs[1].memory
+        assert costs[0].exchange_bytes_per_s == pytest.approx(costs[1].exchange_bytes_per_s)
+    # A chip with another number of dies than the file gives its NPUs.
+    wrong = [(v, d | ({"chip": "h800"} if "npu" in d and d["node"] == 0 else {}))
+             for v, d in read.vertices if d["kind"] != "nic"]  # fmt: skip
+    bring(bad := replace(read, vertices=wrong))
+    with pytest.raises(HardwareError, match="NPUs of h800 with 2 dies, and such an NPU has 1"):
+        wired(with_overrides(s, {"supernode.machine": bad.digest}).supernode, FACTS)

@@ -6,7 +6,7 @@ import pytest
 
 from tests.ui.conftest import patient
 from twin.hardware.fabric import build_fabric
-from twin.lab.library import load_facts
+from twin.lab.library import load_facts, preset
 from twin.lab.share import links
 from twin.scenario import Edit, Supernode, with_overrides
 from twin.ui import session
@@ -257,3 +257,15 @@ def test_a_machine_that_cannot_be_wired_keeps_the_last_picture(page, tab):
     assert not page.exception
     assert "last machine that could be built" in page.error[0].value
     assert edits(page) == ()
+
+
+def test_a_machine_of_several_kinds_is_summed_by_kind_and_its_rows_can_be_edited(page):
+    page.session_state["history"] = [preset("mixed-chips")]
+    page.session_state["position"] = 0
+    page.session_state["supernode-tab"] = "More fields"
+    page.run()
+    assert not page.exception
+    tile = {metric.label: metric for metric in page.metric}
+    assert "Ascend 910C, 192 dies and Ascend 950DT, 128 dies, in 28 nodes" in tile["NPUs"].help
+    assert tile["HBM"].value == "30.7 TB"
+    assert any("Further kinds of nodes" in each.value for each in page.markdown)

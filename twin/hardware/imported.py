@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
@@ -61,8 +62,16 @@ class ImportedMachine:
 
     @property
     def dies_per_npu(self) -> int:
-        """Dies in each package."""
-        return 1 + max(d["die"] for _, d in self.vertices if d["kind"] == "die")
+        """Dies in each package of no chip by name; of any, where all name theirs."""
+        dies = [d for _, d in self.vertices if d["kind"] == "die"]
+        return 1 + max(d["die"] for d in [d for d in dies if "chip" not in d] or dies)
+
+    @property
+    def named(self) -> dict[str, set[int]]:
+        """Dies of packages of each chip that dies name."""
+        sizes = Counter((d["chip"], d["node"], d["npu"]) for _, d in self.vertices
+                        if d["kind"] == "die" and "chip" in d)  # fmt: skip
+        return {chip: {n for (c, *_), n in sizes.items() if c == chip} for chip, *_ in sizes}
 
 
 Source = Callable[[str], ImportedMachine]  # by digest; ValueError: one sentence
@@ -127,6 +136,12 @@ def plan_of(s: Supernode, facts: Facts) -> Plan:
             f"the NPUs of {machine.name} have {dies} dies each, and {chip.title} has "
             f"{chip.dies_per_npu}: choose another supernode.chip"
         )
+    for name, counts in machine.named.items():
+        if counts != {own := load_chip(facts, name).dies_per_npu}:
+            raise HardwareError(
+                f"{machine.name} has NPUs of {name} with {max(counts - {own})} dies, and such an "
+                f"NPU has {own}: let their dies have another chip"
+            )
     share = {name: fact.si for name, fact in facts.group("fabric.efficiency").items()}
     chip_fact = f"chips.{s.chip}.link_efficiency"
     if chip_fact in facts:

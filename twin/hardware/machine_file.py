@@ -32,7 +32,7 @@ ENDS = [kind for kind, known in VERTICES.items() if known.end]
 FIRST = [kind for kind, known in VERTICES.items() if known.place]  # a link's kind begins with one
 WHOLE = ("node", "npu", "die", "index", "sub_plane", "supernode", "domain")
 STORED = {
-    "vertex": (*WHOLE, "kind", "rack", "forwards"),
+    "vertex": (*WHOLE, "kind", "rack", "forwards", "chip"),
     "link": ("links", "added", "sub_plane", "kind", "plane", "serves", "read_efficiency",
              "write_efficiency", "write_extra_s", "capacity_bytes_per_s", "latency_s"),
     "graph": ("beyond_node", "routing", "detour_hops", "layout", "l2_chips_per_sub_plane"),
@@ -161,8 +161,8 @@ def _vertices(
             faults.append(f"{name[:60]!r} is no name of 1 to 60 printable letters without commas.")
         elif wrong := [k for k in WHOLE if k in data and not _whole(data[k])]:
             faults.append(f"{name!r}: {wrong[0]} must be a whole number from 0 to {MOST_NODES}.")
-        elif not all(_word(data.get(k, "")) for k in ("kind", "rack", "forwards")):
-            faults.append(f"{name!r}: kind, rack and forwards must be words.")
+        elif not all(_word(data.get(k, "")) for k in ("kind", "rack", "forwards", "chip")):
+            faults.append(f"{name!r}: kind, rack, forwards and chip must be words.")
         elif lacking := [k for k in _place_of(data["kind"]) if k not in data]:
             faults.append(f"{name!r} has no {lacking[0]}: call it like die 20.1.0 or CPU 20.2.")
         vertices[name] = data
@@ -296,16 +296,17 @@ def _refuse_useless(
                 [f"'{near}' is cabled to '{far}' on the RDMA plane without a NIC: cable it to "
                  f"'NIC {place}', and that to '{far}'."]
             )  # fmt: skip
-    packages: dict[tuple[int, int], set[int]] = {}
+    packages: dict[tuple[str, int, int], set[int]] = {}
     for v in dies:
         data = vertices[v]
-        packages.setdefault((data["node"], data["npu"]), set()).add(data["die"])
-    first = next(iter(packages.values()))
-    for (node, npu), package_dies in packages.items():
-        if package_dies != set(range(len(first))) or len(package_dies) != len(first):
+        package = data.get("chip", ""), data["node"], data["npu"]
+        packages.setdefault(package, set()).add(data["die"])
+    size: dict[str, int] = {}  # of an NPU by chip
+    for (chip, node, npu), package_dies in packages.items():
+        if package_dies != set(range(size.setdefault(chip, len(package_dies)))):
             raise FabricFileError(
-                [f"NPU {node}.{npu} has the dies {sorted(package_dies)}: every NPU needs as many, "
-                 "numbered from 0."]
+                [f"NPU {node}.{npu} has the dies {sorted(package_dies)}: every NPU needs "
+                 "as many as others of its chip, numbered from 0."]
             )  # fmt: skip
     joined = _joined(vertices, (e for e, d in links.items() if d["capacity_bytes_per_s"] > 0.0))
     if len(dies) > 1 and len({joined[v] for v in dies}) == len(dies):

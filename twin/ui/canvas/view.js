@@ -228,6 +228,7 @@ class View {
     if (data.chips.length > 1) data.chips.forEach((chip, k) => {
       const count = scene.nodes.filter((node) => node.chip === k).length
       key(k ? `color-mix(in srgb, ${data.colours[`kind_${k}`]} ${100 * KIND}%, transparent)` : this.picture.style.paper, `${chip}, ${number(count)} ${count === 1 ? "node" : "nodes"}`)
+      keys.at(-1).firstChild.style.boxShadow = "inset 0 0 0 1px var(--st-border-color)"
     })
     for (const [, plane] of new Map(scene.told.rows.map((row) => [row[1], row]))) if (scene.told.sorts.some(([p]) => p === plane[1])) key(data.colours[plane[1]], `${plane[1].toUpperCase()} links`, plane[1])
     if (scene.count) { key("linear-gradient(to bottom left, var(--st-primary-color) 50%, transparent 50%)", "edited"); key(`repeating-linear-gradient(135deg, ${OFF} 0 1px, transparent 1px 4px)`, "off") }

@@ -47,7 +47,7 @@ def test_another_row_widens_the_reach(facts):
 @pytest.mark.parametrize(
     ("path", "value", "word"),
     [
-        ("supernode.chip", "ascend-950dt", "Chip"),
+        ("supernode.chip", "ascend-910c-560t", "Chip"),
         ("deployment.precision.weights", "fp4", "eight precision"),
         ("workload.input_tokens", 60_000, "context"),
         ("deployment.decode.npus_per_instance", 2, "EP degree"),

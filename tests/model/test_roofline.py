@@ -143,6 +143,22 @@ def test_a_chip_without_tables_reaches_the_shares_of_the_one_that_it_names(facts
         assert card.eager_layer_s == module.eager_layer_s != {}
 
 
+@pytest.mark.parametrize(
+    "prompts, tokens, us, within",
+    [(6, 4_104, 780, 0.02), (10, 4_104, 1_286, 0.02), (63.5, 1_032, 1_073, 0.02),
+     (8, 8_192, 3_845, 0.15)],
+)  # fmt: skip
+def test_grouped_query_prompts_on_ascend_take_what_their_profile_has(
+    facts, prompts, tokens, us, within
+):
+    """4 query heads of 128 on a die; the last size was held back when the others were fitted."""
+    machine = load_machine(facts, load_chip(facts, "ascend-910b"))
+    reach = machine.prompt_attention("bf16", "prefill_gqa")
+    pair_s = 4 * 4 * 128 / (machine.chip.peak(reach.peak) * reach.compute)
+    seconds = reach.start_s + prompts * tokens * (0.5 * tokens + reach.edge) * pair_s
+    assert seconds == pytest.approx(1e-6 * us, rel=within)
+
+
 def test_a_stack_that_is_unknown_or_of_other_chips_is_refused(facts):
     with pytest.raises(
         ModelError, match="not in data/stacks.toml: take plain, cann-recipes, mindie, sglang-0-4"

@@ -21,6 +21,9 @@ from twin.hardware.prices import port_rates
 from twin.metrics.events import Event, Kind
 
 Uneven = tuple[np.ndarray, np.ndarray]  # of what enters, of what leaves
+Piece = dict[str, Any]  # rows of a table, see `stacked`
+WAYS = [(plane, direction) for plane in w.PLANES for direction in ("out", "in")]
+STORED = (w.TRAFFIC[w.SSD_READ], w.TRAFFIC[w.SSD_WRITE])
 
 SHARES = schema("t_s,end_s,plane,traffic,role,instance,node,sub_plane,direction,share")
 SEATS = schema("t_s,end_s,role,instance,first_die,dies")
@@ -64,38 +67,58 @@ def traffic_table(setup: Setup, world: World) -> pl.DataFrame:
     return stacked(TRAFFIC, pieces)
 
 
-def shares_table(machine: Machine, balance: Balance, horizon_s: float) -> pl.DataFrame:
-    """Nodes (or sub-planes) where each class of an instance's bytes leaves and enters, from t_s to
-    end_s, one set of rows for every span between two changes of the machine. Bytes of experts
-    follow the tokens that dies received, averaged over the run."""
-    spans = _spans(machine, horizon_s)
-    pieces = [
+def shares_of_classes(machine: Machine, balance: Balance, horizon_s: float) -> list[Piece]:
+    """Places where each class of an instance's bytes leaves and enters, from t_s to end_s, a piece
+    for every class, instance and span between two changes of the machine. Bytes of experts follow
+    the tokens that dies received, averaged over the run."""
+    return [
         piece
-        for epoch, end_s in spans
+        for epoch, end_s in _spans(machine, horizon_s)
         for piece in _shares_of(epoch, end_s, _of_experts(epoch, machine, balance))
     ]
-    place_numbers = (
-        np.concatenate([piece.pop("place") for piece in pieces]) if pieces else np.zeros(0, int)
-    )
-    columns = {known.name: known.gather(place_numbers) for known in _columns_of(machine.fabric)}
-    table = stacked({name: kind for name, kind in SHARES.items() if name not in columns}, pieces)
-    shares = table.with_columns(**columns)
-    if machine.fabric.storage_ports == "nic":  # one network has the places of both planes
-        stored = [w.TRAFFIC[kind] for kind in (w.SSD_READ, w.SSD_WRITE)]
-        of_storage = pl.col("traffic").is_in(stored) & (pl.col("plane") == "rdma")
-        plane = pl.when(of_storage).then(pl.lit("vpc")).otherwise("plane")
-        shares = shares.with_columns(plane.alias("plane"))
-    return shares.select(*SHARES)
+
+
+def shares_table(net: Network, pieces: Sequence[Piece]) -> pl.DataFrame:
+    """Nodes (or sub-planes) of `shares_of_classes`."""
+    places = pl.Series(_rows(net, pieces)[1].astype(np.uint32))
+    known = {column.name: column[places] for column in _columns_of(net)}
+    table = stacked({name: kind for name, kind in SHARES.items() if name not in known}, pieces)
+    return pl.DataFrame([known[n] if n in known else table[n] for n in SHARES])
+
+
+def _rows(net: Network, pieces: Sequence[Piece]) -> tuple[np.ndarray, np.ndarray]:
+    """Piece and place of each row, both i8[rows]. Where one network has the ports of both planes,
+    bytes of storage are on a second set of places, those of the VPC plane."""
+    piece = np.repeat(np.arange(len(pieces)), [p["place"].size for p in pieces])
+    places = np.concatenate([p["place"] for p in pieces]) if pieces else piece
+    if net.storage_ports == "nic":
+        of_storage = np.array([p["traffic"] in STORED for p in pieces], bool)[piece]
+        places = np.where(of_storage, places + len(net.places), places)
+    return piece, places
 
 
 def _columns_of(net: Network) -> list[pl.Series]:
-    """What is known of every place of a fabric, by number, a column each."""
+    """What is known of every place of a fabric, by number, a column each; and of `_rows`' second
+    set of places."""
 
     def column(name: str) -> pl.Series:
-        return pl.Series(name, [getattr(place, name) for place in net.places], SHARES[name])
+        values = [getattr(place, name) for place in net.places]
+        second = ["vpc" if value == "rdma" else value for value in values]
+        return pl.Series(name, [*values, *second], SHARES[name])
 
     names = ("plane", "node", "sub_plane", "direction")
     return net.once("columns of places", lambda: [*map(column, names)])
+
+
+def _ways_of(net: Network) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Plane and direction (as one number), node, and sub-plane or 0 of the same places, i8 each."""
+
+    def ways() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        plane, node, sub_plane, direction = (column.to_list() for column in _columns_of(net))
+        way = [WAYS.index(pair) for pair in zip(plane, direction, strict=True)]
+        return np.array(way), np.array(node), np.array([number or 0 for number in sub_plane])
+
+    return net.once("ways of places", ways)
 
 
 def seats_table(machine: Machine, horizon_s: float) -> pl.DataFrame:
@@ -177,11 +200,12 @@ def _shares_of(
             }  # fmt: skip
 
 
-def links_table(setup: Setup, world: World, where: pl.DataFrame) -> pl.DataFrame:
+def links_table(setup: Setup, world: World, where: Sequence[Piece]) -> pl.DataFrame:
     """Traffic of every node by plane and UB sub-plane: bytes, mean and peak utilisation. Sums run
     in a fixed order: the same question has the same bytes."""
     horizon_s = setup.scenario.horizon_s
-    limit = _limits(setup)
+    net = setup.fabric
+    limit = net.once("limits of nodes", lambda: _limits(net))
     moved_bytes = _placed_bytes(setup, world, where)
     over_time = cells_of(world)[:-1].sum(axis=(1, 3))
     pieces = []
@@ -206,9 +230,8 @@ def links_table(setup: Setup, world: World, where: pl.DataFrame) -> pl.DataFrame
     return stacked(LINKS, pieces)
 
 
-def _limits(setup: Setup) -> dict[str, np.ndarray]:
+def _limits(net: Network) -> dict[str, np.ndarray]:
     """Bytes/s of a node on each plane of the undamaged fabric, f8[nodes, sub-planes or 1]."""
-    net = setup.fabric
     ub = np.zeros((net.nodes, net.sub_planes))
     leaves = net.links_of("ub") & np.isin(net.tail, net.dies)
     keys = net.node[net.tail[leaves]], np.maximum(net.sub_plane[leaves], 0)
@@ -224,23 +247,26 @@ def _limits(setup: Setup) -> dict[str, np.ndarray]:
 
 
 def _placed_bytes(
-    setup: Setup, world: World, where: pl.DataFrame
+    setup: Setup, world: World, where: Sequence[Piece]
 ) -> dict[tuple[str, str], np.ndarray]:
     """Bytes of the whole run by (plane, direction), each f8[nodes, sub-planes or 1]."""
     net, cells = setup.fabric, cells_of(world)[:-1]
     column = {(i.role, i.index): c for c, i in columns_of(setup, world.settings.prefills)}
     middle = (np.arange(len(cells)) + 0.5) * setup.scenario.horizon_s / len(cells)
     # What a plane carries of a class is known; its shares there are brought back to a whole.
-    groups = ("t_s", "end_s", "plane", "traffic", "role", "instance", "direction")
-    class_of = where.select(pl.struct(groups).rank("dense")).to_series().to_numpy() - 1
-    class_sizes = np.bincount(class_of, where["share"].to_numpy())
-    _, first = np.unique(class_of, return_index=True)
-    per_share, epochs_of_class = np.zeros(first.size), dict[tuple[Any, ...], list[int]]()
-    rows = where[first.tolist()].select(groups).rows()
-    for k, (t_s, end_s, *classes) in enumerate(rows):
-        cell = _booked(cells, column, classes)
-        per_share[k] = cell[(middle >= t_s) & (middle < end_s)].sum() / class_sizes[k]
-        epochs_of_class.setdefault(tuple(classes), []).append(k)
+    piece, places = _rows(net, where)
+    way, node, sub_plane = (values[places] for values in _ways_of(net))
+    share = np.concatenate([p["share"] for p in where]) if where else np.zeros(0)
+    class_of = piece * len(WAYS) + way
+    class_sizes = np.bincount(class_of, share)
+    per_share, epochs_of_class = np.zeros(class_sizes.size), dict[tuple[Any, ...], list[int]]()
+    for k in np.unique(class_of).tolist():
+        plane, direction = WAYS[k % len(WAYS)]
+        p = where[k // len(WAYS)]
+        classes = plane, p["traffic"], p["role"], p["instance"], direction
+        within = (middle >= p["t_s"]) & (middle < p["end_s"])
+        per_share[k] = _booked(cells, column, classes)[within].sum() / class_sizes[k]
+        epochs_of_class.setdefault(classes, []).append(k)
     # What was booked in a window whose middle found the class without a way had one at its ends.
     for classes, spans in epochs_of_class.items():
         placed_bytes = float((per_share[spans] * class_sizes[spans]).sum())
@@ -249,15 +275,13 @@ def _placed_bytes(
             per_share[spans] = booked / class_sizes[spans].sum()
         elif booked > placed_bytes * (1.0 + 1e-12):
             per_share[spans] *= booked / placed_bytes
-    amount = per_share[class_of] * where["share"].to_numpy()
-    places = where["node"].to_numpy(), where["sub_plane"].fill_null(0).to_numpy()
+    amount = per_share[class_of] * share
     bytes_by_way = {}
-    for plane in w.PLANES:
-        for direction in ("out", "in"):
-            is_chosen = ((where["plane"] == plane) & (where["direction"] == direction)).to_numpy()
-            table = np.zeros((net.nodes, net.sub_planes if plane == "ub" else 1))
-            np.add.at(table, (places[0][is_chosen], places[1][is_chosen]), amount[is_chosen])
-            bytes_by_way[plane, direction] = table
+    for number, (plane, direction) in enumerate(WAYS):
+        chosen = np.flatnonzero(way == number)
+        table = np.zeros((net.nodes, net.sub_planes if plane == "ub" else 1))
+        np.add.at(table, (node[chosen], sub_plane[chosen]), amount[chosen])
+        bytes_by_way[plane, direction] = table
     return bytes_by_way
 
 
@@ -318,8 +342,7 @@ def instances_table(setup: Setup, machine: Machine, log: list[Event]) -> pl.Data
                 "dies": in_service[latest, k],
             }
         )
-    table = stacked(INSTANCES, pieces)
-    return table.with_columns(pl.col("iteration_s", "hot_factor").fill_nan(None))
+    return stacked(INSTANCES, pieces, gaps=True)
 
 
 def servers_table(setup: Setup, machine: Machine) -> dict[str, pl.DataFrame]:
@@ -346,5 +369,7 @@ def servers_table(setup: Setup, machine: Machine) -> dict[str, pl.DataFrame]:
                 }
             )
         )
+    if pools == 1:
+        return {"servers": pieces[0]}
     keys = ["t_s", "window_s", "node"]
     return {"servers": pl.concat(pieces).group_by(keys, maintain_order=True).sum()}

@@ -23,6 +23,7 @@ from twin.engine.movement import (
     links_table,
     seats_table,
     servers_table,
+    shares_of_classes,
     shares_table,
     traffic_table,
 )
@@ -58,12 +59,12 @@ def tables(
     stamps: from `stamps_of`; present: presence of instances over time."""
     world = machine.world
     arrived = stamps["arrival_s"].size
-    shares = shares_table(machine, balance, world.settings.horizon_s)
+    shares = shares_of_classes(machine, balance, world.settings.horizon_s)
     return (
         present.tables()
         | servers_table(setup, machine)
         | {
-            "requests": requests_table(world, arrived, stamps).with_columns(
+            "requests": requests_table(world, arrived, stamps).hstack(
                 asking_columns(setup, world, arrived)
             ),
             "windows": windows_table(setup, world, arrived, limits, present),
@@ -72,7 +73,7 @@ def tables(
             "events": events_table(log, world.settings.horizon_s),
             "instances": instances_table(setup, machine, log),
             "traffic": traffic_table(setup, world),
-            "shares": shares,
+            "shares": shares_table(setup.fabric, shares),
             "seats": seats_table(machine, world.settings.horizon_s),
             "links": links_table(setup, world, shares),
             "hottest": stacked(HOTTEST, balance.hottest),
@@ -164,7 +165,7 @@ def turns_left(following: np.ndarray) -> np.ndarray:
 
 def _index(column: np.ndarray) -> pl.Series:
     """An index column with null where there is none."""
-    return pl.Series(values=column).replace(-1, None)
+    return pl.Series(values=column).set(pl.Series(values=column == -1), None)
 
 
 def windows_table(
@@ -403,4 +404,4 @@ def ranks_table(setup: Setup, world: World) -> pl.DataFrame:
                 "expert_load": load,
             }
         )
-    return stacked(RANKS, pieces).with_columns(pl.col(pl.Float64).fill_nan(None))
+    return stacked(RANKS, pieces, gaps=True)

@@ -362,35 +362,30 @@ def result_digest(tables: dict[str, pl.DataFrame]) -> str:
     for name in sorted(tables):
         table = tables[name]
         content.update(f"{name} {table.height}".encode())
-        # One query for a table: one for each column costs more than the columns hold.
-        hashed = table.select(
-            [_plain(column) for column in table.iter_columns() if _converted(column)]
-        )
         for column in table.iter_columns():
             kind = column.dtype
-            values = hashed[column.name] if column.name in hashed.columns else column
             content.update(f"{column.name} {kind}".encode())
-            if column.null_count() > 0 and not kind.is_float():
-                content.update(column.is_null().to_numpy().data)
+            values, missing = _plain(column)
+            if missing is not None and not kind.is_float():
+                content.update(missing.data)
             if isinstance(kind, pl.Enum):
                 content.update(" ".join(kind.categories).encode())
-            if kind == pl.String:
-                content.update("\n".join(values.to_list()).encode())
-            else:
-                content.update(np.ascontiguousarray(values.to_numpy()).data)
+            content.update(values)
     return content.hexdigest()
 
 
-def _converted(column: pl.Series) -> bool:
-    """Whether a column has to be converted before it is hashed: it has nulls, or is an Enum."""
-    return column.null_count() > 0 or isinstance(column.dtype, pl.Enum)
-
-
-def _plain(column: pl.Series) -> pl.Expr:
-    """A column as numbers or text without nulls."""
-    kind = column.dtype
-    plain = pl.col(column.name)
-    if isinstance(kind, pl.Enum):
-        plain = plain.to_physical()
-    # No figure of a run is NaN, so a float that is has no other meaning.
-    return plain.fill_null(np.nan if kind.is_float() else "" if kind == pl.String else 0)
+def _plain(column: pl.Series) -> tuple[Any, np.ndarray | None]:
+    """Bytes of a column without nulls (NaN, 0 or "" in their place), and where they were, if any.
+    No figure of a run is NaN, so a float that is has no other meaning."""
+    if column.dtype == pl.String:
+        texts = column.to_list()
+        missing = np.array([text is None for text in texts]) if column.null_count() else None
+        return "\n".join(text or "" for text in texts).encode(), missing
+    numbers = column.cat.physical() if isinstance(column.dtype, pl.Enum) else column
+    values = np.ascontiguousarray(numbers.to_numpy())
+    if not column.null_count():
+        return values.data, None
+    missing = np.isnan(values)  # numpy has no nulls: columns with some are floats there
+    if not column.dtype.is_float():
+        values = np.nan_to_num(values).astype(numbers.clear().to_numpy().dtype)
+    return values.data, missing

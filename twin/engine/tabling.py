@@ -1,4 +1,5 @@
-"""Tables of many pieces, made at once: a polars frame costs more than what a piece holds."""
+"""Tables of many pieces, made at once and without queries: a polars frame costs more than what a
+piece holds, and a query (`select`, `filter`, a method that is an expression) wakes all threads."""
 
 from __future__ import annotations
 
@@ -33,17 +34,20 @@ def schema(columns: str) -> dict[str, Any]:
     return {name: TYPES.get(name, pl.Float64) for name in columns.split(",")}
 
 
-def stacked(schema: Mapping[str, Any], pieces: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
+def stacked(
+    schema: Mapping[str, Any], pieces: Sequence[Mapping[str, Any]], gaps: bool = False
+) -> pl.DataFrame:
     """One table of all pieces, in order: each piece has an array or one value for every column.
-    Arrays of a piece have one length; a single value is repeated, None means nulls."""
+    Arrays of a piece have one length; a single value is repeated, None means nulls. gaps: whether
+    NaN means null."""
     lengths = [next(v.size for v in p.values() if isinstance(v, np.ndarray)) for p in pieces]
-    columns, single = {}, []
+    piece_of_row = pl.Series(np.repeat(np.arange(len(pieces), dtype=np.uint32), lengths))
+    columns = []
     for name, kind in schema.items():
         values = [piece[name] for piece in pieces]
         if values and isinstance(values[0], np.ndarray):
-            columns[name] = pl.Series(name, np.concatenate(values)).cast(kind)
+            column = pl.Series(name, np.concatenate(values), nan_to_null=gaps).cast(kind)
         else:
-            single.append(pl.Series(name, values, kind))
-    spread = pl.DataFrame(single)[np.repeat(np.arange(len(pieces)), lengths)]
-    columns |= {column.name: column for column in spread}
-    return pl.DataFrame([columns[name] for name in schema])
+            column = pl.Series(name, values, kind)[piece_of_row]
+        columns.append(column)
+    return pl.DataFrame(columns)

@@ -29,7 +29,7 @@ class Draft:
         self._kind = [s.kind_of(n) for n in range(s.all_nodes)]
         self.link_bytes_per_s = s.ub_link_gb_per_s * 1e9
         self.vertices: dict[str, dict[str, Any]] = {}
-        self.links: list[tuple[str, str, dict[str, Any]]] = []
+        self.links: tuple[list[str], list[str], list[dict[str, Any]]] = [], [], []
         self._alike = cache(self._attributes)
         self.storage = "VPC network"  # where Qingtian cards lead to
         self.about: dict[str, Any] = {
@@ -68,9 +68,12 @@ class Draft:
         of_die = self.s.kinds and self.vertices[a]["kind"] == "die"
         number = self._kind[self.vertices[a]["node"]] if of_die else 0
         data = self._alike(kind, capacity, sub_plane, links, number)
-        self.links += (a, b, data), (b, a, data)
-        if len(self.links) > 2 * MOST_LINKS:
-            raise too_large(len(self.links) // 2)
+        tails, heads, attributes = self.links
+        tails += a, b
+        heads += b, a
+        attributes += data, data
+        if len(tails) > 2 * MOST_LINKS:
+            raise too_large(len(tails) // 2)
 
     def _attributes(
         self, kind: str, capacity: float, sub_plane: int | None, links: int, number: int

@@ -147,10 +147,13 @@ def plan_of(s: Supernode, facts: Facts) -> Plan:
     if chip_fact in facts:
         share |= dict.fromkeys(("npu_read", "cpu_read", "write"), facts.si(chip_fact))
     share["package"] = share["npu_read"]
-    links = []
+    tails, heads, attributes = [], [], []
     for a, b, data in machine.links:
         plane = data["plane"]
         read, write = ("npu_read", "write") if plane == "ub" else (plane, plane)
         efficiencies = {"read_efficiency": share[read], "write_efficiency": share[write]}
-        links.append((a, b, {**efficiencies, **data}))
+        tails.append(a)
+        heads.append(b)
+        attributes.append({**efficiencies, **data})
+    links = tails, heads, attributes
     return Plan(UNTOLD | dict(machine.about), dict(machine.vertices), links)

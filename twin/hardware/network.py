@@ -369,13 +369,15 @@ class Plan:
 
     about: dict[str, Any]  # the graph's own attributes
     vertices: Mapping[str, Mapping[str, Any]]
-    links: Sequence[tuple[str, str, Mapping[str, Any]]]  # of one direction, each once
+    # Tails, heads and attributes of links of one direction, each once: a tuple for each link is
+    # what Python would search for garbage again and again.
+    links: tuple[Sequence[str], Sequence[str], Sequence[Mapping[str, Any]]]
 
     def drawn(self) -> Fabric:
         """The machine's networkx graph."""
         graph: Fabric = _networkx().DiGraph(**self.about)
         graph.add_nodes_from(self.vertices.items())
-        graph.add_edges_from(self.links)
+        graph.add_edges_from(zip(*self.links, strict=True))
         return graph
 
 
@@ -385,8 +387,10 @@ def network(fabric: Wiring) -> Network:
         return fabric
     net = _compiled.get(fabric)
     if net is None or not getattr(fabric, "frozen", False):
-        nodes, links = fabric.nodes(data=True), fabric.edges(data=True)
-        net = _compiled[fabric] = compiled(Plan(fabric.graph, dict(nodes), list(links)))
+        nodes, links = fabric.nodes(data=True), zip(*fabric.edges(data=True), strict=True)
+        tails, heads, attributes = tuple(links) or ((), (), ())
+        plan = Plan(fabric.graph, dict(nodes), (tails, heads, attributes))
+        net = _compiled[fabric] = compiled(plan)
     return net
 
 
@@ -408,22 +412,21 @@ def compiled(plan: Plan) -> Network:
     """The arrays of a machine; links in the order in which its graph has them."""
     vertices, vertex_data = tuple(plan.vertices), tuple(plan.vertices.values())
     number = {v: i for i, v in enumerate(vertices)}
-    tail = np.array([number[a] for a, _, _ in plan.links], np.int64)
+    tails, heads, attributes = plan.links
+    tail = np.array([number[a] for a in tails], np.int64)
     order = np.argsort(tail, kind="stable")
-    tail, head = tail[order], np.array([number[b] for _, b, _ in plan.links], np.int64)[order]
+    tail, head = tail[order], np.array([number[b] for b in heads], np.int64)[order]
     # Links that are built alike share their attributes: each is read once.
-    place: dict[int, int] = {}
-    index = np.array(
-        [place.setdefault(id(data), len(place)) for _, _, data in plan.links], np.int64
-    )
-    index, distinct = (index[order], list({id(data): data for _, _, data in plan.links}.values()))
+    distinct = {id(data): data for data in attributes}
+    place, kinds = {key: i for i, key in enumerate(distinct)}, list(distinct.values())
+    index = np.array([place[id(data)] for data in attributes], np.int64)[order]
 
     def column(name: str, kind: type[Any], *default: Any) -> Any:
         """One property of all links, from the different kinds of links."""
-        values = [data.get(name, *default) if default else data[name] for data in distinct]
+        values = [data.get(name, *default) if default else data[name] for data in kinds]
         return np.array(values, kind)[index]
 
-    planes = tuple(sorted({word for data in distinct for word in data["serves"].split()}))
+    planes = tuple(sorted({word for data in kinds for word in data["serves"].split()}))
     bits = {word: 1 << i for i, word in enumerate(planes)}
     mask = cache(lambda words: sum(bits.get(word, 0) for word in words.split()))
     node = np.array([d.get("node", -1) for d in vertex_data], np.int64)
@@ -444,7 +447,7 @@ def compiled(plan: Plan) -> Network:
         head=head,
         kind=column("kind", np.str_),
         sub_plane=sub_plane,
-        serves=np.array([mask(data["serves"]) for data in distinct], np.int64)[index],
+        serves=np.array([mask(data["serves"]) for data in kinds], np.int64)[index],
         efficiency={
             "read": column("read_efficiency", np.float64),
             "write": column("write_efficiency", np.float64),

@@ -215,8 +215,13 @@ def transfer_collision(
 
 def port_rates(fabric: Wiring, plane: Plane) -> FLOATS:
     """Bytes/s, the lesser of both directions, of every die's port on a plane: its own scale-up
-    links, its NIC, or what reaches storage (its NIC, else its node's DPU)."""
+    links, its NIC, or what reaches storage (its NIC, else its node's DPU). Shared between equal
+    questions: do not write it."""
     net = network(fabric)
+    return net.once(("port rates", plane), lambda: _port_rates(net, plane))
+
+
+def _port_rates(net: Network, plane: Plane) -> FLOATS:
     ports = {"ub": "die" if net.spans_nodes else "nic", "rdma": "nic", "vpc": net.storage_ports}
     kind = ports[plane]
     port_vertices = net.of_kind(kind)

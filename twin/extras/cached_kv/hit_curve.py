@@ -1,5 +1,7 @@
 """Hit ratio of a scenario's prompts by the size of its memory pool: one LRU gets every prompt in
-order. A run mostly hits less (2.4 % more in Mooncake's conversations with 3 GB a node)."""
+order of arrival and stores it at once. A run is an LRU too, but looks up when a prefill begins and
+stores when it ends, so it mostly hits less. The curve is no upper bound: in Mooncake's
+conversations with 3 GB a node a run hits 9.23 %, the curve 9.01 %."""
 
 import math
 from dataclasses import dataclass

@@ -10,8 +10,12 @@ import pytest
 
 from tests.lab.searched import searched
 from tests.laws.advice import LITE
+from twin.commands import terminal
+from twin.commands.runs import print_run
 from twin.lab.library import scenario_to_toml
 from twin.lab.runs import budget
+from twin.metrics.measures import NOTHING
+from twin.metrics.registry import METRICS
 from twin.scenario import parse_scenario, with_overrides
 from twin.workload.requests import MOST_REQUESTS
 
@@ -190,3 +194,26 @@ def test_tenants_and_tables_are_in_the_object(twin):
     assert told["tables"]["ranks"]
     refused = twin(*words, "--table", "nope")
     assert refused.returncode == 2 and b"has no table nope; it has" in refused.stderr
+
+
+def test_tenants_and_tiers_are_printed():
+    summary = {"ssd_token_ratio": 0.125, "pool_read_bytes_per_s": 2.5e9}
+    tenants = [{"tenant": "chat", "slo_attainment": 0.75, "ttft_s_p50": 0.5},
+               {"tenant": "batch", "slo_attainment": None, "ttft_s_p50": 0.25}]  # fmt: skip
+    answer = {
+        "summary": dict.fromkeys(METRICS) | summary,
+        "name": "a run",
+        "tenants": tenants,
+        "notes": [],
+        "broken_checks": [],
+        "run": None,
+        "requests": 9,
+        "wall_s": 1.0,
+    }
+    with terminal.out.capture() as printed:
+        print_run(answer)
+    lines = printed.get().splitlines()
+    assert any("ssd_token_ratio" in line and "12.5" in line for line in lines)
+    assert any("pool_read_bytes_per_s" in line and "2.5" in line for line in lines)
+    assert any("chat" in line and "75" in line for line in lines)
+    assert any("batch" in line and NOTHING in line for line in lines)

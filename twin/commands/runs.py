@@ -224,15 +224,17 @@ def print_run(answer: Mapping[str, Any]) -> None:
     metrics = [m for m in placed("table") if m.shows("table", summary.get(m.key))]
     rows = [(m.key, shown(m.key, summary[m.key])) for m in metrics]
     terminal.print_rows(str(answer["name"]), ("figure", "value"), rows)
-    if models := answer.get("models"):
+    for group in ("model", "tenant"):
+        groups = answer.get(f"{group}s", [])
         metrics_known = [
-            m for m in placed("library") if any(row[m.key] is not None for row in models)
+            m for m in placed("library") if any(row.get(m.key) is not None for row in groups)
         ]
-        heads = ("model", *(m.label for m in metrics_known))
+        heads = (group, *(m.label for m in metrics_known))
         cells = [
-            (row["model"], *(shown(m.key, row[m.key]) for m in metrics_known)) for row in models
+            (row[group], *(shown(m.key, row.get(m.key)) for m in metrics_known)) for row in groups
         ]
-        terminal.print_rows("By model", heads, cells)
+        if groups:
+            terminal.print_rows(f"By {group}", heads, cells)
     for note in answer["notes"]:
         terminal.out.print(escape(note))
     for check in answer["broken_checks"]:

@@ -83,7 +83,7 @@ def test_cost_of_a_state_is_flat_in_context_and_drafts_write_one_each(facts):
     core = p.sequence.core
     alone = replace(core, context=0.0)
     assert local_s(alone, 8.0, 8.0) == local_s(alone, 8.0, 8.0 * 131_072.0)
-    m = load_machine(facts, costs_of(nxt(), facts).chip)
+    m = load_machine(facts, costs_of(nxt(), facts).decoding.chip)
     by_hand = 8 * (STATES / LAYERS) * 2 * STATE_BYTES / m.vector_bytes_per_s() * m.slowest(16)
     assert local_s(alone, 8.0, 8.0) == pytest.approx(by_hand, rel=1e-3)
     drafting = costs_of(nxt(deployment__decode__mtp_draft_tokens=1), facts).decode.demand

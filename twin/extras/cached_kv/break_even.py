@@ -63,7 +63,7 @@ def _over(
         enough = None
     token_s = fetch.seconds(1.0, latency_s, price.bytes_per_s) - latency_s
     place = (
-        "DRAM of its own nodes" if s.memory_pool.scope == "shared" else f"DRAM over {plane.upper()}"
+        "DRAM of its own nodes" if s.memory_pool.scope == "local" else f"DRAM over {plane.upper()}"
     )
     yield Read(place, latency_s, token_s, computed_s, price.bytes_per_s, enough, block)
     cold = from_storage(parts.net, servers.dies) if s.memory_pool.ssd_gb_per_node > 0.0 else None

@@ -317,6 +317,9 @@ def _reaches(facts: Facts, chip: Chip, table: str, kernel: str, gap: float) -> d
         operator_table = f"{measured}.{operator}"
         for fmt in facts.names(operator_table):
             format_facts = facts.group(f"{operator_table}.{fmt}")
+            if "compute" not in format_facts:  # a start alone: its rates are the family's
+                reaches[f"{operator}.{fmt}"] = replace(family, start_s=format_facts["start"].si)
+                continue
             reaches[f"{operator}.{fmt}"] = Reach(
                 format_facts["compute"].si,
                 format_facts["bandwidth"].si if "bandwidth" in format_facts else 1.0,

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests import chromium
+from tests import chromium, draws
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, Page
@@ -59,6 +59,10 @@ SHARED = {
 def _shares(file: str) -> str:
     text = (ROOT / file).read_text("utf-8")
     return next((made for word, made in SHARED.items() if word in text), "")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    draws.LONG = config.option.markexpr != "not long"
 
 
 @pytest.hookimpl(wrapper=True)

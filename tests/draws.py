@@ -10,7 +10,9 @@ import pytest
 from hypothesis import settings
 
 FACTOR = int(os.environ.get("TWIN_DRAWS", "1"))
-
+# Whether tests that carry the mark `long` are made at all: tests/conftest.py looks what pytest is
+# asked for. Two of five would be made to be left out.
+LONG = True
 
 # Of so many examples of a test and more, the suite takes these: the first is the simplest there is.
 MANY, KEPT = 20, 3
@@ -28,7 +30,8 @@ def draws(many: int, **more: Any) -> settings:
 
 def some(few: list[Any], *others: Any) -> list[Any]:
     """Parameters: a few that the suite takes, and others that only `make long` does."""
-    return [*few, *(pytest.param(other, marks=pytest.mark.long) for other in others)]
+    more = others if LONG else ()
+    return [*few, *(pytest.param(other, marks=pytest.mark.long) for other in more)]
 
 
 def seeds(few: int) -> list[Any]:

@@ -1,7 +1,14 @@
-"""A capacity for tests of what does not read it: a search takes fifty simulations."""
+"""A capacity for tests of what does not read it: a search takes fifty simulations. And a search
+that takes a third of the time, for those that do not judge how sure it is."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
+import pytest
+
+from tests.draws import FACTOR
+from twin.lab.explain import capacity
 from twin.lab.explain.capacity import Capacity
 from twin.lab.explain.view import load_of
 from twin.scenario import Scenario
@@ -11,3 +18,13 @@ def searched(s: Scenario, *_: Any) -> Capacity:
     """The scenario's own load, as if it were the largest."""
     path, load = load_of(s)
     return Capacity(path, load, load, load, runs=0, held=load)
+
+
+@contextmanager
+def ends_soon() -> Iterator[None]:
+    """In the suite, the runs that judge both ends of a search are a quarter as long: a real search
+    all the same. tests/lab/test_capacity.py says how its ends are judged, `make long` how well."""
+    with pytest.MonkeyPatch.context() as patch:
+        if FACTOR == 1:
+            patch.setattr(capacity, "LONGER", capacity.LONGER // 4)
+        yield

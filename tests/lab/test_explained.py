@@ -3,6 +3,7 @@ import json
 import pytest
 
 from tests.draws import some
+from tests.lab.searched import ends_soon
 from tests.laws.advice import LITE, varied
 from twin.lab.explain import engine
 from twin.lab.explain.cause import CAUSES, possible
@@ -34,6 +35,12 @@ def short_of_servers() -> Scenario:
               "warmup_s": 2.0, "front_end.api_servers": 1, "front_end.service_ms": 24.0,
               "workload.output_tokens": 32}  # fmt: skip
     return with_overrides(parse_scenario(LITE), wishes)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_search():
+    with ends_soon():
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -7,6 +7,7 @@ import pytest
 
 from tests.draws import FACTOR
 from tests.lab.plan.small import MEMORY, as_bytes, brief, brief_answer, facts, plan, small
+from tests.lab.searched import ends_soon
 from twin.engine.simulate import simulate
 from twin.lab.explain.view import holds
 from twin.lab.plan import drive
@@ -18,7 +19,8 @@ from twin.scenario import with_overrides
 def answer():
     """The answer of the small plan, found once. In the suite the largest rate of one deployment is
     searched, in `make long` of two."""
-    return drive.carried_out(plan(finalists=min(FACTOR, 2)), facts(), helpers=0)
+    with ends_soon():
+        return drive.carried_out(plan(finalists=min(FACTOR, 2)), facts(), helpers=0)
 
 
 @cache

@@ -183,12 +183,22 @@ def test_without_a_place_beside_the_sources_it_is_one_of_this_user_alone(tmp_pat
     assert home() == place
 
 
+USED = """
+import sys, twin.engine.simulate
+print(*(m.__file__ for n, m in sys.modules.items() if n.startswith("twin.")))
+import twin.lab.runs.answer, twin.lab.runs.job, twin.lab.runs.runner, twin.commands.runs
+from twin.kernels import compiled
+compiled.wake()
+import numba.np.arraymath
+print(*{"networkx", "scipy.special", "scipy.linalg", "streamlit"} & set(sys.modules))
+"""
+
+
 def test_every_module_that_a_run_uses_decides_its_engine_version():
-    script = "import sys, twin.engine.simulate; "
-    script += "print(*(m.__file__ for n, m in sys.modules.items() if n.startswith('twin.')))"
-    used = subprocess.check_output([sys.executable, "-c", script], text=True).split()
-    rooms = {Path(path).relative_to(compiled.SOURCES).parts[0] for path in used}
+    used, unused = subprocess.check_output([sys.executable, "-c", USED], text=True).splitlines()
+    rooms = {Path(path).relative_to(compiled.SOURCES).parts[0] for path in used.split()}
     assert rooms == set(compiled.ANSWERS)
+    assert not unused.split(), "a run imports what it never calls"
 
 
 def test_what_is_late_is_compiled_once_and_not_for_a_small_answer(monkeypatch):

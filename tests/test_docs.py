@@ -78,7 +78,7 @@ def commands() -> list[str]:
 
 
 def runs(command: str) -> bool:
-    return command.partition("-m twin ")[2].startswith("run ")
+    return command.partition("-m twin ")[2].startswith(("run ", "sweep "))
 
 
 # To its end, past the faults that a preset has, a run goes on in `make long`.

@@ -48,7 +48,7 @@ def until(true, seconds=PATIENCE_S):
     end_s = time.monotonic() + seconds
     while not (found := true()):
         assert time.monotonic() < end_s, "waited in vain"
-        time.sleep(0.02)
+        time.sleep(0.1)  # a look at the store takes milliseconds
     return found
 
 

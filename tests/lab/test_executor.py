@@ -31,7 +31,7 @@ def wait(condition, seconds=120.0):
     """
     deadline = time.monotonic() + seconds
     while not (found := condition()) and time.monotonic() < deadline:
-        time.sleep(0.02)
+        time.sleep(0.1)  # a look at the store takes milliseconds
     assert found, "waited in vain"
     return found
 

@@ -204,7 +204,7 @@ def test_a_reader_does_not_wait_for_a_writer(store):
         assert store.scenarios.search().total == 0
 
 
-@pytest.mark.parametrize("times", some([25], 60))
+@pytest.mark.parametrize("times", some([10], 60))
 def test_eight_processes_lose_no_update(store, add_run, times):
     run = add_run(owner=ME)
     store.runs.beat(run, ME, 0.0, {"n": 0})

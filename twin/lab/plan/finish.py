@@ -23,7 +23,7 @@ NEAREST = 3  # deployments of which more seeds say what they need of a limit
 RELAXED = 12  # simulations for each limit, where nothing fits
 CARRIED = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5)  # of its largest load, tried until a loss is survived
 SPARED = (1.1, 1.25, 1.5, 2.0)  # of the load by formula, where nothing smaller survives
-SPARES = 4  # deployments of each of these
+SPARES = 4  # deployments of each of these, and those that are near enough to look at again
 LONGER, LONGEST_S = 1.2, 10.0  # a TPOT that is tried after another; beyond, nothing helps
 LEVELS = 2  # of these with deployments: a formula may promise what simulations do not reach
 NEARLY = 3.0  # standard errors of a share of requests: what chance hardly exceeds
@@ -288,7 +288,7 @@ class Finish:
             yield from self._stepwise(LOAD, rate, (yield from self._carried(rate)))
 
     def _carried(self, rate: float) -> Generator[tuple[Scenario, ...], Any, float]:
-        """About the largest load below `rate` (requests/s) with which the nearest of the simulated
+        """About the largest load below `rate` (requests/s) with which one of the nearest simulated
         deployments keeps the limits: halved by single short runs."""
         search, slo = self.search, self.search.space.base.slo
         limits = (("needs_ttft_s", slo.ttft_s), ("needs_tpot_s", 1e-3 * slo.tpot_ms))
@@ -300,11 +300,19 @@ class Finish:
 
         low, high = LEAST * rate, rate
         simulated = [t for t in search.tested.values() if t.trials]
-        for nearest in [min(simulated, key=distance)] * HALVED if simulated else ():
+        nearest = [t.candidate.given for t in sorted(simulated, key=distance)[:SPARES]]
+        for _ in range(HALVED if nearest else 0):
             load = (low + high) / 2.0
-            (trial,) = yield (scenario_of(search.space, nearest.candidate.given, load),)
-            holds = not isinstance(trial, str) and not search.misses(trial)
-            low, high = (load, high) if holds else (low, load)
+            trials = yield tuple(scenario_of(search.space, given, load) for given in nearest)
+            keeping = [
+                given
+                for given, trial in zip(nearest, trials, strict=True)
+                if not isinstance(trial, str) and not search.misses(trial)
+            ]
+            if keeping:
+                low, nearest = load, keeping
+            else:
+                high = load
         return low if low > LEAST * rate else high
 
     def _space(self, **changed: Any) -> Space:

@@ -22,3 +22,10 @@ def test_pieces_stand_below_each_other():
 def test_no_piece_is_an_empty_table_of_the_same_columns():
     empty = stacked(SCHEMA, [])
     assert empty.height == 0 and dict(empty.schema) == SCHEMA
+
+
+def test_nan_is_null_where_gaps_are_meant_and_stays_where_not():
+    piece = {"role": "decode", "place": np.array([1, 2]), "share": np.array([np.nan, 0.5])}
+    with_gaps, without = (stacked(SCHEMA, [piece], gaps)["share"] for gaps in (True, False))
+    assert with_gaps.to_list() == [None, 0.5]
+    assert without.null_count() == 0 and without.is_nan().to_list() == [True, False]

@@ -379,8 +379,10 @@ def _plain(column: pl.Series) -> tuple[Any, np.ndarray | None]:
     No figure of a run is NaN, so a float that is has no other meaning."""
     if column.dtype == pl.String:
         texts = column.to_list()
-        missing = np.array([text is None for text in texts]) if column.null_count() else None
-        return "\n".join(text or "" for text in texts).encode(), missing
+        if not column.null_count():
+            return "\n".join(texts).encode(), None
+        missing = np.array([text is None for text in texts])
+        return "\n".join([text or "" for text in texts]).encode(), missing
     numbers = column.cat.physical() if isinstance(column.dtype, pl.Enum) else column
     values = np.ascontiguousarray(numbers.to_numpy())
     if not column.null_count():

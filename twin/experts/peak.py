@@ -156,33 +156,30 @@ def _peak_of_amounts(mean: Floats, spread: Floats) -> float:
     dies = 0
     while dies < mean.size and mean[dies] > 0.0:
         dies += 1
-    sd, skew, sure = np.empty(dies), np.empty(dies), np.empty(dies)
+    sd, skew = np.empty(dies), np.empty(dies)
     low = high = 0.0
     for d in range(dies):
         sd[d] = math.sqrt(mean[d] * spread[d])
         skew[d] = max(1e-6, (2.0 * spread[d] - 1.0) / max(sd[d], 1e-12))
-        root = 1.0 + skew[d] * (SURE - skew[d] / 6.0) / 6.0
-        sure[d] = min(12.0, max(2.0 * (root * root * root - 1.0) / skew[d], 0.0))
         low = max(low, mean[d] - 3.5 * sd[d])
         high = max(high, mean[d] + (5.5 + 5.0 * skew[d]) * sd[d])
     width = (high - low) / STEPS
     total = low
     for i in range(STEPS):
-        total += (1.0 - _all_below(low + (i + 0.5) * width, mean, sd, skew, sure)) * width
+        total += (1.0 - _all_below(low + (i + 0.5) * width, mean, sd, skew)) * width
     return total
 
 
 @kernel
-def _all_below(x: float, mean: Floats, sd: Floats, skew: Floats, sure: Floats) -> float:
-    """P(no die is above x); neighbouring dies with equal moments are computed once, and those that
-    are `sure` deviations below x not at all."""
+def _all_below(x: float, mean: Floats, sd: Floats, skew: Floats) -> float:
+    """P(no die is above x); neighbouring dies with equal moments are computed once."""
     all_below = below = 1.0
     for d in range(sd.size):
         if d == 0 or mean[d] != mean[d - 1] or sd[d] != sd[d - 1]:
             deviations = (x - mean[d]) / max(sd[d], 1e-300)
             y = 1.0 + 0.5 * skew[d] * deviations
             below = 0.0
-            if deviations > sure[d]:
+            if deviations > 12.0:
                 below = 1.0
             elif y > 0.0:
                 z = 6.0 / skew[d] * (math.pow(y, 1.0 / 3.0) - 1.0) + skew[d] / 6.0

@@ -8,9 +8,9 @@ proportion count as one, and those that all flows together cannot fill as none.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,8 @@ from twin.hardware.network import Network
 from twin.hardware.quotient import mixed
 from twin.hardware.walks import BOOLS, FLOATS, INTS
 from twin.scenario import Scenario, offloaded_share
+
+T = TypeVar("T")
 
 IDLE = 1e30  # bytes/s of a flow that is not there
 TINY = 1e-9  # bytes/s of a link that is gone
@@ -52,7 +54,7 @@ def numbers_of(
     return first, end
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Flow:
     """One class of an instance's traffic and its load on links."""
 
@@ -99,6 +101,18 @@ class Seat:
     dies: tuple[int, ...]  # in service and alive
     pool_nodes: tuple[int, ...]  # whose DRAM holds its part of the memory pool
     coming: Coming | None = None  # weights from beyond its dies; else they move among these
+
+
+def recently(
+    net: Network, kind: str, question: Hashable, answer: Callable[[], T], most: int = 8
+) -> T:
+    """`Network.once` that forgets the oldest results of a kind beyond `most`."""
+    known = net.once(kind, dict[Hashable, T])
+    if question not in known:
+        known[question] = answer()
+        if len(known) > most:
+            del known[next(iter(known))]
+    return known[question]
 
 
 def flows_of(s: Scenario, net: Network, seats: Sequence[Seat], first: INTS) -> list[Flow]:
@@ -313,7 +327,7 @@ def lay_out(flows: Sequence[Flow], net: Network, *tables: Traffic) -> None:
     flows count as one. The port of a memory server stays separate, because a batch's part of it
     depends on where its blocks are."""
     traffic, *others = tables
-    links = _shared(flows, net)
+    links = recently(net, "shared links", tuple(flows), lambda: _shared(flows, net))
     row_of = np.full(net.capacity.size, -1)
     row_of[links] = np.arange(links.size)
     rate_alone = np.full(traffic.alone.size, IDLE)

@@ -15,7 +15,7 @@ import numpy as np
 from twin.engine import codes as w
 from twin.engine.build import slots_of
 from twin.engine.columns import World
-from twin.engine.contention.flows import Coming, Flow, Seat, flows_of, lay_out
+from twin.engine.contention.flows import Coming, Flow, Seat, flows_of, lay_out, recently
 from twin.engine.contention.traffic import load_servers
 from twin.engine.setup import Setup
 from twin.facts import Facts
@@ -87,7 +87,6 @@ class Machine:
         plane = setup.scenario.deployment.kv_transfer_plane
         self._port = nic(self._whole, setup.first_die, plane)  # of one die, for KV hand-off
         self._priced: dict[Hashable, RoleCosts] = {}  # by faults in force, role and dies
-        self._crossing: dict[Hashable, list[Flow]] = {}  # by faults in force and seats
         self.change([])
         for members in self.members:  # an edit of the supernode may have cut dies off
             members[:] = [None if die in self.out else die for die in members]
@@ -284,12 +283,11 @@ class Machine:
         """Lay out all flows again from t_s on, after a change of the fabric or of an instance's
         dies."""
         scenario, first = self.setup.scenario, self.world.traffic.first
-        seats = self.seats()
-        state = (tuple(self.in_force), tuple(seats))
-        if state not in self._crossing:
-            flows = flows_of(scenario, self.fabric, seats, first)
-            _keep(self._crossing, state, flows, STATES_KEPT)
-        self.flows: list[Flow] = self._crossing[state]
+        seats, scope = self.seats(), (scenario.deployment, scenario.memory_pool)
+        self.flows: list[Flow] = recently(
+            self.fabric, "flows", (*scope, *first.tolist(), *seats),
+            lambda: flows_of(scenario, self.fabric, seats, first),
+        )  # fmt: skip
         if self.epochs and self.epochs[-1].t_s == t_s:
             self.epochs.pop()
         self.epochs.append(Epoch(t_s, self.fabric, self.flows, seats))
@@ -301,7 +299,6 @@ class Machine:
     def meet(self, machines: Sequence[Machine]) -> None:
         """Number its flows anew, among those of other models."""
         self.together = list(machines)
-        self._crossing.clear()
         self.flows = flows_of(
             self.setup.scenario, self.fabric, self.seats(), self.world.traffic.first
         )

@@ -8,7 +8,9 @@ from tests.engine.lifecycle.test_elastic import BUSY, RULED, SWAP
 from tests.engine.small import facts_with, small
 from twin.engine.simulate import Run, simulate
 
-QUICK = facts_with({"startup.process": 0.6, "startup.compile": 0.8, "startup.regroup": 0.3})
+QUICK = facts_with(
+    {"startup.process": 0.6, "startup.compile": 0.8, "startup.regroup": 0.3, "startup.loader": 1e3}
+)
 FAST = {"recovery.detection_s": 0.2, "recovery.restart_s": 1.0, "recovery.in_place_s": 0.5}
 
 

@@ -190,7 +190,9 @@ def test_the_order_of_models_decides_seats_and_seeds_alone() -> None:
     assert not set(arrivals[0]) & set(arrivals[1])
 
 
-QUICK = FACTS.replaced({"startup.process": 0.6, "startup.compile": 0.8, "startup.regroup": 0.3})
+QUICK = FACTS.replaced(
+    {"startup.process": 0.6, "startup.compile": 0.8, "startup.regroup": 0.3, "startup.loader": 1e3}
+)
 COMES = {"supernode.nodes": 8, "horizon_s": 8.0, "models.0.elastic.controller": "schedule",
          "models.0.elastic.npus": 32, "models.0.elastic.interval_s": 1.0,
          "models.0.elastic.cool_down_s": 0.5, "models.0.elastic.shrink_after_s": 0.5,

@@ -12,7 +12,12 @@ from twin.engine.simulate import Run, simulate
 from twin.facts import Facts
 from twin.scenario import Scenario, SpecError, model_names, npus_used, of_models, with_overrides
 
-QUICK = {"startup.process": 0.6, "startup.compile": 0.8, "startup.regroup": 0.3}
+QUICK = {
+    "startup.process": 0.6,
+    "startup.compile": 0.8,
+    "startup.regroup": 0.3,
+    "startup.loader": 1e3,
+}
 MODEL_BYTES = 15.7e9  # of the small model, in its weights' format
 ZERO = {"elastic.controller": "queue", "elastic.least_instances": 0, "elastic.idle_s": 1.0}
 # Requests for half a second, and again from second 6 on.

@@ -12,8 +12,10 @@ import pytest
 from tests.engine.small import BASE, facts_with, small
 from twin.engine.lifecycle.residency import Dram
 from twin.engine.simulate import Run, simulate
+from twin.facts import Facts
 from twin.hardware.fabric import build_fabric
 from twin.hardware.prices import pool_read
+from twin.lab.ask import scenario_named
 from twin.model.costs import build_costs
 from twin.scenario import Scenario, with_overrides
 
@@ -22,7 +24,7 @@ COLD_S = FACTS.si("startup.table.cold")
 MODELS = INSTANCES = 8
 MODEL_GB = 15.7  # of the small model
 SCALE = 100.0  # the table's seconds pass so much faster: waits are seconds, and runs minutes
-NO_START = {"startup.process": 0.0, "startup.regroup": 0.0,
+NO_START = {"startup.process": 0.0, "startup.regroup": 0.0, "startup.loader": 1e6,
             "startup.bucket": MODEL_GB / (COLD_S / SCALE)}  # fmt: skip
 QUICK = facts_with(NO_START)
 ONE = {
@@ -33,9 +35,9 @@ ONE = {
 }  # fmt: skip
 
 
-def run_of(s: Scenario) -> Run:
+def run_of(s: Scenario, facts: Facts = QUICK) -> Run:
     """A run with every law checked."""
-    made = simulate(s, QUICK)
+    made = simulate(s, facts)
     assert made.valid, [check for check in made.checks if not check["ok"]]
     return made
 
@@ -101,17 +103,40 @@ def test_switches_between_eight_models(source: str, hit_ratio: float, switch_s: 
     assert fetched_s == pytest.approx(switch_s - 5.0 * hit_ratio, rel=0.1, abs=1.0)
 
 
-def test_a_warm_start_is_bytes_over_the_links_of_its_dies() -> None:
+ONE_NPU = ONE | {
+    "deployment.colocated.npus_per_instance": 1, "elastic.controller": "queue",
+    "workload.rate_req_per_s": 0.2, "horizon_s": 60.0, "step_s": 0.002,
+}  # fmt: skip
+
+
+def test_a_warm_start_is_bytes_over_the_links_of_its_dies_where_loaders_are_no_limit() -> None:
     """The table's 5 s are 671 GB over about one die's link; here all dies of an instance read."""
-    npu = {"deployment.colocated.npus_per_instance": 1, "elastic.controller": "queue",
-           "workload.rate_req_per_s": 0.2, "horizon_s": 60.0, "step_s": 0.002}  # fmt: skip
-    s = small(ONE | npu)
+    s = small(ONE_NPU)
     loads = took_s(run_of(s), "load")
     net = build_fabric(s.supernode, QUICK)
     role = build_costs(s, QUICK, net).colocated_role
     assert loads and role is not None
     rate = role.memory.weights * role.dies / (sum(loads) / len(loads) / SCALE)
     assert rate == pytest.approx(pool_read(net, range(role.dies), "ub").bytes_per_s, rel=0.1)
+
+
+@pytest.mark.parametrize("gb_per_s", [1.0, 4.0])
+def test_a_warm_start_takes_no_less_than_the_loaders_of_its_dies(gb_per_s: float) -> None:
+    s = small(ONE_NPU)
+    loads = took_s(run_of(s, QUICK.replaced({"startup.loader": gb_per_s})), "load")
+    loads = loads[:-1]  # the end of the run may cut off the last one
+    role = build_costs(s, QUICK, build_fabric(s.supernode, QUICK)).colocated_role
+    assert loads and role is not None
+    of_die_s = role.memory.weights / (1e9 * gb_per_s)
+    assert loads == pytest.approx([of_die_s * SCALE] * len(loads), rel=0.01)
+
+
+def test_a_warm_start_of_the_papers_instance_takes_seconds_as_in_its_table() -> None:
+    """16 NPUs of prefill (section 5.1), 671 GB; the loaders' rate is from another machine's log."""
+    s = scenario_named("quickstart")
+    role = build_costs(s, FACTS, build_fabric(s.supernode, FACTS)).prefill_role
+    assert role is not None
+    assert role.memory.weights / FACTS.si("startup.loader") == pytest.approx(5.0, rel=0.25)
 
 
 def test_dram_of_eight_instances_has_one_copy_in_the_pool_and_one_each_without() -> None:

@@ -11,7 +11,9 @@ from tests.engine.small import facts_with, small
 from twin.engine.simulate import Run, simulate
 from twin.scenario import SpecError
 
-QUICK = facts_with({"startup.process": 0.6, "startup.compile": 0.8, "startup.regroup": 0.3})
+QUICK = facts_with(
+    {"startup.process": 0.6, "startup.compile": 0.8, "startup.regroup": 0.3, "startup.loader": 1e3}
+)
 BUSY = {
     "horizon_s": 12.0,
     "warmup_s": 1.0,

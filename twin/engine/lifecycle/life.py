@@ -61,7 +61,8 @@ class Life:
             self._process_s += facts.si("startup.compile")
         self._regroup_s = facts.si("startup.regroup")
         self._bucket_bytes_per_s = facts.si("startup.bucket")
-        self.loading = Loading(machine, agenda, self._bucket_bytes_per_s)
+        self._loader_bytes_per_s = facts.si("startup.loader")
+        self.loading = Loading(machine, agenda)
         precision = formats(self.setup.scenario.deployment.precision)
         self._model_bytes = whole_model_bytes(self.setup.costs.shape, precision)
         self.dies = [frozenset(i.die_of_rank) for i in self.setup.instances]
@@ -304,10 +305,12 @@ class Life:
         return self._process_s + fetch_s + max(self._weights(k)[1] for k in first.values())
 
     def _weights(self, k: int) -> tuple[float, float]:
-        """Bytes of weights of an instance's dies, and seconds to read them from DRAM."""
+        """Bytes of weights of an instance's dies, and seconds to load them from DRAM: over the
+        links, or at the rate of the loaders if that is less."""
         i, plane = self.setup.instances[k], self.setup.scenario.memory_pool.read_plane
         size = float(self.machine.roles[k].memory.weights * i.dies)
-        return size, size / float(pool_read(self.machine.fabric, i.die_of_rank, plane).bytes_per_s)
+        of_links = float(pool_read(self.machine.fabric, i.die_of_rank, plane).bytes_per_s)
+        return size, size / min(of_links, self._loader_bytes_per_s * i.dies)
 
     def _send(self, way: Send, k: int, size: float, t_s: float, then: Then) -> None:
         """Start the transfer of weights to an instance; without a path, the instance stays off."""

@@ -2,7 +2,8 @@
 
 Object storage sends a whole model over the VPC plane into the DRAM of an instance's nodes, at the
 rate of a bucket that all who fetch share evenly; DRAM sends dies their weights over the memory
-pool's plane. What else is on the links slows a transfer, and a transfer slows what else is there.
+pool's plane, no faster than the loaders of their processes take them in. What else is on the links
+slows a transfer, and a transfer slows what else is there.
 """
 
 from __future__ import annotations
@@ -35,9 +36,10 @@ class _Transfer:
 class Loading:
     """All transfers of weights in progress, at most one per instance."""
 
-    def __init__(self, machine: Machine, agenda: Agenda, bucket_bytes_per_s: float) -> None:
+    def __init__(self, machine: Machine, agenda: Agenda) -> None:
         self._machine, self._agenda = machine, agenda
-        self._bucket_bytes_per_s = bucket_bytes_per_s
+        self._bucket_bytes_per_s = machine.facts.si("startup.bucket")
+        self._loader_bytes_per_s = machine.facts.si("startup.loader")  # of a die
         self.together: list[Loading] = [self]  # of all models: they share the bucket
         self._under_way: dict[int, _Transfer] = {}
         self._plane = w.PLANES.index(machine.setup.scenario.memory_pool.read_plane)
@@ -80,17 +82,19 @@ class Loading:
             self._end(k)
             self._machine.lay_flows(t_s)
             raise HardwareError(f"no weights reach {self._machine.setup.instances[k].name}")
-        self._share_bucket()
+        self._set_paces()
         self._look_again(k, t_s)
 
-    def _share_bucket(self) -> None:
-        """Share the bucket's bandwidth evenly among all fetches, of all models."""
+    def _set_paces(self) -> None:
+        """Limit loads to what loaders take in, and share the bucket's bandwidth evenly among all
+        fetches, of all models."""
         count = sum(len(loading.fetching()) for loading in self.together)
         for loading in self.together:
             fetching = loading.fetching()
             for k in loading._under_way:
-                of_bucket = self._bucket_bytes_per_s / max(count, 1)
-                pace = of_bucket if k in fetching else IDLE
+                pace = self._bucket_bytes_per_s / max(count, 1)
+                if k not in fetching:
+                    pace = self._loader_bytes_per_s * len(loading._machine.coming[k].dies)
                 loading._machine.set_pace(loading._flow(k), pace)
 
     def fetching(self) -> list[int]:
@@ -125,7 +129,7 @@ class Loading:
                 return None
             self._settle(k, now_s)
             if one.left > DONE * one.size:
-                self._share_bucket()  # a rebalance may have stopped the flow
+                self._set_paces()  # a rebalance may have stopped the flow
                 return self._look_again(k, now_s)
             self._end(k)
             one.then(now_s)
@@ -138,4 +142,4 @@ class Loading:
         """End an instance's transfer and share its bandwidth among the others."""
         self._machine.set_pace(self._flow(k), 0.0)
         del self._under_way[k], self._machine.coming[k]
-        self._share_bucket()
+        self._set_paces()

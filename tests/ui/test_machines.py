@@ -4,6 +4,7 @@ import gc
 
 import pytest
 
+from tests.ui.conftest import patient
 from twin.hardware.imported import bring, look_in
 from twin.hardware.recipes import as_sold
 from twin.lab.library import load_facts
@@ -11,7 +12,7 @@ from twin.lab.machines import read_machine
 from twin.lab.runs.runner import add_run
 from twin.lab.share import links
 from twin.scenario import Scenario, with_overrides
-from twin.ui import access, session
+from twin.ui import access, imports, session
 from twin.ui.pages import PAGES
 
 RING = "from,to,GB/s,ns,plane\n" + "\n".join(
@@ -78,3 +79,19 @@ def test_a_link_with_a_machine_opens_and_stores_nothing(app, store, monkeypatch,
     if not mode:
         add_run(store, draft)
         assert store.machines.search().total == 1
+
+
+def upload_form() -> None:
+    """The script under test: the uploader of the Supernode page alone."""
+    from twin.ui import imports
+
+    imports.upload(imports.MACHINES)
+
+
+def test_a_machines_file_is_read_by_a_process_apart(store, monkeypatch):
+    read, seen = imports.apart, []
+    monkeypatch.setattr(imports, "apart", lambda *asked: seen.append(asked[-1]) or read(*asked))
+    at = patient(upload_form).run()
+    at.file_uploader[0].upload("apart.csv", RING.encode(), "text/csv").run()
+    assert not at.exception and not at.error
+    assert seen == ["apart.csv"]

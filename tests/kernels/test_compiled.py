@@ -189,8 +189,7 @@ print(*(m.__file__ for n, m in sys.modules.items() if n.startswith("twin.")))
 import twin.lab.runs.answer, twin.lab.runs.job, twin.lab.runs.runner, twin.commands.runs
 from twin.kernels import compiled
 compiled.wake()
-import numba.np.arraymath
-print(*{"networkx", "scipy.special", "scipy.linalg", "streamlit"} & set(sys.modules))
+print(*{"networkx", "scipy.special", "streamlit"} & set(sys.modules))
 """
 
 

@@ -7,7 +7,7 @@ and the planes of its links. `write_machine` writes any fabric so that it comes 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from twin.hardware.graph_text import (
@@ -22,6 +22,7 @@ from twin.hardware.graph_text import (
 from twin.hardware.imported import ImportedMachine
 from twin.hardware.kinds import BETWEEN, INSIDE, VERTICES
 from twin.hardware.names import Fabric
+from twin.hardware.network import lazy_networkx
 from twin.scenario import ROUTINGS
 
 MOST_VERTICES, MOST_LINKS = 100_000, 1_000_000  # links of one direction
@@ -245,12 +246,14 @@ def _domains(
         for v in ends:
             vertices[v].setdefault("domain", vertices[v].get("node", 0))
         return
-    joined = _joined(vertices, (e for e, data in links.items() if "ub" in data["serves"].split()))
-    domains: dict[str, int] = {}  # by the vertex that names the set
-    number = {
-        v: domains.setdefault(joined[v], len(domains))
-        for v in sorted(ends, key=lambda v: _order(v, vertices[v]))
-    }
+    joined = lazy_networkx().Graph()
+    joined.add_nodes_from(vertices)
+    joined.add_edges_from(e for e, data in links.items() if "ub" in data["serves"].split())
+    number: dict[str, int] = {}
+    for v in sorted(ends, key=lambda v: _order(v, vertices[v])):
+        if v not in number:
+            part = len(set(number.values()))
+            number |= dict.fromkeys(lazy_networkx().node_connected_component(joined, v), part)
     places = {
         (d["node"], d["npu"], d["die"]): number[v]
         for v, d in vertices.items() if d["kind"] == "die"
@@ -258,20 +261,6 @@ def _domains(
     for v in ends:  # a NIC is on the plane of its die
         place = tuple(vertices[v].get(key) for key in ("node", "npu", "die"))
         vertices[v]["domain"] = places.get(place, number[v])  # type: ignore[arg-type]
-
-
-def _joined(vertices: Iterable[str], links: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """For each vertex the one that names all that links join it to, itself included."""
-    above = {v: v for v in vertices}
-
-    def first(v: str) -> str:
-        while above[v] != v:
-            above[v] = v = above[above[v]]
-        return v
-
-    for a, b in links:
-        above[first(a)] = first(b)
-    return {v: first(v) for v in above}
 
 
 def _order(name: str, data: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -308,8 +297,11 @@ def _refuse_useless(
                 [f"NPU {node}.{npu} has the dies {sorted(package_dies)}: every NPU needs "
                  "as many as others of its chip, numbered from 0."]
             )  # fmt: skip
-    joined = _joined(vertices, (e for e, d in links.items() if d["capacity_bytes_per_s"] > 0.0))
-    if len(dies) > 1 and len({joined[v] for v in dies}) == len(dies):
+    joined = lazy_networkx().Graph(
+        e for e, data in links.items() if data["capacity_bytes_per_s"] > 0.0
+    )
+    parts = (len(part.intersection(dies)) for part in lazy_networkx().connected_components(joined))
+    if len(dies) > 1 and max(parts, default=0) < 2:
         raise FabricFileError(["No path of links joins any two dies of the machine."])
 
 

@@ -375,7 +375,7 @@ class Plan:
 
     def drawn(self) -> Fabric:
         """The machine's networkx graph."""
-        graph: Fabric = _networkx().DiGraph(**self.about)
+        graph: Fabric = lazy_networkx().DiGraph(**self.about)
         graph.add_nodes_from(self.vertices.items())
         graph.add_edges_from(zip(*self.links, strict=True))
         return graph
@@ -397,11 +397,11 @@ def network(fabric: Wiring) -> Network:
 def frozen(graph: Fabric, net: Network) -> Fabric:
     """The graph made immutable, with its arrays."""
     _compiled[graph] = net
-    unchanging: Fabric = _networkx().freeze(graph)
+    unchanging: Fabric = lazy_networkx().freeze(graph)
     return unchanging
 
 
-def _networkx() -> ModuleType:
+def lazy_networkx() -> ModuleType:
     """The module that draws: a tenth of a second that runs and prices do without."""
     import networkx
 

@@ -216,23 +216,6 @@ def _locate_by_meaning() -> None:
     caching.CacheImpl._locator_classes.insert(0, ByMeaning)
 
 
-@functools.cache
-def _leave_blas_out() -> None:
-    """Let numba's module of sums believe that there is no BLAS: it looks once, when it is imported,
-    which takes a tenth of the imports of `twin run`, and no kernel multiplies matrices."""
-    linear: Any = import_module("numba.np.linalg")
-    look = linear.ensure_blas
-
-    def none() -> None:
-        raise ImportError
-
-    linear.ensure_blas = none
-    try:
-        import_module("numba.np.arraymath")
-    finally:
-        linear.ensure_blas = look
-
-
 # ---- what is compiled
 
 
@@ -280,7 +263,6 @@ def wake() -> None:
     """Import numba and register every declared kernel; called before compiling."""
     use_own_cache()
     _locate_by_meaning()
-    _leave_blas_out()
     while _WAITING:
         _WAITING.pop(0)()
 

@@ -59,10 +59,11 @@ def test_every_link_to_a_file_leads_somewhere(page: Path):
     assert not [name for name in gone if "twin/extras/" not in name]
 
 
-def test_the_scenario_of_the_faults_page_is_one():
-    (text,) = re.findall(r"```toml\n(.*?)```", (ROOT / "docs/MACHINE.md").read_text(), re.DOTALL)
-    found = parse_scenario(tomllib.loads(text))
-    assert found.faults[0].element == "node 20"
+def test_the_scenarios_of_the_machine_page_are_some():
+    texts = re.findall(r"```toml\n(.*?)```", (ROOT / "docs/MACHINE.md").read_text(), re.DOTALL)
+    faults, kinds = (parse_scenario(tomllib.loads(text)) for text in texts)
+    assert faults.faults[0].element == "node 20"
+    assert kinds.supernode.kinds[0].chip == kinds.deployment.decode.chip
 
 
 def test_the_readme_is_read_in_one_sitting():

@@ -362,7 +362,8 @@ FIELDS: dict[str, tuple[dict[str, Any], list[Any]]] = {
                                      ["fp8", "bf16", "int8", "fp4", "mxfp4", "mxfp4_fp8", "w4a8",
                                       "w4a16"]),
     "deployment.precision.prefill_weights": (
-        PLAIN | {"workload.rate_req_per_s": 200.0}, ["as_decode", "bf16", "w4a8", "w4a16", "fp8"]),
+        PLAIN | {"workload.rate_req_per_s": 200.0},
+        ["as_decode", "bf16", "w4a8", "w4a16", "fp8", "fp4", "mxfp4", "mxfp4_fp8"]),
     "deployment.precision.kv": (PLAIN, EVERY),
     "deployment.precision.attention": (R1, EVERY),
     "deployment.communication.fused": (R1, EVERY),
@@ -538,12 +539,13 @@ def test_a_choice_that_is_tried_in_part_does_what_another_does():
     """`auto` does what is faster for the batch at hand, so it equals one of the others.
 
     Mooncake and MemCache lend segments of one size, and differ by what their own tests say. Every
-    recipe is built adaptive.
+    recipe is built adaptive. Decode's own weights are INT8 here, so prefill's are as decode's.
     """
     closed = {path: set(fields()[path].options) for path in FIELDS if fields()[path].closed}
     left = {path: names - set(values_of(path)) for path, names in closed.items()}
     assert {path: names for path, names in left.items() if names} == {
         "deployment.decode.microbatch": {"auto"},
+        "deployment.precision.prefill_weights": {"int8"},
         "memory_pool.store": {"memcache"},
         "supernode.ub_routing": {"adaptive"},
         "supernode.rdma_routing": {"adaptive"},

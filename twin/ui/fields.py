@@ -113,8 +113,10 @@ def tooltip(path: str) -> str:
 def glossed(name: str, says: str = "") -> str:
     """A tooltip: what it says itself, and the glossary's meaning of the terms in a label.
 
-    >>> glossed("Nodes in use", "Of all.")
-    'Of all.\\n\\nnode: Server with 8 NPUs, 4 CPUs and the L1 switches of each sub-plane.'
+    >>> print(glossed("Nodes in use", "Of all."))
+    Of all.
+    <BLANKLINE>
+    node: Server; on CloudMatrix384 8 NPUs, 4 CPUs and one L1 switch of each sub-plane.
     """
     meanings = "  \n".join(f"{term.name}: {term.meaning}" for term in terms_in(name))
     return "\n\n".join(filter(None, (says, meanings)))

@@ -232,7 +232,8 @@ def launched(s: Scenario, facts: Facts, engine: str) -> Launch:
     if len(families) > 1:
         raise ValueError(
             f"launch files are for chips of one family, not for {' and '.join(families.values())}: "
-            "write those of each pool alone, with deployment.mode = prefill_only and decode_only"
+            "write those of each pool alone, first with deployment.mode = prefill_only, then with "
+            "deployment.mode = decode_only"
         )
     kinds = common.workers(s, facts)
     files, checks = engine_data.write(s, kinds, family), common.start_check(s, facts, kinds)

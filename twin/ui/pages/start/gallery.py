@@ -28,6 +28,7 @@ SHELVES = {
     ),
     "Other machines": (
         "wires", "supernode", "two-l2", "unified", "scale-up", "ub-mesh", "rack", "kv-over",
+        "mixed-chips",
     ),
     "What breaks it?": ("fault", "fails", "half-sub-plane", "bottleneck"),
     "Real traffic": (

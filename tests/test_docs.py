@@ -59,7 +59,7 @@ def test_every_link_to_a_file_leads_somewhere(page: Path):
     assert not [name for name in gone if "twin/extras/" not in name]
 
 
-def test_the_scenarios_of_the_machine_page_are_some():
+def test_the_machine_page_has_scenarios_of_faults_and_of_kinds():
     texts = re.findall(r"```toml\n(.*?)```", (ROOT / "docs/MACHINE.md").read_text(), re.DOTALL)
     faults, kinds = (parse_scenario(tomllib.loads(text)) for text in texts)
     assert faults.faults[0].element == "node 20"

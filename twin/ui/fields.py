@@ -7,12 +7,13 @@ from functools import cache, lru_cache
 from typing import Any
 
 from twin.facts import Facts
-from twin.lab.library import terms_in
+from twin.lab.library import load_facts, terms_in
 from twin.scenario import (
     FORMS,
     KINDS,
     Fault,
     Model,
+    NodeKind,
     Scenario,
     ScenarioField,
     field_info,
@@ -181,6 +182,8 @@ def rows_in_words(path: str, rows: Sequence[Any], most: int = ROWS_SHOWN) -> str
     'from 600 s 2 prefill and 3 decode'
     >>> rows_in_words("workload.profile.pieces", [{"at_s": 110.0, "rate": 2.0}, {"at_s": 130.0}])
     'from 110 s rate ×2; from 130 s as the profile says'
+    >>> rows_in_words("supernode.kinds", [{"chip": "ascend-950dt", "nodes": 16}])
+    '16 nodes of Ascend 950DT'
     >>> rows_in_words("supernode.edits", [])
     'none'
     """
@@ -227,6 +230,12 @@ def _model(row: dict[str, Any]) -> str:
     return f"{name}, {w.rate_req_per_s:,.6g} req/s"
 
 
+def _kind(row: dict[str, Any]) -> str:
+    """Further nodes as text: how many, and their chip by its title."""
+    kind = NodeKind.model_validate(row)
+    return f"{kind.nodes:,} nodes of {choice_label('supernode.chip', kind.chip, load_facts())}"
+
+
 def _named(row: dict[str, Any]) -> str:
     return f"{row['element']} – {row['to']}" if row.get("to") else str(row["element"])
 
@@ -234,7 +243,7 @@ def _named(row: dict[str, Any]) -> str:
 # What each list is called, and one row of it in words; those that name a run come first.
 LISTS: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
     "faults": ("Faults", _fault),
-    "supernode.kinds": ("Further kinds of nodes", "{nodes} nodes of {chip}".format_map),
+    "supernode.kinds": ("Further kinds of nodes", _kind),
     "supernode.edits": ("Fabric edits", _edit),
     "deployment.seats": ("Seats", "{role} {index} on {element}".format_map),
     "models": ("Further models", _model),

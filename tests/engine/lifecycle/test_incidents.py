@@ -13,6 +13,7 @@ from twin.engine.setup import set_up
 from twin.experts import EMPTY
 from twin.hardware.prices import pool_read
 from twin.lab.library import load_facts
+from twin.model.costs import role_costs
 
 STEP = 0.006  # of the clock, and a little
 QUICK = {
@@ -101,12 +102,13 @@ def test_requests_on_dies_that_are_left_go_on_without_a_new_arrival():
     assert rows.height == 8 and (rows["status"] == "finished").all()
 
 
-def load_s():
-    """Seconds in which one die of decode takes in its weights."""
+def load_s(dies):
+    """Seconds in which a die takes in the weights that each of so many dies of decode has."""
     setup = set_up(small(QUICK), load_facts(), None)
-    first = setup.of_role("decode")[0].die_of_rank[0]
-    rate = min(pool_read(setup.fabric, [first]).bytes_per_s, load_facts().si("startup.loader"))
-    return setup.costs.decode_role.memory.weights / rate
+    decode = setup.of_role("decode")[0]
+    costs = role_costs(setup.costs.deployed, "decode", decode.die_of_rank[:dies], decode.name)
+    read = pool_read(setup.fabric, decode.die_of_rank[:1])
+    return costs.memory.weights / min(read.bytes_per_s, load_facts().si("startup.loader"))
 
 
 def test_a_repaired_die_serves_again_when_it_has_its_weights():
@@ -114,9 +116,8 @@ def test_a_repaired_die_serves_again_when_it_has_its_weights():
     ((_, _, back_s, end_s),) = spans(found, "rejoined")
     (shrunk,) = spans(found, "shrunk")
     assert end_s is None and shrunk[3] == back_s
-    assert load_s() > 0.01
-    # What it takes in is as much as one of the seven dies has that went on: up to 8/7.
-    assert load_s() - STEP < back_s - (1.5 + 1.2) < 8 / 7 * load_s() + STEP
+    assert load_s(7) > 0.01  # as much as one of the seven dies has that went on
+    assert back_s == pytest.approx(1.5 + 1.2 + load_s(7), abs=STEP)
     at = found.tables["instances"].filter((pl.col("role") == "decode") & (pl.col("instance") == 0))
     assert at["dies"].min() == 7 and at["dies"][-1] == 8
     assert len(spans(found)) == 1
@@ -152,7 +153,7 @@ def test_a_die_that_fails_again_while_it_loads_does_not_hold_back_another():
     _, times = loaded(FIRST | {"duration_s": 1.2}, NEXT | {"duration_s": 1.2},
                       FIRST | {"at_s": 2.71})  # fmt: skip
     (back_s,) = times
-    assert load_s() < back_s - 2.71 < 8 / 6 * load_s() + 2 * STEP  # six dies had gone on
+    assert back_s == pytest.approx(2.71 + load_s(6), abs=2 * STEP)  # six dies had gone on
 
 
 def test_a_repair_during_recovery_brings_the_instance_back_whole_but_not_sooner():

@@ -3,9 +3,11 @@
 import random
 import re
 import sqlite3
+import struct
 import subprocess
 import sys
 import time
+from contextlib import closing
 from dataclasses import fields, replace
 from pathlib import Path
 from unittest.mock import Mock
@@ -718,25 +720,55 @@ def test_rot_of_any_page_of_the_database_is_noticed(file_store, add_run, monkeyp
     file_store.traces.save(trace())
     for seed in range(8):
         finish(file_store, add_run(Scenario(name=f"run {seed}", seed=seed), owner=ME))
-    path, url = file_store.database.path, f"sqlite:///{file_store.database.path}"
-    file_store.close()
-    with sqlite3.connect(path) as connection:
-        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    connection.close()
+    path = closed_file(file_store)
     sound, chance = path.read_bytes(), random.Random(1)
-    for page in chance.sample(range(1, len(sound) // 4096), pages):
-        written = [at for at in range(page * 4096, page * 4096 + 4096) if sound[at]]
+    for page in chance.sample(range(1, len(sound) // PAGE), pages):
+        written = [at for at in range(page * PAGE, page * PAGE + PAGE) if sound[at]]
         at = chance.choice(written)
         rotten = sound[:at] + bytes([sound[at] ^ chance.randrange(1, 256)]) + sound[at + 1 :]
-        for name in (f"{path.name}-wal", f"{path.name}-shm"):
-            path.with_name(name).unlink(missing_ok=True)
-        path.write_bytes(rotten)
-        try:
-            opened = open_store(url)
-            said = opened.damage()
-            opened.close()
-        except StoreError as error:
-            said = [str(error)]
-        assert said, f"byte {at} of page {page}"
-    path.write_bytes(sound)
-    assert open_store(url).damage() == []
+        assert damage_of(path, rotten), f"byte {at} of page {page}"
+    assert damage_of(path, sound) == []
+
+
+def test_rot_that_changes_no_row_is_noticed(file_store, add_run):
+    """Of an index entry and of the count of free pages: every row reads as it was written."""
+    finish(file_store, add_run(owner=ME))
+    path = closed_file(file_store)
+    with closing(sqlite3.connect(path)) as connection:
+        index, made_s = connection.execute(
+            "SELECT rootpage, created_s FROM sqlite_master, scenarios"
+            " WHERE sqlite_master.name = 'ix_scenarios_created_s'"
+        ).fetchone()
+    sound = path.read_bytes()
+    entry = sound.index(struct.pack(">d", made_s), (index - 1) * PAGE, index * PAGE)
+    free_pages = 36  # offset in the file's header
+    for at, said in ((entry + 7, "ix_scenarios_created_s"), (free_pages + 3, "freelist")):
+        rotten = sound[:at] + bytes([sound[at] ^ 1]) + sound[at + 1 :]
+        (line,) = damage_of(path, rotten)
+        assert said in line.lower()
+
+
+PAGE = 4096  # bytes
+
+
+def closed_file(store) -> Path:
+    """A store's database file with all that was written, closed."""
+    path = store.database.path
+    store.close()
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    return path
+
+
+def damage_of(path: Path, content: bytes) -> list[str]:
+    """Damage that a store reports if its database file has this content."""
+    for name in (f"{path.name}-wal", f"{path.name}-shm"):
+        path.with_name(name).unlink(missing_ok=True)
+    path.write_bytes(content)
+    try:
+        opened = open_store(f"sqlite:///{path}")
+        said = opened.damage()
+        opened.close()
+    except StoreError as error:
+        return [str(error)]
+    return said

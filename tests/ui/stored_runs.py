@@ -15,14 +15,16 @@ def scenario(name: str = "Quick start", **fields: object) -> Scenario:
     return with_overrides(presets()[0].scenario, {"name": name, **changed})
 
 
-def done(store: Store, s: Scenario, requests: int = 400, engine: str = "engine 1") -> str:
-    """A finished run of a scenario; returns its id."""
+def done(
+    store: Store, s: Scenario, requests: int = 400, engine: str = "engine 1", **figures: object
+) -> str:
+    """A finished run of a scenario, with some figures given; returns its id."""
     owner = Owner.here()
     run = store.runs.add(store.scenarios.save(s), session.facts(), engine, s.seed, owner=owner)
     tables = fake_tables(s, requests=requests, windows=20)
     result = SimpleNamespace(
-        digest="0" * 64, summary=fake_summary(s, tables), tables=tables, checks=fake_checks(),
-        notes=[], valid=True,
+        digest="0" * 64, summary=fake_summary(s, tables) | figures, tables=tables,
+        checks=fake_checks(), notes=[], valid=True,
     )  # fmt: skip
     assert store.runs.finish(run, owner, result, 1.0)
     return run

@@ -12,6 +12,7 @@ from twin.lab.explain.explain import Measured
 from twin.lab.explain.runs import Gain
 from twin.lab.runs.job import EXPLAIN, load_engine
 from twin.lab.store import Owner
+from twin.metrics.steadiness import UNSTEADY
 from twin.scenario import scenario_digest
 from twin.ui import runs, session
 from twin.ui.pages.run import explained
@@ -25,14 +26,16 @@ SUMMARY = {"verdict": VERDICT, "headroom_factor": 0.71, "headroom_bounded": 1, "
            "capacity_unit": "req/s"}  # fmt: skip
 
 
-def explain(store, s, causes=(CAUSE, ONLY_SEEN)):
+def explain(store, s, causes=(CAUSE, ONLY_SEEN), verdict=VERDICT):
     """A stored explanation; returns its id."""
     owner, version = Owner.here(), load_engine(EXPLAIN).version
     run = store.runs.add(store.scenarios.save(s), session.facts(), version, s.seed, owner=owner)
     tables = {"causes": causes_table(causes),
               "waterfall": waterfall_table({"weights": 1.0, "queueing": 3.0})}  # fmt: skip
-    result = SimpleNamespace(digest="1" * 64, summary=SUMMARY, tables=tables, checks=[], notes=[],
-                             valid=True)  # fmt: skip
+    result = SimpleNamespace(
+        digest="1" * 64, summary=SUMMARY | {"verdict": verdict}, tables=tables, checks=[],
+        notes=[], valid=True,
+    )  # fmt: skip
     assert store.runs.finish(run, owner, result, 1.0)
     return run
 
@@ -52,6 +55,18 @@ def test_a_result_opens_with_its_verdict_its_headroom_and_its_causes(app, store,
     assert "Prefill instances 6 → 10" in words(app)
     assert "TTFT p99 31.2 s → 820 ms, SLO attainment 12.0 % → 100 %" in words(app)
     assert "None of the changes that were tried helps" in words(app)
+
+
+@pytest.mark.parametrize("state", UNSTEADY)
+def test_a_run_that_is_not_steady_says_so_once(app, store, state):
+    s, note = scenario("Base"), UNSTEADY[state]
+    first, rest = VERDICT.split("; ")
+    explain(store, s, verdict=f"{first}. {note} {rest}")
+    opened(app, done(store, s, engine=load_engine().version, steady_state=state))
+    assert [w.value for w in app.warning] == [note]
+    headings = [str(heading.value) for heading in app.subheader]
+    assert not any(note in heading for heading in headings)
+    assert any(first in heading and rest in heading for heading in headings)
 
 
 def test_a_suggestion_is_run_at_a_click_and_compared(app, store, made, monkeypatch):

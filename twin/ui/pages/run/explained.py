@@ -15,6 +15,7 @@ from twin.lab.share import links
 from twin.lab.store import RunRow
 from twin.metrics.measures import seconds, three_figures
 from twin.metrics.registry import placed
+from twin.metrics.steadiness import UNSTEADY
 from twin.scenario import Scenario, scenario_digest, with_overrides
 from twin.ui import access, record, runs, session, theme
 from twin.ui.charts import waterfall
@@ -48,12 +49,20 @@ def card(row: RunRow, scenario: Scenario) -> None:
     done = stored is not None and stored.state == "done"
     with st.container(border=True, key="explained"):
         if stored is not None and done:
-            st.subheader(plain(str(stored.summary["verdict"])), anchor=False)
+            st.subheader(plain(_verdict(stored)), anchor=False)
         elif stored is not None and not stored.ended:
             st.subheader("Looking for what limits this run …", anchor=False)
         else:
             st.subheader("This run is not explained yet.", anchor=False)
         _tiles(row, scenario, stored if done else None)
+
+
+def _verdict(explanation: RunRow) -> str:
+    """The verdict without the note on steadiness, which `results.tiles` draws as a warning."""
+    text = str(explanation.summary["verdict"])
+    for note in UNSTEADY.values():
+        text = text.replace(f" {note}", "")
+    return text
 
 
 def causes(row: RunRow, scenario: Scenario) -> None:

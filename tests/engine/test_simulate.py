@@ -124,6 +124,16 @@ def test_a_horizon_shorter_than_the_stays_is_said():
     assert any("still inside" in note or "No request finished" in note for note in notes)
 
 
+def test_a_steady_start_has_long_stays_too():
+    short = {"workload.output_tokens": 4000, "horizon_s": 20.0, "warmup_s": 1.0}
+    begun = {start: run(short | {"start": start}) for start in ("empty", "steady")}
+    for result in begun.values():
+        assert result.summary["running"] > result.summary["finished"]
+    assert begun["steady"].summary["finished"] > 0
+    said = {start: " ".join(result.notes) for start, result in begun.items()}
+    assert "short stays" in said["empty"] and "short stays" not in said["steady"]
+
+
 def test_clients_that_begin_one_after_the_other_stay_out_of_step():
     asked = LOOP | {
         "workload.concurrency": 40, "workload.output_tokens": 400, "deployment.mode": "decode_only"

@@ -1,5 +1,7 @@
 """The band of the regime that a figure stands in, in words: what it rests on, what is beyond it."""
 
+from dataclasses import replace
+
 import pytest
 
 from twin.lab.evidence.bands import MOST, PRIOR
@@ -152,6 +154,9 @@ def test_figures_that_measurements_may_well_find_equal_are_said_to_be(facts):
     assert not any(each.equal for each in told(same, 4.0))
     assert all(f"±{100 * each.within:.0f} %" in each.words for each in told(same, 4.0))
     assert told(same, 1.01)[0].within < told(other, 1.01)[0].within
+    assert {"±30 %", "a factor of 2.0"} == {
+        replace(each, within=w).band for each in told(same, 4.0) for w in (0.3, 0.99)
+    }
     assert "equal within what is known" in told(same, 1.01)[0].words
     assert apart((base, {}), (base, {})) == []
     assert told(same, 1.0) == []  # the same figures

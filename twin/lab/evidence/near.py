@@ -252,10 +252,17 @@ class Apart:
     equal: bool
 
     @property
+    def band(self) -> str:
+        """'±12 %'; 'a factor of 2.0' above a half, where ±99 % would hold a ratio of zero."""
+        above = self.within > 0.5
+        return f"a factor of {1 + self.within:.1f}" if above else f"±{100 * self.within:.0f} %"
+
+    @property
     def words(self) -> str:
         """'equal within what is known (±12 %)', or the known error of the ratio."""
-        band = f"±{100 * self.within:.0f} %"
-        return f"equal within what is known ({band})" if self.equal else f"known to {band}"
+        return (
+            f"equal within what is known ({self.band})" if self.equal else f"known to {self.band}"
+        )
 
 
 def apart(

@@ -291,7 +291,7 @@ def equal_in_words(known: Known) -> list[str]:
     for i, pairs in known.items():
         equal_pairs = [each for each in pairs.values() if each.equal]
         if equal_pairs:
-            names = " and ".join(f"{e.figure.name} (±{100 * e.within:.0f} %)" for e in equal_pairs)
+            names = " and ".join(f"{e.figure.name} ({e.band})" for e in equal_pairs)
             sentences.append(
                 f"Equal within what is known of {LETTERS[i]} against the baseline: {names}. Four "
                 "of five published ratios of such figures are met so closely."

@@ -54,7 +54,7 @@ def test_what_the_model_cannot_do_is_said_in_one_sentence(page):
     assert any("multi-token-prediction" in m.value for m in page.markdown)
     edit(page, "deployment.decode.mtp_draft_tokens", 0)
     assert not page.exception
-    assert "Sustained requests" in tiles(page)
+    assert "Most requests, SLO aside" in tiles(page)
 
 
 @pytest.mark.parametrize(

@@ -18,9 +18,12 @@ Tile = dict[str, Any]
 def capacity(s: Scenario, prediction: Prediction, demand: Offered | str) -> list[Tile]:
     """Tiles: sustained rates, their limit, and how they meet load and SLO."""
     rate, room = prediction.requests_per_s, prediction.kv_tokens_per_rank
-    help_text = "Requests per second that all pools together keep up with, for ever."
+    help_text = (
+        "Requests per second that all pools together keep up with, for ever, whatever TTFT and "
+        "TPOT come to. The largest rate within the SLO stands in the sentence above."
+    )
     shown_limits = [
-        _tile("Sustained requests", amount(rate, "rate", "req/s"), help_text),
+        _tile("Most requests, SLO aside", amount(rate, "rate", "req/s"), help_text),
         _load(prediction, demand),
     ]
     if prediction.decode is not None:

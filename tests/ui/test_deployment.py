@@ -172,3 +172,16 @@ def test_a_schedule_says_what_no_run_can_give():
     assert "never seen: rows at 25 h" in late
     fits = {"elastic.schedule": [{"at_s": 60.0, "prefill": 2, "decode": 4}]}
     assert out_of_reach(with_overrides(Scenario(), asked | size | fits)) == []
+
+
+def test_a_button_sets_what_a_stack_schedules_by_default_and_then_is_gone(page):
+    edit(page, "deployment.stack", "vllm-ascend-0-13")
+    button = page.button(key="as-stack")
+    assert button.label == "Schedule as vLLM-Ascend 0.13 to 0.18 does by default"
+    assert "Decode batch" in button.help and "**512**" in button.help
+    button.click().run()
+    assert not page.exception
+    assert page.session_state["history"][-1].deployment.decode.batch_per_npu == 512
+    shown = f"field:deployment.decode.batch_per_npu:{page.session_state['generation']}"
+    assert page.get_by_key(shown).value == 512
+    assert not [each for each in page.button if each.key == "as-stack"]

@@ -18,7 +18,12 @@ from twin.lab.files import check_writable, write_text
 ScenarioName = Annotated[str, typer.Argument(help="A scenario file (.toml) or a preset's key.")]
 Settings = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="FIELD=VALUE", help="Replace a field that `fields` lists."),
+    typer.Option(
+        "--set",
+        metavar="FIELD=VALUE",
+        help="Replace a field that `fields` lists; "
+        "scheduler=stack: what the stack's scheduler sets.",
+    ),
 ]
 TraceFile = Annotated[
     Path | None,

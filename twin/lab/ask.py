@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from twin.lab.files import printable, toml_table
 from twin.lab.library import load_facts, load_scenario_file, preset, presets
+from twin.lab.schedulers import AS_STACK, SCHEDULER, scheduled
 from twin.scenario import Scenario, SpecError, fields, with_overrides
 from twin.scenario.fields import plain
 from twin.scenario.words import condition_text, no_field, quoted
@@ -38,7 +39,13 @@ def question(
 
 
 def with_machine(scenario: Scenario, settings: dict[str, Any]) -> Scenario:
-    """The scenario with settings; a named machine sets all of its fields. Raises SpecError."""
+    """The scenario with settings. Before the others come those that set many fields: a named
+    machine, and `scheduler=stack`, the defaults of the stack's scheduler. Raises SpecError."""
+    settings = dict(settings)
+    if (named := settings.pop(SCHEDULER, None)) is not None:
+        if named != AS_STACK:
+            raise SpecError(f"{SCHEDULER} is {AS_STACK} or not set, not {quoted(str(named))}")
+        scenario = scheduled(with_machine(scenario, settings), load_facts())
     name = settings.get("supernode.machine")
     result = with_overrides(scenario, settings) if name is None else scenario
     if name is None and not result.supernode.imported:

@@ -364,7 +364,8 @@ class Deployment(Section):
         },
     )  # fmt: skip
     """Serving stack whose host and kernels replace the machine's own figures, a name in
-    data/stacks.toml, where each says of which release its figures are; plain: none."""
+    data/stacks.toml, where each says of which release its figures are; plain: none. What its
+    scheduler sets where no flag does is in data/schedulers.toml; a button takes it."""
     prefill: Prefill = section(
         Prefill, group="Batching", applies=when("deployment.mode", "disaggregated", "prefill_only")
     )

@@ -5,10 +5,11 @@ import streamlit as st
 from twin.hardware.chip import HardwareError
 from twin.hardware.fabric import build_fabric
 from twin.lab.controllers import VARIABLE, controllers
+from twin.lab.schedulers import by_default, scheduled
 from twin.scenario import Scenario, npus_used, pools, read
 from twin.scenario import seated as seated_pools
 from twin.ui import forms, session, words
-from twin.ui.fields import options, sentence
+from twin.ui.fields import change_line, choice_label, options, sentence, show
 from twin.ui.forms.tables import rows_table
 from twin.ui.formulas import seated
 
@@ -30,6 +31,29 @@ def seats() -> None:
     if draft.deployment.placement == "by_hand":
         st.caption("One row an instance, or several; those without a row are packed around them.")
         rows_table("deployment.seats", {"role": [role for role, _, _ in seated_pools(draft)]})
+
+
+def scheduler() -> None:
+    """A button that sets what the scheduler of the draft's stack does otherwise; none for a stack
+    without figures, or where nothing differs."""
+    draft = session.draft()
+    changes = by_default(draft, session.facts())
+    if not changes:
+        return
+    stack = choice_label("deployment.stack", draft.deployment.stack)
+    rows = [
+        change_line(path, show(read(draft, path), path), show(value, path))
+        for path, value in changes.items()
+    ]
+    st.button(
+        f"Schedule as {stack.partition(',')[0]} does by default", icon=":material/schedule:",
+        help="  \n".join(rows), on_click=session.refusals_toasted()(_schedule), key="as-stack",
+    )  # fmt: skip
+
+
+def _schedule() -> None:
+    """Callback: the draft as its stack schedules it, with new widgets that show it."""
+    session.set_draft(scheduled(session.draft(), session.facts()))
 
 
 def models() -> None:

@@ -19,6 +19,7 @@ form, facts = st.columns([3, 2], gap="large")
 with form:
     group = whole("deployment", {"Faults": faults.form})
     instances.seats()
+    instances.scheduler()
     if group == "Pools":
         instances.models()
         drawn("deployment.pools", session.draft())

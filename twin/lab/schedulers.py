@@ -1,0 +1,86 @@
+"""What the scheduler of a serving stack does by default, as fields of a scenario.
+
+Most of a scheduler is fields already: token budgets, chunks, batch sizes, the choice of a rank.
+This says which values a stack gives them where no flag does (data/schedulers.toml).
+"""
+
+from typing import Any
+
+from twin.facts import Facts
+from twin.hardware.chip import load_chip
+from twin.scenario import Scenario, fields, with_overrides
+from twin.scenario.fields import read
+from twin.scenario.groups import Pool, serving
+
+SCHEDULER, AS_STACK = "scheduler", "stack"  # `--set scheduler=stack` on the command line
+LARGE = ("token_budget", "sequences")  # figures that devices with much memory have others of
+
+
+def by_default(s: Scenario, facts: Facts) -> dict[str, Any]:
+    """Fields that the scheduler of `deployment.stack` sets otherwise than the scenario, with its
+    values; {} for a stack without figures. Budgets and batch sizes of ranks are counted per NPU, as
+    the fields are, and stay within their bounds."""
+    changes: dict[str, Any] = {}
+    for role, pool in serving(s).items():
+        traits = _traits(facts, s.deployment.stack, pool)
+        changes |= _of_pool(s, role, pool, traits, load_chip(facts, pool.chip).dies_per_npu)
+    known = {path: _within(path, value) for path, value in changes.items()}
+    return {path: value for path, value in known.items() if read(s, path) != value}
+
+
+def scheduled(s: Scenario, facts: Facts) -> Scenario:
+    """The scenario with the scheduler of its stack."""
+    return with_overrides(s, by_default(s, facts))
+
+
+def _figures(facts: Facts, stack: str) -> dict[str, Any]:
+    """Figures of a stack's scheduler by name: of the stack that it is based on, and its own."""
+    own = {name: fact.value for name, fact in facts.group(f"schedulers.{stack}").items()}
+    return _figures(facts, own.pop("base")) | own if "base" in own else own
+
+
+def _traits(facts: Facts, stack: str, pool: Pool) -> dict[str, Any]:
+    """Figures of a stack's scheduler on the devices of a pool, which are its dies."""
+    table = _figures(facts, stack)
+    if "large_device" in table:
+        table["large"] = (
+            load_chip(facts, pool.chip).hbm_bytes_per_die >= table["large_device"] * 2**30
+        )
+    return table | {
+        name: table[f"large_{name}"]
+        for name in LARGE if table.get("large") and f"large_{name}" in table
+    }  # fmt: skip
+
+
+def _of_pool(
+    s: Scenario, role: str, pool: Pool, traits: dict[str, Any], dies_per_npu: int
+) -> dict[str, Any]:
+    """Fields of one pool, before bounds."""
+    own = pool.own
+    dies = own.npus * dies_per_npu
+    whole = role == "prefill" and own.attention == "sp_tp_sp"  # one batch over all dies
+    ranks = 1 if whole else dies // (own.tp_dies * pool.prompt_ranks)
+    changes: dict[str, Any] = {}
+    if budget := traits.get("token_budget"):
+        budgets = 1 if traits.get("budget_of") == "instance" else ranks
+        per_npu = budget * budgets // own.npus
+        if role == "colocated":
+            changes["deployment.colocated.chunk_tokens_per_npu"] = per_npu
+        elif role == "prefill":
+            changes["deployment.prefill.tokens_per_npu"] = per_npu
+            changes["deployment.prefill.chunk_tokens"] = budget * budgets // ranks
+    if role != "prefill":
+        if sequences := traits.get("sequences"):
+            changes["deployment.decode.batch_per_npu"] = sequences * ranks // own.npus
+        if choice := traits.get("rank_choice"):
+            changes["deployment.decode.rank_choice"] = choice
+    return changes
+
+
+def _within(path: str, value: Any) -> Any:
+    """A value, or the nearest that its field takes."""
+    info = fields()[path]
+    if not isinstance(value, int):
+        return value
+    low, high = info.low or 0, info.high
+    return max(int(low), value if high is None else min(int(high), value))

@@ -14,11 +14,13 @@ from twin.lab.plan.answer import in_words, sentences
 from twin.lab.plan.drive import carried_out
 from twin.lab.plan.question import Plan, plan_from, usual_goal
 from twin.lab.plan.space import CHOICES
+from twin.lab.store import open_store
 from twin.metrics.measures import amount
 
 
 def plan(
     scenario: terminal.ScenarioName,
+    trace: terminal.TraceFile = None,
     settings: terminal.Settings = None,
     goal: Annotated[
         str, typer.Option(help="npus, efficiency or rate; as the traffic suggests if left out.")
@@ -54,7 +56,9 @@ def plan(
         choices = [(key, c.label, "yes" if c.crossed else "") for key, c in CHOICES.items()]
         terminal.print_rows("What may vary", ("--vary", "choice", "by default"), choices)
         return
-    base, _ = question(scenario, settings or [])
+    base, recorded = question(scenario, settings or [], trace)
+    if recorded is not None:
+        open_store().traces.save(recorded)  # where processes of the plan find it
     settings_given = {
         "goal": goal or usual_goal(base), "by": by, "npus": npus, "power_kw": power_kw,
         "cost_per_million_tokens": cost, "survives": survives or (), "simulations": simulations,

@@ -14,6 +14,7 @@ from twin.lab.library import load_facts
 from twin.lab.plan.answer import answered, ledger, so_far
 from twin.lab.plan.candidates import space_of
 from twin.lab.plan.finish import Finish
+from twin.lab.plan.imports import imports_of
 from twin.lab.plan.price import Key, Prices, curve_from
 from twin.lab.plan.question import Plan, PlanError
 from twin.lab.plan.search import Search
@@ -59,7 +60,8 @@ class Memory(Protocol):
 def one(scenario: Scenario, facts: Facts) -> Trial | str:
     """Figures of one simulation, or why it is impossible; also called in helper processes."""
     try:
-        return measured(simulate(scenario, facts))
+        trace, counts = imports_of(scenario)
+        return measured(simulate(scenario, facts, trace, counts=counts))
     except ValueError as error:
         if not type(error).__module__.startswith("twin."):
             raise

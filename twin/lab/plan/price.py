@@ -12,6 +12,7 @@ import numpy as np
 
 from twin.experts.load import load_compiled
 from twin.facts import Facts
+from twin.lab.plan.imports import imports_of
 from twin.lab.plan.space import (
     BATCH,
     CONTROLLER,
@@ -141,8 +142,9 @@ class Prices:
     parts: dict[tuple[Any, ...], Assembly] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.traffic = traffic_of(self.base, self.facts)
-        sample = sampled(self.base, self.facts)
+        self.imports = imports_of(self.base)
+        self.traffic = traffic_of(self.base, self.facts, self.imports.trace)
+        sample = sampled(self.base, self.facts, self.imports.trace)
         self.per_request = self.traffic.output_tokens
         if self.base.deployment.mode == "prefill_only":
             self.per_request = self.traffic.input_tokens
@@ -268,7 +270,8 @@ class Prices:
             base = with_overrides(self.base, one_instance)
             key = self._alike(role, free | {OFFLOAD: 0.0})
             if key not in self.parts:
-                self.parts[key] = assemble(with_overrides(base, dict(key[1:])), self.facts)
+                alike = with_overrides(base, dict(key[1:]))
+                self.parts[key] = assemble(alike, self.facts, *self.imports)
             parts = self.parts[key]
             base = with_overrides(base, tied) if own.get(OFFLOAD) else base
             count = getattr(base.deployment, role).instances

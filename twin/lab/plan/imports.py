@@ -1,0 +1,37 @@
+"""What a scenario of a plan names by the digest of its content: a recorded stream of requests, and
+counts of experts. Whichever process simulates finds them in its own store."""
+
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from twin.lab.kinds import COUNTS, TRACE
+from twin.lab.store import open_store
+from twin.scenario import Scenario
+from twin.workload.requests import TraceTable
+
+
+class Imports(NamedTuple):
+    """Further arguments of `simulate` and of formulas."""
+
+    trace: TraceTable | None = None
+    counts: NDArray[np.float64] | None = None  # [layers, experts]
+
+
+def imports_of(s: Scenario) -> Imports:
+    """Those of a scenario. Raises StoreError with one sentence if the store has them not."""
+    named = [kind.named(s) for kind in (TRACE, COUNTS)]
+    if not any(named):
+        return Imports()
+    return _loaded(*(each.digest if each else "" for each in named))
+
+
+@lru_cache(maxsize=2)
+def _loaded(trace: str, counts: str) -> Imports:
+    store = open_store()
+    return Imports(
+        store.traces.load(trace) if trace else None,
+        store.counts.load(counts).counts if counts else None,
+    )

@@ -1,6 +1,8 @@
 """A search against all deployments simulated: what it misses of their front with a fifth of the
 simulations."""
 
+from contextlib import suppress
+
 import numpy as np
 import pytest
 
@@ -10,7 +12,7 @@ from twin.lab.plan.candidates import space_of
 from twin.lab.plan.drive import Simulators, one
 from twin.lab.plan.search import Search, beyond
 from twin.lab.plan.space import BATCH
-from twin.lab.plan.trial import judged, scenario_of
+from twin.lab.plan.trial import STORED, judged, scenario_of
 
 LOADS = [
     {"workload__rate_req_per_s": 60.0, "supernode__nodes": 2, "slo__tpot_ms": 15.0},
@@ -47,6 +49,24 @@ def test_a_fifth_of_the_simulations_misses_no_point_of_the_front(load, seed):
     every_point = np.array(every.proved())
     missed = np.min([beyond(every_point, *point) for point in search.proved()], axis=0)
     assert missed.max() <= MISSED  # a point behind the front is missed by less than one on it
+
+
+@pytest.mark.parametrize("part", [0.5, 0.1])
+def test_a_load_far_below_the_formula_s_is_found(part):
+    search = Search(space_of(plan(simulations=40, goal="rate"), facts()), facts())
+    carried = part * max(c.price.expected for c in search.space.open)
+
+    def figures(s):
+        share = float(s.workload.rate_req_per_s <= carried)
+        return dict.fromkeys(STORED) | {"share": share, "holds": share > 0.0, "tpot_s_mean": 0.01}
+
+    steps = search.steps()
+    with suppress(StopIteration):
+        scenarios = next(steps)
+        while True:
+            scenarios = steps.send([figures(s) for s in scenarios])
+    first = search.ranked()[0]
+    assert 0.0 < first.low <= carried < first.high
 
 
 def test_where_clients_take_every_slot_the_largest_batch_that_keeps_tpot_is_found():

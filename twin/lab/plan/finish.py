@@ -3,34 +3,24 @@ fits, the smallest relaxation of each limit."""
 
 import math
 import statistics
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 from twin.facts import Facts
-from twin.lab.explain.capacity import OTHERS, Capacity, at_steady, searching, steady_by_itself
+from twin.lab.explain.capacity import Capacity, at_steady, searching, steady_by_itself
 from twin.lab.explain.view import load_of
-from twin.lab.plan.candidates import Candidate, Space, score, space_of
+from twin.lab.plan.candidates import Candidate, score
 from twin.lab.plan.losses import after_loss, lost_elements, margin_after
 from twin.lab.plan.question import Plan
-from twin.lab.plan.search import BATCHED, FRESH, Search, Steps, Tested
-from twin.lab.plan.trial import Trial, scenario_of
+from twin.lab.plan.relax import Proved, Relax
+from twin.lab.plan.search import FRESH, Search, Steps, Tested, answers
+from twin.lab.plan.trial import SEEDS, Trial, by_chance, scenario_of
 from twin.scenario import Scenario, SpecError, with_overrides
 
-SEEDS = tuple(OTHERS + k for k in range(1, 5))  # beyond the scenario's own
-NEAREST = 3  # deployments of which more seeds say what they need of a limit
-RELAXED = 12  # simulations for each limit, where nothing fits
 CARRIED = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5)  # of its largest load, tried until a loss is survived
 SPARED = (1.1, 1.25, 1.5, 2.0)  # of the load by formula, where nothing smaller survives
 SPARES = 4  # deployments of each of these, and those that are near enough to look at again
-LONGER, LONGEST_S = 1.2, 10.0  # a TPOT that is tried after another; beyond, nothing helps
-LEVELS = 2  # of these with deployments: a formula may promise what simulations do not reach
-NEARLY = 3.0  # standard errors of a share of requests: what chance hardly exceeds
-PART, TRIED = 0.95, 12  # of a relaxation, the next smaller one; searches for each limit
-DIGITS = 5  # of a relaxation
-LOAD, LEAST = "load_req_per_s", 0.1  # the least that is tried, of the load
-HALVED = 6  # times between these two, for a first guess
 
 
 @dataclass
@@ -80,6 +70,19 @@ class Finish:
         if not self.finalists:
             yield from self._relaxed()
 
+    def _relaxed(self) -> Steps:
+        """Find the smallest relaxation of each limit."""
+
+        def proved(search: Search) -> Proved:
+            other = Finish(search, self.facts, brief=True)
+            yield from other._found()
+            return other.finalists[0].candidate if other.finalists else None
+
+        most = max(self.fallen, key=lambda f: len(_survived(f)), default=None)
+        fallen = (most.candidate, _survived(most)) if most else None
+        relax = Relax(self.search, self.facts, proved, fallen, self.relaxations)
+        yield from relax.steps()
+
     def _found(self) -> Steps:
         """Find the finalists, or else the deployments that nearly suffice; lose those that a loss
         takes out."""
@@ -127,7 +130,7 @@ class Finish:
         for t in search.tested.values():
             for rate, trial in t.trials:
                 share_missing = share - trial["share"]
-                chance = NEARLY * trial.get("share_error", 0.0)
+                chance = by_chance(trial)
                 if search.one_load and 0.0 < share_missing <= chance:
                     near_misses.append((share_missing, t.candidate.settings, t, rate))
         finalists = [self._finalist(t, rate) for _, _, t, rate in sorted(near_misses)[:SPARES]]
@@ -155,7 +158,7 @@ class Finish:
             for f in chosen
             for seed in (f.scenario.seed, *SEEDS)[which]
         ]
-        for (f, _), trial in (yield from _answers(pairs)):
+        for (f, _), trial in (yield from answers(pairs)):
             if not isinstance(trial, str):
                 f.seeds.append(trial | {"within": not self.search.misses(trial)})
 
@@ -235,7 +238,7 @@ class Finish:
                 f.losses[loss] = {"status": "failed", "reason": str(error)}
             if not elements:
                 f.losses[loss] = {"status": "unsupported", "reason": "the machine has none"}
-        for ((f, element), s), trial in (yield from _answers(pairs)):
+        for ((f, element), s), trial in (yield from answers(pairs)):
             row = margin_after(s, element, trial)
             worst = f.losses.get(loss)
             if worst is None or (row.get("margin") or -1.0) < (worst.get("margin") or -1.0):
@@ -261,195 +264,12 @@ class Finish:
             yield from self._capacities([f for f in more if f.survives])
             self.finalists += more
 
-    def _relaxed(self) -> Steps:
-        """For each limit alone, the deployment with the smallest relaxation, over several seeds."""
-        search, s, plan = self.search, self.search.space.base, self.search.plan
-        for limit, key, scale in (
-            ("slo.tpot_ms", "needs_tpot_s", 1e3), ("slo.ttft_s", "needs_ttft_s", 1.0),
-        ):  # fmt: skip
-            yield from self._fastest(limit)
-            limit_now = plan.scenario.slo.tpot_ms if scale > 1.0 else s.slo.ttft_s
-            yield from self._least(limit, limit_now, key, scale)
-        yield from self._least("slo.share", s.slo.share, "share", -1.0)
-        for name in ("power_kw", "cost_per_million_tokens"):
-            if getattr(plan, name):
-                yield from self._least(name, getattr(plan, name), name, 1.0)
-        if self.fallen:
-            f = max(self.fallen, key=lambda f: len(_survived(f)))
-            self._relax("survives", list(plan.survives), _survived(f), f.candidate)
-        if plan.npus:
-            other = Search(self._space(npus=0), self.facts, search.over)
-            yield from other.steps()
-            if fitting := other.ranked():
-                c = min((t.candidate for t in fitting), key=lambda c: (c.npus, c.settings))
-                self._relax("npus", plan.npus, c.npus, c)
-        rate = search.space.rate if search.space.prices.offered is not None else None
-        if rate is not None and (yield from self._fits(LOAD, LEAST * rate)) is not None:
-            yield from self._stepwise(LOAD, rate, (yield from self._carried(rate)))
-
-    def _carried(self, rate: float) -> Generator[tuple[Scenario, ...], Any, float]:
-        """About the largest load below `rate` (requests/s) with which one of the nearest simulated
-        deployments keeps the limits: halved by single short runs."""
-        search, slo = self.search, self.search.space.base.slo
-        limits = (("needs_ttft_s", slo.ttft_s), ("needs_tpot_s", 1e-3 * slo.tpot_ms))
-
-        def distance(t: Tested) -> tuple[float, float, Any]:
-            trial = t.trials[-1][1]
-            needs = [trial[key] / limit for key, limit in limits if trial[key] is not None]
-            return min(needs, default=math.inf), -trial["share"], t.candidate.settings
-
-        low, high = LEAST * rate, rate
-        simulated = [t for t in search.tested.values() if t.trials]
-        nearest = [t.candidate.given for t in sorted(simulated, key=distance)[:SPARES]]
-        for _ in range(HALVED if nearest else 0):
-            load = (low + high) / 2.0
-            trials = yield tuple(scenario_of(search.space, given, load) for given in nearest)
-            keeping = [
-                given
-                for given, trial in zip(nearest, trials, strict=True)
-                if not isinstance(trial, str) and not search.misses(trial)
-            ]
-            if keeping:
-                low, nearest = load, keeping
-            else:
-                high = load
-        return low if low > LEAST * rate else high
-
-    def _space(self, **changed: Any) -> Space:
-        """The deployments of a plan with another limit or goal."""
-        plan = self.search.plan.model_copy(update=changed)
-        return space_of(plan, self.facts, self.search.space)
-
-    def _least(self, limit: str, own: Any, key: str, scale: float) -> Steps:
-        """The smallest relaxation of a limit, from the smallest need over seeds of deployments that
-        were simulated (negative scale: the largest)."""
-        search, more = self.search, scale < 0.0
-        limited = key in ("power_kw", "cost_per_million_tokens")
-        simulated = [
-            (-trial[key] if more else trial[key], t.candidate.settings, rate, t.candidate)
-            for t in search.tested.values()
-            for rate, trial in t.trials
-            if trial[key] is not None and (trial["holds"] or not limited)
-        ]
-        nearest: dict[Any, tuple[float, Candidate]] = {}
-        for _, settings, rate, c in sorted(simulated, key=lambda row: row[:3]):
-            nearest.setdefault(settings, (rate, c))
-        nearest_few = list(nearest.values())[:NEAREST]
-        pairs = [(c, s) for rate, c in nearest_few for s in self._seeds(c, rate)]
-        needs: dict[Any, list[Any]] = {}
-        for (c, _), trial in (yield from _answers(pairs)):
-            value = None if isinstance(trial, str) else trial[key]
-            needs.setdefault(c.settings, []).append(value)
-        suitable = [
-            (scale * (max(values) if limited else statistics.fmean(values)), k)
-            for k, values in enumerate(needs.values())
-            if None not in values
-        ]
-        need, k = min(suitable, default=(0.0, 0))
-        value = abs(need)
-        if value > (0.5 if more else 0.0) and (value < own if more else value > own):
-            yield from self._stepwise(limit, own, value, nearest_few[k][1])
-
-    def _stepwise(
-        self, limit: str, own: float, value: float, nearest: Candidate | None = None,
-    ) -> Steps:  # fmt: skip
-        """Relax a limit by a step with which a search finds a deployment, and with the next smaller
-        one none; steps are a geometric series through `value`, which `nearest` needs: that is all
-        where the seconds of the plan are used up."""
-        fits: dict[int, Candidate] = {}
-        fails: set[int] = set()
-        step, stride = 1, 1
-        for _ in range(TRIED):
-            if (tried := _level(own, value, step)) <= 0.0 or self.search.over():
-                break
-            c = yield from self._fits(limit, tried)
-            if c is None:
-                fails.add(step)
-            else:
-                fits[step] = c
-            if not fits:
-                step, stride = 1 - stride, 2 * stride
-            elif not fails:
-                step, stride = 1 + stride, 2 * stride
-            elif max(fits) + 1 in fails:
-                break
-            else:
-                step = (max(fits) + min(fails)) // 2
-        least = max(fits, default=0)
-        if c := fits.get(least, nearest if self.search.over() else None):
-            self._relax(limit, own, _level(own, value, least), c)
-
-    def _fits(
-        self, limit: str, value: float
-    ) -> Generator[tuple[Scenario, ...], Any, Candidate | None]:
-        """A deployment that a search finds with another value of a limit."""
-        plan, offered = self.search.plan, self.search.space.prices.offered or 1.0
-        changed: dict[str, Any] = {limit: value}
-        if limit == LOAD:
-            changed = {"more": value / offered - 1.0}
-        elif limit.startswith("slo."):
-            changed = {"scenario": with_overrides(plan.scenario, changed)}
-        for first in (True, False):  # the first that keeps the limits is mostly enough
-            search = Search(self._space(**changed), self.facts, self.search.over)
-            if first:
-                search.over = partial(_is_over, search, self.search.over)
-            other = Finish(search, self.facts, brief=True)
-            yield from search.steps()
-            stopped = bool(search.ranked())
-            yield from other._found()
-            if other.finalists or not stopped:
-                break
-        return other.finalists[0].candidate if other.finalists else None
-
-    def _seeds(self, c: Candidate, rate: float) -> list[Scenario]:
-        """Scenarios of a deployment at a load with every seed, long enough for a steady state."""
-        s = at_steady(scenario_of(self.search.space, c.given, rate), self.facts, rate)
-        return [with_overrides(s, {"seed": seed}) for seed in (s.seed, *SEEDS)]
-
-    def _fastest(self, limit: str) -> Steps:
-        """Simulate deployments with the smallest need by formula; for TPOT, also those of looser
-        plans."""
-        search = self.search
-        space, rate = search.space, (search.space.rate or 0.0)
-
-        def able() -> list[Candidate]:
-            new = [c for c in space.open if c.settings not in search.tested]
-            return [c for c in new if c.price.expected > FRESH * rate]
-
-        if limit != "slo.tpot_ms":
-            order = sorted(able(), key=lambda c: (-c.price.bound, c.npus, c.settings))
-            yield from search.tried(order[:RELAXED])
-            return
-        tpot_s, levels = space.prices.tpot_s, LEVELS
-        while levels and tpot_s < LONGEST_S:
-            order = sorted(able(), key=lambda c: (c.price.tpot_s, c.npus, c.settings))
-            yield from search.tried(order[:RELAXED])
-            levels -= bool(order)
-            tpot_s *= LONGER
-            s = with_overrides(search.plan.scenario, {limit: 1e3 * tpot_s})
-            space = self._space(scenario=s)
-
-    def _relax(self, limit: str, own: Any, value: Any, c: Candidate) -> None:
-        self.relaxations.append(
-            {"limit": limit, "from": own, "to": value, "settings": c.given, "npus": c.npus}
-        )
-
 
 def _hopeless(f: Finalist, share: float) -> bool:
     """Whether a finalist misses the share by more than chance explains, or cannot run."""
-    errors = [trial.get("share_error", 0.0) for trial in f.seeds]
-    error = math.hypot(*errors) / max(len(errors), 1)
-    return not f.seeds or share - statistics.fmean(f.shares) > NEARLY * error
-
-
-def _is_over(search: Search, over: Callable[[], bool]) -> bool:
-    """Whether a search has found a deployment or used up its time."""
-    return over() or bool(search.ranked())
-
-
-def _level(own: float, value: float, step: int) -> float:
-    """A limit relaxed by a step of a geometric series; step 0 is `value`."""
-    return float(f"{own + (value - own) * PART**step:.{DIGITS}g}")
+    chances = [by_chance(trial) for trial in f.seeds]
+    chance = math.hypot(*chances) / max(len(chances), 1)
+    return not f.seeds or share - statistics.fmean(f.shares) > chance
 
 
 def breaks_first(trial: Trial, plan: Plan) -> str:
@@ -464,18 +284,6 @@ def breaks_first(trial: Trial, plan: Plan) -> str:
         for name, limit in (("TTFT", slo.ttft_s), ("TPOT", 1e-3 * slo.tpot_ms))
     }
     return max(excess_by_limit, key=lambda name: excess_by_limit[name])
-
-
-def _answers(
-    pairs: Sequence[tuple[Any, Scenario]],
-) -> Generator[tuple[Scenario, ...], Any, list[tuple[tuple[Any, Scenario], Trial | str]]]:
-    """Pairs (key, scenario) with the simulated figures of each."""
-    pairs_answered: list[tuple[tuple[Any, Scenario], Trial | str]] = []
-    for k in range(0, len(pairs), BATCHED):
-        part = pairs[k : k + BATCHED]
-        answers = yield tuple(s for _, s in part)
-        pairs_answered += zip(part, answers, strict=True)
-    return pairs_answered
 
 
 def _survived(f: Finalist) -> list[str]:

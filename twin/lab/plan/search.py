@@ -25,6 +25,7 @@ BATCHED = 8  # simulations at a time
 SCREENED, NEAR = 0.5, 0.2  # of the budget: one simulation each; neighbours of the best
 FRESH = 0.93  # of the formula's rate keeps an SLO, before anything is known
 STEP = 1.05  # between two loads of a deployment
+LEAST = 1 / 64  # of the formula's rate: no load below is tried
 CLOSE = 1.03  # between a load that keeps the SLO and one that does not: near enough
 # What a deployment may have of what is expected: first that, then more, for the formula compares
 # two deployments within some per cent.
@@ -69,8 +70,9 @@ class Tested:
 
     @property
     def closed(self) -> bool:
-        """Whether low and high agree at this precision."""
-        return bool(self.failed) or self.high <= self.low * CLOSE
+        """Whether low and high agree at this precision, or no load that is worth a try is left."""
+        least = max(self.low * CLOSE, LEAST * self.candidate.price.expected)
+        return bool(self.failed) or self.high <= least
 
     @property
     def middle(self) -> float:
@@ -290,7 +292,11 @@ class Search:
                                t.candidate.settings),
             )  # fmt: skip
             kept_half = order[: max(2 * BATCHED, int(share * len(order)))]
-            still_open = [t for t in kept_half if not t.closed][: min(BATCHED, budget - self.runs)]
+            still_open, most = [t for t in kept_half if not t.closed], BATCHED
+            if not self.proved():  # the load of the same few is lowered until one carries it
+                still_open.sort(key=lambda t: -len(t.trials))
+                most = BEST
+            still_open = still_open[: min(most, budget - self.runs)]
             if not still_open:
                 return
             share = max(0.5 * share, 0.05)
@@ -375,7 +381,7 @@ def beyond(points: FLOATS, x: float, y: float) -> FLOATS:
 def _next_load(t: Tested) -> float:
     """Next load to try: beyond the known ones, or between them."""
     if not t.low:
-        return t.high / STEP ** len(t.trials)
+        return t.high / STEP**2 ** (len(t.trials) - 1)  # a formula may be far off
     return t.low * STEP if math.isinf(t.high) else math.sqrt(t.low * t.high)
 
 
@@ -389,3 +395,15 @@ def front(
             best = point[1]
             points_of_front.append((point, c))
     return points_of_front
+
+
+def answers(
+    pairs: Sequence[tuple[Any, Scenario]],
+) -> Generator[tuple[Scenario, ...], Any, list[tuple[tuple[Any, Scenario], Trial | str]]]:
+    """Pairs (key, scenario) with the simulated figures of each."""
+    pairs_answered: list[tuple[tuple[Any, Scenario], Trial | str]] = []
+    for k in range(0, len(pairs), BATCHED):
+        part = pairs[k : k + BATCHED]
+        answers = yield tuple(s for _, s in part)
+        pairs_answered += zip(part, answers, strict=True)
+    return pairs_answered

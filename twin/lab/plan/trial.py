@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twin.engine.simulate import Run
-from twin.lab.explain.capacity import steady_by_itself
+from twin.lab.explain.capacity import OTHERS, steady_by_itself
 from twin.lab.explain.view import Summary, given_up, holds, load_of, one_slo, served_well
 from twin.lab.plan.candidates import Space
 from twin.lab.plan.question import Plan
@@ -32,6 +32,8 @@ LIVES = 0.5  # of a request's life: how long a warm-up lasts, and at least what 
 REQUESTS = 800.0  # that count, at least
 WARM_S, COUNTED_S = (5.0, 60.0), (10.0, 120.0)
 FIGURES = 4  # of a rate
+SEEDS = tuple(OTHERS + k for k in range(1, 5))  # beyond the scenario's own, of a proof
+NEARLY = 3.0  # standard errors of a share of requests: what chance hardly exceeds
 BLOCKS = 20  # batches of requests, whose means show what chance makes of a share
 
 
@@ -200,3 +202,8 @@ def error_of_share(met: NDArray[np.bool_]) -> float:
         return 0.0
     shares = met[: count * BLOCKS].reshape(BLOCKS, count).mean(axis=1)
     return float(shares.std(ddof=1)) / math.sqrt(BLOCKS)
+
+
+def by_chance(trial: Trial) -> float:
+    """What chance hardly makes more than of a run's share of requests that meet the SLO."""
+    return NEARLY * float(trial.get("share_error", 0.0))

@@ -22,8 +22,7 @@ LEVELS = 2  # of these with deployments: a formula may promise what simulations 
 PART, TRIED = 0.95, 12  # of a relaxation, the next smaller one; searches for each limit
 DIGITS = 5  # of a relaxation
 LOAD, LEAST = "load_req_per_s", 0.1  # the least that is tried, of the load
-HALVED = 6  # times between these two, for a first guess
-NEAR = 4  # deployments of that guess, next to one that carries the least load
+NEAR = 4  # deployments that carried most, tried first with the next load
 
 Proved = Generator[tuple[Scenario, ...], Any, Candidate | None]
 
@@ -65,41 +64,19 @@ class Relax:
                 c = min((t.candidate for t in fitting), key=lambda c: (c.npus, c.settings))
                 self._relax("npus", plan.npus, c.npus, c)
         rate = search.space.rate if search.space.prices.offered is not None else None
-        least = None if rate is None else (yield from self._fits(LOAD, LEAST * rate))
-        if rate is not None and least is not None:
-            yield from self._stepwise(LOAD, rate, (yield from self._carried(rate, least)))
+        if rate is not None and (carried := (yield from self._most(rate))):
+            yield from self._stepwise(LOAD, rate, carried)
 
-    def _carried(
-        self, rate: float, least: Candidate
-    ) -> Generator[tuple[Scenario, ...], Any, float]:
-        """About the largest load below `rate` (requests/s) with which a deployment keeps the
-        limits, halved by single short runs: of one that carries the least load, and of the nearest
-        of those simulated."""
-        search, slo = self.search, self.search.space.base.slo
-        limits = (("needs_ttft_s", slo.ttft_s), ("needs_tpot_s", 1e-3 * slo.tpot_ms))
-
-        def distance(t: Tested) -> tuple[float, float, Any]:
-            trial = t.trials[-1][1]
-            needs = [trial[key] / limit for key, limit in limits if trial[key] is not None]
-            return min(needs, default=math.inf), -trial["share"], t.candidate.settings
-
-        low, high = LEAST * rate, rate
-        simulated = sorted((t for t in search.tested.values() if t.trials), key=distance)
-        near = [least, *(t.candidate for t in simulated)]
-        nearest = {c.settings: Tested(c) for c in near[: 1 + NEAR]}
-        trying = list(nearest.values())
-        for _ in range(HALVED):
-            load = (low + high) / 2.0
-            trials = yield tuple(scenario_of(search.space, t.candidate.given, load) for t in trying)
-            for t, trial in zip(trying, trials, strict=True):
-                if not isinstance(trial, str):
-                    t.trials.append((load, trial | {"within": not search.misses(trial)}))
-            if keeping := [t for t in trying if t.low == load]:
-                low, trying = load, keeping
-            else:
-                high = load
-        self._note_loads(nearest.values())
-        return low if low > LEAST * rate else high
+    def _most(self, rate: float) -> Generator[tuple[Scenario, ...], Any, float]:
+        """About the largest load below `rate` (requests/s) that a deployment carries, by a search
+        in which each has a load of its own; 0 if not even the least is carried."""
+        search = Search(self._space(goal="rate"), self.facts, self.search.over)
+        yield from search.steps()
+        self._note_loads(search.tested.values())
+        if most := max((t.middle for t in search.tested.values() if t.low), default=0.0):
+            return min(most, PART * rate)
+        least = yield from self._fits(LOAD, LEAST * rate)
+        return LEAST * rate if least else 0.0
 
     def _note_loads(self, tested: Iterable[Tested]) -> None:
         """Note which loads deployments keep, and which they miss beyond chance."""

@@ -170,7 +170,8 @@ class Finish:
             return True
         t, low = f.tested, f.tested.low or f.rate
         last_trial = t.best or t.trials[-1][1]  # of what was only nearly enough: as it missed
-        mean = {**last_trial, "share": share, "within": False, "holds": False}
+        mean = {**last_trial, "share": share, "within": False, "holds": False,
+                "share_error": _error_of_mean(f)}  # fmt: skip
         t.trials = [(r, trial) for r, trial in t.trials if r < low] + [(low, mean)]
         return False
 
@@ -267,9 +268,14 @@ class Finish:
 
 def _hopeless(f: Finalist, share: float) -> bool:
     """Whether a finalist misses the share by more than chance explains, or cannot run."""
-    chances = [by_chance(trial) for trial in f.seeds]
-    chance = math.hypot(*chances) / max(len(chances), 1)
-    return not f.seeds or share - statistics.fmean(f.shares) > chance
+    mean = {"share_error": _error_of_mean(f)}
+    return not f.seeds or share - statistics.fmean(f.shares) > by_chance(mean)
+
+
+def _error_of_mean(f: Finalist) -> float:
+    """Standard error of the mean share over seeds that meets the SLO."""
+    errors = [trial.get("share_error", 0.0) for trial in f.seeds]
+    return math.hypot(*errors) / max(len(errors), 1)
 
 
 def breaks_first(trial: Trial, plan: Plan) -> str:

@@ -311,12 +311,15 @@ def _pool(s: Scenario, parts: Assembly, role: RoleCosts, traffic: Traffic) -> Po
     """The pool of prefill instances."""
     d, hot = s.deployment.prefill, parts.prefill_imbalance.table
     ops, dies, dp = role.operator_sink(), float(role.dies), d.attention == "dp"
+    pieces = role.pool.own.cp_dies
     budget = role.prompt_tokens
 
     def seconds(tokens: float, pairs: float, most: float, most_pairs: float) -> float:
         """Seconds of a batch with these tokens and attention pairs."""
         if not dp:
             most, most_pairs = tokens / dies, pairs / dies
+        else:  # of the fullest group of dies that split prompts
+            most, most_pairs = most / pieces, most_pairs / pieces
         return float(prefill_batch_s(role.prefill, tokens, most, most_pairs, *hot, ops))
 
     full_s, token_s, pair_s = batch_line(role, budget, traffic.input_tokens, hot)
@@ -344,7 +347,7 @@ def _pool(s: Scenario, parts: Assembly, role: RoleCosts, traffic: Traffic) -> Po
         read_s += float(prefill_hits_s(role.prefill, cached, ops)) / cached
     return Pool(
         d.instances, budget, float(d.chunk_tokens), computing, full_s, token_s, read_s,
-        dies=role.dies if dp else 1,
+        dies=role.dies // pieces if dp else 1,
     )  # fmt: skip
 
 

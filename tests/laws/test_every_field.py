@@ -326,6 +326,7 @@ FIELDS: dict[str, tuple[dict[str, Any], list[Any]]] = {
     "deployment.prefill.chunk_tokens": (BUSY, [0, 300]),
     "deployment.prefill.attention": (PREFILL, EVERY),
     "deployment.prefill.tp_dies": (PREFILL | {"deployment.prefill.attention": "tp"}, [2, 4]),
+    "deployment.prefill.cp_dies": (PREFILL | {"deployment.prefill.attention": "dp"}, [1, 2, 4]),
     "deployment.prefill.experts_tp": (PREFILL, [1, 4]),
     "deployment.prefill.dp_balance": (
         BUSY | {"deployment.prefill.attention": "dp", "workload.lengths": "sharegpt"}, EVERY),
@@ -335,6 +336,7 @@ FIELDS: dict[str, tuple[dict[str, Any], list[Any]]] = {
     "deployment.decode.chip": (KINDS, ["as_machine", "ascend-950dt"]),
     "deployment.decode.batch_per_npu": (DECODE | {"workload.rate_req_per_s": 400.0}, [16, 2]),
     "deployment.decode.tp_dies": (DECODE, [1, 2]),
+    "deployment.decode.cp_dies": (DECODE | {"deployment.decode.tp_dies": 4}, [1, 2, 4]),
     "deployment.decode.experts_tp": (DECODE, [1, 4]),
     "deployment.decode.microbatch": (HOT, ["on", "off"]),
     "deployment.decode.mtp_draft_tokens": (R1, [0, 1, 2]),

@@ -46,7 +46,9 @@ class Source:
         self.data_parallel = p.attention == "dp" and not self.colocated
         self.even = p.dp_balance == "attention"
         # Staged attention keeps the whole latent KV on every die; data parallel spreads prompts.
-        self.kv_dies = self.prefill[0].dies if self.prefill and p.attention == "dp" else 1
+        self.kv_dies = 1
+        if self.prefill and p.attention == "dp":
+            self.kv_dies = self.prefill[0].dies // p.cp_dies
         self.pooled = pool.enabled and self.d.mode != "decode_only"
         self.local = pool.enabled and pool.scope == "local"
         self.keep_answers = pool.enabled and pool.answers and bool(self.prefill)

@@ -24,6 +24,7 @@ from twin.model.costs import Costs, RoleCosts
 from twin.model.decode import DECODE_OPERATORS, decode_iteration_s
 from twin.model.fetch import node_dram_bytes
 from twin.model.formats import FORMATS, computes
+from twin.model.parallel import kv_pieces
 from twin.model.prefill import PREFILL_OPERATORS, prefill_batch_s
 from twin.policies.batching import tokens_per_iteration
 from twin.scenario import (
@@ -119,6 +120,7 @@ class Setup:
             return float(costs.kv_tokens_per_rank)
         expert_bytes = self.crowd.expert_bytes[costs.pool.role]
         expert_bytes = costs.layout.slots_per_die * expert_bytes / costs.layout.split
+        expert_bytes *= kv_pieces(costs.pool)  # dies that each lose the space of a part of a token
         return float(int(costs.kv_tokens_per_rank - expert_bytes / self.costs.kv_bytes_per_token))
 
     @property

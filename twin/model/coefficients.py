@@ -104,7 +104,7 @@ class Combine(Record):
 
 @record
 class Collective(Record):
-    """A collective of the dies that share attention, before or after its core."""
+    """A collective of the dies that share attention, before, around or after its core."""
 
     fixed: float = given("Launch and barrier.", "s")
     token: float = carried("Per token of a rank or a batch; after prefill's core, of a die.")
@@ -120,6 +120,7 @@ class Mode(Record):
     gather: Collective = part(Collective)  # hidden states, to the dies of a rank
     before: tuple[Product, ...] = parts(Product, len(plain_operators("decode", "before")))
     core: DecodeCore = part(DecodeCore)
+    context: Collective = part(Collective)  # queries and values of dies that split a context
     after: tuple[Product, ...] = parts(Product, len(plain_operators("decode", "after")))
     scatter: Collective = part(Collective)  # their sums, back to the die of each token
     gate: Gate = part(Gate)
@@ -143,6 +144,7 @@ class Layout(Record):
     expert_dies: float = given("Dies that hold experts and nothing else; 0: all do both (decode).")
     domains: float = given("Domains of attention dies that take turns at the experts (decode).")
     rank_dies: float = given("Dies that split a request's heads and are one rank (decode).")
+    context_dies: float = given("Dies that split a request's context.")
     ports: float = given("Time of the fullest port of their exchange, over the fullest link's.")
 
 
@@ -299,6 +301,7 @@ class Prefill(Record):
 
     before: tuple[Product, ...] = parts(Product, 1 + len(plain_operators("prefill", "before")))
     gather: Collective = part(Collective)
+    context: Collective = part(Collective)  # KV, to dies that split a prompt; per token of a die
     core: PrefillCore = part(PrefillCore)
     exchange: Collective = part(Collective)
     after: tuple[Product, ...] = parts(Product, 1 + len(plain_operators("prefill", "after")))

@@ -20,7 +20,7 @@ from twin.hardware.chip import Chip, load_chip
 from twin.hardware.network import Network, Wiring, network
 from twin.hardware.placement import place
 from twin.metrics.operators import names_of
-from twin.model import stages
+from twin.model import parallel, stages
 from twin.model.coefficients import DECODE_OPERATORS, PREFILL_OPERATORS, Decode, Prefill
 from twin.model.collectives import Exchange, exchange
 from twin.model.decode_costs import colocated_costs, decode_costs
@@ -68,6 +68,8 @@ class RoleCosts:
     off_node_fraction: float  # share of dispatch and combine bytes that takes the plane beyond
     gather_off_node: float  # the same of what attention's dies collect
     rank_bytes_per_token: float  # between the dies of a decode rank, all layers
+    context_bytes_per_token: float  # between dies that split a context, all layers
+    context_off_node: float  # share of these that takes the plane beyond
     dies_per_node: int  # most of its dies that one node has
     fetch: Fetch  # reads from the memory pool
 
@@ -292,7 +294,7 @@ def role_costs(at: Deployed, role: str, dies: tuple[int, ...], name: str) -> Rol
         ranks_per_die = setting.concentration / pool.rank_dies
         tokens = offloaded.kv_tokens(tokens, lender.kv_tokens_lent, ranks_per_die)
     exchange_of_pool, route_of_pool = setting.exchange, setting.route
-    gather = setting.tp_exchange or setting.gather
+    gather, across = setting.tp_exchange or setting.gather, setting.cp_exchange
     per_node = _dies_per_node(net, dies)
     one_npu = net.npus_of(dies) == 1
     return RoleCosts(
@@ -313,6 +315,8 @@ def role_costs(at: Deployed, role: str, dies: tuple[int, ...], name: str) -> Rol
         off_node_fraction=route_of_pool.off_node if route_of_pool.slow_between else 0.0,
         gather_off_node=gather.off_node if gather.slow_between else 0.0,
         rank_bytes_per_token=rank_bytes(setting.whole, pool.rank_dies),
+        context_bytes_per_token=parallel.sent_bytes(pool, "context", setting.part),
+        context_off_node=across.off_node if across and across.slow_between else 0.0,
         dies_per_node=per_node,
         fetch=fetch(
             at.memory_pool, at.facts, setting.readers, len(dies), per_node,
@@ -363,19 +367,29 @@ def _priced(seat: _Seat, net: Network, dies: tuple[int, ...]) -> tuple[Setting, 
     pool, chip = seat.pool, load_chip(seat.facts, seat.pool.chip)
     model_shape = load_shape(seat.facts, seat.deployment.model)
     expert_die_count = _expert_dies(pool, chip, len(dies))
-    group = _tp_group(pool, model_shape, len(dies) - expert_die_count)
+    _check_groups(pool, model_shape, len(dies) - expert_die_count)
+    own_drafter = drafter(seat.deployment, model_shape, seat.facts).shape
+    parallel.refuse(pool, model_shape, own_drafter, len(dies) - expert_die_count)
     price = exchange(net, dies)
     if expert_die_count:
         price = replace(price, remote=1.0)  # no expert is at home
     reads = pool.phase == "prefill" or pool.own.experts_tp > 1
     gather = exchange(net, dies, "read") if reads else price
-    within = exchange(net, dies[:group], "read") if group > 1 else None
-    return _priced_over(seat, len(dies), price, gather, within)
+    groups = tuple(
+        (name, exchange(net, dies[parallel.members(pool, name)], "read"))
+        for name, form in parallel.PARALLELISMS.items()
+        if form.size(pool) > 1
+    )
+    return _priced_over(seat, len(dies), price, gather, groups)
 
 
 @lru_cache(maxsize=64)
 def _priced_over(
-    seat: _Seat, dies: int, sending: Exchange, gather: Exchange, within: Exchange | None
+    seat: _Seat,
+    dies: int,
+    sending: Exchange,
+    gather: Exchange,
+    groups: tuple[tuple[str, Exchange], ...],
 ) -> tuple[Setting, Decode | Prefill]:
     """`_priced` for a number of dies with this exchange; instances with equal arguments share one
     object."""
@@ -402,7 +416,7 @@ def _priced_over(
         ),
         exchange=sending,
         gather=gather,
-        tp_exchange=within,
+        groups=groups,
         expert_dies=expert_die_count,
         offload=away,
         lender=_lender(facts, pool, away, kernel),
@@ -447,8 +461,8 @@ def _expert_dies(pool: Pool, chip: Chip, dies: int) -> int:
     return expert_dies
 
 
-def _tp_group(pool: Pool, shape: Shape, dies: int) -> int:
-    """Dies that share attention by heads (1: none); raises ModelError when they cannot."""
+def _check_groups(pool: Pool, shape: Shape, dies: int) -> None:
+    """Raise ModelError where dies cannot share attention by heads, or parts of experts."""
     group = pool.own.tp_dies
     if dies % group or shape.heads % group:
         raise ModelError(
@@ -460,4 +474,3 @@ def _tp_group(pool: Pool, shape: Shape, dies: int) -> int:
             f"deployment.{pool.phase}.experts_tp = {pool.own.experts_tp} must divide the {dies} "
             f"dies of a {pool.role} instance"
         )
-    return group

@@ -61,6 +61,7 @@ def _add_attention(m: Mode, times: float, load: Pass, ops: np.ndarray) -> float:
         time += product_time
     local = local_s(m.core, load.tokens, load.context)
     core = (m.core.fixed + local) * times
+    core += collective_s(m.context, load.tokens) * times
     ops[_CORE] += core
     time += core
     waited = (core_s(m.core, load.tokens, load.context) - local) * times

@@ -27,6 +27,7 @@ from twin.model.coefficients import (
 from twin.model.collectives import MoeTraffic, half_of_sum, launch_and_round_s
 from twin.model.formats import ACTIVATION_BYTES, FORMATS
 from twin.model.offload import token_bytes
+from twin.model.parallel import Where
 from twin.model.record import scaled
 from twin.model.roofline import largest_of
 from twin.model.setting import WHOLE, Cores, Setting
@@ -86,6 +87,7 @@ def _with_drafter(costs: Decode, x: Setting, query: int) -> Decode:
             *drafter_model.plain(others),
         ),
         core=_core(drafter_model, query, WHOLE),
+        context=_collective(drafter_model, "context", "core", WHOLE),
         after=drafter_model.plain(o.plain_operators("decode", "after")),
         scatter=scatter,
     )
@@ -98,7 +100,7 @@ def _with_drafter(costs: Decode, x: Setting, query: int) -> Decode:
         costs.demand,
         draft_bytes=x.drafter.weight_bytes - join.weight_bytes,
         draft_first_bytes=join.weight_bytes,
-        draft_context_bytes=s.kv_bytes_per_token_layer(f.kv),
+        draft_context_bytes=s.kv_bytes_per_token_layer(f.kv) / x.pool.own.cp_dies,
         draft_flops=sum(w.flops_per_token for w in layer) + widened,
         draft_first_flops=join.flops_per_token,
         draft_context_flops=s.decode_core_flops,
@@ -143,7 +145,11 @@ def colocated_costs(x: Setting, drafts: int, delay: int = 0) -> Decode:
     computes a prompt, so passes are apart where there is one rank or all have prompts at once.
     """
     same_dies = x.pool.rank_dies == x.exchange.peers or delay > 0
+    ranks = x.layout.dies / x.pool.rank_dies
     cached = x.many_rows(o.cached_up(x.shape, x.formats)) * x.pool.rank_dies / x.layout.dies
+    if (group := x.cp_exchange) is not None:  # latents of cached tokens come from all dies first
+        kv = x.shape.cached_bytes_per_token(x.formats.kv) / x.shape.layers
+        cached += kv * group.remote / group.rate_bytes_per_s / ranks
     chunk = Chunk(
         pair=x.pair_s * x.shape.growing,
         latent=x.context_s(1, prompt=True) * x.shape.growing,
@@ -176,6 +182,7 @@ def layout(x: Setting) -> Layout:
         expert_dies=float(x.expert_dies),
         domains=float(x.pool.own.domains),
         rank_dies=float(x.pool.rank_dies),
+        context_dies=float(x.pool.own.cp_dies),
         ports=x.exchange.ports,
     )
 
@@ -193,6 +200,7 @@ def _mode(
         gather=gather,
         before=(replace(prolog, fixed=prolog.fixed + x.small_kernels_s), *others),
         core=_core(x, query, attention),
+        context=_collective(x, "context", "core", attention),
         after=x.plain(o.plain_operators("decode", "after"), attention),
         scatter=scatter,
         gate=gate,
@@ -209,13 +217,23 @@ def _collectives(x: Setting, cores: Cores) -> tuple[Collective, Collective]:
     attention, partial sums are reduced and scattered after it: an all-reduce in two halves, so that
     a die sends its own tokens to experts (vllm-ascend's sequence parallelism: profiled on
     DeepSeek-V3 with TP8)."""
-    if (group := x.tp_exchange) is None:
-        return Collective(), Collective()
-    hidden = ACTIVATION_BYTES * x.shape.hidden
-    half, moved = half_of_sum(x.machine, x.facts, group), hidden * group.remote
-    gather = Collective(half.start_s, moved / half.bytes_per_s, *half.beyond(moved))
-    summed_s = hidden / x.machine.vector_bytes_per_s(cores.vector)
-    return gather, replace(gather, token=gather.token + summed_s)
+    return _collective(x, "heads", "before", cores), _collective(x, "heads", "after", cores)
+
+
+def _collective(x: Setting, name: str, where: Where, cores: Cores) -> Collective:
+    """Collectives of a parallelism at a place of a layer, in sequence, per token of the rank: each
+    takes what half an all-reduce of its bytes takes."""
+    if (group := dict(x.groups).get(name)) is None:
+        return Collective()
+    sends, half = x.sends(name, where), half_of_sum(x.machine, x.facts, group)
+    starts = sum(each.layers(x.shape) for each in sends)
+    moved = x.together(name, where) * group.remote
+    added = sum(each.added(x.part) * each.layers(x.shape) for each in sends)
+    beyond, saved_s = half.beyond(moved)
+    token = moved / half.bytes_per_s
+    if added > 0.0:
+        token += added / x.machine.vector_bytes_per_s(cores.vector)
+    return Collective(starts * half.start_s, token, starts * beyond, saved_s)
 
 
 def _sampling(x: Setting) -> Sampling:
@@ -298,9 +316,11 @@ def _whole_die(mode: Mode, x: Setting) -> Mode:
 def _core(x: Setting, query: int, cores: Cores) -> DecodeCore:
     """Coefficients of the attention core on a decode die's cores, and of its offloaded part on
     prefill dies."""
-    s, most = x.shape, float(x.shape.reach)
+    s, most, pieces = x.shape, float(x.shape.reach), x.pool.own.cp_dies
     all_queries_s, each = (x.context_s(q, cores) for q in (query, 1))
-    per_query_s, one = (seconds * s.growing for seconds in (all_queries_s, each))
+    # A die has the heads of all that split the context, and its share of the tokens.
+    whole = x if pieces == 1 else replace(x, shape=replace(s, heads=s.heads * pieces))
+    per_query_s, one = (whole.context_s(q, cores) / pieces * s.growing for q in (query, 1))
     start_s = x.machine.attention(x.formats.kv, s.kind.kernels).start_s
     if s.index_top_k and x.machine.sparse_start_s > 0.0:
         start_s = x.machine.sparse_start_s
@@ -310,8 +330,8 @@ def _core(x: Setting, query: int, cores: Cores) -> DecodeCore:
         context_one=one,
         reach=most / query,
         reach_one=most,
-        index=x.index_s(query, cores),
-        index_one=x.index_s(1, cores),
+        index=whole.index_s(query, cores) / pieces,
+        index_one=whole.index_s(1, cores) / pieces,
         windowed=s.windowed * all_queries_s,
         windowed_one=s.windowed * each,
         window=s.window / query,
@@ -349,6 +369,7 @@ def _demand(x: Setting, query: float, dense: o.Work, head: o.Work) -> Demand:
         gate, flops_per_token=gate.flops_per_token / x.pool.rank_dies
     )  # of its tokens
     attention = [*(entry.work(s, f) for entry in plain), gate_part]
+    pieces = x.pool.own.cp_dies  # of a context: a die reads one
     cached = s.core_bytes_per_token_layer(f.kv) * (query if s.index_top_k else 1.0)
     states = s.recurrent * s.linear_kind.core_flops(s) if s.linear_layers else 0.0
     return Demand(
@@ -357,13 +378,16 @@ def _demand(x: Setting, query: float, dense: o.Work, head: o.Work) -> Demand:
         shared_more_bytes=f.shared_more_bytes * s.expert_weights,
         dense_bytes=dense.weight_bytes,
         head_bytes=head.weight_bytes,
-        context_bytes=cached * s.growing,
+        context_bytes=cached * s.growing / pieces,
         windowed_bytes=cached * s.windowed,
         windowed_flops=s.decode_core_flops * s.windowed,
-        index_bytes=s.growing * s.index_bytes_per_token_layer(f.kv)
-        + s.pooled * s.core_bytes_per_token_layer(f.kv),
+        index_bytes=(
+            s.growing * s.index_bytes_per_token_layer(f.kv)
+            + s.pooled * s.core_bytes_per_token_layer(f.kv)
+        )
+        / pieces,
         state_bytes=x.state_bytes(query),
-        index_flops=s.all_pairs_flops,
+        index_flops=s.growing * s.index_flops / pieces + s.pooled * s.decode_core_flops,
         attention_flops=sum(w.flops_per_token for w in attention) + states,
         context_flops=s.decode_core_flops * s.growing,
         expert_flops=expert.flops_per_token,

@@ -196,6 +196,7 @@ def attention_s(m: Mode, tokens: float, core: float) -> float:
         time += product_s(m.before[k], tokens)
     time += m.core.fixed
     time += core
+    time += collective_s(m.context, tokens)
     for k in range(len(m.after)):
         time += product_s(m.after[k], tokens)
     return time + collective_s(m.scatter, tokens)

@@ -93,6 +93,7 @@ def _attention(
 ) -> float:
     """Book attention of `layers` passes; returns their seconds."""
     gather = p.gather.fixed + p.gather.token * tokens
+    gather += p.context.fixed + p.context.token * die_tokens
     w = p.core
     core = w.fixed + prompt_core_s(
         w.pair, w.latent, w.index, w.reach, w.least, w.windowed, w.window, die_tokens, die_pairs
@@ -228,11 +229,15 @@ def _overlapped_s(
 @kernel
 def prefill_hits_s(p: Prefill, hit_tokens: float, ops: np.ndarray) -> float:
     """Additional seconds of a batch for `hit_tokens` cached tokens that its prompts attend to.
-    Their latents, which every die has read, are projected up to keys and values of its heads as if
-    computed: multi-head attention does not absorb. Added to prefill_batch_s; ops as there."""
-    projected = p.core.hit * hit_tokens * (p.moe_layers + p.dense_layers)
+    Their latents, which every die has read or gathered from dies that split the prompts, are
+    projected up to keys and values of its heads as if computed: multi-head attention does not
+    absorb. Added to prefill_batch_s; ops as there."""
+    layers = p.moe_layers + p.dense_layers
+    projected = p.core.hit * hit_tokens * layers
+    gathered = p.context.token * hit_tokens / p.layout.dies * layers
     ops[int(p.before[0].place)] += projected
-    return projected
+    ops[_GATHER] += gathered
+    return projected + gathered
 
 
 @kernel

@@ -41,6 +41,7 @@ def prefill_costs(x: Setting, microbatch: bool) -> Prefill:
     its share of all tokens."""
     m, s, f, mtp = x.machine, x.shape, x.formats, x.drafter.module
     group, microbatch = float(x.split_dies), microbatch and x.exchanges
+    pieces = float(x.pool.own.cp_dies)
     form = _Attention()
     if x.pool.own.attention == "tp":
         form = _tensor_parallel(x)
@@ -55,24 +56,16 @@ def prefill_costs(x: Setting, microbatch: bool) -> Prefill:
             Product(
                 fixed=4 * x.product_start_s + x.small_kernels_s,
                 weight=x.seconds(down)[0] + x.seconds(up)[0] * form.up_share,
-                flop=form.down_rows * x.many_rows(down) + group * x.many_rows(up),
+                flop=form.down_rows * x.many_rows(down)
+                + group * x.many_rows(up)
+                + group * (pieces - 1.0) * x.many_rows(o.cached_up(s, f)),
                 place=x.place("attention_input"),
             ),
             *_more(x, "before"),
         ),
         gather=form.gather,
-        core=PrefillCore(
-            fixed=x.gap + x.selecting_s,
-            pair=group * x.pair_s * s.growing,
-            windowed=group * x.pair_s * s.windowed,
-            window=float(s.window),
-            latent=x.context_s(1, prompt=True) * s.growing,
-            index=x.index_pair_s,
-            reach=float(s.reach),
-            least=x.prompt_places,
-            hit=x.many_rows(o.cached_up(s, f)) / x.layout.dies,
-            edge=group * x.edge_s,
-        ),
+        context=_context(x),
+        core=_core(x),
         exchange=form.exchange,
         after=(
             Product(
@@ -102,6 +95,24 @@ def prefill_costs(x: Setting, microbatch: bool) -> Prefill:
         split_ffn=float(x.split_dies > 1),
         routing=m.routing_in_stream,
         compute_share=m.prefill_compute_share,
+    )
+
+
+def _core(x: Setting) -> PrefillCore:
+    """Coefficients of the attention core."""
+    s, group = x.shape, float(x.split_dies)
+    up_again = x.many_rows(o.cached_up(s, x.formats)) * x.pool.own.cp_dies
+    return PrefillCore(
+        fixed=x.gap + x.selecting_s,
+        pair=group * x.pair_s * s.growing,
+        windowed=group * x.pair_s * s.windowed,
+        window=float(s.window),
+        latent=x.context_s(1, prompt=True) * s.growing,
+        index=x.index_pair_s,
+        reach=float(s.reach),
+        least=x.prompt_places,
+        hit=up_again / x.layout.dies,
+        edge=group * x.edge_s,
     )
 
 
@@ -203,6 +214,14 @@ def _tensor_parallel(x: Setting) -> _Attention:
     )  # fmt: skip
 
 
+def _context(x: Setting) -> Collective:
+    """Gather of the KV of all dies that split a prompt, per token of a die."""
+    if (group := x.cp_exchange) is None:
+        return Collective()
+    together = x.together("context", "before")
+    return Collective(group.latency_s + x.gap, together * (group.remote / group.rate_bytes_per_s))
+
+
 def _moe(x: Setting) -> tuple[Gate, Dispatch, Experts, Combine]:
     """Coefficients of gate, dispatch, experts and combine."""
     s, m, t = x.shape, x.machine, x.traffic(own_streams=False)
@@ -237,9 +256,12 @@ def _demand(x: Setting, moe_layers: int, form: _Attention) -> PrefillDemand:
         *((entry.work(s, f), 1.0) for entry in plain),
     ]
     works = [work for work, _ in attention]
+    again, pieces = o.cached_up(s, f), x.pool.own.cp_dies - 1  # projected up by each other die
     expert, dense = o.expert(s, f), o.dense_ffn(s, f)
     used, layers = (s.top_k + s.shared_experts) * x.layout.split, moe_layers + s.dense_layers
     moved_bytes = sum(w.io_bytes_per_token + w.vector_bytes_per_token for w in works)
+    moved_bytes += pieces * (again.io_bytes_per_token + again.vector_bytes_per_token)
+    flops = sum(w.flops_per_token for w in works) + pieces * again.flops_per_token
     dies_of_split = float(x.split_dies)  # each computes its share of a token
     states = s.recurrent * s.linear_kind.prompt_flops(s) if s.linear_layers else 0.0
     demand = PrefillDemand(
@@ -249,7 +271,7 @@ def _demand(x: Setting, moe_layers: int, form: _Attention) -> PrefillDemand:
         shared_more_bytes=f.shared_more_bytes * s.expert_weights * moe_layers,
         token_bytes=dies_of_split * moved_bytes * layers
         + used * (expert.io_bytes_per_token + expert.vector_bytes_per_token) * moe_layers,
-        token_flops=dies_of_split * (sum(w.flops_per_token for w in works) + states) * layers
+        token_flops=dies_of_split * (flops + states) * layers
         + used * expert.flops_per_token * moe_layers
         + dies_of_split * dense.flops_per_token * s.dense_layers,
         pair_flops=dies_of_split * s.prefill_core_flops * layers * s.growing,

@@ -59,6 +59,7 @@ def stages(p: Decode, m: Mode, load: Pass) -> Stages:
         prepare += product_s(m.before[k], load.tokens)
     attention = prepare + m.core.fixed
     attention += core_s(m.core, load.tokens, load.context)
+    attention += collective_s(m.context, load.tokens)
     for k in range(len(m.after)):
         attention += product_s(m.after[k], load.tokens)
     attention += collective_s(m.scatter, load.tokens)

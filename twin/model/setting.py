@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from twin.facts import Facts
 from twin.metrics.operators import names_of
+from twin.model import parallel
 from twin.model.coefficients import Product
 from twin.model.collectives import (
     Exchange,
@@ -65,7 +66,7 @@ class Setting:
     layout: ExpertLayout
     exchange: Exchange
     gather: Exchange  # the same dies, data pulled by reads
-    tp_exchange: Exchange | None = None  # of dies with tensor-parallel attention, by reads
+    groups: tuple[tuple[str, Exchange], ...] = ()  # of dies that share attention, by reads
     expert_dies: int = 0  # that hold experts alone (AFD); 0: every die does both
     offload: Offload | None = None  # attention that dies of another pool take over
     lender: Machine | None = None  # these dies
@@ -78,6 +79,33 @@ class Setting:
             return None
         formats = Formats(OWN_FORMAT, OWN_FORMAT, OWN_FORMAT, self.formats.kv)
         return replace(self, shape=self.drafter.shape, formats=formats, offload=None, lender=None)
+
+    @property
+    def tp_exchange(self) -> Exchange | None:
+        """Network of dies that split heads; None: none do."""
+        return dict(self.groups).get("heads")
+
+    @property
+    def cp_exchange(self) -> Exchange | None:
+        """Network of dies that split a context; None: none do."""
+        return dict(self.groups).get("context")
+
+    @property
+    def part(self) -> parallel.Part:
+        """What formulas of parallelisms read."""
+        own = self.pool.own
+        return parallel.Part(self.shape, self.whole, self.formats.kv, own.tp_dies, own.cp_dies)
+
+    def sends(self, name: str, where: parallel.Where) -> list[parallel.Sent]:
+        """Collectives of a parallelism at a place of a layer, in this phase."""
+        sent = parallel.PARALLELISMS[name].sends
+        return [each for each in sent if each.phase == self.pool.phase and each.where == where]
+
+    def together(self, name: str, where: parallel.Where) -> float:
+        """Bytes that a group has of a token, of these collectives, mean layer."""
+        return sum(
+            each.together(self.part) * each.layers(self.shape) for each in self.sends(name, where)
+        )
 
     @property
     def gap(self) -> float:

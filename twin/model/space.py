@@ -19,6 +19,7 @@ from twin.model.memory import (
     expert_bytes,
     layer_stack_bytes,
 )
+from twin.model.parallel import kv_pieces
 from twin.model.setting import Setting
 from twin.model.shape import ModelError, Shape
 from twin.scenario import Deployment, Pool
@@ -82,7 +83,7 @@ def space(x: Setting, at: Deployed, name: str) -> Space:
         budget(chip, x.facts, state_bytes, 0.0, f"The experts of {subject}")
     # A rank stands for its share of the instance: with expert dies less than a die's KV.
     per_token = kv_bytes(x.shape, x.drafter, d.precision.kv)
-    tokens = int(memory.kv / per_token * (1.0 - x.expert_dies / dies))
+    tokens = int(memory.kv / per_token * (1.0 - x.expert_dies / dies)) * kv_pieces(x.pool)
     if x.pool.own.cores < x.pool.cores:  # it lends the rest, and KV space with them
         own_tokens = min(tokens, _own_tokens(x, d))
         return Space(memory, own_tokens, tokens - own_tokens)
@@ -111,7 +112,8 @@ def _own_tokens(x: Setting, d: Deployment) -> int:
     """KV tokens that a prefill die with offloaded requests needs itself: a batch, and the longest
     prompt. With data-parallel attention each die has its own prompts, otherwise all."""
     batch = d.prefill.tokens_per_npu * d.prefill.npus_per_instance
-    own_batch = batch // x.exchange.peers if x.pool.own.attention == "dp" else batch
+    dies = x.exchange.peers // kv_pieces(x.pool)
+    own_batch = batch // dies if x.pool.own.attention == "dp" else batch
     return max(own_batch, x.shape.max_context)
 
 
@@ -146,7 +148,8 @@ def _with_others(own: Budget, x: Setting, at: Deployed, guest: Pool) -> Budget:
         )
         weights += max(0.0, full_bytes - part)
     buffers = _buffers(lying, d)
-    holders = layout.dies if p.attention == "dp" else 1  # else every die holds KV of all prompts
+    # Every die holds KV of all prompts, unless each has its own or a piece of them.
+    holders = layout.dies if p.attention == "dp" else kv_pieces(guest)
     whole_token = kv_bytes(x.whole.split(separate_dies), x.drafter, d.precision.kv)
     kv = p.tokens_per_npu * guest.npus / holders * whole_token
     if x.pool.over:

@@ -102,7 +102,8 @@ def _attention(m: Mode, half: Pass) -> Operators:
         name, seconds = target[0]
         target[0] = name, seconds + collective_s(collective, half.tokens)
     core, local = m.core, local_s(m.core, half.tokens, half.context)
-    core_pieces = [("attention_core", core.fixed + local)]
+    exchanged_s = collective_s(m.context, half.tokens)
+    core_pieces = [("attention_core", core.fixed + local + exchanged_s)]
     if (waited := core_s(core, half.tokens, half.context) - local) > 0.0:
         core_pieces.append(("offloaded_core", waited))
     return (*before, *core_pieces, *after)

@@ -78,6 +78,14 @@ class Prefill(Section):
     )  # fmt: skip
     """Dies of a tensor-parallel group; groups share the prompts evenly. [SGLang on Atlas A3:
     tp-size 16, dp-size 2; xDeepServe: 4]"""
+    cp_dies: int = quantity(
+        1, "", "Context parallelism in prefill", (1, 128), since=4,
+        applies=when("deployment.prefill.attention", "tp", "dp"),
+        also="CP, PCP, prefill-context-parallel-size, ring attention, long context",
+    )  # fmt: skip
+    """Dies, or tensor-parallel groups, that split a prompt by its tokens, in pieces with equal
+    attention. In every layer each gathers the KV of the others; each stores its share. [vLLM-
+    Ascend: prefill-context-parallel-size; ring attention, arXiv 2310.01889]"""
     experts_tp: int = quantity(
         1, "dies", "Experts split over dies (prefill)", (1, 128), since=4, also="MoE TP, moe_tp"
     )
@@ -149,6 +157,15 @@ class Decode(Section):
     rank: each reads all of the request's latents (MLA), or its heads' KV (GQA). Experts stay spread
     over all dies. 1: attention is data-parallel, every die is a rank. [SGLang: tp-size over
     dp-size; vLLM: tensor-parallel-size; arXiv 1909.08053]"""
+    cp_dies: int = quantity(
+        1, "dies", "Context parallelism in decode", (1, 128), applies=DECODES, since=4,
+        also="CP, DCP, decode-context-parallel-size, dcp-size, Helix, long context",
+    )  # fmt: skip
+    """Dies among the `tp_dies` of a rank that share out the tokens of a request's KV in place of a
+    copy each. Queries are gathered before the attention core, partial values and their log-sum-exp
+    exchanged after it. At most as many as a rank has copies: `tp_dies`, over the KV heads where
+    there are some. [vLLM: decode-context-parallel-size; SGLang: dcp-size; Helix, arXiv
+    2507.07120]"""
     experts_tp: int = quantity(
         1, "dies", "Experts split over dies", (1, 128), applies=DECODES, since=4,
         also="MoE TP, moe_tp, tensor-parallel-size without expert parallelism"

@@ -53,6 +53,7 @@ class Group:
     domains: int = 1  # parts of an attention group that take turns at the experts
     attention: Literal["dp", "tp", "sp_tp_sp"] = "dp"
     tp_dies: int = 1  # dies that split the heads of one request ("tp")
+    cp_dies: int = 1  # dies, in prefill also groups of them ("tp"), that split its context
     experts_tp: int = 1  # dies that hold a part of each of their experts
     coupling: Coupling = "own"
 
@@ -137,7 +138,8 @@ def _serving(deployment: Deployment, chip: str) -> Mapping[str, Pool]:
         c, tp = deployment.colocated, deployment.decode.tp_dies
         own = Group(
             LAYER, c.npus_per_instance, _named(c.chip, chip),
-            attention="tp" if tp > 1 else "dp", tp_dies=tp, experts_tp=deployment.decode.experts_tp,
+            attention="tp" if tp > 1 else "dp", tp_dies=tp, cp_dies=deployment.decode.cp_dies,
+            experts_tp=deployment.decode.experts_tp,
         )  # fmt: skip
         split = -(-c.prompt_dies // tp)
         pool = Pool(
@@ -171,6 +173,7 @@ def _prefill(deployment: Deployment, chip: str) -> Pool:
         over=over,
         attention=p.attention,
         tp_dies=p.tp_dies if p.attention == "tp" else 1,
+        cp_dies=p.cp_dies if p.attention != "sp_tp_sp" else 1,
         experts_tp=p.experts_tp,
     )
     precision = deployment.precision
@@ -196,6 +199,7 @@ def _decode(deployment: Deployment, chip: str) -> Pool:
         domains=d.domains if apart else 1,
         attention="tp" if d.tp_dies > 1 else "dp",
         tp_dies=d.tp_dies,
+        cp_dies=d.cp_dies,
         experts_tp=d.experts_tp,
     )
     groups = [own]

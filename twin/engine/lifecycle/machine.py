@@ -47,15 +47,22 @@ def _sent(role: RoleCosts) -> tuple[float, float, float, float]:
     bytes_per_token, off_node_share = role.exchange_bytes_per_token, role.off_node_fraction
     ranks, ranks_far = role.rank_bytes_per_token, role.gather_off_node
     gathered_bytes = 0.0
+    context, context_far = role.context_bytes_per_token, role.context_off_node
     if role.pool.role == "prefill":
         p = role.prefill
         seconds = p.gather.token * role.dies + p.exchange.token
         seconds *= p.moe_layers + (1.0 + p.split_ffn) * p.dense_layers
         gathered_bytes = seconds * role.gather_bytes_per_s if seconds > 0.0 else 0.0
+        return (
+            bytes_per_token * (1.0 - off_node_share) + ranks * (1.0 - ranks_far),
+            bytes_per_token * off_node_share + ranks * ranks_far,
+            gathered_bytes * (1.0 - ranks_far) + context * (1.0 - context_far),
+            gathered_bytes * ranks_far + context * context_far,
+        )
     return (
-        bytes_per_token * (1.0 - off_node_share) + ranks * (1.0 - ranks_far),
-        bytes_per_token * off_node_share + ranks * ranks_far,
-        gathered_bytes * (1.0 - ranks_far), gathered_bytes * ranks_far
+        bytes_per_token * (1.0 - off_node_share) + ranks * (1.0 - ranks_far)
+        + context * (1.0 - context_far),
+        bytes_per_token * off_node_share + ranks * ranks_far + context * context_far, 0.0, 0.0,
     )  # fmt: skip
 
 

@@ -283,17 +283,18 @@ def note_batch(world: World, p: int, now_s: float, taken: float, hits: float, pa
     state.most_tokens[p] = taken / dies
     state.most_pairs[p] = pairs / dies
     if world.settings.data_parallel_attention:
-        slowest = 0
-        for r in range(1, int(dies)):
+        slowest, pieces = 0, world.costs.prefill[p].layout.context_dies
+        for r in range(1, int(dies / pieces)):
             if attention_s(world, p, r) > attention_s(world, p, slowest):
                 slowest = r
-        state.most_tokens[p] = state.die_tokens[slowest]
-        state.most_pairs[p] = state.die_pairs[slowest]
+        state.most_tokens[p] = state.die_tokens[slowest] / pieces
+        state.most_pairs[p] = state.die_pairs[slowest] / pieces
 
 
 @kernel
 def attention_s(world: World, p: int, die: int) -> float:
-    """Seconds of a layer's attention on a die of the batch, without launches."""
+    """Seconds of a layer's attention on a die of the batch, without launches; with dies that split
+    prompts, summed over those of a group."""
     state, pair_s = world.prefill, world.costs.prefill[p].core.pair
     of_tokens = state.attention_s_per_token[p] * state.die_tokens[die]
     return float(of_tokens + pair_s * state.die_pairs[die])
@@ -301,9 +302,10 @@ def attention_s(world: World, p: int, die: int) -> float:
 
 @kernel
 def lightest_die(world: World, p: int) -> int:
-    """Die with the least attention work, which takes the next prompt (data-parallel attention)."""
-    state, best = world.prefill, 0
-    for r in range(1, int(world.costs.prefill[p].layout.dies)):
+    """Die, or group of dies that split prompts, with the least attention work, which takes the next
+    prompt (data-parallel attention)."""
+    state, best, layout = world.prefill, 0, world.costs.prefill[p].layout
+    for r in range(1, int(layout.dies / layout.context_dies)):
         is_lighter = state.die_tokens[r] < state.die_tokens[best]
         if world.settings.even_attention:
             is_lighter = attention_s(world, p, r) < attention_s(world, p, best)
@@ -319,7 +321,8 @@ def share_left(world: World, p: int, die: int, held: int) -> int:
     state, prices = world.prefill, world.costs.prefill[p]
     token_s, pair_s = state.attention_s_per_token[p], prices.core.pair
     context = state.computed_pairs[p] / max(state.computed_tokens[p], 1.0)
-    full_s = world.settings.prefill_budget / prices.layout.dies * (token_s + context * pair_s)
+    groups = prices.layout.dies / prices.layout.context_dies
+    full_s = world.settings.prefill_budget / groups * (token_s + context * pair_s)
     left_s = full_s - attention_s(world, p, die)
     if left_s <= 0.0:
         return 0

@@ -84,6 +84,10 @@ def vllm_ascend(s: Scenario, found: list[Worker], _family: str) -> dict[str, str
             "--max-num-seqs": w.sequences, "--max-num-batched-tokens": w.tokens,
             "--gpu-memory-utilization": MEMORY,
         }  # fmt: skip
+        if w.pieces > 1:
+            options["--prefill-context-parallel-size"] = w.pieces
+        if w.dealt > 1:
+            options["--decode-context-parallel-size"] = w.dealt
         if w.weights in ("int8", "w4a8"):
             options["--quantization"] = "ascend"
         options[f"--{'' if s.memory_pool.enabled else 'no-'}enable-prefix-caching"] = True
@@ -142,7 +146,11 @@ def sglang_options(s: Scenario, w: Worker, family: str, disaggregated: bool) -> 
             mode = "normal" if w.role == "prefill" else "low_latency"
             options |= {"--moe-a2a-backend": "deepep", "--deepep-mode": mode}
     else:  # whole copies of the model, each over so many dies
-        options["--tp-size"] = w.tensor_parallel
+        options["--tp-size"] = w.tensor_parallel * w.pieces
+    if w.dealt > 1:
+        options["--dcp-size"] = w.dealt
+    if w.pieces > 1:
+        options |= {"--enable-prefill-cp": True, "--attn-cp-size": w.pieces}
     if ascend:
         options["--attention-backend"] = "ascend"
         if w.weights in ("int8", "w4a8"):

@@ -24,18 +24,20 @@ class Worker:
     instances: int
     ranks: int  # of an instance
     nodes: int  # of an instance
-    tensor_parallel: int  # ranks that share one request's attention
+    tensor_parallel: int  # ranks that share one request's attention by heads
     sequences: int  # requests of a data-parallel rank, at most
     tokens: int  # of one pass of a data-parallel rank, at most
     drafts: int
     experts: bool = True  # the model has routed ones
     weights: str = ""  # their number format
     experts_tp: int = 1  # ranks that hold a part of each of their experts
+    pieces: int = 1  # parts of a prompt, each on ranks of its own
+    dealt: int = 1  # of `tensor_parallel`, ranks that share out a request's KV by tokens
 
     @property
     def data_parallel(self) -> int:
         """Data-parallel ranks of an instance."""
-        return self.ranks // self.tensor_parallel
+        return self.ranks // (self.tensor_parallel * self.pieces)
 
     @property
     def rows(self) -> int:
@@ -70,20 +72,22 @@ def _worker(s: Scenario, pool: Pool, dies: int) -> Worker:
             f"take a multiple of {s.supernode.npus_per_node} NPUs"
         )
     tp, drafts = pool.own.tp_dies * pool.prompt_ranks, d.decode.mtp_draft_tokens
+    context = pool.own.cp_dies
+    pieces, dealt = (context, 1) if pool.role == "prefill" else (1, context)
     sequences = max(1, round(d.decode.batch_per_npu / dies * tp))
     tokens = sequences * (1 + drafts)
     if pool.role == "prefill":
-        tokens = d.prefill.chunk_tokens or round(d.prefill.tokens_per_npu / dies * tp)
+        tokens = d.prefill.chunk_tokens or round(d.prefill.tokens_per_npu / dies * tp * pieces)
         sequences = max(1, round(tokens / max(s.workload.input_tokens, 1)))
     elif pool.role == "colocated":
         tokens += round(d.colocated.chunk_tokens_per_npu / dies * tp)
-    if ranks % tp:
+    if ranks % (tp * pieces):
         raise ValueError(
-            f"{tp} dies that share a prompt do not divide the {ranks} of a {pool.role} instance: "
-            f"take {math.gcd(tp, ranks)}"
+            f"{tp * pieces} dies that share a prompt do not divide the {ranks} of a {pool.role} "
+            f"instance: take {math.gcd(tp * pieces, ranks)}"
         )
     return Worker(pool.role, pool.instances, ranks, -(-ranks // per_node), tp, sequences, tokens,
-                  drafts, experts_tp=pool.own.experts_tp)  # fmt: skip
+                  drafts, experts_tp=pool.own.experts_tp, pieces=pieces, dealt=dealt)  # fmt: skip
 
 
 def left_out(s: Scenario) -> list[str]:

@@ -1,0 +1,185 @@
+"""Parallelisms of attention, as declarations: which dies form a group, what share of the KV each
+holds, and what they send in a layer.
+
+From an entry of PARALLELISMS follow the exchanges that the machine prices, coefficients of prefill
+and decode, KV space, bytes between dies, and what is refused. Experts are spread over all dies
+whatever these are (stages.py); prefill's own ways of splitting heads stand in prefill_costs.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from twin.model.formats import ACTIVATION_BYTES
+from twin.model.shape import ModelError, Shape
+from twin.scenario import Pool
+from twin.scenario.groups import Phase
+
+LSE_BYTES = 4.0  # log-sum-exp of a head, FP32
+CANDIDATE_BYTES = 8.0  # score and place of a token that an indexer selects on one die, 4 B each
+
+Where = Literal["before", "core", "after"]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What formulas of a parallelism read."""
+
+    shape: Shape  # what a die has of the model
+    whole: Shape
+    kv: str  # format of the cache
+    heads: int  # dies that split the heads of a request
+    context: int  # dies, or groups of them, that split its context
+
+
+Bytes = Callable[[Part], float]
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """One collective of a layer. Bytes are those of a token of a rank in decode, and of a token of
+    a die in prefill."""
+
+    kind: Literal["gather", "reduce", "all_to_all"]
+    phase: Phase
+    where: Where  # of the attention core: before, around, after
+    together: Bytes  # that the group has; a die receives all but its own share
+    added: Bytes = lambda _: 0.0  # that a die's vector cores read to add them up
+    layers: Callable[[Shape], float] = lambda _: 1.0  # share of the layers that have it
+
+
+@dataclass(frozen=True, slots=True)
+class Parallelism:
+    """One way to divide attention among dies."""
+
+    title: str
+    size: Callable[[Pool], int]
+    stride: Callable[[Pool], int]  # dies from one member of a group to the next
+    pieces: Callable[[Pool], int]  # that a request's KV is divided into
+    sends: tuple[Sent, ...]
+
+
+def _hidden(x: Part) -> float:
+    return ACTIVATION_BYTES * x.shape.hidden
+
+
+def _queries(x: Part) -> float:
+    """Query values of all dies that split a context; of an indexer the candidates of each."""
+    selected = CANDIDATE_BYTES * x.shape.index_top_k * x.shape.selecting
+    return x.context * (ACTIVATION_BYTES * x.shape.core_query_width + selected)
+
+
+def _partial(x: Part) -> float:
+    """Values of a token's heads over parts of the context, with their log-sum-exp."""
+    return x.context * (ACTIVATION_BYTES * x.shape.core_value_width + LSE_BYTES * x.shape.heads)
+
+
+def _cached(x: Part) -> float:
+    """KV of a token of each die, or group of dies that split heads, which a die attends to."""
+    of_heads = x.whole.latent_of(x.heads) / x.whole.latent
+    kv = x.whole.cached_bytes_per_token(x.kv) / x.whole.layers
+    return x.context * x.heads * of_heads * kv
+
+
+def reaching(s: Shape) -> float:
+    """Share of the layers that attend beyond a window."""
+    if s.compressed:
+        return min(1.0, (s.select_layers + s.pool_layers) / s.layers)
+    return s.growing
+
+
+PARALLELISMS: Mapping[str, Parallelism] = {
+    # arXiv 1909.08053 section 3; the halves of an all-reduce: each die keeps its own tokens.
+    "heads": Parallelism(
+        "attention TP",
+        size=lambda pool: pool.own.tp_dies,
+        stride=lambda _: 1,
+        pieces=lambda _: 1,
+        sends=(
+            Sent("gather", "decode", "before", _hidden),
+            Sent("reduce", "decode", "after", _hidden, added=_hidden),
+        ),
+    ),
+    # Prefill: pieces of a prompt, with the KV of all gathered (vLLM-Ascend, mla_cp.py: all_gather;
+    # a ring moves as many bytes, arXiv 2310.01889). Decode: dies of a rank that has several copies
+    # of the KV (vLLM, decode_context_parallel_size; SGLang, dcp-size; Helix, arXiv 2507.07120).
+    "context": Parallelism(
+        "context parallelism",
+        size=lambda pool: pool.own.cp_dies,
+        stride=lambda pool: pool.own.tp_dies if pool.phase == "prefill" else 1,
+        pieces=lambda pool: pool.own.cp_dies,
+        sends=(
+            Sent("gather", "prefill", "before", _cached),
+            Sent("gather", "decode", "core", _queries, layers=reaching),
+            Sent("all_to_all", "decode", "core", _partial, added=_partial, layers=reaching),
+        ),
+    ),
+}
+
+
+def members(pool: Pool, name: str) -> slice:
+    """Dies of the first group of a parallelism, among an instance's."""
+    form = PARALLELISMS[name]
+    stride = form.stride(pool)
+    return slice(0, form.size(pool) * stride, stride)
+
+
+def kv_pieces(pool: Pool) -> int:
+    """Dies that each hold a part of a request's KV, by tokens."""
+    pieces = 1
+    for form in PARALLELISMS.values():
+        pieces *= form.pieces(pool)
+    return pieces
+
+
+def sent_bytes(pool: Pool, name: str, part: Part) -> float:
+    """Bytes that all dies of a rank (decode), or a die (prefill), receive for a token, all
+    layers, by collectives of a parallelism."""
+    form = PARALLELISMS[name]
+    size = form.size(pool)
+    together = sum(
+        sent.together(part) * sent.layers(part.whole)
+        for sent in form.sends
+        if sent.phase == pool.phase
+    )
+    return pool.rank_dies * together * (size - 1) / size * part.whole.layers
+
+
+def refuse(pool: Pool, shape: Shape, draft: Shape | None, dies: int) -> None:
+    """Raise ModelError where a context cannot be split as stated; draft: a drafter's own layer;
+    dies: with attention, of an instance."""
+    own, size = pool.own, pool.own.cp_dies
+    if size == 1:
+        return
+    field = f"deployment.{pool.phase}.cp_dies = {size}"
+    if shape.linear_layers:
+        raise ModelError(
+            f"{field}: the state of linear attention of {shape.title} goes through the context "
+            "token by token, so no part of it can begin before the one before has ended: take 1"
+        )
+    if pool.phase == "prefill":
+        if dies % (own.tp_dies * size):
+            raise ModelError(
+                f"{field} times the {own.tp_dies} dies that split heads must divide the {dies} "
+                f"dies with attention of a {pool.role} instance"
+            )
+        return
+    if pool.away:
+        raise ModelError(
+            f"{field}: offloaded attention (deployment.decode.attention_offload) has whole "
+            "requests on dies of prefill: take 1"
+        )
+    if own.tp_dies % size:
+        raise ModelError(
+            f"{field} must divide deployment.decode.tp_dies = {own.tp_dies}: dies that split the "
+            "heads of a request share out its context"
+        )
+    for of, name in ((shape, shape.title), (draft, "its drafter")):
+        if of and of.latent_of(own.tp_dies // size) != of.latent_of(own.tp_dies):
+            raise ModelError(
+                f"{field}: the {own.tp_dies} dies of a rank have the {of.kv_heads} KV heads of "
+                f"{name} {max(1, own.tp_dies // of.kv_heads)} times, and only copies can be shared "
+                "out by tokens: take no more"
+            )

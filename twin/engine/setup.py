@@ -347,7 +347,7 @@ def _refuse_too_large(setup: Setup, requests: Requests) -> None:
     total = sum(parts.values())
     if total > MOST_BYTES:
         raise ScenarioError(
-            f"this run would need about {total / 1e9:.0f} GB of memory, more than "
+            f"this run would need about {total / 1e9:.3g} GB of memory, more than "
             f"{MOST_BYTES / 1e9:.0f} GB, mostly for {max(parts, key=parts.__getitem__)}: shorten "
             "horizon_s, lower the request rate, or take larger blocks or fewer instances"
         )

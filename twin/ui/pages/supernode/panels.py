@@ -185,7 +185,7 @@ def _rates(total: dict[str, float], uneven: bool) -> dict[str, tuple[str, str]]:
             "What one half of the nodes can send to the other half, one direction.",
         ),
         "RDMA · VPC": (
-            f"{rdma:,.3g} · {vpc:,.3g} TB/s",
+            f"{rdma:,.3g} TB/s · {f'{vpc:,.3g} TB/s' if vpc else NOTHING}",
             "All NICs together · all nodes' Qingtian DPUs together, one direction.",
         ),
     }

@@ -59,7 +59,8 @@ def _of_pool(
     own = pool.own
     dies = own.npus * dies_per_npu
     whole = role == "prefill" and own.attention == "sp_tp_sp"  # one batch over all dies
-    ranks = 1 if whole else dies // (own.tp_dies * pool.prompt_ranks)
+    together = own.tp_dies * pool.prompt_ranks * (own.cp_dies if role == "prefill" else 1)
+    ranks = 1 if whole else dies // together
     changes: dict[str, Any] = {}
     if budget := traits.get("token_budget"):
         budgets = 1 if traits.get("budget_of") == "instance" else ranks

@@ -40,7 +40,7 @@ def runs(served_db):
     return ids
 
 
-FEW = (FIRST, "supernode", "run", "compare")  # a form, a picture, charts, tables
+FEW = (FIRST, "run")  # a picture and a form; tiles, charts and tables
 
 
 @pytest.mark.parametrize("name", some([*FEW], *(name for name in PAGES if name not in FEW)))

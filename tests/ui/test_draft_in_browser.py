@@ -7,6 +7,7 @@ from playwright.sync_api import expect
 
 from tests.browsing import copied_link, rest
 from tests.conftest import profile
+from tests.draws import some
 
 RATE = "Request rate (req/s)"
 pytestmark = pytest.mark.browser
@@ -63,7 +64,7 @@ def test_undo_takes_back_an_edit_and_a_page_change_keeps_one(app_url, page):
 
 @pytest.mark.parametrize(
     ("word", "role", "label"),
-    [("chunk (tok", "spinbutton", "Prefill chunk (tokens)"), ("torus", "combobox", "Wiring")],
+    some([("chunk (tok", "spinbutton", "Prefill chunk (tokens)")], ("torus", "combobox", "Wiring")),
 )
 def test_a_field_that_was_looked_for_is_in_view_and_has_the_keyboard(
     app_url, page, word, role, label

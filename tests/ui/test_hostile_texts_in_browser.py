@@ -100,9 +100,7 @@ def visit(page, app_url, path):
     return beyond, page.evaluate(MADE)
 
 
-@pytest.mark.parametrize(
-    "name", some(["start", "sweep"], *(n for n in PAGES if n not in ("run", "start", "sweep")))
-)
+@pytest.mark.parametrize("name", some(["start"], *(n for n in PAGES if n not in ("run", "start"))))
 def test_a_linked_question_renders_nothing(app_url, page, hostile_runs, name):
     path = "" if name == "start" else name
     link = hostile_runs["links"][[*PAGES].index(name) % len(PARTS)]
@@ -112,8 +110,8 @@ def test_a_linked_question_renders_nothing(app_url, page, hostile_runs, name):
 @pytest.mark.parametrize(
     "way",
     some(
-        [("run", "done"), ("run", "failed"), ("playback", "done"), ("experts", "done")],
-        ("playback", "failed"), ("experts", "failed"),
+        [("run", "done"), ("run", "failed")],
+        ("playback", "done"), ("experts", "done"), ("playback", "failed"), ("experts", "failed"),
     ),
     ids="-".join,
 )  # fmt: skip
@@ -132,7 +130,7 @@ CANNOT_BE = {
 }
 
 
-@pytest.mark.parametrize("what", some([*CANNOT_BE][:2], *[*CANNOT_BE][2:]))
+@pytest.mark.parametrize("what", some([*CANNOT_BE][:1], *[*CANNOT_BE][1:]))
 def test_what_cannot_be_renders_nothing(app_url, page, what):
     assert visit(page, app_url, f"workload?s={raw_link(CANNOT_BE[what])}") == (set(), [])
     expect(page.locator("body")).to_contain_text(f"{HOST}/p.png")  # it is told, as it was typed

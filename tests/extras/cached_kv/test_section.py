@@ -44,6 +44,7 @@ def test_where_reading_breaks_even_is_drawn_on_the_deployment_page(page: Page, a
 
 
 @pytest.mark.browser
+@pytest.mark.long  # the pictures of sections are in tests/ui/test_own_sections_in_browser.py
 def test_hits_by_size_are_drawn_before_a_run(page: Page, app_url):
     page.goto(f"{app_url}/workload")
     page.get_by_role("heading", level=1).first.wait_for()

@@ -28,6 +28,10 @@ ROOT = Path(__file__).resolve().parents[1]
 TRACES = ROOT.parent / "shared" / "traces"
 PATIENCE_S = 120  # how long a page may take: a busy machine is no reason for a test to fail
 PATIENCE_MS = 1000 * PATIENCE_S
+# Test processes share the cores, as those of runs do: threads of a library that wait for work of
+# microseconds take processor from the others. tests/laws/test_determinism.py compares with two.
+for name in ("POLARS_MAX_THREADS", "OPENBLAS_NUM_THREADS"):
+    os.environ.setdefault(name, "1")
 # What a developer has set for a twin of their own, or for a terminal, is none of a test's business.
 for name in ("TWIN_DB_URL", "TWIN_ARTIFACTS", "TWIN_CALIBRATION", "FORCE_COLOR", "COLUMNS"):
     os.environ.pop(name, None)
@@ -52,6 +56,7 @@ SHARED = {
     "lab.plan.small": "a plan",
     "evidence(": "the judged rows",
     "docs.make import": "the judged rows",
+    "nodes(path)": "the syntax trees of all files",
 }
 
 

@@ -11,6 +11,7 @@ import shutil
 import pytest
 from sqlalchemy import create_engine, make_url
 
+from tests.draws import some
 from tests.lab import postgres
 from twin.lab.library import load_facts
 from twin.lab.store import Owner, Store, open_store
@@ -31,6 +32,8 @@ def pytest_generate_tests(metafunc):
     if "database" in metafunc.fixturenames:
         too = metafunc.module.__name__.rpartition(".")[2] in ON_A_SERVER_TOO
         kinds = ["sqlite", "postgresql"] if too else ["sqlite"]
+        if metafunc.module.__name__.endswith("test_two_servers"):  # eight processes: test_store
+            kinds = some(["sqlite"], "postgresql")
         metafunc.parametrize("database", kinds, scope="session")
 
 

@@ -67,7 +67,7 @@ DUMMIES = {
     "operator": Dummy(
         "from twin.model.coefficients import DECODE_OPERATORS\n"
         'assert "dummy" in DECODE_OPERATORS\n'
-        'found = run().tables["operators"].filter(operator="dummy")\n'
+        'found = run(start="empty").tables["operators"].filter(operator="dummy")\n'
         'assert found["total_s"].sum() > 0.0',
         {"twin/metrics/operators.py": [
             ('        Operator("attention_input"',

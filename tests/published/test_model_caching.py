@@ -85,7 +85,7 @@ def switches(source: str) -> Run:
     [
         pytest.param("object_storage", 0.0, 320.0, marks=pytest.mark.long),
         ("local", 0.125, 281.0),
-        ("pool", 1.0, 5.0),
+        pytest.param("pool", 1.0, 5.0, marks=pytest.mark.long),
     ],
 )
 def test_switches_between_eight_models(source: str, hit_ratio: float, switch_s: float) -> None:

@@ -35,3 +35,4 @@ def test_plain_python_and_compiled_code_read_the_same_numbers_by_the_same_names(
     assert row.splits[3].after[0].flop == whole.splits[3].after[0].flop > 100.0
     assert row.layout.slots == whole.layout.slots > row.head.vector == whole.head.vector
     np.testing.assert_array_equal(numbers(whole), np.arange(next(count)))
+    assert row.layout.classes[3].load == whole.layout.classes[3].load  # a record of one number

@@ -6,14 +6,16 @@ import numpy as np
 import pytest
 
 from tests.engine.small import run
+from twin.model.coefficients import CLASSES, Layout, Popular
 from twin.model.decode import decode_flops, decode_hbm_bytes, decode_iteration_s
+from twin.model.layer import experts_read, popular_read
 from twin.model.memory import whole_model_bytes
 from twin.model.operators import formats
 from twin.model.predict import EVEN
 from twin.model.prefill import prefill_batch_s, prefill_flops, prefill_hbm_bytes
 from twin.model.shape import ModelError, load_shape
-from twin.model.stages import expert_layout
-from twin.scenario import Scenario, with_overrides
+from twin.model.stages import expert_layout, popular
+from twin.scenario import Experts, Scenario, with_overrides
 from twin.steady import Priced, steady
 
 # Of each config.json: layers, hidden, heads, KV heads, width of a head, FFN, vocabulary.
@@ -207,3 +209,37 @@ def test_notes_say_what_does_nothing_and_what_iterates_together():
     assert any("4 of 8 dies" in text for text in found.tables["events"]["detail"].to_list())
     assert all(check["ok"] for check in found.checks)
     assert found.tables["die_load"].height == 0
+
+
+@pytest.mark.parametrize("popularity", ["skewed", "power_law"])
+def test_experts_of_a_die_differ_in_popularity_by_the_skew(facts, popularity):
+    """Few rows use fewer of them than of equal ones; none is lost, and no load is below zero."""
+    plain = expert_layout(load_shape(facts, "deepseek-r1"), 0, 8)
+    few = []
+    for skew in (0.0, 0.5, 1.0):
+        asked = Experts(popularity=popularity, skew=skew)
+        loads = popular(plain, asked, facts, CLASSES).loads
+        assert bool(loads) == (skew > 0.0)
+        assert all(load >= 0.0 for load in loads)
+        if loads:
+            assert sum(loads) / CLASSES == pytest.approx(1.0, rel=0.02)
+        classes = tuple(map(Popular, loads)) or Layout().classes
+        at = Layout(classed=float(bool(loads)), classes=classes)
+        few.append(popular_read(at, 32.0, 16.0))
+        assert popular_read(at, 32.0, 1e6) == pytest.approx(32.0, rel=0.02)
+    assert few[0] == experts_read(32.0, 16.0)
+    assert few[0] > few[1] > few[2] > 0.6 * few[0]
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [Experts(popularity="uniform"), Experts(skew=0.0), Experts(placement="perfect")],
+)
+def test_experts_alike_have_no_classes(facts, asked):
+    plain = expert_layout(load_shape(facts, "deepseek-r1"), 0, 8)
+    assert popular(plain, asked, facts, CLASSES) == plain
+
+
+def test_an_expert_alone_on_its_die_is_as_popular_as_itself(facts):
+    plain = expert_layout(load_shape(facts, "deepseek-r1"), 0, 256)
+    assert popular(plain, Experts(skew=1.0), facts, CLASSES) == plain

@@ -18,7 +18,15 @@ from twin.model.collectives import direct, exchange, moe_traffic
 from twin.model.costs import Costs
 from twin.model.decode import decode_iteration_s
 from twin.model.formats import ACTIVATION_BYTES
-from twin.model.layer import Pass, collective_s, ffn_rows_s, layer_s, on_wire, whole_tiles
+from twin.model.layer import (
+    Pass,
+    collective_s,
+    experts_read,
+    ffn_rows_s,
+    layer_s,
+    on_wire,
+    whole_tiles,
+)
 from twin.model.predict import EVEN, Prediction, Traffic, rank_load
 from twin.model.roofline import interpolate, load_machine
 from twin.model.shape import load_shape
@@ -71,7 +79,8 @@ def grouped_product_s(costs: Costs, experts: float, rows: float) -> float:
     """Seconds of the grouped product of a die's experts over a number of rows, without waits."""
     w = _unhurried(costs).experts
     even = w.flop * experts * whole_tiles(w, rows / experts) / rows
-    return ffn_rows_s(replace(w, flop=even, tile_small=0.0, tile_large=0.0), experts, 0.0, rows)
+    whole = replace(w, flop=even, tile_small=0.0, tile_large=0.0)
+    return ffn_rows_s(whole, experts_read(experts, rows), 0.0, rows)
 
 
 def collective_alone_s(costs: Costs, operation: str, bytes_per_die: float) -> float:

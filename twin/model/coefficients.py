@@ -19,6 +19,7 @@ EXCHANGE = "the exchange with experts"
 CORE = "the attention core"
 CAUSES = (WEIGHTS, EXCHANGE, CORE, LAUNCHES, PRODUCTS)
 
+CLASSES = 8  # of a die's experts, by popularity
 SPLITS = 9  # ways to share the cores between two streams, at most
 
 
@@ -131,6 +132,13 @@ class Mode(Record):
 
 
 @record
+class Popular(Record):
+    """A class of a die's routed experts by popularity; classes have equally many."""
+
+    load: float = given("Load of one of them, over the mean of the die's.")
+
+
+@record
 class Layout(Record):
     """Numbers of dies and experts of an instance."""
 
@@ -146,6 +154,8 @@ class Layout(Record):
     rank_dies: float = given("Dies that split a request's heads and are one rank (decode).")
     context_dies: float = given("Dies that split a request's context.")
     ports: float = given("Time of the fullest port of their exchange, over the fullest link's.")
+    classed: float = given("1: a die's experts differ in popularity, by the classes; 0: alike.")
+    classes: tuple[Popular, ...] = parts(Popular, CLASSES)
 
 
 @record

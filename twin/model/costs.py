@@ -21,7 +21,13 @@ from twin.hardware.network import Network, Wiring, network
 from twin.hardware.placement import place
 from twin.metrics.operators import names_of
 from twin.model import parallel, stages
-from twin.model.coefficients import DECODE_OPERATORS, PREFILL_OPERATORS, Decode, Prefill
+from twin.model.coefficients import (
+    CLASSES,
+    DECODE_OPERATORS,
+    PREFILL_OPERATORS,
+    Decode,
+    Prefill,
+)
 from twin.model.collectives import Exchange, exchange
 from twin.model.decode_costs import colocated_costs, decode_costs
 from twin.model.deployed import Deployed
@@ -38,7 +44,7 @@ from twin.model.setting import Setting
 from twin.model.shape import ModelError, Shape, load_shape
 from twin.model.sharing import bandwidth_for_decode, bandwidth_for_prefill
 from twin.model.space import kv_bytes, kv_layers, space
-from twin.scenario import Deployment, Pool, Scenario, serving
+from twin.scenario import Deployment, Experts, Pool, Scenario, serving
 
 __all__ = ["DECODE_OPERATORS", "PREFILL_OPERATORS", "Costs", "ModelError", "RoleCosts",
            "build_costs", "role_costs"]  # fmt: skip
@@ -210,7 +216,7 @@ def build_costs(
         memory_pool=scenario.memory_pool,
         prefixes=w.prefix_groups if w.prefix == "shared" and w.arrivals != "trace" else 0,
         request_tokens=w.input_tokens + w.output_tokens,
-        redundant=stages.experts_of(scenario.experts, shape).redundant,
+        experts=stages.experts_of(scenario.experts, shape),
         clocks=clocks or {},
     )
     first = {i.role: i for i in reversed(at.instances)}
@@ -334,7 +340,7 @@ def _coefficients_of(
     one = at.deployment.decode.model_copy(update={"batch_per_npu": 1})
     d, pool = at.deployment.model_copy(update={"decode": one}), replace(pool, batch_per_npu=1)
     clock = at.clocks.get(pool.role, 1.0)
-    seat = _Seat(d, at.redundant, at.facts, pool, clock, away=away)
+    seat = _Seat(d, at.experts, at.facts, pool, clock, away=away)
     if (guest := at.guest) is None:
         return _priced(seat, net, dies)
     machine = load_machine(at.facts, replace(chip, clock=clock), cores=guest.cores)
@@ -352,7 +358,7 @@ class _Seat(NamedTuple):
     """What prices an instance apart from its dies and links."""
 
     deployment: Deployment
-    redundant: int
+    experts: Experts
     facts: Facts
     pool: Pool
     clock: float  # share of the rated one
@@ -393,7 +399,7 @@ def _priced_over(
 ) -> tuple[Setting, Decode | Prefill]:
     """`_priced` for a number of dies with this exchange; instances with equal arguments share one
     object."""
-    d, redundant, facts, pool, clock, hbm, away = seat
+    d, experts, facts, pool, clock, hbm, away = seat
     model_shape, chip = load_shape(facts, d.model), load_chip(facts, pool.chip)
     if pool.role != "decode" and (hot := f"chips.{pool.chip}.sustained_clock") in facts:
         clock = min(clock, facts.si(hot))
@@ -402,6 +408,10 @@ def _priced_over(
     expert_die_count = _expert_dies(pool, chip, dies)
     kernel = d.optimisations.attention_kernel
     machine = load_machine(facts, chip, kernel, pool.own.cores, hbm)
+    places = stages.expert_layout(
+        shape, experts.redundant, expert_die_count or dies, pool.own.experts_tp
+    )
+    decodes = pool.role != "prefill"  # a batch of prompts uses all of a die's experts
     setting = Setting(
         pool=pool,
         shape=shape,
@@ -411,9 +421,7 @@ def _priced_over(
         facts=facts,
         communication=d.communication,
         optimisations=d.optimisations,
-        layout=stages.expert_layout(
-            shape, redundant, expert_die_count or dies, pool.own.experts_tp
-        ),
+        layout=stages.popular(places, experts, facts, CLASSES) if decodes else places,
         exchange=sending,
         gather=gather,
         groups=groups,

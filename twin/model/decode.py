@@ -20,7 +20,6 @@ from twin.model.layer import (
     collective_s,
     core_s,
     dense_s,
-    experts_read,
     idle,
     layer_s,
     local_s,
@@ -28,6 +27,7 @@ from twin.model.layer import (
     moe_parts,
     moe_s,
     on_wire,
+    popular_read,
     product_s,
     routed_per_die,
     survey,
@@ -322,7 +322,7 @@ def decode_hbm_bytes(p: Decode, requests: float, context: float, ranks: float) -
     weights += demand.head_bytes * (1.0 + p.modules)
     weights += demand.draft_bytes * own_passes + demand.draft_first_bytes * min(own_passes, 1.0)
     rows = routed_per_die(p, p.query_tokens * requests)
-    expert_bytes = layout.routed_dies * experts_read(layout.slots, rows)
+    expert_bytes = layout.routed_dies * popular_read(layout, layout.slots, rows)
     holding = layout.expert_dies if layout.expert_dies > 0.0 else dies
     shared = layout.shared_experts * (layout.shared_dies if layout.shared_dies > 0.0 else holding)
     expert_bytes += shared

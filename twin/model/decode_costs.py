@@ -22,6 +22,7 @@ from twin.model.coefficients import (
     Host,
     Layout,
     Mode,
+    Popular,
     Sampling,
 )
 from twin.model.collectives import MoeTraffic, half_of_sum, launch_and_round_s
@@ -184,6 +185,8 @@ def layout(x: Setting) -> Layout:
         rank_dies=float(x.pool.rank_dies),
         context_dies=float(x.pool.own.cp_dies),
         ports=x.exchange.ports,
+        classed=float(bool(x.layout.loads)),
+        classes=tuple(Popular(load) for load in x.layout.loads) or Layout().classes,
     )
 
 

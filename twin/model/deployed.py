@@ -15,7 +15,7 @@ from twin.hardware.network import Network
 from twin.hardware.placement import Instance
 from twin.model.drafters import Drafter
 from twin.model.shape import Shape
-from twin.scenario import Deployment, Pool
+from twin.scenario import Deployment, Experts, Pool
 from twin.scenario.policies import MemoryPool
 
 
@@ -33,7 +33,7 @@ class Deployed:
     memory_pool: MemoryPool
     prefixes: int  # popular ones that prompts begin with; 0: none, as in a trace
     request_tokens: int  # of a request of fixed lengths, prompt and answer
-    redundant: int  # experts
+    experts: Experts  # settings of the model's experts
     clocks: Mapping[str, float]  # shares of the rated clock, by role, where a cap lowers it
 
     @property

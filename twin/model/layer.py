@@ -115,15 +115,33 @@ def experts_read(experts: float, rows: float) -> float:
 
 
 @kernel
-def ffn_rows_s(w: Experts, experts: float, shared: float, rows: float) -> float:
-    """Seconds of a grouped product over `rows` spread over `experts`, of which `shared` are shared;
-    weights of unused experts are not read."""
-    if experts <= 0.0 or rows <= 0.0:
+def popular_read(at: Layout, experts: float, rows: float) -> float:
+    """`experts_read` of `experts` of a die whose popularity differs: each class of equally many
+    gets rows in proportion to its load."""
+    if at.classed <= 0.0 or experts <= 0.0:
+        return experts_read(experts, rows)
+    idle = 0.0
+    for k in range(len(at.classes)):
+        idle += math.exp(-rows / experts * at.classes[k].load)
+    return experts * (1.0 - idle / len(at.classes))
+
+
+@kernel
+def ffn_rows_s(w: Experts, read: float, shared: float, rows: float) -> float:
+    """Seconds of a grouped product over `rows` that use `read` experts, of which `shared` are
+    shared; weights of unused experts are not read."""
+    if read <= 0.0 or rows <= 0.0:
         return 0.0
-    read = experts_read(experts, rows)
     weights = max(0.0, w.weight * read + w.shared * shared - w.ahead)
     computing = w.flop * grouped_tiles(w, read, rows)
     return w.fixed + roof(computing, weights + w.io * rows) + w.vector * rows
+
+
+@kernel
+def shared_s(p: Decode, m: Mode, rows: float) -> float:
+    """Seconds of a die's shared experts over `rows`."""
+    count = p.layout.shared_experts
+    return ffn_rows_s(m.experts, experts_read(count, rows), count, rows)
 
 
 @kernel
@@ -161,16 +179,17 @@ def _round(
     dispatch -= m.dispatch.saved * max(0.0, busiest - m.dispatch.beyond)
     combine -= m.combine.saved * max(0.0, busiest - m.combine.beyond)
     if shared_apart:
-        shared = ffn_rows_s(m.experts, layout.shared_experts, layout.shared_experts, shared_rows)
-        experts = max(ffn_rows_s(m.experts, layout.slots, 0.0, rows), shared)
+        shared = shared_s(p, m, shared_rows)
+        read = popular_read(layout, layout.slots, rows)
+        experts = max(ffn_rows_s(m.experts, read, 0.0, rows), shared)
     elif p.shared_early > 0.0:
-        shared = ffn_rows_s(m.experts, layout.shared_experts, layout.shared_experts, shared_rows)
-        experts = ffn_rows_s(m.experts, layout.slots, 0.0, rows) + max(
-            0.0, shared - start - dispatch
-        )
+        shared = shared_s(p, m, shared_rows)
+        read = popular_read(layout, layout.slots, rows)
+        experts = ffn_rows_s(m.experts, read, 0.0, rows) + max(0.0, shared - start - dispatch)
     else:
         slots_per_die = layout.slots + layout.shared_experts
-        experts = ffn_rows_s(m.experts, slots_per_die, layout.shared_experts, rows + shared_rows)
+        read = popular_read(layout, slots_per_die, rows + shared_rows)
+        experts = ffn_rows_s(m.experts, read, layout.shared_experts, rows + shared_rows)
     # Two microbatches in turn fill what a tile would: a stage keeps its resource for all its rows.
     if p.tiles > 0.0 and m.in_turn == 0.0:  # the longest stage, and one tile of the others
         longest = max(dispatch, experts, combine)

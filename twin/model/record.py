@@ -144,7 +144,10 @@ def _values(whole: Record) -> list[float]:
 @cache
 def _reader(kind: type[Record]) -> Callable[[Record], tuple[Any, ...]]:
     """Function that reads all numbers and rows of records of a kind, in the order of storage."""
-    return attrgetter(*_paths(kind))  # a tuple, for every kind has several
+    first, *others = _paths(kind)
+    if others:
+        return attrgetter(first, *others)
+    return lambda whole: (getattr(whole, first),)  # of one name attrgetter gives no tuple
 
 
 def _paths(kind: type[Record], prefix: str = "") -> Iterator[str]:

@@ -25,10 +25,10 @@ from twin.model.layer import (
     Pass,
     collective_s,
     core_s,
-    ffn_rows_s,
     moe_parts,
     product_s,
     routed_per_die,
+    shared_s,
 )
 
 SETTLE = 6  # layers after which the pipeline repeats itself
@@ -68,8 +68,7 @@ def stages(p: Decode, m: Mode, load: Pass) -> Stages:
     layout = p.layout
     if p.hides > 0.0 and layout.shared_dies <= 0.0:
         rows = layout.shared_experts * load.total * layout.split / load.dies
-        shared_experts = layout.shared_experts
-        shared = min(experts, ffn_rows_s(m.experts, shared_experts, shared_experts, rows))
+        shared = min(experts, shared_s(p, m, rows))
     if layout.expert_dies > 0.0:
         rows = routed_per_die(p, load.total) * load.wire
         port = rows * max(m.dispatch.receive, m.combine.send)

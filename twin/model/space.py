@@ -130,7 +130,7 @@ def _with_others(own: Budget, x: Setting, at: Deployed, guest: Pool) -> Budget:
     def experts(npus: int) -> tuple[stages.ExpertLayout, float]:
         """Layout of experts on these NPUs, and bytes of weights of one die."""
         slots = stages.expert_layout(
-            own_part, at.redundant, npus * x.machine.chip.dies_per_npu, split
+            own_part, at.experts.redundant, npus * x.machine.chip.dies_per_npu, split
         )
         differs = npus != host.npus or split != host.own.experts_tp
         return slots, differs * expert_bytes(own_part, x.formats, slots) * passes

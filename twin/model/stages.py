@@ -11,6 +11,10 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
+import numpy as np
+
+from twin.facts import Facts
+from twin.kernels.rng import each
 from twin.model.shape import ModelError, Shape
 from twin.scenario import Experts, Pool
 
@@ -26,6 +30,7 @@ class ExpertLayout:
     slots_per_die: int  # routed expert slots of such a die
     shared_dies: int  # dies that hold only the shared expert; 0: every die holds a copy
     split: int = 1  # dies that hold a part of each of their experts
+    loads: tuple[float, ...] = ()  # of its experts by class of popularity; none: all alike
 
     @property
     def places(self) -> int:
@@ -66,6 +71,33 @@ def expert_layout(s: Shape, redundant: int, dies: int, split: int = 1) -> Expert
         routed = dies - shared
         return ExpertLayout(dies, routed, math.ceil(slots / routed), shared)
     return ExpertLayout(dies, dies, math.ceil(slots / dies), 0)
+
+
+def popular(layout: ExpertLayout, experts: Experts, facts: Facts, classes: int) -> ExpertLayout:
+    """The layout with the load of each class of a die's experts over their mean.
+
+    A die's experts are as far apart in popularity as evenly spaced ranks of a layer are, as a
+    placement that balances leaves them; classes are pooled over layers. Imported popularity is of
+    single layers and has none; nor has a perfect placement, the ideal in which all are alike.
+    """
+    skew, slots = experts.skew, layout.slots_per_die
+    known = experts.popularity in ("skewed", "power_law") and experts.placement != "perfect"
+    if not known or skew <= 0.0 or slots <= 1:
+        return layout
+    rank = (np.arange(slots) + 0.5) / slots
+    scales = [1.0]
+    if experts.popularity == "skewed":
+        logs = each(math.log, rank / (1.0 - rank))
+        scales = facts["experts.popularity.layer_scale"].value
+    else:
+        power = 1.0 - experts.power_law_alpha
+        top = math.log(facts.si("experts.popularity.power_law_span"))
+        logs = rank * top
+        if abs(power) > 1e-9:
+            logs = each(math.log1p, rank * math.expm1(power * top)) / power
+    loads = each(math.exp, skew * np.outer(np.asarray(scales, np.float64), logs))
+    pooled = np.sort((loads / loads.mean(axis=1, keepdims=True)).ravel())
+    return replace(layout, loads=tuple(float(p.mean()) for p in np.array_split(pooled, classes)))
 
 
 def idle_dies(s: Shape, layout: ExpertLayout, redundant: int) -> int:

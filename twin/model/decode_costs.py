@@ -287,7 +287,7 @@ def moe_parts(
         Gate(2 * x.gap + gate_weight, max(gate_flop, gate_io) + m.gate_token_s / cores.vector),
         dispatch,
         Experts(
-            fixed=efficiency.start_s,
+            fixed=efficiency.start_s + efficiency.each_s * x.layout.slots_per_die,
             weight=weight,
             shared=f.shared_more_bytes
             * s.expert_weights

@@ -56,6 +56,7 @@ class Reach:
     peak: str = ""  # number format that attention computes in
     edge: float = 0.0  # query-key pairs that a token of a prompt takes beyond its own
     row_bytes: float = 0.0  # for each number of an expert's answer, after its products
+    each_s: float = 0.0  # for each expert of a die, whether it has rows or not
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -330,6 +331,7 @@ def _reaches(facts: Facts, chip: Chip, table: str, kernel: str, gap: float) -> d
                 str(format_facts["peak"].value) if "peak" in format_facts else "",
                 format_facts["edge"].si if "edge" in format_facts else 0.0,
                 format_facts["row"].si if "row" in format_facts else 0.0,
+                format_facts["each"].si if "each" in format_facts else 0.0,
             )
     return reaches
 

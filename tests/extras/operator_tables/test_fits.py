@@ -160,6 +160,26 @@ def test_prefills_grouped_products_leave_out_what_passes_by():
     assert product.facts["passing"] == pytest.approx(7e-9, rel=0.3)
 
 
+@pytest.mark.parametrize(("kernel", "each"), [("deepgemm", 4e-7), ("triton", None)])
+def test_a_kernel_that_passes_over_all_experts_takes_time_for_each(kernel, each):
+    cases = [(1 << p, e) for p in range(12) for e in (32, 128, 256)]
+    tokens, experts = (np.array(side, dtype=float) for side in zip(*cases, strict=True))
+    total, weights = tokens * 8, 3 * 7168 * 2048
+    read = np.minimum(experts, total)
+    moving = read * weights + total * (7168 + 2048 + 2 * (2 * 2048 + 7168))
+    between = total * (4 * 2048 + 2048) / (4e12 * 0.8) + 4 * total * 7168 / 4e12
+    computing = 2 * read * whole(total / read, (128, 128)) * weights / 2e15
+    took = 2e-5 + (each or 0.0) * experts + np.hypot(computing / 0.7, moving / 4e12 / 0.8)
+    rows = pl.DataFrame(
+        {"num_tokens": tokens, "num_experts": experts, "hidden_size": 7168, "inter_size": 2048}
+        | {"moe_tp_size": 1, "moe_ep_size": 1, "topk": 8, "distribution": "balanced"}
+        | {"kernel_source": kernel, "latency": 1e3 * (took + between)}
+    )
+    found = fit(Table("grouped", "fp8", "made", rows), PEAKS)[-1]
+    assert found.facts.get("each") == (each and pytest.approx(each, rel=0.1))
+    assert found.facts["start"] == pytest.approx(2e-5, rel=0.2)
+
+
 def test_grouped_query_attention_reads_the_keys_and_values_of_its_kv_heads():
     cases = [(b, c, k) for b in (1, 8, 64, 256) for c in (1024, 4096, 16384) for k in (1, 4, 8)]
     batch, context, kv_heads = (np.array(side, dtype=float) for side in zip(*cases, strict=True))

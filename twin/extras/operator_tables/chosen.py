@@ -162,6 +162,8 @@ def _table(each: Fitted, source: str, above: str = "operators") -> str:
         lines.append(_line("start", round(1e6 * each.facts["start"], 1), "us", origin))
     shares = [name for name in ("compute", "bandwidth") if name in each.facts]
     lines += [_line(k, round(100 * each.facts[k], 1), "%", origin) for k in shares]
+    if "each" in each.facts:
+        lines.append(_line("each", round(1e6 * each.facts["each"], 3), "us", origin))
     if "row" in each.facts:
         lines.append(_line("row", round(each.facts["row"], 1), "B", origin))
     if "edge" in each.facts:

@@ -22,8 +22,9 @@ TILES = ((1, 1), (16, 16), (32, 32), (64, 128), (128, 128))  # rows of one that 
 POWERS = (2.0, 3.0, 4.0, 6.0)  # by which computing and reading KV add up
 # Parameters that are no shares.
 SPREAD = "deepepmoe"  # the kernel of experts that are spread over dies by DeepEP
+MASKED = "deepgemm"  # a kernel that passes over all experts of a die, used or not
 SUMMED = ", answers summed"  # of a kernel whose dies are one rank: with a term for a row's bytes
-UNBOUNDED = ("start", "rate", "later", "gain", "edge", "host", "passing", "row")
+UNBOUNDED = ("start", "each", "rate", "later", "gain", "edge", "host", "passing", "row")
 LATENT, HEAD = 192.0 + 128.0, 2.0 * 128.0  # values of a query-key pair and head: keys and values
 VECTOR = 0.8  # of the memory's rate, kernels that only move data
 
@@ -201,13 +202,16 @@ def _grouped_part(
         passed = (
             at.get("passing", 0.0) * tokens + at.get("row", 0.0) * total * hidden / peaks.memory
         )
-        return np.asarray(at["start"] + roofs + between_s + passed)
+        start_s = at["start"] + at.get("each", 0.0) * experts_here
+        return np.asarray(start_s + roofs + between_s + passed)
 
     begin = {"start": 2e-5, "compute": 0.6, "bandwidth": 0.8}
     if ordered:
         begin["passing"] = 8e-9
     elif name.endswith(SUMMED):  # bytes for each number of a row's answer, after the products
         begin["row"] = 4.0
+    if name.startswith(MASKED):
+        begin["each"] = 5e-7
     return name, latency * 1e-3, _by_tile(predict), begin
 
 

@@ -37,7 +37,7 @@ SHELVES = {
     ),
     "Experts and reuse": (
         "canary", "experts", "memory-pool", "colocated", "on-decode", "offload", "sparse", "dense",
-        "eight-models",
+        "eight-models", "million-tokens",
     ),
     "All": ("",),
 }  # fmt: skip

@@ -73,8 +73,8 @@ class Relax:
         search = Search(self._space(goal="rate"), self.facts, self.search.over)
         yield from search.steps()
         self._note_loads(search.tested.values())
-        if most := max((t.middle for t in search.tested.values() if t.low), default=0.0):
-            return min(most, PART * rate)
+        if most := max((t.low for t in search.tested.values()), default=0.0):
+            return min(most, PART * rate)  # up from there, little of each search is new
         least = yield from self._fits(LOAD, LEAST * rate)
         return LEAST * rate if least else 0.0
 

@@ -176,3 +176,17 @@ def test_a_layer_that_selects_is_launched_in_more_kernels(facts):
     table = "stacks.vllm-ascend-0-13.operators.ascend"
     count, more = (facts[f"{table}.{name}"].value for name in ("decode_kernels", "index_kernels"))
     assert launched[1] / launched[0] == pytest.approx(1 + more / count)
+
+
+def test_a_layer_of_grouped_query_attention_and_a_dense_ffn_is_launched_in_fewer(facts):
+    name, table = "vllm-ascend-0-13", "stacks.vllm-ascend-0-13.operators.ascend"
+    for model, count in (("qwen3-32b", "dense_decode_kernels"), ("qwen3-235b", "decode_kernels")):
+        s = with_overrides(Scenario(), {
+            "deployment.mode": "decode_only", "deployment.model": model, "deployment.stack": name,
+            "deployment.decode.mtp_draft_tokens": 0, "experts.redundant": 0,
+        })  # fmt: skip
+        parts = build_costs(s, facts, build_fabric(s.supernode, facts))
+        each = facts.si(f"{table}.kernel_launch")
+        layers = facts[f"models.{model}.layers"].value
+        by_hand = layers * facts[f"{table}.{count}"].value * each
+        assert parts.decode.host.kernels == pytest.approx(by_hand)

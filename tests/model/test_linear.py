@@ -84,10 +84,23 @@ def test_cost_of_a_state_is_flat_in_context_and_drafts_write_one_each(facts):
     alone = replace(core, context=0.0)
     assert local_s(alone, 8.0, 8.0) == local_s(alone, 8.0, 8.0 * 131_072.0)
     m = load_machine(facts, costs_of(nxt(), facts).decoding.chip)
-    by_hand = 8 * (STATES / LAYERS) * 2 * STATE_BYTES / m.vector_bytes_per_s() * m.slowest(16)
+    by_hand = 8 * (STATES / LAYERS) * 2 * STATE_BYTES / (0.64 * 1.6e12) * m.slowest(16)
     assert local_s(alone, 8.0, 8.0) == pytest.approx(by_hand, rel=1e-3)
     drafting = costs_of(nxt(deployment__decode__mtp_draft_tokens=1), facts).decode.demand
     assert drafting.state_bytes == pytest.approx(0.75 * p.demand.state_bytes)  # of two tokens
+
+
+def test_kernels_of_linear_attention_start_on_ascend_as_measured(facts):
+    """One and 16 requests of 32 heads: 42.6 and 103.9 us (vllm-ascend pull request 12870)."""
+    for chip, start in (("ascend-910c", 38.5e-6), ("h200", None)):
+        p = costs_of(nxt(supernode__chip=chip), facts).decode
+        m = load_machine(facts, costs_of(nxt(supernode__chip=chip), facts).decoding.chip)
+        of_full = m.attention("bf16", "gqa").start_s
+        share = STATES / LAYERS
+        by_hand = share * (of_full if start is None else start) + (1 - share) * of_full
+        assert p.sequence.core.fixed == pytest.approx(by_hand * m.slowest(16), rel=0.01)
+    seconds = [38.5e-6 + n * 2 * 4 * STATE / (0.64 * 1.6e12) for n in (1, 16)]
+    assert seconds == pytest.approx([42.6e-6, 103.9e-6], rel=0.005)
 
 
 def test_flops_of_a_prompt_are_those_counted_by_hand(facts):

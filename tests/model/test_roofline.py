@@ -45,6 +45,16 @@ def test_the_slowest_of_many_dies_is_slower(facts):
     assert m.pull(0.5) < m.pull(1.0) == 1.0
 
 
+@pytest.mark.parametrize("chip", ["ascend-910b-313t", "ascend-910b-280t", "ascend-910c-560t"])
+def test_a_chip_with_few_cores_draws_less_than_its_hbm_gives(facts, chip):
+    """Each draws 32 bytes in a cycle, in which it multiplies 16 x 32 x 16 values of INT8."""
+    m = load_machine(facts, load_chip(facts, chip))
+    by_cores = m.chip.peak("int8") / 16384 * 32
+    assert m.stream_bytes_per_s() == pytest.approx(by_cores)
+    assert by_cores < m.chip.hbm_bytes_per_s * m.gemm_bandwidth_utilisation
+    assert 1.6e9 < by_cores / 32 / 20 < 2.0e9  # the clock of 20 cores
+
+
 @pytest.mark.parametrize("chip", ["ascend-910c", "h800"])
 def test_a_share_of_the_cores_computes_by_the_share_and_draws_no_less_than_it(facts, chip):
     whole, half = (load_machine(facts, load_chip(facts, chip), cores=x) for x in (1.0, 0.5))

@@ -133,7 +133,7 @@ def _host(x: Setting) -> Host:
         replay=m.replay_gap_s + m.host_spread_s * largest_of(ranks),
         drafting=m.draft_graphs,
         alongside=m.layer_host_s * layers,
-        kernels=x.launched_s(m.decode_kernels, x.shape.moe_layers, layers + drafted),
+        kernels=x.launched_s(x.decode_kernels, x.shape.moe_layers, layers + drafted),
         captured=m.captured_tokens,
         captured_prompts=m.captured_prompts,
     )
@@ -324,11 +324,8 @@ def _core(x: Setting, query: int, cores: Cores) -> DecodeCore:
     # A die has the heads of all that split the context, and its share of the tokens.
     whole = x if pieces == 1 else replace(x, shape=replace(s, heads=s.heads * pieces))
     per_query_s, one = (whole.context_s(q, cores) / pieces * s.growing for q in (query, 1))
-    start_s = x.machine.attention(x.formats.kv, s.kind.kernels).start_s
-    if s.index_top_k and x.machine.sparse_start_s > 0.0:
-        start_s = x.machine.sparse_start_s
     core = DecodeCore(
-        fixed=start_s + x.selecting_s,
+        fixed=x.core_start_s() + x.selecting_s,
         context=per_query_s,
         context_one=one,
         reach=most / query,

@@ -87,7 +87,7 @@ def prefill_costs(x: Setting, microbatch: bool) -> Prefill:
         demand=_demand(x, s.moe_layers + mtp, form),
         head=head.weight_bytes / m.stream_bytes_per_s(fmt=head.format) + 2 * x.gap,
         launch=m.graph_launch_s + passes * x.traffic(own_streams=False).host_s,
-        kernels=x.launched_s(m.prefill_kernels, passes, passes + s.dense_layers),
+        kernels=x.launched_s(x.prefill_kernels, passes, passes + s.dense_layers),
         captured=m.captured_prompts / x.head_dies,
         moe_layers=float(s.moe_layers + mtp),
         dense_layers=float(s.dense_layers),

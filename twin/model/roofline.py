@@ -74,10 +74,8 @@ class Machine:
     prefill_attention_utilisation: float = of_family("prefill_attention_compute")
     gemm_utilisation: float = of_family("gemm_compute")  # of the peak of the weights' number format
     gemm_bandwidth_utilisation: float = of_family("gemm_bandwidth")  # of HBM, weights streamed
-    core_bytes_per_cycle: float = of_family(
-        "core_cycle_bytes", 0.0
-    )  # of HBM, what a matrix core draws
-    core_flops_per_cycle: float = of_family("core_cycle_flops", 0.0)  # INT8, of one matrix core
+    core_bytes_per_cycle: float = 0.0  # of HBM, what a matrix core draws; 0: unknown
+    core_flops_per_cycle: float = 0.0  # INT8, of one matrix core
     gate_token_s: float = of_family("gate_token")  # vector time of gating one token on all cores
     vector_utilisation: float = of_family("vector_bandwidth", 0.0)  # of HBM, element-wise kernels
     prefill_compute_share: float = of_family("prefill_compute_share")  # cores left during transfers
@@ -97,6 +95,8 @@ class Machine:
     kernel_launch_s: float = of_family("kernel_launch", 0.0)  # of a pass that was not captured
     int8_start_s: float = of_family("product_start.int8", 0.0)  # of one product, beyond kernel_gap
     bf16_start_s: float = of_family("product_start.bf16", 0.0)
+    linear_start_s: float = of_family("linear_start", 0.0)  # of linear attention's kernels
+    linear_bandwidth: float = of_family("linear_bandwidth", 0.0)  # of HBM, its states
     indexer_start_s: float = of_family(
         "indexer_start", 0.0
     )  # of the kernel that scores and selects
@@ -118,6 +118,8 @@ class Machine:
     small_kernels: dict[str, float] = field(default_factory=dict)
     decode_kernels: float = of_family("decode_kernels", 0.0)  # of a layer, launched one by one
     prefill_kernels: float = of_family("prefill_kernels", 0.0)
+    dense_decode_kernels: float = of_family("dense_decode_kernels", 0.0)  # of plain dense layers
+    dense_prefill_kernels: float = of_family("dense_prefill_kernels", 0.0)
     index_kernels: float = of_family("index_kernels", 0.0)  # of a layer that selects, besides those
     prefill_fused: float = of_family("prefill_fused", 1.0)  # 0: all-to-all, whatever decode does
     captured_tokens: float = of_family("captured_tokens", 0.0)  # of a rank; 0: any number
@@ -185,8 +187,9 @@ class Machine:
 
     def pull(self, cube_share: float) -> float:
         """Share of the sustained HBM bandwidth that a share of the cores draws: linear, then full.
-        All cores together draw all of it, so streams on separate cores never draw more than the
-        others leave. For a family without a measured draw: the share of the cores."""
+        Streams on separate cores never draw more than the others leave; where a chip has too few
+        cores, all of them draw less than its HBM gives. Without a core's draw: the share of the
+        cores."""
         saturation = min(1.0, self.hbm / self._drawn(self.cores))
         return self._drawn(cube_share * self.cores) * saturation
 
@@ -197,7 +200,7 @@ class Machine:
         cycles_per_s = self.chip.peak("int8") / self.core_flops_per_cycle  # of all cores together
         needed = self.chip.hbm_bytes_per_s * self.gemm_bandwidth_utilisation
         needed /= cycles_per_s * self.core_bytes_per_cycle
-        return min(1.0, share / min(1.0, needed))
+        return min(1.0, share / needed)
 
     def copying(self, vector_share: float) -> float:
         """Share of the full copy speed: half of the vector cores already saturate a port (UBEP)."""
@@ -344,7 +347,7 @@ def load_machine(
 
     Raises FactError when the family has no operator table or no figure for that kernel.
     """
-    family = family_of(facts, chip.name)
+    family, core = family_of(facts, chip.name), f"chips.{measured_on(facts, chip.name)}.core_cycle"
     if family not in facts.names("operators"):
         raise FactError(
             f"chips.{chip.name}.family = {family!r} has no table in data/operators.toml: "
@@ -367,6 +370,8 @@ def load_machine(
         family=family,
         fitted=fitted,
         reaches=_reaches(facts, chip, table, kernel, fitted["kernel_gap"]),
+        core_bytes_per_cycle=facts.si(f"{core}_bytes") if f"{core}_bytes" in facts else 0.0,
+        core_flops_per_cycle=facts.si(f"{core}_flops") if f"{core}_flops" in facts else 0.0,
         cores=cores,
         hbm=hbm,
         attention_peak=chip.peak(str(facts[f"{table}.attention_format"].value)) * cores,

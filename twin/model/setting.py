@@ -139,6 +139,24 @@ class Setting:
         index = each.get("index", 0.0) if self.shape.index_top_k else 0.0
         return each.get(f"{kind}{linear}", 0.0) + index
 
+    @property
+    def decode_kernels(self) -> float:
+        """Kernels of a layer of decode that are launched one by one, by the model's layers."""
+        m = self.machine
+        return (self._plain_dense and m.dense_decode_kernels) or m.decode_kernels
+
+    @property
+    def prefill_kernels(self) -> float:
+        """Kernels of a layer of prefill that are launched one by one, by the model's layers."""
+        m = self.machine
+        return (self._plain_dense and m.dense_prefill_kernels) or m.prefill_kernels
+
+    @property
+    def _plain_dense(self) -> bool:
+        """Whether all layers are grouped-query attention and a dense FFN."""
+        s = self.whole
+        return not s.moe_layers and not s.linear_layers and s.kind.kernels == "gqa"
+
     def launched_s(self, kernels: float, moe_passes: float, passes: float) -> float:
         """Host seconds of a pass launched kernel by kernel: kernels per layer times a time each, or
         as measured for what a layer has."""
@@ -400,9 +418,20 @@ class Setting:
         return self.shape.recurrent * self.shape.state_bytes * (1.0 + 1.0 / query_tokens)
 
     def state_s(self, query_tokens: float, cores: Cores = WHOLE) -> float:
-        """Seconds of decode's linear attention per token of a pass, mean layer: element-wise work
-        over its state."""
-        return self.state_bytes(query_tokens) / self.machine.vector_bytes_per_s(cores.vector)
+        """Seconds of decode's linear attention per token of a pass, mean layer: as its kernels move
+        states, where that was measured, or element-wise work over them."""
+        m = self.machine
+        states_per_s = m.chip.hbm_bytes_per_s * m.linear_bandwidth * m.cores * cores.vector
+        return self.state_bytes(query_tokens) / (states_per_s or m.vector_bytes_per_s(cores.vector))
+
+    def core_start_s(self) -> float:
+        """Seconds that decode's attention core takes to start, mean layer, by kind of attention and
+        as measured."""
+        m, s = self.machine, self.shape
+        start_s = m.attention(self.formats.kv, s.kind.kernels).start_s
+        if s.index_top_k and m.sparse_start_s > 0.0:
+            start_s = m.sparse_start_s
+        return (1.0 - s.recurrent) * start_s + s.recurrent * (m.linear_start_s or start_s)
 
     def index_s(self, query_tokens: float, cores: Cores = WHOLE) -> float:
         """Seconds of decode's indexer per context token of a request, mean layer, and of the core

@@ -34,7 +34,6 @@ from twin.workload.offered import Offered, offered
 from twin.workload.requests import TraceTable
 
 Counts = NDArray[np.float64]  # imported expert counts f8[layers, experts]
-OF_TRAFFIC = ("workload", "horizon_s", "seed", "memory_pool")  # what `offered` reads of a scenario
 
 # Of a role that is not deployed.
 NO_IMBALANCE = Imbalance(np.ones(1), np.ones(1), np.ones((1, 1)))
@@ -140,7 +139,7 @@ class Priced:
     @cached_property
     def sample(self) -> Offered:
         """A sample of its requests."""
-        return sampled(self.scenario, self.facts, self.trace)
+        return offered(self.scenario, self.facts, self.trace)
 
     @property
     def pool(self) -> Pool:
@@ -162,23 +161,9 @@ def traffic_of(scenario: Scenario, facts: Facts, trace: TraceTable | None = None
     """Mean lengths of a long run, and the reuse of a sample in an unlimited memory pool."""
     means, hits = length_means(scenario.workload, facts, trace), 0.0
     if scenario.memory_pool.enabled and scenario.deployment.mode != "decode_only":
-        hits = sampled(scenario, facts, trace).reuse * means.input_tokens
+        hits = offered(scenario, facts, trace).reuse * means.input_tokens
     mean_lengths = means.input_tokens, means.output_tokens
     return Traffic(*mean_lengths, hits, spread=means.prompt_spread, prompts=means.prompts)
-
-
-def sampled(scenario: Scenario, facts: Facts, trace: TraceTable | None = None) -> Offered:
-    """`offered`, cached: generated requests of one sample serve every question about the same
-    traffic."""
-    if trace is not None:
-        return offered(scenario, facts, trace)
-    read = {name: getattr(scenario, name) for name in OF_TRAFFIC}
-    return _sampled(Scenario().model_copy(update=read), facts)
-
-
-@lru_cache(maxsize=32)
-def _sampled(traffic: Scenario, facts: Facts) -> Offered:
-    return offered(traffic, facts)
 
 
 def traffic_under_way(scenario: Scenario, facts: Facts, hit_share: float = 0.0) -> Traffic:

@@ -19,7 +19,7 @@ from twin.facts import Facts
 from twin.hardware.faults import broken
 from twin.hardware.network import Network
 from twin.hardware.placement import Instance, further, place
-from twin.hardware.power import Power, power
+from twin.hardware.power import Power, powers
 from twin.model.costs import Costs, RoleCosts
 from twin.model.decode import DECODE_OPERATORS, decode_iteration_s
 from twin.model.fetch import node_dram_bytes
@@ -229,17 +229,19 @@ def set_up(
         )
     priced = Priced(scenario, facts, trace, counts)
     parts = priced.parts
+    costs = parts.costs
+    dram_bytes = node_dram_bytes(scenario.memory_pool, facts, parts.net.dies_per_node)
+    chips = {role: one.chip.name for role, one in costs.roles.items()}
+    watts = powers(scenario, facts, costs.clocks, chips)
     for fault in scenario.faults:
         broken(parts.net, [fault])  # refuses an element that is not there
-    costs = parts.costs
     placed = place(scenario, parts.net)
     instances = list(placed.instances)
     if is_elastic(scenario):
         instances += further(scenario, parts.net)
     partial = Setup(
         scenario, parts.net, instances, costs, parts.prefill_imbalance, parts.decode_imbalance,
-        notes=[], power=_power(scenario, facts, costs), declared=len(placed.instances),
-        node_dram_bytes=node_dram_bytes(scenario.memory_pool, facts, parts.net.dies_per_node),
+        notes=[], power=watts, declared=len(placed.instances), node_dram_bytes=dram_bytes,
         requests=None, crowd=None,  # type: ignore[arg-type]
     )  # fmt: skip
     count = None
@@ -267,15 +269,6 @@ def set_up(
     ]
     crowd = _crowd(scenario, parts, requests, counts)
     return replace(partial, requests=requests, notes=notes, crowd=crowd, residents=present)
-
-
-def _power(s: Scenario, facts: Facts, costs: Costs) -> dict[str, Power]:
-    """Watts of an NPU of each pool; none at all where the chip of one states none."""
-    powers = {
-        role: power(s, facts, costs.clocks, one.chip.name) for role, one in costs.roles.items()
-    }
-    known = {role: one for role, one in powers.items() if one is not None}
-    return known if len(known) == len(powers) else {}
 
 
 def set_up_models(

@@ -79,6 +79,16 @@ def clock(scenario: Scenario, facts: Facts, role: str, use: Use) -> float:
     return float(((cap_w - fixed_w) / cores_w) ** (1.0 / exponent))
 
 
+def powers(
+    scenario: Scenario, facts: Facts, clocks: Mapping[str, float], chips: Mapping[str, str]
+) -> dict[str, Power]:
+    """Power of an NPU of each pool, by its role and that of its chip; none at all where the chip of
+    one states none."""
+    each = {role: power(scenario, facts, clocks, chip) for role, chip in chips.items()}
+    known = {role: one for role, one in each.items() if one is not None}
+    return known if len(known) == len(each) else {}
+
+
 def power(
     scenario: Scenario, facts: Facts, clocks: Mapping[str, float] | None = None, chip: str = ""
 ) -> Power | None:

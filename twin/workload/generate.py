@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -20,7 +21,7 @@ from twin.workload.lengths import draw_lengths, drawn_lengths, relative_lengths
 from twin.workload.prefixes import Turns, find_parents, own_chains, session_chains, shared_chains
 from twin.workload.profile import Clock, follow_day
 from twin.workload.replay import replay
-from twin.workload.requests import MOST_REQUESTS, Requests, TraceTable, WorkloadError
+from twin.workload.requests import MOST_REQUESTS, Requests, Streams, TraceTable, WorkloadError
 
 NO_LIMIT = 2**62
 
@@ -35,28 +36,29 @@ def generate(
     ones has its own. answers: chains include the blocks of the answers. even: lengths have the
     shares of their distribution exactly. Raises WorkloadError, FactError for an unknown
     `workload.lengths`."""
+    stream = partial(stream_key, seed)
     if workload.arrivals == "trace":
         if trace is None:
             raise WorkloadError("workload.arrivals = trace needs the trace: load its file first")
         clock = Clock(workload, horizon_s, facts)
-        return replay(workload, clock, horizon_s, seed, block_tokens, trace, count, answers)
+        return replay(workload, clock, horizon_s, stream, block_tokens, trace, count, answers)
     if workload.prompts:
         count = workload.prompts if count is None else min(count, workload.prompts)
-    arrival_s = _arrivals(workload, horizon_s, seed, facts, count)
-    input_tokens, output_tokens = _lengths(workload, arrival_s.size, seed, facts, even)
+    arrival_s = _arrivals(workload, horizon_s, stream, facts, count)
+    input_tokens, output_tokens = _lengths(workload, arrival_s.size, stream, facts, even)
     if workload.arrivals != "closed_loop":
         input_tokens = follow_day(workload, arrival_s, input_tokens, "input", facts)
         output_tokens = follow_day(workload, arrival_s, output_tokens, "output", facts)
     parent = None
     if workload.prefix == "sessions":
-        parent = _parents(workload, arrival_s, input_tokens, output_tokens, seed, facts)
+        parent = _parents(workload, arrival_s, input_tokens, output_tokens, stream, facts)
     after = output_tokens if answers else np.zeros_like(output_tokens)
     if workload.prefix == "none":
         chains = own_chains(input_tokens + after, block_tokens)
     elif parent is None:
         chains = shared_chains(
             input_tokens, block_tokens, workload.shared_fraction, workload.prefix_groups,
-            stream_key(seed, "prefix"), after,
+            stream("prefix"), after,
         )  # fmt: skip
     else:
         head_tokens = int(_session_fact(facts, workload, "head_tokens"))
@@ -80,7 +82,7 @@ def _refuse_floods(expected: float) -> None:
 
 
 def _lengths(
-    workload: Workload, n: int, seed: int, facts: Facts, even: bool
+    workload: Workload, n: int, stream: Streams, facts: Facts, even: bool
 ) -> tuple[np.ndarray, np.ndarray]:
     """Input and output tokens i4[n]; fixed, or each side from its own stream."""
     if workload.lengths == "fixed":
@@ -90,8 +92,8 @@ def _lengths(
         )
     inputs, outputs = drawn_lengths(facts, workload)
     return (
-        draw_lengths(inputs, stream_key(seed, "input"), n, even=even),
-        draw_lengths(outputs, stream_key(seed, "output"), n, even=even),
+        draw_lengths(inputs, stream("input"), n, even=even),
+        draw_lengths(outputs, stream("output"), n, even=even),
     )
 
 
@@ -103,7 +105,7 @@ def _session_fact(facts: Facts, workload: Workload, name: str) -> float:
 
 def _parents(
     workload: Workload, arrival_s: np.ndarray, input_tokens: np.ndarray, output_tokens: np.ndarray,
-    seed: int, facts: Facts,
+    stream: Streams, facts: Facts,
 ) -> np.ndarray:  # fmt: skip
     """The earlier turn i4[n] that each request extends; raises fixed inputs to whole prompts. In a
     closed loop it is looked for `concurrency` requests back, whatever `turn_gap_s` says."""
@@ -119,7 +121,7 @@ def _parents(
     )
     parent = np.empty(arrival_s.size, np.int32)
     find_parents(
-        stream_key(seed, "sessions"), stream_key(seed, "turn gaps"),
+        stream("sessions"), stream("turn gaps"),
         np.arange(arrival_s.size, dtype=np.float64) if closed else arrival_s, input_tokens,
         output_tokens, turns, fixed, parent,
     )  # fmt: skip
@@ -127,10 +129,9 @@ def _parents(
 
 
 def _arrivals(
-    workload: Workload, horizon_s: float, seed: int, facts: Facts, count: int | None
+    workload: Workload, horizon_s: float, stream: Streams, facts: Facts, count: int | None
 ) -> np.ndarray:
     most = NO_LIMIT if count is None else count
-    key = stream_key(seed, "arrivals")
     rate = workload.rate_req_per_s
     if workload.arrivals == "closed_loop":
         if count is None:
@@ -143,7 +144,7 @@ def _arrivals(
     if workload.arrivals == "uniform":
         return clock.seconds(uniform_arrivals(rate, own_horizon_s, most))
     process = GAMMA if workload.arrivals == "gamma" else POISSON
-    arrivals = renewal_arrivals(key, process, rate, workload.cv, own_horizon_s, most)
+    arrivals = renewal_arrivals(stream("arrivals"), process, rate, workload.cv, own_horizon_s, most)
     return clock.seconds(arrivals)
 
 

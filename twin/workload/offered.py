@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 
 from twin.facts import Facts
 from twin.kernels.compiled import plainly
-from twin.scenario import Profile, Scenario
+from twin.scenario import Profile, Scenario, Workload
 from twin.workload.generate import generate
 from twin.workload.profile import mean_factor
 from twin.workload.requests import Requests, TraceTable
@@ -56,10 +57,20 @@ class Offered:
 
 
 def offered(scenario: Scenario, facts: Facts, trace: TraceTable | None = None) -> Offered:
-    """Figures of the scenario's traffic, from its first requests; raises as `generate`."""
-    load = mean_factor(scenario.workload, scenario.horizon_s, facts)
+    """Figures of the scenario's traffic, from its first requests. Generated ones are cached: one
+    sample serves every question about the same traffic. Raises as `generate`."""
+    drawn = scenario.workload, scenario.horizon_s, scenario.seed, scenario.memory_pool.block_tokens
+    return _sampled(*drawn, facts) if trace is None else _sample(*drawn, facts, trace)
+
+
+def _sample(
+    workload: Workload, horizon_s: float, seed: int, block_tokens: int, facts: Facts,
+    trace: TraceTable | None = None,
+) -> Offered:  # fmt: skip
+    """`offered` of a workload over a time, in KV blocks of a size."""
+    load = mean_factor(workload, horizon_s, facts)
     # Lengths and reuse do not hang on when requests come.
-    workload = scenario.workload.model_copy(update={"profile": Profile()})
+    workload = workload.model_copy(update={"profile": Profile()})
     rate: float | None = workload.rate_req_per_s * load
     count, horizon_s = SAMPLE, 2.0 * SAMPLE / workload.rate_req_per_s
     if workload.arrivals == "closed_loop":
@@ -77,11 +88,8 @@ def offered(scenario: Scenario, facts: Facts, trace: TraceTable | None = None) -
         )
         once = workload.trace.model_copy(update={"tree_copies": 1, "rate_multiplier": 1.0})
         workload = workload.model_copy(update={"trace": once})
-    block_tokens = scenario.memory_pool.block_tokens
     with plainly():
-        sample = generate(
-            workload, horizon_s, scenario.seed, block_tokens, facts, trace, count, even=True
-        )
+        sample = generate(workload, horizon_s, seed, block_tokens, facts, trace, count, even=True)
     prompts, answers = sample.input_tokens, sample.output_tokens
     known_tokens = np.minimum(_seen_blocks(sample) * float(sample.block_tokens), prompts)
     p50_in, p95_in = np.quantile(prompts, (0.5, 0.95))
@@ -102,6 +110,9 @@ def offered(scenario: Scenario, facts: Facts, trace: TraceTable | None = None) -
         arrivals=sample.arrival_s,
         seen=known_tokens,
     )
+
+
+_sampled = lru_cache(maxsize=32)(_sample)
 
 
 def _seen_blocks(sample: Requests) -> np.ndarray:

@@ -9,13 +9,13 @@ from typing import NamedTuple
 import numpy as np
 
 from twin.kernels.compiled import late
-from twin.kernels.rng import exponential, stream_key, uniforms
+from twin.kernels.rng import exponential, uniforms
 from twin.scenario import Workload
 from twin.workload.arrivals import POISSON, renewal_arrivals
 from twin.workload.chains import expand_runs, ranges, regroup, runs_of, with_answers
 from twin.workload.prefixes import own_chains
 from twin.workload.profile import Clock
-from twin.workload.requests import MOST_REQUESTS, Requests, TraceTable, WorkloadError
+from twin.workload.requests import MOST_REQUESTS, Requests, Streams, TraceTable, WorkloadError
 
 COPY_SPREAD_REQUESTS = 100  # copies start within the time of so many requests of the trace
 COARSE_SHARE = 0.01  # share of requests with an equal timestamp above which time is coarse
@@ -36,7 +36,7 @@ class Blocks(NamedTuple):
 
 
 def replay(
-    workload: Workload, clock: Clock, horizon_s: float, seed: int, block_tokens: int,
+    workload: Workload, clock: Clock, horizon_s: float, stream: Streams, block_tokens: int,
     table: TraceTable, count: int | None, answers: bool = False,
 ) -> Requests:  # fmt: skip
     """The trace's requests: copied, spread, squeezed, cut at the horizon and re-blocked; where
@@ -53,13 +53,10 @@ def replay(
     arrival_s = table.arrival_s
     if not table.has_time:
         arrival_s = renewal_arrivals(
-            stream_key(seed, "arrivals"), POISSON, workload.rate_req_per_s, 1.0, NEVER, n
+            stream("arrivals"), POISSON, workload.rate_req_per_s, 1.0, NEVER, n
         )
     quantum_s = timestamp_quantum(arrival_s) if ask.dequantise else 0.0
-    times = copied_times(
-        arrival_s, quantum_s, ask.tree_copies, stream_key(seed, "spread"),
-        stream_key(seed, "copies"),
-    )  # fmt: skip
+    times = copied_times(arrival_s, quantum_s, ask.tree_copies, stream("spread"), stream("copies"))
     times /= ask.rate_multiplier
     times = clock.seconds(times)
     order = np.argsort(times, kind="stable")

@@ -5,11 +5,13 @@ all."""
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
 
 MOST_REQUESTS = 50_000_000  # of one run: about 3 GB of columns
+Streams = Callable[[str], np.uint64]  # the key of a random stream, by the name of what it is for
 
 
 class WorkloadError(ValueError):

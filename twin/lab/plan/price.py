@@ -32,7 +32,8 @@ from twin.model.costs import build_costs
 from twin.model.mixed import mixed_mean_s
 from twin.model.predict import Held, Prediction, Traffic, predict, rank_load
 from twin.scenario import Scenario, SpecError, read, with_overrides
-from twin.steady import Assembly, assemble, sampled, traffic_of
+from twin.steady import Assembly, assemble, traffic_of
+from twin.workload.offered import offered
 
 CURVE = (4, 12, 32, 80, 256)  # requests per NPU that are priced; between them a line
 # Of the SLO's TPOT: batches beyond the first with so much are priced only where a plan relaxes the
@@ -144,7 +145,7 @@ class Prices:
     def __post_init__(self) -> None:
         self.imports = imports_of(self.base)
         self.traffic = traffic_of(self.base, self.facts, self.imports.trace)
-        sample = sampled(self.base, self.facts, self.imports.trace)
+        sample = offered(self.base, self.facts, self.imports.trace)
         self.per_request = self.traffic.output_tokens
         if self.base.deployment.mode == "prefill_only":
             self.per_request = self.traffic.input_tokens

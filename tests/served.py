@@ -10,7 +10,7 @@ live runs. Where ENGINE_VARIABLE names an engine, it makes the runs, and drafts 
 import os
 import sys
 
-from twin.lab.runs import live
+from twin.lab.runs import live, warm
 from twin.lab.runs.executor import Runner
 
 ENGINE_VARIABLE = "TWIN_TEST_ENGINE"
@@ -30,7 +30,7 @@ def main() -> None:
     live.start_process = lambda _module: start("tests.served")
     if engine := os.environ.get(ENGINE_VARIABLE):
         Runner.__init__.__kwdefaults__["engine"] = engine
-        live.ready = lambda: False
+        warm.is_ready = lambda: False
     cli.main(prog_name="streamlit")
 
 

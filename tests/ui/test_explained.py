@@ -95,7 +95,7 @@ def test_a_quick_run_is_explained_unasked_and_one_that_made_way_is_offered(
     waiting = store.runs.add(
         store.scenarios.save(s), session.facts(), load_engine(EXPLAIN).version, 1
     )
-    monkeypatch.setattr(session, "explain", lambda _: waiting)
+    monkeypatch.setattr(session, "run", lambda *_: waiting)
     opened(app, run)
     assert app.get("progress") and "Headroom" in [m.label for m in app.metric]
     store.runs.ask_cancel(waiting)
@@ -112,7 +112,7 @@ def test_a_run_that_was_begun_to_be_explained_is_even_if_it_took_long(
     opened(app, run)
     assert app.button(key="explain").label == "Explain this run"
     wanted = []
-    monkeypatch.setattr(session, "explain", lambda scenario: wanted.append(scenario) or run)
+    monkeypatch.setattr(session, "run", lambda scenario, _: wanted.append(scenario) or run)
     app.session_state[explained.NOW] = scenario_digest(s)
     app.run()
     assert wanted == [s]

@@ -3,6 +3,7 @@
 
 import os
 import re
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import IO, Any
 import tomli  # the same as tomllib, compiled: facts are read at every start
 
 KEY_PARTS_MAX = 16
+LOCK_LOOK_S = 0.05  # between two attempts at a lock
 _PART = r"""(?:(?<![\w-])[A-Za-z0-9_-]++|"[^"\n]*+"|'[^'\n]*+')"""
 # A key of n parts takes memory as n * n, so it is looked for before the text is parsed.
 _LONG_KEY = re.compile(rf"{_PART}(?:[ \t]*+\.[ \t]*+{_PART}){{{KEY_PARTS_MAX}}}")
@@ -92,6 +94,29 @@ def whole_file(path: Path) -> Iterator[IO[bytes]]:
         if plain:
             with suppress(OSError):
                 draft.unlink(missing_ok=True)
+
+
+@contextmanager
+def locked(path: Path, *, shared: bool = False, patience_s: float = 0.0) -> Iterator[bool]:
+    """Whether the lock of a file was acquired within a time; it is held until the end, at most of
+    this process. Where a system has no such lock, each process counts as alone."""
+    if os.name != "posix":
+        yield True
+        return
+    import fcntl
+
+    how, until_s = fcntl.LOCK_SH if shared else fcntl.LOCK_EX, time.monotonic() + patience_s
+    with path.open("ab") as file:
+        while True:
+            try:
+                fcntl.flock(file, how | fcntl.LOCK_NB)
+                break
+            except OSError:
+                if time.monotonic() >= until_s:
+                    yield False
+                    return
+                time.sleep(LOCK_LOOK_S)
+        yield True
 
 
 def check_writable(path: Path) -> None:

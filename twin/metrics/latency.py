@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 
 PERCENTILES = (50, 90, 95, 99)
 
-# Parts of TTFT in the order in which a request meets them: name, from stamp, to stamp.
-TTFT_PARTS = (
-    ("front_end", "arrival_s", "frontend_s"),
-    ("router", "frontend_s", "routed_s"),
-    ("prefill_queue", "routed_s", "prefill_start_s"),
-    ("prefill", "prefill_start_s", "prefill_end_s"),
-    ("kv_transfer", "prefill_end_s", "first_token_s"),
-)
+# Stamps of a request in the order in which it meets them.
+STAMPS = ("arrival_s", "frontend_s", "routed_s", "prefill_start_s", "prefill_end_s",
+          "first_token_s", "finish_s")  # fmt: skip
+# Parts of TTFT: name, from stamp, to stamp.
+TTFT_PARTS = tuple(
+    zip(("front_end", "router", "prefill_queue", "prefill", "kv_transfer"), STAMPS, STAMPS[1:],
+        strict=False)
+)  # fmt: skip
 
 
 def spread_of(values: np.ndarray, prefix: str) -> dict[str, float | None]:

@@ -104,10 +104,11 @@ def leaves(scenario: Scenario) -> dict[str, Any]:
     """Every value of a scenario by dotted path, in the order of declaration; lists whole."""
     values = scenario.model_dump(mode="json")
     paths = (path for path in fields() if "[]" not in path)
-    return {path: _value_at(values, path) for path in paths}
+    return {path: value_at(values, path) for path in paths}
 
 
-def _value_at(values: Any, path: str) -> Any:
+def value_at(values: Any, path: str) -> Any:
+    """The value at a dotted path of nested tables."""
     for part in path.split("."):
         values = values[part]
     return values

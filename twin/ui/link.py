@@ -2,7 +2,6 @@
 a clipboard (plain http) the address is shown and selected."""
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -23,19 +22,19 @@ def copy_link(
 ) -> None:  # fmt: skip
     """A button that copies the address of `path`; save: also into the address bar; on_copy:
     publish."""
+
+    def copied() -> None:
+        """Publish what was copied, or show why it is impossible."""
+        with session.refusals_toasted("lock"):
+            if on_copy:
+                on_copy()
+
     _button(
         data={"path": path, "label": label, "save": save, "tell": on_copy is not None},
         key="copy-link",
         width="content",
-        on_copied_change=partial(_copied, on_copy),
+        on_copied_change=copied,
     )
-
-
-def _copied(on_copy: Callable[[], object] | None) -> None:
-    """Handle a copied link, or show why it is impossible."""
-    with session.refusals_toasted("lock"):
-        if on_copy:
-            on_copy()
 
 
 def go_to(page: str, query: Mapping[str, str] | None = None) -> NoReturn:

@@ -10,7 +10,8 @@ from streamlit.delta_generator import DeltaGenerator
 
 from twin.hardware.imported import npus_of
 from twin.lab.explain.view import load_of, one_slo
-from twin.lab.runs.live import Live, Look, question_of, ready
+from twin.lab.runs.live import Live, Look, question_of
+from twin.lab.runs.warm import is_ready as ready  # before, a live run would delay a stored one
 from twin.lab.sweep import sweep
 from twin.metrics.measures import amount, seconds
 from twin.metrics.registry import shown

@@ -25,8 +25,7 @@ LARGE = "requests"  # the table that may have millions of rows
 QUANTILES = 2001  # of a distribution: p99.9 is still a point of its own
 SLOWEST = 0.01  # share of requests that the "slowest" row of the TTFT picture is of
 
-_STAMPS = ["arrival_s", "frontend_s", "routed_s", "prefill_start_s", "prefill_end_s",
-           "first_token_s", "finish_s", "output_tokens"]  # fmt: skip
+_STAMPS = [*latency.STAMPS, "output_tokens"]
 
 
 class Latencies(NamedTuple):

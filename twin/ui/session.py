@@ -14,9 +14,7 @@ from twin.facts import FactError, Facts
 from twin.hardware.imported import ImportedMachine
 from twin.hardware.recipes import as_sold, recipe_names
 from twin.lab import library
-from twin.lab.runs.budget import Budget, budget_of
 from twin.lab.runs.executor import Runner
-from twin.lab.runs.job import EXPLAIN
 from twin.lab.share import links, shipped
 from twin.lab.store import RunRow, Store, StoreError, open_store
 from twin.lab.sweep.compare import input_rows
@@ -319,21 +317,12 @@ def edited() -> bool:
     return len(_state().history) > 1
 
 
-def run(scenario: Scenario) -> str:
-    """Run a scenario in the background, unless stored; returns its id. Raises StoreError."""
-    return runner().submit(scenario, store())
-
-
-def explain(scenario: Scenario) -> str:
-    """Queue an explanation of a run; returns its id. Raises StoreError."""
-    return runner().submit(scenario, store(), EXPLAIN)
+def run(scenario: Scenario, engine: str = "") -> str:
+    """Run a scenario in the background, unless stored; returns its id. engine: the module of
+    another one, as `job.EXPLAIN`. Raises StoreError."""
+    return runner().submit(scenario, store(), engine)
 
 
 def stop(run: str) -> None:
     """Stop a run with this visitor's rights; raises StoreError."""
     runner().cancel(run, store())
-
-
-def budget() -> Budget:
-    """Estimated time and memory of a run of the draft."""
-    return budget_of(store(), draft(), facts())

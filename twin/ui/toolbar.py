@@ -2,6 +2,7 @@
 
 import streamlit as st
 
+from twin.lab.runs.budget import budget_of
 from twin.lab.share import links
 from twin.scenario import Scenario
 from twin.ui import changes, forms, formulas, live, session, words
@@ -98,8 +99,9 @@ def refusal() -> str:
 
 def run_button() -> None:
     """The primary button: run the draft in the background and open the run's page."""
-    refused, text = refusal(), f"Run {words.duration(session.draft().horizon_s)} of traffic"
-    if takes := "" if refused else session.budget().said:
+    refused, draft = refusal(), session.draft()
+    text = f"Run {words.duration(draft.horizon_s)} of traffic"
+    if takes := "" if refused else budget_of(session.store(), draft, session.facts()).said:
         text = f"{text} · {takes}"
     why = f"Not yet: {sentence(refused)}" if refused else None
     if st.button(

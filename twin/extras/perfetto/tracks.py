@@ -9,8 +9,9 @@ import numpy as np
 import polars as pl
 
 from twin.engine.window import Pass
-from twin.lab.runs.watched import PHASES, STAMPS
+from twin.lab.runs.watched import PHASES
 from twin.metrics.events import Kind
+from twin.metrics.latency import STAMPS
 from twin.metrics.resilience import instance_name
 
 RUN, REQUESTS, FIRST_INSTANCE = 1, 2, 10  # process ids

@@ -11,6 +11,7 @@ from twin.lab.explain.runs import Runs
 from twin.lab.explain.streams import stream_plans
 from twin.lab.explain.view import Settings, View
 from twin.lab.explain.words import PIECES
+from twin.metrics.latency import STAMPS
 from twin.metrics.operators import OPERATORS
 from twin.model.decode import decode_hbm_bytes
 from twin.model.timeline import Timeline
@@ -21,8 +22,6 @@ _OUTSIDE = ("mtp", "lm_head", "sampling")
 _PIECES = dict.fromkeys(_OUTSIDE, "outside") | dict.fromkeys(("fetch", "kv_fetch"), "kv")
 _PIECES |= {"launch_gaps": "host"} | dict.fromkeys(("gate", "dispatch", "combine"), "exchange")
 EVEN: Settings = {"experts.placement": "perfect", "experts.balancing.policy": "none"}
-_STAMPS = ("arrival_s", "frontend_s", "routed_s", "prefill_start_s", "prefill_end_s",
-           "first_token_s", "finish_s")  # fmt: skip
 
 
 def waterfall(runs: Runs, view: View) -> dict[str, float]:
@@ -76,7 +75,7 @@ def _spans(requests: pl.DataFrame, warmup_s: float) -> np.ndarray | None:
     done = requests.filter(pl.col("finish_s") >= warmup_s)
     if not done.height:
         return None
-    stamps = done.select(pl.col(name).cast(pl.Float64) for name in _STAMPS).to_numpy().copy()
+    stamps = done.select(pl.col(name).cast(pl.Float64) for name in STAMPS).to_numpy().copy()
     for k in range(1, stamps.shape[1] - 1):
         missing = ~np.isfinite(stamps[:, k])
         stamps[missing, k] = stamps[missing, k - 1]

@@ -9,6 +9,7 @@ from typing import Any
 
 from twin.facts import Facts
 from twin.lab.explain.capacity import Capacity, at_steady, searching, steady_by_itself
+from twin.lab.explain.runs import seeded
 from twin.lab.explain.view import load_of
 from twin.lab.plan.candidates import Candidate, score
 from twin.lab.plan.losses import after_loss, lost_elements, margin_after
@@ -16,7 +17,7 @@ from twin.lab.plan.question import Plan
 from twin.lab.plan.relax import Proved, Relax
 from twin.lab.plan.search import FRESH, Search, Steps, Tested, answers
 from twin.lab.plan.trial import SEEDS, Trial, by_chance, scenario_of
-from twin.scenario import Scenario, SpecError, with_overrides
+from twin.scenario import Scenario, SpecError
 
 CARRIED = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5)  # of its largest load, tried until a loss is survived
 SPARED = (1.1, 1.25, 1.5, 2.0)  # of the load by formula, where nothing smaller survives
@@ -153,11 +154,7 @@ class Finish:
 
     def _seeded(self, chosen: Sequence[Finalist], which: slice = slice(None)) -> Steps:
         """Simulate the load of each finalist with several seeds, or with those of a slice."""
-        pairs = [
-            (f, with_overrides(f.scenario, {"seed": seed}))
-            for f in chosen
-            for seed in (f.scenario.seed, *SEEDS)[which]
-        ]
+        pairs = [(f, s) for f in chosen for s in seeded(f.scenario, SEEDS)[which]]
         for (f, _), trial in (yield from answers(pairs)):
             if not isinstance(trial, str):
                 f.seeds.append(trial | {"within": not self.search.misses(trial)})

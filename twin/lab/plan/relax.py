@@ -10,6 +10,7 @@ from typing import Any
 
 from twin.facts import Facts
 from twin.lab.explain.capacity import at_steady
+from twin.lab.explain.runs import seeded
 from twin.lab.plan.candidates import Candidate, Space, space_of
 from twin.lab.plan.search import FRESH, Search, Steps, Tested, answers
 from twin.lab.plan.trial import SEEDS, by_chance, scenario_of
@@ -192,7 +193,7 @@ class Relax:
     def _seeds(self, c: Candidate, rate: float) -> list[Scenario]:
         """Scenarios of a deployment at a load with every seed, long enough for a steady state."""
         s = at_steady(scenario_of(self.search.space, c.given, rate), self.facts, rate)
-        return [with_overrides(s, {"seed": seed}) for seed in (s.seed, *SEEDS)]
+        return seeded(s, SEEDS)
 
     def _fastest(self, limit: str) -> Steps:
         """Simulate deployments with the smallest need by formula; for TPOT, also those of looser

@@ -2,21 +2,19 @@
 digest: question, progress, simulations, answer. An interrupted plan goes on; a file lock says who
 works."""
 
-import fcntl
 import hashlib
 import json
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from twin.facts import Facts
-from twin.lab.files import write_text
+from twin.lab.files import locked, write_text
 from twin.lab.library import ROOT, facts_environment, load_facts
 from twin.lab.plan.drive import Stopped, carried_out, version_of
 from twin.lab.plan.question import Plan, PlanError, plan_digest, plan_from_text, question_text
@@ -150,7 +148,7 @@ class Memory:
 
 def work(here: Path) -> None:
     """Carry out the plan of a folder; does nothing if another process does."""
-    with _locked(here, patience_s=2.0) as free:  # who only looks has it for a moment
+    with locked(here / LOCK, patience_s=2.0) as free:  # who only looks has it for a moment
         if not free:
             return
         facts = load_facts()
@@ -189,28 +187,11 @@ def _json(path: Path) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-@contextmanager
-def _locked(here: Path, how: int = fcntl.LOCK_EX, patience_s: float = 0.0) -> Iterator[bool]:
-    """Whether the lock of a folder was acquired; it is held until the end."""
-    until_s = time.monotonic() + patience_s
-    with (here / LOCK).open("ab") as file:
-        while True:
-            try:
-                fcntl.flock(file, how | fcntl.LOCK_NB)
-                break
-            except OSError:
-                if time.monotonic() >= until_s:
-                    yield False
-                    return
-                time.sleep(0.05)
-        yield True
-
-
 def _taken(here: Path) -> bool:
     """Whether a process holds the lock of a folder."""
     if not (here / LOCK).exists():
         return False
-    with _locked(here, fcntl.LOCK_SH) as free:
+    with locked(here / LOCK, shared=True) as free:
         return not free
 
 

@@ -143,11 +143,6 @@ class Live:
             self._changed.notify_all()
 
 
-def ready() -> bool:
-    """Whether kernels are compiled; before, a live run would delay the first stored run."""
-    return warm.is_ready()
-
-
 def question_of(draft: Scenario, facts: Facts) -> Scenario | None:
     """The draft over a short horizon; None where it names files or the operator's own functions."""
     if TRACE.named(draft) or COUNTS.named(draft) or draft.supernode.imported:

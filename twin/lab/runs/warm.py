@@ -1,13 +1,13 @@
 """Independent stages of compiling: each process takes a free one; the result is stored on disk."""
 
 import gc
-import os
+import math
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
 from twin.kernels import compiled
+from twin.lab.files import locked
 
 Stages = Mapping[str, Callable[[], None]]
 Tell = Callable[[str, float | None], None]  # a stage, and how long (s) it took once it is done
@@ -27,11 +27,11 @@ def prepare(
     thresholds = gc.get_threshold()
     gc.set_threshold(100_000, 50, 100)
     started_stages = set(later)
-    for wait in (False,) if shared_only else (False, True):
+    for patience_s in (0.0,) if shared_only else (0.0, math.inf):
         for name in stages:
             if name in started_stages:
                 continue
-            with _claimed(name, wait=wait) as free:
+            with locked(_mark(name).with_suffix(".lock"), patience_s=patience_s) as free:
                 if free:
                     started_stages.add(name)
                     start_s = time.monotonic()
@@ -54,20 +54,3 @@ def _folder() -> Path:
     folder = compiled.use_own_cache() / compiled.source_digest()[:16]
     folder.mkdir(parents=True, exist_ok=True)
     return folder
-
-
-@contextmanager
-def _claimed(stage: str, *, wait: bool) -> Iterator[bool]:
-    """Lock a stage against other processes; False if one of them has it and we do not wait."""
-    if os.name != "posix":  # no lock that ends with its process: each compiles for itself
-        yield True
-        return
-    import fcntl
-
-    with (_folder() / f"{stage.replace(' ', '-')}.lock").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        except BlockingIOError:
-            yield False
-            return
-        yield True

@@ -17,12 +17,11 @@ from twin.lab.runs.job import Watch
 from twin.lab.runs.runner import found_or_made, run_or_question
 from twin.lab.store import RunRow, Store, open_store
 from twin.lab.store.statements import require
+from twin.metrics.latency import STAMPS
 from twin.model.timeline import Timeline
 from twin.scenario import Scenario, SpecError
 from twin.workload.requests import TraceTable
 
-STAMPS = ("arrival_s", "frontend_s", "routed_s", "prefill_start_s", "prefill_end_s",
-          "transfer_end_s", "finish_s")  # fmt: skip
 DECODE = "decode"
 STAGES = ("front end", "waiting for admission", "prefill queue", "prefill", "KV transfer", DECODE)
 PHASES = tuple(zip(STAGES, STAMPS, STAMPS[1:], strict=False))  # name, from stamp, to stamp

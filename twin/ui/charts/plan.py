@@ -7,8 +7,8 @@ from twin.lab.plan.answer import in_words
 from twin.lab.sweep.sweep import Published
 from twin.ui import theme
 from twin.ui.charts.base import Chart, chart, empty, figure, line, reads
+from twin.ui.charts.sweep import PUBLISHED
 
-PUBLISHED = theme.PLANE["rdma"]
 NEAR = 4.0  # times the slowest or fastest deployment: published points beyond are not drawn
 
 

@@ -8,6 +8,7 @@ import polars as pl
 import streamlit as st
 
 from twin.scenario import ScenarioField, fields, read
+from twin.scenario.fields import value_at
 from twin.scenario.words import titled
 from twin.ui import forms, session
 
@@ -37,7 +38,7 @@ def rows_table(path: str, options: dict[str, list[str]] | None = None) -> None:
     widget = session.field_key(path)
     rows = _shown(widget, [row.model_dump() for row in read(session.draft(), path)])
     columns = columns_of(fields(), path)
-    cells = [{name: _cell(row, name) for name in columns} for row in rows]
+    cells = [{name: value_at(row, name) for name in columns} for row in rows]
     editor(columns, cells, options or {}, widget, on_change=_take_rows, args=(path, widget))
     if refused := session.refusal(path):
         forms.problem(refused)
@@ -73,14 +74,6 @@ def whole(
         for row in rows
         if all(row.get(name) is not None for name in needed)
     ]
-
-
-def _cell(row: dict[str, Any], name: str) -> Any:
-    """The value of a column; a name with dots is of a section of the row."""
-    value: Any = row
-    for part in name.split("."):
-        value = value[part]
-    return value
 
 
 def _with(row: dict[str, Any], cells: dict[str, Any]) -> dict[str, Any]:

@@ -96,7 +96,7 @@ def _known(row: RunRow, scenario: Scenario) -> RunRow | None:
 def _ask(row: RunRow, scenario: Scenario) -> bool:
     """Order an explanation of a run."""
     with session.refusals_toasted():
-        st.session_state[f"explained:{row.id}"] = session.explain(scenario)
+        st.session_state[f"explained:{row.id}"] = session.run(scenario, EXPLAIN)
         return True
     return False
 

@@ -118,7 +118,7 @@ def _empty_world(setup: Setup) -> c.World:
         ),
         decode=c.Decode(sizes, room=slots.reshape(decodes, -1).sum(axis=1), slots=slots),
         pool=_tier(setup, prefill, setup.pool_blocks),
-        ssd=_tier(setup, prefill, setup.ssd_blocks, ssd=True),
+        ssd=_tier(setup, prefill, setup.blocks(s.memory_pool.ssd_gb_per_node * 1e9), ssd=True),
         costs=_costs(setup, sizes),
         traffic=_traffic(sizes, first, end, settings),
         streams=Streams(

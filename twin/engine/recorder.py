@@ -198,7 +198,7 @@ def windows_table(
     columns["prefill_busy"] = book[:, w.PREFILL_BUSY_S] / (width_s * np.maximum(prefills, 1))
     columns["decode_busy"] = book[:, w.DECODE_BUSY_S] / (width_s * np.maximum(decodes, 1))
     columns["kv_used_fraction"] = book[:, w.KV_USED_S] / (width_s * np.maximum(decodes, 1))
-    moved_bytes = by_plane(world)[:-1]
+    moved_bytes = cells_of(world).sum(axis=(1, 3))[:-1]
     for plane, name in enumerate(w.PLANES):
         columns[f"{name}_utilisation"] = moved_bytes[:, plane] / (width_s * limits[name])
     for name, field in (("hbm", w.HBM_BYTES), ("cube", w.FLOPS)):
@@ -260,19 +260,6 @@ def amounts(setup: Setup, book: np.ndarray) -> dict[str, tuple[Amount, Amount]]:
         role: ((flops, limits[role]["cube"]), (moved_bytes, limits[role]["hbm"]))
         for role, (flops, moved_bytes) in done.items()
     }
-
-
-def by_plane(world: World) -> np.ndarray:
-    """Bytes on each plane by window, f8[windows + 1, planes]; the last row is the steady state."""
-    total: np.ndarray = cells_of(world).sum(axis=(1, 3))
-    return total
-
-
-def by_class(world: World) -> np.ndarray:
-    """Bytes of each class of traffic by window, f8[windows + 1, classes]; the last row is the
-    steady state."""
-    total: np.ndarray = cells_of(world).sum(axis=(2, 3))
-    return total
 
 
 def _happenings(world: World, at_start: int, arrived: int, count: int) -> dict[str, np.ndarray]:

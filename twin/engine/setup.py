@@ -162,12 +162,7 @@ class Setup:
         """KV blocks that one memory pool holds in DRAM."""
         if self.scenario.memory_pool.policy == "infinite":
             return max(int(self.requests.blocks), 1)
-        return self._blocks(self.node_dram_bytes)
-
-    @property
-    def ssd_blocks(self) -> int:
-        """KV blocks that one memory pool holds in its SSD tier."""
-        return self._blocks(self.scenario.memory_pool.ssd_gb_per_node * 1e9)
+        return self.blocks(self.node_dram_bytes)
 
     def pool_nodes(self, row: int) -> tuple[int, ...]:
         """Nodes whose DRAM forms a memory pool: all with CPUs; with local pools, those of instance
@@ -179,8 +174,8 @@ class Setup:
         own_nodes = net.nodes_of(self.of_role("prefill")[row].die_of_rank)
         return tuple(lending[np.isin(lending, own_nodes)].tolist())
 
-    def _blocks(self, bytes_per_node: float) -> int:
-        """KV blocks of the memory pool with these bytes per node."""
+    def blocks(self, bytes_per_node: float) -> int:
+        """KV blocks that one memory pool holds in a tier of these bytes per node."""
         s = self.scenario
         owners = self.of_role("prefill")
         nodes = 0.0

@@ -38,6 +38,7 @@ from twin.engine.lifecycle.present import Present
 from twin.engine.lifecycle.together import share_links, share_npus
 from twin.engine.loop import advance, close_books, requests_inside
 from twin.engine.merging import Part, merged, models_table
+from twin.engine.movement import cells_of
 from twin.engine.record import Log
 from twin.engine.setup import Setup, set_up_models
 from twin.engine.unfolding import Unfolding
@@ -292,9 +293,10 @@ def steady_totals(setup: Setup, world: World, limits: dict[str, float]) -> dict[
             ("prefill_cube_amount", w.PREFILL_FLOPS),
         )
     }  # fmt: skip
-    moved_bytes = recorder.by_plane(world)[-1]
+    cells = cells_of(world)
+    moved_bytes = cells.sum(axis=(1, 3))[-1]
     totals |= {f"{name}_amount": float(moved_bytes[k]) for k, name in enumerate(w.PLANES)}
-    bytes_by_class = recorder.by_class(world)[-1]
+    bytes_by_class = cells.sum(axis=(2, 3))[-1]
     totals |= {f"{name}_moved": float(bytes_by_class[k]) for k, name in enumerate(w.TRAFFIC)}
     totals["block_bytes"] = world.settings.block_bytes
     totals["block_tokens"] = float(world.settings.block_tokens)

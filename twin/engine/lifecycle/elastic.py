@@ -229,8 +229,7 @@ class Elastic:
         other pool drain for it, or instances of other models that yield."""
         life = self.life
         for k in life.of(role, "drain"):
-            if life.may_reopen(k):
-                life.reopen(k, t_s)
+            if life.reopen(k, t_s):
                 self._note(t_s, role)
                 return []
         held_dies, out = life.held(), self.machine.out
@@ -261,7 +260,7 @@ class Elastic:
             self._note(t_s, role)
             return []
         over: Over = "role" if life.dies[k] <= held_dies else "model"
-        all_held = life.dies[k] <= life.held_by_all()
+        all_held = life.dies[k] <= set().union(*(each.held() for each in life.together))
         life.planned[k] = len(stopping)
         for each, j in stopping:
             each.drain(j, t_s, self._drained(k, over if all_held else ""))

@@ -101,7 +101,10 @@ class Incidents:
                 continue
             lost_ranks = {r for r, die in enumerate(members) if die in lost}
             if lost_ranks:
-                self._hit(k, lost_ranks, t_s)
+                self._stop(k, t_s, "")  # until the failure is detected
+                self.hit[k] |= lost_ranks
+                self.pending.add(k)
+                self._notice(k, t_s)
             elif k not in self.down:
                 self._reprice(k, False, t_s)
                 self._bring_back(k, t_s)
@@ -164,13 +167,6 @@ class Incidents:
             self._stop(k, t_s, str(error))
             self._notice(k, t_s)
 
-    def _hit(self, k: int, ranks: set[int], t_s: float) -> None:
-        """Stop an instance that lost dies until the failure is detected."""
-        self._stop(k, t_s, "")
-        self.hit[k] |= ranks
-        self.pending.add(k)
-        self._notice(k, t_s)
-
     def _notice(self, k: int, t_s: float) -> None:
         """Plan the detection of an instance's failure."""
         after_s = self.machine.setup.scenario.recovery.detection_s
@@ -216,7 +212,7 @@ class Incidents:
             name = "waits for its links"
         self._note(k, Kind.DETECTED, t_s, f"{i.name} {name}").requests = requests
         self.down[k].requests += requests
-        if self.life.was_to_stop(k):
+        if k in self.life.stops:
             self._leave(k, t_s)
         elif self.hit[k]:
             self._recover(k, t_s)
@@ -228,7 +224,7 @@ class Incidents:
         recovery = self.machine.setup.scenario.recovery
         world = self.machine.world
         requests = 0
-        self.life.shut(k)
+        self.life.admit(k, 0, up=0)
         if i.role != "decode":
             requests += phase.empty_prefill(world, i.index, t_s)
             if i.role == "prefill" and world.settings.has_decode:
@@ -248,12 +244,12 @@ class Incidents:
         Where only links were missing, it serves at once."""
         recovery = self.machine.setup.scenario.recovery
         if not self.hit[k]:
-            self._recover_at(k, t_s)
+            self.agenda.at(t_s, self._recovery(k))
         elif recovery.policy == "shrink":
             self._reload(k, t_s)
         else:
             wait_s = recovery.restart_s if recovery.policy == "restart" else recovery.in_place_s
-            self._recover_at(k, t_s + wait_s)
+            self.agenda.at(t_s + wait_s, self._recovery(k))
 
     def _reload(self, k: int, t_s: float) -> None:
         """Load the experts that only lost dies had onto the remaining dies, each reading its share
@@ -265,15 +261,12 @@ class Incidents:
         each = machine.setup.crowd.expert_bytes[machine.setup.instances[k].role]
         size = self.missing(k, lost) * each if live and lost else 0.0
         if size <= 0.0:
-            return self._recover_at(k, t_s)
+            return self.agenda.at(t_s, self._recovery(k))
         try:
             self.life.loading.load(k, live, size, t_s, self._recovery(k))
         except HardwareError:  # no DRAM is left to read from
-            self._recover_at(k, t_s)
+            self.agenda.at(t_s, self._recovery(k))
         return None
-
-    def _recover_at(self, k: int, when_s: float) -> None:
-        self.agenda.at(when_s, self._recovery(k))
 
     def _recovery(self, k: int) -> Then:
         """The end of a recovery, unless another begins before it."""

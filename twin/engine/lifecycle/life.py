@@ -75,13 +75,13 @@ class Life:
         self.residency, self._model = Residency([self.setup]), 0
         self._fetching: dict[int, Then] = {}  # who loads what the first of them fetches
         self._begun = [0] * len(self.dies)  # starts of each instance: what an aborted one left over
-        self._stops: set[int] = set()  # instances that failed while they drained
+        self.stops: set[int] = set()  # instances that failed while they drained
         self._failed: set[int] = set()  # instances that have failed since they were built
         for k in range(len(self.dies)):
             if k < self.setup.declared:
                 self._enter(k, "serve", 0.0)
             else:
-                self._admit(k, 0, up=0)
+                self.admit(k, 0, up=0)
                 self._enter(k, "off", 0.0)
                 machine.members[k] = [None] * len(self.dies[k])
         self.settle(self.residency, 0)
@@ -110,10 +110,6 @@ class Life:
         dies = {die for k, state in enumerate(self.state) if state != "off" for die in self.dies[k]}
         return dies | self.machine.in_use()  # spare dies too
 
-    def held_by_all(self) -> set[int]:
-        """Dies that belong to an instance of any model now."""
-        return set().union(*(life.held() for life in self.together))
-
     def yields(self, k: int, *, urgent: bool) -> bool:
         """Whether another model may take the NPUs of instance k: the model has more than its fewest
         instances, and no request unless it is `urgent`."""
@@ -137,34 +133,26 @@ class Life:
                 self._stop_waiting(k, t_s)
 
     def fail(self, k: int, t_s: float) -> None:
-        """Stop an instance; the router is informed later (`shut`)."""
+        """Stop an instance; the router is informed later."""
         self.machine.world.instance.up[self.machine.column(k)] = 0
         if self.state[k] == "drain":
-            self._stops.add(k)
+            self.stops.add(k)
         self._failed.add(k)
         self._enter(k, "down", t_s)
 
-    def was_to_stop(self, k: int) -> bool:
-        """Whether a stopped instance was draining when it failed."""
-        return k in self._stops
-
-    def shut(self, k: int) -> None:
-        """Close a failed instance to the router."""
-        self._admit(k, 0, up=0)
-
     def recover(self, k: int, t_s: float) -> None:
         """Let a failed instance serve, or drain, again."""
-        if k in self._stops:
-            self._stops.discard(k)
+        if k in self.stops:
+            self.stops.discard(k)
             self.drain(k, t_s, self._then.get(k))
         else:
-            self._admit(k, 1, up=1)
+            self.admit(k, 1, up=1)
             self._enter(k, "serve", t_s)
 
     def end(self, k: int, t_s: float) -> None:
         """Free the dies of an instance and start what waits for them."""
-        self._stops.discard(k)
-        self._admit(k, 0, up=0)
+        self.stops.discard(k)
+        self.admit(k, 0, up=0)
         self.machine.members[k] = [None] * len(self.dies[k])
         self._enter(k, "off", t_s)
         self.machine.lay_flows(t_s)
@@ -182,9 +170,6 @@ class Life:
                 of_instance.append((span.t_s, span.end_s))
         return periods
 
-    def _nodes(self, k: int) -> set[int]:
-        return set(self.machine.fabric.nodes_of(self.setup.instances[k].die_of_rank))
-
     def _enter(self, k: int, state: str, t_s: float) -> None:
         """Change an instance's state and begin the span of the new one."""
         if k in self._span:
@@ -200,7 +185,7 @@ class Life:
             self._span[k] = Span(k, state, t_s)
             self.spans.append(self._span[k])
 
-    def _admit(self, k: int, opened: int, *, up: int) -> None:
+    def admit(self, k: int, opened: int, *, up: int) -> None:
         """Open or close instance k to the router; with `up` 0 it also stops computing."""
         instance, column = self.machine.world.instance, self.machine.column(k)
         instance.open[column], instance.up[column] = opened, up
@@ -283,7 +268,8 @@ class Life:
 
     def _drams(self, k: int) -> list[Dram]:
         """DRAM that the instance reads its weights from."""
-        return self.residency.drams(self.rule.weights, self._nodes(k))
+        nodes = set(self.machine.fabric.nodes_of(self.setup.instances[k].die_of_rank))
+        return self.residency.drams(self.rule.weights, nodes)
 
     def _keep(self, k: int) -> None:
         """Store the model in the DRAM that the instance reads."""
@@ -329,7 +315,7 @@ class Life:
             machine.members[k] = [None] * i.dies
             self._enter(k, "off", t_s)
             return
-        self._admit(k, 1, up=1)
+        self.admit(k, 1, up=1)
         machine.world.instance.ends_s[machine.column(k)] = t_s
         self._enter(k, "serve", t_s)
         if k in self._failed:  # it may have served with fewer dies
@@ -339,19 +325,18 @@ class Life:
 
     def drain(self, k: int, t_s: float, then: Then | None = None) -> None:
         """Close an instance to new requests; when it is empty, stop it and call `then`."""
-        self._admit(k, 0, up=1)
+        self.admit(k, 0, up=1)
         self._enter(k, "drain", t_s)
         self._then[k] = then
         self.agenda.at(t_s + LOOK_S, self._look(k, self._span[k]))
 
-    def reopen(self, k: int, t_s: float) -> None:
-        """Let a draining instance without a successor serve again."""
-        self._admit(k, 1, up=1)
+    def reopen(self, k: int, t_s: float) -> bool:
+        """Let a draining instance serve again; returns whether it does: not with a successor."""
+        if self._then[k] is not None:
+            return False
+        self.admit(k, 1, up=1)
         self._enter(k, "serve", t_s)
-
-    def may_reopen(self, k: int) -> bool:
-        """Whether an instance drains without a successor."""
-        return self.state[k] == "drain" and self._then[k] is None
+        return True
 
     def _look(self, k: int, span: Span) -> Then:
         """An action that ends an instance once its last request has left."""

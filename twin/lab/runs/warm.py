@@ -47,10 +47,6 @@ def prepare(
 
 def _mark(stage: str = "all stages") -> Path:
     """Path of the file that marks a stage as done."""
-    return _folder() / f"{stage.replace(' ', '-')}.done"
-
-
-def _folder() -> Path:
     folder = compiled.use_own_cache() / compiled.source_digest()[:16]
     folder.mkdir(parents=True, exist_ok=True)
-    return folder
+    return folder / f"{stage.replace(' ', '-')}.done"

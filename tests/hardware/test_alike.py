@@ -75,6 +75,29 @@ def test_the_links_between_ends_carry_what_they_carry_among_all_links(kind):
     assert narrowed >= 10
 
 
+def test_groups_whose_uplinks_are_dealt_to_other_switches_are_alike():
+    dealt = {"l2_levels": 2, "l2_ports_per_chip": 8}  # 4 uplinks of a switch, dealt to 3 in turn
+    net = machine(20, **dealt)
+    one, two, third = (net.dies[k * 64 : k * 64 + DIES].tolist() for k in (0, 1, 2))
+    assert swap_of(net, one, two) is not None
+    assert swap_of(net, one, third) is None  # two groups are dealt as the first is, one as this
+    loads = [KINDS["read"](net, range(k * 64, k * 64 + DIES)) for k in (0, 1)]
+    own = KINDS["read"](machine(20, **dealt), range(64, 64 + DIES))
+    np.testing.assert_allclose(by_link(net, loads[1]), by_link(net, own), rtol=1e-12)
+
+
+def test_a_load_of_which_much_moves_is_stored_with_its_own_links(monkeypatch):
+    net = machine(20, l2_levels=2, l2_ports_per_chip=8)
+    listed = KINDS["read"](net, range(DIES)).swapped(
+        swap_of(net, net.dies[:DIES].tolist(), net.dies[64 : 64 + DIES].tolist())
+    )
+    assert listed.settled() is listed
+    monkeypatch.setattr(flows, "MANY", 100)
+    own = listed.settled()
+    assert not own.moved.at.size and (np.diff(own.pattern.links) > 0).all()
+    assert np.array_equal(by_link(net, own), by_link(net, listed))
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("how", [{}, {"l2_levels": 2, "l2_ports_per_chip": 8}])
 def test_what_sits_alike_has_the_load_of_its_own_problem(kind, how):

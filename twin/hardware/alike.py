@@ -3,9 +3,9 @@
 A `Swap` exchanges the dies of two instances, and of all around them what must be exchanged with
 these: an automorphism of the network that is its own inverse. So the load of a demand at one place
 is that of the same demand at the other, with the links exchanged. It is found by going on from the
-dies: neighbours that two exchanged vertices share stay, the others are paired in order. That may
-find none where there is one; what it finds is checked link by link, so a link that is gone
-tells two places apart.
+dies: neighbours that two exchanged vertices share by links of one kind stay, the others are paired
+in order, by kind of link. That may find none where there is one; what it finds is checked link by
+link, so a link that is gone tells two places apart.
 """
 
 from __future__ import annotations
@@ -98,8 +98,9 @@ def _neighbours(net: Network, image: INTS, front: INTS, others: INTS) -> tuple[I
         _, own_index, second = np.intersect1d(
             keys, other_keys, assume_unique=True, return_indices=True
         )
-        if (net.link_kinds[a[own_index]] != net.link_kinds[b[second]]).any():
-            return None
+        # One that is linked otherwise to the second is exchanged with another that is, too: with
+        # uplinks dealt in turn, two groups of nodes have their wider links to different switches.
+        own_index = own_index[net.link_kinds[a[own_index]] == net.link_kinds[b[second]]]
         shared = ends[a[own_index]]
         shared = shared[image[shared] < 0]
         image[shared] = shared

@@ -39,6 +39,9 @@ T = TypeVar("T", int, float)
 
 TRIED = 4  # loads of one shape that a new one is compared with
 NEAR = 1024  # vertices that move, at most, from a place to one near it
+# A load of which so many links move, a quarter of them or more, is stored with links of its own:
+# a list of what moves would be longer, and every sum over the machine's links slower.
+MANY, QUARTER = 20_000, 0.25
 
 
 class Ends(tuple[T, ...]):
@@ -161,6 +164,14 @@ class Load:
             unreached=tuple((a, b) for a, b in ends.tolist()),
         )
 
+    def settled(self) -> Load:
+        """The same load with a pattern of its own, if many of the links are others here."""
+        if self.moved.at.size < max(MANY, QUARTER * self.pattern.links.size):
+            return self
+        order = np.argsort(self.links, kind="stable")
+        pattern = Pattern(self.links[order], self.amounts[order], self.places, self.placed)
+        return replace(self, pattern=pattern, moved=Moved(), moved_places=Moved())
+
     def alone(self, net: Network) -> tuple[float, int]:
         """Rate without other traffic, and the link that limits it: (0, -1) where the path is cut,
         (inf, -1) without traffic. Of several limiting links one between switches is named first."""
@@ -215,7 +226,7 @@ def _found(net: Network, demand: Demand) -> Load:
             continue
         if swap.vertices.size <= NEAR:
             return load.swapped(swap)
-        routed_before.append((demand, load.swapped(swap)))
+        routed_before.append((demand, load.swapped(swap).settled()))
         return routed_before[-1][1]
     routed_before.append((demand, _load(net, demand)))
     return routed_before[-1][1]

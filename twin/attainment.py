@@ -18,6 +18,7 @@ from twin.hardware.prices import hand_off_bytes_per_s, nic, transfer_collision
 from twin.kernels.rng import exponential, stream_key
 from twin.model.batch import Hot, batch_line, batch_s
 from twin.model.costs import Costs, RoleCosts
+from twin.model.layer import collective_s
 from twin.model.mixed import longest_wait
 from twin.model.offload import bytes_per_token
 from twin.model.predict import Traffic
@@ -30,6 +31,7 @@ from twin.policies.batching import (
     tokens_per_iteration,
 )
 from twin.scenario import Scenario
+from twin.scenario.deployment import Prefill
 from twin.stationary import Swings
 from twin.steady import Assembly, Priced
 from twin.workload.offered import Offered
@@ -310,7 +312,7 @@ def _prompts(s: Scenario, sample: Offered, share: float) -> Prompts:
 def _pool(s: Scenario, parts: Assembly, role: RoleCosts, traffic: Traffic) -> Pool:
     """The pool of prefill instances."""
     d, hot = s.deployment.prefill, parts.prefill_imbalance.table
-    ops, dies, dp = role.operator_sink(), float(role.dies), d.attention == "dp"
+    ops, dies, dp = role.operator_sink(), float(role.stage_dies), d.attention == "dp"
     pieces = role.pool.own.cp_dies
     budget = role.prompt_tokens
 
@@ -347,8 +349,21 @@ def _pool(s: Scenario, parts: Assembly, role: RoleCosts, traffic: Traffic) -> Po
         read_s += float(prefill_hits_s(role.prefill, cached, ops)) / cached
     return Pool(
         d.instances, budget, float(d.chunk_tokens), computing, full_s, token_s, read_s,
-        dies=role.dies // pieces if dp else 1,
+        dies=role.stage_dies // pieces if dp else 1, delay_s=_later_stages_s(role, d, traffic, hot),
     )  # fmt: skip
+
+
+def _later_stages_s(role: RoleCosts, d: Prefill, traffic: Traffic, hot: Hot) -> float:
+    """Seconds from the end of a prompt's last piece in the first pipeline stage to that in the
+    last."""
+    if d.pp_stages == 1:
+        return 0.0
+    tokens = min(traffic.fresh_tokens, role.prompt_tokens)
+    if d.chunk_tokens:
+        tokens = min(tokens, float(d.chunk_tokens))
+    pairs = tokens * (traffic.input_tokens - 0.5 * tokens)
+    hop_s = collective_s(role.prefill.hop, tokens / role.stage_dies)
+    return (d.pp_stages - 1) * (batch_s(role, tokens, pairs, hot) + float(hop_s))
 
 
 def _mixed(parts: Assembly, role: RoleCosts, traffic: Traffic) -> Callable[[float, float], Pool]:

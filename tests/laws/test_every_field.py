@@ -327,6 +327,7 @@ FIELDS: dict[str, tuple[dict[str, Any], list[Any]]] = {
     "deployment.prefill.attention": (PREFILL, EVERY),
     "deployment.prefill.tp_dies": (PREFILL | {"deployment.prefill.attention": "tp"}, [2, 4]),
     "deployment.prefill.cp_dies": (PREFILL | {"deployment.prefill.attention": "dp"}, [1, 2, 4]),
+    "deployment.prefill.pp_stages": (PREFILL, [1, 2, 4]),
     "deployment.prefill.experts_tp": (PREFILL, [1, 4]),
     "deployment.prefill.dp_balance": (
         BUSY | {"deployment.prefill.attention": "dp", "workload.lengths": "sharegpt"}, EVERY),

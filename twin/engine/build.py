@@ -55,6 +55,7 @@ def _sizes(
         "columns": columns,
         "instances": columns,
         "prefill_ranks": settings.prefill_ranks,
+        "stages": settings.stages,
         "ranks": slots.size,
         "rank_blocks": -(-settings.decode_ranks // BLOCK),
         "slots": max(int(slots.max()), 1),

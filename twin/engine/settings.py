@@ -48,7 +48,7 @@ class Source:
         # Staged attention keeps the whole latent KV on every die; data parallel spreads prompts.
         self.kv_dies = 1
         if self.prefill and p.attention == "dp":
-            self.kv_dies = self.prefill[0].dies // p.cp_dies
+            self.kv_dies = self.prefill[0].dies // (p.cp_dies * p.pp_stages)
         self.pooled = pool.enabled and self.d.mode != "decode_only"
         self.local = pool.enabled and pool.scope == "local"
         self.keep_answers = pool.enabled and pool.answers and bool(self.prefill)
@@ -143,6 +143,9 @@ class Settings(Columns):
     prefills = number(int, "Instances that compute prompts.", lambda f: max(len(f.prefill), 1))
     prompt_row = number(int, "Of these the first of `Instances`.", lambda f: f.prompt_row)
     prefill_ranks = number(int, "Dies of a prefill instance.", lambda f: f.dies(f.prefill))
+    stages = number(
+        int, "Pipeline stages of one.", lambda f: 1 if f.colocated else f.d.prefill.pp_stages
+    )
     decode_ranks = number(int, "Ranks of a decode instance.", lambda f: f.ranks())
     decode_dies = number(int, "Dies of a decode instance.", lambda f: f.dies(f.decode))
     shares_npus = number(int, "Whether pools lie on the same NPUs.", lambda f: shares_npus(f.s))

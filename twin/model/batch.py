@@ -36,7 +36,7 @@ def batch_s(role: RoleCosts, tokens: float, pairs: float, hot: Hot) -> float:
     """Seconds of a batch with a number of tokens and attention pairs; no request decodes in it."""
     ops = role.operator_sink()
     if isinstance(role.coefficients, Prefill):
-        per_die = tokens / role.dies, pairs / role.dies
+        per_die = tokens / role.stage_dies, pairs / role.stage_dies
         return float(prefill_batch_s(role.prefill, tokens, *per_die, *hot, ops))
     n = role.ranks
     even = np.full(n, tokens / n), np.full(n, pairs / n)

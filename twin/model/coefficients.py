@@ -105,7 +105,8 @@ class Combine(Record):
 
 @record
 class Collective(Record):
-    """A collective of the dies that share attention, before, around or after its core."""
+    """A collective of the dies that share attention, before, around or after its core, or what
+    goes from stage to stage."""
 
     fixed: float = given("Launch and barrier.", "s")
     token: float = carried("Per token of a rank or a batch; after prefill's core, of a die.")
@@ -324,6 +325,7 @@ class Prefill(Record):
     drafter_pair: float = computed("Attention core of that layer, per query-key pair on the die.")
     layout: Layout = part(Layout)
     demand: PrefillDemand = part(PrefillDemand)
+    hop: Collective = part(Collective)  # to the next pipeline stage; per token of a die
     head: float = computed("The LM head for one position of each prompt.")
     launch: float = given("Launching the graph.", "s")
     kernels: float = given("Launching it kernel by kernel instead, while it runs.", "s")

@@ -74,10 +74,16 @@ class RoleCosts:
     off_node_fraction: float  # share of dispatch and combine bytes that takes the plane beyond
     gather_off_node: float  # the same of what attention's dies collect
     rank_bytes_per_token: float  # between the dies of a decode rank, all layers
-    context_bytes_per_token: float  # between dies that split a context, all layers
+    context_bytes_per_token: float  # between dies that split a context, or stages, all layers
     context_off_node: float  # share of these that takes the plane beyond
+    stages: float  # layers of the model over those that a die has
     dies_per_node: int  # most of its dies that one node has
     fetch: Fetch  # reads from the memory pool
+
+    @property
+    def stage_dies(self) -> int:
+        """Dies that compute a layer of a batch."""
+        return self.dies // self.pool.own.pp_stages
 
     @property
     def npus(self) -> float:
@@ -300,7 +306,13 @@ def role_costs(at: Deployed, role: str, dies: tuple[int, ...], name: str) -> Rol
         ranks_per_die = setting.concentration / pool.rank_dies
         tokens = offloaded.kv_tokens(tokens, lender.kv_tokens_lent, ranks_per_die)
     exchange_of_pool, route_of_pool = setting.exchange, setting.route
-    gather, across = setting.tp_exchange or setting.gather, setting.cp_exchange
+    gather = setting.tp_exchange or setting.gather
+    other_groups = [(name, group) for name, group in setting.groups if name != "heads"]
+    moved_bytes = [parallel.sent_bytes(pool, name, setting.part) for name, _ in other_groups]
+    far_bytes = [
+        moved * group.off_node * group.slow_between
+        for moved, (_, group) in zip(moved_bytes, other_groups, strict=True)
+    ]
     per_node = _dies_per_node(net, dies)
     one_npu = net.npus_of(dies) == 1
     return RoleCosts(
@@ -316,13 +328,14 @@ def role_costs(at: Deployed, role: str, dies: tuple[int, ...], name: str) -> Rol
         kv_tokens_lent=room.lent_tokens,
         exchange_bytes_per_s=exchange_of_pool.rate_bytes_per_s,
         gather_bytes_per_s=gather.rate_bytes_per_s,
-        exchange_bytes_per_token=0.0 if one_npu else setting.exchange_bytes,
+        exchange_bytes_per_token=0.0 if one_npu else setting.exchange_bytes * setting.stages,
         dispatched=setting.dispatched,
         off_node_fraction=route_of_pool.off_node if route_of_pool.slow_between else 0.0,
         gather_off_node=gather.off_node if gather.slow_between else 0.0,
         rank_bytes_per_token=rank_bytes(setting.whole, pool.rank_dies),
-        context_bytes_per_token=parallel.sent_bytes(pool, "context", setting.part),
-        context_off_node=across.off_node if across and across.slow_between else 0.0,
+        context_bytes_per_token=math.fsum(moved_bytes),
+        context_off_node=math.fsum(far_bytes) / max(math.fsum(moved_bytes), 1.0),
+        stages=setting.stages,
         dies_per_node=per_node,
         fetch=fetch(
             at.memory_pool, at.facts, setting.readers, len(dies), per_node,
@@ -373,19 +386,20 @@ def _priced(seat: _Seat, net: Network, dies: tuple[int, ...]) -> tuple[Setting, 
     pool, chip = seat.pool, load_chip(seat.facts, seat.pool.chip)
     model_shape = load_shape(seat.facts, seat.deployment.model)
     expert_die_count = _expert_dies(pool, chip, len(dies))
-    _check_groups(pool, model_shape, len(dies) - expert_die_count)
     own_drafter = drafter(seat.deployment, model_shape, seat.facts).shape
     parallel.refuse(pool, model_shape, own_drafter, len(dies) - expert_die_count)
+    groups = tuple(
+        (name, exchange(net, dies[parallel.members(pool, name, len(dies))], "read"))
+        for name, form in parallel.PARALLELISMS.items()
+        if form.size(pool) > 1
+    )
+    dies = dies[: len(dies) // pool.own.pp_stages]  # of a stage
+    _check_groups(pool, model_shape, len(dies) - expert_die_count)
     price = exchange(net, dies)
     if expert_die_count:
         price = replace(price, remote=1.0)  # no expert is at home
     reads = pool.phase == "prefill" or pool.own.experts_tp > 1
     gather = exchange(net, dies, "read") if reads else price
-    groups = tuple(
-        (name, exchange(net, dies[parallel.members(pool, name)], "read"))
-        for name, form in parallel.PARALLELISMS.items()
-        if form.size(pool) > 1
-    )
     return _priced_over(seat, len(dies), price, gather, groups)
 
 

@@ -8,8 +8,9 @@ whatever these are (stages.py); prefill's own ways of splitting heads stand in p
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from twin.model.formats import ACTIVATION_BYTES
@@ -32,6 +33,7 @@ class Part:
     kv: str  # format of the cache
     heads: int  # dies that split the heads of a request
     context: int  # dies, or groups of them, that split its context
+    stages: int  # that have a part of the layers each
 
 
 Bytes = Callable[[Part], float]
@@ -42,7 +44,7 @@ class Sent:
     """One collective of a layer. Bytes are those of a token of a rank in decode, and of a token of
     a die in prefill."""
 
-    kind: Literal["gather", "reduce", "all_to_all"]
+    kind: Literal["gather", "reduce", "all_to_all", "send"]
     phase: Phase
     where: Where  # of the attention core: before, around, after
     together: Bytes  # that the group has; a die receives all but its own share
@@ -56,7 +58,7 @@ class Parallelism:
 
     title: str
     size: Callable[[Pool], int]
-    stride: Callable[[Pool], int]  # dies from one member of a group to the next
+    stride: Callable[[Pool, int], int]  # dies from one member of a group to the next, of so many
     pieces: Callable[[Pool], int]  # that a request's KV is divided into
     sends: tuple[Sent, ...]
 
@@ -83,6 +85,32 @@ def _cached(x: Part) -> float:
     return x.context * x.heads * of_heads * kv
 
 
+def _handed(x: Part) -> float:
+    """Hidden states of a token between all stages."""
+    return x.stages * ACTIVATION_BYTES * x.shape.hidden * x.shape.residual_streams
+
+
+def stage_of(s: Shape, pool: Pool) -> Shape:
+    """The layers of a pool's slowest stage: as many as any, without the dense ones of the first
+    where others have experts."""
+    if pool.own.pp_stages == 1:
+        return s
+    layers = math.ceil(s.layers / pool.own.pp_stages)
+
+    def part(count: int) -> int:
+        return round(count * layers / s.layers)
+
+    return replace(
+        s,
+        layers=layers,
+        dense_layers=max(0, layers - s.moe_layers),
+        window_layers=part(s.window_layers),
+        select_layers=part(s.select_layers),
+        pool_layers=part(s.pool_layers),
+        linear_layers=part(s.linear_layers),
+    )
+
+
 def reaching(s: Shape) -> float:
     """Share of the layers that attend beyond a window."""
     if s.compressed:
@@ -95,7 +123,7 @@ PARALLELISMS: Mapping[str, Parallelism] = {
     "heads": Parallelism(
         "attention TP",
         size=lambda pool: pool.own.tp_dies,
-        stride=lambda _: 1,
+        stride=lambda *_: 1,
         pieces=lambda _: 1,
         sends=(
             Sent("gather", "decode", "before", _hidden),
@@ -108,7 +136,7 @@ PARALLELISMS: Mapping[str, Parallelism] = {
     "context": Parallelism(
         "context parallelism",
         size=lambda pool: pool.own.cp_dies,
-        stride=lambda pool: pool.own.tp_dies if pool.phase == "prefill" else 1,
+        stride=lambda pool, _: pool.own.tp_dies if pool.phase == "prefill" else 1,
         pieces=lambda pool: pool.own.cp_dies,
         sends=(
             Sent("gather", "prefill", "before", _cached),
@@ -116,13 +144,21 @@ PARALLELISMS: Mapping[str, Parallelism] = {
             Sent("all_to_all", "decode", "core", _partial, added=_partial, layers=reaching),
         ),
     ),
+    # Stages of layers: a batch's hidden states go from each die to its counterpart of the next.
+    "layers": Parallelism(
+        "pipeline parallelism",
+        size=lambda pool: pool.own.pp_stages,
+        stride=lambda pool, dies: dies // pool.own.pp_stages,
+        pieces=lambda _: 1,  # by layers: `stage_of`
+        sends=(Sent("send", "prefill", "after", _handed, layers=lambda s: 1.0 / s.layers),),
+    ),
 }
 
 
-def members(pool: Pool, name: str) -> slice:
-    """Dies of the first group of a parallelism, among an instance's."""
+def members(pool: Pool, name: str, dies: int) -> slice:
+    """Dies of the first group of a parallelism, among the `dies` of an instance."""
     form = PARALLELISMS[name]
-    stride = form.stride(pool)
+    stride = form.stride(pool, dies)
     return slice(0, form.size(pool) * stride, stride)
 
 
@@ -147,10 +183,28 @@ def sent_bytes(pool: Pool, name: str, part: Part) -> float:
     return pool.rank_dies * together * (size - 1) / size * part.whole.layers
 
 
+def _stage_dies(pool: Pool, shape: Shape, dies: int) -> int:
+    """Dies of a stage; raises ModelError where there can be none."""
+    stages = pool.own.pp_stages
+    field = f"deployment.prefill.pp_stages = {stages}"
+    if pool.over or pool.cores != pool.own.cores:
+        raise ModelError(
+            f"{field}: dies that prefill shares with decode, or that run its attention, need all "
+            "layers: take 1, or give prefill NPUs of its own"
+        )
+    if dies % stages:
+        raise ModelError(f"{field} must divide the {dies} dies of a prefill instance")
+    if stages > shape.layers:
+        raise ModelError(f"{field} is more than the {shape.layers} layers of {shape.title}")
+    return dies // stages
+
+
 def refuse(pool: Pool, shape: Shape, draft: Shape | None, dies: int) -> None:
-    """Raise ModelError where a context cannot be split as stated; draft: a drafter's own layer;
-    dies: with attention, of an instance."""
-    own, size = pool.own, pool.own.cp_dies
+    """Raise ModelError where a context or layers cannot be split as stated; draft: a drafter's own
+    layer; dies: with attention, of an instance."""
+    own, size, stages = pool.own, pool.own.cp_dies, pool.own.pp_stages
+    if stages > 1:
+        dies = _stage_dies(pool, shape, dies)
     if size == 1:
         return
     field = f"deployment.{pool.phase}.cp_dies = {size}"

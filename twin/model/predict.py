@@ -283,12 +283,12 @@ def _prefill(costs: Costs, role: RoleCosts, traffic: Traffic, hot: Hot) -> Prefi
     # Every die holds the whole latent KV of a batch, hits included (arXiv 2506.12708v2 section
     # 4.3.3); data parallel attention spreads prompts over the dies.
     pieces = role.pool.own.cp_dies
-    groups = role.dies // pieces
+    groups = role.stage_dies // pieces
     space = float(role.kv_tokens_per_rank) * (groups if data_parallel else 1)
     budget = role.prompt_tokens
     prompts = max(1.0, min(budget / traffic.fresh_tokens, space / traffic.input_tokens))
     tokens, pairs = prompts * traffic.fresh_tokens, prompts * traffic.fresh_pairs
-    most = 1.0 / role.dies
+    most = 1.0 / role.stage_dies
     if data_parallel:  # whole prompts on a die or group: some have one more, or the only one
         most = math.ceil(prompts / groups) / prompts / pieces
     ops = role.operator_sink()

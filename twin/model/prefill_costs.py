@@ -22,6 +22,7 @@ from twin.model.coefficients import (
 from twin.model.collectives import Exchange
 from twin.model.decode_costs import layout, moe_parts
 from twin.model.formats import ACTIVATION_BYTES
+from twin.model.record import changed
 from twin.model.setting import Setting
 
 
@@ -84,7 +85,8 @@ def prefill_costs(x: Setting, microbatch: bool) -> Prefill:
         drafter=_drafter(x),
         drafter_pair=x.drafting.pair_s if x.drafting else 0.0,
         layout=layout(x),
-        demand=_demand(x, s.moe_layers + mtp, form),
+        hop=_hop(x),
+        demand=_all_stages(_demand(x, s.moe_layers + mtp, form), x.stages),
         head=head.weight_bytes / m.stream_bytes_per_s(fmt=head.format) + 2 * x.gap,
         launch=m.graph_launch_s + passes * x.traffic(own_streams=False).host_s,
         kernels=x.launched_s(x.prefill_kernels, passes, passes + s.dense_layers),
@@ -220,6 +222,20 @@ def _context(x: Setting) -> Collective:
         return Collective()
     together = x.together("context", "before")
     return Collective(group.latency_s + x.gap, together * (group.remote / group.rate_bytes_per_s))
+
+
+def _hop(x: Setting) -> Collective:
+    """Transfer of a batch's hidden states to the next stage, per token of a die."""
+    if (group := dict(x.groups).get("layers")) is None:
+        return Collective()
+    (sent,) = x.sends("layers", "after")
+    each = sent.together(x.part) / group.peers
+    return Collective(group.latency_s + x.gap, each / group.rate_bytes_per_s)
+
+
+def _all_stages(demand: PrefillDemand, stages: float) -> PrefillDemand:
+    """Demand of an instance whose stages each have a part of the layers."""
+    return demand if stages == 1.0 else changed(demand, lambda _, value: stages * value)
 
 
 def _moe(x: Setting) -> tuple[Gate, Dispatch, Experts, Combine]:

@@ -91,10 +91,17 @@ class Setting:
         return dict(self.groups).get("context")
 
     @property
+    def stages(self) -> float:
+        """Layers of the model over those that a die has."""
+        return self.whole.layers / self.shape.layers
+
+    @property
     def part(self) -> parallel.Part:
         """What formulas of parallelisms read."""
         own = self.pool.own
-        return parallel.Part(self.shape, self.whole, self.formats.kv, own.tp_dies, own.cp_dies)
+        return parallel.Part(
+            self.shape, self.whole, self.formats.kv, own.tp_dies, own.cp_dies, own.pp_stages
+        )
 
     def sends(self, name: str, where: parallel.Where) -> list[parallel.Sent]:
         """Collectives of a parallelism at a place of a layer, in this phase."""

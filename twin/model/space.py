@@ -99,7 +99,8 @@ def _buffers(x: Setting, d: Deployment) -> float:
         return exchange_buffer_bytes(x.shape, x.layout, tokens, comm.early_quantisation, scale)
 
     if x.pool.phase == "prefill":
-        return buffers_for(d.prefill.tokens_per_npu / per_npu) / x.layout.dies
+        tokens = d.prefill.tokens_per_npu / per_npu * x.pool.own.pp_stages
+        return buffers_for(tokens) / x.layout.dies
     tokens = (1 + d.decode.mtp_draft_tokens) * d.decode.batch_per_npu / per_npu
     if x.pool.role == "colocated":
         tokens += d.colocated.chunk_tokens_per_npu / per_npu

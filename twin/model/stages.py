@@ -15,6 +15,7 @@ import numpy as np
 
 from twin.facts import Facts
 from twin.kernels.rng import each
+from twin.model.parallel import stage_of
 from twin.model.shape import ModelError, Shape
 from twin.scenario import Experts, Pool
 
@@ -44,7 +45,8 @@ def experts_of(experts: Experts, shape: Shape) -> Experts:
 
 
 def part_of(whole: Shape, pool: Pool) -> Shape:
-    """The part of a model on a die of a pool: of its heads and of each of its experts."""
+    """The part of a model on a die of a pool: of its layers, heads and of each of its experts."""
+    whole = stage_of(whole, pool)
     inner = math.ceil(whole.expert_intermediate / pool.own.experts_tp)
     return replace(whole.split(split_dies(pool, whole)), expert_intermediate=inner)
 

@@ -86,6 +86,14 @@ class Prefill(Section):
     """Dies, or tensor-parallel groups, that split a prompt by its tokens, in pieces with equal
     attention. In every layer each gathers the KV of the others; each stores its share. [vLLM-
     Ascend: prefill-context-parallel-size; ring attention, arXiv 2310.01889]"""
+    pp_stages: int = quantity(
+        1, "stages", "Pipeline stages in prefill", (1, 64), since=4,
+        also="PP, pipeline parallelism, pipeline-parallel-size, pp-size",
+    )  # fmt: skip
+    """Parts of an instance's NPUs that each have as many of the layers, with their experts and KV.
+    A batch goes through them one after the other, and a stage takes the next meanwhile: pieces of
+    one prompt (`chunk_tokens`) or of several. [SGLang: pp-size, chunked pipeline; vLLM: pipeline-
+    parallel-size; GPipe, arXiv 1811.06965]"""
     experts_tp: int = quantity(
         1, "dies", "Experts split over dies (prefill)", (1, 128), since=4, also="MoE TP, moe_tp"
     )

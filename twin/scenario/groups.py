@@ -54,6 +54,7 @@ class Group:
     attention: Literal["dp", "tp", "sp_tp_sp"] = "dp"
     tp_dies: int = 1  # dies that split the heads of one request ("tp")
     cp_dies: int = 1  # dies, in prefill also groups of them ("tp"), that split its context
+    pp_stages: int = 1  # parts of the dies that have a part of the layers each
     experts_tp: int = 1  # dies that hold a part of each of their experts
     coupling: Coupling = "own"
 
@@ -174,6 +175,7 @@ def _prefill(deployment: Deployment, chip: str) -> Pool:
         attention=p.attention,
         tp_dies=p.tp_dies if p.attention == "tp" else 1,
         cp_dies=p.cp_dies if p.attention != "sp_tp_sp" else 1,
+        pp_stages=p.pp_stages,
         experts_tp=p.experts_tp,
     )
     precision = deployment.precision

@@ -50,8 +50,8 @@ def _sent(role: RoleCosts) -> tuple[float, float, float, float]:
     context, context_far = role.context_bytes_per_token, role.context_off_node
     if role.pool.role == "prefill":
         p = role.prefill
-        seconds = p.gather.token * role.dies + p.exchange.token
-        seconds *= p.moe_layers + (1.0 + p.split_ffn) * p.dense_layers
+        seconds = p.gather.token * role.stage_dies + p.exchange.token
+        seconds *= (p.moe_layers + (1.0 + p.split_ffn) * p.dense_layers) * role.stages
         gathered_bytes = seconds * role.gather_bytes_per_s if seconds > 0.0 else 0.0
         return (
             bytes_per_token * (1.0 - off_node_share) + ranks * (1.0 - ranks_far),

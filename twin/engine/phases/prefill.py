@@ -57,6 +57,8 @@ def prefill(world: World, t1: float) -> None:
             if start_s > t1:
                 break
             start_batch(world, p, start_s)
+    if world.settings.stages > 1 and not world.settings.has_decode:
+        leave_last_stage(world, t1)
 
 
 @kernel
@@ -353,12 +355,49 @@ def compute_batch(world: World, p: int, now_s: float) -> None:
     state.reading[p] = 0
     world.instance.running[p] = 1
     world.instance.ends_s[p] = end_s
+    go_through_stages(world, p, end_s, compute_s)
     world.instance.busy_s[p] += min(end_s, settings.horizon_s) - state.begin_s[p]
     if 2.0 * state.batch_tokens[p] >= settings.prefill_budget:
         state.full_s[p] += end_s - state.begin_s[p]
         state.full_line_s[p] += state.pass_s[p] + state.batch_tokens[p] * state.s_per_token[p]
         state.full_line_s[p] += state.batch_pairs[p] * state.s_per_pair[p]
     book_batch(world, p, state.begin_s[p], end_s, max(0.0, end_s - compute_s - state.begin_s[p]))
+
+
+@kernel
+def go_through_stages(world: World, p: int, end_s: float, took_s: float) -> None:
+    """Note when each pipeline stage ends the batch, which the first ends at `end_s`. Every stage
+    takes as long; it begins when it is free and the batch has come from the one before."""
+    ends_s, hop = world.prefill.stage_s, world.costs.prefill[p].hop
+    hop_s = hop.fixed + hop.token * world.prefill.most_tokens[p]
+    ends_s[p, 0] = end_s
+    for k in range(1, world.settings.stages):
+        ends_s[p, k] = max(ends_s[p, k], ends_s[p, k - 1] + hop_s) + took_s
+
+
+@kernel
+def leave_last_stage(world: World, t1: float) -> None:
+    """End the requests of prefill alone whose batch has left its last pipeline stage by t1."""
+    request, unsent = world.request, world.transfer.unsent
+    last = unsent[0, w.TAIL]
+    while unsent[0, w.HEAD] != w.NONE:
+        i = pop(unsent, 0, request.following)
+        if request.ready_s[i] <= t1:
+            end_alone(world, i, request.ready_s[i])
+        else:
+            append(unsent, 0, request.following, i)
+        if i == last:
+            break
+
+
+@kernel
+def end_alone(world: World, i: int, now_s: float) -> None:
+    """End a request of prefill alone: its first token is its end."""
+    request = world.request
+    request.transfer_end_s[i] = request.finish_s[i] = now_s
+    request.status[i] = w.FINISHED
+    world.record.counters[w.FINISHED_PREFILL] += 1
+    come_back(world, i, now_s)
 
 
 @kernel
@@ -432,23 +471,22 @@ def finish_batch(world: World, p: int) -> None:
     settings = world.settings
     request = world.request
     end_s = world.instance.ends_s[p]
+    left_s = world.prefill.stage_s[p, settings.stages - 1]
     world.instance.running[p] = 0
     give_ports_back(world, p)
     look_at_pool(world, p, end_s)
     before = kept_by(world, p)
     while True:
-        i = next_computed(world, p, end_s)
+        i = next_computed(world, p, left_s)
         if i == w.NONE:
             break
-        request.ready_s[i] = end_s + settings.transfer_latency_s
+        request.ready_s[i] = left_s + settings.transfer_latency_s
         if settings.has_decode:
             request.status[i] = w.TRANSFERRING
-            transfer = world.transfer
-            append(transfer.unsent, 0, request.following, i)
-        else:  # prefill_only: the first token is the end
-            request.transfer_end_s[i] = end_s
-            request.finish_s[i] = end_s
-            request.status[i] = w.FINISHED
-            world.record.counters[w.FINISHED_PREFILL] += 1
-            come_back(world, i, end_s)
+            append(world.transfer.unsent, 0, request.following, i)
+        elif settings.stages > 1:
+            request.ready_s[i] = left_s
+            append(world.transfer.unsent, 0, request.following, i)
+        else:
+            end_alone(world, i, end_s)
     write_blocks(world, p, end_s, before)

@@ -84,6 +84,8 @@ def vllm_ascend(s: Scenario, found: list[Worker], _family: str) -> dict[str, str
             "--max-num-seqs": w.sequences, "--max-num-batched-tokens": w.tokens,
             "--gpu-memory-utilization": MEMORY,
         }  # fmt: skip
+        if w.stages > 1:
+            options["--pipeline-parallel-size"] = w.stages
         if w.pieces > 1:
             options["--prefill-context-parallel-size"] = w.pieces
         if w.dealt > 1:
@@ -139,7 +141,7 @@ def sglang_options(s: Scenario, w: Worker, family: str, disaggregated: bool) -> 
     }  # fmt: skip
     if w.experts:
         options |= {
-            "--tp-size": w.ranks, "--ep-size": w.ranks // w.experts_tp,
+            "--tp-size": w.ranks // w.stages, "--ep-size": w.ranks // w.stages // w.experts_tp,
             "--enable-dp-attention": w.data_parallel > 1,
         }  # fmt: skip
         if w.experts_tp == 1:  # else tokens are gathered on all ranks
@@ -147,6 +149,8 @@ def sglang_options(s: Scenario, w: Worker, family: str, disaggregated: bool) -> 
             options |= {"--moe-a2a-backend": "deepep", "--deepep-mode": mode}
     else:  # whole copies of the model, each over so many dies
         options["--tp-size"] = w.tensor_parallel * w.pieces
+    if w.stages > 1:
+        options["--pp-size"] = w.stages
     if w.dealt > 1:
         options["--dcp-size"] = w.dealt
     if w.pieces > 1:

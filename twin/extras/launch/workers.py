@@ -31,13 +31,14 @@ class Worker:
     experts: bool = True  # the model has routed ones
     weights: str = ""  # their number format
     experts_tp: int = 1  # ranks that hold a part of each of their experts
+    stages: int = 1  # that have a part of the layers each
     pieces: int = 1  # parts of a prompt, each on ranks of its own
     dealt: int = 1  # of `tensor_parallel`, ranks that share out a request's KV by tokens
 
     @property
     def data_parallel(self) -> int:
         """Data-parallel ranks of an instance."""
-        return self.ranks // (self.tensor_parallel * self.pieces)
+        return self.ranks // (self.tensor_parallel * self.pieces * self.stages)
 
     @property
     def rows(self) -> int:
@@ -77,17 +78,20 @@ def _worker(s: Scenario, pool: Pool, dies: int) -> Worker:
     sequences = max(1, round(d.decode.batch_per_npu / dies * tp))
     tokens = sequences * (1 + drafts)
     if pool.role == "prefill":
-        tokens = d.prefill.chunk_tokens or round(d.prefill.tokens_per_npu / dies * tp * pieces)
+        tokens = d.prefill.chunk_tokens or round(
+            d.prefill.tokens_per_npu / dies * tp * pieces * pool.own.pp_stages
+        )
         sequences = max(1, round(tokens / max(s.workload.input_tokens, 1)))
     elif pool.role == "colocated":
         tokens += round(d.colocated.chunk_tokens_per_npu / dies * tp)
-    if ranks % (tp * pieces):
+    if ranks // pool.own.pp_stages % (tp * pieces):
         raise ValueError(
             f"{tp * pieces} dies that share a prompt do not divide the {ranks} of a {pool.role} "
             f"instance: take {math.gcd(tp * pieces, ranks)}"
         )
     return Worker(pool.role, pool.instances, ranks, -(-ranks // per_node), tp, sequences, tokens,
-                  drafts, experts_tp=pool.own.experts_tp, pieces=pieces, dealt=dealt)  # fmt: skip
+                  drafts, experts_tp=pool.own.experts_tp, stages=pool.own.pp_stages, pieces=pieces,
+                  dealt=dealt)  # fmt: skip
 
 
 def left_out(s: Scenario) -> list[str]:

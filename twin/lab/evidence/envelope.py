@@ -261,7 +261,7 @@ def outside_evidence(
     scenario: Scenario, facts: Facts, known: Sequence[Configuration] | None = None
 ) -> list[str]:
     """A sentence for each aspect outside the ranges of all published rows. Raises FactError."""
-    known = _published() if known is None else known
+    rows, known = known, _published() if known is None else known
     chips = {pool.chip for pool in serving(scenario).values()} | {scenario.supernode.chip}
     if unknown := sorted(chips - {*facts.names("chips")}):
         raise FactError(f"no chip is named {unknown[0]}: add it to data/chips")
@@ -280,7 +280,7 @@ def outside_evidence(
         (each, roles_of)
         for chip in dict.fromkeys(by_role.values())
         for roles_of in [[role for role in roles if by_role[role] == chip]]
-        for each in reach(facts, known, chip)
+        for each in reach(facts, rows, chip)  # None: those of the published rows are stored
     ]
     for each, roles_of in ranges:
         pool = each.aspect.pool

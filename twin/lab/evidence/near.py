@@ -20,6 +20,7 @@ from twin.lab.evidence.bands import (
     Bands,
     Coverage,
     Error,
+    Levels,
     by_source,
     by_system,
     coverage,
@@ -126,6 +127,12 @@ def record() -> tuple[tuple[Error, ...], Bands]:
     return tuple(errors), Bands(errors)
 
 
+@lru_cache(maxsize=256)
+def _band_of(levels: Levels) -> Band:
+    """Band of a leaf; every page of a run needs some."""
+    return record()[1].of(levels)
+
+
 @lru_cache(maxsize=4)
 def _stale(facts: Facts) -> bool:
     """Whether the errors were stored with other facts or rows."""
@@ -152,13 +159,13 @@ def near(scenario: Scenario, facts: Facts, run: bool = False) -> list[Near]:
 
 def _near(figure: Figure, scenario: Scenario, facts: Facts) -> Near:
     """Band of a figure from the published rows nearest to the scenario."""
-    errors, bands = record()
+    errors, _ = record()
     levels = _levels(figure, scenario)
     of_stack = [e for e in errors if e.levels[:STACK] == levels[:STACK]]
     title = load_chip(facts, str(levels[1])).title
     place_text = f"{_stack_label(str(levels[2]))}, {title}"
     return Near(
-        figure, bands.of(levels), place_text, sum(e.first is None for e in of_stack),
+        figure, _band_of(levels), place_text, sum(e.first is None for e in of_stack),
         tuple(_beyond(figure, scenario, title, of_stack)), _stale(facts),
     )  # fmt: skip
 

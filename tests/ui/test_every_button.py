@@ -64,7 +64,6 @@ def pressable(app):
 
 @pytest.mark.parametrize("where", VISITS, ids=lambda v: "-".join(part for part in v if part))
 def test_every_button_can_be_pressed(app, runs, where):
-    app.run()
     pressed = set()
     _, _, choice, chosen = where
     for key in pressable(visit(app, runs, *where)):

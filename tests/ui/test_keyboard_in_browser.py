@@ -8,6 +8,9 @@ import re
 import pytest
 
 from tests.browsing import copied_link, rest, until
+from tests.draws import some
+from tests.ui.test_explained import explain
+from twin.lab.store import open_store
 
 pytestmark = pytest.mark.browser
 RUN_MS = 600_000  # the first start on a machine compiles the engine
@@ -71,7 +74,16 @@ def tab_to(page, name):
     raise AssertionError(f"Tab never comes to {name}: {passed}")
 
 
-def test_the_main_job_needs_no_mouse(keys):
+def store_explanation(database, run):
+    """A made-up explanation of a run, as if somebody had requested one before."""
+    store = open_store(database)
+    explain(store, store.scenarios.load(store.runs.get(run).scenario))
+    store.close()
+
+
+# A search for causes simulates minutes of traffic some hundred times: `make long` waits for it.
+@pytest.mark.parametrize("explained", some(["before"], "now"))
+def test_the_main_job_needs_no_mouse(keys, served_db, explained):
     keys.get_by_text(re.compile("Simulated")).first.wait_for(timeout=RUN_MS)
     rest(keys)
     before = tab_to(keys, r"^Request rate")
@@ -82,6 +94,8 @@ def test_the_main_job_needs_no_mouse(keys):
     tab_to(keys, r"Run 3 min of traffic")
     keys.keyboard.press("Enter")
     keys.wait_for_url("**/run?run=*")
+    if explained == "before":
+        store_explanation(served_db, keys.url.partition("run=")[2].partition("&")[0])
     apply = keys.get_by_role("button", name=re.compile("Apply and compare")).first
     explain = keys.get_by_role("button", name="Explain this run")
     apply.or_(explain).first.wait_for(timeout=RUN_MS)

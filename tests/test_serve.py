@@ -71,14 +71,6 @@ def test_no_file_of_the_project_is_served(app_url):
         assert got(f"{app_url}/{path}") in (page, b"")
 
 
-def test_it_opens_in_a_browser(app_url, page):
-    failures = []
-    page.on("pageerror", lambda error: failures.append(str(error)))
-    page.goto(app_url)
-    page.get_by_role("heading").first.wait_for()
-    assert not failures
-
-
 def test_a_tab_that_is_gone_in_the_middle_of_a_write_leaves_nothing_open(app_url, served_db):
     store, quick, draw = open_store(served_db), preset("quickstart"), random.Random(1)
     seeds = [draw.randrange(1 << 30) for _ in range(3)]

@@ -137,7 +137,7 @@ def test_what_cannot_be_renders_nothing(app_url, page, what):
 
 
 def test_no_page_may_be_framed_or_load_from_elsewhere(app_url, page):
-    page.goto(app_url)
+    page.goto(f"{app_url}/compare")
     page.get_by_role("heading", level=1).wait_for()
     loaded = page.evaluate(
         """url => new Promise(done => { const image = new Image()

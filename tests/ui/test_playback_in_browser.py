@@ -43,6 +43,16 @@ def page(page):
     return page
 
 
+@pytest.fixture(scope="module")
+def visited(visits, app_url, run):
+    """The run's playback on a page that two tests use one after the other."""
+    page = visits.new_page()
+    page.emulate_media(reduced_motion="no-preference")
+    player(page, f"{app_url}/playback?run={run}")
+    yield page
+    page.close()
+
+
 def player(page, address):
     page.goto(address)
     found = page.locator("#player[data-draw]")
@@ -63,8 +73,8 @@ def values(found):
     return json.loads(data(found)["values"])
 
 
-def test_a_frame_costs_less_than_a_tenth_of_a_second_and_playing_ends(page, app_url, run):
-    found = player(page, f"{app_url}/playback?run={run}")
+def test_a_frame_costs_less_than_a_tenth_of_a_second_and_playing_ends(visited):
+    page, found = visited, visited.locator("#player[data-draw]")
     page.locator("#speed").select_option("8")
     page.locator("#play").click()
     expect(found).to_have_attribute("data-playing", "true")
@@ -116,8 +126,8 @@ def test_the_keyboard_finds_the_dip(page, app_url, run):
     expect(found).to_have_attribute("data-playing", "true")
 
 
-def test_a_wrong_name_is_said_and_a_right_one_selected(page, app_url, run):
-    found = player(page, f"{app_url}/playback?run={run}")
+def test_a_wrong_name_is_said_and_a_right_one_selected(visited):
+    page, found = visited, visited.locator("#player[data-draw]")
     page.locator("#search").fill("node 400")
     page.locator("#search").press("Enter")
     page.get_by_text("Nothing is named “node 400”").first.wait_for()

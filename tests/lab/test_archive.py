@@ -104,9 +104,8 @@ def test_everything_comes_back_and_a_second_time_nothing_is_new(filled, new_stor
     assert exported(other) == data
 
 
-def test_it_moves_from_one_kind_of_database_to_the_other(filled, server, tmp_path, database):
-    if server is None or database != "postgresql":
-        pytest.skip("asked once, where there is a server")
+@pytest.mark.parametrize("database", ["postgresql"], scope="session")
+def test_it_moves_from_one_kind_of_database_to_the_other(filled, tmp_path, database):
     data = exported(filled)
     file = open_store(f"sqlite:///{tmp_path / 'twin.db'}")
     assert taken(file, data).left_out == []

@@ -4,6 +4,7 @@ import random
 
 import pytest
 
+from tests.draws import some
 from tests.engine.lifecycle.test_elastic import BUSY, RULED, SWAP
 from tests.engine.small import facts_with, small
 from twin.engine.simulate import Run, simulate
@@ -50,7 +51,7 @@ def drawn(seed):
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", some([0], 1, 2))
 def test_random_faults_and_controllers_keep_every_law(seed):
     assert run(drawn(seed)).digest == run(drawn(seed)).digest
 

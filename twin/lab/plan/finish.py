@@ -105,13 +105,15 @@ class Finish:
     def _chosen(self) -> Steps:
         """The best deployment of each kind, proved; one that fails is replaced by the next."""
         search, looked = self.search, set()
+        # One is enough to know that something fits, unless losses take it out.
+        most = 1 if self.brief and not search.plan.survives else search.plan.finalists
         while not self.finalists or not search.over():
             best: dict[Any, Tested] = {f.candidate.different: f.tested for f in self.finalists}
             for t in search.ranked():
                 if t.candidate.settings not in looked:
                     best.setdefault(t.candidate.different, t)
             new = [t for t in best.values() if t.candidate.settings not in looked]
-            new = new[: search.plan.finalists - len(self.finalists)]
+            new = new[: most - len(self.finalists)]
             if not new:
                 return
             looked |= {t.candidate.settings for t in new}

@@ -23,7 +23,8 @@ LEVELS = 2  # of these with deployments: a formula may promise what simulations 
 PART, TRIED = 0.95, 12  # of a relaxation, the next smaller one; searches for each limit
 DIGITS = 5  # of a relaxation
 LOAD, LEAST = "load_req_per_s", 0.1  # the least that is tried, of the load
-NEAR = 4  # deployments that carried most, tried first with the next load
+HALVED = 6  # times between two loads, for a first guess
+NEAR = 4  # deployments of that guess; that carried most, tried first with the next load
 
 Proved = Generator[tuple[Scenario, ...], Any, Candidate | None]
 
@@ -69,15 +70,43 @@ class Relax:
             yield from self._stepwise(LOAD, rate, carried)
 
     def _most(self, rate: float) -> Generator[tuple[Scenario, ...], Any, float]:
-        """About the largest load below `rate` (requests/s) that a deployment carries, by a search
-        in which each has a load of its own; 0 if not even the least is carried."""
+        """About the largest load below `rate` (requests/s) that a deployment carries; 0 if not even
+        the least is carried. First by a search in which each has a load of its own, then between
+        that load and `rate` by halving for the nearest to the limits: either may miss the best."""
         search = Search(self._space(goal="rate"), self.facts, self.search.over)
         yield from search.steps()
         self._note_loads(search.tested.values())
-        if most := max((t.low for t in search.tested.values()), default=0.0):
-            return min(most, PART * rate)  # up from there, little of each search is new
+        low, high = max((t.low for t in search.tested.values()), default=0.0), rate
+        trying = [Tested(c) for c in self._nearest()]
+        nearest = trying.copy()
+        for _ in range(HALVED if trying else 0):
+            load = (max(low, LEAST * rate) + high) / 2.0
+            scenarios = [scenario_of(self.search.space, t.candidate.given, load) for t in trying]
+            for t, trial in zip(trying, (yield tuple(scenarios)), strict=True):
+                if not isinstance(trial, str):
+                    t.trials.append((load, trial | {"within": not self.search.misses(trial)}))
+            if keeping := [t for t in trying if t.low == load]:
+                low, trying = load, keeping
+            else:
+                high = load
+        self._note_loads(nearest)
+        if low:
+            return min(low, PART * rate)  # up from there, little of each search is new
         least = yield from self._fits(LOAD, LEAST * rate)
         return LEAST * rate if least else 0.0
+
+    def _nearest(self) -> list[Candidate]:
+        """Of the deployments that were simulated, those that are nearest to the limits."""
+        slo = self.search.space.base.slo
+        limits = (("needs_ttft_s", slo.ttft_s), ("needs_tpot_s", 1e-3 * slo.tpot_ms))
+
+        def distance(t: Tested) -> tuple[float, float, Any]:
+            trial = t.trials[-1][1]
+            needs = [trial[key] / limit for key, limit in limits if trial[key] is not None]
+            return min(needs, default=math.inf), -trial["share"], t.candidate.settings
+
+        simulated = sorted((t for t in self.search.tested.values() if t.trials), key=distance)
+        return [t.candidate for t in simulated[:NEAR]]
 
     def _note_loads(self, tested: Iterable[Tested]) -> None:
         """Note which loads deployments keep, and which they miss beyond chance."""

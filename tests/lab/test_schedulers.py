@@ -46,6 +46,8 @@ def test_a_prefill_pool_takes_one_budget_a_rank_and_pieces_no_longer_than_it():
         assert chunk(pool, "deployment.prefill.chunk_tokens") == 8192
     split = pool | {"deployment.prefill.attention": "tp", "deployment.prefill.cp_dies": 2}
     assert chunk(split, "deployment.prefill.tokens_per_npu") == 8192 * 2 // 16
+    staged = split | {"deployment.prefill.pp_stages": 2}
+    assert chunk(staged, "deployment.prefill.tokens_per_npu") == 8192 // 16
 
 
 def test_a_scheduled_scenario_has_nothing_left_to_set():

@@ -59,7 +59,9 @@ def _of_pool(
     own = pool.own
     dies = own.npus * dies_per_npu
     whole = role == "prefill" and own.attention == "sp_tp_sp"  # one batch over all dies
-    together = own.tp_dies * pool.prompt_ranks * (own.cp_dies if role == "prefill" else 1)
+    together = own.tp_dies * pool.prompt_ranks
+    if role == "prefill":
+        together *= own.cp_dies * own.pp_stages
     ranks = 1 if whole else dies // together
     changes: dict[str, Any] = {}
     if budget := traits.get("token_budget"):

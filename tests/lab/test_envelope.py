@@ -49,7 +49,7 @@ def test_another_row_widens_the_reach(facts):
     [
         ("supernode.chip", "ascend-910c-560t", "Chip"),
         ("deployment.precision.weights", "fp4", "eight precision"),
-        ("workload.input_tokens", 60_000, "context"),
+        ("workload.input_tokens", 600_000, "context"),
         ("deployment.decode.npus_per_instance", 2, "EP degree"),
         ("deployment.decode.mtp_draft_tokens", 5, "MTP draft"),
         ("deployment.decode.mtp_acceptance", 0.99, "MTP acceptance"),

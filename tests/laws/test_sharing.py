@@ -192,7 +192,7 @@ def ways(npus: int, step: int = 1) -> dict[str, list[dict[str, Any]]]:
 
 
 def with_cores_that_draw(factor: float) -> Facts:
-    name = "operators.ascend.core_cycle_bytes"
+    name = "chips.ascend-910c.core_cycle_bytes"
     fact = FACTS[name]
     return FACTS.replaced({name: replace(fact, value=factor * fact.value)})
 

@@ -22,7 +22,7 @@ from twin.model.layer import collective_s
 from twin.model.mixed import longest_wait
 from twin.model.offload import bytes_per_token
 from twin.model.predict import Traffic
-from twin.model.prefill import prefill_batch_s, prefill_hits_s
+from twin.model.prefill import next_piece, prefill_batch_s, prefill_hits_s
 from twin.model.waiting import Pool, Prompts, Seconds, lasting, saturated_rate, waits_s
 from twin.policies.batching import (
     SHORT_TOKENS,
@@ -326,6 +326,7 @@ def _pool(s: Scenario, parts: Assembly, role: RoleCosts, traffic: Traffic) -> Po
 
     full_s, token_s, pair_s = batch_line(role, budget, traffic.input_tokens, hot)
     each = traffic.fresh_pairs / traffic.fresh_tokens  # pairs of a token, mean
+    line = token_s, pair_s
     token_s += pair_s * each
     if not dp:  # a batch of mean prompts from a table, what differs from them by its slope
         sizes = [budget * 2.0**k for k in range(-7, 2)]
@@ -349,18 +350,24 @@ def _pool(s: Scenario, parts: Assembly, role: RoleCosts, traffic: Traffic) -> Po
         read_s += float(prefill_hits_s(role.prefill, cached, ops)) / cached
     return Pool(
         d.instances, budget, float(d.chunk_tokens), computing, full_s, token_s, read_s,
-        dies=role.stage_dies // pieces if dp else 1, delay_s=_later_stages_s(role, d, traffic, hot),
+        dies=role.stage_dies // pieces if dp else 1,
+        delay_s=_later_stages_s(role, d, traffic, hot, line),
+        evening=d.chunk_evening, line=line,
     )  # fmt: skip
 
 
-def _later_stages_s(role: RoleCosts, d: Prefill, traffic: Traffic, hot: Hot) -> float:
+def _later_stages_s(
+    role: RoleCosts, d: Prefill, traffic: Traffic, hot: Hot, line: tuple[float, float]
+) -> float:
     """Seconds from the end of a prompt's last piece in the first pipeline stage to that in the
     last."""
     if d.pp_stages == 1:
         return 0.0
     tokens = min(traffic.fresh_tokens, role.prompt_tokens)
     if d.chunk_tokens:
-        tokens = min(tokens, float(d.chunk_tokens))
+        held = max(0.0, traffic.input_tokens - d.chunk_tokens)
+        piece = next_piece(float(d.chunk_tokens), d.chunk_evening, *line, held)
+        tokens = min(tokens, float(piece))
     pairs = tokens * (traffic.input_tokens - 0.5 * tokens)
     hop_s = collective_s(role.prefill.hop, tokens / role.stage_dies)
     return (d.pp_stages - 1) * (batch_s(role, tokens, pairs, hot) + float(hop_s))

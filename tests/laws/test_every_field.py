@@ -324,6 +324,8 @@ FIELDS: dict[str, tuple[dict[str, Any], list[Any]]] = {
         PLAIN | {"deployment.prefill.on": "decode_npus"}, [0.5, 0.3]),
     "deployment.prefill.tokens_per_npu": (BUSY, [1024, 512]),
     "deployment.prefill.chunk_tokens": (BUSY, [0, 300]),
+    "deployment.prefill.chunk_evening": (
+        BUSY | {"deployment.prefill.chunk_tokens": 300}, [0.0, 0.5, 1.0]),
     "deployment.prefill.attention": (PREFILL, EVERY),
     "deployment.prefill.tp_dies": (PREFILL | {"deployment.prefill.attention": "tp"}, [2, 4]),
     "deployment.prefill.cp_dies": (PREFILL | {"deployment.prefill.attention": "dp"}, [1, 2, 4]),

@@ -13,7 +13,7 @@ from twin.model.costs import build_costs
 from twin.model.layer import collective_s
 from twin.model.parallel import stage_of
 from twin.model.predict import EVEN, predict
-from twin.model.prefill import prefill_batch_s, prefill_flops, prefill_hbm_bytes
+from twin.model.prefill import next_piece, prefill_batch_s, prefill_flops, prefill_hbm_bytes
 from twin.model.shape import ModelError, load_shape
 from twin.scenario import canonical, serving, with_overrides
 from twin.steady import traffic_of
@@ -184,3 +184,30 @@ def test_a_dense_model_has_dense_stages(facts):
     stage = stage_of(load_shape(facts, QWEN), serving(s)["prefill"])
     assert stage.layers == stage.dense_layers == 16
     assert build_costs(s, facts, wired(s.supernode, facts)).prefill_role.stages == 4.0
+
+
+@pytest.mark.parametrize("evening", [0.0, 0.5, 1.0])
+def test_later_pieces_are_shorter_and_take_the_time_of_the_first(evening):
+    """By hand: tokens and pairs of a piece after 16,000 others take what those of the first do."""
+    token_s, pair_s, first = 1e-4, 1e-9, 2048.0
+
+    def seconds(tokens, held):
+        return tokens * token_s + pair_s * tokens * (held + 0.5 * tokens)
+
+    even = next_piece(first, 1.0, token_s, pair_s, 16_000.0)
+    assert seconds(even, 16_000.0) == pytest.approx(seconds(first, 0.0))
+    piece = next_piece(first, evening, token_s, pair_s, 16_000.0)
+    assert piece == pytest.approx(first - evening * (first - even))
+    assert next_piece(first, evening, token_s, pair_s, 0.0) == pytest.approx(first)
+    assert next_piece(first, 1.0, token_s, pair_s, 1e9) == 0.25 * first
+
+
+def test_pieces_of_equal_time_shorten_the_way_through_stages():
+    """A long prompt on eight stages: later pieces no longer hold up all stages behind them."""
+    long = {"deployment.mode": "prefill_only", "deployment.prefill.instances": 1,
+            "deployment.prefill.npus_per_instance": 8, "workload.rate_req_per_s": 0.1,
+            "workload.input_tokens": 131_072, "deployment.prefill.chunk_tokens": 16_384,
+            "horizon_s": 60.0, "warmup_s": 0.0, STAGES: 8,
+            "memory_pool.enabled": False}  # fmt: skip
+    fixed, even = run(long), run(long | {"deployment.prefill.chunk_evening": 1.0})
+    assert even.summary["ttft_prefill_s_mean"] < 0.95 * fixed.summary["ttft_prefill_s_mean"]

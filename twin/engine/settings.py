@@ -158,6 +158,10 @@ class Settings(Columns):
     chunk_tokens = number(
         int, "Of a piece of a prompt, 0: whole; colocated: of a rank.", lambda f: f.chunk_tokens
     )
+    chunk_evening = number(
+        float, "How far later pieces are shorter, so that they take as long.",
+        lambda f: 0.0 if f.colocated or not f.chunk_tokens else f.d.prefill.chunk_evening,
+    )  # fmt: skip
     prompt_ranks = number(
         int, "Ranks that split a prompt.", lambda f: serving(f.s)[f.setup.roles[-1]].prompt_ranks
     )

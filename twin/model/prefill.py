@@ -8,6 +8,8 @@ This module does not know which prompts are in the batch, only tokens and query-
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from twin.kernels.compiled import kernel
@@ -36,6 +38,8 @@ _COMBINE = PREFILL_OPERATORS.index("combine")
 _DENSE = PREFILL_OPERATORS.index("dense_ffn")
 _HEAD = PREFILL_OPERATORS.index("lm_head")
 _GAPS = PREFILL_OPERATORS.index("launch_gaps")
+
+SHORTEST = 0.25  # of a prompt's first piece, which later ones have at least (SGLang)
 
 
 @kernel
@@ -238,6 +242,18 @@ def prefill_hits_s(p: Prefill, hit_tokens: float, ops: np.ndarray) -> float:
     ops[int(p.before[0].place)] += projected
     ops[_GATHER] += gathered
     return projected + gathered
+
+
+@kernel
+def next_piece(first: float, evening: float, token_s: float, pair_s: float, held: float) -> float:
+    """Tokens of a prompt's next piece, after `held`, when its first one has `first`; evening: 0: as
+    many, 1: so many as take as long. token_s, pair_s: seconds per token and per attention pair."""
+    if evening <= 0.0 or pair_s <= 0.0:
+        return first
+    first_s = first * (token_s + 0.5 * pair_s * first)
+    next_s = token_s + pair_s * held
+    even = (math.sqrt(next_s * next_s + 2.0 * pair_s * first_s) - next_s) / pair_s
+    return max(SHORTEST * first, first - evening * (first - even))
 
 
 @kernel

@@ -15,6 +15,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from heapq import heapreplace
 
+from twin.model.prefill import next_piece
+
 # Of a batch: tokens and query-key pairs, of all and of the die that has most.
 Seconds = Callable[[float, float, float, float], float]
 Lives = Sequence[tuple[float, float]]  # (how long requests stay, share of the requests)
@@ -48,7 +50,9 @@ class Pool:
     read_s: float = 0.0  # for a cached token
     idle_s: float = 0.0  # an iteration that goes on without prompts (colocated instances)
     dies: int = 1  # of an instance that compute prompts of their own; 1: all share each prompt
-    delay_s: float = 0.0  # that a prompt waits for other ranks
+    delay_s: float = 0.0  # that a prompt waits for other ranks, or for later pipeline stages
+    evening: float = 0.0  # how far later pieces of a prompt are shorter, as in `next_piece`
+    line: tuple[float, float] = (0.0, 0.0)  # seconds of a batch per token and attention pair
 
 
 def waits_s(prompts: Prompts, pool: Pool, rate: float) -> list[float]:
@@ -68,13 +72,14 @@ def waits_s(prompts: Prompts, pool: Pool, rate: float) -> list[float]:
         while queue and tokens < pool.budget:
             i = queue[0]
             room = pool.budget - tokens
+            before = prompts.cached[i] + prompts.fresh[i] - tokens_left[i]
             if pool.chunk:
-                take = min(tokens_left[i], pool.chunk, room)
+                piece = float(next_piece(pool.chunk, pool.evening, *pool.line, before))
+                take = min(tokens_left[i], piece, room)
             elif tokens_left[i] <= room or not tokens:
                 take = tokens_left[i]
             else:
                 break
-            before = prompts.cached[i] + prompts.fresh[i] - tokens_left[i]
             if tokens_left[i] == prompts.fresh[i]:
                 cached += prompts.cached[i]
             more = take * (before + 0.5 * (take + 1.0))

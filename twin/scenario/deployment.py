@@ -65,6 +65,13 @@ class Prefill(Section):
     """Token budget of one prefill batch. [arXiv 2506.12708v2 Table 3]"""
     chunk_tokens: int = quantity(0, "tokens", "Prefill chunk", (0, 1_048_576), step=512)
     """Longest piece of one prompt in one batch; 0 does not chunk."""
+    chunk_evening: float = quantity(
+        0.0, "", "Shorter later chunks", (0, 1), step=0.05, since=4,
+        applies=unless("deployment.prefill.chunk_tokens", 0), also="dynamic chunking",
+    )  # fmt: skip
+    """Later pieces of a prompt attend to more. 0: all have the length of the first; 1: they take
+    its time, and are a quarter of its length at least. What lies between is taken of the
+    difference. [SGLang: enable-dynamic-chunking, SGLANG_DYNAMIC_CHUNKING_SMOOTH_FACTOR]"""
     attention: Literal["sp_tp_sp", "tp", "dp"] = choice(
         "sp_tp_sp", "Prefill attention",
         options={"sp_tp_sp": "SP-TP-SP", "tp": "Tensor parallel", "dp": "Data parallel"},

@@ -27,6 +27,7 @@ from twin.engine.pool import (
 from twin.kernels.compiled import kernel
 from twin.model.prefill import (
     layerwise_s,
+    next_piece,
     prefill_batch_s,
     prefill_flops,
     prefill_hbm_bytes,
@@ -209,9 +210,22 @@ def piece_of(world: World, p: int, i: int, die: int, held: int, remaining: int, 
     if settings.colocated:
         return min(remaining, budget_left, rank_room(world, p, i))
     if not (settings.data_parallel_attention and settings.even_attention):
-        return tokens_to_take(remaining, budget_left, settings.chunk_tokens, taken == 0)
-    most = settings.chunk_tokens if settings.chunk_tokens > 0 else remaining
+        return tokens_to_take(remaining, budget_left, longest_piece(world, p, held), taken == 0)
+    most = longest_piece(world, p, held) if settings.chunk_tokens > 0 else remaining
     return min(remaining, budget_left, share_left(world, p, die, held), most)
+
+
+@kernel
+def longest_piece(world: World, p: int, held: int) -> int:
+    """Most tokens of a prompt's next piece, after `held`; 0: whole prompts."""
+    settings, state = world.settings, world.prefill
+    if settings.chunk_evening <= 0.0:
+        return settings.chunk_tokens
+    tokens = next_piece(
+        settings.chunk_tokens, settings.chunk_evening, state.s_per_token[p], state.s_per_pair[p],
+        held,
+    )  # fmt: skip
+    return max(1, int(tokens))
 
 
 @kernel

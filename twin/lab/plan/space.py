@@ -185,6 +185,19 @@ CHOICES: dict[str, Choice] = {
             1, 2 * m.dies_per_npu, m.npus_per_node * m.dies_per_npu, s.deployment.decode.tp_dies})},
         crossed=False,
     ),
+    "context_parallel": Choice(
+        "Context parallelism", "Dies that share out the KV of a request, or split a prompt.",
+        {f"{DECODE}.cp_dies": lambda s, _: sorted({
+            1, s.deployment.decode.tp_dies, s.deployment.decode.cp_dies}),
+         f"{PREFILL}.cp_dies": lambda s, m: sorted({
+            1, m.npus_per_node * m.dies_per_npu, s.deployment.prefill.cp_dies})},
+        crossed=False,
+    ),
+    "pipeline": Choice(
+        "Pipeline stages in prefill", "Parts of an instance that have a part of the layers each.",
+        {f"{PREFILL}.pp_stages": lambda s, _: sorted({1, 2, 4, s.deployment.prefill.pp_stages})},
+        crossed=False,
+    ),
     "experts_tp": Choice(
         "Experts split inside (MoE TP)", "Dies that hold a part of each of their experts.",
         {f"{role}.experts_tp": _experts_tp(f"{role}.experts_tp") for role in (PREFILL, DECODE)},

@@ -205,7 +205,7 @@ class Prefill(Columns):
     cold_blocks = column("i8", "1", "Scratch: hits that only the SSD tier holds.", by="prefill")
     sending = column("i8", "prefills", "KV transfers under way.", by="kv_transfer")
     stage_s = column(
-        "f8", "prefills, stages", "When a pipeline stage ends what it has.", unit="s", by="prefill"
+        "f8", "prefills, stages", "When a pipeline stage ends what it has.", unit="s", by="pipeline"
     )
     die_tokens = column("f8", "prefill_ranks", "Scratch of data-parallel attention.", by="prefill")
     die_pairs = column("f8", "prefill_ranks", "Scratch of data-parallel attention.", by="prefill")

@@ -13,6 +13,7 @@ from twin.engine.columns import World
 from twin.engine.contention.traffic import give_ports_back, note_duty
 from twin.engine.lists import append, fill, pop, remove_after
 from twin.engine.phases.decode import give_slot_back
+from twin.engine.phases.pipeline import go_through_stages
 from twin.engine.pool import (
     begin_reading,
     cached_tokens,
@@ -376,17 +377,6 @@ def compute_batch(world: World, p: int, now_s: float) -> None:
         state.full_line_s[p] += state.pass_s[p] + state.batch_tokens[p] * state.s_per_token[p]
         state.full_line_s[p] += state.batch_pairs[p] * state.s_per_pair[p]
     book_batch(world, p, state.begin_s[p], end_s, max(0.0, end_s - compute_s - state.begin_s[p]))
-
-
-@kernel
-def go_through_stages(world: World, p: int, end_s: float, took_s: float) -> None:
-    """Note when each pipeline stage ends the batch, which the first ends at `end_s`. Every stage
-    takes as long; it begins when it is free and the batch has come from the one before."""
-    ends_s, hop = world.prefill.stage_s, world.costs.prefill[p].hop
-    hop_s = hop.fixed + hop.token * world.prefill.most_tokens[p]
-    ends_s[p, 0] = end_s
-    for k in range(1, world.settings.stages):
-        ends_s[p, k] = max(ends_s[p, k], ends_s[p, k - 1] + hop_s) + took_s
 
 
 @kernel

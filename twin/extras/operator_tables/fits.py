@@ -249,10 +249,11 @@ def _core(computed: str, computing: Floats, moving: Floats, latency: Floats, beg
 
 
 def _gqa(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
-    """Fit of decode's GQA core: heads of 128, up to 8 KV heads, 1,024 cached tokens and more, in
-    BF16."""
+    """Fit of decode's GQA core: heads of 128, up to 8 KV heads with 2 to 16 query heads each, as
+    models have, 1,024 cached tokens and more, in BF16."""
+    group = pl.col("num_heads") / pl.col("num_key_value_heads")
     core = rows.filter(
-        (pl.col("head_dim") == 128) & (pl.col("window_size") == 0)
+        (pl.col("head_dim") == 128) & (pl.col("window_size") == 0) & group.is_between(2, 16)
         & (pl.col("num_key_value_heads") <= 8) & (pl.col("isl") + pl.col("step") >= 1024)
         & ~pl.col("kernel_source").str.contains("triton")
     )  # fmt: skip

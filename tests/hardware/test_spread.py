@@ -24,15 +24,39 @@ def large(monkeypatch):
     spread.forget()
 
 
+@pytest.mark.parametrize("bound", ["LARGE", "SLOW"])
 @pytest.mark.parametrize("kind", DEMANDS)
-def test_a_large_problem_is_as_good_as_the_linear_program(large, kind):
+def test_a_large_problem_is_as_good_as_the_linear_program(monkeypatch, kind, bound):
+    monkeypatch.setattr(spread, bound, 0)  # every problem counts as one
     for seed in range(100, 106):
+        spread.forget()
         links, ends, draw = random_machine(seed)
         graph = fabric(links, ends)
         net = network(graph)
         asked = DEMANDS[kind](net, ends, draw)
         best = best_possible(graph, net, asked)
         assert best * (1 - 1e-6) <= fullest(net, asked) <= 1.03 * best, seed
+    spread.forget()
+
+
+def test_a_dead_link_of_a_mesh_costs_few_slow_turns(monkeypatch):
+    mesh = Supernode(nodes=256, machine="ub-mesh", chip="ascend-950dt", sub_planes=4)
+    wired = network(build_fabric(mesh, FACTS))
+    turns, rates, real = {0: 0, np.inf: 0}, [], Walks.by_weight
+    for bound in turns:
+
+        def counted(*of, bound=bound):
+            turns[bound] += 1
+            return real(*of)
+
+        monkeypatch.setattr(Walks, "by_weight", counted)
+        monkeypatch.setattr(spread, "SLOW", bound)
+        spread.forget()
+        net = with_edits(wired, [Edit(element="port 1.3", to="port 1.4", capacity_factor=0.0)])
+        rates.append(demands.pool(net, range(64), operation="write")[0].alone(net)[0])
+    spread.forget()
+    assert rates[0] == pytest.approx(rates[1], rel=spread.GAP)
+    assert 0 < turns[0] <= 2 * spread.MIX < turns[np.inf]
 
 
 @pytest.mark.parametrize("to", ["L1 1.2", "L2 2.1", ""])

@@ -7,6 +7,7 @@ Links are numbers here; this module knows no machine.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator
 from types import ModuleType
 
 import numpy as np
@@ -20,6 +21,9 @@ MIX = 10  # rounds after which the best mixture of all splits so far is computed
 # A turn of a problem of more links than this takes tens of milliseconds, a mixture or a cut no
 # more: there mixtures come every second turn, and the bound is looked for at cuts.
 LARGE, LARGE_MIX = 20_000, 2
+# A turn of more steps of walks takes longer than a cut: one is tried after each mixture, and the
+# game ends, too, if neither the fullest link nor the bound has come on by STALL in MIX rounds.
+SLOW, STALL = 200_000, 0.0005
 SOLVED = 64  # problems whose answers are stored
 # Of the game, without a source. On 40 random graphs of 5 to 10 vertices it takes 8.2, 4.7 and 2.9
 # rounds with LINK_STEP = 0.1, 0.3, 1 and 5.8, 4.7 and 3.7 with PRICE_STEP = 0.3, 1, 3; START and
@@ -65,7 +69,8 @@ def _spread(
     what the other is about to do (twice the last step less the one before). Every few rounds a
     small linear program takes the best mixture of all splits so far. Weak duality bounds the answer
     from below: with any prices of sum 1 some link is at least as full as all bytes cost on their
-    cheapest paths. The game ends when the two meet within GAP.
+    cheapest paths. The game ends when the two meet within GAP, after ROUNDS, or, where rounds are
+    slow, when neither comes on.
     """
     if not capacity.size:
         return np.zeros((walks.parts.shape[0], 0))
@@ -81,8 +86,8 @@ def _spread(
         return best
     tried, use = [best], taken(best) / capacity
     full, bound, before = use, 0.0, None
-    large = capacity.size > LARGE
-    mix = LARGE_MIX if large else MIX
+    mixed, proven = math.inf, 0.0  # fullest link and bound MIX rounds ago
+    mix = LARGE_MIX if capacity.size > LARGE else MIX
     log_weight, log_price = np.zeros(0), SHARPNESS * (use / use.max() - 1.0)
 
     def prices() -> FLOATS:
@@ -90,14 +95,15 @@ def _spread(
         return np.asarray(price / price.sum())
 
     for turn in range(ROUNDS):
-        if large:
-            guess = prices() if turn % mix else _cut(walks, capacity, full)
-        else:
-            guess = prices() if turn % 5 == 4 else _guess(walks, capacity, full, turn)
-        least = demand[is_sent] * walks.cheapest(guess / capacity)[is_sent]
-        bound = max(bound, float(least.sum()))
+        for guess in _guesses(walks, capacity, full, turn, prices):
+            least = demand[is_sent] * walks.cheapest(guess / capacity)[is_sent]
+            bound = max(bound, float(least.sum()))
         if full.max() <= bound * (1.0 + GAP):
             break
+        if turn % MIX == 0 and _is_slow(walks):
+            if full.max() > mixed * (1.0 - STALL) and bound <= proven * (1.0 + STALL):
+                break
+            mixed, proven = float(full.max()), bound
         if before is None:
             log_weight = START * each(math.log, capacity / capacity.max())
         slope = prices() / capacity
@@ -118,6 +124,23 @@ def _spread(
             best = np.sum([part * x for part, x in zip(mixture, tried, strict=True)], axis=0)
             full = taken(best) / capacity
     return best
+
+
+def _is_slow(walks: Walks) -> bool:
+    """Whether a round takes longer than a cut."""
+    return sum(level.links.size for level in walks.levels) > SLOW
+
+
+def _guesses(
+    walks: Walks, capacity: FLOATS, full: FLOATS, turn: int, prices: Callable[[], FLOATS]
+) -> Iterator[FLOATS]:
+    """Prices (sum 1) to try for the bound of `_spread` in a round; `prices`: those of its game."""
+    if capacity.size > LARGE:
+        yield prices() if turn % LARGE_MIX else _cut(walks, capacity, full)
+        return
+    yield prices() if turn % 5 == 4 else _guess(walks, capacity, full, turn)
+    if turn and turn % MIX == 0 and _is_slow(walks):  # after a mixture, near the best split
+        yield _cut(walks, capacity, full)
 
 
 def _guess(walks: Walks, capacity: FLOATS, full: FLOATS, turn: int) -> FLOATS:

@@ -290,7 +290,10 @@ class Runs:
         saves the run."""
         r = RunRow
         with self._database.read() as session:
-            rows = session.scalars(select(r).where(r.state == RUNNING, ~_given_back())).all()
+            # Most stores that are opened have none; SQL for whole rows takes long to compile.
+            some = session.scalar(select(r.id).where(r.state == RUNNING).limit(1)) is not None
+            running = select(r).where(r.state == RUNNING, ~_given_back())
+            rows = session.scalars(running).all() if some else []
         # Not the heartbeat's own time: clocks of two machines differ, and a machine that slept
         # wakes to old heartbeats of processes that are well.
         now = time.monotonic()

@@ -115,6 +115,7 @@ def scenarios():
     tools = {"workload.prefix": "sessions", "workload.tool_share": 0.5}
     yield with_overrides(Scenario(), tools)
     yield with_overrides(Scenario(), {"workload.lengths": "range"})
+    yield with_overrides(Scenario(), {"deployment.prefill.chunk_tokens": 8192})
     for attention in ("tp", "dp"):
         yield with_overrides(Scenario(), {"deployment.prefill.attention": attention})
     yield next(p.scenario for p in presets() if p.key == "prefill-on-decode")

@@ -26,7 +26,8 @@ VLLM: dict[str, type] = {
     "--quantization": str, "--gpu-memory-utilization": float, "--enforce-eager": bool,
     "--enable-prefix-caching": bool, "--no-enable-prefix-caching": bool,
     "--speculative-config": dict, "--additional-config": dict, "--compilation-config": dict,
-    "--kv-transfer-config": dict,
+    "--kv-transfer-config": dict, "--pipeline-parallel-size": int,
+    "--prefill-context-parallel-size": int, "--decode-context-parallel-size": int,
 }  # fmt: skip
 SGLANG: dict[str, type] = {
     "--model-path": str, "--served-model-name": str, "--host": str, "--port": int,
@@ -41,6 +42,8 @@ SGLANG: dict[str, type] = {
     "--ep-num-redundant-experts": int, "--disaggregation-mode": str,
     "--disaggregation-transfer-backend": str, "--disaggregation-bootstrap-port": int,
     "--enable-prefill-delayer": bool, "--prefill-delayer-max-delay-passes": int,
+    "--pp-size": int, "--dcp-size": int, "--enable-prefill-cp": bool, "--attn-cp-size": int,
+    "--enable-dynamic-chunking": bool,
 }  # fmt: skip
 OPTIONS: dict[str, dict[str, type]] = {"vllm-ascend": VLLM, "sglang": SGLANG, "dynamo": SGLANG}
 
@@ -134,6 +137,34 @@ def test_dies_that_share_a_prompt_are_tensor_parallel_and_hold_its_share_of_requ
     assert split.sequences == 8 * whole.sequences and split.tokens == 8 * whole.tokens
     with pytest.raises(ValueError, match="take 4"):
         workers(with_overrides(s, {"deployment.colocated.prompt_dies": 12}), FACTS)
+
+
+@pytest.mark.parametrize(("engine", "names"), [
+    ("vllm-ascend", ("--pipeline-parallel-size", "--prefill-context-parallel-size",
+                     "--decode-context-parallel-size", "--tensor-parallel-size")),
+    ("sglang", ("--pp-size", "--attn-cp-size", "--dcp-size", "--tp-size")),
+])  # fmt: skip
+def test_contexts_and_stages_are_the_engines_own_options(engine, names):
+    """Ranks of prefill: 2 stages of 2 pieces of 4 dies that split heads, twice."""
+    s = with_overrides(preset("quickstart"), {
+        "deployment.prefill.attention": "tp", "deployment.prefill.tp_dies": 4,
+        "deployment.prefill.cp_dies": 2, "deployment.prefill.pp_stages": 2,
+        "deployment.prefill.chunk_tokens": 8192, "deployment.prefill.chunk_evening": 0.65,
+        "deployment.decode.tp_dies": 4, "deployment.decode.cp_dies": 4,
+    })  # fmt: skip
+    prefill, decode = workers(s, FACTS)
+    assert prefill.ranks == 32 == prefill.data_parallel * 2 * 2 * 4 and prefill.data_parallel == 2
+    assert decode.data_parallel * decode.tensor_parallel == decode.ranks
+    found = launched(s, FACTS, engine)
+    first, second = (
+        options_in(command_of(found.files[name])) for name in ("prefill.sh", "decode.sh")
+    )
+    stages, pieces, dealt, heads = names
+    checked(engine, first | second)
+    assert (first[stages], first[pieces], second[dealt]) == ("2", "2", "4")
+    assert first[heads] == ("4" if "vllm" in engine else "16")
+    assert not {stages, pieces} & set(second) and dealt not in first
+    assert any("SMOOTH_FACTOR" in line for line in found.left_out)
 
 
 def test_prompts_that_wait_are_sglangs_prefill_delayer():

@@ -151,6 +151,8 @@ def sglang_options(s: Scenario, w: Worker, family: str, disaggregated: bool) -> 
         options["--tp-size"] = w.tensor_parallel * w.pieces
     if w.stages > 1:
         options["--pp-size"] = w.stages
+    if w.role == "prefill" and s.deployment.prefill.chunk_evening > 0.0:
+        options["--enable-dynamic-chunking"] = True
     if w.dealt > 1:
         options["--dcp-size"] = w.dealt
     if w.pieces > 1:

@@ -120,6 +120,9 @@ def left_out(s: Scenario) -> list[str]:
     if "colocated" in roles and d.colocated.receive_every > 1:
         notes.append("Prompts that are received once in several iterations: vLLM looks for them "
                     "before each.")  # fmt: skip
+    if "prefill" in roles and d.prefill.chunk_evening:
+        notes.append("How far later pieces of a prompt are shorter: SGLang reads it from "
+                     "SGLANG_DYNAMIC_CHUNKING_SMOOTH_FACTOR.")  # fmt: skip
     if d.precision.kv == "int8":
         notes.append("8-bit KV: checkpoints with KV scales are needed, the cache is BF16 here.")
     if d.placement != "packed":

@@ -24,12 +24,12 @@ MIXED = with_overrides(
 
 
 @pytest.mark.parametrize(
-    ("instances", "router"),
-    some([(7, "least_loaded")], (1, "least_loaded"), (7, "round_robin")),
+    "pool", some([(7, "least_loaded")], (1, "least_loaded"), (7, "round_robin")), ids=str
 )
-def test_a_light_load_of_prompts_among_answers_is_as_fast_as_simulated(instances, router):
+def test_a_light_load_of_prompts_among_answers_is_as_fast_as_simulated(pool):
     """An iteration with a prompt takes four times as long as one without, and more requests come
     in it; a router that sees queues lets prompts share one."""
+    instances, router = pool
     rate = 7.14 * instances
     s = with_overrides(
         MIXED,

@@ -63,12 +63,12 @@ def test_undo_takes_back_an_edit_and_a_page_change_keeps_one(app_url, page):
 
 
 @pytest.mark.parametrize(
-    ("word", "role", "label"),
+    "sought",
     some([("chunk (tok", "spinbutton", "Prefill chunk (tokens)")], ("torus", "combobox", "Wiring")),
+    ids=lambda sought: sought[0],
 )
-def test_a_field_that_was_looked_for_is_in_view_and_has_the_keyboard(
-    app_url, page, word, role, label
-):
+def test_a_field_that_was_looked_for_is_in_view_and_has_the_keyboard(app_url, page, sought):
+    word, role, label = sought
     open_page(page, f"{app_url}/deployment")
     rest(page)
     box = page.get_by_role("combobox", name="Find a field")

@@ -44,7 +44,8 @@ MOST_BYTES = 8e9  # of columns and memory pool, about
 BYTES_PER_REQUEST, BYTES_PER_BLOCK = 300, 16  # see build_world; a block stands in every tier
 # While flows are laid out: of a die of the graph with all around it, of an instance, and of one
 # that reads and the port of a memory server. Of peaks measured on UB-Mesh with 16,384 and 65,536
-# NPUs (1.2 and 6.7 GB) and on two L2 levels (0.85 GB); with dead links it may be twice as much.
+# NPUs (0.9 and 5.0 GB; 1.2 and 6.7 when these were set) and on two L2 levels (0.85 GB); with dead
+# links it may be twice as much.
 BYTES_PER_DIE, BYTES_PER_INSTANCE, BYTES_PER_PORT = 20_000, 1_200_000, 500
 
 

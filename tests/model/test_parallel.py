@@ -10,7 +10,7 @@ from twin.hardware.fabric import wired
 from twin.model.collectives import exchange, half_of_sum
 from twin.model.costs import build_costs
 from twin.model.decode import decode_flops, decode_hbm_bytes, decode_iteration_s
-from twin.model.parallel import LSE_BYTES, PARALLELISMS
+from twin.model.parallel import LSE_BYTES
 from twin.model.predict import EVEN, predict
 from twin.model.prefill import prefill_batch_s, prefill_flops
 from twin.model.roofline import load_machine
@@ -206,9 +206,3 @@ def test_a_lost_die_takes_the_dies_that_share_its_requests(facts):
     found = simulate(s, facts)
     assert any("12 of 16 dies" in text for text in found.tables["events"]["detail"].to_list())
     assert all(check["ok"] for check in found.checks)
-
-
-def test_every_parallelism_says_what_it_sends_in_decode():
-    for form in PARALLELISMS.values():
-        kinds = {(sent.phase, sent.where) for sent in form.sends}
-        assert {phase for phase, _ in kinds} >= {"decode"} and form.title

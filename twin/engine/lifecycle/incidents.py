@@ -224,7 +224,7 @@ class Incidents:
         recovery = self.machine.setup.scenario.recovery
         world = self.machine.world
         requests = 0
-        self.life.admit(k, 0, up=0)
+        self.life.set_open(k, 0, up=0)
         if i.role != "decode":
             requests += phase.empty_prefill(world, i.index, t_s)
             if i.role == "prefill" and world.settings.has_decode:

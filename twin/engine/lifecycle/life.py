@@ -81,7 +81,7 @@ class Life:
             if k < self.setup.declared:
                 self._enter(k, "serve", 0.0)
             else:
-                self.admit(k, 0, up=0)
+                self.set_open(k, 0, up=0)
                 self._enter(k, "off", 0.0)
                 machine.members[k] = [None] * len(self.dies[k])
         self.settle(self.residency, 0)
@@ -146,13 +146,13 @@ class Life:
             self.stops.discard(k)
             self.drain(k, t_s, self._then.get(k))
         else:
-            self.admit(k, 1, up=1)
+            self.set_open(k, 1, up=1)
             self._enter(k, "serve", t_s)
 
     def end(self, k: int, t_s: float) -> None:
         """Free the dies of an instance and start what waits for them."""
         self.stops.discard(k)
-        self.admit(k, 0, up=0)
+        self.set_open(k, 0, up=0)
         self.machine.members[k] = [None] * len(self.dies[k])
         self._enter(k, "off", t_s)
         self.machine.lay_flows(t_s)
@@ -185,7 +185,7 @@ class Life:
             self._span[k] = Span(k, state, t_s)
             self.spans.append(self._span[k])
 
-    def admit(self, k: int, opened: int, *, up: int) -> None:
+    def set_open(self, k: int, opened: int, *, up: int) -> None:
         """Open or close instance k to the router; with `up` 0 it also stops computing."""
         instance, column = self.machine.world.instance, self.machine.column(k)
         instance.open[column], instance.up[column] = opened, up
@@ -315,7 +315,7 @@ class Life:
             machine.members[k] = [None] * i.dies
             self._enter(k, "off", t_s)
             return
-        self.admit(k, 1, up=1)
+        self.set_open(k, 1, up=1)
         machine.world.instance.ends_s[machine.column(k)] = t_s
         self._enter(k, "serve", t_s)
         if k in self._failed:  # it may have served with fewer dies
@@ -325,7 +325,7 @@ class Life:
 
     def drain(self, k: int, t_s: float, then: Then | None = None) -> None:
         """Close an instance to new requests; when it is empty, stop it and call `then`."""
-        self.admit(k, 0, up=1)
+        self.set_open(k, 0, up=1)
         self._enter(k, "drain", t_s)
         self._then[k] = then
         self.agenda.at(t_s + LOOK_S, self._look(k, self._span[k]))
@@ -334,7 +334,7 @@ class Life:
         """Let a draining instance serve again; returns whether it does: not with a successor."""
         if self._then[k] is not None:
             return False
-        self.admit(k, 1, up=1)
+        self.set_open(k, 1, up=1)
         self._enter(k, "serve", t_s)
         return True
 

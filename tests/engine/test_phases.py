@@ -195,7 +195,7 @@ def test_preempted_requests_are_computed_again_and_still_finish():
             "deployment.prefill.tokens_per_npu": 1024,
         }
     )
-    answer = simulate(scenario, facts_with_kv_space(scenario, 4000))
+    answer = simulate(scenario, facts_with_kv_space(scenario, 3000))
     rows = answer.tables["requests"]
     hit = rows.filter(pl.col("preemptions") > 0)
     assert answer.valid and hit.height > 8

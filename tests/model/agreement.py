@@ -1,9 +1,13 @@
-"""Formula and simulation of one deployment, side by side."""
+"""What tests of several parallelisms ask alike: an iteration by ranks, formula against run."""
 
+import numpy as np
 import pytest
 
 from twin.engine.simulate import simulate
 from twin.facts import Facts
+from twin.model.costs import RoleCosts
+from twin.model.decode import decode_iteration_s
+from twin.model.predict import EVEN
 from twin.scenario import Scenario, with_overrides
 from twin.steady import steady, traffic_under_way
 
@@ -24,3 +28,13 @@ def agree(own: Scenario, mode: str, facts: Facts) -> None:
     assert all(check["ok"] for check in found.checks)
     full = steady(scenario, facts, traffic=traffic_under_way(scenario, facts)).decode
     assert found.summary["tpot_s_mean"] == pytest.approx(full.tpot_s, rel=0.02)
+
+
+def iteration_s(role: RoleCosts, requests: int, context: float) -> float:
+    """Seconds of an iteration of so many requests, evenly over the ranks, each with so much
+    context; its operators add up to it."""
+    count = np.array([len(part) for part in np.array_split(np.arange(requests), role.ranks)])
+    ops = role.operator_sink()
+    took = float(decode_iteration_s(role.decode, count, count * context, 0, role.ranks, *EVEN, ops))
+    assert took == pytest.approx(ops.sum())
+    return took

@@ -1,15 +1,14 @@
 """Context parallelism: what a die holds, reads and sends, by hand, and what forbids it."""
 
-import numpy as np
 import pytest
 
 from tests.engine.small import run, small
-from tests.model.agreement import agree
+from tests.model.agreement import agree, iteration_s
 from twin.engine.simulate import result_digest, simulate
 from twin.hardware.fabric import wired
 from twin.model.collectives import exchange, half_of_sum
 from twin.model.costs import build_costs
-from twin.model.decode import decode_flops, decode_hbm_bytes, decode_iteration_s
+from twin.model.decode import decode_flops, decode_hbm_bytes
 from twin.model.parallel import LSE_BYTES
 from twin.model.predict import EVEN, predict
 from twin.model.prefill import prefill_batch_s, prefill_flops
@@ -110,14 +109,6 @@ def test_a_die_of_a_prompt_gathers_the_kv_of_the_other_pieces(facts):
     heads = prefilling(facts, 4, prefill__attention="tp", prefill__tp_dies=8)
     # A die has an eighth of the heads and the latents of all tokens of its group of eight.
     assert heads.context_bytes_per_token == pytest.approx(3 * 8 * latent * shape.layers)
-
-
-def iteration_s(role, requests, context):
-    count = np.array([len(part) for part in np.array_split(np.arange(requests), role.ranks)])
-    ops = role.operator_sink()
-    took = decode_iteration_s(role.decode, count, count * context, 0, role.ranks, *EVEN, ops)
-    assert took == pytest.approx(ops.sum())
-    return took
 
 
 def test_a_long_context_gains_and_short_ones_pay_the_exchange(facts):

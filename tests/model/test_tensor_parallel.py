@@ -1,17 +1,16 @@
 """Tensor-parallel attention in decode: what a die of a rank holds, computes and moves."""
 
-import numpy as np
 import pytest
 
 from tests.engine.small import run, small
+from tests.model.agreement import iteration_s
 from twin.hardware.fabric import wired
 from twin.model.alone import collective_alone_s
 from twin.model.collectives import exchange, half_of_sum
 from twin.model.costs import build_costs
-from twin.model.decode import best_split, decode_flops, decode_hbm_bytes, decode_iteration_s
+from twin.model.decode import best_split, decode_flops, decode_hbm_bytes
 from twin.model.layer import Pass, attention_s, core_s
 from twin.model.operators import ACTIVATION_BYTES, rank_bytes
-from twin.model.predict import EVEN
 from twin.model.roofline import load_machine
 from twin.model.shape import ModelError, load_shape
 from twin.model.timeline import decode_timeline
@@ -87,15 +86,6 @@ def test_flops_and_bytes_of_an_instance_grow_by_what_every_die_does_again(facts)
     r1 = [role_of(facts, dies, deployment__model=R1, supernode__nodes=4,
                   deployment__decode__npus_per_instance=16).decode for dies in (1, 4)]  # fmt: skip
     assert decode_flops(r1[1], *load) > decode_flops(r1[0], *load)  # latents are not split
-
-
-def iteration_s(role, requests, context):
-    """Of so many requests dealt to the ranks, each with so much context."""
-    count = np.array([len(part) for part in np.array_split(np.arange(requests), role.ranks)])
-    ops = role.operator_sink()
-    took = decode_iteration_s(role.decode, count, count * context, 0, role.ranks, *EVEN, ops)
-    assert took == pytest.approx(ops.sum())
-    return took
 
 
 def test_one_long_request_gains_and_many_short_ones_lose(facts):

@@ -159,11 +159,11 @@ def test_contexts_and_stages_are_the_engines_own_options(engine, names):
     first, second = (
         options_in(command_of(found.files[name])) for name in ("prefill.sh", "decode.sh")
     )
-    stages, pieces, dealt, heads = names
+    stages, prefill_cp, decode_cp, heads = names
     checked(engine, first | second)
-    assert (first[stages], first[pieces], second[dealt]) == ("2", "2", "4")
+    assert (first[stages], first[prefill_cp], second[decode_cp]) == ("2", "2", "4")
     assert first[heads] == ("4" if "vllm" in engine else "16")
-    assert not {stages, pieces} & set(second) and dealt not in first
+    assert not {stages, prefill_cp} & set(second) and decode_cp not in first
     assert any("SMOOTH_FACTOR" in line for line in found.left_out)
 
 

@@ -86,10 +86,10 @@ def vllm_ascend(s: Scenario, found: list[Worker], _family: str) -> dict[str, str
         }  # fmt: skip
         if w.stages > 1:
             options["--pipeline-parallel-size"] = w.stages
-        if w.pieces > 1:
-            options["--prefill-context-parallel-size"] = w.pieces
-        if w.dealt > 1:
-            options["--decode-context-parallel-size"] = w.dealt
+        if w.prefill_cp > 1:
+            options["--prefill-context-parallel-size"] = w.prefill_cp
+        if w.decode_cp > 1:
+            options["--decode-context-parallel-size"] = w.decode_cp
         if w.weights in ("int8", "w4a8"):
             options["--quantization"] = "ascend"
         options[f"--{'' if s.memory_pool.enabled else 'no-'}enable-prefix-caching"] = True
@@ -148,15 +148,15 @@ def sglang_options(s: Scenario, w: Worker, family: str, disaggregated: bool) -> 
             mode = "normal" if w.role == "prefill" else "low_latency"
             options |= {"--moe-a2a-backend": "deepep", "--deepep-mode": mode}
     else:  # whole copies of the model, each over so many dies
-        options["--tp-size"] = w.tensor_parallel * w.pieces
+        options["--tp-size"] = w.tensor_parallel * w.prefill_cp
     if w.stages > 1:
         options["--pp-size"] = w.stages
     if w.role == "prefill" and s.deployment.prefill.chunk_evening > 0.0:
         options["--enable-dynamic-chunking"] = True
-    if w.dealt > 1:
-        options["--dcp-size"] = w.dealt
-    if w.pieces > 1:
-        options |= {"--enable-prefill-cp": True, "--attn-cp-size": w.pieces}
+    if w.decode_cp > 1:
+        options["--dcp-size"] = w.decode_cp
+    if w.prefill_cp > 1:
+        options |= {"--enable-prefill-cp": True, "--attn-cp-size": w.prefill_cp}
     if ascend:
         options["--attention-backend"] = "ascend"
         if w.weights in ("int8", "w4a8"):

@@ -32,13 +32,13 @@ class Worker:
     weights: str = ""  # their number format
     experts_tp: int = 1  # ranks that hold a part of each of their experts
     stages: int = 1  # that have a part of the layers each
-    pieces: int = 1  # parts of a prompt, each on ranks of its own
-    dealt: int = 1  # of `tensor_parallel`, ranks that share out a request's KV by tokens
+    prefill_cp: int = 1  # parts of a prompt, each on ranks of its own
+    decode_cp: int = 1  # of `tensor_parallel`, ranks that share out a request's KV by tokens
 
     @property
     def data_parallel(self) -> int:
         """Data-parallel ranks of an instance."""
-        return self.ranks // (self.tensor_parallel * self.pieces * self.stages)
+        return self.ranks // (self.tensor_parallel * self.prefill_cp * self.stages)
 
     @property
     def rows(self) -> int:
@@ -74,24 +74,24 @@ def _worker(s: Scenario, pool: Pool, dies: int) -> Worker:
         )
     tp, drafts = pool.own.tp_dies * pool.prompt_ranks, d.decode.mtp_draft_tokens
     context = pool.own.cp_dies
-    pieces, dealt = (context, 1) if pool.role == "prefill" else (1, context)
+    prefill_cp, decode_cp = (context, 1) if pool.role == "prefill" else (1, context)
     sequences = max(1, round(d.decode.batch_per_npu / dies * tp))
     tokens = sequences * (1 + drafts)
     if pool.role == "prefill":
         tokens = d.prefill.chunk_tokens or round(
-            d.prefill.tokens_per_npu / dies * tp * pieces * pool.own.pp_stages
+            d.prefill.tokens_per_npu / dies * tp * prefill_cp * pool.own.pp_stages
         )
         sequences = max(1, round(tokens / max(s.workload.input_tokens, 1)))
     elif pool.role == "colocated":
         tokens += round(d.colocated.chunk_tokens_per_npu / dies * tp)
-    if ranks // pool.own.pp_stages % (tp * pieces):
+    if ranks // pool.own.pp_stages % (tp * prefill_cp):
         raise ValueError(
-            f"{tp * pieces} dies that share a prompt do not divide the {ranks} of a {pool.role} "
-            f"instance: take {math.gcd(tp * pieces, ranks)}"
+            f"{tp * prefill_cp} dies that share a prompt do not divide the {ranks} of a "
+            f"{pool.role} instance: take {math.gcd(tp * prefill_cp, ranks)}"
         )
     return Worker(pool.role, pool.instances, ranks, -(-ranks // per_node), tp, sequences, tokens,
-                  drafts, experts_tp=pool.own.experts_tp, stages=pool.own.pp_stages, pieces=pieces,
-                  dealt=dealt)  # fmt: skip
+                  drafts, experts_tp=pool.own.experts_tp, stages=pool.own.pp_stages,
+                  prefill_cp=prefill_cp, decode_cp=decode_cp)  # fmt: skip
 
 
 def left_out(s: Scenario) -> list[str]:

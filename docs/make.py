@@ -7,6 +7,7 @@ what this module says now. It knows nothing about the words around them.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import product
 from pathlib import Path
@@ -219,8 +220,10 @@ def evidence_table(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _of_system(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The rows of one system; sources and reasons have numbers, explained below the table."""
+    """The rows of one system; sources and reasons have numbers, explained below the table. Its
+    commonest kind is stated once, above it."""
     numbers: dict[str, int] = {}
+    usual, _ = Counter(row["kind"] for row in rows).most_common(1)[0]
     lines = []
     for row in rows:
         others = [f"{name} {100 * x:+.0f} %" for name, x in row["others"]]
@@ -229,9 +232,11 @@ def _of_system(rows: Sequence[Mapping[str, Any]]) -> list[str]:
         begun = "" if row["first_error"] is None else f"{100 * row['first_error']:+.1f} %"
         lines.append(
             _row(row["quantity"], f"{row['published']:,.4g} {row['unit']}", f"{row['twin']:,.4g}",
-                 f"{100 * row['error']:+.1f} %", begun, row["kind"], ", ".join(map(str, refs)))
+                 f"{100 * row['error']:+.1f} %", begun,
+                 "" if row["kind"] == usual else row["kind"], ", ".join(map(str, refs)))
         )  # fmt: skip
-    heads = [_row("what", "published", "twin", "error", "first error", "kind", "notes"),
+    heads = [f"Rows without a kind are *{usual}*.", "",
+             _row("what", "published", "twin", "error", "first error", "kind", "notes"),
              "|---" * 7 + "|"]  # fmt: skip
     return [*heads, *lines, "", *(f"{number}. {note}" for note, number in numbers.items())]
 

@@ -12,6 +12,7 @@ from twin.lab.explain.explain import Measured
 from twin.lab.explain.runs import Gain
 from twin.lab.runs.job import EXPLAIN, load_engine
 from twin.lab.store import Owner
+from twin.metrics.measures import amount
 from twin.metrics.steadiness import UNSTEADY
 from twin.scenario import scenario_digest
 from twin.ui import runs, session
@@ -111,6 +112,8 @@ def test_a_run_that_was_begun_to_be_explained_is_even_if_it_took_long(
     monkeypatch.setattr(explained, "AT_ONCE_S", -1.0)
     opened(app, run)
     assert app.button(key="explain").label == "Explain this run"
+    share = store.runs.get(run).summary["slo_attainment"]
+    assert f"{amount(share, 'share')} of requests met the SLO." in [s.value for s in app.subheader]
     wanted = []
     monkeypatch.setattr(session, "run", lambda scenario, _: wanted.append(scenario) or run)
     app.session_state[explained.NOW] = scenario_digest(s)

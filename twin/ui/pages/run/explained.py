@@ -13,7 +13,7 @@ from twin.lab.runs.runner import find_run
 from twin.lab.runs.watched import DECODE, Inside, stages
 from twin.lab.share import links
 from twin.lab.store import RunRow
-from twin.metrics.measures import seconds, three_figures
+from twin.metrics.measures import amount, seconds, three_figures
 from twin.metrics.registry import placed
 from twin.metrics.steadiness import UNSTEADY
 from twin.scenario import Scenario, scenario_digest, with_overrides
@@ -53,8 +53,16 @@ def card(row: RunRow, scenario: Scenario) -> None:
         elif stored is not None and not stored.ended:
             st.subheader("Looking for what limits this run …", anchor=False)
         else:
-            st.subheader("This run is not explained yet.", anchor=False)
+            st.subheader(_met(row), anchor=False)
         _tiles(row, scenario, stored if done else None)
+
+
+def _met(row: RunRow) -> str:
+    """The share of requests that met the SLO: what a run says before it is explained."""
+    share = row.summary.get("slo_attainment")
+    if share is None:
+        return "This run is not explained yet."
+    return f"{amount(float(share), 'share')} of requests met the SLO."
 
 
 def _verdict(explanation: RunRow) -> str:

@@ -7,8 +7,7 @@ import pytest
 from scipy.stats import ttest_rel
 
 from tests.lab.test_compare import run
-from twin.lab.sweep.compare import compare
-from twin.lab.sweep.paired import paired, seeded, with_pairs
+from twin.lab.sweep.compare import compare, paired, seeded, with_pairs
 from twin.scenario import Scenario, with_overrides
 
 NAME = "ttft_s_p50"

@@ -11,8 +11,7 @@ import pytest
 from tests.ui.stored_runs import done, queued, scenario
 from twin.engine.simulate import ENGINE_VERSION
 from twin.lab.share import links
-from twin.lab.sweep.compare import compare
-from twin.lab.sweep.paired import SEEDS
+from twin.lab.sweep.compare import SEEDS, compare
 from twin.metrics.registry import METRICS
 from twin.ui import session
 from twin.ui.charts.compare import COLOURS, differences

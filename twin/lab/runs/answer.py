@@ -19,8 +19,7 @@ from twin.lab.runs.job import EXPLAIN, Watch
 from twin.lab.runs.runner import found_or_made, run_now, run_or_question
 from twin.lab.store import RunRow, open_store
 from twin.lab.sweep import sweep
-from twin.lab.sweep.compare import Comparison, check_number, compare
-from twin.lab.sweep.paired import LEAST, seeded, with_pairs
+from twin.lab.sweep.compare import LEAST, Comparison, check_number, compare, seeded, with_pairs
 from twin.metrics.clients import by_tenant
 from twin.metrics.observed import Observed
 from twin.policies.controllers import look_in as ask_controllers

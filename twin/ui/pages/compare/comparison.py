@@ -12,9 +12,16 @@ from twin.lab.explain.waterfall import SLACK
 from twin.lab.runs.runner import find_run
 from twin.lab.share import links
 from twin.lab.store import RunRow, StoreError
-from twin.lab.sweep.compare import Comparison, InputRow, MetricRow, is_number
+from twin.lab.sweep.compare import (
+    SEEDS,
+    Comparison,
+    InputRow,
+    MetricRow,
+    is_number,
+    seeded,
+    with_pairs,
+)
 from twin.lab.sweep.compare import change as changed
-from twin.lab.sweep.paired import SEEDS, seeded, with_pairs
 from twin.metrics.measures import NOTHING
 from twin.metrics.registry import METRICS, metric_of, placed, shown
 from twin.scenario import Scenario

@@ -15,8 +15,7 @@ from twin.lab.store.errors import UnknownId
 
 
 class PlanState(BaseModel):
-    """State of a plan: its progress (0 to 1), the best deployments so far, and whether it has
-    answered."""
+    """State of a plan: its progress (0 to 1), the best so far, and whether it has answered."""
 
     plan: str
     name: str
@@ -57,8 +56,7 @@ def router() -> APIRouter:
 
     @paths.get("/{plan}/result")
     def result(plan: str, seen: Seen) -> dict[str, Any]:
-        """The object that `plan --json` prints: `ranked`, `gap`, `relaxations`, `front`,
-        `ledger`."""
+        """What `plan --json` prints: `ranked`, `gap`, `relaxations`, `front`, `ledger`."""
         look = _found(seen, plan)[0].look(plan)
         if not look.answer:
             raise StoreError(look.problem or f"plan {plan} is at work: its answer is to come")

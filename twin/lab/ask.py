@@ -25,8 +25,7 @@ def question(
     name: str, settings: Sequence[str] = (), trace: Path | None = None,
     rate_multiplier: float = 1.0, tree_copies: int = 1,
 ) -> "tuple[Scenario, TraceTable | None]":  # fmt: skip
-    """The scenario that a person names, and the trace it replays, if any. Settings are applied
-    last."""
+    """The scenario that a person names, and the trace it replays, if any. Settings come last."""
     scenario, table = scenario_named(name), None
     if trace is None and (rate_multiplier, tree_copies) != (1.0, 1):
         raise SpecError("a rate multiplier and tree copies are of a trace: name its file too")

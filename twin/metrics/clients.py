@@ -1,5 +1,4 @@
-"""Clients and tenants: sessions, goodput, fairness. A retried request counts from its first
-attempt."""
+"""Clients, tenants: sessions, goodput, fairness. A retry counts from the first attempt."""
 
 from __future__ import annotations
 
@@ -41,8 +40,7 @@ def turns_wait(s: Scenario) -> bool:
 
 
 def session_times_s(o: Observed) -> np.ndarray:
-    """Seconds from first question to last answer of steady sessions; empty where turns do not
-    wait."""
+    """Seconds from first question to last answer of steady sessions; empty where no turn waits."""
     requests = o.requests
     if "turns_left" not in requests.columns or not turns_wait(o.scenario):
         return np.zeros(0)
@@ -85,8 +83,7 @@ def jain(values: np.ndarray) -> float | None:
 
 
 def fairness(o: Observed) -> float | None:
-    """Jain's index of each tenant's served tokens over its max-min fair share; None without
-    tenants."""
+    """Jain's index of each tenant's served tokens over its max-min fair share; None: no tenants."""
     if len(o.scenario.tenants) < 2:
         return None
     ratio = _of_fair_share(o)

@@ -56,8 +56,7 @@ def per_token_s(emitting_s: np.ndarray, output_tokens: np.ndarray) -> np.ndarray
 
 
 def histogram_quantile(edges: np.ndarray, weights: np.ndarray, share: float) -> float | None:
-    """Upper edge (edges f8[bins + 1]) of the bin with quantile `share` of weights f8[bins], or
-    None."""
+    """Upper edge (edges f8[bins + 1]) of quantile `share`'s bin of weights f8[bins], or None."""
     total = float(weights.sum())
     if total <= 0:
         return None

@@ -130,8 +130,7 @@ class Observed:
 
     @property
     def met(self) -> float:
-        """Number of finished requests that met the whole SLO, including those in progress at the
-        start."""
+        """Finished requests that met the whole SLO, also those in progress at the start."""
         judged_count = int(self.whole.sum())
         return (
             float(self.within_slo[self.whole].sum()) * self.finished_steady / max(judged_count, 1)

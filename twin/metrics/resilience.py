@@ -192,8 +192,7 @@ def _victims(
 
 
 def _noticed(events: pl.DataFrame, moments: Sequence[float]) -> np.ndarray:
-    """Detection time of each fault: the last 'detected' before the next fault, otherwise the
-    fault's own."""
+    """Detection time of each fault: the last 'detected' before the next, or the fault's own."""
     detected_s = events.filter(pl.col("kind") == Kind.DETECTED)["t_s"].to_list()
     edges = [*moments[1:], np.inf]
     return np.array(
@@ -240,8 +239,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _sentences(dip: Dip, stop_s: float) -> str:
-    """A dip in sentences: the fault, how deep output fell, when it recovered, and the affected
-    requests."""
+    """A dip in sentences: the fault, how deep output fell, when it recovered, affected requests."""
     named = all(name in dip.detail for name in dip.element.split(" and ")[0].split(", "))
     broke = dip.detail if named else f"{dip.element} ({dip.detail})" if dip.detail else dip.element
     parts = [f"{broke} at {seconds(dip.at_s)}: {_course(dip, stop_s)}."]

@@ -34,8 +34,7 @@ def stationary(s: Scenario) -> bool:
 
 
 def steadiness(s: Scenario, windows: pl.DataFrame) -> Steadiness | None:
-    """Steadiness of the windows after the warm-up; None where none is expected, or with too few
-    windows."""
+    """Steadiness of the windows after the warm-up; None: none is expected, or too few windows."""
     counted_windows = windows[int((windows["t_s"].to_numpy() < s.warmup_s).sum()) :]
     if not stationary(s) or counted_windows.height < FEWEST:
         return None

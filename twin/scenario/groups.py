@@ -96,8 +96,7 @@ class Pool:
 
     @property
     def over(self) -> str:
-        """Role of the pool on whose NPUs its instances lie, evenly from the first NPU on; "":
-        none."""
+        """Role of the pool on whose NPUs they lie, evenly from the first on; "": none."""
         return self.own.over
 
     @property

@@ -41,8 +41,7 @@ def popover() -> None:
 
 
 def differences() -> list[tuple[str, Callable[[], None]]]:
-    """Each difference as Markdown, with its undo; equal edits of one kind of element are
-    grouped."""
+    """Each difference as Markdown, with its undo; equal edits of one kind are grouped."""
     rows: list[tuple[str, Callable[[], None]]] = [
         (change_line(path, plain(show(old, path)), plain(show(new, path))),
          partial(editor.take_back, path))

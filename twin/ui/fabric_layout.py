@@ -106,8 +106,7 @@ PLANES = {  # kinds off the UB plane that are no switches
 def _racks(
     sheet: Boxes, net: Network, nodes: Mapping[int, list[int]], switches: Mapping[str, list[int]]
 ) -> None:
-    """Racks of nodes and their own switches: by the vertices' attribute, otherwise four nodes
-    each."""
+    """Racks of nodes and their own switches: by the vertices' attribute, else of four nodes."""
     racks: dict[tuple[int, str], list[int]] = defaultdict(list)
     for k, (n, inner) in enumerate(nodes.items()):
         data = net.vertex_data[inner[0]]
@@ -238,8 +237,7 @@ def _on_grid(sheet: Boxes, net: Network, aspect: float) -> dict[int, tuple[float
 
 
 def _in_levels(sheet: Boxes, net: Network) -> dict[int, tuple[float, float]]:
-    """Column and row of blocks: nodes, and below them switches by their links to the nearest
-    node."""
+    """Column and row of blocks: nodes, and below them switches by links to the nearest node."""
     home = _block_of(sheet)
     joined = _joined(sheet, net)
     nodes = [box for box, _, kind in sheet.blocks if kind == "rack"]

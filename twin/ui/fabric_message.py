@@ -38,8 +38,7 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(eq=False)
 class Layout:
-    """A fabric as built: its boxes, its links with both directions as one, the cells of the
-    matrix."""
+    """A fabric as built: boxes, links with both directions as one, cells of the matrix."""
 
     fabric: Fabric
 
@@ -289,8 +288,7 @@ def fabric_picture(
     on_act: Callable[[Sequence[dict[str, Any]]], None] | None = None, acted: int = 0,
 ) -> dict[str, Any]:  # fmt: skip
     """Draw the fabric; returns {name (selected last), names} or {}. `carried`: load of links in
-    `unit`; `modes`: see `colour`; `on_act` gets actions (`number`, `names` and more) until
-    `acted`."""
+    `unit`; `modes`: see `colour`; `on_act` gets actions (`number`, `names` ...) until `acted`."""
 
     def take_acts() -> None:
         picture = st.session_state.get(key)  # None: a picture of another key stands there by now

@@ -89,8 +89,7 @@ def tables(run: str) -> Mapping[str, Any]:
 
 
 def _begin(draft: Scenario) -> tuple[str, float]:
-    """Begin the draft's run unless it is displayed; returns it and its simulated seconds; '': not
-    live."""
+    """Begin the draft's run unless it is displayed; returns it and its seconds; '': not live."""
     if session.refusal() or access.mode() == access.READ_ONLY or not ready():
         return "", 0.0
     question = question_of(draft, session.facts())

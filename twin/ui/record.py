@@ -1,5 +1,4 @@
-"""What a stored run holds, cached by its id; of requests only quantiles and means. Draws
-nothing."""
+"""What a stored run holds, cached by its id; of requests quantiles and means. Draws nothing."""
 
 from typing import Any, NamedTuple
 

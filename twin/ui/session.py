@@ -144,8 +144,7 @@ def start_from(scenario: Scenario) -> None:
 
 
 def propose(changes: dict[str, Any]) -> str:
-    """Change fields by dotted path; returns '' or why not. Pending edits are tried again with
-    these."""
+    """Change fields by dotted path; returns '' or why not. Pending edits are tried too."""
     state = _state()
     all_changes = state.pending | changes
     try:
@@ -280,8 +279,7 @@ def hold(machine: ImportedMachine) -> None:
 
 
 def resume() -> None:
-    """Make the scenario of the address's run the draft unless that was edited, for the Back
-    button."""
+    """Make the address's run's scenario the draft unless that was edited, for the Back button."""
     query = st.query_params.to_dict()
     if edited() or links.scenario_query(query):
         return

@@ -52,8 +52,7 @@ def lengths(s: Scenario) -> str:
 
 
 def split(s: Scenario) -> tuple[str, str]:
-    """Pools' NPUs as label and value: 'Prefill : decode NPUs', '96 : 160', or 'Prefill on decode
-    NPUs'."""
+    """Pools' NPUs: ('Prefill : decode NPUs', '96 : 160'), or 'Prefill on decode NPUs' as label."""
     separator = " on " if sharing(s) else " : "
     roles = separator.join(role for role, _, _ in pools(s))
     return f"{roles.capitalize()} NPUs", separator.join(f"{n * npus:,}" for _, n, npus in pools(s))

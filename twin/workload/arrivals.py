@@ -56,8 +56,7 @@ def uniform_arrivals(rate_per_s: float, horizon_s: float, most: int) -> np.ndarr
 
 def closed_loop_arrivals(concurrency: int, count: int, ramp_s: float = 0.0) -> np.ndarray:
     """Arrival times f8[count]: 0 for the first `concurrency` requests, +inf for the rest, and for
-    all with a ramp; the engine replaces an infinite one when a client begins or its last request
-    ends."""
+    all with a ramp; the engine replaces +inf when a client begins or its request ends."""
     arrival_s = np.full(count, math.inf)
     if ramp_s <= 0.0:
         arrival_s[:concurrency] = 0.0

@@ -1,5 +1,4 @@
-"""The traffic of a scenario in numbers, from a small sample of its requests, within
-milliseconds."""
+"""A scenario's traffic in numbers, from a small sample of its requests, in milliseconds."""
 
 from __future__ import annotations
 

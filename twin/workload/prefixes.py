@@ -51,8 +51,7 @@ def shared_chains(
     after: np.ndarray,
 ) -> Chains:  # fmt: skip
     """Prompts i4[n] whose first `fraction` is the beginning of one of `groups` equally popular
-    prefixes, in whole blocks; the rest of a prompt is its own, with `after` i4[n] tokens more
-    behind it."""
+    prefixes, in whole blocks; the rest of a prompt is its own, with `after` i4[n] more tokens."""
     n = input_tokens.size
     group = (uniforms(key, np.arange(n)) * groups).astype(np.int64)
     common = (input_tokens * fraction).astype(np.int64) // block_tokens

@@ -1,6 +1,5 @@
 """Tables of requests: what a run is fed with, and what a trace file holds. Prompts are chains of KV
-blocks, stored as runs of consecutive ids (segments): a list of every block would be larger than
-all."""
+blocks, stored as runs of consecutive ids (segments): a list of blocks would be larger."""
 
 from __future__ import annotations
 
@@ -41,8 +40,7 @@ class Stream:
 
 @dataclass(frozen=True, slots=True)
 class Requests(Stream):
-    """Requests of a run in whole blocks; an arrival of +inf waits for a completion (closed
-    loop)."""
+    """Requests of a run in whole blocks; arrival +inf waits for a completion (closed loop)."""
 
     counts: dict[str, int] = field(default_factory=dict)  # rows left out or changed, by reason
     notes: tuple[str, ...] = ()  # sentences about what was assumed
@@ -54,8 +52,7 @@ class Requests(Stream):
 
 @dataclass(frozen=True, slots=True)
 class TraceTable(Stream):
-    """A recorded stream from time 0, with the file's blocks, the last one partial in some
-    formats."""
+    """A recorded stream from time 0, with the file's blocks, in some formats the last partial."""
 
     has_time: bool  # False: the file holds lengths only
     source_row: np.ndarray  # i4[n], line or record number in the file, from 1

@@ -89,8 +89,7 @@ def _distances(  # type: ignore[no-untyped-def]
     share: float,
 ):
     """(stack distance i8[touches], -1 for a block's first; tokens i4[touches]; tokens in all) of
-    blocks with a hash below `share`, by a Fenwick tree with a one at the last touch of each
-    block."""
+    blocks with a hash below `share`, by a Fenwick tree with a one at each block's last touch."""
     touches = 0
     for s in range(first.size):
         touches += blocks[s]

@@ -107,8 +107,7 @@ def speed(row: Row, error: float) -> float:
 def errors_of(
     rows: Sequence[Row], first: Mapping[str, First], today: Mapping[str, float]
 ) -> list[Error]:
-    """First errors of judged rows, and errors of rows in sight; today: errors of the present
-    twin."""
+    """First errors of judged rows, and errors of rows in sight; today: the present errors."""
     errors = []
     for row in rows:
         first_error = first.get(row.id)
@@ -223,11 +222,10 @@ class Bands:
 def _priors(
     projected: Vector, today: Vector, first: Vector, errors: Sequence[Error]
 ) -> dict[Hashable, float]:
-    """Additional variance by quantity (None: of all) of a group of rows without other rows of its
-    kind. It is chosen such that MOST of the first errors lie within bands made without the row's
-    system, or without its source (closed form: Dubrule; by groups: Barber et al., Annals of
-    statistics 49, 2021). 1 without other groups; a quantity of fewer than PRIOR rows has the
-    largest one."""
+    """Additional variance by quantity (None: of all) of a group of rows without others of its kind.
+    It is chosen such that MOST of the first errors lie within bands made without the row's system,
+    or without its source (closed form: Dubrule; by groups: Barber et al., Annals of statistics 49,
+    2021). 1 without other groups; a quantity of fewer than PRIOR rows has the largest one."""
     residual = projected @ today
     by_key: dict[Hashable, list[float]] = {}
     for groups in ([by_system(e) for e in errors], [by_source(e) for e in errors]):

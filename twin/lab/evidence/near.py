@@ -175,8 +175,7 @@ def _levels(figure: Figure, scenario: Scenario) -> tuple[Any, ...]:
 
 
 def stack_here(scenario: Scenario) -> str:
-    """Stack of a scenario: its own, otherwise the supernode's on the supernode's chip, otherwise
-    ''."""
+    """A scenario's stack: its own, else the supernode's on the supernode's chip, otherwise ''."""
     stack = scenario.deployment.stack
     if stack != PLAIN:
         return stack
@@ -275,8 +274,7 @@ class Apart:
 def apart(
     one: tuple[Scenario, Mapping[str, Any]], other: tuple[Scenario, Mapping[str, Any]]
 ) -> list[Apart]:
-    """For each headline figure that differs between two runs: whether measurements may find it
-    equal."""
+    """For each headline figure that two runs differ in: whether measurements may find it equal."""
     ratios = []
     for figure in figures_of(one[0], run=True):
         a, b = one[1].get(figure.metric), other[1].get(figure.metric)

@@ -119,8 +119,7 @@ def front_end(v: View) -> Found:
 
 @cause("links", "Bandwidth of the planes", "Build the planes as the machine is sold, or faster.")
 def links(v: View) -> Found:
-    """Rates of the machine as it is sold if edits lowered them, otherwise a UB plane twice as
-    fast."""
+    """The machine's rates as sold if edits lowered them, otherwise a UB plane twice as fast."""
     node = v.scenario.supernode
     if node.imported:
         return

@@ -85,8 +85,7 @@ def explain(
     scenario: Scenario, facts: Facts, trace: TraceTable | None = None,
     counts: np.ndarray | None = None, note: Callable[[int], None] = lambda _: None,
 ) -> Explanation:  # fmt: skip
-    """Explain the speed of a scenario's run. Raises as `simulate`, or ExplainError for a broken
-    law."""
+    """Explain the speed of a scenario's run. Raises as `simulate`; ExplainError: a broken law."""
 
     require_one_model(scenario, "an explanation")
     runs = Runs(facts, trace, counts, note)

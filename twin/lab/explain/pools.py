@@ -81,8 +81,7 @@ def _steps(most: int) -> list[int]:
 
 
 def _both(v: View, prefills: Iterable[int]) -> Found:
-    """Changes to these numbers of prefill instances, with all other NPUs of the machine for
-    decode."""
+    """Changes to these numbers of prefill instances, with all other NPUs for decode."""
     (old, each), (count, npus) = v.role_npus["prefill"], v.role_npus["decode"]
     for instances in prefills:
         size = npus + (v.free_npus - (instances - old) * each) // count
@@ -92,8 +91,7 @@ def _both(v: View, prefills: Iterable[int]) -> Found:
 
 
 def _smaller(v: View, role: str, npus: int) -> Settings:
-    """Settings of a pool that gives up NPUs: whole instances if it has several, otherwise smaller
-    ones."""
+    """Settings of a pool that gives up NPUs: whole instances of several, or smaller ones."""
     count, each = v.role_npus[role]
     if npus <= 0:
         return {}
@@ -115,8 +113,7 @@ def colocated(v: View) -> Found:
 
 @cause("chunk", "Prefill next to decode", "Change how many prompt tokens an iteration may prefill.")
 def chunk(v: View) -> Found:
-    """Longer or shorter pieces of prompts in mixed iterations, down to the shortest that keep
-    up."""
+    """Longer or shorter chunks in mixed iterations, down to the shortest that keep up."""
     if "colocated" not in v.role_npus:
         return
     tokens = v.scenario.deployment.colocated.chunk_tokens_per_npu

@@ -52,8 +52,7 @@ class Runs:
     tables: dict[Scenario, Mapping[str, pl.DataFrame]] = field(default_factory=dict)
 
     def needed(self, scenario: Scenario) -> Summary:
-        """Summary of a run whose tables stay available. Raises the engine's errors, or
-        ExplainError."""
+        """Summary of a run whose tables stay available. Raises as the engine, or ExplainError."""
         if scenario not in self.tables:
             run = self._run(scenario)
             if not run.valid:

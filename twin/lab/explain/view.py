@@ -57,8 +57,7 @@ class View:
 
     @cached_property
     def parts(self) -> dict[str, float]:
-        """Share of the mean TTFT by part, in pipeline order; without first tokens, of the waiting
-        time."""
+        """Share of the mean TTFT by part, in pipeline order; of the wait without first tokens."""
         seconds = {name: self.figure(f"ttft_{name}_s_mean") for name, *_ in TTFT_PARTS}
         if not any(seconds.values()):
             seconds |= self.waiting

@@ -166,8 +166,7 @@ class Space:
         self.candidates, self.left_out = candidates[:MOST], len(candidates[MOST:])
 
     def around(self, c: Candidate) -> None:
-        """Add candidates that differ from a deployment in one further choice, with matching
-        counts."""
+        """Add candidates that differ from a deployment in one further choice, and its counts."""
         keys = tuple(k for k in self.plan.vary if not CHOICES[k].crossed)
         kind = dict(c.kind)
         values = varied(self.base, keys, self.machine)
@@ -198,8 +197,7 @@ class Space:
     def _judged(
         self, settings: Settings, pools: Mapping[str, Pool] | None = None
     ) -> list[Candidate]:
-        """A new candidate with its price, or with the reason why it is impossible; empty if
-        known."""
+        """A new candidate with its price, or the reason why it is impossible; empty if known."""
         settings_key = tuple(sorted(settings.items()))
         if settings_key in self._known:
             return []
@@ -266,8 +264,7 @@ class Space:
         return candidates
 
     def _tied(self, settings: Settings, c: Candidate) -> list[Candidate]:
-        """Candidates with attention offload: counts of others, or one lender more and one user
-        less."""
+        """Candidates with attention offload: others' counts, or a lender more and a user less."""
         counts = {path: c.given.get(path, read(self.base, path)) for path in COUNTED.values()}
         more = 1 if "instances" in self.plan.vary else 0
         candidates = []
@@ -328,8 +325,7 @@ def npus_of(base: Scenario, settings: Settings) -> int:
 
 
 def short_of(base: Scenario, settings: Settings) -> str:
-    """Sentence about the chip of which a deployment needs more NPUs than the machine has; empty if
-    there is none."""
+    """Sentence on the chip of which a deployment needs more NPUs than there are; empty if none."""
     needed: Counter[str] = Counter()
     for role in roles_of(settings.get(MODE, base.deployment.mode)):
         named = getattr(base.deployment, role).chip

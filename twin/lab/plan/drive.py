@@ -83,8 +83,7 @@ def trial(text: str) -> str:
 
 
 def prices(text: str) -> str:
-    """Curves of pools as JSON; text: version, scenario and keys, one per line. Raises as
-    `trial`."""
+    """Curves of pools as JSON; text: version, scenario, keys, a line each. Raises as `trial`."""
     version, scenario, keys = text.split("\n")
     price_table = _prices(scenario, _same(version))
     price_keys = [(role, *map(tuple, key_parts)) for role, *key_parts in json.loads(keys)]
@@ -262,8 +261,7 @@ def carried_out(
     helpers: int | None = None, memory: Memory | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """The answer of a plan with its ledger; `note` gets the progress and may stop it (Stopped);
-    helpers: processes next to this one, None: one for each further core. Raises PlanError,
-    ValueError."""
+    helpers: processes next to this one, None: one a further core. Raises PlanError, ValueError."""
     facts = facts or load_facts()
     began_s = time.monotonic()
 

@@ -212,8 +212,7 @@ class Finish:
         return at_steady(scenario_of(self.search.space, f.candidate.given, rate), self.facts, rate)
 
     def _losses(self, finalists: Sequence[Finalist]) -> Steps:
-        """Simulate every loss at the load of each deployment, or at lower loads until the SLO is
-        met."""
+        """Simulate every loss at each deployment's load, or at lower loads until the SLO is met."""
         one, remaining = self.search.one_load, list(finalists)
         for level in (1.0,) if one else CARRIED:
             largest = [(f, f.rate) for f in remaining]
@@ -278,8 +277,7 @@ def _error_of_mean(f: Finalist) -> float:
 
 
 def breaks_first(trial: Trial, plan: Plan) -> str:
-    """TTFT or TPOT, whichever a run misses first: the one that misses alone, otherwise the
-    farther."""
+    """TTFT or TPOT, whichever a run misses first: the one that alone misses, or the farther."""
     ttft, tpot = trial.get("needs_ttft_s"), trial.get("needs_tpot_s")
     if (ttft is None) != (tpot is None):
         return "TPOT" if ttft is None else "TTFT"

@@ -225,8 +225,7 @@ class Relax:
         return seeded(s, SEEDS)
 
     def _fastest(self, limit: str) -> Steps:
-        """Simulate deployments with the smallest need by formula; for TPOT, also those of looser
-        plans."""
+        """Simulate deployments of least need by formula; for TPOT, also those of looser plans."""
         search = self.search
         space, rate = search.space, (search.space.rate or 0.0)
 

@@ -165,8 +165,7 @@ class Search:
         return score(self.plan.goal, rate, t.candidate.npus), user
 
     def answered(self, c: Candidate, trial: Trial) -> float:
-        """Requests/s from the tokens of a simulation, because answers end in waves in a short
-        one."""
+        """Requests/s from a simulation's tokens, as answers end in waves in a short one."""
         return (trial["tokens_per_s_per_npu"] or 0.0) * c.npus / self.space.prices.per_request
 
     def _screen(self, until: int) -> Steps:

@@ -90,8 +90,7 @@ def _found(scenario: Scenario) -> np.ndarray | None:
 
 
 def compared(names: Sequence[str], watching: Callable[[str], Watch], seeds: int = 1) -> Comparison:
-    """Comparison of presets, files or run ids, the first as baseline; seeds: number of seeds for
-    pairs."""
+    """Comparison of presets, files or run ids, the first as baseline; seeds: of pairs."""
     check_number(len(names))
     with closing(open_store()) as store:
         questions = [run_or_question(store, name) for name in names]  # before any of them is run

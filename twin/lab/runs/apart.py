@@ -55,8 +55,7 @@ def apart(
 
 
 def packed(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame]) -> bytes:
-    """A message: a line of JSON that ends with the sizes of the tables, then the tables as
-    Arrow."""
+    """A message: a line of JSON that ends with the tables' sizes, then the tables as Arrow."""
     files = {}
     for name, frame in tables.items():
         buffer = io.BytesIO()

@@ -38,8 +38,7 @@ def lost() -> tuple[type[BaseException], ...]:
 
 
 def scheduler(address: str = "", *, required: bool = False) -> str:
-    """The scheduler's address, otherwise that of the environment, otherwise ''. Raises
-    ClusterError."""
+    """The scheduler's address, else that of the environment, else ''. Raises ClusterError."""
     address = address or os.environ.get(SCHEDULER, "")
     if (address or required) and not re.fullmatch(r"(tcp|tls)://[^\s/]+:\d+", address):
         raise ClusterError(f"{SCHEDULER} is an address as tcp://host:8786, not {address[:80]!r}")

@@ -1,6 +1,5 @@
 """Runs in the background by a few processes (`job`) that outlive pages and servers, or by a cluster
-(TWIN_SCHEDULER). A process that dies, hangs or does not stop is ended; its run is marked or
-rerun."""
+(TWIN_SCHEDULER). One that dies, hangs or does not stop is ended; its run is rerun or marked."""
 
 import json
 import logging
@@ -191,8 +190,7 @@ class Runner:
             self._wake.clear()
 
     def _tick(self) -> bool:
-        """Handle queue, processes and cluster once; returns whether any run is queued or
-        running."""
+        """Handle queue, processes and cluster once; returns whether a run waits or runs."""
         now = time.monotonic()
         with self._lock:
             self._bury()  # before `recover`, which knows less about how one of ours ended
@@ -216,8 +214,7 @@ class Runner:
         return bool(running or waiting)
 
     def _look_at(self, cluster: Cluster) -> bool:
-        """Send queued runs to a cluster, stop or end others; returns whether any is queued or
-        running."""
+        """Send queued runs to a cluster, stop or end others; returns whether one waits or runs."""
         running = self._store.runs.running((), cluster=True)
         for row in self._deaf_of(running):
             cluster.stop([row.id])
@@ -337,8 +334,7 @@ def _size() -> int:
 
 
 def _tell(process: subprocess.Popen[bytes], line: bytes = b"") -> None:
-    """Wake a process with a line; without one close its input, so that it ends after its current
-    run."""
+    """Wake a process with a line; without one close its input: it ends after its run."""
     if process.stdin is None or process.stdin.closed:
         return
     try:

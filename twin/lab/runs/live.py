@@ -1,6 +1,5 @@
 """Live runs: a draft simulated while it is edited, never stored. A warm process (`python -m
-twin.lab.runs.live`) answers each question within about `SECONDS`, and searches capacities when
-idle."""
+twin.lab.runs.live`) answers each question within about `SECONDS`, and capacities when idle."""
 
 import json
 import logging
@@ -239,8 +238,7 @@ class Answering:
             self._searches[run], self._wanted[run] = (search, next(search), look), capacity_key
 
     def _search_on(self) -> None:
-        """Run the next simulation of the last search; repeated later if a question interrupts
-        it."""
+        """Run the next simulation of the last search; again later if a question interrupts."""
         run = next(reversed(self._searches))
         search, trial, look = self._searches[run]
         if (capacity_found := self._found.get(self._wanted[run])) is not None:

@@ -61,8 +61,7 @@ def find_run(store: Store, scenario: Scenario, *, engine: str = ENGINE) -> RunRo
 
 
 def found_or_made(store: Store, scenario: Scenario, watch: Watch, engine: str = ENGINE) -> RunRow:
-    """Newest finished run of exactly this scenario, carried out in this process if there is
-    none."""
+    """Newest finished run of exactly this scenario, else one carried out here."""
     if (row := find_run(store, scenario, engine=engine)) is not None:
         return row
     run = run_now(store, scenario, watch=watch, engine=engine).id

@@ -50,8 +50,7 @@ class Source:
 
 
 def traced(name: str, settings: Sequence[str], progress: Watch) -> Source:
-    """A stored run of the present engine, otherwise a new run. Raises ValueErrors of the
-    simulation."""
+    """A stored run of the present engine, else a new one. Raises ValueErrors of the simulation."""
     with closing(open_store()) as store:
         row, scenario = run_or_question(store, name, settings)
         if row is None or (row.state == "done" and not repeatable(row)):
@@ -109,8 +108,7 @@ def stages(row: Mapping[str, Any]) -> dict[str, float]:
 
 
 def inside(run: Source, row: Mapping[str, Any]) -> Inside:
-    """`Inside` of a request, from the run repeated and watched up to its end. Raises as
-    `simulate`."""
+    """`Inside` of a request, from the run repeated and watched to its end. Raises as `simulate`."""
     window = run.window(*span_of_request(run, row["request_id"]), MOST_PASSES)
 
     def passes(role: str, begin: str, end: str) -> list[Pass]:

@@ -186,8 +186,7 @@ class _Writer:
         self.moved.new[kind] += 1
 
     def _notes(self, session: Session, name: str) -> list[dict[str, Any]]:
-        """Write notes on a name: the exporter's, or all in a full export, without visitors'
-        names."""
+        """Notes on a name: the exporter's, or all in a full export, without visitors' names."""
         n, visitor = NoteRow, {} if self._holders else {"visitor": ""}
         query = select(*(getattr(n, key) for key in columns_of(n))).where(n.name == name)
         if visitor:

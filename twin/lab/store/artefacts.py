@@ -128,8 +128,7 @@ class Artefacts:
         return pl.read_parquet(io.BytesIO(data), columns=list(columns) if columns else None)
 
     def renew(self, sha256: str) -> bool:
-        """Whether an undamaged file exists; its time is renewed, so that no sweep deletes it
-        now."""
+        """Whether an undamaged file exists; its time is renewed, so no sweep deletes it."""
         try:
             os.utime(self.path(sha256))
             return _hash_file(self.path(sha256))[0] == sha256
@@ -160,8 +159,7 @@ class Artefacts:
         return [path for path in files if _older(path, older_than_s)]
 
     def drop(self, files: Sequence[Path], named: Collection[str], older_than_s: float) -> int:
-        """Delete files that no row names (by SHA-256) and that are still old; returns their
-        number."""
+        """Delete files, still old, that no row names (by SHA-256); returns how many."""
         unused = [p for p in files if p.stem not in named and _older(p, older_than_s)]
         for path in unused:
             path.unlink(missing_ok=True)

@@ -13,8 +13,7 @@ FIGURE_MAX = float(1 << 63)
 
 
 class Cell(TypeDecorator[Any]):
-    """A JSON column of one type. wrong: function that returns the fault of a value, '' if it has
-    none."""
+    """A JSON column of one type; wrong: function that returns a value's fault, '' if none."""
 
     impl, cache_ok = JSON, True
 

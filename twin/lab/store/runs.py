@@ -1,6 +1,5 @@
 """Stored runs: queued -> running -> done | failed | cancelled | interrupted, queued -> cancelled. A
-change is one UPDATE that names old states and owner; the seal over a result is checked at
-opening."""
+change is one UPDATE that names old states and owner; results' seals are checked at opening."""
 
 import secrets
 import time
@@ -238,8 +237,7 @@ class Runs:
         return "go" if row.cancel_s is None else "cancel"
 
     def finish(self, run: str, owner: Owner, result: "Run", wall_s: float) -> bool:
-        """Store a result, or a failed run if checks do not hold; False: it has another owner by
-        now."""
+        """Store a result, or a failed run if checks do not hold; False: its owner is another."""
         stored = self._artefacts.put_all(result.tables)
         answer = {
             "summary": dict(result.summary),
@@ -285,9 +283,8 @@ class Runs:
         return [row.id for row in orphans if self._abandon(row, RunRow.id == row.id, message)]
 
     def recover(self, alive: Callable[[Owner, float], bool] = Owner.lives) -> list[str]:
-        """Mark runs of dead processes interrupted, return a cluster's; returns their ids.
-        `alive` receives an owner and seconds without a new heartbeat; a heartbeat in between
-        saves the run."""
+        """Mark runs of dead processes interrupted, return a cluster's; returns their ids. `alive`
+        receives an owner and seconds without a new heartbeat; a heartbeat meanwhile saves it."""
         r = RunRow
         with self._database.read() as session:
             # Most stores that are opened have none; SQL for whole rows takes long to compile.

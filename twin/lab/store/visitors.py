@@ -55,8 +55,7 @@ class Visitor:
             insert_once(session, (self.name, name), HoldingRow(visitor=self.name, name=name))
 
     def let_go(self, session: Session, kind: str, name: str) -> bool:
-        """Remove this visitor's hold; returns whether no other visitor has one. Raises
-        StoreError."""
+        """Remove this visitor's hold; returns whether no other has one. Raises StoreError."""
         self.require_writes()
         if not self.known:
             return True

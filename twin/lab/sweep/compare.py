@@ -178,8 +178,7 @@ def metric_row(name: str, values: Sequence[Any], baseline: int) -> MetricRow:
 
 
 def _spared(row: MetricRow, runs: "Sequence[RunRow]", baseline: int) -> MetricRow:
-    """The row with verdict 'different' for runs that are worse only by more NPUs for the same
-    load."""
+    """The row with verdict 'different' for runs worse only by more NPUs for the same load."""
     if not row.unit.endswith("per NPU"):
         return row
     base = runs[baseline].summary
@@ -244,8 +243,7 @@ def seeded(
 def with_pairs(
     compared: Comparison, summaries: Sequence[Sequence[Mapping[str, Any] | None]]
 ) -> Comparison:
-    """The comparison with paired differences over seeds (at least LEAST); summaries: of
-    `seeded`."""
+    """A comparison with paired differences over seeds (at least LEAST); summaries: of `seeded`."""
     rows = [_row(row, summaries, compared.baseline) for row in compared.metrics]
     return replace(compared, metrics=rows)
 

@@ -113,8 +113,7 @@ class Columns:
 
 
 def build_table(c: Columns, most_rows: int) -> TraceTable:
-    """The table of a reader's columns; raises TraceError if no rows are left or there are too
-    many."""
+    """The table of a reader's columns; raises TraceError for no rows or too many."""
     n = c.input_tokens.size
     if n > most_rows:
         raise TraceError(f"{c.name} holds {n:,} requests, more than {most_rows:,}: cut it")

@@ -138,8 +138,7 @@ def tpot(windows: pl.DataFrame, events: pl.DataFrame, slo_s: float, warmup_s: fl
 
 
 def _mark(fig: go.Figure, events: pl.DataFrame, factor: float, height: float) -> dict[str, int]:
-    """Mark rebalances and shifts at the top, with bands while weights move; returns counts by
-    kind."""
+    """Mark rebalances and shifts on top, with bands while weights move; returns counts by kind."""
     counts = {}
     for kind, (symbol, colour) in KIND.items():
         rows = events.filter(pl.col("kind") == kind).sort("t_s")

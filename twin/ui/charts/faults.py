@@ -72,8 +72,7 @@ def around(
     windows: pl.DataFrame, events: pl.DataFrame, faults: Sequence[Fault], warmup_s: float,
     column: str,
 ) -> Chart:  # fmt: skip
-    """A chart of AROUND over time with lines at events, shaded during faults, darker while out of
-    service."""
+    """A chart of AROUND over time, lines at events, shaded during faults, darker out of service."""
     label, role, axis, scale = AROUND[column]
     colours = {column: (label, theme.ROLE[role])}
     time_chart = timeline(windows, colours, axis, scale=scale, warmup_s=warmup_s)

@@ -75,8 +75,7 @@ def edits(path: str) -> dict[str, Any]:
 
 
 def refused() -> bool:
-    """Whether an edit is refused; if so, show why, because answers to older settings would
-    mislead."""
+    """Whether an edit is refused; if so, say why, as answers to older settings would mislead."""
     if refusal := session.refusal():
         text = f"No answer with these settings. {sentence(refusal)} Undo goes back."
         st.warning(text, icon=":material/error:")
@@ -101,8 +100,7 @@ def unused(idle: dict[str, str]) -> None:
 def widget(
     known: ScenarioField, value: Any, *, names: Sequence[str] | None = None, **common: Any
 ) -> None:
-    """Draw a field's toggle, choice among `names`, number or text; common: arguments of the
-    widget."""
+    """Draw a field's toggle, choice among `names`, number or text; common: its arguments."""
     if known.kind is bool:
         st.space("xsmall")
         st.toggle(titled(known), value, **common)

@@ -17,8 +17,7 @@ CHOICE = "own-controller"  # session state: the file that was chosen
 
 
 def seats() -> None:
-    """Draw instances moved from elements that are off, or why one cannot be placed, and the table
-    of seats."""
+    """Draw instances moved off elements, or why one has no place, and the table of seats."""
     draft = session.draft()
     try:
         placement, no_place = seated(draft, build_fabric(draft.supernode, session.facts()))

@@ -33,8 +33,7 @@ def _shown(widget: str, rows: Any = None) -> list[dict[str, Any]]:
 
 
 def rows_table(path: str, options: dict[str, list[str]] | None = None) -> None:
-    """Draw an editable table of a list's rows; incomplete rows are not applied. options: by
-    field."""
+    """Draw a list's rows as an editable table; incomplete rows do not count. options: by field."""
     widget = session.field_key(path)
     rows = _shown(widget, [row.model_dump() for row in read(session.draft(), path)])
     columns = columns_of(fields(), path)

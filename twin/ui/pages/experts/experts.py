@@ -13,8 +13,7 @@ from twin.ui.show import choice
 
 
 def conclusion(row: RunRow, scenario: Scenario) -> None:
-    """Sentence on the cost of imbalance: the piece of the run's waterfall that a re-run
-    measured."""
+    """Sentence on the cost of imbalance: the piece of the waterfall that a re-run measured."""
     shape = load_shape(session.facts(), scenario.deployment.model)
     if "experts" not in shape.stages:
         st.subheader(f"{shape.title} has no routed experts: nothing to balance.", anchor=False)

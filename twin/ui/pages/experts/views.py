@@ -123,8 +123,7 @@ def layers(row: RunRow, scenario: Scenario, role: str, instance: int) -> None:
 
 
 def over_time(row: RunRow, scenario: Scenario, role: str, instance: int) -> None:
-    """TPOT and the hottest die over time with marks for rebalances and shifts, and the cost of
-    moves."""
+    """TPOT and the hottest die over time with marks of rebalances and shifts, and moves' cost."""
     events = record.table(row.id, "events")
     marks = events.filter((pl.col("kind") == Kind.SHIFT) | experts.concerns(role, instance))
     windows = record.table(row.id, "windows")

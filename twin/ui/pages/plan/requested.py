@@ -24,8 +24,7 @@ def plans() -> Plans:
 
 
 def form(shown: Plan | None) -> Plan:
-    """Draw the form; returns the plan's question; shown: the plan of the address. Raises
-    PlanError."""
+    """Draw the form; returns the plan's question; shown: the address's plan. Raises PlanError."""
     draft = session.draft()
     previous = shown if shown and shown.scenario == session.named_draft() else None
     values: dict[str, Any] = previous.model_dump(exclude={"scenario"}) if previous else {}

@@ -107,8 +107,7 @@ def _seats(
     seats: pl.DataFrame | None, instances: Sequence[Instance], windows: pl.DataFrame,
     number: Mapping[tuple[str, int], int],
 ) -> list[list[int]]:  # fmt: skip
-    """Instance, first die, end die, first and end window; an instance without dies keeps its
-    place."""
+    """Instance, first die, end die, first and end window; one without dies keeps its place."""
     if seats is None:
         return [[k, first, last + 1, 0, windows.height]
                 for k, i in enumerate(instances) for first, last in i.parts()]  # fmt: skip

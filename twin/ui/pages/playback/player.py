@@ -52,8 +52,7 @@ def film(run: str, _row: RunRow, _scenario: Scenario) -> dict[str, Any]:
 
 @st.fragment
 def player(row: RunRow, scenario: Scenario) -> None:
-    """Draw the player; its resting view is written into the address, and nothing else is
-    redrawn."""
+    """Draw the player; its resting view goes into the address, and no more is redrawn."""
     data = {"run": row.id, "film": film(row.id, row, scenario), "start": _start(row.id)}
     if view := _playing(data, record.fabric(row, scenario), "playback"):
         st.query_params[AT] = f"{float(view.get('at', 0.0)):.6g}"

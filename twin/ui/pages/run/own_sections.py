@@ -154,8 +154,7 @@ def _has_clients(scenario: Scenario) -> bool:
 
 
 def clients(row: RunRow, scenario: Scenario) -> None:
-    """Draw figures of all, a bar and a row per tenant, reasons for ended requests, and session
-    times."""
+    """Draw figures of all, a bar and a row per tenant, reasons of ended requests, session times."""
     if counts := [m for m in placed("clients") if row.summary.get(m.key)]:
         with st.container(horizontal=True):
             for metric in counts:

@@ -42,8 +42,7 @@ STOPS = {
 
 
 def break_point(draft: Scenario) -> sweep.Axis:
-    """Chart of rate, concurrency or replay speed over a range in which the SLO breaks by
-    formula."""
+    """Chart of rate, concurrency or replay speed, in a range where the SLO breaks by formula."""
     expected = formulas.outlook(draft)
     if draft.workload.arrivals == "closed_loop":
         return usual("workload.concurrency")
@@ -153,8 +152,7 @@ def play_live(place: DeltaGenerator, draft: Scenario, run: str) -> None:
 
 
 def picture(draft: Scenario) -> bool:
-    """Draw the machine with its instances, or why there is none; returns whether a run plays on
-    it."""
+    """Draw the machine with its instances, or why there is none; returns whether it plays a run."""
     try:
         fabric = fabric_of(draft.supernode)
     except HardwareError as error:

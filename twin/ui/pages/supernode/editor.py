@@ -1,5 +1,4 @@
-"""Changes of the draft's fabric by picture and table; all end in one call of `take`, one undo
-step."""
+"""Changes of the draft's fabric by picture and table; each is a call of `take`, an undo step."""
 
 from __future__ import annotations
 

@@ -25,8 +25,7 @@ from twin.ui.show import download, file_name
 
 
 def prices(draft: Scenario, fabric: Fabric) -> None:
-    """Draw the deployment's prices on this fabric, and their change against the machine that the
-    draft began with."""
+    """Draw the deployment's prices on this fabric, and their change since the draft began."""
     base = session.preset().supernode
     try:
         before = headlines(draft.model_copy(update={"supernode": base}), editor.fabric_of(base))

@@ -54,8 +54,7 @@ def usual(path: str) -> Axis:
 def chosen(
     place: int, given: Axis | None, default: str = "", but: Axis | None = None
 ) -> Axis | None:
-    """Draw the form of one axis, initially from the address; None: no field; but: the other
-    axis."""
+    """Draw one axis's form, at first from the address; None: no field; but: the other axis."""
     paths = [path for path in offered() if but is None or path != but.path]
     start = given.path if given and given.path in paths else default
     path = st.selectbox(
@@ -161,8 +160,7 @@ def cells(axes: Sequence[Axis], points: Sequence[Point], rows: Sequence[RunRow |
 
 
 def figures(place: Place, rows: Sequence[RunRow | None]) -> list[str]:
-    """Metrics at a place of a sweep; of energy and cost: tokens' cost, or energy without a
-    price."""
+    """Metrics of a sweep's place; of energy and cost: tokens' cost, energy without a price."""
     has_cost = any(row and row.summary.get(COST) is not None for row in rows)
     unused = "joules_per_token" if has_cost else COST
     return [metric.key for metric in placed(place) if metric.key != unused]

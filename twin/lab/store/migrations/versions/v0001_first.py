@@ -1,4 +1,3 @@
-"""The schema of the first databases; a new database is made from the models, at the last
-revision."""
+"""The schema of the first databases; new ones are made from the models, at the last revision."""
 
 revision, down_revision = "v0001", None

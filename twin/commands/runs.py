@@ -172,9 +172,8 @@ def predict(
         return
     for model, answer in prediction.get("models", {"": prediction}).items():
         print_prediction(": ".join(filter(None, (resolved.name, model))), answer)
-    terminal.out.print(
-        f"{seconds(prediction['wall_s'])} of wall time, compiling left out", style="dim"
-    )
+    took = f"{seconds(prediction['wall_s'])} of wall time"
+    terminal.out.print(f"{took}, compiling left out", style="dim")
 
 
 def print_prediction(name: str, prediction: Mapping[str, Any]) -> None:
@@ -185,9 +184,8 @@ def print_prediction(name: str, prediction: Mapping[str, Any]) -> None:
         total = sum(operators.values())
         longest = sorted(operators.items(), key=lambda item: -item[1])
         shares = [(k, seconds(v), f"{100 * v / total:.1f} %") for k, v in longest]
-        terminal.print_rows(
-            f"Where {phase} time goes", ("operator", "critical path", "share"), shares
-        )
+        heads = ("operator", "critical path", "share")
+        terminal.print_rows(f"Where {phase} time goes", heads, shares)
     for sentence in (prediction["advice"], *prediction["errors"]):
         terminal.out.print(escape(sentence))
 
@@ -225,14 +223,10 @@ def print_run(answer: Mapping[str, Any]) -> None:
     rows = [(m.key, shown(m.key, summary[m.key])) for m in metrics]
     terminal.print_rows(str(answer["name"]), ("figure", "value"), rows)
     for group in ("model", "tenant"):
-        groups = answer.get(f"{group}s", [])
-        metrics_known = [
-            m for m in placed("library") if any(row.get(m.key) is not None for row in groups)
-        ]
-        heads = (group, *(m.label for m in metrics_known))
-        cells = [
-            (row[group], *(shown(m.key, row.get(m.key)) for m in metrics_known)) for row in groups
-        ]
+        groups, known = answer.get(f"{group}s", []), placed("library")
+        known = [m for m in known if any(row.get(m.key) is not None for row in groups)]
+        heads = (group, *(m.label for m in known))
+        cells = [(row[group], *(shown(m.key, row.get(m.key)) for m in known)) for row in groups]
         if groups:
             terminal.print_rows(f"By {group}", heads, cells)
     for note in answer["notes"]:

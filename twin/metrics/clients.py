@@ -63,9 +63,8 @@ def fair_shares(total: float, offered: np.ndarray, weight: np.ndarray) -> np.nda
     while hungry.any() and total > 1e-9 * offered.sum():
         level = (total / weight[hungry].sum()) * weight
         full = hungry & (offered - granted <= level)
-        take = (
-            np.where(full, offered - granted, 0.0) if full.any() else np.where(hungry, level, 0.0)
-        )
+        rest = np.where(full, offered - granted, 0.0)
+        take = rest if full.any() else np.where(hungry, level, 0.0)
         granted += take
         total -= float(take.sum())
         hungry &= ~full if full.any() else False
@@ -108,11 +107,9 @@ def _first_attempt(o: Observed) -> np.ndarray:
 
 def _tokens(o: Observed, some: np.ndarray) -> np.ndarray:
     """Prompt and answer tokens of some requests by tenant, f8[tenants]."""
-    tokens = (
-        o.requests["input_tokens"].to_numpy()[some] + o.requests["output_tokens"].to_numpy()[some]
-    )
+    prompts, answers = (o.requests[f"{side}_tokens"].to_numpy() for side in ("input", "output"))
     tenant_of = o.requests["tenant"].to_physical().to_numpy()[some]
-    return np.bincount(tenant_of, tokens, len(o.scenario.tenants))
+    return np.bincount(tenant_of, (prompts + answers)[some], len(o.scenario.tenants))
 
 
 def by_tenant(o: Observed) -> list[dict[str, Any]]:

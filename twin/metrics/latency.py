@@ -43,9 +43,8 @@ def span(requests: pl.DataFrame, begin: str, end: str) -> np.ndarray:
 
 def tpot_s(requests: pl.DataFrame) -> np.ndarray:
     """(finish - first token) / (output tokens - 1); NaN for answers of one token."""
-    return per_token_s(
-        span(requests, "first_token_s", "finish_s"), requests["output_tokens"].to_numpy()
-    )
+    tokens = requests["output_tokens"].to_numpy()
+    return per_token_s(span(requests, "first_token_s", "finish_s"), tokens)
 
 
 def per_token_s(emitting_s: np.ndarray, output_tokens: np.ndarray) -> np.ndarray:

@@ -131,10 +131,8 @@ class Observed:
     @property
     def met(self) -> float:
         """Finished requests that met the whole SLO, also those in progress at the start."""
-        judged_count = int(self.whole.sum())
-        return (
-            float(self.within_slo[self.whole].sum()) * self.finished_steady / max(judged_count, 1)
-        )
+        judged = max(int(self.whole.sum()), 1)
+        return float(self.within_slo[self.whole].sum()) * self.finished_steady / judged
 
     @cached_property
     def _spreads(self) -> dict[str, Spread]:
@@ -208,11 +206,10 @@ class Observed:
     @property
     def ssd_tokens(self) -> float:
         """Tokens that the SSD tier had: a block is read whole, the last may hold fewer than fit."""
-        moved_bytes, size = (
-            self.totals.get("ssd_read_moved", 0.0),
-            self.totals.get("block_bytes", 0.0),
+        moved_bytes, size, tokens = (
+            self.totals.get(name, 0.0) for name in ("ssd_read_moved", "block_bytes", "block_tokens")
         )
-        return (quotient(moved_bytes, size) or 0.0) * self.totals.get("block_tokens", 0.0)
+        return (quotient(moved_bytes, size) or 0.0) * tokens
 
     def per_second(self, amount: float, npus: float = 1) -> float | None:
         """An amount per second of the steady state and NPU; None without NPUs."""

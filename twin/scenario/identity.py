@@ -52,9 +52,8 @@ def legacy_digests(s: Scenario) -> tuple[str, ...]:
     """Ids the scenario had under older schemas; none where those could not express it."""
     digests = []
     for schema in range(1, SCHEMA_VERSION):
-        before = {
-            path: v for later, old in BEFORE.items() if later > schema for path, v in old.items()
-        }
+        later = (old for since, old in BEFORE.items() if since > schema)
+        before = {path: value for old in later for path, value in old.items()}
         newer = [path for path, field in fields().items() if field.since > schema]
         if any(_is_set(s, path, before) for path in newer):
             continue
@@ -107,9 +106,8 @@ def _is_set(s: Scenario, path: str, before: Mapping[str, Any]) -> bool:
         name = part.removesuffix("[]")
         values = [getattr(table, name) for table in tables]
         tables = [row for rows in values for row in rows] if part.endswith("[]") else values
-    return any(
-        getattr(t, leaf) != before.get(path, type(t).model_fields[leaf].default) for t in tables
-    )
+    defaults = ((t, before.get(path, type(t).model_fields[leaf].default)) for t in tables)
+    return any(getattr(t, leaf) != default for t, default in defaults)
 
 
 def _state(values: Fields, path: str, value: Any) -> None:

@@ -126,9 +126,8 @@ def _racks(
         own = switches.get(name, [])
         for k, v in enumerate(own):
             corner = 5.0 + k % CHIPS_IN_ROW * 17.0, low + k // CHIPS_IN_ROW * 14.0
-            sheet.add(
-                net.vertices[v], net.vertex_data[v]["kind"], rack, (*corner, CHIP_W, CHIP_H), v
-            )
+            rect = (*corner, CHIP_W, CHIP_H)
+            sheet.add(net.vertices[v], net.vertex_data[v]["kind"], rack, rect, v)
         low += 14.0 * math.ceil(len(own) / CHIPS_IN_ROW)
         sheet.grow(rack, right + 5.0, low + 1.0)
         sheet.blocks.append((rack, part, "rack"))
@@ -185,9 +184,8 @@ def _switches(sheet: Boxes, net: Network, inside: Sequence[int], part: int) -> i
     if len(inside) == 1 and (sheet.apart or "sub_plane" not in data):
         return sheet.add(net.vertices[inside[0]], data["kind"], -1, (0, 0, w, h), inside[0])
     head = f"{part}:" if part >= 0 else ""
-    name = (
-        f"sub-plane {head}{data['sub_plane']}" if "sub_plane" in data else f"{data['kind']} {head}"
-    )
+    of_plane = "sub_plane" in data
+    name = f"sub-plane {head}{data['sub_plane']}" if of_plane else f"{data['kind']} {head}"
     block = sheet.add(name.strip(": "), "plane", -1, (0, 0, w, h))
     for k, v in enumerate(inside):
         rect = (5.0 + k % across * 17.0, HEAD + k // across * 14.0, CHIP_W, CHIP_H)

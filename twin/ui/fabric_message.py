@@ -103,9 +103,8 @@ def machine(fabric: Fabric) -> dict[str, Any]:
     data = [(d["plane"], d["links"]) for _, _, d in fabric.edges(data=True)]
     first, _ = net.pairs
     planes = {net.vertex_data[v]["kind"]: data[k][0] for k, v in enumerate(net.tail.tolist())}
-    each = [
-        (*data[k], rate) for k, rate in zip(first.tolist(), picture.rates.tolist(), strict=True)
-    ]
+    rates = zip(first.tolist(), picture.rates.tolist(), strict=True)
+    each = [(*data[k], rate) for k, rate in rates]
     sorts = {sort: k for k, sort in enumerate(dict.fromkeys(each))}
     box = np.array([sheet.of[v] for v in range(len(net.vertices))])
     boxes = {name: {sheet.of[int(v)] for v in members} for name, members in picture.elements}

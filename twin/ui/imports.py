@@ -194,9 +194,8 @@ def _look_at_trace(table: Any) -> Look:
         if not table.has_prefix
         else amount(hit, "share"),
     }
-    left_out = (
-        f"{count:,} rows: {why.replace('_', ' ')}" for why, count in facts["counts"].items()
-    )
+    counts = facts["counts"].items()
+    left_out = (f"{count:,} rows: {why.replace('_', ' ')}" for why, count in counts)
     warnings = (f":material/warning: {plain(warning)}" for warning in facts["warnings"])
     title = f"**{facts['format'].capitalize()}** · {facts['rows']:,} requests"
     return Look(title, figures, [*map(plain, left_out), *warnings])

@@ -86,10 +86,8 @@ def _lengths(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Input and output tokens i4[n]; fixed, or each side from its own stream."""
     if workload.lengths == "fixed":
-        return (
-            np.full(n, workload.input_tokens, np.int32),
-            np.full(n, workload.output_tokens, np.int32),
-        )
+        stated = (workload.input_tokens, workload.output_tokens)
+        return np.full(n, stated[0], np.int32), np.full(n, stated[1], np.int32)
     inputs, outputs = drawn_lengths(facts, workload)
     return (
         draw_lengths(inputs, stream("input"), n, even=even),

@@ -179,9 +179,8 @@ def find_parents(
                 owed += 1
             elif follows_up and candidate < 0 and grow:
                 unseen_turns = _unseen_turns(key_follow, n + i, turns.follow_up_probability)
-                input_tokens[i] += min(
-                    unseen_turns * (added + output_tokens[i]), MOST_TOKENS - added
-                )
+                unseen = unseen_turns * (added + output_tokens[i])
+                input_tokens[i] += min(unseen, MOST_TOKENS - added)
         tokens[i] = input_tokens[i] + output_tokens[i]
 
 

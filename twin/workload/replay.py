@@ -66,9 +66,8 @@ def replay(
     if turns_wait:
         begun_s = times.reshape(-1, n)[:, first_turn(before)].reshape(-1)
         arriving = order[begun_s[order] < horizon_s]
-    chosen_rows = arriving[
-        : min(count if count is not None else NO_LIMIT, ask.max_requests or NO_LIMIT)
-    ]
+    most = min(count if count is not None else NO_LIMIT, ask.max_requests or NO_LIMIT)
+    chosen_rows = arriving[:most]
     copy, row = np.divmod(chosen_rows, max(n, 1))
     chains = _trace_blocks(table, block_tokens, before if answers else None)
     offset, first, blocks, distinct = place_rows(chains, copy, row)

@@ -285,10 +285,9 @@ def _variogram(codes: NDArray[np.intp], errors: Vector) -> Vector:
         same = shared == depth
         if same.any():
             level = min(len(LEVELS), max(depth + 1, STACK)) - 1
-            pair = np.sort(
-                np.stack([codes[first[same], level], codes[second[same], level]]), axis=0
-            )
-            _, group = np.unique(pair[0] * len(errors) + pair[1], return_inverse=True)
+            ends = np.stack([codes[first[same], level], codes[second[same], level]])
+            low, high = np.sort(ends, axis=0)
+            _, group = np.unique(low * len(errors) + high, return_inverse=True)
             pairs = np.bincount(group)
             roots = np.bincount(group, root[same]) / pairs
             # One far-off system decides less (Cressie & Hawkins, Math. Geology 12, 1980).

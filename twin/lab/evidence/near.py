@@ -266,9 +266,8 @@ class Apart:
     @property
     def words(self) -> str:
         """'equal within what is known (±12 %)', or the known error of the ratio."""
-        return (
-            f"equal within what is known ({self.band})" if self.equal else f"known to {self.band}"
-        )
+        band = self.band
+        return f"equal within what is known ({band})" if self.equal else f"known to {band}"
 
 
 def apart(

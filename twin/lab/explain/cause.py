@@ -131,10 +131,8 @@ def _score(view: View, base: Expected, after: Expected) -> float:
     gain = math.log((view.late + view.slow + 1e-3) / (max(late, 0.0) + slow + 1e-3))
     if not view.held:
         lacking = 1.0 - served_well(view.summary)
-        gained = after.standing.attained - base.standing.attained
-        gain += SERVED * (
-            lacking if late <= 1.0 and slow <= 1.0 else min(max(gained, 0.0), lacking)
-        )
+        gained = min(max(after.standing.attained - base.standing.attained, 0.0), lacking)
+        gain += SERVED * (lacking if late <= 1.0 and slow <= 1.0 else gained)
     if finished_share(view.summary, view.scenario) < BEHIND and view.arrived_per_s:
         rates = [min(view.arrived_per_s, prediction.requests_per_s) for prediction in (base, after)]
         gain += math.log(max(rates[1], 1e-9) / max(rates[0], 1e-9))

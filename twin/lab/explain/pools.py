@@ -36,10 +36,8 @@ def prefill(v: View) -> Found:
     if v.mode != "disaggregated" or needed <= most:
         return
     for more in sorted({most - count + 1, needed - count}):
-        npus_missing = more * npus - v.free_npus
-        yield Change(
-            {"deployment.prefill.instances": count + more} | _smaller(v, "decode", npus_missing)
-        )
+        freed = _smaller(v, "decode", more * npus - v.free_npus)
+        yield Change({"deployment.prefill.instances": count + more} | freed)
     if d.prefill.npus_per_instance > 1:
         yield Change({"deployment.prefill.instances": 2 * count,
                       "deployment.prefill.npus_per_instance": npus // 2})  # fmt: skip

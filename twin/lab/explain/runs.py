@@ -195,9 +195,8 @@ def harms(before: Summary, after: Summary, s: Scenario) -> bool:
         return True
     # Where a run falls behind, TTFT is that of the few served early: more of them may lengthen it.
     times = (tpot_share,) if catches_up(before, after, s) else (ttft_share, tpot_share)
-    return rises < CLEAR and any(
-        share(after, s) > max(share(before, s) * 1.02, 0.85) for share in times
-    )
+    harmed = (share(after, s) > max(share(before, s) * 1.02, 0.85) for share in times)
+    return rises < CLEAR and any(harmed)
 
 
 def _gain_in(

@@ -67,9 +67,8 @@ class View:
     def gone(self, share: float, *parts: str) -> float:
         """Score of the run if a share of some parts of the TTFT disappeared."""
         share_left = 1.0 - share * sum(self.parts[part] for part in parts)
-        return math.log(
-            (self.late + self.slow + 1e-3) / (self.late * share_left + self.slow + 1e-3)
-        )
+        left = self.late * share_left + self.slow + 1e-3
+        return math.log((self.late + self.slow + 1e-3) / left)
 
     @property
     def free_npus(self) -> int:
@@ -175,9 +174,8 @@ def given_up(summary: Summary) -> float:
 
 def one_slo(scenario: Scenario) -> bool:
     """Whether all requests have the scenario's SLO, none a tenant's or another model's own."""
-    return not scenario.models and not any(
-        tenant.ttft_s or tenant.tpot_ms for tenant in scenario.tenants
-    )
+    own = (tenant.ttft_s or tenant.tpot_ms for tenant in scenario.tenants)
+    return not scenario.models and not any(own)
 
 
 def holds(summary: Summary, s: Scenario) -> bool:

@@ -51,12 +51,10 @@ def _value(path: str, value: Any) -> str:
 def effect(gain: Mapping[str, Any]) -> str:
     """Effect of a change on its metric: 'TTFT p99 31.2 s → 0.82 s'."""
     metric = METRICS[gain["metric"]]
-    ends = (shown(metric.key, gain[gain_key]) for gain_key in ("before", "after"))
+    ends = (shown(metric.key, gain[end]) for end in ("before", "after"))
     text = f"{metric.label} {' → '.join(ends)}"
     rises = gain["attained_after"] - gain["attained_before"]
     if gain["metric"] == "slo_attainment" or rises < 0.01:
         return text
-    shares = (
-        shown("slo_attainment", gain[f"attained_{gain_key}"]) for gain_key in ("before", "after")
-    )
+    shares = (shown("slo_attainment", gain[f"attained_{end}"]) for end in ("before", "after"))
     return f"{text}, SLO attainment {' → '.join(shares)}"

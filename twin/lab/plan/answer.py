@@ -244,9 +244,7 @@ def in_words(settings: dict[str, Any]) -> str:
     for role, path in COUNTED.items():
         size = settings.get(f"deployment.{role}.npus_per_instance")
         if path in settings:
-            parts.append(
-                f"{settings[path]} x {size} {role}" if size else f"{settings[path]} {role}"
-            )
+            parts.append(f"{settings[path]}{f' x {size}' if size else ''} {role}")
     mode_name = " + ".join(parts)
     short_names = {
         "deployment.decode.batch_per_npu": "batch",

@@ -38,9 +38,7 @@ MATCHED = (0.75, 1.6)  # what prefill sustains over what decode does, or over th
 FINER = (-16, -8, -4, 4, 8, 16)  # requests per NPU, around a batch
 STARTED = 0.2  # of the TTFT limit: what requests take of it, about
 SPARE = 3.0  # decode sustains at most so many times a load that is given
-ALONG = {
-    path: choice.along for choice in CHOICES.values() for path in choice.values if choice.along
-}
+ALONG = {path: c.along for c in CHOICES.values() for path in c.values if c.along}
 Pricing = Callable[[Prices, Sequence[Key]], None]
 Status = Literal["untested", "feasible", "infeasible", "unsupported", "failed"]
 
@@ -131,13 +129,11 @@ class Space:
         own_kind, its = dict(c.kind), dict(other.kind)
         if own_kind == its:
             return {}
-        paths = [
-            p for p in {**own_kind, **its} if not any(p in derived for derived in ALONG.values())
-        ]
+        derived = set().union(*ALONG.values())
+        paths = [p for p in {**own_kind, **its} if p not in derived]
         values = {p: own_kind[p] if p in own_kind else read(self.base, p) for p in paths}
-        return {
-            p: v for p, v in values.items() if v != (its[p] if p in its else read(self.base, p))
-        }
+        others = {p: its[p] if p in its else read(self.base, p) for p in paths}
+        return {p: v for p, v in values.items() if v != others[p]}
 
     def crossed(self, price: Pricing = lambda _prices, _keys: None) -> None:
         """Add every combination of crossed choices and the scenario's own; price: of pools."""
@@ -252,10 +248,8 @@ class Space:
             counts: list[Settings] = [{COUNTED[last]: count}]
             for r in others:
                 need = min(sustained, load) / alone_rates[r]
-                near_counts = _near(COUNTS, need)
-                near_counts = [
-                    c for c in near_counts if MATCHED[0] * need <= c <= MATCHED[1] * need
-                ]
+                low, high = MATCHED[0] * need, MATCHED[1] * need
+                near_counts = [c for c in _near(COUNTS, need) if low <= c <= high]
                 near_counts = near_counts or [min(COUNTS, key=lambda c: abs(c - need))]
                 counts = [each | {COUNTED[r]: c} for each in counts for c in near_counts]
             for each in counts:

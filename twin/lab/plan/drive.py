@@ -86,10 +86,8 @@ def prices(text: str) -> str:
     """Curves of pools as JSON; text: version, scenario, keys, a line each. Raises as `trial`."""
     version, scenario, keys = text.split("\n")
     price_table = _prices(scenario, _same(version))
-    price_keys = [(role, *map(tuple, key_parts)) for role, *key_parts in json.loads(keys)]
-    return json.dumps(
-        [[asdict(curve) for curve in price_table.curves_of(key)] for key in price_keys]
-    )
+    each_key = ((role, *map(tuple, key_parts)) for role, *key_parts in json.loads(keys))
+    return json.dumps([[asdict(c) for c in price_table.curves_of(key)] for key in each_key])
 
 
 @lru_cache(maxsize=1)

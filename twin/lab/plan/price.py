@@ -151,9 +151,8 @@ class Prices:
             self.per_request = self.traffic.input_tokens
         self.offered = sample.rate_req_per_s  # None in a closed loop
         self.tpot_s = 1e-3 * self.base.slo.tpot_ms
-        self.front = self.base.front_end.api_servers / max(
-            1e-3 * self.base.front_end.service_ms, 1e-9
-        )
+        front_end = self.base.front_end
+        self.front = front_end.api_servers / max(1e-3 * front_end.service_ms, 1e-9)
 
     def key(self, role: str, settings: Settings) -> Key:
         """The settings that change what an instance of a pool sustains."""
@@ -163,13 +162,8 @@ class Prices:
             if _concerns(role, path) and path not in (BATCH, *UNSEEN)
         }
         if settings.get(OFFLOAD):  # one pool computes on the dies of the other
-            own_settings |= {
-                path: settings.get(path, read(self.base, path)) for path in (OFFLOAD, LENT)
-            }
-            if role == "decode":
-                own_settings |= {
-                    path: settings.get(path, read(self.base, path)) for path in LENDERS
-                }
+            shared = (OFFLOAD, LENT, *(LENDERS if role == "decode" else ()))
+            own_settings |= {path: settings.get(path, read(self.base, path)) for path in shared}
         if role == "prefill":  # its costs know only whether there are drafts
             own_settings[DRAFTS] = min(
                 1, own_settings.get(DRAFTS, self.base.deployment.decode.mtp_draft_tokens)
@@ -296,9 +290,8 @@ class Prices:
         why, both_curves = "", (Curve(), Curve())
         for batch in sorted(batches):
             if all(len(c.tpots_s) > 1 and c.tpots_s[-1] > until_s for c in both_curves):
-                return replace(both_curves[0], until_s=until_s), replace(
-                    both_curves[1], until_s=until_s
-                )
+                curve, best_curve = both_curves
+                return replace(curve, until_s=until_s), replace(best_curve, until_s=until_s)
             try:
                 batch_scenario = with_overrides(base, {BATCH: batch})
                 costs = build_costs(batch_scenario, self.facts, parts.net)

@@ -103,9 +103,8 @@ def usual_goal(s: Scenario) -> Goal:
 def in_brief(plan: Plan) -> str:
     """Goal and limits of a plan in a sentence."""
     s = plan.scenario
-    condition = (
-        f"met by {100 * s.slo.share:g} % of requests" if plan.by == "share" else "on the mean"
-    )
+    share = f"met by {100 * s.slo.share:g} % of requests"
+    condition = share if plan.by == "share" else "on the mean"
     limits = [f"TTFT {s.slo.ttft_s:g} s and TPOT {s.slo.tpot_ms:g} ms {condition}"]
     limits += [f"{plan.npus:,} NPUs at most"] if plan.npus else []
     limits += [f"{plan.power_kw:g} kW at most"] if plan.power_kw else []

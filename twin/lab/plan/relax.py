@@ -247,9 +247,8 @@ class Relax:
             space = self._space(scenario=s)
 
     def _relax(self, limit: str, own: Any, value: Any, c: Candidate) -> None:
-        self.found.append(
-            {"limit": limit, "from": own, "to": value, "settings": c.given, "npus": c.npus}
-        )
+        to = {"limit": limit, "from": own, "to": value}
+        self.found.append(to | {"settings": c.given, "npus": c.npus})
 
 
 def _is_over(search: Search, over: Callable[[], bool]) -> bool:

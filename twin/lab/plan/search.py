@@ -134,9 +134,8 @@ class Search:
             price = t.candidate.price
             trial = t.trials[-1][1] if self.full and t.trials else t.best
             if t.trials and not t.failed and not self.one_load:
-                points_by_kind.setdefault(price.limit, []).append(
-                    t.middle / max(price.expected, 1e-12)
-                )
+                figures = points_by_kind.setdefault(price.limit, [])
+                figures.append(t.middle / max(price.expected, 1e-12))
             if trial and trial["tpot_s_mean"] and 0.0 < price.tpot_s < math.inf:
                 paces.append(trial["tpot_s_mean"] / price.tpot_s)
         return Reached(
@@ -222,10 +221,8 @@ class Search:
                     weight_passed = min(weight_passed, own_price.expected / self.space.rate)
                 else:
                     failed = max(failed, own_price.expected / self.space.rate)
-        load_ratio = c.price.expected / self.space.rate
-        return (
-            0.5 * float(load_ratio >= weight_passed) + 0.5 * float(load_ratio > failed) or UNLIKELY
-        )
+        ratio = c.price.expected / self.space.rate
+        return 0.5 * float(ratio >= weight_passed) + 0.5 * float(ratio > failed) or UNLIKELY
 
     def _keeps_tpot(self, pace: float, c: Candidate) -> float:
         """1 if a full batch is expected to meet TPOT; otherwise 0 if one that is expected to be as
@@ -354,10 +351,8 @@ class Search:
     def ranked(self) -> list[Tested]:
         """Deployments that meet every limit, the best first."""
         proved = [(p, t) for t in self.tested.values() if (p := self.found(t)) is not None]
-        return [
-            t
-            for p, t in sorted(proved, key=lambda x: (-x[0][0], -x[0][1], x[1].candidate.settings))
-        ]
+        best_first = sorted(proved, key=lambda x: (-x[0][0], -x[0][1], x[1].candidate.settings))
+        return [tested for _, tested in best_first]
 
     def gap(self, best: float, sure: Container[Any]) -> float:
         """Largest share by which a deployment outside `sure` may exceed the best score."""

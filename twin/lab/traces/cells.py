@@ -164,9 +164,8 @@ def json_cells(piece: Piece) -> Iterator[tuple[Cells, np.ndarray]]:
                 continue
             place = f"{piece.name} line {number}"
             if len(line) > MOST_LINE_BYTES:
-                raise TraceError(
-                    f"{place} is longer than {MOST_LINE_BYTES >> 20} MB: no request is"
-                )
+                most = f"{MOST_LINE_BYTES >> 20} MB"
+                raise TraceError(f"{place} is longer than {most}: no request is")
             body = decode(line, place)
             if type(body) is not dict:
                 raise TraceError(f"{place} is not an object: one request {{...}} must stand there")

@@ -43,9 +43,8 @@ class Reading:
     def only(self) -> Piece:
         """The one file of the source; raises TraceError when there are more."""
         if next(self.rest, None) is not None:
-            raise TraceError(
-                f"{self.label} holds several files of format {self.kind}: give one of them"
-            )
+            several = f"{self.label} holds several files of format {self.kind}"
+            raise TraceError(f"{several}: give one of them")
         return self.first
 
 

@@ -309,9 +309,8 @@ def tenants(rows: Sequence[Mapping[str, Any]]) -> Chart:
         values = [float(row[key]) for row in rows]
         text = [amount(value, "rate", "req/s") for value in values]
         bars(fig, names, values, colour, name=name, text=text, textposition="outside")
-        listing += [
-            f"{tenant}: {name.lower()} {rate}" for tenant, rate in zip(names, text, strict=True)
-        ]
+        pairs = zip(names, text, strict=True)
+        listing += [f"{tenant}: {name.lower()} {rate}" for tenant, rate in pairs]
     most = max((float(row["asked_req_per_s"]) for row in rows), default=0.0)
     return chart(
         fig, "; ".join(listing) + ".", barmode="group", showlegend=True, hovermode="closest",

@@ -110,9 +110,8 @@ def frontier(axis: Axis, series: Series, published: Sequence[Published]) -> Char
         marker={"symbol": "cross-thin", "size": 11, "line": {"width": 2, "color": PUBLISHED}},
         hovertemplate="%{text}: %{x:.3g} tokens/s a user, %{y:,.0f} per NPU<extra></extra>",
     )  # fmt: skip
-    limits = {
-        p.limits["tpot_s_p99"] for ps in series.values() for p in ps if "tpot_s_p99" in p.limits
-    }
+    all_limits = (p.limits for ps in series.values() for p in ps)
+    limits = {each["tpot_s_p99"] for each in all_limits if "tpot_s_p99" in each}
     if len(limits) == 1:
         limit = limits.pop()
         line_at(fig, f"TPOT SLO {shown('tpot_s_p99', limit)}", "bottom right", x=1.0 / limit)

@@ -75,9 +75,8 @@ with left:
             st.markdown(f"{row.label}: **{plain(row.whole)}**{who}")
 with right:
     st.markdown("**Results that differ**")
-    plot(
-        differences(comparison.results_that_differ(compared), others, "differs in results"), "came"
-    )
+    results = comparison.results_that_differ(compared)
+    plot(differences(results, others, "differs in results"), "came")
 
 # 4) The runs, every field and every figure.
 comparison.cards(runs, scenarios, base)

@@ -184,7 +184,5 @@ def between_nodes(
         rows[routed:] = 1.0 / (place.size - routed)
     target = np.bincount(place, weights=rows, minlength=nodes.size) / max(float(rows.sum()), 1e-12)
     out, combined = row.dispatch_bytes, row.combine_bytes
-    share = (out * np.outer(source, target) + combined * np.outer(target, source)) / (
-        out + combined
-    )
-    return nodes, total_bytes * share
+    both = out * np.outer(source, target) + combined * np.outer(target, source)
+    return nodes, total_bytes * (both / (out + combined))

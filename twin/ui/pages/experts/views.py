@@ -44,9 +44,8 @@ def chosen_moment(row: RunRow, role: str, instance: int) -> Moment:
 def _moment(moment: Moment) -> str:
     """Name and time of a moment."""
     number = f" {moment.number}" if moment.number else ""
-    return (
-        f"{MOMENTS.get(moment.name, moment.name)}{number} · {words.duration(round(moment.t_s, 1))}"
-    )
+    name = MOMENTS.get(moment.name, moment.name)
+    return f"{name}{number} · {words.duration(round(moment.t_s, 1))}"
 
 
 def tiles(row: RunRow, role: str, instance: int) -> None:
@@ -63,9 +62,8 @@ def tiles(row: RunRow, role: str, instance: int) -> None:
     plain: dict[str, Any] = {"delta_color": "off", "delta_arrow": "off"}
     with st.grid(5, min_column_width=165):
         st.metric("Hottest die, start", f"{before:.2f} × mean", help=note)
-        st.metric(
-            "Hottest die, end", f"{after:.2f} × mean", change, delta_color="inverse", help=note
-        )
+        end = f"{after:.2f} × mean"
+        st.metric("Hottest die, end", end, change, delta_color="inverse", help=note)
         st.metric(
             "Worst layer, end", f"{last.hottest.max():.2f} × mean",
             f"layer {last.layers[int(last.hottest.argmax())]}",

@@ -155,10 +155,8 @@ def describe(picked: Sequence[Row]) -> None:
         note = store.notes.of(names).get(names[0]) if len(names) == 1 else None
         key = after_acts(f"note:{','.join(names)}")
         if len(names) == 1:
-            title = note.title if note else ""
-            st.text_input(
-                "Name", title, TITLE_CHARS, key=f"{key}:title", placeholder=picked[0].name
-            )
+            title, name = note.title if note else "", picked[0].name
+            st.text_input("Name", title, TITLE_CHARS, key=f"{key}:title", placeholder=name)
         st.multiselect(
             "Tags", store.notes.tags(), split_tags(note.tags) if note else [],
             accept_new_options=True, max_selections=TAGS_MAX, key=f"{key}:tags",

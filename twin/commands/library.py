@@ -68,8 +68,9 @@ def check(as_json: AsJson = False) -> None:
     store = open_store()
     damage = store.damage()
     if as_json:
-        print_json({"damage": damage, "warnings": store.warnings})
-    for line in () if as_json else (*store.warnings, *(damage or ["Nothing stored is damaged."])):
+        print_json({"damage": damage, "warnings": store.database.warnings})
+    sound = ["Nothing stored is damaged."]
+    for line in () if as_json else (*store.database.warnings, *(damage or sound)):
         out.print(escape(line), soft_wrap=True)
     if damage:
         raise typer.Exit(1)

@@ -14,38 +14,27 @@ from typing import IO, Any
 from sqlalchemy import Column, inspect, select
 from sqlalchemy.orm import Session
 
+from twin.lab.store import models
 from twin.lab.store.artefacts import Source
 from twin.lab.store.engines import json_text
 from twin.lab.store.errors import StoreError, StoreFull
 from twin.lab.store.handle import Store
-from twin.lab.store.models import (
-    ENDED_STATES,
-    FactsRow,
-    HoldingRow,
-    ImportRow,
-    ImportTableRow,
-    NoteRow,
-    Row,
-    RunRow,
-    RunTableRow,
-    ScenarioRow,
-)
 from twin.lab.store.statements import require
 from twin.lab.store.values import files_of, sealed
 
 VERSION = 1
 TABLE, SCENARIO, FACTS, IMPORT, RUN = "table", "scenario", "facts", "import", "run"
-KINDS: dict[str, type[Row]] = {
-    SCENARIO: ScenarioRow, FACTS: FactsRow, IMPORT: ImportRow, RUN: RunRow,
+KINDS: dict[str, type[models.Row]] = {
+    SCENARIO: models.ScenarioRow, FACTS: models.FactsRow, IMPORT: models.ImportRow,
+    RUN: models.RunRow,
 }  # fmt: skip
 MEMBER = re.compile(rf"twin-([0-9]+)/({'|'.join((TABLE, *KINDS))})/([0-9a-f]{{64}})\.[a-z]+")
 # What a scenario's text says too, and what has no use once a run has ended.
-UNWRITTEN = {
-    "name": ScenarioRow, "question": ScenarioRow, "source": ScenarioRow,
-    "trace_digest": ScenarioRow, "live": RunRow, "beat_s": RunRow, "owner_name": RunRow,
-    "owner_host": RunRow, "owner_pid": RunRow, "owner_started": RunRow,
-}  # fmt: skip
-TABLES: dict[str, Any] = {RUN: RunTableRow, IMPORT: ImportTableRow}
+UNWRITTEN: dict[type[models.Row], tuple[str, ...]] = {
+    models.ScenarioRow: ("name", "question", "source", "trace_digest"),
+    models.RunRow: ("live", "beat_s", "owner_name", "owner_host", "owner_pid", "owner_started"),
+}
+TABLES: dict[str, Any] = {RUN: models.RunTableRow, IMPORT: models.ImportTableRow}
 FILES, HOLDERS, WRITTEN = "files", "holders", "written"
 LEFT_OUT_MAX = 100  # parts, after which an archive is given up
 
@@ -86,18 +75,16 @@ def write_archive(store: Store, file: IO[bytes], runs: Iterable[str] | None = No
 
 def _shown(store: Store) -> tuple[list[str], list[str], list[str]]:
     """Names of the scenarios, imported files and ended runs that the visitor sees."""
-    visible_scenarios = store.scenarios.visible(select(ScenarioRow.digest)).order_by(
-        ScenarioRow.digest
+    s, i, r = models.ScenarioRow, models.ImportRow, models.RunRow
+    ended = r.state.in_(models.ENDED_STATES)
+    queries = (
+        store.scenarios.visible(select(s.digest)),
+        store.runs.visible(select(r.scenario).where(ended)).distinct(),
+        store.traces.visible(select(i.digest)).order_by(i.digest),
+        store.runs.visible(select(r.id).where(ended)).order_by(r.queued_s, r.id),
     )
-    visible_traces = store.traces.visible(select(ImportRow.digest)).order_by(ImportRow.digest)
-    ended = RunRow.state.in_(ENDED_STATES)
-    of_runs = store.runs.visible(select(RunRow.scenario).where(ended)).distinct()
-    runs = store.runs.visible(select(RunRow.id).where(ended)).order_by(RunRow.queued_s, RunRow.id)
     with store.database.read() as session:
-        scenarios, more, imports, ids = (
-            list(session.scalars(query))
-            for query in (visible_scenarios, of_runs, visible_traces, runs)
-        )
+        scenarios, more, imports, ids = (list(session.scalars(query)) for query in queries)
     return sorted({*scenarios, *more}), imports, ids
 
 
@@ -131,16 +118,14 @@ class _Writer:
         """Write a scenario and remember its imported files."""
         scenario = self.store.scenarios.load(digest)
         used = (part.kind.named(scenario) for part in self.store.imports.values())
-        digests = [value.digest for value in used if value is not None]
-        self.used += [
-            d for d in digests if any(part.get(d) for part in self.store.imports.values())
-        ]
+        digests, parts = [v.digest for v in used if v is not None], self.store.imports.values()
+        self.used += [d for d in digests if any(part.get(d) for part in parts)]
         self._row(SCENARIO, digest, {})
 
     def imported(self, digest: str) -> None:
         """Write an imported file, its tables first."""
         with self.store.database.read() as session:
-            row = require(session.get(ImportRow, digest), IMPORT, digest)
+            row = require(session.get(models.ImportRow, digest), IMPORT, digest)
             files = files_of(session, digest)
         if sealed(row, files) != row.seal:
             raise StoreError(f"the {row.kind} {row.name} is damaged in the database")
@@ -174,7 +159,7 @@ class _Writer:
             query = select(*columns).where(inspect(model).primary_key[0] == name)
             fields = dict(require(session.execute(query).mappings().first(), kind, name))
             if self._holders:
-                holds = select(HoldingRow.visitor).where(HoldingRow.name == name)
+                holds = select(models.HoldingRow.visitor).where(models.HoldingRow.name == name)
                 fields[HOLDERS] = list(session.scalars(holds))
             if written := self._notes(session, name):
                 fields[WRITTEN] = written
@@ -187,7 +172,7 @@ class _Writer:
 
     def _notes(self, session: Session, name: str) -> list[dict[str, Any]]:
         """Notes on a name: the exporter's, or all in a full export, without visitors' names."""
-        n, visitor = NoteRow, {} if self._holders else {"visitor": ""}
+        n, visitor = models.NoteRow, {} if self._holders else {"visitor": ""}
         query = select(*(getattr(n, key) for key in columns_of(n))).where(n.name == name)
         if visitor:
             query = query.where(n.visitor == self.store.visitor)
@@ -206,8 +191,8 @@ class _Writer:
 
 
 @cache
-def columns_of(model: type[Row]) -> dict[str, Column[Any]]:
+def columns_of(model: type[models.Row]) -> dict[str, Column[Any]]:
     """Exported columns of a row, by attribute name."""
     mapped = {a.key: a.columns[0] for a in inspect(model).column_attrs}
     return {key: column for key, column in mapped.items()
-            if isinstance(column, Column) and UNWRITTEN.get(key) is not model}  # fmt: skip
+            if isinstance(column, Column) and key not in UNWRITTEN.get(model, ())}  # fmt: skip

@@ -44,9 +44,8 @@ class Seconds(TypeDecorator[float]):
     def wrong(self, value: Any) -> str:
         """Fault of a value, '' if it has none."""
         number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        return (
-            "" if number and 0 <= value < SECONDS_MAX else f"is no time from 0 to {SECONDS_MAX:g} s"
-        )
+        sound = number and 0 <= value < SECONDS_MAX
+        return "" if sound else f"is no time from 0 to {SECONDS_MAX:g} s"
 
     def process_result_value(self, value: Any, _dialect: Any) -> float | None:
         """The value; 0 if it is invalid."""

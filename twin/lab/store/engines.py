@@ -5,7 +5,7 @@ an advisory lock on PostgreSQL; a reader never waits for it."""
 import importlib.util
 import json
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -112,22 +112,18 @@ def open_database(url: str) -> Database:
     try:
         parsed = make_url(url)
     except ArgumentError:
-        raise StoreError(
-            "TWIN_DB_URL is not a database URL: write sqlite:////path/twin.db or "
-            "postgresql://user@host/name"
-        ) from None
-    kind = parsed.get_backend_name()
-    if parsed.drivername in ("sqlite", "sqlite+pysqlite"):
-        if parsed.query:
-            raise StoreError(
-                "TWIN_DB_URL takes no options behind a file: write sqlite:////path/twin.db"
-            )
-        return _open_sqlite(parsed)
-    if kind == "postgresql":
+        right = "sqlite:////path/twin.db or postgresql://user@host/name"
+        raise StoreError(f"TWIN_DB_URL is not a database URL: write {right}") from None
+    driver = parsed.drivername
+    if parsed.get_backend_name() == "postgresql":
         return _open_postgresql(parsed)
-    raise StoreError(
-        f"TWIN_DB_URL names {parsed.drivername}: the twin stores in SQLite or PostgreSQL"
-    )
+    if driver not in ("sqlite", "sqlite+pysqlite"):
+        raise StoreError(f"TWIN_DB_URL names {driver}: the twin stores in SQLite or PostgreSQL")
+    if parsed.query:
+        raise StoreError(
+            "TWIN_DB_URL takes no options behind a file: write sqlite:////path/twin.db"
+        )
+    return _open_sqlite(parsed)
 
 
 def _open_postgresql(url: URL) -> Database:
@@ -138,9 +134,8 @@ def _open_postgresql(url: URL) -> Database:
     except ArgumentError as error:
         raise StoreError(f"TWIN_DB_URL is not a PostgreSQL URL: {error}") from None
     except ImportError:
-        raise StoreError(
-            'PostgreSQL needs its driver psycopg: pip install "psycopg[binary]"'
-        ) from None
+        needs = 'PostgreSQL needs its driver psycopg: pip install "psycopg[binary]"'
+        raise StoreError(needs) from None
     reading = {"postgresql_readonly": True, "isolation_level": "REPEATABLE READ"}
     reader = create_engine(url, **options, execution_options=reading)
 
@@ -166,13 +161,12 @@ def _open_sqlite(url: URL) -> Database:
     driver = _sqlite_driver()
     writer = _sqlite_engine(url, driver, writes=True)
     reader = _sqlite_engine(url, driver, writes=False)
-    warnings: tuple[str, ...] = ()
-    if driver.sqlite_version_info < SOUND_SQLITE:
-        warnings = (
-            f"SQLite {driver.sqlite_version} has a rare corruption bug that 3.51.3 fixes: "
-            "pip install pysqlite3 brings a newer one",
-        )
-    return Database(url, writer, reader, path, warnings)
+    warning = (
+        f"SQLite {driver.sqlite_version} has a rare corruption bug that 3.51.3 fixes: "
+        "pip install pysqlite3 brings a newer one"
+    )
+    sound = driver.sqlite_version_info >= SOUND_SQLITE
+    return Database(url, writer, reader, path, () if sound else (warning,))
 
 
 def _sqlite_driver() -> Any:
@@ -183,21 +177,17 @@ def _sqlite_driver() -> Any:
     return other if other.sqlite_version_info > sqlite3.sqlite_version_info else sqlite3
 
 
-POOL: dict[str, Any] = {"pool_size": 8, "max_overflow": 40}
+POOL: Mapping[str, Any] = {"pool_size": 8, "max_overflow": 40}
 
 
 def _sqlite_engine(
-    url: URL, driver: Any, *, writes: bool, pool: dict[str, Any] | None = None
+    url: URL, driver: Any, *, writes: bool, pool: Mapping[str, Any] = POOL
 ) -> Engine:
     """An engine for reading or writing an SQLite file, with its settings."""
     engine = create_engine(
-        url,
-        module=driver,
-        json_serializer=json_text,
-        json_deserializer=json_value,
-        connect_args={"timeout": BUSY_TIMEOUT_S, "check_same_thread": False},
-        **(pool or POOL),
-    )
+        url, module=driver, json_serializer=json_text, json_deserializer=json_value,
+        connect_args={"timeout": BUSY_TIMEOUT_S, "check_same_thread": False}, **pool,
+    )  # fmt: skip
 
     @event.listens_for(engine, "connect")
     def _settings(connection: Any, _record: Any) -> None:
@@ -210,13 +200,10 @@ def _sqlite_engine(
 
     @event.listens_for(engine, "begin")
     def _begin(connection: Connection) -> None:
-        if not writes:
-            connection.exec_driver_sql("BEGIN")
-            return
-        durable = connection.get_execution_options().get("durable", False)
-        level = "FULL" if durable else "NORMAL"
-        connection.exec_driver_sql(f"PRAGMA synchronous={level}")
-        connection.exec_driver_sql("BEGIN IMMEDIATE")
+        if writes:
+            durable = connection.get_execution_options().get("durable", False)
+            connection.exec_driver_sql(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
     return engine
 
@@ -248,8 +235,7 @@ def prepare_file(database: Database, artefact_folder: Path) -> None:
     path = database.path
     if path is None:
         return
-    empty = path.exists() and path.stat().st_size == 0
-    if empty and any(artefact_folder.glob("??/*.parquet")):
+    if path.exists() and not path.stat().st_size and any(artefact_folder.glob("??/*.parquet")):
         raise StoreError(
             f"{path} is empty although results lie in {artefact_folder}: restore a backup of it, "
             "or delete it to begin anew"
@@ -300,10 +286,9 @@ def check_integrity(database: Database) -> list[str]:
 
 def json_text(value: Any) -> str:
     """JSON with sorted keys; refuses NaN and infinity, takes numpy scalars."""
+    how: dict[str, Any] = {"sort_keys": True, "separators": (",", ":"), "allow_nan": False}
     try:
-        return json.dumps(
-            value, sort_keys=True, separators=(",", ":"), allow_nan=False, default=_plain
-        )
+        return json.dumps(value, default=_plain, **how)
     except ValueError as error:
         raise StoreError(f"a number that is not finite cannot be stored: {error}") from None
 

@@ -40,8 +40,7 @@ class Store:
     """Scenarios, runs and traces of one database; safe to share between threads."""
 
     def __init__(self, database: Database, artefacts: Artefacts, visitor: Visitor = ANYONE):
-        self.database = database
-        self.artefacts = artefacts
+        self.database, self.artefacts = database, artefacts
         self.visitor = visitor.name  # "" where visitors are not known
         self.require_writes = visitor.require_writes  # StoreError where nothing can be stored
         self.scenarios = Scenarios(database, visitor)
@@ -56,11 +55,6 @@ class Store:
     def of(self, visitor: str, *, writes: bool = True) -> "Store":
         """The store as a visitor sees it; `writes`: whether they may store anything."""
         return Store(self.database, self.artefacts, Visitor(visitor, known=True, writes=writes))
-
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """Warnings about this installation for its operator."""
-        return self.database.warnings
 
     @property
     def environment(self) -> dict[str, str]:
@@ -85,17 +79,15 @@ class Store:
         limit_s = time.time() - older_than_s
         used = select(models.RunTableRow.sha256).union_all(select(models.ImportTableRow.sha256))
         files = self.artefacts.old(older_than_s)  # before the lock: no writer waits for a slow disk
+        row = models.ArtefactRow
         with self.database.write(durable=True) as session:
-            session.execute(
-                delete(models.ArtefactRow).where(
-                    models.ArtefactRow.created_s < limit_s, models.ArtefactRow.sha256.not_in(used)
-                )
-            )
+            session.execute(delete(row).where(row.created_s < limit_s, row.sha256.not_in(used)))
         # Files go when the disk has forgotten their rows, else a loss of power would bring these
         # back without them; and while the lock is held, so that no row naming one comes in between.
         with self.database.write() as session:
-            used_digests = set(session.scalars(select(models.ArtefactRow.sha256)))
-            return self.artefacts.drop(files, used_digests, older_than_s)
+            return self.artefacts.drop(
+                files, set(session.scalars(select(row.sha256))), older_than_s
+            )
 
     def damage(self) -> list[str]:
         """All damage of stored bytes: database, files, results."""

@@ -65,5 +65,5 @@ def _started(pid: int) -> str | None:
         except OSError as error:
             return None if isinstance(error, ProcessLookupError) else ""
         return ""
-    state, *fields_after = text.rpartition(")")[2].split()  # the name before it may hold anything
-    return None if state in "ZX" else fields_after[18]
+    state, *after = text.rpartition(")")[2].split()  # the name before it may hold anything
+    return None if state in "ZX" else after[18]

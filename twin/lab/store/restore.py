@@ -209,9 +209,8 @@ def _take(store: Store, kind: str, fields: Mapping[str, Any]) -> bool:
                 _add_tables(session, kind, name, files)
     with store.database.write() as session:
         for visitor in {holder for holder in holders if isinstance(holder, str)}:
-            insert_once(
-                session, (visitor, name), models.HoldingRow(visitor=visitor[:255], name=name)
-            )
+            held = models.HoldingRow(visitor=visitor[:255], name=name)
+            insert_once(session, (visitor, name), held)
         for note in written:
             note.name = name
             insert_once(session, (note.visitor, name), note)
@@ -240,10 +239,8 @@ def _imported(store: Store, values: Mapping[str, Any], files: Mapping[str, str])
         raise StoreError(f"{name} is of a kind that this twin does not know")
     if sealed(row, dict(files)) != row.seal:
         raise StoreError(f"the {row.kind} {name} is damaged: its seal is broken")
-    attributes = part.kind.split(part.joined(row, files)).about
-    wrong = [
-        k for k, value in row.about.items() if json_text(attributes.get(k)) != json_text(value)
-    ]
+    own = part.kind.split(part.joined(row, files)).about
+    wrong = [k for k, value in row.about.items() if json_text(own.get(k)) != json_text(value)]
     if wrong:
         raise StoreError(f"the {row.kind} {name} is left out: its tables have another {wrong[0]}")
     return row

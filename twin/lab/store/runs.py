@@ -23,6 +23,7 @@ from twin.lab.store.models import (
     INTERRUPTED,
     QUEUED,
     RUNNING,
+    ArtefactRow,
     FactsRow,
     RunRow,
     RunTableRow,
@@ -43,7 +44,6 @@ from twin.lab.store.statements import (
     PAGE,
     Page,
     insert_once,
-    keep_on,
     page_of,
     publish,
     remember,
@@ -94,14 +94,13 @@ class Runs:
         limit: int = PAGE, offset: int = 0,
     ) -> Page[RunRow]:  # fmt: skip
         """Runs whose scenario, note or id prefix contains every word and tag, newest first."""
-        query = select(RunRow).join(ScenarioRow, RunRow.scenario == ScenarioRow.digest)
-        query = noted(query, RunRow.id, self._visitor.name, tags)
-        query = query.where(~RunRow.engine_version.startswith(EXPLAINED))
+        r, s = RunRow, ScenarioRow
+        query = noted(select(r).join(s, r.scenario == s.digest), r.id, self._visitor.name, tags)
+        query = self.visible(query.where(~r.engine_version.startswith(EXPLAINED)))
         if states:
-            query = query.where(RunRow.state.in_(list(states)))
-        columns = (ScenarioRow.name, ScenarioRow.question, *WRITTEN, RunRow.id)
-        order = (RunRow.queued_s.desc(), RunRow.id)
-        return page_of(self._database, self.visible(query), text, columns, order, limit, offset)
+            query = query.where(r.state.in_(list(states)))
+        order, columns = (r.queued_s.desc(), r.id), (s.name, s.question, *WRITTEN, r.id)
+        return page_of(self._database, query, text, columns, order, limit, offset)
 
     def latest(self, scenarios: Sequence[str]) -> dict[str, RunRow]:
         """{given digest: newest finished run of the scenario}, without explanations."""
@@ -149,17 +148,15 @@ class Runs:
 
     def queued(self) -> set[str]:
         """Ids of the queued runs."""
+        query = select(RunRow.id).where((RunRow.state == QUEUED) | _given_back())
         with self._database.read() as session:
-            return set(
-                session.scalars(select(RunRow.id).where((RunRow.state == QUEUED) | _given_back()))
-            )
+            return set(session.scalars(query))
 
     def running(self, owners: Sequence[str], *, cluster: bool = False) -> Sequence[RunRow]:
         """Runs of some owners, by name; with `cluster` also those of a cluster's processes."""
-        cases: list[ColumnElement[bool]] = [RunRow.owner_name.in_(list(owners))]
-        if cluster:
-            cases.append(RunRow.owner_name.startswith(CLUSTER))
-        query = select(RunRow).where(RunRow.state == RUNNING, or_(*cases))
+        owned: list[ColumnElement[bool]] = [RunRow.owner_name.in_(list(owners))]
+        owned += [RunRow.owner_name.startswith(CLUSTER)] if cluster else []
+        query = select(RunRow).where(RunRow.state == RUNNING, or_(*owned))
         with self._database.read() as session:
             return session.scalars(query).all()
 
@@ -179,15 +176,12 @@ class Runs:
         )  # fmt: skip
         if owner:
             row.state, row.started_s, row.beat_s = RUNNING, now, now
-        reusable = (QUEUED, RUNNING, DONE)
+        question = (scenario, facts.digest, engine_version)
         with self._database.write(durable=True) as session:
-            if not again and (
-                equal_run := same_question(
-                    session, scenario, facts.digest, engine_version, reusable
-                )
-            ):
-                self._visitor.hold(session, equal_run)
-                return equal_run
+            equal = None if again else same_question(session, *question, (QUEUED, RUNNING, DONE))
+            if equal:
+                self._visitor.hold(session, equal)
+                return equal
             require(session.get(ScenarioRow, scenario), "scenario", scenario)
             facts_row = FactsRow(digest=facts.digest, body=facts_text(facts), created_s=now)
             insert_once(session, facts.digest, facts_row)
@@ -240,20 +234,15 @@ class Runs:
         """Store a result, or a failed run if checks do not hold; False: its owner is another."""
         stored = self._artefacts.put_all(result.tables)
         answer = {
-            "summary": dict(result.summary),
-            "checks": [dict(check) for check in result.checks],
-            "notes": list(result.notes),
-            "result_digest": result.digest,
+            "summary": dict(result.summary), "checks": [dict(check) for check in result.checks],
+            "notes": list(result.notes), "result_digest": result.digest,
             "valid": bool(result.valid),
-        }
+        }  # fmt: skip
         values = answer | {
-            "state": DONE if result.valid else FAILED,
-            "message": broken_checks(result),
+            "state": DONE if result.valid else FAILED, "message": broken_checks(result),
             "seal": seal(answer, {name: a.sha256 for name, a in stored.items()}),
-            "progress": 1.0,
-            "finished_s": time.time(),
-            "wall_s": wall_s,
-        }
+            "progress": 1.0, "finished_s": time.time(), "wall_s": wall_s,
+        }  # fmt: skip
         with self._database.write(durable=True) as session:
             row = session.scalar(select(RunRow).where(_held(run, owner)))
             if row is None:
@@ -321,14 +310,9 @@ class Runs:
     def _end(self, where: ColumnElement[bool], state: str, message: str) -> bool:
         """End a running run in a final state; returns whether it was running."""
         values = {"state": state, "message": message, "finished_s": time.time()}
+        change = update(RunRow).where(where & (RunRow.state == RUNNING)).values(values)
         with self._database.write(durable=True) as session:
-            changed = session.execute(
-                update(RunRow)
-                .where(where & (RunRow.state == RUNNING))
-                .values(values)
-                .returning(RunRow.id)
-            )
-            return changed.first() is not None
+            return session.scalar(change.returning(RunRow.id)) is not None
 
     # What a person asks for.
 
@@ -338,11 +322,10 @@ class Runs:
         values = {"state": CANCELLED, "cancel_s": now, "finished_s": now, "message": STOPPED}
         with self._database.write(durable=True) as session:
             self._visitor.require_held(session, "run", run)
-            session.execute(
-                update(RunRow).where((r.id == run) & (r.state == QUEUED)).values(values)
-            )
+            waiting = (r.id == run) & (r.state == QUEUED)
+            session.execute(update(r).where(waiting).values(values))
             stopping = (r.id == run) & (r.state == RUNNING) & r.cancel_s.is_(None)
-            session.execute(update(RunRow).where(stopping).values({"cancel_s": now}))
+            session.execute(update(r).where(stopping).values({"cancel_s": now}))
             return require(session.scalar(select(r.state).where(r.id == run)), "run", run)
 
     def publish(self, run: str) -> None:
@@ -375,7 +358,9 @@ class Runs:
                 raise StoreError(f"run {run} is {row.state}: stop it first")
             if row.published_s is not None:
                 raise StoreError(SHARED)
-            keep_on(session, select(RunTableRow.sha256).where(tables))
+            # Its files count as new, so that sweeps spare them until an undo.
+            named = ArtefactRow.sha256.in_(select(RunTableRow.sha256).where(tables))
+            session.execute(update(ArtefactRow).where(named).values(created_s=time.time()))
             session.execute(delete(RunRow).where(RunRow.id == run))
         return undo
 

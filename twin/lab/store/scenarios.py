@@ -41,12 +41,10 @@ class Scenarios:
             body=canonical(scenario), preset=preset, created_s=time.time(),
         )  # fmt: skip
         if preset and not new:
+            r = ScenarioRow
+            change = update(r).where(r.digest == stored, r.preset != preset)
             with self._database.write() as session:
-                session.execute(
-                    update(ScenarioRow)
-                    .where(ScenarioRow.digest == stored, ScenarioRow.preset != preset)
-                    .values(preset=preset)
-                )
+                session.execute(change.values(preset=preset))
         return stored
 
     def keep(self, scenario: Scenario, **columns: Any) -> tuple[str, bool]:
@@ -55,17 +53,16 @@ class Scenarios:
         digests = (own_digest, scenario_digest(scenario), *legacy_digests(scenario))
         row = ScenarioRow(**_said(scenario), **columns)
         with self._database.write(durable=not columns["preset"]) as session:
-            known_digests = session.scalars(
-                select(ScenarioRow.digest).where(ScenarioRow.digest.in_(digests))
-            ).all()
-            stored = known_digests[0] if known_digests else own_digest
-            if not known_digests:
+            query = select(ScenarioRow.digest).where(ScenarioRow.digest.in_(digests))
+            known = session.scalars(query).all()
+            stored = known[0] if known else own_digest
+            if not known:
                 session.add(row)
                 session.flush()
             self._visitor.hold(session, stored)
-            for digest in sorted(set(digests) - {*known_digests, stored}):
+            for digest in sorted(set(digests) - {*known, stored}):
                 insert_once(session, digest, AliasRow(digest=digest, scenario=stored))
-        return stored, not known_digests
+        return stored, not known
 
     def load(self, digest: str) -> Scenario:
         """The scenario of a digest. Raises UnknownId, StoreError when changed on disk."""
@@ -143,9 +140,8 @@ class Scenarios:
             if row.preset:
                 raise StoreError(f"{row.name} is a preset: it stays")
             if row.published:
-                raise StoreError(
-                    f"{row.name} was shared: its link must keep working, or be revoked first"
-                )
+                rule = "its link must keep working, or be revoked first"
+                raise StoreError(f"{row.name} was shared: {rule}")
             if row.runs:
                 raise StoreError(f"{row.name} has {row.runs} runs: delete them first")
             session.execute(delete(ScenarioRow).where(own_row))
@@ -153,14 +149,11 @@ class Scenarios:
 
     def seed(self) -> list[str]:
         """Store every preset and unmark former ones; returns their digests in order."""
-        digests = [
-            self.save(stored_preset.scenario, preset=stored_preset.key)
-            for stored_preset in presets()
-        ]
+        digests = [self.save(one.scenario, preset=one.key) for one in presets()]
         r = ScenarioRow
-        former_presets = update(r).where(r.preset != "", r.digest.not_in(digests)).values(preset="")
+        former = update(r).where(r.preset != "", r.digest.not_in(digests))
         with self._database.write() as session:
-            session.execute(former_presets)
+            session.execute(former.values(preset=""))
         return digests
 
 

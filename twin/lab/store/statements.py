@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Generic, TypeVar
 
 from sqlalchemy import ColumnElement, Select, func, or_, select, update
@@ -36,10 +36,7 @@ def remember(session: Session, artefacts: Artefacts, artefact: Artefact) -> None
     """Write the row of a stored file; raises StoreError if a sweep has just deleted it."""
     if not artefacts.path(artefact.sha256).exists():
         raise StoreError(f"the file of artefact {artefact.sha256} vanished: try again")
-    row = ArtefactRow(
-        sha256=artefact.sha256, bytes=artefact.bytes, rows=artefact.rows, created_s=time.time()
-    )
-    insert_once(session, artefact.sha256, row)
+    insert_once(session, artefact.sha256, ArtefactRow(**asdict(artefact), created_s=time.time()))
 
 
 def publish(session: Session, kind: str, key: InstrumentedAttribute[str], name: str) -> None:
@@ -48,12 +45,6 @@ def publish(session: Session, kind: str, key: InstrumentedAttribute[str], name: 
     require(session.scalar(select(key).where(key == name)), kind, name)
     first = update(row).where(key == name, row.published_s.is_(None))
     session.execute(first.values(published_s=time.time()))
-
-
-def keep_on(session: Session, names: Select[str]) -> None:
-    """Renew the time of these files, so that sweeps spare them as new ones."""
-    young = update(ArtefactRow).where(ArtefactRow.sha256.in_(names)).values(created_s=time.time())
-    session.execute(young)
 
 
 def require(row: T | None, kind: str, name: str) -> T:

@@ -78,14 +78,11 @@ class Values(Generic[T]):
                 row_now = None
             if row_now is None and made is not None:
                 row, stored = made
-                for artefact in stored.values():
-                    remember(session, self._artefacts, artefact)
                 session.add(row)
                 session.flush()
-                session.add_all(
-                    ImportTableRow(digest=digest, name=name, sha256=artefact.sha256)
-                    for name, artefact in stored.items()
-                )
+                for name, artefact in stored.items():
+                    remember(session, self._artefacts, artefact)
+                    session.add(ImportTableRow(digest=digest, name=name, sha256=artefact.sha256))
             self._visitor.hold(session, digest)
         return True
 
@@ -110,9 +107,8 @@ class Values(Generic[T]):
         try:
             value = self.kind.join(Parts(row.name, row.format, row.about, tables))
         except (AttributeError, LookupError, TypeError, ValueError, PolarsError) as error:
-            raise StoreError(
-                f"{subject} was stored by another version of the twin: {AGAIN}"
-            ) from error
+            why = f"{subject} was stored by another version of the twin: {AGAIN}"
+            raise StoreError(why) from error
         if row.digest not in (value.digest, getattr(value, "plain_digest", value.digest)):
             raise StoreError(f"{subject} was stored by a twin that read it otherwise: {AGAIN}")
         return value
@@ -132,10 +128,9 @@ class Values(Generic[T]):
     def search(self, text: str = "", *, limit: int = PAGE, offset: int = 0) -> Page[ImportRow]:
         """Values whose name or format contains every word, newest first."""
         r = ImportRow
-        query = select(r).where(r.kind == self.kind.key)
-        order = (r.created_s.desc(), r.digest)
-        columns = (r.name, r.format, r.digest)
-        return page_of(self._database, self.visible(query), text, columns, order, limit, offset)
+        query = self.visible(select(r).where(r.kind == self.kind.key))
+        order, columns = (r.created_s.desc(), r.digest), (r.name, r.format, r.digest)
+        return page_of(self._database, query, text, columns, order, limit, offset)
 
     def visible(self, query: Select[Any]) -> Select[Any]:
         """Filter of a query to the rows that this visitor holds."""

@@ -27,10 +27,6 @@ class Visitor:
     known: bool = False  # False: visitors are not known
     writes: bool = True
 
-    @property
-    def _bounded(self) -> bool:
-        return self.known and self.writes
-
     def require_writes(self) -> None:
         """Raise StoreError on a read-only server."""
         if not self.writes:
@@ -42,11 +38,12 @@ class Visitor:
         """Filter of a query to rows that this visitor holds, and some others."""
         h = HoldingRow
         is_held = exists().where(h.visitor == self.name, h.name == column).correlate_except(h)
-        return query.where(or_(is_held, *others)) if self._bounded else query
+        return query.where(or_(is_held, *others)) if self.known and self.writes else query
 
     def sees(self, session: Session, name: str) -> bool:
         """Whether this visitor may see a run or a scenario: they hold it, or see everything."""
-        return not self._bounded or self.name in self._holders(session, name)
+        bounded = self.known and self.writes
+        return not bounded or self.name in self._holders(session, name)
 
     def hold(self, session: Session, name: str) -> None:
         """Record that this visitor holds a run (id), a scenario or a file (digest)."""
@@ -82,23 +79,20 @@ def undo_of(
     rows: Mapping[type[Row], ColumnElement[bool]], visitor: Visitor,
 ) -> Undo:  # fmt: skip
     """Undo of deleting these rows with the visitor's notes; named: kind, key of the first."""
-    lost_rows: list[tuple[type[Row], Table, list[dict[str, Any]]]] = []
+    lost: list[tuple[type[Row], Table, dict[str, Any]]] = []
     written = (NoteRow.name == named[1]) & (NoteRow.visitor == visitor.name)
-    rows = {**rows, NoteRow: written}
-    for kind, condition in rows.items():
+    conditions: dict[type[Row], ColumnElement[bool]] = {**rows, NoteRow: written}
+    for kind, condition in conditions.items():
         table = cast(Table, kind.__table__)
-        lost = session.execute(select(table).where(condition)).mappings()
-        lost_rows.append((kind, table, [dict(row) for row in lost]))
+        found = session.execute(select(table).where(condition)).mappings()
+        lost += [(kind, table, dict(row)) for row in found]
 
     def undo() -> None:
         with database.write(durable=True) as new_session:
-            for kind, table, lost in lost_rows:
-                for row in lost:
-                    if (
-                        new_session.get(kind, tuple(row[key.name] for key in table.primary_key))
-                        is None
-                    ):
-                        new_session.execute(insert(table), row)
+            for kind, table, row in lost:
+                key = tuple(row[column.name] for column in table.primary_key)
+                if new_session.get(kind, key) is None:
+                    new_session.execute(insert(table), row)
             require(new_session.get(next(iter(rows)), named[1]), *named)
             visitor.hold(new_session, named[1])
 
@@ -124,11 +118,10 @@ class Notes:
 
     def tags(self) -> list[str]:
         """Every tag in use, in alphabetical order."""
-        query = select(NoteRow.tags).where(
-            NoteRow.visitor == self._visitor.name, NoteRow.tags != ""
-        )
+        n = NoteRow
+        query = select(n.tags).where(n.visitor == self._visitor.name, n.tags != "").distinct()
         with self._database.read() as session:
-            lists = session.scalars(query.distinct()).all()
+            lists = session.scalars(query).all()
         return sorted({tag for text in lists for tag in split_tags(text)}, key=str.casefold)
 
     def write(self, name: str, title: str, tags: Iterable[str], text: str) -> None:

@@ -50,9 +50,9 @@ def made_up(s):
     }  # fmt: skip
 
 
-def relaxations(over=lambda: False):
+def relaxations(over=lambda: False, **changes):
     """Those of a plan for which nothing fits, by figures that are made up."""
-    search = Search(space_of(plan(), facts()), facts(), over)
+    search = Search(space_of(plan(small(**changes)), facts()), facts(), over)
     finish = Finish(search, facts())
     for steps in (search.steps(), finish.steps()):
         with suppress(StopIteration):
@@ -74,6 +74,10 @@ def test_with_a_relaxation_a_search_finds_a_deployment_and_with_95_per_cent_of_i
     for row in rows:
         assert suffices(row["limit"], row["to"])
         assert not suffices(row["limit"], row["from"] + 0.95 * (row["to"] - row["from"]))
+
+
+def test_no_longer_tpot_is_tried_than_a_scenario_can_have():
+    assert relaxations(lambda: True, slo__tpot_ms=9_000.0)
 
 
 def test_what_breaks_first_is_farthest_beyond_its_limit():

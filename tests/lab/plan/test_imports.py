@@ -1,4 +1,4 @@
-"""A plan of a recorded stream of requests."""
+"""Plans of what came from a file: a recorded stream of requests, counts of experts, a machine."""
 
 import numpy as np
 import pytest
@@ -6,9 +6,14 @@ import pytest
 from tests.lab.plan.small import facts, plan, small
 from tests.made_trace import made_trace
 from twin.engine.simulate import simulate
-from twin.lab.ask import replayed
+from twin.hardware.fabric import build_fabric
+from twin.hardware.imported import look_in
+from twin.hardware.machine_file import write_machine
+from twin.lab.ask import counted, replayed
+from twin.lab.kinds import CountsTable
+from twin.lab.machines import fields_of, read_machine
 from twin.lab.plan.candidates import space_of
-from twin.lab.plan.drive import one
+from twin.lab.plan.drive import carried_out, one
 from twin.lab.plan.trial import scenario_of
 from twin.lab.store import StoreError, open_store
 from twin.scenario import with_overrides
@@ -39,4 +44,39 @@ def test_a_trace_that_is_not_stored_is_named():
     s = replayed(small(), TABLE)
     unknown = with_overrides(s, {"workload.trace.digest": "0" * 64})
     with pytest.raises(StoreError, match="trace"):
+        space_of(plan(unknown), facts())
+
+
+def imported():
+    """A small scenario on a stored machine of two nodes, with stored counts of its experts."""
+    store, recipe = open_store(), small(supernode__nodes=2).supernode
+    text = write_machine(build_fabric(recipe, facts()), "json")
+    machine = read_machine(text.encode(), "two-nodes")
+    digest = store.machines.save(machine)
+    counts = CountsTable("rising", "npy", np.tile(np.arange(1.0, 65.0), (26, 1)))
+    store.counts.save(counts)
+    s = small(start="empty", workload__rate_req_per_s=60.0)
+    return counted(with_overrides(s, fields_of(digest, facts(), lambda: store)), counts)
+
+
+def nowhere(digest):
+    """No machine is found in this process."""
+    raise LookupError(digest)
+
+
+def test_a_plan_of_an_imported_machine_and_counts_ends_in_a_process_that_opened_no_store():
+    s = imported()
+    look_in(nowhere)
+    answer = carried_out(plan(s, simulations=6, finalists=1), facts(), helpers=0)
+    first = answer["ranked"][0]
+    assert first["npus"] + first["margins"]["npus"] == 16
+    assert not [row for row in answer["ledger"] if row["status"] == "failed"]
+    best = with_overrides(s, first["settings"])
+    counts = open_store().counts.of(best).counts
+    assert simulate(best, facts(), counts=counts).digest == first["summary"]["digest"]
+
+
+def test_a_machine_that_is_not_stored_is_named():
+    unknown = with_overrides(imported(), {"supernode.machine": "0" * 64})
+    with pytest.raises(StoreError, match="machine"):
         space_of(plan(unknown), facts())

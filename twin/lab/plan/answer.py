@@ -49,7 +49,8 @@ def answered(finish: Finish) -> dict[str, Any]:
 def gap_words(gap: float, goal: str, npus: int) -> str:
     """The gap in words, rounded up: 10.01 % must not become 10.0; npus: of the first."""
     if goal == "npus":
-        return f"Of those priced none needs fewer than {round(npus / (1.0 + gap)):,} NPUs."
+        least = round(npus / (1.0 + gap))
+        return f"Of those priced none needs fewer than {least:,} NPU{'s' * (least != 1)}."
     amount = f" by more than {math.ceil(1e3 * gap) / 10:.1f} %" if gap > 0.0 else ""
     return f"Of those priced none beats the first{amount}."
 

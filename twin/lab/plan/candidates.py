@@ -292,8 +292,8 @@ def space_of(
     """Priced candidates of a plan; like: a space with the same prices, and runs as long. Raises
     PlanError."""
     base, notes = base_of(plan)
-    machine = Machine.of(base, facts, plan.npus)
     prices = Prices(base, facts, None, like.prices.known if like else {})
+    machine = Machine.of(base, facts, plan.npus)
     if plan.fixed_load:
         prices.rate = _load(base, prices) * (1.0 + plan.more)
     life_s = base.slo.ttft_s * STARTED + prices.tpot_s * prices.traffic.output_tokens

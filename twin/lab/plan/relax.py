@@ -238,11 +238,13 @@ class Relax:
             yield from search.tried(order[:RELAXED])
             return
         tpot_s, levels = space.prices.tpot_s, LEVELS
-        while levels and tpot_s < LONGEST_S:
+        while True:
             order = sorted(able(), key=lambda c: (c.price.tpot_s, c.npus, c.settings))
             yield from search.tried(order[:RELAXED])
             levels -= bool(order)
             tpot_s *= LONGER
+            if not levels or tpot_s > LONGEST_S:
+                return
             s = with_overrides(search.plan.scenario, {limit: 1e3 * tpot_s})
             space = self._space(scenario=s)
 

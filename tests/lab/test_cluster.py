@@ -248,7 +248,7 @@ def test_a_worker_with_another_twin_refuses_to_simulate():
 
 
 def test_a_process_that_has_grown_ends_in_order_while_its_input_is_open():
-    grown = "from twin.lab.runs import worker; worker.PEAK_BYTES_MAX = 0; worker.main()"
+    grown = "from twin.lab.runs import cluster; cluster.PEAK_BYTES_MAX = 0; cluster.main()"
     pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
     with subprocess.Popen([sys.executable, "-c", grown], cwd=ROOT, **pipes) as process:
         process.stdin.write(b'{"what": "trial", "text": "another version"}\n')

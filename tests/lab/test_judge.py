@@ -6,8 +6,7 @@ from dataclasses import replace
 import pytest
 
 from twin.lab.evidence import judge, rows
-from twin.lab.evidence.judge import evidence, headline
-from twin.lab.evidence.measures import MEASURES, Ask
+from twin.lab.evidence.judge import MEASURES, Ask, evidence, headline
 from twin.lab.evidence.rows import EvidenceError, Row, load_published
 from twin.lab.library import PUBLISHED, load_facts
 from twin.scenario import Scenario, with_overrides

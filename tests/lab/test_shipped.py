@@ -4,7 +4,7 @@ import pytest
 
 from twin.engine.simulate import simulate
 from twin.facts import facts_from_tables
-from twin.lab.evidence.measures import answer_row
+from twin.lab.evidence.judge import answer_row
 from twin.lab.evidence.rows import load_published
 from twin.lab.library import load_facts, preset
 from twin.lab.share import shipped

@@ -10,7 +10,7 @@ from tests.engine.small import run, small
 from tests.lab.test_store import ME
 from twin.engine.simulate import ENGINE_VERSION
 from twin.lab.library import load_facts
-from twin.lab.runs.verify import verified
+from twin.lab.runs.runner import verified
 from twin.lab.store import StoreError
 from twin.lab.store.archive import write_archive
 

@@ -3,8 +3,19 @@
 import numpy as np
 import polars as pl
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from twin.metrics.latency import TTFT_PARTS, gap_spread, histogram_quantile, span, spread_of, tpot_s
+from tests.draws import draws
+from twin.metrics.latency import (
+    TTFT_PARTS,
+    gap_spread,
+    histogram_quantile,
+    met_slo,
+    span,
+    spread_of,
+    tpot_s,
+)
 
 
 def table(**columns):
@@ -53,3 +64,20 @@ def test_gaps_weigh_iterations_by_requests_and_extra_tokens_come_free():
     assert spread["itl_s_mean"] == pytest.approx((30 * 1.5 + 10 * 2.5) / 60)
     assert (spread["itl_s_p50"], spread["itl_s_p90"]) == (2.0, 3.0)
     assert set(gap_spread(edges, np.zeros(2), 0.0).values()) == {None}
+
+
+times = st.lists(st.floats(0, 10) | st.just(float("nan")), min_size=1, max_size=20)
+
+
+def test_both_limits_count_and_a_limit_itself_is_kept():
+    ttft, tpot = np.array([1.0, 1.1, 1.0, 0.2]), np.array([0.05, 0.01, 0.06, np.nan])
+    assert met_slo(ttft, tpot, 1.0, 0.05).tolist() == [True, False, False, True]
+
+
+@draws(60)
+@given(times, st.floats(0, 10), st.floats(0, 10))
+def test_softer_promises_are_kept_at_least_as_often(values, low, more):
+    t = np.array(values)
+    strict, soft = met_slo(t, t[::-1], low, low), met_slo(t, t[::-1], low + more, low + more)
+    assert (soft | ~strict).all()
+    assert not met_slo(np.array([np.nan]), np.array([0.0]), 1e9, 1e9).any()

@@ -5,8 +5,7 @@ import polars as pl
 import pytest
 
 from tests.engine.small import MODES, run
-from twin.metrics.goodput import per_second, quotient
-from twin.metrics.latency import TTFT_PARTS
+from twin.metrics.latency import TTFT_PARTS, per_second, quotient
 from twin.metrics.registry import metric_of
 
 BUSY = {"workload.prefix": "shared", "workload.rate_req_per_s": 60.0}

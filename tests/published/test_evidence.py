@@ -2,8 +2,7 @@
 
 import pytest
 
-from twin.lab.evidence.judge import evidence
-from twin.lab.evidence.measures import answer_row
+from twin.lab.evidence.judge import answer_row, evidence
 from twin.lab.evidence.rows import OTHER, SUPERNODE, bars, load_published
 from twin.lab.library import load_facts
 

@@ -14,7 +14,7 @@ from twin.lab.share import links
 from twin.lab.sweep.compare import SEEDS, compare
 from twin.metrics.registry import METRICS
 from twin.ui import session
-from twin.ui.charts.compare import COLOURS, differences
+from twin.ui.charts.sweep import COLOURS, differences
 from twin.ui.pages import PAGES
 from twin.ui.pages.compare import comparison
 

@@ -13,7 +13,9 @@ from twin.workload.generate import generate
 from twin.workload.offered import offered
 from twin.workload.profile import (
     Clock,
+    closed_loop_arrivals,
     factors,
+    first_turns,
     follow_day,
     length_at,
     mean_factor,
@@ -141,3 +143,10 @@ def test_a_run_that_begins_later_in_the_day_has_the_rest_of_it(shape):
 def test_pieces_out_of_order_are_refused():
     with pytest.raises(SpecError, match="put their rows in order of at_s"):
         asked("constant", pieces=[{"at_s": 2.0}, {"at_s": 1.0}])
+
+
+def test_clients_of_a_ramp_begin_evenly_and_are_let_in_by_the_engine():
+    assert first_turns(4, 2.0).tolist() == [0.0, 0.5, 1.0, 1.5]
+    assert first_turns(4, 0.0).size == 0
+    assert closed_loop_arrivals(2, 3)[:2].tolist() == [0.0, 0.0]
+    assert closed_loop_arrivals(2, 3, 1.0).min() == pytest.approx(float("inf"))

@@ -25,7 +25,7 @@ LAB = {
     "axis": "twin.lab.sweep.sweep:axis",
     "csv_of": "twin.lab.sweep.sweep:csv_of",
     "scheduler": "twin.lab.runs.cluster:scheduler",
-    "work_for": "twin.lab.runs.worker:serve",
+    "work_for": "twin.lab.runs.cluster:serve",
     "compile_once": "twin.lab.runs.job:compile_once",
 }
 

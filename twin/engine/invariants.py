@@ -22,7 +22,7 @@ from twin.engine.contention.kv_transfer import kv_bytes
 from twin.engine.lifecycle.life import Life
 from twin.engine.setup import Setup
 from twin.engine.tabling import parts
-from twin.metrics.little import samples_of_stays
+from twin.metrics.steadiness import samples_of_stays
 from twin.scenario import npus_used
 
 ROUNDING = 1e-9

@@ -46,11 +46,10 @@ from twin.facts import Facts
 from twin.kernels.compiled import ANSWERS, source_digest
 from twin.metrics.events import Event
 from twin.metrics.latency import PERCENTILES
-from twin.metrics.little import gap, stays_s
 from twin.metrics.observed import Observed
 from twin.metrics.registry import Summary, summarise
 from twin.metrics.several import Several, npus_of, totals_of
-from twin.metrics.steadiness import UNSTEADY, steadiness
+from twin.metrics.steadiness import UNSTEADY, gap, stays_s, steadiness
 from twin.policies.memory_pool import empty_pool
 from twin.scenario import Scenario, is_elastic, model_names
 from twin.workload.generate import TraceTable

@@ -11,8 +11,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from twin.metrics.clients import limits, session_times_s, waited_s
-from twin.metrics.goodput import met_slo, per_second, quotient
-from twin.metrics.latency import TTFT_PARTS, gap_spread, per_token_s, spread_of
+from twin.metrics.latency import (
+    TTFT_PARTS,
+    gap_spread,
+    met_slo,
+    per_second,
+    per_token_s,
+    quotient,
+    spread_of,
+)
 from twin.scenario import Scenario, serving
 
 if TYPE_CHECKING:

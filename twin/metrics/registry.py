@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from twin.metrics.clients import fairness
-from twin.metrics.goodput import quotient
+from twin.metrics.latency import quotient
 from twin.metrics.measures import NOTHING, Kind, amount
 from twin.metrics.observed import Observed
 from twin.scenario import Scenario

@@ -10,8 +10,7 @@ import numpy as np
 import polars as pl
 
 from twin.metrics.events import Kind
-from twin.metrics.goodput import met_slo
-from twin.metrics.latency import span, tpot_s
+from twin.metrics.latency import met_slo, span, tpot_s
 from twin.metrics.measures import amount, seconds, three_figures
 from twin.scenario.words import first_few
 

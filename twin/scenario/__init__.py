@@ -21,8 +21,10 @@ from twin.scenario.identity import (
     SCHEMA_VERSION,
     canonical,
     legacy_digests,
+    parse_scenario,
     scenario_digest,
     scenario_from_canonical,
+    with_overrides,
 )
 from twin.scenario.models import (
     Model,
@@ -34,7 +36,6 @@ from twin.scenario.models import (
     owners,
     require_one_model,
 )
-from twin.scenario.parsing import parse_scenario, with_overrides
 from twin.scenario.policies import MemoryPool
 from twin.scenario.scenario import (
     Scenario,

@@ -1,6 +1,7 @@
 """Canonical text, digest, and how older texts are read. The text holds the schema's number and what
 differs from defaults, so a new field (with `since`) renames no scenario. A changed default raises
-`SCHEMA_VERSION` and needs a function in `MIGRATIONS` that writes the old one."""
+`SCHEMA_VERSION` and needs a function in `MIGRATIONS` that writes the old one. And a scenario from
+plain values, as files, links, the command line and forms bring them."""
 
 from __future__ import annotations
 
@@ -10,11 +11,12 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
+from pydantic import ValidationError
+
 from twin.scenario.declaration import SpecError
 from twin.scenario.fields import fields, read
-from twin.scenario.parsing import parse_scenario
 from twin.scenario.scenario import Scenario
-from twin.scenario.words import quoted
+from twin.scenario.words import explain, no_field, quoted
 
 SCHEMA_VERSION = 4
 # What a text of an older schema means where it says nothing, by the schema that changed it.
@@ -146,3 +148,33 @@ def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         twice = sorted({key for key, _ in pairs if [k for k, _ in pairs].count(key) > 1})
         raise SpecError(f"the scenario says {quoted(twice[0])} twice")
     return table
+
+
+def parse_scenario(data: dict[str, Any]) -> Scenario:
+    """A scenario from nested plain values; raises SpecError with one sentence."""
+    try:
+        return Scenario.model_validate(data)
+    except ValidationError as error:
+        raise SpecError(explain(error)) from None
+
+
+def with_overrides(s: Scenario, settings: dict[str, Any]) -> Scenario:
+    """A scenario with fields replaced by dotted path, in rows by number (`models.0.slo.ttft_s`);
+    raises SpecError on an unknown path."""
+    data = s.model_dump(mode="json")
+    for path, value in settings.items():
+        *parents, leaf = path.split(".")
+        table: Any = data
+        for part in parents:
+            if isinstance(table, list):  # a row, by its number
+                table = table[int(part)] if part.isdigit() and int(part) < len(table) else None
+            else:
+                table = table.get(part)
+            if not isinstance(table, dict | list):
+                raise SpecError(no_field(path))
+        if not isinstance(table, dict):
+            raise SpecError(no_field(path))
+        if leaf not in table:
+            raise SpecError(no_field(path))
+        table[leaf] = value
+    return parse_scenario(data)

@@ -10,16 +10,17 @@ import numpy as np
 from twin.facts import Facts
 from twin.kernels.rng import stream_key
 from twin.scenario import Workload
-from twin.workload.arrivals import (
+from twin.workload.lengths import draw_lengths, drawn_lengths, relative_lengths
+from twin.workload.prefixes import Turns, find_parents, own_chains, session_chains, shared_chains
+from twin.workload.profile import (
     GAMMA,
     POISSON,
+    Clock,
     closed_loop_arrivals,
+    follow_day,
     renewal_arrivals,
     uniform_arrivals,
 )
-from twin.workload.lengths import draw_lengths, drawn_lengths, relative_lengths
-from twin.workload.prefixes import Turns, find_parents, own_chains, session_chains, shared_chains
-from twin.workload.profile import Clock, follow_day
 from twin.workload.replay import replay
 from twin.workload.requests import MOST_REQUESTS, Requests, Streams, TraceTable, WorkloadError
 

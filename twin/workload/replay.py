@@ -11,10 +11,9 @@ import numpy as np
 from twin.kernels.compiled import late
 from twin.kernels.rng import exponential, uniforms
 from twin.scenario import Workload
-from twin.workload.arrivals import POISSON, renewal_arrivals
 from twin.workload.chains import expand_runs, ranges, regroup, runs_of, with_answers
 from twin.workload.prefixes import own_chains
-from twin.workload.profile import Clock
+from twin.workload.profile import POISSON, Clock, renewal_arrivals
 from twin.workload.requests import MOST_REQUESTS, Requests, Streams, TraceTable, WorkloadError
 
 COPY_SPREAD_REQUESTS = 100  # copies start within the time of so many requests of the trace

@@ -7,7 +7,7 @@ import pytest
 
 from twin.extras.evidence import choices
 from twin.extras.evidence.made import load_made
-from twin.lab.evidence.measures import answer_row
+from twin.lab.evidence.judge import answer_row
 from twin.lab.evidence.rows import bars, load_published
 from twin.lab.library import load_facts
 

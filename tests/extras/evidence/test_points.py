@@ -13,7 +13,7 @@ from twin.extras.evidence.points import (
     write_private,
 )
 from twin.facts import FactError
-from twin.lab.evidence.measures import answer_row
+from twin.lab.evidence.judge import answer_row
 from twin.lab.files import NotWritten
 from twin.lab.library import load_facts
 

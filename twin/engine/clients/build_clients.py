@@ -13,7 +13,7 @@ from twin.engine.settings import Settings
 from twin.engine.setup import Setup
 from twin.kernels.rng import stream_key, uniforms
 from twin.scenario import Admission, Scenario, Tenant
-from twin.workload.arrivals import first_turns
+from twin.workload.profile import first_turns
 from twin.workload.requests import Requests
 
 

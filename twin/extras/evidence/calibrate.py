@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.optimize import least_squares, lsq_linear
 
 from twin.facts import Fact, Facts
-from twin.lab.evidence.measures import answer_row
+from twin.lab.evidence.judge import answer_row
 from twin.lab.evidence.rows import Row, load_published
 from twin.lab.files import write_text
 from twin.lab.library import CALIBRATION

@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 from twin.facts import Fact, FactError, Facts
-from twin.lab.evidence.measures import answer_row
+from twin.lab.evidence.judge import answer_row
 from twin.lab.evidence.rows import Row, load_published
 from twin.lab.library import RECORD, published_table
 from twin.scenario import Scenario, leaves

@@ -13,8 +13,7 @@ import tomli_w
 from twin.extras.evidence.calibrate import CrossValidation, LeftOut, Span, cross_validate
 from twin.extras.evidence.choices import Moved, all_moved, at_default_skew, one_skew
 from twin.facts import Facts
-from twin.lab.evidence.judge import evidence, headlines, score_table
-from twin.lab.evidence.measures import answer_row
+from twin.lab.evidence.judge import answer_row, evidence, headlines, score_table
 from twin.lab.evidence.near import covered_in_words
 from twin.lab.evidence.rows import (
     FIRST,

@@ -14,7 +14,7 @@ from twin.extras.evidence.calibrate import CONSTANTS, Constant, Fit, Space, cali
 from twin.facts import FactError, Facts
 from twin.hardware.chip import load_chip
 from twin.lab.ask import scenario_named, settings_from
-from twin.lab.evidence.measures import answer_row
+from twin.lab.evidence.judge import answer_row
 from twin.lab.evidence.rows import Row
 from twin.lab.files import read_text, write_text
 from twin.lab.library import CALIBRATION

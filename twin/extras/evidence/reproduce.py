@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from twin.facts import Facts
-from twin.lab.evidence.measures import LAYER, PREFILL_LAYER, TO_UNIT, answer_row
+from twin.lab.evidence.judge import LAYER, PREFILL_LAYER, TO_UNIT, answer_row
 from twin.lab.evidence.rows import Row, scenario_of
 from twin.scenario import Scenario, pools
 

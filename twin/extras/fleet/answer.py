@@ -17,8 +17,8 @@ from twin.lab.library import load_facts
 from twin.lab.runs.executor import Runner
 from twin.lab.store import RunRow, Store
 from twin.lab.sweep.sweep import Point, carried_out
-from twin.metrics.goodput import quotient
 from twin.metrics.hours import hour_s
+from twin.metrics.latency import quotient
 from twin.metrics.registry import METRICS, shown
 from twin.scenario import Scenario, npus_used, scenario_digest
 

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from twin.metrics.goodput import per_second, quotient
-from twin.metrics.latency import PERCENTILES, spread_of
+from twin.metrics.latency import PERCENTILES, per_second, quotient, spread_of
 from twin.metrics.observed import Observed
 from twin.scenario import Scenario
 

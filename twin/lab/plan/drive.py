@@ -14,8 +14,7 @@ from twin.lab.library import load_facts
 from twin.lab.plan.answer import answered, ledger, so_far
 from twin.lab.plan.candidates import space_of
 from twin.lab.plan.finish import Finish
-from twin.lab.plan.imports import imports_of
-from twin.lab.plan.price import Key, Prices, curve_from
+from twin.lab.plan.price import Key, Prices, curve_from, imports_of
 from twin.lab.plan.question import Plan, PlanError
 from twin.lab.plan.search import Search
 from twin.lab.plan.trial import (
@@ -28,9 +27,8 @@ from twin.lab.plan.trial import (
     measured,
     rejudged,
 )
-from twin.lab.runs.cluster import Cluster, ClusterError, scheduler
+from twin.lab.runs.cluster import Child, Cluster, ClusterError, scheduler
 from twin.lab.runs.process import cores
-from twin.lab.runs.worker import Child
 from twin.scenario import Scenario, canonical, scenario_digest, scenario_from_canonical
 
 Note = Callable[[float, Mapping[str, Any]], bool]  # share done, answer so far; False: stop

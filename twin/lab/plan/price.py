@@ -1,18 +1,22 @@
 """What a deployment sustains by formula: each kind of instance is priced once, then combined. The
-bound is optimistic: no steady simulation beats it (`tests/lab/plan/test_price.py`)."""
+bound is optimistic: no steady simulation beats it (`tests/lab/plan/test_price.py`). A recorded
+stream, counts of experts, a machine, a controller, which a scenario names by the digest of their
+content, are found by whichever process simulates in its own store."""
 
 import math
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
-from typing import Any
+from functools import cache, lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from twin.experts.load import load_compiled
 from twin.facts import Facts
-from twin.lab.plan.imports import imports_of
+from twin.hardware.imported import find
+from twin.lab.kinds import COUNTS, MACHINE, TRACE
 from twin.lab.plan.space import (
     BATCH,
     CONTROLLER,
@@ -27,6 +31,7 @@ from twin.lab.plan.space import (
     pool_size,
     roles_of,
 )
+from twin.lab.store import open_store
 from twin.model.batch import Hot
 from twin.model.costs import build_costs
 from twin.model.mixed import mixed_mean_s
@@ -34,6 +39,34 @@ from twin.model.predict import Held, Prediction, Traffic, predict, rank_load
 from twin.scenario import Scenario, SpecError, read, with_overrides
 from twin.steady import Assembly, assemble, traffic_of
 from twin.workload.offered import offered
+from twin.workload.requests import TraceTable
+
+
+class Imports(NamedTuple):
+    """Further arguments of `simulate` and of formulas."""
+
+    trace: TraceTable | None = None
+    counts: NDArray[np.float64] | None = None  # [layers, experts]
+
+
+def imports_of(s: Scenario) -> Imports:
+    """Those of a scenario. Raises StoreError with one sentence if the store has them not."""
+    named = [kind.named(s) for kind in (TRACE, COUNTS, MACHINE)]
+    if not any(named) and not s.elastic.own.digest:
+        return Imports()
+    return _loaded(*(each.digest if each else "" for each in named))
+
+
+@lru_cache(maxsize=2)
+def _loaded(trace: str, counts: str, machine: str) -> Imports:
+    store = open_store()  # from here on machines are found there, and controllers in their folder
+    if machine and find(machine) is None:
+        store.machines.load(machine)  # says in a sentence why not
+    return Imports(
+        store.traces.load(trace) if trace else None,
+        store.counts.load(counts).counts if counts else None,
+    )
+
 
 CURVE = (4, 12, 32, 80, 256)  # requests per NPU that are priced; between them a line
 # Of the SLO's TPOT: batches beyond the first with so much are priced only where a plan relaxes the

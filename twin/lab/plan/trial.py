@@ -15,8 +15,7 @@ from twin.lab.explain.view import Summary, given_up, holds, load_of, one_slo, se
 from twin.lab.plan.candidates import Space
 from twin.lab.plan.question import Plan
 from twin.lab.plan.space import BATCH, CONTROLLER, Settings, pool_size, roles_of
-from twin.metrics.goodput import met_slo, per_second, quotient
-from twin.metrics.latency import tpot_s
+from twin.metrics.latency import met_slo, per_second, quotient, tpot_s
 from twin.scenario import Scenario, scenario_digest, with_overrides
 from twin.scenario.clients import Admission, Clients
 from twin.scenario.policies import Slo

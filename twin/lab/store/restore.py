@@ -29,10 +29,10 @@ from twin.lab.store.archive import (
     Moved,
     columns_of,
 )
-from twin.lab.store.cells import Cell, Seconds
 from twin.lab.store.engines import json_text
 from twin.lab.store.errors import StoreError, StoreFull
 from twin.lab.store.handle import Store
+from twin.lab.store.models import Cell, Seconds
 from twin.lab.store.result import ANSWER, facts_of_text, seal
 from twin.lab.store.statements import insert_once, remember, require
 from twin.lab.store.values import sealed

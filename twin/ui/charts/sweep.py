@@ -1,15 +1,28 @@
-"""A sweep as pictures: its figures over the field, and throughput against latency."""
+"""A sweep as pictures (its figures over the field, throughput against latency), a plan (throughput
+per NPU against a user's speed), a comparison (how far each figure is from the baseline's)."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import plotly.graph_objects as go
 
+from twin.lab.plan.answer import in_words
 from twin.lab.sweep.sweep import Axis, Published, knees
 from twin.metrics.registry import METRICS, shown
 from twin.metrics.steadiness import UNSTEADY as NOTES
 from twin.ui import theme
-from twin.ui.charts.base import Chart, chart, empty, figure, line, line_at, reads, time_unit
+from twin.ui.charts.base import (
+    Chart,
+    bars,
+    chart,
+    empty,
+    figure,
+    in_legend,
+    line,
+    line_at,
+    reads,
+    time_unit,
+)
 
 FOR_USER, PER_NPU = "tpot_s_mean", "decode_tokens_per_s_per_npu"
 MET, BROKEN, UNSTEADY = "circle", "circle-open", "x"
@@ -158,3 +171,118 @@ def _colours(series: Series) -> list[str]:
     scale = theme.SEQUENTIAL[3:]
     last = len(series) - 1
     return [scale[round(i * (len(scale) - 1) / last)] for i in range(len(series))]
+
+
+FAR = 1.0  # of the baseline's value: what changed by more is drawn so long
+COLOURS = {"better": theme.ROLE["memory_pool"], "worse": theme.ROLE["prefill"]}
+HATCHES = ("", "/", "\\", "x", "-")  # of the runs in their order, so that colour can tell how good
+
+
+class Difference(NamedTuple):
+    """A figure or a field of one run, compared with the baseline's."""
+
+    label: str
+    run: int  # 0 for the first that is not the baseline
+    change: float  # signed, as a part of the baseline's value; 0 where that says nothing
+    text: str  # short: the change
+    whole: str  # from what to what
+    standing: str = ""  # better, worse; all else is only different
+
+
+@reads(
+    "Bars go right where a figure is above the baseline's; green is better, red is worse, grey is "
+    "only different."
+)
+def differences(rows: Sequence[Difference], names: Sequence[str], what: str) -> Chart:
+    """Bars to both sides of the baseline, for the runs in `names`."""
+    if not rows:
+        return empty(f"Nothing {what}")
+    labels = list(dict.fromkeys(row.label for row in rows))
+    fig = figure(height=100 + (14 + 20 * len(names)) * len(labels))
+    for run, name in enumerate(names):
+        by_label = {row.label: row for row in rows if row.run == run}
+        ordered = [by_label.get(label, Difference(label, run, 0.0, "", "")) for label in labels]
+        reach = [max(-FAR, min(FAR, row.change)) for row in ordered]
+        bars(
+            fig, labels, [100 * x for x in reach],
+            [COLOURS.get(row.standing, theme.OTHER) for row in ordered], name=in_legend(name),
+            text=[row.text for row in ordered], textposition="outside",
+            customdata=[row.whole for row in ordered],
+            hover=f"%{{y}}: %{{customdata}}<extra>{name}</extra>",
+        )  # fmt: skip
+        fig.data[-1].cliponaxis = False  # a change's text may reach into the margin
+        fig.data[-1].marker.pattern = {"shape": HATCHES[run % len(HATCHES)], "solidity": 0.2}
+    width = 100 * min(FAR, max(0.05, *(abs(row.change) for row in rows)))
+    fig.add_vline(x=0, line={"color": theme.OTHER, "width": 1})
+    listing = "; ".join(
+        f"{names[row.run]}: {row.label} {row.whole}" + (f", {row.standing}" if row.standing else "")
+        for row in rows
+    )
+    return chart(
+        fig, f"What {what}, against the baseline. {listing}.", barmode="group", bargap=0.25,
+        # The words at the ends of the bars need room on both sides.
+        x={"title_text": "% from the baseline", "range": [-1.8 * width, 1.8 * width],
+           "tickvals": [-width, 0, width], "ticktext": [_tick(-width), "0", _tick(width)]},
+        y={"ticklabelstandoff": 8}, hovermode="closest", showlegend=len(names) > 1,
+    )  # fmt: skip
+
+
+def _tick(percent: float) -> str:
+    text = f"{percent:+.3g} %".replace("-", "−")
+    return f"{text} or more" if percent >= 100 * FAR else text
+
+
+NEAR = 4.0  # times the slowest or fastest deployment: published points beyond are not drawn
+
+
+@reads("Up is cheaper, right is faster for a user; the line joins what nothing beats in both.")
+def front(
+    points: Sequence[Mapping[str, Any]], ranks: Mapping[str, int], published: Sequence[Published]
+) -> Chart:
+    """Deployments within the limits, their front as a line, ranks, and published points."""
+    with_speed = [p for p in points if p["tokens_per_s_per_user"]]
+    if not with_speed:
+        return empty("No deployment is within the limits")
+    fig = figure(height=380)
+    behind_front = [p for p in with_speed if not p["on_front"]]
+    best = sorted((p for p in with_speed if p["on_front"]), key=_speed)
+    tip = "%{text}<br>%{x:.3g} tokens/s a user, %{y:,.0f} per NPU<extra></extra>"
+    for name, rows, mode, colour in (
+        ("simulated", behind_front, "markers", theme.OTHER),
+        ("front", best, "lines+markers", theme.SERIES[0]),
+    ):
+        line(
+            fig, [_speed(p) for p in rows], [p["tokens_per_s_per_npu"] for p in rows], colour, tip,
+            mode=mode, name=name, text=[_named(p, ranks) for p in rows], marker={"size": 8},
+        )  # fmt: skip
+    for p in with_speed:
+        if ranks.get(p["key"]) == 1:
+            fig.add_annotation(
+                x=_speed(p), y=p["tokens_per_s_per_npu"], text="first", showarrow=False,
+                yshift=13, font={"size": 13},
+            )  # fmt: skip
+    speeds = [_speed(p) for p in with_speed]
+    near = [p for p in published if min(speeds) / NEAR < 1.0 / p.tpot_s < NEAR * max(speeds)]
+    fig.add_scatter(
+        x=[1.0 / p.tpot_s for p in near], y=[p.tokens_per_s_per_npu for p in near], mode="markers",
+        name="published, decode NPUs alone", text=[p.name for p in near],
+        marker={"symbol": "cross-thin", "size": 11, "line": {"width": 2, "color": PUBLISHED}},
+        hovertemplate=tip,
+    )  # fmt: skip
+    text = "; ".join(f"{_named(p, ranks)}: {p['tokens_per_s_per_npu']:,.0f} per NPU" for p in best)
+    return chart(
+        fig, f"The front of throughput per NPU against speed for one user. {text}.",
+        x={"title_text": "tokens/s for one user", "showgrid": True},
+        y={"title_text": "tokens/s per NPU", "rangemode": "tozero"},
+        hovermode="closest", showlegend=True,
+    )  # fmt: skip
+
+
+def _speed(point: Mapping[str, Any]) -> float:
+    return float(point["tokens_per_s_per_user"])
+
+
+def _named(point: Mapping[str, Any], ranks: Mapping[str, int]) -> str:
+    rank = ranks.get(point["key"])
+    first = f"{rank}. " if rank else ""
+    return f"{first}{in_words(dict(point['settings']))} ({point['npus']} NPUs)"

@@ -10,7 +10,7 @@ from twin.lab.sweep.compare import compare
 from twin.metrics.latency import ttft_parts
 from twin.ui import charts, record, session, theme
 from twin.ui import runs as lists
-from twin.ui.charts.compare import differences
+from twin.ui.charts.sweep import differences
 from twin.ui.fields import sentence
 from twin.ui.link import copy_link
 from twin.ui.pages import PAGES

@@ -26,7 +26,7 @@ from twin.metrics.measures import NOTHING
 from twin.metrics.registry import METRICS, metric_of, placed, shown
 from twin.scenario import Scenario
 from twin.ui import progress, record, runs, session, theme, words
-from twin.ui.charts.compare import Difference
+from twin.ui.charts.sweep import Difference
 from twin.ui.fields import label, sentence, show, why_idle
 from twin.ui.link import go_to, page_link
 from twin.ui.show import csv_text, json_text, plain

@@ -12,7 +12,7 @@ from twin.lab.share import links
 from twin.lab.sweep.sweep import published
 from twin.scenario import Scenario, SpecError, with_overrides
 from twin.ui import session
-from twin.ui.charts import plan as charts
+from twin.ui.charts import sweep as charts
 from twin.ui.fields import label, sentence, show
 from twin.ui.link import go_to
 from twin.ui.show import download, json_text, plain, plot

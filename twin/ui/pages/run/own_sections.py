@@ -16,7 +16,7 @@ from twin.metrics.registry import METRICS, Place, placed, shown
 from twin.metrics.resilience import Dip, resilience
 from twin.scenario import Scenario, is_elastic, of_models
 from twin.ui import charts, record, session, theme, words
-from twin.ui.charts import elastic, memory
+from twin.ui.charts import elastic
 from twin.ui.charts.faults import around
 from twin.ui.fields import choice_label, sentence
 from twin.ui.link import page_link
@@ -248,20 +248,20 @@ def memory_pool(row: RunRow, scenario: Scenario) -> None:
     warmup_s = scenario.warmup_s
     _figures(row.summary, "memory pool")
     traffic = record.table(row.id, "traffic")
-    tiers = memory.tiers_read(traffic)
+    tiers = elastic.tiers_read(traffic)
     pictures = [
         ("Hit ratio and fill", charts.over_time("pool", windows, warmup_s), "pool-hits"),
         (f"Read from {' and '.join(tiers)}" if tiers else "Nothing was read",
-         memory.tiers(windows, traffic, warmup_s), "pool-tiers"),
+         elastic.tiers(windows, traffic, warmup_s), "pool-tiers"),
     ]  # fmt: skip
     if scenario.tenants and scenario.memory_pool.namespaces:
         names = [tenant.name for tenant in scenario.tenants]
         hits = _hits(row.id, scenario.horizon_s / BINS)
-        picture = memory.namespaces(hits, names, warmup_s)
+        picture = elastic.namespaces(hits, names, warmup_s)
         pictures.append(("Hit ratio by namespace", picture, "pool-namespaces"))
     two_columns(pictures)
     st.subheader("Memory servers", anchor=False)
-    plot(memory.servers(servers, warmup_s, dark=dark()), "pool-servers")
+    plot(elastic.servers(servers, warmup_s, dark=dark()), "pool-servers")
     steady = servers.filter(pl.col("t_s") >= warmup_s)
     by_node = steady.group_by("node").agg(pl.col("read_bytes", "held_s").sum())
     by_node = by_node.sort("read_bytes", "node")

@@ -87,9 +87,8 @@ def whole_file(path: Path) -> Iterator[IO[bytes]]:
         if plain:
             draft.replace(path)
     except OSError as why:
-        raise NotWritten(
-            f"{printable(str(path))} cannot be written: {why.strerror or why}"
-        ) from None
+        reason = why.strerror or why
+        raise NotWritten(f"{printable(str(path))} cannot be written: {reason}") from None
     finally:
         if plain:
             with suppress(OSError):

@@ -91,9 +91,8 @@ def _private(path: Path, known: dict[str, Any]) -> dict[str, Any]:
         raise FactError(f"{CALIBRATION_VARIABLE}: {error}") from None
     for name, table in own_table.items():
         if name not in known:
-            raise FactError(
-                f"{source}: {printable(name)} is no constant: take some of {', '.join(known)}"
-            )
+            unknown = f"{source}: {printable(name)} is no constant"
+            raise FactError(f"{unknown}: take some of {', '.join(known)}")
         low, high, unit = (known[name][key] for key in ("low", "high", "unit"))
         value = table.get("value") if isinstance(table, dict) else None
         if isinstance(value, bool) or not isinstance(value, int | float):

@@ -43,9 +43,8 @@ def _traits(facts: Facts, stack: str, pool: Pool) -> dict[str, Any]:
     """Figures of a stack's scheduler on the devices of a pool, which are its dies."""
     table = _figures(facts, stack)
     if "large_device" in table:
-        table["large"] = (
-            load_chip(facts, pool.chip).hbm_bytes_per_die >= table["large_device"] * 2**30
-        )
+        least_bytes = table["large_device"] * 2**30
+        table["large"] = load_chip(facts, pool.chip).hbm_bytes_per_die >= least_bytes
     return table | {
         name: table[f"large_{name}"]
         for name in LARGE if table.get("large") and f"large_{name}" in table

@@ -129,11 +129,8 @@ def swept(scenario: Scenario, over: Sequence[str], watch: Watch) -> dict[str, An
         for row in sweep.carried_out(runner, points):
             rows.append(row)
             watch(len(rows) / len(points), {"points": len(rows)})
-    sentence = ""
-    if len(axes) == 1:
-        scenarios = [point.scenario or scenario for point in points]
-        sentence = sweep.conclusion(
-            axes[0], scenarios, [row.summary if row else {} for row in rows]
-        )
+    scenarios = [point.scenario or scenario for point in points]
+    summaries = [row.summary if row else {} for row in rows]
+    sentence = sweep.conclusion(axes[0], scenarios, summaries) if len(axes) == 1 else ""
     table = sweep.table(axes, points, rows)
     return {"over": [axis.text for axis in axes], "conclusion": sentence, "points": table}

@@ -106,10 +106,8 @@ class Cluster:
                 self._drop()
                 break
             try:
-                if future.status == "error":
-                    ended[key] = future.exception(timeout=CONNECT_S)
-                else:
-                    ended[key] = future.result(timeout=CONNECT_S)
+                read = future.exception if future.status == "error" else future.result
+                ended[key] = read(timeout=CONNECT_S)
             except TimeoutError:  # its worker is gone: the scheduler has it done once more
                 continue
             except lost():

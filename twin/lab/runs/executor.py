@@ -65,9 +65,7 @@ class Runner:
     """The processes of one server, and the thread that watches them."""
 
     def __init__(self, store: Store, *, processes: int | None = None, engine: str = ENGINE):
-        self._store = store
-        self._engine = engine
-        self._size = processes or _size()
+        self._store, self._engine, self._size = store, engine, processes or _size()
         address = scheduler()
         self._cluster = Cluster(address) if address else None
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
@@ -107,12 +105,9 @@ class Runner:
             if len(queued) >= WAITING_MAX:
                 raise StoreError(f"{WAITING_MAX} runs are waiting: let some finish, or stop some")
             if seen.visitor and seen.runs.search(states=(QUEUED, RUNNING)).total >= EACH_MAX:
-                raise StoreError(
-                    f"{EACH_MAX} runs of yours wait or run: let some finish, or stop some"
-                )
-            self._budgets = {
-                name: budget for name, budget in self._budgets.items() if name in queued
-            }
+                yours = f"{EACH_MAX} runs of yours wait or run"
+                raise StoreError(f"{yours}: let some finish, or stop some")
+            self._budgets = {run: each for run, each in self._budgets.items() if run in queued}
             waiting = self._budgets.values()
             # Who waits for a run waits for nothing else.
             if not engine and self._store.runs.get(self._explaining):
@@ -224,10 +219,8 @@ class Runner:
             cluster.send(run, "run", f"{self._engine} {run}")
         try:
             ended = cluster.answers()
-            none = waiting and not cluster.workers()
-            self.trouble = (
-                f"nothing has joined {cluster.address} to simulate: runs wait" if none else ""
-            )
+            lonely = f"nothing has joined {cluster.address} to simulate: runs wait"
+            self.trouble = lonely if waiting and not cluster.workers() else ""
         except ClusterError as error:
             self.trouble = f"{error}: runs wait"
             return False
@@ -250,15 +243,12 @@ class Runner:
                 self._run_again(name)
             del self._processes[name]
             _tell(process)
-            orphans = self._store.runs.disown(
-                name, f"its process ended unexpectedly ({how_ended(code)})"
-            )
+            ended = how_ended(code)
+            orphans = self._store.runs.disown(name, f"its process ended unexpectedly ({ended})")
             self._stillborn = 0 if orphans or code == 0 else self._stillborn + 1
             if self._stillborn >= STILLBORN_MAX:
                 self._rested_at_s = time.monotonic() + REST_S
-                self.trouble = (
-                    f"no run can be started ({how_ended(code)}): the server's log says why"
-                )
+                self.trouble = f"no run can be started ({ended}): the server's log says why"
                 log.error(self.trouble)
 
     def _deaf_of(self, running: Sequence[RunRow]) -> list[RunRow]:

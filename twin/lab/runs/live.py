@@ -222,9 +222,8 @@ class Answering:
         except Exception as error:
             # The formula's answer stands; the run of the draft itself will say why.
             log.warning("a live run failed: %s", error)
-            self._report(run, None)
-            return
-        if not result.valid:
+            result = None
+        if result is None or not result.valid:
             self._report(run, None)
             return
         tables = {name: result.tables[name] for name in TABLES if name in result.tables}

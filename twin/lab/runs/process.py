@@ -12,12 +12,8 @@ PEAK_BYTES_MAX = 2e9  # a process that grew beyond this gives its memory back by
 # A process that for so long neither says that it lives nor takes processor time hangs.
 HUNG_S = 30.0
 # One run uses one core; more threads would only fight over it.
-ONE_THREAD = {
-    "POLARS_MAX_THREADS": "1",
-    "OMP_NUM_THREADS": "1",
-    "OPENBLAS_NUM_THREADS": "1",
-    "NUMBA_NUM_THREADS": "1",
-}
+ONE_THREAD = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "NUMBA")}
+ONE_THREAD["POLARS_MAX_THREADS"] = "1"
 PROC = Path("/proc")
 STATUS, SYSTEM = PROC / "self/status", PROC / "meminfo"
 

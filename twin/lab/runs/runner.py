@@ -140,7 +140,6 @@ def _compared(store: Store, row: RunRow, watch: Continues) -> Verified:
     if run.digest == row.result_digest:
         return Verified(row.id, row.name, "same bytes", engine_note)
     changed = [key for key, value in run.summary.items() if row.summary.get(key) != value]
-    text = (
-        f"{len(changed)} figures differ: {', '.join(changed[:5])}" if changed else "tables differ"
-    )
+    figures = f"{len(changed)} figures differ: {', '.join(changed[:5])}"
+    text = figures if changed else "tables differ"
     return Verified(row.id, row.name, "differs", f"{text}; {engine_note}" if engine_note else text)

@@ -93,9 +93,8 @@ class Inside:
     decode_wait_s: float  # from its KV in place to the next iteration
     iterations: int  # that it sat through
     iteration_s: float  # mean
-    hot_reads: tuple[
-        tuple[int, float], ...
-    ] = ()  # nodes whose memory servers held it back, seconds
+    # Nodes whose memory servers held it back, seconds:
+    hot_reads: tuple[tuple[int, float], ...] = ()
 
 
 def stages(row: Mapping[str, Any]) -> dict[str, float]:
@@ -116,13 +115,9 @@ def inside(run: Source, row: Mapping[str, Any]) -> Inside:
         low, high = row[begin], row[end]
         if low is None:
             return []
-        number = row[f"{role}_instance"]
-        instance_passes = window.passes.get((role, number)) or window.passes.get(
-            ("colocated", number), []
-        )
-        return [
-            p for p in instance_passes if p.begin_s >= low and (high is None or p.end_s <= high)
-        ]
+        number, seen = row[f"{role}_instance"], window.passes
+        own = seen.get((role, number)) or seen.get(("colocated", number), [])
+        return [p for p in own if p.begin_s >= low and (high is None or p.end_s <= high)]
 
     batches = passes("prefill", "prefill_start_s", "prefill_end_s")
     seconds_by_operator: dict[str, float] = {}
@@ -139,9 +134,8 @@ def inside(run: Source, row: Mapping[str, Any]) -> Inside:
     for batch in batches:
         if batch.held_s > 0.0:
             held_s[batch.hot_node] = held_s.get(batch.hot_node, 0.0) + batch.held_s
-    return Inside(
-        tuple(seconds_by_operator.items()), wait_s, len(decoded), mean_s, tuple(held_s.items())
-    )
+    operators, hot_reads = tuple(seconds_by_operator.items()), tuple(held_s.items())
+    return Inside(operators, wait_s, len(decoded), mean_s, hot_reads)
 
 
 def span_of_request(run: Source, request: int) -> tuple[float, float]:

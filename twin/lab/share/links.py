@@ -144,8 +144,10 @@ def open_runs(query: Mapping[str, str], store: Store) -> list[RunRow | NotHere]:
 
 def pack(scenario: Scenario) -> str:
     """The scenario as text for a link: canonical JSON, zlib, base64url. Raises ShareError."""
-    with_machine = _packed(canonical(scenario) + _machine_text(scenario))
-    text = with_machine if len(with_machine) <= LINK_CHARS_MAX else _packed(canonical(scenario))
+    # An imported machine stands behind its scenario; a recipe, or an unknown one, does not.
+    machine = find(scenario.supernode.machine) if scenario.supernode.imported else None
+    text = _packed(canonical(scenario) + (f"\n{machine_text(machine)}" if machine else ""))
+    text = text if len(text) <= LINK_CHARS_MAX else _packed(canonical(scenario))
     if len(text) > LINK_CHARS_MAX:
         raise ShareError(
             f"this scenario takes {len(text)} characters, a link holds {LINK_CHARS_MAX}: "
@@ -156,12 +158,6 @@ def pack(scenario: Scenario) -> str:
 
 def _packed(text: str) -> str:
     return base64.urlsafe_b64encode(zlib.compress(text.encode(), 9)).decode().rstrip("=")
-
-
-def _machine_text(scenario: Scenario) -> str:
-    """Text of an imported machine behind its scenario; '' for a recipe, or an unknown one."""
-    machine = find(scenario.supernode.machine) if scenario.supernode.imported else None
-    return "\n" + machine_text(machine) if machine else ""
 
 
 def _with_machine(text: str, hold: Hold) -> Scenario:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
+import polars.selectors as cs
 
 from twin.facts import Facts
 from twin.kernels.compiled import ANSWERS as ROOMS
@@ -93,9 +94,8 @@ def write(key: str, scenario: Scenario, run: "Run", engine: str, folder: Path = 
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{key}.zip"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as file:
-        file.writestr(
-            zipfile.ZipInfo(ABOUT, MADE), json.dumps(description, indent=1, sort_keys=True)
-        )
+        about = json.dumps(description, indent=1, sort_keys=True)
+        file.writestr(zipfile.ZipInfo(ABOUT, MADE), about)
         for name, table in tables.items():
             packed = io.BytesIO()
             table.write_parquet(packed, compression="zstd", compression_level=19)
@@ -122,12 +122,8 @@ def _evidence_of(facts: Facts) -> str:
 
 def _small(table: pl.DataFrame) -> pl.DataFrame:
     """The table in single precision, except columns of times that join tables."""
-    float_columns = [name for name, kind in table.schema.items() if kind == pl.Float64]
-    return table.with_columns(
-        pl.col(name).cast(pl.Float32)
-        for name in float_columns
-        if name not in ("t_s", "end_s", "window_s")
-    )
+    times = cs.by_name("t_s", "end_s", "window_s", require_all=False)
+    return table.with_columns((cs.float() - times).cast(pl.Float32))
 
 
 def refresh(store: "Store", runner: "Runner") -> None:

@@ -248,10 +248,10 @@ def prepare_file(database: Database, artefact_folder: Path) -> None:
     if mark != APPLICATION_ID and (mark or tables):
         raise StoreError(f"{path} is another program's database: point TWIN_DB_URL elsewhere")
     if mode != "wal":
-        _outside_transactions(database, "PRAGMA journal_mode=WAL")
+        outside_transactions(database, "PRAGMA journal_mode=WAL")
 
 
-def _outside_transactions(database: Database, statement: str, *values: str) -> None:
+def outside_transactions(database: Database, statement: str, *values: str) -> None:
     """Execute statements that SQLite requires outside transactions."""
     with database._sentences():
         raw_connection = database.writer.raw_connection()
@@ -265,12 +265,6 @@ def stamp(connection: Connection) -> None:
     """Write the application's id into a SQLite header."""
     if connection.dialect.name == "sqlite":
         connection.exec_driver_sql(f"PRAGMA application_id={APPLICATION_ID}")
-
-
-def back_up(database: Database, copy: Path) -> None:
-    """Copy a SQLite file consistently during use; PostgreSQL has its own tools."""
-    if database.path is not None:
-        _outside_transactions(database, "VACUUM INTO ?", str(copy))
 
 
 def check_integrity(database: Database) -> list[str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from sqlalchemy import Connection, inspect, text
 
-from twin.lab.store.engines import Database, back_up, migration_connection, stamp
+from twin.lab.store.engines import Database, migration_connection, outside_transactions, stamp
 from twin.lab.store.errors import StoreError
 from twin.lab.store.models import ENDED_STATES, TRANSITIONS, Row
 
@@ -76,12 +76,12 @@ def _run_alembic(connection: Connection, versions: Path) -> None:
 
 
 def _keep_backup(database: Database, revision: str) -> None:
-    """Copy an SQLite file before a migration."""
+    """Copy an SQLite file before a migration; PostgreSQL has its own tools."""
     if database.path is None:
         return
     stem = f"{database.path.name}.before-migration-"
     copy = database.path.with_name(f"{stem}{revision}-{time.time_ns()}")
-    back_up(database, copy)
+    outside_transactions(database, "VACUUM INTO ?", str(copy))  # consistent during use
     log.warning("stored a backup of the database before migrating it: %s", copy)
     older = sorted(database.path.parent.glob(f"{stem}*"), key=lambda p: p.stat().st_mtime_ns)
     for path in older[:-BACKUPS_MOST]:

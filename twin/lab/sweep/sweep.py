@@ -161,15 +161,13 @@ def points(
     new_points = []
     for values in itertools.product(*(a.values for a in axes)):
         try:
-            question = with_machine(
-                scenario, {a.path: v for a, v in zip(axes, values, strict=True)}
-            )
+            changes = zip((a.path for a in axes), values, strict=True)
+            question = with_machine(scenario, dict(changes))
         except (SpecError, HardwareError) as error:
             new_points.append(Point(values, None, str(error)))
             continue
-        new_points.append(
-            Point(values, named(question) if named else _named(question, scenario, axes))
-        )
+        question = named(question) if named else _named(question, scenario, axes)
+        new_points.append(Point(values, question))
     return new_points
 
 
@@ -234,10 +232,8 @@ def conclusion(
     borders = knees(meets)
     if not borders:
         always = "The SLO holds" if meets[with_answer[0]] else "The SLO is not met"
-        ends = (
-            f"{over.said(over.values[with_answer[0]])} to {over.said(over.values[with_answer[-1]])}"
-        )
-        return f"{always} anywhere from {ends}."
+        first, last = (over.said(over.values[with_answer[k]]) for k in (0, -1))
+        return f"{always} anywhere from {first} to {last}."
     border = borders[0]
     after = next(i for i in with_answer if i > border)
     meeting, missing = (border, after) if meets[border] else (after, border)

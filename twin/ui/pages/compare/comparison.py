@@ -2,6 +2,7 @@
 colour by its place in the address."""
 
 import html
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
@@ -158,11 +159,10 @@ def _card(run: RunRow, scenario: Scenario, i: int, ids: list[str], base: int) ->
 
 def decode_operators(run: RunRow, scenario: Scenario) -> dict[str, float]:
     """Busy seconds of each operator in a mean decode iteration, on either stream."""
-    seconds_by_operator: dict[str, float] = {}
+    busy: defaultdict[str, float] = defaultdict(float)
     for _, operator, seconds in record.iteration(run, scenario, "decode"):
-        if operator != SLACK:
-            seconds_by_operator[operator] = seconds_by_operator.get(operator, 0.0) + seconds
-    return seconds_by_operator
+        busy[operator] += seconds
+    return {operator: seconds for operator, seconds in busy.items() if operator != SLACK}
 
 
 # What differs.
@@ -261,7 +261,7 @@ def _weight(row: Difference) -> tuple[int, float]:
 
 def _leaders(compared: Comparison) -> str:
     """Clause that names the best run for each figure."""
-    best: dict[str, list[str]] = {}
+    best: defaultdict[str, list[str]] = defaultdict(list)
     for row in compared.metrics:
         pairs = [(value, i) for i, value in enumerate(row.values) if value is not None]
         if "leading" not in metric_of(row.name).places or len({value for value, _ in pairs}) < 2:
@@ -269,7 +269,7 @@ def _leaders(compared: Comparison) -> str:
         top = max(pairs) if row.better == "higher" else min(pairs)
         if all(v in EQUAL for i, v in enumerate(row.verdicts) if i != compared.baseline):
             continue
-        best.setdefault(LETTERS[top[1]], []).append(metric_of(row.name).label)
+        best[LETTERS[top[1]]].append(metric_of(row.name).label)
     if not best:
         return "These runs come to the same."
     return "Best: " + "; ".join(f"{run} in {' and '.join(best[run])}" for run in sorted(best)) + "."
@@ -296,9 +296,8 @@ def equal_in_words(known: Known) -> list[str]:
     """Sentence for each run, by its letter, with the figures that a measurement may find equal."""
     sentences = []
     for i, pairs in known.items():
-        equal_pairs = [each for each in pairs.values() if each.equal]
-        if equal_pairs:
-            names = " and ".join(f"{e.figure.name} ({e.band})" for e in equal_pairs)
+        equal = (each for each in pairs.values() if each.equal)
+        if names := " and ".join(f"{each.figure.name} ({each.band})" for each in equal):
             sentences.append(
                 f"Equal within what is known of {LETTERS[i]} against the baseline: {names}. Four "
                 "of five published ratios of such figures are met so closely."
@@ -367,10 +366,8 @@ def with_seeds(
     compared: Comparison, rows: list[RunRow], scenarios: list[Scenario]
 ) -> tuple[Comparison, list[Scenario]]:
     """The comparison with stored runs of other seeds, and scenarios without a run."""
-    stored = [
-        [(s, find_run(session.store(), s)) for s in seeds]
-        for seeds in seeded(scenarios, compared.baseline)
-    ]
+    each, store = seeded(scenarios, compared.baseline), session.store()
+    stored = [[(s, find_run(store, s)) for s in seeds] for seeds in each]
     missing = [s for seeds in stored for s, run in seeds if run is None]
     if any(run.state != "done" for run in rows):
         return compared, []

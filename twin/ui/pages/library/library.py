@@ -48,12 +48,10 @@ tags = known and st.pills(
 
 def look(limit: int, offset: int = 0) -> Page[Any]:
     """A page of the searched rows, and the number of all."""
+    common: dict[str, Any] = {"tags": tags, "limit": limit, "offset": offset}
     if shown == "Runs":
-        states = stored.STATES[narrow]
-        return store.runs.search(text or "", states=states, tags=tags, limit=limit, offset=offset)
-    return store.scenarios.search(
-        text or "", kind=stored.KINDS[narrow], tags=tags, limit=limit, offset=offset
-    )
+        return store.runs.search(text or "", states=stored.STATES[narrow], **common)
+    return store.scenarios.search(text or "", kind=stored.KINDS[narrow], **common)
 
 
 stored.undo_deletion()

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import streamlit as st
@@ -60,9 +61,8 @@ def table(rows: Sequence[Row], key: str) -> list[Any]:
         cells.append(_run(row, title, tags) if isinstance(row, RunRow)
                      else _scenario(row, title, tags))  # fmt: skip
     column = st.column_config
-    columns: dict[str, Any] = dict.fromkeys(
-        ("Run", "Scenario"), column.TextColumn(pinned=True, width=NAME_PX)
-    )
+    name: Any = column.TextColumn(pinned=True, width=NAME_PX)
+    columns = dict.fromkeys(("Run", "Scenario"), name)
     columns |= dict.fromkeys(("Queued", "Stored"), column.DatetimeColumn(format="distance"))
     columns |= {"Question": column.TextColumn(width="large"),
                 "Runs": column.NumberColumn(format="%,d")}  # fmt: skip
@@ -206,17 +206,19 @@ def actions(picked: Sequence[Row], *, runs: bool) -> None:
     kind, table = ("run", store.runs) if runs else ("scenario", store.scenarios)
     if one is not None and one.published_s is not None:
         st.button(
-            "Revoke link", icon=":material/link_off:", key="revoke", on_click=_revoke,
-            args=(table.unpublish, _name(one)),
+            "Revoke link", icon=":material/link_off:", key="revoke", on_click=_carry_out,
+            args=([partial(table.unpublish, _name(one))],),
             help=f"The {kind} may be deleted again; then its link finds nothing.",
         )  # fmt: skip
     _delete([*map(_name, picked)], table.delete, kind)
 
 
-def _revoke(unpublish: Callable[[str], None], name: str) -> None:
+def _carry_out(acts: Sequence[Callable[[], object]]) -> None:
+    """Callback: carry out acts, each refusal as a toast."""
     _acted()
-    with session.refusals_toasted("lock"):
-        unpublish(name)
+    for act in acts:
+        with session.refusals_toasted("lock"):
+            act()
 
 
 def _archive(picked: list[RunRow]) -> None:
@@ -290,18 +292,9 @@ def undo_deletion() -> None:
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         st.markdown(f":material/delete: {text}", width="content")
         st.button(
-            "Undo the deletion", icon=":material/undo:", key="undo-delete",
-            on_click=_undo_all, args=(undo,),
+            "Undo the deletion", icon=":material/undo:", key="undo-delete", on_click=_carry_out,
+            args=([partial(st.session_state.pop, DELETED), *undo],),
         )  # fmt: skip
-
-
-def _undo_all(undo: list[Undo]) -> None:
-    """Restore the values that were deleted last."""
-    _acted()
-    del st.session_state[DELETED]
-    for one in undo:
-        with session.refusals_toasted("lock"):
-            one()
 
 
 def import_scenario() -> None:

@@ -69,9 +69,8 @@ def answer(plan: Plan, found: Mapping[str, Any]) -> None:
 
 def _ranking(plan: Plan, rows: Sequence[Mapping[str, Any]]) -> None:
     """Draw the ranked deployments and what can be done with chosen ones."""
-    cells = [
-        _cells(f"{r['rank']}{' =' if r['equal_to_first'] else ''}", r, plan.survives) for r in rows
-    ]
+    ranks = [f"{r['rank']}{' =' if r['equal_to_first'] else ''}" for r in rows]
+    cells = [_cells(rank, r, plan.survives) for rank, r in zip(ranks, rows, strict=True)]
     picked = st.dataframe(
         cells, hide_index=True, placeholder="–", on_select="rerun", selection_mode="multi-row",
         key="plan-ranking",

@@ -33,12 +33,8 @@ WAY = (  # columns of `windows` along the way of a request: what it is called, u
     ("output_tokens_per_s", "Answers", "tokens/s", "decode"),
 )
 WAITING, POOL = ("front_end_queue", "router_queue", "prefill_queue"), "pool_used_fraction"
-LASTING = (
-    Kind.FAULT,
-    Kind.INSTANCE_DOWN,
-    Kind.SHRUNK,
-    Kind.REJOINED,
-)  # an open end means: until the run ends
+# An open end means: until the run ends.
+LASTING = (Kind.FAULT, Kind.INSTANCE_DOWN, Kind.SHRUNK, Kind.REJOINED)
 TRAFFIC = {
     "experts": "Exchange among dies",
     "attention": "Attention exchange",

@@ -74,9 +74,8 @@ def _playing(data: dict[str, Any], fabric: Fabric, key: str) -> dict[str, Any]:
 def shipped_film(_scenario: Scenario, _run: Shipped, digest: str) -> dict[str, Any]:
     """A result that came with the project as the player's message; shared, so never changed."""
     fabric = build_fabric(_scenario.supernode, session.facts())
-    return playback_frames.message(
-        _scenario, _run.tables, seated(_scenario, fabric)[0].instances, fabric
-    )
+    instances, _ = seated(_scenario, fabric)
+    return playback_frames.message(_scenario, _run.tables, instances.instances, fabric)
 
 
 def brief(name: str, film: dict[str, Any], fabric: Fabric) -> None:

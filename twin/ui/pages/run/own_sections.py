@@ -220,11 +220,9 @@ def models(row: RunRow, scenario: Scenario) -> None:
     st.subheader("Models", anchor=False)
     plot(charts.tenants(offered), "models")
     figures = [METRICS[key] for key in OF_A_MODEL if any(item[key] is not None for item in each)]
-    rows = [
-        {"": item["model"], **{m.label: shown(m.key, item[m.key]) for m in figures}}
-        for item in each
-    ]
-    rows.append({"": "all", **{m.label: shown(m.key, row.summary.get(m.key)) for m in figures}})
+    of_all = {"model": "all", **row.summary}
+    rows = [{"": item["model"], **{m.label: shown(m.key, item.get(m.key)) for m in figures}}
+            for item in (*each, of_all)]  # fmt: skip
     st.dataframe(rows, hide_index=True)
     st.caption("Steady state; each request is judged by the SLO of its own model.")
 

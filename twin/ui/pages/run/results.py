@@ -43,9 +43,8 @@ def header(row: RunRow, scenario: Scenario) -> None:
             _compare(row, scenario)
         with st.popover("Download", icon=":material/download:"):
             downloads(row, scenario)
-        copy_link(
-            links.run_url(row.id, scenario), on_copy=lambda: session.store().runs.publish(row.id)
-        )
+        publish = session.store().runs.publish
+        copy_link(links.run_url(row.id, scenario), on_copy=lambda: publish(row.id))
     if row.state == "failed":
         why = "The engine's own laws do not hold in this run, so do not rely on its figures."
         st.error(f"{why} {sentence(row.message)}", icon=":material/error:")
@@ -65,9 +64,8 @@ def _compare(row: RunRow, scenario: Scenario) -> None:
     if not others:
         st.markdown("There is no other finished run yet: edit a copy and run it.")
         return
-    selected = st.selectbox(
-        "Baseline", list(others), key="baseline", format_func=lambda run: others[run]
-    )
+    named = others.__getitem__
+    selected = st.selectbox("Baseline", list(others), key="baseline", format_func=named)
     if st.button("Compare", type="primary", key="compare"):
         go_to("compare", {links.RUNS: f"{selected},{row.id}"})
 
@@ -230,10 +228,8 @@ def stem(row: RunRow) -> str:
 def csv_bytes(frame: pl.DataFrame, *, packed: bool = False) -> bytes:
     """The table as CSV with one header line; text that would be a formula behind an apostrophe."""
     texts = [n for n, t in frame.schema.items() if t in (pl.String, pl.Enum, pl.Categorical)]
-    safe = frame.with_columns(
-        pl.col(n).cast(pl.String).str.replace(FORMULA, "'${0}") for n in texts
-    )
-    file = io.BytesIO()
+    file, as_text = io.BytesIO(), (pl.col(n).cast(pl.String) for n in texts)
+    safe = frame.with_columns(text.str.replace(FORMULA, "'${0}") for text in as_text)
     safe.write_csv(file, compression="gzip" if packed else "uncompressed")
     return file.getvalue()
 

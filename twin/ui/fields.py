@@ -28,9 +28,7 @@ from twin.ui.show import plain
 
 IMPORTED = re.compile("[0-9a-f]{64}")  # the digest of an imported machine
 # Fields of the machine that have an effect on an imported one, too; others stand in its file.
-OF_IMPORTED = {
-    f"supernode.{name}" for name in ("machine", "chip", "ub_routing", "rdma_routing", "edits")
-}
+OF_IMPORTED = {f"supernode.{n}" for n in ("machine", "chip", "ub_routing", "rdma_routing", "edits")}
 CHOSEN = re.compile(r"\b([a-z][a-z_.]*) = '?([a-z0-9]+(?:_[a-z0-9]+)*)'?")
 NAME = re.compile(r"(?<![\w.'\"])[a-z0-9]+(?:_[a-z0-9]+)+\b(?!\.\w)")  # of a field, not quoted
 

@@ -76,9 +76,7 @@ capacity = formula(
 # One layer on its two streams by phase, where it runs in microbatches (dict[str, Timeline]).
 layers = formula("layers", lambda s: full_plans(s, session.facts(), *files(s)), no_file)
 # How the deployment fares under its load (Outlook).
-outlook = formula(
-    "outlook", lambda s: load.outlook(_priced(s)), no_file, entries=500
-)  # fmt: skip
+outlook = formula("outlook", lambda s: load.outlook(_priced(s)), no_file, entries=500)
 # (horizon_s, warmup_s) that fit the lives of its requests.
 times = formula("times", lambda s: load.times(steady.Priced(s, session.facts())), lambda s: "")
 # Which batch meets the SLO's TPOT, or that none does and why, as one sentence.

@@ -184,15 +184,14 @@ def _look_at_trace(table: Any) -> Look:
     duration_s = facts["duration_s"]
     # As the Workload page will say it, in the blocks of this draft's memory pool.
     hit = offered(ask.replayed(session.draft(), table), session.facts(), table).reuse
+    reusable = amount(hit, "share") if table.has_prefix else "nothing: no prefixes in the file"
     figures = {
         "Lasts": words.duration(duration_s) if duration_s else "no times in the file",
         "Requests": amount(facts["rate_req_per_s"], "rate", "req/s"),
         "Prompt : output tokens": f"{facts['prefill_decode_ratio']:,.3g} : 1",
         "Prompt, half under": f"{facts['input_tokens']['p50']:,.0f} tokens",
         "Output, half under": f"{facts['output_tokens']['p50']:,.0f} tokens",
-        "Reusable prompt tokens": "nothing: no prefixes in the file"
-        if not table.has_prefix
-        else amount(hit, "share"),
+        "Reusable prompt tokens": reusable,
     }
     counts = facts["counts"].items()
     left_out = (f"{count:,} rows: {why.replace('_', ' ')}" for why, count in counts)

@@ -31,11 +31,8 @@ def nothing_chosen(page: str) -> None:
     """Draw the latest runs if the address names none, or the way to the first one."""
     st.title(PAGES[page].title, anchor=False)
     recent = runs.latest(RECENT)
-    st.markdown(
-        "Choose one of the latest runs, or start a new one."
-        if recent
-        else "Nothing has been run here yet. Choose a preset and press Run."
-    )
+    first = "Nothing has been run here yet. Choose a preset and press Run."
+    st.markdown("Choose one of the latest runs, or start a new one." if recent else first)
     _to_start()
     runs.links(page, recent)
 
@@ -51,9 +48,8 @@ def heading(row: RunRow, question: str = "") -> None:
     if note.title:
         st.caption(f"Scenario: {plain(row.name)}")
     if note.tags or note.text:
-        st.markdown(
-            "  \n".join([runs.badges(note.tags), *map(plain, note.text.splitlines())]).strip()
-        )
+        lines = [runs.badges(note.tags), *map(plain, note.text.splitlines())]
+        st.markdown("  \n".join(lines).strip())
 
 
 def absent(missing: addresses.NotHere) -> None:

@@ -55,9 +55,8 @@ def distribution(
     fig, sentences = figure(), []
     for curve, x in known:
         hover = f"%{{y:.1f}} % within %{{x:,.3~g}} {unit}<extra>{curve.name}</extra>"
-        line(
-            fig, x * factor, 100 * share, curve.colour, hover, width=2.4, name=in_legend(curve.name)
-        )
+        name = in_legend(curve.name)
+        line(fig, x * factor, 100 * share, curve.colour, hover, width=2.4, name=name)
         half, late = np.interp([0.5, 0.99], share, x)
         sentences.append(f"{curve.name}: half within {seconds(half)}, 99 % within {seconds(late)}")
     if slo_s is not None and slo_s <= right:
@@ -223,11 +222,8 @@ def shares(rows: Sequence[tuple[str, float, str]]) -> Chart:
         return empty("Nothing was recorded")
     fig = figure(height=70 + 30 * len(rows))
     labels, values, colours = zip(*rows, strict=True)
-    text = [amount(share, "share") for share in values]
-    bars(
-        fig, labels, [100 * share for share in values], list(colours), text=text,
-        textposition="outside",
-    )  # fmt: skip
+    text, percent = [amount(share, "share") for share in values], [100 * share for share in values]
+    bars(fig, labels, percent, list(colours), text=text, textposition="outside")
     return chart(
         fig, "; ".join(f"{label} {share}" for label, share in zip(labels, text, strict=True)) + ".",
         x={"range": [0, 112], "tickvals": [0, 25, 50, 75, 100], "ticksuffix": " %"},
@@ -273,10 +269,8 @@ def operators_of(runs: Mapping[str, tuple[str, Mapping[str, float]]]) -> Chart:
     each = {name: times for name, (_, times) in runs.items() if sum(times.values()) > 0}
     if not each:
         return empty("No iteration ran")
-    longest: dict[str, float] = {}
-    for times in each.values():
-        for operator, value in times.items():
-            longest[operator] = max(longest.get(operator, 0.0), value)
+    every = {operator for times in each.values() for operator in times}
+    longest = {o: max(times.get(o, 0.0) for times in each.values()) for o in every}
     order = sorted((o for o in longest if longest[o] > 0), key=lambda o: (-longest[o], o))
     order, other_names = order[:TOP_COMPARED], order[TOP_COMPARED:]
     names = [theme.title(o) for o in order] + ["All other"] * bool(other_names)

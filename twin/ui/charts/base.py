@@ -165,14 +165,22 @@ def line_at(fig: go.Figure, label: str, where: str, *, x: float = 0.0, y: float 
     fig.add_vline(x=x, **look) if x else fig.add_hline(y=y, **look)
 
 
+def shade(
+    fig: go.Figure, begin: float, end: float, colour: str, opacity: float, **more: Any
+) -> None:
+    """Shade a span of the x axis below the data, without an outline by default."""
+    look = {"line_width": 0} if "line" not in more else {}
+    fig.add_vrect(
+        x0=begin, x1=end, fillcolor=colour, opacity=opacity, layer="below", **look, **more
+    )
+
+
 def warm_up(fig: go.Figure, until: float, label: str = "") -> None:
     """Shade the warm-up, from 0 to `until` of the time axis; nothing if it is 0."""
     if until > 0:
-        fig.add_vrect(
-            x0=0, x1=until, fillcolor=theme.OTHER, opacity=0.12, line_width=0, layer="below",
-            annotation_text=label, annotation_position="top left",
-            annotation_font={"size": 11, "color": theme.OTHER},
-        )  # fmt: skip
+        shade(fig, 0, until, theme.OTHER, 0.12, annotation_text=label,
+              annotation_position="top left",
+              annotation_font={"size": 11, "color": theme.OTHER})  # fmt: skip
 
 
 def time_unit(largest_s: float) -> tuple[float, str]:

@@ -28,16 +28,14 @@ POOLS = {
     "prefill_npus": ("prefill", theme.ROLE["prefill"]),
     "changing_npus": ("starting or draining", theme.OTHER),
 }
+HOURS = {
+    "npu_hours_used": ("computing", theme.ROLE["decode"]),
+    "npu_hours_idle": ("without work", theme.OTHER),
+}
 # Panels of a day: title, columns with label and colour, unit.
 DAY = {
     "NPUs by pool": (POOLS, "NPUs"),
-    "NPU-hours used and wasted": (
-        {
-            "npu_hours_used": ("computing", theme.ROLE["decode"]),
-            "npu_hours_idle": ("without work", theme.OTHER),
-        },
-        "NPU-hours",
-    ),
+    "NPU-hours used and wasted": (HOURS, "NPU-hours"),
     "Energy": ({"energy_kwh": ("energy", theme.SERIES[2])}, "kWh"),
     "Prompt tokens found cached": ({"hit_percent": ("hit ratio", theme.ROLE["prefill"])}, "%"),
     "Memory pool used": ({"pool_percent": ("DRAM used", theme.ROLE["memory_pool"])}, "%"),
@@ -56,15 +54,12 @@ def lives(table: pl.DataFrame, horizon_s: float, warmup_s: float = 0.0) -> Chart
     series: dict[str, tuple[str, list[tuple[str, float, float, str]]]] = {}
     looks = {role: (f"{role} serves", theme.ROLE[role]) for role in ROLES} | STATES
     for state, (label, colour) in looks.items():
-        series[label] = (
-            colour,
-            [
-                (name, row["t_s"], row["end_s"], f"{label} for {row['end_s'] - row['t_s']:,.4g} s")
-                for row in table.iter_rows(named=True)
-                if (name := _named(row)) in names
-                and state == (row["role"] if row["state"] == "serve" else row["state"])
-            ],
-        )
+        series[label] = colour, [
+            (name, row["t_s"], row["end_s"], f"{label} for {row['end_s'] - row['t_s']:,.4g} s")
+            for row in table.iter_rows(named=True)
+            if (name := _named(row)) in names
+            and state == (row["role"] if row["state"] == "serve" else row["state"])
+        ]  # fmt: skip
     count = table.filter(pl.col("state") == "drain").height
     alt = f"{instances.height} instances over the run; {count} times one drained."
     return spans(names, series, alt, horizon_s=horizon_s, warmup_s=warmup_s)
@@ -91,10 +86,8 @@ def pressures(decisions: pl.DataFrame, column: str, marks: tuple[float, float] |
                if f"{role}_{column}" in decisions.columns}  # fmt: skip
     unit = "instances needed" if column == "needed" else "pressure, 1 at its limit"
     chart = timeline(decisions.with_columns(t_s="seen_s"), columns, unit)
-    for name, place, y in zip(
-        ("high", "low"), ("top left", "bottom left"), marks or (), strict=False
-    ):
-        line_at(chart.figure, f"{name} mark", place, y=y)
+    for name, place, y in zip(("high", "low"), ("top", "bottom"), marks or (), strict=False):
+        line_at(chart.figure, f"{name} mark", f"{place} left", y=y)
     return chart
 
 
@@ -132,9 +125,8 @@ def tiers(windows: pl.DataFrame, traffic: pl.DataFrame, warmup_s: float) -> base
     reads = traffic.filter(pl.col("traffic").is_in(list(TIERS)))
     rates = reads.pivot("traffic", index="t_s", values="bytes", aggregate_function="sum")
     table = windows.select("t_s", "window_s").join(rates, on="t_s", how="left")
-    table = table.with_columns(
-        pl.col(tier).fill_null(0.0) / pl.col("window_s") for tier in TIERS if tier in rates.columns
-    )
+    read = pl.col([tier for tier in TIERS if tier in rates.columns])
+    table = table.with_columns(read.fill_null(0.0) / pl.col("window_s"))
     return timeline(table, TIERS, "GB/s", scale=1e-9, warmup_s=warmup_s)
 
 

@@ -119,10 +119,8 @@ def tpot(windows: pl.DataFrame, events: pl.DataFrame, slo_s: float, warmup_s: fl
     """Mean TPOT (ms) by window with each rebalance and shift marked, and the SLO as a line."""
     if not windows.height or not windows["tpot_s_mean"].cast(pl.Float64).max():
         return base.empty("No answer ended in this run")
-    time_chart = timeline(
-        windows, {"tpot_s_mean": ("TPOT mean", theme.ROLE["decode"])}, "TPOT, ms", scale=1e3,
-        warmup_s=warmup_s,
-    )  # fmt: skip
+    curve = {"tpot_s_mean": ("TPOT mean", theme.ROLE["decode"])}
+    time_chart = timeline(windows, curve, "TPOT, ms", scale=1e3, warmup_s=warmup_s)
     horizon_s = float(windows["t_s"].max() or 0.0) + float(windows["window_s"][0])  # type: ignore[arg-type]
     top = 1e3 * float(windows["tpot_s_mean"].max() or 0.0)  # type: ignore[arg-type]
     fig = time_chart.figure
@@ -152,10 +150,8 @@ def _mark(fig: go.Figure, events: pl.DataFrame, factor: float, height: float) ->
             hovertemplate=f"{kind} at %{{x:.4g}}<br>%{{customdata}}<extra></extra>",
         )  # fmt: skip
         for t_s, end_s in rows.select("t_s", pl.col("end_s").fill_null(pl.col("t_s"))).rows():
-            fig.add_vrect(
-                x0=t_s * factor, x1=end_s * factor, fillcolor=colour, opacity=0.25,
-                line={"color": colour, "width": 1}, layer="below",
-            )  # fmt: skip
+            outline = {"color": colour, "width": 1}
+            base.shade(fig, t_s * factor, end_s * factor, colour, 0.25, line=outline)
     return counts
 
 

@@ -9,7 +9,7 @@ from twin.metrics.events import Kind
 from twin.scenario import KINDS, Fault
 from twin.ui import theme
 from twin.ui.charts import timeline
-from twin.ui.charts.base import Chart, empty, reads, spans, time_axis
+from twin.ui.charts.base import Chart, empty, reads, shade, spans, time_axis
 
 FAULT = "#D03B2F"  # a thing out of service; 4.5:1 on white, 3.9:1 on the dark page
 LOOKS = {"out": FAULT, "reduced": theme.PLANE["rdma"], "slow": theme.ROLE["colocated"]}
@@ -81,17 +81,12 @@ def around(
     free = -1.0
     for fault in [f for f in faults if f.at_s < end_s][:MOST]:
         for begin_s, stop_s in _spans(fault, end_s):
-            time_chart.figure.add_vrect(
-                x0=begin_s * factor, x1=stop_s * factor, fillcolor=LOOKS[KINDS[fault.kind].look],
-                opacity=SHADES[0], line_width=0, layer="below",
-            )  # fmt: skip
+            colour = LOOKS[KINDS[fault.kind].look]
+            shade(time_chart.figure, begin_s * factor, stop_s * factor, colour, SHADES[0])
     for row in events.sort("t_s").head(10 * MOST).iter_rows(named=True):
         if row["kind"] == Kind.INSTANCE_DOWN:
-            end = end_s if row["end_s"] is None else row["end_s"]
-            time_chart.figure.add_vrect(
-                x0=row["t_s"] * factor, x1=end * factor, fillcolor=FAULT, opacity=SHADES[1],
-                line_width=0, layer="below",
-            )  # fmt: skip
+            end = factor * (end_s if row["end_s"] is None else row["end_s"])
+            shade(time_chart.figure, row["t_s"] * factor, end, FAULT, SHADES[1])
         elif row["kind"] in MARKS:
             sign, colour = MARKS[row["kind"]]
             time_chart.figure.add_vline(

@@ -115,14 +115,9 @@ def frontier(axis: Axis, series: Series, published: Sequence[Published]) -> Char
     if not sentences and all(p.summary for points in series.values() for p in points):
         return empty("No point decodes")
     fastest = max([*(1.0 / p.tpot_s for p in published), *shown_speeds])
-    fig.add_scatter(
-        x=[1.0 / p.tpot_s for p in published], y=[p.tokens_per_s_per_npu for p in published],
-        mode="markers+text", name="published", text=[p.name for p in published],
-        textposition=["top left" if 1.0 / p.tpot_s > 0.6 * fastest else "top right"
-                      for p in published], textfont={"size": 11},
-        marker={"symbol": "cross-thin", "size": 11, "line": {"width": 2, "color": PUBLISHED}},
-        hovertemplate="%{text}: %{x:.3g} tokens/s a user, %{y:,.0f} per NPU<extra></extra>",
-    )  # fmt: skip
+    sides = ["left" if 1.0 / p.tpot_s > 0.6 * fastest else "right" for p in published]
+    _crosses(fig, published, "published", mode="markers+text", textfont={"size": 11},
+             textposition=[f"top {side}" for side in sides])  # fmt: skip
     all_limits = (p.limits for ps in series.values() for p in ps)
     limits = {each["tpot_s_p99"] for each in all_limits if "tpot_s_p99" in each}
     if len(limits) == 1:
@@ -132,6 +127,18 @@ def frontier(axis: Axis, series: Series, published: Sequence[Published]) -> Char
         fig, "Throughput against speed for one user. " + "; ".join(sentences) + ".",
         x={"title_text": "tokens/s for one user", "range": [0, 1.25 * fastest], "showgrid": True},
         y={"title_text": "output tokens/s per decode NPU"}, hovermode="closest", showlegend=True,
+    )  # fmt: skip
+
+
+TIP = "%{text}<br>%{x:.3g} tokens/s a user, %{y:,.0f} per NPU<extra></extra>"
+
+
+def _crosses(fig: go.Figure, points: Sequence[Published], name: str, **look: Any) -> None:
+    """Add published operating points."""
+    marker = {"symbol": "cross-thin", "size": 11, "line": {"width": 2, "color": PUBLISHED}}
+    fig.add_scatter(
+        x=[1.0 / p.tpot_s for p in points], y=[p.tokens_per_s_per_npu for p in points], name=name,
+        text=[p.name for p in points], marker=marker, hovertemplate=TIP, **look,
     )  # fmt: skip
 
 
@@ -246,13 +253,12 @@ def front(
     fig = figure(height=380)
     behind_front = [p for p in with_speed if not p["on_front"]]
     best = sorted((p for p in with_speed if p["on_front"]), key=_speed)
-    tip = "%{text}<br>%{x:.3g} tokens/s a user, %{y:,.0f} per NPU<extra></extra>"
     for name, rows, mode, colour in (
         ("simulated", behind_front, "markers", theme.OTHER),
         ("front", best, "lines+markers", theme.SERIES[0]),
     ):
         line(
-            fig, [_speed(p) for p in rows], [p["tokens_per_s_per_npu"] for p in rows], colour, tip,
+            fig, [_speed(p) for p in rows], [p["tokens_per_s_per_npu"] for p in rows], colour, TIP,
             mode=mode, name=name, text=[_named(p, ranks) for p in rows], marker={"size": 8},
         )  # fmt: skip
     for p in with_speed:
@@ -263,12 +269,7 @@ def front(
             )  # fmt: skip
     speeds = [_speed(p) for p in with_speed]
     near = [p for p in published if min(speeds) / NEAR < 1.0 / p.tpot_s < NEAR * max(speeds)]
-    fig.add_scatter(
-        x=[1.0 / p.tpot_s for p in near], y=[p.tokens_per_s_per_npu for p in near], mode="markers",
-        name="published, decode NPUs alone", text=[p.name for p in near],
-        marker={"symbol": "cross-thin", "size": 11, "line": {"width": 2, "color": PUBLISHED}},
-        hovertemplate=tip,
-    )  # fmt: skip
+    _crosses(fig, near, "published, decode NPUs alone", mode="markers")
     text = "; ".join(f"{_named(p, ranks)}: {p['tokens_per_s_per_npu']:,.0f} per NPU" for p in best)
     return chart(
         fig, f"The front of throughput per NPU against speed for one user. {text}.",

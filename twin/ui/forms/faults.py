@@ -123,14 +123,9 @@ def _cell(row: Row, number: int, field: str, fabric: Fabric) -> None:
         special |= {"placeholder": "the whole element"}
     elif field == "factor":
         special |= {"disabled": "factor" not in KINDS[row["kind"]].uses}
-    forms.widget(
-        declared(path),
-        row[field],
-        **{"names": options(path, session.facts())} | special,
-        key=key(number, field),
-        on_change=_take,
-        args=(number, field, fabric),
-    )
+    special |= {"key": key(number, field), "on_change": _take, "args": (number, field, fabric)}
+    names = {"names": options(path, session.facts())}
+    forms.widget(declared(path), row[field], **(names | special))
 
 
 def key(number: int, field: str) -> str:
@@ -186,23 +181,19 @@ def typical(s: Scenario, fabric: Fabric, instances: Iterable[Instance]) -> dict[
     last = [Instance("machine", 0, tuple(range(len(dies)))), *instances][-1]
     die = dies[last.die_of_rank[0]]
     node = int(fabric.nodes[dies[last.die_of_rank[-1]]]["node"])
+    switch, of_switch = f"L1 {node}.3", f"of an L1 switch of node {node}"
+    cpus = [fault(f"CPU {node}.{cpu}") for cpu in range(s.supernode.cpus_per_node)]
     offered = {
         f"A die of {last.name}": [fault(die)],
         "A node": [fault(f"node {node}")],
         f"A straggler in {last.name}, half speed": [fault(die, "slow")],
         "An L2 switch": [fault("L2 3.12")],
         "A rack": [fault("rack 0")],
-        f"An optical module of an L1 switch of node {node}": [
-            fault(f"L1 {node}.3", "module", "sub-plane 3")
-        ],
-        f"A flapping link of an L1 switch of node {node}": [
-            fault(f"L1 {node}.3", "flap", "L2 3.12", duration_s=10.0)
-        ],
+        f"An optical module {of_switch}": [fault(switch, "module", "sub-plane 3")],
+        f"A flapping link {of_switch}": [fault(switch, "flap", "L2 3.12", duration_s=10.0)],
         "Sub-plane 3": [fault("sub-plane 3")],
         "The RDMA plane at half its rate": [fault("RDMA plane", "derate")],
-        f"The memory server of node {node}": [
-            fault(f"CPU {node}.{cpu}") for cpu in range(s.supernode.cpus_per_node)
-        ],
+        f"The memory server of node {node}": cpus,
     }
     return {name: rows for name, rows in offered.items() if not any(wrong(fabric, r) for r in rows)}
 

@@ -1,5 +1,7 @@
 """Where instances are, and how many at which time: seats, schedules, controllers."""
 
+from itertools import starmap
+
 import streamlit as st
 
 from twin.hardware.chip import HardwareError
@@ -40,13 +42,11 @@ def scheduler() -> None:
     if not changes:
         return
     stack = choice_label("deployment.stack", draft.deployment.stack)
-    rows = [
-        change_line(path, show(read(draft, path), path), show(value, path))
-        for path, value in changes.items()
-    ]
+    each = ((path, show(read(draft, path), path), show(v, path)) for path, v in changes.items())
     st.button(
         f"Schedule as {stack.partition(',')[0]} does by default", icon=":material/schedule:",
-        help="  \n".join(rows), on_click=session.refusals_toasted()(_schedule), key="as-stack",
+        help="  \n".join(starmap(change_line, each)), key="as-stack",
+        on_click=session.refusals_toasted()(_schedule),
     )  # fmt: skip
 
 
@@ -100,9 +100,8 @@ def out_of_reach(draft: Scenario) -> list[str]:
             f"may take {most:,}: those beyond do not start."
         )
     if late := [words.duration(row.at_s) for row in rows if row.at_s >= draft.horizon_s]:
-        end = words.duration(draft.horizon_s)
-        rows_late = ", ".join(late)
-        sentences.append(f"After the end of the run at {end}, so never seen: rows at {rows_late}.")
+        unseen = f"After the end of the run at {words.duration(draft.horizon_s)}, so never seen"
+        sentences.append(f"{unseen}: rows at {', '.join(late)}.")
     return sentences
 
 

@@ -60,9 +60,8 @@ def card(row: RunRow, scenario: Scenario) -> None:
 def _met(row: RunRow) -> str:
     """The share of requests that met the SLO: what a run says before it is explained."""
     share = row.summary.get("slo_attainment")
-    if share is None:
-        return "This run is not explained yet."
-    return f"{amount(float(share), 'share')} of requests met the SLO."
+    met = share is not None and f"{amount(float(share), 'share')} of requests met the SLO."
+    return met or "This run is not explained yet."
 
 
 def _verdict(explanation: RunRow) -> str:
@@ -212,10 +211,7 @@ def one_request(row: RunRow, scenario: Scenario) -> None:
         st.warning(f"Request {number} is not in this run.", icon=":material/search_off:")
         return
     both_inside = _watched(row, scenario, number, picks[pick][1])
-    parts, usual = (
-        _to_first_token(r, operators)
-        for r, operators in zip((request, median), both_inside, strict=True)
-    )
+    parts, usual = map(_to_first_token, (request, median), both_inside)
     st.subheader(_conclusion(number, parts, usual, request, median), anchor=False)
     st.caption(_about(request))
     if both_inside[0] is not None and both_inside[0].hot_reads:

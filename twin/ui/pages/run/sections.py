@@ -52,11 +52,8 @@ def why(row: RunRow, scenario: Scenario) -> None:
                 "see Causes."
             )
         else:
-            st.markdown(
-                "Runs of several models are not explained."
-                if scenario.models
-                else "Another engine or other facts made this run: only a new one can be explained."
-            )
+            other = "Another engine or other facts made this run: only a new one can be explained."
+            st.markdown("Runs of several models are not explained." if scenario.models else other)
             if st.button("Run it again", icon=":material/replay:", key="explain-run-again"):
                 open_run(scenario)
     with ttft_column:

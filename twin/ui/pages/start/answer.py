@@ -61,9 +61,8 @@ def controls(draft: Scenario) -> None:
             continue
         value = session.value(path)
         offered = sorted({type(value)(stop) for stop in stops} | {value})
-        st.select_slider(
-            label(path), offered, value, format_func=lambda v: f"{v:,g}", **forms.edits(path)
-        )
+        look = {"format_func": lambda v: f"{v:,g}"} | forms.edits(path)
+        st.select_slider(label(path), offered, value, **look)
         if refusal := session.refusal(path):
             forms.problem(refusal)
 

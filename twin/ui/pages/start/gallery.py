@@ -54,11 +54,8 @@ def chosen(presets: Iterable[Named], shelf: Iterable[str], sought: str) -> list[
     shelf, search_words = tuple(shelf), sought.lower().split()
     if not search_words:
         return [one for one in presets if any(word in one[0] for word in shelf)]
-    return [
-        (key, s)
-        for key, s in presets
-        if all(word in f"{key} {s.name} {s.question} {s.source}".lower() for word in search_words)
-    ]
+    texts = ((one, f"{one[0]} {one[1].name} {one[1].question} {one[1].source}") for one in presets)
+    return [one for one, text in texts if all(word in text.lower() for word in search_words)]
 
 
 def card(key: str, scenario: Scenario, summary: Mapping[str, Any]) -> None:

@@ -1,12 +1,14 @@
 import numpy as np
 import pytest
 
+from twin.hardware.chip import load_chip
 from twin.hardware.fabric import build_fabric
 from twin.kernels.compiled import entry
 from twin.metrics.operators import PREFILL_OPERATORS
 from twin.model.costs import build_costs
 from twin.model.prefill import layerwise_s, prefill_batch_s, prefill_hbm_bytes, prefill_hits_s
 from twin.model.record import row_of
+from twin.model.roofline import load_machine, of_stack
 from twin.scenario import Scenario, with_overrides
 
 ONE = np.array([1.0])
@@ -188,3 +190,26 @@ def test_small_kernels_follow_attention_weights_and_indexer(facts):
     assert added("deepseek-v3-2") == of("mla_int8", "index")
     assert added("qwen3-235b") == of("gqa_int8")
     assert added("qwen3-235b", "bf16") == of("gqa")
+
+
+@pytest.mark.parametrize("chip", ["ascend-910c", "ascend-910b-313t"])
+def test_products_of_stacks_that_call_cann_are_slower_than_those_of_the_papers_engine(facts, chip):
+    """By their profile: longer starts, and lower shares of memory and peak, on all grades."""
+
+    def product(stack, fmt):
+        of = of_stack(facts, stack, chip)
+        return load_machine(of, load_chip(of, chip)).product(fmt)
+
+    for fmt in ("int8", "bf16"):
+        paper = product("plain", fmt)
+        for stack in (
+            "vllm-ascend-0-13",
+            "vllm-ascend-0-11",
+            "sglang-npu",
+            "cann-recipes",
+            "mindie",
+        ):
+            called = product(stack, fmt)
+            assert called.start_s > paper.start_s
+            assert called.bandwidth < paper.bandwidth and called.compute < paper.compute
+            assert called == product("vllm-ascend-0-13", fmt)  # one library

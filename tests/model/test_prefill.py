@@ -169,12 +169,16 @@ def test_kernels_of_a_stack_start_as_they_were_measured(facts):
 
 
 def test_small_kernels_follow_attention_weights_and_indexer(facts):
-    table = "stacks.cann-recipes.operators.ascend.small_kernels"
-    none = facts.replaced({f"{table}.{name}": 0.0 for name in facts.names(table)})
+    """A stack's own; of grouped queries the family's, whichever engine calls them."""
+    tables = [f"{where}operators.ascend.small_kernels" for where in ("stacks.cann-recipes.", "")]
+    names = {name: f"{table}.{name}" for table in reversed(tables) for name in facts.names(table)}
+    none = facts.replaced(
+        {f"{table}.{name}": 0.0 for table in tables for name in facts.names(table)}
+    )
 
-    def added(model, weights="int8"):
+    def added(model, weights="int8", stack="cann-recipes"):
         s = with_overrides(Scenario(), {
-            "deployment.stack": "cann-recipes", "deployment.model": model,
+            "deployment.stack": stack, "deployment.model": model,
             "deployment.decode.mtp_draft_tokens": 0, "deployment.precision.weights": weights,
         })  # fmt: skip
         known, without = (
@@ -183,13 +187,15 @@ def test_small_kernels_follow_attention_weights_and_indexer(facts):
         )
         return known - without
 
-    def of(*names):
-        return pytest.approx(sum(facts.si(f"{table}.{name}") for name in names))
+    def of(*parts):
+        return pytest.approx(sum(facts.si(names[part]) for part in parts))
 
     assert added("deepseek-r1") == of("mla_int8")
     assert added("deepseek-v3-2") == of("mla_int8", "index")
-    assert added("qwen3-235b") == of("gqa_int8")
-    assert added("qwen3-235b", "bf16") == of("gqa")
+    for stack in ("cann-recipes", "mindie", "plain"):
+        assert added("qwen3-235b", stack=stack) == of("gqa_int8")
+        assert added("qwen3-235b", "bf16", stack) == of("gqa")
+    assert added("deepseek-r1", stack="plain") == 0.0  # the paper's engine has fused them
 
 
 @pytest.mark.parametrize("chip", ["ascend-910c", "ascend-910b-313t"])

@@ -9,8 +9,7 @@ from twin.lab.library import load_facts, preset
 from twin.lab.share.links import draft_url
 from twin.scenario import with_overrides
 from twin.ui.pages import PAGES
-from twin.ui.pages.supernode.hashed import collisions, hashed_planes
-from twin.ui.pages.supernode.prices import headlines
+from twin.ui.pages.supernode.prices import collisions, hashed_planes, headlines
 
 FACTS = load_facts()
 

@@ -28,9 +28,7 @@ def mode() -> str:
 
 def visitor() -> str:
     """Name of this visitor in the store: issuer and subject of the login; '' without logins."""
-    if mode() != LOGIN:
-        return ""
-    return _named(st.user.to_dict())
+    return _named(st.user.to_dict()) if mode() == LOGIN else ""
 
 
 def visitor_of(request: Request) -> str:
@@ -41,9 +39,8 @@ def visitor_of(request: Request) -> str:
     user = json.loads(signed) if signed else {}
     same_host = urlsplit(str(user.get("origin", ""))).netloc == request.headers.get("host", "")
     if not (user.get("is_logged_in") and same_host and (name := _named(user))):
-        raise PermissionError(
-            "log in on the pages of this server first; the same cookie counts here"
-        )
+        first = "log in on the pages of this server first"
+        raise PermissionError(f"{first}; the same cookie counts here")
     return name
 
 

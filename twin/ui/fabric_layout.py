@@ -278,13 +278,11 @@ def _pulled(sheet: Boxes, net: Network) -> dict[int, tuple[float, float]]:
     columns = max(1, math.ceil(math.sqrt(len(places) / 2)))
     order = sorted(places, key=lambda box: places[box][0])
     rows = math.ceil(len(order) / columns)
-    return {
-        box: (float(c), float(r))
-        for c in range(columns)
-        for r, box in enumerate(
-            sorted(order[c * rows : (c + 1) * rows], key=lambda box: places[box][1])
-        )
-    }
+    cells: dict[int, tuple[float, float]] = {}
+    for c in range(columns):
+        column = sorted(order[c * rows : (c + 1) * rows], key=lambda box: places[box][1])
+        cells |= {box: (float(c), float(r)) for r, box in enumerate(column)}
+    return cells
 
 
 def _block_of(sheet: Boxes) -> list[int]:

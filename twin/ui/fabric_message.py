@@ -244,15 +244,11 @@ def component(name: str, home: Path, own: str, parts: Sequence[str]) -> Callable
     modules = text(*(_HERE / f"{p}.js" for p in PICTURE), *(home / f"{p}.js" for p in parts))
     script = modules.replace("export default function", f"globalThis.{name} = function")
     ready = f'document.dispatchEvent(new CustomEvent("{name}"))'
-    code = st.components.v2.component(
-        f"{name}_code", js=f"{script}\n{ready}\nexport default function () {{}}"
-    )
-    picture = st.components.v2.component(
-        name,
-        html=text(home / f"{own}.html"),
-        css=text(_HERE / "picture.css", home / f"{own}.css"),
-        js=_WHEN_THERE.replace("NAME", name),
-    )
+    sent_once = f"{script}\n{ready}\nexport default function () {{}}"
+    code = st.components.v2.component(f"{name}_code", js=sent_once)
+    html, css = text(home / f"{own}.html"), text(_HERE / "picture.css", home / f"{own}.css")
+    when_there = _WHEN_THERE.replace("NAME", name)
+    picture = st.components.v2.component(name, html=html, css=css, js=when_there)
 
     def draw(**options: Any) -> Any:
         code(key=f"{name}-code")
@@ -294,21 +290,17 @@ def fabric_picture(
         if on_act and picture and picture.acts:
             on_act(picture.acts)
 
+    seats = [[i.role, i.name, [[a, b + 1] for a, b in i.parts()]] for i in instances]
+    chips, facts = machine(built(fabric))["chips"], session.facts()
     with st.container(gap=None):  # what only carries code and geometry takes no room
         result = _canvas(
             data={
                 "title": title,
                 "machine": geometry(fabric, key),
                 "changes": deflated(changes(fabric)),
-                "instances": [
-                    [i.role, i.name, [[first, last + 1] for first, last in i.parts()]]
-                    for i in instances
-                ],
+                "instances": seats,
                 "colours": theme.PLANE | theme.ROLE | theme.KIND,
-                "chips": [
-                    choice_label("supernode.chip", chip, session.facts())
-                    for chip in machine(built(fabric))["chips"]
-                ],
+                "chips": [choice_label("supernode.chip", chip, facts) for chip in chips],
                 "carried": "" if carried is None else deflated(list(carried)),
                 "high": max((v for v in carried or () if v is not None), default=0.0) or 1.0,
                 "unit": unit,

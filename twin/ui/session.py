@@ -210,14 +210,12 @@ def field_key(path: str) -> str:
 
 def can_undo() -> bool:
     """Whether there is an earlier scenario."""
-    state = _state()
-    return state.position > 0 or bool(state.pending)
+    return _state().position > 0 or bool(_state().pending)
 
 
 def can_redo() -> bool:
     """Whether there is an undone scenario."""
-    state = _state()
-    return state.position + 1 < len(state.history)
+    return _state().position + 1 < len(_state().history)
 
 
 def undo() -> None:

@@ -31,14 +31,12 @@ _MARKS = re.compile(r"[\\`*_\[\]<>$|~#!&]|:(?=\w)|^[-+](?= )")
 # Addresses, and names of icons and emoji: all three are looked for after backslashes are gone.
 _READ_LATER = re.compile(r"https?(?=:)|www(?=\.)|@(?=\w)|:(?=[a-z+-][\w+/-]*:)", re.IGNORECASE)
 
-_JS = {
-    name: Path(__file__).with_name(f"{name}.js").read_text("utf-8")
-    for name in ("modebar", "drawer", "drawn")
-}
+_HERE = Path(__file__).parent
+_JS = {n: (_HERE / f"{n}.js").read_text("utf-8") for n in ("modebar", "drawer", "drawn")}
 _modebar, _drawer = (st.components.v2.component(n, js=_JS[n]) for n in ("modebar", "drawer"))
 _drawn = st.components.v2.component(
     "drawn", html='<div class="drawn"></div>', js=_JS["drawn"],
-    css=Path(__file__).with_name("drawn.css").read_text("utf-8"),
+    css=(_HERE / "drawn.css").read_text("utf-8"),
 )  # fmt: skip
 # On dark ground the accent that carries white words is itself too dark to be a word's colour.
 # Streamlit shows where the keyboard is on buttons and fields, and not on links. A line that comes

@@ -54,12 +54,11 @@ def _parts(page: str) -> None:
     """Links to the parts of the scenario, and the search for a field by name."""
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         for name in SECTIONS[BUILD]:
+            part = PAGES[name]
             if name == page:
-                st.markdown(
-                    f"**:material/{PAGES[name].icon}: {PAGES[name].title}**", width="content"
-                )
+                st.markdown(f"**:material/{part.icon}: {part.title}**", width="content")
             else:
-                page_link(name, PAGES[name].title)
+                page_link(name, part.title)
         st.space("stretch")
         draft = session.draft()
         times, _ = forms.sought()
@@ -85,13 +84,11 @@ def _findable(path: str) -> str:
 
 def draft_link(page: str) -> None:
     """Button that copies the draft's address; a draft too long for an address is then stored."""
-    path = session.link(page)
+    path, draft = session.link(page), session.named_draft
     if links.carries(path):
         copy_link(path, save=session.edited())
     else:
-        copy_link(
-            path, on_copy=lambda: links.share_scenario(session.store(), session.named_draft())
-        )
+        copy_link(path, on_copy=lambda: links.share_scenario(session.store(), draft()))
 
 
 def refusal() -> str:
@@ -187,7 +184,6 @@ def _changed_edits() -> list[Edit]:
 def _in_words(group: list[Edit]) -> str:
     """Equal edits as one line: the elements, and the edit."""
     names = [f"{e.element} – {e.to}" if e.to else e.element for e in group]
-    items = (
-        ", ".join(names) if len(names) < 4 else f"{names[0]} to {names[-1]}, {len(names)} in all"
-    )
+    many = f"{names[0]} to {names[-1]}, {len(names)} in all"
+    items = many if len(names) > 3 else ", ".join(names)
     return f"{plain(items)}: **{effect(group[0].capacity_factor, group[0].latency_factor)}**"

@@ -176,13 +176,9 @@ def change(
         old = by_ends.get(forward) or by_ends.get(reverse) or Edit(element=element, to=target)
         if target:
             by_ends.pop(reverse, None)
-        new = old.model_dump() | {
-            "element": element,
-            "to": target,
-            "capacity_factor": old.capacity_factor if capacity is None else capacity,
-            "latency_factor": old.latency_factor if latency is None else latency,
-        }
-        by_ends[forward] = Edit(**new)
+        factors = {"capacity_factor": capacity, "latency_factor": latency}
+        given = {field: factor for field, factor in factors.items() if factor is not None}
+        by_ends[forward] = Edit(**{**old.model_dump(), "element": element, "to": target, **given})
     remaining = tuple(e for e in by_ends.values() if e != Edit(element=e.element, to=e.to))
     if len(remaining) > MOST:
         raise ValueError(f"{len(remaining):,} edits are more than the {MOST:,} a scenario may hold")

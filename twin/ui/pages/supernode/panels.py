@@ -121,9 +121,8 @@ def in_all(fabric: Fabric, facts: Facts, draft: Scenario) -> None:
     if ways["ub"] == ways["rdma"]:
         st.caption(ROUTED[ways["ub"]])
     else:
-        st.caption(
-            "  \n".join(f"{PLANES[plane]}: {ROUTED[routing]}" for plane, routing in ways.items())
-        )
+        each = (f"{PLANES[plane]}: {ROUTED[routing]}" for plane, routing in ways.items())
+        st.caption("  \n".join(each))
     if any(edit.add == "link" for edit in fabric.graph["supernode"].edits):
         st.caption(ADDED[ways["ub"]])
 

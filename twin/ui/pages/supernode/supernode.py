@@ -12,9 +12,8 @@ from twin.ui.forms import FIRST
 from twin.ui.forms.tables import rows_table
 from twin.ui.formulas import seated
 from twin.ui.pages.supernode import editor, panels
-from twin.ui.pages.supernode.hashed import hashed_flows
 from twin.ui.pages.supernode.panels import files
-from twin.ui.pages.supernode.prices import TRAFFIC, link_shares
+from twin.ui.pages.supernode.prices import TRAFFIC, hashed_flows, link_shares
 from twin.ui.pages.supernode.table import parts_table
 from twin.ui.toolbar import workspace
 
@@ -39,9 +38,8 @@ fabric, fault = editor.shown_fabric()
 # 2) The machine as a picture that is edited in place, with the instances placed on it.
 panels.outcome()
 if fault:
-    st.error(  # the answer above says why
-        "The picture shows the last machine that could be built.", icon=":material/device_hub:"
-    )
+    last = "The picture shows the last machine that could be built."  # the answer above says why
+    st.error(last, icon=":material/device_hub:")
 selected = {}
 if fabric is not None:
     placed, no_place = seated(draft, fabric)
@@ -66,9 +64,8 @@ if fabric is not None and not fault:
 # 3) The same machine as a table of elements and links, as numbers and files.
 if forms.to_open("supernode") in BEHIND:
     st.session_state["supernode-tab"] = "More fields"
-parts, numbers, file = st.tabs(
-    ["Elements and links", "More fields", "File"], key="supernode-tab", on_change="rerun"
-)
+tabs = ["Elements and links", "More fields", "File"]
+parts, numbers, file = st.tabs(tabs, key="supernode-tab", on_change="rerun")
 with parts:
     if parts.open and fabric is not None and not fault:
         parts_table(fabric, selected.get("names", []))

@@ -80,9 +80,8 @@ def chosen(
             )
             for name, value in (("From", min(axis.values)), ("To", max(axis.values)))
         ]  # fmt: skip
-        count = st.number_input(
-            "Points", 2, 32, len(axis.values), key=f"sweep-points-{path}", width=100
-        )
+        key = f"sweep-points-{path}"
+        count = st.number_input("Points", 2, 32, len(axis.values), key=key, width=100)
     low, high = (float(end if end is not None else 0) for end in ends)
     as_given = (min(axis.values), max(axis.values), len(axis.values)) == (low, high, count)
     return axis if axis is given and as_given else sweep.between(path, low, high, int(count))

@@ -24,8 +24,6 @@ except sweep.SweepError as error:
     st.error(sentence(str(error)), icon=":material/link_off:")
     given = []
 first_field, second_field = st.columns(2, gap="large")
-axes: list[sweep.Axis] = []
-refused = ""
 try:
     with first_field:
         one = pts.chosen(0, given[0] if given else None, "workload.rate_req_per_s")
@@ -35,9 +33,7 @@ try:
     # Each point under the name that its own run would bear.
     wanted = sweep.points(session.draft(), axes, lambda s: words.named(s, session.preset()))
 except sweep.SweepError as error:
-    refused = sentence(str(error))
-if refused:
-    st.warning(refused, icon=":material/error:")
+    st.warning(sentence(str(error)), icon=":material/error:")
     st.stop()
 
 rows = pts.runs(wanted)
@@ -74,14 +70,10 @@ def results() -> None:
     series = pts.series(axes, wanted, rows)
     if not series:
         return
-    if len(axes) == 1:
-        answered = [(p.scenario, row.summary if row else {})
-               for p, row in zip(wanted, rows, strict=True) if p.scenario]  # fmt: skip
-        if not open_ and len(answered) == len(wanted):
-            text = sweep.conclusion(
-                axes[0], [s for s, _ in answered], [each for _, each in answered]
-            )
-            st.subheader(plain(text), anchor=False)
+    scenarios = [point.scenario for point in wanted if point.scenario]
+    if len(axes) == 1 and not open_ and len(scenarios) == len(wanted):
+        summaries = [row.summary if row else {} for row in rows]
+        st.subheader(plain(sweep.conclusion(axes[0], scenarios, summaries)), anchor=False)
     grid = st.grid(2, min_column_width=330, gap="medium")
     for key in pts.figures("panel", rows):
         with grid.cell():  # a chart and its sentence

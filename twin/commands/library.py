@@ -20,9 +20,7 @@ from twin.lab.traces.source import LOCAL
 if TYPE_CHECKING:
     from twin.lab.store.archive import Moved
 
-app = typer.Typer(
-    help="The library: stored scenarios, runs and imported files.", no_args_is_help=True
-)
+app = typer.Typer(help=__doc__, no_args_is_help=True)
 
 
 @app.command("export")

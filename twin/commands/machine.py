@@ -15,9 +15,7 @@ from twin.lab.machines import built_machine, machine_rows, machine_summary, read
 from twin.lab.store import open_store
 from twin.scenario import ROUTINGS
 
-app = typer.Typer(
-    help="Machines: recipes, and what was imported from a file.", no_args_is_help=True
-)
+app = typer.Typer(help=__doc__, no_args_is_help=True)
 
 Named = Annotated[str, typer.Argument(help="A recipe, or an imported machine by name or digest.")]
 
@@ -65,10 +63,8 @@ def import_machine(
     if as_json:
         print_json({"machine": digest, "npus": machine.npus})
         return
-    out.print(
-        escape(f"{machine.name}: {machine.npus:,} NPUs; ask for it as supernode.machine={digest}"),
-        soft_wrap=True,
-    )
+    how = f"ask for it as supernode.machine={digest}"
+    out.print(escape(f"{machine.name}: {machine.npus:,} NPUs; {how}"), soft_wrap=True)
 
 
 @app.command("export")

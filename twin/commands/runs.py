@@ -234,6 +234,5 @@ def print_run(answer: Mapping[str, Any]) -> None:
     for check in answer["broken_checks"]:
         terminal.err.print(escape(f"broken: {check['id']} {check['statement']}: {check['detail']}"))
     stored_text = f"stored as run {answer['run']}" if answer["run"] else "not stored"
-    terminal.out.print(
-        f"{answer['requests']:,} requests in {answer['wall_s']:.2f} s; {stored_text}", style="dim"
-    )
+    served = f"{answer['requests']:,} requests in {answer['wall_s']:.2f} s"
+    terminal.out.print(f"{served}; {stored_text}", style="dim")

@@ -50,13 +50,12 @@ def recovery(v: View) -> Found:
 @cause("edits", "Links out of order", "Bring the links back to what was built.", FAULT)
 def edits(v: View) -> Found:
     """The fabric without edits that remove capacity."""
-    edits_left = [
-        edit
-        for edit in v.scenario.supernode.edits
-        if edit.capacity_factor >= 1.0 and edit.latency_factor <= 1.0 and not edit.links_out
+    edits = v.scenario.supernode.edits
+    left = [
+        e for e in edits if e.capacity_factor >= 1 and e.latency_factor <= 1 and not e.links_out
     ]
-    if len(edits_left) < len(v.scenario.supernode.edits):
-        yield Change({"supernode.edits": _dumped(edits_left)})
+    if len(left) < len(edits):
+        yield Change({"supernode.edits": _dumped(left)})
 
 
 def _dumped(rows: list[Any]) -> list[dict[str, Any]]:
@@ -156,10 +155,8 @@ def memory_pool(v: View) -> Found:
         yield Change({f"{path}.enabled": True}, promise=fetched)
         return
     if v.figure("pool_used_fraction") > 0.9:
-        yield Change(
-            {f"{path}.gb_per_node": min(16_384.0, max(512.0, 4 * s.memory_pool.gb_per_node))},
-            promise=fetched,
-        )
+        larger = min(16_384.0, max(512.0, 4 * s.memory_pool.gb_per_node))
+        yield Change({f"{path}.gb_per_node": larger}, promise=fetched)
     yield Change({f"{path}.scope": "shared"}, promise=fetched)
     yield Change({f"{path}.plane": "ub"}, promise=fetched)
     if v.late > 0.5:

@@ -128,12 +128,12 @@ def _measured(runs: Runs, view: View, room: Capacity) -> list[Measured]:
     tried: dict[str, list[Look]] = {}
     for look in _looked(runs, view, candidates):
         tried.setdefault(look.cause.key, []).append(look)
-    best = sorted(
-        tried.values(),
-        key=lambda group: (group[0].cause.kind != FAULT, -max(k.worth for k in group)),
-    )
+
+    def weightiest(group: list[Look]) -> tuple[bool, float]:
+        return group[0].cause.kind != FAULT, -max(look.worth for look in group)
+
     measured: list[Measured] = []
-    for group in best[:LOOKED_INTO]:
+    for group in sorted(tried.values(), key=weightiest)[:LOOKED_INTO]:
         row = _confirmed(runs, view, group) if len(measured) < CONFIRMED else None
         if row and all(row.removal.settings != other.removal.settings for other in measured):
             measured.append(row)

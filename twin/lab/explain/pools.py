@@ -190,10 +190,8 @@ def ep(v: View) -> Found:
 def kv_space(v: View) -> Found:
     """Smaller KV or weights, fewer redundant experts, or more dies."""
     out, decode = _out_of_space(v), v.full.decode if v.full is not None else None
-    kv_limited = (
-        decode is not None and decode.limited_by == "KV space"
-    )  # than slots ask for, by formula
-    if not (out or kv_limited or v.parts["prefill_queue"] >= WAITS):
+    limited = decode is not None and decode.limited_by == "KV space"  # by formula
+    if not (out or limited or v.parts["prefill_queue"] >= WAITS):
         return
     yield Change({"deployment.precision.kv": "int8"})
     yield Change({"deployment.precision.weights": "int8"})

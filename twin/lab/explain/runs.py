@@ -99,10 +99,8 @@ def shortened(s: Scenario, summary: Summary) -> Scenario:
         return s
     stay_s = float(summary.get("e2e_s_p99") or s.horizon_s)
     share = min(1.0, max(REQUESTS_MAX / requests, (s.warmup_s + STAYS * stay_s) / s.horizon_s))
-    return with_overrides(
-        s, {"horizon_s": float(f"{share * s.horizon_s:.3g}"),
-            "warmup_s": float(f"{share * s.warmup_s:.3g}")}
-    )  # fmt: skip
+    times = {"horizon_s": share * s.horizon_s, "warmup_s": share * s.warmup_s}
+    return with_overrides(s, {path: float(f"{time_s:.3g}") for path, time_s in times.items()})
 
 
 def seeded(s: Scenario, seeds: Sequence[int]) -> list[Scenario]:

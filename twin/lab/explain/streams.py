@@ -27,9 +27,8 @@ def stream_plans(scenario: Scenario, facts: Facts, tables: Tables) -> dict[str, 
     plans: dict[str, Timeline | None] = {}
     if costs.decode_role is not None:
         ranks = tables["ranks"].filter(pl.col("role") == "decode")
-        requests, context = (
-            _mean(ranks[name].fill_null(0.0)) for name in ("requests_mean", "context_tokens_mean")
-        )
+        names = ("requests_mean", "context_tokens_mean")
+        requests, context = (_mean(ranks[name].fill_null(0.0)) for name in names)
         hot = _mean_hot(tables, "decode")
         plans["decode"] = decode_timeline(costs.decode, requests, context, hot, hot)
     if costs.prefill_role is not None:

@@ -10,7 +10,7 @@ from twin.lab.plan.candidates import Candidate, score
 from twin.lab.plan.finish import Finalist, Finish
 from twin.lab.plan.question import LOSSES
 from twin.lab.plan.search import Search, front
-from twin.lab.plan.space import CHOICES, COUNTED
+from twin.lab.plan.space import BATCH, CHOICES, COUNTED, DRAFTS
 from twin.scenario import field_info
 
 FIGURES = 6
@@ -135,10 +135,9 @@ def _ranked(finish: Finish) -> list[dict[str, Any]]:
 def equal_words(rows: Sequence[Mapping[str, Any]]) -> str:
     """Meaning of the sign of equality in a ranking, with the known error of such ratios."""
     percentages = sorted({round(100 * within) for r in rows if (within := r["ratio_known_within"])})
-    band_text = " to ".join(
-        f"±{within} %" for within in dict.fromkeys(percentages[:1] + percentages[-1:])
-    )
-    return f"=: equal to the first within what is known of such a ratio ({band_text or 'nothing'})"
+    ends = dict.fromkeys(percentages[:1] + percentages[-1:])
+    band = " to ".join(f"±{within} %" for within in ends) or "nothing"
+    return f"=: equal to the first within what is known of such a ratio ({band})"
 
 
 def _settings(f: Finalist) -> dict[str, Any]:
@@ -220,11 +219,10 @@ def _tornado(search: Search, best: Finalist) -> list[dict[str, Any]]:
         if len(changed) == 1 and not t.failed:
             point = search.found(t)
             rows[changed[0]] = max(rows.get(changed[0], 0.0), point[0] if point else 0.0)
+    ordered = sorted(rows.items(), key=lambda row: (row[0][0], str(row[0][1])))
     return [
         {"path": path, "value": value, "score_ratio": worth / found[0], "fits": worth > 0.0}
-        for (path, value), worth in sorted(
-            rows.items(), key=lambda row: (row[0][0], str(row[0][1]))
-        )
+        for (path, value), worth in ordered
     ]
 
 
@@ -247,10 +245,7 @@ def in_words(settings: dict[str, Any]) -> str:
         if path in settings:
             parts.append(f"{settings[path]}{f' x {size}' if size else ''} {role}")
     mode_name = " + ".join(parts)
-    short_names = {
-        "deployment.decode.batch_per_npu": "batch",
-        "deployment.decode.mtp_draft_tokens": "MTP",
-    }
+    short_names = {BATCH: "batch", DRAFTS: "MTP"}
     more = [f"{word} {settings[path]}" for path, word in short_names.items() if path in settings]
     shown_paths = {*COUNTED.values(), *short_names, "deployment.mode"}
     for path, value in settings.items():

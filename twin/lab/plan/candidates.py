@@ -155,9 +155,9 @@ class Space:
             if (value := read(self.plan.scenario, path)) != read(base, path):
                 settings[path] = value
         candidates += self._judged(settings)
-        goal = self.plan.goal
+        g = self.plan.goal
         candidates.sort(
-            key=lambda c: (c.status != "untested", -c.bound(goal), -c.expected(goal), c.settings)
+            key=lambda c: (c.status != "untested", -c.bound(g), -c.expected(g), c.settings)
         )
         self.candidates, self.left_out = candidates[:MOST], len(candidates[MOST:])
 
@@ -183,10 +183,8 @@ class Space:
         """Other settings to vary with a value: all of a new choice, finer steps of a known one."""
         own_values = {p: kind.get(p, read(self.base, p)) for p in (path, *ALONG.get(path, ()))}
         if value != own_values[path]:
-            derived = ALONG.get(path, {}) if value else {}
-            yield from products(
-                {p: values_of(self.base, self.machine) for p, values_of in derived.items()}
-            )
+            derived = (ALONG.get(path, {}) if value else {}).items()
+            yield from products({p: values(self.base, self.machine) for p, values in derived})
         elif value and path in ALONG:
             yield from products({p: finer(p, own_values[p]) for p in ALONG[path]})
 
@@ -276,9 +274,7 @@ class Space:
         self, settings: Settings, known: Curve, rate: float, npus: int, batches: list[int]
     ) -> bool:
         """Whether even a smaller batch would never be full (Poisson, three deviations)."""
-        if math.isinf(known.batches[-1]) or not math.isfinite(
-            rate
-        ):  # prefill has no batch of these
+        if math.isinf(known.batches[-1]) or not math.isfinite(rate):  # prefill has no batch
             return False
         mean = known.under_way(rate) * npus
         most = (mean + 3.0 * math.sqrt(mean)) / npus
@@ -325,14 +321,10 @@ def short_of(base: Scenario, settings: Settings) -> str:
         named = getattr(base.deployment, role).chip
         chip = base.supernode.chip if named == AS_MACHINE else named
         needed[chip] += math.prod(pool_size(base, settings, role))
-    return next(
-        (
-            f"needs {npus:,} NPUs of {chip}, and the machine has {most:,}"
-            for chip, npus in needed.items()
-            if base.supernode.kinds and npus > (most := base.supernode.npus_with(chip))
-        ),
-        "",
-    )
+    for chip, npus in needed.items() if base.supernode.kinds else ():
+        if npus > (most := base.supernode.npus_with(chip)):
+            return f"needs {npus:,} NPUs of {chip}, and the machine has {most:,}"
+    return ""
 
 
 def _concerned(values: dict[str, list[Any]], mode: str) -> dict[str, list[Any]]:

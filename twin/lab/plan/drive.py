@@ -6,7 +6,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
-from typing import Any, Protocol, TypeVar
+from pathlib import Path
+from typing import Any, TypeVar
 
 from twin.engine.simulate import ENGINE_VERSION, simulate
 from twin.facts import Facts
@@ -45,14 +46,36 @@ class Stopped(Exception):
     """The plan was stopped on request."""
 
 
-class Memory(Protocol):
-    """Stored results of simulations, by digest of the scenario."""
+class Memory:
+    """Stored simulations of a plan, one per line, of this engine and these facts."""
+
+    def __init__(self, path: Path, version: str):
+        """Read the stored lines; an incomplete line is ignored."""
+        self._path, self._version = path, version
+        self._known: dict[str, Trial | str] = {}
+        try:
+            lines = path.read_text("utf-8").splitlines()
+        except OSError:
+            lines = []
+        for line in lines:
+            try:
+                row = json.loads(line)
+            except ValueError:
+                continue
+            if row.get("version") == version:
+                self._known[row["scenario"]] = row["trial"]
 
     def get(self, digests: Sequence[str]) -> dict[str, Trial | str]:
         """Stored results of these digests."""
+        return {d: self._known[d] for d in digests if d in self._known}
 
     def put(self, answers: Mapping[str, Trial | str]) -> None:
         """Store some."""
+        self._known |= answers
+        with self._path.open("a", encoding="utf-8") as file:
+            for digest, trial in answers.items():
+                row = {"version": self._version, "scenario": digest, "trial": trial}
+                file.write(json.dumps(row) + "\n")
 
 
 def one(scenario: Scenario, facts: Facts) -> Trial | str:
@@ -96,9 +119,8 @@ def _prices(scenario: str, facts: Facts) -> Prices:
 def _same(version: str) -> Facts:
     """Facts of this process. Raises PlanError if they differ from the caller's."""
     if version != version_of(facts := load_facts()):
-        raise PlanError(
-            "a process of the cluster has another twin or other facts: install the same version"
-        )
+        other = "a process of the cluster has another twin or other facts"
+        raise PlanError(f"{other}: install the same version")
     return facts
 
 
@@ -288,10 +310,9 @@ def carried_out(
                 answers = simulators.all(scenarios, beat)
                 pairs = zip(answers, scenarios, strict=True)
                 simulated += len(scenarios)
+                trials = [a if isinstance(a, str) else judged(a, plan, s) for a, s in pairs]
                 try:
-                    scenarios = steps.send(
-                        [a if isinstance(a, str) else judged(a, plan, s) for a, s in pairs]
-                    )
+                    scenarios = steps.send(trials)
                 except StopIteration:
                     break
     finally:

@@ -183,9 +183,7 @@ class Finish:
         if not needed or not steady_by_itself(space.base) or space.prices.offered is None:
             return
         in_progress: list[tuple[Finalist, Any, Scenario]] = []
-        missed_by: dict[int, list[tuple[float, Trial]]] = {
-            id(f): [] for f in finalists
-        }  # with loads
+        missed_by: dict[int, list[tuple[float, Trial]]] = {id(f): [] for f in finalists}  # loads
         for f in finalists:
             begin = f.rate if self.search.one_load else f.tested.middle
             search = searching(f.scenario, self.facts, begin)
@@ -335,9 +333,8 @@ def after_loss(s: Scenario, faults: Sequence[dict[str, Any]]) -> Scenario:
     from_s = at_s + r.detection_s + took_s + AFTER_S
     lasts_s = max(s.horizon_s - s.warmup_s, JUDGED_S)
     rows = [{**fault, "at_s": at_s} for fault in faults]
-    return with_overrides(
-        s, {"faults": rows, "warmup_s": math.ceil(from_s), "horizon_s": math.ceil(from_s + lasts_s)}
-    )
+    times = {"warmup_s": math.ceil(from_s), "horizon_s": math.ceil(from_s + lasts_s)}
+    return with_overrides(s, {"faults": rows} | times)
 
 
 def margin_after(s: Scenario, element: str, trial: Trial | str) -> dict[str, Any]:

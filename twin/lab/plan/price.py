@@ -62,10 +62,8 @@ def _loaded(trace: str, counts: str, machine: str) -> Imports:
     store = open_store()  # from here on machines are found there, and controllers in their folder
     if machine and find(machine) is None:
         store.machines.load(machine)  # says in a sentence why not
-    return Imports(
-        store.traces.load(trace) if trace else None,
-        store.counts.load(counts).counts if counts else None,
-    )
+    table = store.counts.load(counts).counts if counts else None
+    return Imports(store.traces.load(trace) if trace else None, table)
 
 
 CURVE = (4, 12, 32, 80, 256)  # requests per NPU that are priced; between them a line
@@ -198,9 +196,8 @@ class Prices:
             shared = (OFFLOAD, LENT, *(LENDERS if role == "decode" else ()))
             own_settings |= {path: settings.get(path, read(self.base, path)) for path in shared}
         if role == "prefill":  # its costs know only whether there are drafts
-            own_settings[DRAFTS] = min(
-                1, own_settings.get(DRAFTS, self.base.deployment.decode.mtp_draft_tokens)
-            )
+            drafts = self.base.deployment.decode.mtp_draft_tokens
+            own_settings[DRAFTS] = min(1, own_settings.get(DRAFTS, drafts))
         return (role, *sorted(own_settings.items()))
 
     def curves(self, role: str, settings: Settings) -> Pool:
@@ -336,10 +333,8 @@ class Prices:
                 why = why or str(error)
                 continue
             expected.append(max(_point(role, count, outlook_at) for _, outlook_at in looks))
-            bunched = (
-                _bunched(batch_scenario, _point(role, count, f), f, t, hot[1]) for t, f in looks
-            )
-            best_case.append(max(bunched))
+            points = ((_point(role, count, f), f, t) for t, f in looks)
+            best_case.append(max(_bunched(batch_scenario, *point, hot[1]) for point in points))
             both_curves = _curve(expected), _curve(best_case)
         return both_curves if expected else (Curve(refused=why), Curve())
 

@@ -79,11 +79,9 @@ class Tested:
         """Best estimate of its largest rate."""
         if not self.low:
             return self.high / STEP
-        return (
-            self.low * math.sqrt(STEP)
-            if math.isinf(self.high)
-            else math.sqrt(self.low * max(self.high, self.low))
-        )
+        if math.isinf(self.high):
+            return self.low * math.sqrt(STEP)
+        return math.sqrt(self.low * max(self.high, self.low))
 
 
 @dataclass
@@ -182,9 +180,8 @@ class Search:
         """Candidates with the largest gain beyond the front, times their chance to meet the limits;
         ties by reserve."""
         reached_points, proved_points = self.reached, self.proved()
-        promising = sorted(
-            (c for c in left if self._may_do(c)), key=lambda c: (-c.price.expected, c.settings)
-        )
+        promising = [c for c in left if self._may_do(c)]
+        promising.sort(key=lambda c: (-c.price.expected, c.settings))
         chance = np.array([*map(self._chances(reached_points), promising)])
         if not proved_points and not (chance > UNLIKELY).any():
             return self._fastest(left, count)

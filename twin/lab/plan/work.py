@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,9 +16,8 @@ from typing import Any
 from twin.facts import Facts
 from twin.lab.files import locked, write_text
 from twin.lab.library import ROOT, facts_environment, load_facts
-from twin.lab.plan.drive import Stopped, carried_out, version_of
+from twin.lab.plan.drive import Memory, Stopped, carried_out, version_of
 from twin.lab.plan.question import Plan, PlanError, plan_digest, plan_from_text, question_text
-from twin.lab.plan.trial import Trial
 
 QUESTION, STATUS, ANSWER, MEMORY, STOP, LOCK, LOG = (
     "question.txt", "status.json", "plan.json", "simulated.jsonl", "stop", "lock", "log.txt",
@@ -112,38 +111,6 @@ class Plans:
 def plans_of(artefacts: Path, facts: Facts) -> Plans:
     """The plans of a store, by the folder of its artefacts."""
     return Plans(artefacts / "plans", version_of(facts))
-
-
-class Memory:
-    """Stored simulations of a plan, one per line, of this engine and these facts."""
-
-    def __init__(self, path: Path, version: str):
-        """Read the stored lines; an incomplete line is ignored."""
-        self._path, self._version = path, version
-        self._known: dict[str, Trial | str] = {}
-        try:
-            lines = path.read_text("utf-8").splitlines()
-        except OSError:
-            lines = []
-        for line in lines:
-            try:
-                row = json.loads(line)
-            except ValueError:
-                continue
-            if row.get("version") == version:
-                self._known[row["scenario"]] = row["trial"]
-
-    def get(self, digests: Sequence[str]) -> dict[str, Trial | str]:
-        """Stored results of these digests."""
-        return {d: self._known[d] for d in digests if d in self._known}
-
-    def put(self, answers: Mapping[str, Trial | str]) -> None:
-        """Store some."""
-        self._known |= answers
-        with self._path.open("a", encoding="utf-8") as file:
-            for digest, trial in answers.items():
-                row = {"version": self._version, "scenario": digest, "trial": trial}
-                file.write(json.dumps(row) + "\n")
 
 
 def work(here: Path) -> None:

@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -191,9 +192,7 @@ def hash_array(
     """(offset i8[n + 1], hashes i8[refs]) of lists; TraceError names an invalid list by `where`."""
     offset = np.zeros(len(lists) + 1, np.int64)
     np.cumsum([len(ids) for ids in lists], out=offset[1:])
-    flat: list[int] = []
-    for ids in lists:
-        flat.extend(ids)
+    flat = [*chain.from_iterable(lists)]
     if not flat:
         return offset, np.zeros(0, np.int64)
     try:
@@ -224,17 +223,14 @@ def csv_cells(piece: Piece) -> Iterator[tuple[Cells, np.ndarray]]:
     for first, lines in portions(piece):
         if max(map(len, lines)) > MOST_ROW_BYTES:
             longest = first + max(range(len(lines)), key=lambda i: len(lines[i]))
-            raise TraceError(
-                f"{piece.name} line {longest} is longer than {MOST_ROW_BYTES >> 10} KB: "
-                "no row of a table is"
-            )
+            most = f"{MOST_ROW_BYTES >> 10} KB: no row of a table is"
+            raise TraceError(f"{piece.name} line {longest} is longer than {most}")
         filled_lines = [i for i, line in enumerate(lines) if line and line.strip(BLANK)]
         if filled_lines and not header:
             header = header_of(lines[filled_lines.pop(0)])
             if len(header) > MOST_COLUMNS:
-                raise TraceError(
-                    f"{piece.name} has {len(header)} columns: at most {MOST_COLUMNS} are read"
-                )
+                has = f"{piece.name} has {len(header)} columns"
+                raise TraceError(f"{has}: at most {MOST_COLUMNS} are read")
             if len(set(header)) < len(header):
                 raise TraceError(f"{piece.name} names a column twice: {', '.join(header)}")
         for i in filled_lines:

@@ -25,9 +25,8 @@ def read_trace(
     """A trace (file, folder, upload) as a table. Raises TraceError with file and line.
     block_tokens: of a hash where the file does not say."""
     if block_tokens is not None and not 1 <= block_tokens <= MOST_BLOCK_TOKENS:
-        raise TraceError(
-            f"a block of {block_tokens} tokens is none: it must be from 1 to {MOST_BLOCK_TOKENS:,}"
-        )
+        right = f"it must be from 1 to {MOST_BLOCK_TOKENS:,}"
+        raise TraceError(f"a block of {block_tokens} tokens is none: {right}")
     label, limits, pieces = open_source(source, name, limits)
     first = next(pieces, None)
     if first is None:
@@ -100,7 +99,6 @@ def _warnings(table: TraceTable, quantum_s: float) -> list[str]:
     if not table.has_prefix:
         warnings.append("no prefix information: no prompt shares a block")
     if quantum_s:
-        warnings.append(
-            f"timestamps are rounded to {quantum_s:.4g} s: spread the requests over that step"
-        )
+        rounded = f"timestamps are rounded to {quantum_s:.4g} s"
+        warnings.append(f"{rounded}: spread the requests over that step")
     return warnings

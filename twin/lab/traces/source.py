@@ -51,9 +51,7 @@ class Budget:
     """Bytes that may still be unpacked from one source."""
 
     def __init__(self, name: str, limits: Limits) -> None:
-        self.name = name
-        self.limits = limits
-        self.left = limits.unpacked_bytes
+        self.name, self.limits, self.left = name, limits, limits.unpacked_bytes
 
     def spend(self, count: int) -> None:
         """Subtract `count` bytes; raises TraceError if fewer are left."""
@@ -178,8 +176,8 @@ def _folder(folder: Path, budget: Budget) -> Iterator[Piece]:
         data = _read(path, name, budget.limits)
         if data.startswith(PARQUET_MAGIC):
             yield Piece(name, data, path)
-            continue
-        yield Piece(name, _plain(name, data, budget)[0])
+        else:
+            yield Piece(name, _plain(name, data, budget)[0])
 
 
 def _hidden(name: str) -> bool:

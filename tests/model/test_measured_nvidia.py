@@ -9,6 +9,7 @@ from twin.hardware.chip import load_chip
 from twin.hardware.fabric import wired
 from twin.model.coefficients import DECODE_OPERATORS
 from twin.model.costs import build_costs
+from twin.model.formats import FORMATS
 from twin.model.mixed import mixed_iteration_s
 from twin.model.record import dtype_of, numbers
 from twin.model.roofline import load_machine
@@ -137,6 +138,31 @@ def test_experts_of_one_rank_are_the_kernel_of_tokens_that_nobody_sends(facts):
     one, several = (one_rank(facts, dies).sequence.experts for dies in (8, 4))
     grouped, fused = (facts.si(f"{TABLE}.{name}.fp8.compute") for name in ("grouped", "fused"))
     assert one.flop / several.flop == pytest.approx(grouped / fused)
+
+
+@pytest.mark.parametrize(
+    ("model", "weights", "stack", "table"),
+    [
+        ("deepseek-r1", "fp8", "sglang-0-5", "operators.fused.fp8"),
+        ("qwen3-235b", "fp8", "sglang-0-5", "operators.fused_gqa.fp8"),
+        ("qwen3-235b", "bf16", "plain", "operators.fused_gqa.bf16"),
+        ("qwen3-235b", "fp4", "sglang-0-5", "operators.fused.fp4"),
+        ("qwen3-235b", "fp8", "vllm-0-24", "kernels.vllm.latest.fused.fp8"),
+        ("qwen3-235b", "fp8", "tensorrt-llm-1-3", "kernels.trtllm.latest.fused.fp8"),
+    ],
+)
+def test_experts_without_latent_attention_have_sglang_s_own_kernel(
+    facts, model, weights, stack, table
+):
+    """On Blackwell, in 8 and 16 bits, and not where an engine's own library has a kernel."""
+    x = one_rank(
+        facts, supernode__chip="b200", deployment__model=model, deployment__stack=stack,
+        deployment__precision__weights=weights,
+    ).sequence.experts  # fmt: skip
+    shape, reads = load_shape(facts, model), facts.si(f"chips.b200.{table}.bandwidth")
+    weight_bytes = 3.0 * shape.hidden * shape.expert_intermediate * FORMATS[weights].weight_bytes
+    read_s = weight_bytes / facts.si("chips.b200.hbm_bandwidth") / reads
+    assert read_s <= x.weight < 1.05 * read_s  # the slowest die of eight is some 3 % slower
 
 
 def test_vllm_replays_graphs_for_short_prompts(facts):

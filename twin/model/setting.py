@@ -202,9 +202,15 @@ class Setting:
 
     def experts_by(self, operator: str) -> str:
         """Name of the operator of a die's experts, `grouped` or `contiguous` where tokens are sent
-        to them: dies that have all tokens run another kernel if one was measured."""
-        fused = f"fused.{computes(self.formats.expert)}"
-        return "fused" if self.summed and fused in self.machine.reaches else operator
+        to them: dies that have all tokens run another kernel if one was measured. Without latent
+        attention, weights of 8 and 16 bits have a kernel of their own on some chips: SGLang's
+        faster one is for DeepSeek's family (pull requests 11816 and 38374)."""
+        fmt = self.formats.expert
+        fused = ["fused"]
+        if self.shape.kind.kernels == "gqa" and fmt == computes(fmt):
+            fused.insert(0, "fused_gqa")
+        measured = (each for each in fused if f"{each}.{computes(fmt)}" in self.machine.reaches)
+        return next(measured, operator) if self.summed else operator
 
     @property
     def summed(self) -> Exchange | None:

@@ -40,6 +40,15 @@ def test_a_kernel_for_spread_experts_goes_before_a_newer_release():
     ]  # fmt: skip
 
 
+def test_models_without_latent_attention_have_the_kernel_that_sglang_compiles_itself():
+    """A fact of its own only where another kernel is the one of all experts."""
+    fast, own = fitted("sglang 0.5.14", "flashinfer", rows=200), fitted("sglang 0.5.14", "triton")
+    foreign = fitted("vllm 0.24.0", "triton")
+    names = [(e.operator, e.part) for e in chosen([fast, own, foreign])]
+    assert names == [("grouped", "flashinfer"), ("fused", "flashinfer"), ("fused_gqa", "triton")]
+    assert "fused_gqa" not in {e.operator for e in chosen([own, foreign])}
+
+
 def test_releases_are_compared_as_numbers_and_the_larger_table_counts_among_equals():
     old, new = fitted("sglang 0.5.9"), fitted("sglang 0.5.14")
     large = fitted("sglang 0.5.14", "other", rows=200)

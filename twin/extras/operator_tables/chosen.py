@@ -14,9 +14,10 @@ FALLBACK = 0.3  # share of what binds it: an attention kernel below it is not wh
 BINDS = dict.fromkeys(("mla", "gqa"), "bandwidth") | dict.fromkeys(
     ("prefill_mla", "prefill_gqa"), "compute"
 )
+TRITON = "triton"  # in the names of kernels for experts that engines compile themselves
 ORDER = (
-    "gemm", "grouped", "fused", "contiguous", "mla", "gqa", "prefill_mla", "prefill_gqa",
-    "eager_mla", "exchange", "alltoall", "collective",
+    "gemm", "grouped", "fused", "fused_gqa", "contiguous", "mla", "gqa", "prefill_mla",
+    "prefill_gqa", "eager_mla", "exchange", "alltoall", "collective",
 )  # fmt: skip
 APART = ("exchange", "alltoall", "collective")  # whose facts are of a network
 HOSTS = {"eager_mla": "mla", "contiguous": "moe"}  # launched kernel by kernel: what of a layer
@@ -37,11 +38,23 @@ def chosen(found: Iterable[Fitted], engine: str = "") -> list[Fitted]:
         replace(each, operator="fused") for each in engine_fits
         if _fused(each) and (each.engine, each.format, each.part) not in known
     ]  # fmt: skip
+    engine_fits += [replace(each, operator="fused_gqa") for each in engine_fits if _compiled(each)]
     best: dict[tuple[int, str, str], Fitted] = {}
     for each in sorted(filter(_worth, engine_fits), key=_rank):
         network = each.part if each.operator in APART or each.part == "host" else ""
         best.setdefault((ORDER.index(each.operator), each.format, network), each)
-    return [best[name] for name in sorted(best)]
+    same = {each.table for each in best.values() if each.operator == "fused"}
+    return [
+        best[name] for name in sorted(best)
+        if best[name].operator != "fused_gqa"
+        or replace(best[name], operator="fused").table not in same
+    ]  # fmt: skip
+
+
+def _compiled(each: Fitted) -> bool:
+    """Whether a table is of the kernel that SGLang's experts have, of models without latent
+    attention, where those of DeepSeek's family have a faster one (pull request 38374)."""
+    return each.operator == "fused" and TRITON in each.part and each.engine.startswith(ENGINES[0])
 
 
 def _fused(each: Fitted) -> bool:

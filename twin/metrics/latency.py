@@ -71,9 +71,8 @@ def gap_spread(edges: np.ndarray, weights: np.ndarray, tokens: float) -> dict[st
         return spread_of(np.zeros(0), "itl_s")
     free = max(tokens - total_weight, 0.0)
     middle = 0.5 * (edges[1:] + edges[:-1])
-    spread: dict[str, float | None] = {
-        "itl_s_mean": float((middle * weights).sum()) / (total_weight + free)
-    }
+    mean = float((middle * weights).sum()) / (total_weight + free)
+    spread: dict[str, float | None] = {"itl_s_mean": mean}
     with_free = np.concatenate(([free], weights))
     with_zero = np.concatenate(([0.0, 0.0], edges[1:]))
     for p in PERCENTILES:

@@ -249,10 +249,8 @@ class Observed:
         """Mean watts of the NPUs of a pool that has a kind of its own."""
         t = {name.partition(".")[2]: value for name, value in self.totals.items()
              if name.startswith(f"{role}.")}  # fmt: skip
-        cube, hbm = (
-            t[f"{unit}_amount"] / (t[f"{unit}_capacity"] * self.steady_s)
-            for unit in ("cube", "hbm")
-        )
+        cube = t["cube_amount"] / (t["cube_capacity"] * self.steady_s)
+        hbm = t["hbm_amount"] / (t["hbm_capacity"] * self.steady_s)
         busy_w = t["cube_w"] * cube + t["hbm_w"] * hbm
         if role == "prefill":
             prefilling = self.instance_mean("prefill_busy_s", "prefill") or 0.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 import polars as pl
@@ -181,10 +182,8 @@ def _victims(
     tried = requests["retries"].to_numpy() > 0
     given_up = is_lost(requests)
     # Who came after the last fault was noticed met its long shadow: no instance to go to.
-    window_index = np.minimum(
-        np.searchsorted(noticed, requests["arrival_s"].to_numpy(), "left"), len(moments) - 1
-    )
-    size = len(moments)
+    size, arrival_s = len(moments), requests["arrival_s"].to_numpy()
+    window_index = np.minimum(np.searchsorted(noticed, arrival_s, "left"), size - 1)
     retried = np.bincount(window_index[tried], minlength=size)
     lost = np.bincount(window_index[given_up], minlength=size)
     return [(int(a), int(b)) for a, b in zip(retried, lost, strict=True)]
@@ -193,13 +192,8 @@ def _victims(
 def _noticed(events: pl.DataFrame, moments: Sequence[float]) -> np.ndarray:
     """Detection time of each fault: the last 'detected' before the next, or the fault's own."""
     detected_s = events.filter(pl.col("kind") == Kind.DETECTED)["t_s"].to_list()
-    edges = [*moments[1:], np.inf]
-    return np.array(
-        [
-            max([t, *(d for d in detected_s if t <= d < edge)])
-            for t, edge in zip(moments, edges, strict=True)
-        ]
-    )
+    spans = pairwise((*moments, np.inf))
+    return np.array([max([t, *(d for d in detected_s if t <= d < edge)]) for t, edge in spans])
 
 
 def is_lost(requests: pl.DataFrame) -> np.ndarray:
@@ -247,11 +241,8 @@ def _sentences(dip: Dip, stop_s: float) -> str:
         listed_outages = _listed(out)
         parts.append(listed_outages[0].upper() + listed_outages[1:] + ".")
     if dip.retried or dip.lost:
-        parts.append(
-            f"{_people(dip.retried)} tried again, {dip.lost:,} given up."
-            if dip.lost
-            else f"{_people(dip.retried)} tried again, none given up."
-        )
+        given_up = f"{dip.lost:,}" if dip.lost else "none"
+        parts.append(f"{_people(dip.retried)} tried again, {given_up} given up.")
     before, during = dip.goodput_before_req_per_s, dip.goodput_during_req_per_s
     if dip.recovery_s != 0.0 and before is not None and during is not None:
         parts.append(

@@ -40,9 +40,7 @@ def steadiness(s: Scenario, windows: pl.DataFrame) -> Steadiness | None:
     counted_windows = windows[int((windows["t_s"].to_numpy() < s.warmup_s).sum()) :]
     if not stationary(s) or counted_windows.height < FEWEST:
         return None
-    closed = (
-        s.workload.arrivals == "closed_loop"
-    )  # its clients wait, so that no queue outgrows them
+    closed = s.workload.arrivals == "closed_loop"  # clients wait, so that no queue outgrows them
     t_s = counted_windows["t_s"].to_numpy()
     lasts_s = float(t_s[-1] - t_s[0])
     queued, running = (

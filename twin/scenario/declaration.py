@@ -19,28 +19,14 @@ PRINTABLE = r"^[^\x00-\x08\x0b-\x1f\x7f]*$"  # tabs and line ends are welcome
 # scenario, what an upload fills in, and lists that have an editor of their own.
 FORMS: dict[str, tuple[str, ...]] = {
     "workload": (
-        "Traffic",
-        "Shared prefixes",
-        "Clients",
-        "SLO",
-        "Power and price",
-        "Time and seed",
+        "Traffic", "Shared prefixes", "Clients", "SLO", "Power and price", "Time and seed",
     ),
     "deployment": (
-        "Pools",
-        "Batching",
-        "Routing",
-        "Admission",
-        "Memory pool",
-        "Elasticity",
-        "Experts",
-        "Balancing",
-        "Precision",
-        "Optimisations",
-        "Faults",
+        "Pools", "Batching", "Routing", "Admission", "Memory pool", "Elasticity", "Experts",
+        "Balancing", "Precision", "Optimisations", "Faults",
     ),
     "supernode": ("Machine", "Planes"),
-}
+}  # fmt: skip
 
 
 # Labels of names, or what gives them on request: entries of a registry may be added.

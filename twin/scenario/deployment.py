@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from twin.scenario.declaration import (
     Section,
@@ -25,13 +25,12 @@ DISAGGREGATED = when("deployment.mode", "disaggregated")
 AS_MACHINE = "as_machine"
 
 
-def pool_chip(label: str, applies: tuple[When, ...] = ()) -> str:
+def pool_chip(label: str, applies: tuple[When, ...] = ()) -> Any:
     """The chip of a pool's NPUs, as a field."""
-    declared: str = choice(
+    return choice(
         AS_MACHINE, label, files="chips", group="Pools", applies=applies, since=4,
         options={AS_MACHINE: "The machine's first"}, also="heterogeneous, mixed chips, kind",
     )  # fmt: skip
-    return declared
 
 
 class Prefill(Section):

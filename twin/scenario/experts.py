@@ -77,20 +77,18 @@ class Experts(Section):
     )
     """Exponent of the power law. [NVIDIA aiconfigurator sdk/models/deepseek.py]"""
     counts: Counts = section(Counts, applies=when("experts.popularity", "imported"))
-    placement: Literal["round_robin", "eplb", "eplb_groups", "greedy", "topology", "perfect"] = (
-        choice(
-            "eplb",
-            "Expert placement",
-            options={
-                "round_robin": "In order, whatever the load",
-                "eplb": "EPLB, global",
-                "eplb_groups": "EPLB, hierarchical",
-                "greedy": "Hottest first, greedily",
-                "topology": "Copies spread over nodes",
-                "perfect": "Perfectly even (ideal)",
-            },
-        )
-    )
+    placement: Literal[
+        "round_robin", "eplb", "eplb_groups", "greedy", "topology", "perfect"
+    ] = choice(
+        "eplb", "Expert placement", options={
+            "round_robin": "In order, whatever the load",
+            "eplb": "EPLB, global",
+            "eplb_groups": "EPLB, hierarchical",
+            "greedy": "Hottest first, greedily",
+            "topology": "Copies spread over nodes",
+            "perfect": "Perfectly even (ideal)",
+        },
+    )  # fmt: skip
     """Logical experts to dies: in order; load balanced over all dies (EPLB, global) or group by
     group over nodes (EPLB, hierarchical); hottest copied and packed greedily; copies spread over
     nodes; or the ideal even load. [arXiv 2506.12708v2 4.1]"""

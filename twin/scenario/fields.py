@@ -86,10 +86,7 @@ def field_unit(path: str) -> str:
 
 def form_groups(form: str) -> dict[str, list[str]]:
     """The groups of a form, each with the paths of its fields."""
-    return {
-        group: [path for path, known in fields().items() if known.group == group]
-        for group in FORMS[form]
-    }
+    return {group: [f.path for f in fields().values() if f.group == group] for group in FORMS[form]}
 
 
 def read(scenario: BaseModel, path: str) -> Any:
@@ -172,21 +169,17 @@ def _field(
         kind=str if literal else kind,
         default=None if info.is_required() else info.default,
         required=info.is_required(),
-        label=about["label"],
-        unit=about["unit"],
         help=said[1],
         source=said[2] or "",
         group=group,
         conditions=conditions,
         options=options,
         closed=literal or about["closed"],
-        files=about["files"],
         low=limits["Ge"].ge if "Ge" in limits else None,
         high=limits["Le"].le if "Le" in limits else None,
         chars_max=limits["MaxLen"].max_length if "MaxLen" in limits else None,
-        step=about["step"],
         since=since,
-        also=about["also"],
+        **{name: about[name] for name in ("label", "unit", "files", "step", "also")},
     )
 
 

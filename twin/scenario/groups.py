@@ -166,17 +166,12 @@ def _prefill(deployment: Deployment, chip: str) -> Pool:
     over = "decode" if both and p.on == "decode_npus" else ""
     cores = p.core_share if over else 1.0
     own = Group(
-        stages=LAYER,
-        npus=p.npus_per_instance,
-        chip=_named(deployment.decode.chip if over else p.chip, chip),
-        cores=cores * (1.0 - _lent_cores(deployment)),
-        over=over,
-        attention=p.attention,
+        LAYER, p.npus_per_instance, _named(deployment.decode.chip if over else p.chip, chip),
+        cores * (1.0 - _lent_cores(deployment)), over, attention=p.attention,
         tp_dies=p.tp_dies if p.attention == "tp" else 1,
-        cp_dies=p.cp_dies if p.attention != "sp_tp_sp" else 1,
-        pp_stages=p.pp_stages,
+        cp_dies=p.cp_dies if p.attention != "sp_tp_sp" else 1, pp_stages=p.pp_stages,
         experts_tp=p.experts_tp,
-    )
+    )  # fmt: skip
     precision = deployment.precision
     if both and precision.prefill_weights != "as_decode":
         precision = precision.model_copy(update={"weights": precision.prefill_weights})
@@ -192,32 +187,20 @@ def _decode(deployment: Deployment, chip: str) -> Pool:
     cores = 1.0 - p.core_share if both and p.on == "decode_npus" else 1.0
     away, apart = d.attention_offload if both else 0.0, d.expert_npus
     own = Group(
-        stages=("attention", "dense") if apart else LAYER,
-        npus=d.npus_per_instance - apart,
-        chip=_named(d.chip, chip),
-        cores=cores,
-        requests=1.0 - away,
-        domains=d.domains if apart else 1,
-        attention="tp" if d.tp_dies > 1 else "dp",
-        tp_dies=d.tp_dies,
-        cp_dies=d.cp_dies,
+        ("attention", "dense") if apart else LAYER, d.npus_per_instance - apart,
+        _named(d.chip, chip), cores, requests=1.0 - away, domains=d.domains if apart else 1,
+        attention="tp" if d.tp_dies > 1 else "dp", tp_dies=d.tp_dies, cp_dies=d.cp_dies,
         experts_tp=d.experts_tp,
-    )
+    )  # fmt: skip
     groups = [own]
     if apart:
         groups.append(Group(("experts",), apart, own.chip, cores, coupling="turns"))
     if away:
-        groups.append(
-            Group(
-                stages=("attention_core",),
-                npus=p.instances * p.npus_per_instance,
-                chip=_named(p.chip, chip),
-                cores=_lent_cores(deployment),
-                over="prefill",
-                requests=away,
-                coupling="iteration",
-            )
-        )
+        lender, lent = p.instances * p.npus_per_instance, _lent_cores(deployment)
+        groups.append(Group(
+            ("attention_core",), lender, _named(p.chip, chip), lent, over="prefill", requests=away,
+            coupling="iteration",
+        ))  # fmt: skip
     return Pool(
         "decode", d.instances, tuple(groups), cores, precision=deployment.precision,
         batch_per_npu=d.batch_per_npu,

@@ -73,9 +73,7 @@ def legacy_digests(s: Scenario) -> tuple[str, ...]:
 def scenario_from_canonical(text: str) -> Scenario:
     """The scenario of a canonical text of this or an older schema; raises SpecError."""
     try:
-        body = json.loads(
-            text, parse_constant=_refuse_constant, object_pairs_hook=_refuse_duplicates
-        )
+        body = json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_refuse_twice)
     except SpecError:
         raise
     except (ValueError, RecursionError) as error:  # ValueError: also a number of too many digits
@@ -132,9 +130,8 @@ def _drop(values: Any, parts: list[str]) -> None:
     # Rows may be gone with their list, when that is newer too.
     for table in values.get(name, ()) if first.endswith("[]") else [values.get(name, {})]:
         _drop(table, rest)
-        if (
-            not table and name in values and not first.endswith("[]")
-        ):  # a section that schema 1 did not have
+        # A section that schema 1 did not have.
+        if not table and name in values and not first.endswith("[]"):
             del values[name]
 
 
@@ -142,7 +139,7 @@ def _refuse_constant(name: str) -> float:
     raise SpecError(f"the scenario holds {name}, which is not a finite number")
 
 
-def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _refuse_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     table = dict(pairs)
     if len(table) != len(pairs):
         twice = sorted({key for key, _ in pairs if [k for k, _ in pairs].count(key) > 1})
@@ -172,9 +169,7 @@ def with_overrides(s: Scenario, settings: dict[str, Any]) -> Scenario:
                 table = table.get(part)
             if not isinstance(table, dict | list):
                 raise SpecError(no_field(path))
-        if not isinstance(table, dict):
-            raise SpecError(no_field(path))
-        if leaf not in table:
+        if not isinstance(table, dict) or leaf not in table:
             raise SpecError(no_field(path))
         table[leaf] = value
     return parse_scenario(data)

@@ -14,7 +14,7 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from twin.scenario.declaration import Section, SpecError, quantity, rows, section, text
+from twin.scenario.declaration import Section, SpecError, quantity, section, text
 from twin.scenario.deployment import Deployment
 from twin.scenario.elastic import Elastic
 from twin.scenario.experts import Experts
@@ -25,7 +25,7 @@ from twin.scenario.workload import Workload
 if TYPE_CHECKING:
     from twin.scenario.scenario import Scenario
 
-MOST = 7  # further models: eight in all
+MOST_MODELS = 7  # further ones: eight in all
 OWN = ("workload", "deployment", "elastic", "experts", "slo")  # sections that each model has
 
 
@@ -45,12 +45,6 @@ class Model(Section):
     elastic: Elastic = section(Elastic)
     experts: Experts = section(Experts)
     slo: Slo = section(Slo)
-
-
-def model_rows() -> tuple[Model, ...]:
-    """The list of further models, as a field of a scenario."""
-    declared: tuple[Model, ...] = rows("Further models", most=MOST, since=4)
-    return declared
 
 
 def model_names(s: Scenario) -> list[str]:
@@ -163,15 +157,12 @@ def models_disagree(s: Scenario) -> list[str]:
         problems.append("two models have one name: give each row of models a name of its own")
     if sum(row.pool_share for row in s.models) > 0.99:
         problems.append("quotas of models must leave the first one 0.01 of the memory pool or more")
+    on_decode = any(deployment.prefill.on == "decode_npus" for deployment in deployments)
     problems += [
         f"{what} next to several models is not modelled: take one model, or {instead}"
         for what, instead, there in (
             ("tenants", "no tenants", bool(s.tenants)),
-            (
-                "deployment.prefill.on = decode_npus",
-                "prefill on NPUs of its own",
-                any(deployment.prefill.on == "decode_npus" for deployment in deployments),
-            ),
+            ("deployment.prefill.on = decode_npus", "prefill on NPUs of its own", on_decode),
         )
         if there
     ]

@@ -22,13 +22,8 @@ class Router(Section):
     """Which prefill instance takes the next request."""
 
     policy: Literal[
-        "round_robin",
-        "least_loaded",
-        "power_of_two",
-        "prefix_affinity",
-        "session_sticky",
-        "predicted_ttft",
-        "weighted",
+        "round_robin", "least_loaded", "power_of_two", "prefix_affinity", "session_sticky",
+        "predicted_ttft", "weighted",
     ] = choice(
         "least_loaded", "Router", options={
             "least_loaded": "Least loaded: shortest queue",

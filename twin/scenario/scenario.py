@@ -14,7 +14,7 @@ from twin.scenario.elastic import Elastic
 from twin.scenario.experts import Experts
 from twin.scenario.faults import MOST_FLAPS, Fault, Recovery
 from twin.scenario.groups import serving, sharing
-from twin.scenario.models import Model, model_rows, models_disagree, npus_used, of_models, own_npus
+from twin.scenario.models import MOST_MODELS, Model, models_disagree, npus_used, of_models, own_npus
 from twin.scenario.policies import Cost, FrontEnd, MemoryPool, Router, Slo
 from twin.scenario.supernode import Supernode
 from twin.scenario.workload import Workload
@@ -46,7 +46,7 @@ class Scenario(Section):
     supernode: Supernode = section(Supernode, group="Planes")
     workload: Workload = section(Workload, group="Traffic")
     deployment: Deployment = section(Deployment, group="Pools")
-    models: tuple[Model, ...] = model_rows()
+    models: tuple[Model, ...] = rows("Further models", most=MOST_MODELS, since=4)
     """Further models that the machine serves, each with a `workload`, a `deployment`, `elastic`,
     `experts` and an `slo` of its own, of the same fields as the first model's."""
     clients: Clients = section(Clients, group="Clients", since=2)

@@ -25,8 +25,7 @@ class Quantiles:
     @property
     def mean(self) -> float:
         """Mean of the distribution, tokens."""
-        steps = zip(self.levels, self.levels[1:], self.tokens, self.tokens[1:], strict=False)
-        return float(sum((q - p) * (a + b) / 2 for p, q, a, b in steps))
+        return self.moment(1)
 
     @property
     def mean_square(self) -> float:

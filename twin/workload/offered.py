@@ -50,9 +50,8 @@ class Offered:
     @property
     def output_tokens_per_s(self) -> float | None:
         """Output tokens requested per second."""
-        if self.rate_req_per_s is None:
-            return None
-        return self.rate_req_per_s * self.output_tokens_mean
+        rate = self.rate_req_per_s
+        return None if rate is None else rate * self.output_tokens_mean
 
 
 def offered(scenario: Scenario, facts: Facts, trace: TraceTable | None = None) -> Offered:
@@ -78,14 +77,9 @@ def _sample(
         # Taken whole, for the reuse of a part is less; copies and haste change its rate only.
         count, horizon_s = len(trace), math.inf
         timed_s = trace.duration_s if trace.has_time else len(trace) / workload.rate_req_per_s
-        rate = (
-            len(trace)
-            / max(timed_s, 1e-9)
-            * workload.trace.tree_copies
-            * workload.trace.rate_multiplier
-            * load
-        )
-        once = workload.trace.model_copy(update={"tree_copies": 1, "rate_multiplier": 1.0})
+        ask = workload.trace
+        rate = len(trace) / max(timed_s, 1e-9) * ask.tree_copies * ask.rate_multiplier * load
+        once = ask.model_copy(update={"tree_copies": 1, "rate_multiplier": 1.0})
         workload = workload.model_copy(update={"trace": once})
     with plainly():
         sample = generate(workload, horizon_s, seed, block_tokens, facts, trace, count, even=True)

@@ -89,11 +89,9 @@ def session_chains(
     session = number[first_turn].astype(np.int32)
     length = np.zeros(number.max(initial=-1) + 1, np.int64)  # blocks beyond the head
     np.maximum.at(length, session, whole_blocks - head)
-    begin = head + np.cumsum(length) - length
+    begin = (head + np.cumsum(length) - length)[session]
     shared = np.minimum(head, whole_blocks)
-    runs = _one_behind_the_other(
-        np.zeros_like(begin[session]), shared, begin[session], whole_blocks - head
-    )
+    runs = _one_behind_the_other(np.zeros_like(begin), shared, begin, whole_blocks - head)
     return Chains(session, *runs, int(head + length.sum()))
 
 

@@ -51,9 +51,8 @@ def replay(
         )
     arrival_s = table.arrival_s
     if not table.has_time:
-        arrival_s = renewal_arrivals(
-            stream("arrivals"), POISSON, workload.rate_req_per_s, 1.0, NEVER, n
-        )
+        key, rate = stream("arrivals"), workload.rate_req_per_s
+        arrival_s = renewal_arrivals(key, POISSON, rate, 1.0, NEVER, n)
     quantum_s = timestamp_quantum(arrival_s) if ask.dequantise else 0.0
     times = copied_times(arrival_s, quantum_s, ask.tree_copies, stream("spread"), stream("copies"))
     times /= ask.rate_multiplier

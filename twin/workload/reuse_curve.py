@@ -71,9 +71,8 @@ def reuse_curve(stream: Stream, most_touches: int = MOST_TOUCHES) -> ReuseCurve:
 
 def _tokens_in_blocks(stream: Stream) -> int:
     """Input tokens in a prompt's chain of whole blocks."""
-    chain = np.add.reduceat(
-        np.append(stream.segment_blocks, 0).astype(np.int64), stream.segment_offset[:-1]
-    )
+    blocks = np.append(stream.segment_blocks, 0).astype(np.int64)
+    chain = np.add.reduceat(blocks, stream.segment_offset[:-1])
     chain[np.diff(stream.segment_offset) == 0] = 0
     return int(np.minimum(chain * stream.block_tokens, stream.input_tokens).sum())
 

@@ -15,7 +15,7 @@ from twin.kernels.buffers import Columns, key, number
 from twin.kernels.rng import stream_key
 from twin.model.offload import bytes_per_token
 from twin.policies.router import RANK_CHOICES, ROUTERS
-from twin.scenario import serving, shares_npus
+from twin.scenario import serving, sharing
 
 if TYPE_CHECKING:
     from twin.engine.setup import Setup
@@ -148,7 +148,7 @@ class Settings(Columns):
     )
     decode_ranks = number(int, "Ranks of a decode instance.", lambda f: f.ranks())
     decode_dies = number(int, "Dies of a decode instance.", lambda f: f.dies(f.decode))
-    shares_npus = number(int, "Whether pools lie on the same NPUs.", lambda f: shares_npus(f.s))
+    shares_npus = number(int, "Whether pools lie on the same NPUs.", lambda f: bool(sharing(f.s)))
     retries = taken(int, "recovery.retries")
 
     # Routing and batching.

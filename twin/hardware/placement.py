@@ -17,7 +17,7 @@ from twin.hardware.chip import HardwareError
 from twin.hardware.faults import dies_unfit
 from twin.hardware.network import Network, Wiring, network
 from twin.hardware.walks import BOOLS, INTS
-from twin.scenario import Scenario, first_numbers, of_models, pools, seated, serving, shares_npus
+from twin.scenario import Scenario, first_numbers, of_models, pools, seated, serving, sharing
 from twin.scenario.words import first_few
 
 
@@ -137,7 +137,7 @@ def place(s: Scenario, fabric: Wiring) -> Placement:
     needed = [
         Needed(role, i, npus, chips[role]) for role, count, npus in seated(s) for i in range(count)
     ]
-    host_pool = (d.prefill.instances, d.prefill.npus_per_instance) if shares_npus(s) else ()
+    host_pool = (d.prefill.instances, d.prefill.npus_per_instance) if sharing(s) else ()
     question = ("placement", tuple(needed), host_pool, d.placement, d.when_off, d.seats,
                 d.first_npu, d.kv_transfer_plane)  # fmt: skip
 

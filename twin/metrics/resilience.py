@@ -242,7 +242,8 @@ def _sentences(dip: Dip, stop_s: float) -> str:
         parts.append(listed_outages[0].upper() + listed_outages[1:] + ".")
     if dip.retried or dip.lost:
         given_up = f"{dip.lost:,}" if dip.lost else "none"
-        parts.append(f"{_people(dip.retried)} tried again, {given_up} given up.")
+        tried = "1 request was" if dip.retried == 1 else f"{dip.retried:,} requests were"
+        parts.append(f"{tried} tried again, {given_up} given up.")
     before, during = dip.goodput_before_req_per_s, dip.goodput_during_req_per_s
     if dip.recovery_s != 0.0 and before is not None and during is not None:
         parts.append(
@@ -250,10 +251,6 @@ def _sentences(dip: Dip, stop_s: float) -> str:
             f"against {three_figures(before)} before."
         )
     return " ".join(parts)
-
-
-def _people(count: int) -> str:
-    return "1 request was" if count == 1 else f"{count:,} requests were"
 
 
 def _course(dip: Dip, stop_s: float) -> str:

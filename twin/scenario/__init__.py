@@ -45,7 +45,6 @@ from twin.scenario.scenario import (
     pools,
     remarks,
     seated,
-    shares_npus,
 )
 from twin.scenario.supernode import ROUTINGS, Edit, NodeKind, Supernode
 from twin.scenario.workload import Profile, Trace, Workload

@@ -106,7 +106,7 @@ def disagreements(s: Scenario) -> list[str]:
     if s.workload.arrivals == "trace" and not s.workload.trace.digest:
         problems.append("workload.arrivals = trace needs a trace: load a trace file first")
     problems += _kinds_disagree(s)
-    problems += _sharing_disagreements(s) if shares_npus(s) else []
+    problems += _sharing_disagreements(s) if sharing(s) else []
     problems += _offload_disagreements(s)
     if s.models:
         problems += models_disagree(s)
@@ -210,11 +210,6 @@ def _elastic_disagreements(s: Scenario) -> list[str]:
             "elastic.controller = own needs a file of the operator's: elastic.own.digest names it"
         )
     return problems
-
-
-def shares_npus(s: Scenario) -> bool:
-    """Whether prefill instances lie over the NPUs of decode instances."""
-    return sharing(s) is not None
 
 
 def core_share(s: Scenario, role: str) -> float:

@@ -10,17 +10,9 @@ import numpy as np
 from twin.facts import Facts
 from twin.kernels.rng import stream_key
 from twin.scenario import Workload
+from twin.workload import profile
 from twin.workload.lengths import draw_lengths, drawn_lengths, relative_lengths
 from twin.workload.prefixes import Turns, find_parents, own_chains, session_chains, shared_chains
-from twin.workload.profile import (
-    GAMMA,
-    POISSON,
-    Clock,
-    closed_loop_arrivals,
-    follow_day,
-    renewal_arrivals,
-    uniform_arrivals,
-)
 from twin.workload.replay import replay
 from twin.workload.requests import MOST_REQUESTS, Requests, Streams, TraceTable, WorkloadError
 
@@ -41,15 +33,15 @@ def generate(
     if workload.arrivals == "trace":
         if trace is None:
             raise WorkloadError("workload.arrivals = trace needs the trace: load its file first")
-        clock = Clock(workload, horizon_s, facts)
+        clock = profile.Clock(workload, horizon_s, facts)
         return replay(workload, clock, horizon_s, stream, block_tokens, trace, count, answers)
     if workload.prompts:
         count = workload.prompts if count is None else min(count, workload.prompts)
     arrival_s = _arrivals(workload, horizon_s, stream, facts, count)
     input_tokens, output_tokens = _lengths(workload, arrival_s.size, stream, facts, even)
     if workload.arrivals != "closed_loop":
-        input_tokens = follow_day(workload, arrival_s, input_tokens, "input", facts)
-        output_tokens = follow_day(workload, arrival_s, output_tokens, "output", facts)
+        input_tokens = profile.follow_day(workload, arrival_s, input_tokens, "input", facts)
+        output_tokens = profile.follow_day(workload, arrival_s, output_tokens, "output", facts)
     parent = None
     if workload.prefix == "sessions":
         parent = _parents(workload, arrival_s, input_tokens, output_tokens, stream, facts)
@@ -136,14 +128,16 @@ def _arrivals(
         if count is None:
             raise WorkloadError("workload.arrivals = closed_loop needs a count of requests")
         _refuse_floods(count)
-        return closed_loop_arrivals(workload.concurrency, count, workload.ramp_s)
-    clock = Clock(workload, horizon_s, facts)
+        return profile.closed_loop_arrivals(workload.concurrency, count, workload.ramp_s)
+    clock = profile.Clock(workload, horizon_s, facts)
     own_horizon_s = clock.own_horizon_s
     _refuse_floods(min(rate * own_horizon_s, most))
     if workload.arrivals == "uniform":
-        return clock.seconds(uniform_arrivals(rate, own_horizon_s, most))
-    process = GAMMA if workload.arrivals == "gamma" else POISSON
-    arrivals = renewal_arrivals(stream("arrivals"), process, rate, workload.cv, own_horizon_s, most)
+        return clock.seconds(profile.uniform_arrivals(rate, own_horizon_s, most))
+    process = profile.GAMMA if workload.arrivals == "gamma" else profile.POISSON
+    arrivals = profile.renewal_arrivals(
+        stream("arrivals"), process, rate, workload.cv, own_horizon_s, most
+    )
     return clock.seconds(arrivals)
 
 

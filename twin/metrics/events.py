@@ -1,7 +1,5 @@
 """The log of a run: what broke, what was moved, who was out of service, and for how long."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any

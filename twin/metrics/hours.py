@@ -1,7 +1,5 @@
 """Figures by hour (a 24th of the profile's period, or 3,600 s without one), and hits by tenant."""
 
-from __future__ import annotations
-
 import polars as pl
 
 from twin.scenario import Scenario, serving

@@ -1,7 +1,5 @@
 """How numbers are shown: three figures with a unit that suits their size."""
 
-from __future__ import annotations
-
 import math
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """Operators for people: name, words and place; time is recorded in the order of `names_of`."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

@@ -2,8 +2,6 @@
 end of the warm-up to the horizon (TTFT by first tokens, TPOT and E2E by finishes), counts of the
 run."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal

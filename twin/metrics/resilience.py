@@ -1,8 +1,6 @@
 """What a fault cost and how long, from `events`, `windows` and `requests`. Faults of one moment are
 a dip, which ends with recovered output, the next fault, or the run."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise

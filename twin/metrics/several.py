@@ -3,8 +3,6 @@
 Latencies and SLOs are of all requests, each judged by its own model's; amounts and NPUs add up.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property

@@ -4,8 +4,6 @@ large slope is an overload if queues grow by a share of arrivals, else filling o
 law: requests inside, by the engine's counters and by the sum of stays, must agree: exactly in
 samples, in seconds as well as the samples allow."""
 
-from __future__ import annotations
-
 import math
 from typing import Literal
 

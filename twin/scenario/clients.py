@@ -1,7 +1,5 @@
 """Who asks and who is let in: clients that give up and try again, tenants, admission."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from twin.scenario.declaration import Section, choice, quantity, text, unless

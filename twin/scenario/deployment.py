@@ -1,7 +1,5 @@
 """Which instances serve, and how they compute."""
 
-from __future__ import annotations
-
 from typing import Any, Literal
 
 from twin.scenario.declaration import (

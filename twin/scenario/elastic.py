@@ -1,7 +1,5 @@
 """Instances that come, go and change role while a run goes on."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from twin.scenario.declaration import (

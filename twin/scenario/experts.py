@@ -1,7 +1,5 @@
 """Who gets the tokens, where experts sit, and how their load is balanced."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from twin.scenario.declaration import DIGEST, Section, choice, quantity, section, text, unless, when

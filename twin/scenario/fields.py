@@ -1,7 +1,5 @@
 """Fields of a scenario by dotted path, from which forms, docs, commands and messages derive."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -3,8 +3,6 @@ differs from defaults, so a new field (with `since`) renames no scenario. A chan
 `SCHEMA_VERSION` and needs a function in `MIGRATIONS` that writes the old one. And a scenario from
 plain values, as files, links, the command line and forms bring them."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Callable, Mapping

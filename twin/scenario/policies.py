@@ -1,7 +1,5 @@
 """Front end, router, memory pool, service-level objectives, power and price."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from twin.scenario.declaration import Section, choice, quantity, unless, when

@@ -1,7 +1,5 @@
 """The machine: what it is made of, and what was changed in it by hand."""
 
-from __future__ import annotations
-
 import re
 from typing import Literal
 

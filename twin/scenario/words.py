@@ -1,7 +1,5 @@
 """Fields and refusals in words: what is wrong, where, and what is right; input is quoted, cut."""
 
-from __future__ import annotations
-
 import difflib
 import re
 from collections.abc import Sequence

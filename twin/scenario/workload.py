@@ -1,7 +1,5 @@
 """The traffic: when requests arrive, how long they are, what they share."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from typing import Literal
 

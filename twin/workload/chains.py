@@ -2,8 +2,6 @@
 prompts that share an id share their beginning; ids are dense in order of first use, so the new part
 of every prompt is one run of consecutive ids."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from twin.kernels.compiled import kernel, late

@@ -1,7 +1,5 @@
 """Requests with arrival times, lengths and shared KV blocks; each aspect has a random stream."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import partial
 

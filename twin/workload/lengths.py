@@ -1,8 +1,6 @@
 """Lengths, fixed or from quantile tables of data/workloads (linear in between). Input and output
 are independent: their rank correlation is below 0.12 in every fitted trace."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A scenario's traffic in numbers, from a small sample of its requests, in milliseconds."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, field
 from functools import lru_cache

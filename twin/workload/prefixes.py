@@ -1,7 +1,5 @@
 """What prompts share: popular prefixes, or sessions, whose turns take longer parts of one run."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -3,8 +3,6 @@ profile, so bursts and a trace's order stay. A factor holds for a cell of the gr
 streams of a rate and burstiness, or clients in a closed loop; a gap depends on the stream's key and
 the request's number only."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

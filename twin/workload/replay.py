@@ -1,8 +1,6 @@
 """A trace as a request stream: faster, copied, spread, cut, re-blocked. The rate multiplier changes
 time alone; copies have new sessions and blocks, so load and working set grow together."""
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 

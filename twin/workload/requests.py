@@ -1,8 +1,6 @@
 """Tables of requests: what a run is fed with, and what a trace file holds. Prompts are chains of KV
 blocks, stored as runs of consecutive ids (segments): a list of blocks would be larger."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field

@@ -1,8 +1,6 @@
 """Hit ratio against capacity: a block hits in an LRU whose capacity exceeds the number of other
 blocks touched since (stack distance). A row's blocks are touched from the last to the first."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

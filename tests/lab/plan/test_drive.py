@@ -91,6 +91,16 @@ def test_it_is_told_in_sentences():
     assert "prefill" in in_words(answer()["ranked"][0]["settings"])
 
 
+def test_the_sentences_name_headroom_and_the_next_step_for_more_load():
+    margins = {"largest_req_per_s": 165.0, "headroom": 0.1, "breaks_first": "TPOT"}
+    row = answer()["ranked"][0] | {"margins": margins, "next_step": "Prefill instances 2: more."}
+    text = " ".join(sentences(answer() | {"ranked": [row]}))
+    assert "It carries 165 requests/s, 10.0 % above the load; with more, TPOT misses" in text
+    assert "Next step for more load: Prefill instances 2: more." in text
+    own_load = " ".join(sentences(answer() | {"ranked": [row], "goal": "rate"}))
+    assert "It carries 165 requests/s; with more" in own_load
+
+
 def test_a_scenario_is_simulated_once_in_a_plan(monkeypatch):
     simulated = []
     monkeypatch.setattr(drive, "one", lambda s, _: simulated.append(s) or "refused")

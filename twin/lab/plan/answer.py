@@ -294,10 +294,9 @@ def sentences(answer: dict[str, Any]) -> Sequence[str]:
     if answer["ranked"]:
         first = answer["ranked"][0]
         lines.insert(0, f"{in_words(first['settings'])}: {first['npus']} NPUs.")
-        margins = first["margins"]
-        if margins.get("breaks_first"):
-            lines.append(f"It carries {margins['largest_req_per_s']:.4g} requests/s; with more, "
-                        f"{margins['breaks_first']} misses its limit first.")  # fmt: skip
+        lines += _headroom(answer.get("goal", ""), first["margins"])
+        if first["next_step"]:
+            lines.append(f"Next step for more load: {first['next_step']}")
         lines.append(answer["gap_sentence"])
     else:
         lines.insert(0, "Nothing fits within the limits.")
@@ -307,3 +306,16 @@ def sentences(answer: dict[str, Any]) -> Sequence[str]:
             for r in answer["relaxations"]
         ]
     return [*lines, *answer["notes"]]
+
+
+def _headroom(goal: str, margins: Mapping[str, Any]) -> list[str]:
+    """A sentence on the largest load of a deployment, and what it misses beyond; none if that load
+    was not searched."""
+    if not margins.get("breaks_first"):
+        return []
+    above = ""
+    if goal == "npus":  # others are ranked by their own largest load
+        share = 100 * margins["headroom"]
+        above = f", {share:.1f} % above the load" if share >= 0.1 else ", which is the load"
+    return [f"It carries {margins['largest_req_per_s']:.4g} requests/s{above}; with more, "
+            f"{margins['breaks_first']} misses its limit first."]  # fmt: skip

@@ -77,7 +77,7 @@ def _ranking(plan: Plan, rows: Sequence[Mapping[str, Any]]) -> None:
     )  # fmt: skip
     picks = [rows[k] for k in picked["selection"]["rows"] if k < len(rows)] or [rows[0]]
     one = picks[0]
-    if one["next_step"]:
+    if one["next_step"] and one["rank"] > 1:  # that of the first is said above
         st.markdown(f"Next step of {one['rank']}: {plain(one['next_step'])}")
     with st.container(horizontal=True, gap="small"):
         if st.button(

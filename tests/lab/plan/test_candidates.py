@@ -1,11 +1,14 @@
 """Deployments of a plan: which there are, what they cost, and why some cannot be."""
 
+from dataclasses import replace
+
 import pytest
 
 from tests.lab.plan.small import VARY, facts, plan, small
-from twin.lab.plan.answer import in_words
+from twin.lab.plan.answer import in_words, next_step
 from twin.lab.plan.candidates import npus_of, score, short_of, space_of
 from twin.lab.plan.question import PlanError, plan_digest, plan_from, plan_from_text, question_text
+from twin.lab.plan.search import Search
 from twin.lab.plan.space import (
     CHOICES,
     CONTROLLER,
@@ -32,6 +35,20 @@ def test_every_field_of_every_choice_exists_and_takes_its_values():
     for candidate in space.open[::100]:
         made = with_overrides(space.base, candidate.given)
         assert npus_used(made) == candidate.npus == npus_of(space.base, candidate.given)
+
+
+@pytest.mark.parametrize(("path", "value", "text"), [
+    ("deployment.precision.kv", "int8", "INT8"), ("deployment.prefill.instances", 3, "3"),
+    ("memory_pool.enabled", False, "off"),
+])  # fmt: skip
+def test_a_next_step_is_named_whatever_kind_of_value_it_sets(path, value, text):
+    search = Search(space_of(plan(), facts()), facts())
+    own = search.space.open[0]
+    double = replace(own.price, expected=2.0 * own.price.expected)
+    more = tuple(sorted((own.given | {path: value}).items()))
+    search.space.candidates = [own, replace(own, settings=more, price=double)]
+    sentence = next_step(search, own)
+    assert f" {text}: 100 % more load by formula, no more NPUs." in sentence
 
 
 def test_experts_apart_bring_their_domains_as_one_choice():

@@ -12,6 +12,7 @@ from twin.lab.plan.question import LOSSES
 from twin.lab.plan.search import Search, front
 from twin.lab.plan.space import BATCH, CHOICES, COUNTED, DRAFTS
 from twin.scenario import field_info
+from twin.scenario.words import choice_label
 
 FIGURES = 6
 LIMITS = {
@@ -49,8 +50,7 @@ def answered(finish: Finish) -> dict[str, Any]:
 def gap_words(gap: float, goal: str, npus: int) -> str:
     """The gap in words, rounded up: 10.01 % must not become 10.0; npus: of the first."""
     if goal == "npus":
-        least = round(npus / (1.0 + gap))
-        return f"Of those priced none needs fewer than {least:,} NPU{'s' * (least != 1)}."
+        return f"Of those priced none needs fewer than {_npus(round(npus / (1.0 + gap)))}."
     amount = f" by more than {math.ceil(1e3 * gap) / 10:.1f} %" if gap > 0.0 else ""
     return f"Of those priced none beats the first{amount}."
 
@@ -126,7 +126,7 @@ def _ranked(finish: Finish) -> list[dict[str, Any]]:
             "key": c.key, "npus": c.npus, "score": goal_value, "req_per_s": f.rate,
             "settings": _settings(f), "summary": f.seeds[0],
             "margins": _margins(search, f), "losses": f.losses,
-            "held_back_by": c.price.limit, "next_step": _next_step(search, c),
+            "held_back_by": c.price.limit, "next_step": next_step(search, c),
             "own": search.space.is_own(c),
         })  # fmt: skip
     return rows
@@ -172,7 +172,7 @@ def _margins(search: Search, f: Finalist) -> dict[str, Any]:
     return margins
 
 
-def _next_step(search: Search, own: Candidate) -> str:
+def next_step(search: Search, own: Candidate) -> str:
     """Sentence on the cheapest single change that carries clearly more load, by formula."""
     best = None
     for c in search.space.open:
@@ -188,8 +188,9 @@ def _next_step(search: Search, own: Candidate) -> str:
     info = field_info(path)
     assert info is not None
     gain = 100 * (c.price.expected / own.price.expected - 1.0)
-    npus = f"{more} more NPUs" if more > 0 else "no more NPUs"
-    return f"{info.label} {c.given[path]:,}: {gain:.0f} % more load by formula, {npus}."
+    npus = f"{more:,} more NPU{'s' * (more != 1)}" if more > 0 else "no more NPUs"
+    value = choice_label(path, c.given[path])
+    return f"{info.label} {value}: {gain:.0f} % more load by formula, {npus}."
 
 
 def _front(search: Search) -> list[dict[str, Any]]:
@@ -243,7 +244,9 @@ def in_words(settings: dict[str, Any]) -> str:
     for role, path in COUNTED.items():
         size = settings.get(f"deployment.{role}.npus_per_instance")
         if path in settings:
-            parts.append(f"{settings[path]}{f' x {size}' if size else ''} {role}")
+            count = settings[path]
+            alone = f"{count} {role} instance{'s' * (count != 1)}"  # its size does not vary
+            parts.append(f"{count} x {size} {role}" if size else alone)
     mode_name = " + ".join(parts)
     short_names = {BATCH: "batch", DRAFTS: "MTP"}
     more = [f"{word} {settings[path]}" for path, word in short_names.items() if path in settings]
@@ -253,7 +256,7 @@ def in_words(settings: dict[str, Any]) -> str:
         if path in shown_paths or path.endswith("npus_per_instance") or info is None:
             continue
         if any(path in {**choice.values, **choice.along} for choice in CHOICES.values()):
-            more.append(f"{info.label} {value}")
+            more.append(f"{info.label} {choice_label(path, value)}")
     return ", ".join([mode_name, *more]) if mode_name else ", ".join(more)
 
 
@@ -293,7 +296,7 @@ def sentences(answer: dict[str, Any]) -> Sequence[str]:
             f"{counts['simulations']} simulations."]  # fmt: skip
     if answer["ranked"]:
         first = answer["ranked"][0]
-        lines.insert(0, f"{in_words(first['settings'])}: {first['npus']} NPUs.")
+        lines.insert(0, f"{in_words(first['settings'])}: {_npus(first['npus'])}.")
         lines += _headroom(answer.get("goal", ""), first["margins"])
         if first["next_step"]:
             lines.append(f"Next step for more load: {first['next_step']}")
@@ -302,10 +305,15 @@ def sentences(answer: dict[str, Any]) -> Sequence[str]:
         lines.insert(0, "Nothing fits within the limits.")
         lines += [
             f"{named(r['limit'])}: {amount_of(r['to'])} in place of {amount_of(r['from'])} makes "
-            f"{in_words(r['settings'])} ({r['npus']} NPUs) fit."
+            f"{in_words(r['settings'])} ({_npus(r['npus'])}) fit."
             for r in answer["relaxations"]
         ]
     return [*lines, *answer["notes"]]
+
+
+def _npus(count: int) -> str:
+    """A number of NPUs in words."""
+    return f"{count:,} NPU{'s' * (count != 1)}"
 
 
 def _headroom(goal: str, margins: Mapping[str, Any]) -> list[str]:

@@ -199,9 +199,8 @@ class Bands:
         covariance = self._covariance(np.logical_and.accumulate(equal, axis=1).sum(axis=1))
         centre = self._mean + float(covariance @ self._pull)
         missing = 1.0 - float(covariance @ self._weight)
-        rest = float(
-            self._variogram[0] - covariance @ self._inverse @ covariance + missing**2 / self._all
-        )
+        known = covariance @ self._inverse @ covariance
+        rest = float(self._variogram[0] - known + missing**2 / self._all)
         own = self._apart[[e.levels[:STACK] == levels[:STACK] for e in self._unseen]]
         prior = self._priors.get(levels[0], max(self._priors.values()))
         factor = (PRIOR * prior + float(own @ own)) / (PRIOR + len(own))

@@ -51,9 +51,7 @@ def recovery(v: View) -> Found:
 def edits(v: View) -> Found:
     """The fabric without edits that remove capacity."""
     edits = v.scenario.supernode.edits
-    left = [
-        e for e in edits if e.capacity_factor >= 1 and e.latency_factor <= 1 and not e.links_out
-    ]
+    left = [e for e in edits if e.capacity_factor >= 1 >= e.latency_factor and not e.links_out]
     if len(left) < len(edits):
         yield Change({"supernode.edits": _dumped(left)})
 

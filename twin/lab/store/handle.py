@@ -85,9 +85,8 @@ class Store:
         # Files go when the disk has forgotten their rows, else a loss of power would bring these
         # back without them; and while the lock is held, so that no row naming one comes in between.
         with self.database.write() as session:
-            return self.artefacts.drop(
-                files, set(session.scalars(select(row.sha256))), older_than_s
-            )
+            named = set(session.scalars(select(row.sha256)))
+            return self.artefacts.drop(files, named, older_than_s)
 
     def damage(self) -> list[str]:
         """All damage of stored bytes: database, files, results."""

@@ -169,10 +169,8 @@ def shade(
     fig: go.Figure, begin: float, end: float, colour: str, opacity: float, **more: Any
 ) -> None:
     """Shade a span of the x axis below the data, without an outline by default."""
-    look = {"line_width": 0} if "line" not in more else {}
-    fig.add_vrect(
-        x0=begin, x1=end, fillcolor=colour, opacity=opacity, layer="below", **look, **more
-    )
+    look = {"layer": "below"} | ({"line_width": 0} if "line" not in more else {})
+    fig.add_vrect(x0=begin, x1=end, fillcolor=colour, opacity=opacity, **look, **more)
 
 
 def warm_up(fig: go.Figure, until: float, label: str = "") -> None:

@@ -138,9 +138,8 @@ def over_time(row: RunRow, scenario: Scenario, role: str, instance: int) -> None
 
 def cost(row: RunRow, role: str, instance: int) -> None:
     """The moves as a table: bytes, seconds, slow-down while moving, and the iteration after."""
-    moves = experts.moves(
-        record.table(row.id, "events"), record.table(row.id, "instances"), role, instance
-    )
+    events, instances = (record.table(row.id, name) for name in ("events", "instances"))
+    moves = experts.moves(events, instances, role, instance)
     if not moves:
         st.caption("No expert was moved in this run.")
         return

@@ -11,7 +11,7 @@ import math
 import numpy as np
 
 from twin.kernels.borrowed import prepare
-from twin.kernels.buffers import Columns, column, key, number
+from twin.kernels.buffers import Columns, column, f8, i1, i4, i8, key, number
 from twin.kernels.compiled import entry, kernel, stage
 from twin.kernels.rng import gamma, uniform
 from twin.model.coefficients import Decode
@@ -40,10 +40,10 @@ class Population(Columns):
     prompt_ranks = number(int, "Ranks that split a prompt.")
     prompt_delay = number(int, "Iterations that prompts wait for ranks without one, at most.")
     chunk_most = number(float, "Prompt tokens of a rank in an iteration, at most.", unit="tokens")
-    hot_tokens = column("f8", "points", "Tokens of the table below.", fill=None)
-    hot_factor = column("f8", "loads", "Imbalance of experts.", fill=None)
-    inputs = column("i4", "sample", "Prompt lengths to draw from.", unit="tokens", fill=None)
-    outputs = column("i4", "sample", "Answer lengths, of the same requests.", fill=None)
+    hot_tokens = f8("points", "Tokens of the table below.", fill=None)
+    hot_factor = f8("loads", "Imbalance of experts.", fill=None)
+    inputs = i4("sample", "Prompt lengths to draw from.", "tokens", fill=None)
+    outputs = i4("sample", "Answer lengths, of the same requests.", fill=None)
     room_tokens = number(float, "KV of one rank.", unit="tokens")
     page_tokens = number(float, "Half of a KV block: mean waste of a request.", unit="tokens")
     rank_choice = number(int, "Code of the policy that chooses a rank.")
@@ -55,43 +55,39 @@ class Population(Columns):
     accept = key("Iterations that an answer needs.")
     round = key("Their rounding.")
     offset = key("When within an iteration a request comes.")
-    slots = column("i8", "ranks", "Requests a rank may hold.", fill=None)
-    requests = column("i8", "ranks", "Requests that decode.")
-    context = column("f8", "ranks", "Their context.", unit="tokens")
-    growth = column("f8", "ranks", "What an iteration adds to it.", unit="tokens")
-    reserved = column("f8", "ranks", "Of requests that have a place and are in prefill.")
-    taken = column("i8", "ranks", "Places taken.")
-    load = column("f8", "ranks", "Tokens of a rank as the choice of one sees them.")
-    total = column("f8", "1", "Of all ranks.")
-    price = column("f8", "ranks", "Scratch of the choice of a rank.")
-    floor = column("f8", "blocks", "Scratch of the choice of a rank.")
-    operators = column("f8", "operators", "Scratch of an iteration.", unit="s")
-    ring = column("i4", "ring", "First place that is due at an iteration.", fill=NONE)
-    following = column("i4", "places", "Next place of a list.", fill=NONE)
-    status = column("i1", "places", "Free, reserved or decoding.")
-    rank = column("i4", "places", "Its rank.")
-    prompt = column("i4", "places", "Prompt.", unit="tokens")
-    left = column("i4", "places", "Tokens of the answer after the first.", unit="tokens")
-    joined = column("i8", "places", "Iteration at which it joined.")
-    due = column("i8", "places", "Iteration at which it joins or ends.")
-    at = column(
-        "i8", "7", "Iteration, places taken, draws, first free place, decoding, waiting, delayed."
-    )
-    ahead = column("f8", "1", "Iterations until the next arrival.")
-    backlog = column("f8", "ranks", "Prompts of a rank that wait to be computed.", unit="tokens")
-    backlog_pairs = column("f8", "ranks", "Query-key pairs of these.")
-    chunk = column("f8", "ranks", "Prompt tokens of a rank in this iteration.", unit="tokens")
-    chunk_pairs = column("f8", "ranks", "Query-key pairs of these.")
+    slots = i8("ranks", "Requests a rank may hold.", fill=None)
+    requests = i8("ranks", "Requests that decode.")
+    context = f8("ranks", "Their context.", "tokens")
+    growth = f8("ranks", "What an iteration adds to it.", "tokens")
+    reserved = f8("ranks", "Of requests that have a place and are in prefill.")
+    taken = i8("ranks", "Places taken.")
+    load = f8("ranks", "Tokens of a rank as the choice of one sees them.")
+    total = f8("1", "Of all ranks.")
+    price = f8("ranks", "Scratch of the choice of a rank.")
+    floor = f8("blocks", "Scratch of the choice of a rank.")
+    operators = f8("operators", "Scratch of an iteration.", "s")
+    ring = i4("ring", "First place that is due at an iteration.", fill=NONE)
+    following = i4("places", "Next place of a list.", fill=NONE)
+    status = i1("places", "Free, reserved or decoding.")
+    rank = i4("places", "Its rank.")
+    prompt = i4("places", "Prompt.", "tokens")
+    left = i4("places", "Tokens of the answer after the first.", "tokens")
+    joined = i8("places", "Iteration at which it joined.")
+    due = i8("places", "Iteration at which it joins or ends.")
+    at = i8("7", "Iteration, places taken, draws, first free place, decoding, waiting, delayed.")
+    ahead = f8("1", "Iterations until the next arrival.")
+    backlog = f8("ranks", "Prompts of a rank that wait to be computed.", "tokens")
+    backlog_pairs = f8("ranks", "Query-key pairs of these.")
+    chunk = f8("ranks", "Prompt tokens of a rank in this iteration.", "tokens")
+    chunk_pairs = f8("ranks", "Query-key pairs of these.")
     most_waiting = number(
         float, "Requests without a place that still get their first token in time."
     )
     expected_s = number(float, "Mean iteration, where prompts lengthen some; else 0.", unit="s")
     own = number(float, "Share of what comes that follows the instance's own iterations.")
-    stretch = column("f8", "3", "Mean of the last stretch of iterations; sum and count of this.")
-    seen = column(
-        "f8",
-        "9",
-        "Sums: looks, seconds, decoding, context, late, coming; stretches, squares, by last.",
+    stretch = f8("3", "Mean of the last stretch of iterations; sum and count of this.")
+    seen = f8(
+        "9", "Sums: looks, seconds, decoding, context, late, coming; stretches, squares, by last."
     )
 
 

@@ -15,7 +15,7 @@ from twin.engine.codes import NONE, WAITING
 from twin.engine.contention.shared_links import Streams, Traffic
 from twin.engine.record import Log, Record
 from twin.engine.settings import Settings
-from twin.kernels.buffers import Columns, column, group
+from twin.kernels.buffers import Columns, column, f4, f8, group, i1, i2, i4, i8
 from twin.model.coefficients import Decode as DecodePrices
 from twin.model.coefficients import Prefill as PrefillPrices
 from twin.model.record import dtype_of
@@ -28,82 +28,60 @@ LINK = "Link of the list that holds it."
 class Requests(Columns):
     """One row per request, in order of arrival."""
 
-    arrival_s = column("f8", "requests", "Arrival.", unit="s", fill=None, by="arrivals")
-    input_tokens = column(
-        "i4", "requests", "Length of the prompt.", unit="tokens", fill=None, by="arrivals"
+    arrival_s = f8("requests", "Arrival.", "s", fill=None, by="arrivals")
+    input_tokens = i4("requests", "Length of the prompt.", "tokens", fill=None, by="arrivals")
+    output_tokens = i4("requests", "Length of the answer.", "tokens", fill=None, by="arrivals")
+    session = i4("requests", "Conversation.", fill=None, by="arrivals")
+    segment_offset = i8("requests + 1", "First row of its chain of blocks.", fill=None)
+    segment_first = i8("segments", "First block of a run of blocks.", fill=None)
+    segment_blocks = i4("segments", "Blocks of a run.", fill=None)
+    front_end_s = f8("requests", "Left its API server.", "s", fill=nan, by="front_end, recorder")
+    routed_s = f8("requests", "Left the router.", "s", fill=nan, by="recorder, router")
+    prefill_start_s = f8(
+        "requests", "First batch began.", "s", fill=nan, by="faults, prefill, recorder, router"
     )
-    output_tokens = column(
-        "i4", "requests", "Length of the answer.", unit="tokens", fill=None, by="arrivals"
+    prefill_end_s = f8(
+        "requests", "Last batch ended.", "s", fill=nan, by="faults, prefill, recorder, router"
     )
-    session = column("i4", "requests", "Conversation.", fill=None, by="arrivals")
-    segment_offset = column("i8", "requests + 1", "First row of its chain of blocks.", fill=None)
-    segment_first = column("i8", "segments", "First block of a run of blocks.", fill=None)
-    segment_blocks = column("i4", "segments", "Blocks of a run.", fill=None)
-    front_end_s = column(
-        "f8", "requests", "Left its API server.", unit="s", fill=nan, by="front_end, recorder"
-    )
-    routed_s = column(
-        "f8", "requests", "Left the router.", unit="s", fill=nan, by="recorder, router"
-    )
-    prefill_start_s = column(
-        "f8", "requests", "First batch began.", unit="s", fill=nan,
-        by="faults, prefill, recorder, router",
-    )  # fmt: skip
-    prefill_end_s = column(
-        "f8", "requests", "Last batch ended.", unit="s", fill=nan,
-        by="faults, prefill, recorder, router",
-    )  # fmt: skip
-    transfer_end_s = column(
-        "f8", "requests", "First token delivered.", unit="s", fill=nan,
+    transfer_end_s = f8(
+        "requests", "First token delivered.", "s", fill=nan,
         by="colocated, decode, faults, kv_transfer, prefill, recorder, router",
     )  # fmt: skip
-    finish_s = column(
-        "f8", "requests", "Last token out.", unit="s", fill=nan, by="decode, prefill, recorder"
-    )
-    ready_s = column(
-        "f8", "requests", "When the next phase may take it.", unit="s", fill=nan,
+    finish_s = f8("requests", "Last token out.", "s", fill=nan, by="decode, prefill, recorder")
+    ready_s = f8(
+        "requests", "When the next phase may take it.", "s", fill=nan,
         by="admission, colocated, decode, drain, faults, front_end, kv_transfer, prefill, returns, "
         "router",
     )  # fmt: skip
-    hit_tokens = column(
-        "i4", "requests", "Prompt tokens found in the pool.", unit="tokens", by="prefill"
-    )
-    progress = column(
-        "i4", "requests", "Tokens of this pass in place.", unit="tokens", fill=NONE,
+    hit_tokens = i4("requests", "Prompt tokens found in the pool.", "tokens", by="prefill")
+    progress = i4(
+        "requests", "Tokens of this pass in place.", "tokens", fill=NONE,
         by="faults, prefill, router",
     )  # fmt: skip
-    work_s = column("f4", "requests", "Its part of a batch, predicted.", unit="s", by="router")
-    fresh_tokens = column("i4", "requests", "Not cached, predicted.", unit="tokens", by="router")
-    emitted = column(
-        "i4", "requests", "Output tokens out so far.", unit="tokens", by="decode, drain"
-    )
-    prefill_instance = column("i2", "requests", "Prefill instance.", fill=NONE, by="router")
-    rank = column(
-        "i4", "requests", "Decode rank, over all instances.", fill=NONE, by="drain, router"
-    )
-    slot = column("i4", "requests", "Row of its rank's slot table.", fill=NONE, by="decode")
-    joined = column("i4", "requests", "Iteration at which it joined.", by="decode")
-    due = column("i4", "requests", "Iteration at which it finishes.", by="decode")
-    preemptions = column("i2", "requests", "How often its KV was given up.", by="decode")
-    retries = column("i2", "requests", "How often a fault threw it out.", by="faults")
-    status = column(
-        "i1", "requests", "Where it is.", fill=WAITING,
-        by="admission, decode, drain, faults, kv_transfer, prefill, returns, "
-        "router",
+    work_s = f4("requests", "Its part of a batch, predicted.", "s", by="router")
+    fresh_tokens = i4("requests", "Not cached, predicted.", "tokens", by="router")
+    emitted = i4("requests", "Output tokens out so far.", "tokens", by="decode, drain")
+    prefill_instance = i2("requests", "Prefill instance.", fill=NONE, by="router")
+    rank = i4("requests", "Decode rank, over all instances.", fill=NONE, by="drain, router")
+    slot = i4("requests", "Row of its rank's slot table.", fill=NONE, by="decode")
+    joined = i4("requests", "Iteration at which it joined.", by="decode")
+    due = i4("requests", "Iteration at which it finishes.", by="decode")
+    preemptions = i2("requests", "How often its KV was given up.", by="decode")
+    retries = i2("requests", "How often a fault threw it out.", by="faults")
+    status = i1(
+        "requests", "Where it is.", fill=WAITING,
+        by="admission, decode, drain, faults, kv_transfer, prefill, returns, router",
     )  # fmt: skip
-    reason = column(
-        "i1",
-        "requests",
-        "Why it was turned away.",
-        by="admission, arrivals, decode, faults, router",
+    reason = i1(
+        "requests", "Why it was turned away.", by="admission, arrivals, decode, faults, router"
     )
-    turn = column("i4", "made", "Its row of the prepared stream.", by="arrivals")
-    attempt = column("i2", "made", "Attempts before it.", by="arrivals")
-    gone = column("i1", "made", "Its client left while its batch computes.", by="arrivals")
-    held = column("i1", "gated", "How far inside it is.", by="admission, fair, returns")
-    place = column("f8", "gated", "Place in the queues: lower goes first.", by="admission, fair")
-    following = column(
-        "i4", "requests", LINK, fill=NONE,
+    turn = i4("made", "Its row of the prepared stream.", by="arrivals")
+    attempt = i2("made", "Attempts before it.", by="arrivals")
+    gone = i1("made", "Its client left while its batch computes.", by="arrivals")
+    held = i1("gated", "How far inside it is.", by="admission, fair, returns")
+    place = f8("gated", "Place in the queues: lower goes first.", by="admission, fair")
+    following = i4(
+        "requests", LINK, fill=NONE,
         by="admission, arrivals, decode, fair, faults, kv_transfer, prefill, router",
     )  # fmt: skip
 
@@ -112,189 +90,133 @@ class Instances(Columns):
     """One row per instance of any role: prefill, then decode or colocated (`Settings.prefills` and
     `prompt_row` say where each role begins)."""
 
-    open = column("i1", "instances", "The router may choose it.", fill=1, by="life")
-    up = column("i1", "instances", "Its dies serve.", fill=1, by="life")
-    running = column(
-        "i1", "instances", "Whether a batch or an iteration runs.",
+    open = i1("instances", "The router may choose it.", fill=1, by="life")
+    up = i1("instances", "Its dies serve.", fill=1, by="life")
+    running = i1(
+        "instances", "Whether a batch or an iteration runs.",
         by="colocated, decode, drain, faults, incidents, prefill",
     )  # fmt: skip
-    ends_s = column(
-        "f8", "instances", "End of it, or of the last one; idle: none begins before.", unit="s",
+    ends_s = f8(
+        "instances", "End of it, or of the last one; idle: none begins before.", "s",
         by="arrivals, balancing, colocated, decode, drain, incidents, life, prefill",
     )  # fmt: skip
-    busy_s = column(
-        "f8", "instances", "Time busy.", unit="s", by="balancing, books, decode, pool, prefill"
-    )
+    busy_s = f8("instances", "Time busy.", "s", by="balancing, books, decode, pool, prefill")
 
 
 class Prefill(Columns):
     """One row per prefill (or colocated) instance."""
 
-    queue = column(
-        "i4", "prefills, 2", "List of who waits.", fill=NONE, by="arrivals, faults, prefill, router"
+    queue = i4(
+        "prefills, 2", "List of who waits.", fill=NONE, by="arrivals, faults, prefill, router"
     )
-    batch = column(
-        "i4", "prefills, 2", "List of whose last piece runs.", fill=NONE,
-        by="faults, prefill",
-    )  # fmt: skip
-    queued_tokens = column(
-        "i8", "prefills", "Tokens waiting or in prefill.", unit="tokens", by="prefill, router"
+    batch = i4("prefills, 2", "List of whose last piece runs.", fill=NONE, by="faults, prefill")
+    queued_tokens = i8("prefills", "Tokens waiting or in prefill.", "tokens", by="prefill, router")
+    ending_tokens = i8("prefills", "Of these, in the running batch.", "tokens", by="prefill")
+    queued_s = f8("prefills", "These, as predicted.", "s", by="prefill, router")
+    ending_s = f8("prefills", "Of these, the running batch.", "s", by="prefill")
+    delayed = i8("prefills", "Iterations that prompts waited for ranks.", by="prefill")
+    unseen = i8("prefills", "Iterations since prompts were received.", by="prefill")
+    seen_s = f8("prefills", "Until when they were, mixed.", "s", by="prefill")
+    reading = i1("prefills", "The next batch reads its cached KV.", by="colocated, pool, prefill")
+    begin_s = f8("prefills", "When that batch was formed.", "s", by="incidents, prefill")
+    read_end_s = f8("prefills", "When it will have read.", "s", by="pool, streams")
+    batch_tokens = f8("prefills", "What the batch computes.", "tokens", by="prefill")
+    batch_hits = f8("prefills", "What it reads.", "tokens", by="prefill")
+    batch_pairs = f8("prefills", "Pairs of tokens in its attention.", by="prefill")
+    most_tokens = f8("prefills", "Tokens of the die that takes longest.", "tokens", by="prefill")
+    most_pairs = f8("prefills", "Pairs of attention of that die.", by="prefill")
+    read_bytes_per_token = f8(
+        "prefills", "What crosses the pool's plane for a hit.", "B", by="machine"
     )
-    ending_tokens = column(
-        "i8", "prefills", "Of these, in the running batch.", unit="tokens", by="prefill"
+    read_bytes_per_s = f8(
+        "prefills", "Reads of the pool, of all servers alike.", "B/s", fill=1, by="machine"
     )
-    queued_s = column("f8", "prefills", "These, as predicted.", unit="s", by="prefill, router")
-    ending_s = column("f8", "prefills", "Of these, the running batch.", unit="s", by="prefill")
-    delayed = column("i8", "prefills", "Iterations that prompts waited for ranks.", by="prefill")
-    unseen = column("i8", "prefills", "Iterations since prompts were received.", by="prefill")
-    seen_s = column("f8", "prefills", "Until when they were, mixed.", unit="s", by="prefill")
-    reading = column(
-        "i1", "prefills", "The next batch reads its cached KV.", by="colocated, pool, prefill"
+    ahead_s_per_token = f8("prefills", "Lookups and copies that do not overlap.", "s", by="machine")
+    recompute_s_per_token = f8(
+        "prefills", "What computing a token takes in a full batch.", "s", by="machine"
     )
-    begin_s = column(
-        "f8", "prefills", "When that batch was formed.", unit="s", by="incidents, prefill"
+    pass_s = f8("prefills", "What a batch takes without its tokens.", "s", by="machine")
+    s_per_token = f8("prefills", "What a token adds to a batch.", "s", by="machine")
+    s_per_pair = f8("prefills", "What a pair of attention adds.", "s", by="machine")
+    attention_s_per_token = f8(
+        "prefills", "What a token adds to a layer's attention on its die.", "s", by="machine"
     )
-    read_end_s = column("f8", "prefills", "When it will have read.", unit="s", by="pool, streams")
-    batch_tokens = column("f8", "prefills", "What the batch computes.", unit="tokens", by="prefill")
-    batch_hits = column("f8", "prefills", "What it reads.", unit="tokens", by="prefill")
-    batch_pairs = column("f8", "prefills", "Pairs of tokens in its attention.", by="prefill")
-    most_tokens = column(
-        "f8", "prefills", "Tokens of the die that takes longest.", unit="tokens", by="prefill"
-    )
-    most_pairs = column("f8", "prefills", "Pairs of attention of that die.", by="prefill")
-    read_bytes_per_token = column(
-        "f8", "prefills", "What crosses the pool's plane for a hit.", unit="B", by="machine"
-    )
-    read_bytes_per_s = column(
-        "f8",
-        "prefills",
-        "Reads of the pool, of all servers alike.",
-        unit="B/s",
-        fill=1,
-        by="machine",
-    )
-    ahead_s_per_token = column(
-        "f8", "prefills", "Lookups and copies that do not overlap.", unit="s", by="machine"
-    )
-    recompute_s_per_token = column(
-        "f8", "prefills", "What computing a token takes in a full batch.", unit="s", by="machine"
-    )
-    pass_s = column(
-        "f8", "prefills", "What a batch takes without its tokens.", unit="s", by="machine"
-    )
-    s_per_token = column("f8", "prefills", "What a token adds to a batch.", unit="s", by="machine")
-    s_per_pair = column("f8", "prefills", "What a pair of attention adds.", unit="s", by="machine")
-    attention_s_per_token = column(
-        "f8", "prefills", "What a token adds to a layer's attention on its die.", unit="s",
-        by="machine",
-    )  # fmt: skip
-    computed_tokens = column(
-        "f8", "prefills", "In all batches so far.", unit="tokens", by="prefill"
-    )
-    computed_pairs = column("f8", "prefills", "Pairs of attention of these.", by="prefill")
-    full_s = column(
-        "f8", "prefills", "What batches took that were half full.", unit="s", by="prefill"
-    )
-    full_line_s = column("f8", "prefills", "What was predicted of them.", unit="s", by="prefill")
-    pool_open = column(
-        "i1", "prefills", "It reaches some of the memory pool.", fill=1, by="machine"
-    )
-    ssd_bytes_per_s = column(
-        "f8", "prefills", "Reads from the SSD tier, alone.", unit="B/s", by="machine"
-    )
-    cold_blocks = column("i8", "1", "Scratch: hits that only the SSD tier holds.", by="prefill")
-    sending = column("i8", "prefills", "KV transfers under way.", by="kv_transfer")
-    stage_s = column(
-        "f8", "prefills, stages", "When a pipeline stage ends what it has.", unit="s", by="pipeline"
-    )
-    die_tokens = column("f8", "prefill_ranks", "Scratch of data-parallel attention.", by="prefill")
-    die_pairs = column("f8", "prefill_ranks", "Scratch of data-parallel attention.", by="prefill")
-    fetched_bytes = column("f8", "prefills", "Read from the memory pool.", unit="B", by="pool")
-    sent_bytes = column(
-        "f8", "prefills, prefill_ranks", "KV handed over by a die.", unit="B", by="kv_transfer"
-    )
+    computed_tokens = f8("prefills", "In all batches so far.", "tokens", by="prefill")
+    computed_pairs = f8("prefills", "Pairs of attention of these.", by="prefill")
+    full_s = f8("prefills", "What batches took that were half full.", "s", by="prefill")
+    full_line_s = f8("prefills", "What was predicted of them.", "s", by="prefill")
+    pool_open = i1("prefills", "It reaches some of the memory pool.", fill=1, by="machine")
+    ssd_bytes_per_s = f8("prefills", "Reads from the SSD tier, alone.", "B/s", by="machine")
+    cold_blocks = i8("1", "Scratch: hits that only the SSD tier holds.", by="prefill")
+    sending = i8("prefills", "KV transfers under way.", by="kv_transfer")
+    stage_s = f8("prefills, stages", "When a pipeline stage ends what it has.", "s", by="pipeline")
+    die_tokens = f8("prefill_ranks", "Scratch of data-parallel attention.", by="prefill")
+    die_pairs = f8("prefill_ranks", "Scratch of data-parallel attention.", by="prefill")
+    fetched_bytes = f8("prefills", "Read from the memory pool.", "B", by="pool")
+    sent_bytes = f8("prefills, prefill_ranks", "KV handed over by a die.", "B", by="kv_transfer")
 
 
 class Transfers(Columns):
     """KV transfers in progress, and the ports that they share."""
 
-    request = column("i4", "transfers", "Whose KV.", by="kv_transfer")
-    port_out = column("i4", "transfers", "Port it leaves by.", by="kv_transfer")
-    port_in = column("i4", "transfers", "Port it enters by.", by="kv_transfer")
-    left_bytes = column("f8", "transfers", "Still to go.", unit="B", by="kv_transfer")
-    rate = column("f8", "transfers", "Pace of now.", unit="B/s", fill=1, by="kv_transfer")
-    active = column("i8", "1", "Transfers in flight.", by="kv_transfer")
-    now_s = column("f8", "1", "Up to when they have moved.", unit="s", by="kv_transfer")
-    unsent = column(
-        "i4", "1, 2", "List of who is prefilled and not under way.", fill=NONE,
+    request = i4("transfers", "Whose KV.", by="kv_transfer")
+    port_out = i4("transfers", "Port it leaves by.", by="kv_transfer")
+    port_in = i4("transfers", "Port it enters by.", by="kv_transfer")
+    left_bytes = f8("transfers", "Still to go.", "B", by="kv_transfer")
+    rate = f8("transfers", "Pace of now.", "B/s", fill=1, by="kv_transfer")
+    active = i8("1", "Transfers in flight.", by="kv_transfer")
+    now_s = f8("1", "Up to when they have moved.", "s", by="kv_transfer")
+    unsent = i4(
+        "1, 2", "List of who is prefilled and not under way.", fill=NONE,
         by="arrivals, faults, kv_transfer, prefill",
     )  # fmt: skip
-    fresh = column("i4", "transfers", "Scratch: these in order of time.", by="kv_transfer")
-    flows_out = column("i4", "ports", "Transfers that leave by a port.", by="kv_transfer")
-    flows_in = column("i4", "ports", "Transfers that enter by a port.", by="kv_transfer")
-    capacity = column(
-        "f8", "ports", "What other traffic leaves of it.", unit="B/s", fill=None,
-        by="machine, traffic",
-    )  # fmt: skip
-    granted = column("f8", "ports", "Without other traffic.", unit="B/s", fill=None, by="machine")
-    port_of_prefill = column(
-        "i4", "prefills, prefill_ranks", "Port of a rank.", fill=None, by="machine"
+    fresh = i4("transfers", "Scratch: these in order of time.", by="kv_transfer")
+    flows_out = i4("ports", "Transfers that leave by a port.", by="kv_transfer")
+    flows_in = i4("ports", "Transfers that enter by a port.", by="kv_transfer")
+    capacity = f8(
+        "ports", "What other traffic leaves of it.", "B/s", fill=None, by="machine, traffic"
     )
-    port_of_decode = column("i4", "ranks", "Port of a rank.", fill=None, by="machine")
+    granted = f8("ports", "Without other traffic.", "B/s", fill=None, by="machine")
+    port_of_prefill = i4("prefills, prefill_ranks", "Port of a rank.", fill=None, by="machine")
+    port_of_decode = i4("ranks", "Port of a rank.", fill=None, by="machine")
 
 
 class Decode(Columns):
     """One row per decode (or colocated) instance, and one per decode rank."""
 
-    iteration = column("i8", "decodes", "Iterations begun.", by="decode")
-    wait = column(
-        "i4", "decodes, 2", "List of those with their KV in place.", fill=NONE,
+    iteration = i8("decodes", "Iterations begun.", by="decode")
+    wait = i4(
+        "decodes, 2", "List of those with their KV in place.", fill=NONE,
         by="arrivals, decode, faults, kv_transfer, router",
     )  # fmt: skip
-    in_batch = column("i8", "decodes", "Requests in the running batch.", by="decode")
-    taken = column("i8", "decodes", "Slots running or reserved.", by="decode, router")
-    room = column("i8", "decodes", "Slots of the ranks in service.", fill=None, by="machine")
-    kv_tokens = column(
-        "f8", "decodes", "KV of one rank.", unit="tokens", fill=float("inf"), by="machine"
-    )
-    calendar = column(
-        "i4", "decodes, ring", "First request due at an iteration.", fill=NONE, by="decode"
-    )
-    requests = column("i8", "ranks", "Running requests.", by="decode")
-    context = column("f8", "ranks", "Their context.", unit="tokens", by="arrivals, decode")
-    growth = column("f8", "ranks", "What an iteration adds to it.", unit="tokens", by="decode")
-    prompt_tokens = column(
-        "f8", "ranks", "Of prompts, computed in an iteration.", unit="tokens", by="prefill"
-    )
-    prompt_pairs = column("f8", "ranks", "Pairs of attention of these.", by="prefill")
-    tenant_growth = column(
-        "f8", "decodes, tenants", "The same by tenant, all ranks.", unit="tokens", by="fair"
-    )
-    slots = column(
-        "i8", "ranks", "Requests it may hold; 0 out of service.", fill=None, by="machine"
-    )
-    taken_slots = column("i8", "ranks", "Running or reserved.", by="decode, router")
-    reserved_tokens = column(
-        "f8", "ranks", "Of requests on their way.", unit="tokens", by="decode, drain, router"
-    )
-    taken_tokens = column(
-        "f8", "ranks", "What the router sees of its KV.", unit="tokens", by="router"
-    )
-    all_tokens = column("f8", "decodes", "The same, of all its ranks.", unit="tokens", by="router")
-    changed = column("i1", "decodes", "Whether it has to look again.", fill=1, by="decode, router")
-    price = column("f8", "ranks", "Scratch of the choice of a rank.", by="router")
-    floor = column(
-        "f8", "decodes, rank_blocks", "A load that no rank of a block is below.",
+    in_batch = i8("decodes", "Requests in the running batch.", by="decode")
+    taken = i8("decodes", "Slots running or reserved.", by="decode, router")
+    room = i8("decodes", "Slots of the ranks in service.", fill=None, by="machine")
+    kv_tokens = f8("decodes", "KV of one rank.", "tokens", fill=float("inf"), by="machine")
+    calendar = i4("decodes, ring", "First request due at an iteration.", fill=NONE, by="decode")
+    requests = i8("ranks", "Running requests.", by="decode")
+    context = f8("ranks", "Their context.", "tokens", by="arrivals, decode")
+    growth = f8("ranks", "What an iteration adds to it.", "tokens", by="decode")
+    prompt_tokens = f8("ranks", "Of prompts, computed in an iteration.", "tokens", by="prefill")
+    prompt_pairs = f8("ranks", "Pairs of attention of these.", by="prefill")
+    tenant_growth = f8("decodes, tenants", "The same by tenant, all ranks.", "tokens", by="fair")
+    slots = i8("ranks", "Requests it may hold; 0 out of service.", fill=None, by="machine")
+    taken_slots = i8("ranks", "Running or reserved.", by="decode, router")
+    reserved_tokens = f8("ranks", "Of requests on their way.", "tokens", by="decode, drain, router")
+    taken_tokens = f8("ranks", "What the router sees of its KV.", "tokens", by="router")
+    all_tokens = f8("decodes", "The same, of all its ranks.", "tokens", by="router")
+    changed = i1("decodes", "Whether it has to look again.", fill=1, by="decode, router")
+    price = f8("ranks", "Scratch of the choice of a rank.", by="router")
+    floor = f8(
+        "decodes, rank_blocks", "A load that no rank of a block is below.",
         by="decode, machine, router",
     )  # fmt: skip
-    slot_table = column("i4", "ranks, slots", "Request of a slot.", fill=NONE, by="decode")
-    request_s = column("f8", "ranks", "Integral of requests over busy time.", unit="s", by="decode")
-    context_s = column(
-        "f8", "ranks", "Integral of context over busy time.", unit="tokens s", by="decode"
-    )
-    received_bytes = column("f8", "ranks", "KV received.", unit="B", by="kv_transfer")
-    returned = column(
-        "i4", "1, 2", "List of who goes back to the router.", fill=NONE,
+    slot_table = i4("ranks, slots", "Request of a slot.", fill=NONE, by="decode")
+    request_s = f8("ranks", "Integral of requests over busy time.", "s", by="decode")
+    context_s = f8("ranks", "Integral of context over busy time.", "tokens s", by="decode")
+    received_bytes = f8("ranks", "KV received.", "B", by="kv_transfer")
+    returned = i4(
+        "1, 2", "List of who goes back to the router.", fill=NONE,
         by="arrivals, decode, faults, router",
     )  # fmt: skip
 
@@ -306,33 +228,27 @@ class Costs(Columns):
     prefill = column(dtype_of(PrefillPrices), "prefills", "Prices of now.", fill=None)
     decode = column(dtype_of(DecodePrices), "decodes", "Prices of now.", fill=None)
     # The same memory, number by number.
-    prefill_now = column(
-        "f8", "prefills, coefficients", "Prices of now.", fill=None, by="machine, traffic"
+    prefill_now = f8("prefills, coefficients", "Prices of now.", fill=None, by="machine, traffic")
+    decode_now = f8("decodes, coefficients", "Prices of now.", fill=None, by="machine, traffic")
+    prefill_alone = f8("prefills, coefficients", "Prices alone.", fill=None, by="machine")
+    decode_alone = f8("decodes, coefficients", "Prices alone.", fill=None, by="machine")
+    prefill_carried = i8("carried", "Places of what links carry.", fill=None)
+    decode_carried = i8("carried", "Places of what links carry.", fill=None)
+    prefill_hot_tokens = f8("points", "Tokens of the table below.", fill=None)
+    prefill_hot_factor = f8(
+        "prefills, prefill_loads", "Imbalance of experts.", fill=None, by="balancing"
     )
-    decode_now = column(
-        "f8", "decodes, coefficients", "Prices of now.", fill=None, by="machine, traffic"
+    decode_hot_tokens = f8("points", "Tokens of the table below.", fill=None)
+    decode_hot_factor = f8(
+        "decodes, decode_loads", "Imbalance of experts.", fill=None, by="balancing"
     )
-    prefill_alone = column("f8", "prefills, coefficients", "Prices alone.", fill=None, by="machine")
-    decode_alone = column("f8", "decodes, coefficients", "Prices alone.", fill=None, by="machine")
-    prefill_carried = column("i8", "carried", "Places of what links carry.", fill=None)
-    decode_carried = column("i8", "carried", "Places of what links carry.", fill=None)
-    prefill_hot_tokens = column("f8", "points", "Tokens of the table below.", fill=None)
-    prefill_hot_factor = column(
-        "f8", "prefills, prefill_loads", "Imbalance of experts.", fill=None, by="balancing"
-    )
-    decode_hot_tokens = column("f8", "points", "Tokens of the table below.", fill=None)
-    decode_hot_factor = column(
-        "f8", "decodes, decode_loads", "Imbalance of experts.", fill=None, by="balancing"
-    )
-    sent = column(
-        "f8", "instances, 4", "For a token: dispatch and combine within a node (UB) and beyond it "
-        "(RDMA), what prefill's attention gathers within and beyond.", unit="B", by="machine",
+    sent = f8(
+        "instances, 4", "For a token: dispatch and combine within a node (UB) and beyond it "
+        "(RDMA), what prefill's attention gathers within and beyond.", "B", by="machine",
     )  # fmt: skip
-    prefill_operators = column(
-        "f8", "prefill_operators", "Scratch of one batch.", unit="s", by="prefill"
-    )
-    decode_operators = column(
-        "f8", "decode_operators", "Scratch of one iteration.", unit="s", by="colocated, decode"
+    prefill_operators = f8("prefill_operators", "Scratch of one batch.", "s", by="prefill")
+    decode_operators = f8(
+        "decode_operators", "Scratch of one iteration.", "s", by="colocated, decode"
     )
 
 

@@ -4,7 +4,7 @@ A subclass of `Columns` declares what it holds, a line each:
 
     class Queue(Columns):
         "One row per instance."
-        head = column("i4", "instances", "First request that waits.", fill=-1, by="router")
+        head = i4("instances", "First request that waits.", fill=-1, by="router")
         budget = number(int, "Tokens of one batch.")
 
 `Queue({"instances": 4}, budget=8)` has plain numpy arrays of these shapes as attributes. Compiled
@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib import import_module
 from typing import Any, ClassVar, Self, TypeVar
 
@@ -47,13 +48,16 @@ class Column:
 
 
 def column(
-    dtype: str | np.dtype[Any], shape: str, meaning: str, *, unit: str = "", by: str = "",
+    dtype: str | np.dtype[Any], shape: str, meaning: str, unit: str = "", *, by: str = "",
     fill: float | None = 0,
 ) -> np.ndarray:  # fmt: skip
     """Declare an array; shape: symbols separated by commas; by: modules that write it; fill None:
     given."""
     declared: Any = Column(np.dtype(dtype), _names(shape), meaning, unit, _names(by), fill)
     return declared
+
+
+f4, f8, i1, i2, i4, i8 = (partial(column, code) for code in ("f4", "f8", "i1", "i2", "i4", "i8"))
 
 
 def number(

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from twin.kernels.buffers import Columns, column, number
+from twin.kernels.buffers import Columns, f8, i1, i4, i8, number
 from twin.kernels.compiled import entry, kernel
 from twin.kernels.rng import bits
 
@@ -32,25 +32,24 @@ NONE = -1  # end of the list
 class BlockPool(Columns):
     """Resident blocks as a doubly linked list from most to least recently used."""
 
-    newer = column(
-        "i4", "pools, blocks", "Next more recent block, NONE or ABSENT.", fill=ABSENT,
-        by="memory_pool",
-    )  # fmt: skip
-    older = column("i4", "pools, blocks", "Next less recent resident block.", by="memory_pool")
-    newest = column("i4", "pools, levels", "Most recent block.", fill=NONE, by="memory_pool")
-    oldest = column("i4", "pools, levels", "Least recent block.", fill=NONE, by="memory_pool")
-    held = column("i8", "pools, levels", "Blocks in a list.", by="memory_pool")
-    level = column("i1", "pools, ranked", "List of a block.", by="memory_pool")
-    uses = column("i1", "pools, ranked", "Uses of a block, 3 at most.", by="memory_pool")
-    ghost = column("i8", "pools, ranked", "When it left the small queue, 0: not.", by="memory_pool")
-    gone = column("i8", "pools", "Blocks that left the small queue.", by="memory_pool")
-    touched_s = column("f8", "pools, timed", "Last touch.", unit="s", by="memory_pool")
-    now_s = column("f8", "pools", "Time of the last look.", unit="s", by="memory_pool")
+    newer = i4(
+        "pools, blocks", "Next more recent block, NONE or ABSENT.", fill=ABSENT, by="memory_pool"
+    )
+    older = i4("pools, blocks", "Next less recent resident block.", by="memory_pool")
+    newest = i4("pools, levels", "Most recent block.", fill=NONE, by="memory_pool")
+    oldest = i4("pools, levels", "Least recent block.", fill=NONE, by="memory_pool")
+    held = i8("pools, levels", "Blocks in a list.", by="memory_pool")
+    level = i1("pools, ranked", "List of a block.", by="memory_pool")
+    uses = i1("pools, ranked", "Uses of a block, 3 at most.", by="memory_pool")
+    ghost = i8("pools, ranked", "When it left the small queue, 0: not.", by="memory_pool")
+    gone = i8("pools", "Blocks that left the small queue.", by="memory_pool")
+    touched_s = f8("pools, timed", "Last touch.", "s", by="memory_pool")
+    now_s = f8("pools", "Time of the last look.", "s", by="memory_pool")
     policy = number(int, "Code of the policy.")
     ttl_s = number(float, "Time to live, of the policy that has one.", unit="s")
-    used = column("i8", "pools", "Resident blocks.", by="memory_pool")
-    capacity = column("i8", "pools", "Blocks that fit.", fill=None, by="memory_pool")
-    evicted = column("i8", "pools", "Blocks evicted so far.", by="memory_pool")
+    used = i8("pools", "Resident blocks.", by="memory_pool")
+    capacity = i8("pools", "Blocks that fit.", fill=None, by="memory_pool")
+    evicted = i8("pools", "Blocks evicted so far.", by="memory_pool")
 
 
 class Chains(Protocol):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from twin.kernels.buffers import Columns, column
+from twin.kernels.buffers import Columns, f8, i1, i8
 from twin.kernels.compiled import kernel
 from twin.kernels.rng import scattered
 
@@ -42,18 +42,14 @@ BLOCK = 32  # ranks that are looked at together
 class View(Columns):
     """The router's view of the instances that compute prompts, one row each."""
 
-    opened = column("i1", "prefills", "It takes requests, as far as is known.", by="router")
-    queued_tokens = column("i8", "prefills", "Waiting or in prefill.", unit="tokens", by="router")
-    wait_s = column(
-        "f8", "prefills", "Until a request that came now would be computed.", unit="s", by="router"
-    )
-    hit_tokens = column("i8", "prefills", "Of the prompt, cached.", unit="tokens", by="router")
-    hit_share = column("f8", "prefills", "Cached share of the prompt.", by="router")
-    serve_s = column(
-        "f8", "prefills", "To read the hits and to compute the rest.", unit="s", by="router"
-    )
-    kv_used = column("f8", "prefills", "Share of the KV space in use.", by="router")
-    weights = column("f8", "3", "Of queue, prefix and KV space in a weighted score.", fill=None)
+    opened = i1("prefills", "It takes requests, as far as is known.", by="router")
+    queued_tokens = i8("prefills", "Waiting or in prefill.", "tokens", by="router")
+    wait_s = f8("prefills", "Until a request that came now would be computed.", "s", by="router")
+    hit_tokens = i8("prefills", "Of the prompt, cached.", "tokens", by="router")
+    hit_share = f8("prefills", "Cached share of the prompt.", by="router")
+    serve_s = f8("prefills", "To read the hits and to compute the rest.", "s", by="router")
+    kv_used = f8("prefills", "Share of the KV space in use.", by="router")
+    weights = f8("3", "Of queue, prefix and KV space in a weighted score.", fill=None)
 
 
 @kernel

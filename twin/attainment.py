@@ -313,8 +313,7 @@ def _pool(s: Scenario, parts: Assembly, role: RoleCosts, traffic: Traffic) -> Po
     """The pool of prefill instances."""
     d, hot = s.deployment.prefill, parts.prefill_imbalance.table
     ops, dies, dp = role.operator_sink(), float(role.stage_dies), d.attention == "dp"
-    pieces = role.pool.own.cp_dies
-    budget = role.prompt_tokens
+    pieces, budget = role.pool.own.cp_dies, role.prompt_tokens
 
     def seconds(tokens: float, pairs: float, most: float, most_pairs: float) -> float:
         """Seconds of a batch with these tokens and attention pairs."""

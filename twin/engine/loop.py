@@ -31,8 +31,7 @@ def _loop(serve: Serve) -> Callable[[World, int, int], None]:
     @entry
     def advance(world: World, first_step: int, last_step: int) -> None:
         """Run steps first_step..last_step - 1."""
-        settings = world.settings
-        k = first_step
+        settings, k = world.settings, first_step
         while k < last_step:
             idle = idle_until(world, k, last_step)
             if idle > k:
@@ -128,8 +127,7 @@ def idle_until(world: World, step: int, last_step: int) -> int:
 @kernel
 def sample_idle(world: World, first_step: int, last_step: int) -> None:
     """Sample steps without a request inside: only the memory pool can be non-empty."""
-    settings = world.settings
-    windows = world.record.windows
+    settings, windows = world.settings, world.record.windows
     last = windows.shape[0] - 1
     fill = pool_fill(world)
     for k in range(first_step, last_step):
@@ -145,9 +143,7 @@ def sample_idle(world: World, first_step: int, last_step: int) -> None:
 @kernel
 def sample(world: World, t1: float) -> None:
     """Sample the number of requests in each stage at the end of a step, from event counters."""
-    settings = world.settings
-    count = world.record.counters
-    windows = world.record.windows
+    settings, count, windows = world.settings, world.record.counters, world.record.windows
     begun, done = count[w.PREFILL_BEGUN], count[w.PREFILLED]
     if not settings.has_prefill:
         begun, done = count[w.ROUTED], count[w.ROUTED]
@@ -183,13 +179,11 @@ def sample(world: World, t1: float) -> None:
 @kernel
 def look_at_instances(world: World, t1: float) -> None:
     """Sample waiting and running requests of every instance at the end of a step."""
-    settings = world.settings
-    book = world.record.instances
+    settings, book = world.settings, world.record.instances
     crowding, exchange = world.traffic.crowding, world.traffic.first[w.EXPERTS]
     row = window_of(t1 - 0.5 * settings.step_s, settings.horizon_s, book.shape[0] - 1)
     prefill, decode, following = world.prefill, world.decode, world.request.following
-    instances = settings.prefills
-    prefill_hot = world.costs.prefill_hot_factor
+    instances, prefill_hot = settings.prefills, world.costs.prefill_hot_factor
     most_tokens = world.costs.prefill_hot_tokens.shape[0] - 1
     for p in range(instances):
         offset = p * w.AT_FIELDS

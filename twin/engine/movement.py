@@ -203,8 +203,7 @@ def _shares_of(
 def links_table(setup: Setup, world: World, where: Sequence[Piece]) -> pl.DataFrame:
     """Traffic of every node by plane and UB sub-plane: bytes, mean and peak utilisation. Sums run
     in a fixed order: the same question has the same bytes."""
-    horizon_s = setup.scenario.horizon_s
-    net = setup.fabric
+    horizon_s, net = setup.scenario.horizon_s, setup.fabric
     limit = net.once("limits of nodes", lambda: _limits(net))
     moved_bytes = _placed_bytes(setup, world, where)
     over_time = cells_of(world)[:-1].sum(axis=(1, 3))

@@ -56,8 +56,7 @@ def look_at_pool(world: World, p: int, now_s: float) -> None:
 @kernel
 def cached_tokens(world: World, p: int, i: int) -> int:
     """Tokens of a request that instance p would read from the memory pool now."""
-    settings = world.settings
-    request = world.request
+    settings, request = world.settings, world.request
     if not settings.pool_enabled or not world.prefill.pool_open[p]:
         return 0
     row, turn = pool_row(world, p, i), turn_of(world, i)
@@ -111,9 +110,7 @@ def warm(world: World, p: int, i: int, held: int) -> int:
 def begin_reading(world: World, p: int, column: int, now_s: float) -> None:
     """Begin to read the cached KV of prefill instance p's batch; blocks evicted from DRAM come from
     the SSD tier concurrently. column: the instance's column in the record of traffic."""
-    settings = world.settings
-    state = world.prefill
-    streams = world.streams
+    settings, state, streams = world.settings, world.prefill, world.streams
     instances = settings.prefills
     recall, size = w.RECALLS * instances + p, state.cold_blocks[0] * settings.block_bytes
     state.reading[p] = 1

@@ -51,8 +51,7 @@ class Curve(Sequence[float]):
         self, point: Callable[[int], float], points: Callable[[slice], Floats], size: int = GRID
     ) -> None:
         self._point = cache(point)
-        self._points = points
-        self._size = size
+        self._points, self._size = points, size
 
     def whole(self) -> Floats:
         """All points, computed by compiled code."""

@@ -15,8 +15,7 @@ def clos(draft: Draft) -> None:
     """CloudMatrix384: an L1 switch per sub-plane in every node, L2 switches between nodes. With
     `l2_levels` = 2 nodes form groups with their own L2 chips, half of whose ports lead to L3 chips;
     L2 chip i of every group is joined to the same L3 chips."""
-    s = draft.s
-    step = draft.recipe.l2_chips_per_rack_and_sub_plane
+    s, step = draft.s, draft.recipe.l2_chips_per_rack_and_sub_plane
     chips = l2_chips_per_sub_plane(s, step)
     draft.about["l2_chips_per_sub_plane"] = chips
     draft.nodes(lambda n: n // s.nodes if chips else n)

@@ -267,8 +267,7 @@ def decode_iteration_s(
     )  # fmt: skip
     time = dense_layers_s(p, load, ops)
     time += outside_s(p, rank_requests, rank_context, float(total), load.dies, hot, wire, ops)
-    layers = p.moe_layers
-    domains = p.layout.domains
+    layers, domains = p.moe_layers, p.layout.domains
     if p.microbatch > 0.0:
         part = 0.5 * entering / domains
         hot = interpolate(part, hot_tokens, hot_factor)

@@ -318,8 +318,7 @@ def survey(
     fullest_rank, busiest, total = first, 0, 0
     slowest, most_requests, most_context = -1.0, -1, -1.0
     for i in range(first, first + count):
-        r = requests[i]
-        c = context[i]
+        r, c = requests[i], context[i]
         total += r
         if r > busiest:  # noqa: PLR1730 - as in mixed_iteration_s
             busiest = r

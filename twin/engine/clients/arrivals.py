@@ -19,10 +19,8 @@ from twin.kernels.compiled import kernel
 @kernel
 def arrivals(world: World, t0: float, t1: float) -> None:
     """Admit every request with arrival_s <= t1; rows are in order of arrival."""
-    request = world.request
-    counters = world.record.counters
-    cursor = counters[w.ARRIVED]
-    total = request.arrival_s.size
+    request, counters = world.request, world.record.counters
+    cursor, total = counters[w.ARRIVED], request.arrival_s.size
     while cursor < total and request.arrival_s[cursor] <= t1:
         cursor += 1
     if world.settings.closed_loop:

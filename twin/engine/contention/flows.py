@@ -117,8 +117,7 @@ def recently(
 
 def flows_of(s: Scenario, net: Network, seats: Sequence[Seat], first: INTS) -> list[Flow]:
     """All flows of the serving instances on this network. first: of `numbers_of`."""
-    plane = s.memory_pool.read_plane
-    hand_off = s.deployment.kv_transfer_plane
+    plane, hand_off = s.memory_pool.read_plane, s.deployment.kv_transfer_plane
     no_way = dies_without(net, hand_off)
     among = [die for seat in seats if seat.role == "decode" for die in seat.dies]
     among = [die for die in among if die not in no_way]

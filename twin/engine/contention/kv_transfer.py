@@ -138,8 +138,7 @@ def take_back(world: World, k: int) -> None:
 @kernel
 def begin_transfer(world: World, i: int, port_out: int) -> None:
     """Start the transfer of a request's KV from a port."""
-    request = world.request
-    state = world.transfer
+    request, state = world.request, world.transfer
     rank = request.rank[i]
     p, sender = sender_of(world, i)
     size = kv_bytes(world, i)
@@ -189,13 +188,10 @@ def forget(world: World, k: int) -> None:
 @kernel
 def arrive(world: World, i: int, now_s: float) -> None:
     """Deliver a request's first token, as its KV has arrived, and let decode take it."""
-    settings = world.settings
-    request = world.request
-    record = world.record
+    settings, request, record = world.settings, world.request, world.record
     rank = request.rank[i]
     size = kv_bytes(world, i)
-    begun_s = request.ready_s[i]
-    p = request.prefill_instance[i]
+    begun_s, p = request.ready_s[i], request.prefill_instance[i]
     book_traffic(world, w.KV_HAND_OFF, settings.kv_plane, p, begun_s, now_s, size)
     world.decode.received_bytes[rank] += size
     if request.emitted[i] == 0 and not settings.first_by_decode:

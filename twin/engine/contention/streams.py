@@ -52,8 +52,7 @@ def settle_stream(world: World, v: int, now_s: float) -> None:
     end_s = since_s + left_bytes / streams.rate[v]
     sent = left_bytes if end_s <= now_s else min(left_bytes, streams.rate[v] * (now_s - since_s))
     streams.left_bytes[v] = left_bytes - sent
-    settings = world.settings
-    instances = world.settings.prefills
+    settings, instances = world.settings, world.settings.prefills
     kind, p = v // instances, v % instances
     column = settings.prompt_row + p
     plane = settings.pool_plane if kind <= w.WRITES else w.VPC

@@ -307,14 +307,12 @@ def give_ports_back(world: World, p: int) -> None:
 def slowed_by_hand_off(world: World, d: int) -> float:
     """Factor by which arriving KV prolongs the exchange of instance d. The slowest die decides: at
     a port with n transfers the exchange gets 1 / (n + 1), or what they leave."""
-    transfer = world.transfer
-    width = world.settings.decode_ranks
+    transfer, width = world.transfer, world.settings.decode_ranks
     worst = 1.0
     for k in range(transfer.active[0]):
         if world.request.rank[transfer.request[k]] // width == d:
             port = transfer.port_in[k]
-            n = transfer.flows_in[port]
-            port_rate = transfer.granted[port]
+            n, port_rate = transfer.flows_in[port], transfer.granted[port]
             rate_left = max(port_rate / (n + 1.0), port_rate - n * transfer.rate[k])
             if rate_left > 0.0:
                 worst = max(worst, port_rate / rate_left)
@@ -334,8 +332,7 @@ def load_servers(world: World, p: int) -> None:
         return
     row = flows.start[f]
     for k in range(flows.start[f], flows.start[f + 1]):
-        s = flows.port[k]
-        part = flows.whole[k]
+        s, part = flows.port[k], flows.whole[k]
         if s >= 0:
             if requested[p, s] == 0:
                 continue

@@ -23,8 +23,7 @@ from twin.kernels.compiled import kernel
 @kernel
 def send_back(world: World, i: int, now_s: float, came_from: int) -> None:
     """Return a request, already removed from its place, to the router, or give it up."""
-    request = world.request
-    counters = world.record.counters
+    request, counters = world.request, world.record.counters
     counters[came_from] += 1
     request.ready_s[i] = now_s
     request.retries[i] += 1
@@ -45,8 +44,7 @@ def send_back(world: World, i: int, now_s: float, came_from: int) -> None:
 @kernel
 def empty_decode(world: World, d: int, rank: int, now_s: float) -> int:
     """Remove requests from a rank (NONE: all ranks) of a decode instance; returns their number."""
-    state = world.decode
-    width = world.settings.decode_ranks
+    state, width = world.decode, world.settings.decode_ranks
     count = 0
     for r in range(d * width, (d + 1) * width):
         every_rank = rank == w.NONE
@@ -69,9 +67,7 @@ def empty_decode(world: World, d: int, rank: int, now_s: float) -> int:
 @kernel
 def empty_transfers(world: World, p: int, d: int, rank: int, now_s: float) -> int:
     """End KV transfers from prefill p, to decode d or to one rank (NONE: any); returns how many."""
-    state = world.transfer
-    request = world.request
-    width = world.settings.decode_ranks
+    state, request, width = world.transfer, world.request, world.settings.decode_ranks
     count = 0
     k = 0
     while k < state.active[0]:
@@ -107,8 +103,7 @@ def hit(at: int, its_rank: int, width: int, p: int, d: int, rank: int) -> bool:
 @kernel
 def empty_prefill(world: World, p: int, now_s: float) -> int:
     """Remove all requests and the batch of a prefill instance; returns their number."""
-    state = world.prefill
-    request = world.request
+    state, request = world.prefill, world.request
     count = 0
     while True:
         i = pop(state.batch, p, request.following)
@@ -147,8 +142,7 @@ def free_rank(world: World, rank: int, now_s: float) -> int:
 @kernel
 def leave_prefill(world: World, rank: int, now_s: float) -> int:
     """Return prefilling requests whose reserved decode slot is on a lost rank."""
-    state = world.prefill
-    request = world.request
+    state, request = world.prefill, world.request
     count = 0
     for p in range(state.queue.shape[0]):
         for ends in (state.queue, state.batch):

@@ -203,8 +203,7 @@ class Incidents:
         """Apply the recovery policy: remove requests and set when the instance serves again. A die
         that failed has lost its KV, even if it works again by now. Where only links are missing,
         the instance goes on when they are repaired; the time is not known."""
-        i = self.machine.setup.instances[k]
-        recovery = self.machine.setup.scenario.recovery
+        i, recovery = self.machine.setup.instances[k], self.machine.setup.scenario.recovery
         requests = self._throw_out(k, t_s)
         name = {"restart": "starts anew", "in_place": "recovers in place",
                 "shrink": "goes on with fewer dies"}[recovery.policy]  # fmt: skip
@@ -220,8 +219,7 @@ class Incidents:
     def _throw_out(self, k: int, t_s: float) -> int:
         """Close an instance to the router and return requests that cannot stay; returns how
         many."""
-        i = self.machine.setup.instances[k]
-        recovery = self.machine.setup.scenario.recovery
+        i, recovery = self.machine.setup.instances[k], self.machine.setup.scenario.recovery
         world = self.machine.world
         requests = 0
         self.life.set_open(k, 0, up=0)
@@ -277,8 +275,7 @@ class Incidents:
         """Open a recovered instance to requests, with spares or fewer dies, if it can serve."""
         self.pending.discard(k)
         machine = self.machine
-        recovery = machine.setup.scenario.recovery
-        members = machine.members[k]
+        recovery, members = machine.setup.scenario.recovery, machine.members[k]
         self._go_home(k)
         spares_used = []
         for r, die in enumerate(members):

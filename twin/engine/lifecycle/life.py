@@ -54,8 +54,7 @@ class Life:
         self.machine, self.agenda, self.restored = machine, agenda, restored
         self.setup = machine.setup
         self.moves = is_elastic(self.setup.scenario)  # whether instances come and go
-        self.rule = self.setup.scenario.elastic
-        facts = machine.facts
+        self.rule, facts = self.setup.scenario.elastic, machine.facts
         self._process_s = facts.si("startup.process")
         if self.rule.graphs == "compiled":
             self._process_s += facts.si("startup.compile")

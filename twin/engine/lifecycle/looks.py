@@ -72,8 +72,7 @@ class Look:
 
     def __init__(self, machine: Machine, lead_s: float, forecasts: bool = True) -> None:
         self.machine, self.world, self._lead_s = machine, machine.world, lead_s
-        self._foresees = forecasts
-        s = machine.setup.scenario
+        self._foresees, s = forecasts, machine.setup.scenario
         self._ttft_s, self._tpot_s = s.slo.ttft_s, 1e-3 * s.slo.tpot_ms
         self._per_iteration = tokens_per_iteration(
             s.deployment.decode.mtp_draft_tokens, machine.setup.costs.mtp_acceptance

@@ -18,8 +18,7 @@ class MemoryServers:
     """Failed memory servers, and the memory pool on the remaining ones."""
 
     def __init__(self, machine: Machine, log: list[Event]) -> None:
-        self._machine = machine
-        self._log = log
+        self._machine, self._log = machine, log
         self._out = servers_out(machine.fabric)
         if self._out:
             self._resize()

@@ -96,15 +96,11 @@ def book_pieces(world: World, c: int, begin_s: float, end_s: float, taken: float
 def launch_mixed(world: World, c: int, read_s: float) -> None:
     """Begin an iteration over the decode batch and the formed pieces of prompts. It counts from
     their forming; computing begins when their cached KV has been read."""
-    settings = world.settings
-    state = world.decode
-    costs = world.costs
-    queue = world.prefill
+    settings, state, costs, queue = world.settings, world.decode, world.costs, world.prefill
     now_s, batch_tokens, pairs = queue.begin_s[c], queue.batch_tokens[c], queue.batch_pairs[c]
     note_read(world, c)
     queue.reading[c] = 0
-    prices = costs.decode[c]
-    operators = costs.decode_operators
+    prices, operators = costs.decode[c], costs.decode_operators
     fill(operators, 0.0)
     took_s = mixed_iteration_s(
         prices, state.requests, state.context, state.prompt_tokens, state.prompt_pairs,

@@ -56,8 +56,7 @@ def acts_s(world: World, d: int, head: int) -> float:
 @kernel
 def admit(world: World, d: int, now_s: float) -> None:
     """Let every request whose KV arrived by now_s join the batch."""
-    state = world.decode
-    request = world.request
+    state, request = world.decode, world.request
     while state.wait[d, w.HEAD] != w.NONE and request.ready_s[state.wait[d, w.HEAD]] <= now_s:
         i = pop(state.wait, d, request.following)
         join(world, d, i, now_s)
@@ -80,9 +79,7 @@ def first_token(world: World, i: int, now_s: float) -> None:
 @kernel
 def join(world: World, d: int, i: int, now_s: float) -> None:
     """Put a request into its reserved slot and set the iteration at which it is due to end."""
-    settings = world.settings
-    request = world.request
-    state = world.decode
+    settings, request, state = world.settings, world.request, world.decode
     rank = request.rank[i]
     length = request.input_tokens[i] + request.emitted[i]
     if request.emitted[i] == 0 and settings.first_by_decode and settings.has_prefill:
@@ -123,9 +120,7 @@ def join(world: World, d: int, i: int, now_s: float) -> None:
 @kernel
 def launch(world: World, d: int, now_s: float) -> None:
     """Begin an iteration and set when it ends; the slowest rank sets the pace."""
-    settings = world.settings
-    state = world.decode
-    costs = world.costs
+    settings, state, costs = world.settings, world.decode, world.costs
     first = d * settings.decode_ranks
     operators = costs.decode_operators
     fill(operators, 0.0)
@@ -147,8 +142,7 @@ def launch(world: World, d: int, now_s: float) -> None:
 @kernel
 def sit_through(world: World, d: int, begin_s: float, end_s: float) -> tuple[float, float]:
     """Book each rank's load over an iteration; returns the instance's new tokens and context."""
-    settings = world.settings
-    state = world.decode
+    settings, state = world.settings, world.decode
     counted_s = max(0.0, min(end_s, settings.horizon_s) - max(begin_s, settings.warmup_s))
     growth, context, requests = state.growth, state.context, state.requests
     request_s, context_s = state.request_s, state.context_s
@@ -182,9 +176,7 @@ def book_iteration(
     hbm_bytes: float, flops: float,
 ) -> None:  # fmt: skip
     """Book an iteration: time, tokens, KV in use, operators, bytes of its expert exchange."""
-    settings = world.settings
-    record = world.record
-    operators = world.costs.decode_operators
+    settings, record, operators = world.settings, world.record, world.costs.decode_operators
     took_s = end_s - begin_s
     verified = world.decode.in_batch[d] * (settings.draft_tokens + 1)
     sent = world.costs.sent[settings.prefills + d]
@@ -218,9 +210,7 @@ def book_iteration(
 @kernel
 def settle(world: World, d: int, now_s: float) -> None:
     """End an iteration: contexts grow, due requests finish."""
-    settings = world.settings
-    request = world.request
-    state = world.decode
+    settings, request, state = world.settings, world.request, world.decode
     first = d * settings.decode_ranks
     ring = state.calendar.shape[1]
     bucket = state.iteration[d] % ring
@@ -257,8 +247,7 @@ def make_room(world: World, d: int, now_s: float) -> None:
 @kernel
 def leave(world: World, d: int, i: int) -> None:
     """Remove a request from its rank's slots and sums."""
-    request = world.request
-    state = world.decode
+    request, state = world.request, world.decode
     rank = request.rank[i]
     span = request.due[i] - request.joined[i]
     tokens_left = request.output_tokens[i] - request.emitted[i]
@@ -318,8 +307,7 @@ def end_request(world: World, i: int, now_s: float) -> None:
 def preempt(world: World, d: int, rank: int, now_s: float) -> None:
     """Preempt the request that joined a full rank last; its KV is lost and recomputed. A request
     that is alone on its rank and too large is rejected."""
-    request = world.request
-    state = world.decode
+    request, state = world.request, world.decode
     victim = state.slot_table[rank, 0]
     for k in range(1, state.requests[rank]):
         i = state.slot_table[rank, k]
@@ -344,8 +332,7 @@ def preempt(world: World, d: int, rank: int, now_s: float) -> None:
 @kernel
 def pull(world: World, d: int, i: int) -> None:
     """Remove a running request from its batch; its emitted tokens stay emitted."""
-    request = world.request
-    state = world.decode
+    request, state = world.request, world.decode
     rank = request.rank[i]
     unschedule(world, d, i)
     iterations = state.iteration[d] - request.joined[i]
@@ -359,14 +346,12 @@ def pull(world: World, d: int, i: int) -> None:
 @kernel
 def unschedule(world: World, d: int, i: int) -> None:
     """Remove a request from the calendar of due iterations."""
-    request = world.request
-    calendar = world.decode.calendar
+    request, calendar = world.request, world.decode.calendar
     bucket = request.due[i] % calendar.shape[1]
     before = w.NONE
     item = calendar[d, bucket]
     while item != i:
-        before = item
-        item = request.following[item]
+        before, item = item, request.following[item]
     if before == w.NONE:
         calendar[d, bucket] = request.following[i]
     else:

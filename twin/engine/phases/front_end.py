@@ -17,9 +17,7 @@ def front_end_done(arrival_s: float, server_free_s: float, service_s: float) -> 
 @kernel
 def front_end(world: World, t1: float) -> None:
     """Stamp when each arrived request leaves its API server; count those that left by t1."""
-    settings = world.settings
-    request = world.request
-    counters = world.record.counters
+    settings, request, counters = world.settings, world.request, world.record.counters
     servers = settings.api_servers
     for i in range(counters[w.FRONTED], counters[w.ARRIVED]):
         free_s = request.front_end_s[i - servers] if i >= servers else 0.0

@@ -66,8 +66,7 @@ def prefill(world: World, t1: float) -> None:
 @kernel
 def begin_pass(world: World, i: int, hit: int, now_s: float) -> None:
     """Stamp the beginning of a request's prefill, with `hit` cached tokens."""
-    settings = world.settings
-    request = world.request
+    settings, request = world.settings, world.request
     length = request.input_tokens[i] + request.emitted[i]
     request.progress[i] = hit
     if request.emitted[i] == 0:
@@ -351,9 +350,7 @@ def share_left(world: World, p: int, die: int, held: int) -> int:
 def compute_batch(world: World, p: int, now_s: float) -> None:
     """Set the end of a batch whose cached KV has been read, and book its time from its forming.
     With layer-wise reads it computes since its first layer arrived."""
-    settings = world.settings
-    state = world.prefill
-    costs = world.costs
+    settings, state, costs = world.settings, world.prefill, world.costs
     operators = costs.prefill_operators
     fill(operators, 0.0)
     prices = costs.prefill[p]
@@ -409,9 +406,7 @@ def book_batch(world: World, p: int, begin_s: float, end_s: float, fetch_s: floa
     """Book a batch: time, tokens, operators, and bytes of its collectives."""
     settings = world.settings
     taken, pairs = world.prefill.batch_tokens[p], world.prefill.batch_pairs[p]
-    record = world.record
-    operators = world.costs.prefill_operators
-    prices = world.costs.prefill[p]
+    record, operators, prices = world.record, world.costs.prefill_operators, world.costs.prefill[p]
     record.fields[0], record.amounts[0] = w.PREFILL_BATCHES, 1.0
     record.fields[1], record.amounts[1] = w.PREFILL_BUSY_S, end_s - begin_s
     record.fields[2], record.amounts[2] = w.PREFILL_TOKENS, taken
@@ -435,8 +430,7 @@ def book_batch(world: World, p: int, begin_s: float, end_s: float, fetch_s: floa
 @kernel
 def move_activations(world: World, column: int, begin_s: float, end_s: float, taken: float) -> None:
     """Book the bytes of a batch's expert exchange and attention collectives."""
-    settings = world.settings
-    bytes_per_token = world.costs.sent[column]
+    settings, bytes_per_token = world.settings, world.costs.sent[column]
     on_ub, on_rdma = taken * bytes_per_token[0], taken * bytes_per_token[1]
     book_traffic(world, w.EXPERTS, w.UB, column, begin_s, end_s, on_ub)
     book_traffic(world, w.EXPERTS, w.RDMA, column, begin_s, end_s, on_rdma)
@@ -451,8 +445,7 @@ def move_activations(world: World, column: int, begin_s: float, end_s: float, ta
 def next_computed(world: World, p: int, now_s: float) -> int:
     """Take the next request of an ended batch out of the queue and store its blocks; returns it or
     NONE. Requests whose client has left are dropped."""
-    request = world.request
-    state = world.prefill
+    request, state = world.request, world.prefill
     while True:
         i = pop(state.batch, p, request.following)
         if i == w.NONE:
@@ -472,9 +465,7 @@ def next_computed(world: World, p: int, now_s: float) -> int:
 @kernel
 def finish_batch(world: World, p: int) -> None:
     """End the running batch: store its blocks and hand its requests on."""
-    settings = world.settings
-    request = world.request
-    end_s = world.instance.ends_s[p]
+    settings, request, end_s = world.settings, world.request, world.instance.ends_s[p]
     left_s = world.prefill.stage_s[p, settings.stages - 1]
     world.instance.running[p] = 0
     give_ports_back(world, p)

@@ -33,9 +33,7 @@ ROUNDING = 1.0 - 1e-9  # more than sums of loads can be off
 @kernel
 def router(world: World, t0: float, t1: float) -> None:
     """Route requests that left the front end by t1."""
-    request = world.request
-    decode = world.decode
-    counters = world.record.counters
+    request, decode, counters = world.request, world.decode, world.record.counters
     settings, gate = world.settings, world.gate
     if settings.gated:
         take_in(world, t0, t1)
@@ -123,8 +121,7 @@ def unservable(world: World, i: int) -> int:
 @kernel
 def place(world: World, i: int, now_s: float) -> bool:
     """Reserve decode room and choose a prefill instance; False when there is no room."""
-    settings = world.settings
-    request = world.request
+    settings, request = world.settings, world.request
     first = settings.prompt_row
     open_instances = world.instance.open[first : first + settings.prefills]
     instance = w.NONE
@@ -151,8 +148,7 @@ def place(world: World, i: int, now_s: float) -> bool:
 def reserve(world: World, instance: int, need: float) -> int:
     """Rank with room for `need` tokens, of `instance` or, without one, of the least loaded; or
     NONE."""
-    settings = world.settings
-    decode = world.decode
+    settings, decode = world.settings, world.decode
     ranks, open_instances = settings.decode_ranks, world.instance.open[settings.prefills :]
     best = instance
     if instance == w.NONE:
@@ -204,8 +200,7 @@ def see_queues(world: World, now_s: float) -> None:
     for p in range(view.wait_s.size):
         view.opened[p] = is_open[p]
         tokens, work_s, left_s = prefill.queued_tokens[p], prefill.queued_s[p], 0.0
-        pass_s = prefill.pass_s[p]
-        waiting = tokens
+        pass_s, waiting = prefill.pass_s[p], tokens
         if prefill.reading[p]:
             waiting -= prefill.ending_tokens[p]
             left_s = max(0.0, prefill.read_end_s[p] - now_s) + pass_s  # its work is in queued_s
@@ -336,8 +331,7 @@ def choose_prefill(world: World, i: int, now_s: float) -> int:
 @kernel
 def hand_on(world: World, i: int, now_s: float) -> None:
     """Stamp the request and add it to its prefill queue (or directly to decode)."""
-    settings = world.settings
-    request = world.request
+    settings, request = world.settings, world.request
     first_pass = request.emitted[i] == 0
     if first_pass:
         request.routed_s[i] = now_s

@@ -146,8 +146,7 @@ class _Config:
     """Reader of a config: each field is checked when read."""
 
     def __init__(self, table: Mapping[str, Any], file: str) -> None:
-        self.table = table
-        self.file = file
+        self.table, self.file = table, file
         self.named = table.get("model_type")
         if not isinstance(self.named, str) or self.named not in FAMILIES:
             problem = f"model_type is {self.named!r}" if self.named else "model_type is missing"

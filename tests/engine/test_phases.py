@@ -13,8 +13,9 @@ from twin.engine import codes as w
 from twin.engine.simulate import simulate
 from twin.hardware.prices import pool_read
 from twin.lab.library import load_facts
-from twin.model.decode import DECODE_OPERATORS, decode_iteration_s
-from twin.model.prefill import PREFILL_OPERATORS, prefill_batch_s, prefill_hits_s
+from twin.metrics.operators import DECODE_OPERATORS, PREFILL_OPERATORS
+from twin.model.decode import decode_iteration_s
+from twin.model.prefill import prefill_batch_s, prefill_hits_s
 
 MIXED_LENGTHS = {
     "workload.lengths": "azure-2023-conv",

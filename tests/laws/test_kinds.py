@@ -65,7 +65,7 @@ DUMMIES = {
              'says=lambda _: "dims", speed=lambda _: 0.5),\n')]},
     ),
     "operator": Dummy(
-        "from twin.model.coefficients import DECODE_OPERATORS\n"
+        "from twin.metrics.operators import DECODE_OPERATORS\n"
         'assert "dummy" in DECODE_OPERATORS\n'
         'found = run(start="empty").tables["operators"].filter(operator="dummy")\n'
         'assert found["total_s"].sum() > 0.0',

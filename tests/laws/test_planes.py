@@ -14,8 +14,9 @@ from twin.engine.setup import set_up
 from twin.engine.simulate import simulate
 from twin.hardware.faults import broken
 from twin.lab.library import load_facts
+from twin.metrics.operators import DECODE_OPERATORS
 from twin.model.costs import role_costs
-from twin.model.decode import DECODE_OPERATORS, decode_iteration_s
+from twin.model.decode import decode_iteration_s
 from twin.scenario import Fault, parse_scenario
 
 ALONE = {

@@ -7,7 +7,7 @@ import pytest
 
 from twin.hardware.chip import load_chip
 from twin.hardware.fabric import wired
-from twin.model.coefficients import DECODE_OPERATORS
+from twin.metrics.operators import DECODE_OPERATORS
 from twin.model.costs import build_costs
 from twin.model.formats import FORMATS
 from twin.model.mixed import mixed_iteration_s

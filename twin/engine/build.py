@@ -9,13 +9,7 @@ import numpy as np
 
 from twin.engine import codes as w
 from twin.engine import columns as c
-from twin.engine.clients.build_clients import (
-    client_sizes,
-    clients_due,
-    gate_of,
-    prepared_turns,
-    request_rows,
-)
+from twin.engine.clients import build_clients
 from twin.engine.clock import EDGES, WINDOWS
 from twin.engine.contention.flows import numbers_of
 from twin.engine.contention.shared_links import Streams, Traffic
@@ -45,7 +39,7 @@ def _sizes(
     setup: Setup, settings: Settings, slots: np.ndarray, ports: int, flows: int
 ) -> dict[str, int]:
     """Length of every dimension of the state, by the name that its columns declare."""
-    sizes = client_sizes(setup, settings)
+    sizes = build_clients.client_sizes(setup, settings)
     prefills, decodes = settings.prefills, slots.size // settings.decode_ranks
     columns = prefills + decodes
     servers = max((len(setup.pool_nodes(i.index)) for i in setup.of_role("prefill")), default=1)
@@ -102,7 +96,7 @@ def _empty_world(setup: Setup) -> c.World:
         settings=settings,
         request=c.Requests(
             sizes,
-            **request_rows(requests, settings, sizes["requests"]),
+            **build_clients.request_rows(requests, settings, sizes["requests"]),
             segment_offset=requests.segment_offset,
             segment_first=requests.segment_first,
             segment_blocks=requests.segment_blocks,
@@ -125,9 +119,9 @@ def _empty_world(setup: Setup) -> c.World:
         streams=Streams(
             sizes, flow=np.concatenate([first[k] + np.arange(prefills) for k in w.STREAMS])
         ),
-        loop=clients_due(setup, sizes, settings),
-        turn=prepared_turns(requests, settings),
-        gate=gate_of(setup, sizes),
+        loop=build_clients.clients_due(setup, sizes, settings),
+        turn=build_clients.prepared_turns(requests, settings),
+        gate=build_clients.gate_of(setup, sizes),
         record=Record(sizes),
         log=Log(sizes),
     )

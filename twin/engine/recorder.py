@@ -12,28 +12,17 @@ import numpy as np
 import polars as pl
 
 from twin.engine import codes as w
+from twin.engine import movement
 from twin.engine.balancing import Balance
 from twin.engine.columns import World
 from twin.engine.lifecycle.machine import Machine
 from twin.engine.lifecycle.present import Present
-from twin.engine.movement import (
-    cells_of,
-    columns_of,
-    instances_table,
-    links_table,
-    seats_table,
-    servers_table,
-    shares_of_classes,
-    shares_table,
-    traffic_table,
-)
 from twin.engine.setup import Setup
 from twin.engine.tabling import parts, schema, stacked, window_of
 from twin.hardware.prices import port_rates
 from twin.metrics.events import Event, events_table
-from twin.metrics.operators import OPERATORS
-from twin.model.decode import DECODE_OPERATORS
-from twin.model.prefill import PREFILL_OPERATORS, prefill_hbm_bytes
+from twin.metrics.operators import DECODE_OPERATORS, OPERATORS, PREFILL_OPERATORS
+from twin.model.prefill import prefill_hbm_bytes
 from twin.scenario import core_share
 
 STATUS = pl.Enum(["queued", "running", "finished", "rejected", "lost"])
@@ -59,10 +48,10 @@ def tables(
     stamps: from `stamps_of`; present: presence of instances over time."""
     world = machine.world
     arrived = stamps["arrival_s"].size
-    shares = shares_of_classes(machine, balance, world.settings.horizon_s)
+    shares = movement.shares_of_classes(machine, balance, world.settings.horizon_s)
     return (
         present.tables()
-        | servers_table(setup, machine)
+        | movement.servers_table(setup, machine)
         | {
             "requests": requests_table(world, arrived, stamps).hstack(
                 asking_columns(setup, world, arrived)
@@ -71,11 +60,11 @@ def tables(
             "operators": operators_table(world),
             "ranks": ranks_table(setup, world),
             "events": events_table(log, world.settings.horizon_s),
-            "instances": instances_table(setup, machine, log),
-            "traffic": traffic_table(setup, world),
-            "shares": shares_table(setup.fabric, shares),
-            "seats": seats_table(machine, world.settings.horizon_s),
-            "links": links_table(setup, world, shares),
+            "instances": movement.instances_table(setup, machine, log),
+            "traffic": movement.traffic_table(setup, world),
+            "shares": movement.shares_table(setup.fabric, shares),
+            "seats": movement.seats_table(machine, world.settings.horizon_s),
+            "links": movement.links_table(setup, world, shares),
             "hottest": stacked(HOTTEST, balance.hottest),
             "die_load": stacked(DIE_LOAD, balance.loads),
         }
@@ -198,7 +187,7 @@ def windows_table(
     columns["prefill_busy"] = book[:, w.PREFILL_BUSY_S] / (width_s * np.maximum(prefills, 1))
     columns["decode_busy"] = book[:, w.DECODE_BUSY_S] / (width_s * np.maximum(decodes, 1))
     columns["kv_used_fraction"] = book[:, w.KV_USED_S] / (width_s * np.maximum(decodes, 1))
-    moved_bytes = cells_of(world).sum(axis=(1, 3))[:-1]
+    moved_bytes = movement.cells_of(world).sum(axis=(1, 3))[:-1]
     for plane, name in enumerate(w.PLANES):
         columns[f"{name}_utilisation"] = moved_bytes[:, plane] / (width_s * limits[name])
     for name, field in (("hbm", w.HBM_BYTES), ("cube", w.FLOPS)):
@@ -360,7 +349,7 @@ def ranks_table(setup: Setup, world: World) -> pl.DataFrame:
     page = 0.5 * s.page_tokens
     net = setup.fabric
     pieces = []
-    for column, instance in columns_of(setup, s.prefills):
+    for column, instance in movement.columns_of(setup, s.prefills):
         n = instance.dies
         dies = np.array(instance.die_of_rank)
         decodes = instance.role != "prefill"

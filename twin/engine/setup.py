@@ -20,12 +20,13 @@ from twin.hardware.faults import broken
 from twin.hardware.network import Network
 from twin.hardware.placement import Instance, further, place
 from twin.hardware.power import Power, powers
+from twin.metrics.operators import DECODE_OPERATORS, PREFILL_OPERATORS
 from twin.model.costs import Costs, RoleCosts
-from twin.model.decode import DECODE_OPERATORS, decode_iteration_s
+from twin.model.decode import decode_iteration_s
 from twin.model.fetch import node_dram_bytes
 from twin.model.formats import FORMATS, computes
 from twin.model.parallel import kv_pieces
-from twin.model.prefill import PREFILL_OPERATORS, prefill_batch_s
+from twin.model.prefill import prefill_batch_s
 from twin.policies.batching import tokens_per_iteration
 from twin.scenario import (
     Scenario,

@@ -14,21 +14,11 @@ import numpy as np
 import polars as pl
 
 from twin.engine import codes as w
-from twin.engine import recorder
+from twin.engine import invariants, recorder
 from twin.engine.balancing import Balance
 from twin.engine.build import build_world
 from twin.engine.clock import ITERATION_EDGES_S, steps_in
 from twin.engine.columns import World
-from twin.engine.invariants import (
-    Check,
-    check_all,
-    ends_of,
-    finite,
-    one_model,
-    one_role,
-    pool_consistent,
-    within_capacity,
-)
 from twin.engine.lifecycle.agenda import Agenda
 from twin.engine.lifecycle.elastic import Elastic
 from twin.engine.lifecycle.incidents import Incidents
@@ -94,7 +84,7 @@ class Running:
         # None: no instance comes or goes.
         self.elastic = Elastic(self.life) if is_elastic(setup.scenario) else None
         self.unfolding = Unfolding(self.machine.world)
-        self.pool_check: Check
+        self.pool_check: invariants.Check
 
     @property
     def world(self) -> World:
@@ -106,7 +96,7 @@ class Running:
         checked and freed before tables are made."""
         close_books(self.world)
         self.balance.finish(self.world.settings.horizon_s)
-        self.pool_check = pool_consistent(self.world)
+        self.pool_check = invariants.pool_consistent(self.world)
         self.world.pool = self.world.ssd = empty_pool(1, 1, 0)
 
 
@@ -203,9 +193,9 @@ def left_by(name: str, setup: Setup, passed: Running) -> Part:
     )
     summary = summarise(observed)
     summary["steady_state"] = steadiness(setup.scenario, tables["windows"])
-    checks = [*check_all(setup, world, tables), passed.pool_check]
+    checks = [*invariants.check_all(setup, world, tables), passed.pool_check]
     if passed.elastic is not None:
-        checks.append(one_role(setup, passed.elastic.life))
+        checks.append(invariants.one_role(setup, passed.elastic.life))
     notes = list(setup.notes) + remarks(setup, world, summary)
     instances = present.instances(tables["windows"].height)
     return Part(
@@ -233,7 +223,11 @@ def conclude_together(s: Scenario, parts: Sequence[Part], facts: Facts) -> Run:
         for part in parts
         for check in part.checks
     ]
-    checks += [within_capacity(tables["windows"]), one_model(tables["seats"]), finite(tables)]
+    checks += [
+        invariants.within_capacity(tables["windows"]),
+        invariants.one_model(tables["seats"]),
+        invariants.finite(tables),
+    ]
     tables["models"] = models_table(parts)
     notes = [
         note if all(note in other.notes for other in parts) else f"{part.name}: {note}"
@@ -245,7 +239,7 @@ def conclude_together(s: Scenario, parts: Sequence[Part], facts: Facts) -> Run:
 
 def _run(
     s: Scenario, facts: Facts, summary: Summary, tables: dict[str, pl.DataFrame],
-    checks: Sequence[Check], notes: list[str],
+    checks: Sequence[invariants.Check], notes: list[str],
 ) -> Run:  # fmt: skip
     return Run(
         scenario=s, facts_digest=facts.digest, engine_version=ENGINE_VERSION,
@@ -266,7 +260,7 @@ def little_gap(world: World) -> float:
     )  # fmt: skip
     c = world.record.counters
     arrived = int(c[w.ARRIVED])
-    arrival_s, end_s = world.request.arrival_s[:arrived], ends_of(world, arrived)
+    arrival_s, end_s = world.request.arrival_s[:arrived], invariants.ends_of(world, arrived)
     at_end = arrived - int((end_s <= world.settings.horizon_s).sum())
     at_start = int((arrival_s <= 0.0).sum())
     sampled_s = (request_seconds + 0.5 * (at_start - at_end)) * world.settings.step_s

@@ -11,14 +11,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from twin.experts.popularity import (
-    ExpertsError,
-    log_loads,
-    refuse_picks,
-    strength,
-    to_chances,
-    topic_correlation,
-)
+from twin.experts import popularity
 from twin.facts import Facts
 from twin.kernels.compiled import late
 from twin.kernels.rng import each, normals, stream_key, uniform, uniforms
@@ -91,11 +84,11 @@ def start(routed: Routed, counts: Floats | None = None) -> Process:
 def _started(routed: Routed, counts: Floats | None = None) -> Process:
     experts, facts, seed = routed.experts, routed.facts, routed.seed
     layers, routed_experts, top_k = routed.layers, routed.routed_experts, routed.top_k
-    refuse_picks(top_k, routed_experts)
-    skew = strength(experts)
+    popularity.refuse_picks(top_k, routed_experts)
+    skew = popularity.strength(experts)
     # Counts are of the very time that is simulated: without drift they are the popularity.
     is_constant = experts.popularity == "imported" and experts.drift_s == 0.0
-    base = log_loads(experts, routed_experts, layers, facts, seed, counts)
+    base = popularity.log_loads(experts, routed_experts, layers, facts, seed, counts)
     offset = np.zeros((experts.topics, layers, routed_experts))
     if experts.topics > 1:
         sd = skew * facts.si("experts.topic.class_log_sd")
@@ -106,7 +99,7 @@ def _started(routed: Routed, counts: Floats | None = None) -> Process:
         base=base,
         offset=offset,
         top_k=top_k,
-        correlation=topic_correlation(experts, facts),
+        correlation=popularity.topic_correlation(experts, facts),
         drift_sd=0.0 if is_constant else skew * facts.si("experts.drift.log_sd"),
         drift_s=experts.drift_s,
         shift_every_s=experts.shift_every_s,
@@ -132,10 +125,10 @@ def now(process: Process, t_s: float, mix: Floats | None = None) -> Floats:
     f8[topics]: weights of the topic classes among the tokens; None: `mix_at(process, t_s)`. The
     array is shared between equal questions: do not write it."""
     if t_s < 0:
-        raise ExpertsError(f"t_s = {t_s:g}: popularity begins at 0 s")
+        raise popularity.ExpertsError(f"t_s = {t_s:g}: popularity begins at 0 s")
     weights = mix_at(process, t_s) if mix is None else np.asarray(mix, np.float64)
     if weights.shape != (process.topics,) or weights.sum() <= 0:
-        raise ExpertsError(
+        raise popularity.ExpertsError(
             f"mix has shape {weights.shape}: give {process.topics} weights with a sum above 0"
         )
     shares = weights / weights.sum()
@@ -253,7 +246,9 @@ def _chances(base: Floats, noise: Floats, offset: Floats, mix: Floats, top_k: in
     f8[topics]."""
     out = np.zeros_like(base)
     for k in np.flatnonzero(mix):
-        out += mix[k] * to_chances(each(math.exp, base + noise + offset[k]), float(top_k))
+        out += mix[k] * popularity.to_chances(
+            each(math.exp, base + noise + offset[k]), float(top_k)
+        )
     return out
 
 

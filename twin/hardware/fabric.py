@@ -48,21 +48,12 @@ from typing import Any
 import numpy as np
 
 from twin.facts import Facts
+from twin.hardware import network
 from twin.hardware.additions import additions, extended
 from twin.hardware.builders import draw
 from twin.hardware.chip import HardwareError
 from twin.hardware.imported import plan_of
 from twin.hardware.names import Edge, Fabric
-from twin.hardware.network import (
-    CAPACITY,
-    LATENCY,
-    Network,
-    Plan,
-    Wiring,
-    compiled,
-    frozen,
-    network,
-)
 from twin.hardware.recipes import Recipe, recipe
 from twin.scenario import Edit, Supernode
 
@@ -77,10 +68,10 @@ def build_fabric(supernode: Supernode, facts: Facts) -> Fabric:
     return _drawn(supernode, _made_of(supernode, facts))
 
 
-def wired(supernode: Supernode, facts: Facts) -> Network:
+def wired(supernode: Supernode, facts: Facts) -> network.Network:
     """The arrays of `build_fabric` without a graph; raises the same errors."""
     if additions(supernode.edits):
-        return network(build_fabric(supernode, facts))
+        return network.network(build_fabric(supernode, facts))
     return _wired(supernode, _made_of(supernode, facts))
 
 
@@ -100,22 +91,22 @@ def _as_built(s: Supernode) -> Supernode:
 def _drawn(s: Supernode, made_of: Recipe | Facts) -> Fabric:
     """The graph of a machine, with its edits."""
     if not s.edits:
-        return frozen(_plan(s, made_of).drawn(), _wired(s, made_of))
+        return network.frozen(_plan(s, made_of).drawn(), _wired(s, made_of))
     fabric = edited(_drawn(_as_built(s), made_of), s.edits, s)
-    return fabric if additions(s.edits) else frozen(fabric, _wired(s, made_of))
+    return fabric if additions(s.edits) else network.frozen(fabric, _wired(s, made_of))
 
 
 @lru_cache(maxsize=16)
-def _wired(s: Supernode, made_of: Recipe | Facts) -> Network:
+def _wired(s: Supernode, made_of: Recipe | Facts) -> network.Network:
     """The arrays of a machine, with its edits."""
     if not s.edits:
-        return compiled(_plan(s, made_of))
+        return network.compiled(_plan(s, made_of))
     net = with_edits(_wired(_as_built(s), made_of), s.edits)
     return replace(net, about={**net.about, "supernode": s}, memo={})
 
 
 @lru_cache(maxsize=8)
-def _plan(s: Supernode, made_of: Recipe | Facts) -> Plan:
+def _plan(s: Supernode, made_of: Recipe | Facts) -> network.Plan:
     """Plan of the undamaged machine."""
     plan = draw(s, made_of) if isinstance(made_of, Recipe) else plan_of(s, made_of)
     dies = tuple(v for v, data in plan.vertices.items() if data["kind"] == "die")
@@ -129,18 +120,21 @@ def edited(fabric: Fabric, edits: Iterable[Edit], supernode: Supernode | None = 
     as its origin (default: as before). Raises HardwareError for an unknown name or link."""
     edits = tuple(edits)
     graph = extended(fabric, edits)
-    now = network(graph if additions(edits) else fabric)
+    now = network.network(graph if additions(edits) else fabric)
     after = with_edits(now, edits)
     if supernode is not None:
         graph.graph["supernode"] = supernode
     changed = (after.capacity != now.capacity) | (after.latency != now.latency)
     for link in np.flatnonzero(changed).tolist():
         data = graph.edges[after.edge(link)]
-        data[CAPACITY], data[LATENCY] = float(after.capacity[link]), float(after.latency[link])
-    return frozen(graph, replace(after, about=graph.graph, memo={}))
+        data[network.CAPACITY], data[network.LATENCY] = (
+            float(after.capacity[link]),
+            float(after.latency[link]),
+        )
+    return network.frozen(graph, replace(after, about=graph.graph, memo={}))
 
 
-def with_edits(net: Network, edits: Iterable[Edit]) -> Network:
+def with_edits(net: network.Network, edits: Iterable[Edit]) -> network.Network:
     """The network with edits in force, in order; added elements must exist already
     (additions.py)."""
     edits = tuple(edit for edit in edits if edit.add == "nothing")
@@ -167,21 +161,21 @@ def _refuse_absurd(rates: Any, waits: Any, what: str) -> None:
         )
 
 
-def built(fabric: Wiring) -> Fabric:
+def built(fabric: network.Wiring) -> Fabric:
     """The fabric as built: with additions, before any change of a link."""
-    attributes = network(fabric).about
+    attributes = network.network(fabric).about
     s = attributes["supernode"]
     unedited = _drawn(_as_built(s), attributes["made_of"])
     if not additions(s.edits):
         return unedited
     graph = extended(unedited, s.edits)
-    return frozen(graph, network(graph))
+    return network.frozen(graph, network.network(graph))
 
 
-def edits(fabric: Wiring) -> dict[Edge, float]:
+def edits(fabric: network.Wiring) -> dict[Edge, float]:
     """Links whose capacity differs from the fabric as built: bytes/s now, 0 when removed. Each link
     is listed once, by its reverse direction if only that differs."""
-    now, before = network(fabric), network(built(fabric))
+    now, before = network.network(fabric), network.network(built(fabric))
     rates: dict[Edge, float] = {}
     for link in np.flatnonzero(now.capacity != before.capacity).tolist():
         a, b = now.edge(link)
@@ -190,15 +184,15 @@ def edits(fabric: Wiring) -> dict[Edge, float]:
     return rates
 
 
-def members(fabric: Wiring, name: str) -> tuple[str, ...]:
+def members(fabric: network.Wiring, name: str) -> tuple[str, ...]:
     """Vertices of an element, named as a person would type it: a vertex itself; "NPU 20.1" its
     dies, "node 20" all vertices in it, "sub-plane 3" its L1 and L2 chips in every supernode,
     "sub-plane 1:3" those of the second, "UB plane" all L1 chips. Letter case and a hyphen for a dot
     or space do not matter. Raises HardwareError for an unknown name."""
-    return network(fabric).names.of(name)
+    return network.network(fabric).names.of(name)
 
 
-def element_names(fabric: Wiring) -> list[str]:
+def element_names(fabric: network.Wiring) -> list[str]:
     """Every name that `members` accepts, as shown to people: groups first, then vertices by
     kind."""
-    return network(fabric).names.shown()
+    return network.network(fabric).names.shown()

@@ -12,21 +12,13 @@ from twin.facts import Facts
 from twin.hardware.chip import load_chip
 from twin.hardware.fabric import wired
 from twin.metrics.operators import names_of
+from twin.model import layer
 from twin.model.batch import Hot
 from twin.model.coefficients import Mode
 from twin.model.collectives import direct, exchange, moe_traffic
 from twin.model.costs import Costs
 from twin.model.decode import decode_iteration_s
 from twin.model.formats import ACTIVATION_BYTES
-from twin.model.layer import (
-    Pass,
-    collective_s,
-    experts_read,
-    ffn_rows_s,
-    layer_s,
-    on_wire,
-    whole_tiles,
-)
 from twin.model.predict import EVEN, Prediction, Traffic, rank_load
 from twin.model.roofline import interpolate, load_machine
 from twin.model.shape import load_shape
@@ -62,11 +54,11 @@ def streams_s(costs: Costs, traffic: Traffic, hot: Hot) -> tuple[float, float]:
     half = 0.5 * p.query_tokens
     total = half * (per_rank * role.ranks)
     factor = interpolate(total, *hot)
-    load = Pass(
+    load = layer.Pass(
         half * per_rank, 0.5 * float(context[0]), half * per_rank / each, total, float(role.dies),
-        factor, on_wire(p.layout, total, factor, *hot),
+        factor, layer.on_wire(p.layout, total, factor, *hot),
     )  # fmt: skip
-    return layer_s(p, p.splits[PAPER_SPLIT], load)
+    return layer.layer_s(p, p.splits[PAPER_SPLIT], load)
 
 
 def attention_core_s(costs: Costs, context: float) -> float:
@@ -78,9 +70,9 @@ def attention_core_s(costs: Costs, context: float) -> float:
 def grouped_product_s(costs: Costs, experts: float, rows: float) -> float:
     """Seconds of the grouped product of a die's experts over a number of rows, without waits."""
     w = _unhurried(costs).experts
-    even = w.flop * experts * whole_tiles(w, rows / experts) / rows
+    even = w.flop * experts * layer.whole_tiles(w, rows / experts) / rows
     whole = replace(w, flop=even, tile_small=0.0, tile_large=0.0)
-    return ffn_rows_s(whole, experts_read(experts, rows), 0.0, rows)
+    return layer.ffn_rows_s(whole, layer.experts_read(experts, rows), 0.0, rows)
 
 
 def collective_alone_s(costs: Costs, operation: str, bytes_per_die: float) -> float:
@@ -89,7 +81,7 @@ def collective_alone_s(costs: Costs, operation: str, bytes_per_die: float) -> fl
     mode, role = _unhurried(costs), costs.decode_role
     assert role is not None
     tokens = role.pool.rank_dies * bytes_per_die / (ACTIVATION_BYTES * costs.shape.hidden)
-    return collective_s(mode.gather if operation == "gather" else mode.scatter, tokens)
+    return layer.collective_s(mode.gather if operation == "gather" else mode.scatter, tokens)
 
 
 def _unhurried(costs: Costs) -> Mode:

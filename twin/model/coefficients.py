@@ -6,11 +6,8 @@ declarations follow compiled arrays, what slow dies or crowded links change, and
 
 from __future__ import annotations
 
-from twin.metrics.operators import DECODE_OPERATORS, PREFILL_OPERATORS
 from twin.model.operators import plain_operators
 from twin.model.record import Record, carried, computed, given, part, parts, record
-
-__all__ = ["DECODE_OPERATORS", "PREFILL_OPERATORS", "Decode", "Mode", "Prefill"]
 
 LAUNCHES = "launches and the host"
 WEIGHTS = "reading weights"

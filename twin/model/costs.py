@@ -20,14 +20,8 @@ from twin.hardware.chip import Chip, load_chip
 from twin.hardware.network import Network, Wiring, network
 from twin.hardware.placement import place
 from twin.metrics.operators import names_of
+from twin.model import coefficients as c
 from twin.model import parallel, stages
-from twin.model.coefficients import (
-    CLASSES,
-    DECODE_OPERATORS,
-    PREFILL_OPERATORS,
-    Decode,
-    Prefill,
-)
 from twin.model.collectives import Exchange, exchange
 from twin.model.decode_costs import colocated_costs, decode_costs
 from twin.model.deployed import Deployed
@@ -46,9 +40,6 @@ from twin.model.sharing import bandwidth_for_decode, bandwidth_for_prefill
 from twin.model.space import kv_bytes, kv_layers, space
 from twin.scenario import Deployment, Experts, Pool, Scenario, serving
 
-__all__ = ["DECODE_OPERATORS", "PREFILL_OPERATORS", "Costs", "ModelError", "RoleCosts",
-           "build_costs", "role_costs"]  # fmt: skip
-
 T = TypeVar("T", float, NDArray[np.float64])
 LOOPS = ("runs_ahead", "first_by_decode", "first_after_pass")  # of an engine, as facts
 
@@ -61,7 +52,7 @@ class RoleCosts:
     chip: Chip
     dies: int
     ranks: int  # that batches are shared out over: dies, or groups of them (decode.tp_dies)
-    coefficients: Decode | Prefill  # a colocated instance's are decode's too
+    coefficients: c.Decode | c.Prefill  # a colocated instance's are decode's too
     operators: tuple[str, ...]  # what an iteration's or a batch's time is booked to
     layout: stages.ExpertLayout
     memory: Budget
@@ -105,15 +96,15 @@ class RoleCosts:
         return batch_per_npu * self.pool.rank_dies / self.chip.dies_per_npu
 
     @property
-    def decode(self) -> Decode:
+    def decode(self) -> c.Decode:
         """Coefficients of an instance that decodes."""
-        assert isinstance(self.coefficients, Decode)
+        assert isinstance(self.coefficients, c.Decode)
         return self.coefficients
 
     @property
-    def prefill(self) -> Prefill:
+    def prefill(self) -> c.Prefill:
         """Coefficients of an instance that prefills alone."""
-        assert isinstance(self.coefficients, Prefill)
+        assert isinstance(self.coefficients, c.Prefill)
         return self.coefficients
 
     def operator_sink(self) -> NDArray[np.float64]:
@@ -178,12 +169,12 @@ class Costs:
         return self.colocated_role or self.prefill_role
 
     @property
-    def decode(self) -> Decode:
+    def decode(self) -> c.Decode:
         """Coefficients of an instance that decodes, colocated or not."""
         return self._of(self.decoding, "decode").decode
 
     @property
-    def prefill(self) -> Prefill:
+    def prefill(self) -> c.Prefill:
         """Coefficients of a prefill instance."""
         return self._of(self.prefill_role, "prefill").prefill
 
@@ -346,7 +337,7 @@ def role_costs(at: Deployed, role: str, dies: tuple[int, ...], name: str) -> Rol
 
 def _coefficients_of(
     at: Deployed, pool: Pool, dies: tuple[int, ...], away: Offload | None
-) -> tuple[Setting, Decode | Prefill]:
+) -> tuple[Setting, c.Decode | c.Prefill]:
     """`_priced` with the HBM bandwidth left by a pool on the same dies."""
     chip, net = load_chip(at.facts, pool.chip), at.net
     # The batch decides no coefficient, so all batches have the same ones.
@@ -361,7 +352,7 @@ def _coefficients_of(
     if not pool.over:
         host_dies = dies[: guest.npus * chip.dies_per_npu]
         prefill = _priced(seat._replace(pool=guest, hbm=hbm, away=None), net, host_dies)[1]
-        assert isinstance(prefill, Prefill)
+        assert isinstance(prefill, c.Prefill)
         batch = guest.tokens_per_npu * len(host_dies) / chip.dies_per_npu
         hbm = bandwidth_for_decode(prefill, batch, machine)
     return _priced(seat._replace(hbm=hbm), net, dies)
@@ -380,7 +371,9 @@ class _Seat(NamedTuple):
 
 
 @lru_cache(maxsize=16)
-def _priced(seat: _Seat, net: Network, dies: tuple[int, ...]) -> tuple[Setting, Decode | Prefill]:
+def _priced(
+    seat: _Seat, net: Network, dies: tuple[int, ...]
+) -> tuple[Setting, c.Decode | c.Prefill]:
     """Setting and coefficients of an instance: equal for every batch, load and seed. Raises
     ModelError."""
     pool, chip = seat.pool, load_chip(seat.facts, seat.pool.chip)
@@ -410,7 +403,7 @@ def _priced_over(
     sending: Exchange,
     gather: Exchange,
     groups: tuple[tuple[str, Exchange], ...],
-) -> tuple[Setting, Decode | Prefill]:
+) -> tuple[Setting, c.Decode | c.Prefill]:
     """`_priced` for a number of dies with this exchange; instances with equal arguments share one
     object."""
     d, experts, facts, pool, clock, hbm, away = seat
@@ -435,7 +428,7 @@ def _priced_over(
         facts=facts,
         communication=d.communication,
         optimisations=d.optimisations,
-        layout=stages.popular(places, experts, facts, CLASSES) if decodes else places,
+        layout=stages.popular(places, experts, facts, c.CLASSES) if decodes else places,
         exchange=sending,
         gather=gather,
         groups=groups,
@@ -445,7 +438,7 @@ def _priced_over(
         drafter=drafter(d, model_shape, facts).split(pool.rank_dies),
     )
     drafts = d.decode.mtp_draft_tokens
-    costs: Decode | Prefill
+    costs: c.Decode | c.Prefill
     if pool.role == "prefill":
         costs = prefill_costs(setting, d.prefill.microbatch)
     elif pool.role == "decode":

@@ -12,76 +12,58 @@ from __future__ import annotations
 import numpy as np
 
 from twin.kernels.compiled import kernel
-from twin.model.coefficients import DECODE_OPERATORS, Decode, Mode
-from twin.model.layer import (
-    Pass,
-    attended,
-    attention_s,
-    collective_s,
-    core_s,
-    dense_s,
-    idle,
-    layer_s,
-    local_s,
-    longer_s,
-    moe_parts,
-    moe_s,
-    on_wire,
-    popular_read,
-    product_s,
-    routed_per_die,
-    survey,
-)
+from twin.metrics.operators import DECODE_OPERATORS
+from twin.model import layer
+from twin.model.coefficients import Decode, Mode
+from twin.model.layer import Pass
 from twin.model.roofline import interpolate, roof
 from twin.model.schedule import ring_s, stages, two_microbatches_s
 
-__all__ = ["DECODE_OPERATORS", "decode_iteration_s"]
-
-_CORE = DECODE_OPERATORS.index("attention_core")
-_OFFLOADED = DECODE_OPERATORS.index("offloaded_core")
-_GATE = DECODE_OPERATORS.index("gate")
-_DISPATCH = DECODE_OPERATORS.index("dispatch")
-_EXPERTS = DECODE_OPERATORS.index("experts")
-_COMBINE = DECODE_OPERATORS.index("combine")
-_DENSE = DECODE_OPERATORS.index("dense_ffn")
-_MTP = DECODE_OPERATORS.index("mtp")
-_LM_HEAD = DECODE_OPERATORS.index("lm_head")
-_SAMPLING = DECODE_OPERATORS.index("sampling")
-_GAPS = DECODE_OPERATORS.index("launch_gaps")
+_CORE, _AWAY, _GATE, _DISPATCH, _EXPERTS, _COMBINE, _DENSE, _MTP, _HEAD, _SAMPLING, _GAPS = map(
+    DECODE_OPERATORS.index,
+    ("attention_core", "offloaded_core", "gate", "dispatch", "experts", "combine", "dense_ffn",
+     "mtp", "lm_head", "sampling", "launch_gaps"),
+)  # fmt: skip
 
 
 @kernel
 def _add_attention(m: Mode, times: float, load: Pass, ops: np.ndarray) -> float:
     """Book `times` attention passes on the critical path; returns their seconds."""
-    time = collective_s(m.gather, load.tokens) * times
+    time = layer.collective_s(m.gather, load.tokens) * times
     ops[int(m.before[0].place)] += time
     for k in range(len(m.before)):
-        product_time = product_s(m.before[k], load.tokens) * times
+        product_time = layer.product_s(m.before[k], load.tokens) * times
         ops[int(m.before[k].place)] += product_time
         time += product_time
-    local = local_s(m.core, load.tokens, load.context)
+    local = layer.local_s(m.core, load.tokens, load.context)
     core = (m.core.fixed + local) * times
-    core += collective_s(m.context, load.tokens) * times
+    core += layer.collective_s(m.context, load.tokens) * times
     ops[_CORE] += core
     time += core
-    waited = (core_s(m.core, load.tokens, load.context) - local) * times
-    ops[_OFFLOADED] += waited
+    waited = (layer.core_s(m.core, load.tokens, load.context) - local) * times
+    ops[_AWAY] += waited
     time += waited
     for k in range(len(m.after)):
-        product_time = product_s(m.after[k], load.tokens) * times
+        product_time = layer.product_s(m.after[k], load.tokens) * times
         ops[int(m.after[k].place)] += product_time
         time += product_time
-    product_time = collective_s(m.scatter, load.tokens) * times
+    product_time = layer.collective_s(m.scatter, load.tokens) * times
     ops[int(m.after[0].place)] += product_time
     return time + product_time
 
 
 @kernel
 def _add_moe(
-    p: Decode, m: Mode, times: float, load: Pass, computing: bool, moving: bool, ops: np.ndarray
+    p: Decode,
+    m: Mode,
+    times: float,
+    load: Pass,
+    computing: bool,
+    moving: bool,
+    ops: np.ndarray,
 ) -> float:
     """Book the computing and the exchange of `times` MoE passes; returns their seconds."""
-    gate, dispatch, experts, combine = moe_parts(p, m, load)
+    gate, dispatch, experts, combine = layer.moe_parts(p, m, load)
     time = 0.0
     if computing:
         ops[_GATE] += gate * times
@@ -105,38 +87,43 @@ def outside_s(
     query, passes, m = p.query_tokens, p.passes, p.drafter
     mtp = 0.0
     head = roof(p.head.flop * query * requests, p.head.weight) + p.head.fixed
-    head += collective_s(p.logits, query * requests)
+    head += layer.collective_s(p.logits, query * requests)
     drafted_tokens = query * requests
     for k in range(int(passes)):
         width = query if k == 0 else 1.0
         tokens, w = width * requests, m.core
         if k == 0:
-            core = core_s(w, tokens, context)
+            core = layer.core_s(w, tokens, context)
         else:
-            own_core_s = w.context_one * attended(w.reach_one, tokens, context) * idle(w, tokens)
+            own_core_s = (
+                w.context_one * layer.attended(w.reach_one, tokens, context) * layer.idle(w, tokens)
+            )
             own_core_s += (
-                w.windowed_one * attended(w.window_one, tokens, context) + w.index_one * context
+                w.windowed_one * layer.attended(w.window_one, tokens, context)
+                + w.index_one * context
             )
             own_core_s += w.state_one * tokens
-            core = longer_s(w, tokens, own_core_s, w.away_context_one * context)
+            core = layer.longer_s(w, tokens, own_core_s, w.away_context_one * context)
         if k == 0:
             mtp += p.mtp.fixed + p.mtp.vector * tokens
             mtp += roof(p.mtp.flop * tokens, p.mtp.weight)
         else:
             mtp += p.later.fixed + p.later.vector * tokens
             mtp += roof(p.later.flop * tokens, p.later.weight)
-        mtp += attention_s(m, tokens, core)
+        mtp += layer.attention_s(m, tokens, core)
         if p.modules > 0.0:
             sent_tokens = tokens / p.layout.rank_dies
-            mtp += moe_s(p, m, Pass(tokens, context, sent_tokens, width * total, dies, hot, wire))
+            mtp += layer.moe_s(
+                p, m, Pass(tokens, context, sent_tokens, width * total, dies, hot, wire)
+            )
         else:
-            mtp += product_s(p.draft_dense, tokens)
+            mtp += layer.product_s(p.draft_dense, tokens)
         head += roof(p.draft_head.flop * requests, p.draft_head.weight) + p.draft_head.fixed
-        head += collective_s(p.logits, p.draft_share * requests)
+        head += layer.collective_s(p.logits, p.draft_share * requests)
         drafted_tokens += p.draft_share * requests
     sampling = p.sampling.fixed * (1.0 + passes) + p.sampling.token * drafted_tokens
     ops[_MTP] += mtp
-    ops[_LM_HEAD] += head
+    ops[_HEAD] += head
     ops[_SAMPLING] += sampling
     return mtp + head + sampling
 
@@ -179,7 +166,7 @@ def best_split(p: Decode, load: Pass) -> tuple[int, float]:
     low, high = 0, int(p.ways) - 1
     while low < high:  # more cores for attention: its stream shortens, the other grows
         middle = (low + high) // 2
-        attention, moe = layer_s(p, p.splits[middle], load)
+        attention, moe = layer.layer_s(p, p.splits[middle], load)
         if attention >= moe:
             low = middle + 1
         else:
@@ -249,7 +236,7 @@ def decode_iteration_s(
     at once, hot_factor f8[2 G]: then the hottest node's; ops f8[len(DECODE_OPERATORS)] gets the
     seconds of each operator on the critical path added, in all exactly what is returned.
     """
-    busiest_rank, busiest, total = survey(p, requests, context, first, count)
+    busiest_rank, busiest, total = layer.survey(p, requests, context, first, count)
     if total == 0:
         return 0.0
     query = p.query_tokens
@@ -259,7 +246,7 @@ def decode_iteration_s(
         p.concentration * context[busiest_rank],
     )
     hot = interpolate(entering, hot_tokens, hot_factor)
-    wire = on_wire(p.layout, entering, hot, hot_tokens, hot_factor)
+    wire = layer.on_wire(p.layout, entering, hot, hot_tokens, hot_factor)
     fullest_rank_tokens = query * (p.concentration * busiest)  # tokens of the rank that has most
     load = Pass(
         query * rank_requests, rank_context, fullest_rank_tokens / p.layout.rank_dies, entering,
@@ -271,17 +258,17 @@ def decode_iteration_s(
     if p.microbatch > 0.0:
         part = 0.5 * entering / domains
         hot = interpolate(part, hot_tokens, hot_factor)
-        wire = on_wire(p.layout, part, hot, hot_tokens, hot_factor)
+        wire = layer.on_wire(p.layout, part, hot, hot_tokens, hot_factor)
         half = half_of(load, domains, hot, wire)
         k, split = best_split(p, half)
-        attention, moe = layer_s(p, p.sequence, load)
+        attention, moe = layer.layer_s(p, p.sequence, load)
         if split < attention + moe or p.microbatch == 1.0:
             time += _add_two_microbatches(p, p.splits[k], layers, half, ops)
             return time + launch_gap_s(p, time, total, fullest_rank_tokens, False, ops)
     if domains > 1.0:
         part = entering / domains
         hot = interpolate(part, hot_tokens, hot_factor)
-        wire = on_wire(p.layout, part, hot, hot_tokens, hot_factor)
+        wire = layer.on_wire(p.layout, part, hot, hot_tokens, hot_factor)
         one = Pass(load.tokens, load.context, load.busiest, part, load.dies, hot, wire)
         time += _add_ring(p, p.sequence, layers, one, 1.0, ops)
     else:
@@ -303,7 +290,7 @@ def half_of(load: Pass, domains: float, hot: float, wire: float) -> Pass:
 def dense_layers_s(p: Decode, load: Pass, ops: np.ndarray) -> float:
     """Seconds of the layers without experts: attention in sequence and a dense FFN on every die."""
     time = _add_attention(p.sequence, p.dense_layers, load, ops)
-    ffn = p.dense_layers * dense_s(p, load.tokens)
+    ffn = p.dense_layers * layer.dense_s(p, load.tokens)
     ops[_DENSE] += ffn
     return time + ffn
 
@@ -320,16 +307,16 @@ def decode_hbm_bytes(p: Decode, requests: float, context: float, ranks: float) -
     weights = demand.attention_bytes * layers + demand.dense_bytes * p.dense_layers
     weights += demand.head_bytes * (1.0 + p.modules)
     weights += demand.draft_bytes * own_passes + demand.draft_first_bytes * min(own_passes, 1.0)
-    rows = routed_per_die(p, p.query_tokens * requests)
-    expert_bytes = layout.routed_dies * popular_read(layout, layout.slots, rows)
+    rows = layer.routed_per_die(p, p.query_tokens * requests)
+    expert_bytes = layout.routed_dies * layer.popular_read(layout, layout.slots, rows)
     holding = layout.expert_dies if layout.expert_dies > 0.0 else dies
     shared = layout.shared_experts * (layout.shared_dies if layout.shared_dies > 0.0 else holding)
     expert_bytes += shared
     experts = demand.expert_bytes * (p.moe_layers + p.modules) * expert_bytes
     experts += demand.shared_more_bytes * (p.moe_layers + p.modules) * shared
     read = weights * dies / p.concentration + experts
-    selected = attended(p.sequence.core.reach, p.query_tokens * requests, context)
-    window_tokens = attended(p.sequence.core.window, p.query_tokens * requests, context)
+    selected = layer.attended(p.sequence.core.reach, p.query_tokens * requests, context)
+    window_tokens = layer.attended(p.sequence.core.window, p.query_tokens * requests, context)
     cached = selected * demand.context_bytes + context * demand.index_bytes
     cached += window_tokens * demand.windowed_bytes + p.query_tokens * requests * demand.state_bytes
     own_layer = context * demand.draft_context_bytes * own_passes
@@ -358,8 +345,8 @@ def decode_flops(p: Decode, requests: float, context: float) -> float:
         own_positions * demand.draft_flops + min(own_positions, query) * demand.draft_first_flops
     )
     module += (passes - p.modules) * demand.draft_head_flops
-    selected = attended(p.sequence.core.reach, query * requests, context)
-    window_tokens = attended(p.sequence.core.window, query * requests, context)
+    selected = layer.attended(p.sequence.core.reach, query * requests, context)
+    window_tokens = layer.attended(p.sequence.core.window, query * requests, context)
     pairs = selected * demand.context_flops + context * demand.index_flops
     pairs += window_tokens * demand.windowed_flops
     pairs *= query * layers + drafted

@@ -7,24 +7,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from twin.model import coefficients as c
 from twin.model import operators as o
-from twin.model.coefficients import (
-    SPLITS,
-    Chunk,
-    Collective,
-    Combine,
-    Decode,
-    DecodeCore,
-    Demand,
-    Dispatch,
-    Experts,
-    Gate,
-    Host,
-    Layout,
-    Mode,
-    Popular,
-    Sampling,
-)
 from twin.model.collectives import MoeTraffic, half_of_sum, launch_and_round_s
 from twin.model.formats import ACTIVATION_BYTES, FORMATS
 from twin.model.offload import token_bytes
@@ -35,7 +19,7 @@ from twin.model.setting import WHOLE, Cores, Setting
 from twin.model.switches import switch_decode, switch_mode
 
 
-def decode_costs(x: Setting, drafts: int, microbatch: str, colocated: bool = False) -> Decode:
+def decode_costs(x: Setting, drafts: int, microbatch: str, colocated: bool = False) -> c.Decode:
     """Coefficients of a decode instance; where cores are not split between two streams, all of them
     compute during the other microbatch's exchange."""
     core_splits = [] if colocated else x.core_splits
@@ -43,9 +27,9 @@ def decode_costs(x: Setting, drafts: int, microbatch: str, colocated: bool = Fal
     in_turn = not core_splits or x.expert_dies > 0
     splits = [_mode(x, query, *cores, in_turn=in_turn) for cores in core_splits or [(WHOLE, WHOLE)]]
     dense, head = o.dense_ffn(s, x.formats), o.lm_head(s)
-    costs = Decode(
+    costs = c.Decode(
         sequence=_whole_die(_mode(x, query, WHOLE, WHOLE, in_sequence=True), x),
-        splits=(*splits, *(Mode(),) * (SPLITS - len(splits))),
+        splits=(*splits, *(c.Mode(),) * (c.SPLITS - len(splits))),
         dense=x.product(dense, 3),
         head=x.product(head, 1),
         logits=_logits(x),
@@ -68,7 +52,7 @@ def decode_costs(x: Setting, drafts: int, microbatch: str, colocated: bool = Fal
     return _with_drafter(switch_decode(costs, x), x, query)
 
 
-def _with_drafter(costs: Decode, x: Setting, query: int) -> Decode:
+def _with_drafter(costs: c.Decode, x: Setting, query: int) -> c.Decode:
     """The costs with the drafting layer; the MTP module is one of the model's layers."""
     if (drafter_model := x.drafting) is None:
         start = x.product(o.mtp_projection(x.shape, x.formats), 3)
@@ -79,7 +63,7 @@ def _with_drafter(costs: Decode, x: Setting, query: int) -> Decode:
     s, f, more = drafter_model.shape, drafter_model.formats, x.drafter.wider_weights
     first, *others = o.plain_operators("decode", "before")
     gather, scatter = _collectives(drafter_model, WHOLE)
-    mode = Mode(
+    mode = c.Mode(
         gather=gather,
         before=(
             drafter_model.product(
@@ -118,13 +102,13 @@ def _with_drafter(costs: Decode, x: Setting, query: int) -> Decode:
     )
 
 
-def _host(x: Setting) -> Host:
+def _host(x: Setting) -> c.Host:
     """Host coefficients of a stack, from facts of its family or its own. Every die is a rank with
     its own host process, and a graph's first exchange waits for the last of them."""
     m, layers, ranks = x.machine, x.shape.layers, x.waiting_dies
     drafted = x.drafter.passes if m.kernel_launch_s else 0  # layers that draft, one a pass
     sync = m.rank_sync_s * (ranks - 1)
-    return Host(
+    return c.Host(
         launch=m.graph_launch_s,
         gap=m.host_gap_s + (1.0 - m.works_ahead) * sync,
         answer=m.works_ahead * m.host_answer_s,
@@ -139,7 +123,7 @@ def _host(x: Setting) -> Host:
     )
 
 
-def colocated_costs(x: Setting, drafts: int, delay: int = 0) -> Decode:
+def colocated_costs(x: Setting, drafts: int, delay: int = 0) -> c.Decode:
     """Coefficients of a colocated instance: decode in sequence, and what a prompt's piece adds.
 
     delay: iterations that prompts wait for ranks without. Ranks that have none decode while another
@@ -151,7 +135,7 @@ def colocated_costs(x: Setting, drafts: int, delay: int = 0) -> Decode:
     if (group := x.cp_exchange) is not None:  # latents of cached tokens come from all dies first
         kv = x.shape.cached_bytes_per_token(x.formats.kv) / x.shape.layers
         cached += kv * group.remote / group.rate_bytes_per_s / ranks
-    chunk = Chunk(
+    chunk = c.Chunk(
         pair=x.pair_s * x.shape.growing,
         latent=x.context_s(1, prompt=True) * x.shape.growing,
         index=x.index_pair_s,
@@ -170,9 +154,9 @@ def colocated_costs(x: Setting, drafts: int, delay: int = 0) -> Decode:
     return replace(decode_costs(x, drafts, "off", colocated=True), chunk=chunk)
 
 
-def layout(x: Setting) -> Layout:
+def layout(x: Setting) -> c.Layout:
     """Numbers of experts and dies, as kernels read them."""
-    return Layout(
+    return c.Layout(
         dies=float(x.layout.dies),
         top_k=float(x.shape.top_k),
         routed_dies=float(x.layout.routed_dies),
@@ -186,20 +170,20 @@ def layout(x: Setting) -> Layout:
         context_dies=float(x.pool.own.cp_dies),
         ports=x.exchange.ports,
         classed=float(bool(x.layout.loads)),
-        classes=tuple(Popular(load) for load in x.layout.loads) or Layout().classes,
+        classes=tuple(c.Popular(load) for load in x.layout.loads) or c.Layout().classes,
     )
 
 
 def _mode(
     x: Setting, query: int, attention: Cores, moe: Cores, *, in_sequence: bool = False,
     in_turn: bool = False,
-) -> Mode:  # fmt: skip
+) -> c.Mode:  # fmt: skip
     """Coefficients of a layer's operators with these query tokens per request."""
     traffic = x.traffic(x.optimisations.multi_stream, moe)
     gate, dispatch, experts, combine = moe_parts(x, traffic, moe)
     gather, scatter = _collectives(x, attention)
     prolog, *others = x.plain(o.plain_operators("decode", "before"), attention)
-    mode = Mode(
+    mode = c.Mode(
         gather=gather,
         before=(replace(prolog, fixed=prolog.fixed + x.small_kernels_s), *others),
         core=_core(x, query, attention),
@@ -215,7 +199,7 @@ def _mode(
     return switch_mode(mode, x, attention, in_sequence)
 
 
-def _collectives(x: Setting, cores: Cores) -> tuple[Collective, Collective]:
+def _collectives(x: Setting, cores: Cores) -> tuple[c.Collective, c.Collective]:
     """Collectives of a rank's dies, per token of the rank: hidden states are gathered before
     attention, partial sums are reduced and scattered after it: an all-reduce in two halves, so that
     a die sends its own tokens to experts (vllm-ascend's sequence parallelism: profiled on
@@ -223,11 +207,11 @@ def _collectives(x: Setting, cores: Cores) -> tuple[Collective, Collective]:
     return _collective(x, "heads", "before", cores), _collective(x, "heads", "after", cores)
 
 
-def _collective(x: Setting, name: str, where: Where, cores: Cores) -> Collective:
+def _collective(x: Setting, name: str, where: Where, cores: Cores) -> c.Collective:
     """Collectives of a parallelism at a place of a layer, in sequence, per token of the rank: each
     takes what half an all-reduce of its bytes takes."""
     if (group := dict(x.groups).get(name)) is None:
-        return Collective()
+        return c.Collective()
     sends, half = x.sends(name, where), half_of_sum(x.machine, x.facts, group)
     starts = sum(each.layers(x.shape) for each in sends)
     moved = x.together(name, where) * group.remote
@@ -236,30 +220,30 @@ def _collective(x: Setting, name: str, where: Where, cores: Cores) -> Collective
     token = moved / half.bytes_per_s
     if added > 0.0:
         token += added / x.machine.vector_bytes_per_s(cores.vector)
-    return Collective(starts * half.start_s, token, starts * beyond, saved_s)
+    return c.Collective(starts * half.start_s, token, starts * beyond, saved_s)
 
 
-def _sampling(x: Setting) -> Sampling:
+def _sampling(x: Setting) -> c.Sampling:
     """Coefficients of sampling kernels after the graph: as measured per logit, or by the bytes they
     move."""
     measured_s = x.machine.sampling_logit_s * x.whole.vocabulary
-    return Sampling(4 * x.gap, measured_s or x.seconds(o.sampling(x.whole))[3])
+    return c.Sampling(4 * x.gap, measured_s or x.seconds(o.sampling(x.whole))[3])
 
 
-def _logits(x: Setting) -> Collective:
+def _logits(x: Setting) -> c.Collective:
     """Collective of a rank's dies for logits before sampling and for embeddings before the first
     layer: each die has a part of the vocabulary."""
     if (group := x.tp_exchange) is None:
-        return Collective()
+        return c.Collective()
     moved_bytes = ACTIVATION_BYTES * (x.whole.vocabulary + x.shape.hidden) * group.remote
     half = half_of_sum(x.machine, x.facts, group)
     beyond, saved_s = half.beyond(moved_bytes)
-    return Collective(2.0 * half.start_s, moved_bytes / half.bytes_per_s, 2.0 * beyond, saved_s)
+    return c.Collective(2.0 * half.start_s, moved_bytes / half.bytes_per_s, 2.0 * beyond, saved_s)
 
 
 def moe_parts(
     x: Setting, t: MoeTraffic, cores: Cores = WHOLE, rate: float = 1.0, operator: str = "grouped"
-) -> tuple[Gate, Dispatch, Experts, Combine]:
+) -> tuple[c.Gate, c.Dispatch, c.Experts, c.Combine]:
     """MoE coefficients of a layer on a stream's cores; rate: of the wire over that of writes;
     operator: kind of the product of a die's experts, `grouped` or `contiguous`."""
     s, f, m, operator = x.shape, x.formats, x.machine, x.experts_by(operator)
@@ -268,7 +252,7 @@ def moe_parts(
     efficiency = m.product(f.expert, operator)
     if not x.communication.early_quantisation and FORMATS[f.expert].computes != "bf16":
         vector += (ACTIVATION_BYTES + 1.0) * s.hidden / m.vector_bytes_per_s(cores.vector)
-    dispatch = Dispatch(
+    dispatch = c.Dispatch(
         fixed=t.dispatch_fixed_s + t.host_s,
         message=x.messages * t.dispatch_message_s / m.copying(cores.vector),
         send=x.messages * t.dispatch_send_s / rate,
@@ -276,7 +260,7 @@ def moe_parts(
         beyond=t.beyond_tokens,
         saved=t.saved_s / rate,
     )
-    combine = Combine(
+    combine = c.Combine(
         fixed=t.combine_fixed_s,
         send=t.combine_send_s / rate,
         receive=x.messages * t.combine_receive_s / rate,
@@ -284,9 +268,9 @@ def moe_parts(
         saved=t.saved_s / rate,
     )
     return (
-        Gate(2 * x.gap + gate_weight, max(gate_flop, gate_io) + m.gate_token_s / cores.vector),
+        c.Gate(2 * x.gap + gate_weight, max(gate_flop, gate_io) + m.gate_token_s / cores.vector),
         dispatch,
-        Experts(
+        c.Experts(
             fixed=efficiency.start_s + efficiency.each_s * x.layout.slots_per_die,
             weight=weight,
             shared=f.shared_more_bytes
@@ -302,7 +286,7 @@ def moe_parts(
     )
 
 
-def _whole_die(mode: Mode, x: Setting) -> Mode:
+def _whole_die(mode: c.Mode, x: Setting) -> c.Mode:
     """A mode in which every barrier of the exchange waits for the slowest die. With two
     microbatches a die that waits for one computes the other."""
     slowest = x.machine.slowest(x.waiting_dies)
@@ -316,7 +300,7 @@ def _whole_die(mode: Mode, x: Setting) -> Mode:
     )
 
 
-def _core(x: Setting, query: int, cores: Cores) -> DecodeCore:
+def _core(x: Setting, query: int, cores: Cores) -> c.DecodeCore:
     """Coefficients of the attention core on a decode die's cores, and of its offloaded part on
     prefill dies."""
     s, most, pieces = x.shape, float(x.shape.reach), x.pool.own.cp_dies
@@ -324,7 +308,7 @@ def _core(x: Setting, query: int, cores: Cores) -> DecodeCore:
     # A die has the heads of all that split the context, and its share of the tokens.
     whole = x if pieces == 1 else replace(x, shape=replace(s, heads=s.heads * pieces))
     per_query_s, one = (whole.context_s(q, cores) / pieces * s.growing for q in (query, 1))
-    core = DecodeCore(
+    core = c.DecodeCore(
         fixed=x.core_start_s() + x.selecting_s,
         context=per_query_s,
         context_one=one,
@@ -360,7 +344,7 @@ def _core(x: Setting, query: int, cores: Cores) -> DecodeCore:
     )
 
 
-def _demand(x: Setting, query: float, dense: o.Work, head: o.Work) -> Demand:
+def _demand(x: Setting, query: float, dense: o.Work, head: o.Work) -> c.Demand:
     """FLOPs and bytes of an iteration, as coefficients."""
     s, f = x.shape, x.formats
     plain = [*o.plain_operators("decode", "before"), *o.plain_operators("decode", "after")]
@@ -372,7 +356,7 @@ def _demand(x: Setting, query: float, dense: o.Work, head: o.Work) -> Demand:
     pieces = x.pool.own.cp_dies  # of a context: a die reads one
     cached = s.core_bytes_per_token_layer(f.kv) * (query if s.index_top_k else 1.0)
     states = s.recurrent * s.linear_kind.core_flops(s) if s.linear_layers else 0.0
-    return Demand(
+    return c.Demand(
         attention_bytes=sum(w.weight_bytes for w in attention),
         expert_bytes=expert.weight_bytes,
         shared_more_bytes=f.shared_more_bytes * s.expert_weights,

@@ -17,36 +17,10 @@ from numpy.typing import NDArray
 
 from twin.kernels.compiled import kernel, late
 from twin.kernels.rng import exponential, stream_key, uniform
-from twin.model.coefficients import DECODE_OPERATORS, Decode
-from twin.model.decode import (
-    decode_flops,
-    dense_layers_s,
-    launch_gap_s,
-    layers_in_sequence_s,
-    outside_s,
-)
-from twin.model.layer import (
-    Pass,
-    attention_s,
-    dense_s,
-    local_s,
-    moe_s,
-    on_wire,
-    prompt_core_s,
-    prompt_pairs,
-    survey,
-    window_pairs,
-)
+from twin.metrics.operators import DECODE_OPERATORS
+from twin.model import decode, layer
+from twin.model.coefficients import Decode
 from twin.model.roofline import interpolate
-
-__all__ = [
-    "Chunk",
-    "DECODE_OPERATORS",
-    "mixed_iteration_s",
-    "mixed_mean_s",
-    "prompts_by_rank",
-    "prompts_that_wait",
-]
 
 RELEASES, MOST_FOLLOWED = 64, 20_000  # prompts of a group; iterations that they are followed over
 MOST_PROMPTS, RARE = 200_000, 1e-3  # followed in all; chance that a group has none, negligible
@@ -100,7 +74,7 @@ def _pass_s(
     both; arrays as in mixed_iteration_s."""
     fullest_rank, busiest, total = first, 0, 0
     if answers > 0.0:
-        fullest_rank, busiest, total = survey(p, requests, context, first, count)
+        fullest_rank, busiest, total = layer.survey(p, requests, context, first, count)
     each = p.layout.rank_dies
     dies = count * each
     query = p.query_tokens
@@ -113,12 +87,14 @@ def _pass_s(
     if entering <= 0.0:
         return 0.0
     hot = interpolate(entering, hot_tokens, hot_factor)
-    wire = on_wire(p.layout, entering, hot, hot_tokens, hot_factor)
+    wire = layer.on_wire(p.layout, entering, hot, hot_tokens, hot_factor)
     rank_requests, rank_context = answers * requests[fullest_rank], answers * context[fullest_rank]
     tokens = query * rank_requests
     alone_s = 0.0
     if total > 0:
-        load = Pass(tokens, rank_context, query * busiest / each, query * total, dies, hot, wire)
+        load = layer.Pass(
+            tokens, rank_context, query * busiest / each, query * total, dies, hot, wire
+        )
         alone_s += _layers_alone_s(p, load, ops)
     m = p.sequence
     attention = dense = most_rows = most_core = 0.0
@@ -135,35 +111,35 @@ def _pass_s(
         if piece > 0.0 or r == fullest_rank:
             own_tokens = query * (answers * requests[r])
             rows = own_tokens + piece
-            core = local_s(m.core, own_tokens, answers * context[r])
-            core += prompt_core_s(
+            core = layer.local_s(m.core, own_tokens, answers * context[r])
+            core += layer.prompt_core_s(
                 p.chunk.pair, p.chunk.latent, p.chunk.index, p.chunk.reach, p.chunk.least,
                 p.chunk.windowed, p.chunk.window, piece, prompts * pairs[r],
             )  # fmt: skip
             core += p.chunk.edge * piece
             if rows > most_rows or core > most_core:  # else a rank before it has no less of either
-                attention_time = attention_s(m, rows, core)
+                attention_time = layer.attention_s(m, rows, core)
                 if attention_time > attention:
                     attention, most_rows, most_core = attention_time, rows, core
-                dense = max(dense, dense_s(p, rows))
-    load = Pass(most, rank_context, most / each, entering, dies, hot, wire)
-    layer = attention + moe_s(p, m, load)
+                dense = max(dense, layer.dense_s(p, rows))
+    load = layer.Pass(most, rank_context, most / each, entering, dies, hot, wire)
+    layer_s = attention + layer.moe_s(p, m, load)
     dense = p.dense_layers * (attention + dense)
     # Without a chunk the two are equal but for rounding, and a time is never negative.
     moe = p.moe_layers > 0.0
-    ops[_CHUNK] += max(0.0, (layer * p.moe_layers if moe else dense) - alone_s)
+    ops[_CHUNK] += max(0.0, (layer_s * p.moe_layers if moe else dense) - alone_s)
     ops[_DENSE] += dense if moe else 0.0
-    time = layer * p.moe_layers + dense
-    time += outside_s(p, rank_requests, rank_context, float(total), dies, hot, wire, ops)
-    return time + launch_gap_s(p, time, total, most, entering > query * total, ops)
+    time = layer_s * p.moe_layers + dense
+    time += decode.outside_s(p, rank_requests, rank_context, float(total), dies, hot, wire, ops)
+    return time + decode.launch_gap_s(p, time, total, most, entering > query * total, ops)
 
 
 @kernel
-def _layers_alone_s(p: Decode, load: Pass, ops: np.ndarray) -> float:
+def _layers_alone_s(p: Decode, load: layer.Pass, ops: np.ndarray) -> float:
     """Seconds of the layers in which a decode batch is booked: those with experts, or all."""
     if p.moe_layers > 0.0:
-        return layers_in_sequence_s(p, p.moe_layers, load, ops)
-    return dense_layers_s(p, load, ops)
+        return decode.layers_in_sequence_s(p, p.moe_layers, load, ops)
+    return decode.dense_layers_s(p, load, ops)
 
 
 @kernel
@@ -187,14 +163,14 @@ def mixed_flops(p: Decode, requests: float, context: float, chunk: float, pairs:
     token += (
         demand.expert_flops * (layout.top_k + layout.shared_experts) * layout.split * p.moe_layers
     )
-    full_pairs, selected, indexed = prompt_pairs(
+    full_pairs, selected, indexed = layer.prompt_pairs(
         p.chunk.pair, p.chunk.latent, p.chunk.reach, p.chunk.least, chunk, pairs
     )
     core = full_pairs * p.chunk.pair_flops + selected * p.chunk.latent_flops
     core += indexed * p.chunk.index_flops
     if p.chunk.window > 0.0:
-        core += window_pairs(p.chunk.window, chunk, pairs) * p.chunk.windowed_flops
-    return decode_flops(p, requests, context) + chunk * token + layout.rank_dies * core
+        core += layer.window_pairs(p.chunk.window, chunk, pairs) * p.chunk.windowed_flops
+    return decode.decode_flops(p, requests, context) + chunk * token + layout.rank_dies * core
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,31 +13,17 @@ import math
 import numpy as np
 
 from twin.kernels.compiled import kernel
-from twin.model.coefficients import PREFILL_OPERATORS, Prefill
-from twin.model.layer import (
-    experts_read,
-    grouped_tiles,
-    on_wire,
-    product_s,
-    prompt_core_s,
-    prompt_pairs,
-    window_pairs,
-)
+from twin.metrics.operators import PREFILL_OPERATORS
+from twin.model import layer
+from twin.model.coefficients import Prefill
 from twin.model.roofline import interpolate, roof
 from twin.model.schedule import pipeline
 
-__all__ = ["PREFILL_OPERATORS", "prefill_batch_s", "prefill_hits_s"]
-
-_GATHER = PREFILL_OPERATORS.index("all_gather")
-_CORE = PREFILL_OPERATORS.index("attention_core")
-_EXCHANGE = PREFILL_OPERATORS.index("all_to_all")
-_GATE = PREFILL_OPERATORS.index("gate")
-_DISPATCH = PREFILL_OPERATORS.index("dispatch")
-_EXPERTS = PREFILL_OPERATORS.index("experts")
-_COMBINE = PREFILL_OPERATORS.index("combine")
-_DENSE = PREFILL_OPERATORS.index("dense_ffn")
-_HEAD = PREFILL_OPERATORS.index("lm_head")
-_GAPS = PREFILL_OPERATORS.index("launch_gaps")
+_GATHER, _CORE, _EXCHANGE, _GATE, _DISPATCH, _EXPERTS, _COMBINE, _DENSE, _HEAD, _GAPS = map(
+    PREFILL_OPERATORS.index,
+    ("all_gather", "attention_core", "all_to_all", "gate", "dispatch", "experts", "combine",
+     "dense_ffn", "lm_head", "launch_gaps"),
+)  # fmt: skip
 
 SHORTEST = 0.25  # of a prompt's first piece, which later ones have at least (SGLang)
 
@@ -68,8 +54,8 @@ def _experts_s(p: Prefill, tokens: float, hot: float) -> float:
 def _grouped_s(p: Prefill, experts: float, shared: float, rows: float) -> float:
     """A grouped product over `rows` spread over `experts`, of which `shared` are shared ones."""
     w = p.experts
-    read = experts_read(experts, rows)
-    computing = w.flop * grouped_tiles(w, read, rows)
+    read = layer.experts_read(experts, rows)
+    computing = w.flop * layer.grouped_tiles(w, read, rows)
     return w.fixed + (roof(computing, w.weight * read + w.shared * shared) + w.vector * rows)
 
 
@@ -99,21 +85,21 @@ def _attention(
     gather = p.gather.fixed + p.gather.token * tokens
     gather += p.context.fixed + p.context.token * die_tokens
     w = p.core
-    core = w.fixed + prompt_core_s(
+    core = w.fixed + layer.prompt_core_s(
         w.pair, w.latent, w.index, w.reach, w.least, w.windowed, w.window, die_tokens, die_pairs
     )
     core += w.edge * die_tokens
     exchange = p.exchange.fixed + p.exchange.token * die_tokens
     time = 0.0
     for k in range(len(p.before)):
-        product_time = product_s(p.before[k], die_tokens)
+        product_time = layer.product_s(p.before[k], die_tokens)
         ops[int(p.before[k].place)] += product_time * layers
         time += product_time
     time += gather
     time += core
     time += exchange
     for k in range(len(p.after)):
-        product_time = product_s(p.after[k], die_tokens)
+        product_time = layer.product_s(p.after[k], die_tokens)
         ops[int(p.after[k].place)] += product_time * layers
         time += product_time
     ops[_GATHER] += gather * layers
@@ -183,7 +169,7 @@ def _moe_layers_s(
     busy = passes / p.compute_share if two else passes
     before = _attention(p, busy, tokens, pass_tokens, part * die_pairs, ops)
     gate = (p.gate.fixed + p.gate.token * pass_tokens) * busy
-    wire = on_wire(p.layout, tokens, hot, hot_tokens, hot_factor)
+    wire = layer.on_wire(p.layout, tokens, hot, hot_tokens, hot_factor)
     experts = _experts_s(p, tokens, hot) * busy
     before += gate
     rows, wire_rows = _expert_rows(p, tokens, hot), _expert_rows(p, tokens, wire)
@@ -194,9 +180,9 @@ def _moe_layers_s(
     ops[_EXPERTS] += experts
     exposed_s = dispatch_s + answered
     if two:
-        layer = _overlapped_s(p, before / passes, dispatch_s / passes, experts / passes,
+        layer_s = _overlapped_s(p, before / passes, dispatch_s / passes, experts / passes,
                               answered / passes, pass_tokens, rows)  # fmt: skip
-        exposed_s = max(0.0, layer * layers - main)  # rounding must not make it negative
+        exposed_s = max(0.0, layer_s * layers - main)  # rounding must not make it negative
     ops[_DISPATCH] += exposed_s * dispatch_s / (dispatch_s + answered)
     ops[_COMBINE] += exposed_s * answered / (dispatch_s + answered)
     return main + exposed_s
@@ -269,7 +255,7 @@ def prefill_hbm_bytes(p: Prefill, new_tokens: float) -> float:
     """HBM bytes moved by all dies of an instance for one batch (weights once, activations). Unused
     experts are not read."""
     layout = p.layout
-    read = experts_read(layout.slots, _expert_rows(p, new_tokens, 1.0))
+    read = layer.experts_read(layout.slots, _expert_rows(p, new_tokens, 1.0))
     expert_bytes = layout.routed_dies * read
     shared = layout.shared_experts * (
         layout.shared_dies if layout.shared_dies > 0.0 else layout.dies
@@ -283,10 +269,10 @@ def prefill_hbm_bytes(p: Prefill, new_tokens: float) -> float:
 @kernel
 def prefill_flops(p: Prefill, new_tokens: float, pairs: float) -> float:
     """FLOPs all dies of an instance compute for one batch."""
-    full_pairs, selected, indexed = prompt_pairs(
+    full_pairs, selected, indexed = layer.prompt_pairs(
         p.core.pair, p.core.latent, p.core.reach, p.core.least, new_tokens, pairs
     )
     core = full_pairs * p.demand.pair_flops + selected * p.demand.latent_flops
     if p.core.window > 0.0:
-        core += window_pairs(p.core.window, new_tokens, pairs) * p.demand.windowed_flops
+        core += layer.window_pairs(p.core.window, new_tokens, pairs) * p.demand.windowed_flops
     return new_tokens * p.demand.token_flops + core + indexed * p.demand.index_flops

@@ -7,18 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from twin.model import coefficients as c
 from twin.model import operators as o
-from twin.model.coefficients import (
-    Collective,
-    Combine,
-    Dispatch,
-    Experts,
-    Gate,
-    Prefill,
-    PrefillCore,
-    PrefillDemand,
-    Product,
-)
 from twin.model.collectives import Exchange
 from twin.model.decode_costs import layout, moe_parts
 from twin.model.formats import ACTIVATION_BYTES
@@ -33,11 +23,11 @@ class _Attention:
     down_rows: float = 1.0  # tokens that a die computes latents of, per token of its own
     up_share: float = 1.0  # of the up-projections' weights that a die reads
     output_share: float = 1.0
-    gather: Collective = Collective()
-    exchange: Collective = Collective()
+    gather: c.Collective = c.Collective()
+    exchange: c.Collective = c.Collective()
 
 
-def prefill_costs(x: Setting, microbatch: bool) -> Prefill:
+def prefill_costs(x: Setting, microbatch: bool) -> c.Prefill:
     """Coefficients of a prefill instance. Where the whole model is split over dies, each computes
     its share of all tokens."""
     m, s, f, mtp = x.machine, x.shape, x.formats, x.drafter.module
@@ -52,9 +42,9 @@ def prefill_costs(x: Setting, microbatch: bool) -> Prefill:
     head = o.lm_head(s)
     gate, dispatch, experts, combine = _moe(x)
     passes = (s.moe_layers + mtp) * (2 if microbatch else 1)
-    return Prefill(
+    return c.Prefill(
         before=(
-            Product(
+            c.Product(
                 fixed=4 * x.product_start_s + x.small_kernels_s,
                 weight=x.seconds(down)[0] + x.seconds(up)[0] * form.up_share,
                 flop=form.down_rows * x.many_rows(down)
@@ -69,7 +59,7 @@ def prefill_costs(x: Setting, microbatch: bool) -> Prefill:
         core=_core(x),
         exchange=form.exchange,
         after=(
-            Product(
+            c.Product(
                 fixed=3 * x.product_start_s,
                 weight=x.seconds(output)[0] * form.output_share,
                 flop=group * x.many_rows(output),
@@ -100,11 +90,11 @@ def prefill_costs(x: Setting, microbatch: bool) -> Prefill:
     )
 
 
-def _core(x: Setting) -> PrefillCore:
+def _core(x: Setting) -> c.PrefillCore:
     """Coefficients of the attention core."""
     s, group = x.shape, float(x.split_dies)
     up_again = x.many_rows(o.cached_up(s, x.formats)) * x.pool.own.cp_dies
-    return PrefillCore(
+    return c.PrefillCore(
         fixed=x.gap + x.selecting_s,
         pair=group * x.pair_s * s.growing,
         windowed=group * x.pair_s * s.windowed,
@@ -129,22 +119,22 @@ def _draft_works(x: Setting, own: Setting) -> list[o.Work]:
     ]
 
 
-def _drafter(x: Setting) -> Product:
+def _drafter(x: Setting) -> c.Product:
     """Work of a drafter's own layer without the attention core, per token of a die."""
     if (drafter_model := x.drafting) is None:
-        return Product()
+        return c.Product()
     works = _draft_works(x, drafter_model)
-    return Product(
+    return c.Product(
         fixed=11 * drafter_model.product_start_s,
         weight=sum(drafter_model.seconds(work)[0] for work in works),
         flop=sum(drafter_model.many_rows(work) for work in works),
     )
 
 
-def _more(x: Setting, where: str) -> list[Product]:
+def _more(x: Setting, where: str) -> list[c.Product]:
     """Coefficients of the plain operators at a place of the layer."""
     return [
-        Product(
+        c.Product(
             entry.launches * x.gap,
             x.seconds(work)[0],
             x.split_dies * x.many_rows(work),
@@ -155,13 +145,13 @@ def _more(x: Setting, where: str) -> list[Product]:
     ]
 
 
-def _product_of_many_rows(x: Setting, w: o.Work, launches: int, group: float) -> Product:
+def _product_of_many_rows(x: Setting, w: o.Work, launches: int, group: float) -> c.Product:
     """A product with enough rows for computing and moving activations to overlap: the longer of the
     two counts. Launches and weights in s, the rest in s per row of one of the `group` dies that
     share the rows."""
     weight, flop, io, vector = x.seconds(w)
     start_s = launches * x.machine.product(w.format).start_s
-    return Product(
+    return c.Product(
         fixed=start_s, weight=weight, flop=group * max(flop, io), io=0.0, vector=group * vector
     )
 
@@ -189,8 +179,8 @@ def _staged(x: Setting) -> _Attention:
     start_s = x.gather.latency_s + x.gap
     return _Attention(
         up_share=1.0 / min(x.layout.dies, s.heads),
-        gather=Collective(start_s, token_s),
-        exchange=Collective(start_s, values * (x.gather.remote / x.gather.rate_bytes_per_s)),
+        gather=c.Collective(start_s, token_s),
+        exchange=c.Collective(start_s, values * (x.gather.remote / x.gather.rate_bytes_per_s)),
     )
 
 
@@ -211,34 +201,34 @@ def _tensor_parallel(x: Setting) -> _Attention:
         float(group.peers),
         share,
         share,
-        Collective(start_s, _wire_bytes(x) * s.hidden * per_byte),
-        Collective(start_s, scatter_s),
+        c.Collective(start_s, _wire_bytes(x) * s.hidden * per_byte),
+        c.Collective(start_s, scatter_s),
     )  # fmt: skip
 
 
-def _context(x: Setting) -> Collective:
+def _context(x: Setting) -> c.Collective:
     """Gather of the KV of all dies that split a prompt, per token of a die."""
     if (group := x.cp_exchange) is None:
-        return Collective()
+        return c.Collective()
     together = x.together("context", "before")
-    return Collective(group.latency_s + x.gap, together * (group.remote / group.rate_bytes_per_s))
+    return c.Collective(group.latency_s + x.gap, together * (group.remote / group.rate_bytes_per_s))
 
 
-def _hop(x: Setting) -> Collective:
+def _hop(x: Setting) -> c.Collective:
     """Transfer of a batch's hidden states to the next stage, per token of a die."""
     if (group := dict(x.groups).get("layers")) is None:
-        return Collective()
+        return c.Collective()
     (sent,) = x.sends("layers", "after")
     each = sent.together(x.part) / group.peers
-    return Collective(group.latency_s + x.gap, each / group.rate_bytes_per_s)
+    return c.Collective(group.latency_s + x.gap, each / group.rate_bytes_per_s)
 
 
-def _all_stages(demand: PrefillDemand, stages: float) -> PrefillDemand:
+def _all_stages(demand: c.PrefillDemand, stages: float) -> c.PrefillDemand:
     """Demand of an instance whose stages each have a part of the layers."""
     return demand if stages == 1.0 else changed(demand, lambda _, value: stages * value)
 
 
-def _moe(x: Setting) -> tuple[Gate, Dispatch, Experts, Combine]:
+def _moe(x: Setting) -> tuple[c.Gate, c.Dispatch, c.Experts, c.Combine]:
     """Coefficients of gate, dispatch, experts and combine."""
     s, m, t = x.shape, x.machine, x.traffic(own_streams=False)
     # Copy engines move prefill's rows (arXiv 2506.12708v2 section 4.3.2), not vector cores.
@@ -260,7 +250,7 @@ def _moe(x: Setting) -> tuple[Gate, Dispatch, Experts, Combine]:
     )
 
 
-def _demand(x: Setting, moe_layers: int, form: _Attention) -> PrefillDemand:
+def _demand(x: Setting, moe_layers: int, form: _Attention) -> c.PrefillDemand:
     """FLOPs and bytes of a prefill batch, as coefficients."""
     s, f = x.shape, x.formats
     plain = [*o.plain_operators("prefill", "before"), *o.plain_operators("prefill", "after")]
@@ -280,7 +270,7 @@ def _demand(x: Setting, moe_layers: int, form: _Attention) -> PrefillDemand:
     flops = sum(w.flops_per_token for w in works) + pieces * again.flops_per_token
     dies_of_split = float(x.split_dies)  # each computes its share of a token
     states = s.recurrent * s.linear_kind.prompt_flops(s) if s.linear_layers else 0.0
-    demand = PrefillDemand(
+    demand = c.PrefillDemand(
         weight_bytes=dense.weight_bytes * s.dense_layers
         + layers * sum(work.weight_bytes * share for work, share in attention),
         expert_bytes=expert.weight_bytes * moe_layers,

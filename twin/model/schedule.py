@@ -20,16 +20,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from twin.kernels.compiled import kernel
+from twin.model import layer
 from twin.model.coefficients import Decode, Mode
-from twin.model.layer import (
-    Pass,
-    collective_s,
-    core_s,
-    moe_parts,
-    product_s,
-    routed_per_die,
-    shared_s,
-)
+from twin.model.layer import Pass
 
 SETTLE = 6  # layers after which the pipeline repeats itself
 
@@ -54,23 +47,23 @@ class Stages(NamedTuple):
 @kernel
 def stages(p: Decode, m: Mode, load: Pass) -> Stages:
     """Stages of one microbatch; `shared` and `taken` are 0 where a schedule does not need them."""
-    prepare = collective_s(m.gather, load.tokens)
+    prepare = layer.collective_s(m.gather, load.tokens)
     for k in range(len(m.before)):
-        prepare += product_s(m.before[k], load.tokens)
+        prepare += layer.product_s(m.before[k], load.tokens)
     attention = prepare + m.core.fixed
-    attention += core_s(m.core, load.tokens, load.context)
-    attention += collective_s(m.context, load.tokens)
+    attention += layer.core_s(m.core, load.tokens, load.context)
+    attention += layer.collective_s(m.context, load.tokens)
     for k in range(len(m.after)):
-        attention += product_s(m.after[k], load.tokens)
-    attention += collective_s(m.scatter, load.tokens)
-    gate, dispatch, experts, combine = moe_parts(p, m, load)
+        attention += layer.product_s(m.after[k], load.tokens)
+    attention += layer.collective_s(m.scatter, load.tokens)
+    gate, dispatch, experts, combine = layer.moe_parts(p, m, load)
     shared = expert_die_s = 0.0
     layout = p.layout
     if p.hides > 0.0 and layout.shared_dies <= 0.0:
         rows = layout.shared_experts * load.total * layout.split / load.dies
-        shared = min(experts, shared_s(p, m, rows))
+        shared = min(experts, layer.shared_s(p, m, rows))
     if layout.expert_dies > 0.0:
-        rows = routed_per_die(p, load.total) * load.wire
+        rows = layer.routed_per_die(p, load.total) * load.wire
         port = rows * max(m.dispatch.receive, m.combine.send)
         expert_die_s = layout.domains * max(experts, port)
     start = m.dispatch.fixed + m.dispatch.message * load.busiest
@@ -217,12 +210,12 @@ def pipeline_pieces(
 ) -> tuple[Piece, ...]:
     """Pieces of prefill's cores (stream 0) and copy engines (stream 1)."""
     stage_times = [_seconds(done) for done in (before, sent, experts, answered)]
-    layer = pipeline(*stage_times)
+    x = pipeline(*stage_times)
     return tuple(
-        Piece(stream, m, (end - s - layer.begun) / layer.period, (end - layer.begun) / layer.period,
+        Piece(stream, m, (end - s - x.begun) / x.period, (end - x.begun) / x.period,
               done)
         for stream, done, s, ends in zip(
-            (0, 1, 0, 1), (before, sent, experts, answered), stage_times, layer[2:], strict=True
+            (0, 1, 0, 1), (before, sent, experts, answered), stage_times, x[2:], strict=True
         )
         for m, end in enumerate(ends)
         if s > 0.0

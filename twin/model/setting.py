@@ -12,28 +12,13 @@ from dataclasses import dataclass, replace
 
 from twin.facts import Facts
 from twin.metrics.operators import names_of
+from twin.model import collectives as wire
+from twin.model import operators as o
 from twin.model import parallel
 from twin.model.coefficients import Product
-from twin.model.collectives import (
-    Exchange,
-    MoeTraffic,
-    direct,
-    gathered_traffic,
-    moe_traffic,
-    two_level,
-)
 from twin.model.drafters import OWN_FORMAT, Drafter
 from twin.model.formats import computes
 from twin.model.offload import Offload
-from twin.model.operators import (
-    SCORE_BYTES,
-    Formats,
-    Plain,
-    Work,
-    combine_bytes,
-    dispatch_bytes,
-    gathered_bytes,
-)
 from twin.model.roofline import Machine, Reach, roof
 from twin.model.shape import Shape
 from twin.model.stages import ExpertLayout
@@ -58,15 +43,15 @@ class Setting:
     pool: Pool
     shape: Shape  # what a die has of the model
     whole: Shape
-    formats: Formats
+    formats: o.Formats
     machine: Machine
     facts: Facts
     communication: Communication
     optimisations: Optimisations
     layout: ExpertLayout
-    exchange: Exchange
-    gather: Exchange  # the same dies, data pulled by reads
-    groups: tuple[tuple[str, Exchange], ...] = ()  # of dies that share attention, by reads
+    exchange: wire.Exchange
+    gather: wire.Exchange  # the same dies, data pulled by reads
+    groups: tuple[tuple[str, wire.Exchange], ...] = ()  # of dies that share attention, by reads
     expert_dies: int = 0  # that hold experts alone (AFD); 0: every die does both
     offload: Offload | None = None  # attention that dies of another pool take over
     lender: Machine | None = None  # these dies
@@ -77,16 +62,16 @@ class Setting:
         """Setting of a drafter's own layer; None: it has none."""
         if self.drafter.shape is None:
             return None
-        formats = Formats(OWN_FORMAT, OWN_FORMAT, OWN_FORMAT, self.formats.kv)
+        formats = o.Formats(OWN_FORMAT, OWN_FORMAT, OWN_FORMAT, self.formats.kv)
         return replace(self, shape=self.drafter.shape, formats=formats, offload=None, lender=None)
 
     @property
-    def tp_exchange(self) -> Exchange | None:
+    def tp_exchange(self) -> wire.Exchange | None:
         """Network of dies that split heads; None: none do."""
         return dict(self.groups).get("heads")
 
     @property
-    def cp_exchange(self) -> Exchange | None:
+    def cp_exchange(self) -> wire.Exchange | None:
         """Network of dies that split a context; None: none do."""
         return dict(self.groups).get("context")
 
@@ -213,7 +198,7 @@ class Setting:
         return next(measured, operator) if self.summed else operator
 
     @property
-    def summed(self) -> Exchange | None:
+    def summed(self) -> wire.Exchange | None:
         """Network of dies that have all tokens and sum the results of their experts or parts of
         experts; None: tokens are sent to their experts."""
         if self.layout.split > 1:
@@ -225,16 +210,16 @@ class Setting:
         """Bytes sent per token to experts and back, all layers."""
         s = self.shape
         if (group := self.summed) is not None:
-            return gathered_bytes(s, group.peers) * s.moe_layers
+            return o.gathered_bytes(s, group.peers) * s.moe_layers
         copies_sent = s.top_k * s.moe_layers
-        both_ways = self._message_bytes * copies_sent + combine_bytes(s) * copies_sent
+        both_ways = self._message_bytes * copies_sent + o.combine_bytes(s) * copies_sent
         return both_ways * (self.exchange.remote * self.messages)
 
     @property
     def _message_bytes(self) -> float:
         """Bytes of one token that is sent to one expert."""
         quantised, scale = self.communication.early_quantisation, self.machine.message_scale_bytes
-        return dispatch_bytes(self.shape, quantised, scale)
+        return o.dispatch_bytes(self.shape, quantised, scale)
 
     @property
     def dispatched(self) -> float | None:
@@ -242,7 +227,7 @@ class Setting:
         tokens."""
         if self.summed is not None:
             return None
-        return self._message_bytes / (self._message_bytes + combine_bytes(self.shape))
+        return self._message_bytes / (self._message_bytes + o.combine_bytes(self.shape))
 
     @property
     def concentration(self) -> float:
@@ -259,14 +244,14 @@ class Setting:
         return [(Cores(a, a), Cores(1.0 - a, 1.0 - a)) for a in shares]
 
     @property
-    def route(self) -> Exchange:
+    def route(self) -> wire.Exchange:
         """Path of tokens to experts on other nodes: once to each node, or directly to each die. The
         latter in decode of one chip family (low-latency kernels over RDMA)."""
         if not self.exchanges:
             return self.exchange
         if self.pool.phase == "decode" and self.machine.family == "nvidia":
-            return direct(self.exchange, self.machine.chip.name, self.facts)
-        return two_level(self.exchange, self.shape.top_k, self.shape.most_nodes)
+            return wire.direct(self.exchange, self.machine.chip.name, self.facts)
+        return wire.two_level(self.exchange, self.shape.top_k, self.shape.most_nodes)
 
     @property
     def messages(self) -> float:
@@ -275,21 +260,21 @@ class Setting:
         shared = self.shape.shared_experts / self.shape.top_k if self.layout.shared_dies else 0.0
         return 1.0 + shared
 
-    def traffic(self, own_streams: bool, cores: Cores = WHOLE) -> MoeTraffic:
+    def traffic(self, own_streams: bool, cores: Cores = WHOLE) -> wire.MoeTraffic:
         """Dispatch and combine; `own_streams`: transfers between nodes run concurrently; cores:
         cores that sum reduced values."""
         if (group := self.summed) is not None:
             adding = self.machine.vector_bytes_per_s(cores.vector)
-            return gathered_traffic(self.shape, self.machine, self.facts, group, adding)
+            return wire.gathered_traffic(self.shape, self.machine, self.facts, group, adding)
         communication = self.communication
         if self.pool.phase == "prefill" and not self.machine.prefill_fused:
             communication = communication.model_copy(update={"fused": False})
-        return moe_traffic(
+        return wire.moe_traffic(
             self.shape, communication, self.machine, self.facts, self.route, own_streams
         )
 
     def seconds(
-        self, w: Work, cores: Cores = WHOLE, operator: str = "gemm"
+        self, w: o.Work, cores: Cores = WHOLE, operator: str = "gemm"
     ) -> tuple[float, float, float, float]:
         """Seconds of weight reading, FLOPs, activations and vector work (the last three per
         token)."""
@@ -304,7 +289,7 @@ class Setting:
             w.vector_bytes_per_token / copy_rate + row / memory,
         )
 
-    def product(self, w: Work, launches: int, cores: Cores = WHOLE, name: str = "") -> Product:
+    def product(self, w: o.Work, launches: int, cores: Cores = WHOLE, name: str = "") -> Product:
         """A product with its number of launches, booked under a name if given."""
         weight, flop, io, vector = self.seconds(w, cores)
         efficiency = self.machine.product(w.format)
@@ -317,14 +302,14 @@ class Setting:
         """Index under which a phase's operator is booked."""
         return float(names_of(self.pool.phase).index(name)) if name else 0.0
 
-    def plain(self, entries: Sequence[Plain], cores: Cores = WHOLE) -> tuple[Product, ...]:
+    def plain(self, entries: Sequence[o.Plain], cores: Cores = WHOLE) -> tuple[Product, ...]:
         """Plain operators as products."""
         return tuple(
             self.product(entry.work(self.shape, self.formats), entry.launches, cores, entry.name)
             for entry in entries
         )
 
-    def many_rows(self, w: Work) -> float:
+    def many_rows(self, w: o.Work) -> float:
         """Seconds per token of a product over many rows. Separate vector cores pipeline
         element-wise work with the product; otherwise it follows the product."""
         m = self.machine
@@ -377,7 +362,7 @@ class Setting:
         s = self.shape
         if not s.index_top_k:
             return 0.0
-        scores = SCORE_BYTES / self.machine.vector_bytes_per_s()
+        scores = o.SCORE_BYTES / self.machine.vector_bytes_per_s()
         each = s.index_flops / self._prefill_core_flops_per_s + scores
         return s.growing * each + s.pooled * self.pair_s
 
@@ -456,7 +441,7 @@ class Setting:
         efficiency = m.attention(kv, s.kind.kernels)
         flop_rate = m.chip.peak(efficiency.peak) * m.cores * efficiency.compute * cores.cube
         read_rate = m.chip.hbm_bytes_per_s * efficiency.bandwidth * m.pull(cores.cube)
-        scores = query_tokens * SCORE_BYTES / m.vector_bytes_per_s(cores.vector)
+        scores = query_tokens * o.SCORE_BYTES / m.vector_bytes_per_s(cores.vector)
         compute_s = query_tokens * s.index_flops / flop_rate
         each = float(roof(compute_s, s.index_bytes_per_token_layer(kv) / read_rate)) + scores
         return s.growing * each + s.pooled * self.context_s(query_tokens, cores)

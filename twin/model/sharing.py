@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from twin.model.coefficients import PREFILL_OPERATORS, Prefill
+from twin.metrics.operators import PREFILL_OPERATORS
+from twin.model.coefficients import Prefill
 from twin.model.prefill import prefill_batch_s, prefill_hbm_bytes
 from twin.model.roofline import Machine
 

@@ -9,16 +9,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+from twin.model import memory as hbm
 from twin.model import stages
 from twin.model.deployed import Deployed
 from twin.model.drafters import Drafter
-from twin.model.memory import (
-    Budget,
-    budget,
-    exchange_buffer_bytes,
-    expert_bytes,
-    layer_stack_bytes,
-)
 from twin.model.parallel import kv_pieces
 from twin.model.setting import Setting
 from twin.model.shape import ModelError, Shape
@@ -31,7 +25,7 @@ FEWEST_TOKENS = 64  # of an NPU's batch of prompts
 class Space:
     """One die of an instance."""
 
-    memory: Budget
+    memory: hbm.Budget
     kv_tokens: int  # that its rank has room for, all layers
     lent_tokens: int = 0  # room beyond that for requests of a pool whose attention it runs
 
@@ -58,7 +52,7 @@ def space(x: Setting, at: Deployed, name: str) -> Space:
     subject = f"{x.shape.title} on {dies} dies ({dies // chip.dies_per_npu} NPUs) of {name}"
     passes = x.shape.moe_layers + x.drafter.module
     has_expert_dies = x.expert_dies > 0
-    weights = layer_stack_bytes(
+    weights = hbm.layer_stack_bytes(
         x.shape,
         x.formats,
         None if has_expert_dies else x.layout,
@@ -67,7 +61,7 @@ def space(x: Setting, at: Deployed, name: str) -> Space:
         x.pool.own.tp_dies > 1,
     )
     weights += x.drafter.weight_bytes
-    memory = budget(
+    memory = hbm.budget(
         chip, x.facts, weights, _buffers(x, d), subject, *stages.room_for_weights(x.pool, x.whole)
     )
     if x.pool.phase == "decode":
@@ -79,8 +73,8 @@ def space(x: Setting, at: Deployed, name: str) -> Space:
     if at.guest is not None:
         memory = _with_others(memory, x, at, at.guest)
     if has_expert_dies:
-        state_bytes = expert_bytes(x.shape, x.formats, x.layout) * passes
-        budget(chip, x.facts, state_bytes, 0.0, f"The experts of {subject}")
+        state_bytes = hbm.expert_bytes(x.shape, x.formats, x.layout) * passes
+        hbm.budget(chip, x.facts, state_bytes, 0.0, f"The experts of {subject}")
     # A rank stands for its share of the instance: with expert dies less than a die's KV.
     per_token = kv_bytes(x.shape, x.drafter, d.precision.kv)
     tokens = int(memory.kv / per_token * (1.0 - x.expert_dies / dies)) * kv_pieces(x.pool)
@@ -96,7 +90,7 @@ def _buffers(x: Setting, d: Deployment) -> float:
 
     def buffers_for(tokens: float) -> float:
         scale = x.machine.message_scale_bytes
-        return exchange_buffer_bytes(x.shape, x.layout, tokens, comm.early_quantisation, scale)
+        return hbm.exchange_buffer_bytes(x.shape, x.layout, tokens, comm.early_quantisation, scale)
 
     if x.pool.phase == "prefill":
         tokens = d.prefill.tokens_per_npu / per_npu * x.pool.own.pp_stages
@@ -118,7 +112,7 @@ def _own_tokens(x: Setting, d: Deployment) -> int:
     return max(own_batch, x.shape.max_context)
 
 
-def _with_others(own: Budget, x: Setting, at: Deployed, guest: Pool) -> Budget:
+def _with_others(own: hbm.Budget, x: Setting, at: Deployed, guest: Pool) -> hbm.Budget:
     """Budget of a pool on a die that prefill (the guest) shares with decode. Equal weights are
     stored once (semi-PD's unified storage, arXiv 2504.19867): all but the experts, and these too
     where an instance of each has the same dies. Prefill has room for the KV of one batch, decode
@@ -134,14 +128,14 @@ def _with_others(own: Budget, x: Setting, at: Deployed, guest: Pool) -> Budget:
             own_part, at.experts.redundant, npus * x.machine.chip.dies_per_npu, split
         )
         differs = npus != host.npus or split != host.own.experts_tp
-        return slots, differs * expert_bytes(own_part, x.formats, slots) * passes
+        return slots, differs * hbm.expert_bytes(own_part, x.formats, slots) * passes
 
     layout, weights = experts(guest.npus)
     lying = replace(x, pool=guest, layout=layout)
     separate_dies = stages.split_dies(guest, x.whole)
     if host.rank_dies > 1:  # decode has a part of the heads, which prefill has in another way
         full_bytes, part = (
-            layer_stack_bytes(shape, x.formats, None, x.drafter.module, dies, output=dies > 1)
+            hbm.layer_stack_bytes(shape, x.formats, None, x.drafter.module, dies, output=dies > 1)
             for shape, dies in (
                 (x.whole.split(separate_dies), lying.head_dies // separate_dies),
                 (x.whole.split(host.rank_dies), 1),

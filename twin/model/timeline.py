@@ -17,8 +17,6 @@ from twin.model.layer import Pass, collective_s, core_s, layer_s, local_s, moe_p
 from twin.model.prefill import prefill_batch_s
 from twin.model.schedule import Operators, Piece, decode_pieces, pipeline_pieces, stages
 
-__all__ = ["Operators", "Piece", "Timeline", "Turn", "decode_timeline", "prefill_timeline"]
-
 
 @dataclass(frozen=True, slots=True)
 class Turn:

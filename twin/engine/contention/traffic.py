@@ -20,20 +20,7 @@ import numpy as np
 
 from twin.engine import codes as w
 from twin.engine.columns import World
-from twin.engine.contention.levels import (
-    ALL,
-    FULL,
-    GROUP_FLOWS,
-    MOVERS,
-    NONE_OF_THEM,
-    NOTED,
-    OF_DECODE,
-    OF_PREFILL,
-    find_groups,
-    find_levels,
-    forget_notes,
-    take_note,
-)
+from twin.engine.contention import levels
 from twin.engine.contention.shared_links import Traffic
 from twin.engine.contention.streams import end_of, room_for, steer, under_way
 from twin.kernels.compiled import kernel
@@ -102,12 +89,12 @@ def settle_links(world: World) -> None:
             f = groups[j]
             wants = wanted_levels[f] if active[f] else 0.0
             if wants < most[f]:
-                take_note(flows, f, wants)
+                levels.take_note(flows, f, wants)
         for j in range(count):
             f = groups[j]
             wants = wanted_levels[f] if active[f] else 0.0
             if wants > most[f]:
-                sharing = take_note(flows, f, wants) > 1.0 + SLACK or sharing
+                sharing = levels.take_note(flows, f, wants) > 1.0 + SLACK or sharing
     if sharing:
         share(world)
 
@@ -119,28 +106,28 @@ def share(world: World) -> None:
     flows, settings = world.traffic, world.settings
     columns, counts = flows.duty.size, flows.counts
     held_before = flows.held[0] == 1
-    find_groups(flows)
-    find_levels(flows, ALL, 0, 0)
-    find_levels(flows, NONE_OF_THEM, 0, columns)
-    has_full_links = counts[FULL] > 0
+    levels.find_groups(flows)
+    levels.find_levels(flows, levels.ALL, 0, 0)
+    levels.find_levels(flows, levels.NONE_OF_THEM, 0, columns)
+    has_full_links = counts[levels.FULL] > 0
     flows.held[0] = has_full_links
     if several(world):
         take_up(world)
-        forget_notes(flows)
+        levels.forget_notes(flows)
         return
     if settings.shares_npus:
         mix_pools(world)
     else:
-        for j in range(counts[NOTED] + counts[GROUP_FLOWS]):
-            changed = counts[NOTED]
+        for j in range(counts[levels.NOTED] + counts[levels.GROUP_FLOWS]):
+            changed = counts[levels.NOTED]
             c = flows.noted[j] if j < changed else flows.group_flows[j - changed]
             if c < columns:
-                flows.level[c] = flows.levels[ALL, c]
+                flows.level[c] = flows.levels[levels.ALL, c]
                 note_crowding(world, c)
     if has_full_links or held_before:
         mix_movers(world)
     hold_hand_off(world, has_full_links or held_before)
-    forget_notes(flows)
+    levels.forget_notes(flows)
 
 
 @kernel
@@ -148,7 +135,7 @@ def take_up(world: World) -> None:
     """Let what this model's flows get be theirs, whoever's flows have begun or ended."""
     flows = world.traffic
     for c in range(flows.first[w.EXPERTS], flows.last[w.EXPERTS]):
-        flows.level[c] = flows.levels[ALL, c]
+        flows.level[c] = flows.levels[levels.ALL, c]
         note_crowding(world, c)
     mix_movers(world)
     for p in range(world.settings.prefills):
@@ -161,12 +148,12 @@ def mix_pools(world: World) -> None:
     that the other pool's exchange is on the wire."""
     flows, sharing = world.traffic, world.traffic.held[0] == 1
     prefills, columns = world.settings.prefills, flows.duty.size
-    find_levels(flows, OF_PREFILL, prefills, columns)
-    find_levels(flows, OF_DECODE, 0, prefills)
+    levels.find_levels(flows, levels.OF_PREFILL, prefills, columns)
+    levels.find_levels(flows, levels.OF_DECODE, 0, prefills)
     decode_duty = mean_duty(flows, prefills, columns) if sharing else np.nan
     prefill_duty = mean_duty(flows, 0, prefills) if sharing else np.nan
-    mix(flows, 0, prefills, OF_PREFILL, decode_duty)
-    mix(flows, prefills, columns, OF_DECODE, prefill_duty)
+    mix(flows, 0, prefills, levels.OF_PREFILL, decode_duty)
+    mix(flows, prefills, columns, levels.OF_DECODE, prefill_duty)
     for c in range(columns):
         note_crowding(world, c)
 
@@ -179,10 +166,12 @@ def mix_movers(world: World) -> None:
     low, high = flows.first[w.EXPERTS], flows.last[w.EXPERTS]
     first, last = flows.first[w.POOL_READ], flows.last[w.SSD_READ]
     duty = mean_duty(flows, low, high) if flows.held[0] == 1 else 1.0
-    for j in range(counts[MOVERS]):
+    for j in range(counts[levels.MOVERS]):
         f = flows.movers[j]
         if first <= f < last:
-            flows.level[f] = mixed(flows.levels[ALL, f], flows.levels[NONE_OF_THEM, f], duty)
+            flows.level[f] = mixed(
+                flows.levels[levels.ALL, f], flows.levels[levels.NONE_OF_THEM, f], duty
+            )
 
 
 @kernel
@@ -196,7 +185,7 @@ def mixed(all_there: float, without: float, duty: float) -> float:
 def mix(flows: Traffic, low: int, high: int, view: int, duty: float) -> None:
     """Average levels with and without exchanges low..high - 1, by the share of time on the wire."""
     for c in range(low, high):
-        flows.level[c] = mixed(flows.levels[ALL, c], flows.levels[view, c], duty)
+        flows.level[c] = mixed(flows.levels[levels.ALL, c], flows.levels[view, c], duty)
 
 
 @kernel
@@ -227,12 +216,12 @@ def hold_hand_off(world: World, held: bool) -> None:
     """Limit the ports of prefill instances to the level of their whole hand-off: of instances whose
     hand-off began or ended, and of all active ones if a link is overloaded."""
     flows, prefills = world.traffic, world.settings.prefills
-    first, changes = flows.first[w.KV_HAND_OFF], flows.counts[NOTED]
+    first, changes = flows.first[w.KV_HAND_OFF], flows.counts[levels.NOTED]
     if world.settings.kv_among_experts:  # ports change with each exchange
         for p in range(prefills):
             hold_ports(world, p)
         return
-    for j in range(changes + (flows.counts[MOVERS] if held else 0)):
+    for j in range(changes + (flows.counts[levels.MOVERS] if held else 0)):
         p = (flows.noted[j] if j < changes else flows.movers[j - changes]) - first
         if 0 <= p < prefills:
             hold_ports(world, p)
@@ -325,7 +314,7 @@ def load_servers(world: World, p: int) -> None:
     flows, requested = world.traffic, world.streams.requested
     f, blocks = flows.first[w.POOL_READ] + p, 0
     if flows.most[f] > 0.0:  # the last batch's read is through
-        take_note(flows, f, 0.0)
+        levels.take_note(flows, f, 0.0)
     for s in range(requested.shape[1]):
         blocks += requested[p, s]
     if blocks == 0:
@@ -358,11 +347,11 @@ def first_rate(world: World, p: int, column: int, now_s: float, amount: float) -
         if flows.most[first + other] > 0.0 and other != p:
             reads = streams.since_s[other] <= now_s < end_of(world, other)
             if not reads:
-                take_note(flows, first + other, 0.0)
+                levels.take_note(flows, first + other, 0.0)
     exchange = flows.first[w.EXPERTS] + column
     if flows.most[exchange] > 0.0:  # it comes after
-        take_note(flows, exchange, 0.0)
-    if take_note(flows, first + p, flows.wish[first + p]) > 1.0 + SLACK or sharing:
+        levels.take_note(flows, exchange, 0.0)
+    if levels.take_note(flows, first + p, flows.wish[first + p]) > 1.0 + SLACK or sharing:
         share(world)
     part = min(float(flows.level[first + p]), room_for(world, p, now_s, amount))
     return float(flows.alone[first + p]) * part

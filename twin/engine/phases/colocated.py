@@ -7,27 +7,12 @@ prompt delays everyone's next token: the contrast that shows what disaggregation
 from __future__ import annotations
 
 from twin.engine import codes as w
+from twin.engine import pool
 from twin.engine.books import book_one
 from twin.engine.columns import World
 from twin.engine.lists import fill
-from twin.engine.phases.decode import (
-    acts_s,
-    admit,
-    begin_iteration,
-    book_iteration,
-    join,
-    make_room,
-    settle,
-    sit_through,
-)
+from twin.engine.phases import decode
 from twin.engine.phases.prefill import form_batch, move_activations, next_computed
-from twin.engine.pool import (
-    begin_reading,
-    kept_by,
-    look_at_pool,
-    note_read,
-    write_blocks,
-)
 from twin.kernels.compiled import kernel
 from twin.model.decode import decode_hbm_bytes
 from twin.model.mixed import mixed_flops, mixed_hits_s, mixed_iteration_s
@@ -47,20 +32,21 @@ def colocated(world: World, t1: float) -> None:
                 launch_mixed(world, c, read_s)
             # Those whose KV is there from the start wait to join, with or without a prompt.
             now_s = min(
-                acts_s(world, c, queue.queue[c, w.HEAD]), acts_s(world, c, state.wait[c, w.HEAD])
+                decode.acts_s(world, c, queue.queue[c, w.HEAD]),
+                decode.acts_s(world, c, state.wait[c, w.HEAD]),
             )
             if now_s > t1:
                 break
             if instance.running[first + c]:
-                settle(world, c, now_s)
+                decode.settle(world, c, now_s)
                 finish_pieces(world, c, now_s)
-            admit(world, c, now_s)  # who is there when the run begins
-            make_room(world, c, now_s)
+            decode.admit(world, c, now_s)  # who is there when the run begins
+            decode.make_room(world, c, now_s)
             batch_tokens = form_batch(world, c, now_s)
             instance.running[first + c] = 0
             instance.ends_s[first + c] = now_s
             if queue.batch_hits[c] > 0.0:
-                begin_reading(world, c, first + c, now_s)
+                pool.begin_reading(world, c, first + c, now_s)
             elif state.in_batch[c] > 0 or batch_tokens > 0:
                 launch_mixed(world, c, now_s)
 
@@ -70,8 +56,8 @@ def finish_pieces(world: World, c: int, now_s: float) -> None:
     """Deliver first tokens of prompts whose last piece was in the iteration; they join the
     batch."""
     request = world.request
-    look_at_pool(world, c, now_s)
-    before = kept_by(world, c)
+    pool.look_at_pool(world, c, now_s)
+    before = pool.kept_by(world, c)
     while True:
         i = next_computed(world, c, now_s)
         if i == w.NONE:
@@ -80,8 +66,8 @@ def finish_pieces(world: World, c: int, now_s: float) -> None:
             request.transfer_end_s[i] = now_s
         request.ready_s[i] = now_s
         world.record.counters[w.TRANSFERRED] += 1
-        join(world, c, i, now_s)
-    write_blocks(world, c, now_s, before)
+        decode.join(world, c, i, now_s)
+    pool.write_blocks(world, c, now_s, before)
 
 
 @kernel
@@ -98,7 +84,7 @@ def launch_mixed(world: World, c: int, read_s: float) -> None:
     their forming; computing begins when their cached KV has been read."""
     settings, state, costs, queue = world.settings, world.decode, world.costs, world.prefill
     now_s, batch_tokens, pairs = queue.begin_s[c], queue.batch_tokens[c], queue.batch_pairs[c]
-    note_read(world, c)
+    pool.note_read(world, c)
     queue.reading[c] = 0
     prices, operators = costs.decode[c], costs.decode_operators
     fill(operators, 0.0)
@@ -112,9 +98,9 @@ def launch_mixed(world: World, c: int, read_s: float) -> None:
     took_s += read_s - now_s
     if batch_tokens > 0.0:
         book_pieces(world, c, now_s, now_s + took_s, batch_tokens)
-    tokens, context = sit_through(world, c, now_s, now_s + took_s)
+    tokens, context = decode.sit_through(world, c, now_s, now_s + took_s)
     total = float(state.in_batch[c])
     flops = mixed_flops(prices, total, context, batch_tokens, pairs)
     hbm_bytes = decode_hbm_bytes(prices, total, context, float(settings.decode_ranks))
-    begin_iteration(world, c, now_s, took_s)
-    book_iteration(world, c, now_s, now_s + took_s, tokens, context, hbm_bytes, flops)
+    decode.begin_iteration(world, c, now_s, took_s)
+    decode.book_iteration(world, c, now_s, now_s + took_s, tokens, context, hbm_bytes, flops)

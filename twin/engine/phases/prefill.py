@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from twin.engine import codes as w
+from twin.engine import pool
 from twin.engine.books import book_traffic, log_pass
 from twin.engine.clients.fair import bring_forward, charge_prompt
 from twin.engine.clients.returns import cancel, come_back
@@ -14,26 +15,8 @@ from twin.engine.contention.traffic import give_ports_back, note_duty
 from twin.engine.lists import append, fill, pop, remove_after
 from twin.engine.phases.decode import give_slot_back
 from twin.engine.phases.pipeline import go_through_stages
-from twin.engine.pool import (
-    begin_reading,
-    cached_tokens,
-    forget_servers,
-    kept_by,
-    look_at_pool,
-    note_read,
-    store_blocks,
-    warm,
-    write_blocks,
-)
 from twin.kernels.compiled import kernel
-from twin.model.prefill import (
-    layerwise_s,
-    next_piece,
-    prefill_batch_s,
-    prefill_flops,
-    prefill_hbm_bytes,
-    prefill_hits_s,
-)
+from twin.model import prefill as physics
 from twin.policies.batching import tokens_to_take
 
 
@@ -87,7 +70,7 @@ def start_batch(world: World, p: int, now_s: float) -> None:
     state = world.prefill
     form_batch(world, p, now_s)
     if state.batch_hits[p] > 0.0:
-        begin_reading(world, p, p, now_s)
+        pool.begin_reading(world, p, p, now_s)
     else:
         compute_batch(world, p, now_s)
 
@@ -104,8 +87,8 @@ def form_batch(world: World, p: int, now_s: float) -> int:
         for r in range(p * settings.decode_ranks, (p + 1) * settings.decode_ranks):
             world.decode.prompt_tokens[r] = world.decode.prompt_pairs[r] = 0.0
     state.cold_blocks[0] = 0
-    forget_servers(world, p)
-    look_at_pool(world, p, now_s)
+    pool.forget_servers(world, p)
+    pool.look_at_pool(world, p, now_s)
     taken, kv_tokens, hits, pairs = 0, 0, 0, 0.0
     before = w.NONE  # the last prompt that stays in the queue with a part of it
     seen_s = received_by(world, p, now_s)
@@ -117,7 +100,7 @@ def form_batch(world: World, p: int, now_s: float) -> int:
         if settings.colocated and rank_room(world, p, i) <= 0:  # ranks of others have room
             before, i = i, request.following[i]
             continue
-        cached = cached_tokens(world, p, i) if begins else request.progress[i]
+        cached = pool.cached_tokens(world, p, i) if begins else request.progress[i]
         remaining = request.input_tokens[i] + request.emitted[i] - cached
         die = lightest_die(world, p) if settings.data_parallel_attention else 0
         take = piece_of(world, p, i, die, cached, remaining, taken)
@@ -127,7 +110,7 @@ def form_batch(world: World, p: int, now_s: float) -> int:
             begin_pass(world, i, cached, now_s)
             hits += cached
             if cached > 0:
-                state.cold_blocks[0] += warm(world, p, i, cached)
+                state.cold_blocks[0] += pool.warm(world, p, i, cached)
         new_pairs = take * (cached + 0.5 * (take + 1))  # each token attends to all before it
         state.die_tokens[die] += take
         state.die_pairs[die] += new_pairs
@@ -221,7 +204,7 @@ def longest_piece(world: World, p: int, held: int) -> int:
     settings, state = world.settings, world.prefill
     if settings.chunk_evening <= 0.0:
         return settings.chunk_tokens
-    tokens = next_piece(
+    tokens = physics.next_piece(
         settings.chunk_tokens, settings.chunk_evening, state.s_per_token[p], state.s_per_pair[p],
         held,
     )  # fmt: skip
@@ -354,16 +337,16 @@ def compute_batch(world: World, p: int, now_s: float) -> None:
     operators = costs.prefill_operators
     fill(operators, 0.0)
     prices = costs.prefill[p]
-    compute_s = prefill_batch_s(
+    compute_s = physics.prefill_batch_s(
         prices, state.batch_tokens[p], state.most_tokens[p], state.most_pairs[p],
         costs.prefill_hot_tokens, costs.prefill_hot_factor[p], operators,
     )  # fmt: skip
     if state.batch_hits[p] > 0.0:
-        compute_s += prefill_hits_s(prices, state.batch_hits[p], operators)
+        compute_s += physics.prefill_hits_s(prices, state.batch_hits[p], operators)
     end_s = now_s + compute_s
     if settings.layerwise:
-        end_s = state.begin_s[p] + layerwise_s(prices, now_s - state.begin_s[p], compute_s)
-    note_read(world, p)
+        end_s = state.begin_s[p] + physics.layerwise_s(prices, now_s - state.begin_s[p], compute_s)
+    pool.note_read(world, p)
     state.reading[p] = 0
     world.instance.running[p] = 1
     world.instance.ends_s[p] = end_s
@@ -410,8 +393,8 @@ def book_batch(world: World, p: int, begin_s: float, end_s: float, fetch_s: floa
     record.fields[0], record.amounts[0] = w.PREFILL_BATCHES, 1.0
     record.fields[1], record.amounts[1] = w.PREFILL_BUSY_S, end_s - begin_s
     record.fields[2], record.amounts[2] = w.PREFILL_TOKENS, taken
-    record.fields[3], record.amounts[3] = w.HBM_BYTES, prefill_hbm_bytes(prices, taken)
-    flops = prefill_flops(prices, taken, pairs)
+    record.fields[3], record.amounts[3] = w.HBM_BYTES, physics.prefill_hbm_bytes(prices, taken)
+    flops = physics.prefill_flops(prices, taken, pairs)
     record.fields[4], record.amounts[4] = w.FLOPS, flops
     record.fields[5], record.amounts[5] = w.PREFILL_FLOPS, flops
     first = w.FIRST_OPERATOR + world.costs.decode_operators.size
@@ -455,7 +438,7 @@ def next_computed(world: World, p: int, now_s: float) -> int:
             drop_gone(world, i, now_s)
             continue
         if world.settings.pool_enabled and state.pool_open[p]:
-            store_blocks(world, p, i)
+            pool.store_blocks(world, p, i)
         if request.emitted[i] == 0:
             request.prefill_end_s[i] = now_s
         world.record.counters[w.PREFILLED] += 1
@@ -469,8 +452,8 @@ def finish_batch(world: World, p: int) -> None:
     left_s = world.prefill.stage_s[p, settings.stages - 1]
     world.instance.running[p] = 0
     give_ports_back(world, p)
-    look_at_pool(world, p, end_s)
-    before = kept_by(world, p)
+    pool.look_at_pool(world, p, end_s)
+    before = pool.kept_by(world, p)
     while True:
         i = next_computed(world, p, left_s)
         if i == w.NONE:
@@ -484,4 +467,4 @@ def finish_batch(world: World, p: int) -> None:
             append(world.transfer.unsent, 0, request.following, i)
         else:
             end_alone(world, i, end_s)
-    write_blocks(world, p, end_s, before)
+    pool.write_blocks(world, p, end_s, before)

@@ -11,15 +11,8 @@ import polars as pl
 
 from twin.kernels.rng import stream_key, uniform
 from twin.lab.library import load_facts
-from twin.lab.traces.cells import (
-    Cells,
-    cells_of_frame,
-    cells_of_rows,
-    decode,
-    hash_array,
-    hash_lists,
-    text_of,
-)
+from twin.lab.traces import cells as c
+from twin.lab.traces.cells import hash_lists
 from twin.lab.traces.formats import MOST_BLOCK_TOKENS, SEED, Columns, Format, Reading
 from twin.lab.traces.source import Limits, Piece, TraceError
 
@@ -30,10 +23,10 @@ PARQUET_COLUMNS = (
 )  # fmt: skip
 PARQUET_BLOCK_TOKENS = 64
 CHECKS = {  # of the parquet's columns of numbers
-    "t": Cells.times,
-    "input_length": Cells.tokens,
-    "output_length": Cells.tokens,
-    "think_time": Cells.times_if_known,
+    "t": c.Cells.times,
+    "input_length": c.Cells.tokens,
+    "output_length": c.Cells.tokens,
+    "think_time": c.Cells.times_if_known,
 }
 SMALL_INTEGERS = (
     pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8, pl.UInt16, pl.UInt32, pl.UInt64, pl.Null,
@@ -72,9 +65,9 @@ def read_weka(reading: Reading) -> Columns:
                 )
             size = reading.block_tokens or block_size
             _read_session(place, body, most, sessions)
-    cells = cells_of_rows(sessions.bodies, sessions.places.__getitem__)
+    cells = c.cells_of_rows(sessions.bodies, sessions.places.__getitem__)
     session = np.repeat(np.arange(len(sessions.lengths)), sessions.lengths)
-    offset, hashes = hash_array(hash_lists(cells), cells.where)
+    offset, hashes = c.hash_array(hash_lists(cells), cells.where)
     columns = Columns(
         ticks=_clock(np.array(sessions.times_s), session), ticks_per_s=1.0, in_order=False,
         input_tokens=cells.tokens("in"), output_tokens=cells.tokens("out"),
@@ -103,12 +96,12 @@ def _finished(columns: Columns, left_out: int, sessions: int, most: int) -> Colu
 
 def _objects(piece: Piece) -> Iterator[tuple[str, dict[str, Any]]]:
     """(place in the file, object) of each session. Raises TraceError."""
-    text = text_of(piece)
+    text = c.text_of(piece)
     lines = [(i, line) for i, line in enumerate(text.split("\n"), 1) if line.strip()]
     by_line = len(lines) > 1 and lines[0][1].rstrip().endswith("}")
     for number, line in lines if by_line else [(0, text)]:
         place = f"{piece.name} line {number}" if by_line else piece.name
-        body = decode(line, place, "a session object {...}")
+        body = c.decode(line, place, "a session object {...}")
         if type(body) is not dict or type(body.get("requests")) is not list:
             raise TraceError(f"{place} is not a session: an object with requests must stand there")
         yield place, body
@@ -118,7 +111,7 @@ def _read_session(where: str, body: dict[str, Any], most: int, sessions: _Sessio
     """Append the requests of one session in order of time."""
     rows = list(_requests(where, body["requests"], 0.0, 0))
     times_s, bodies, places = zip(*rows, strict=True) if rows else ((), (), ())
-    sizes = cells_of_rows(bodies, places.__getitem__).tokens("in")
+    sizes = c.cells_of_rows(bodies, places.__getitem__).tokens("in")
     accepted = np.flatnonzero(sizes <= most)
     sessions.left_out += len(rows) - accepted.size
     if not accepted.size:
@@ -140,7 +133,7 @@ def _requests(
         place = f"{where} request {i}"
         if type(body) is not dict:
             raise TraceError(f"{place} is not an object")
-        t = start_s + float(cells_of_rows([body], [place].__getitem__).times("t")[0])
+        t = start_s + float(c.cells_of_rows([body], [place].__getitem__).times("t")[0])
         if type(body.get("requests")) is list:
             if depth >= MOST_DEPTH:
                 raise TraceError(f"{place} is nested more than {MOST_DEPTH} agents deep")
@@ -201,7 +194,7 @@ def _session_rows(
     plain = scan.select(PARQUET_COLUMNS[:-1]).with_row_index("row", 1).collect()
     if plain["trace"].null_count():
         raise TraceError(f"{name}: every row must name its trace")
-    cells = cells_of_frame(plain, lambda i: f"{name} row {i + 1}")
+    cells = c.cells_of_frame(plain, lambda i: f"{name} row {i + 1}")
     cells.numbers("subagent", "a whole number, 0 for the session itself", 1e9, whole=True)
     for column, check in CHECKS.items():
         check(cells, column)

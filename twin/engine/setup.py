@@ -28,15 +28,7 @@ from twin.model.formats import FORMATS, computes
 from twin.model.parallel import kv_pieces
 from twin.model.prefill import prefill_batch_s
 from twin.policies.batching import tokens_per_iteration
-from twin.scenario import (
-    Scenario,
-    is_elastic,
-    model_names,
-    of_models,
-    owners,
-    pools,
-    remarks,
-)
+from twin.scenario import Scenario, is_elastic, model_names, of_models, owners, pools, remarks
 from twin.steady import Assembly, Priced
 from twin.workload.generate import Requests, TraceTable, generate, mean_lengths
 from twin.workload.requests import MOST_REQUESTS

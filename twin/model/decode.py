@@ -54,13 +54,7 @@ def _add_attention(m: Mode, times: float, load: Pass, ops: np.ndarray) -> float:
 
 @kernel
 def _add_moe(
-    p: Decode,
-    m: Mode,
-    times: float,
-    load: Pass,
-    computing: bool,
-    moving: bool,
-    ops: np.ndarray,
+    p: Decode, m: Mode, times: float, load: Pass, computing: bool, moving: bool, ops: np.ndarray
 ) -> float:
     """Book the computing and the exchange of `times` MoE passes; returns their seconds."""
     gate, dispatch, experts, combine = layer.moe_parts(p, m, load)

@@ -12,15 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from twin.kernels.compiled import kernel
-from twin.model.coefficients import (
-    Collective,
-    Decode,
-    DecodeCore,
-    Experts,
-    Layout,
-    Mode,
-    Product,
-)
+from twin.model.coefficients import Collective, Decode, DecodeCore, Experts, Layout, Mode, Product
 from twin.model.roofline import interpolate_from, roof
 
 

@@ -348,12 +348,7 @@ def mixed_mean_s(
 
 
 def _largest(
-    share: float,
-    each: float,
-    prompt: float,
-    room: float,
-    groups: int,
-    lengths: tuple[float, ...],
+    share: float, each: float, prompt: float, room: float, groups: int, lengths: tuple[float, ...]
 ) -> tuple[float, NDArray[np.float64], NDArray[np.float64]]:
     """Share of iterations without a prompt, and for the others the largest prompt tokens of a group
     and its query-key pairs, as means of equally likely slices, f8[SLICES].

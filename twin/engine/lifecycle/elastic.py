@@ -18,14 +18,7 @@ from twin.engine.lifecycle.life import LOOK_S, STARTS, Life, Over
 from twin.engine.lifecycle.loading import Then
 from twin.engine.lifecycle.looks import Look
 from twin.engine.loop import requests_inside
-from twin.policies.controllers import (
-    CONTROLLERS,
-    PoolSeen,
-    Rule,
-    Seen,
-    Wanted,
-    own_controller,
-)
+from twin.policies.controllers import CONTROLLERS, PoolSeen, Rule, Seen, Wanted, own_controller
 
 HOUR_S = 3600.0
 

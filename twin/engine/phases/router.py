@@ -19,13 +19,7 @@ from twin.engine.pool import pool_row
 from twin.kernels.compiled import kernel
 from twin.kernels.rng import uniform
 from twin.policies.memory_pool import matched_blocks
-from twin.policies.router import (
-    POWER_OF_TWO,
-    SEES_HITS,
-    SEES_WAITS,
-    choose_instance,
-    choose_rank,
-)
+from twin.policies.router import POWER_OF_TWO, SEES_HITS, SEES_WAITS, choose_instance, choose_rank
 
 ROUNDING = 1.0 - 1e-9  # more than sums of loads can be off
 

@@ -150,8 +150,7 @@ class Attainment:
 
     @cached_property
     def lasting(self) -> list[float]:
-        """Remaining share of the iterations' swing in the mean over an answer, for each of
-        `lengths`."""
+        """Share of the iterations' swing left in an answer's mean, for each of `lengths`."""
         m, answers_count = self.per_iteration, len(self.answers)
         lives = [(max(a - 1, 1) / m, n / answers_count) for a, n in self.lengths]
         return [math.sqrt(lasting(lives, n)) for n, _ in lives]
@@ -275,9 +274,8 @@ def _choices(s: Scenario) -> int:
 
 
 def _passes(s: Scenario, costs: Costs) -> float:
-    """Mean number of iterations that a first token waits for, by the stack's traits: half of the
-    interval at which prompts are received and a pass formed before, or half of a decode
-    iteration."""
+    """Mean iterations that a first token waits for, by the stack's traits: half of the interval at
+    which prompts are received and a pass formed before, or half of a decode iteration."""
     if costs.colocated_role is not None:
         return 0.5 * s.deployment.colocated.receive_every + costs.runs_ahead
     return 0.5 * (costs.first_by_decode and costs.prefill_role is not None)
@@ -358,8 +356,7 @@ def _pool(s: Scenario, parts: Assembly, role: RoleCosts, traffic: Traffic) -> Po
 def _later_stages_s(
     role: RoleCosts, d: Prefill, traffic: Traffic, hot: Hot, line: tuple[float, float]
 ) -> float:
-    """Seconds from the end of a prompt's last piece in the first pipeline stage to that in the
-    last."""
+    """Seconds of a prompt's last piece from the end of the first pipeline stage to the last."""
     if d.pp_stages == 1:
         return 0.0
     tokens = min(traffic.fresh_tokens, role.prompt_tokens)

@@ -114,8 +114,7 @@ class Facts(Mapping[str, Fact]):
         return sorted({k.split(".", 1)[0] for k in self.group(prefix)})
 
     def below(self, prefix: str) -> Facts:
-        """Only the facts below a dotted prefix: the cache key of an answer that depends on no
-        others."""
+        """Only the facts below a dotted prefix: the cache key of what depends on no others."""
         if prefix not in self._below:
             ends = f"{prefix}.", f"{prefix}/"  # a slash comes right after a dot
             names = self._names[slice(*(bisect_left(self._names, end) for end in ends))]

@@ -230,7 +230,7 @@ def _within(priced: Priced, judged: Attainment) -> Stationary | None:
 
 def times(prices: Priced) -> tuple[float, float]:
     """(horizon_s, warmup_s) for a run from the steady state: a warm-up of one life of a request, so
-    that nearly all initial ones have left; then two lives, and `ENOUGH` requests. Raises as
+    that nearly all first ones have left; then two lives, and `ENOUGH` requests. Raises as
     `steady`."""
     offered = prices.sample.rate_req_per_s
     rate = prices.full.requests_per_s if offered is None else offered

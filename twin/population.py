@@ -107,8 +107,7 @@ def refresh(p: Population) -> None:
 
 @kernel
 def reserve(p: Population, prompt: int, answer: int) -> int:
-    """Reserve a slot for a request as the router does; returns its number, or NONE if none is
-    free."""
+    """Reserve a slot for a request as the router does; returns its number, or NONE."""
     need = prompt + p.page_tokens
     rank = choose_rank(
         p.rank_choice, p.at[DRAWS], p.taken, p.load, p.at[TAKEN], p.total[0], p.slots,
@@ -353,8 +352,7 @@ def fill(p: Population, count: int) -> None:
 def live_through(
     p: Population, first: int, iterations: int, per_iteration: float, reserved_for: float
 ) -> None:
-    """Begin with `first` requests at even stages (0: with the present ones), then run a number of
-    iterations."""
+    """Begin with `first` requests at even stages (0: the present ones), then run iterations."""
     if first > 0:
         fill(p, first)
     iterate(p, iterations, per_iteration, reserved_for)
@@ -362,8 +360,7 @@ def live_through(
 
 @entry
 def even_s(p: Population, requests: float, context: float) -> float:
-    """Seconds of a decode iteration whose ranks all have this number of requests and context
-    tokens."""
+    """Seconds of a decode iteration whose ranks have these requests and context tokens each."""
     ranks = p.slots.size
     return decode_iteration_s(
         p.prices[0], np.full(ranks, requests), np.full(ranks, context), 0, ranks, p.hot_tokens,

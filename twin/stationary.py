@@ -88,8 +88,7 @@ def population_of(
     role: RoleCosts, hot: Imbalance, slots: NDArray[np.int64], decode: DecodePool, seed: int,
     acceptance: float, page_tokens: int, arriving: Arriving, chunk: Chunk | None = None,
 ) -> Population:  # fmt: skip
-    """An empty population for an instance of a role; slots i8[ranks]; decode: the scenario's
-    section."""
+    """An empty population of an instance; slots i8[ranks]; decode: the scenario's section."""
     longest = int(arriving.outputs.max(initial=1))
     ops = role.operator_sink()
     one = np.ones(1, np.int64), np.ones(1), 0, 1

@@ -241,8 +241,7 @@ class Balance:
         self.agenda.at(t_s + took_s, arrived)
 
     def _serves(self, k: int) -> bool:
-        """Whether instance k takes part; one that failed or loads weights has its experts with
-        these."""
+        """Whether instance k takes part; one that failed or loads gets its experts with them."""
         up = bool(self.machine.world.instance.up[self.machine.column(k)])
         return up and k not in self.machine.coming
 

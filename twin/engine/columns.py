@@ -222,8 +222,7 @@ class Decode(Columns):
 
 
 class Costs(Columns):
-    """Inputs of the cost kernels, one row per instance; `alone`: without other traffic on its
-    links."""
+    """Inputs of the cost kernels, one row per instance; `alone`: without other traffic."""
 
     prefill = column(dtype_of(PrefillPrices), "prefills", "Prices of now.", fill=None)
     decode = column(dtype_of(DecodePrices), "decodes", "Prices of now.", fill=None)

@@ -86,8 +86,7 @@ def insert(
     ends: np.ndarray, row: int, following: np.ndarray, place: np.ndarray,
     begun: np.ndarray, item: int,
 ) -> None:  # fmt: skip
-    """Put an item into list `row` before items of a higher place value, but behind those that have
-    begun."""
+    """Put an item into list `row` before those of a higher place, behind those that have begun."""
     last = ends[row, TAIL]
     if last == NONE or place[last] <= place[item]:
         append(ends, row, following, item)

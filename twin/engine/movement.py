@@ -42,8 +42,7 @@ def columns_of(setup: Setup, prefills: int) -> list[tuple[int, Instance]]:
 
 
 def cells_of(world: World) -> np.ndarray:
-    """Recorded bytes, f8[windows + 1, classes of traffic, planes, columns]; the last row is the
-    steady state."""
+    """Recorded bytes, f8[windows + 1, classes, planes, columns]; the last row: the steady state."""
     book = world.record.traffic
     return book.reshape(book.shape[0], len(w.TRAFFIC), len(w.PLANES), -1)
 
@@ -98,8 +97,7 @@ def _rows(net: Network, pieces: Sequence[Piece]) -> tuple[np.ndarray, np.ndarray
 
 
 def _columns_of(net: Network) -> list[pl.Series]:
-    """What is known of every place of a fabric, by number, a column each; and of `_rows`' second
-    set of places."""
+    """What is known of each place of a fabric, a column each; and of `_rows`' second set."""
 
     def column(name: str) -> pl.Series:
         values = [getattr(place, name) for place in net.places]
@@ -294,8 +292,7 @@ def _booked(
 
 
 def instances_table(setup: Setup, machine: Machine, log: list[Event]) -> pl.DataFrame:
-    """One row per window and instance: queue, batch, iteration time, imbalance, crowding of
-    links."""
+    """A row per window and instance: queue, batch, iteration time, imbalance, crowding of links."""
     world = machine.world
     book = world.record.instances[:-1]
     windows = book.shape[0]

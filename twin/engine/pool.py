@@ -190,8 +190,7 @@ def book_reading(world: World, p: int, now_s: float) -> None:
 
 @kernel
 def write_blocks(world: World, p: int, now_s: float, before: tuple[int, int]) -> None:
-    """Write blocks stored since `before` to the pool's DRAM, and on to the SSD tier, during the
-    next batch."""
+    """Write blocks stored since `before` to DRAM, and on to the SSD tier, during the next batch."""
     instances, size = world.settings.prefills, world.settings.block_bytes
     kept_blocks, archived = kept_by(world, p)
     if kept_blocks > before[0]:

@@ -90,8 +90,7 @@ class Source:
         return self.d.mode == "disaggregated" and plane == self.setup.fabric.scale_up_plane
 
     def ssd_pace(self) -> float:
-        """Bytes/s of an instance's writes to the SSD tier; together at most half of the VPC
-        plane."""
+        """Bytes/s of an instance's writes to the SSD tier; in all at most half of the VPC plane."""
         declared = self.setup.instances[: self.setup.declared]
         instances = max(sum(i.role != "decode" for i in declared), 1)
         return 0.5 * float(port_rates(self.setup.fabric, "vpc").sum()) / instances

@@ -119,8 +119,7 @@ class Setup:
 
     @property
     def dynamic(self) -> bool:
-        """Whether request rows are made during the run: turns wait for answers, or clients
-        retry."""
+        """Whether requests get rows during the run: turns wait for answers, or clients retry."""
         c = self.scenario.clients
         ends = c.timeout_s or c.answer_timeout_s or limits(self.scenario)
         return self.requests.waits_for is not None or bool(c.retries and ends)

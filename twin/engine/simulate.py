@@ -204,8 +204,7 @@ def left_by(name: str, setup: Setup, passed: Running) -> Part:
 
 
 def conclude_together(s: Scenario, parts: Sequence[Part], facts: Facts) -> Run:
-    """The run of several models on one machine: figures of all, and in the table `models` those of
-    each."""
+    """The run of several models on a machine: figures of all, those of each in `models`."""
     tables, observed = merged(s, parts), tuple(part.observed for part in parts)
     pools = np.array([part.pool for part in parts])
     summary = summarise(
@@ -268,8 +267,7 @@ def little_gap(world: World) -> float:
 
 
 def steady_totals(setup: Setup, world: World, limits: dict[str, float]) -> dict[str, float]:
-    """Amounts of the steady state, and counts of the whole run, by name. limits: of
-    `recorder.capacities`."""
+    """Amounts of the steady state, counts of the whole run; limits: of `recorder.capacities`."""
     steady = world.record.windows[-1]
     c = world.record.counters
     totals = {

@@ -51,8 +51,7 @@ def begins_steady(s: Scenario) -> bool:
 
 
 def limits(s: Scenario) -> bool:
-    """Whether admission admits less than arrives, so that the population is not that of the
-    load."""
+    """Whether admission admits less than arrives: the population is not that of the load."""
     a = s.admission
     return bool(
         a.shed_at or a.rate_req_per_s or a.in_flight
@@ -101,8 +100,7 @@ def residents(priced: Priced, requests: Requests) -> Residents | None:
 def _snapshot(
     standing: Stationary, first: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Rank, present tokens, remaining tokens, and seconds until decode of an instance's
-    requests."""
+    """Rank, present tokens, remaining tokens, seconds until decode of an instance's requests."""
     p, now = standing.population, standing.population.at[ITERATION]
     decoding, coming = p.status == DECODING, p.status == COMING
     span = np.maximum(p.due - p.joined, 1)

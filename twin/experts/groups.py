@@ -19,8 +19,7 @@ EVEN = 0.25  # variance of a reached group's picks over that of independent ones
 @kernel(allocates=True)
 def group_chances(chance: Floats, groups: int, top_groups: int, out: Floats) -> None:
     """Fills out f8[groups] with the chance that a token reaches each group, from chance
-    f8[experts]: in proportion to its picks, at most 1, at least its most popular expert's; sums to
-    top_groups."""
+    f8[experts]: by its picks, at most 1, at least its most popular expert's; sums to top_groups."""
     size = chance.size // groups
     least = np.zeros(groups)
     for g in range(groups):

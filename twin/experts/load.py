@@ -181,9 +181,8 @@ def copy_shares(slots: Ints, experts: int, nearest: int) -> Floats:
 
 def die_moments(now: Floats, slots: Ints, part: Floats) -> tuple[Floats, Floats, Floats]:
     """Moments of one token on each die for part of `copy_shares`: (picks: mean number of experts,
-    own: squared chances, by which picking an expert at most once reduces the variance, alike:
-    variance per unit of topic correlation, x (1 - x) for an expert of chance x), each f8[layers,
-    dies]."""
+    own: squared chances, by which picking an expert once at most lowers variance, alike: variance
+    per unit of topic correlation, x (1 - x) for an expert of chance x), each f8[layers, dies]."""
     layers, dies, room = slots.shape
     picks, own_variance, common_variance = (np.zeros((layers, dies)) for _ in range(3))
     chance = now[np.arange(layers)[:, None, None], slots]

@@ -51,8 +51,7 @@ def _copies_to_nodes(
 ) -> Ints:
     """Copies of each expert, count i8[layers, experts], by node, i8[layers, experts, nodes]:
     heaviest experts first, copy by copy to the node with the fewest of it, then to the lightest;
-    preferably to one that has the expert (`was`) while its load stays below SLACK times its
-    part."""
+    preferably to one that has the expert (`was`) while its load is below SLACK times its part."""
     layers, experts, nodes = was.shape
     if nodes == 1:
         return count[:, :, None].copy()
@@ -82,8 +81,7 @@ def _copies_to_nodes(
 def _pack_apart(
     share: Floats, expert: Ints, node: Ints, node_of: Ints, experts: int, slots: Ints
 ) -> None:
-    """Pack the heaviest copy first, each on the lightest die of its node with room and without its
-    expert."""
+    """Pack copies, heaviest first, on their node's lightest die with room, without its expert."""
     layers, dies, room = slots.shape
     rows = np.arange(layers)
     total = np.zeros((layers, dies))

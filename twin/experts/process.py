@@ -242,8 +242,7 @@ def _exchange(keys: Keys, share: float, base: Floats) -> Floats:
 
 
 def _chances(base: Floats, noise: Floats, offset: Floats, mix: Floats, top_k: int) -> Floats:
-    """Chances f8[layers, experts]: those of the topic classes, averaged with weights mix
-    f8[topics]."""
+    """Chances f8[layers, experts]: those of the topic classes, averaged by mix f8[topics]."""
     out = np.zeros_like(base)
     for k in np.flatnonzero(mix):
         out += mix[k] * popularity.to_chances(

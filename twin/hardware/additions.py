@@ -83,9 +83,8 @@ def _end(graph: Fabric, name: str) -> str:
 
 
 def _like(graph: Fabric, tail: str, head: str, plane: str) -> dict[str, Any]:
-    """Attributes of a new link: those of an existing link between such ends, otherwise of one of
-    its plane. Links inside a package are no model, because traffic that leaves the NPU never uses
-    them."""
+    """Attributes of a new link: of one that is between such ends, otherwise of one of its plane.
+    Links inside a package are no model, because traffic that leaves the NPU never uses them."""
     kinds = {graph.nodes[tail]["kind"], graph.nodes[head]["kind"]}
     plane_links = [
         ({graph.nodes[a]["kind"], graph.nodes[b]["kind"]}, data)

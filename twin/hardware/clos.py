@@ -132,8 +132,7 @@ def dealt(turn: int, uplinks: int, chips: int) -> list[tuple[int, int]]:
 
 
 def one_hop(draft: Draft) -> None:
-    """NVL72: every die of the supernode has a link to every switch chip; CPUs are linked to
-    dies."""
+    """NVL72: every die has a link to every switch chip of the supernode; CPUs to dies."""
     s = draft.s
     ends = s.npus_per_node * sum(draft.of(n).dies_per_npu for n in range(s.nodes))
     if ends > s.l2_ports_per_chip:

@@ -79,8 +79,7 @@ class Flows:
         return same_domain - itself if self.same_domain else self.most - same_domain
 
     def digest(self) -> bytes:
-        """Digest of everything that decides on which links flows can land; equal for ends at
-        equivalent places."""
+        """Digest of what decides on which links flows land; equal for ends at equivalent places."""
         content = hashlib.sha1(f"{self.each} {self.same_domain} {self.beyond}".encode(),
                                usedforsecurity=False)  # fmt: skip
         for of_rows, of_ends in ((self.rows.vertex, self.ends.vertex),
@@ -97,8 +96,7 @@ class Flows:
         return content.digest()
 
     def placed(self, first: int, draws: int) -> Iterator[tuple[INTS, INTS, INTS]]:
-        """Draw `count` placements and yield pieces: placement (from 0), row and end of each
-        flow."""
+        """Yield pieces of `count` drawn placements: placement (from 0), row end of each flow."""
         rows, ends = self.rows.vertex.size, self.ends.vertex.size
         if self.each:
             count = min(rows, ends)

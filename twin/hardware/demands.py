@@ -117,8 +117,7 @@ Lent: TypeAlias = "tuple[INTS, Ends[int], Ends[float]]"
 
 
 def _lent(net: Network, nodes: tuple[int, ...] | None, lost: frozenset[int]) -> Lent | None:
-    """Nodes with memory servers, their CPUs, and the share of the bytes of each; None: there is
-    none."""
+    """Nodes with memory servers, their CPUs, and each one's share of the bytes; None without."""
     cpus = net.of_kind("cpu")
     offered = net.offers("ub", cpus)
     if nodes is not None:
@@ -194,8 +193,7 @@ def to_storage(net: Network) -> Load | None:
 
 
 def into_memory(net: Network, dies: Sequence[int]) -> Load | None:
-    """Objects (OBS) over the VPC plane into the DRAM of the nodes of `dies`; None: there is no
-    way."""
+    """Objects (OBS) over the VPC plane into the DRAM of the nodes of `dies`; None: no way."""
     hosts, source = _storing(net), net.of_kind("vpc")
     hosts = hosts[np.isin(net.node[hosts], net.node[dies_of(net, dies)])]
     if not hosts.size:

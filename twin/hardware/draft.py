@@ -106,8 +106,7 @@ class Draft:
         self, domain: Callable[[int], int], *, switches: bool = True, ports: bool = False,
         die_forwards: str = "",
     ) -> None:  # fmt: skip
-        """Add the vertices of all nodes: dies with their NICs, CPUs, L1 switches or NPU ports, a
-        DPU."""
+        """Add vertices of all nodes: dies with their NICs, CPUs, L1 switches or ports, a DPU."""
         s, per_rack = self.s, self.recipe.nodes_per_rack
         racks = math.ceil(s.nodes / per_rack)  # of a supernode
         add = self.add

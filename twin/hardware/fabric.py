@@ -135,8 +135,7 @@ def edited(fabric: Fabric, edits: Iterable[Edit], supernode: Supernode | None = 
 
 
 def with_edits(net: network.Network, edits: Iterable[Edit]) -> network.Network:
-    """The network with edits in force, in order; added elements must exist already
-    (additions.py)."""
+    """The network with edits in force, in order; added elements exist already (additions.py)."""
     edits = tuple(edit for edit in edits if edit.add == "nothing")
     if not edits:
         return net
@@ -193,6 +192,5 @@ def members(fabric: network.Wiring, name: str) -> tuple[str, ...]:
 
 
 def element_names(fabric: network.Wiring) -> list[str]:
-    """Every name that `members` accepts, as shown to people: groups first, then vertices by
-    kind."""
+    """Every name that `members` accepts, for people: groups first, then vertices by kind."""
     return network.network(fabric).names.shown()

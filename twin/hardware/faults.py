@@ -37,8 +37,7 @@ def broken(fabric: Wiring, faults: Sequence[Fault]) -> Network:
 
 
 def slowed(fabric: Wiring, fault: Fault) -> list[int]:
-    """Numbers of the dies that a fault slows; raises HardwareError for a link or an element without
-    dies."""
+    """Numbers of the dies that a fault slows; raises HardwareError for what has no dies."""
     if fault.to:
         raise HardwareError(
             f"the link of {fault.element} and {fault.to} does not compute, so it cannot be slow: "

@@ -308,8 +308,7 @@ COUNTED = {"host": "rdma"}  # plane of a demand -> plane its bytes are counted o
 
 
 def _planes_of(net: Network, demand: Demand) -> list[tuple[str, bool | None]]:
-    """(plane, whether it carries pairs of one domain, of two, or None: all), for planes with
-    pairs."""
+    """(plane, whether it carries pairs of one domain, of two, or None: all), with pairs."""
     first, last = demand.planes[0], demand.planes[-1]
     if first == last:
         return [(first, None)]

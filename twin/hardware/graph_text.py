@@ -46,8 +46,7 @@ class GraphText:
 
 
 class Form(NamedTuple):
-    """A text form of graphs; most: the maximum number of parts, counted by their opening
-    characters."""
+    """A text form of graphs; most: maximum number of parts, by their opening characters."""
 
     title: str
     parse: Callable[[str], GraphText]  # raises FabricFileError

@@ -80,8 +80,7 @@ def _check_about(about: Mapping[str, Any]) -> None:
 
 
 def _links(graph: GraphText) -> Iterator[tuple[tuple[str, str], dict[str, Any]]]:
-    """Directed links by their ends; a link of both directions gives two, unless the reverse is
-    given too."""
+    """Directed links by their ends; a link of both directions gives two, without the reverse."""
     directions: dict[tuple[str, str], dict[str, Any]] = {}
     names, faults = {v for v, _ in graph.vertices}, []
     for a, b, row in graph.links:
@@ -221,8 +220,7 @@ def _word(value: Any) -> bool:
 
 
 def _named(name: str) -> dict[str, Any]:
-    """Kind and place derived from a name: "CPU 3.1" is CPU 1 of node 3; other names are
-    switches."""
+    """Kind and place by a name: "CPU 3.1" is CPU 1 of node 3; other names are switches."""
     lower_name = name.lower()
     for kind, kind_data in VERTICES.items():
         if kind_data.named and lower_name == kind_data.named and not kind_data.place:
@@ -239,8 +237,7 @@ def _named(name: str) -> dict[str, Any]:
 def _domains(
     vertices: Mapping[str, dict[str, Any]], links: Mapping[tuple[str, str], Mapping[str, Any]]
 ) -> None:
-    """Scale-up planes where none are given: sets joined by UB links, numbered from the first die
-    on."""
+    """Scale-up planes where none are given: sets joined by UB links, in order of first dies."""
     ends = [v for v, data in vertices.items() if data["kind"] in ("die", "cpu", "nic")]
     if any("domain" in vertices[v] for v in ends):
         for v in ends:

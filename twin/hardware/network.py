@@ -28,8 +28,7 @@ T = TypeVar("T")
 
 
 class Place(NamedTuple):
-    """A place where bytes leave or enter dies and CPUs: plane, node, sub-plane (None outside UB),
-    direction."""
+    """Where bytes leave or enter ends: plane, node, sub-plane (None outside UB), direction."""
 
     plane: str
     node: int
@@ -199,8 +198,7 @@ class Network:
 
     @cached_property
     def link_kinds(self) -> NDArray[np.uint64]:
-        """A number for each link; equal numbers for links that routing and byte counts do not
-        distinguish."""
+        """A number for each link, equal where routing and byte counts do not distinguish links."""
         planes = np.append(np.unique(self.place_plane, return_inverse=True)[1], -1)
         counts = planes[self.leaves], planes[self.enters]
         return _mixed(self.link_prints, self.serves, self.write_extra_s, self.sub_plane, *counts)
@@ -471,8 +469,7 @@ def _places(
     vertex_data: Sequence[Mapping[str, Any]], node: INTS, tail: INTS, head: INTS, sub_plane: INTS,
     planes: NDArray[np.str_],
 ) -> tuple[tuple[Place, ...], INTS, INTS]:  # fmt: skip
-    """Places where the bytes of a link are counted when they leave, and when they enter, a node's
-    ends."""
+    """Places where a link's bytes are counted when they leave, and enter, a node's ends."""
     plane = np.sum([number * (planes == name) for name, number in COUNTED.items()], axis=0)
     ends, others = np.stack([tail, head], 1), np.stack([head, tail], 1)  # as they leave, enter
     computes, nics = (

@@ -231,8 +231,7 @@ def _on_chip(s: Scenario, npus: Npus, needed: Sequence[Needed]) -> Placement:
 
 
 def _with_prefill(s: Scenario, net: Network, decode: Placement) -> Placement:
-    """The placement with prefill instances on the first NPUs of decode instances, equally many on
-    each."""
+    """The placement with prefill instances on the first NPUs of decode's, equally many on each."""
     p = s.deployment.prefill
     each = p.instances // len(decode.instances)
     size = p.npus_per_instance * decode.instances[0].dies // s.deployment.decode.npus_per_instance

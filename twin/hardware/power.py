@@ -57,8 +57,7 @@ class Use:
 
 def clock(scenario: Scenario, facts: Facts, role: str, use: Use) -> float:
     """Share of the rated clock at which a pool at full load stays within `cost.cap_w`. HBM and
-    matrix units are taken to be as busy as at the full clock. Raises HardwareError if no clock
-    does."""
+    matrix units count as busy as at the full clock. Raises HardwareError if no clock does."""
     chip = serving(scenario)[role].chip
     cap_w, p = scenario.cost.cap_w, power(scenario, facts, chip=chip)
     if p is None:

@@ -93,8 +93,7 @@ def _full_at(
     level: FLOATS,
     stopped: FLAGS,
 ) -> float:
-    """Level at which a link with these owners becomes full; flows with lower bounds stay at their
-    bounds."""
+    """Level at which a link with these owners is full; flows with lower bounds stay at these."""
     x = 0.0
     while True:
         free, growing, next_bound = 1.0, 0.0, np.inf

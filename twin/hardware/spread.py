@@ -196,8 +196,7 @@ def _hops_from(start: INTS, tail: INTS, head: INTS, size: int) -> INTS:
 
 
 def _solvers() -> ModuleType:
-    """The module of solvers, imported late: it takes half a second, and most networks never need
-    it."""
+    """The module of solvers, imported late: it takes half a second, and few networks need it."""
     from twin.hardware import solvers
 
     return solvers

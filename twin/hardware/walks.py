@@ -109,8 +109,7 @@ class Walks:
     def _needed(
         self, order: INTS, tail: INTS, head: INTS, reach: list[BOOLS]
     ) -> tuple[list[_Level], INTS]:
-        """By number of hops, the steps with which some row's walks end there; the links of all
-        steps."""
+        """By number of hops, steps that end some row's walks; the links of all steps."""
         rows = self.rows.size
         steps = []
         need = np.zeros_like(reach[0])
@@ -157,8 +156,7 @@ class Walks:
         return (self.hops > 0) & (self.hops <= hops) & (hops <= self.most + self.detour)
 
     def digest(self, capacity: FLOATS, beyond: float, adaptive: bool) -> bytes:
-        """Digest of everything that decides how bytes spread; equal for instances at equivalent
-        places."""
+        """Digest of what decides how bytes spread; equal for instances at equivalent places."""
         content = hashlib.sha1(f"{beyond} {adaptive} {self.detour}".encode(), usedforsecurity=False)
         for level in self.levels:
             for part in (level.links, level.tail, level.head, level.end, level.row, level.state):

@@ -87,8 +87,7 @@ def _type_of_column(c: Column) -> Any:
 
 
 def _place(context: Any, builder: Any, kind: Any, array: Any, index_kind: Any, index: Any) -> Any:
-    """Address offset of an element of a column; None for indices that give a view, or
-    non-numbers."""
+    """Address offset of an element of a column; None for indices of a view, or non-numbers."""
     kinds, places = (index_kind,), [index]
     if isinstance(index_kind, SEVERAL):
         kinds, places = index_kind.types, cgutils.unpack_tuple(builder, index, len(index_kind))

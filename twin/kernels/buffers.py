@@ -51,8 +51,7 @@ def column(
     dtype: str | np.dtype[Any], shape: str, meaning: str, unit: str = "", *, by: str = "",
     fill: float | None = 0,
 ) -> np.ndarray:  # fmt: skip
-    """Declare an array; shape: symbols separated by commas; by: modules that write it; fill None:
-    given."""
+    """Declare an array; shape: symbols with commas; by: modules that write it; fill None: given."""
     declared: Any = Column(np.dtype(dtype), _names(shape), meaning, unit, _names(by), fill)
     return declared
 

@@ -155,8 +155,7 @@ def use_own_cache() -> Path:
 
 @functools.cache
 def _home() -> Path:
-    """A folder next to the sources or, if that is not writable, one of this user in the temporary
-    folder."""
+    """A folder next to the sources or, if not writable, this user's in the temporary folder."""
     home = SOURCES.parent / ".numba_cache"
     if os.access(home if home.exists() else SOURCES.parent, os.W_OK):
         return home
@@ -252,8 +251,7 @@ _WAITING: list[Callable[[], None]] = []  # registers kernels with numba, until i
 
 
 def _once_numba_is_here(register: Callable[[], None]) -> None:
-    """Register a kernel with numba once it is imported; a process that compiles nothing never
-    imports it."""
+    """Register a kernel once numba is imported; who compiles nothing never imports it."""
     _WAITING.append(register)
     if "numba" in sys.modules:
         wake()
@@ -287,8 +285,7 @@ def compiled_form(plain: Callable[..., Any]) -> Callable[[Callable[P, R]], Calla
 
 
 def entry(function: Callable[P, R]) -> Callable[P, R]:
-    """Decorator of a function through which Python calls compiled code; its code is cached on
-    disk."""
+    """Decorator of what Python calls compiled code through; its code is cached on disk."""
     from numba import njit
 
     from twin.kernels.passes import EntryCompiler

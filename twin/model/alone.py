@@ -76,8 +76,7 @@ def grouped_product_s(costs: Costs, experts: float, rows: float) -> float:
 
 
 def collective_alone_s(costs: Costs, operation: str, bytes_per_die: float) -> float:
-    """Seconds of a rank's `gather` or `scatter` of a number of bytes of hidden states on each die,
-    without waits."""
+    """Seconds of a rank's `gather` or `scatter` of bytes of hidden states on each die, no waits."""
     mode, role = _unhurried(costs), costs.decode_role
     assert role is not None
     tokens = role.pool.rank_dies * bytes_per_die / (ACTIVATION_BYTES * costs.shape.hidden)

@@ -94,8 +94,7 @@ STATE_BYTES = 4  # of a number of a state: FP32 (SGLang, mamba-ssm-dtype)
 
 @dataclass(frozen=True, slots=True)
 class Linear:
-    """Sizes of one kind of linear attention, whose state of fixed size replaces all earlier
-    tokens."""
+    """Sizes of one kind of linear attention, whose state replaces all earlier tokens."""
 
     meaning: str
     in_weights: Count  # parameters that take a hidden state to all that enters the core

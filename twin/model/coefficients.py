@@ -113,8 +113,7 @@ class Collective(Record):
 
 @record
 class Mode(Record):
-    """Coefficients of a layer: on all cores in sequence, or of one microbatch on its stream's
-    cores."""
+    """Coefficients of a layer: on all cores in sequence, or of a microbatch on its stream's."""
 
     gather: Collective = part(Collective)  # hidden states, to the dies of a rank
     before: tuple[Product, ...] = parts(Product, len(plain_operators("decode", "before")))
@@ -183,8 +182,7 @@ class Host(Record):
 
 @record
 class Chunk(Record):
-    """Costs that a piece of a prompt adds to an iteration besides its rows (colocated
-    instances)."""
+    """Costs that a piece of a prompt adds to an iteration besides its rows (colocated)."""
 
     pair: float = computed("Attention core, per query-key pair and layer.")
     latent: float = computed("In latent form, per pair that is selected and layer.")

@@ -247,8 +247,7 @@ def build_costs(
 
 
 def accepted_tokens(drafts: int, acceptance: float) -> float:
-    """Mean accepted draft tokens of an iteration: each counts only if all before it were
-    accepted."""
+    """Mean accepted draft tokens of an iteration: each counts only if all before it were."""
     return math.fsum(acceptance**k for k in range(1, drafts + 1))
 
 
@@ -374,8 +373,7 @@ class _Seat(NamedTuple):
 def _priced(
     seat: _Seat, net: Network, dies: tuple[int, ...]
 ) -> tuple[Setting, c.Decode | c.Prefill]:
-    """Setting and coefficients of an instance: equal for every batch, load and seed. Raises
-    ModelError."""
+    """Setting, coefficients of an instance: equal for all batches and seeds. Raises ModelError."""
     pool, chip = seat.pool, load_chip(seat.facts, seat.pool.chip)
     model_shape = load_shape(seat.facts, seat.deployment.model)
     expert_die_count = _expert_dies(pool, chip, len(dies))
@@ -404,8 +402,7 @@ def _priced_over(
     gather: Exchange,
     groups: tuple[tuple[str, Exchange], ...],
 ) -> tuple[Setting, c.Decode | c.Prefill]:
-    """`_priced` for a number of dies with this exchange; instances with equal arguments share one
-    object."""
+    """`_priced` of a number of dies with this exchange; equal arguments share one object."""
     d, experts, facts, pool, clock, hbm, away = seat
     model_shape, chip = load_shape(facts, d.model), load_chip(facts, pool.chip)
     if pool.role != "decode" and (hot := f"chips.{pool.chip}.sustained_clock") in facts:
@@ -457,8 +454,7 @@ def _lender(facts: Facts, pool: Pool, away: Offload | None, kernel: str) -> Mach
 
 
 def _dies_per_node(net: Network, dies: tuple[int, ...]) -> int:
-    """Maximum number of an instance's dies on one node; an unbroken sequence of dies fills its
-    nodes."""
+    """Maximum number of an instance's dies on one node; an unbroken row fills its nodes."""
     if dies == tuple(range(dies[0], dies[0] + len(dies))):
         own_nodes = np.unique(net.node[net.dies[list(dies)]])
         return int(np.bincount(net.node[net.dies])[own_nodes].max())

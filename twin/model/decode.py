@@ -176,8 +176,7 @@ def best_split(p: Decode, load: Pass) -> tuple[int, float]:
 @kernel
 def _add_two_microbatches(p: Decode, m: Mode, layers: float, load: Pass, ops: np.ndarray) -> float:
     """Book `layers` MoE layers of two microbatches; returns their seconds. On split cores the
-    longer stream counts; otherwise all computing, and the part of the exchange that it does not
-    hide."""
+    longer stream counts; otherwise all computing, and what it does not hide of the exchange."""
     if p.layout.expert_dies > 0.0:
         return _add_ring(p, m, layers, load, 2.0, ops)
     x = stages(p, m, load)
@@ -292,8 +291,7 @@ def dense_layers_s(p: Decode, load: Pass, ops: np.ndarray) -> float:
 @kernel
 def decode_hbm_bytes(p: Decode, requests: float, context: float, ranks: float) -> float:
     """HBM bytes moved by all dies of an instance with `ranks` in one iteration (weights, KV).
-    `requests` and `context` are sums over ranks. Weights count once, those of unused experts not at
-    all."""
+    `requests` and `context` are sums over ranks. Weights count once, unused experts not at all."""
     demand, layout = p.demand, p.layout
     layers = p.moe_layers + p.dense_layers + p.modules
     own_passes = p.passes - p.modules  # of a drafter that is no part of the model

@@ -224,8 +224,7 @@ def _collective(x: Setting, name: str, where: Where, cores: Cores) -> c.Collecti
 
 
 def _sampling(x: Setting) -> c.Sampling:
-    """Coefficients of sampling kernels after the graph: as measured per logit, or by the bytes they
-    move."""
+    """Coefficients of sampling after the graph: as measured per logit, or by bytes that move."""
     measured_s = x.machine.sampling_logit_s * x.whole.vocabulary
     return c.Sampling(4 * x.gap, measured_s or x.seconds(o.sampling(x.whole))[3])
 
@@ -301,8 +300,7 @@ def _whole_die(mode: c.Mode, x: Setting) -> c.Mode:
 
 
 def _core(x: Setting, query: int, cores: Cores) -> c.DecodeCore:
-    """Coefficients of the attention core on a decode die's cores, and of its offloaded part on
-    prefill dies."""
+    """Coefficients of the attention core on decode's cores, and of its part on prefill's."""
     s, most, pieces = x.shape, float(x.shape.reach), x.pool.own.cp_dies
     all_queries_s, each = (x.context_s(q, cores) for q in (query, 1))
     # A die has the heads of all that split the context, and its share of the tokens.

@@ -20,8 +20,7 @@ STEPS, CLOSE = 12, 2e-3  # to find how many are under way, and how close they co
 
 
 def fed(full: Prediction, traffic: Traffic, hot: Hot, clients: int = 0) -> Prediction:
-    """The prediction with decode at the rate that its limiting stage lets through; clients: of a
-    closed loop."""
+    """The prediction, decode at the rate that its limit lets through; clients: of a closed loop."""
     decode = full.decode
     if decode is None or full.costs.decode_role is None or full.limit == "decode":
         return full

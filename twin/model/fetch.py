@@ -100,8 +100,7 @@ class Servers:
 
     def hottest_s(self, read: Fetch, cached: float, prompts: float, instances: int) -> float:
         """Seconds in which the hottest memory server sends one batch's reads of every instance: a
-        lower bound of the time between batches. Hot servers have prefixes that many prompts
-        share."""
+        lower bound of the time between batches. Hot servers have prefixes that many share."""
         if cached <= 0.0 or not self.prefixes or self.pool.scope == "local":
             return 0.0
         price, port = self.prices()

@@ -93,9 +93,8 @@ def burst(
     role: RoleCosts, prompt: float, answer: float, requests: int, batch_tokens: float, hot: Hot
 ) -> Finite:
     """Finite run in which all requests arrive at once and none decodes while a prompt waits;
-    answers have one length. answer: iterations of an answer; batch_tokens: prompt tokens of the
-    instance in one pass. Early prompts wait after their first token until the last prompt is
-    computed."""
+    answers have one length: `answer` iterations; batch_tokens: prompt tokens of the instance in one
+    pass. Early prompts wait after their first token until the last prompt is computed."""
     ops = role.operator_sink()
     # Whole prompts, as many as fit the tokens of a rank; where none does, of some ranks one each.
     own = batch_tokens / role.ranks // prompt

@@ -101,8 +101,7 @@ def routed_per_die(p: Decode, tokens: float) -> float:
 
 @kernel
 def experts_read(experts: float, rows: float) -> float:
-    """Expected number of `experts` used by `rows`, each of which goes to any of them with equal
-    chance."""
+    """Expected number of `experts` used by `rows`, each to any of them with equal chance."""
     return experts * (1.0 - math.exp(-rows / experts)) if experts > 0.0 else 0.0
 
 
@@ -200,8 +199,7 @@ def moe_s(p: Decode, m: Mode, load: Pass) -> float:
 
 @kernel
 def attention_s(m: Mode, tokens: float, core: float) -> float:
-    """Seconds of attention for `tokens` of a rank, of which `core` are the core without its
-    launch."""
+    """Seconds of attention for `tokens` of a rank, `core` of them in the core without launch."""
     time = collective_s(m.gather, tokens)
     for k in range(len(m.before)):
         time += product_s(m.before[k], tokens)
@@ -215,8 +213,7 @@ def attention_s(m: Mode, tokens: float, core: float) -> float:
 
 @kernel
 def attended(reach: float, tokens: float, context: float) -> float:
-    """Context tokens read by the core for `tokens`: all, those selected by an indexer, or a
-    window."""
+    """Context tokens read by the core for `tokens`: all, an indexer's choice, or a window."""
     return min(context, reach * tokens) if reach > 0.0 else context
 
 

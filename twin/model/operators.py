@@ -280,8 +280,7 @@ def gathered_bytes(s: Shape, dies: int) -> float:
 
 
 def rank_bytes(s: Shape, dies: int) -> float:
-    """Bytes exchanged between the dies of a rank for a token, all layers: once per layer, twice in
-    dense layers."""
+    """Bytes between the dies of a rank for a token, all layers: once each, twice in dense ones."""
     return gathered_bytes(s, dies) * (s.layers + s.dense_layers)
 
 

@@ -58,8 +58,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """Requests as the formula needs them: mean lengths in tokens, and the reused part of a
-    prompt."""
+    """Requests as the formula needs them: mean tokens, and the reused part of a prompt."""
 
     input_tokens: float
     output_tokens: float
@@ -132,8 +131,7 @@ class Prediction:
 
     @property
     def serving(self) -> DecodePrediction | None:
-        """Decode as the deployment runs: with full slots, or as many requests as its limiting stage
-        lets through."""
+        """Decode as it runs: with full slots, or as many requests as its limit lets through."""
         return self.fed or self.decode
 
 

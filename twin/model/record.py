@@ -129,8 +129,7 @@ def numbers(whole: Record) -> NDArray[np.float64]:
 
 
 def _values(whole: Record) -> list[float]:
-    """The numbers of `walk` without their declarations, for speed: an engine reads thousands of
-    records."""
+    """The numbers of `walk` alone, for speed: an engine reads thousands of records."""
     found: list[float] = []
     for value in _reader(type(whole))(whole):  # type: ignore[arg-type]
         if isinstance(value, tuple):

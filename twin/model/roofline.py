@@ -38,8 +38,7 @@ FITTED = (
 
 
 def of_family(fact: str, without: float | None = None) -> Any:
-    """A field default read from the chip's family in data/operators.toml; without: for a family
-    that lacks it."""
+    """A field read from the chip's family in data/operators.toml; without: if that lacks it."""
     return field(metadata={"fact": fact, "without": without})
 
 

@@ -187,8 +187,7 @@ def _half_a_layer_apart(
 def _turns(
     layer_s: float, x: Stages, attention: Operators, moe: Operators
 ) -> list[tuple[int, float, Operators]]:
-    """Stages of one microbatch, starting with its projections, during which the other
-    dispatches."""
+    """Stages of one microbatch, from its projections on, during which the other dispatches."""
     gate, (_, dispatch), (_, experts), (_, combine) = moe
     wait_s = max(x.dispatch - x.start, x.shared + x.prepare)
     projections = next(k for k, (name, _) in enumerate(attention) if name == "attention_core")

@@ -223,8 +223,7 @@ class Setting:
 
     @property
     def dispatched(self) -> float | None:
-        """Share of dispatch in the bytes sent to experts and back; None: all dies have all
-        tokens."""
+        """Share of dispatch in the bytes sent to experts and back; None: all dies have all."""
         if self.summed is not None:
             return None
         return self._message_bytes / (self._message_bytes + o.combine_bytes(self.shape))
@@ -276,8 +275,7 @@ class Setting:
     def seconds(
         self, w: o.Work, cores: Cores = WHOLE, operator: str = "gemm"
     ) -> tuple[float, float, float, float]:
-        """Seconds of weight reading, FLOPs, activations and vector work (the last three per
-        token)."""
+        """Seconds of weights, FLOPs, activations and vector work (the last three per token)."""
         rate = self.machine.stream_bytes_per_s(cores.cube, w.format, operator)
         copy_rate = self.machine.vector_bytes_per_s(cores.vector)
         memory = self.machine.chip.hbm_bytes_per_s * self.machine.pull(cores.cube)
@@ -333,8 +331,7 @@ class Setting:
     @property
     def edge_s(self) -> float:
         """Prefill attention core: seconds per token of a prompt besides its pairs. Blocks at the
-        diagonal compute masked pairs, and a short row fills no block; linear attention has no
-        pairs."""
+        diagonal compute masked pairs, a short row fills none; linear attention has no pairs."""
         s = self.shape
         edge_s = 0.0 if s.index_top_k else self._prompt_attention.edge * self.pair_s
         if not s.linear_layers:
@@ -405,8 +402,7 @@ class Setting:
 
     @property
     def lanes(self) -> float:
-        """Cores of a die that each compute their own query tokens; 0: all share each query
-        token."""
+        """Cores of a die that each compute query tokens of their own; 0: all share each one."""
         sparse_alone = self.machine.sparse_alone > 0.0 and self.shape.index_top_k
         return float(self.machine.chip.cube_cores) * self.machine.cores if sparse_alone else 0.0
 
@@ -423,8 +419,7 @@ class Setting:
         return self.state_bytes(query_tokens) / (states_per_s or m.vector_bytes_per_s(cores.vector))
 
     def core_start_s(self) -> float:
-        """Seconds that decode's attention core takes to start, mean layer, by kind of attention and
-        as measured."""
+        """Seconds of the start of decode's attention core, mean layer, by kind and as measured."""
         m, s = self.machine, self.shape
         start_s = m.attention(self.formats.kv, s.kind.kernels).start_s
         if s.index_top_k and m.sparse_start_s > 0.0:

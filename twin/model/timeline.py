@@ -41,8 +41,7 @@ class Timeline:
     pieces: tuple[Piece, ...]
 
     def turns(self) -> Iterator[Turn]:
-        """Every piece of every layer; all are compressed slightly, because the last layer's results
-        run over."""
+        """Every piece of every layer, compressed slightly as the last layer's results run over."""
         overhang = max(piece.high for piece in self.pieces) - 1.0
         unit = (self.end - self.begin) / (self.layers + max(overhang, 0.0))
         for layer in range(self.layers):

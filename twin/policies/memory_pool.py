@@ -153,8 +153,7 @@ def drop(pool: BlockPool, row: int, block: int) -> None:
 
 @kernel
 def keep_run(pool: BlockPool, row: int, first: int, count: int) -> None:
-    """LRU: make consecutive blocks the most recent, last one first; a full pool evicts the
-    oldest."""
+    """LRU: make consecutive blocks the most recent, last one first; a full pool evicts the last."""
     newer, older = pool.newer[row], pool.older[row]
     head, used = pool.newest[row, 0], pool.used[row]
     for k in range(count - 1, -1, -1):
@@ -214,8 +213,7 @@ def keep_block(pool: BlockPool, row: int, block: int) -> None:
 
 @kernel
 def lately_gone(pool: BlockPool, row: int, block: int) -> bool:
-    """Whether a block is among the last that left the small queue; their number is the size of the
-    main queue."""
+    """Whether a block is among the last that left the small queue, as many as the main one has."""
     evictions_left = pool.ghost[row, block]
     room = pool.capacity[row] - pool.capacity[row] // SMALL_SHARE
     return bool(evictions_left > 0 and pool.gone[row] - evictions_left < room)
@@ -332,8 +330,7 @@ def count_servers(
 def lose_server(
     pool: BlockPool, ssd: BlockPool, row: int, server: int, up: np.ndarray, keeps: int
 ) -> int:
-    """Fail a server of `up` i1[servers], without `keeps` its SSD too; returns the number of blocks
-    lost in DRAM."""
+    """Fail a server of `up` i1[servers], without `keeps` its SSD too; returns lost DRAM blocks."""
     lost = 0
     for block in range(pool.newer.shape[1]):
         if pool.newer[row, block] == ABSENT or server_of(block, up, up.size) != server:

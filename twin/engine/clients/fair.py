@@ -44,8 +44,7 @@ def note_handed_on(world: World, i: int) -> None:
 
 @kernel
 def charge_prompt(world: World, i: int) -> None:
-    """Charge a tenant for a prompt whose prefill begins; recomputed tokens are not charged
-    again."""
+    """Charge a tenant for a prompt whose prefill begins; recomputed tokens are charged once."""
     if world.request.held[i] != BEGUN:
         t = tenant_of(world, i)
         stop_waiting(world, i)

@@ -208,8 +208,7 @@ def _offloads(
 
 def from_storage(net: Network, dies: Sequence[int]) -> Load | None:
     """Load of an instance's reads from the SSD tier; None if no node reaches it. They enter through
-    the DPUs of its own nodes, or, if none of these works, through DPUs of the same number of other
-    dies."""
+    the DPUs of its own nodes, or, if none of these works, through DPUs of as many other dies."""
     no_way = dies_without(net, "vpc")
     ends = [die for die in dies if die not in no_way]
     if not ends:
@@ -278,8 +277,7 @@ def _families(flows: Sequence[Flow], net: Network) -> Iterator[_Family]:
 
 
 def _shared(flows: Sequence[Flow], net: Network) -> INTS:
-    """Links on which flows can limit each other, one of each set with equal parts of the same
-    flows."""
+    """Links on which flows limit each other, one of each set that the same flows cross alike."""
     total, count, ports = np.zeros((3, net.capacity.size))
     alike = np.zeros(net.capacity.size, np.uint64)  # equal for links that the same flows take
     for f in _families(flows, net):

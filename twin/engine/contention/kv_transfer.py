@@ -76,8 +76,7 @@ def collect(world: World) -> int:
 
 @kernel
 def earliest_end(state: Transfers) -> float:
-    """Time of the next end of a transfer at the present rates (s); infinity when none is in
-    progress."""
+    """Time of the next end of a transfer at the present rates (s); infinite without any."""
     soonest = np.inf
     left_bytes, rate = state.left_bytes, state.rate
     for k in range(state.active[0]):

@@ -98,8 +98,7 @@ def load_without(flows: Traffic, link: int, low: int, high: int) -> float:
 
 @kernel
 def find_groups(flows: Traffic) -> None:
-    """Sum loads of changed links again; list flows whose level may change and their overloaded
-    links."""
+    """Sum loads of changed links again; list flows that may change, and their overloaded links."""
     counts, full, links = flows.counts, flows.full, flows.group_links
     groups = 0
     for j in range(counts[TOUCHED]):

@@ -8,9 +8,8 @@ from twin.kernels.buffers import Columns, f8, i1, i4, i8
 
 
 class Traffic(Columns):
-    """Flows of instances, the links on which they can meet, and the level of each flow. A flow
-    is one class of an instance's traffic, numbered by flows.py. A column is an instance of any
-    role."""
+    """Flows of instances, the links on which they can meet, and the level of each flow. A flow is a
+    class of an instance's traffic, numbered by flows.py. A column is an instance of any role."""
 
     first = i8("classes", "First flow of a class of traffic.", fill=None)
     last = i8("classes", "The one behind its last.", fill=None)

@@ -176,8 +176,7 @@ def mix_movers(world: World) -> None:
 
 @kernel
 def mixed(all_there: float, without: float, duty: float) -> float:
-    """Mean level of a flow that shares links with exchanges for a share `duty` of the time; NaN:
-    there are none."""
+    """Mean level of a flow that meets exchanges for a share `duty` of time; NaN: no exchange."""
     return all_there if np.isnan(duty) else duty * all_there + (1.0 - duty) * without
 
 

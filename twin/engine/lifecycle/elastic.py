@@ -129,8 +129,7 @@ class Elastic:
         self._reach(targets, t_s, calm, seen, self._patient(targets, t_s))
 
     def _patient(self, wanted: Wanted, t_s: float) -> Wanted:
-        """Targets no smaller than recent ones of the stabilisation window, as far as NPUs
-        suffice."""
+        """Targets no smaller than recent ones of the stabilisation window, if NPUs suffice."""
         self._lately.append((t_s, wanted))
         while self._lately[0][0] < t_s - self.rule.shrink_after_s:
             self._lately.popleft()
@@ -143,8 +142,7 @@ class Elastic:
         return most if npus <= self._npus else wanted
 
     def _follow(self, wanted: Wanted, t_s: float) -> None:
-        """Apply a row of the schedule; changes that cannot begin yet are retried until the next
-        row."""
+        """Apply a row of the schedule; what cannot begin yet is retried until the next."""
         self._goal = wanted
         self._reach(wanted, t_s, dict.fromkeys(self.roles, True), None, wanted)
         least = self._least
@@ -175,8 +173,7 @@ class Elastic:
     def _reach(
         self, wanted: Wanted, t_s: float, calm: dict[str, bool], seen: Seen | None, now: Wanted
     ) -> None:
-        """Begin the changes that lead to the target counts `now`: starts and role changes before
-        stops."""
+        """Begin changes towards the target counts `now`: starts and role changes before stops."""
         least = self._least
         goal = {role: max(least, count) for role, count in zip(self.roles, now, strict=True)}
         gap = {role: goal[role] - self._committed(role) for role in self.roles}

@@ -217,8 +217,7 @@ class Incidents:
             self._recover(k, t_s)
 
     def _throw_out(self, k: int, t_s: float) -> int:
-        """Close an instance to the router and return requests that cannot stay; returns how
-        many."""
+        """Close an instance to the router, return what cannot stay; returns how many requests."""
         i, recovery = self.machine.setup.instances[k], self.machine.setup.scenario.recovery
         world = self.machine.world
         requests = 0

@@ -121,8 +121,7 @@ class Life:
         return set(self.machine.serving(k)) | self.dies[k]
 
     def lose(self, dies: Set[int], t_s: float) -> None:
-        """Handle failed dies: instances starting on them stop, and failed DRAM has no model any
-        more."""
+        """Handle failed dies: instances starting on them stop, failed DRAM loses its models."""
         self.residency.lose(servers_out(self.machine.fabric))
         for k, state in enumerate(self.state):
             if state in STARTS and self.dies[k] & dies:

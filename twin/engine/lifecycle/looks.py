@@ -32,7 +32,7 @@ STEPS = 4  # towards the load that keeps the SLO
 
 def _both(prefill: Measured, decode: Measured) -> Measured:
     """Measurements of colocated instances: waiting work and needed instances add up, since an
-    iteration computes prompts and answers one after the other; of utilisation and latency the worse
+    iteration computes prompts and answers one after the other; of use and latency the worse
     counts."""
     return (
         prefill[0] + decode[0], max(prefill[1], decode[1]), max(prefill[2], decode[2]),
@@ -177,8 +177,7 @@ class Look:
         return float((first_s[new] - arrival_s[new]).mean()) if new.any() else 0.0
 
     def _decode(self, at: np.ndarray, handed_on: float, t_s: float) -> Measured:
-        """Measurement of decode: used share of slots or KV space; waiting: requests without
-        room."""
+        """Measurements of decode: used share of slots or KV space; waiting: those without room."""
         d, count = self.world.decode, self.world.record.counters
         waiting = int(count[w.FRONTED]) + sum(int(count[k]) for k in BACK)
         waiting -= int(count[w.ROUTED] + count[w.REJECTED_ROUTER] + count[w.GIVEN_UP])

@@ -129,8 +129,7 @@ class Machine:
         return held_dies
 
     def spares(self, k: int) -> list[int]:
-        """Working dies of the chip of instance k that belong to no instance of any model, in
-        order."""
+        """Working dies of the chip of instance k that no instance of any model has, in order."""
         held_dies = self.out.union(*(machine.held() for machine in self.together))
         for machine in self.together:
             if machine is not self:  # what another model may take later is no spare either
@@ -231,8 +230,7 @@ class Machine:
         self._plug_in(k)
 
     def _price_reads(self, at: int, costs: RoleCosts) -> None:
-        """Set the pool read rate of instance `at`, and its times to compute prompts and cached
-        tokens."""
+        """Set the pool read rate of instance `at`, and seconds of prompts and cached tokens."""
         prefill, settings, c = self.world.prefill, self.world.settings, self.world.costs
         hot = c.prefill_hot_tokens, c.prefill_hot_factor[at]
         if settings.colocated:
@@ -285,8 +283,7 @@ class Machine:
         decode.floor[i.index] = 0
 
     def lay_flows(self, t_s: float = 0.0) -> None:
-        """Lay out all flows again from t_s on, after a change of the fabric or of an instance's
-        dies."""
+        """Lay out all flows again from t_s on, after a change of the fabric or of members."""
         scenario, first = self.setup.scenario, self.world.traffic.first
         seats, scope = self.seats(), (scenario.deployment, scenario.memory_pool)
         self.flows: list[Flow] = recently(

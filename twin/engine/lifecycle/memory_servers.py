@@ -24,8 +24,7 @@ class MemoryServers:
             self._resize()
 
     def adjust(self, t_s: float) -> None:
-        """Drop the blocks of servers that failed and resize the pool, after a change of the
-        machine."""
+        """Drop the blocks of servers that failed and resize the pool when the machine changed."""
         out = servers_out(self._machine.fabric)
         lost, back = out - self._out, self._out - out
         if self._machine.world.settings.pool_enabled:

@@ -53,8 +53,7 @@ def colocated(world: World, t1: float) -> None:
 
 @kernel
 def finish_pieces(world: World, c: int, now_s: float) -> None:
-    """Deliver first tokens of prompts whose last piece was in the iteration; they join the
-    batch."""
+    """Deliver first tokens of prompts whose last piece is computed; they join the batch."""
     request = world.request
     pool.look_at_pool(world, c, now_s)
     before = pool.kept_by(world, c)

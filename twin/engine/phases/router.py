@@ -140,8 +140,7 @@ def place(world: World, i: int, now_s: float) -> bool:
 
 @kernel
 def reserve(world: World, instance: int, need: float) -> int:
-    """Rank with room for `need` tokens, of `instance` or, without one, of the least loaded; or
-    NONE."""
+    """Rank with room for `need`, of `instance` or, without one, the least loaded; else NONE."""
     settings, decode = world.settings, world.decode
     ranks, open_instances = settings.decode_ranks, world.instance.open[settings.prefills :]
     best = instance
@@ -272,8 +271,7 @@ def see_hits(world: World, i: int) -> None:
 
 @kernel
 def join_queue(world: World, p: int, i: int) -> None:
-    """Add a request to the waiting work of an instance: tokens, and seconds if a policy reads
-    them."""
+    """Add a request to an instance's waiting work: tokens, and seconds if a policy uses it."""
     prefill, request, policy = world.prefill, world.request, world.settings.router_policy
     prefill.queued_tokens[p] += request.input_tokens[i] + request.emitted[i]
     if policy in SEES_WAITS or world.settings.shed_at > 0.0:

@@ -127,8 +127,7 @@ def _read_session(where: str, body: dict[str, Any], most: int, sessions: _Sessio
 def _requests(
     where: str, requests: list[Any], start_s: float, depth: int
 ) -> Iterator[tuple[float, dict[str, Any], str]]:
-    """(seconds since the session's start, request, place in the file), including those of called
-    agents."""
+    """(seconds into the session, request, place in the file), called agents' included."""
     for i, body in enumerate(requests, 1):
         place = f"{where} request {i}"
         if type(body) is not dict:
@@ -183,8 +182,7 @@ def read_session_table(reading: Reading) -> Columns:
 def _session_rows(
     name: str, path: Path, limits: Limits, most: int
 ) -> tuple[pl.DataFrame, pl.Series, int]:
-    """(checked rows with short enough prompts, their lists of hashes, number of rows in the
-    file)."""
+    """(checked rows with short enough prompts, their lists of hashes, rows in the file)."""
     scan = pl.scan_parquet(path)
     rows = scan.select(pl.len()).collect().item()
     if rows > limits.rows:

@@ -49,8 +49,7 @@ def over_time(fillings: Sequence[Filling], npus: int) -> Chart:
 
 
 def section(draft: Scenario) -> None:
-    """Draw the study of allocation, with this deployment's instances among the blocks, on
-    request."""
+    """Draw a study of allocation, with this deployment's instances among its blocks, on request."""
     if not st.toggle("How full do such blocks keep supernodes?", key="allocation-study"):
         return
     fillings = _study(seated(draft), draft)

@@ -36,8 +36,7 @@ class Allocation:
 def allocation(
     supernode_npus: int, mix: Mix, fleet_npus: int, seed: int = 1, blocks: int = BLOCKS
 ) -> Allocation:
-    """Simulate the allocation of blocks on one or more supernodes. Raises HardwareError for a
-    larger block."""
+    """Simulate allocation of blocks on supernodes. Raises HardwareError for a larger block."""
     sizes, stay_times = _blocks(tuple(mix), blocks, seed)
     if sizes.max() > supernode_npus:
         raise HardwareError(
@@ -120,8 +119,7 @@ def study(
     facts: Facts, supernodes: Sequence[int] = (), means: Sequence[float] = (),
     deployment: Scenario | None = None, seed: int = 1,
 ) -> list[Filling]:  # fmt: skip
-    """Allocated shares of every mix, and of a deployment's instances, on every size. Raises
-    HardwareError."""
+    """Allocated shares of each mix, and of a deployment, on each size. Raises HardwareError."""
     sizes = facts["allocation.block_sizes"].value
     mixes: dict[str, Mix] = {
         f"blocks of {mean:g} NPUs": mix_of_mean(sizes, mean)

@@ -36,8 +36,7 @@ class HitCurve:
 
     @property
     def pool_bytes(self) -> float:
-        """Effective bytes of the pool: SSD has a copy of all that DRAM has, so the larger tier
-        counts."""
+        """Effective bytes of the pool: SSD has all that DRAM has, so the larger counts."""
         return max(self.dram_bytes, self.ssd_bytes)
 
     @property
@@ -46,8 +45,7 @@ class HitCurve:
         return self.curve.knee_blocks() * self.block_bytes
 
     def points(self) -> list[tuple[float, float]]:
-        """(bytes, hit ratio) at geometric steps, from a hundredth of the knee to the whole
-        stream."""
+        """(bytes, hit ratio) at geometric steps, from 1/100 of the knee to the whole stream."""
         last = self.curve.blocks * self.block_bytes
         first = max(self.block_bytes, min(self.knee_bytes, last) / 100.0)
         sizes = np.geomspace(first, max(last, first), POINTS)
@@ -55,8 +53,7 @@ class HitCurve:
 
 
 def hit_curve(s: Scenario, facts: Facts, trace: TraceTable | None = None) -> HitCurve:
-    """Hit curve of a scenario, by one pass over its first requests; raises as `generate` and
-    `assemble`."""
+    """Hit curve of a scenario's first requests, in one pass; raises as `generate`, `assemble`."""
     count = LOOKED_AT if trace is None else None
     stream = generate(
         s.workload, s.horizon_s, s.seed, s.memory_pool.block_tokens, facts, trace, count

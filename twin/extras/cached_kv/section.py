@@ -74,8 +74,7 @@ def reading(draft: Scenario) -> None:
 
 @reads("Reading pays where its bar is shorter than computing the same tokens again.")
 def break_even(reads: Sequence[Read]) -> Chart:
-    """Chart with a bar per place: milliseconds per thousand cached tokens, and a line at
-    break-even."""
+    """Chart with a bar per place: milliseconds per thousand cached tokens, a line at break-even."""
     fig, recompute_s = figure(height=110 + 34 * len(reads)), reads[0].computed_s_per_token
     took_ms = [1e6 * read.s_per_token + 1e3 * read.latency_s for read in reads]
     text = [amount(1e-3 * ms, "time") for ms in took_ms]

@@ -24,8 +24,7 @@ def fleet(
     ] = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Simulate supernodes behind a front router; each different one is simulated once and
-    stored."""
+    """Simulate supernodes behind a front router; each different one is run once and stored."""
     question, fleet_name = load_fleet(file)
     with (
         closing(open_store()) as store, progress(question.name) as watch,

@@ -29,8 +29,7 @@ def operator_facts(
     nic: Annotated[float, typer.Option(help="GB/s of a die's NIC, one way.")] = 50.0,
     as_json: AsJson = False,
 ) -> None:
-    """Print the efficiencies of a chip's operators from a measured table, with errors on rows left
-    out."""
+    """Print a chip's operator efficiencies by a measured table, with errors of rows left out."""
     from dataclasses import asdict
 
     from twin.extras.operator_tables.chosen import chosen, library, lines

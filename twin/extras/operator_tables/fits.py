@@ -83,8 +83,7 @@ Part = tuple[str, Floats, Candidates, Begin]
 def _fit(
     seconds: Floats, ways: Candidates, begin: Mapping[str, float], held: float, seed: int
 ) -> tuple[Mapping[str, float], int, float, float]:
-    """(parameters, held-back rows, mean and worst error) of the variant with the least log
-    error."""
+    """(parameters, held-back rows, mean and worst error) of the variant of least log error."""
     held_rows = np.random.default_rng(seed).random(seconds.size) < held
     names = list(begin)
     best: tuple[float, Mapping[str, float], Floats] | None = None
@@ -125,8 +124,7 @@ def _roofs(computing: Floats, moving: Floats, power: float) -> Floats:
 
 
 def _gemm(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
-    """Fit of one product of m rows with k x n weights: start, share of the peak, share of the
-    memory."""
+    """Fit of one product of m rows with k x n weights: start, shares of peak and memory."""
     wide_rows = rows.filter(
         (pl.col("n") >= 1024) & (pl.col("k") >= 512) & (pl.col("n") * pl.col("k") >= 1 << 21)
         & (pl.col("n") <= 51_200) & (pl.col("k") <= 51_200)
@@ -236,8 +234,7 @@ def _mla(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
 
 
 def _core(computed: str, computing: Floats, moving: Floats, latency: Floats, begin: Begin) -> Part:
-    """Fit of a decode attention core: start, shares of peak and memory, sharpness of the
-    roofline."""
+    """Fit of a decode attention core: start, shares of peak and memory, sharpness of the roof."""
 
     def predict(at: Mapping[str, float], power: float) -> Floats:
         """Predicted seconds of each attention core."""
@@ -287,8 +284,7 @@ def _prompts(
 
 
 def _eager_mla(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
-    """Fit of an attention layer launched kernel by kernel on 128 tokens, where only the host's time
-    counts."""
+    """Fit of an attention layer launched kernel by kernel on 128 tokens: only host time counts."""
     few_tokens = pl.col("batch_size") * pl.col("isl") <= 128
     return [_host(rows.filter(few_tokens & (pl.col("num_heads").cast(pl.Int64) == 128)))]
 
@@ -346,8 +342,7 @@ def _at_rate(moving: Floats) -> Candidates:
 
 
 def _exchange(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
-    """Fit of dispatch (FP8) and combine (BF16): start, and bytes/s of a die inside or across
-    nodes."""
+    """Fit of dispatch (FP8) and combine (BF16): start, bytes/s of a die inside or across nodes."""
     parts: list[Part] = []
     plain = rows.filter((pl.col("hidden_size") == HIDDEN) & (pl.col("num_topk") == TOP_K))
     for across in (False, True):

@@ -281,8 +281,7 @@ def happenings(
 def counters(
     tables: Tables, instances: Sequence[Instance], begin_s: float, end_s: float, most: int
 ) -> Iterator[list[Event]]:
-    """Means of the span's windows, of run and instances; every n-th if they are more than
-    `most`."""
+    """Means of the span's windows, of run and instances; every n-th if more than `most`."""
     most = max(1, most // (len(WINDOW_COUNTERS) + len(INSTANCE_COUNTERS) * len(instances)))
     for name, columns in WINDOW_COUNTERS.items():
         yield _counted(Track(RUN), name, tables["windows"], columns, (begin_s, end_s), most)

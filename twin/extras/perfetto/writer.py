@@ -173,8 +173,7 @@ def _json(value: object) -> str:
 
 
 def _put_streams(sink: _Events, one: Instance, plan: Timeline) -> None:
-    """Write the streams of an instance's iterations while there is room, because they are the
-    largest part."""
+    """Write streams of an instance's iterations, the largest part, while there is room."""
     size = 0
     for pass_ in one.passes:
         if size > sink.room:  # not even made

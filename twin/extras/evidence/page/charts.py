@@ -68,8 +68,7 @@ def _place(error: float) -> float:
 
 
 def _points(fig: Any, rows: Rows) -> None:
-    """Markers of rows: filled where no fit helped, hollow for others; one colour per group of
-    systems."""
+    """Markers of rows: filled where no fit helped, hollow for others; a colour per group."""
     for number, group in enumerate(sorted({row["group"] for row in rows})):
         colour = theme.SERIES[number % len(theme.SERIES)]
         for name, (kinds, symbol) in POINTS.items():
@@ -90,8 +89,7 @@ def _row_text(row: Mapping[str, Any]) -> list[str]:
 
 
 def parts(rows: Sequence[Part]) -> Chart:
-    """Chart of one layer by operator: the published figure if there is one, and the twin's below
-    it."""
+    """Chart of one layer by operator: the published figure if any, and the twin's below it."""
     if not rows:
         return empty("This row has no operators")
     longest = max(max(row.twin_s, row.published_s or 0.0) for row in rows)

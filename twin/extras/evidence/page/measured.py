@@ -11,8 +11,7 @@ from twin.ui import session
 
 
 def measured(fabric: Fabric) -> None:
-    """Draw rates of the first die, pair by pair, next to the published table; computed when
-    opened."""
+    """Draw rates of the first die, by pair, next to the published ones; computed when opened."""
     fold = st.expander(
         "Point to point: this fabric next to the published measurement", key="supernode-measured",
         on_change="rerun",

@@ -132,8 +132,7 @@ def farthest(rows: Found) -> list[Mapping[str, Any]]:
 
 
 def missing_in_words(rows: Sequence[Beyond]) -> str:
-    """Most frequent missing features of results that no scenario can express, as a list in
-    Markdown."""
+    """Most frequent features that results have and scenarios lack, as a list in Markdown."""
     reasons = [_FIELD.sub("", part.strip()) for row in rows for part in row.missing.split(";")]
     common = Counter(filter(None, reasons)).most_common(MISSING)
     lines = [f"- {plain(why)} ({count} published results)" for why, count in common]

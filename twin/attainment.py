@@ -87,8 +87,8 @@ class Attainment:
         ] or [(1.0, s.slo.ttft_s, 1e-3 * s.slo.tpot_ms)]
 
     def in_time(self, rate: float, took_s: float) -> float:
-        """Share of the requests with a TTFT within the SLO at a rate (requests/s); took_s: seconds
-        of an iteration."""
+        """Share of requests with a TTFT within the SLO at a rate (requests/s); took_s:
+        iteration's."""
         pool = self.colocated(rate, took_s) if self.colocated else self.pool
         if pool is None:
             return 1.0
@@ -123,8 +123,7 @@ class Attainment:
         return math.fsum(wait_times) / len(wait_times)
 
     def fluent(self, took_s: float, swings: Swings) -> float:
-        """Share of the requests with a TPOT within the SLO, for the mean seconds of an iteration
-        and how iterations differ."""
+        """Share of requests of a TPOT within the SLO, by an iteration's mean seconds and swings."""
         recent = self._recent(swings.joining)
         total_share = math.fsum(share for share, _, _ in self.parts)
         met = math.fsum(
@@ -219,8 +218,7 @@ class Attainment:
         return (1.0 - recent) / (power + 1) + recent * self.choices / (power + self.choices)
 
     def largest_rate(self, most: float, took_s: float) -> float:
-        """The largest rate up to `most` at which `slo.share` of the requests have their first
-        token in time; 0: none."""
+        """Largest rate up to `most` at which `slo.share` of first tokens are in time; 0: none."""
         most = min(most, SAFE * self.saturated)
         if self.in_time(most, took_s) >= self.share:
             return most

@@ -156,8 +156,7 @@ class Standing:
 
 
 def standing_at(priced: Priced, rate: float) -> Standing:
-    """Latencies and SLO shares at `rate` requests/s, or in a closed loop at the rate of its
-    clients. Raises as `steady`."""
+    """Latencies and SLO shares at `rate` requests/s, or a closed loop's. Raises as `steady`."""
     full, judgement = priced.full, attainment(priced)
     tpot_s, iteration_s, fluent_share = 0.0, 0.0, 1.0
     if full.decode is not None:

@@ -110,9 +110,8 @@ class Balance:
         self.refresh(t_s)
 
     def missing(self, k: int, dies: set[int]) -> int:
-        """Expert weights of instance k, over all layers, whose only copies are on the given dies.
-        dies: places among the serving dies. With even experts there are no slots: all experts of
-        the dies count."""
+        """Expert weights of instance k, over all layers, only on these dies (places among the
+        serving). With even experts there are no slots: all experts of the dies count."""
         layout = self.machine.roles[k].layout
         places = {die // layout.split for die in dies}
         if self.perfect:
@@ -250,8 +249,7 @@ class Balance:
         return int(self.machine.world.traffic.first[w.WEIGHTS]) + self.machine.column(k)
 
     def _carry(self, k: int, most: float, total: float, t_s: float, background: bool) -> float:
-        """Start a transfer of weights to an instance; returns its seconds. Arguments: bytes into
-        the busiest die, bytes in all."""
+        """Start a transfer of weights to an instance; returns seconds; most: into one die."""
         machine = self.machine
         world = machine.world
         traffic_column = machine.column(k)

@@ -181,8 +181,7 @@ def _costs(setup: Setup, sizes: dict[str, int]) -> c.Costs:
 def _traffic(
     sizes: dict[str, int], first: np.ndarray, end: np.ndarray, settings: Settings
 ) -> Traffic:
-    """Table of all flows, without links. Field pace: a maximum rate in bytes/s; 0 for flows of
-    weights, which start later."""
+    """Table of flows, without links; pace: maximum bytes/s, 0 for weights, which start later."""
     traffic = Traffic(sizes, first=first, last=end)
     traffic.pace[first[w.WEIGHTS] : end[w.WEIGHTS]] = 0.0
     traffic.pace[first[w.SSD_WRITE] : end[w.SSD_WRITE]] = settings.ssd_write_bytes_per_s

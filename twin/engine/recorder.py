@@ -292,8 +292,7 @@ def ratio(above: np.ndarray, below: np.ndarray) -> np.ndarray:
 
 
 def capacities(setup: Setup, pools: Sequence[str] = ()) -> dict[str, float]:
-    """Capacity per second of the machine's planes, and of HBM and cube cores of the dies of some
-    pools (none named: of all)."""
+    """Capacity per second of planes, and HBM and cube cores of some pools (none named: of all)."""
     net, hbm, cube = setup.fabric, 0.0, 0.0
     for roles in setup.kinds:
         dies = {

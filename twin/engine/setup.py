@@ -158,8 +158,7 @@ class Setup:
         return self.blocks(self.node_dram_bytes)
 
     def pool_nodes(self, row: int) -> tuple[int, ...]:
-        """Nodes whose DRAM forms a memory pool: all with CPUs; with local pools, those of instance
-        `row` as built."""
+        """Nodes whose DRAM is a memory pool: all with CPUs; if local, those of instance `row`."""
         net = self.fabric
         lending = net.once("lending", lambda: np.unique(net.node[net.of_kind("cpu")]))
         if self.scenario.memory_pool.scope == "shared":  # one object for all instances
@@ -201,9 +200,9 @@ class ExpertCrowd:
 def set_up(
     scenario: Scenario, facts: Facts, trace: TraceTable | None, counts: np.ndarray | None = None
 ) -> Setup:
-    """Price the scenario and make its requests; counts f8[layers, experts]: imported routing
-    counts. Raises HardwareError, ModelError, ExpertsError, WorkloadError or ScenarioError, each
-    with one sentence."""
+    """Price the scenario and make its requests; counts f8[layers, experts]: imported. Raises
+    HardwareError, ModelError, ExpertsError, WorkloadError or ScenarioError, each with one
+    sentence."""
     if scenario.workload.arrivals == "trace" and trace is None:
         raise ScenarioError(
             f"the trace {scenario.workload.trace.name or scenario.workload.trace.digest[:12]} "

@@ -13,9 +13,9 @@ Ints = NDArray[np.int64]
 
 
 def pack(load: Singles, packs: int) -> tuple[Ints, Ints]:
-    """Pack items, heaviest first, each to the lightest pack with room (ties: lowest index). load
-    f4[layers, n], n divisible by packs -> (pack, place within the pack), i8[layers, n]; one item a
-    pack: identity."""
+    """Pack items, heaviest first, to the lightest pack with room (ties: lowest). load f4[layers,
+    n], n divisible by packs -> (pack, place within the pack), i8[layers, n]; one item a pack:
+    identity."""
     layers, n = load.shape
     room = n // packs
     pack_of = np.tile(np.arange(n), (layers, 1))
@@ -35,9 +35,8 @@ def pack(load: Singles, packs: int) -> tuple[Ints, Ints]:
 
 
 def replicate(load: Singles, slots: int) -> tuple[Ints, Ints]:
-    """Copies for the experts that are hottest per copy (ties: lowest index), one at a time. load
-    f4[layers, experts] -> (expert i8[layers, slots], copies i8[layers, experts]); first the experts
-    in order."""
+    """Copies of the experts hottest per copy (ties: lowest index), one by one. load f4[layers,
+    experts] -> (expert i8[layers, slots], copies i8[layers, experts]); experts in order first."""
     layers, experts = load.shape
     rows = np.arange(layers)
     expert = np.tile(np.arange(slots), (layers, 1))

@@ -36,8 +36,7 @@ def hot_factors(
 
 
 def by_node(slots: Ints, nodes: int) -> Ints:
-    """Slots of the dies of each of `nodes`, i8[layers, nodes, most slots of a node]; EMPTY where a
-    node has fewer."""
+    """Slots of each of `nodes`, i8[layers, nodes, most slots of one]; EMPTY where it has fewer."""
     layers, dies, room = slots.shape
     home = np.arange(dies) * nodes // dies
     place = np.arange(dies) - np.searchsorted(home, home)
@@ -47,8 +46,7 @@ def by_node(slots: Ints, nodes: int) -> Ints:
 
 
 class Peaks:
-    """Moments of one token's load on each die, for batches of any size. Likewise of nodes, with
-    their slots `by_node`."""
+    """Moments of a token's load on each die, for any batch; of nodes with slots `by_node`."""
 
     def __init__(
         self, now: Floats, slots: Ints, groups: int = 1, top_groups: int = 1, nearest: int = 1,

@@ -194,8 +194,7 @@ class _Hashing:
             yield index, self.base[link] + place
 
     def seconds(self, flows: Flows, first: int, draws: int) -> FLOATS:
-        """Seconds of some placements until the fullest cable is done or, for single transfers,
-        until each transfer is."""
+        """Seconds of placements until the fullest cable or, of single transfers, each is done."""
         full, count = np.zeros(draws * self.bins), flows.ends.vertex.size
         rate = np.repeat(self.cable_rate, np.diff(np.append(self.base, self.bins)))
         landed: list[tuple[INTS, INTS]] = []
@@ -224,8 +223,7 @@ KNOWN = 64
 
 def collision(walks: Walks, paths: Paths, flows: Flows, even: FLOATS) -> Collision:
     """Collision factor of a hashed demand over the even split. even: bytes/s of the even split on
-    each link, far bytes times their longer time per byte. At least 1: lower values of placements
-    are chance."""
+    each link, far bytes times their longer time per byte. At least 1: less is chance."""
     fullest = float((even / paths.capacity).max(initial=0.0))
     if fullest <= 0.0:
         return Collision()

@@ -216,8 +216,7 @@ def load_of(net: Network, demand: Demand) -> Load:
 
 def _found(net: Network, demand: Demand) -> Load:
     """A new load, or that of a recent demand if an exchange of two places of the machine maps it to
-    this one. Results that move much of the machine serve as a base for demands near them, as
-    computed ones do."""
+    this one. Results that move much of it serve as a base for others, as computed ones do."""
     shape = demand.planes, demand.operation, len(demand.senders), len(demand.receivers)
     routed_before = net.once(("found", shape), list[tuple[Demand, Load]])
     for other, load in reversed(routed_before[-TRIED:]):

@@ -312,8 +312,7 @@ def machine_text(machine: ImportedMachine) -> str:
 
 
 def write_machine(fabric: Fabric, kind: str) -> str:
-    """A fabric as text: a form of graphs with all attributes, edits included, or "csv", its cable
-    list, which has fewer."""
+    """A fabric as text: a form of graphs with attributes and edits, or "csv", its cable list."""
     if kind == "csv":
         return cable_list(
             (a, b, data["capacity_bytes_per_s"], data["latency_s"],

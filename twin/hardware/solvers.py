@@ -31,8 +31,7 @@ def mixture(uses: list[FLOATS]) -> FLOATS | None:
 
 
 def source_side(size: int, tail: INTS, head: INTS, capacity: FLOATS, rows: INTS) -> BOOLS:
-    """Vertices, and the sink numbered `size`, on the source side of a minimum cut between `rows`
-    and the sink."""
+    """Vertices, and the sink `size`, on the source side of a minimum cut between `rows` and it."""
     source, unlimited = np.full(rows.size, size + 1), np.full(rows.size, 1 << 30, np.int32)
     units = np.maximum(capacity / capacity.max(initial=TINY) * 1e6, 1.0).astype(np.int32)
     ends = np.append(tail, source), np.append(head, rows)

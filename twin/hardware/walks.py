@@ -222,8 +222,7 @@ class Walks:
         return carried
 
     def _shares(self, log_weight: FLOATS) -> tuple[list[SCALED], list[FLOATS]]:
-        """Sum of the weights of all walks to every state, by level, and the share of each step
-        among the steps into its state."""
+        """Sum of weights of walks to each state, by level, and each step's share into its state."""
         # `top` of a state is the largest power among its steps: scaled to it, sums neither
         # overflow nor lose a step that matters.
         link, link_power = _weights(log_weight)

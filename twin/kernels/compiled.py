@@ -312,8 +312,7 @@ def plainly() -> Iterator[None]:
 
 
 def late(function: Callable[P, R]) -> Callable[P, R]:
-    """Decorator of an `entry` that is compiled when first called, so that importing it costs
-    nothing; only Python may call it."""
+    """Decorator of an `entry` compiled when first called: imports cost nothing; for Python."""
     compiled: list[Callable[P, R]] = []
 
     @functools.wraps(function)

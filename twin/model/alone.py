@@ -44,8 +44,7 @@ def exchange_s(s: Scenario, facts: Facts, operation: str, dies: int, tokens: flo
 
 
 def streams_s(costs: Costs, traffic: Traffic, hot: Hot) -> tuple[float, float]:
-    """Seconds of the attention and the MoE stream for one microbatch of a layer, on the split of
-    cores that the paper measured."""
+    """Seconds of attention and MoE streams for a microbatch of a layer, on the paper's cores."""
     role, p = costs.decode_role, costs.decode
     assert role is not None
     each = role.pool.rank_dies

@@ -155,8 +155,7 @@ def layers_in_sequence_s(p: Decode, layers: float, load: Pass, ops: np.ndarray) 
 @kernel
 def best_split(p: Decode, load: Pass) -> tuple[int, float]:
     """The split with the shortest longer stream, and the seconds of a layer with it; `load` of one
-    microbatch. The engine adjusts the cores of the streams to the load (arXiv 2506.12708v2 section
-    4.2.3)."""
+    microbatch. The engine adjusts cores to the load (arXiv 2506.12708v2 section 4.2.3)."""
     low, high = 0, int(p.ways) - 1
     while low < high:  # more cores for attention: its stream shortens, the other grows
         middle = (low + high) // 2
@@ -271,8 +270,7 @@ def decode_iteration_s(
 
 @kernel
 def half_of(load: Pass, domains: float, hot: float, wire: float) -> Pass:
-    """One of two microbatches of a pass, in the size that one of `domains` sends to the experts,
-    with its own imbalance."""
+    """One of two microbatches of a pass, as one of `domains` sends it, with its own imbalance."""
     return Pass(
         0.5 * load.tokens, 0.5 * load.context, 0.5 * load.busiest, 0.5 * load.total / domains,
         load.dies, hot, wire,

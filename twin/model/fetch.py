@@ -41,8 +41,7 @@ def fetch(
     pool: MemoryPool, facts: Facts, readers: float, dies: int, dies_per_node: int, kv_bytes: float,
     layers: int,
 ) -> Fetch:  # fmt: skip
-    """Reads of an instance; readers: dies that need the same prompt's latents; kv_bytes: of a
-    token, all `layers`."""
+    """Reads of an instance; readers: dies that need one prompt's latents; kv_bytes: of a token."""
     pieces = layers * int(facts.si(f"stores.{pool.store}.pieces")) if pool.layout == "layer" else 1
     in_flight = facts.si("operators.pool_copy.in_flight")
     size = pool.block_tokens * kv_bytes / pieces

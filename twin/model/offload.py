@@ -43,8 +43,7 @@ class Offload:
 
 
 def offload(at: Deployed) -> Offload:
-    """The offload of decode on this machine, over the plane of the KV hand-off. Raises
-    HardwareError when no path is left."""
+    """The offload of decode, over the plane of the KV hand-off. Raises HardwareError if cut."""
     net, plane, pool = at.net, at.deployment.kv_transfer_plane, at.pools["decode"]
     assert pool.away is not None
     cut = dies_without(net, plane)

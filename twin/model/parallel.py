@@ -41,8 +41,7 @@ Bytes = Callable[[Part], float]
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """One collective of a layer. Bytes are those of a token of a rank in decode, and of a token of
-    a die in prefill."""
+    """One collective of a layer. Bytes: of a token of a rank in decode, of a die in prefill."""
 
     kind: Literal["gather", "reduce", "all_to_all", "send"]
     phase: Phase

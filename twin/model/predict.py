@@ -222,8 +222,7 @@ def _decode(costs: Costs, role: RoleCosts, traffic: Traffic, hot: Hot) -> Decode
 def decode_with(
     costs: Costs, traffic: Traffic, hot: Hot, count: float, limited: str, most: float = 0.0
 ) -> DecodePrediction:
-    """A decode instance with a number of requests in progress per rank; most: on the busiest, if
-    more than an even deal."""
+    """A decode instance with `count` requests per rank; most: on the busiest, if not even."""
     role = costs.decode_role
     assert role is not None
     ranks_per_npu = role.chip.dies_per_npu / role.pool.rank_dies

@@ -252,8 +252,7 @@ def layerwise_s(p: Prefill, read_s: float, compute_s: float) -> float:
 
 @kernel
 def prefill_hbm_bytes(p: Prefill, new_tokens: float) -> float:
-    """HBM bytes moved by all dies of an instance for one batch (weights once, activations). Unused
-    experts are not read."""
+    """HBM bytes of all dies for one batch (weights once, activations), without unused experts."""
     layout = p.layout
     read = layer.experts_read(layout.slots, _expert_rows(p, new_tokens, 1.0))
     expert_bytes = layout.routed_dies * read

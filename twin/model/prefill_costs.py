@@ -167,8 +167,7 @@ def _wire_bytes(x: Setting) -> float:
 
 
 def _staged(x: Setting) -> _Attention:
-    """Attention that is sequence parallel, split by heads in the core, and sequence parallel again:
-    two collectives."""
+    """Attention in sequence parallel, split by heads in the core, and back: two collectives."""
     s = x.shape
     latent = _wire_bytes(x) * (s.q_lora + s.kv_lora) + ACTIVATION_BYTES * s.rope_dim
     token_s = latent * _gathered_s(x.gather) / x.layout.dies

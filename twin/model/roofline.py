@@ -167,8 +167,7 @@ class Machine:
         return own_reach or self.reaches[f"attention.{stored}"]
 
     def prompt_attention(self, kv: str, kind: str) -> Reach:
-        """Reach of prefill's attention core, with KV stored in a number format; kind: `prefill_mla`
-        or `prefill_gqa`."""
+        """Reach of prefill's attention by format of KV; kind: `prefill_mla` or `prefill_gqa`."""
         name = f"{kind}.{'bf16' if kv == 'bf16' else '8bit'}"
         return self.reaches.get(name) or Reach(self.prefill_attention_utilisation, 1.0)
 
@@ -235,8 +234,7 @@ def measured_on(facts: Facts, chip: str) -> str:
 
 
 def stack_facts(facts: Facts, stack: str) -> dict[str, Fact]:
-    """Facts of a stack, by the name of the fact that each replaces: its own, and those of the stack
-    it is based on."""
+    """Facts of a stack, by the name of the fact that each replaces: its own, and its base's."""
     own_facts = facts.group(f"stacks.{stack}")
     base = own_facts.get("base")
     own_facts = {name: fact for name, fact in own_facts.items() if name not in ABOUT}

@@ -157,8 +157,7 @@ class Piece:
 def decode_pieces(
     p: Decode, x: Stages, attention: Operators, moe: Operators
 ) -> tuple[tuple[str, str], tuple[Piece, ...]]:
-    """Names of the two streams, and their pieces; operators: of attention, and (gate, dispatch,
-    experts, combine)."""
+    """Names of both streams, pieces; operators: attention's; gate, dispatch, experts, combine."""
     layer_s = two_microbatches_s(p, x)
     if p.layout.expert_dies > 0.0:
         gate, _, experts, _ = moe

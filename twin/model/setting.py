@@ -161,8 +161,7 @@ class Setting:
 
     @property
     def readers(self) -> float:
-        """Copies of a prompt's KV that its dies read: each reads that of its own heads; with latent
-        attention, all of it."""
+        """Copies of a prompt's KV that its dies read: each its own heads' part; of latents, all."""
         dies = self.head_dies if self.exchanges else self.split_dies
         return dies * self.whole.latent_of(dies) / self.whole.latent
 
@@ -341,8 +340,7 @@ class Setting:
 
     @property
     def selecting_s(self) -> float:
-        """Seconds of scoring and selecting before the core of sparse attention without context: as
-        measured, or two launches."""
+        """Seconds of selecting before sparse attention's core: as measured, or two launches."""
         start_s = self.machine.indexer_start_s or 2 * self.gap
         return start_s * self.shape.selecting if self.shape.index_top_k else 0.0
 

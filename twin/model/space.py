@@ -46,8 +46,7 @@ def kv_bytes(shape: Shape, own: Drafter, kv: str) -> float:
 
 
 def space(x: Setting, at: Deployed, name: str) -> Space:
-    """HBM budget of a die of an instance; name: of the instance, for people. Raises ModelError when
-    the model does not fit."""
+    """HBM budget of a die of an instance of a name. Raises ModelError if it does not fit."""
     d, chip, dies = at.deployment, x.machine.chip, x.exchange.peers
     subject = f"{x.shape.title} on {dies} dies ({dies // chip.dies_per_npu} NPUs) of {name}"
     passes = x.shape.moe_layers + x.drafter.module

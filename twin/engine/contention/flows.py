@@ -84,8 +84,7 @@ class Flow:
 
 @dataclass(frozen=True)
 class Coming:
-    """Weights in transfer to an instance: from object storage into the nodes of dies, or from the
-    DRAM of nodes into the dies."""
+    """Weights in transfer to an instance: from object storage to nodes, or from DRAM to dies."""
 
     stored: bool
     dies: tuple[int, ...]

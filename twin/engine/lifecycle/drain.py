@@ -64,8 +64,7 @@ def empty_by_moving(world: World, d: int, now_s: float) -> int:
 
 @kernel
 def hand_over(world: World, d: int, i: int, now_s: float) -> int:
-    """Start the KV transfer of a running request to a rank with room; returns 1, 0 if it has just
-    joined, or NONE without room."""
+    """Start the KV transfer of a running request; returns 1; 0: just joined, NONE: no room."""
     settings, request, transfer = world.settings, world.request, world.transfer
     counters = world.record.counters
     span = request.due[i] - request.joined[i]

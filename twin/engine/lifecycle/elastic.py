@@ -106,8 +106,7 @@ class Elastic:
         self.agenda.at(t_s + self.rule.metrics_age_s, lambda now_s: self._decide(view, now_s))
 
     def _watch(self, t_s: float) -> None:
-        """Stop all instances of a model that has been idle, and start one of each pool without any
-        when a request comes."""
+        """Stop all instances of an idle model; when a request comes, start one per empty pool."""
         self.agenda.at(t_s + LOOK_S, self._watch)
         world, idle_s = self.machine.world, self.rule.idle_s
         arrived, inside = int(world.record.counters[w.ARRIVED]), requests_inside(world)

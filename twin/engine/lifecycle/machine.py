@@ -42,8 +42,7 @@ def _keep(known: dict[Hashable, T], state: Hashable, answer: T, most: int) -> No
 
 
 def _sent(role: RoleCosts) -> tuple[float, float, float, float]:
-    """Bytes for a token within nodes and beyond them: of dispatch and combine, and of what
-    prefill's attention gathers."""
+    """Bytes of a token within nodes and beyond: of the exchange, and of what attention gathers."""
     bytes_per_token, off_node_share = role.exchange_bytes_per_token, role.off_node_fraction
     ranks, ranks_far = role.rank_bytes_per_token, role.gather_off_node
     gathered_bytes = 0.0
@@ -318,8 +317,7 @@ class Machine:
         ]  # fmt: skip
 
     def reach_storage(self) -> None:
-        """Set which servers of the memory pool each instance reaches, and its bytes/s from these
-        and from the SSD tier."""
+        """Set memory servers an instance reaches, and its bytes/s from these and the SSD tier."""
         prefill, streams, traffic = self.world.prefill, self.world.streams, self.world.traffic
         prefill.pool_open[:] = 0
         prefill.ssd_bytes_per_s[:] = 0.0

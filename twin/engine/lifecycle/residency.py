@@ -56,8 +56,7 @@ class Residency:
         self._out: set[int] = set()
 
     def drams(self, source: str, nodes: Iterable[int]) -> list[Dram]:
-        """DRAM that an instance on these nodes reads its weights from, in equal parts; none where
-        `source` is object storage."""
+        """DRAM that an instance on these nodes reads weights from, equal parts; or none."""
         if source == "pool":
             return [self.pool]
         return [self.nodes[node] for node in sorted(nodes)] if source == "local" else []

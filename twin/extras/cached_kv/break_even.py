@@ -25,8 +25,7 @@ class Read:
 
     @property
     def pays_from_tokens(self) -> int | None:
-        """Number of cached tokens, in whole blocks, from which reading takes no longer than
-        computing; None: never."""
+        """Cached tokens, in whole blocks, from which reading takes no longer; None: never."""
         saved_s = self.computed_s_per_token - self.s_per_token
         if saved_s <= 0.0:
             return None

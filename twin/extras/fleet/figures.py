@@ -69,8 +69,7 @@ class Served:
 
 
 def merged(runs: Sequence[tuple[int, Served]], steady_s: float) -> dict[str, Any]:
-    """Figures of runs, each of a number of supernodes, over a fleet's steady state, by the keys of
-    a run's summary."""
+    """Figures of runs, each of some supernodes, over a fleet's steady state, by summary keys."""
     total = {key: _sum([(n, run.summary.get(key)) for n, run in runs]) for key in COUNTS}
     met = sum(count * run.observed.met for count, run in runs)
     rate, npus, cost, cost_steady = 0.0, 0.0, 0.0, 0.0

@@ -68,8 +68,7 @@ class Layout:
         return np.stack([rate * rate_at(w, t, horizon_s, facts) for rate, w in rates])
 
     def offered(self, t: np.ndarray, facts: Facts) -> np.ndarray:
-        """Expected arrivals per second at each supernode of a unit at times f8[n], f8[n, units]:
-        without restarted requests."""
+        """Expected arrivals per second at each supernode of a unit, f8[n, units], no restarts."""
         shares = self.share[self.span(t)]
         result: np.ndarray = (self.by_region(t, facts).T[:, :, None] * shares).sum(axis=1)
         return result
@@ -175,8 +174,8 @@ def _units(fleet: Fleet, traffic: Scenario) -> list[Unit]:
 
 
 def _homes(fleet: Fleet, traffic: Scenario) -> dict[tuple[int, int], list[int]] | None:
-    """Tenants of each supernode (kind, number) by weighted rendezvous hashing, in every region;
-    None: no hashing by tenant."""
+    """Tenants of each supernode (kind, number) by weighted rendezvous hashing; None: no
+    tenants'."""
     if fleet.router != "hash" or fleet.sticky != "tenant":
         return None
     homes: dict[tuple[int, int], list[int]] = {}

@@ -20,13 +20,12 @@ from twin.hardware.fabric import wired
 from twin.hardware.network import Network
 from twin.kernels.compiled import plainly
 from twin.model.batch import recompute_s_per_token
-from twin.model.causes import shares_by_cause
 from twin.model.costs import Costs, RoleCosts, build_costs
 from twin.model.feeding import fed
-from twin.model.predict import Held, Prediction, Traffic, clocks, predict
+from twin.model.predict import Held, Prediction, Traffic, clocks, predict, shares_by_cause
 from twin.model.shape import ModelError
 from twin.model.stages import experts_of, router_groups
-from twin.policies.reuse import fetch_pays
+from twin.policies.memory_pool import fetch_pays
 from twin.scenario import Pool, Scenario, with_overrides
 from twin.workload.generate import length_means, mean_lengths
 from twin.workload.lengths import drawn_lengths

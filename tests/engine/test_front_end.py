@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests.draws import draws
 from tests.jit import compiled
-from twin.engine.phases.front_end import front_end_done
+from twin.engine.clients.arrivals import front_end_done
 
 
 def leave(arrivals, servers, service, done=front_end_done):

@@ -12,12 +12,12 @@ BEFORE_DECODE = (
     # The rest of the file moves rows of clients, whose turns come with their answers.
     "clients/arrivals.py:arrivals",
     "clients/admission.py",
-    "phases/front_end.py",
+    "clients/arrivals.py:front_end",
     "phases/router.py",
     "phases/prefill.py",
     "contention/kv_transfer.py",
 )
-POLICIES = ("router", "batching", "memory_pool", "reuse")
+POLICIES = ("router", "batching", "memory_pool")
 FORESIGHT = {"output_tokens", "due", "joined", "calendar", "finish_s"}
 
 

@@ -68,7 +68,7 @@ def test_a_token_of_a_prompt_costs_the_pairs_at_its_diagonal(facts):
 def test_a_chip_without_a_table_has_its_familys_share_and_no_diagonal(facts):
     p = prompts(facts, supernode__chip="h800", **WIDE)
     machine = load_machine(facts, load_chip(facts, "h800"))
-    reached = machine.prompt_attention("bf16", "prefill_mla")
+    reached = machine.prompt_attention("bf16", "mla")
     assert reached.compute == machine.prefill_attention_utilisation and reached.edge == 0.0
     assert p.core.edge == 0.0
 

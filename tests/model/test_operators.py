@@ -6,9 +6,8 @@ from docs.make import operator_table
 from twin.lab.explain.waterfall import piece_of
 from twin.metrics.operators import OPERATORS, Operator
 from twin.model import costs, operators
-from twin.model.causes import shares_by_cause
 from twin.model.operators import Plain, Work
-from twin.model.predict import EVEN, Traffic
+from twin.model.predict import EVEN, Traffic, shares_by_cause
 from twin.model.timeline import decode_timeline, prefill_timeline
 from twin.ui.theme import OTHER, operator_colour, title
 

@@ -8,9 +8,8 @@ import pytest
 
 from twin.facts import FactError
 from twin.metrics.operators import PREFILL_OPERATORS
-from twin.model.causes import shares_by_cause
 from twin.model.layer import Pass, moe_parts, moe_s
-from twin.model.predict import EVEN, Traffic
+from twin.model.predict import EVEN, Traffic, shares_by_cause
 from twin.model.prefill import prefill_batch_s
 from twin.model.schedule import pipeline
 from twin.model.switches import SWITCHES, Switch

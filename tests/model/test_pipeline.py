@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.engine.small import run, small
-from twin.engine.phases.pipeline import go_through_stages
+from twin.engine.phases.prefill import go_through_stages
 from twin.hardware.fabric import wired
 from twin.model.coefficients import Collective
 from twin.model.costs import build_costs

@@ -163,7 +163,7 @@ def test_grouped_query_prompts_on_ascend_take_what_their_profile_has(
 ):
     """4 query heads of 128 on a die; the last size was held back when the others were fitted."""
     machine = load_machine(facts, load_chip(facts, "ascend-910b"))
-    reach = machine.prompt_attention("bf16", "prefill_gqa")
+    reach = machine.prompt_attention("bf16", "gqa")
     pair_s = 4 * 4 * 128 / (machine.chip.peak(reach.peak) * reach.compute)
     seconds = reach.start_s + prompts * tokens * (0.5 * tokens + reach.edge) * pair_s
     assert seconds == pytest.approx(1e-6 * us, rel=within)

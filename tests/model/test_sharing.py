@@ -2,8 +2,8 @@ import pytest
 
 from twin.hardware.chip import load_chip
 from twin.lab.library import presets
+from twin.model.prefill import bandwidth_for_decode, bandwidth_for_prefill
 from twin.model.roofline import load_machine
-from twin.model.sharing import bandwidth_for_decode, bandwidth_for_prefill
 from twin.scenario import with_overrides
 from twin.steady import assemble
 

@@ -215,7 +215,10 @@ class Balance:
         if most <= 0.0:
             return
         background = self.rule.swap == "background"
-        same_key = [k for k, other in enumerate(self.of) if other == key and self._serves(k)]
+        up, column = self.machine.world.instance.up, self.machine.column
+        # One that failed or loads weights gets its experts with these.
+        same_key = [k for k, other in enumerate(self.of)
+                    if other == key and up[column(k)] and k not in self.machine.coming]  # fmt: skip
         took_s = max((self._carry(k, most, total, t_s, background) for k in same_key), default=0.0)
         group.moving = True
         before = float(self._hottest_over_mean(group, group.slots, load))
@@ -239,27 +242,19 @@ class Balance:
 
         self.agenda.at(t_s + took_s, arrived)
 
-    def _serves(self, k: int) -> bool:
-        """Whether instance k takes part; one that failed or loads gets its experts with them."""
-        up = bool(self.machine.world.instance.up[self.machine.column(k)])
-        return up and k not in self.machine.coming
-
     def _weights(self, k: int) -> int:
         """Index of the flow of expert weights into instance k."""
         return int(self.machine.world.traffic.first[w.WEIGHTS]) + self.machine.column(k)
 
     def _carry(self, k: int, most: float, total: float, t_s: float, background: bool) -> float:
         """Start a transfer of weights to an instance; returns seconds; most: into one die."""
-        machine = self.machine
-        world = machine.world
-        traffic_column = machine.column(k)
-        flow = self._weights(k)
+        world, column, flow = self.machine.world, self.machine.column(k), self._weights(k)
         rate = float(world.traffic.alone[flow])
         if background:
             rate = min(rate, self.rule.move_gb_per_s * 1e9)
-            machine.set_pace(flow, rate)
+            self.machine.set_pace(flow, rate)
         took_s = most / rate
-        book_traffic(machine.world, w.WEIGHTS, w.UB, traffic_column, t_s, t_s + took_s, total)
+        book_traffic(world, w.WEIGHTS, w.UB, column, t_s, t_s + took_s, total)
         if not background:
             self._stand_still(k, took_s, t_s)
         return took_s

@@ -35,7 +35,7 @@ class Requests(Columns):
     segment_offset = i8("requests + 1", "First row of its chain of blocks.", fill=None)
     segment_first = i8("segments", "First block of a run of blocks.", fill=None)
     segment_blocks = i4("segments", "Blocks of a run.", fill=None)
-    front_end_s = f8("requests", "Left its API server.", "s", fill=nan, by="front_end, recorder")
+    front_end_s = f8("requests", "Left its API server.", "s", fill=nan, by="arrivals, recorder")
     routed_s = f8("requests", "Left the router.", "s", fill=nan, by="recorder, router")
     prefill_start_s = f8(
         "requests", "First batch began.", "s", fill=nan, by="faults, prefill, recorder, router"
@@ -50,7 +50,7 @@ class Requests(Columns):
     finish_s = f8("requests", "Last token out.", "s", fill=nan, by="decode, prefill, recorder")
     ready_s = f8(
         "requests", "When the next phase may take it.", "s", fill=nan,
-        by="admission, colocated, decode, drain, faults, front_end, kv_transfer, prefill, returns, "
+        by="admission, arrivals, colocated, decode, drain, faults, kv_transfer, prefill, returns, "
         "router",
     )  # fmt: skip
     hit_tokens = i4("requests", "Prompt tokens found in the pool.", "tokens", by="prefill")
@@ -149,7 +149,7 @@ class Prefill(Columns):
     ssd_bytes_per_s = f8("prefills", "Reads from the SSD tier, alone.", "B/s", by="machine")
     cold_blocks = i8("1", "Scratch: hits that only the SSD tier holds.", by="prefill")
     sending = i8("prefills", "KV transfers under way.", by="kv_transfer")
-    stage_s = f8("prefills, stages", "When a pipeline stage ends what it has.", "s", by="pipeline")
+    stage_s = f8("prefills, stages", "When a pipeline stage ends what it has.", "s", by="prefill")
     die_tokens = f8("prefill_ranks", "Scratch of data-parallel attention.", by="prefill")
     die_pairs = f8("prefill_ranks", "Scratch of data-parallel attention.", by="prefill")
     fetched_bytes = f8("prefills", "Read from the memory pool.", "B", by="pool")

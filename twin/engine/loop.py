@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from twin.engine import codes as w
-from twin.engine.clients.arrivals import arrivals, expire, let_in
+from twin.engine.clients.arrivals import arrivals, expire, front_end, let_in
 from twin.engine.clock import window_of
 from twin.engine.columns import World
 from twin.engine.contention.kv_transfer import kv_transfer
@@ -14,7 +14,6 @@ from twin.engine.contention.traffic import several, traffic
 from twin.engine.lists import heap_count, length
 from twin.engine.phases.colocated import colocated
 from twin.engine.phases.decode import decode
-from twin.engine.phases.front_end import front_end
 from twin.engine.phases.prefill import prefill
 from twin.engine.phases.router import router
 from twin.engine.pool import book_reading

@@ -25,12 +25,12 @@ from twin.policies.memory_pool import (
     LRU,
     cold_blocks,
     count_servers,
+    fetch_pays,
     hold_chain,
     keep_chain,
     look,
     matched_blocks,
 )
-from twin.policies.reuse import fetch_pays
 
 
 @kernel
@@ -200,15 +200,10 @@ def write_blocks(world: World, p: int, now_s: float, before: tuple[int, int]) ->
 
 
 @kernel
-def store_blocks(world: World, p: int, i: int) -> None:
-    """Store the prompt's blocks in both tiers; the most useful are the most recent."""
-    keep_first(world, p, i, world.request.input_tokens[i] // world.settings.block_tokens)
-
-
-@kernel
-def keep_first(world: World, p: int, i: int, most: int) -> None:
-    """Store the first `most` blocks of a chain in both tiers."""
-    request = world.request
+def store_blocks(world: World, p: int, i: int, tokens: int) -> None:
+    """Store the blocks of a chain's first tokens in both tiers; the most useful are the most
+    recent."""
+    request, most = world.request, tokens // world.settings.block_tokens
     row, turn = pool_row(world, p, i), turn_of(world, i)
     blocks = 0
     for s in range(request.segment_offset[turn], request.segment_offset[turn + 1]):
@@ -232,8 +227,7 @@ def store_answer(world: World, i: int, now_s: float) -> None:
         return
     look_at_pool(world, p, now_s)
     before = kept_by(world, p)
-    all_tokens = request.input_tokens[i] + request.output_tokens[i]
-    keep_first(world, p, i, all_tokens // settings.block_tokens)
+    store_blocks(world, p, i, request.input_tokens[i] + request.output_tokens[i])
     kept_blocks, _ = kept_by(world, p)
     write_blocks(world, p, now_s, (kept_blocks, before[1]))
     column, size = world.settings.prefills + d, (kept_blocks - before[0]) * settings.block_bytes

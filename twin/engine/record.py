@@ -12,7 +12,7 @@ class Record(Columns):
     )
     counters = i8(
         f"{COUNTERS}", "Events so far.",
-        by="admission, arrivals, colocated, decode, drain, faults, front_end, kv_transfer, "
+        by="admission, arrivals, colocated, decode, drain, faults, kv_transfer, "
         "prefill, returns, router",
     )  # fmt: skip
     fields = i8(

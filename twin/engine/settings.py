@@ -68,9 +68,8 @@ class Source:
 
     def kv_space(self, dies: int) -> float:
         """KV tokens of a number of dies of a prefill instance."""
-        if self.costs.prefill_role is None:
-            return math.inf
-        return float(self.costs.prefill_kv_tokens_per_die) * dies
+        role = self.costs.prefill_role
+        return math.inf if role is None else float(role.kv_tokens_per_rank) * dies
 
     def transfer_latency_s(self) -> float:
         """Latency of a KV transfer."""

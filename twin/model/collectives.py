@@ -223,8 +223,9 @@ def moe_traffic(
     per_token = s.top_k * x.remote
     extra = host_s = 0.0
     if not comm.fused:
-        host_s = facts.si("operators.unfused.sync")
-        extra = _unfused(facts, x.peers)
+        # An all-to-all-v through the copy engine has a start for every peer.
+        host_s, table = facts.si("operators.unfused.sync"), "operators.unfused"
+        extra = x.peers / facts[f"{table}.channels"].value * facts.si(f"{table}.start")
     return MoeTraffic(
         dispatch_fixed_s=dispatch.start_s + 2.0 * extra,
         dispatch_message_s=s.top_k * quantise,
@@ -287,9 +288,3 @@ def _gathered(
         combine_send_s=0.0,
         combine_receive_s=combine_bytes(s) * per_byte,
     )
-
-
-def _unfused(facts: Facts, peers: int) -> float:
-    """Extra seconds of one all-to-all-v through the copy engine: a start for every peer."""
-    channels = facts["operators.unfused.channels"].value
-    return peers / channels * facts.si("operators.unfused.start")

@@ -31,12 +31,12 @@ from twin.model.formats import computes
 from twin.model.memory import Budget
 from twin.model.offload import Offload, offload
 from twin.model.operators import formats, rank_bytes
+from twin.model.prefill import bandwidth_for_decode, bandwidth_for_prefill
 from twin.model.prefill_costs import prefill_costs
 from twin.model.record import changed
 from twin.model.roofline import Machine, family_of, load_machine, of_stack
 from twin.model.setting import Setting
 from twin.model.shape import ModelError, Shape, load_shape
-from twin.model.sharing import bandwidth_for_decode, bandwidth_for_prefill
 from twin.model.space import kv_bytes, kv_layers, space
 from twin.scenario import Deployment, Experts, Pool, Scenario, serving
 
@@ -178,11 +178,6 @@ class Costs:
         """Coefficients of a prefill instance."""
         return self._of(self.prefill_role, "prefill").prefill
 
-    @property
-    def prefill_kv_tokens_per_die(self) -> int:
-        """KV tokens that fit on a prefill die."""
-        return self._of(self.prefill_role, "prefill").kv_tokens_per_rank
-
     @staticmethod
     def _of(role: RoleCosts | None, name: str) -> RoleCosts:
         if role is None:
@@ -224,7 +219,14 @@ def build_costs(
     acceptance = d.decode.mtp_acceptance
     if d.decode.mtp_dataset != "as_stated":
         acceptance = facts.si(f"operators.mtp_acceptance.{d.decode.mtp_dataset}")
-    idle = _idle(roles, shape, scenario.experts.redundant)
+    redundant = scenario.experts.redundant
+    idle = [
+        f"{count} of {role.layout.dies} dies of a {name} instance hold no routed expert: "
+        f"experts.redundant = {redundant + count} gives one to each."
+        for name, role in sorted(roles.items())
+        if (count := stages.idle_dies(shape, role.layout, redundant))
+    ]
+    traits = facts.group(f"operators.{family_of(facts, chips[-1])}")  # of the stack's loops
     ranks = {name: role.ranks for name, role in roles.items()}
     return Costs(
         deployed=at,
@@ -242,29 +244,13 @@ def build_costs(
         remarks=(*idle, *stages.notes(pools.values(), shape, ranks)),
         clocks=at.clocks,
         laid_out_bytes_per_s=_laid_out_bytes_per_s(facts, chips),
-        **{name: _has(facts, chips[-1], name) for name in LOOPS},
+        **{name: name in traits and traits[name].si > 0.0 for name in LOOPS},
     )
 
 
 def accepted_tokens(drafts: int, acceptance: float) -> float:
     """Mean accepted draft tokens of an iteration: each counts only if all before it were."""
     return math.fsum(acceptance**k for k in range(1, drafts + 1))
-
-
-def _idle(roles: Mapping[str, RoleCosts], shape: Shape, redundant: int) -> list[str]:
-    """A sentence for each role whose instances have dies without a routed expert."""
-    return [
-        f"{count} of {role.layout.dies} dies of a {name} instance hold no routed expert: "
-        f"experts.redundant = {redundant + count} gives one to each."
-        for name, role in sorted(roles.items())
-        if (count := stages.idle_dies(shape, role.layout, redundant))
-    ]
-
-
-def _has(facts: Facts, chip: str, name: str) -> bool:
-    """Whether a stack's loops have this trait; False if its family does not state it."""
-    fact = f"operators.{family_of(facts, chip)}.{name}"
-    return fact in facts and facts.si(fact) > 0.0
 
 
 def _laid_out_bytes_per_s(facts: Facts, chips: Sequence[str]) -> float:

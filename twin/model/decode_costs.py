@@ -33,7 +33,11 @@ def decode_costs(x: Setting, drafts: int, microbatch: str, colocated: bool = Fal
         dense=x.product(dense, 3),
         head=x.product(head, 1),
         logits=_logits(x),
-        sampling=_sampling(x),
+        # As measured per logit, or by the bytes that its kernels move after the graph.
+        sampling=c.Sampling(
+            4 * x.gap,
+            x.machine.sampling_logit_s * x.whole.vocabulary or x.seconds(o.sampling(x.whole))[3],
+        ),
         host=_host(x),
         layout=layout(x),
         demand=_demand(x, query, dense, head),
@@ -221,12 +225,6 @@ def _collective(x: Setting, name: str, where: Where, cores: Cores) -> c.Collecti
     if added > 0.0:
         token += added / x.machine.vector_bytes_per_s(cores.vector)
     return c.Collective(starts * half.start_s, token, starts * beyond, saved_s)
-
-
-def _sampling(x: Setting) -> c.Sampling:
-    """Coefficients of sampling after the graph: as measured per logit, or by bytes that move."""
-    measured_s = x.machine.sampling_logit_s * x.whole.vocabulary
-    return c.Sampling(4 * x.gap, measured_s or x.seconds(o.sampling(x.whole))[3])
 
 
 def _logits(x: Setting) -> c.Collective:

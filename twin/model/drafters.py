@@ -43,11 +43,6 @@ class Drafter:
         return replace(self, shape=self.shape.split(dies) if self.shape else None)
 
     @property
-    def join_weights(self) -> int:
-        """Parameters of the product that joins hidden states of the model."""
-        return self.joined * self.shape.hidden**2 if self.shape else 0
-
-    @property
     def wider_weights(self) -> int:
         """Parameters of its attention's projections for further inputs."""
         return (self.inputs - 1) * self.shape.down_weights if self.shape else 0
@@ -59,7 +54,8 @@ class Drafter:
             return 0.0
         layer = s.attention_weights + self.wider_weights + s.dense_weights
         head = s.vocabulary * s.hidden
-        return (layer + self.join_weights + head) * FORMATS[OWN_FORMAT].weight_bytes
+        join = self.joined * s.hidden**2  # of the product that joins hidden states of the model
+        return (layer + join + head) * FORMATS[OWN_FORMAT].weight_bytes
 
 
 def drafter(d: Deployment, model: Shape, facts: Facts) -> Drafter:

@@ -95,7 +95,10 @@ def _pass_s(
         load = layer.Pass(
             tokens, rank_context, query * busiest / each, query * total, dies, hot, wire
         )
-        alone_s += _layers_alone_s(p, load, ops)
+        if p.moe_layers > 0.0:  # a decode batch is booked in layers with experts, or in all
+            alone_s += decode.layers_in_sequence_s(p, p.moe_layers, load, ops)
+        else:
+            alone_s += decode.dense_layers_s(p, load, ops)
     m = p.sequence
     attention = dense = most_rows = most_core = 0.0
     for r in range(first, first + count):
@@ -132,14 +135,6 @@ def _pass_s(
     time = layer_s * p.moe_layers + dense
     time += decode.outside_s(p, rank_requests, rank_context, float(total), dies, hot, wire, ops)
     return time + decode.launch_gap_s(p, time, total, most, entering > query * total, ops)
-
-
-@kernel
-def _layers_alone_s(p: Decode, load: layer.Pass, ops: np.ndarray) -> float:
-    """Seconds of the layers in which a decode batch is booked: those with experts, or all."""
-    if p.moe_layers > 0.0:
-        return decode.layers_in_sequence_s(p, p.moe_layers, load, ops)
-    return decode.dense_layers_s(p, load, ops)
 
 
 @kernel

@@ -43,7 +43,6 @@ Bytes = Callable[[Part], float]
 class Sent:
     """One collective of a layer. Bytes: of a token of a rank in decode, of a die in prefill."""
 
-    kind: Literal["gather", "reduce", "all_to_all", "send"]
     phase: Phase
     where: Where  # of the attention core: before, around, after
     together: Bytes  # that the group has; a die receives all but its own share
@@ -55,7 +54,6 @@ class Sent:
 class Parallelism:
     """One way to divide attention among dies."""
 
-    title: str
     size: Callable[[Pool], int]
     stride: Callable[[Pool, int], int]  # dies from one member of a group to the next, of so many
     pieces: Callable[[Pool], int]  # that a request's KV is divided into
@@ -120,36 +118,33 @@ def reaching(s: Shape) -> float:
 PARALLELISMS: Mapping[str, Parallelism] = {
     # arXiv 1909.08053 section 3; the halves of an all-reduce: each die keeps its own tokens.
     "heads": Parallelism(
-        "attention TP",
         size=lambda pool: pool.own.tp_dies,
         stride=lambda *_: 1,
         pieces=lambda _: 1,
         sends=(
-            Sent("gather", "decode", "before", _hidden),
-            Sent("reduce", "decode", "after", _hidden, added=_hidden),
+            Sent("decode", "before", _hidden),
+            Sent("decode", "after", _hidden, added=_hidden),
         ),
     ),
     # Prefill: pieces of a prompt, with the KV of all gathered (vLLM-Ascend, mla_cp.py: all_gather;
     # a ring moves as many bytes, arXiv 2310.01889). Decode: dies of a rank that has several copies
     # of the KV (vLLM, decode_context_parallel_size; SGLang, dcp-size; Helix, arXiv 2507.07120).
     "context": Parallelism(
-        "context parallelism",
         size=lambda pool: pool.own.cp_dies,
         stride=lambda pool, _: pool.own.tp_dies if pool.phase == "prefill" else 1,
         pieces=lambda pool: pool.own.cp_dies,
         sends=(
-            Sent("gather", "prefill", "before", _cached),
-            Sent("gather", "decode", "core", _queries, layers=reaching),
-            Sent("all_to_all", "decode", "core", _partial, added=_partial, layers=reaching),
+            Sent("prefill", "before", _cached),
+            Sent("decode", "core", _queries, layers=reaching),
+            Sent("decode", "core", _partial, added=_partial, layers=reaching),
         ),
     ),
     # Stages of layers: a batch's hidden states go from each die to its counterpart of the next.
     "layers": Parallelism(
-        "pipeline parallelism",
         size=lambda pool: pool.own.pp_stages,
         stride=lambda pool, dies: dies // pool.own.pp_stages,
         pieces=lambda _: 1,  # by layers: `stage_of`
-        sends=(Sent("send", "prefill", "after", _handed, layers=lambda s: 1.0 / s.layers),),
+        sends=(Sent("prefill", "after", _handed, layers=lambda s: 1.0 / s.layers),),
     ),
 }
 

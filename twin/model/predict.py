@@ -17,6 +17,7 @@ from twin.facts import Facts
 from twin.hardware.power import Use, clock
 from twin.metrics.operators import waits_for
 from twin.model.batch import Hot
+from twin.model.coefficients import CAUSES, Decode
 from twin.model.costs import Costs, RoleCosts
 from twin.model.decode import decode_flops, decode_hbm_bytes, decode_iteration_s
 from twin.model.mixed import (
@@ -35,6 +36,7 @@ from twin.model.prefill import (
     prefill_hbm_bytes,
     prefill_hits_s,
 )
+from twin.model.record import without
 from twin.model.roofline import largest_of
 from twin.model.shape import ModelError
 from twin.scenario import Scenario
@@ -441,3 +443,20 @@ def on_one_die(uses: dict[str, Use], prefill_cores: float) -> dict[str, Use]:
     both_uses = uses["prefill"], uses["decode"]
     use = Use(prefill_cores, sum(one.cube for one in both_uses), sum(one.hbm for one in both_uses))
     return dict.fromkeys(uses, use)
+
+
+def shares_by_cause(costs: Costs, traffic: Traffic, hot: Hot) -> dict[str, float]:
+    """Share of an iteration, with one request per rank, due to each cause, largest first. Operators
+    hide each other, so a cause is worth what the iteration is shorter without it."""
+    role = costs.decoding
+    assert role is not None
+    requests, context = rank_load(1.0, role.ranks, traffic)
+
+    def iteration_s(costs: Decode) -> float:
+        return float(
+            decode_iteration_s(costs, requests, context, 0, role.ranks, *hot, role.operator_sink())
+        )
+
+    whole_s = iteration_s(role.decode)
+    shares = {c: 1.0 - iteration_s(without(role.decode, c)) / whole_s for c in CAUSES}
+    return dict(sorted(shares.items(), key=lambda item: -item[1]))

@@ -16,7 +16,7 @@ from twin.kernels.compiled import kernel
 from twin.metrics.operators import PREFILL_OPERATORS
 from twin.model import layer
 from twin.model.coefficients import Prefill
-from twin.model.roofline import interpolate, roof
+from twin.model.roofline import Machine, interpolate, roof
 from twin.model.schedule import pipeline
 
 _GATHER, _CORE, _EXCHANGE, _GATE, _DISPATCH, _EXPERTS, _COMBINE, _DENSE, _HEAD, _GAPS = map(
@@ -275,3 +275,21 @@ def prefill_flops(p: Prefill, new_tokens: float, pairs: float) -> float:
     if p.core.window > 0.0:
         core += layer.window_pairs(p.core.window, new_tokens, pairs) * p.demand.windowed_flops
     return new_tokens * p.demand.token_flops + core + indexed * p.demand.index_flops
+
+
+def bandwidth_for_prefill(prefill: Machine, decode: Machine) -> float:
+    """Share of the sustained bandwidth for prefill while decode draws its maximum: the draw of its
+    cores, in proportion where both together exceed the bandwidth."""
+    return prefill.pull(1.0) / max(1.0, prefill.pull(1.0) + decode.pull(1.0))
+
+
+def bandwidth_for_decode(p: Prefill, tokens: float, machine: Machine) -> float:
+    """Share of the sustained bandwidth that prefill leaves: a batch of `tokens` moves its bytes
+    over its time. Pairs, which take time and move few bytes, are left out: decode has at least
+    this."""
+    even, dies = np.ones(1), p.layout.dies
+    took_s = prefill_batch_s(
+        p, tokens, tokens / dies, 0.0, even, even, np.zeros(len(PREFILL_OPERATORS))
+    )
+    sustained = machine.chip.hbm_bytes_per_s * machine.gemm_bandwidth_utilisation * dies
+    return 1.0 - prefill_hbm_bytes(p, tokens) / (took_s * sustained)

@@ -76,7 +76,7 @@ def prefill_costs(x: Setting, microbatch: bool) -> c.Prefill:
         drafter_pair=x.drafting.pair_s if x.drafting else 0.0,
         layout=layout(x),
         hop=_hop(x),
-        demand=_all_stages(_demand(x, s.moe_layers + mtp, form), x.stages),
+        demand=changed(_demand(x, s.moe_layers + mtp, form), lambda _, one: x.stages * one),
         head=head.weight_bytes / m.stream_bytes_per_s(fmt=head.format) + 2 * x.gap,
         launch=m.graph_launch_s + passes * x.traffic(own_streams=False).host_s,
         kernels=x.launched_s(x.prefill_kernels, passes, passes + s.dense_layers),
@@ -220,11 +220,6 @@ def _hop(x: Setting) -> c.Collective:
     (sent,) = x.sends("layers", "after")
     each = sent.together(x.part) / group.peers
     return c.Collective(group.latency_s + x.gap, each / group.rate_bytes_per_s)
-
-
-def _all_stages(demand: c.PrefillDemand, stages: float) -> c.PrefillDemand:
-    """Demand of an instance whose stages each have a part of the layers."""
-    return demand if stages == 1.0 else changed(demand, lambda _, value: stages * value)
 
 
 def _moe(x: Setting) -> tuple[c.Gate, c.Dispatch, c.Experts, c.Combine]:

@@ -25,6 +25,11 @@ NO_REACH = ("exchange", "collective", "eager")  # of a chip's tables: networks, 
 PLAIN = "plain"  # the machine's own figures, no stack's
 # Of a stack: what else it is, and of when.
 ABOUT = ("base", "release", "family", "kernels", "month")
+# Figures of a Reach by their names in a chip's tables; `peak` is a text.
+REACH = {
+    name: name for name in ("compute", "bandwidth", "tile_small", "tile_large", "power", "edge")
+}
+REACH |= {"start_s": "start", "row_bytes": "row", "each_s": "each"}
 LATEST = "latest"  # release of a kernel library; after any month as text
 FITTED = (
     "comm_fixed",
@@ -132,11 +137,6 @@ class Machine:
     )  # rows of a tile where they do not; 0: no tiles
     sum_bytes: float = of_family("sum_bytes")  # of a number of an FFN's first INT8 product
 
-    @property
-    def vector_cores_apart(self) -> bool:
-        """Whether vector cores are separate from the matrix cores."""
-        return self.family == "ascend"
-
     def product(self, fmt: str, operator: str = "gemm") -> Reach:
         """Reach of a matrix product of a number format; `grouped`: decode's, of all experts of a
         die; `contiguous`: prefill's. The family's reach if this chip's was not measured."""
@@ -167,8 +167,8 @@ class Machine:
         return own_reach or self.reaches[f"attention.{stored}"]
 
     def prompt_attention(self, kv: str, kind: str) -> Reach:
-        """Reach of prefill's attention by format of KV; kind: `prefill_mla` or `prefill_gqa`."""
-        name = f"{kind}.{'bf16' if kv == 'bf16' else '8bit'}"
+        """Reach of prefill's attention by format of KV; kind: `mla` or `gqa`."""
+        name = f"prefill_{kind}.{'bf16' if kv == 'bf16' else '8bit'}"
         return self.reaches.get(name) or Reach(self.prefill_attention_utilisation, 1.0)
 
     def gemm_flops(self, precision: str, cube_share: float = 1.0, operator: str = "gemm") -> float:
@@ -327,18 +327,10 @@ def _reaches(facts: Facts, chip: Chip, table: str, kernel: str, gap: float) -> d
             if "compute" not in format_facts:  # a start alone: its rates are the family's
                 reaches[f"{operator}.{fmt}"] = replace(family, start_s=format_facts["start"].si)
                 continue
-            reaches[f"{operator}.{fmt}"] = Reach(
-                format_facts["compute"].si,
-                format_facts["bandwidth"].si if "bandwidth" in format_facts else 1.0,
-                format_facts["tile_small"].si if "tile_small" in format_facts else 0.0,
-                format_facts["tile_large"].si if "tile_large" in format_facts else 0.0,
-                format_facts["start"].si if "start" in format_facts else 0.0,
-                format_facts["power"].si if "power" in format_facts else 2.0,
-                str(format_facts["peak"].value) if "peak" in format_facts else "",
-                format_facts["edge"].si if "edge" in format_facts else 0.0,
-                format_facts["row"].si if "row" in format_facts else 0.0,
-                format_facts["each"].si if "each" in format_facts else 0.0,
-            )
+            stated = {name: figure for name, figure in REACH.items() if figure in format_facts}
+            figures = {name: format_facts[figure].si for name, figure in stated.items()}
+            peak = str(format_facts["peak"].value) if "peak" in format_facts else ""
+            reaches[f"{operator}.{fmt}"] = Reach(**{"bandwidth": 1.0, **figures}, peak=peak)
     return reaches
 
 

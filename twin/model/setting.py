@@ -311,7 +311,7 @@ class Setting:
         element-wise work with the product; otherwise it follows the product."""
         m = self.machine
         product = w.flops_per_token / m.gemm_flops(w.format)
-        if not m.vector_cores_apart:
+        if m.family != "ascend":
             moved_s = w.io_bytes_per_token / m.stream_bytes_per_s(fmt=w.format)
             return max(product, moved_s) + w.vector_bytes_per_token / m.vector_bytes_per_s()
         moved_s = (w.io_bytes_per_token + w.vector_bytes_per_token) / m.stream_bytes_per_s()
@@ -319,8 +319,7 @@ class Setting:
 
     @property
     def _prompt_attention(self) -> Reach:
-        kind = f"prefill_{self.shape.kind.kernels}"
-        return self.machine.prompt_attention(self.formats.kv, kind)
+        return self.machine.prompt_attention(self.formats.kv, self.shape.kind.kernels)
 
     @property
     def pair_s(self) -> float:

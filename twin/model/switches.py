@@ -99,11 +99,11 @@ def _speculation(costs: Decode, x: Setting, kind: str) -> Decode:
         more = x.facts.si("operators.fusion_spec.overhead")
     if costs.drafts and kind == "unfused":
         more = costs.query_tokens * x.machine.graph_launch_s
-    return replace(costs, host=replace(costs.host, gap=costs.host.gap + more))
+    return _later(costs, more)
 
 
-def _pause(costs: Decode, _: Setting, pause_ms: float) -> Decode:
-    return replace(costs, host=replace(costs.host, gap=costs.host.gap + pause_ms * 1e-3))
+def _later(costs: Decode, gap_s: float) -> Decode:
+    return replace(costs, host=replace(costs.host, gap=costs.host.gap + gap_s))
 
 
 SWITCHES: dict[str, Switch] = {
@@ -120,6 +120,6 @@ SWITCHES: dict[str, Switch] = {
     ),
     "flash_comm": Switch(),
     "layer_in_parallel": Switch(),
-    "host_gap_ms": Switch(decode=_pause),
+    "host_gap_ms": Switch(decode=lambda costs, _, pause_ms: _later(costs, pause_ms * 1e-3)),
     "speculation": Switch(decode=_speculation),
 }

@@ -33,9 +33,8 @@ def is_empty_prefill(world: World, p: int) -> bool:
 
 def is_empty_decode(world: World, d: int) -> bool:
     """Whether no slot is taken or reserved, and no iteration runs."""
-    return bool(
-        world.decode.taken[d] == 0 and not world.instance.running[world.settings.prefills + d]
-    )
+    running = world.instance.running[world.settings.prefills + d]
+    return not (world.decode.taken[d] or running)
 
 
 def empty_by_moving(world: World, d: int, now_s: float) -> int:

@@ -22,7 +22,6 @@ from twin.facts import Facts
 from twin.hardware.chip import HardwareError
 from twin.hardware.faults import broken, dies_unfit, slow_dies
 from twin.hardware.network import Network
-from twin.hardware.placement import Instance
 from twin.hardware.prices import nic, port_rates, ports_of, transfer_collision
 from twin.model.batch import attention_s_per_token, batch_line, recompute_s_per_token
 from twin.model.costs import RoleCosts, role_costs
@@ -41,28 +40,22 @@ def _keep(known: dict[Hashable, T], state: Hashable, answer: T, most: int) -> No
         del known[next(iter(known))]
 
 
-def _sent(role: RoleCosts) -> tuple[float, float, float, float]:
+def _sent(role: RoleCosts) -> np.ndarray:
     """Bytes of a token within nodes and beyond: of the exchange, and of what attention gathers."""
-    bytes_per_token, off_node_share = role.exchange_bytes_per_token, role.off_node_fraction
-    ranks, ranks_far = role.rank_bytes_per_token, role.gather_off_node
-    gathered_bytes = 0.0
-    context, context_far = role.context_bytes_per_token, role.context_off_node
-    if role.pool.role == "prefill":
-        p = role.prefill
-        seconds = p.gather.token * role.stage_dies + p.exchange.token
-        seconds *= (p.moe_layers + (1.0 + p.split_ffn) * p.dense_layers) * role.stages
-        gathered_bytes = seconds * role.gather_bytes_per_s if seconds > 0.0 else 0.0
-        return (
-            bytes_per_token * (1.0 - off_node_share) + ranks * (1.0 - ranks_far),
-            bytes_per_token * off_node_share + ranks * ranks_far,
-            gathered_bytes * (1.0 - ranks_far) + context * (1.0 - context_far),
-            gathered_bytes * ranks_far + context * context_far,
-        )
-    return (
-        bytes_per_token * (1.0 - off_node_share) + ranks * (1.0 - ranks_far)
-        + context * (1.0 - context_far),
-        bytes_per_token * off_node_share + ranks * ranks_far + context * context_far, 0.0, 0.0,
-    )  # fmt: skip
+
+    def split(amount: float, far: float) -> np.ndarray:
+        return amount * np.array((1.0 - far, far))
+
+    exchanged = split(role.exchange_bytes_per_token, role.off_node_fraction)
+    exchanged += split(role.rank_bytes_per_token, role.gather_off_node)
+    context = split(role.context_bytes_per_token, role.context_off_node)
+    if role.pool.role != "prefill":
+        return np.array((*(exchanged + context), 0.0, 0.0))
+    p = role.prefill
+    seconds = p.gather.token * role.stage_dies + p.exchange.token
+    seconds *= (p.moe_layers + (1.0 + p.split_ffn) * p.dense_layers) * role.stages
+    gathered_bytes = seconds * role.gather_bytes_per_s if seconds > 0.0 else 0.0
+    return np.array((*exchanged, *(split(gathered_bytes, role.gather_off_node) + context)))
 
 
 @dataclass(frozen=True)
@@ -162,16 +155,12 @@ class Machine:
 
     def change(self, in_force: Sequence[Fault]) -> None:
         """Put these faults in force: network, ports, and dies that cannot serve."""
-        self.in_force = list(in_force)
-        self.fabric = self._broken(tuple(in_force))
+        self.in_force, state = list(in_force), tuple(in_force)
+        if state not in self._states:  # recent ones are cached with their prices
+            _keep(self._states, state, broken(self._whole, state), STATES_KEPT)
+        self.fabric = self._states[state]
         self._lay_ports()
         self.out = dies_unfit(self.fabric, self.setup.scenario.deployment)
-
-    def _broken(self, in_force: tuple[Fault, ...]) -> Network:
-        """Network with these faults; recent states are cached with their prices."""
-        if in_force not in self._states:
-            _keep(self._states, in_force, broken(self._whole, in_force), STATES_KEPT)
-        return self._states[in_force]
 
     def _lay_ports(self) -> None:
         """Set the capacity of every die's port for KV hand-off, bytes/s."""
@@ -192,18 +181,14 @@ class Machine:
         dies = self.serving(k)
         state = (tuple(self.in_force), i.role, dies)
         if state not in self._priced:
-            _keep(self._priced, state, self._price(i, dies), PRICES_KEPT)
+            at = replace(self.setup.costs.deployed, net=self.fabric)
+            costs = role_costs(at, i.role, dies, i.name)
+            speeds = slow_dies(self.fabric, self.in_force)
+            slowest = min((speeds.get(die, 1.0) for die in dies), default=1.0)
+            if slowest < 1.0:
+                costs = replace(costs, coefficients=slowed(costs.coefficients, slowest))
+            _keep(self._priced, state, costs, PRICES_KEPT)
         return self._priced[state]
-
-    def _price(self, i: Instance, dies: tuple[int, ...]) -> RoleCosts:
-        """Prices of an instance on these dies of the present network."""
-        at = replace(self.setup.costs.deployed, net=self.fabric)
-        costs = role_costs(at, i.role, dies, i.name)
-        speeds = slow_dies(self.fabric, self.in_force)
-        slowest = min((speeds.get(die, 1.0) for die in dies), default=1.0)
-        if slowest < 1.0:
-            costs = replace(costs, coefficients=slowed(costs.coefficients, slowest))
-        return costs
 
     def adopt(self, k: int, costs: RoleCosts) -> None:
         """Use these costs for instance k from now on."""
@@ -212,20 +197,16 @@ class Machine:
         c, traffic = self.world.costs, self.world.traffic
         row, values = i.index, numbers(costs.coefficients)
         c.sent[self.column(k)] = _sent(costs)
-        if i.role == "prefill":
-            c.prefill_alone[row] = values
-            c.prefill_now[row] = values
-            places, now, alone_table = c.prefill_carried, c.prefill_now, c.prefill_alone
-        else:
-            c.decode_alone[row] = values
-            c.decode_now[row] = values
-            places, now, alone_table = c.decode_carried, c.decode_now, c.decode_alone
+        places, now, alone = c.prefill_carried, c.prefill_now, c.prefill_alone
+        if i.role != "prefill":
+            places, now, alone = c.decode_carried, c.decode_now, c.decode_alone
+        now[row] = alone[row] = values
+        if i.role != "prefill":
             self._seat(k)
             self.world.decode.kv_tokens[row] = self.setup.kv_tokens(costs)
         if i.role != "decode":
             self._price_reads(row, costs)
-        exchange = int(traffic.first[w.EXPERTS]) + self.column(k)
-        now[row, places] = alone_table[row, places] * traffic.crowding[exchange]
+        now[row, places] *= traffic.crowding[int(traffic.first[w.EXPERTS]) + self.column(k)]
         self._plug_in(k)
 
     def _price_reads(self, at: int, costs: RoleCosts) -> None:
@@ -242,10 +223,8 @@ class Machine:
         prefill.ahead_s_per_token[at] = costs.fetch.ahead_s_per_token(settings.fetch_latency_s)
         batch_args = costs, float(settings.prefill_budget), prompt, hot
         prefill.recompute_s_per_token[at] = recompute_s_per_token(*batch_args)
-        pass_s, per_token, per_pair = batch_line(*batch_args)
-        prefill.pass_s[at] = pass_s
-        prefill.s_per_token[at] = per_token
-        prefill.s_per_pair[at] = per_pair
+        line = batch_line(*batch_args)
+        prefill.pass_s[at], prefill.s_per_token[at], prefill.s_per_pair[at] = line
         if not settings.colocated:
             per_die = float(settings.prefill_budget) / costs.dies
             prefill.attention_s_per_token[at] = attention_s_per_token(costs.prefill, per_die)

@@ -14,7 +14,6 @@ from twin.engine.columns import World
 from twin.engine.contention.traffic import give_ports_back, note_duty
 from twin.engine.lists import append, fill, pop, remove_after
 from twin.engine.phases.decode import give_slot_back
-from twin.engine.phases.pipeline import go_through_stages
 from twin.kernels.compiled import kernel
 from twin.model import prefill as physics
 from twin.policies.batching import tokens_to_take
@@ -438,7 +437,7 @@ def next_computed(world: World, p: int, now_s: float) -> int:
             drop_gone(world, i, now_s)
             continue
         if world.settings.pool_enabled and state.pool_open[p]:
-            pool.store_blocks(world, p, i)
+            pool.store_blocks(world, p, i, request.input_tokens[i])
         if request.emitted[i] == 0:
             request.prefill_end_s[i] = now_s
         world.record.counters[w.PREFILLED] += 1
@@ -468,3 +467,14 @@ def finish_batch(world: World, p: int) -> None:
         else:
             end_alone(world, i, end_s)
     pool.write_blocks(world, p, end_s, before)
+
+
+@kernel
+def go_through_stages(world: World, p: int, end_s: float, took_s: float) -> None:
+    """Note when each pipeline stage ends the batch, which the first ends at `end_s`. Every stage
+    takes as long; it begins when it is free and the batch has come from the one before."""
+    ends_s, hop = world.prefill.stage_s, world.costs.prefill[p].hop
+    hop_s = hop.fixed + hop.token * world.prefill.most_tokens[p]
+    ends_s[p, 0] = end_s
+    for k in range(1, world.settings.stages):
+        ends_s[p, k] = max(ends_s[p, k], ends_s[p, k - 1] + hop_s) + took_s

@@ -15,8 +15,7 @@ database, links, many runs. `ui` is the screen.
 
 The public names are `load`, `predict`, `simulate`, `sweep` and `plan` of `twin.lab.functions`,
 `simulate` and `Run` of `twin.engine.simulate`, `Scenario` of `twin.scenario`, `load_facts` of
-`twin.lab.library`.
-"""
+`twin.lab.library`."""
 
 from importlib import import_module
 from typing import Any

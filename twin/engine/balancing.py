@@ -4,8 +4,7 @@ Popularity is a function of time and of the topics in the traffic; instances of 
 layout share a placement. At every decision the load of the last window is measured, layers are
 chosen, weights move over the UB plane with the serving traffic (or the instance stands still),
 and the new placement counts from when they are there. What a placement is worth is its hottest
-die over the mean, which the cost kernels read. Policy is experts'; this file gives it time.
-"""
+die over the mean, which the cost kernels read. Policy is experts'; this file gives it time."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """The state at time zero: sizes, given columns and numbers of a scenario that has been set up.
 
-Nothing here prices anything or moves time.
-"""
+Nothing here prices anything or moves time."""
 
 from __future__ import annotations
 

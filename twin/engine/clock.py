@@ -2,8 +2,7 @@
 
 Times are seconds from the start of the run. Step k spans [k, k + 1) * step_s, computed from k so
 that no error adds up. Windows cut the horizon into equal parts for the record; one more row, the
-last, collects what falls between the end of the warm-up and the horizon.
-"""
+last, collects what falls between the end of the warm-up and the horizon."""
 
 from __future__ import annotations
 

@@ -3,8 +3,7 @@
 From a declaration come the array, what compiled code sees of it, and its row in the tables of the
 documentation. Stamps are seconds, NaN until the event happens. `by` names the modules of the
 engine that write a column once the run has begun; a test holds it against their assignments. The
-state knows nothing about how it is filled or how it moves.
-"""
+state knows nothing about how it is filled or how it moves."""
 
 from __future__ import annotations
 

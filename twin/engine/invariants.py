@@ -1,8 +1,7 @@
 """Invariants: what must hold of every run, checked on its final state.
 
 Each check states a law and says whether it held and by how much. A run with a failed check is not
-valid and is never shown as a result. Ids follow the list in the project's reliability notes.
-"""
+valid and is never shown as a result. Ids follow the list in the project's reliability notes."""
 
 from __future__ import annotations
 

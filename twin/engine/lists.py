@@ -1,8 +1,7 @@
 """First-in-first-out lists, a heap, and loops over plain arrays.
 
 A list is a row of `ends`, its head and its tail, linked through `following`, which has one row per
-request: a request is in at most one list.
-"""
+request: a request is in at most one list."""
 
 from __future__ import annotations
 

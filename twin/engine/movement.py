@@ -164,8 +164,7 @@ def uneven_ends(node: np.ndarray, nodes: int, taken: np.ndarray, dispatched: flo
 
     node i8[dies]; taken f8[dies]: tokens of each die's experts, in any unit. Tokens come evenly
     from all dies, and none stays at its own. Dispatch moves the share `dispatched` of the bytes,
-    combine moves the rest back the same way. A byte is split over links as in an even exchange.
-    """
+    combine moves the rest back the same way. A byte is split over links as in an even exchange."""
     other_tokens = taken.sum() - taken
     count = np.maximum(np.bincount(node, minlength=nodes), 1)
     got, sent = (

@@ -1,8 +1,7 @@
 """What a batch reads from the memory pool and what it leaves there.
 
 Lookups happen when a prompt joins a batch and stores when the batch ends: the phases of
-prefill and of colocated instances call these functions, which have no clock of their own.
-"""
+prefill and of colocated instances call these functions, which have no clock of their own."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """The record: from the world's columns to tables, once, at the end of a run.
 
 Tables are polars frames with SI units in their column names. What they mean for a user is
-`metrics`' work.
-"""
+`metrics`' work."""
 
 from __future__ import annotations
 

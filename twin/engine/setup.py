@@ -1,8 +1,7 @@
 """Set-up: what a scenario comes to before time starts.
 
 Prices the scenario once (fabric, costs, expert imbalance) and makes its requests. Nothing here
-lays out state or moves time.
-"""
+lays out state or moves time."""
 
 from __future__ import annotations
 

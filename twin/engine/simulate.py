@@ -1,7 +1,6 @@
 """simulate: one question in, one Run out, nothing else touched.
 
-The same scenario, facts and trace give the same bytes: a Run is a value.
-"""
+The same scenario, facts and trace give the same bytes: a Run is a value."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """A window of a run, made again: every iteration and batch that touched it, as the engine ran it.
 
 A run is a value, so its beginning can be run once more, to the window's end and with a log of what
-its instances do. The log costs nothing in a run that is not watched.
-"""
+its instances do. The log costs nothing in a run that is not watched."""
 
 from __future__ import annotations
 

@@ -5,8 +5,7 @@ these: an automorphism of the network that is its own inverse. So the load of a 
 is that of the same demand at the other, with the links exchanged. It is found by going on from the
 dies: neighbours that two exchanged vertices share by links of one kind stay, the others are paired
 in order, by kind of link. That may find none where there is one; what it finds is checked link by
-link, so a link that is gone tells two places apart.
-"""
+link, so a link that is gone tells two places apart."""
 
 from __future__ import annotations
 

@@ -3,8 +3,7 @@
 A `Chip` is data/chips/<name>.toml in SI units, one value per *die* wherever a die has its own
 share. A die is an expert-parallel rank; a package ("NPU") holds one or more. This module does not
 know how much of a peak an operator reaches (model/roofline.py) nor how packages are wired
-(hardware/fabric.py).
-"""
+(hardware/fabric.py)."""
 
 from __future__ import annotations
 

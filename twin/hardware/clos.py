@@ -51,8 +51,7 @@ def l2_chips_per_sub_plane(s: Supernode, step: int) -> int:
 
     Enough ports for every L1 uplink, in whole communication racks (`step` chips of each
     sub-plane), but never more chips than an L1 chip has uplinks, for each L1 chip must reach
-    every L2 chip of its sub-plane. 0 when nothing lies beyond the node.
-    """
+    every L2 chip of its sub-plane. 0 when nothing lies beyond the node."""
     if s.scale_up == "node" or s.nodes == 1:
         return 0
     if s.l2_levels == 2:

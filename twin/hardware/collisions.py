@@ -7,8 +7,7 @@ even split, down to one cable of a bundle. Each switch hashes by itself, so choi
 A few seeded placements give how much longer the demand takes than by the even split: until the
 fullest path is through (an exchange, a read), or for each flow by itself (single transfers).
 
-Placements are numbered and drawn by hashes of numbers: equal questions get equal answers.
-"""
+Placements are numbered and drawn by hashes of numbers: equal questions get equal answers."""
 
 from __future__ import annotations
 

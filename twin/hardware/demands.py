@@ -1,8 +1,7 @@
 """Who sends how much to whom: the classes of traffic of a deployment as demands.
 
 Dies are numbers, as people number them; a demand's ends are vertices of the network. Amounts are
-per byte/s of the class: what EACH die sends to all others in an exchange, else the whole of it.
-"""
+per byte/s of the class: what EACH die sends to all others in an exchange, else the whole of it."""
 
 from __future__ import annotations
 
@@ -64,8 +63,7 @@ def exchange(
 
     Where the UB plane ends, bytes take the RDMA plane at the same time. A sibling die's bytes use
     the switches like all others, unless there is only one NPU. Raises HardwareError for fewer than
-    two different dies.
-    """
+    two different dies."""
     ends = dies_of(net, dies)
     if ends.size < 2 or np.unique(ends).size < ends.size:
         names = [net.vertices[v] for v in ends[:4].tolist()]

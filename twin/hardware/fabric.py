@@ -35,8 +35,7 @@ Several supernodes are one graph: nodes number through, each supernode has L2 ch
 ("L2 1:3.12" is of the second), and the RDMA and VPC networks join them. Change a fabric with
 `edited`. What it does not know: traffic (flows.py), how switch chips queue, the paths inside the
 RDMA and VPC networks (each is one non-blocking vertex), the CPUs' own full mesh (its bandwidth is
-not published), and DRAM sizes.
-"""
+not published), and DRAM sizes."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 Pure questions about a fabric and a list of faults; when faults begin and end, who notices and what
 the serving stack does then is the engine's. A failed element keeps its name and number and loses
-its links. A slow die keeps its links: it computes slowly.
-"""
+its links. A slow die keeps its links: it computes slowly."""
 
 from __future__ import annotations
 

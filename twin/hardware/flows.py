@@ -12,8 +12,7 @@ as "ecmp" does, and takes as much longer as whole flows that are hashed to the p
 
 A measured efficiency belongs to a path and is taken once: the rate of a link for an operation is
 its nominal rate times that share, less what the way beyond the node costs. Nothing here knows what
-travels, nor who else is on the way.
-"""
+travels, nor who else is on the way."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 Text in, text out: this module opens no file, and sizes are bounded before anything is parsed. It
 knows no machine: what vertices and links mean is the matter of machine_file.py. Other forms are
-extras (`GraphForm`).
-"""
+extras (`GraphForm`)."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """A machine that came from a file: a value, named by the digest of its content.
 
 The core opens no store: `look_in` says where machines are kept, and `plan_of` asks there for what
-a scenario names. How a file becomes a machine stands in machine_file.py.
-"""
+a scenario names. How a file becomes a machine stands in machine_file.py."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Kinds of vertices and of links, each declared once: what builders, files, names and pictures say.
 
 A vertex of a kind that is not here is a switch (an imported machine may have any). Planes are
-"ub", "rdma", "vpc", "package" and "host" (see fabric.py).
-"""
+"ub", "rdma", "vpc", "package" and "host" (see fabric.py)."""
 
 from __future__ import annotations
 

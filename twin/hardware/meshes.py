@@ -1,8 +1,7 @@
 """Scale-up networks without a hierarchy: nD full mesh, torus, dragonfly; racks and pods of meshes.
 
 `PAIRS` lists the links of an abstract grid of cells. The cells are the L1 switches of nodes (the
-same nodes as CloudMatrix384's, wired otherwise) or the ports of NPUs (UB-Mesh, tori of chips).
-"""
+same nodes as CloudMatrix384's, wired otherwise) or the ports of NPUs (UB-Mesh, tori of chips)."""
 
 from __future__ import annotations
 

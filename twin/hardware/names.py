@@ -1,8 +1,7 @@
 """What elements of a fabric are called: vertices, groups of them, numbers of dies.
 
 Names that people type are looked up in an index, which is made at its first use. Edited copies of a
-machine share it unless they add vertices.
-"""
+machine share it unless they add vertices."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 `compiled` makes them of a machine's plan, `network` of its graph; those of a frozen graph are made
 once. Links are directed and numbered in the graph's own order. Which way bytes take stands in
-flows.py, what that costs in prices.py.
-"""
+flows.py, what that costs in prices.py."""
 
 from __future__ import annotations
 

@@ -3,8 +3,7 @@
 An instance takes whole NPUs, alone but where prefill shares those of decode. Where it gets them is
 the scenario's choice (`PLACEMENTS`): a function of the instances and of the NPUs of the graph, with
 their nodes, racks and planes. What is switched off serves nothing: `place` moves instances away
-from it and says so. It prices nothing, and knows nothing of faults that come later.
-"""
+from it and says so. It prices nothing, and knows nothing of faults that come later."""
 
 from __future__ import annotations
 

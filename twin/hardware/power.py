@@ -5,8 +5,7 @@ of the clock (voltage follows it), what HBM draws does not; what they compute go
 
 A figure of data/power.toml holds for every machine that does not state its own in data/machines; a
 chip states its rated power (`tdp`). Nothing here is measured on the machine: idle watts and rated
-power of the Ascend 910C are not published.
-"""
+power of the Ascend 910C are not published."""
 
 from __future__ import annotations
 

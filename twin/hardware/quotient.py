@@ -39,8 +39,7 @@ class Quotient:
     A vertex that only sends or receives is split in two, so no path leads through it: vertex i
     enters as `size + i` and is left at `2 * size + i`; one that passes the plane on is i for both.
     Every end's own port is made part of the end's link: die -> NIC -> leaf becomes die -> leaf. So
-    ends that only differ by these are alike.
-    """
+    ends that only differ by these are alike."""
 
     def __init__(
         self, usable: Usable, operation: str, same_domain: bool | None, links: INTS, reach: int

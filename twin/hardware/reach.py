@@ -1,8 +1,7 @@
 """Links of a network that a demand may use, and those of them between its senders and receivers.
 
 Most demands stay near their ends: what lies elsewhere is not looked at. Paths are those of fewest
-hops, so the links that matter lie on walks of no more hops than the farthest pair has.
-"""
+hops, so the links that matter lie on walks of no more hops than the farthest pair has."""
 
 from __future__ import annotations
 

@@ -3,8 +3,7 @@
 A recipe names how its scale-up and its scale-out network are wired (builders.py knows how to) and
 states counts, latencies and efficiencies; what it leaves out is CloudMatrix384's, from
 data/fabric.toml. Counts and rates that a person may change are fields of the scenario's supernode;
-`as_sold` is what a recipe says they are in the machine that can be bought.
-"""
+`as_sold` is what a recipe says they are in the machine that can be bought."""
 
 from __future__ import annotations
 
@@ -58,8 +57,7 @@ def recipe_names(facts: Facts) -> list[str]:
 def recipe(machine: str, chip_name: str, facts: Facts) -> Recipe:
     """A recipe with the figures of a chip, which may replace the measured UB efficiencies.
 
-    Raises HardwareError listing the known recipes.
-    """
+    Raises HardwareError listing the known recipes."""
     names = recipe_names(facts)
     if machine not in names:
         raise HardwareError(

@@ -2,8 +2,7 @@
 
 All flows grow together until a link is full; what a flow's weight and bound are is the caller's
 business. This module knows nothing of dies, planes or seconds: rates have the unit of the
-capacities.
-"""
+capacities."""
 
 from __future__ import annotations
 
@@ -49,8 +48,7 @@ def max_min_levels(
     owners[link_start[l]:link_end[l]], with the parts `owner_parts`. full[:count]: links that may be
     overloaded, in any order (scratch). load f8[links]: for these the sum of parts times most,
     brought down to what is carried. Scratch: full_at, outdated (1 when called), stopped (0 when
-    called).
-    """
+    called)."""
     while True:
         lowest, lowest_link, unsettled = np.inf, -1, 0
         for j in range(count):

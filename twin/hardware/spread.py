@@ -1,8 +1,7 @@
 """How bytes are split over walks so that the fullest link is as empty as possible.
 
 A game of two sides, of which one sets the weights of links and the other their prices (`_spread`).
-Links are numbers here; this module knows no machine.
-"""
+Links are numbers here; this module knows no machine."""
 
 from __future__ import annotations
 
@@ -47,8 +46,7 @@ def spread(
 ) -> FLOATS:
     """Bytes/s on every link, f8[near and far, links]; far bytes take 1 / beyond as long.
 
-    members: as `by_capacity` takes them. Equal problems are solved once.
-    """
+    members: as `by_capacity` takes them. Equal problems are solved once."""
     problem = walks.digest(capacity, beyond, adaptive)
     problem += b"" if members is None else members.tobytes()
     if problem not in _solved:
@@ -70,8 +68,7 @@ def _spread(
     small linear program takes the best mixture of all splits so far. Weak duality bounds the answer
     from below: with any prices of sum 1 some link is at least as full as all bytes cost on their
     cheapest paths. The game ends when the two meet within GAP, after ROUNDS, or, where rounds are
-    slow, when neither comes on.
-    """
+    slow, when neither comes on."""
     if not capacity.size:
         return np.zeros((walks.parts.shape[0], 0))
 

@@ -1,8 +1,7 @@
 """What is wrong with a supernode, in sentences for people.
 
 A machine may be odd on purpose (that is what faults are studied with), so most of these are
-warnings of what cannot work; only what `build_fabric` refuses cannot be built at all.
-"""
+warnings of what cannot work; only what `build_fabric` refuses cannot be built at all."""
 
 from __future__ import annotations
 

@@ -6,8 +6,7 @@ vertex follows from those of h - 1 hops to its neighbours: one pass forward over
 2, ... sums up, one pass back divides the bytes, for all senders at once. Weights with which the
 fullest link is as empty as possible are found in spread.py.
 
-Vertices and links are numbers here; this module knows no machine.
-"""
+Vertices and links are numbers here; this module knows no machine."""
 
 from __future__ import annotations
 

@@ -13,8 +13,7 @@ address, of a block with the address and shape of every column: nothing is copie
 counts references (counting, atomic as it is, took half of a run's time when state was a numba
 structref). So whoever owns the object keeps it alive while compiled code runs; a column may be
 replaced by another array of its type between two calls, but not during one. This module knows
-nothing about what is held.
-"""
+nothing about what is held."""
 
 from __future__ import annotations
 

@@ -229,8 +229,7 @@ def kernel(function: Any = None, *, allocates: bool = False) -> Any:
 
     allocates: whether it makes arrays, or calls a kernel that returns one. All others count no
     references to the arrays they are given, which costs more than most of them compute: such a
-    kernel borrows its arrays and returns none.
-    """
+    kernel borrows its arrays and returns none."""
 
     def mark(function: Callable[P, R]) -> Callable[P, R]:
         def register() -> None:

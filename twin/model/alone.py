@@ -1,7 +1,6 @@
 """Operators as they are measured one at a time: a collective, a kernel, a stream, a profile.
 
-The same coefficients and kernels as in an iteration, for what a publication shows of them.
-"""
+The same coefficients and kernels as in an iteration, for what a publication shows of them."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 A kind is an entry of KINDS; a model's file names the one it has (`attention`), and Shape,
 operators and memory ask the entry. Of hybrid models some layers are of a kind of LINEAR instead
-(`linear`), which caches no tokens. Counts are those of one layer and one token.
-"""
+(`linear`), which caches no tokens. Counts are those of one layer and one token."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """What a batch of prompts takes, for those who choose beforehand: routers, and who reads cached KV.
 
-The kernels that the simulation calls for every batch are called here for a few sizes.
-"""
+The kernels that the simulation calls for every batch are called here for a few sizes."""
 
 from __future__ import annotations
 

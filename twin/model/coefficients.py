@@ -1,8 +1,7 @@
 """The coefficients that cost kernels read: what each operator takes, per pass and per row.
 
 One record per kind of instance, filled by decode_costs.py and prefill_costs.py. From the
-declarations follow compiled arrays, what slow dies or crowded links change, and causes of time.
-"""
+declarations follow compiled arrays, what slow dies or crowded links change, and causes of time."""
 
 from __future__ import annotations
 

@@ -3,8 +3,7 @@
 A fixed cost (launch), a barrier whose rounds grow with the logarithm of the peers, per-message work
 of vector cores, and bytes at the rate the fabric grants. The first three are fitted to the
 published table over EP degree (arXiv 2506.12708v2 Table 7); other families take
-data/operators.toml.
-"""
+data/operators.toml."""
 
 from __future__ import annotations
 
@@ -74,8 +73,7 @@ class MoeTraffic:
     """Coefficients of one dispatch and one combine; all in seconds.
 
     dispatch = fixed + message * tokens of the busiest sender + max(send * tokens, receive * hot
-    tokens received); combine likewise, with the hot tokens on the sending side.
-    """
+    tokens received); combine likewise, with the hot tokens on the sending side."""
 
     dispatch_fixed_s: float
     dispatch_message_s: float
@@ -180,8 +178,7 @@ def half_of_sum(m: Machine, facts: Facts, x: Exchange) -> Half:
     data/chips, or of the chip that `exchange_of` names), of the faster of two kernels, with half of
     an all-reduce's start. Otherwise they are those measured in service for families with
     `collective`, or the start of dispatch at the fabric's rate. Values are interpolated by number
-    of dies, and constant beyond the measured range.
-    """
+    of dies, and constant beyond the measured range."""
     other = f"chips.{m.chip.name}.exchange_of"
     like = str(facts[other].value) if other in facts else measured_on(facts, m.chip.name)
     path, table = f"chips.{like}.operators.collective.inside", f"operators.{m.family}.collective"

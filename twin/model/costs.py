@@ -1,8 +1,7 @@
 """All costs of a scenario's deployment, ready for the engine and for the formula.
 
 Shape, chip, fabric and deployment meet once and give coefficients for the kernels, what fits, where
-experts sit and what travels. Every iteration and the steady state read the same coefficients.
-"""
+experts sit and what travels. Every iteration and the steady state read the same coefficients."""
 
 from __future__ import annotations
 

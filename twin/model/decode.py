@@ -4,8 +4,7 @@ As in the engine of arXiv 2506.12708v2 section 4.2: all operators in sequence on
 microbatches that alternate between an attention and an MoE stream, each with its share of the cores
 and reading the weights again. A pass verifies 1 + drafts tokens of every request; each draft that
 takes a pass is one more of the drafter's layer (the model's MTP module, or a dense one of its own)
-and one more graph to launch.
-"""
+and one more graph to launch."""
 
 from __future__ import annotations
 
@@ -133,8 +132,7 @@ def launch_gap_s(
     2506.12708v2 section 4.2.4). An engine that must know all lengths before it starts a graph adds
     that time for each graph, and one that does not work ahead what it does for each request. A pass
     with more `tokens` per rank than were captured, alone or with `pieces` of prompts, is launched
-    kernel by kernel.
-    """
+    kernel by kernel."""
     h = p.host
     host = h.launch * (1.0 + p.passes) + h.answer * total + h.sync
     captured = tokens <= h.captured_prompts if pieces else h.captured <= 0.0 or tokens <= h.captured
@@ -226,8 +224,7 @@ def decode_iteration_s(
     requests i8[R] running requests of each rank; context f8[R] their context tokens summed;
     hot_tokens, hot_factor f8[G]: hottest die's MoE load over the mean by tokens that enter the MoE
     at once, hot_factor f8[2 G]: then the hottest node's; ops f8[len(DECODE_OPERATORS)] gets the
-    seconds of each operator on the critical path added, in all exactly what is returned.
-    """
+    seconds of each operator on the critical path added, in all exactly what is returned."""
     busiest_rank, busiest, total = layer.survey(p, requests, context, first, count)
     if total == 0:
         return 0.0
@@ -318,8 +315,7 @@ def decode_flops(p: Decode, requests: float, context: float) -> float:
     """FLOPs all dies of an instance compute in one iteration (sums over ranks, as above).
 
     Every layer and the head see all verified positions; the first pass that drafts sees
-    them too, later ones one token a request, and each ends in the head for one token a request.
-    """
+    them too, later ones one token a request, and each ends in the head for one token a request."""
     demand, query, passes = p.demand, p.query_tokens, p.passes
     layers = p.moe_layers + p.dense_layers
     dies = p.layout.rank_dies  # each computes as follows, and a part of the experts' products

@@ -1,7 +1,6 @@
 """The coefficients of a decode or a colocated instance, from operators, machine and network.
 
-This module does not know who sits where (costs.py), nor how a layer is composed (layer.py).
-"""
+This module does not know who sits where (costs.py), nor how a layer is composed (layer.py)."""
 
 from __future__ import annotations
 
@@ -131,8 +130,7 @@ def colocated_costs(x: Setting, drafts: int, delay: int = 0) -> c.Decode:
     """Coefficients of a colocated instance: decode in sequence, and what a prompt's piece adds.
 
     delay: iterations that prompts wait for ranks without. Ranks that have none decode while another
-    computes a prompt, so passes are apart where there is one rank or all have prompts at once.
-    """
+    computes a prompt, so passes are apart where there is one rank or all have prompts at once."""
     same_dies = x.pool.rank_dies == x.exchange.peers or delay > 0
     ranks = x.layout.dies / x.pool.rank_dies
     cached = x.many_rows(o.cached_up(x.shape, x.formats)) * x.pool.rank_dies / x.layout.dies

@@ -2,8 +2,7 @@
 
 Besides `build_costs`, only the clocks of a power cap (predict.py) and an exchange alone (alone.py)
 read a scenario in this room. An instance whose links or dies have changed is priced again by the
-same record with the network of now.
-"""
+same record with the network of now."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 An entry says whether a draft token is a pass of its own, and of which layer. MTP's is a layer of
 the model, with its experts; EAGLE-3's a dense one of its own (data/drafters.toml); n-grams come
-from the context, by the host.
-"""
+from the context, by the host."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Decode where something else limits: how many requests are under way, and how fast tokens come.
 
 Arrivals are even. Places on ranks are dealt evenly, but before prefill: some of a rank's requests
-still wait for it, and an iteration waits for the rank of which the fewest do.
-"""
+still wait for it, and an iteration waits for the rank of which the fewest do."""
 
 from __future__ import annotations
 

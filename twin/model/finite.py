@@ -56,8 +56,7 @@ def drain(
     answers f8[N]: iterations of each answer in the order of the queue; slots: of all dies together;
     most: prompt tokens of a rank in an iteration; hot: as in mixed_iteration_s; lengths: of
     prompts, equally likely, over their mean; spread: mean square of these. Prompts are computed in
-    the iterations of the running answers.
-    """
+    the iterations of the running answers."""
     first, end = deal(answers, slots)
     last = int(end.max())
     # Of those under way at an iteration: how many, and the sum and the sum of squares of `first`;

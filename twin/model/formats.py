@@ -1,8 +1,7 @@
 """Number formats of weights: a declaration each, from which bytes, peaks and steps follow.
 
 A format is an entry of FORMATS and an option of `deployment.precision.weights`; one that chips
-without a number format of 4 bits unpack first has a second entry for these, which it names.
-"""
+without a number format of 4 bits unpack first has a second entry for these, which it names."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """One decoder layer of decode on one die: seconds of its operators, in one of its modes.
 
 A mode is all cores in sequence, or one microbatch on its stream's share of the cores. What runs at
-the same time stands in schedule.py.
-"""
+the same time stands in schedule.py."""
 
 from __future__ import annotations
 
@@ -73,8 +72,7 @@ def on_wire(
 
     A port carries its die's tokens, so the hottest die's port is `hot` times as full. Links between
     nodes carry a node's tokens; where they are fuller than ports the hottest node decides, unless
-    the hottest die's port takes longer. hot_tokens f8[G]; hot_factor f8[G], or [2 G] with nodes.
-    """
+    the hottest die's port takes longer. hot_tokens f8[G]; hot_factor f8[G], or [2 G] with nodes."""
     points = hot_tokens.shape[0]
     if at.ports >= 1.0 or len(hot_factor) == points:
         return hot
@@ -250,8 +248,7 @@ def prompt_pairs(
     (4 pairs / tokens) are selected. Short prompts attend to all tokens. For longer ones the faster
     way counts: all pairs in multi-head form with a mask, or the selected ones in latent form, which
     costs more per pair (DeepSeek-V3.2 report, section 2.1). `least`: places that a kernel computes
-    for every token, whatever it attends to; 0: no such kernel.
-    """
+    for every token, whatever it attends to; 0: no such kernel."""
     if least > 0.0:
         return 0.0, least * tokens, pairs
     if reach <= 0.0 or 2.0 * pairs <= (reach + 1.0) * tokens:
@@ -302,8 +299,7 @@ def survey(
 
     requests i8[R], context f8[R] (tokens summed over a rank's requests). The slowest is the rank
     whose attention takes longest in sequence: on split cores the same but for a hair. A rank with
-    no more of either than the slowest so far needs no look at its roofs.
-    """
+    no more of either than the slowest so far needs no look at its roofs."""
     fullest_rank, busiest, total = first, 0, 0
     slowest, most_requests, most_context = -1.0, -1, -1.0
     for i in range(first, first + count):

@@ -1,7 +1,6 @@
 """What fits into a die's HBM: weights, exchange buffers, and the rest for KV.
 
-This module knows bytes, not time.
-"""
+This module knows bytes, not time."""
 
 from __future__ import annotations
 

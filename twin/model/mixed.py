@@ -3,8 +3,7 @@
 The chunk's tokens join the matrix products and the exchange of the decode batch, so weights are
 read once for both; its attention comes on top. Colocated instances run operators in sequence.
 Attention is data-parallel: a prompt is computed whole by the rank that decodes its answer, and all
-ranks wait for the slowest before they share experts.
-"""
+ranks wait for the slowest before they share experts."""
 
 from __future__ import annotations
 
@@ -43,8 +42,7 @@ def mixed_iteration_s(
     requests i8[R], context f8[R] as in decode; chunk f8[R] prompt tokens of each rank and pairs
     f8[R] their query-key pairs; ops f8[len(DECODE_OPERATORS)]: decode's operators as if alone, and
     what the chunk adds as `prefill_chunk`. Where prompts have passes of their own (`chunk.apart`),
-    the iteration is one with the chunk alone and then one of decode.
-    """
+    the iteration is one with the chunk alone and then one of decode."""
     if p.chunk.apart > 0.0:
         prompts = decoding = False
         for r in range(first, first + count):
@@ -202,8 +200,7 @@ def prompts_by_rank(
     tokens, pairs: of all ranks in a mean iteration; prompt: mean tokens to compute of a prompt;
     lengths: equally likely ones, over the mean; most: tokens that a rank computes in an iteration;
     group: ranks that split a prompt evenly. A prompt goes to the group in which an answer has
-    ended, in pieces of at most `most` per rank.
-    """
+    ended, in pieces of at most `most` per rank."""
     none = np.zeros(ranks)
     if tokens <= 0.0:
         return [(1.0, none, none)]
@@ -351,8 +348,7 @@ def _largest(
     Prompts come to a group as a Poisson process: `share` tokens per iteration, with `each` pairs
     per token. A piece fills the group's room, the rest of the prompt is another piece. Pieces
     beyond the room come later as full ones, so the mean stays `share`. A piece attends to all
-    earlier tokens of its prompt.
-    """
+    earlier tokens of its prompt."""
     share = min(share, FULL * room)
     prompt = max(prompt, GRID / MOST_BINS * room)  # very short ones come together
     bins = _bins(prompt, room)

@@ -2,8 +2,7 @@
 
 Counts follow from the model's `Shape` and the number formats, per die and token. Vector bytes are
 those of element-wise kernels (norms, quantisation, rotary embedding, activation), which run on
-vector cores and do not hide behind a matrix product.
-"""
+vector cores and do not hide behind a matrix product."""
 
 from __future__ import annotations
 
@@ -60,8 +59,7 @@ def formats(
     number formats that a chip computes in, else weights are those of the scenario, packed.
 
     sum_bytes: of a number of an FFN's first product in INT8. With 8-bit KV the product itself
-    scales it and writes BF16.
-    """
+    scales it and writes BF16."""
     weights = precision.weights if peaks is None else on_chip(precision.weights, peaks)
     weight_format = FORMATS[weights]
     linear = weight_format.linear or weights
@@ -120,8 +118,7 @@ def _linear_output(s: Shape, f: Formats) -> Work | None:
 def decode_prolog(s: Shape, f: Formats) -> Work:
     """Norm, Q and KV projections, rotary embedding; the key half of kv_up absorbed (MLA).
 
-    What absorption writes comes from the matrix product; only its rotary part is element-wise.
-    """
+    What absorption writes comes from the matrix product; only its rotary part is element-wise."""
     weights = s.down_weights + s.q_up_weights + s.kv_lora * s.heads * s.nope_dim
     weights += s.index_weights
     hidden = ACTIVATION_BYTES * s.hidden
@@ -288,8 +285,7 @@ def rank_bytes(s: Shape, dies: int) -> float:
 class Plain:
     """An operator that every token passes in every layer, other than the attention core.
 
-    Its words are an entry of `twin.metrics.operators`.
-    """
+    Its words are an entry of `twin.metrics.operators`."""
 
     name: str
     where: Literal["before", "after"]  # the attention core

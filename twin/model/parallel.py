@@ -3,8 +3,7 @@ holds, and what they send in a layer.
 
 From an entry of PARALLELISMS follow the exchanges that the machine prices, coefficients of prefill
 and decode, KV space, bytes between dies, and what is refused. Experts are spread over all dies
-whatever these are (stages.py); prefill's own ways of splitting heads stand in prefill_costs.py.
-"""
+whatever these are (stages.py); prefill's own ways of splitting heads stand in prefill_costs.py."""
 
 from __future__ import annotations
 

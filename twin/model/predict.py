@@ -1,8 +1,7 @@
 """The closed steady state by formula: what a deployment gives when it is always full.
 
 The kernels that the simulation calls for every iteration are called once, for full slots and mean
-lengths. No arrivals, no queue, no cold start; reuse and imbalance arrive as numbers and tables.
-"""
+lengths. No arrivals, no queue, no cold start; reuse and imbalance arrive as numbers and tables."""
 
 from __future__ import annotations
 
@@ -142,8 +141,7 @@ def predict(
 ) -> Prediction:
     """Steady state of a deployment; `*_hot`: tables as in decode_iteration_s.
 
-    Raises ModelError with one sentence when a single request does not fit.
-    """
+    Raises ModelError with one sentence when a single request does not fit."""
     front = costs.front_end_requests_per_s
     rates = {"front end": front}
     prefill = decode = None
@@ -202,8 +200,7 @@ def _piled(
 def slots(role: RoleCosts, wanted: float, request_tokens: float) -> tuple[float, str]:
     """Requests a rank decodes at once (mean over ranks), and what limits them.
 
-    Raises ModelError when not even one fits.
-    """
+    Raises ModelError when not even one fits."""
     fits, dies = math.floor(role.kv_tokens_per_rank / request_tokens), role.pool.rank_dies
     if fits < 1:
         owner = "a die" if dies == 1 else f"a rank of {dies} dies"
@@ -377,8 +374,7 @@ def _waits(slots: float, held: float, service: float, spread: float) -> float:
     The slots of these ranks take turns: mean value analysis of a closed network, slot by slot, in
     which an arrival sees the state with one slot fewer (Reiser and Lavenberg). service: iterations
     of a prompt; held: all other time of a request; spread: mean square of `service` over the square
-    of its mean.
-    """
+    of its mean."""
     queue = busy = wait = 0.0
     for n in range(1, math.ceil(slots) + 1):
         wait = service * max(0.0, queue - busy) + 0.5 * spread * service * busy

@@ -3,8 +3,7 @@
 Composition follows arXiv 2506.12708v2 section 4.3: attention in three stages (sequence, tensor,
 sequence parallel; or plain data parallel), then gate, dispatch, experts, combine. With two
 microbatches the copy engines carry dispatch and combine of one while the cores compute the other.
-This module does not know which prompts are in the batch, only tokens and query-key pairs.
-"""
+This module does not know which prompts are in the batch, only tokens and query-key pairs."""
 
 from __future__ import annotations
 

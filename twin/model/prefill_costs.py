@@ -1,7 +1,6 @@
 """The coefficients of a prefill instance, from operators, machine and network.
 
-The counterpart of decode_costs.py: attention in one of its parallel forms, then the MoE layer.
-"""
+The counterpart of decode_costs.py: attention in one of its parallel forms, then the MoE layer."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Peaks, the shares of them that operators reach, and the time of one operator.
 
 `Machine` joins a chip's peaks (data/chips) with efficiencies of published operator tables
-(data/operators.toml) and the few fitted constants (data/calibration.toml).
-"""
+(data/operators.toml) and the few fitted constants (data/calibration.toml)."""
 
 from __future__ import annotations
 
@@ -247,8 +246,7 @@ def kernel_facts(facts: Facts, stack: str, chip: str) -> dict[str, Fact]:
 
     A stack names its `kernels` and the `month` of its release. A chip has facts of a library up to
     a month, and the latest ones (LATEST). A stack takes the first that are not older than its
-    month; a stack without a month takes the latest.
-    """
+    month; a stack without a month takes the latest."""
     own_facts = facts.group(f"stacks.{stack}")
     if "kernels" not in own_facts:
         return (
@@ -340,8 +338,7 @@ def load_machine(
     """Peaks and efficiencies of a share of a die's cores, with one of its decode attention kernels
     and `hbm` of the sustained bandwidth.
 
-    Raises FactError when the family has no operator table or no figure for that kernel.
-    """
+    Raises FactError when the family has no operator table or no figure for that kernel."""
     family, core = family_of(facts, chip.name), f"chips.{measured_on(facts, chip.name)}.core_cycle"
     if family not in facts.names("operators"):
         raise FactError(

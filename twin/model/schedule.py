@@ -11,8 +11,7 @@ a layer apart, hide the stages of one behind those of the other, and what they s
 | ring | attention dies and expert dies, which hand them to each other | decode with AFD |
 | pipeline | cores and copy engines, first come first served | prefill |
 
-Each has its seconds (compiled), and its pieces: where the stages lie in a layer, for timelines.
-"""
+Each has its seconds (compiled), and its pieces: where the stages lie in a layer, for timelines."""
 
 from __future__ import annotations
 
@@ -88,8 +87,7 @@ def turns_s(x: Stages) -> float:
     While one dispatches, the other is in its projections and the shared expert is computed; while
     one combines, the other is in its core (SGLang
     python/sglang/srt/batch_overlap/operations_strategy.py). A stage that waits for the wire keeps
-    the cores.
-    """
+    the cores."""
     routed = x.experts - x.shared + x.answer
     core = x.attention - x.prepare + x.gate
     dispatch_s = max(x.dispatch - x.start, x.shared + x.prepare)

@@ -1,8 +1,7 @@
 """What the coefficients of an instance follow from, and the seconds of one operator in it.
 
 All physics of an operator meets here: its work (operators.py), the roofs (roofline.py), the
-traffic (collectives.py) and the share of cores it runs on.
-"""
+traffic (collectives.py) and the share of cores it runs on."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """The shape of a model: what a layer is made of, as counts (data/models/<name>.toml).
 
-From it follow parameters of weight matrices, KV bytes of a token and FLOPs of attention.
-"""
+From it follow parameters of weight matrices, KV bytes of a token and FLOPs of attention."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """What fits on the dies of an instance: its weights, its exchange buffers, and the KV of a die.
 
 Groups of two pools on one die share its HBM, and a group lends KV space to another pool's
-attention. memory.py has the bytes of each part; this module knows no time.
-"""
+attention. memory.py has the bytes of each part; this module knows no time."""
 
 from __future__ import annotations
 

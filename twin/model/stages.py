@@ -2,8 +2,7 @@
 not have.
 
 Without it every layer has one dense FFN, so nothing is dispatched, combined or balanced. The dies
-of a rank split attention, FFN and vocabulary (arXiv 1909.08053 section 3); ranks share nothing.
-"""
+of a rank split attention, FFN and vocabulary (arXiv 1909.08053 section 3); ranks share nothing."""
 
 from __future__ import annotations
 
@@ -57,8 +56,7 @@ def expert_layout(s: Shape, redundant: int, dies: int, split: int = 1) -> Expert
     With more dies than routed experts, the shared expert has dies of its own: those that routed
     slots do not use (arXiv 2506.12708v2 section 4.1), or, if redundant experts fill second slots,
     those that routed experts do not use (arXiv 2508.02520 section 7.1); at most its share of the
-    rows. Otherwise every die has the shared expert, or its part of it.
-    """
+    rows. Otherwise every die has the shared expert, or its part of it."""
     slots = s.routed_experts + redundant
     if split > 1:
         return ExpertLayout(dies, dies, math.ceil(slots / (dies // split)), 0, split)
@@ -80,8 +78,7 @@ def popular(layout: ExpertLayout, experts: Experts, facts: Facts, classes: int) 
 
     A die's experts are as far apart in popularity as evenly spaced ranks of a layer are, as a
     placement that balances leaves them; classes are pooled over layers. Imported popularity is of
-    single layers and has none; nor has a perfect placement, the ideal in which all are alike.
-    """
+    single layers and has none; nor has a perfect placement, the ideal in which all are alike."""
     skew, slots = experts.skew, layout.slots_per_die
     known = experts.popularity in ("skewed", "power_law") and experts.placement != "perfect"
     if not known or skew <= 0.0 or slots <= 1:

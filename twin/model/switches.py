@@ -1,8 +1,7 @@
 """Optimisations that a scenario switches on or off: one entry each, with what it does to the costs.
 
 A switch's name, label, help, source and options are a field of `scenario.deployment.Optimisations`;
-what it changes in the coefficients is its function here, found by the field's name.
-"""
+what it changes in the coefficients is its function here, found by the field's name."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """An iteration of two microbatches over time: what each of two streams does, from when to when.
 
-The layers stand as schedule.py arranges them; seconds are the kernels' own.
-"""
+The layers stand as schedule.py arranges them; seconds are the kernels' own."""
 
 from __future__ import annotations
 

@@ -4,8 +4,7 @@ Prefill is a bulk-service queue: an instance that becomes free takes all that wa
 its budget, and a batch takes longer the more it holds (Bailey, J. Roy. Stat. Soc. B 16, 1954;
 Chaudhry & Templeton, A First Course in Bulk Queues, 1983). No closed form has lengths that differ
 and a router that balances, so the queue's own recursion (Lindley, Proc. Camb. Phil. Soc. 48, 1952)
-is followed over a sample of the requests.
-"""
+is followed over a sample of the requests."""
 
 from __future__ import annotations
 

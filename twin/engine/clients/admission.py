@@ -1,8 +1,7 @@
 """Admission: who waits for the router in which order, and who is refused.
 
 Prefill queues keep the same order. Fair queues are in order of arrival, and who is next is chosen
-when there is room (engine/clients/fair.py).
-"""
+when there is room (engine/clients/fair.py)."""
 
 from __future__ import annotations
 

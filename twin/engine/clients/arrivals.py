@@ -4,8 +4,7 @@ A client that leaves takes its request out of wherever it is: queue, batch, KV t
 slot. A batch that computes goes on, and the request leaves at its end, as in real engines.
 
 API servers, the front end, tokenise and check, first come, first served. Each takes the same time
-for every request, so request k starts when it has arrived and request k - servers is done.
-"""
+for every request, so request k starts when it has arrived and request k - servers is done."""
 
 from __future__ import annotations
 

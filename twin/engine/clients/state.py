@@ -1,8 +1,7 @@
 """Clients: the prepared stream where clients wait, who comes back when, and whose a request is.
 
 A run whose clients wait for answers or try again makes its rows of requests as they arrive; each
-names a turn of the prepared stream. All other runs have their rows beforehand, and here nothing.
-"""
+names a turn of the prepared stream. All other runs have their rows beforehand, and here nothing."""
 
 from twin.kernels.buffers import Columns, f8, i1, i4, i8
 

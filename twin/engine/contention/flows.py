@@ -3,8 +3,7 @@
 Each class of traffic is a row of flows (`numbers_of`): one per instance, or one per instance that
 computes prompts. Links that only one flow crosses
 are left out: they are in that flow's rate alone. Links that the same flows cross in the same
-proportion count as one, and those that all flows together cannot fill as none.
-"""
+proportion count as one, and those that all flows together cannot fill as none."""
 
 from __future__ import annotations
 

@@ -4,8 +4,7 @@ Every link has the list of flows that are under way on it. What begins or ends i
 links that it touches. When links are shared, only these are summed anew, and only the flows that
 meet what has changed, directly or through others, on overloaded links get new levels: the rest
 of the machine costs nothing, however large it is. Sums are over all flows of a link in order, so
-that no rounding adds up and an answer does not depend on what happened elsewhere.
-"""
+that no rounding adds up and an answer does not depend on what happened elsewhere."""
 
 from __future__ import annotations
 

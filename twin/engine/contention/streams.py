@@ -2,8 +2,7 @@
 
 A stream is what one flow still has to carry. Its rate stays until the flow's share of the links
 changes at a step's border; what it moved is booked then, or when it is through. What begins inside
-a step takes no more than the links have left, since the others hear of it at the border only.
-"""
+a step takes no more than the links have left, since the others hear of it at the border only."""
 
 from __future__ import annotations
 

@@ -11,8 +11,7 @@ An exchange is on the wire for a part of an iteration only (`duty`). Other flows
 share of the time: their level is the mean, weighted by duty, of their levels with and without it.
 
 Several models on one machine (lifecycle/together.py) have one table of flows, shared at once: each
-world marks its own, those from `first` to `last` of a class, and takes up their levels.
-"""
+world marks its own, those from `first` to `last` of a class, and takes up their levels."""
 
 from __future__ import annotations
 

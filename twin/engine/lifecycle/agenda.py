@@ -1,8 +1,7 @@
 """What happens between steps: faults, their aftermath, decisions on expert placement.
 
 Such things are rare, so they are plain Python. Each is due at an exact time and takes effect at the
-first step's border that is not before it.
-"""
+first step's border that is not before it."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 Between two steps (life.py). A request that moves keeps what it has emitted: its KV goes over
 the port of its old die to that of its new one, as hand-offs from prefill do, and is booked
-with the prefill instance that computed its prompt.
-"""
+with the prefill instance that computed its prompt."""
 
 from __future__ import annotations
 

@@ -3,8 +3,7 @@
 At every interval the pools are measured; when the metrics have aged, the controller
 (policies/controllers.py) says how many instances it wants, and as many begin to start, change role
 or drain as cool-down and the hourly bound allow. A schedule is followed at once. What an instance
-then goes through is engine/lifecycle/life.py's.
-"""
+then goes through is engine/lifecycle/life.py's."""
 
 from __future__ import annotations
 

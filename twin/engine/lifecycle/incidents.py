@@ -9,8 +9,7 @@ Requests are moved by engine/lifecycle/faults.py.
 
 Where instances come and go (lifecycle/life.py), one that fails while it starts is off at once; one
 that fails while it drains, or that cannot serve again, is off from its detection, and its NPUs are
-free for the controller.
-"""
+free for the controller."""
 
 from __future__ import annotations
 

@@ -3,8 +3,7 @@
 Object storage sends a whole model over the VPC plane into the DRAM of an instance's nodes, at the
 rate of a bucket that all who fetch share evenly; DRAM sends dies their weights over the memory
 pool's plane, no faster than the loaders of their processes take them in. What else is on the links
-slows a transfer, and a transfer slows what else is there.
-"""
+slows a transfer, and a transfer slows what else is there."""
 
 from __future__ import annotations
 

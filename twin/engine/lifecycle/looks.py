@@ -2,8 +2,7 @@
 
 Read between two steps from counters and columns of the phases. What is needed is a
 forecast: the load that comes, over what one instance does within the SLO, when one that starts now
-would serve.
-"""
+would serve."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """The machine as it is now: which dies serve in each instance, and what that costs.
 
 Fabric, members and slow dies change between steps; this file prices the new state with the same
-functions that priced the first one and writes it into the world. It decides nothing.
-"""
+functions that priced the first one and writes it into the world. It decides nothing."""
 
 from __future__ import annotations
 

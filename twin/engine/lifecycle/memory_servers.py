@@ -1,8 +1,7 @@
 """Nodes whose DRAM is the memory pool: what they take along when they fail.
 
 What is gone is read again from the SSD tier or lost, as the scenario says. Who fails, and when, is
-engine/lifecycle/incidents.py's.
-"""
+engine/lifecycle/incidents.py's."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Who was there when: instances and NPUs of each pool over a run, and the tables of their lives.
 
-Where instances are fixed, what the deployment declares is there all the time.
-"""
+Where instances are fixed, what the deployment declares is there all the time."""
 
 from __future__ import annotations
 

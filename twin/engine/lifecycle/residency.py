@@ -1,8 +1,7 @@
 """Where the weights of models are: in DRAM of the memory pool or of nodes, else in object storage.
 
 DRAM holds whole models and evicts the least recently used one. All models of a machine share one
-table, as they share its DRAM. [EMS: LRU at the granularity of models, arXiv 2506.12708v2 4.4.3]
-"""
+table, as they share its DRAM. [EMS: LRU at the granularity of models, arXiv 2506.12708v2 4.4.3]"""
 
 from __future__ import annotations
 

@@ -4,8 +4,7 @@ A model is served by a world of its own: its instances, prices, requests and nam
 pool. What models share is the clock and the links. So their flows are numbered in one table, whose
 columns all worlds borrow: exchanges of all models first, then each model's other flows. Where no
 two models can fill a link together, each keeps a table of its own, and runs as if it were alone.
-They also share the DRAM and the bucket that weights come from, and NPUs where they take turns.
-"""
+They also share the DRAM and the bucket that weights come from, and NPUs where they take turns."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Phase: colocated instances prefill and decode in the same iterations.
 
 Each iteration takes a piece of the waiting prompts together with the whole decode batch, so a long
-prompt delays everyone's next token: the contrast that shows what disaggregation buys.
-"""
+prompt delays everyone's next token: the contrast that shows what disaggregation buys."""
 
 from __future__ import annotations
 

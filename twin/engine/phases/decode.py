@@ -1,8 +1,7 @@
 """Phase: decode instances run iterations; requests join, grow, finish or are preempted.
 
 An iteration touches ranks, not requests: a request that joins knows at which iteration it is due
-(MTP acceptance drawn once) and waits in a calendar until then.
-"""
+(MTP acceptance drawn once) and waits in a calendar until then."""
 
 from __future__ import annotations
 

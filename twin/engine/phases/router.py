@@ -1,8 +1,7 @@
 """Phase: the router reserves decode room first, then chooses a prefill instance (section 4.3.3).
 
 Requests leave in order, or as admission lines them up; the first that finds no decode room holds
-those behind it until a later step's border shows room. Requests that decode preempted go first.
-"""
+those behind it until a later step's border shows room. Requests that decode preempted go first."""
 
 from __future__ import annotations
 

@@ -110,8 +110,7 @@ def spread_merged(parts: Sequence[tuple[int, np.ndarray]], prefix: str) -> dict[
     of the samples repeated and put together.
 
     >>> spread_merged([(2, np.array([1.0])), (1, np.array([4.0]))], "ttft_s")["ttft_s_p50"]
-    1.0
-    """
+    1.0"""
     values = np.concatenate([sample for _, sample in parts] or [np.zeros(0)])
     if values.size == 0:
         return spread_of(values, prefix)

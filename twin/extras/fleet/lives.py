@@ -3,8 +3,7 @@ traffic.
 
 The front router looks at nothing that runs inside, so a supernode sees a thinned stream: of a
 Poisson stream again one; of a renewal stream one whose squared coefficient of variation is 1 + p
-(cv2 - 1) where a share p is drawn, and cv2 / n where each n-th request is taken (Cox 1962).
-"""
+(cv2 - 1) where a share p is drawn, and cv2 / n where each n-th request is taken (Cox 1962)."""
 
 import math
 from collections.abc import Callable, Iterable
@@ -217,8 +216,7 @@ def _stream(arrivals: str, cv: float, part: float, turn: float) -> dict[str, Any
     1/turn-th taken; nothing where they stay.
 
     >>> _stream("poisson", 1.0, 0.01, 1.0), _stream("poisson", 1.0, 1.0, 0.25)
-    ({}, {'arrivals': 'gamma', 'cv': 0.5})
-    """
+    ({}, {'arrivals': 'gamma', 'cv': 0.5})"""
     before = {"poisson": 1.0, "uniform": 0.0}.get(arrivals, cv * cv)
     after = (1.0 + part * (before - 1.0)) * turn
     if after == before or (before == 0.0 and part == 1.0):

@@ -134,8 +134,7 @@ def ticks(low: float, high: float) -> list[float]:
     """Round numbers from at most `low` to at least `high`, about `TICKS` of them.
 
     >>> ticks(0.0, 930.0), ticks(3.1, 4.2)
-    ([0.0, 250.0, 500.0, 750.0, 1000.0], [3.0, 3.25, 3.5, 3.75, 4.0, 4.25])
-    """
+    ([0.0, 250.0, 500.0, 750.0, 1000.0], [3.0, 3.25, 3.5, 3.75, 4.0, 4.25])"""
     span = (high - low) or abs(high) or 1.0
     power = 10.0 ** math.floor(math.log10(span / (TICKS - 1)))
     step = next(s * power for s in (1.0, 2.0, 2.5, 5.0, 10.0) if s * power * (TICKS - 0.5) >= span)

@@ -62,8 +62,7 @@ def _place(error: float) -> float:
     """Where a signed error stands on the axis: by its logarithm, and evenly within the band.
 
     >>> round(_place(-0.5) + _place(0.5), 9), _place(0.0)
-    (0.0, 0.0)
-    """
+    (0.0, 0.0)"""
     return math.asinh(error / BAND)
 
 

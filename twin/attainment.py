@@ -1,8 +1,6 @@
 """Which share of the requests meets its SLO at a load, by formula: TTFT from the bulk-service queue
 of prefill (`model/waiting.py`) over a sample, TPOT from the time of an iteration and its swings."""
 
-from __future__ import annotations
-
 import math
 from bisect import bisect_left, bisect_right
 from collections import Counter

@@ -2,8 +2,6 @@
 what it adds, each with its code as "module:attribute", imported when the hook is loaded. No other
 module knows an extra: with its folder deleted the twin lacks only what it brought."""
 
-from __future__ import annotations
-
 import pkgutil
 from dataclasses import dataclass
 from functools import cache

@@ -2,8 +2,6 @@
 Prices come from `steady`, a decode instance's population from `population`, as the engine's start
 does."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 

@@ -4,8 +4,6 @@ decide it and seconds come in once, as the mean time of its iterations. Ranks ar
 router chooses them: requests that join a rank together also leave it together, which independent
 draws miss."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -2,8 +2,6 @@
 agree: with even ranks by formula, what uneven ranks add by the population (`twin/population.py`),
 repeated."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -2,8 +2,6 @@
 imbalance meet here and nowhere else; the engine sets up with `assemble`, and the kernels are its
 own."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace

@@ -6,8 +6,6 @@ chosen, weights move over the UB plane with the serving traffic (or the instance
 and the new placement counts from when they are there. What a placement is worth is its hottest
 die over the mean, which the cost kernels read. Policy is experts'; this file gives it time."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 

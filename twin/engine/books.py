@@ -1,7 +1,5 @@
 """Booking: amounts that accrue over a span go into the record's windows."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from twin.engine import codes as w

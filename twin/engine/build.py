@@ -2,8 +2,6 @@
 
 Nothing here prices anything or moves time."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from twin.engine import codes as w

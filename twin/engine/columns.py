@@ -5,8 +5,6 @@ documentation. Stamps are seconds, NaN until the event happens. `by` names the m
 engine that write a column once the run has begun; a test holds it against their assignments. The
 state knows nothing about how it is filled or how it moves."""
 
-from __future__ import annotations
-
 from math import nan
 
 from twin.engine.clients.state import Gate, Loop, Turns

@@ -3,8 +3,6 @@
 Each check states a law and says whether it held and by how much. A run with a failed check is not
 valid and is never shown as a result. Ids follow the list in the project's reliability notes."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from itertools import combinations, pairwise

@@ -3,8 +3,6 @@
 A list is a row of `ends`, its head and its tail, linked through `following`, which has one row per
 request: a request is in at most one list."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from twin.engine.codes import HEAD, NONE, TAIL

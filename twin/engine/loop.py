@@ -1,7 +1,5 @@
 """The loop: steps, phases in order, and a sample of who is where at each step's end."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from twin.engine import codes as w

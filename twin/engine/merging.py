@@ -4,8 +4,6 @@ Rows of requests and instances are those of all models, with a column `model`; i
 numbered through, so that a number of a role is of one model. What is of the whole machine (windows,
 links, memory servers, operators) is summed, or a mean by what each model has of it."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Tables of what moved and where: traffic by class, its places, links, instances over time."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 

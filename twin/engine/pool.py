@@ -3,8 +3,6 @@
 Lookups happen when a prompt joins a batch and stores when the batch ends: the phases of
 prefill and of colocated instances call these functions, which have no clock of their own."""
 
-from __future__ import annotations
-
 from twin.engine import codes as w
 from twin.engine.books import book_one, book_traffic
 from twin.engine.clients.returns import tenant_of, turn_of

@@ -3,8 +3,6 @@
 Tables are polars frames with SI units in their column names. What they mean for a user is
 `metrics`' work."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import numpy as np

@@ -2,8 +2,6 @@
 
 The same scenario, facts and trace give the same bytes: a Run is a value."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace

@@ -4,8 +4,6 @@ Requests that are under way at time zero are rows of the run like all others. Th
 those that arrive, with what is left of their answers, and their stamps are zero: what a run
 measures of them is what happens within it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import numpy as np

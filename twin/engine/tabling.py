@@ -1,8 +1,6 @@
 """Tables of many pieces, made at once and without queries: a polars frame costs more than what a
 piece holds, and a query (`select`, `filter`, a method that is an expression) wakes all threads."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 

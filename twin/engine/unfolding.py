@@ -1,7 +1,5 @@
 """A run as it unfolds, for whoever watches: latency and throughput so far, over simulated time."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from twin.engine import codes as w

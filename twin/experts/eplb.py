@@ -2,8 +2,6 @@
 MIT), greedy in float32 as the original, all layers side by side. Every sort is stable: where loads
 tie, indices may differ from the original's, loads do not."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

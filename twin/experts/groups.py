@@ -3,8 +3,6 @@ experts, then the 8 best experts in them (arXiv 2412.19437 2.1.2). Experts' chan
 picked *together* changes. A reached group's picks vary EVEN times as much as independent picks
 would."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

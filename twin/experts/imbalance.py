@@ -1,7 +1,5 @@
 """The set-up answer: how uneven the dies are at one typical moment, by batch size."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -2,8 +2,6 @@
 different experts, so an expert's picks in a batch vary less than a multinomial's: by its own
 chance."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Packing copies on dies and numbering dies; all layers side by side."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

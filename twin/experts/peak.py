@@ -3,8 +3,6 @@ variance of a token's picks. Written twice, equal to the last bit: `peak_of_*` f
 waits for no compiler, `peaks` for curves; roots and powers are scalar calls, alike on any
 processor."""
 
-from __future__ import annotations
-
 import math
 from itertools import repeat
 

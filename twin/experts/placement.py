@@ -2,8 +2,6 @@
 Expert of slot is i8[layers, dies, slots_per_die], EMPTY where a slot holds none; die d is on node d
 * nodes // dies."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import numpy as np

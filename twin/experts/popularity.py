@@ -2,8 +2,6 @@
 (the shape of DeepSeek-V3); one power law; or imported counts. `skew` scales all but the uniform
 one."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

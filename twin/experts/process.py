@@ -2,8 +2,6 @@
 stationary normal process whose autocorrelation integrates to `drift_s`), shifts (every
 `shift_every_s` a share of the experts change places) and topics (each class adds an offset)."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from functools import lru_cache

@@ -4,8 +4,6 @@ An added link is like those of its kind where the machine has such, else like an
 second link between the same two ends joins their bundle. An added switch passes its plane on and
 stands nowhere. What else changes links stands in fabric.py."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

@@ -7,8 +7,6 @@ dies: neighbours that two exchanged vertices share by links of one kind stay, th
 in order, by kind of link. That may find none where there is one; what it finds is checked link by
 link, so a link that is gone tells two places apart."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypeAlias

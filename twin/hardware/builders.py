@@ -3,8 +3,6 @@
 A scale-up network is one entry of SCALE_UP, a scale-out network one of SCALE_OUT: each is a
 function of a `Draft`. A new topology is a function, an entry here and a file in data/machines."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from itertools import product

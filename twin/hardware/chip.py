@@ -5,8 +5,6 @@ share. A die is an expert-parallel rank; a package ("NPU") holds one or more. Th
 know how much of a peak an operator reaches (model/roofline.py) nor how packages are wired
 (hardware/fabric.py)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """Scale-up networks of switches: L1, L2 and L3 of a Clos, and one hop through shared chips."""
 
-from __future__ import annotations
-
 import math
 from itertools import product
 from typing import Any

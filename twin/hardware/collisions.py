@@ -9,8 +9,6 @@ fullest path is through (an exchange, a read), or for each flow by itself (singl
 
 Placements are numbered and drawn by hashes of numbers: equal questions get equal answers."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass

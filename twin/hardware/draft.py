@@ -3,8 +3,6 @@
 A `Draft` is a machine in the making. Builders (clos.py, meshes.py, builders.py) add what is between
 the nodes. Nothing here prices anything."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from functools import cache

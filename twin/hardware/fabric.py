@@ -37,8 +37,6 @@ Several supernodes are one graph: nodes number through, each supernode has L2 ch
 RDMA and VPC networks (each is one non-blocking vertex), the CPUs' own full mesh (its bandwidth is
 not published), and DRAM sizes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import lru_cache

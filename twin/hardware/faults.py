@@ -4,8 +4,6 @@ Pure questions about a fabric and a list of faults; when faults begin and end, w
 the serving stack does then is the engine's. A failed element keeps its name and number and loses
 its links. A slow die keeps its links: it computes slowly."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -4,8 +4,6 @@ Text in, text out: this module opens no file, and sizes are bounded before anyth
 knows no machine: what vertices and links mean is the matter of machine_file.py. Other forms are
 extras (`GraphForm`)."""
 
-from __future__ import annotations
-
 import csv
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

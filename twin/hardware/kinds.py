@@ -3,8 +3,6 @@
 A vertex of a kind that is not here is a switch (an imported machine may have any). Planes are
 "ub", "rdma", "vpc", "package" and "host" (see fabric.py)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

@@ -3,8 +3,6 @@
 What a file leaves out is derived from the names of its vertices ("die 3.1.0": node 3, NPU 1, die 0)
 and the planes of its links. `write_machine` writes any fabric so that it comes back as it is."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any

@@ -3,8 +3,6 @@
 `PAIRS` lists the links of an abstract grid of cells. The cells are the L1 switches of nodes (the
 same nodes as CloudMatrix384's, wired otherwise) or the ports of NPUs (UB-Mesh, tori of chips)."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Sequence
 from itertools import product

@@ -7,8 +7,6 @@ A figure of data/power.toml holds for every machine that does not state its own 
 chip states its rated power (`tdp`). Nothing here is measured on the machine: idle watts and rated
 power of the Ascend 910C are not published."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

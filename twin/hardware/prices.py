@@ -4,8 +4,6 @@ Every answer is a `Price` of one demand with no other traffic on the way, read f
 puts on the graph's links (flows.py); who else is there is the engine's business (sharing.py). It
 sees no queues in switch chips and no software in front of the ports."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence

@@ -3,8 +3,6 @@
 Most demands stay near their ends: what lies elsewhere is not looked at. Paths are those of fewest
 hops, so the links that matter lie on walks of no more hops than the farthest pair has."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

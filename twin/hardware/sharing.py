@@ -4,8 +4,6 @@ All flows grow together until a link is full; what a flow's weight and bound are
 business. This module knows nothing of dies, planes or seconds: rates have the unit of the
 capacities."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from twin.kernels.compiled import kernel

@@ -1,7 +1,5 @@
 """Mixtures and cuts of routing problems, by the linear programs and flows of scipy."""
 
-from __future__ import annotations
-
 import numpy as np
 from scipy.optimize import linprog
 from scipy.sparse import csr_array

@@ -3,8 +3,6 @@
 A game of two sides, of which one sets the weights of links and the other their prices (`_spread`).
 Links are numbers here; this module knows no machine."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator
 from types import ModuleType

@@ -3,8 +3,6 @@
 A machine may be odd on purpose (that is what faults are studied with), so most of these are
 warnings of what cannot work; only what `build_fabric` refuses cannot be built at all."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

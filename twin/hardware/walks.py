@@ -8,8 +8,6 @@ fullest link is as empty as possible are found in spread.py.
 
 Vertices and links are numbers here; this module knows no machine."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 from collections.abc import Sequence

@@ -3,8 +3,6 @@ is an array made on the spot of an address and a shape, without a counted owner.
 knows two things that hold of columns alone: an index counts from the front (a negative one is
 refused), and numbers of different types do not lie in the same place."""
 
-from __future__ import annotations
-
 import operator
 from collections.abc import Callable
 from typing import Any, ClassVar

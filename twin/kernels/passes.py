@@ -2,8 +2,6 @@
 inside the entry that holds it. Numba's own way, machine code of every function and again in each of
 its callers, does three times that work."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from numba.core.codegen import JITCodeLibrary

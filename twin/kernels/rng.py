@@ -6,8 +6,6 @@ own key.
 The hash is SplitMix64 (Steele, Lea, Flood, OOPSLA 2014) at counter `index`. Transcendental
 functions are scalar calls, because vectorised ones differ between processors."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 from collections.abc import Callable

@@ -2,8 +2,6 @@
 
 The same coefficients and kernels as in an iteration, for what a publication shows of them."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

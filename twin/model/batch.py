@@ -2,8 +2,6 @@
 
 The kernels that the simulation calls for every batch are called here for a few sizes."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

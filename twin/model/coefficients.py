@@ -3,8 +3,6 @@
 One record per kind of instance, filled by decode_costs.py and prefill_costs.py. From the
 declarations follow compiled arrays, what slow dies or crowded links change, and causes of time."""
 
-from __future__ import annotations
-
 from twin.model.operators import plain_operators
 from twin.model.record import Record, carried, computed, given, part, parts, record
 

@@ -5,8 +5,6 @@ of vector cores, and bytes at the rate the fabric grants. The first three are fi
 published table over EP degree (arXiv 2506.12708v2 Table 7); other families take
 data/operators.toml."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

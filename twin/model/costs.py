@@ -3,8 +3,6 @@
 Shape, chip, fabric and deployment meet once and give coefficients for the kernels, what fits, where
 experts sit and what travels. Every iteration and the steady state read the same coefficients."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -6,8 +6,6 @@ and reading the weights again. A pass verifies 1 + drafts tokens of every reques
 takes a pass is one more of the drafter's layer (the model's MTP module, or a dense one of its own)
 and one more graph to launch."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from twin.kernels.compiled import kernel

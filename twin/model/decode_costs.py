@@ -2,8 +2,6 @@
 
 This module does not know who sits where (costs.py), nor how a layer is composed (layer.py)."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from twin.model import coefficients as c

@@ -4,8 +4,6 @@ Besides `build_costs`, only the clocks of a power cap (predict.py) and an exchan
 read a scenario in this room. An instance whose links or dies have changed is priced again by the
 same record with the network of now."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 

@@ -3,8 +3,6 @@
 Arrivals are even. Places on ranks are dealt evenly, but before prefill: some of a rank's requests
 still wait for it, and an iteration waits for the rank of which the fewest do."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

@@ -4,8 +4,6 @@ A block lies in the engine's KV tensors as one piece a layer: so many copies, ea
 few in flight. Every die reads the latents of all prompts whose heads it shares out. Over UB a die's
 copy engine reads the pool; over VPC blocks come into a node's memory once, and from there."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, field
 

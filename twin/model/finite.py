@@ -4,8 +4,6 @@ Slots are full for a while, then the longest answers are left alone (`drain`); o
 computed before any answer goes on (`burst`). Kernels of the colocated instance; prompts all alike.
 """
 
-from __future__ import annotations
-
 import heapq
 from dataclasses import dataclass
 

@@ -3,8 +3,6 @@
 A format is an entry of FORMATS and an option of `deployment.precision.weights`; one that chips
 without a number format of 4 bits unpack first has a second entry for these, which it names."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 

@@ -3,8 +3,6 @@
 A mode is all cores in sequence, or one microbatch on its stream's share of the cores. What runs at
 the same time stands in schedule.py."""
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 

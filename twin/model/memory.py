@@ -2,8 +2,6 @@
 
 This module knows bytes, not time."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from twin.facts import Facts

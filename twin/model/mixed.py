@@ -5,8 +5,6 @@ read once for both; its attention comes on top. Colocated instances run operator
 Attention is data-parallel: a prompt is computed whole by the rank that decodes its answer, and all
 ranks wait for the slowest before they share experts."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from functools import lru_cache

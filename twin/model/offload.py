@@ -4,8 +4,6 @@ As Adrenaline does (arXiv 2503.20552): a share of the requests that decode keeps
 dies. In each layer their queries, new keys and values go there, the core runs on cores that these
 dies set aside, and values come back, while decode dies attend for the other requests."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from twin.hardware import demands

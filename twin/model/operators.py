@@ -4,8 +4,6 @@ Counts follow from the model's `Shape` and the number formats, per die and token
 those of element-wise kernels (norms, quantisation, rotary embedding, activation), which run on
 vector cores and do not hide behind a matrix product."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from typing import Literal

@@ -5,8 +5,6 @@ From an entry of PARALLELISMS follow the exchanges that the machine prices, coef
 and decode, KV space, bytes between dies, and what is refused. Experts are spread over all dies
 whatever these are (stages.py); prefill's own ways of splitting heads stand in prefill_costs.py."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace

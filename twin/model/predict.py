@@ -3,8 +3,6 @@
 The kernels that the simulation calls for every iteration are called once, for full slots and mean
 lengths. No arrivals, no queue, no cold start; reuse and imbalance arrive as numbers and tables."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any

@@ -5,8 +5,6 @@ sequence parallel; or plain data parallel), then gate, dispatch, experts, combin
 microbatches the copy engines carry dispatch and combine of one while the cores compute the other.
 This module does not know which prompts are in the batch, only tokens and query-key pairs."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -2,8 +2,6 @@
 
 The counterpart of decode_costs.py: attention in one of its parallel forms, then the MoE layer."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 from twin.model import coefficients as c

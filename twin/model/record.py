@@ -3,8 +3,6 @@
 A frozen dataclass of numbers and other records for plain Python; compiled code reads the same names
 in a numpy record (`dtype_of`, `numbers`), which is what a state column holds."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import Field, dataclass, field, fields, replace
 from functools import cache

@@ -3,8 +3,6 @@
 `Machine` joins a chip's peaks (data/chips) with efficiencies of published operator tables
 (data/operators.toml) and the few fitted constants (data/calibration.toml)."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache

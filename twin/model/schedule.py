@@ -13,8 +13,6 @@ a layer apart, hide the stages of one behind those of the other, and what they s
 
 Each has its seconds (compiled), and its pieces: where the stages lie in a layer, for timelines."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import NamedTuple
 

@@ -3,8 +3,6 @@
 Groups of two pools on one die share its HBM, and a group lends KV space to another pool's
 attention. memory.py has the bytes of each part; this module knows no time."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 

@@ -4,8 +4,6 @@ not have.
 Without it every layer has one dense FFN, so nothing is dispatched, combined or balanced. The dies
 of a rank split attention, FFN and vocabulary (arXiv 1909.08053 section 3); ranks share nothing."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace

@@ -3,8 +3,6 @@
 A switch's name, label, help, source and options are a field of `scenario.deployment.Optimisations`;
 what it changes in the coefficients is its function here, found by the field's name."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any

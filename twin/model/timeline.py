@@ -2,8 +2,6 @@
 
 The layers stand as schedule.py arranges them; seconds are the kernels' own."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 

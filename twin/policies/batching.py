@@ -1,8 +1,6 @@
 """Batching: how much of a prompt joins the next batch, in order until the token budget is spent,
 and how many iterations an answer needs."""
 
-from __future__ import annotations
-
 import math
 from functools import lru_cache
 

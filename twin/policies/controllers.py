@@ -1,8 +1,6 @@
 """Controllers: wanted instances of each pool from stale metrics (`Seen`). A pool's pressure is 1 at
 its limit; autoscalers keep it between two marks (Knative, Dynamo), re-balancing sees all pools."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass

@@ -10,8 +10,6 @@ All arrays have one row per pool. DRAM and SSD are a `BlockPool` each (arXiv 250
 every block is written to both, and one that DRAM has evicted, or lost with a server (by a hash of
 its id), is cold: read from the SSD tier at its next use, and in DRAM again after."""
 
-from __future__ import annotations
-
 from typing import Any, Protocol
 
 import numpy as np

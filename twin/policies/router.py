@@ -4,8 +4,6 @@ never an output length; queues count in seconds. A new router is a function with
 in `ROUTERS` and a line in `choose_instance`; in `SEES_WAITS` if it reads `wait_s` or `serve_s`, in
 `SEES_HITS` if `serve_s`, hits or `kv_used`: for others these columns are not up to date."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from twin.kernels.buffers import Columns, f8, i1, i8

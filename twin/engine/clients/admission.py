@@ -3,8 +3,6 @@
 Prefill queues keep the same order. Fair queues are in order of arrival, and who is next is chosen
 when there is room (engine/clients/fair.py)."""
 
-from __future__ import annotations
-
 from twin.engine import codes as w
 from twin.engine.clients.fair import begin_waiting
 from twin.engine.clients.returns import LET_IN, ask_again, tenant_of

@@ -6,8 +6,6 @@ slot. A batch that computes goes on, and the request leaves at its end, as in re
 API servers, the front end, tokenise and check, first come, first served. Each takes the same time
 for every request, so request k starts when it has arrived and request k - servers is done."""
 
-from __future__ import annotations
-
 from twin.engine import codes as w
 from twin.engine.clients.returns import ATTEMPTS, ask_again, cancel
 from twin.engine.columns import World

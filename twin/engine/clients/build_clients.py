@@ -1,7 +1,5 @@
 """What a run's clients are at time zero: rows of requests, the prepared stream, tenants."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

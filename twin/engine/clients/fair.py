@@ -5,8 +5,6 @@ its answers as they are given, so that the length of an answer need not be known
 request of the tenant with the lowest counter. The router counts what it has handed on as charged.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

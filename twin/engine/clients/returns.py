@@ -1,7 +1,5 @@
 """What a client does when its request ends: it sends the next turn, tries again, or goes."""
 
-from __future__ import annotations
-
 import math
 
 from twin.engine import codes as w

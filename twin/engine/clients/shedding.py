@@ -1,7 +1,5 @@
 """Load shedding: what the router predicts of a request's TTFT before it lets it in."""
 
-from __future__ import annotations
-
 from twin.engine import codes as w
 from twin.engine.clients.fair import line_up
 from twin.engine.columns import World

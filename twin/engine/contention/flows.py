@@ -5,8 +5,6 @@ computes prompts. Links that only one flow crosses
 are left out: they are in that flow's rate alone. Links that the same flows cross in the same
 proportion count as one, and those that all flows together cannot fill as none."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar

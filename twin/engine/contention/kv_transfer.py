@@ -2,8 +2,6 @@
 arXiv 2506.12708v2 section 4.3.3 every prefill rank holds the whole latent KV, and consecutive
 groups of decode ranks draw from the same one."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from twin.engine import codes as w

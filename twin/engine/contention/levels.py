@@ -6,8 +6,6 @@ meet what has changed, directly or through others, on overloaded links get new l
 of the machine costs nothing, however large it is. Sums are over all flows of a link in order, so
 that no rounding adds up and an answer does not depend on what happened elsewhere."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from twin.engine.contention.shared_links import Traffic

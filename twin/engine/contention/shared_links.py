@@ -1,7 +1,5 @@
 """Columns of what instances put on links that they share."""
 
-from __future__ import annotations
-
 from math import inf
 
 from twin.kernels.buffers import Columns, f8, i1, i4, i8

@@ -4,8 +4,6 @@ A stream is what one flow still has to carry. Its rate stays until the flow's sh
 changes at a step's border; what it moved is booked then, or when it is through. What begins inside
 a step takes no more than the links have left, since the others hear of it at the border only."""
 
-from __future__ import annotations
-
 import math
 
 from twin.engine import codes as w

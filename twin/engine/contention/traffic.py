@@ -13,8 +13,6 @@ share of the time: their level is the mean, weighted by duty, of their levels wi
 Several models on one machine (lifecycle/together.py) have one table of flows, shared at once: each
 world marks its own, those from `first` to `last` of a class, and takes up their levels."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from twin.engine import codes as w

@@ -3,8 +3,6 @@
 Such things are rare, so they are plain Python. Each is due at an exact time and takes effect at the
 first step's border that is not before it."""
 
-from __future__ import annotations
-
 import heapq
 import math
 from collections.abc import Callable

@@ -4,8 +4,6 @@ Between two steps (life.py). A request that moves keeps what it has emitted: its
 the port of its old die to that of its new one, as hand-offs from prefill do, and is booked
 with the prefill instance that computed its prompt."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from twin.engine import codes as w

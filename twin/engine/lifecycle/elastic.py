@@ -5,8 +5,6 @@ At every interval the pools are measured; when the metrics have aged, the contro
 or drain as cool-down and the hourly bound allow. A schedule is followed at once. What an instance
 then goes through is engine/lifecycle/life.py's."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter, deque
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ What a fault does is decided in lifecycle/incidents.py at a step's border; this 
 requests. A request that loses its KV or its unfinished prefill is tried again, and keeps its
 emitted tokens; after `retries` times it is lost, with the reason."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from twin.engine import codes as w

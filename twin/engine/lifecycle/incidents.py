@@ -11,8 +11,6 @@ Where instances come and go (lifecycle/life.py), one that fails while it starts 
 that fails while it drains, or that cannot serve again, is off from its detection, and its NPUs are
 free for the controller."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence

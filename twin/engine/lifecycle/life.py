@@ -6,8 +6,6 @@ instances there may be is settled before time starts (`hardware.placement.furthe
 NPUs, and an NPU belongs to one of them at a time. What a step of a start takes is bytes over a rate
 or a published figure (data/startup.toml)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from typing import Literal

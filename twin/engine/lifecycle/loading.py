@@ -5,8 +5,6 @@ rate of a bucket that all who fetch share evenly; DRAM sends dies their weights 
 pool's plane, no faster than the loaders of their processes take them in. What else is on the links
 slows a transfer, and a transfer slows what else is there."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 

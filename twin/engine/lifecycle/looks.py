@@ -4,8 +4,6 @@ Read between two steps from counters and columns of the phases. What is needed i
 forecast: the load that comes, over what one instance does within the SLO, when one that starts now
 would serve."""
 
-from __future__ import annotations
-
 import math
 from collections import deque
 from collections.abc import Mapping, Sequence

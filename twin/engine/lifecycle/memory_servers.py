@@ -3,8 +3,6 @@
 What is gone is read again from the SSD tier or lost, as the scenario says. Who fails, and when, is
 engine/lifecycle/incidents.py's."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from twin.engine.lifecycle.machine import Machine

@@ -3,8 +3,6 @@
 DRAM holds whole models and evicts the least recently used one. All models of a machine share one
 table, as they share its DRAM. [EMS: LRU at the granularity of models, arXiv 2506.12708v2 4.4.3]"""
 
-from __future__ import annotations
-
 import math
 from collections import OrderedDict, defaultdict
 from collections.abc import Iterable, Sequence, Set

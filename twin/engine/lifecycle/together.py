@@ -6,8 +6,6 @@ columns all worlds borrow: exchanges of all models first, then each model's othe
 two models can fill a link together, each keeps a table of its own, and runs as if it were alone.
 They also share the DRAM and the bucket that weights come from, and NPUs where they take turns."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -3,8 +3,6 @@
 Each iteration takes a piece of the waiting prompts together with the whole decode batch, so a long
 prompt delays everyone's next token: the contrast that shows what disaggregation buys."""
 
-from __future__ import annotations
-
 from twin.engine import codes as w
 from twin.engine import pool
 from twin.engine.books import book_one

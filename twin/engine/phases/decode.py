@@ -3,8 +3,6 @@
 An iteration touches ranks, not requests: a request that joins knows at which iteration it is due
 (MTP acceptance drawn once) and waits in a calendar until then."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from twin.engine import codes as w

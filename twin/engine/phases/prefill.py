@@ -1,7 +1,5 @@
 """Phase: prefill instances look up the memory pool, form batches, compute, and store new blocks."""
 
-from __future__ import annotations
-
 import math
 
 from twin.engine import codes as w

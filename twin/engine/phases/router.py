@@ -3,8 +3,6 @@
 Requests leave in order, or as admission lines them up; the first that finds no decode room holds
 those behind it until a later step's border shows room. Requests that decode preempted go first."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from twin.engine import codes as w

@@ -139,10 +139,8 @@ class Attainment:
         high = 2.0 * max(limit for _, _, limit in self.parts) * self.per_iteration
         low = 0.0
         while high - low > 1e-3 * high:
-            middle = 0.5 * (low + high)
-            low, high = (
-                (middle, high) if self.fluent(middle, swings) >= self.share else (low, middle)
-            )
+            mid = 0.5 * (low + high)
+            low, high = (mid, high) if self.fluent(mid, swings) >= self.share else (low, mid)
         return low
 
     @cached_property
@@ -224,10 +222,8 @@ class Attainment:
         if self.in_time(low, took_s) < self.share:
             return 0.0
         while high / low > 1.0 + CLOSE:
-            middle = math.sqrt(low * high)
-            low, high = (
-                (middle, high) if self.in_time(middle, took_s) >= self.share else (low, middle)
-            )
+            mid = math.sqrt(low * high)
+            low, high = (mid, high) if self.in_time(mid, took_s) >= self.share else (low, mid)
         return SAFE * low
 
 

@@ -78,9 +78,7 @@ class Population(Columns):
     backlog_pairs = f8("ranks", "Query-key pairs of these.")
     chunk = f8("ranks", "Prompt tokens of a rank in this iteration.", "tokens")
     chunk_pairs = f8("ranks", "Query-key pairs of these.")
-    most_waiting = number(
-        float, "Requests without a place that still get their first token in time."
-    )
+    most_waiting = number(float, "Requests without a place that still get a first token in time.")
     expected_s = number(float, "Mean iteration, where prompts lengthen some; else 0.", unit="s")
     own = number(float, "Share of what comes that follows the instance's own iterations.")
     stretch = f8("3", "Mean of the last stretch of iterations; sum and count of this.")

@@ -69,9 +69,7 @@ class Requests(Columns):
         "requests", "Where it is.", fill=WAITING,
         by="admission, decode, drain, faults, kv_transfer, prefill, returns, router",
     )  # fmt: skip
-    reason = i1(
-        "requests", "Why it was turned away.", by="admission, arrivals, decode, faults, router"
-    )
+    reason = i1("requests", "Why it was refused.", by="admission, arrivals, decode, faults, router")
     turn = i4("made", "Its row of the prepared stream.", by="arrivals")
     attempt = i2("made", "Attempts before it.", by="arrivals")
     gone = i1("made", "Its client left while its batch computes.", by="arrivals")
@@ -103,9 +101,7 @@ class Instances(Columns):
 class Prefill(Columns):
     """One row per prefill (or colocated) instance."""
 
-    queue = i4(
-        "prefills, 2", "List of who waits.", fill=NONE, by="arrivals, faults, prefill, router"
-    )
+    queue = i4("prefills, 2", "Who waits.", fill=NONE, by="arrivals, faults, prefill, router")
     batch = i4("prefills, 2", "List of whose last piece runs.", fill=NONE, by="faults, prefill")
     queued_tokens = i8("prefills", "Tokens waiting or in prefill.", "tokens", by="prefill, router")
     ending_tokens = i8("prefills", "Of these, in the running batch.", "tokens", by="prefill")
@@ -122,9 +118,7 @@ class Prefill(Columns):
     batch_pairs = f8("prefills", "Pairs of tokens in its attention.", by="prefill")
     most_tokens = f8("prefills", "Tokens of the die that takes longest.", "tokens", by="prefill")
     most_pairs = f8("prefills", "Pairs of attention of that die.", by="prefill")
-    read_bytes_per_token = f8(
-        "prefills", "What crosses the pool's plane for a hit.", "B", by="machine"
-    )
+    read_bytes_per_token = f8("prefills", "What crosses the pool's plane a hit.", "B", by="machine")
     read_bytes_per_s = f8(
         "prefills", "Reads of the pool, of all servers alike.", "B/s", fill=1, by="machine"
     )
@@ -170,9 +164,7 @@ class Transfers(Columns):
     fresh = i4("transfers", "Scratch: these in order of time.", by="kv_transfer")
     flows_out = i4("ports", "Transfers that leave by a port.", by="kv_transfer")
     flows_in = i4("ports", "Transfers that enter by a port.", by="kv_transfer")
-    capacity = f8(
-        "ports", "What other traffic leaves of it.", "B/s", fill=None, by="machine, traffic"
-    )
+    capacity = f8("ports", "What other traffic leaves.", "B/s", fill=None, by="machine, traffic")
     granted = f8("ports", "Without other traffic.", "B/s", fill=None, by="machine")
     port_of_prefill = i4("prefills, prefill_ranks", "Port of a rank.", fill=None, by="machine")
     port_of_decode = i4("ranks", "Port of a rank.", fill=None, by="machine")
@@ -243,9 +235,7 @@ class Costs(Columns):
         "(RDMA), what prefill's attention gathers within and beyond.", "B", by="machine",
     )  # fmt: skip
     prefill_operators = f8("prefill_operators", "Scratch of one batch.", "s", by="prefill")
-    decode_operators = f8(
-        "decode_operators", "Scratch of one iteration.", "s", by="colocated, decode"
-    )
+    decode_operators = f8("decode_operators", "Scratch of a pass.", "s", by="colocated, decode")
 
 
 class World(Columns):

@@ -163,11 +163,9 @@ def uneven_ends(node: np.ndarray, nodes: int, taken: np.ndarray, dispatched: flo
     node i8[dies]; taken f8[dies]: tokens of each die's experts, in any unit. Tokens come evenly
     from all dies, and none stays at its own. Dispatch moves the share `dispatched` of the bytes,
     combine moves the rest back the same way. A byte is split over links as in an even exchange."""
-    other_tokens = taken.sum() - taken
+    other = taken.sum() - taken
     count = np.maximum(np.bincount(node, minlength=nodes), 1)
-    got, sent = (
-        np.bincount(node, each / each.mean(), nodes) / count for each in (taken, other_tokens)
-    )
+    got, sent = (np.bincount(node, each / each.mean(), nodes) / count for each in (taken, other))
     into_node, out = (part * got + (1.0 - part) * sent for part in (dispatched, 1.0 - dispatched))
     return into_node, out
 
@@ -259,12 +257,12 @@ def _placed_bytes(
         p = where[k // len(WAYS)]
         classes = plane, p["traffic"], p["role"], p["instance"], direction
         within = (middle >= p["t_s"]) & (middle < p["end_s"])
-        per_share[k] = _booked(cells, column, classes)[within].sum() / class_sizes[k]
+        per_share[k] = _book(cells, column, classes)[within].sum() / class_sizes[k]
         epochs_of_class.setdefault(classes, []).append(k)
     # What was booked in a window whose middle found the class without a way had one at its ends.
     for classes, spans in epochs_of_class.items():
         placed_bytes = float((per_share[spans] * class_sizes[spans]).sum())
-        booked = float(_booked(cells, column, classes).sum())
+        booked = float(_book(cells, column, classes).sum())
         if booked > placed_bytes == 0.0:  # in spans that hold no window's middle
             per_share[spans] = booked / class_sizes[spans].sum()
         elif booked > placed_bytes * (1.0 + 1e-12):
@@ -279,9 +277,7 @@ def _placed_bytes(
     return bytes_by_way
 
 
-def _booked(
-    cells: np.ndarray, column: dict[tuple[str, int], int], who: Sequence[Any]
-) -> np.ndarray:
+def _book(cells: np.ndarray, column: dict[tuple[str, int], int], who: Sequence[Any]) -> np.ndarray:
     """Bytes by window of a (plane, class of traffic, role, instance ...), f8[windows]."""
     plane, traffic, role, instance = who[:4]
     index = w.TRAFFIC.index(traffic), w.PLANES.index(plane), column[role, instance]
@@ -314,11 +310,9 @@ def instances_table(setup: Setup, machine: Machine, log: list[Event]) -> pl.Data
         if i.role == "colocated":  # what waits for it waits in its prompt queue
             queue_mean = book[:, i.index * w.AT_FIELDS + w.AT_QUEUE] / looks
             queue = queue + queue_mean
-        iterations = samples[:, w.AT_ITERATIONS]
+        passes = samples[:, w.AT_ITERATIONS]
         iteration_s = np.full(windows, np.nan)
-        np.divide(
-            samples[:, w.AT_ITERATION_S], iterations, out=iteration_s, where=iterations > 1e-9
-        )
+        np.divide(samples[:, w.AT_ITERATION_S], passes, out=iteration_s, where=passes > 1e-9)
         pieces.append(
             {
                 "t_s": begin,

@@ -215,11 +215,9 @@ def _power_w(
             [amount / (columns["window_s"] * limit) for amount, limit in both]
             for both in amounts(setup, book).values()
         )
-        of_prefill: np.ndarray = prefill_npus * setup.power["prefill"].drawn_w(
-            prefilling, cube, hbm, cube
-        )
+        own: np.ndarray = prefill_npus * setup.power["prefill"].drawn_w(prefilling, cube, hbm, cube)
         of_decode = setup.power["decode"].drawn_w(0.0, decode_cube, decode_hbm)
-        return of_prefill + (npus - prefill_npus) * of_decode
+        return own + (npus - prefill_npus) * of_decode
     of_cube = ratio(book[:, w.PREFILL_FLOPS], book[:, w.FLOPS])
     cube_of_prefill = use[0] * np.nan_to_num(of_cube)
     drawn_w: np.ndarray = npus * setup.power[setup.roles[0]].drawn_w(

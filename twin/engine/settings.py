@@ -141,9 +141,7 @@ class Settings(Columns):
     prefills = number(int, "Instances that compute prompts.", lambda f: max(len(f.prefill), 1))
     prompt_row = number(int, "Of these the first of `Instances`.", lambda f: f.prompt_row)
     prefill_ranks = number(int, "Dies of a prefill instance.", lambda f: f.dies(f.prefill))
-    stages = number(
-        int, "Pipeline stages of one.", lambda f: 1 if f.colocated else f.d.prefill.pp_stages
-    )
+    stages = number(int, "Pipeline stages.", lambda f: 1 if f.colocated else f.d.prefill.pp_stages)
     decode_ranks = number(int, "Ranks of a decode instance.", lambda f: f.ranks())
     decode_dies = number(int, "Dies of a decode instance.", lambda f: f.dies(f.decode))
     shares_npus = number(int, "Whether pools lie on the same NPUs.", lambda f: bool(sharing(f.s)))

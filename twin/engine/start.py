@@ -77,12 +77,10 @@ def residents(priced: Priced, requests: Requests) -> Residents | None:
             wait = population.reserved_s / population.iteration_s
             live_through(population.population, 0, int(APART * population.life) + 1, each, wait)
         parts.append(_snapshot(population, k * ranks))
-    rank, prompt, tokens_left, ready_s = (
-        np.concatenate(columns) for columns in zip(*parts, strict=True)
-    )
+    rank, prompt, left, ready_s = (np.concatenate(columns) for columns in zip(*parts, strict=True))
     if closed:  # no more than there are clients
-        rank, prompt, tokens_left, ready_s = (
-            c[: s.workload.concurrency] for c in (rank, prompt, tokens_left, ready_s)
+        rank, prompt, left, ready_s = (
+            c[: s.workload.concurrency] for c in (rank, prompt, left, ready_s)
         )
     order = np.argsort(ready_s, kind="stable")
     found_rate = population.rate_req_per_s * instances
@@ -90,7 +88,7 @@ def residents(priced: Priced, requests: Requests) -> Residents | None:
         return None
     return Residents(
         rank[order].astype(np.int32), prompt[order].astype(np.int32),
-        (tokens_left[order] + 1).astype(np.int32), ready_s[order], found_rate,
+        (left[order] + 1).astype(np.int32), ready_s[order], found_rate,
     )  # fmt: skip
 
 

@@ -65,12 +65,10 @@ def place_eplb(load: Floats, physical: int, groups: int, nodes: int, slots: Ints
     member[rows, place] = np.arange(experts)
     for n in range(nodes):
         members = member[:, n * experts_of_node : (n + 1) * experts_of_node]
-        slots_used = physical // nodes + (1 if n < physical % nodes else 0)
+        used = physical // nodes + (1 if n < physical % nodes else 0)
         local = weight[rows, members]
-        expert, count = replicate(local, slots_used)
+        expert, count = replicate(local, used)
         share = np.zeros((layers, node_dies * room), np.float32)
-        share[:, :slots_used] = local[rows, expert] / count[rows, expert].astype(np.float32)
+        share[:, :used] = local[rows, expert] / count[rows, expert].astype(np.float32)
         die, slot = pack(share, node_dies)
-        slots[rows, n * node_dies + die[:, :slots_used], slot[:, :slots_used]] = members[
-            rows, expert
-        ]
+        slots[rows, n * node_dies + die[:, :used], slot[:, :used]] = members[rows, expert]

@@ -77,20 +77,18 @@ class Flows:
 
     def digest(self) -> bytes:
         """Digest of what decides on which links flows land; equal for ends at equivalent places."""
-        content = hashlib.sha1(f"{self.each} {self.same_domain} {self.beyond}".encode(),
+        text = hashlib.sha1(f"{self.each} {self.same_domain} {self.beyond}".encode(),
                                usedforsecurity=False)  # fmt: skip
         for of_rows, of_ends in ((self.rows.vertex, self.ends.vertex),
                                  (self.rows.node, self.ends.node),
                                  (self.rows.domain, self.ends.domain)):  # fmt: skip
             ends = np.concatenate([of_rows, of_ends])
             _, first, numbers = np.unique(ends, return_index=True, return_inverse=True)
-            content.update(
-                np.argsort(np.argsort(first, kind="stable"), kind="stable")[numbers].data
-            )
+            text.update(np.argsort(np.argsort(first, kind="stable"), kind="stable")[numbers].data)
         for side in (self.rows, self.ends):
             for part in (side.group, side.rank, side.amount):
-                content.update(np.ascontiguousarray(part).data)
-        return content.digest()
+                text.update(np.ascontiguousarray(part).data)
+        return text.digest()
 
     def placed(self, first: int, draws: int) -> Iterator[tuple[INTS, INTS, INTS]]:
         """Yield pieces of `count` drawn placements: placement (from 0), row end of each flow."""

@@ -23,11 +23,9 @@ def dies_of(net: Network, dies: Sequence[int]) -> INTS:
     """Vertices of dies; raises HardwareError for a number that no die has."""
     numbers = np.asarray(dies, np.int64)
     most = net.dies.size
-    wrong = numbers[(numbers < 0) | (numbers >= most)]
-    if wrong.size:
-        raise HardwareError(
-            f"die {wrong[0]} does not exist: the supernode has dies 0 to {most - 1}"
-        )
+    bad = numbers[(numbers < 0) | (numbers >= most)]
+    if bad.size:
+        raise HardwareError(f"die {bad[0]} does not exist: the supernode has dies 0 to {most - 1}")
     return np.asarray(net.dies[numbers])
 
 

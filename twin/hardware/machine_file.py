@@ -28,6 +28,8 @@ MOST_SUB_PLANES = 63
 MOST_BYTES_PER_S, MOST_LATENCY_S = 1e18, 3600.0
 ENDS = [kind for kind, known in VERTICES.items() if known.end]
 FIRST = [kind for kind, known in VERTICES.items() if known.place]  # a link's kind begins with one
+Vertices = Mapping[str, dict[str, Any]]
+Links = Mapping[tuple[str, str], dict[str, Any]]
 WHOLE = ("node", "npu", "die", "index", "sub_plane", "supernode", "domain")
 STORED = {
     "vertex": (*WHOLE, "kind", "rack", "forwards", "chip"),
@@ -141,9 +143,7 @@ def _fits(value: Any, most: float) -> bool:
     return number and 0.0 <= value <= most
 
 
-def _vertices(
-    rows: Rows, links: Mapping[tuple[str, str], dict[str, Any]]
-) -> dict[str, dict[str, Any]]:
+def _vertices(rows: Rows, links: Links) -> Vertices:
     """Attributes of every vertex: as given, otherwise derived from its name and links."""
     faults: list[str] = []
     vertices: dict[str, dict[str, Any]] = {}
@@ -174,9 +174,7 @@ def _place_of(kind: str) -> tuple[str, ...]:
     return VERTICES[kind].place if kind in VERTICES else ()
 
 
-def _planes(
-    vertices: Mapping[str, dict[str, Any]], links: Mapping[tuple[str, str], dict[str, Any]]
-) -> None:
+def _planes(vertices: Vertices, links: Links) -> None:
     """Derive, where not given, the planes of links and what vertices forward. Links of dies and
     CPUs inside their node also lead to storage and to the node's NICs. Dies joined without a switch
     forward traffic of others. A cable between two dies that are both on switches counts as added:
@@ -219,21 +217,17 @@ def _word(value: Any) -> bool:
 def _named(name: str) -> dict[str, Any]:
     """Kind and place by a name: "CPU 3.1" is CPU 1 of node 3; other names are switches."""
     lower_name = name.lower()
-    for kind, kind_data in VERTICES.items():
-        if kind_data.named and lower_name == kind_data.named and not kind_data.place:
+    for kind, own in VERTICES.items():
+        if own.named and lower_name == own.named and not own.place:
             return {"kind": kind}
-        if kind_data.place and lower_name.startswith(kind_data.named + " "):
-            numbers = lower_name[len(kind_data.named) :].strip().split(".")
-            if len(numbers) == len(kind_data.place) and all(
-                re.fullmatch(r"\d{1,6}", n) for n in numbers
-            ):
-                return {"kind": kind, **dict(zip(kind_data.place, map(int, numbers), strict=True))}
+        if own.place and lower_name.startswith(own.named + " "):
+            numbers = lower_name[len(own.named) :].strip().split(".")
+            if len(numbers) == len(own.place) and all(re.fullmatch(r"\d{1,6}", n) for n in numbers):
+                return {"kind": kind, **dict(zip(own.place, map(int, numbers), strict=True))}
     return {"kind": "switch"}
 
 
-def _domains(
-    vertices: Mapping[str, dict[str, Any]], links: Mapping[tuple[str, str], Mapping[str, Any]]
-) -> None:
+def _domains(vertices: Vertices, links: Links) -> None:
     """Scale-up planes where none are given: sets joined by UB links, in order of first dies."""
     ends = [v for v, data in vertices.items() if data["kind"] in ("die", "cpu", "nic")]
     if any("domain" in vertices[v] for v in ends):
@@ -263,9 +257,7 @@ def _order(name: str, data: Mapping[str, Any]) -> tuple[Any, ...]:
     return (data["kind"] != "die", data["kind"], order_key, name)
 
 
-def _refuse_useless(
-    vertices: Mapping[str, Mapping[str, Any]], links: Mapping[tuple[str, str], Mapping[str, Any]]
-) -> None:
+def _refuse_useless(vertices: Vertices, links: Links) -> None:
     """Raise FabricFileError for a machine without dies, with odd packages or without paths, or
     with a die that is on the RDMA plane without a NIC, whose port would have no rate."""
     dies = [v for v, data in vertices.items() if data["kind"] == "die"]
@@ -291,9 +283,7 @@ def _refuse_useless(
                 [f"NPU {node}.{npu} has the dies {sorted(package_dies)}: every NPU needs "
                  "as many as others of its chip, numbered from 0."]
             )  # fmt: skip
-    joined = lazy_networkx().Graph(
-        e for e, data in links.items() if data["capacity_bytes_per_s"] > 0.0
-    )
+    joined = lazy_networkx().Graph(e for e, d in links.items() if d["capacity_bytes_per_s"] > 0.0)
     parts = (len(part.intersection(dies)) for part in lazy_networkx().connected_components(joined))
     if len(dies) > 1 and max(parts, default=0) < 2:
         raise FabricFileError(["No path of links joins any two dies of the machine."])

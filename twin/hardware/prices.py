@@ -150,11 +150,9 @@ def server_port(
 
     def rate() -> float:  # the same for all that are alike
         """Bytes/s through the memory-server ports of the median node."""
-        port_load, _ = demands.server_ports(net, load, plane)
-        rates, links = np.full(net.nodes, np.inf), load.links[port_load]
-        np.minimum.at(
-            rates, net.node[net.tail[links]], net.capacity[links] / load.amounts[port_load]
-        )
+        port, _ = demands.server_ports(net, load, plane)
+        rates, links = np.full(net.nodes, np.inf), load.links[port]
+        np.minimum.at(rates, net.node[net.tail[links]], net.capacity[links] / load.amounts[port])
         return float(np.median(rates[sources])) / sources.size
 
     return net.once(("server port", load.pattern, plane), rate)

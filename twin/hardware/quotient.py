@@ -188,8 +188,8 @@ class Quotient:
             self.group[order], self.group[order], side="left"
         )
         senders, receivers = (
-            self._side(groups, np.flatnonzero(amounts), number, amounts, rank)
-            for groups, amounts, number in (
+            self._side(groups, np.flatnonzero(sizes), number, sizes, rank)
+            for groups, sizes, number in (
                 (self.rows, self.usable.out, self.enter),
                 (self.columns, self.usable.into, self.leave),
             )
@@ -203,14 +203,12 @@ class Quotient:
         """Number of vertices of each group."""
         return np.bincount(self.group[self.group >= 0], minlength=self.size)
 
-    def _side(
-        self, groups: INTS, vertices: INTS, number: INTS, amounts: FLOATS, rank: INTS
-    ) -> Side:
+    def _side(self, groups: INTS, vertices: INTS, number: INTS, sizes: FLOATS, rank: INTS) -> Side:
         """Ends of one side of the demand, by group."""
         net = self.usable.net
         return Side(
             np.searchsorted(groups, self.group[number[vertices]]), rank[number[vertices]],
-            vertices, net.node[vertices], net.domain[vertices], amounts[vertices],
+            vertices, net.node[vertices], net.domain[vertices], sizes[vertices],
         )  # fmt: skip
 
 

@@ -268,14 +268,12 @@ class Walks:
 
     def longest(self, latency: FLOATS) -> float:
         """Largest sum of latencies over the paths of any pair, without detours."""
-        time_s = np.zeros(self.rows.size)
+        t_s = np.zeros(self.rows.size)
         longest = 0.0
         for h, level in self._numbered():
-            time_s = np.maximum.reduceat(
-                time_s[level.tail] + latency[level.links], level.head_start
-            )
+            t_s = np.maximum.reduceat(t_s[level.tail] + latency[level.links], level.head_start)
             direct = self.most[level.end, level.row] >= h
-            longest = max(longest, float(time_s[level.state[direct]].max(initial=0.0)))
+            longest = max(longest, float(t_s[level.state[direct]].max(initial=0.0)))
         return longest
 
 

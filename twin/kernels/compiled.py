@@ -290,10 +290,8 @@ def entry(function: Callable[P, R]) -> Callable[P, R]:
     from twin.kernels.passes import EntryCompiler
 
     wake()
-    compiled: Callable[P, R] = njit(cache=True, pipeline_class=EntryCompiler, **ARITHMETIC)(
-        function
-    )
-    return compiled
+    form: Callable[P, R] = njit(cache=True, pipeline_class=EntryCompiler, **ARITHMETIC)(function)
+    return form
 
 
 _PLAINLY: contextvars.ContextVar[bool] = contextvars.ContextVar("plainly", default=False)
@@ -312,17 +310,17 @@ def plainly() -> Iterator[None]:
 
 def late(function: Callable[P, R]) -> Callable[P, R]:
     """Decorator of an `entry` compiled when first called: imports cost nothing; for Python."""
-    compiled: list[Callable[P, R]] = []
+    form: list[Callable[P, R]] = []
 
     @functools.wraps(function)
     def enter(*args: P.args, **kwargs: P.kwargs) -> R:
-        if not compiled:
+        if not form:
             if _PLAINLY.get():
                 return function(*args, **kwargs)
-            compiled.append(entry(function))
-        return compiled[0](*args, **kwargs)
+            form.append(entry(function))
+        return form[0](*args, **kwargs)
 
-    _LATE[enter] = compiled
+    _LATE[enter] = form
     return enter
 
 

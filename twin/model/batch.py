@@ -20,13 +20,11 @@ def recompute_s_per_token(role: RoleCosts, budget: float, prompt: float, hot: Ho
     """Seconds of an instance's time to compute one token that is not in the memory pool. budget:
     tokens of a full batch (of an iteration, where instances are colocated); prompt: its mean
     tokens."""
-    pass_time = batch_s(role, budget, budget * 0.5 * prompt, hot)
+    pass_s = batch_s(role, budget, budget * 0.5 * prompt, hot)
     if isinstance(role.coefficients, Prefill):
-        return (
-            float(pass_time - prefill_hits_s(role.prefill, budget, role.operator_sink())) / budget
-        )
-    pass_time -= batch_s(role, 1.0, 0.5 * prompt, hot)
-    return float(pass_time - mixed_hits_s(role.decode, budget, role.operator_sink())) / budget
+        return float(pass_s - prefill_hits_s(role.prefill, budget, role.operator_sink())) / budget
+    pass_s -= batch_s(role, 1.0, 0.5 * prompt, hot)
+    return float(pass_s - mixed_hits_s(role.decode, budget, role.operator_sink())) / budget
 
 
 def batch_s(role: RoleCosts, tokens: float, pairs: float, hot: Hot) -> float:

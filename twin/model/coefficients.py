@@ -249,9 +249,7 @@ class Decode(Record):
     layout: Layout = part(Layout)
     demand: Demand = part(Demand)
     ways: float = given("How many of the splits there are.")
-    hides: float = given(
-        "0: attention and MoE streams on split cores; 1: computing hides the wire."
-    )
+    hides: float = given("0: two streams on split cores; 1: computing hides the wire.")
     microbatch: float = given("0: off, 1: on, 2: where it is faster.")
     query_tokens: float = given("Tokens of a request in one pass: 1 + drafts.")
     drafts: float = given("Draft tokens of a pass.")

@@ -9,11 +9,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Literal
 
 import numpy as np
 
 from twin.facts import Facts
+from twin.hardware.flows import Operation
 from twin.hardware.network import Network, Wiring, network
 from twin.hardware.prices import all_to_all
 from twin.model.formats import ACTIVATION_BYTES
@@ -85,17 +85,13 @@ class MoeTraffic:
     saved_s: float = 0.0  # by it in each of the two, per token beyond these
 
 
-def exchange(
-    fabric: Wiring, dies: Sequence[int], operation: Literal["read", "write"] = "write"
-) -> Exchange:
+def exchange(fabric: Wiring, dies: Sequence[int], operation: Operation = "write") -> Exchange:
     """The exchange over the scale-up plane (or its replacement between nodes) of these dies."""
     return _exchange(network(fabric), dies if isinstance(dies, range) else tuple(dies), operation)
 
 
 @lru_cache(maxsize=256)
-def _exchange(
-    net: Network, dies: range | tuple[int, ...], operation: Literal["read", "write"]
-) -> Exchange:
+def _exchange(net: Network, dies: range | tuple[int, ...], operation: Operation) -> Exchange:
     """Rate, latency and peers of an all-to-all over these dies of the graph."""
     count = len(dies)
     if count < 2:

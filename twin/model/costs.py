@@ -38,6 +38,7 @@ from twin.model.space import kv_bytes, kv_layers, space
 from twin.scenario import Deployment, Experts, Pool, Scenario, serving
 
 T = TypeVar("T", float, NDArray[np.float64])
+Coefficients = c.Decode | c.Prefill
 LOOPS = ("runs_ahead", "first_by_decode", "first_after_pass")  # of an engine, as facts
 
 
@@ -49,7 +50,7 @@ class RoleCosts:
     chip: Chip
     dies: int
     ranks: int  # that batches are shared out over: dies, or groups of them (decode.tp_dies)
-    coefficients: c.Decode | c.Prefill  # a colocated instance's are decode's too
+    coefficients: Coefficients  # a colocated instance's are decode's too
     operators: tuple[str, ...]  # what an iteration's or a batch's time is booked to
     layout: stages.ExpertLayout
     memory: Budget
@@ -319,7 +320,7 @@ def role_costs(at: Deployed, role: str, dies: tuple[int, ...], name: str) -> Rol
 
 def _coefficients_of(
     at: Deployed, pool: Pool, dies: tuple[int, ...], away: Offload | None
-) -> tuple[Setting, c.Decode | c.Prefill]:
+) -> tuple[Setting, Coefficients]:
     """`_priced` with the HBM bandwidth left by a pool on the same dies."""
     chip, net = load_chip(at.facts, pool.chip), at.net
     # The batch decides no coefficient, so all batches have the same ones.
@@ -353,24 +354,22 @@ class _Seat(NamedTuple):
 
 
 @lru_cache(maxsize=16)
-def _priced(
-    seat: _Seat, net: Network, dies: tuple[int, ...]
-) -> tuple[Setting, c.Decode | c.Prefill]:
+def _priced(seat: _Seat, net: Network, dies: tuple[int, ...]) -> tuple[Setting, Coefficients]:
     """Setting, coefficients of an instance: equal for all batches and seeds. Raises ModelError."""
     pool, chip = seat.pool, load_chip(seat.facts, seat.pool.chip)
     model_shape = load_shape(seat.facts, seat.deployment.model)
-    expert_die_count = _expert_dies(pool, chip, len(dies))
+    own_dies = _expert_dies(pool, chip, len(dies))
     own_drafter = drafter(seat.deployment, model_shape, seat.facts).shape
-    parallel.refuse(pool, model_shape, own_drafter, len(dies) - expert_die_count)
+    parallel.refuse(pool, model_shape, own_drafter, len(dies) - own_dies)
     groups = tuple(
         (name, exchange(net, dies[parallel.members(pool, name, len(dies))], "read"))
         for name, form in parallel.PARALLELISMS.items()
         if form.size(pool) > 1
     )
     dies = dies[: len(dies) // pool.own.pp_stages]  # of a stage
-    _check_groups(pool, model_shape, len(dies) - expert_die_count)
+    _check_groups(pool, model_shape, len(dies) - own_dies)
     price = exchange(net, dies)
-    if expert_die_count:
+    if own_dies:
         price = replace(price, remote=1.0)  # no expert is at home
     reads = pool.phase == "prefill" or pool.own.experts_tp > 1
     gather = exchange(net, dies, "read") if reads else price
@@ -384,7 +383,7 @@ def _priced_over(
     sending: Exchange,
     gather: Exchange,
     groups: tuple[tuple[str, Exchange], ...],
-) -> tuple[Setting, c.Decode | c.Prefill]:
+) -> tuple[Setting, Coefficients]:
     """`_priced` of a number of dies with this exchange; equal arguments share one object."""
     d, experts, facts, pool, clock, hbm, away = seat
     model_shape, chip = load_shape(facts, d.model), load_chip(facts, pool.chip)
@@ -392,12 +391,10 @@ def _priced_over(
         clock = min(clock, facts.si(hot))
     chip = replace(chip, clock=clock)
     shape = stages.part_of(model_shape, pool)
-    expert_die_count = _expert_dies(pool, chip, dies)
+    own_dies = _expert_dies(pool, chip, dies)
     kernel = d.optimisations.attention_kernel
     machine = load_machine(facts, chip, kernel, pool.own.cores, hbm)
-    places = stages.expert_layout(
-        shape, experts.redundant, expert_die_count or dies, pool.own.experts_tp
-    )
+    places = stages.expert_layout(shape, experts.redundant, own_dies or dies, pool.own.experts_tp)
     decodes = pool.role != "prefill"  # a batch of prompts uses all of a die's experts
     setting = Setting(
         pool=pool,
@@ -412,13 +409,13 @@ def _priced_over(
         exchange=sending,
         gather=gather,
         groups=groups,
-        expert_dies=expert_die_count,
+        expert_dies=own_dies,
         offload=away,
         lender=_lender(facts, pool, away, kernel),
         drafter=drafter(d, model_shape, facts).split(pool.rank_dies),
     )
     drafts = d.decode.mtp_draft_tokens
-    costs: c.Decode | c.Prefill
+    costs: Coefficients
     if pool.role == "prefill":
         costs = prefill_costs(setting, d.prefill.microbatch)
     elif pool.role == "decode":

@@ -103,10 +103,8 @@ def outside_s(
             mtp += roof(p.later.flop * tokens, p.later.weight)
         mtp += layer.attention_s(m, tokens, core)
         if p.modules > 0.0:
-            sent_tokens = tokens / p.layout.rank_dies
-            mtp += layer.moe_s(
-                p, m, Pass(tokens, context, sent_tokens, width * total, dies, hot, wire)
-            )
+            sent = tokens / p.layout.rank_dies
+            mtp += layer.moe_s(p, m, Pass(tokens, context, sent, width * total, dies, hot, wire))
         else:
             mtp += layer.product_s(p.draft_dense, tokens)
         head += roof(p.draft_head.flop * requests, p.draft_head.weight) + p.draft_head.fixed
@@ -324,15 +322,13 @@ def decode_flops(p: Decode, requests: float, context: float) -> float:
     drafted = positions if p.modules > 0.0 else 0.0
     module = drafted * (demand.attention_flops + moe + demand.mtp_flops)
     module += p.modules * demand.head_flops
-    own_positions = positions - drafted
-    module += (
-        own_positions * demand.draft_flops + min(own_positions, query) * demand.draft_first_flops
-    )
+    own = positions - drafted
+    module += own * demand.draft_flops + min(own, query) * demand.draft_first_flops
     module += (passes - p.modules) * demand.draft_head_flops
     selected = layer.attended(p.sequence.core.reach, query * requests, context)
     window_tokens = layer.attended(p.sequence.core.window, query * requests, context)
     pairs = selected * demand.context_flops + context * demand.index_flops
     pairs += window_tokens * demand.windowed_flops
     pairs *= query * layers + drafted
-    pairs += context * demand.draft_context_flops * own_positions
+    pairs += context * demand.draft_context_flops * own
     return dies * (requests * (query * token + module) + pairs)

@@ -55,26 +55,24 @@ def decode_costs(x: Setting, drafts: int, microbatch: str, colocated: bool = Fal
 
 def _with_drafter(costs: c.Decode, x: Setting, query: int) -> c.Decode:
     """The costs with the drafting layer; the MTP module is one of the model's layers."""
-    if (drafter_model := x.drafting) is None:
+    if (own := x.drafting) is None:
         start = x.product(o.mtp_projection(x.shape, x.formats), 3)
         return replace(
             costs, drafter=costs.sequence, mtp=start, later=start, draft_head=costs.head,
             draft_share=1.0,
         )  # fmt: skip
-    s, f, more = drafter_model.shape, drafter_model.formats, x.drafter.wider_weights
+    s, f, more = own.shape, own.formats, x.drafter.wider_weights
     first, *others = o.plain_operators("decode", "before")
-    gather, scatter = _collectives(drafter_model, WHOLE)
+    gather, scatter = _collectives(own, WHOLE)
     mode = c.Mode(
         gather=gather,
         before=(
-            drafter_model.product(
-                o.wider(first.work(s, f), s, f, more), first.launches, name=first.name
-            ),
-            *drafter_model.plain(others),
+            own.product(o.wider(first.work(s, f), s, f, more), first.launches, name=first.name),
+            *own.plain(others),
         ),
-        core=_core(drafter_model, query, WHOLE),
-        context=_collective(drafter_model, "context", "core", WHOLE),
-        after=drafter_model.plain(o.plain_operators("decode", "after")),
+        core=_core(own, query, WHOLE),
+        context=_collective(own, "context", "core", WHOLE),
+        after=own.plain(o.plain_operators("decode", "after")),
         scatter=scatter,
     )
     join, dense = o.joined(s, f, x.drafter.joined), o.dense_ffn(s, f)
@@ -95,9 +93,9 @@ def _with_drafter(costs: c.Decode, x: Setting, query: int) -> c.Decode:
     return replace(
         costs,
         drafter=_whole_die(mode, x),
-        mtp=drafter_model.product(join, 1),
-        draft_dense=drafter_model.product(dense, 3),
-        draft_head=drafter_model.product(head, 1),
+        mtp=own.product(join, 1),
+        draft_dense=own.product(dense, 3),
+        draft_head=own.product(head, 1),
         draft_share=s.vocabulary / x.shape.vocabulary,
         demand=demand,
     )

@@ -114,13 +114,11 @@ class Servers:
 def node_dram_bytes(pool: MemoryPool, facts: Facts, dies_per_node: int) -> float:
     """Bytes of a node's DRAM that hold blocks once the store is full. Its dies provide whole
     segments; between two evictions half of one is free below its watermark."""
-    store_table, lent_bytes = f"stores.{pool.store}", pool.gb_per_node * 1e9
+    store, lent_bytes = f"stores.{pool.store}", pool.gb_per_node * 1e9
     lent_bytes *= 1.0 - pool.weights_share
-    if f"{store_table}.segment" in facts:
-        segments = facts.si(f"{store_table}.segment") * dies_per_node
+    if f"{store}.segment" in facts:
+        segments = facts.si(f"{store}.segment") * dies_per_node
         lent_bytes = math.floor(lent_bytes / segments) * segments
-    if f"{store_table}.full_at" not in facts:
+    if f"{store}.full_at" not in facts:
         return lent_bytes
-    return lent_bytes * (
-        facts.si(f"{store_table}.full_at") - 0.5 * facts.si(f"{store_table}.evicts")
-    )
+    return lent_bytes * (facts.si(f"{store}.full_at") - 0.5 * facts.si(f"{store}.evicts"))

@@ -319,7 +319,5 @@ def dense_s(p: Decode, tokens: float) -> float:
     """Seconds of the dense FFN of a layer without experts for `tokens` of a rank."""
     if p.dense.weight <= 0.0:
         return 0.0
-    collective_time = collective_s(p.sequence.gather, tokens) + collective_s(
-        p.sequence.scatter, tokens
-    )
-    return product_s(p.dense, tokens) + collective_time
+    around = collective_s(p.sequence.gather, tokens) + collective_s(p.sequence.scatter, tokens)
+    return product_s(p.dense, tokens) + around

@@ -147,13 +147,11 @@ def mixed_hits_s(p: Decode, hit_tokens: float, ops: np.ndarray) -> float:
 def mixed_flops(p: Decode, requests: float, context: float, chunk: float, pairs: float) -> float:
     """FLOPs of one colocated iteration on all dies; sums over ranks as in decode_flops. No token of
     a chunk goes through the MTP module or the head."""
-    demand, layout = p.demand, p.layout
+    demand, at = p.demand, p.layout
     layers = p.moe_layers + p.dense_layers
     token = demand.attention_flops * layers + demand.dense_flops * p.dense_layers
-    token *= layout.rank_dies
-    token += (
-        demand.expert_flops * (layout.top_k + layout.shared_experts) * layout.split * p.moe_layers
-    )
+    token *= at.rank_dies
+    token += demand.expert_flops * (at.top_k + at.shared_experts) * at.split * p.moe_layers
     full_pairs, selected, indexed = layer.prompt_pairs(
         p.chunk.pair, p.chunk.latent, p.chunk.reach, p.chunk.least, chunk, pairs
     )
@@ -161,7 +159,7 @@ def mixed_flops(p: Decode, requests: float, context: float, chunk: float, pairs:
     core += indexed * p.chunk.index_flops
     if p.chunk.window > 0.0:
         core += layer.window_pairs(p.chunk.window, chunk, pairs) * p.chunk.windowed_flops
-    return decode.decode_flops(p, requests, context) + chunk * token + layout.rank_dies * core
+    return decode.decode_flops(p, requests, context) + chunk * token + at.rank_dies * core
 
 
 @dataclass(frozen=True, slots=True)

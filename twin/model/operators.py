@@ -121,26 +121,22 @@ def decode_prolog(s: Shape, f: Formats) -> Work:
     weights += s.index_weights
     hidden = ACTIVATION_BYTES * s.hidden
     query = ACTIVATION_BYTES * s.query_width
-    absorbed = ACTIVATION_BYTES * s.core_query_width
+    core = ACTIVATION_BYTES * s.core_query_width
     rotated = ACTIVATION_BYTES * s.kind.rotated(s)
     vector = 3 * hidden + f.activation_bytes * s.hidden + 2 * query + rotated
-    cached = linear(
-        f.linear, weights, f.activation_bytes * s.hidden + query, query + absorbed, vector
-    )
+    cached = linear(f.linear, weights, f.activation_bytes * s.hidden + query, query + core, vector)
     return _mean_layer(s, cached, _linear_input(s, f))
 
 
 def decode_output(s: Shape, f: Formats) -> Work:
     """Value half of kv_up (MLA), output projection, residual and norm."""
-    value_up = s.kv_lora * s.heads * s.value_dim
+    up = s.kv_lora * s.heads * s.value_dim
     gathered_bytes = ACTIVATION_BYTES * s.core_value_width
     values = ACTIVATION_BYTES * s.heads * s.value_dim
     hidden = ACTIVATION_BYTES * s.hidden
     vector = values + f.activation_bytes * s.heads * s.value_dim + 5 * hidden
     vector += residual_bytes(s)
-    cached = linear(
-        f.linear, value_up + s.o_weights, gathered_bytes + values, values + hidden, vector
-    )
+    cached = linear(f.linear, up + s.o_weights, gathered_bytes + values, values + hidden, vector)
     return _mean_layer(s, cached, _linear_output(s, f))
 
 

@@ -227,12 +227,10 @@ def decode_with(
     if most > requests[0] and requests.sum() > most:
         requests, context = _piled(requests, context, most)
     ops = role.operator_sink()
-    iteration_s = float(
-        decode_iteration_s(role.decode, requests, context, 0, role.ranks, *hot, ops)
-    )
+    took_s = float(decode_iteration_s(role.decode, requests, context, 0, role.ranks, *hot, ops))
     load = float(requests.sum()), role.pool.own.requests * float(context.sum())
     return _decode_figures(
-        costs, role, iteration_s, ops, count * ranks_per_npu, limited, traffic.output_tokens,
+        costs, role, took_s, ops, count * ranks_per_npu, limited, traffic.output_tokens,
         load, decode_flops(role.decode, *load),
     )  # fmt: skip
 
@@ -342,26 +340,26 @@ def _colocated(
     loads = (chunk, pairs, fresh, most, ranks, group, traffic.prompts)
     prompts = prompts_that_wait(*loads, delay).loads if delay else prompts_by_rank(*loads)
     ops = role.operator_sink()
-    iteration_s = mixed_mean_s(role.decode, requests, context, prompts, hot, ops)
-    iteration_s += float(mixed_hits_s(role.decode, ending * traffic.hit_tokens, ops))
+    took_s = mixed_mean_s(role.decode, requests, context, prompts, hot, ops)
+    took_s += float(mixed_hits_s(role.decode, ending * traffic.hit_tokens, ops))
     cached = ending * traffic.hit_tokens
-    iteration_s += costs.servers.read_s(role.fetch, cached, ending)
+    took_s += costs.servers.read_s(role.fetch, cached, ending)
     hottest_s = costs.servers.hottest_s(role.fetch, cached, ending, pool.instances)
-    iteration_s = max(iteration_s, hottest_s)
+    took_s = max(took_s, hottest_s)
     requests_and_context = float(requests.sum()), float(context.sum())
     decode = _decode_figures(
-        costs, role, iteration_s, ops, count * (per_npu / pool.rank_dies), limited, answer,
+        costs, role, took_s, ops, count * (per_npu / pool.rank_dies), limited, answer,
         requests_and_context, mixed_flops(role.decode, *requests_and_context, chunk, pairs),
     )  # fmt: skip
     prefill = PrefillPrediction(
-        batch_s=iteration_s,
+        batch_s=took_s,
         batch_tokens=chunk,
-        tokens_per_s_per_npu=chunk / iteration_s / npus,
+        tokens_per_s_per_npu=chunk / took_s / npus,
         operators={"prefill_chunk": float(ops[role.operators.index("prefill_chunk")])},
         longest_operator="prefill_chunk",
         resource="cube cores",
         cube_utilisation=decode.cube_utilisation,
-        requests_per_s=pool.instances * ending / iteration_s,
+        requests_per_s=pool.instances * ending / took_s,
     )
     return decode, prefill
 
@@ -446,11 +444,11 @@ def shares_by_cause(costs: Costs, traffic: Traffic, hot: Hot) -> dict[str, float
     assert role is not None
     requests, context = rank_load(1.0, role.ranks, traffic)
 
-    def iteration_s(costs: Decode) -> float:
+    def took_s(costs: Decode) -> float:
         return float(
             decode_iteration_s(costs, requests, context, 0, role.ranks, *hot, role.operator_sink())
         )
 
-    whole_s = iteration_s(role.decode)
-    shares = {c: 1.0 - iteration_s(without(role.decode, c)) / whole_s for c in CAUSES}
+    whole_s = took_s(role.decode)
+    shares = {c: 1.0 - took_s(without(role.decode, c)) / whole_s for c in CAUSES}
     return dict(sorted(shares.items(), key=lambda item: -item[1]))

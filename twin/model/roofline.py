@@ -23,9 +23,7 @@ PLAIN = "plain"  # the machine's own figures, no stack's
 # Of a stack: what else it is, and of when.
 ABOUT = ("base", "release", "family", "kernels", "month")
 # Figures of a Reach by their names in a chip's tables; `peak` is a text.
-REACH = {
-    name: name for name in ("compute", "bandwidth", "tile_small", "tile_large", "power", "edge")
-}
+REACH = {n: n for n in ("compute", "bandwidth", "tile_small", "tile_large", "power", "edge")}
 REACH |= {"start_s": "start", "row_bytes": "row", "each_s": "each"}
 LATEST = "latest"  # release of a kernel library; after any month as text
 FITTED = (
@@ -137,14 +135,12 @@ class Machine:
     def product(self, fmt: str, operator: str = "gemm") -> Reach:
         """Reach of a matrix product of a number format; `grouped`: decode's, of all experts of a
         die; `contiguous`: prefill's. The family's reach if this chip's was not measured."""
-        if operator == "contiguous" and (
-            contiguous := self.reaches.get(f"contiguous.{computes(fmt)}")
-        ):
+        if operator == "contiguous" and (known := self.reaches.get(f"contiguous.{computes(fmt)}")):
             # The host's part of a start is that of a pass that is launched kernel by kernel.
             return (
-                contiguous
-                if contiguous.start_s
-                else replace(contiguous, start_s=self.product(fmt, "grouped").start_s)
+                known
+                if known.start_s
+                else replace(known, start_s=self.product(fmt, "grouped").start_s)
             )
         gap = self.fitted["kernel_gap"]
         more = {"int8": self.int8_start_s, "bf16": self.bf16_start_s}.get(computes(fmt), 0.0)
@@ -232,10 +228,10 @@ def measured_on(facts: Facts, chip: str) -> str:
 
 def stack_facts(facts: Facts, stack: str) -> dict[str, Fact]:
     """Facts of a stack, by the name of the fact that each replaces: its own, and its base's."""
-    own_facts = facts.group(f"stacks.{stack}")
-    base = own_facts.get("base")
-    own_facts = {name: fact for name, fact in own_facts.items() if name not in ABOUT}
-    return own_facts if base is None else stack_facts(facts, str(base.value)) | own_facts
+    own = facts.group(f"stacks.{stack}")
+    base = own.get("base")
+    own = {name: fact for name, fact in own.items() if name not in ABOUT}
+    return own if base is None else stack_facts(facts, str(base.value)) | own
 
 
 def kernel_facts(facts: Facts, stack: str, chip: str) -> dict[str, Fact]:
@@ -245,15 +241,13 @@ def kernel_facts(facts: Facts, stack: str, chip: str) -> dict[str, Fact]:
     A stack names its `kernels` and the `month` of its release. A chip has facts of a library up to
     a month, and the latest ones (LATEST). A stack takes the first that are not older than its
     month; a stack without a month takes the latest."""
-    own_facts = facts.group(f"stacks.{stack}")
-    if "kernels" not in own_facts:
-        return (
-            kernel_facts(facts, str(own_facts["base"].value), chip) if "base" in own_facts else {}
-        )
-    month = str(own_facts["month"].value) if "month" in own_facts else LATEST
+    own = facts.group(f"stacks.{stack}")
+    if "kernels" not in own:
+        return kernel_facts(facts, str(own["base"].value), chip) if "base" in own else {}
+    month = str(own["month"].value) if "month" in own else LATEST
     kernel_table: dict[str, Fact] = {}
     measured = measured_on(facts, chip)
-    for library in own_facts["kernels"].value:
+    for library in own["kernels"].value:
         table = f"chips.{measured}.kernels.{library}"
         for later_month in [each for each in facts.names(table) if each >= month][:1]:
             kernel_table |= facts.group(f"{table}.{later_month}")
@@ -274,12 +268,10 @@ def of_stack(facts: Facts, stack: str, chip: str) -> Facts:
     if stack == PLAIN:
         return facts
     if not facts.group(f"stacks.{stack}"):
-        stack_names = ", ".join([PLAIN, *facts.names("stacks")])
-        raise ModelError(
-            f"deployment.stack = {stack!r} is not in data/stacks.toml: take {stack_names}"
-        )
-    own_facts, family = stack_facts(facts, stack), family_of(facts, chip)
-    others = {name.split(".")[1] for name in own_facts if name.startswith("operators.")}
+        names = ", ".join([PLAIN, *facts.names("stacks")])
+        raise ModelError(f"deployment.stack = {stack!r} is not in data/stacks.toml: take {names}")
+    own, family = stack_facts(facts, stack), family_of(facts, chip)
+    others = {name.split(".")[1] for name in own if name.startswith("operators.")}
     if (family_fact := f"stacks.{stack}.family") in facts:
         others.add(str(facts[family_fact].value))
     others -= {family}
@@ -289,7 +281,7 @@ def of_stack(facts: Facts, stack: str, chip: str) -> Facts:
             f"of {chip}: take {PLAIN}, or another supernode.chip"
         )
     return facts.replaced(
-        {name: replace(fact, unit=facts[name].unit) for name, fact in own_facts.items()}
+        {name: replace(fact, unit=facts[name].unit) for name, fact in own.items()}
         | kernel_facts(facts, stack, chip)
     )
 
@@ -366,9 +358,7 @@ def load_machine(
         hbm=hbm,
         attention_peak=chip.peak(str(facts[f"{table}.attention_format"].value)) * cores,
         eager_layer_s=_eager_layer_s(facts, chip, table, figures["launched_singly"]),
-        small_kernels={
-            name: fact.si for name, fact in facts.group(f"{table}.small_kernels").items()
-        },
+        small_kernels={k: fact.si for k, fact in facts.group(f"{table}.small_kernels").items()},
         **figures,
     )
 

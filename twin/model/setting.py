@@ -288,10 +288,10 @@ class Setting:
     def product(self, w: o.Work, launches: int, cores: Cores = WHOLE, name: str = "") -> Product:
         """A product with its number of launches, booked under a name if given."""
         weight, flop, io, vector = self.seconds(w, cores)
-        efficiency = self.machine.product(w.format)
+        reach = self.machine.product(w.format)
         return Product(
-            launches * efficiency.start_s, weight, flop, io, vector, self.place(name),
-            efficiency.tile_small, efficiency.tile_large,
+            launches * reach.start_s, weight, flop, io, vector, self.place(name),
+            reach.tile_small, reach.tile_large,
         )  # fmt: skip
 
     def place(self, name: str) -> float:
@@ -362,9 +362,9 @@ class Setting:
     @property
     def _prefill_core_flops_per_s(self) -> float:
         """FLOP/s of prefill's attention core on one die."""
-        m, efficiency = self.machine, self._prompt_attention
-        peak = m.chip.peak(efficiency.peak) * m.cores if efficiency.peak else m.attention_peak
-        return peak * efficiency.compute
+        m, reach = self.machine, self._prompt_attention
+        peak = m.chip.peak(reach.peak) * m.cores if reach.peak else m.attention_peak
+        return peak * reach.compute
 
     def context_s(
         self, query_tokens: float, cores: Cores = WHOLE, machine: Machine | None = None,
@@ -374,16 +374,14 @@ class Setting:
         each query token reads context tokens of its own, and whole blocks of heads are computed; a
         core that serves one query token gathers them first. `prompt`: of a prompt's tokens."""
         m, s, kv = machine or self.machine, self.shape, self.formats.kv
-        efficiency = m.attention(kv, s.kind.kernels)
-        flop_rate = m.chip.peak(efficiency.peak) * m.cores * efficiency.compute * cores.cube
+        reach = m.attention(kv, s.kind.kernels)
+        flop_rate = m.chip.peak(reach.peak) * m.cores * reach.compute * cores.cube
         compute_s = query_tokens * s.decode_core_flops * self._head_blocks(prompt) / flop_rate
         bytes_read = s.core_bytes_per_token_layer(kv) * (query_tokens if s.index_top_k else 1.0)
-        read_s = bytes_read / (m.chip.hbm_bytes_per_s * efficiency.bandwidth * m.pull(cores.cube))
+        read_s = bytes_read / (m.chip.hbm_bytes_per_s * reach.bandwidth * m.pull(cores.cube))
         if self.lanes > 0.0:
             return float(compute_s + read_s)
-        return float(
-            (compute_s**efficiency.power + read_s**efficiency.power) ** (1.0 / efficiency.power)
-        )
+        return float((compute_s**reach.power + read_s**reach.power) ** (1.0 / reach.power))
 
     def _head_blocks(self, prompt: bool) -> float:
         """Heads that a sparse kernel computes, in whole blocks, over those of a die; prompt: the
@@ -429,9 +427,9 @@ class Setting:
         m, s, kv = self.machine, self.shape, self.formats.kv
         if not s.index_top_k:
             return 0.0
-        efficiency = m.attention(kv, s.kind.kernels)
-        flop_rate = m.chip.peak(efficiency.peak) * m.cores * efficiency.compute * cores.cube
-        read_rate = m.chip.hbm_bytes_per_s * efficiency.bandwidth * m.pull(cores.cube)
+        reach = m.attention(kv, s.kind.kernels)
+        flop_rate = m.chip.peak(reach.peak) * m.cores * reach.compute * cores.cube
+        read_rate = m.chip.hbm_bytes_per_s * reach.bandwidth * m.pull(cores.cube)
         scores = query_tokens * o.SCORE_BYTES / m.vector_bytes_per_s(cores.vector)
         compute_s = query_tokens * s.index_flops / flop_rate
         each = float(roof(compute_s, s.index_bytes_per_token_layer(kv) / read_rate)) + scores

@@ -22,11 +22,11 @@ class Switch:
     decode: Callable[[Decode, Setting, Any], Decode] | None = None
 
 
-def switch_mode(mode: Mode, x: Setting, cores: Cores, in_sequence: bool) -> Mode:
+def switch_mode(mode: Mode, x: Setting, cores: Cores, sequence: bool) -> Mode:
     """A mode of decode's layers with all switches applied; cores: of its attention."""
     for name, switch in SWITCHES.items():
         if switch.mode is not None:
-            mode = switch.mode(mode, x, getattr(x.optimisations, name), cores, in_sequence)
+            mode = switch.mode(mode, x, getattr(x.optimisations, name), cores, sequence)
     return mode
 
 
@@ -56,11 +56,9 @@ def _one_attention_operator(mode: Mode, x: Setting, on: bool, cores: Cores, _: b
     return replace(mode, before=(prolog, *others), gate=gate)
 
 
-def _kv_branch_in_parallel(
-    mode: Mode, x: Setting, on: bool, cores: Cores, in_sequence: bool
-) -> Mode:
+def _kv_branch_in_parallel(mode: Mode, x: Setting, on: bool, cores: Cores, sequence: bool) -> Mode:
     """Multi-stream: the KV branch of the prolog runs at the same time as the query branch."""
-    if not on or not in_sequence:
+    if not on or not sequence:
         return mode
     saved = 4 * ACTIVATION_BYTES * (x.shape.kv_lora + x.shape.rope_dim)
     prolog, *others = mode.before

@@ -30,9 +30,7 @@ NONE = -1  # end of the list
 class BlockPool(Columns):
     """Resident blocks as a doubly linked list from most to least recently used."""
 
-    newer = i4(
-        "pools, blocks", "Next more recent block, NONE or ABSENT.", fill=ABSENT, by="memory_pool"
-    )
+    newer = i4("pools, blocks", "More recent block, NONE or ABSENT.", fill=ABSENT, by="memory_pool")
     older = i4("pools, blocks", "Next less recent resident block.", by="memory_pool")
     newest = i4("pools, levels", "Most recent block.", fill=NONE, by="memory_pool")
     oldest = i4("pools, levels", "Least recent block.", fill=NONE, by="memory_pool")
@@ -235,10 +233,8 @@ def evict(pool: BlockPool, row: int) -> None:
 def leaving(pool: BlockPool, row: int) -> int:
     """The block that S3-FIFO evicts next; blocks that were used move on in their queues."""
     while True:
-        in_small = pool.held[row, SMALL]
-        if in_small > 0 and (
-            in_small * SMALL_SHARE >= pool.capacity[row] or pool.held[row, MAIN] == 0
-        ):
+        small = pool.held[row, SMALL]
+        if small > 0 and (small * SMALL_SHARE >= pool.capacity[row] or pool.held[row, MAIN] == 0):
             block = pool.oldest[row, SMALL]
             if pool.uses[row, block] <= 1:
                 pool.gone[row] += 1

@@ -48,6 +48,4 @@ class Gate(Columns):
     handed = f8("tenants", "Prompts of those behind the router.", "tokens", by="fair, returns")
     last = i8("1", "The tenant whose request began last.", by="fair")
     reached = f8("tenants", "Scratch of places in a queue.", by="fair")
-    wait = i4(
-        "1, 2", "List of whom the router may take.", fill=-1, by="admission, arrivals, router"
-    )
+    wait = i4("1, 2", "List of who may be routed.", fill=-1, by="admission, arrivals, router")

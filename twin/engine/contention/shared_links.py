@@ -27,9 +27,7 @@ class Traffic(Columns):
     owners = i4("crossings", "A flow that crosses it.", by="levels")
     owner_parts = f8("crossings", "What it takes alone.", by="levels")
     alone = f8("flows", "Rate without other flows.", "B/s", fill=1)
-    pace = f8(
-        "flows", "Most it takes by itself; 0 of weights that rest.", "B/s", fill=inf, by="machine"
-    )
+    pace = f8("flows", "Most it takes; 0 of weights that rest.", "B/s", fill=inf, by="machine")
     wish = f8("flows", "Share of `alone` that it takes if it may.", fill=1, by="machine")
     active = i1("flows", "Whether it is under way.", by="traffic")
     most = f8("flows", "Share of `alone` that it would take.", by="levels")

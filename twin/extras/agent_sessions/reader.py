@@ -56,14 +56,12 @@ def read_weka(reading: Reading) -> Columns:
     size, most = reading.block_tokens or 0, _most_tokens(reading.limits)
     for piece in reading.every():
         for place, body in _objects(piece):
-            block_size = body.get("block_size")
-            if type(block_size) is not int or not 1 <= block_size <= MOST_BLOCK_TOKENS:
+            width = body.get("block_size")
+            if type(width) is not int or not 1 <= width <= MOST_BLOCK_TOKENS:
                 raise TraceError(f"{place} has no block_size: it must be a number of tokens")
-            if size not in {0, block_size} and reading.block_tokens is None:
-                raise TraceError(
-                    f"{place} has blocks of {block_size} tokens where others have {size}"
-                )
-            size = reading.block_tokens or block_size
+            if size not in {0, width} and reading.block_tokens is None:
+                raise TraceError(f"{place} has blocks of {width} tokens where others have {size}")
+            size = reading.block_tokens or width
             _read_session(place, body, most, sessions)
     cells = c.cells_of_rows(sessions.bodies, sessions.places.__getitem__)
     session = np.repeat(np.arange(len(sessions.lengths)), sessions.lengths)
@@ -198,14 +196,12 @@ def _session_rows(
         check(cells, column)
     own_t = pl.when(pl.col("subagent") == 0).then(pl.col("t"))
     called_t = own_t.forward_fill().over("trace").fill_null(0.0) + pl.col("t")
-    with_thread = plain.with_columns(
-        t=pl.when(pl.col("subagent") == 0).then("t").otherwise(called_t)
-    )
-    with_thread = with_thread.filter(pl.col("input_length") <= most)
+    of_thread = plain.with_columns(t=pl.when(pl.col("subagent") == 0).then("t").otherwise(called_t))
+    of_thread = of_thread.filter(pl.col("input_length") <= most)
     lists = scan.filter(pl.col("input_length") <= most).select("hash_ids").collect()["hash_ids"]
     if lists.null_count():
         raise TraceError(f"{name}: every row must have a list of hash_ids, if an empty one")
-    return with_thread, lists, rows
+    return of_thread, lists, rows
 
 
 def _check_types(name: str, schema: pl.Schema) -> None:

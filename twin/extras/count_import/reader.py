@@ -208,10 +208,8 @@ def _from_placement(name: str, array: NDArray[Any]) -> tuple[Floats, str]:
         )
     bound = (copies - 1.0) * experts / slots
     hot = bound > 1.0
-    cold_share = (experts - (bound * hot).sum(axis=1, keepdims=True)) / (~hot).sum(
-        axis=1, keepdims=True
-    )
-    load = np.where(hot, bound, np.maximum(cold_share, 0.0))
+    cold = (experts - (bound * hot).sum(axis=1, keepdims=True)) / (~hot).sum(axis=1, keepdims=True)
+    load = np.where(hot, bound, np.maximum(cold, 0.0))
     return load, (
         "a placement, not counts: the least loads for which greedy copying makes it, the other "
         "experts alike"

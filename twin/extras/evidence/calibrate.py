@@ -197,10 +197,8 @@ class CrossValidation:
 
     def mean(self, by: str) -> float:
         """Mean absolute error of rows predicted by fits without them."""
-        errors_left_out = [each for each in self.left_out if each.by == by]
-        return sum(e.predicted * e.rows for e in errors_left_out) / sum(
-            e.rows for e in errors_left_out
-        )
+        left = [each for each in self.left_out if each.by == by]
+        return sum(e.predicted * e.rows for e in left) / sum(e.rows for e in left)
 
 
 def cross_validate(
@@ -216,11 +214,9 @@ def cross_validate(
     for group_kind, name, excluded in _groups(used):
         remaining = [i for i in range(len(used)) if i not in excluded]
         new_values = _refit(space, slopes, weights, remaining)
-        group_rows = sorted(excluded)
-        predicted = _mean(space.errors(new_values, group_rows))
-        left_out.append(
-            LeftOut(group_kind, name, len(group_rows), _mean(fitted[group_rows]), predicted)
-        )
+        own = sorted(excluded)
+        predicted = _mean(space.errors(new_values, own))
+        left_out.append(LeftOut(group_kind, name, len(own), _mean(fitted[own]), predicted))
         if group_kind == "row":
             refits.append((name, space.low + new_values * space.span))
     spans = [
@@ -236,9 +232,9 @@ def _groups(rows: Sequence[Row]) -> list[tuple[str, str, set[int]]]:
     for group_kind in ("source", "system"):
         names = dict.fromkeys(getattr(row, group_kind) for row in rows)
         for name in names:
-            group_rows = {i for i, row in enumerate(rows) if getattr(row, group_kind) == name}
-            if len(group_rows) > 1 and len(group_rows) < len(rows):
-                groups.append((group_kind, str(name), group_rows))
+            own = {i for i, row in enumerate(rows) if getattr(row, group_kind) == name}
+            if len(own) > 1 and len(own) < len(rows):
+                groups.append((group_kind, str(name), own))
     return groups
 
 

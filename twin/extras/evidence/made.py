@@ -110,10 +110,8 @@ def write_made(made: Made) -> None:
 def load_made() -> Made:
     """The last stored results."""
     table = published_table(MADE)
-    figures, spans, left_out_rows = (table.pop(name) for name in ("figure", "constant", "left_out"))
-    cross = CrossValidation(
-        [Span(**span) for span in spans], [LeftOut(**rows) for rows in left_out_rows]
-    )
+    figures, spans, left = (table.pop(name) for name in ("figure", "constant", "left_out"))
+    cross = CrossValidation([Span(**span) for span in spans], [LeftOut(**rows) for rows in left])
     return Made(figures=[Moved(**figure) for figure in figures], cross=cross, **table)
 
 

@@ -82,7 +82,7 @@ def lay_out(fleet: Fleet, named: Named) -> Layout:
     units = tuple(_units(fleet, traffic))
     times = {t for unit in units for gap in unit.lost for t in gap}
     edges = np.array(sorted({0.0, traffic.horizon_s} | times))
-    alive = [np.array([not _lost(u, begin_s) for u in units]) for begin_s in edges[:-1]]
+    live = [np.array([not _lost(u, begin_s) for u in units]) for begin_s in edges[:-1]]
     parts = np.array([region.share for region in fleet.regions] or [1.0])
     profile = traffic.workload.profile
     clocks = [
@@ -91,7 +91,7 @@ def lay_out(fleet: Fleet, named: Named) -> Layout:
     ]
     return Layout(
         traffic, kinds, units, edges,
-        share=np.stack([_shares(fleet, units, traffic, now) for now in alive]),
+        share=np.stack([_shares(fleet, units, traffic, now) for now in live]),
         whole=_shares(fleet, units, traffic, np.ones(len(units), bool)),
         region_rate=traffic.workload.rate_req_per_s * (parts / parts.sum()),
         regions=tuple(clocks),
@@ -161,14 +161,12 @@ def _units(fleet: Fleet, traffic: Scenario) -> list[Unit]:
         for row in sorted((r for r in fleet.lost if r.kind == kind.name), key=lambda r: r.from_s):
             gaps.setdefault(row.number, []).append((row.from_s, min(row.to_s or end_s, end_s)))
         for number in range(kind.count):
-            own_tenants = None if homes is None else tuple(homes.get((k, number), ()))
-            seed = 0 if own_tenants == () else number % fleet.seeds
-            units_by_key.setdefault((seed, tuple(gaps.get(number, ())), own_tenants), []).append(
-                number
-            )
+            theirs = None if homes is None else tuple(homes.get((k, number), ()))
+            seed = 0 if theirs == () else number % fleet.seeds
+            units_by_key.setdefault((seed, tuple(gaps.get(number, ())), theirs), []).append(number)
         units += [
-            Unit(k, tuple(numbers), fleet.seed + seed, lost, own_tenants)
-            for (seed, lost, own_tenants), numbers in units_by_key.items()
+            Unit(k, tuple(numbers), fleet.seed + seed, lost, theirs)
+            for (seed, lost, theirs), numbers in units_by_key.items()
         ]
     return units
 
@@ -201,9 +199,7 @@ def _lost(unit: Unit, at_s: float) -> bool:
     return any(begin_s <= at_s < end_s for begin_s, end_s in unit.lost)
 
 
-def _shares(
-    fleet: Fleet, units: Sequence[Unit], traffic: Scenario, alive: np.ndarray
-) -> np.ndarray:
+def _shares(fleet: Fleet, units: Sequence[Unit], traffic: Scenario, live: np.ndarray) -> np.ndarray:
     """Share of each region's traffic that each supernode takes, f8[regions, units]."""
     regions = [r.name for r in fleet.regions] or [""]
     takes = np.array([[fleet.kinds[u.kind].region in ("", name) for u in units]
@@ -215,11 +211,11 @@ def _shares(
     weight = np.array([fleet.kinds[u.kind].weight for u in units])
     count = np.array([u.count for u in units])
     share = np.where(takes, weight / (takes * weight * count).sum(axis=1, keepdims=True), 0.0)
-    missing = (share * count)[:, ~alive].sum(axis=1, keepdims=True)
-    share[:, ~alive] = 0.0
-    others = np.where(takes & alive, weight, 0.0) if fleet.spill == "region" else weight * alive
-    others = np.where((others * count).sum(axis=-1, keepdims=True) > 0.0, others, weight * alive)
-    if not alive.any():
+    missing = (share * count)[:, ~live].sum(axis=1, keepdims=True)
+    share[:, ~live] = 0.0
+    others = np.where(takes & live, weight, 0.0) if fleet.spill == "region" else weight * live
+    others = np.where((others * count).sum(axis=-1, keepdims=True) > 0.0, others, weight * live)
+    if not live.any():
         raise FleetError("lost: at one time every supernode is lost, and nothing takes the traffic")
     total = (others * count).sum(axis=-1, keepdims=True)
     result: np.ndarray = share + missing * others / total

@@ -381,10 +381,8 @@ class _Config:
         return Fact(value, "", source, "d")
 
     def _fail(self, name: str, why: str) -> NoReturn:
-        stated_value = self.table.get(name)
-        value = (
-            "" if stated_value is None or why.startswith("is ") else f" = {str(stated_value)[:40]}"
-        )
+        stated = self.table.get(name)
+        value = "" if stated is None or why.startswith("is ") else f" = {str(stated)[:40]}"
         raise ConfigError(f"{self.file}: {name}{value} {why}")
 
 

@@ -102,13 +102,11 @@ def lines(found: Iterable[Fitted], source: str, links: Mapping[str, float] | Non
     products += [_host(each, source) for each in found if each.part == "host"]
     lines = {name: _exchange(found, network, source, (links or {}).get(name, 0.0))
             for network, name in NETWORKS.items()}  # fmt: skip
-    exchange_texts = [
-        f"[operators.exchange.{name}]\n{text}" for name, text in lines.items() if text
-    ]
+    exchanges = [f"[operators.exchange.{name}]\n{text}" for name, text in lines.items() if text]
     sums = [each for each in found if each.operator == "collective"]
     if sums and (link := (links or {}).get("inside", 0.0)):
-        exchange_texts.append(_collective(sums, source, link))
-    return "\n\n".join((*products, *exchange_texts))
+        exchanges.append(_collective(sums, source, link))
+    return "\n\n".join((*products, *exchanges))
 
 
 def _host(each: Fitted, source: str) -> str:

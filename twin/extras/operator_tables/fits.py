@@ -197,11 +197,9 @@ def _grouped_part(
         """Predicted seconds of each grouped product."""
         computing = 2.0 * read * whole(total / read, tile) * weights / peaks.flops[fmt]
         roofs = _roofs(computing / at["compute"], moving_s / at["bandwidth"], 2.0)
-        passed = (
-            at.get("passing", 0.0) * tokens + at.get("row", 0.0) * total * hidden / peaks.memory
-        )
+        went = at.get("passing", 0.0) * tokens + at.get("row", 0.0) * total * hidden / peaks.memory
         start_s = at["start"] + at.get("each", 0.0) * experts_here
-        return np.asarray(start_s + roofs + between_s + passed)
+        return np.asarray(start_s + roofs + between_s + went)
 
     begin = {"start": 2e-5, "compute": 0.6, "bandwidth": 0.8}
     if ordered:

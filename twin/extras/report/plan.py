@@ -110,12 +110,10 @@ def _relaxed(rows: Sequence[Row]) -> Part:
 def _front(found: Row) -> Part:
     """The chart of speed per user against throughput per NPU."""
     ranks = {row["key"]: str(row["rank"]) for row in found["ranked"]}
-    with_speed = [p for p in found["front"] if p["tokens_per_s_per_user"]]
-    best = sorted(
-        (p for p in with_speed if p["on_front"]), key=lambda p: p["tokens_per_s_per_user"]
-    )
-    behind_front = [p for p in with_speed if not p["on_front"]]
-    speeds = [p["tokens_per_s_per_user"] for p in with_speed]
+    timed = [p for p in found["front"] if p["tokens_per_s_per_user"]]
+    best = sorted((p for p in timed if p["on_front"]), key=lambda p: p["tokens_per_s_per_user"])
+    behind_front = [p for p in timed if not p["on_front"]]
+    speeds = [p["tokens_per_s_per_user"] for p in timed]
     close_rows = [p for p in published()
             if speeds and min(speeds) / NEAR < 1.0 / p.tpot_s < NEAR * max(speeds)]  # fmt: skip
 

@@ -160,26 +160,24 @@ class Attainment:
         its instance has just computed its prompt. The number of iterations is exact for short
         answers, which decide where a few per cent are late; for longer ones renewal theory gives
         mean and variance."""
-        tokens_after_first, m = answer - 1, self.per_iteration
-        if tokens_after_first < 1:
+        later, m = answer - 1, self.per_iteration
+        if later < 1:
             return 1.0
-        if tokens_after_first <= SHORT_TOKENS:
+        if later <= SHORT_TOKENS:
             drafts = self.scenario.deployment.decode.mtp_draft_tokens
-            chances = iteration_chances(tokens_after_first, drafts, self.acceptance)
+            chances = iteration_chances(later, drafts, self.acceptance)
             return math.fsum(
                 chance
-                * self._within(
-                    k, limit_s * tokens_after_first / took_s, swing * swing + single / k, recent
-                )
+                * self._within(k, limit_s * later / took_s, swing * swing + single / k, recent)
                 for k, chance in enumerate(chances, start=1)
                 if chance > NO_CHANCE
             )
         extra_iterations = 0.5 * ((self.variance + m * m) / m - 1.0)
         wait, wait_square = self._wait(1, recent), self._wait(2, recent)
-        mean = ((tokens_after_first + extra_iterations) / m + wait) * took_s / tokens_after_first
-        spread = tokens_after_first * self.variance / m**3 + wait_square - wait * wait
-        spread += single * tokens_after_first / m
-        deviation = math.hypot(took_s / tokens_after_first * math.sqrt(spread), swing * mean)
+        mean = ((later + extra_iterations) / m + wait) * took_s / later
+        spread = later * self.variance / m**3 + wait_square - wait * wait
+        spread += single * later / m
+        deviation = math.hypot(took_s / later * math.sqrt(spread), swing * mean)
         return 0.5 * math.erfc((mean - limit_s) / max(deviation, 1e-12) / math.sqrt(2.0))
 
     def _recent(self, joining: float) -> float:

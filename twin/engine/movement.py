@@ -206,16 +206,14 @@ def links_table(setup: Setup, world: World, where: Sequence[Piece]) -> pl.DataFr
         peak = float(over_time[:, p].max()) / mean if mean > 0.0 else 0.0
         for direction in ("out", "in"):
             for k, most in enumerate(limit[plane].T):
-                bytes_ = moved_bytes[plane, direction][:, k]
-                used = np.divide(
-                    bytes_, most * horizon_s, out=np.zeros_like(bytes_), where=most > 0.0
-                )
+                sums = moved_bytes[plane, direction][:, k]
+                used = np.divide(sums, most * horizon_s, out=np.zeros_like(sums), where=most > 0.0)
                 # A batch that lasts for several windows is booked in one: no link carries more
                 # than its capacity, so no window is fuller than full.
                 busiest = np.minimum(used * peak, np.maximum(used, 1.0))
                 pieces.append(
                     {"plane": plane, "node": np.arange(most.size), "direction": direction,
-                     "sub_plane": k if plane == "ub" else None, "bytes": bytes_,
+                     "sub_plane": k if plane == "ub" else None, "bytes": sums,
                      "capacity_bytes_per_s": most, "utilisation_mean": used,
                      "utilisation_peak": busiest}
                 )  # fmt: skip

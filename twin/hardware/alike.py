@@ -47,10 +47,8 @@ def short(numbers: NUMBERS) -> SHORT:
 
 def swap_of(net: Network, ours: Iterable[int], theirs: Iterable[int]) -> Swap | None:
     """An exchange that maps these vertices to those, in order; None if none is found."""
-    old_ends, new_ends = tuple(ours), tuple(theirs)
-    return net.once(
-        ("swap", old_ends, new_ends), lambda: _swap(net, np.array(old_ends), np.array(new_ends))
-    )
+    old, new_ends = tuple(ours), tuple(theirs)
+    return net.once(("swap", old, new_ends), lambda: _swap(net, np.array(old), np.array(new_ends)))
 
 
 def _swap(net: Network, ours: INTS, theirs: INTS) -> Swap | None:

@@ -133,9 +133,7 @@ def place(s: Scenario, fabric: Wiring) -> Placement:
     net = network(fabric)
     d = s.deployment
     chips = {role: pool.chip for role, pool in serving(s).items()}
-    needed = [
-        Needed(role, i, npus, chips[role]) for role, count, npus in seated(s) for i in range(count)
-    ]
+    needed = [Needed(role, i, npus, chips[role]) for role, n, npus in seated(s) for i in range(n)]
     host_pool = (d.prefill.instances, d.prefill.npus_per_instance) if sharing(s) else ()
     question = ("placement", tuple(needed), host_pool, d.placement, d.when_off, d.seats,
                 d.first_npu, d.kv_transfer_plane)  # fmt: skip

@@ -195,7 +195,7 @@ def half_of_sum(m: Machine, facts: Facts, x: Exchange) -> Half:
 
 
 def moe_traffic(
-    s: Shape, comm: Communication, m: Machine, facts: Facts, x: Exchange, own_streams: bool = False
+    s: Shape, comm: Communication, m: Machine, facts: Facts, x: Exchange, apart: bool = False
 ) -> MoeTraffic:
     """Coefficients of dispatch and combine of one token's `top_k` messages among `x.peers` dies.
     Without fused operators, and between slowly joined nodes, all tokens go to all dies
@@ -203,7 +203,7 @@ def moe_traffic(
     sent_bytes = dispatch_bytes(s, comm.early_quantisation, m.message_scale_bytes)
     answered = combine_bytes(s)
     if not comm.fused and m.family == "ascend" and x.inside_bytes_per_s > 0.0:
-        return _gathered(s, comm, m, x, own_streams)
+        return _gathered(s, comm, m, x, apart)
     fixed, barrier = launch_and_round_s(m, facts)
     quantise = 0.0
     if m.family == "ascend" and comm.early_quantisation:
@@ -252,9 +252,7 @@ def gathered_traffic(
     )
 
 
-def _gathered(
-    s: Shape, comm: Communication, m: Machine, x: Exchange, own_streams: bool
-) -> MoeTraffic:
+def _gathered(s: Shape, comm: Communication, m: Machine, x: Exchange, apart: bool) -> MoeTraffic:
     """Coefficients of an all-gather before the experts and a reduce-scatter after them, in
     rounds, as omni-infer does on Atlas A2 (communication_op.py, all_gather_round_pipeline):
     tokens are gathered inside a node; each other node's come by a swap with the die of the same
@@ -266,10 +264,10 @@ def _gathered(
     def step_s(peers: int) -> float:  # start and barrier of one collective
         return m.fitted["comm_fixed"] + x.latency_s + m.fitted["barrier_round"] * math.log2(peers)
 
-    swaps = 0.0 if own_streams else others * step_s(2)
+    swaps = 0.0 if apart else others * step_s(2)
     fixed = x.nodes * step_s(node_peers + 1) + swaps
     beyond_s, inside_s = others / x.beyond_bytes_per_s, node_peers * x.nodes / x.inside_bytes_per_s
-    per_byte = max(beyond_s, inside_s) if own_streams else beyond_s + inside_s
+    per_byte = max(beyond_s, inside_s) if apart else beyond_s + inside_s
     return MoeTraffic(
         dispatch_fixed_s=fixed + step_s(node_peers + 1) + step_s(x.nodes),
         dispatch_message_s=m.fitted["quantise"] if comm.early_quantisation else 0.0,

@@ -210,9 +210,7 @@ def build_costs(
         clocks=clocks or {},
     )
     first = {i.role: i for i in reversed(at.instances)}
-    roles = {
-        role: role_costs(at, role, first[role].die_of_rank, first[role].name) for role in pools
-    }
+    roles = {r: role_costs(at, r, first[r].die_of_rank, first[r].name) for r in pools}
     reader = first.get("prefill") or first.get("colocated")
     acceptance = d.decode.mtp_acceptance
     if d.decode.mtp_dataset != "as_stated":

@@ -188,13 +188,11 @@ def _add_two_microbatches(p: Decode, m: Mode, layers: float, load: Pass, ops: np
 
 
 @kernel
-def _add_ring(
-    p: Decode, m: Mode, layers: float, load: Pass, microbatches: float, ops: np.ndarray
-) -> float:
+def _add_ring(p: Decode, m: Mode, layers: float, load: Pass, many: float, ops: np.ndarray) -> float:
     """Book `layers` of microbatches between attention and expert dies; returns their seconds. Each
     stage is booked in proportion to its share of one round."""
     x = stages(p, m, load)
-    time = ring_s(x, microbatches) * layers
+    time = ring_s(x, many) * layers
     part = time / (x.attention + x.gate + x.dispatch + x.experts + x.combine)
     booked = _add_attention(m, part, load, ops)
     ops[_GATE] += x.gate * part

@@ -104,12 +104,10 @@ def burst(
         0, role.ranks, *hot, ops,
     )  # fmt: skip
     traffic = Traffic(prompt, answer, held=Held(0.0, 0.0))
-    requests_together, context = rank_load(requests / role.ranks, role.ranks, traffic)
-    context += requests_together * 0.5 * answer  # the time is linear in it, so its mean will do
+    running, context = rank_load(requests / role.ranks, role.ranks, traffic)
+    context += running * 0.5 * answer  # the time is linear in it, so its mean will do
     idle = np.zeros(role.ranks)
-    step_s = mixed_iteration_s(
-        role.decode, requests_together, context, idle, idle, 0, role.ranks, *hot, ops
-    )
+    step_s = mixed_iteration_s(role.decode, running, context, idle, idle, 0, role.ranks, *hot, ops)
     steps = max(1.0, answer - 1.0)
     stalled_s = 0.5 * (passes - 1) * one_s
     return Finite(passes * one_s + steps * step_s, step_s + stalled_s / steps, int(answer) + passes)

@@ -159,10 +159,10 @@ def prefill_down(s: Shape, f: Formats) -> Work:
 def prefill_up(s: Shape, f: Formats) -> Work:
     """Up-projections of query, keys and values to all heads (multi-head form), and RoPE."""
     up_values = s.kind.up_values(s)
-    heads_out = s.query_width + up_values if up_values or s.q_up_weights else 0
+    out = s.query_width + up_values if up_values or s.q_up_weights else 0
     read = f.activation_bytes * (s.q_lora + s.kv_lora)
     cached = linear(
-        f.linear, s.q_up_weights + s.kv_up_weights, read, 2.0 * heads_out, 2.0 * s.query_width
+        f.linear, s.q_up_weights + s.kv_up_weights, read, 2.0 * out, 2.0 * s.query_width
     )
     return _mean_layer(s, cached)
 

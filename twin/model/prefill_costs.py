@@ -187,10 +187,8 @@ def _tensor_parallel(x: Setting) -> _Attention:
     s, group = x.shape, x.tp_exchange
     assert group is not None
     per_byte = _gathered_s(group) / x.layout.dies
-    partial = ACTIVATION_BYTES * s.hidden * group.peers  # a die's sums for all of the group
-    scatter_s = (
-        partial * (group.remote / group.rate_bytes_per_s) + partial / x.machine.vector_bytes_per_s()
-    )
+    part = ACTIVATION_BYTES * s.hidden * group.peers  # a die's sums for all of the group
+    sum_s = part * (group.remote / group.rate_bytes_per_s) + part / x.machine.vector_bytes_per_s()
     start_s = group.latency_s + x.gap
     share = x.split_dies / group.peers
     return _Attention(
@@ -198,7 +196,7 @@ def _tensor_parallel(x: Setting) -> _Attention:
         share,
         share,
         c.Collective(start_s, _wire_bytes(x) * s.hidden * per_byte),
-        c.Collective(start_s, scatter_s),
+        c.Collective(start_s, sum_s),
     )  # fmt: skip
 
 

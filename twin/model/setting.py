@@ -94,9 +94,7 @@ class Setting:
 
     def together(self, name: str, where: parallel.Where) -> float:
         """Bytes that a group has of a token, of these collectives, mean layer."""
-        return sum(
-            each.together(self.part) * each.layers(self.shape) for each in self.sends(name, where)
-        )
+        return sum(x.together(self.part) * x.layers(self.shape) for x in self.sends(name, where))
 
     @property
     def gap(self) -> float:
@@ -117,10 +115,8 @@ class Setting:
     def head_dies(self) -> int:
         """Dies that split the heads of one prompt: each has the weights of its heads, and reads all
         of the prompt's KV."""
-        own_pool = self.pool.own
-        return {"dp": 1, "tp": own_pool.tp_dies, "sp_tp_sp": self.exchange.peers}[
-            own_pool.attention
-        ]
+        mine = self.pool.own
+        return {"dp": 1, "tp": mine.tp_dies, "sp_tp_sp": self.exchange.peers}[mine.attention]
 
     @property
     def small_kernels_s(self) -> float:
@@ -263,12 +259,10 @@ class Setting:
         if (group := self.summed) is not None:
             adding = self.machine.vector_bytes_per_s(cores.vector)
             return wire.gathered_traffic(self.shape, self.machine, self.facts, group, adding)
-        communication = self.communication
+        comm = self.communication
         if self.pool.phase == "prefill" and not self.machine.prefill_fused:
-            communication = communication.model_copy(update={"fused": False})
-        return wire.moe_traffic(
-            self.shape, communication, self.machine, self.facts, self.route, own_streams
-        )
+            comm = comm.model_copy(update={"fused": False})
+        return wire.moe_traffic(self.shape, comm, self.machine, self.facts, self.route, own_streams)
 
     def seconds(
         self, w: o.Work, cores: Cores = WHOLE, operator: str = "gemm"

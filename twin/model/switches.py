@@ -105,9 +105,7 @@ SWITCHES: dict[str, Switch] = {
     "attention_kernel": Switch(),
     "fused_deep_mla": Switch(mode=_one_attention_operator),
     "fused_deep_moe": Switch(decode=_tiles),
-    "shared_expert_scheduling": Switch(
-        decode=lambda costs, _, on: replace(costs, in_cast=float(not on))
-    ),
+    "shared_expert_scheduling": Switch(decode=lambda c, _, on: replace(c, in_cast=float(not on))),
     "weight_prefetch": Switch(decode=_prefetch),
     "multi_stream": Switch(
         mode=_kv_branch_in_parallel,

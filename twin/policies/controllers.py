@@ -73,9 +73,7 @@ def _scaled(pool: PoolSeen, pressure: float, rule: Rule) -> int:
 
 def pool_by_pool(pressure: Callable[[PoolSeen], float]) -> Controller:
     """A controller that scales each pool by itself, by one of its measurements."""
-    return lambda seen, rule: tuple(
-        _scaled(pool, pressure(pool), rule) for pool in seen.pools.values()
-    )
+    return lambda seen, rule: tuple(_scaled(p, pressure(p), rule) for p in seen.pools.values())
 
 
 def rebalanced(seen: Seen, rule: Rule) -> Wanted:

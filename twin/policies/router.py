@@ -86,12 +86,10 @@ def least_loaded(opened: np.ndarray, wait_s: np.ndarray, routed: int) -> int:
 
 
 @kernel
-def power_of_two(
-    opened: np.ndarray, wait_s: np.ndarray, first_draw: float, second_draw: float
-) -> int:
+def power_of_two(opened: np.ndarray, wait_s: np.ndarray, draw: float, second_draw: float) -> int:
     """The less loaded of two instances drawn at random; draws are uniform in (0, 1)."""
     n = taking(opened)
-    a = in_turn(opened, min(int(first_draw * n), n - 1))
+    a = in_turn(opened, min(int(draw * n), n - 1))
     b = in_turn(opened, min(int(second_draw * n), n - 1))
     return a if wait_s[a] <= wait_s[b] else b
 

@@ -99,16 +99,14 @@ class Seat:
     coming: Coming | None = None  # weights from beyond its dies; else they move among these
 
 
-def recently(
-    net: Network, kind: str, question: Hashable, answer: Callable[[], T], most: int = 8
-) -> T:
+def recently(net: Network, kind: str, state: Hashable, answer: Callable[[], T], most: int = 8) -> T:
     """`Network.once` that forgets the oldest results of a kind beyond `most`."""
     known = net.once(kind, dict[Hashable, T])
-    if question not in known:
-        known[question] = answer()
+    if state not in known:
+        known[state] = answer()
         if len(known) > most:
             del known[next(iter(known))]
-    return known[question]
+    return known[state]
 
 
 def flows_of(s: Scenario, net: Network, seats: Sequence[Seat], first: INTS) -> list[Flow]:

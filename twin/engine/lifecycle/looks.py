@@ -128,9 +128,7 @@ class Look:
         self._rate = {k: (total - before.get(k, 0.0)) / span_s for k, total in arrivals.items()}
         self._counted, self.arrivals_per_s = arrivals, self._rate["requests"]
         decay = math.exp(-span_s / self._lead_s)
-        self._mean = {
-            k: rate + decay * (self._mean.get(k, rate) - rate) for k, rate in self._rate.items()
-        }
+        self._mean = {k: r + decay * (self._mean.get(k, r) - r) for k, r in self._rate.items()}
 
     def _prefill(
         self, at: np.ndarray, starting: int, t_s: float, span_s: float

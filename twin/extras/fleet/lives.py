@@ -57,9 +57,7 @@ def lives_of(fleet: Fleet, named: Named, facts: Facts, left: Left, *, empty: boo
     maker = _Maker(fleet, layout, facts, empty or bool(fleet.lost))
     result = Lives(layout)
     for at_s, u in sorted((gap[0], u) for u, unit in enumerate(layout.units) for gap in unit.lost):
-        begin_s = max(
-            [returned_s for _, returned_s in layout.units[u].lost if returned_s < at_s], default=0.0
-        )
+        begin_s = max([back_s for _, back_s in layout.units[u].lost if back_s < at_s], default=0.0)
         last = maker.life(u, begin_s, at_s)
         if (requests_inside := left(last.scenario)) is None:
             return Lives(layout, [last])
@@ -67,7 +65,7 @@ def lives_of(fleet: Fleet, named: Named, facts: Facts, left: Left, *, empty: boo
     for u, unit in enumerate(layout.units):
         if unit.tenants == ():
             continue
-        begins = [0.0, *(returned_s for _, returned_s in unit.lost)]
+        begins = [0.0, *(back_s for _, back_s in unit.lost)]
         ends = [*(at_s for at_s, _ in unit.lost), layout.traffic.horizon_s]
         spans = zip(begins, ends, strict=True)
         result.lives += [maker.life(u, begin, end) for begin, end in spans if begin < end]

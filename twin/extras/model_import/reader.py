@@ -296,12 +296,10 @@ class _Config:
 
     def _linear(self, layers: int) -> dict[str, Fact]:
         """Facts of layers with linear attention."""
-        linear_table = self.table.get("linear_attn_config")
-        if isinstance(linear_table, dict):  # Kimi-Linear: heads of keys and values alike
-            inner = _Config(
-                linear_table | {"model_type": self.named}, f"linear_attn_config of {self.file}"
-            )
-            linear_layers = linear_table.get("kda_layers")
+        own = self.table.get("linear_attn_config")
+        if isinstance(own, dict):  # Kimi-Linear: heads of keys and values alike
+            inner = _Config(own | {"model_type": self.named}, f"linear_attn_config of {self.file}")
+            linear_layers = own.get("kda_layers")
             if not isinstance(linear_layers, list) or not 0 < len(linear_layers) < layers:
                 inner._fail("kda_layers", f"must list some of the {layers} layers, not all")
             heads, size = inner._count("num_heads"), inner._count("head_dim")

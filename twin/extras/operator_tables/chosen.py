@@ -96,9 +96,7 @@ def lines(found: Iterable[Fitted], source: str, links: Mapping[str, float] | Non
     """Facts as lines of data/chips; source: of the operators; links: GB/s of a die in one
     direction, `inside` a node and `across` nodes."""
     found = list(found)
-    products = [
-        _table(each, source) for each in found if each.operator not in APART and each.part != "host"
-    ]
+    products = [_table(x, source) for x in found if x.operator not in APART and x.part != "host"]
     products += [_host(each, source) for each in found if each.part == "host"]
     lines = {name: _exchange(found, network, source, (links or {}).get(name, 0.0))
             for network, name in NETWORKS.items()}  # fmt: skip

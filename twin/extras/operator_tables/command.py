@@ -60,9 +60,7 @@ def operator_facts(
 def _row(each: "Fitted") -> tuple[str, ...]:
     facts = each.facts
     rate = f"{facts['rate'] / 1e9:.0f} GB/s" if "rate" in facts else f"{facts['compute']:.3f}"
-    figures = [
-        f"{facts[name]:.0f}" for name in ("tile_small", "tile_large", "power") if name in facts
-    ]
+    figures = [f"{facts[n]:.0f}" for n in ("tile_small", "tile_large", "power") if n in facts]
     memory = f"{facts['bandwidth']:.3f}" if "bandwidth" in facts else ""
     return (
         each.table.replace(", ", "\n", 1), f"{1e6 * facts['start']:.1f} us", rate, memory,

@@ -85,7 +85,7 @@ class Attainment:
         ] or [(1.0, s.slo.ttft_s, 1e-3 * s.slo.tpot_ms)]
 
     def in_time(self, rate: float, took_s: float) -> float:
-        """Share of requests with a TTFT within the SLO at a rate (requests/s); took_s:
+        """Share of requests with a TTFT within the SLO at `rate` requests/s; took_s:
         iteration's."""
         pool = self.colocated(rate, took_s) if self.colocated else self.pool
         if pool is None:

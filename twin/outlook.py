@@ -227,8 +227,7 @@ def _within(priced: Priced, judged: Attainment) -> Stationary | None:
 
 def times(prices: Priced) -> tuple[float, float]:
     """(horizon_s, warmup_s) for a run from the steady state: a warm-up of one life of a request, so
-    that nearly all first ones have left; then two lives, and `ENOUGH` requests. Raises as
-    `steady`."""
+    that most first ones have left; then two lives, and `ENOUGH` requests. Raises as `steady`."""
     offered = prices.sample.rate_req_per_s
     rate = prices.full.requests_per_s if offered is None else offered
     stays_s = prices.scenario.front_end.service_ms * 1e-3

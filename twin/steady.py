@@ -96,8 +96,8 @@ def steady(
     traffic: Traffic | None = None,
 ) -> Prediction:
     """Sustained rates of the deployment when it is always full, and their limit; traffic:
-    `traffic_of` if None. Raises as `assemble`, and ModelError when the model or a single request
-    does not fit."""
+    `traffic_of` if None. Raises as `assemble`, and ModelError if the model or a request does not
+    fit."""
     if traffic is None:
         traffic = traffic_of(scenario, facts, trace)
     return _full(scenario, assemble(scenario, facts, trace, counts), traffic)

@@ -198,8 +198,7 @@ def write_blocks(world: World, p: int, now_s: float, before: tuple[int, int]) ->
 
 @kernel
 def store_blocks(world: World, p: int, i: int, tokens: int) -> None:
-    """Store the blocks of a chain's first tokens in both tiers; the most useful are the most
-    recent."""
+    """Store blocks of a chain's first tokens in both tiers; the most useful are the most recent."""
     request, most = world.request, tokens // world.settings.block_tokens
     row, turn = pool_row(world, p, i), turn_of(world, i)
     blocks = 0

@@ -199,7 +199,7 @@ class ExpertCrowd:
 def set_up(
     scenario: Scenario, facts: Facts, trace: TraceTable | None, counts: np.ndarray | None = None
 ) -> Setup:
-    """Price the scenario and make its requests; counts f8[layers, experts]: imported. Raises
+    """Price the scenario, make its requests; counts f8[layers, experts]: imported. Raises
     HardwareError, ModelError, ExpertsError, WorkloadError or ScenarioError, each with one
     sentence."""
     if scenario.workload.arrivals == "trace" and trace is None:

@@ -11,9 +11,8 @@ Ints = NDArray[np.int64]
 
 
 def pack(load: Singles, packs: int) -> tuple[Ints, Ints]:
-    """Pack items, heaviest first, to the lightest pack with room (ties: lowest). load f4[layers,
-    n], n divisible by packs -> (pack, place within the pack), i8[layers, n]; one item a pack:
-    identity."""
+    """Items, heaviest first, to the lightest pack with room (ties: lowest). load f4[layers, n], n
+    divisible by packs -> (pack, place within the pack), i8[layers, n]; one a pack: identity."""
     layers, n = load.shape
     room = n // packs
     pack_of = np.tile(np.arange(n), (layers, 1))

@@ -100,8 +100,7 @@ def _pack_apart(
 @late
 def renumber(current: Ints, new: Ints, node_of: Ints, experts: int) -> Ints:
     """`new` i8[layers, dies, slots] with the dies of a node permuted to resemble `current`:
-    greedily, the pair with most experts in common first. Loads do not change: a node's dies are
-    alike."""
+    greedily, most experts in common first. Loads do not change: a node's dies are alike."""
     layers, dies, room = new.shape
     out = np.empty_like(new)
     slot_of = np.full((experts, dies), -1, np.int64)

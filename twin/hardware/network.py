@@ -266,9 +266,8 @@ class Network:
         return links
 
     def left_without(self, links: INTS, lost: int, what: str) -> FLOATS:
-        """Remaining share of each link's capacity after the loss of `lost` parallel ones: whole
-        bundles first, in the graph's order, equal in both directions. Raises HardwareError if
-        fewer."""
+        """Share left of each link's capacity after the loss of `lost` parallel ones: whole bundles
+        first, in the graph's order, equal in both directions. Raises HardwareError if fewer."""
         if not lost:
             return np.ones(links.size)
         _, pair_of = self.pairs

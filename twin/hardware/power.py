@@ -78,8 +78,7 @@ def clock(scenario: Scenario, facts: Facts, role: str, use: Use) -> float:
 def powers(
     scenario: Scenario, facts: Facts, clocks: Mapping[str, float], chips: Mapping[str, str]
 ) -> dict[str, Power]:
-    """Power of an NPU of each pool, by role and chip; none at all where the chip of one has
-    none."""
+    """Power of an NPU of each pool, by role and chip; none at all where one chip has none."""
     each = {role: power(scenario, facts, clocks, chip) for role, chip in chips.items()}
     known = {role: one for role, one in each.items() if one is not None}
     return known if len(known) == len(each) else {}

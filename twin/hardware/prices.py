@@ -119,8 +119,8 @@ def pool_read(
     nodes: Sequence[int] | None = None,
 ) -> Price:  # fmt: skip
     """Bytes/s into all of `dies` together from the DRAM of the CPUs of `nodes` (default: all).
-    Blocks outside a UB plane enter through the dies' NICs. Raises HardwareError where nothing can
-    be read."""
+    Blocks outside a UB plane enter through the dies' NICs. Raises HardwareError if there are
+    none."""
     net = network(fabric)
     pool_load = _reached(net, dies, plane, nodes)
     if pool_load is None:

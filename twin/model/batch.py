@@ -18,8 +18,7 @@ Hot = tuple[NDArray[np.float64], Any]  # tokens f8[G], factor [G]: an array, or 
 
 def recompute_s_per_token(role: RoleCosts, budget: float, prompt: float, hot: Hot) -> float:
     """Seconds of an instance's time to compute one token that is not in the memory pool. budget:
-    tokens of a full batch (of an iteration, where instances are colocated); prompt: its mean
-    tokens."""
+    tokens of a full batch (of an iteration, if colocated); prompt: its mean tokens."""
     pass_s = batch_s(role, budget, budget * 0.5 * prompt, hot)
     if isinstance(role.coefficients, Prefill):
         return float(pass_s - prefill_hits_s(role.prefill, budget, role.operator_sink())) / budget

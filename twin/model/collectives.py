@@ -253,11 +253,10 @@ def gathered_traffic(
 
 
 def _gathered(s: Shape, comm: Communication, m: Machine, x: Exchange, apart: bool) -> MoeTraffic:
-    """Coefficients of an all-gather before the experts and a reduce-scatter after them, in
-    rounds, as omni-infer does on Atlas A2 (communication_op.py, all_gather_round_pipeline):
-    tokens are gathered inside a node; each other node's come by a swap with the die of the same
-    place there. Experts' numbers and weights are gathered in two more stages. No die receives
-    more than another."""
+    """Coefficients of an all-gather before the experts and a reduce-scatter after them, in rounds,
+    as omni-infer does on Atlas A2 (communication_op.py, all_gather_round_pipeline): tokens are
+    gathered inside a node; each other node's come by a swap with the die of the same place there.
+    Experts' numbers and weights are gathered in two more stages. All receive alike."""
     token = s.hidden * (1.0 if comm.early_quantisation else ACTIVATION_BYTES)
     others, node_peers = x.nodes - 1, x.peers // x.nodes - 1
 

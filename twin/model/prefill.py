@@ -281,9 +281,8 @@ def bandwidth_for_prefill(prefill: Machine, decode: Machine) -> float:
 
 
 def bandwidth_for_decode(p: Prefill, tokens: float, machine: Machine) -> float:
-    """Share of the sustained bandwidth that prefill leaves: a batch of `tokens` moves its bytes
-    over its time. Pairs, which take time and move few bytes, are left out: decode has at least
-    this."""
+    """Share of sustained bandwidth that prefill leaves: a batch of `tokens` moves its bytes over
+    its time. Pairs, which take time and few bytes, are left out: decode has at least this."""
     even, dies = np.ones(1), p.layout.dies
     took_s = prefill_batch_s(
         p, tokens, tokens / dies, 0.0, even, even, np.zeros(len(PREFILL_OPERATORS))

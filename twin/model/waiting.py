@@ -129,11 +129,10 @@ def saturated_rate(prompts: Prompts, pool: Pool) -> float:
 
 
 def crowd_variance(lives: Lives, mean: float, cv: float) -> float:
-    """Squared relative deviation of the number of requests in progress with a given mean. cv:
-    coefficient of variation of the gaps between arrivals. The variance of an infinite-server queue
-    is z times its mean, with peakedness z = 1 + (cv^2 - 1) E[min(S, S')] / E[S] (A. E. Eckberg,
-    "Generalized peakedness of teletraffic processes", 1983; W. Whitt, Bell Syst. Tech. J. 63,
-    1984)."""
+    """Squared relative deviation of the number of requests in progress. cv: coefficient of
+    variation of the gaps between arrivals. The variance of an infinite-server queue is z times its
+    mean, with peakedness z = 1 + (cv^2 - 1) E[min(S, S')] / E[S] (A. E. Eckberg, "Generalized
+    peakedness of teletraffic processes", 1983; W. Whitt, Bell Syst. Tech. J. 63, 1984)."""
     longer_chance, lesser, variance = 1.0, 0.0, 0.0
     for life, share in sorted(lives):
         lesser += life * share * (2.0 * longer_chance - share)

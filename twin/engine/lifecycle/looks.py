@@ -28,7 +28,7 @@ STEPS = 4  # towards the load that keeps the SLO
 
 
 def _both(prefill: Measured, decode: Measured) -> Measured:
-    """Measurements of colocated instances: waiting work and needed instances add up, since an
+    """Measurements of colocated instances: waiting work and needed instances add up, as an
     iteration computes prompts and answers one after the other; of use and latency the worse
     counts."""
     return (

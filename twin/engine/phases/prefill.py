@@ -75,8 +75,7 @@ def start_batch(world: World, p: int, now_s: float) -> None:
 @kernel
 def form_batch(world: World, p: int, now_s: float) -> int:
     """Add pieces of queued prompts to the batch in order of arrival until its token budget or KV
-    space is full; returns the tokens to compute. Notes cached tokens to read and attention
-    pairs."""
+    space is full; returns tokens to compute. Notes cached tokens to read and attention pairs."""
     settings, request, state = world.settings, world.request, world.prefill
     fill(state.die_tokens, 0.0)
     fill(state.die_pairs, 0.0)

@@ -172,8 +172,7 @@ def _units(fleet: Fleet, traffic: Scenario) -> list[Unit]:
 
 
 def _homes(fleet: Fleet, traffic: Scenario) -> dict[tuple[int, int], list[int]] | None:
-    """Tenants of each supernode (kind, number) by weighted rendezvous hashing; None: no
-    tenants'."""
+    """Tenants of each supernode (kind, number) by weighted rendezvous hashing; None: by none."""
     if fleet.router != "hash" or fleet.sticky != "tenant":
         return None
     homes: dict[tuple[int, int], list[int]] = {}

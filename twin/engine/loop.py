@@ -144,9 +144,7 @@ def sample(world: World, t1: float) -> None:
     begun, done = count[w.PREFILL_BEGUN], count[w.PREFILLED]
     if not settings.has_prefill:
         begun, done = count[w.ROUTED], count[w.ROUTED]
-    arrived_by_decode = count[w.TRANSFERRED]
-    if not settings.has_decode:
-        arrived_by_decode = done
+    arrived_by_decode = done if not settings.has_decode else count[w.TRANSFERRED]
     ended = count[w.FINISHED_DECODE] + count[w.REJECTED_DECODE] + count[w.PREEMPTED]
     ended += count[w.BACK_FROM_DECODE]
     back = count[w.BACK_FROM_QUEUE] + count[w.BACK_FROM_PREFILL]

@@ -343,17 +343,14 @@ def servers_table(setup: Setup, machine: Machine) -> dict[str, pl.DataFrame]:
         nodes = np.array(machine.pool_nodes(row), np.int32)
         reads, held_s = (column[:-1].reshape(windows, pools, -1)[:, row, : nodes.size]
                          for column in (record.servers, record.held))  # fmt: skip
-        pieces.append(
-            pl.DataFrame(
-                {
-                    "t_s": np.repeat(np.arange(windows) * width_s, nodes.size),
-                    "window_s": np.full(reads.size, width_s),
-                    "node": np.tile(nodes, windows),
-                    "read_bytes": reads.reshape(-1) * settings.block_bytes,
-                    "held_s": held_s.reshape(-1),
-                }
-            )
-        )
+        columns = {
+            "t_s": np.repeat(np.arange(windows) * width_s, nodes.size),
+            "window_s": np.full(reads.size, width_s),
+            "node": np.tile(nodes, windows),
+            "read_bytes": reads.reshape(-1) * settings.block_bytes,
+            "held_s": held_s.reshape(-1),
+        }
+        pieces.append(pl.DataFrame(columns))
     if pools == 1:
         return {"servers": pieces[0]}
     keys = ["t_s", "window_s", "node"]

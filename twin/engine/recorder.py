@@ -30,6 +30,7 @@ REASON_OF_CLIENTS = pl.Enum(list(w.REASONS))
 PREFILL_COLUMNS = (*PREFILL_OPERATORS, "kv_fetch")
 HOTTEST = schema("t_s,role,instance,layer,hottest")
 DIE_LOAD = schema("t_s,role,instance,moment,layer,die,load,replicas")
+OF_OPERATORS = ["phase", "operator", "total_s", "share", "per_iteration_s", "iterations"]
 Amount = tuple[np.ndarray, float]
 RANKS = schema(
     "role,instance,rank,die,npu,node,requests_mean,context_tokens_mean,"
@@ -46,26 +47,23 @@ def tables(
     world = machine.world
     arrived = stamps["arrival_s"].size
     shares = movement.shares_of_classes(machine, balance, world.settings.horizon_s)
-    return (
-        present.tables()
-        | movement.servers_table(setup, machine)
-        | {
-            "requests": requests_table(world, arrived, stamps).hstack(
-                asking_columns(setup, world, arrived)
-            ),
-            "windows": windows_table(setup, world, arrived, limits, present),
-            "operators": operators_table(world),
-            "ranks": ranks_table(setup, world),
-            "events": events_table(log, world.settings.horizon_s),
-            "instances": movement.instances_table(setup, machine, log),
-            "traffic": movement.traffic_table(setup, world),
-            "shares": movement.shares_table(setup.fabric, shares),
-            "seats": movement.seats_table(machine, world.settings.horizon_s),
-            "links": movement.links_table(setup, world, shares),
-            "hottest": stacked(HOTTEST, balance.hottest),
-            "die_load": stacked(DIE_LOAD, balance.loads),
-        }
-    )
+    requests = requests_table(world, arrived, stamps)
+    return {
+        **present.tables(),
+        **movement.servers_table(setup, machine),
+        "requests": requests.hstack(asking_columns(setup, world, arrived)),
+        "windows": windows_table(setup, world, arrived, limits, present),
+        "operators": operators_table(world),
+        "ranks": ranks_table(setup, world),
+        "events": events_table(log, world.settings.horizon_s),
+        "instances": movement.instances_table(setup, machine, log),
+        "traffic": movement.traffic_table(setup, world),
+        "shares": movement.shares_table(setup.fabric, shares),
+        "seats": movement.seats_table(machine, world.settings.horizon_s),
+        "links": movement.links_table(setup, world, shares),
+        "hottest": stacked(HOTTEST, balance.hottest),
+        "die_load": stacked(DIE_LOAD, balance.loads),
+    }
 
 
 def stamps_of(world: World, arrived: int) -> dict[str, np.ndarray]:
@@ -158,10 +156,9 @@ def windows_table(
     setup: Setup, world: World, arrived: int, limits: dict[str, float], present: Present
 ) -> pl.DataFrame:
     """One row per window of the record."""
-    s = world.settings
     book = world.record.windows[:-1]
     count = book.shape[0]
-    width_s = s.horizon_s / count
+    width_s = world.settings.horizon_s / count
     samples = np.maximum(book[:, w.SAMPLES], 1.0)
     columns = {"t_s": np.arange(count) * width_s, "window_s": np.full(count, width_s)}
     columns |= _happenings(world, setup.at_start, arrived, count)
@@ -232,17 +229,12 @@ def amounts(setup: Setup, book: np.ndarray) -> dict[str, tuple[Amount, Amount]]:
     role, batches = setup.costs.roles["prefill"], book[:, w.PREFILL_BATCHES]
     sizes = (book[:, w.PREFILL_TOKENS] / np.maximum(batches, 1e-9)).tolist()
     read = batches * np.array([prefill_hbm_bytes(role.prefill, tokens) for tokens in sizes])
-    done = {
-        "prefill": (book[:, w.PREFILL_FLOPS], read),
-        "decode": (
-            book[:, w.FLOPS] - book[:, w.PREFILL_FLOPS],
-            np.maximum(book[:, w.HBM_BYTES] - read, 0.0),
-        ),
-    }
+    flops, others = book[:, w.PREFILL_FLOPS], np.maximum(book[:, w.HBM_BYTES] - read, 0.0)
+    done = {"prefill": (flops, read), "decode": (book[:, w.FLOPS] - flops, others)}
     limits = {role: capacities(setup, (role,)) for role in done}
     return {
-        role: ((flops, limits[role]["cube"]), (moved_bytes, limits[role]["hbm"]))
-        for role, (flops, moved_bytes) in done.items()
+        role: ((computed, limits[role]["cube"]), (moved_bytes, limits[role]["hbm"]))
+        for role, (computed, moved_bytes) in done.items()
     }
 
 
@@ -308,48 +300,30 @@ def capacities(setup: Setup, pools: Sequence[str] = ()) -> dict[str, float]:
 def operators_table(world: World) -> pl.DataFrame:
     """Steady-state seconds by operator, of decode iterations and of prefill batches."""
     steady = world.record.windows[-1]
-    rows = []
-    first = w.FIRST_OPERATOR
+    rows, decode_s = [], steady[w.FIRST_OPERATOR :]
+    prefill_s = decode_s[len(DECODE_OPERATORS) :]
     for phase, names, times, count in (
-        ("decode", DECODE_OPERATORS, steady[first:], steady[w.ITERATIONS]),
-        (
-            "prefill",
-            PREFILL_COLUMNS,
-            steady[first + len(DECODE_OPERATORS) :],
-            steady[w.PREFILL_BATCHES],
-        ),
+        ("decode", DECODE_OPERATORS, decode_s, steady[w.ITERATIONS]),
+        ("prefill", PREFILL_COLUMNS, prefill_s, steady[w.PREFILL_BATCHES]),
     ):
         listed = [k for k, n in enumerate(names) if times[k] > 0.0 or not OPERATORS[n].optional]
         total = float(times[listed].sum())
         for k in listed:
-            name, time_s = names[k], times[k]
-            rows.append(
-                {
-                    "phase": phase,
-                    "operator": name,
-                    "total_s": float(time_s),
-                    "share": float(time_s) / total if total > 0 else 0.0,
-                    "per_iteration_s": float(time_s / count) if count > 0 else 0.0,
-                    "iterations": float(count),
-                }
-            )
-    return pl.DataFrame(rows)
+            share = float(times[k]) / total if total > 0 else 0.0
+            each_s = float(times[k] / count) if count > 0 else 0.0
+            rows.append((phase, names[k], float(times[k]), share, each_s, float(count)))
+    return pl.DataFrame(rows, schema=OF_OPERATORS, orient="row")
 
 
 def ranks_table(setup: Setup, world: World) -> pl.DataFrame:
     """One row per die of every instance: steady-state means of its rank, and its expert load."""
     s = world.settings
-    steady_s = s.horizon_s - s.warmup_s
-    page = 0.5 * s.page_tokens
-    net = setup.fabric
-    pieces = []
+    steady_s, page = s.horizon_s - s.warmup_s, 0.5 * s.page_tokens
+    net, pieces = setup.fabric, []
     for column, instance in movement.columns_of(setup, s.prefills):
-        n = instance.dies
+        n, decodes = instance.dies, instance.role != "prefill"
         dies = np.array(instance.die_of_rank)
-        decodes = instance.role != "prefill"
-        of_die = (
-            instance.index * n + np.arange(n)
-        ) // setup.rank_dies  # row of the rank of each die
+        of_die = (instance.index * n + np.arange(n)) // setup.rank_dies  # row of its rank
         requests = world.decode.request_s[of_die] / steady_s if decodes else np.full(n, np.nan)
         context = world.decode.context_s[of_die] / steady_s if decodes else np.full(n, np.nan)
         hot = setup.decode_imbalance if decodes else setup.prefill_imbalance

@@ -169,9 +169,7 @@ class Setup:
         """KV blocks that one memory pool holds in a tier of these bytes per node."""
         s = self.scenario
         owners = self.of_role("prefill")
-        nodes = 0.0
-        if owners:
-            nodes = float(len(self.pool_nodes(0)))
+        nodes = float(len(self.pool_nodes(0))) if owners else 0.0
         if s.memory_pool.scope == "local" and owners:  # which may have a part of a node
             nodes *= owners[0].dies / self.fabric.dies_per_node
             nodes /= len(self.fabric.nodes_of(owners[0].die_of_rank))

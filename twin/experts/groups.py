@@ -57,9 +57,7 @@ def together(a: float, b: float, top_groups: int) -> float:
     """P(two groups are both reached) / (a b), for groups reached with chances a and b. Exact for
     groups with equal chances: (m - 1) G / (m (G - 1)) for m of G groups."""
     remaining = top_groups - 0.5 * (a + b)
-    if remaining <= 0.0:
-        return 0.0
-    return min((top_groups - 1.0) / remaining, 1.0 / max(a, b))
+    return 0.0 if remaining <= 0.0 else min((top_groups - 1.0) / remaining, 1.0 / max(a, b))
 
 
 @late

@@ -50,10 +50,8 @@ class Usable:
         net, size = self.net, len(self.net.vertices)
         tail, head = net.tail[self.at_ends], net.head[self.at_ends]
         sends, receives = ~self.passes[tail], ~self.passes[head]
-        leaving, arriving = (
-            (tail[sends], head[sends]),
-            (head[receives], tail[receives]),
-        )  # end, port
+        # End and port of each.
+        leaving, arriving = (tail[sends], head[sends]), (head[receives], tail[receives])
         owners = [np.bincount(port, minlength=size) for _, port in (leaving, arriving)]
         if not self.at_ends.size or (sends & receives).any() or np.max(owners) > 1:
             return None

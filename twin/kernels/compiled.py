@@ -35,15 +35,9 @@ KERNELS = (
 # A division by zero gives what IEEE says and no exception: one that could leave at every division
 # keeps a loop from being vectorised. What is not finite fails a run's checks.
 ARITHMETIC: dict[str, Any] = {"error_model": "numpy"}
-ANSWERS = (
-    *KERNELS,
-    "facts.py",
-    "steady.py",
-    "stationary.py",
-    "outlook.py",
-    "attainment.py",
-    "metrics",
-)  # rooms that decide what a run says
+# Rooms that decide what a run says.
+OTHERS = ("facts.py", "steady.py", "stationary.py", "outlook.py", "attainment.py", "metrics")
+ANSWERS = (*KERNELS, *OTHERS)
 
 STAGES: dict[str, Callable[[], None]] = {}
 

@@ -205,9 +205,7 @@ def moe_traffic(
     if not comm.fused and m.family == "ascend" and x.inside_bytes_per_s > 0.0:
         return _gathered(s, comm, m, x, apart)
     fixed, barrier = launch_and_round_s(m, facts)
-    quantise = 0.0
-    if m.family == "ascend" and comm.early_quantisation:
-        quantise = m.fitted["quantise"]
+    quantise = m.fitted["quantise"] if m.family == "ascend" and comm.early_quantisation else 0.0
     start = fixed + x.latency_s + barrier * math.log2(x.peers)
     dispatch, combine = x.dispatch or Measured(start, 1.0), x.combine or Measured(start, 1.0)
     dispatch_rate, combine_rate = (each.gain * x.rate_bytes_per_s for each in (dispatch, combine))

@@ -50,16 +50,12 @@ def _add_attention(m: Mode, times: float, load: Pass, ops: np.ndarray) -> float:
 
 
 @kernel
-def _add_moe(
-    p: Decode, m: Mode, times: float, load: Pass, computing: bool, moving: bool, ops: np.ndarray
-) -> float:
-    """Book the computing and the exchange of `times` MoE passes; returns their seconds."""
+def _add_moe(p: Decode, m: Mode, times: float, load: Pass, moving: bool, ops: np.ndarray) -> float:
+    """Book the computing of `times` MoE passes, and if `moving` their exchange; returns seconds."""
     gate, dispatch, experts, combine = layer.moe_parts(p, m, load)
-    time = 0.0
-    if computing:
-        ops[_GATE] += gate * times
-        ops[_EXPERTS] += experts * times
-        time += (gate + experts) * times
+    ops[_GATE] += gate * times
+    ops[_EXPERTS] += experts * times
+    time = (gate + experts) * times
     if moving:
         ops[_DISPATCH] += dispatch * times
         ops[_COMBINE] += combine * times
@@ -143,7 +139,7 @@ def launch_gap_s(
 def layers_in_sequence_s(p: Decode, layers: float, load: Pass, ops: np.ndarray) -> float:
     """Seconds of `layers` MoE layers with all operators in sequence on all cores."""
     time = _add_attention(p.sequence, layers, load, ops)
-    return time + _add_moe(p, p.sequence, layers, load, True, True, ops)
+    return time + _add_moe(p, p.sequence, layers, load, True, ops)
 
 
 @kernel
@@ -176,7 +172,7 @@ def _add_two_microbatches(p: Decode, m: Mode, layers: float, load: Pass, ops: np
     passes = 2.0 * layers
     if p.hides > 0.0:
         time = _add_attention(m, passes, load, ops)
-        time += _add_moe(p, m, passes, load, True, False, ops)
+        time += _add_moe(p, m, passes, load, False, ops)
         # Rounding must not make it negative.
         exposed_s = max(0.0, two_microbatches_s(p, x) * layers - time)
         ops[_DISPATCH] += exposed_s * x.dispatch / (x.dispatch + x.combine)
@@ -184,7 +180,7 @@ def _add_two_microbatches(p: Decode, m: Mode, layers: float, load: Pass, ops: np
         return time + exposed_s
     if x.attention >= x.gate + x.dispatch + x.experts + x.combine:
         return _add_attention(m, passes, load, ops)
-    return _add_moe(p, m, passes, load, True, True, ops)
+    return _add_moe(p, m, passes, load, True, ops)
 
 
 @kernel

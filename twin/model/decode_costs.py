@@ -339,10 +339,8 @@ def _demand(x: Setting, query: float, dense: o.Work, head: o.Work) -> c.Demand:
     s, f = x.shape, x.formats
     plain = [*o.plain_operators("decode", "before"), *o.plain_operators("decode", "after")]
     gate, expert = o.gate(s, f), o.expert(s, f)
-    gate_part = replace(
-        gate, flops_per_token=gate.flops_per_token / x.pool.rank_dies
-    )  # of its tokens
-    attention = [*(entry.work(s, f) for entry in plain), gate_part]
+    own = replace(gate, flops_per_token=gate.flops_per_token / x.pool.rank_dies)  # of its tokens
+    attention = [*(entry.work(s, f) for entry in plain), own]
     pieces = x.pool.own.cp_dies  # of a context: a die reads one
     cached = s.core_bytes_per_token_layer(f.kv) * (query if s.index_top_k else 1.0)
     states = s.recurrent * s.linear_kind.core_flops(s) if s.linear_layers else 0.0

@@ -136,9 +136,7 @@ def moe_parts(p: Decode, m: Mode, load: Pass) -> tuple[float, float, float, floa
     """Seconds of (gate, dispatch, experts, combine) of one pass, without what is hidden. Tokens
     beyond the static buffers go in further rounds."""
     gate = m.gate.fixed + m.gate.token * load.busiest
-    rounds = 1.0
-    if p.buffer_tokens > 0.0:
-        rounds = max(1.0, math.ceil(load.busiest / p.buffer_tokens))
+    rounds = max(1.0, math.ceil(load.busiest / p.buffer_tokens)) if p.buffer_tokens > 0.0 else 1.0
     dispatch, experts, combine = _round(p, m, load.busiest / rounds, load.total / rounds, load)
     return gate, dispatch * rounds, experts * rounds, combine * rounds
 
@@ -252,9 +250,7 @@ def prompt_pairs(
     if reach <= 0.0 or 2.0 * pairs <= (reach + 1.0) * tokens:
         return pairs, 0.0, 0.0
     selected = tokens * (reach - 0.25 * reach * reach * tokens / pairs)
-    if pair_s * pairs < latent_s * selected:
-        return pairs, 0.0, pairs
-    return 0.0, selected, pairs
+    return (pairs, 0.0, pairs) if pair_s * pairs < latent_s * selected else (0.0, selected, pairs)
 
 
 @kernel

@@ -364,9 +364,8 @@ def _largest(
     idle = float(levels[0])
     quantiles = idle + (np.arange(SLICES * POINTS) + 0.5) * (1.0 - idle) / (SLICES * POINTS)
     place = np.searchsorted(levels, quantiles)
-    rests = (
-        room * float(piece_pairs.sum()) / max(size * float(part.mean()), size)
-    )  # several fill one
+    # Several rests of prompts fill one.
+    rests = room * float(piece_pairs.sum()) / max(size * float(part.mean()), size)
     paired = np.append(met, rests)[place]
     filling = full + (piece_left == bins)
     if pieces := int(filling.max()):  # of those that fill a group: the farthest of all

@@ -60,9 +60,7 @@ def formats(
     scales it and writes BF16."""
     weights = precision.weights if peaks is None else on_chip(precision.weights, peaks)
     weight_format = FORMATS[weights]
-    linear = weight_format.linear or weights
-    if precision.attention == "bf16":
-        linear = "bf16"
+    linear = "bf16" if precision.attention == "bf16" else weight_format.linear or weights
     sums = weight_format.computes == "int8" and precision.kv != "int8"
     return Formats(
         linear,

@@ -107,9 +107,7 @@ def stage_of(s: Shape, pool: Pool) -> Shape:
 
 def reaching(s: Shape) -> float:
     """Share of the layers that attend beyond a window."""
-    if s.compressed:
-        return min(1.0, (s.select_layers + s.pool_layers) / s.layers)
-    return s.growing
+    return min(1.0, (s.select_layers + s.pool_layers) / s.layers) if s.compressed else s.growing
 
 
 PARALLELISMS: Mapping[str, Parallelism] = {

@@ -280,9 +280,7 @@ class Shape:
 
     def core_bytes_per_token_layer(self, kv: str) -> float:
         """Bytes that the core reads of a token; int8 keeps the positional part in BF16 (MLA)."""
-        if kv == "bf16":
-            return 2.0 * self.latent
-        return float(self.kind.small_bytes(self))
+        return 2.0 * self.latent if kv == "bf16" else float(self.kind.small_bytes(self))
 
     @property
     def decode_core_flops(self) -> float:

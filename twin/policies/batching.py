@@ -21,9 +21,7 @@ def tokens_to_take(remaining: int, budget_left: int, chunk_tokens: int, batch_em
     joins whole or waits; a prompt above the whole budget goes alone."""
     if chunk_tokens > 0:
         return min(remaining, chunk_tokens, budget_left)
-    if remaining <= budget_left or batch_empty:
-        return remaining
-    return 0
+    return remaining if remaining <= budget_left or batch_empty else 0
 
 
 @kernel

@@ -66,9 +66,7 @@ def _scaled(pool: PoolSeen, pressure: float, rule: Rule) -> int:
     if rule.low <= pressure <= rule.high:
         return count
     target = math.ceil(pool.serving * pressure / rule.high - HELD)
-    if pressure > rule.high:
-        return max(count, target)
-    return max(rule.least, min(count, target))
+    return max(count, target) if pressure > rule.high else max(rule.least, min(count, target))
 
 
 def pool_by_pool(pressure: Callable[[PoolSeen], float]) -> Controller:

@@ -138,9 +138,8 @@ def taken_out(world: World, i: int) -> int:
         give_slot_back(world, i)
         return w.BACK_FROM_DECODE
     if status == w.DECODING:
-        if world.instance.running[
-            settings.prefills + d
-        ]:  # what the iteration under way adds is not in the sums yet
+        # What the iteration under way adds is not in the sums yet.
+        if world.instance.running[settings.prefills + d]:
             added = request.output_tokens[i] - request.emitted[i]
             decode.context[request.rank[i]] += added / (request.due[i] - request.joined[i])
         pull(world, d, i)

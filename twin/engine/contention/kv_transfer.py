@@ -33,9 +33,7 @@ def kv_transfer(world: World, t1: float) -> None:
     set_rates(state)  # what the ports have may have changed at the border
     started = 0
     while True:
-        next_start_s = np.inf
-        if started < count:
-            next_start_s = ready_s[fresh[started]]
+        next_start_s = ready_s[fresh[started]] if started < count else np.inf
         next_end_s = earliest_end(state)
         event_s = min(next_start_s, next_end_s)
         if event_s > t1:

@@ -66,9 +66,8 @@ def hand_over(world: World, d: int, i: int, now_s: float) -> int:
     span = request.due[i] - request.joined[i]
     passes = world.decode.iteration[d] - request.joined[i]
     left = request.output_tokens[i] - request.emitted[i]
-    computed = (
-        request.emitted[i] + int(left * passes / span) - 1
-    )  # its new rank begins with the last
+    # Its new rank begins with the last.
+    computed = request.emitted[i] + int(left * passes / span) - 1
     if computed < 1:
         return 0
     need = request.input_tokens[i] + computed + 0.5 * settings.page_tokens

@@ -92,9 +92,7 @@ def hit(at: int, its_rank: int, width: int, p: int, d: int, rank: int) -> bool:
     """Whether a transfer leaves p, or arrives at `rank` or at d."""
     if p != w.NONE:
         return at == p
-    if rank != w.NONE:
-        return its_rank == rank
-    return its_rank // width == d
+    return its_rank == rank if rank != w.NONE else its_rank // width == d
 
 
 @kernel

@@ -102,9 +102,7 @@ class Machine:
         if not self.serving(k):
             raise HardwareError(f"no die of {i.name} is linked: take back an edit of the supernode")
         first = self.setup.costs.roles.get(i.role)
-        if i.index or None in self.members[k] or first is None:
-            return self.price(k)
-        return first
+        return self.price(k) if i.index or None in self.members[k] or first is None else first
 
     def in_use(self) -> set[int]:
         """Dies that are members of an instance, serving or failed."""

@@ -7,27 +7,11 @@ import operator
 from collections.abc import Callable
 from typing import Any, ClassVar
 
+from numba import extending
 from numba.core import cgutils, types
 from numba.core.datamodel.models import ArrayModel, PrimitiveModel
 from numba.core.typing.templates import AttributeTemplate
-from numba.extending import (
-    NativeValue,
-    infer_getattr,
-    intrinsic,
-    lower_builtin,
-    lower_getattr_generic,
-    overload,
-    register_model,
-    typeof_impl,
-    unbox,
-)
-from numba.np.arrayobj import (
-    getitem_array_tuple,
-    getitem_arraynd_intp,
-    make_array,
-    populate_array,
-    setitem_array,
-)
+from numba.np import arrayobj
 from numba.np.numpy_support import from_dtype
 
 from twin.kernels.buffers import Column, Columns
@@ -45,24 +29,26 @@ class GroupType(types.Type):
         super().__init__(declaration.__name__)
 
 
-@register_model(GroupType)
+@extending.register_model(GroupType)
 class _Model(PrimitiveModel):
     def __init__(self, manager: Any, kind: Any) -> None:
         super().__init__(manager, kind, BLOCK)
 
 
-@typeof_impl.register(Columns)
+@extending.typeof_impl.register(Columns)
 def _type_of(value: Columns, _: Any) -> Any:
     return GroupType(type(value))
 
 
-@unbox(GroupType)
+@extending.unbox(GroupType)
 def _unbox(kind: Any, obj: Any, c: Any) -> Any:
     """Pass a group to compiled code as the address of its block."""
     address = c.pyapi.object_getattr_string(obj, "address")
     pointer = c.builder.inttoptr(c.pyapi.long_as_longlong(address), BLOCK)
     c.pyapi.decref(address)
-    return NativeValue(pointer, is_error=cgutils.is_not_null(c.builder, c.pyapi.err_occurred()))
+    return extending.NativeValue(
+        pointer, is_error=cgutils.is_not_null(c.builder, c.pyapi.err_occurred())
+    )
 
 
 class ColumnType(types.Array):
@@ -72,7 +58,7 @@ class ColumnType(types.Array):
         super().__init__(element, dimensions, "C", name=f"{element}x{dimensions}")
 
 
-register_model(ColumnType)(ArrayModel)
+extending.register_model(ColumnType)(ArrayModel)
 
 
 def _type_of_column(c: Column) -> Any:
@@ -94,7 +80,7 @@ def _place(context: Any, builder: Any, kind: Any, array: Any, index_kind: Any, i
         return None
     if any(getattr(place, "constant", 0) < 0 for place in places):
         raise IndexError("an index of a column counts from its front")
-    column = make_array(kind)(context, builder, array)
+    column = arrayobj.make_array(kind)(context, builder, array)
     shape = cgutils.unpack_tuple(builder, column.shape, kind.ndim)
     offset = None
     for axis, (k, place) in enumerate(zip(kinds, places, strict=True)):
@@ -114,34 +100,34 @@ def _of_one_type(builder: Any, access: Any, element: Any) -> None:
     access.set_metadata("tbaa", module.add_metadata([of_type, of_type, begin]))
 
 
-@lower_builtin(operator.getitem, ColumnType, types.Integer)
-@lower_builtin(operator.getitem, ColumnType, SEVERAL)
+@extending.lower_builtin(operator.getitem, ColumnType, types.Integer)
+@extending.lower_builtin(operator.getitem, ColumnType, SEVERAL)
 def _read(context: Any, builder: Any, sig: Any, args: Any) -> Any:
     """Compile the reading of an element."""
     kind, index_kind = sig.args
     pointer = _place(context, builder, kind, args[0], index_kind, args[1])
     if pointer is None:
         several_indices = isinstance(index_kind, SEVERAL)
-        plain = getitem_array_tuple if several_indices else getitem_arraynd_intp
+        plain = arrayobj.getitem_array_tuple if several_indices else arrayobj.getitem_arraynd_intp
         return plain(context, builder, sig, args)
     value = builder.load(pointer)
     _of_one_type(builder, value, kind.dtype)
     return value
 
 
-@lower_builtin(operator.setitem, ColumnType, types.Any, types.Any)
+@extending.lower_builtin(operator.setitem, ColumnType, types.Any, types.Any)
 def _write(context: Any, builder: Any, sig: Any, args: Any) -> Any:
     """Compile the writing of an element."""
     kind, index_kind, value_kind = sig.args
     pointer = _place(context, builder, kind, args[0], index_kind, args[1])
     if pointer is None:
-        return setitem_array(context, builder, sig, args)
+        return arrayobj.setitem_array(context, builder, sig, args)
     value = context.cast(builder, args[2], value_kind, kind.dtype)
     _of_one_type(builder, builder.store(value, pointer), kind.dtype)
     return context.get_dummy_value()
 
 
-@infer_getattr
+@extending.infer_getattr
 class _Attributes(AttributeTemplate):
     key = GroupType
 
@@ -150,7 +136,7 @@ class _Attributes(AttributeTemplate):
         return _type_of_column(declared[name]) if name in declared else None
 
 
-@lower_getattr_generic(GroupType)
+@extending.lower_getattr_generic(GroupType)
 def _get(context: Any, builder: Any, kind: Any, block: Any, name: str) -> Any:
     """Compile access to a column: its address, and its shape where it is an array."""
     c = kind.declaration.declared[name]
@@ -169,14 +155,14 @@ def _get(context: Any, builder: Any, kind: Any, block: Any, name: str) -> Any:
         return load(c.place, BLOCK)
     if not c.shape:
         return load(c.place, context.get_value_type(column_type))
-    array = make_array(column_type)(context, builder)
+    array = arrayobj.make_array(column_type)(context, builder)
     item = context.get_abi_sizeof(context.get_data_type(column_type.dtype))
     shape = [load(c.place + 1 + k) for k in range(column_type.ndim)]
     strides = [context.get_constant(types.intp, item)]
     for size in reversed(shape[1:]):
         strides.insert(0, builder.mul(strides[0], size))
     data = load(c.place, context.get_data_type(column_type.dtype).as_pointer())
-    populate_array(array, data, shape, strides, item, meminfo=None)
+    arrayobj.populate_array(array, data, shape, strides, item, meminfo=None)
     return array._getvalue()
 
 
@@ -244,11 +230,11 @@ def _by_address(_: Any, code: Any, group: Any, time: Any) -> Any:
     return types.none(types.int64, group, types.float64), call
 
 
-_call: Any = intrinsic(_by_address)
+_call: Any = extending.intrinsic(_by_address)
 UNCOUNTED: Any = {"_nrt": False}
 
 
-@overload(run_piece, jit_options=UNCOUNTED)
+@extending.overload(run_piece, jit_options=UNCOUNTED)
 def _run_piece(code: Any, group: Any, time: Any) -> Any:
     def run(code: Any, group: Any, time: Any) -> Any:
         return _call(code, group, time)

@@ -284,7 +284,7 @@ def decode_hbm_bytes(p: Decode, requests: float, context: float, ranks: float) -
     weights = demand.attention_bytes * layers + demand.dense_bytes * p.dense_layers
     weights += demand.head_bytes * (1.0 + p.modules)
     weights += demand.draft_bytes * own_passes + demand.draft_first_bytes * min(own_passes, 1.0)
-    rows = layer.routed_per_die(p, p.query_tokens * requests)
+    rows = layer.routed_per_die(layout, p.query_tokens * requests)
     expert_bytes = layout.routed_dies * layer.popular_read(layout, layout.slots, rows)
     holding = layout.expert_dies if layout.expert_dies > 0.0 else dies
     shared = layout.shared_experts * (layout.shared_dies if layout.shared_dies > 0.0 else holding)

@@ -90,9 +90,9 @@ def exchange_s(
 
 
 @kernel
-def routed_per_die(p: Decode, tokens: float) -> float:
+def routed_per_die(at: Layout, tokens: float) -> float:
     """Mean rows of a die with routed experts when `tokens` enter an MoE layer."""
-    return tokens * p.layout.top_k * p.layout.split / p.layout.routed_dies
+    return tokens * at.top_k * at.split / at.routed_dies
 
 
 @kernel
@@ -149,7 +149,7 @@ def _round(
     start = m.dispatch.fixed + m.dispatch.message * busiest
     layout = p.layout
     dies = layout.expert_dies if layout.expert_dies > 0.0 else load.dies
-    mean = routed_per_die(p, tokens)
+    mean = routed_per_die(layout, tokens)
     rows, wire_rows = mean * load.hot, mean * load.wire
     shared_apart = layout.shared_experts > 0.0 and layout.shared_dies > 0.0
     shared_rows = (

@@ -13,19 +13,11 @@ from numpy.typing import NDArray
 from twin.facts import Facts
 from twin.hardware.power import Use, clock
 from twin.metrics.operators import waits_for
+from twin.model import mixed
 from twin.model.batch import Hot
 from twin.model.coefficients import CAUSES, Decode
 from twin.model.costs import Costs, RoleCosts
 from twin.model.decode import decode_flops, decode_hbm_bytes, decode_iteration_s
-from twin.model.mixed import (
-    ALIKE,
-    mixed_flops,
-    mixed_hits_s,
-    mixed_mean_s,
-    prompt_iterations,
-    prompts_by_rank,
-    prompts_that_wait,
-)
 from twin.model.prefill import (
     layerwise_s,
     prefill_batch_s,
@@ -64,7 +56,7 @@ class Traffic:
     hit_tokens: float = 0.0
     held: Held | None = None  # of answers of unequal length; None: all alike, at even stages
     spread: float = 1.0  # mean square of a prompt over its mean's: long ones have most pairs
-    prompts: tuple[float, ...] = ALIKE  # equally likely lengths of a prompt, over the mean
+    prompts: tuple[float, ...] = mixed.ALIKE  # equally likely lengths of a prompt, over the mean
 
     @property
     def held_mean(self) -> float:
@@ -323,13 +315,13 @@ def _colocated(
     # A prompt's own iterations hold its slot and give the first token; answers end in the others.
     life = max(1.0, answer - 1.0) / costs.tokens_per_iteration
     room = most * min(group, ranks)
-    iterations = life + prompt_iterations(fresh, room, traffic.prompts)
+    iterations = life + mixed.prompt_iterations(fresh, room, traffic.prompts)
     if delay := pool.prompt_delay:  # the longer they wait, the fewer come
         decode_iterations = iterations
         for _ in range(ROUNDS):
             prompt_tokens = count * ranks / iterations * fresh
             load = prompt_tokens, prompt_tokens, fresh, most, ranks, group, traffic.prompts, delay
-            iterations = decode_iterations + prompts_that_wait(*load).wait
+            iterations = decode_iterations + mixed.prompts_that_wait(*load).wait
     else:
         iterations += _waits(count * min(group, ranks), iterations, fresh / room, traffic.spread)
     ending, count = count * ranks / iterations, count * life / iterations
@@ -338,10 +330,12 @@ def _colocated(
     chunk, pairs = ending * fresh, ending * traffic.fresh_pairs
     requests, context = rank_load(count, ranks, traffic)
     loads = (chunk, pairs, fresh, most, ranks, group, traffic.prompts)
-    prompts = prompts_that_wait(*loads, delay).loads if delay else prompts_by_rank(*loads)
+    prompts = (
+        mixed.prompts_that_wait(*loads, delay).loads if delay else mixed.prompts_by_rank(*loads)
+    )
     ops = role.operator_sink()
-    took_s = mixed_mean_s(role.decode, requests, context, prompts, hot, ops)
-    took_s += float(mixed_hits_s(role.decode, ending * traffic.hit_tokens, ops))
+    took_s = mixed.mixed_mean_s(role.decode, requests, context, prompts, hot, ops)
+    took_s += float(mixed.mixed_hits_s(role.decode, ending * traffic.hit_tokens, ops))
     cached = ending * traffic.hit_tokens
     took_s += costs.servers.read_s(role.fetch, cached, ending)
     hottest_s = costs.servers.hottest_s(role.fetch, cached, ending, pool.instances)
@@ -349,7 +343,7 @@ def _colocated(
     requests_and_context = float(requests.sum()), float(context.sum())
     decode = _decode_figures(
         costs, role, took_s, ops, count * (per_npu / pool.rank_dies), limited, answer,
-        requests_and_context, mixed_flops(role.decode, *requests_and_context, chunk, pairs),
+        requests_and_context, mixed.mixed_flops(role.decode, *requests_and_context, chunk, pairs),
     )  # fmt: skip
     prefill = PrefillPrediction(
         batch_s=took_s,
@@ -420,9 +414,9 @@ def full_load(full: Prediction) -> dict[str, Use]:
     """Use of each role of a deployment that is always full."""
     uses, costs = {}, full.costs
     if full.decode is not None:
-        mixed = costs.colocated_role is not None
-        use = Use(float(mixed), full.decode.cube_utilisation, full.decode.hbm_utilisation)
-        uses["colocated" if mixed else "decode"] = use
+        both = costs.colocated_role is not None
+        use = Use(float(both), full.decode.cube_utilisation, full.decode.hbm_utilisation)
+        uses["colocated" if both else "decode"] = use
     if full.prefill is not None and (role := costs.prefill_role) is not None:
         hbm_bytes = prefill_hbm_bytes(role.prefill, full.prefill.batch_tokens)
         hbm = hbm_bytes / (full.prefill.batch_s * role.chip.hbm_bytes_per_s * role.dies)

@@ -26,16 +26,10 @@ SHORTEST = 0.25  # of a prompt's first piece, which later ones have at least (SG
 
 
 @kernel
-def _expert_rows(p: Prefill, tokens: float, hot: float) -> float:
-    """Rows of the hottest die's experts."""
-    return tokens * p.layout.top_k * p.layout.split / p.layout.routed_dies * hot
-
-
-@kernel
 def _experts_s(p: Prefill, tokens: float, hot: float) -> float:
     """Routed and shared experts on the hottest die for `tokens` of all dies, seconds."""
     layout = p.layout
-    routed = _expert_rows(p, tokens, hot)
+    routed = layer.routed_per_die(layout, tokens) * hot
     if layout.shared_experts > 0.0 and layout.shared_dies > 0.0:
         shared = layout.shared_experts * tokens / layout.shared_dies
         shared_experts = layout.shared_experts
@@ -169,7 +163,8 @@ def _moe_layers_s(
     wire = layer.on_wire(p.layout, tokens, hot, hot_tokens, hot_factor)
     experts = _experts_s(p, tokens, hot) * busy
     before += gate
-    rows, wire_rows = _expert_rows(p, tokens, hot), _expert_rows(p, tokens, wire)
+    mean = layer.routed_per_die(p.layout, tokens)
+    rows, wire_rows = mean * hot, mean * wire
     dispatch_s = _dispatch_s(p, pass_tokens, rows, wire_rows) * passes
     answered = _combine_s(p, pass_tokens, rows, wire_rows) * passes
     main = before + experts
@@ -251,7 +246,7 @@ def layerwise_s(p: Prefill, read_s: float, compute_s: float) -> float:
 def prefill_hbm_bytes(p: Prefill, new_tokens: float) -> float:
     """HBM bytes of all dies for one batch (weights once, activations), without unused experts."""
     layout = p.layout
-    read = layer.experts_read(layout.slots, _expert_rows(p, new_tokens, 1.0))
+    read = layer.experts_read(layout.slots, layer.routed_per_die(layout, new_tokens))
     expert_bytes = layout.routed_dies * read
     shared = layout.shared_experts * (
         layout.shared_dies if layout.shared_dies > 0.0 else layout.dies

@@ -60,7 +60,7 @@ def stages(p: Decode, m: Mode, load: Pass) -> Stages:
         rows = layout.shared_experts * load.total * layout.split / load.dies
         shared = min(experts, layer.shared_s(p, m, rows))
     if layout.expert_dies > 0.0:
-        rows = layer.routed_per_die(p, load.total) * load.wire
+        rows = layer.routed_per_die(layout, load.total) * load.wire
         port = rows * max(m.dispatch.receive, m.combine.send)
         expert_die_s = layout.domains * max(experts, port)
     start = m.dispatch.fixed + m.dispatch.message * load.busiest

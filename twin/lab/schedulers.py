@@ -8,6 +8,7 @@ from typing import Any
 
 from twin.facts import Facts
 from twin.hardware.chip import load_chip
+from twin.model.roofline import stack_facts
 from twin.scenario import Scenario, fields, with_overrides
 from twin.scenario.fields import read
 from twin.scenario.groups import Pool, serving
@@ -33,15 +34,9 @@ def scheduled(s: Scenario, facts: Facts) -> Scenario:
     return with_overrides(s, by_default(s, facts))
 
 
-def _figures(facts: Facts, stack: str) -> dict[str, Any]:
-    """Figures of a stack's scheduler by name: of the stack that it is based on, and its own."""
-    own = {name: fact.value for name, fact in facts.group(f"schedulers.{stack}").items()}
-    return _figures(facts, own.pop("base")) | own if "base" in own else own
-
-
 def _traits(facts: Facts, stack: str, pool: Pool) -> dict[str, Any]:
     """Figures of a stack's scheduler on the devices of a pool, which are its dies."""
-    table = _figures(facts, stack)
+    table = {name: fact.value for name, fact in stack_facts(facts, stack, "schedulers").items()}
     if "large_device" in table:
         least_bytes = table["large_device"] * 2**30
         table["large"] = load_chip(facts, pool.chip).hbm_bytes_per_die >= least_bytes

@@ -216,12 +216,12 @@ def measured_on(facts: Facts, chip: str) -> str:
     return str(facts[name].value) if name in facts else chip
 
 
-def stack_facts(facts: Facts, stack: str) -> dict[str, Fact]:
-    """Facts of a stack, by the name of the fact that each replaces: its own, and its base's."""
-    own = facts.group(f"stacks.{stack}")
+def stack_facts(facts: Facts, stack: str, table: str = "stacks") -> dict[str, Fact]:
+    """Facts of a stack in a table, by the name of what each replaces: its own, and its base's."""
+    own = facts.group(f"{table}.{stack}")
     base = own.get("base")
     own = {name: fact for name, fact in own.items() if name not in ABOUT}
-    return own if base is None else stack_facts(facts, str(base.value)) | own
+    return own if base is None else stack_facts(facts, str(base.value), table) | own
 
 
 def kernel_facts(facts: Facts, stack: str, chip: str) -> dict[str, Fact]:

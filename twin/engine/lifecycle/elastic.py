@@ -12,7 +12,6 @@ from functools import partial
 
 from twin.engine import codes as w
 from twin.engine.lifecycle.life import LOOK_S, STARTS, Life, Over
-from twin.engine.lifecycle.loading import Then
 from twin.engine.lifecycle.looks import Look
 from twin.engine.loop import requests_inside
 from twin.policies.controllers import CONTROLLERS, PoolSeen, Rule, Seen, Wanted, own_controller
@@ -249,21 +248,16 @@ class Elastic:
         all_held = life.dies[k] <= set().union(*(each.held() for each in life.together))
         life.planned[k] = len(stopping)
         for each, j in stopping:
-            each.drain(j, t_s, self._drained(k, over if all_held else ""))
+            each.drain(j, t_s, partial(self._drained, k, over if all_held else ""))
         self._note(t_s, *self.roles)
         return [_role(life, j) for each, j in stopping if each is life]
 
-    def _drained(self, k: int, over: Over) -> Then:
-        """Start instance k once the last instance that it waits for has drained."""
-
-        def then(t_s: float) -> None:
-            """Start the planned instance once every instance that it replaces has drained."""
-            self.life.planned[k] -= 1
-            if not self.life.planned[k]:
-                del self.life.planned[k]
-                self.life.start(k, t_s, over)
-
-        return then
+    def _drained(self, k: int, over: Over, t_s: float) -> None:
+        """Start instance k once the last instance that it waits for and replaces has drained."""
+        self.life.planned[k] -= 1
+        if not self.life.planned[k]:
+            del self.life.planned[k]
+            self.life.start(k, t_s, over)
 
 
 def _role(life: Life, k: int) -> str:

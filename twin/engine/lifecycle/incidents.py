@@ -48,18 +48,13 @@ class Incidents:
         self.turn = [0] * len(machine.members)  # counts recoveries, so that an old one is void
         self.pending: set[int] = set()  # instances whose recovery is on the agenda
         for fault in machine.setup.scenario.faults:
-            agenda.at(fault.at_s, self._begin(fault))
+            agenda.at(fault.at_s, partial(self._begin, fault))
 
-    def _begin(self, fault: Fault) -> Then:
-        """An action that puts a fault in force, for the agenda."""
-
-        def begin(t_s: float) -> None:
-            sentence = f"{fault.where} {KINDS[fault.kind].says(fault)}"
-            event = Event(t_s, Kind.FAULT, sentence, element=fault.where)
-            self.log.append(event)
-            self._in_force(fault, KINDS[fault.kind].spans(fault), event)
-
-        return begin
+    def _begin(self, fault: Fault, t_s: float) -> None:
+        """Put a fault in force."""
+        sentence = f"{fault.where} {KINDS[fault.kind].says(fault)}"
+        self.log.append(Event(t_s, Kind.FAULT, sentence, element=fault.where))
+        self._in_force(fault, KINDS[fault.kind].spans(fault), self.log[-1])
 
     def _in_force(self, fault: Fault, spans: Spans, event: Event) -> None:
         """Apply a fault during each of its spans, counted from its event, and then end it."""
@@ -135,23 +130,19 @@ class Incidents:
         dies = [home[r] for r in self._vacant(k) if coming is None or home[r] not in coming.dies]
         if not dies:
             return
-        size = machine.roles[k].memory.weights * len(dies)
+        size, rejoin = machine.roles[k].memory.weights * len(dies), partial(self._rejoin, k)
         try:
-            self.life.loading.load(k, dies, size, t_s, self._rejoin(k))
+            self.life.loading.load(k, dies, size, t_s, rejoin)
         except HardwareError:
-            self.agenda.at(t_s, self._rejoin(k))
+            self.agenda.at(t_s, rejoin)
 
-    def _rejoin(self, k: int) -> Then:
-        """Put a repaired die with its weights back into its rank, unless it failed again."""
-
-        def action(t_s: float) -> None:
-            """Give an instance its own dies again, if it is up and they all work."""
-            if k not in self.down and k not in self.machine.absent and self._go_home(k):
-                self._reprice(k, True, t_s)
-                self._count_dies(k, Kind.REJOINED, t_s)
-                self.machine.lay_flows(t_s)
-
-        return action
+    def _rejoin(self, k: int, t_s: float) -> None:
+        """Put a repaired die with its weights back into its rank, unless it failed again, if the
+        instance is up and all its dies work."""
+        if k not in self.down and k not in self.machine.absent and self._go_home(k):
+            self._reprice(k, True, t_s)
+            self._count_dies(k, Kind.REJOINED, t_s)
+            self.machine.lay_flows(t_s)
 
     def _reprice(self, k: int, grown: bool, t_s: float) -> None:
         """Price an instance again after changes of links or dies; stop it if it cannot serve."""

@@ -8,6 +8,7 @@ or a published figure (data/startup.toml)."""
 
 from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -323,7 +324,7 @@ class Life:
         self.set_open(k, 0, up=1)
         self._enter(k, "drain", t_s)
         self._then[k] = then
-        self.agenda.at(t_s + LOOK_S, self._look(k, self._span[k]))
+        self.agenda.at(t_s + LOOK_S, partial(self._look, k, self._span[k]))
 
     def reopen(self, k: int, t_s: float) -> bool:
         """Let a draining instance serve again; returns whether it does: not with a successor."""
@@ -333,20 +334,15 @@ class Life:
         self._enter(k, "serve", t_s)
         return True
 
-    def _look(self, k: int, span: Span) -> Then:
-        """An action that ends an instance once its last request has left."""
-
-        def drained(t_s: float) -> None:
-            if self._span.get(k) is not span:
-                return  # it has been opened again
-            i, world = self.setup.instances[k], self.machine.world
-            if i.role == "decode" and self.rule.drain == "hand_on":
-                empty_by_moving(world, i.index, t_s)
-            if (i.role != "decode" and not is_empty_prefill(world, i.index)) or (
-                i.role != "prefill" and not is_empty_decode(world, i.index)
-            ):
-                self.agenda.at(t_s + LOOK_S, drained)
-                return
+    def _look(self, k: int, span: Span, t_s: float) -> None:
+        """End an instance once its last request has left."""
+        if self._span.get(k) is not span:
+            return  # it has been opened again
+        i, world = self.setup.instances[k], self.machine.world
+        if i.role == "decode" and self.rule.drain == "hand_on":
+            empty_by_moving(world, i.index, t_s)
+        prompts = i.role != "decode" and not is_empty_prefill(world, i.index)
+        if prompts or (i.role != "prefill" and not is_empty_decode(world, i.index)):
+            self.agenda.at(t_s + LOOK_S, partial(self._look, k, span))
+        else:
             self.end(k, t_s)
-
-        return drained

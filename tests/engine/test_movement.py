@@ -153,7 +153,7 @@ def test_every_block_that_was_read_is_counted_at_the_server_it_hashes_to(scope):
     width_s = setup.scenario.horizon_s / (machine.world.record.windows.shape[0] - 1)
     by_hand: Counter[tuple[int, int]] = Counter()
     for i in np.flatnonzero(request.hit_tokens[:arrived]):
-        nodes = machine.pool_nodes(request.prefill_instance[i] if scope == "local" else 0)
+        nodes = machine.setup.pool_nodes(request.prefill_instance[i] if scope == "local" else 0)
         first, end = request.segment_offset[i : i + 2]
         chain = [
             int(request.segment_first[s]) + k

@@ -340,7 +340,7 @@ def servers_table(setup: Setup, machine: Machine) -> dict[str, pl.DataFrame]:
     width_s = settings.horizon_s / windows
     pieces = []
     for row in range(pools):
-        nodes = np.array(machine.pool_nodes(row), np.int32)
+        nodes = np.array(machine.setup.pool_nodes(row), np.int32)
         reads, held_s = (column[:-1].reshape(windows, pools, -1)[:, row, : nodes.size]
                          for column in (record.servers, record.held))  # fmt: skip
         columns = {

@@ -75,7 +75,9 @@ def _passes(passed: Running, log: Log, most: int) -> dict[tuple[str, int], list[
         names: tuple[str, ...] = DECODE_OPERATORS if decodes else PREFILL_OPERATORS
         op_times = zip(names, log.operators[k].tolist(), strict=False)
         server, p = int(log.hot[k]), column % prefills
-        hot = () if server < 0 else (float(log.held_s[k]), passed.machine.pool_nodes(p)[server])
+        hot = (
+            () if server < 0 else (float(log.held_s[k]), passed.machine.setup.pool_nodes(p)[server])
+        )
         passes.setdefault(seat, []).append(
             Pass(
                 float(log.begin_s[k]), float(log.end_s[k]), int(log.requests[k]),

@@ -286,7 +286,7 @@ class Machine:
             Seat(
                 i.role, i.index, self.column(k),
                 tuple(die for die in self.serving(k) if die not in self.out),
-                () if i.role == "decode" else self.pool_nodes(i.index),
+                () if i.role == "decode" else self.setup.pool_nodes(i.index),
                 self.coming.get(k),
             )
             for k, i in enumerate(self.setup.instances)
@@ -306,12 +306,8 @@ class Machine:
             prefill.pool_open[instance] = 1
             rate, _ = flow.load.alone(self.fabric)
             prefill.read_bytes_per_s[instance] = min(rate, traffic.pace[flow.number])
-            nodes = self.pool_nodes(instance)
+            nodes = self.setup.pool_nodes(instance)
             streams.servers[instance] = len(nodes)
             streams.answers[instance, : len(nodes)] = np.isin(nodes, flow.sources)
             if streams.requested[instance].any():
                 load_servers(self.world, instance)
-
-    def pool_nodes(self, row: int) -> tuple[int, ...]:
-        """Nodes whose DRAM is a row of the memory pool."""
-        return self.setup.pool_nodes(row)

@@ -40,7 +40,7 @@ class MemoryServers:
         count = 0
         names = machine.setup.namespaces
         for row in range(pool.capacity.size):
-            nodes = machine.pool_nodes(row // names)
+            nodes = machine.setup.pool_nodes(row // names)
             if node in nodes:
                 up = np.array([n not in self._out for n in nodes], np.int8)
                 count += lose_server(pool, ssd, row, nodes.index(node), up, keeps)
@@ -56,6 +56,6 @@ class MemoryServers:
             return
         quotas = machine.setup.quotas
         for row in range(pool.capacity.size):
-            nodes = machine.pool_nodes(row // len(quotas))
+            nodes = machine.setup.pool_nodes(row // len(quotas))
             part = sum(node not in self._out for node in nodes) / max(len(nodes), 1)
             resize(pool, row, int(machine.setup.pool_blocks * part * quotas[row % len(quotas)]))

@@ -241,13 +241,13 @@ def kernel_facts(facts: Facts, stack: str, chip: str) -> dict[str, Fact]:
         table = f"chips.{measured}.kernels.{library}"
         for later_month in [each for each in facts.names(table) if each >= month][:1]:
             kernel_table |= facts.group(f"{table}.{later_month}")
-    own = f"chips.{measured}.operators"
+    reached = f"chips.{measured}.operators"
     experts = {  # a library's kernel for experts serves all models
         name.replace("fused.", "fused_gqa.", 1): fact
         for name, fact in kernel_table.items()
-        if name.startswith("fused.") and facts.names(f"{own}.fused_gqa.{name.split('.')[1]}")
+        if name.startswith("fused.") and facts.names(f"{reached}.fused_gqa.{name.split('.')[1]}")
     }
-    return {f"{own}.{name}": fact for name, fact in (kernel_table | experts).items()}
+    return {f"{reached}.{name}": fact for name, fact in (kernel_table | experts).items()}
 
 
 @lru_cache(maxsize=16)

@@ -1,5 +1,7 @@
 """Changes of the draft's fabric by picture and table; each is a call of `take`, an undo step."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Sequence
 from typing import Any
 

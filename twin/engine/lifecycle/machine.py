@@ -194,9 +194,11 @@ class Machine:
         c, traffic = self.world.costs, self.world.traffic
         row, values = i.index, numbers(costs.coefficients)
         c.sent[self.column(k)] = _sent(costs)
-        places, now, alone = c.prefill_carried, c.prefill_now, c.prefill_alone
-        if i.role != "prefill":
-            places, now, alone = c.decode_carried, c.decode_now, c.decode_alone
+        places, now, alone = (
+            (c.prefill_carried, c.prefill_now, c.prefill_alone)
+            if i.role == "prefill"
+            else (c.decode_carried, c.decode_now, c.decode_alone)
+        )
         now[row] = alone[row] = values
         if i.role != "prefill":
             self._seat(k)
@@ -220,8 +222,9 @@ class Machine:
         prefill.ahead_s_per_token[at] = costs.fetch.ahead_s_per_token(settings.fetch_latency_s)
         batch_args = costs, float(settings.prefill_budget), prompt, hot
         prefill.recompute_s_per_token[at] = recompute_s_per_token(*batch_args)
-        line = batch_line(*batch_args)
-        prefill.pass_s[at], prefill.s_per_token[at], prefill.s_per_pair[at] = line
+        pass_s, token_s, pair_s = batch_line(*batch_args)
+        prefill.pass_s[at], prefill.s_per_token[at] = pass_s, token_s
+        prefill.s_per_pair[at] = pair_s
         if not settings.colocated:
             per_die = float(settings.prefill_budget) / costs.dies
             prefill.attention_s_per_token[at] = attention_s_per_token(costs.prefill, per_die)

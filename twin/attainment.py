@@ -333,7 +333,8 @@ def _pool(s: Scenario, parts: Assembly, role: RoleCosts, traffic: Traffic) -> Po
     if traffic.hit_tokens > 0.0:
         prompts_per_batch = max(1.0, budget / traffic.fresh_tokens)
         cached = prompts_per_batch * traffic.hit_tokens
-        read_s = parts.costs.servers.read_s(role.fetch, cached, prompts_per_batch) / cached
+        read = prompts_per_batch * traffic.read_tokens
+        read_s = parts.costs.servers.read_s(role.fetch, read, prompts_per_batch) / cached
         read_s += float(prefill_hits_s(role.prefill, cached, ops)) / cached
     return Pool(
         d.instances, budget, float(d.chunk_tokens), computing, full_s, token_s, read_s,

@@ -20,14 +20,16 @@ from twin.kernels.compiled import plainly
 from twin.model.batch import recompute_s_per_token
 from twin.model.costs import Costs, RoleCosts, build_costs
 from twin.model.feeding import fed
+from twin.model.parallel import kv_cells
 from twin.model.predict import Held, Prediction, Traffic, clocks, predict, shares_by_cause
 from twin.model.shape import ModelError
 from twin.model.stages import experts_of, router_groups
 from twin.policies.memory_pool import fetch_pays
+from twin.policies.router import ROUTERS, SEES_HITS
 from twin.scenario import Pool, Scenario, with_overrides
-from twin.workload.generate import length_means, mean_lengths
+from twin.workload.generate import MeanLengths, length_means, mean_lengths
 from twin.workload.lengths import drawn_lengths
-from twin.workload.offered import Offered, offered
+from twin.workload.offered import Offered, lru_reuse, offered
 from twin.workload.requests import TraceTable
 
 Counts = NDArray[np.float64]  # imported expert counts f8[layers, experts]
@@ -155,12 +157,42 @@ def capacity(priced: Priced) -> Prediction:
 
 
 def traffic_of(scenario: Scenario, facts: Facts, trace: TraceTable | None = None) -> Traffic:
-    """Mean lengths of a long run, and the reuse of a sample in an unlimited memory pool."""
-    means, hits = length_means(scenario.workload, facts, trace), 0.0
-    if scenario.memory_pool.enabled and scenario.deployment.mode != "decode_only":
-        hits = offered(scenario, facts, trace).reuse * means.input_tokens
-    mean_lengths = means.input_tokens, means.output_tokens
-    return Traffic(*mean_lengths, hits, spread=means.prompt_spread, prompts=means.prompts)
+    """Mean lengths of a long run, and the reuse of a sample: in an unlimited memory pool, and in
+    the HBM of its instances."""
+    means, hits, here = length_means(scenario.workload, facts, trace), 0.0, 0.0
+    if scenario.deployment.mode != "decode_only":
+        if scenario.memory_pool.in_hbm:
+            here = _reuse_here(scenario, facts, trace, means) * means.input_tokens
+        if scenario.memory_pool.enabled:
+            hits = offered(scenario, facts, trace).reuse * means.input_tokens
+    return Traffic(
+        means.input_tokens, means.output_tokens, max(hits, here),
+        spread=means.prompt_spread, prompts=means.prompts, here_tokens=here,
+    )  # fmt: skip
+
+
+def _reuse_here(
+    scenario: Scenario, facts: Facts, trace: TraceTable | None, means: MeanLengths
+) -> float:
+    """Share of prompt tokens that the prefix caches in HBM have, by an LRU over a sample. Running
+    requests' prompts are part of it; what their answers hold is not. Where the router looks for
+    hits, a prefix is in one cache, and all together are one; else each gets every n-th request."""
+    costs = build_costs(scenario, facts, wired(scenario.supernode, facts))
+    role = costs.prefilling
+    if role is None:
+        return 0.0
+    room, caches = (
+        float(role.kv_tokens_per_rank),
+        role.pool.instances * kv_cells(role.pool, role.dies),
+    )
+    if role.pool.role == "colocated":
+        held = means.input_tokens + 0.5 * means.output_tokens
+        room -= min(role.slots(role.pool.batch_per_npu), room / held) * (held - means.input_tokens)
+    block = scenario.memory_pool.block_tokens
+    blocks = room * costs.kv_bytes_per_token / costs.held_bytes(block)
+    if ROUTERS[scenario.router.policy] in SEES_HITS:
+        caches, blocks = 1, blocks * caches
+    return lru_reuse(scenario, facts, trace, caches, int(blocks))
 
 
 def traffic_under_way(scenario: Scenario, facts: Facts, hit_share: float = 0.0) -> Traffic:
@@ -326,14 +358,15 @@ def _predict(parts: Assembly, traffic: Traffic) -> Prediction:
 
 
 def _worth_fetching(parts: Assembly, traffic: Traffic) -> Traffic:
-    """Traffic without its hits if reading them takes longer than computing them again."""
-    role = parts.costs.prefilling
-    if role is None or traffic.hit_tokens <= 0.0:
+    """Traffic without the hits in the memory pool if reading them takes longer than computing them
+    again."""
+    role, read = parts.costs.prefilling, traffic.read_tokens
+    if role is None or read <= 0.0:
         return traffic
-    saved_s = recompute_s(parts, role, traffic.input_tokens) * traffic.hit_tokens
-    if fetch_pays(parts.costs.servers.read_s(role.fetch, traffic.hit_tokens), saved_s):
+    saved_s = recompute_s(parts, role, traffic.input_tokens) * read
+    if fetch_pays(parts.costs.servers.read_s(role.fetch, read), saved_s):
         return traffic
-    return replace(traffic, hit_tokens=0.0)
+    return replace(traffic, hit_tokens=traffic.here_tokens)
 
 
 def recompute_s(parts: Assembly, role: RoleCosts, input_tokens: float) -> float:

@@ -109,8 +109,8 @@ class Walk(ast.NodeVisitor):
 
     def wrote(self, path):
         if path and path[0] == "either":
-            self.wrote(path[1])
-            self.wrote(path[2])
+            for each in path[1:]:
+                self.wrote(each)
         elif path and path[0] == "world" and len(path) == 3:
             self.columns.add(path[1:])
         elif path and path[0] == "parameter":

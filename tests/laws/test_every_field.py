@@ -401,6 +401,7 @@ FIELDS: dict[str, tuple[dict[str, Any], list[Any]]] = {
     "router.kv_weight": (
         WEIGHED | {"router.queue_weight": 0.0, "router.prefix_weight": 0.0}, [1.0, 0.0]),
     "memory_pool.enabled": (REUSE, EVERY),
+    "memory_pool.in_hbm": (REUSE, EVERY),
     "memory_pool.scope": (REUSE, EVERY),
     # Of 9 GB a node, sixteen dies lend no whole GiB each.
     "memory_pool.store": (

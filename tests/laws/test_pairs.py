@@ -117,9 +117,18 @@ def imported(_):
     return {}  # the machine of the scenario comes from its own file: see `drawn`
 
 
+def prefix_cache(d):
+    return {
+        "memory_pool.in_hbm": True, "memory_pool.namespaces": False,
+        "memory_pool.enabled": d.random() < 0.5, "workload.turn_gap_s": 0.2,
+        "workload.prefix": d.choice(("shared", "sessions")),
+        "router.policy": d.choice(("predicted_ttft", "least_loaded")),
+    }  # fmt: skip
+
+
 MECHANISMS = (
     faults, elasticity, colocated, domains, tenants, supernodes, retries, drift, imported,
-    capped, offload, sharing,
+    capped, offload, sharing, prefix_cache,
 )  # fmt: skip
 REFUSED = {
     (faults, offload): "attention_offload beside faults",

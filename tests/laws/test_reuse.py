@@ -37,6 +37,8 @@ def test_reuse_never_slows_and_larger_blocks_never_slow_a_read(seed):
     shared = {"workload.input_tokens": 8192, "workload.shared_fraction": 0.75}
     sizes = (16, 128, 512)
     by_block = [rate(asked | shared | {"memory_pool.block_tokens": n}) for n in sizes]
+    in_hbm = rate(asked | {"memory_pool.enabled": False, "memory_pool.in_hbm": True})
+    assert in_hbm >= never * (1 - 1e-9)
     whole, layerwise = (rate(asked | {"memory_pool.layerwise": on}) for on in (False, True))
     assert layerwise >= whole >= never * (1 - 1e-9)
     if asked["memory_pool.scope"] == "shared":

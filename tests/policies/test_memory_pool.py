@@ -89,7 +89,7 @@ def hit_tokens(cached, asked, block=16):
     first, second = run(cached), run(asked)
     pool = empty_pool(1, 100, 100)
     keep_chain(pool, 0, *first, len(cached) // block)
-    return block * matched_blocks(pool, NO_SSD, False, 0, *second)
+    return block * matched_blocks(pool, NO_SSD, False, 0, *second, 0)
 
 
 def test_prefix_vector():
@@ -131,7 +131,7 @@ def test_a_pool_without_room_keeps_nothing():
     pool = empty_pool(1, 4, 0)
     keep_chain(pool, 0, *chain((0, 4)), 4)
     assert pool.used[0] == 0
-    assert matched_blocks(pool, NO_SSD, False, 0, *chain((0, 4))) == 0
+    assert matched_blocks(pool, NO_SSD, False, 0, *chain((0, 4)), 0) == 0
 
 
 class Reference:
@@ -311,7 +311,7 @@ def test_blocks_are_conserved_over_thousands_of_operations_of_every_policy(polic
         if act < 0.9:
             first, count = int(blocks * random.random() ** 3), random.randrange(1, 9)
             asked = chain((first, min(count, blocks - first)))
-            hit = matched_blocks(*tiers, True, 0, *asked)
+            hit = matched_blocks(*tiers, True, 0, *asked, 0)
             ids = range(first, min(first + count, blocks))
             held = [any(block in tier.held for tier in known) for block in ids]
             assert hit == next((k for k, there in enumerate(held) if not there), len(ids))
@@ -410,18 +410,18 @@ class TiersAgainstDictionaries(RuleBasedStateMachine):
             for block in reversed(blocks[:wanted]):
                 known[row].touch(block)
 
-    @rule(row=rows, runs=runs, ssd_open=st.booleans())
-    def read(self, row, runs, ssd_open):
+    @rule(row=rows, runs=runs, ssd_open=st.booleans(), skip=st.integers(0, 3))
+    def read(self, row, runs, ssd_open, skip):
         dram, ssd = (known[row] for known in self.known)
         hit = []
-        for block in (first + k for first, n in runs for k in range(n)):
-            if block not in dram and not (ssd_open and block in ssd):
+        for k, block in enumerate(first + k for first, n in runs for k in range(n)):
+            if k >= skip and block not in dram and not (ssd_open and block in ssd):
                 break
             hit.append(block)
         asked = chain(*runs)
-        assert self.functions[0](*self.tiers, ssd_open, row, *asked) == len(hit)
-        cold = sum(block not in dram for block in hit)
-        assert self.functions[3](self.tiers[0], row, *asked, len(hit)) == cold
+        assert self.functions[0](*self.tiers, ssd_open, row, *asked, skip) == len(hit)
+        cold = sum(block not in dram for block in hit[skip:])
+        assert self.functions[3](self.tiers[0], row, *asked, len(hit), skip) == cold
         if cold:
             self.functions[2](self.tiers[0], row, *asked, len(hit))
             for block in reversed(hit):
@@ -482,7 +482,7 @@ def test_tenants_tiers_and_quotas_are_conserved_over_thousands_of_operations(ope
             ids = range(first, min(first + count, blocks))
             asked = chain((first, len(ids)))
             ssd_open = random.random() < 0.5
-            hit = matched_blocks(*tiers, ssd_open, tenant, *asked)
+            hit = matched_blocks(*tiers, ssd_open, tenant, *asked, 0)
             held = [block in dram.held or (ssd_open and block in ssd.held) for block in ids]
             assert hit == next((k for k, there in enumerate(held) if not there), len(ids))
             for tier, reference in zip(tiers, (dram, ssd), strict=True):
@@ -520,7 +520,7 @@ def test_servers_are_asked_as_unevenly_as_chance_has_it():
     up = UP[:servers]
     seen = np.zeros((200, servers))
     for k in range(200):
-        count_servers(*chain((k * run, run)), run, up, servers, seen[k])
+        count_servers(*chain((k * run, run)), run, 0, up, servers, seen[k])
     assert (seen.sum(axis=1) == run).all()
     assert seen.sum(axis=0) == pytest.approx(200 * run / servers, rel=0.06)
     assert seen.var() == pytest.approx(run / servers * (1 - 1 / servers), rel=0.12)

@@ -87,7 +87,7 @@ def test_the_memory_pool_hits_the_golden_curve_of_a_real_trace_to_the_block(shar
     many = np.add.reduceat(t.segment_blocks.astype(np.int64), t.segment_offset[:-1])
     hits = np.zeros(len(t), np.int64)
     for i in range(len(t)):
-        hits[i] = matched_blocks(pool, ssd, False, 0, t, i)
+        hits[i] = matched_blocks(pool, ssd, False, 0, t, i, 0)
         keep_chain(pool, 0, t, i, many[i])
     assert np.array_equal(hits, reference)
     ratio = np.minimum(512 * hits, t.input_tokens).sum() / t.input_tokens.sum(dtype=np.int64)

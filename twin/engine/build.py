@@ -22,6 +22,7 @@ from twin.model.coefficients import Decode, Prefill
 from twin.model.record import dtype_of, numbers, places
 from twin.policies.batching import slots_of_ranks
 from twin.policies.memory_pool import BlockPool, empty_pool
+from twin.policies.prefix_cache import PrefixCache
 from twin.policies.router import BLOCK, View
 
 
@@ -39,10 +40,14 @@ def _sizes(
     sizes = build_clients.client_sizes(setup, settings)
     prefills, decodes = settings.prefills, slots.size // settings.decode_ranks
     columns = prefills + decodes
+    cells = prefills * settings.kv_cells if settings.in_hbm else 1
     servers = max((len(setup.pool_nodes(i.index)) for i in setup.of_role("prefill")), default=1)
     return sizes | {
         "prefills": prefills,
         "decodes": decodes,
+        "kv_cells": cells,
+        "cached": max(setup.requests.blocks, 1) if settings.in_hbm else 1,
+        "pinning": sizes["requests"] if settings.in_hbm else 1,
         "columns": columns,
         "instances": columns,
         "prefill_ranks": settings.prefill_ranks,
@@ -111,6 +116,8 @@ def _empty_world(setup: Setup) -> c.World:
         decode=c.Decode(sizes, room=slots.reshape(decodes, -1).sum(axis=1), slots=slots),
         pool=_tier(setup, prefill, setup.pool_blocks),
         ssd=_tier(setup, prefill, setup.blocks(s.memory_pool.ssd_gb_per_node * 1e9), ssd=True),
+        hbm=empty_pool(sizes["kv_cells"], sizes["cached"], 0),
+        prefix=PrefixCache(sizes),
         costs=_costs(setup, sizes),
         traffic=_traffic(sizes, first, end, settings),
         streams=Streams(

@@ -17,6 +17,7 @@ from twin.model.coefficients import Decode as DecodePrices
 from twin.model.coefficients import Prefill as PrefillPrices
 from twin.model.record import dtype_of
 from twin.policies.memory_pool import BlockPool
+from twin.policies.prefix_cache import PrefixCache
 from twin.policies.router import View
 
 LINK = "Link of the list that holds it."
@@ -114,7 +115,8 @@ class Prefill(Columns):
     begin_s = f8("prefills", "When that batch was formed.", "s", by="incidents, prefill")
     read_end_s = f8("prefills", "When it will have read.", "s", by="pool, streams")
     batch_tokens = f8("prefills", "What the batch computes.", "tokens", by="prefill")
-    batch_hits = f8("prefills", "What it reads.", "tokens", by="prefill")
+    batch_hits = f8("prefills", "What is cached of it.", "tokens", by="prefill")
+    batch_reads = f8("prefills", "Of that, what it reads.", "tokens", by="prefill")
     batch_pairs = f8("prefills", "Pairs of tokens in its attention.", by="prefill")
     most_tokens = f8("prefills", "Tokens of the die that takes longest.", "tokens", by="prefill")
     most_pairs = f8("prefills", "Pairs of attention of that die.", by="prefill")
@@ -250,6 +252,8 @@ class World(Columns):
     decode = group(Decode)
     pool = group(BlockPool)
     ssd = group(BlockPool)
+    hbm = group(BlockPool)
+    prefix = group(PrefixCache)
     costs = group(Costs)
     traffic = group(Traffic)
     streams = group(Streams)

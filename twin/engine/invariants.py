@@ -15,10 +15,12 @@ from twin.engine.build import slots_of
 from twin.engine.clock import steps_in
 from twin.engine.columns import World
 from twin.engine.contention.kv_transfer import kv_bytes
+from twin.engine.in_hbm import shared_tokens
 from twin.engine.lifecycle.life import Life
 from twin.engine.setup import Setup
 from twin.engine.tabling import parts
 from twin.metrics.steadiness import samples_of_stays
+from twin.policies.memory_pool import ABSENT
 from twin.scenario import npus_used
 
 ROUNDING = 1e-9
@@ -168,7 +170,8 @@ def kv_space(setup: Setup, world: World) -> Check:
     slots_ok = slots_ok and bool((d.taken_slots <= built).all())
     room = d.kv_tokens[np.arange(d.requests.size) // world.settings.decode_ranks]
     page = 0.5 * world.settings.page_tokens
-    fullest = float(((by_rank + d.requests * page) / room).max())
+    shared = np.array([shared_tokens(world, r) for r in range(d.requests.size)])
+    fullest = float(((by_rank + d.requests * page - shared) / room).max())
     return Check(
         "I5a", "KV tokens and slots of a rank = those of its requests, and fit",
         bool(slots_ok and worst <= 1e-6 and fullest <= 1 + ROUNDING),
@@ -188,6 +191,30 @@ def pool_consistent(world: World) -> Check:
     return Check(
         "I5b", "memory pool: resident blocks = counted blocks <= capacity", bool(ok),
         f"{used:,} of {room:,} blocks",
+    )  # fmt: skip
+
+
+def prefix_cache_fits(world: World) -> Check | None:
+    """I5: blocks in HBM are counted once, and idle ones stay only where requests leave room; None
+    without a prefix cache."""
+    hbm, prefix, s = world.hbm, world.prefix, world.settings
+    if not s.in_hbm:
+        return None
+    users, resident = prefix.users, hbm.newer != ABSENT
+    ok = (resident.sum(axis=1) == hbm.used).all() and (users.sum(axis=1) == prefix.pins).all()
+    ok = ok and ((resident & (users == 0)).sum(axis=1) == prefix.idle).all()
+    ok = ok and bool(resident[users > 0].all())
+    own = prefix.begun_tokens - prefix.pins * s.block_tokens
+    room = np.full(own.shape, s.prompt_kv_tokens)
+    if s.colocated:
+        own += world.decode.context + world.decode.requests * 0.5 * s.page_tokens
+        room = np.repeat(world.decode.kv_tokens, s.decode_ranks)
+    full = (own + hbm.used * s.held_block_tokens) / room
+    fullest = float(full[prefix.idle > 0].max(initial=0.0))
+    return Check(
+        "I5c", "prefix cache: blocks counted once, and no more than HBM has room for",
+        bool(ok and fullest <= 1 + ROUNDING),
+        f"{int(prefix.idle.sum()):,} blocks idle; fullest with such at {100 * fullest:.1f} %",
     )  # fmt: skip
 
 

@@ -51,53 +51,55 @@ def look_at_pool(world: World, p: int, now_s: float) -> None:
 
 
 @kernel
-def cached_tokens(world: World, p: int, i: int) -> int:
-    """Tokens of a request that instance p would read from the memory pool now."""
-    settings, request = world.settings, world.request
-    if not settings.pool_enabled or not world.prefill.pool_open[p]:
-        return 0
-    row, turn = pool_row(world, p, i), turn_of(world, i)
-    ssd_open = world.prefill.ssd_bytes_per_s[p] > 0.0
-    blocks = matched_blocks(world.pool, world.ssd, ssd_open, row, request, turn)
-    if ssd_open and blocks > 0 and not worth_reading(world, p, i, blocks):
-        blocks = matched_blocks(world.pool, world.ssd, False, row, request, turn)
-    if blocks > 0 and not worth_reading(world, p, i, blocks):
-        return 0
+def cached_tokens(world: World, p: int, i: int, here: int) -> int:
+    """Tokens of a request that instance p would not compute now: those of the first `here` blocks,
+    which its HBM has, and those that it would read from the memory pool."""
+    settings, request, blocks = world.settings, world.request, here
+    if settings.pool_enabled and world.prefill.pool_open[p]:
+        row, turn = pool_row(world, p, i), turn_of(world, i)
+        ssd_open = world.prefill.ssd_bytes_per_s[p] > 0.0
+        blocks = matched_blocks(world.pool, world.ssd, ssd_open, row, request, turn, here)
+        if ssd_open and blocks > here and not worth_reading(world, p, i, blocks, here):
+            blocks = matched_blocks(world.pool, world.ssd, False, row, request, turn, here)
+        if blocks > here and not worth_reading(world, p, i, blocks, here):
+            blocks = here
     # The last token is always computed: its logits give the first answer token.
     length = request.input_tokens[i] + request.emitted[i]
     return int(min(blocks * settings.block_tokens, request.input_tokens[i], length - 1))
 
 
 @kernel
-def worth_reading(world: World, p: int, i: int, blocks: int) -> bool:
-    """Whether reading a request's first blocks takes no longer than computing them again."""
+def worth_reading(world: World, p: int, i: int, blocks: int, here: int) -> bool:
+    """Whether reading a request's first blocks, after the first `here`, takes no longer than
+    computing them again."""
     settings, state = world.settings, world.prefill
-    tokens = float(blocks * settings.block_tokens)
+    tokens = float((blocks - here) * settings.block_tokens)
     took_s = settings.fetch_latency_s + tokens * state.ahead_s_per_token[p]
     took_s += tokens * state.read_bytes_per_token[p] / state.read_bytes_per_s[p]
-    cold = cold_of(world, p, i, blocks)
+    cold = cold_of(world, p, i, blocks, here)
     if cold > 0:  # comes in while the batch before computes
         took_s = max(took_s, cold * settings.block_bytes / state.ssd_bytes_per_s[p])
     return fetch_pays(took_s, tokens * state.recompute_s_per_token[p])
 
 
 @kernel
-def cold_of(world: World, p: int, i: int, blocks: int) -> int:
-    """Number of a request's first blocks that only the SSD tier has."""
-    return cold_blocks(world.pool, pool_row(world, p, i), world.request, turn_of(world, i), blocks)
+def cold_of(world: World, p: int, i: int, blocks: int, here: int) -> int:
+    """Number of a request's first blocks, after the first `here`, that only the SSD tier has."""
+    row = pool_row(world, p, i)
+    return cold_blocks(world.pool, row, world.request, turn_of(world, i), blocks, here)
 
 
 @kernel
-def warm(world: World, p: int, i: int, held: int) -> int:
-    """Note the servers of a request's cached tokens; returns the number of their blocks read from
-    the SSD tier, which DRAM has afterwards."""
+def warm(world: World, p: int, i: int, held: int, here: int) -> int:
+    """Note the servers of a request's cached tokens but the first `here` blocks; returns the number
+    of their blocks read from the SSD tier, which DRAM has afterwards."""
     streams = world.streams
     blocks = -(-held // world.settings.block_tokens)
     count_servers(
-        world.request, turn_of(world, i), blocks, streams.answers[p], streams.servers[p],
+        world.request, turn_of(world, i), blocks, here, streams.answers[p], streams.servers[p],
         streams.requested[p],
     )  # fmt: skip
-    cold = cold_of(world, p, i, blocks)
+    cold = cold_of(world, p, i, blocks, here)
     if cold > 0:
         keep_chain(world.pool, pool_row(world, p, i), world.request, turn_of(world, i), blocks)
     return cold
@@ -116,8 +118,8 @@ def begin_reading(world: World, p: int, column: int, now_s: float) -> None:
     v = w.READS * instances + p  # the stream of this read
     drop_stream(world, v, now_s)  # the last batch's read is through, and perhaps not booked yet
     begin_s = now_s + settings.fetch_latency_s
-    begin_s += state.batch_hits[p] * state.ahead_s_per_token[p]
-    left_bytes = state.batch_hits[p] * state.read_bytes_per_token[p]
+    begin_s += state.batch_reads[p] * state.ahead_s_per_token[p]
+    left_bytes = state.batch_reads[p] * state.read_bytes_per_token[p]
     streams.since_s[v] = begin_s
     load_servers(world, p)
     book_servers(world, p, now_s)

@@ -45,10 +45,6 @@ class Source:
             self.chunk_tokens = self.budget // self.decode[0].dies * setup.rank_dies
         self.data_parallel = p.attention == "dp" and not self.colocated
         self.even = p.dp_balance == "attention"
-        # Staged attention keeps the whole latent KV on every die; data parallel spreads prompts.
-        self.kv_dies = 1
-        if self.prefill and p.attention == "dp":
-            self.kv_dies = self.prefill[0].dies // (p.cp_dies * p.pp_stages)
         self.pooled = pool.enabled and self.d.mode != "decode_only"
         self.local = pool.enabled and pool.scope == "local"
         self.keep_answers = pool.enabled and pool.answers and bool(self.prefill)
@@ -169,13 +165,21 @@ class Settings(Columns):
     data_parallel_attention = number(int, "A prompt's, on one die.", lambda f: f.data_parallel)
     even_attention = number(int, "Dies get equal attention, prompts in pieces.", lambda f: f.even)
     prompt_kv_tokens = number(float, "Longest prompt that fits.", lambda f: f.kv_space(1))
-    batch_kv_tokens = number(float, "KV of a prefill batch.", lambda f: f.kv_space(f.kv_dies))
+    batch_kv_tokens = number(
+        float, "KV of a prefill batch.", lambda f: f.kv_space(f.setup.kv_cells)
+    )  # fmt: skip
     draft_tokens = taken(int, "deployment.decode.mtp_draft_tokens")
     acceptance = number(float, "Share of drafts accepted.", lambda f: f.costs.mtp_acceptance)
 
     # The memory pool.
     pool_enabled = number(int, "Whether prompts are looked up.", lambda f: f.pooled)
     pool_local = number(int, "Whether each instance has its own.", lambda f: f.local)
+    in_hbm = number(int, "Whether HBM has a prefix cache.", lambda f: f.setup.in_hbm)
+    kv_cells = number(int, "Of an instance, with a prefix cache each.", lambda f: f.setup.kv_cells)
+    held_block_tokens = number(
+        float, "KV tokens that a block takes of HBM.",
+        lambda f: f.block_bytes / f.costs.kv_bytes_per_token,
+    )  # fmt: skip
     layerwise = taken(int, "memory_pool.layerwise")
     namespaces = number(int, "Rows of a memory pool.", lambda f: f.setup.namespaces)
     keep_answers = number(int, "Whether KV of answers is stored.", lambda f: f.keep_answers)

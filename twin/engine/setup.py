@@ -24,7 +24,7 @@ from twin.model.costs import Costs, RoleCosts
 from twin.model.decode import decode_iteration_s
 from twin.model.fetch import node_dram_bytes
 from twin.model.formats import FORMATS, computes
-from twin.model.parallel import kv_pieces
+from twin.model.parallel import kv_cells, kv_pieces
 from twin.model.prefill import prefill_batch_s
 from twin.policies.batching import tokens_per_iteration
 from twin.scenario import Scenario, is_elastic, model_names, of_models, owners, pools, remarks
@@ -34,6 +34,7 @@ from twin.workload.requests import MOST_REQUESTS
 
 MOST_BYTES = 8e9  # of columns and memory pool, about
 BYTES_PER_REQUEST, BYTES_PER_BLOCK = 300, 16  # see build_world; a block stands in every tier
+BYTES_IN_HBM = 10  # of a block in the prefix cache of an instance or rank
 # While flows are laid out: of a die of the graph with all around it, of an instance, and of one
 # that reads and the port of a memory server. Of peaks measured on UB-Mesh with 16,384 and 65,536
 # NPUs (0.9 and 5.0 GB; 1.2 and 6.7 when these were set) and on two L2 levels (0.85 GB); with dead
@@ -127,6 +128,19 @@ class Setup:
     def gated(self) -> bool:
         """Whether admission queues requests by tenant, or refuses some."""
         return len(self.scenario.tenants) > 1 or limits(self.scenario)
+
+    @property
+    def in_hbm(self) -> bool:
+        """Whether instances that prefill have a prefix cache, and prompts that can hit there."""
+        s = self.scenario
+        may = s.memory_pool.in_hbm and s.deployment.mode != "decode_only"
+        return may and self.requests.has_prefix
+
+    @property
+    def kv_cells(self) -> int:
+        """Parts of an instance that prefills which hold the KV of whole prompts; 1 without one."""
+        role = self.costs.prefilling
+        return kv_cells(role.pool, role.dies) if role else 1
 
     @property
     def namespaces(self) -> int:
@@ -233,7 +247,7 @@ def set_up(
         count = closed_loop_count(partial, facts)
     requests = generate(
         scenario.workload, scenario.horizon_s, scenario.seed, scenario.memory_pool.block_tokens,
-        facts, trace, count, scenario.memory_pool.enabled and scenario.memory_pool.answers,
+        facts, trace, count, _keeps_answers(scenario),
     )  # fmt: skip
     if requests.arrival_s.size == 0:
         raise ScenarioError(
@@ -287,6 +301,13 @@ def set_up_models(
     return setups
 
 
+def _keeps_answers(s: Scenario) -> bool:
+    """Whether chains of blocks include those of answers: the memory pool stores them, or prefill's
+    HBM has them because it decoded them."""
+    here = s.memory_pool.in_hbm and s.deployment.mode == "colocated"
+    return here or (s.memory_pool.enabled and s.memory_pool.answers)
+
+
 def _crowd(
     s: Scenario, parts: Assembly, requests: Requests, counts: np.ndarray | None
 ) -> ExpertCrowd:
@@ -312,11 +333,15 @@ def _refuse_too_large(setup: Setup, requests: Requests) -> None:
     pools = setup.memory_pools * setup.namespaces
     readers = len(setup.of_role("prefill")) if pool.enabled else 0
     servers = len(setup.pool_nodes(0)) if readers else 0
+    cells = len(setup.of_role("prefill")) * setup.kv_cells
+    cells *= int(replace(setup, requests=requests).in_hbm)
     rows, blocks, instances = requests.arrival_s.size, requests.blocks, len(setup.instances)
     parts = {
         f"{rows:,} requests": BYTES_PER_REQUEST * rows * (1 + s.clients.retries),
         f"{blocks:,} distinct KV blocks in {pools} memory pool(s)":
             BYTES_PER_BLOCK * blocks * pools * int(pool.enabled),
+        f"{blocks:,} distinct KV blocks in the HBM of {cells:,} ranks or instances":
+            BYTES_IN_HBM * blocks * cells,
         f"{instances:,} instances and reads of {servers:,} memory servers by each":
             BYTES_PER_INSTANCE * instances + BYTES_PER_PORT * readers * servers,
         f"a graph of {setup.fabric.dies.size:,} dies": BYTES_PER_DIE * setup.fabric.dies.size,

@@ -82,6 +82,7 @@ class Running:
         self.elastic = Elastic(self.life) if is_elastic(setup.scenario) else None
         self.unfolding = Unfolding(self.machine.world)
         self.pool_check: invariants.Check
+        self.cache_check: invariants.Check | None = None
 
     @property
     def world(self) -> World:
@@ -94,7 +95,10 @@ class Running:
         close_books(self.world)
         self.balance.finish(self.world.settings.horizon_s)
         self.pool_check = invariants.pool_consistent(self.world)
+        self.cache_check = invariants.prefix_cache_fits(self.world)
         self.world.pool = self.world.ssd = empty_pool(1, 1, 0)
+        self.world.hbm.assign(newer=np.zeros((1, 1)), older=np.zeros((1, 1)))
+        self.world.prefix.users = np.zeros((1, 1), np.int16)
 
 
 def simulate(
@@ -191,6 +195,8 @@ def left_by(name: str, setup: Setup, passed: Running) -> Part:
     checks = [*invariants.check_all(setup, world, tables), passed.pool_check]
     if passed.elastic is not None:
         checks.append(invariants.one_role(setup, passed.elastic.life))
+    if passed.cache_check is not None:
+        checks.append(passed.cache_check)
     notes = list(setup.notes) + remarks(setup, world, summary)
     instances = present.instances(tables["windows"].height)
     return Part(name, setup, world.record, limits, tables, instances, seen, summary, checks, notes)
@@ -271,6 +277,7 @@ def steady_totals(setup: Setup, world: World, limits: dict[str, float]) -> dict[
             ("kv_used_s", w.KV_USED_S), ("prefill_batches", w.PREFILL_BATCHES),
             ("prefill_busy_s", w.PREFILL_BUSY_S), ("prefill_tokens", w.PREFILL_TOKENS),
             ("prompt_tokens", w.PROMPT_TOKENS), ("hit_tokens", w.HIT_TOKENS),
+            ("hbm_hit_tokens", w.HBM_HIT_TOKENS),
             ("samples", w.SAMPLES), ("pool_used", w.POOL_USED),
             ("preemptions", w.PREEMPTIONS),
             ("hbm_amount", w.HBM_BYTES), ("cube_amount", w.FLOPS),

@@ -159,6 +159,16 @@ def kv_pieces(pool: Pool) -> int:
     return pieces
 
 
+def kv_cells(pool: Pool, dies: int) -> int:
+    """Parts of an instance that prefills which hold the KV of whole prompts: ranks where it decodes
+    too; dies, or groups that split prompts, with data-parallel attention; else one, for every die
+    has the latents of all."""
+    if pool.role == "colocated":
+        return dies // pool.rank_dies
+    own = pool.own
+    return dies // (own.pp_stages * own.cp_dies) if own.attention == "dp" else 1
+
+
 def sent_bytes(pool: Pool, name: str, part: Part) -> float:
     """Bytes that all dies of a rank (decode), or a die (prefill), receive for a token, all
     layers, by collectives of a parallelism."""

@@ -57,11 +57,17 @@ class Traffic:
     held: Held | None = None  # of answers of unequal length; None: all alike, at even stages
     spread: float = 1.0  # mean square of a prompt over its mean's: long ones have most pairs
     prompts: tuple[float, ...] = mixed.ALIKE  # equally likely lengths of a prompt, over the mean
+    here_tokens: float = 0.0  # of the hits, in the HBM of the instance: read from nowhere
 
     @property
     def held_mean(self) -> float:
         """Mean tokens of a request in progress beyond its prompt."""
         return self.held.mean if self.held else 0.5 * self.output_tokens
+
+    @property
+    def read_tokens(self) -> float:
+        """Mean tokens of a prompt that are read from the memory pool."""
+        return max(0.0, self.hit_tokens - self.here_tokens)
 
     @property
     def fresh_tokens(self) -> float:
@@ -280,6 +286,7 @@ def _prefill(costs: Costs, role: RoleCosts, traffic: Traffic, hot: Hot) -> Prefi
     batch_time = prefill_batch_s(role.prefill, tokens, tokens * most, pairs * most, *hot, ops)
     batch_time = float(batch_time + prefill_hits_s(role.prefill, cached, ops))
     operators = {n: float(v) for n, v in zip(role.operators, ops, strict=True) if v > 0.0}
+    cached = prompts * traffic.read_tokens
     if (fetch := costs.servers.read_s(role.fetch, cached, prompts)) > 0.0:
         if costs.servers.pool.layerwise:
             fetch = float(layerwise_s(role.prefill, fetch, batch_time)) - batch_time
@@ -336,7 +343,7 @@ def _colocated(
     ops = role.operator_sink()
     took_s = mixed.mixed_mean_s(role.decode, requests, context, prompts, hot, ops)
     took_s += float(mixed.mixed_hits_s(role.decode, ending * traffic.hit_tokens, ops))
-    cached = ending * traffic.hit_tokens
+    cached = ending * traffic.read_tokens
     took_s += costs.servers.read_s(role.fetch, cached, ending)
     hottest_s = costs.servers.hottest_s(role.fetch, cached, ending, pool.instances)
     took_s = max(took_s, hottest_s)

@@ -30,7 +30,10 @@ NONE = -1  # end of the list
 class BlockPool(Columns):
     """Resident blocks as a doubly linked list from most to least recently used."""
 
-    newer = i4("pools, blocks", "More recent block, NONE or ABSENT.", fill=ABSENT, by="memory_pool")
+    newer = i4(
+        "pools, blocks", "More recent block, NONE or ABSENT.", fill=ABSENT,
+        by="memory_pool, prefix_cache",
+    )  # fmt: skip
     older = i4("pools, blocks", "Next less recent resident block.", by="memory_pool")
     newest = i4("pools, levels", "Most recent block.", fill=NONE, by="memory_pool")
     oldest = i4("pools, levels", "Least recent block.", fill=NONE, by="memory_pool")
@@ -43,9 +46,9 @@ class BlockPool(Columns):
     now_s = f8("pools", "Time of the last look.", "s", by="memory_pool")
     policy = number(int, "Code of the policy.")
     ttl_s = number(float, "Time to live, of the policy that has one.", unit="s")
-    used = i8("pools", "Resident blocks.", by="memory_pool")
+    used = i8("pools", "Resident blocks.", by="memory_pool, prefix_cache")
     capacity = i8("pools", "Blocks that fit.", fill=None, by="memory_pool")
-    evicted = i8("pools", "Blocks evicted so far.", by="memory_pool")
+    evicted = i8("pools", "Blocks evicted so far.", by="memory_pool, prefix_cache")
 
 
 class Chains(Protocol):
@@ -76,29 +79,32 @@ def empty_pool(
 
 @kernel
 def matched_blocks(
-    pool: BlockPool, ssd: BlockPool, ssd_open: bool, row: int, chains: Chains, k: int
+    pool: BlockPool, ssd: BlockPool, ssd_open: bool, row: int, chains: Chains, k: int, skip: int
 ) -> int:
-    """Blocks of chain k before a tier's first gap; SSD counts where `ssd_open`."""
+    """Blocks of chain k before a tier's first gap, the first `skip` not looked up; SSD counts where
+    `ssd_open`."""
     matched = 0
     for s in range(chains.segment_offset[k], chains.segment_offset[k + 1]):
         first = chains.segment_first[s]
         for block in range(first, first + chains.segment_blocks[s]):
             in_ssd = ssd_open and ssd.newer[row, block] != ABSENT
-            if not in_ssd and pool.newer[row, block] == ABSENT:
+            if not in_ssd and pool.newer[row, block] == ABSENT and matched >= skip:
                 return matched
             matched += 1
     return matched
 
 
 @kernel
-def cold_blocks(pool: BlockPool, row: int, chains: Chains, k: int, blocks: int) -> int:
-    """Number of the first `blocks` blocks of chain k that are not in this tier."""
+def cold_blocks(pool: BlockPool, row: int, chains: Chains, k: int, blocks: int, skip: int) -> int:
+    """Number of the first `blocks` blocks of chain k, after the first `skip`, that are not in this
+    tier."""
     cold = 0
     for s in range(chains.segment_offset[k], chains.segment_offset[k + 1]):
         first, count = chains.segment_first[s], min(chains.segment_blocks[s], blocks)
-        for block in range(first, first + count):
+        for block in range(first + min(skip, count), first + count):
             cold += pool.newer[row, block] == ABSENT
         blocks -= count
+        skip -= min(skip, count)
     return cold
 
 
@@ -310,14 +316,17 @@ def server_of(block: int, up: np.ndarray, servers: int) -> int:
 
 @kernel
 def count_servers(
-    chains: Chains, k: int, blocks: int, up: np.ndarray, servers: int, requested: np.ndarray
-) -> None:
-    """Add the first blocks of chain k to those requested of each server that holds them."""
+    chains: Chains, k: int, blocks: int, skip: int, up: np.ndarray, servers: int,
+    requested: np.ndarray,
+) -> None:  # fmt: skip
+    """Add the first blocks of chain k, after the first `skip`, to those requested of each server
+    that holds them."""
     for s in range(chains.segment_offset[k], chains.segment_offset[k + 1]):
         first, count = chains.segment_first[s], min(chains.segment_blocks[s], blocks)
-        for block in range(first, first + count):
+        for block in range(first + min(skip, count), first + count):
             requested[server_of(block, up, servers)] += 1
         blocks -= count
+        skip -= min(skip, count)
 
 
 @entry

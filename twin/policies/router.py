@@ -44,6 +44,7 @@ class View(Columns):
     queued_tokens = i8("prefills", "Waiting or in prefill.", "tokens", by="router")
     wait_s = f8("prefills", "Until a request that came now would be computed.", "s", by="router")
     hit_tokens = i8("prefills", "Of the prompt, cached.", "tokens", by="router")
+    here_tokens = i8("prefills", "Of these, in its HBM.", "tokens", by="router")
     hit_share = f8("prefills", "Cached share of the prompt.", by="router")
     serve_s = f8("prefills", "To read the hits and to compute the rest.", "s", by="router")
     kv_used = f8("prefills", "Share of the KV space in use.", by="router")

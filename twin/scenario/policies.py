@@ -57,6 +57,13 @@ class MemoryPool(Section):
 
     enabled: bool = choice(True, "Keep KV blocks for reuse", also="prefix cache, KV cache")
     """Keep KV blocks of prompts for reuse. [arXiv 2506.12708v2 4.4]"""
+    in_hbm: bool = choice(
+        False, "Prefix cache in HBM", also="prefix cache, automatic prefix caching, radix", since=4
+    )
+    """An instance that prefills also leaves KV blocks of its requests in HBM while there is room,
+    the least recently used go first, and requests that share a prefix hold it once; a hit is read
+    from nowhere. With or without the memory pool, which is read for what HBM lacks. [vLLM,
+    automatic prefix caching; SGLang, RadixAttention, arXiv 2312.07104]"""
     scope: Literal["shared", "local"] = choice("shared", "Memory pool scope", applies=POOL_ON)
     """One pool for all, or one cache for each prefill instance in its own nodes' DRAM. [arXiv
     2506.12708v2 4.4.1]"""

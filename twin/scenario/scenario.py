@@ -101,6 +101,11 @@ def disagreements(s: Scenario) -> list[str]:
         problems.append(
             f"quotas of the tenants add up to {quotas:g} of the memory pool: at most 1 can be given"
         )
+    if s.memory_pool.in_hbm and s.memory_pool.namespaces and len(s.tenants) > 1:
+        problems.append(
+            "memory_pool.in_hbm has one prefix cache for all tenants of an instance: set "
+            "memory_pool.namespaces = false, or in_hbm = false"
+        )
     if s.experts.popularity == "imported" and not s.experts.counts.digest:
         problems.append("experts.popularity = imported needs routing counts: load a file of counts")
     if s.workload.arrivals == "trace" and not s.workload.trace.digest:

@@ -106,6 +106,45 @@ def _sample(
 _sampled = lru_cache(maxsize=32)(_sample)
 
 
+def lru_reuse(
+    scenario: Scenario, facts: Facts, trace: TraceTable | None, caches: int, blocks: int
+) -> float:
+    """Share of the prompt tokens of a sample that hit in LRU caches of a number of KV blocks, of
+    which the requests take turns. Raises as `generate`."""
+    drawn = scenario.workload, scenario.seed, scenario.memory_pool.block_tokens
+    found = _lru_reused if trace is None else _lru_reuse
+    return found(*drawn, facts, trace, caches, blocks)
+
+
+def _lru_reuse(
+    workload: Workload, seed: int, block_tokens: int, facts: Facts, trace: TraceTable | None,
+    caches: int, blocks: int,
+) -> float:  # fmt: skip
+    workload = workload.model_copy(update={"profile": Profile()})
+    horizon_s = 2.0 * SAMPLE / workload.rate_req_per_s if trace is None else math.inf
+    with plainly():
+        sample = generate(workload, horizon_s, seed, block_tokens, facts, trace, SAMPLE, even=True)
+    resident: list[dict[int, None]] = [{} for _ in range(caches)]  # the oldest first
+    hits, first = 0, sample.segment_first.tolist()
+    counts, offset = sample.segment_blocks.tolist(), sample.segment_offset.tolist()
+    for i, tokens in enumerate(sample.input_tokens.tolist()):
+        cache = resident[i % caches]
+        segments = range(offset[i], offset[i + 1])
+        chain = [b for s in segments for b in range(first[s], first[s] + counts[s])]
+        chain = chain[: tokens // sample.block_tokens]
+        found = next((k for k, block in enumerate(chain) if block not in cache), len(chain))
+        hits += min(found * sample.block_tokens, tokens - 1)
+        for block in reversed(chain):
+            cache.pop(block, None)
+            cache[block] = None
+        while len(cache) > blocks:
+            del cache[next(iter(cache))]
+    return hits / float(sample.input_tokens.sum())
+
+
+_lru_reused = lru_cache(maxsize=32)(_lru_reuse)
+
+
 def _seen_blocks(sample: Requests) -> np.ndarray:
     """Number of blocks of each prompt that an earlier one has, i8[requests]."""
     requests = len(sample)

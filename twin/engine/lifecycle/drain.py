@@ -71,7 +71,7 @@ def hand_over(world: World, d: int, i: int, now_s: float) -> int:
     if computed < 1:
         return 0
     need = request.input_tokens[i] + computed + 0.5 * settings.page_tokens
-    rank = reserve(world, w.NONE, need)
+    rank = reserve(world, w.NONE, i, need)
     if rank == w.NONE:
         return w.NONE
     port_out = transfer.port_of_decode[request.rank[i]]

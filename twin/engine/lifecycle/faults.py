@@ -10,6 +10,7 @@ from twin.engine import codes as w
 from twin.engine.clients.returns import come_back
 from twin.engine.columns import World
 from twin.engine.contention.kv_transfer import collect, take_back
+from twin.engine.in_hbm import first_cell, forget
 from twin.engine.lists import append, length, pop
 from twin.engine.phases.decode import give_slot_back, pull
 from twin.engine.phases.prefill import leave_queue, note_ending
@@ -43,13 +44,15 @@ def empty_decode(world: World, d: int, rank: int, now_s: float) -> int:
     """Remove requests from a rank (NONE: all ranks) of a decode instance; returns their number."""
     state, width = world.decode, world.settings.decode_ranks
     count = 0
+    every_rank = rank == w.NONE
     for r in range(d * width, (d + 1) * width):
-        every_rank = rank == w.NONE
         while (every_rank or r == rank) and state.requests[r] > 0:
             i = state.slot_table[r, state.requests[r] - 1]
             pull(world, d, i)
             send_back(world, i, now_s, w.BACK_FROM_DECODE)
             count += 1
+        if world.settings.colocated and (every_rank or r == rank):
+            forget(world, r, r + 1)
     for _ in range(length(state.wait, d, world.request.following)):
         i = pop(state.wait, d, world.request.following)
         if rank == w.NONE or world.request.rank[i] == rank:
@@ -110,6 +113,8 @@ def empty_prefill(world: World, p: int, now_s: float) -> int:
         count += 1
     world.instance.running[world.settings.prompt_row + p] = 0
     stop_reading(world, p, now_s)
+    if not world.settings.colocated:
+        forget(world, first_cell(world, p), first_cell(world, p + 1))
     return count
 
 

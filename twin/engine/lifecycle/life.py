@@ -13,6 +13,7 @@ from typing import Literal
 
 import numpy as np
 
+from twin.engine.in_hbm import first_cell, forget
 from twin.engine.lifecycle.agenda import Agenda
 from twin.engine.lifecycle.drain import empty_by_moving, is_empty_decode, is_empty_prefill
 from twin.engine.lifecycle.loading import Loading, Then
@@ -146,7 +147,11 @@ class Life:
             self._enter(k, "serve", t_s)
 
     def end(self, k: int, t_s: float) -> None:
-        """Free the dies of an instance and start what waits for them."""
+        """Free the dies of an instance, whose HBM loses its blocks, and start what waits for
+        them."""
+        instance, world = self.setup.instances[k], self.machine.world
+        if instance.role != "decode":
+            forget(world, first_cell(world, instance.index), first_cell(world, instance.index + 1))
         self.stops.discard(k)
         self.set_open(k, 0, up=0)
         self.machine.members[k] = [None] * len(self.dies[k])

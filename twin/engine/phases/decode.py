@@ -12,6 +12,7 @@ from twin.engine.clients.returns import come_back, tenant_of
 from twin.engine.clock import add_at, bin_of, spread
 from twin.engine.columns import World
 from twin.engine.contention.traffic import crowd, note_duty, slowed_by_hand_off
+from twin.engine.in_hbm import has_joined, keep_here, let_go, make_way, shared_tokens
 from twin.engine.lists import append, fill, pop
 from twin.engine.pool import store_answer
 from twin.kernels.compiled import kernel
@@ -83,6 +84,7 @@ def join(world: World, d: int, i: int, now_s: float) -> None:
         first_token(world, i, now_s)
     state.changed[d] = 1
     state.reserved_tokens[rank] -= length
+    has_joined(world, i)
     world.record.counters[w.JOINED] += 1
     request.emitted[i] += 1  # the token that prefill computed
     if settings.order == w.FAIR:
@@ -90,7 +92,7 @@ def join(world: World, d: int, i: int, now_s: float) -> None:
     request.status[i] = w.DECODING
     tokens_left = request.output_tokens[i] - request.emitted[i]
     if tokens_left <= 0:
-        release(world, d, rank)
+        release(world, d, i)
         end_request(world, i, max(now_s, request.ready_s[i]))
         return
     iterations = iterations_needed(
@@ -222,7 +224,8 @@ def settle(world: World, d: int, now_s: float) -> None:
     while i != w.NONE:
         following = request.following[i]
         leave(world, d, i)
-        release(world, d, request.rank[i])
+        keep_here(world, i, request.input_tokens[i] + request.output_tokens[i])
+        release(world, d, i)
         request.emitted[i] = request.output_tokens[i]
         end_request(world, i, now_s)
         i = following
@@ -230,15 +233,18 @@ def settle(world: World, d: int, now_s: float) -> None:
 
 @kernel
 def make_room(world: World, d: int, now_s: float) -> None:
-    """Preempt on every rank whose requests hold more KV than it has space."""
+    """Preempt on every rank whose requests hold more KV than it has space; blocks that no request
+    uses go before."""
     settings = world.settings
     context, requests = world.decode.context, world.decode.requests
     page = 0.5 * settings.page_tokens
     room = world.decode.kv_tokens[d]
     first = d * settings.decode_ranks
     for r in range(first, first + settings.decode_ranks):
-        while requests[r] > 0 and context[r] + requests[r] * page > room:
+        while requests[r] > 0 and context[r] + requests[r] * page > room + shared_tokens(world, r):
             preempt(world, d, r, now_s)
+        if world.settings.colocated:
+            make_way(world, r)
 
 
 @kernel
@@ -267,11 +273,12 @@ def leave(world: World, d: int, i: int) -> None:
 
 
 @kernel
-def release(world: World, d: int, rank: int) -> None:
-    """Free a slot."""
+def release(world: World, d: int, i: int) -> None:
+    """Free a request's slot, and what it uses of a prefix cache."""
+    let_go(world, i)
     world.decode.changed[d] = 1
     world.decode.taken[d] -= 1
-    world.decode.taken_slots[rank] -= 1
+    world.decode.taken_slots[world.request.rank[i]] -= 1
     fill(world.decode.floor[d], 0)
 
 
@@ -282,7 +289,7 @@ def give_slot_back(world: World, i: int) -> None:
         rank = world.request.rank[i]
         length = world.request.input_tokens[i] + world.request.emitted[i]
         world.decode.reserved_tokens[rank] -= length
-        release(world, rank // world.settings.decode_ranks, rank)
+        release(world, rank // world.settings.decode_ranks, i)
 
 
 @kernel
@@ -329,14 +336,13 @@ def preempt(world: World, d: int, rank: int, now_s: float) -> None:
 @kernel
 def pull(world: World, d: int, i: int) -> None:
     """Remove a running request from its batch; its emitted tokens stay emitted."""
-    request, state = world.request, world.decode
-    rank = request.rank[i]
+    request = world.request
     unschedule(world, d, i)
-    iterations = state.iteration[d] - request.joined[i]
+    iterations = world.decode.iteration[d] - request.joined[i]
     span = request.due[i] - request.joined[i]
     tokens_left = request.output_tokens[i] - request.emitted[i]
     leave(world, d, i)
-    release(world, d, rank)
+    release(world, d, i)
     request.emitted[i] += int(tokens_left * iterations / span)
 
 

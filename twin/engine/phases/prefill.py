@@ -10,8 +10,10 @@ from twin.engine.clients.returns import cancel, come_back
 from twin.engine.clock import add_at, spread
 from twin.engine.columns import World
 from twin.engine.contention.traffic import give_ports_back, note_duty
+from twin.engine.in_hbm import begin_here, blocks_here, first_cell, keep_here, let_go
 from twin.engine.lists import append, fill, pop, remove_after
 from twin.engine.phases.decode import give_slot_back
+from twin.engine.phases.dies import attention_s, die_for, share_left
 from twin.kernels.compiled import kernel
 from twin.model import prefill as physics
 from twin.policies.batching import tokens_to_take
@@ -44,8 +46,8 @@ def prefill(world: World, t1: float) -> None:
 
 
 @kernel
-def begin_pass(world: World, i: int, hit: int, now_s: float) -> None:
-    """Stamp the beginning of a request's prefill, with `hit` cached tokens."""
+def begin_pass(world: World, i: int, hit: int, read: int, now_s: float) -> None:
+    """Stamp the beginning of a request's prefill; `hit` tokens are cached, `read` not in HBM."""
     settings, request = world.settings, world.request
     length = request.input_tokens[i] + request.emitted[i]
     request.progress[i] = hit
@@ -55,6 +57,8 @@ def begin_pass(world: World, i: int, hit: int, now_s: float) -> None:
     if request.emitted[i] == 0 and request.retries[i] == 0:
         add_at(world.record.windows, now_s, w.PROMPT_TOKENS, float(length), settings)
         add_at(world.record.windows, now_s, w.HIT_TOKENS, float(hit), settings)
+        if hit > read:
+            add_at(world.record.windows, now_s, w.HBM_HIT_TOKENS, float(hit - read), settings)
     request.status[i] = w.PREFILLING
     if settings.order == w.FAIR:
         charge_prompt(world, i)
@@ -66,7 +70,7 @@ def start_batch(world: World, p: int, now_s: float) -> None:
     """Form a batch from requests routed by now_s; it reads its cached KV, then computes."""
     state = world.prefill
     form_batch(world, p, now_s)
-    if state.batch_hits[p] > 0.0:
+    if state.batch_reads[p] > 0.0:
         pool.begin_reading(world, p, p, now_s)
     else:
         compute_batch(world, p, now_s)
@@ -85,7 +89,7 @@ def form_batch(world: World, p: int, now_s: float) -> int:
     state.cold_blocks[0] = 0
     pool.forget_servers(world, p)
     pool.look_at_pool(world, p, now_s)
-    taken, kv_tokens, hits, pairs = 0, 0, 0, 0.0
+    taken, kv_tokens, hits, reads, pairs, here = 0, 0, 0, 0, 0.0, 0
     before = w.NONE  # the last prompt that stays in the queue with a part of it
     seen_s = received_by(world, p, now_s)
     i = w.NONE if waits_for_ranks(world, p, seen_s) else state.queue[p, w.HEAD]
@@ -96,17 +100,23 @@ def form_batch(world: World, p: int, now_s: float) -> int:
         if settings.colocated and rank_room(world, p, i) <= 0:  # ranks of others have room
             before, i = i, request.following[i]
             continue
-        cached = pool.cached_tokens(world, p, i) if begins else request.progress[i]
+        die = die_for(world, p, i, begins) if settings.data_parallel_attention else 0
+        cell = request.rank[i] if settings.colocated else first_cell(world, p) + die
+        if begins and settings.in_hbm:
+            here = blocks_here(world, cell, i)
+        cached = pool.cached_tokens(world, p, i, here) if begins else request.progress[i]
         remaining = request.input_tokens[i] + request.emitted[i] - cached
-        die = lightest_die(world, p) if settings.data_parallel_attention else 0
         take = piece_of(world, p, i, die, cached, remaining, taken)
         if take <= 0 or (taken > 0 and kv_tokens + cached + take > settings.batch_kv_tokens):
             break
         if begins:
-            begin_pass(world, i, cached, now_s)
+            read = max(cached - here * settings.block_tokens, 0)
+            begin_pass(world, i, cached, read, now_s)
+            begin_here(world, cell, i, here)
             hits += cached
-            if cached > 0:
-                state.cold_blocks[0] += pool.warm(world, p, i, cached)
+            reads += read
+            if read > 0:
+                state.cold_blocks[0] += pool.warm(world, p, i, cached, here)
         new_pairs = take * (cached + 0.5 * (take + 1))  # each token attends to all before it
         state.die_tokens[die] += take
         state.die_pairs[die] += new_pairs
@@ -126,6 +136,7 @@ def form_batch(world: World, p: int, now_s: float) -> int:
     head = state.queue[p, w.HEAD]
     if taken > 0 and head != w.NONE and request.ready_s[head] <= seen_s:
         state.delayed[p] = settings.prompt_delay  # what is left of a release waits no further
+    state.batch_reads[p] = reads
     note_batch(world, p, now_s, float(taken), float(hits), pairs)
     note_ending(world, p)
     return taken
@@ -250,6 +261,8 @@ def note_ending(world: World, p: int) -> None:
 def leave_queue(world: World, p: int, i: int) -> None:
     """Subtract a request that no longer waits or computes at instance p."""
     state, request = world.prefill, world.request
+    if not world.settings.colocated:
+        let_go(world, i)
     state.queued_tokens[p] -= request.input_tokens[i] + request.emitted[i]
     state.queued_s[p] -= request.work_s[i]
 
@@ -284,45 +297,6 @@ def note_batch(world: World, p: int, now_s: float, taken: float, hits: float, pa
                 slowest = r
         state.most_tokens[p] = state.die_tokens[slowest] / pieces
         state.most_pairs[p] = state.die_pairs[slowest] / pieces
-
-
-@kernel
-def attention_s(world: World, p: int, die: int) -> float:
-    """Seconds of a layer's attention on a die of the batch, without launches; with dies that split
-    prompts, summed over those of a group."""
-    state, pair_s = world.prefill, world.costs.prefill[p].core.pair
-    of_tokens = state.attention_s_per_token[p] * state.die_tokens[die]
-    return float(of_tokens + pair_s * state.die_pairs[die])
-
-
-@kernel
-def lightest_die(world: World, p: int) -> int:
-    """Die, or group of dies that split prompts, with the least attention work, which takes the next
-    prompt (data-parallel attention)."""
-    state, best, layout = world.prefill, 0, world.costs.prefill[p].layout
-    for r in range(1, int(layout.dies / layout.context_dies)):
-        is_lighter = state.die_tokens[r] < state.die_tokens[best]
-        if world.settings.even_attention:
-            is_lighter = attention_s(world, p, r) < attention_s(world, p, best)
-        if is_lighter:
-            best = r
-    return best
-
-
-@kernel
-def share_left(world: World, p: int, die: int, held: int) -> int:
-    """Tokens of a prompt after `held` until a die has its share of attention: what a die has in a
-    full batch of the prompts seen so far."""
-    state, prices = world.prefill, world.costs.prefill[p]
-    token_s, pair_s = state.attention_s_per_token[p], prices.core.pair
-    context = state.computed_pairs[p] / max(state.computed_tokens[p], 1.0)
-    groups = prices.layout.dies / prices.layout.context_dies
-    full_s = world.settings.prefill_budget / groups * (token_s + context * pair_s)
-    left_s = full_s - attention_s(world, p, die)
-    if left_s <= 0.0:
-        return 0
-    next_s = token_s + held * pair_s
-    return max(1, int((math.sqrt(next_s**2 + 2.0 * pair_s * left_s) - next_s) / pair_s))
 
 
 @kernel
@@ -429,6 +403,7 @@ def next_computed(world: World, p: int, now_s: float) -> int:
         i = pop(state.batch, p, request.following)
         if i == w.NONE:
             return i
+        keep_here(world, i, request.input_tokens[i])
         leave_queue(world, p, i)
         if world.settings.patient and request.gone[i]:
             drop_gone(world, i, now_s)

@@ -11,6 +11,7 @@ from twin.engine.clients.fair import bring_forward, charge_prompt, note_handed_o
 from twin.engine.clients.returns import come_back, tenant_of, turn_of
 from twin.engine.clients.shedding import handed_over_in_s, prefilled_in_s
 from twin.engine.columns import World
+from twin.engine.in_hbm import expected_here, nearest, shared_tokens
 from twin.engine.lists import any_of, append, insert, pop, total
 from twin.engine.pool import pool_row
 from twin.kernels.compiled import kernel
@@ -91,7 +92,7 @@ def refresh_view(world: World) -> None:
             continue
         decode.changed[d] = 0
         for r in range(d * ranks, (d + 1) * ranks):
-            view[r] = context[r] + reserved[r] + taken[r] * page
+            view[r] = context[r] + reserved[r] + taken[r] * page - shared_tokens(world, r)
         decode.all_tokens[d] = total(view[d * ranks : (d + 1) * ranks])
         for b in range(floor.shape[1]):  # what was summed anew may have been rounded down
             floor[d, b] *= ROUNDING
@@ -124,7 +125,7 @@ def place(world: World, i: int, now_s: float) -> bool:
         if instance == w.NONE and settings.has_prefill and not any_of(open_instances, 1):
             return False
         need = float(request.input_tokens[i] + request.emitted[i]) + 0.5 * settings.page_tokens
-        rank = reserve(world, instance, need)
+        rank = reserve(world, instance, i, need)
         if rank == w.NONE:
             return False
         request.rank[i] = rank
@@ -136,8 +137,9 @@ def place(world: World, i: int, now_s: float) -> bool:
 
 
 @kernel
-def reserve(world: World, instance: int, need: float) -> int:
-    """Rank with room for `need`, of `instance` or, without one, the least loaded; else NONE."""
+def reserve(world: World, instance: int, i: int, need: float) -> int:
+    """Rank with room for `need` tokens of request i, of `instance` or, without one, of the least
+    loaded; or NONE."""
     settings, decode = world.settings, world.decode
     ranks, open_instances = settings.decode_ranks, world.instance.open[settings.prefills :]
     best = instance
@@ -154,12 +156,19 @@ def reserve(world: World, instance: int, need: float) -> int:
         if not open_instances[d] or decode.taken[d] >= decode.room[d]:
             continue
         first, end = d * ranks, (d + 1) * ranks
-        place = choose_rank(
-            settings.rank_choice, world.record.counters[w.ROUTED], decode.taken_slots[first:end],
-            decode.taken_tokens[first:end], decode.taken[d], decode.all_tokens[d],
-            decode.slots[first:end], decode.kv_tokens[d], need, decode.price[first:end],
-            decode.floor[d],
-        )  # fmt: skip
+        if settings.in_hbm and settings.colocated and settings.router_policy in SEES_HITS:
+            for r in range(first, end):
+                fits = decode.taken_slots[r] < decode.slots[r]
+                fits = fits and decode.taken_tokens[r] + need <= decode.kv_tokens[d]
+                decode.price[r] = decode.taken_tokens[r] if fits else np.inf
+            place = nearest(world, d, i, decode.price[first:end])
+        else:
+            place = choose_rank(
+                settings.rank_choice, world.record.counters[w.ROUTED],
+                decode.taken_slots[first:end], decode.taken_tokens[first:end], decode.taken[d],
+                decode.all_tokens[d], decode.slots[first:end], decode.kv_tokens[d], need,
+                decode.price[first:end], decode.floor[d],
+            )  # fmt: skip
         if place != w.NONE:
             rank = first + place
             slots, tokens = max(decode.taken[d], 1), max(decode.all_tokens[d], 1.0)
@@ -211,14 +220,18 @@ def see_queues(world: World, now_s: float) -> None:
 
 
 @kernel
-def cached_at(world: World, p: int, i: int) -> int:
-    """Tokens of a request's prompt that instance p could read from the memory pool now."""
-    if not world.settings.pool_enabled:
-        return 0
-    ssd_open, row = world.prefill.ssd_bytes_per_s[p] > 0.0, pool_row(world, p, i)
-    return world.settings.block_tokens * matched_blocks(
-        world.pool, world.ssd, ssd_open, row, world.request, turn_of(world, i)
-    )
+def cached_at(world: World, p: int, i: int) -> tuple[int, int]:
+    """Tokens of a request's prompt that instance p need not compute now, and how many of them its
+    HBM has; it would read the others from the memory pool."""
+    settings = world.settings
+    here = int(expected_here(world, p, i))
+    blocks = here
+    if settings.pool_enabled:
+        ssd_open, row = world.prefill.ssd_bytes_per_s[p] > 0.0, pool_row(world, p, i)
+        blocks = matched_blocks(
+            world.pool, world.ssd, ssd_open, row, world.request, turn_of(world, i), here
+        )
+    return settings.block_tokens * blocks, settings.block_tokens * here
 
 
 @kernel
@@ -231,39 +244,41 @@ def too_late(world: World, i: int, now_s: float) -> bool:
     if settings.has_prefill:
         p = choose_prefill(world, i, now_s)
         if p != w.NONE:  # else it waits, as `place` says
-            hit = cached_at(world, p, i)
-            ahead_s = prefilled_in_s(world, p, i, hit, work_s(world, p, i, hit), now_s)
+            hit, here = cached_at(world, p, i)
+            ahead_s = prefilled_in_s(world, p, i, hit, work_s(world, p, i, hit, here), now_s)
             ahead_s += handed_over_in_s(world, p, i)
     limit_s = settings.shed_at * world.gate.ttft_s[tenant_of(world, i)]
     return now_s - request.arrival_s[i] + ahead_s > limit_s
 
 
 @kernel
-def work_s(world: World, p: int, i: int, hit: int) -> float:
-    """Seconds that a request with `hit` cached tokens adds to a batch of instance p."""
+def work_s(world: World, p: int, i: int, hit: int, here: int) -> float:
+    """Seconds that a request with `hit` cached tokens, `here` of them in HBM, adds to a batch of
+    instance p."""
     prefill = world.prefill
     length = float(world.request.input_tokens[i] + world.request.emitted[i])
     cached = min(float(hit), length - 1.0)
     pairs = 0.5 * (length * length - cached * cached)
     computing_s = (length - cached) * prefill.s_per_token[p] + pairs * prefill.s_per_pair[p]
-    if cached <= 0.0:
+    read = max(cached - here, 0.0)
+    if read <= 0.0:
         return computing_s
     reading_s = prefill.read_bytes_per_token[p] / prefill.read_bytes_per_s[p]
     reading_s += prefill.ahead_s_per_token[p]
-    return computing_s + cached * reading_s
+    return computing_s + read * reading_s
 
 
 @kernel
 def see_hits(world: World, i: int) -> None:
     """Set the cached tokens and the prefill seconds of a request at each instance."""
-    view = world.seen
-    hit = 0
+    view, settings = world.seen, world.settings
+    hit, here = 0, 0
     for p in range(view.hit_tokens.size):
-        if p == 0 or world.settings.pool_local:  # else alike everywhere
-            hit = cached_at(world, p, i)
-        view.hit_tokens[p] = hit
+        if p == 0 or settings.pool_local or settings.in_hbm:  # else alike everywhere
+            hit, here = cached_at(world, p, i)
+        view.hit_tokens[p], view.here_tokens[p] = hit, here
         view.hit_share[p] = hit / (world.request.input_tokens[i] + world.request.emitted[i])
-        view.serve_s[p] = world.prefill.pass_s[p] + work_s(world, p, i, hit)
+        view.serve_s[p] = world.prefill.pass_s[p] + work_s(world, p, i, hit, here)
 
 
 @kernel
@@ -272,8 +287,10 @@ def join_queue(world: World, p: int, i: int) -> None:
     prefill, request, policy = world.prefill, world.request, world.settings.router_policy
     prefill.queued_tokens[p] += request.input_tokens[i] + request.emitted[i]
     if policy in SEES_WAITS or world.settings.shed_at > 0.0:
-        hit = world.seen.hit_tokens[p] if policy in SEES_HITS else cached_at(world, p, i)
-        request.work_s[i] = work_s(world, p, i, hit)
+        hit, here = world.seen.hit_tokens[p], world.seen.here_tokens[p]
+        if policy not in SEES_HITS:
+            hit, here = cached_at(world, p, i)
+        request.work_s[i] = work_s(world, p, i, hit, here)
         length = request.input_tokens[i] + request.emitted[i]
         request.fresh_tokens[i] = max(length - hit, 1)
         prefill.queued_s[p] += request.work_s[i]

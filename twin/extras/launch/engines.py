@@ -92,7 +92,8 @@ def vllm_ascend(s: Scenario, found: list[Worker], _family: str) -> dict[str, str
             options["--decode-context-parallel-size"] = w.decode_cp
         if w.weights in ("int8", "w4a8"):
             options["--quantization"] = "ascend"
-        options[f"--{'' if s.memory_pool.enabled else 'no-'}enable-prefix-caching"] = True
+        caches = s.memory_pool.enabled or s.memory_pool.in_hbm
+        options[f"--{'' if caches else 'no-'}enable-prefix-caching"] = True
         if w.drafts:
             options["--speculative-config"] = {
                 "method": METHODS[s.deployment.decode.drafter], "num_speculative_tokens": w.drafts,
@@ -134,7 +135,7 @@ def sglang_options(s: Scenario, w: Worker, family: str, disaggregated: bool) -> 
         # Of all ranks together, as these two options count.
         "--max-running-requests": w.sequences * w.data_parallel,
         "--chunked-prefill-size": w.tokens * w.data_parallel if w.role != "decode" else False,
-        "--disable-radix-cache": not s.memory_pool.enabled,
+        "--disable-radix-cache": not (s.memory_pool.enabled or s.memory_pool.in_hbm),
         "--enable-two-batch-overlap": (
             w.experts and s.deployment.prefill.microbatch and w.role == "prefill"
         ),

@@ -1,0 +1,139 @@
+"""The prefix cache of each instance in the room that its HBM has for KV, above the memory pool.
+
+A cell is a rank of a colocated instance, a die (or group of dies that split prompts) of prefill
+with data-parallel attention, and all of an instance where every die has the KV of all prompts.
+Without `memory_pool.in_hbm` there are no cells, and these functions change nothing.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from twin.engine import codes as w
+from twin.engine.clients.returns import turn_of
+from twin.engine.columns import World
+from twin.kernels.compiled import kernel
+from twin.policies.memory_pool import matched_blocks
+from twin.policies.prefix_cache import evict_idle, pin, unpin
+from twin.policies.router import SEES_HITS
+
+
+@kernel
+def blocks_here(world: World, cell: int, i: int) -> int:
+    """Blocks of a request's chain in a cell, from its start to the first gap."""
+    return matched_blocks(world.hbm, world.hbm, False, cell, world.request, turn_of(world, i), 0)
+
+
+@kernel
+def first_cell(world: World, p: int) -> int:
+    """The first cell of an instance."""
+    return p * world.settings.kv_cells
+
+
+@kernel
+def expected_here(world: World, p: int, i: int) -> float:
+    """Blocks of a request in the HBM of an instance: of the best cell where the router looks for
+    them, otherwise the mean of all cells."""
+    settings = world.settings
+    if not settings.in_hbm:
+        return 0.0
+    most, total, first = 0, 0, first_cell(world, p)
+    for cell in range(first, first + settings.kv_cells):
+        blocks = blocks_here(world, cell, i)
+        most, total = max(most, blocks), total + blocks
+    return float(most) if settings.router_policy in SEES_HITS else total / settings.kv_cells
+
+
+@kernel
+def nearest(world: World, p: int, i: int, load: np.ndarray) -> int:
+    """The cell of an instance with the least load f8[cells] (tokens, infinite: no room) less the
+    tokens of the request that it holds, as `prefix_affinity` chooses instances; NONE: no room."""
+    best, least, first, size = w.NONE, np.inf, first_cell(world, p), world.settings.block_tokens
+    for c in range(world.settings.kv_cells):
+        if load[c] < np.inf:
+            tokens = load[c] - float(size * blocks_here(world, first + c, i))
+            if tokens < least:
+                best, least = c, tokens
+    return best
+
+
+@kernel
+def begin_here(world: World, cell: int, i: int, blocks: int) -> None:
+    """Use a request's first blocks of a cell, and set room aside for the rest of its prompt."""
+    prefix, request = world.prefix, world.request
+    if not world.settings.in_hbm:
+        return
+    length = request.input_tokens[i] + request.emitted[i]
+    prefix.cell[i], prefix.pinned[i], prefix.own_tokens[i] = cell, blocks, length
+    prefix.begun_tokens[cell] += length
+    pin(world.hbm, prefix, cell, request, turn_of(world, i), 0, blocks)
+    make_way(world, cell)
+
+
+@kernel
+def keep_here(world: World, i: int, tokens: int) -> None:
+    """Make blocks of a request's first tokens, which have been computed, blocks of its cell."""
+    prefix, request = world.prefix, world.request
+    if not world.settings.in_hbm or prefix.cell[i] == w.NONE:
+        return
+    turn, chain = turn_of(world, i), 0
+    for s in range(request.segment_offset[turn], request.segment_offset[turn + 1]):
+        chain += request.segment_blocks[s]
+    blocks = min(chain, tokens // world.settings.block_tokens)
+    if blocks > prefix.pinned[i]:
+        pin(world.hbm, prefix, prefix.cell[i], request, turn, prefix.pinned[i], blocks)
+        prefix.pinned[i] = blocks
+
+
+@kernel
+def has_joined(world: World, i: int) -> None:
+    """Count a request's tokens in its rank's context and no longer as begun."""
+    prefix = world.prefix
+    if world.settings.in_hbm and prefix.own_tokens[i] > 0:
+        prefix.begun_tokens[prefix.cell[i]] -= prefix.own_tokens[i]
+        prefix.own_tokens[i] = 0
+
+
+@kernel
+def let_go(world: World, i: int) -> None:
+    """End a request's use of its cell, if it has one: its blocks become idle."""
+    prefix = world.prefix
+    if not world.settings.in_hbm or prefix.cell[i] == w.NONE:
+        return
+    has_joined(world, i)
+    cell, blocks = prefix.cell[i], int(prefix.pinned[i])
+    unpin(world.hbm, prefix, cell, world.request, turn_of(world, i), blocks)
+    prefix.cell[i], prefix.pinned[i] = w.NONE, 0
+
+
+@kernel
+def shared_tokens(world: World, cell: int) -> float:
+    """KV tokens that requests of a colocated rank have in common, and that it holds once; 0 of a
+    rank that only decodes."""
+    settings, prefix = world.settings, world.prefix
+    if not settings.in_hbm or not settings.colocated:
+        return 0.0
+    used = float(world.hbm.used[cell] - prefix.idle[cell]) * settings.held_block_tokens
+    return max(0.0, float(prefix.pins[cell] * settings.block_tokens) - used)
+
+
+@kernel
+def make_way(world: World, cell: int) -> None:
+    """Evict the idle blocks of a cell for which requests leave no room."""
+    settings, prefix, decode = world.settings, world.prefix, world.decode
+    if not settings.in_hbm:
+        return
+    own, room = prefix.begun_tokens[cell], settings.prompt_kv_tokens
+    if settings.colocated:
+        own += decode.context[cell] + decode.requests[cell] * 0.5 * settings.page_tokens
+        room = decode.kv_tokens[cell // settings.decode_ranks]
+    own -= float(prefix.pins[cell] * settings.block_tokens)
+    evict_idle(world.hbm, prefix, cell, (room - own) / settings.held_block_tokens)
+
+
+@kernel
+def forget(world: World, first: int, end: int) -> None:
+    """Drop the idle blocks of cells first..end - 1, whose HBM was lost or given back."""
+    if world.settings.in_hbm:
+        for cell in range(first, end):
+            evict_idle(world.hbm, world.prefix, cell, -1.0)

@@ -222,6 +222,9 @@ class Costs(Columns):
     decode_now = f8("decodes, coefficients", "Prices of now.", fill=None, by="machine, traffic")
     prefill_alone = f8("prefills, coefficients", "Prices alone.", fill=None, by="machine")
     decode_alone = f8("decodes, coefficients", "Prices alone.", fill=None, by="machine")
+    priced = f8(
+        "columns", "What the wire's times of now are multiplied by.", fill=1, by="machine, traffic"
+    )
     prefill_carried = i8("carried", "Places of what links carry.", fill=None)
     decode_carried = i8("carried", "Places of what links carry.", fill=None)
     prefill_hot_tokens = f8("points", "Tokens of the table below.", fill=None)

@@ -13,7 +13,7 @@ from tests.hardware.wired import settled
 from twin.engine import codes as w
 from twin.engine.build import build_world
 from twin.engine.contention.flows import from_storage, lay_out, recently
-from twin.engine.contention.traffic import settle_links
+from twin.engine.contention.traffic import price_exchange, settle_links
 from twin.engine.lifecycle.machine import Machine
 from twin.engine.setup import set_up
 from twin.hardware import demands
@@ -115,6 +115,7 @@ def test_two_exchanges_that_meet_on_a_node_share_its_uplinks():
     assert 0.4 < got[one] / alone[one] < 0.95
     crowding = found.world.traffic.crowding
     assert crowding[0] == pytest.approx(alone[one] / got[one])
+    price_exchange(found.world, 0, 1.0)
     places = found.world.costs.prefill_carried
     ratio = found.world.costs.prefill_now[0, places] / found.world.costs.prefill_alone[0, places]
     assert np.nanmax(np.abs(ratio - crowding[0])) < 1e-9

@@ -202,9 +202,7 @@ def note_crowding(world: World, c: int) -> None:
     crowding = 1.0
     if flows.most[c] > 0.0 and flows.level[c] > 0.0:
         crowding = max(1.0, flows.most[c] / flows.level[c])
-    if crowding != flows.crowding[c]:
-        flows.crowding[c] = crowding
-        crowd(world, c - flows.first[w.EXPERTS], 1.0)
+    flows.crowding[c] = crowding
 
 
 @kernel
@@ -242,10 +240,14 @@ def hand_off_level(world: World, p: int) -> float:
 
 
 @kernel
-def crowd(world: World, column: int, more: float) -> None:
-    """Price an exchange whose time on the wire is multiplied by its crowding and by `more`."""
+def price_exchange(world: World, column: int, more: float) -> None:
+    """Price an exchange whose time on the wire is multiplied by its crowding and by `more`. Prices
+    are found when a batch or an iteration begins: in between, crowding changes several times."""
     costs = world.costs
     factor = world.traffic.crowding[world.traffic.first[w.EXPERTS] + column] * more
+    if factor == costs.priced[column]:
+        return
+    costs.priced[column] = factor
     instances = world.settings.prefills
     if column < instances:
         if world.settings.has_prefill and not world.settings.colocated:

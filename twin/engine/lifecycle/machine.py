@@ -205,7 +205,9 @@ class Machine:
             self.world.decode.kv_tokens[row] = self.setup.kv_tokens(costs)
         if i.role != "decode":
             self._price_reads(row, costs)
-        now[row, places] *= traffic.crowding[int(traffic.first[w.EXPERTS]) + self.column(k)]
+        crowding = traffic.crowding[int(traffic.first[w.EXPERTS]) + self.column(k)]
+        now[row, places] *= crowding
+        c.priced[self.column(k)] = crowding
         self._plug_in(k)
 
     def _price_reads(self, at: int, costs: RoleCosts) -> None:

@@ -7,6 +7,7 @@ from twin.engine import codes as w
 from twin.engine import pool
 from twin.engine.books import book_one
 from twin.engine.columns import World
+from twin.engine.contention.traffic import price_exchange
 from twin.engine.lists import fill
 from twin.engine.phases import decode
 from twin.engine.phases.prefill import form_batch, move_activations, next_computed
@@ -82,6 +83,7 @@ def launch_mixed(world: World, c: int, read_s: float) -> None:
     now_s, batch_tokens, pairs = queue.begin_s[c], queue.batch_tokens[c], queue.batch_pairs[c]
     pool.note_read(world, c)
     queue.reading[c] = 0
+    price_exchange(world, settings.prefills + c, 1.0)
     prices, operators = costs.decode[c], costs.decode_operators
     fill(operators, 0.0)
     took_s = mixed_iteration_s(

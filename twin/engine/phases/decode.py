@@ -11,7 +11,7 @@ from twin.engine.clients.fair import charge, charge_iteration, note_growth
 from twin.engine.clients.returns import come_back, tenant_of
 from twin.engine.clock import add_at, bin_of, spread
 from twin.engine.columns import World
-from twin.engine.contention.traffic import crowd, note_duty, slowed_by_hand_off
+from twin.engine.contention.traffic import note_duty, price_exchange, slowed_by_hand_off
 from twin.engine.in_hbm import has_joined, keep_here, let_go, make_way, shared_tokens
 from twin.engine.lists import append, fill, pop
 from twin.engine.pool import store_answer
@@ -123,8 +123,8 @@ def launch(world: World, d: int, now_s: float) -> None:
     first = d * settings.decode_ranks
     operators = costs.decode_operators
     fill(operators, 0.0)
-    if settings.kv_among_experts:
-        crowd(world, world.settings.prefills + d, slowed_by_hand_off(world, d))
+    more = slowed_by_hand_off(world, d) if settings.kv_among_experts else 1.0
+    price_exchange(world, settings.prefills + d, more)
     prices = costs.decode[d]
     took_s = decode_iteration_s(
         prices, state.requests, state.context, first, settings.decode_ranks,

@@ -9,7 +9,7 @@ from twin.engine.clients.fair import bring_forward, charge_prompt
 from twin.engine.clients.returns import cancel, come_back
 from twin.engine.clock import add_at, spread
 from twin.engine.columns import World
-from twin.engine.contention.traffic import give_ports_back, note_duty
+from twin.engine.contention.traffic import give_ports_back, note_duty, price_exchange
 from twin.engine.in_hbm import begin_here, blocks_here, first_cell, keep_here, let_go
 from twin.engine.lists import append, fill, pop, remove_after
 from twin.engine.phases.decode import give_slot_back
@@ -306,6 +306,7 @@ def compute_batch(world: World, p: int, now_s: float) -> None:
     settings, state, costs = world.settings, world.prefill, world.costs
     operators = costs.prefill_operators
     fill(operators, 0.0)
+    price_exchange(world, p, 1.0)
     prices = costs.prefill[p]
     compute_s = physics.prefill_batch_s(
         prices, state.batch_tokens[p], state.most_tokens[p], state.most_pairs[p],

@@ -17,6 +17,7 @@ from twin.__main__ import COMMANDS, loaded
 from twin.hardware.chip import load_chip
 from twin.hooks import Command, Hook, MadePart, TraceFormat, extras, found
 from twin.lab.evidence.judge import evidence, score_table, write_errors
+from twin.lab.evidence.rows import UNJUDGED
 from twin.lab.library import ROOT, load_facts, preset, presets
 from twin.lab.share.shipped import summaries
 from twin.lab.traces.reader import FORMATS
@@ -208,14 +209,20 @@ def command_list(extra: str = "") -> str:
     return "\n".join(text[:-1])
 
 
+AS_RUN = ", as its benchmark runs"  # of a row that simulates a benchmark from its first request
+UNLISTED = ("derived", *UNJUDGED)  # kinds of rows that only the Evidence page lists
+
+
 def evidence_table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """A table for each system: every published row with the twin's answer and its errors."""
+    """A table for each system: its published rows with the twin's answers and their errors, but for
+    rows of the kinds `UNLISTED`, which say nothing of their own."""
     text = []
     for scores in score_table(rows, "system"):
         system = scores.pop("rows of")
         said = "; ".join(f"{kind} {score}" for kind, score in scores.items() if score)
         text += [f"### {system}", "", f"{said[0].upper()}{said[1:]}.", "",
-                 *_of_system([row for row in rows if row["system"] == system]), ""]  # fmt: skip
+                 *_of_system([row for row in rows if row["system"] == system
+                              and row["kind"] not in UNLISTED]), ""]  # fmt: skip
     return "\n".join(text[:-1])
 
 
@@ -223,6 +230,8 @@ def _of_system(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """The rows of one system; sources and reasons have numbers, explained below the table. Its
     commonest kind is stated once, above it."""
     numbers: dict[str, int] = {}
+    if not rows:
+        return ["None of its rows stands alone."]
     usual, _ = Counter(row["kind"] for row in rows).most_common(1)[0]
     lines = []
     for row in rows:
@@ -231,11 +240,13 @@ def _of_system(rows: Sequence[Mapping[str, Any]]) -> list[str]:
         refs = [numbers.setdefault(note, len(numbers) + 1) for note in noted if note]
         begun = "" if row["first_error"] is None else f"{100 * row['first_error']:+.1f} %"
         lines.append(
-            _row(row["quantity"], f"{row['published']:,.4g} {row['unit']}", f"{row['twin']:,.4g}",
+            _row(row["quantity"].replace(AS_RUN, r"\*"), f"{row['published']:,.4g} {row['unit']}",
+                 f"{row['twin']:,.4g}",
                  f"{100 * row['error']:+.1f} %", begun,
                  "" if row["kind"] == usual else row["kind"], ", ".join(map(str, refs)))
         )  # fmt: skip
-    heads = [f"Rows without a kind are *{usual}*.", "",
+    mixed = any(row["kind"] != usual for row in rows)  # else the line of scores has named it
+    heads = [*([f"Rows without a kind are *{usual}*.", ""] if mixed else []),
              _row("what", "published", "twin", "error", "first error", "kind", "notes"),
              "|---" * 7 + "|"]  # fmt: skip
     return [*heads, *lines, "", *(f"{number}. {note}" for note, number in numbers.items())]

@@ -80,8 +80,8 @@ def test_each_prompt_hits_what_a_dictionary_with_users_has():
         [(end_s[i], 0, i) for i in range(len(chains))]
         + [(begin_s[i], 1, i) for i in range(len(chains))]
     )
-    setup, _ = end_of(s, facts, trace)
-    hbm, hits = Hbm(setup.costs.prefill_kv_tokens_per_die), {}
+    _, world = end_of(s, facts, trace)
+    hbm, hits = Hbm(world.settings.prompt_kv_tokens), {}
     for _, begins, i in events:
         if begins:
             hits[i] = hbm.begin(chains[i], lengths[i])

@@ -36,7 +36,7 @@ loads = st.lists(st.integers(0, 100_000), min_size=1, max_size=12)
 chances = st.floats(0, 1, exclude_min=True, exclude_max=True)
 SEES = {
     "policy", "view", "routed", "opened", "wait_s", "serve_s", "queued_tokens", "hit_tokens",
-    "hit_share", "kv_used", "weights", "session", "draw_a", "draw_b",
+    "here_tokens", "hit_share", "kv_used", "weights", "session", "draw_a", "draw_b",
 }  # fmt: skip
 PROMPT = 8192  # tokens of the request that is routed; a token takes a millisecond
 
@@ -48,8 +48,8 @@ def seen(name, queued, hits=None, routed=0, session=0, a=0.5, b=0.5, opened=None
     opened = np.ones(queued.size, np.int8) if opened is None else np.array(opened, np.int8)
     view = View(
         opened=opened, wait_s=1e-3 * queued, serve_s=1e-3 * (PROMPT - hits), queued_tokens=queued,
-        hit_tokens=hits, hit_share=hits / PROMPT, kv_used=np.minimum(1.0, queued / 1e6),
-        weights=np.array(weights or (1.0, 1.0, 1.0)),
+        hit_tokens=hits, here_tokens=np.zeros_like(hits), hit_share=hits / PROMPT,
+        kv_used=np.minimum(1.0, queued / 1e6), weights=np.array(weights or (1.0, 1.0, 1.0)),
     )  # fmt: skip
     return ROUTERS[name], view, routed, session, a, b
 

@@ -87,7 +87,7 @@ def read(machine, p, blocks, now_s):
     """Instance p begins to read so many blocks of each server; seconds until it is through."""
     world = machine.world
     world.streams.requested[p] = blocks
-    world.prefill.batch_hits[p] = sum(blocks) * world.settings.block_tokens
+    world.prefill.batch_reads[p] = sum(blocks) * world.settings.block_tokens
     begin_reading(world, p, p, now_s)
     return stream_end(world, p) - world.streams.since_s[p]
 

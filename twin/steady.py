@@ -24,9 +24,9 @@ from twin.model.parallel import kv_cells
 from twin.model.predict import Held, Prediction, Traffic, clocks, predict, shares_by_cause
 from twin.model.shape import ModelError
 from twin.model.stages import experts_of, router_groups
-from twin.policies.memory_pool import fetch_pays
-from twin.policies.router import ROUTERS, SEES_HITS
+from twin.policies.batching import fetch_pays
 from twin.scenario import Pool, Scenario, with_overrides
+from twin.scenario.policies import HIT_ROUTERS
 from twin.workload.generate import MeanLengths, length_means, mean_lengths
 from twin.workload.lengths import drawn_lengths
 from twin.workload.offered import Offered, lru_reuse, offered
@@ -190,7 +190,7 @@ def _reuse_here(
         room -= min(role.slots(role.pool.batch_per_npu), room / held) * (held - means.input_tokens)
     block = scenario.memory_pool.block_tokens
     blocks = room * costs.kv_bytes_per_token / costs.held_bytes(block)
-    if ROUTERS[scenario.router.policy] in SEES_HITS:
+    if scenario.router.policy in HIT_ROUTERS:
         caches, blocks = 1, blocks * caches
     return lru_reuse(scenario, facts, trace, caches, int(blocks))
 

@@ -12,6 +12,7 @@ from tests.draws import draws, some
 from tests.jit import compiled
 from twin.kernels import rng
 from twin.policies.batching import (
+    fetch_pays,
     iteration_chances,
     iterations_needed,
     token_variance,
@@ -156,3 +157,7 @@ def test_without_drafts_an_iteration_is_a_token():
     assert iterations_needed(77, 0, 0.9, *KEYS[1:], 3) == 77
     assert iterations_needed(77, 2, 0.0, *KEYS[1:], 3) == 77
     assert iterations_needed(77, 2, 1.0, *KEYS[1:], 3) == 26
+
+
+def test_what_takes_longer_to_read_than_to_compute_is_not_read():
+    assert fetch_pays(1.0, 1.1) and not fetch_pays(1.1, 1.0)

@@ -16,7 +16,6 @@ from twin.policies.memory_pool import (
     cold_blocks,
     count_servers,
     empty_pool,
-    fetch_pays,
     hold_chain,
     keep_chain,
     keep_run,
@@ -536,7 +535,3 @@ def test_a_server_that_goes_takes_no_block_of_another_along():
     moved = np.bincount(after[before == gone], minlength=servers)
     assert moved[gone] == 0 and moved.sum() == (before == gone).sum()
     assert np.delete(moved, gone) == pytest.approx(moved.sum() / (servers - 1), rel=0.35)
-
-
-def test_what_takes_longer_to_read_than_to_compute_is_not_read():
-    assert fetch_pays(1.0, 1.1) and not fetch_pays(1.1, 1.0)

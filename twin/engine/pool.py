@@ -18,11 +18,11 @@ from twin.engine.contention.streams import (
 from twin.engine.contention.traffic import first_rate, hot_server, load_servers
 from twin.engine.lists import fill
 from twin.kernels.compiled import kernel
+from twin.policies.batching import fetch_pays
 from twin.policies.memory_pool import (
     LRU,
     cold_blocks,
     count_servers,
-    fetch_pays,
     hold_chain,
     keep_chain,
     look,

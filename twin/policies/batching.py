@@ -115,3 +115,9 @@ def walk(tokens: int, draft_tokens: int, acceptance: float, key: np.uint64) -> i
                 break
             done += 1
     return iterations
+
+
+@kernel
+def fetch_pays(fetch_s: float, recompute_s: float) -> bool:
+    """Whether reading cached KV takes no longer than computing it again."""
+    return fetch_s <= recompute_s

@@ -351,9 +351,3 @@ def resize(pool: BlockPool, row: int, capacity_blocks: int) -> None:
     pool.capacity[row] = capacity_blocks
     while pool.used[row] > max(capacity_blocks, 0):
         evict(pool, row)
-
-
-@kernel
-def fetch_pays(fetch_s: float, recompute_s: float) -> bool:
-    """Whether reading cached KV takes no longer than computing it again."""
-    return fetch_s <= recompute_s

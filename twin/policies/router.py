@@ -2,13 +2,14 @@
 sees a `View` of instances and decode ranks as of the last step border plus its own choices since,
 never an output length; queues count in seconds. A new router is a function with a code and a name
 in `ROUTERS` and a line in `choose_instance`; in `SEES_WAITS` if it reads `wait_s` or `serve_s`, in
-`SEES_HITS` if `serve_s`, hits or `kv_used`: for others these columns are not up to date."""
+`HIT_ROUTERS` if `serve_s`, hits or `kv_used`: for others these columns are not up to date."""
 
 import numpy as np
 
 from twin.kernels.buffers import Columns, f8, i1, i8
 from twin.kernels.compiled import kernel
 from twin.kernels.rng import scattered
+from twin.scenario.policies import HIT_ROUTERS
 
 (
     ROUND_ROBIN, LEAST_LOADED, POWER_OF_TWO, PREFIX_AFFINITY, SESSION_STICKY, PREDICTED_TTFT,
@@ -23,8 +24,8 @@ ROUTERS = {
     "predicted_ttft": PREDICTED_TTFT,
     "weighted": WEIGHTED,
 }
-SEES_HITS = (PREFIX_AFFINITY, PREDICTED_TTFT, WEIGHTED)  # routers that look into the memory pool
-SEES_WAITS = (LEAST_LOADED, POWER_OF_TWO, PREDICTED_TTFT, WEIGHTED)  # and into queues
+SEES_HITS = tuple(ROUTERS[name] for name in HIT_ROUTERS)
+SEES_WAITS = (LEAST_LOADED, POWER_OF_TWO, PREDICTED_TTFT, WEIGHTED)  # who look into queues
 
 BY_BOTH, BY_TOKENS, BY_REQUESTS, RANKS_IN_TURN = range(4)
 RANK_CHOICES = {

@@ -6,6 +6,7 @@ from twin.scenario.declaration import Section, choice, quantity, unless, when
 
 POOL_ON = when("memory_pool.enabled", True)
 WEIGHTED = when("router.policy", "weighted")
+HIT_ROUTERS = ("prefix_affinity", "predicted_ttft", "weighted")  # that read `serve_s`, hits or KV
 
 
 class FrontEnd(Section):

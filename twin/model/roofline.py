@@ -78,7 +78,8 @@ class Machine:
     gate_token_s: float = of_family("gate_token")  # vector time of gating one token on all cores
     vector_utilisation: float = of_family("vector_bandwidth", 0.0)  # of HBM, element-wise kernels
     prefill_compute_share: float = of_family("prefill_compute_share")  # cores left during transfers
-    routing_in_stream: float = of_family("routing_in_stream")  # 1: rows are ordered there
+    # 1: rows are sorted by expert in the stream that computes
+    routing_in_stream: float = of_family("routing_in_stream")
     restoring_passes: float = of_family("restoring_passes")  # over answers, to restore their order
     graph_launch_s: float = of_family("graph_launch")  # host time to launch one graph
     host_gap_s: float = of_family("host_gap")  # between iterations, on the host
@@ -94,10 +95,12 @@ class Machine:
     bf16_start_s: float = of_family("product_start.bf16", 0.0)
     linear_start_s: float = of_family("linear_start", 0.0)  # of linear attention's kernels
     linear_bandwidth: float = of_family("linear_bandwidth", 0.0)  # of HBM, its states
-    indexer_start_s: float = of_family("indexer_start", 0.0)  # of scores and selection
+    # of the kernel that scores and selects
+    indexer_start_s: float = of_family("indexer_start", 0.0)
     sparse_start_s: float = of_family("sparse_start", 0.0)  # of the core over what it selected
     sparse_alone: float = of_family("sparse_alone", 0.0)  # 1: a core has a query token to itself
-    sparse_prompts: float = of_family("sparse_prompts", 0.0)  # 1: short prompts too take it
+    # 1: short prompts go through the sparse kernel too
+    sparse_prompts: float = of_family("sparse_prompts", 0.0)
     sparse_heads: float = of_family("sparse_heads", 0.0)  # that its kernel computes together
     sparse_prompt_heads: float = of_family("sparse_prompt_heads", 0.0)  # of prompts, if more
     sparse_prompt_from: float = of_family("sparse_prompt_from", 0.0)  # heads of a die, at least
@@ -118,8 +121,9 @@ class Machine:
     captured_tokens: float = of_family("captured_tokens", 0.0)  # of a rank; 0: any number
     captured_prompts: float = of_family("captured_prompts", 0.0)  # with prompts; 0: no such pass
     message_scale_bytes: float = of_family("message_scale")  # sent with a quantised token
-    tile_small: float = of_family("tile_small", 0.0)  # rows of a tile where all fit
-    tile_large: float = of_family("tile_large", 0.0)  # rows where not; 0: no tiles
+    # rows of a product's tile where all fit in one, and where they do not; 0: no tiles
+    tile_small: float = of_family("tile_small", 0.0)
+    tile_large: float = of_family("tile_large", 0.0)
     sum_bytes: float = of_family("sum_bytes")  # of a number of an FFN's first INT8 product
 
     def product(self, fmt: str, operator: str = "gemm") -> Reach:

@@ -2,7 +2,7 @@
 sees a `View` of instances and decode ranks as of the last step border plus its own choices since,
 never an output length; queues count in seconds. A new router is a function with a code and a name
 in `ROUTERS` and a line in `choose_instance`; in `SEES_WAITS` if it reads `wait_s` or `serve_s`, in
-`HIT_ROUTERS` if `serve_s`, hits or `kv_used`: for others these columns are not up to date."""
+`HIT_ROUTERS` of the scenario if `serve_s`, hits or `kv_used`; for others these are outdated."""
 
 import numpy as np
 

@@ -318,7 +318,7 @@ def scores(rows: Judged) -> list[Score]:
 
 
 def headline(rows: Judged, group: str) -> Score | None:
-    """The worse of a group's scores of unseen and of seen rows; rows of known families apart."""
+    """The worse of a group's scores of unseen and of seen rows, without rows of known families."""
     own = [each for each in scores(rows) if each.group == group and each.kind in ("unseen", "seen")]
     return max(own, key=lambda each: each.mean, default=None)
 

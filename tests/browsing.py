@@ -24,6 +24,7 @@ SAME = """(look, frames) => new Promise(done => {
 })"""
 FADING = "document.getAnimations().filter(each => each instanceof CSSTransition).length"
 SIZES = "document.documentElement.scrollWidth, document.body.innerText.length"
+TRIES = 3  # to choose an option
 FRAMES = 15  # a quarter of a second where the machine has nothing else to do
 
 
@@ -41,13 +42,20 @@ def still(page: Page) -> None:
 
 
 def choose(page: Page, field: str, option: str) -> None:
-    """Take an option of a field; its menu closes when the page scrolls, so that comes first."""
+    """Take an option of a field; its menu closes when the page scrolls, so that comes first.
+
+    A menu also closes when the focus moves or its list is drawn anew between press and release of
+    a click, which then chooses nothing: as a person would, it is opened again.
+    """
     box = page.get_by_role("combobox", name=field)
-    box.scroll_into_view_if_needed()
-    still(page)
-    box.click()
-    page.get_by_role("option", name=option).click()
-    rest(page)
+    for _ in range(TRIES):
+        box.scroll_into_view_if_needed()
+        still(page)
+        box.click()
+        page.get_by_role("option", name=option).click()
+        still(page)
+        if option in box.input_value():
+            return
 
 
 def place_of(canvas: Locator, name: str) -> dict[str, float]:

@@ -1,9 +1,9 @@
 """The state of a run: every column declared once.
 
-From a declaration come the array, what compiled code sees of it, and its row in the tables of the
-documentation. Stamps are seconds, NaN until the event happens. `by` names the modules of the
-engine that write a column once the run has begun; a test holds it against their assignments. The
-state knows nothing about how it is filled or how it moves."""
+From a declaration come the array and what compiled code sees of it. Stamps are seconds, NaN until
+the event happens. `by` names the modules of the engine that write a column once the run has begun;
+a test holds it against their assignments. The state knows nothing about how it is filled or how
+it moves."""
 
 from math import nan
 
@@ -29,10 +29,10 @@ class Requests(Columns):
     arrival_s = f8("requests", "Arrival.", "s", fill=None, by="arrivals")
     input_tokens = i4("requests", "Length of the prompt.", "tokens", fill=None, by="arrivals")
     output_tokens = i4("requests", "Length of the answer.", "tokens", fill=None, by="arrivals")
-    session = i4("requests", "Conversation.", fill=None, by="arrivals")
-    segment_offset = i8("requests + 1", "First row of its chain of blocks.", fill=None)
-    segment_first = i8("segments", "First block of a run of blocks.", fill=None)
-    segment_blocks = i4("segments", "Blocks of a run.", fill=None)
+    session = i4("requests", "Number of its conversation.", fill=None, by="arrivals")
+    segment_offset = i8("requests + 1", "First segment of its prompt.", fill=None)
+    segment_first = i8("segments", "First block of a segment.", fill=None)
+    segment_blocks = i4("segments", "Blocks of a segment.", fill=None)
     front_end_s = f8("requests", "Left its API server.", "s", fill=nan, by="arrivals, recorder")
     routed_s = f8("requests", "Left the router.", "s", fill=nan, by="recorder, router")
     prefill_start_s = f8(
@@ -53,29 +53,29 @@ class Requests(Columns):
     )  # fmt: skip
     hit_tokens = i4("requests", "Prompt tokens found in the pool.", "tokens", by="prefill")
     progress = i4(
-        "requests", "Tokens of this pass in place.", "tokens", fill=NONE,
+        "requests", "Prompt tokens with KV in place.", "tokens", fill=NONE,
         by="faults, prefill, router",
     )  # fmt: skip
-    work_s = f4("requests", "Its part of a batch, predicted.", "s", by="router")
-    fresh_tokens = i4("requests", "Not cached, predicted.", "tokens", by="router")
+    work_s = f4("requests", "Its prefill time, predicted.", "s", by="router")
+    fresh_tokens = i4("requests", "Uncached tokens, predicted.", "tokens", by="router")
     emitted = i4("requests", "Output tokens out so far.", "tokens", by="decode, drain")
     prefill_instance = i2("requests", "Prefill instance.", fill=NONE, by="router")
     rank = i4("requests", "Decode rank, over all instances.", fill=NONE, by="drain, router")
     slot = i4("requests", "Row of its rank's slot table.", fill=NONE, by="decode")
     joined = i4("requests", "Iteration at which it joined.", by="decode")
     due = i4("requests", "Iteration at which it finishes.", by="decode")
-    preemptions = i2("requests", "How often its KV was given up.", by="decode")
-    retries = i2("requests", "How often a fault threw it out.", by="faults")
+    preemptions = i2("requests", "Times that its KV was given up.", by="decode")
+    retries = i2("requests", "Times that a fault ended an attempt of it.", by="faults")
     status = i1(
-        "requests", "Where it is.", fill=WAITING,
+        "requests", "Phase that it is in, or how it ended.", fill=WAITING,
         by="admission, decode, drain, faults, kv_transfer, prefill, returns, router",
     )  # fmt: skip
     reason = i1("requests", "Why it was refused.", by="admission, arrivals, decode, faults, router")
-    turn = i4("made", "Its row of the prepared stream.", by="arrivals")
-    attempt = i2("made", "Attempts before it.", by="arrivals")
+    turn = i4("made", "Its row in the prepared stream of requests.", by="arrivals")
+    attempt = i2("made", "Attempts before this one.", by="arrivals")
     gone = i1("made", "Its client left while its batch computes.", by="arrivals")
-    held = i1("gated", "How far inside it is.", by="admission, fair, returns")
-    place = f8("gated", "Place in the queues: lower goes first.", by="admission, fair")
+    held = i1("gated", "How far it is inside the admission gate.", by="admission, fair, returns")
+    place = f8("gated", "Place in the admission queues; lower goes first.", by="admission, fair")
     following = i4(
         "requests", LINK, fill=NONE,
         by="admission, arrivals, decode, fair, faults, kv_transfer, prefill, router",
@@ -86,14 +86,14 @@ class Instances(Columns):
     """One row per instance of any role: prefill, then decode or colocated (`Settings.prefills` and
     `prompt_row` say where each role begins)."""
 
-    open = i1("instances", "The router may choose it.", fill=1, by="life")
-    up = i1("instances", "Its dies serve.", fill=1, by="life")
+    open = i1("instances", "Whether the router may choose it.", fill=1, by="life")
+    up = i1("instances", "Whether its dies serve.", fill=1, by="life")
     running = i1(
         "instances", "Whether a batch or an iteration runs.",
         by="colocated, decode, drain, faults, incidents, prefill",
     )  # fmt: skip
     ends_s = f8(
-        "instances", "End of it, or of the last one; idle: none begins before.", "s",
+        "instances", "End of the batch or iteration; none begins before it.", "s",
         by="arrivals, balancing, colocated, decode, drain, incidents, life, prefill",
     )  # fmt: skip
     busy_s = f8("instances", "Time busy.", "s", by="balancing, books, decode, pool, prefill")
@@ -102,72 +102,78 @@ class Instances(Columns):
 class Prefill(Columns):
     """One row per prefill (or colocated) instance."""
 
-    queue = i4("prefills, 2", "Who waits.", fill=NONE, by="arrivals, faults, prefill, router")
-    batch = i4("prefills, 2", "List of whose last piece runs.", fill=NONE, by="faults, prefill")
+    queue = i4(
+        "prefills, 2", "Requests that wait.", fill=NONE, by="arrivals, faults, prefill, router"
+    )
+    batch = i4("prefills, 2", "Requests whose last chunk runs.", fill=NONE, by="faults, prefill")
     queued_tokens = i8("prefills", "Tokens waiting or in prefill.", "tokens", by="prefill, router")
-    ending_tokens = i8("prefills", "Of these, in the running batch.", "tokens", by="prefill")
-    queued_s = f8("prefills", "These, as predicted.", "s", by="prefill, router")
-    ending_s = f8("prefills", "Of these, the running batch.", "s", by="prefill")
+    ending_tokens = i8("prefills", "`queued_tokens` of the running batch.", "tokens", by="prefill")
+    queued_s = f8("prefills", "Predicted time of these.", "s", by="prefill, router")
+    ending_s = f8("prefills", "`queued_s` of the running batch.", "s", by="prefill")
     delayed = i8("prefills", "Iterations that prompts waited for ranks.", by="prefill")
-    unseen = i8("prefills", "Iterations since prompts were received.", by="prefill")
-    seen_s = f8("prefills", "Until when they were, mixed.", "s", by="prefill")
+    unseen = i8("prefills", "Iterations since prompts were last received.", by="prefill")
+    seen_s = f8("prefills", "Latest arrival that a mixed iteration can include.", "s", by="prefill")
     reading = i1("prefills", "The next batch reads its cached KV.", by="colocated, pool, prefill")
-    begin_s = f8("prefills", "When that batch was formed.", "s", by="incidents, prefill")
-    read_end_s = f8("prefills", "When it will have read.", "s", by="pool, streams")
-    batch_tokens = f8("prefills", "What the batch computes.", "tokens", by="prefill")
-    batch_hits = f8("prefills", "What is cached of it.", "tokens", by="prefill")
-    batch_reads = f8("prefills", "Of that, what it reads.", "tokens", by="prefill")
-    batch_pairs = f8("prefills", "Pairs of tokens in its attention.", by="prefill")
+    begin_s = f8("prefills", "When the running batch was formed.", "s", by="incidents, prefill")
+    read_end_s = f8("prefills", "The next batch has read its KV.", "s", by="pool, streams")
+    batch_tokens = f8("prefills", "Tokens that the batch computes.", "tokens", by="prefill")
+    batch_hits = f8("prefills", "Cached tokens of its prompts.", "tokens", by="prefill")
+    batch_reads = f8("prefills", "`batch_hits` read from the pool.", "tokens", by="prefill")
+    batch_pairs = f8("prefills", "Pairs of tokens in the batch's attention.", by="prefill")
     most_tokens = f8("prefills", "Tokens of the die that takes longest.", "tokens", by="prefill")
-    most_pairs = f8("prefills", "Pairs of attention of that die.", by="prefill")
-    read_bytes_per_token = f8("prefills", "What crosses the pool's plane a hit.", "B", by="machine")
+    most_pairs = f8("prefills", "Pairs of attention of the die that takes longest.", by="prefill")
+    read_bytes_per_token = f8("prefills", "Bytes read for each hit token.", "B", by="machine")
     read_bytes_per_s = f8(
-        "prefills", "Reads of the pool, of all servers alike.", "B/s", fill=1, by="machine"
+        "prefills", "Rate of reads from the pool, of all its servers.", "B/s", fill=1, by="machine"
     )
-    ahead_s_per_token = f8("prefills", "Lookups and copies that do not overlap.", "s", by="machine")
+    ahead_s_per_token = f8(
+        "prefills", "Lookup and copy of a hit token, not overlapped.", "s", by="machine"
+    )
     recompute_s_per_token = f8(
-        "prefills", "What computing a token takes in a full batch.", "s", by="machine"
+        "prefills", "Time to compute a token in a full batch.", "s", by="machine"
     )
-    pass_s = f8("prefills", "What a batch takes without its tokens.", "s", by="machine")
-    s_per_token = f8("prefills", "What a token adds to a batch.", "s", by="machine")
-    s_per_pair = f8("prefills", "What a pair of attention adds.", "s", by="machine")
+    pass_s = f8("prefills", "Fixed time of a batch.", "s", by="machine")
+    s_per_token = f8("prefills", "Time that a token adds to a batch.", "s", by="machine")
+    s_per_pair = f8("prefills", "Time that a pair of attention adds to a batch.", "s", by="machine")
     attention_s_per_token = f8(
-        "prefills", "What a token adds to a layer's attention on its die.", "s", by="machine"
+        "prefills", "Time that a token adds to attention in a layer of its die.", "s", by="machine"
     )
-    computed_tokens = f8("prefills", "In all batches so far.", "tokens", by="prefill")
-    computed_pairs = f8("prefills", "Pairs of attention of these.", by="prefill")
-    full_s = f8("prefills", "What batches took that were half full.", "s", by="prefill")
-    full_line_s = f8("prefills", "What was predicted of them.", "s", by="prefill")
-    pool_open = i1("prefills", "It reaches some of the memory pool.", fill=1, by="machine")
-    ssd_bytes_per_s = f8("prefills", "Reads from the SSD tier, alone.", "B/s", by="machine")
-    cold_blocks = i8("1", "Scratch: hits that only the SSD tier holds.", by="prefill")
+    computed_tokens = f8("prefills", "Tokens of all batches so far.", "tokens", by="prefill")
+    computed_pairs = f8("prefills", "Pairs of attention in all batches so far.", by="prefill")
+    full_s = f8("prefills", "Time of all batches that were at least half full.", "s", by="prefill")
+    full_line_s = f8("prefills", "Time that was predicted for these batches.", "s", by="prefill")
+    pool_open = i1("prefills", "Whether it reaches a memory server.", fill=1, by="machine")
+    ssd_bytes_per_s = f8("prefills", "SSD reads without other traffic.", "B/s", by="machine")
+    cold_blocks = i8("1", "Scratch: hit blocks that only the SSD tier holds.", by="prefill")
     sending = i8("prefills", "KV transfers under way.", by="kv_transfer")
-    stage_s = f8("prefills, stages", "When a pipeline stage ends what it has.", "s", by="prefill")
+    stage_s = f8("prefills, stages", "When a pipeline stage is free.", "s", by="prefill")
     die_tokens = f8("prefill_ranks", "Scratch of data-parallel attention.", by="prefill")
     die_pairs = f8("prefill_ranks", "Scratch of data-parallel attention.", by="prefill")
-    fetched_bytes = f8("prefills", "Read from the memory pool.", "B", by="pool")
+    fetched_bytes = f8("prefills", "Bytes read from the memory pool.", "B", by="pool")
     sent_bytes = f8("prefills, prefill_ranks", "KV handed over by a die.", "B", by="kv_transfer")
 
 
 class Transfers(Columns):
     """KV transfers in progress, and the ports that they share."""
 
-    request = i4("transfers", "Whose KV.", by="kv_transfer")
+    request = i4("transfers", "Request whose KV it moves.", by="kv_transfer")
     port_out = i4("transfers", "Port it leaves by.", by="kv_transfer")
     port_in = i4("transfers", "Port it enters by.", by="kv_transfer")
-    left_bytes = f8("transfers", "Still to go.", "B", by="kv_transfer")
-    rate = f8("transfers", "Pace of now.", "B/s", fill=1, by="kv_transfer")
+    left_bytes = f8("transfers", "Bytes still to move.", "B", by="kv_transfer")
+    rate = f8("transfers", "Rate at present.", "B/s", fill=1, by="kv_transfer")
     active = i8("1", "Transfers in flight.", by="kv_transfer")
-    now_s = f8("1", "Up to when they have moved.", "s", by="kv_transfer")
+    now_s = f8("1", "Time up to which `left_bytes` is right.", "s", by="kv_transfer")
     unsent = i4(
-        "1, 2", "List of who is prefilled and not under way.", fill=NONE,
+        "1, 2", "List of prefilled requests whose transfer has not begun.", fill=NONE,
         by="arrivals, faults, kv_transfer, prefill",
     )  # fmt: skip
-    fresh = i4("transfers", "Scratch: these in order of time.", by="kv_transfer")
+    fresh = i4("transfers", "Scratch: requests of `unsent` in order of time.", by="kv_transfer")
     flows_out = i4("ports", "Transfers that leave by a port.", by="kv_transfer")
     flows_in = i4("ports", "Transfers that enter by a port.", by="kv_transfer")
-    capacity = f8("ports", "What other traffic leaves.", "B/s", fill=None, by="machine, traffic")
-    granted = f8("ports", "Without other traffic.", "B/s", fill=None, by="machine")
+    capacity = f8(
+        "ports", "Rate that other traffic leaves.", "B/s", fill=None, by="machine, traffic"
+    )
+    granted = f8("ports", "Rate of a port without other traffic.", "B/s", fill=None, by="machine")
     port_of_prefill = i4("prefills, prefill_ranks", "Port of a rank.", fill=None, by="machine")
     port_of_decode = i4("ranks", "Port of a rank.", fill=None, by="machine")
 
@@ -177,37 +183,43 @@ class Decode(Columns):
 
     iteration = i8("decodes", "Iterations begun.", by="decode")
     wait = i4(
-        "decodes, 2", "List of those with their KV in place.", fill=NONE,
+        "decodes, 2", "List of requests that wait with their KV in place.", fill=NONE,
         by="arrivals, decode, faults, kv_transfer, router",
     )  # fmt: skip
     in_batch = i8("decodes", "Requests in the running batch.", by="decode")
     taken = i8("decodes", "Slots running or reserved.", by="decode, router")
     room = i8("decodes", "Slots of the ranks in service.", fill=None, by="machine")
-    kv_tokens = f8("decodes", "KV of one rank.", "tokens", fill=float("inf"), by="machine")
+    kv_tokens = f8(
+        "decodes", "Tokens of KV that a rank holds.", "tokens", fill=float("inf"), by="machine"
+    )
     calendar = i4("decodes, ring", "First request due at an iteration.", fill=NONE, by="decode")
-    requests = i8("ranks", "Running requests.", by="decode")
-    context = f8("ranks", "Their context.", "tokens", by="arrivals, decode")
-    growth = f8("ranks", "What an iteration adds to it.", "tokens", by="decode")
-    prompt_tokens = f8("ranks", "Of prompts, computed in an iteration.", "tokens", by="prefill")
-    prompt_pairs = f8("ranks", "Pairs of attention of these.", by="prefill")
-    tenant_growth = f8("decodes, tenants", "The same by tenant, all ranks.", "tokens", by="fair")
-    slots = i8("ranks", "Requests it may hold; 0 out of service.", fill=None, by="machine")
-    taken_slots = i8("ranks", "Running or reserved.", by="decode, router")
-    reserved_tokens = f8("ranks", "Of requests on their way.", "tokens", by="decode, drain, router")
-    taken_tokens = f8("ranks", "What the router sees of its KV.", "tokens", by="router")
-    all_tokens = f8("decodes", "The same, of all its ranks.", "tokens", by="router")
-    changed = i1("decodes", "Whether it has to look again.", fill=1, by="decode, router")
+    requests = i8("ranks", "Requests that run.", by="decode")
+    context = f8("ranks", "Context of the running requests.", "tokens", by="arrivals, decode")
+    growth = f8("ranks", "Tokens that an iteration adds to `context`.", "tokens", by="decode")
+    prompt_tokens = f8("ranks", "Prompt tokens of a mixed iteration.", "tokens", by="prefill")
+    prompt_pairs = f8("ranks", "Pairs of attention in all batches so far.", by="prefill")
+    tenant_growth = f8(
+        "decodes, tenants", "`growth` by tenant, over all ranks.", "tokens", by="fair"
+    )
+    slots = i8("ranks", "Requests it may hold; 0 when out of service.", fill=None, by="machine")
+    taken_slots = i8("ranks", "Slots running or reserved on it.", by="decode, router")
+    reserved_tokens = f8(
+        "ranks", "KV of requests on their way.", "tokens", by="decode, drain, router"
+    )
+    taken_tokens = f8("ranks", "KV that the router counts.", "tokens", by="router")
+    all_tokens = f8("decodes", "`taken_tokens` of all its ranks.", "tokens", by="router")
+    changed = i1("decodes", "The router must read its load anew.", fill=1, by="decode, router")
     price = f8("ranks", "Scratch of the choice of a rank.", by="router")
     floor = f8(
-        "decodes, rank_blocks", "A load that no rank of a block is below.",
+        "decodes, rank_blocks", "Load that no rank of a block is below.",
         by="decode, machine, router",
     )  # fmt: skip
     slot_table = i4("ranks, slots", "Request of a slot.", fill=NONE, by="decode")
     request_s = f8("ranks", "Integral of requests over busy time.", "s", by="decode")
     context_s = f8("ranks", "Integral of context over busy time.", "tokens s", by="decode")
-    received_bytes = f8("ranks", "KV received.", "B", by="kv_transfer")
+    received_bytes = f8("ranks", "Bytes of KV received.", "B", by="kv_transfer")
     returned = i4(
-        "1, 2", "List of who goes back to the router.", fill=NONE,
+        "1, 2", "List of requests that go back to the router.", fill=NONE,
         by="arrivals, decode, faults, router",
     )  # fmt: skip
 
@@ -215,28 +227,35 @@ class Decode(Columns):
 class Costs(Columns):
     """Inputs of the cost kernels, one row per instance; `alone`: without other traffic."""
 
-    prefill = column(dtype_of(PrefillPrices), "prefills", "Prices of now.", fill=None)
-    decode = column(dtype_of(DecodePrices), "decodes", "Prices of now.", fill=None)
+    prefill = column(dtype_of(PrefillPrices), "prefills", "Prices at present.", fill=None)
+    decode = column(dtype_of(DecodePrices), "decodes", "Prices at present.", fill=None)
     # The same memory, number by number.
-    prefill_now = f8("prefills, coefficients", "Prices of now.", fill=None, by="machine, traffic")
-    decode_now = f8("decodes, coefficients", "Prices of now.", fill=None, by="machine, traffic")
-    prefill_alone = f8("prefills, coefficients", "Prices alone.", fill=None, by="machine")
-    decode_alone = f8("decodes, coefficients", "Prices alone.", fill=None, by="machine")
-    priced = f8(
-        "columns", "What the wire's times of now are multiplied by.", fill=1, by="machine, traffic"
+    prefill_now = f8(
+        "prefills, coefficients", "Prices at present.", fill=None, by="machine, traffic"
     )
-    prefill_carried = i8("carried", "Places of what links carry.", fill=None)
-    decode_carried = i8("carried", "Places of what links carry.", fill=None)
-    prefill_hot_tokens = f8("points", "Tokens of the table below.", fill=None)
+    decode_now = f8("decodes, coefficients", "Prices at present.", fill=None, by="machine, traffic")
+    prefill_alone = f8(
+        "prefills, coefficients", "Prices without other traffic.", fill=None, by="machine"
+    )
+    decode_alone = f8(
+        "decodes, coefficients", "Prices without other traffic.", fill=None, by="machine"
+    )
+    priced = f8("columns", "Factor on the wire's times at present.", fill=1, by="machine, traffic")
+    prefill_carried = i8("carried", "Places of the coefficients that links carry.", fill=None)
+    decode_carried = i8("carried", "Places of the coefficients that links carry.", fill=None)
+    prefill_hot_tokens = f8("points", "Tokens at the points of a table.", fill=None)
     prefill_hot_factor = f8(
-        "prefills, prefill_loads", "Imbalance of experts.", fill=None, by="balancing"
+        "prefills, prefill_loads",
+        "Imbalance of experts at these points.",
+        fill=None,
+        by="balancing",
     )
-    decode_hot_tokens = f8("points", "Tokens of the table below.", fill=None)
+    decode_hot_tokens = f8("points", "Tokens at the points of a table.", fill=None)
     decode_hot_factor = f8(
-        "decodes, decode_loads", "Imbalance of experts.", fill=None, by="balancing"
+        "decodes, decode_loads", "Imbalance of experts at these points.", fill=None, by="balancing"
     )
     sent = f8(
-        "instances, 4", "For a token: dispatch and combine within a node (UB) and beyond it "
+        "instances, 4", "Bytes for a token: dispatch and combine within a node (UB) and beyond it "
         "(RDMA), what prefill's attention gathers within and beyond.", "B", by="machine",
     )  # fmt: skip
     prefill_operators = f8("prefill_operators", "Scratch of one batch.", "s", by="prefill")

@@ -185,11 +185,13 @@ def left_by(name: str, setup: Setup, passed: Running) -> Part:
         setup, passed.machine, passed.balance, passed.events, limits, stamps, present
     )
     little_error = little_gap(world)
-    sums = steady_totals(setup, world, limits) | {"little_error": little_error}
-    sums |= present.totals()
+    totals = steady_totals(setup, world, limits) | {"little_error": little_error}
+    totals |= present.totals()
     npus = present.npus()
     gaps = ITERATION_EDGES_S, world.record.gaps
-    seen = Observed(setup.scenario, tables["requests"], sums, npus, tables["events"], gaps, stamps)
+    seen = Observed(
+        setup.scenario, tables["requests"], totals, npus, tables["events"], gaps, stamps
+    )
     summary = summarise(seen)
     summary["steady_state"] = steadiness(setup.scenario, tables["windows"])
     checks = [*invariants.check_all(setup, world, tables), passed.pool_check]
@@ -269,7 +271,7 @@ def steady_totals(setup: Setup, world: World, limits: dict[str, float]) -> dict[
     """Amounts of the steady state, counts of the whole run; limits: of `recorder.capacities`."""
     steady = world.record.windows[-1]
     c = world.record.counters
-    sums = {
+    totals = {
         name: float(steady[field])
         for name, field in (
             ("iterations", w.ITERATIONS), ("iteration_s", w.ITERATION_S),
@@ -286,36 +288,36 @@ def steady_totals(setup: Setup, world: World, limits: dict[str, float]) -> dict[
     }  # fmt: skip
     cells = cells_of(world)
     moved_bytes = cells.sum(axis=(1, 3))[-1]
-    sums |= {f"{name}_amount": float(moved_bytes[k]) for k, name in enumerate(w.PLANES)}
+    totals |= {f"{name}_amount": float(moved_bytes[k]) for k, name in enumerate(w.PLANES)}
     bytes_by_class = cells.sum(axis=(2, 3))[-1]
-    sums |= {f"{name}_moved": float(bytes_by_class[k]) for k, name in enumerate(w.TRAFFIC)}
-    sums["block_bytes"] = world.settings.block_bytes
-    sums["block_tokens"] = float(world.settings.block_tokens)
-    sums["inside"] = float(steady[w.IN_FRONT_END : w.IN_DECODE + 1].sum())
-    sums |= {f"{name}_capacity": limit for name, limit in limits.items()}
+    totals |= {f"{name}_moved": float(bytes_by_class[k]) for k, name in enumerate(w.TRAFFIC)}
+    totals["block_bytes"] = world.settings.block_bytes
+    totals["block_tokens"] = float(world.settings.block_tokens)
+    totals["inside"] = float(steady[w.IN_FRONT_END : w.IN_DECODE + 1].sum())
+    totals |= {f"{name}_capacity": limit for name, limit in limits.items()}
     if setup.power:
         watts = setup.power if len(setup.kinds) > 1 else {"": setup.power[setup.roles[0]]}
-        for role, own in watts.items():
+        for role, of_role in watts.items():
             head = f"{role}." if role else ""
-            sums |= {head + name: float(value) for name, value in asdict(own).items()}
+            totals |= {head + name: float(value) for name, value in asdict(of_role).items()}
     if len(setup.kinds) > 1:
         for role, both in recorder.amounts(setup, steady[None]).items():
             for unit, (amount, limit) in zip(("cube", "hbm"), both, strict=True):
-                sums[f"{role}.{unit}_amount"] = float(amount[0])
-                sums[f"{role}.{unit}_capacity"] = limit
-    sums |= {f"{role}_clock": share for role, share in setup.costs.clocks.items()}
-    sums["at_start"] = float(setup.at_start)
-    sums["finished"] = float(c[w.FINISHED_DECODE] + c[w.FINISHED_PREFILL])
-    sums["rejected"] = float(c[w.REJECTED_ROUTER] + c[w.REJECTED_DECODE])
-    sums["lost"] = float(c[w.GIVEN_UP])
-    sums["cancelled"] = float(c[w.CANCELLED_BY_CLIENT])
-    sums["asked_again"] = float(c[w.ASKED_AGAIN])
-    sums["wasted_tokens"] = float(c[w.WASTED_TOKENS])
+                totals[f"{role}.{unit}_amount"] = float(amount[0])
+                totals[f"{role}.{unit}_capacity"] = limit
+    totals |= {f"{role}_clock": share for role, share in setup.costs.clocks.items()}
+    totals["at_start"] = float(setup.at_start)
+    totals["finished"] = float(c[w.FINISHED_DECODE] + c[w.FINISHED_PREFILL])
+    totals["rejected"] = float(c[w.REJECTED_ROUTER] + c[w.REJECTED_DECODE])
+    totals["lost"] = float(c[w.GIVEN_UP])
+    totals["cancelled"] = float(c[w.CANCELLED_BY_CLIENT])
+    totals["asked_again"] = float(c[w.ASKED_AGAIN])
+    totals["wasted_tokens"] = float(c[w.WASTED_TOKENS])
     first = world.request.transfer_end_s
     low, high = setup.scenario.warmup_s, setup.scenario.horizon_s
     begun = (first >= low) & (first <= high)
-    sums["first_tokens"] = float(begun[setup.at_start :].sum())
-    return sums
+    totals["first_tokens"] = float(begun[setup.at_start :].sum())
+    return totals
 
 
 def remarks(setup: Setup, world: World, summary: Summary) -> list[str]:

@@ -124,9 +124,9 @@ class Machine:
             if machine is not self:  # what another model may take later is no spare either
                 held_dies = held_dies.union(*(i.die_of_rank for i in machine.setup.instances))
         chips = self._whole.chips(self.setup.scenario.supernode.chip)
-        own = self.setup.costs.roles[self.setup.instances[k].role].chip.name
+        chip = self.setup.costs.roles[self.setup.instances[k].role].chip.name
         npu = self._whole.npu.tolist()
-        return [die for die, of in enumerate(npu) if die not in held_dies and chips[of] == own]
+        return [die for die, of in enumerate(npu) if die not in held_dies and chips[of] == chip]
 
     def column(self, k: int) -> int:
         """Column of instance k (its place in setup.instances) in the record and the traffic."""

@@ -100,15 +100,15 @@ class Present:
         """Instances of the steady state that can compute; NPU-seconds held, and changes."""
         if self._elastic is None:
             return {f"{duty}_instances": float(len(self._setup.of_role(duty))) for duty in DUTIES}
-        sums = {f"{duty}_instances": self._steady(duty, "serve", "drain") for duty in DUTIES}
+        totals = {f"{duty}_instances": self._steady(duty, "serve", "drain") for duty in DUTIES}
         run_span = np.array([0.0, self._setup.scenario.horizon_s])
         for name, states in (("held", ()), ("not_serving", NOT_SERVING)):
-            sums[f"npu_s_{name}"] = sum(
+            totals[f"npu_s_{name}"] = sum(
                 float(self._time(role, run_span, *states)[0]) * self._size(role)
                 for role in self._setup.roles
             )
         loads = [s for s in self._elastic.life.spans if s.state == "process" and s.t_s < s.end_s]
-        return sums | {
+        return totals | {
             "role_changes": float(self._elastic.role_changes), "starts": float(len(loads)),
         }  # fmt: skip
 

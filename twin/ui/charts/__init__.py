@@ -10,22 +10,8 @@ import polars as pl
 from twin.metrics.measures import amount, seconds, three_figures
 from twin.metrics.registry import METRICS
 from twin.ui import theme
-from twin.ui.charts.base import (
-    Chart,
-    Curve,
-    bars,
-    chart,
-    empty,
-    figure,
-    heat,
-    in_legend,
-    line,
-    line_at,
-    reads,
-    time_axis,
-    time_unit,
-    warm_up,
-)
+from twin.ui.charts import base
+from twin.ui.charts.base import Chart, Curve, empty, figure
 
 __all__ = ["Chart", "Curve", "empty", "figure"]
 
@@ -35,7 +21,7 @@ TOP_COMPARED = 8  # operators shown apart where several runs are compared
 TOP_REASONS = 8
 
 
-@reads("Each curve says which share is within a time: further to the left is faster.")
+@base.reads("Each curve says which share is within a time: further to the left is faster.")
 def distribution(
     curves: Sequence[Curve], slo_s: float | None = None, of: str = "requests"
 ) -> Chart:
@@ -51,17 +37,17 @@ def distribution(
     right = max(float(x[round(0.995 * (QUANTILES - 1))]) for _, x in known)
     if slo_s is not None and slo_s < 2.5 * right:
         right = max(right, 1.08 * slo_s)
-    factor, unit = time_unit(right)
+    factor, unit = base.time_unit(right)
     fig, sentences = figure(), []
     for curve, x in known:
         hover = f"%{{y:.1f}} % within %{{x:,.3~g}} {unit}<extra>{curve.name}</extra>"
-        name = in_legend(curve.name)
-        line(fig, x * factor, 100 * share, curve.colour, hover, width=2.4, name=name)
+        name = base.in_legend(curve.name)
+        base.line(fig, x * factor, 100 * share, curve.colour, hover, width=2.4, name=name)
         half, late = np.interp([0.5, 0.99], share, x)
         sentences.append(f"{curve.name}: half within {seconds(half)}, 99 % within {seconds(late)}")
     if slo_s is not None and slo_s <= right:
-        line_at(fig, f"SLO {seconds(slo_s)}", "top left", x=slo_s * factor)
-    return chart(
+        base.line_at(fig, f"SLO {seconds(slo_s)}", "top left", x=slo_s * factor)
+    return base.chart(
         fig, "Cumulative distribution. " + "; ".join(sentences) + ".",
         x={"range": [0, right * factor], "title_text": unit, "showgrid": True},
         y={"range": [0, 101], "ticksuffix": " %", "title_text": f"of {of}"},
@@ -84,25 +70,25 @@ def timeline(
     present = {c: v for c, v in present.items() if windows[c].max()} or present
     if not windows.height or not present:
         return empty("Nothing was recorded")
-    time_factor, time_unit = time_axis(float(windows["t_s"].max() or 0.0))  # type: ignore[arg-type]
+    time_factor, time_unit = base.time_axis(float(windows["t_s"].max() or 0.0))  # type: ignore[arg-type]
     t = windows["t_s"].to_numpy() * time_factor
     fig, sentences, each = figure(height=260), [], []
     hover = "%{y:,.3~s}" if top is None else "%{y:.1f}"
     for column, (label, colour) in present.items():
         values = windows[column].cast(pl.Float64).to_numpy() * scale
         band: dict[str, Any] = {"stackgroup": "all", "fillcolor": colour} if stacked else {}
-        line(fig, t, values, colour, hover, width=0.8 if stacked else 2.0, name=label, **band)
+        base.line(fig, t, values, colour, hover, width=0.8 if stacked else 2.0, name=label, **band)
         each.append(np.nan_to_num(values))
         mean, peak = np.nanmean(values), np.nanmax(values)
         figures = f"{three_figures(float(mean))} on average, {three_figures(float(peak))} at most"
         sentences.append(f"{label} {figures}")
     warmup = warmup_s * time_factor
     has_room = warmup > 0.1 * float(t.max())  # else the word would lie on the data
-    warm_up(fig, warmup, "warm-up" if has_room else "")
+    base.warm_up(fig, warmup, "warm-up" if has_room else "")
     highest = float(np.max(np.sum(each, axis=0) if stacked else each))
     if has_room and highest > 0:  # the word stands above the data
         top = max(top or 0.0, WORD_ABOVE * highest)
-    return chart(
+    return base.chart(
         fig, f"{y_title} over simulated time. " + "; ".join(sentences) + ".",
         x={"title_text": f"simulated time ({time_unit})", "range": [0, float(t.max())]},
         y={"title_text": y_title, "range": None if top is None else [0, top]},
@@ -157,20 +143,20 @@ def over_time(name: str, windows: pl.DataFrame, warmup_s: float = 0.0) -> Chart:
     return timeline(windows, **OVER_TIME[name], warmup_s=warmup_s)
 
 
-@reads("The parts add up to the mean time to first token.")
+@base.reads("The parts add up to the mean time to first token.")
 def stages(rows: Mapping[str, Sequence[tuple[str, float]]]) -> Chart:
     """Parts of the TTFT as one stacked bar per row, parts as (stage, mean seconds)."""
     total = max((sum(value for _, value in parts) for parts in rows.values()), default=0.0)
     if total <= 0:
         return empty("No first token was made")
-    factor, unit = time_unit(total)
+    factor, unit = base.time_unit(total)
     names = list(rows)
     # A stage that takes no time at all would only be a word in the legend.
     order = list(dict.fromkeys(stage for parts in rows.values() for stage, v in parts if v > 0))
     fig = figure(height=96 + 44 * len(rows) + 14 * len(order))  # the legend in one column
     for stage in order:
         values = [dict(rows[name]).get(stage, 0.0) for name in names]
-        bars(
+        base.bars(
             fig, names, [v * factor for v in values], theme.STAGE.get(stage, theme.ROLE["decode"]),
             name=_stage_title(stage), text=[seconds(v) if v > 0.09 * total else "" for v in values],
             textposition="inside", insidetextanchor="middle",
@@ -180,7 +166,7 @@ def stages(rows: Mapping[str, Sequence[tuple[str, float]]]) -> Chart:
         f"{name}: " + ", ".join(f"{_stage_title(s).lower()} {seconds(v)}" for s, v in parts)
         for name, parts in rows.items()
     ]
-    return chart(
+    return base.chart(
         fig, "Mean time to first token by stage. " + "; ".join(sentences) + ".",
         x={"title_text": f"mean time ({unit})"}, y={"showticklabels": len(rows) > 1},
         barmode="stack", hovermode="y unified", bargap=0.3, legend_traceorder="normal",
@@ -191,7 +177,7 @@ def _stage_title(stage: str) -> str:
     return METRICS[f"ttft_{stage}_s_mean"].label
 
 
-@reads("An iteration gives each request 1 + accepted MTP tokens: TPOT is its time over them.")
+@base.reads("An iteration gives each request 1 + accepted MTP tokens: TPOT is its time over them.")
 def iteration_over_time(
     windows: pl.DataFrame, warmup_s: float = 0.0, in_sequence: bool = True
 ) -> Chart:
@@ -215,7 +201,7 @@ def iteration_over_time(
     return timeline(windows.with_columns(rest=others), columns, stacked=True, **axis)
 
 
-@reads("Share of what could be used, mean of the steady state.")
+@base.reads("Share of what could be used, mean of the steady state.")
 def shares(rows: Sequence[tuple[str, float, str]]) -> Chart:
     """Horizontal bars of shares 0..1 as (label, share, colour), on one axis to 100 %."""
     if not rows:
@@ -223,15 +209,15 @@ def shares(rows: Sequence[tuple[str, float, str]]) -> Chart:
     fig = figure(height=70 + 30 * len(rows))
     labels, values, colours = zip(*rows, strict=True)
     text, percent = [amount(share, "share") for share in values], [100 * share for share in values]
-    bars(fig, labels, percent, list(colours), text=text, textposition="outside")
-    return chart(
+    base.bars(fig, labels, percent, list(colours), text=text, textposition="outside")
+    return base.chart(
         fig, "; ".join(f"{label} {share}" for label, share in zip(labels, text, strict=True)) + ".",
         x={"range": [0, 112], "tickvals": [0, 25, 50, 75, 100], "ticksuffix": " %"},
         hovermode="closest", showlegend=False, bargap=0.35, margin={"t": 8},
     )  # fmt: skip
 
 
-@reads("Each cell is a die: nodes across, the dies of a node down.")
+@base.reads("Each cell is a die: nodes across, the dies of a node down.")
 def dies(
     ranks: pl.DataFrame, column: str, label: str, *, percent: bool, dark: bool = False
 ) -> Chart:
@@ -250,20 +236,20 @@ def dies(
         hover[cell] = f"{row['role']} {row['instance']}, rank {row['rank']}, die {row['die']}"
     unit = " %" if percent else ""
     fig = figure(height=120 + 14 * per_node)
-    heat(
+    base.heat(
         fig, field, dark=dark, customdata=hover, xgap=1.5, ygap=1.5, hoverongaps=False,
         zmax=100 if percent else None, colorbar={"ticksuffix": unit},
         hovertemplate=f"%{{customdata}}<br>{label} %{{z:.3~g}}{unit}<extra></extra>",
     )  # fmt: skip
     low, high = (three_figures(float(end)) for end in (np.nanmin(field), np.nanmax(field)))
-    return chart(
+    return base.chart(
         fig, f"{label} of {ranks.height:,} dies in use, from {low}{unit} to {high}{unit}.",
         x={"title_text": "node", "constrain": "domain"}, margin={"t": 8},
         y={"title_text": "die in node", "autorange": "reversed", "showgrid": False},
     )  # fmt: skip
 
 
-@reads("Where two streams overlap, operators add up to more than the iteration.")
+@base.reads("Where two streams overlap, operators add up to more than the iteration.")
 def operators_of(runs: Mapping[str, tuple[str, Mapping[str, float]]]) -> Chart:
     """Seconds by operator of several runs, a bar each: runs maps name to (colour, seconds)."""
     each = {name: times for name, (_, times) in runs.items() if sum(times.values()) > 0}
@@ -274,24 +260,24 @@ def operators_of(runs: Mapping[str, tuple[str, Mapping[str, float]]]) -> Chart:
     order = sorted((o for o in longest if longest[o] > 0), key=lambda o: (-longest[o], o))
     order, other_names = order[:TOP_COMPARED], order[TOP_COMPARED:]
     names = [theme.title(o) for o in order] + ["All other"] * bool(other_names)
-    factor, unit = time_unit(max(longest.values()))
+    factor, unit = base.time_unit(max(longest.values()))
     fig = figure(height=90 + (12 + 11 * len(each)) * len(names))
     for name, times in each.items():
         values = [times.get(operator, 0.0) for operator in order]
         values += [sum(times.get(operator, 0.0) for operator in other_names)] * bool(other_names)
-        bars(
-            fig, names, [v * factor for v in values], runs[name][0], name=in_legend(name),
+        base.bars(
+            fig, names, [v * factor for v in values], runs[name][0], name=base.in_legend(name),
             customdata=[seconds(v) for v in values], hover="%{customdata}",
         )  # fmt: skip
     listing = "; ".join(f"{name}: {seconds(sum(times.values()))}" for name, times in each.items())
-    return chart(
+    return base.chart(
         fig, f"Time of an iteration by operator. In all {listing}.",
         x={"title_text": f"{unit} per iteration"}, barmode="group", hovermode="y unified",
         bargap=0.25, bargroupgap=0.08, legend_traceorder="normal", showlegend=len(each) > 1,
     )  # fmt: skip
 
 
-@reads("Both bars of a pair are equal where every request meets its SLO.")
+@base.reads("Both bars of a pair are equal where every request meets its SLO.")
 def tenants(rows: Sequence[Mapping[str, Any]]) -> Chart:
     """Two bars per tenant: offered requests per second, and those that met their SLO."""
     fig, listing = figure(height=110 + 44 * len(rows)), []
@@ -302,17 +288,17 @@ def tenants(rows: Sequence[Mapping[str, Any]]) -> Chart:
     ):
         values = [float(row[key]) for row in rows]
         text = [amount(value, "rate", "req/s") for value in values]
-        bars(fig, names, values, colour, name=name, text=text, textposition="outside")
+        base.bars(fig, names, values, colour, name=name, text=text, textposition="outside")
         pairs = zip(names, text, strict=True)
         listing += [f"{tenant}: {name.lower()} {rate}" for tenant, rate in pairs]
     most = max((float(row["asked_req_per_s"]) for row in rows), default=0.0)
-    return chart(
+    return base.chart(
         fig, "; ".join(listing) + ".", barmode="group", showlegend=True, hovermode="closest",
         x={"title_text": "req/s", "range": [0, 1.35 * most or 1]},  # room for the words
     )  # fmt: skip
 
 
-@reads("Requests by why they ended without an answer.")
+@base.reads("Requests by why they ended without an answer.")
 def reasons(counts: Mapping[str, int]) -> Chart:
     """Numbers of requests that ended without an answer, by reason."""
     if not counts:
@@ -320,7 +306,7 @@ def reasons(counts: Mapping[str, int]) -> Chart:
     largest = dict(list(counts.items())[:TOP_REASONS])
     fig = figure(height=90 + 34 * len(largest))
     text = [f"{count:,}" for count in largest.values()]
-    bars(fig, list(largest), list(largest.values()), theme.ROLE["prefill"], text=text,
+    base.bars(fig, list(largest), list(largest.values()), theme.ROLE["prefill"], text=text,
          textposition="outside")  # fmt: skip
     listing = "; ".join(f"{why}: {count}" for why, count in zip(largest, text, strict=True))
-    return chart(fig, f"{listing}.", hovermode="closest")
+    return base.chart(fig, f"{listing}.", hovermode="closest")

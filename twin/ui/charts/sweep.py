@@ -11,18 +11,8 @@ from twin.lab.sweep.sweep import Axis, Published, knees
 from twin.metrics.registry import METRICS, shown
 from twin.metrics.steadiness import UNSTEADY as NOTES
 from twin.ui import theme
-from twin.ui.charts.base import (
-    Chart,
-    bars,
-    chart,
-    empty,
-    figure,
-    in_legend,
-    line,
-    line_at,
-    reads,
-    time_unit,
-)
+from twin.ui.charts import base
+from twin.ui.charts.base import Chart
 
 FOR_USER, PER_NPU = "tpot_s_mean", "decode_tokens_per_s_per_npu"
 MET, BROKEN, UNSTEADY = "circle", "circle-open", "x"
@@ -43,17 +33,17 @@ class Ran(NamedTuple):
 Series = Mapping[str, Sequence[Ran]]  # by the value of the second field; '' where there is none
 
 
-@reads("Each point is simulated; points marked x were in no steady state.")
+@base.reads("Each point is simulated; points marked x were in no steady state.")
 def over(axis: Axis, key: str, series: Series) -> Chart:
     """A metric over the swept field; hollow: SLO missed; x: no steady state; dashed: knee, SLO."""
     answered = [p for points in series.values() for p in points]
     values = [p.summary[key] for p in answered if p.summary.get(key)]
     if not values and all(p.summary for p in answered):
-        return empty("No point has this figure")
+        return base.empty("No point has this figure")
     metric, limits = METRICS[key], {p.limits[key] for p in answered if key in p.limits}
     highest = max([*values, *([] if values else limits)], default=0.0)
-    factor, unit = time_unit(highest) if metric.kind == "time" else (1.0, metric.unit)
-    fig, sentences = figure(height=250), []
+    factor, unit = base.time_unit(highest) if metric.kind == "time" else (1.0, metric.unit)
+    fig, sentences = base.figure(height=250), []
     numeric = not isinstance(axis.values[0], str | bool)
     for (name, points), colour in zip(series.items(), _colours(series), strict=True):
         given = [p for p in points if p.summary.get(key) is not None]
@@ -64,15 +54,15 @@ def over(axis: Axis, key: str, series: Series) -> Chart:
         )  # fmt: skip
         for i in knees([p.met for p in given]) if numeric else ():
             word = "knee" if len(series) == 1 else ""
-            line_at(fig, word, "top left", x=0.5 * (given[i].x + given[i + 1].x))
+            base.line_at(fig, word, "top left", x=0.5 * (given[i].x + given[i + 1].x))
         sentences.append(", ".join(f"{axis.said(p.x)} {shown(key, p.summary[key])}" for p in given))
     if len(limits) == 1 and highest > 0.3 * (limit := limits.pop()):
-        line_at(fig, f"SLO {shown(key, limit)}", "top right", y=limit * factor)
+        base.line_at(fig, f"SLO {shown(key, limit)}", "top right", y=limit * factor)
     y: dict[str, Any] = {"title_text": f"{metric.label} ({unit})"}
     if not values:
         y |= {"range": [0, 1.3 * highest * factor or 1], "showticklabels": highest > 0}
     listing = "; ".join(filter(None, sentences)) or "No point is done yet"
-    return chart(
+    return base.chart(
         fig, f"{metric.label} over {axis.label}. {listing}.", x=_along(axis, numeric), y=y,
         hovermode="closest", showlegend=len(series) > 1,
     )  # fmt: skip
@@ -92,13 +82,13 @@ def _along(axis: Axis, numeric: bool) -> dict[str, Any]:
     return {"title_text": title, "range": [low - air, high + air]}
 
 
-@reads(
+@base.reads(
     "Up is more throughput, right is more speed for a user: a point that has none above and "
     "right of it is a best choice."
 )
 def frontier(axis: Axis, series: Series, published: Sequence[Published]) -> Chart:
     """Tokens/s of an NPU over tokens/s of one user, with published operating points."""
-    fig, sentences, shown_speeds = figure(height=380), [], [0.0]
+    fig, sentences, shown_speeds = base.figure(height=380), [], [0.0]
     for (name, points), colour in zip(series.items(), _colours(series), strict=True):
         with_both = [p for p in points if p.summary.get(FOR_USER) and p.summary.get(PER_NPU)]
         speeds = [1.0 / p.summary[FOR_USER] for p in with_both]
@@ -113,7 +103,7 @@ def frontier(axis: Axis, series: Series, published: Sequence[Published]) -> Char
         sentences += texts
         shown_speeds += speeds
     if not sentences and all(p.summary for points in series.values() for p in points):
-        return empty("No point decodes")
+        return base.empty("No point decodes")
     fastest = max([*(1.0 / p.tpot_s for p in published), *shown_speeds])
     sides = ["left" if 1.0 / p.tpot_s > 0.6 * fastest else "right" for p in published]
     _crosses(fig, published, "published", mode="markers+text", textfont={"size": 11},
@@ -122,8 +112,8 @@ def frontier(axis: Axis, series: Series, published: Sequence[Published]) -> Char
     limits = {each["tpot_s_p99"] for each in all_limits if "tpot_s_p99" in each}
     if len(limits) == 1:
         limit = limits.pop()
-        line_at(fig, f"TPOT SLO {shown('tpot_s_p99', limit)}", "bottom right", x=1.0 / limit)
-    return chart(
+        base.line_at(fig, f"TPOT SLO {shown('tpot_s_p99', limit)}", "bottom right", x=1.0 / limit)
+    return base.chart(
         fig, "Throughput against speed for one user. " + "; ".join(sentences) + ".",
         x={"title_text": "tokens/s for one user", "range": [0, 1.25 * fastest], "showgrid": True},
         y={"title_text": "output tokens/s per decode NPU"}, hovermode="closest", showlegend=True,
@@ -165,7 +155,7 @@ def _points(
     """Draw one series of a sweep; the symbol says whether the SLO is met."""
     symbols = [UNSTEADY if p.summary.get("steady_state") in NOTES else MET if p.met else BROKEN
                for p in points]  # fmt: skip
-    line(
+    base.line(
         fig, list(x), list(y), colour, "%{text}<extra></extra>", mode="lines+markers", name=name,
         text=list(texts), marker={"size": 9, "symbol": symbols},
     )  # fmt: skip
@@ -196,23 +186,23 @@ class Difference(NamedTuple):
     standing: str = ""  # better, worse; all else is only different
 
 
-@reads(
+@base.reads(
     "Bars go right where a figure is above the baseline's; green is better, red is worse, grey is "
     "only different."
 )
 def differences(rows: Sequence[Difference], names: Sequence[str], what: str) -> Chart:
     """Bars to both sides of the baseline, for the runs in `names`."""
     if not rows:
-        return empty(f"Nothing {what}")
+        return base.empty(f"Nothing {what}")
     labels = list(dict.fromkeys(row.label for row in rows))
-    fig = figure(height=100 + (14 + 20 * len(names)) * len(labels))
+    fig = base.figure(height=100 + (14 + 20 * len(names)) * len(labels))
     for run, name in enumerate(names):
         by_label = {row.label: row for row in rows if row.run == run}
         ordered = [by_label.get(label, Difference(label, run, 0.0, "", "")) for label in labels]
         reach = [max(-FAR, min(FAR, row.change)) for row in ordered]
-        bars(
+        base.bars(
             fig, labels, [100 * x for x in reach],
-            [COLOURS.get(row.standing, theme.OTHER) for row in ordered], name=in_legend(name),
+            [COLOURS.get(row.standing, theme.OTHER) for row in ordered], name=base.in_legend(name),
             text=[row.text for row in ordered], textposition="outside",
             customdata=[row.whole for row in ordered],
             hover=f"%{{y}}: %{{customdata}}<extra>{name}</extra>",
@@ -225,7 +215,7 @@ def differences(rows: Sequence[Difference], names: Sequence[str], what: str) -> 
         f"{names[row.run]}: {row.label} {row.whole}" + (f", {row.standing}" if row.standing else "")
         for row in rows
     )
-    return chart(
+    return base.chart(
         fig, f"What {what}, against the baseline. {listing}.", barmode="group", bargap=0.25,
         # The words at the ends of the bars need room on both sides.
         x={"title_text": "% from the baseline", "range": [-1.8 * width, 1.8 * width],
@@ -242,22 +232,22 @@ def _tick(percent: float) -> str:
 NEAR = 4.0  # times the slowest or fastest deployment: published points beyond are not drawn
 
 
-@reads("Up is cheaper, right is faster for a user; the line joins what nothing beats in both.")
+@base.reads("Up is cheaper, right is faster for a user; the line joins what nothing beats in both.")
 def front(
     points: Sequence[Mapping[str, Any]], ranks: Mapping[str, int], published: Sequence[Published]
 ) -> Chart:
     """Deployments within the limits, their front as a line, ranks, and published points."""
     with_speed = [p for p in points if p["tokens_per_s_per_user"]]
     if not with_speed:
-        return empty("No deployment is within the limits")
-    fig = figure(height=380)
+        return base.empty("No deployment is within the limits")
+    fig = base.figure(height=380)
     behind_front = [p for p in with_speed if not p["on_front"]]
     best = sorted((p for p in with_speed if p["on_front"]), key=_speed)
     for name, rows, mode, colour in (
         ("simulated", behind_front, "markers", theme.OTHER),
         ("front", best, "lines+markers", theme.SERIES[0]),
     ):
-        line(
+        base.line(
             fig, [_speed(p) for p in rows], [p["tokens_per_s_per_npu"] for p in rows], colour, TIP,
             mode=mode, name=name, text=[_named(p, ranks) for p in rows], marker={"size": 8},
         )  # fmt: skip
@@ -271,7 +261,7 @@ def front(
     near = [p for p in published if min(speeds) / NEAR < 1.0 / p.tpot_s < NEAR * max(speeds)]
     _crosses(fig, near, "published, decode NPUs alone", mode="markers")
     text = "; ".join(f"{_named(p, ranks)}: {p['tokens_per_s_per_npu']:,.0f} per NPU" for p in best)
-    return chart(
+    return base.chart(
         fig, f"The front of throughput per NPU against speed for one user. {text}.",
         x={"title_text": "tokens/s for one user", "showgrid": True},
         y={"title_text": "tokens/s per NPU", "rangemode": "tozero"},

@@ -149,12 +149,16 @@ def test_experts_of_one_rank_are_the_kernel_of_tokens_that_nobody_sends(facts):
         ("qwen3-235b", "fp4", "sglang-0-5", "operators.fused.fp4"),
         ("qwen3-235b", "fp8", "vllm-0-24", "kernels.vllm.latest.fused.fp8"),
         ("qwen3-235b", "fp8", "tensorrt-llm-1-3", "kernels.trtllm.latest.fused.fp8"),
+        ("kimi-k2", "w4a16", "sglang-0-5", "operators.fused.w4a16"),
+        ("kimi-k2", "w4a16", "vllm-0-24", "kernels.vllm.latest.fused.w4a16"),
+        ("gpt-oss-120b", "mxfp4", "plain", "operators.fused.mxfp4"),
     ],
 )
-def test_experts_without_latent_attention_have_sglang_s_own_kernel(
+def test_experts_of_one_rank_have_the_kernel_of_their_model_weights_and_engine(
     facts, model, weights, stack, table
 ):
-    """On Blackwell, in 8 and 16 bits, and not where an engine's own library has a kernel."""
+    """On Blackwell SGLang has one of its own in 8 and 16 bits without latent attention, unless an
+    engine's own library has a kernel; packed weights have one on all chips that were measured."""
     x = one_rank(
         facts, supernode__chip="b200", deployment__model=model, deployment__stack=stack,
         deployment__precision__weights=weights,

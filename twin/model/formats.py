@@ -28,6 +28,7 @@ class NumberFormat:
     linear: str = ""  # format of attention projections and dense FFN; "": the same
     shared: str = ""  # format of shared experts; "": the same
     steps: Mapping[str, Steps] = field(default_factory=dict)  # by chip family; else none
+    kernels: str = ""  # of experts, by name in a chip's tables; "": those of what it computes in
     operand: str = ""  # number format that its products read the weights in, a peak of the chip
     unpacked: str = ""  # its entry on chips that have no such peak
 
@@ -68,25 +69,27 @@ FORMATS = {
     ),
     "fp4_bf16": NumberFormat(_NVFP4_BYTES, "bf16", ACTIVATION_BYTES, linear="fp8"),
     "mxfp4": NumberFormat(
-        _MXFP4_BYTES, "fp8", linear="bf16", shared="bf16", operand="fp4", unpacked="mxfp4_bf16"
+        _MXFP4_BYTES, "fp8", linear="bf16", shared="bf16", kernels="mxfp4", operand="fp4",
+        unpacked="mxfp4_bf16",
     ),
     "mxfp4_fp8": NumberFormat(
-        _MXFP4_BYTES, "fp8", linear="fp8", shared="fp8", operand="fp4", unpacked="mxfp4_fp8_bf16"
+        _MXFP4_BYTES, "fp8", linear="fp8", shared="fp8", kernels="mxfp4", operand="fp4",
+        unpacked="mxfp4_fp8_bf16",
     ),
     "mxfp4_fp8_bf16": NumberFormat(
         _MXFP4_BYTES, "bf16", ACTIVATION_BYTES, linear="fp8", shared="fp8",
-        steps={"ascend": _WRITTEN_OUT},
+        kernels="mxfp4_bf16", steps={"ascend": _WRITTEN_OUT},
     ),
     "mxfp4_bf16": NumberFormat(
         _MXFP4_BYTES, "bf16", ACTIVATION_BYTES, linear="bf16", shared="bf16",
-        steps={"ascend": _WRITTEN_OUT},
+        kernels="mxfp4_bf16", steps={"ascend": _WRITTEN_OUT},
     ),
     "w4a8": NumberFormat(
         _W4A8_BYTES, "int8", linear="int8", shared="int8", steps={"ascend": _MSD}
     ),
     "w4a16": NumberFormat(
         _W4A16_BYTES, "bf16", ACTIVATION_BYTES, linear="bf16", shared="bf16",
-        steps={"ascend": _WRITTEN_OUT},
+        kernels="w4a16", steps={"ascend": _WRITTEN_OUT},
     ),
 }  # fmt: skip
 
@@ -103,3 +106,8 @@ def computes(weights: str, peaks: Collection[str] | None = None) -> str:
     if weights not in FORMATS:
         return weights
     return FORMATS[weights if peaks is None else on_chip(weights, peaks)].computes
+
+
+def kernels_of(weights: str) -> str:
+    """Name of the experts' kernels in a chip's tables, for weights in this format."""
+    return (FORMATS[weights].kernels if weights in FORMATS else "") or computes(weights)

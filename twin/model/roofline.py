@@ -14,7 +14,7 @@ import numpy as np
 from twin.facts import Fact, FactError, Facts
 from twin.hardware.chip import Chip
 from twin.kernels.compiled import kernel
-from twin.model.formats import computes
+from twin.model.formats import computes, kernels_of
 from twin.model.shape import ModelError
 
 MEASURED_KERNEL = "fused_mla"  # of decode attention, in tables of chips
@@ -22,9 +22,11 @@ NO_REACH = ("exchange", "collective", "eager")  # of a chip's tables: networks, 
 PLAIN = "plain"  # the machine's own figures, no stack's
 # Of a stack: what else it is, and of when.
 ABOUT = ("base", "release", "family", "kernels", "month")
-# Figures of a Reach by their names in a chip's tables; `peak` is a text.
+# Figures of a Reach by their names in a chip's tables, and what is a text there.
+TEXTS = ("peak", "serves")
 REACH = {n: n for n in ("compute", "bandwidth", "tile_small", "tile_large", "power", "edge")}
 REACH |= {"start_s": "start", "row_bytes": "row", "each_s": "each"}
+ALL_MODELS = "all"
 LATEST = "latest"  # release of a kernel library; after any month as text
 FITTED = (
     "comm_fixed",
@@ -56,6 +58,7 @@ class Reach:
     edge: float = 0.0  # query-key pairs that a token of a prompt takes beyond its own
     row_bytes: float = 0.0  # for each number of an expert's answer, after its products
     each_s: float = 0.0  # for each expert of a die, whether it has rows or not
+    serves: str = ALL_MODELS  # or the kind of attention of models that a kernel for experts is for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,13 +141,20 @@ class Machine:
             )
         gap = self.fitted["kernel_gap"]
         more = {"int8": self.int8_start_s, "bf16": self.bf16_start_s}.get(computes(fmt), 0.0)
-        return self.reaches.get(f"{operator}.{computes(fmt)}") or Reach(
+        return self.measured(operator, fmt) or Reach(
             self.gemm_utilisation,
             self.gemm_bandwidth_utilisation,
             self.tile_small,
             self.tile_large,
             gap + more if operator == "gemm" else 2 * (gap + more),
         )
+
+    def measured(self, operator: str, fmt: str) -> Reach | None:
+        """Reach of an operator as measured on this chip, for a number format of weights: of its own
+        kernels, or of those for the format that it computes in; None: neither was."""
+        names = dict.fromkeys((kernels_of(fmt), computes(fmt)))
+        found = (self.reaches.get(f"{operator}.{name}") for name in names)
+        return next((reach for reach in found if reach is not None), None)
 
     def attention(self, kv: str, kind: str = "mla") -> Reach:
         """Reach of decode's attention core with KV of a number format; kind: `mla`, or `gqa`, which
@@ -245,13 +255,7 @@ def kernel_facts(facts: Facts, stack: str, chip: str) -> dict[str, Fact]:
         table = f"chips.{measured}.kernels.{library}"
         for later_month in [each for each in facts.names(table) if each >= month][:1]:
             kernel_table |= facts.group(f"{table}.{later_month}")
-    reached = f"chips.{measured}.operators"
-    experts = {  # a library's kernel for experts serves all models
-        name.replace("fused.", "fused_gqa.", 1): fact
-        for name, fact in kernel_table.items()
-        if name.startswith("fused.") and facts.names(f"{reached}.fused_gqa.{name.split('.')[1]}")
-    }
-    return {f"{reached}.{name}": fact for name, fact in (kernel_table | experts).items()}
+    return {f"chips.{measured}.operators.{name}": fact for name, fact in kernel_table.items()}
 
 
 @lru_cache(maxsize=16)
@@ -311,8 +315,8 @@ def _reaches(facts: Facts, chip: Chip, table: str, kernel: str, gap: float) -> d
                 continue
             stated = {name: figure for name, figure in REACH.items() if figure in format_facts}
             figures = {name: format_facts[figure].si for name, figure in stated.items()}
-            peak = str(format_facts["peak"].value) if "peak" in format_facts else ""
-            reaches[f"{operator}.{fmt}"] = Reach(**{"bandwidth": 1.0, **figures}, peak=peak)
+            texts = {n: str(format_facts[n].value) for n in TEXTS if n in format_facts}
+            reaches[f"{operator}.{fmt}"] = Reach(**{"bandwidth": 1.0, **figures}, **texts)
     return reaches
 
 

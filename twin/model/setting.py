@@ -16,9 +16,8 @@ from twin.model import operators as o
 from twin.model import parallel
 from twin.model.coefficients import Product
 from twin.model.drafters import OWN_FORMAT, Drafter
-from twin.model.formats import computes
 from twin.model.offload import Offload
-from twin.model.roofline import Machine, Reach, roof
+from twin.model.roofline import ALL_MODELS, Machine, Reach, roof
 from twin.model.shape import Shape
 from twin.model.stages import ExpertLayout
 from twin.scenario import Communication, Optimisations, Pool
@@ -180,16 +179,17 @@ class Setting:
         return is_alone and self.machine.family == "nvidia" and self.exchanges
 
     def experts_by(self, operator: str) -> str:
-        """Name of the operator of a die's experts, `grouped` or `contiguous` where tokens are sent
-        to them: dies that have all tokens run another kernel if one was measured. Without latent
-        attention, weights of 8 and 16 bits have a kernel of their own on some chips: SGLang's
-        faster one is for DeepSeek's family (pull requests 11816 and 38374)."""
-        fmt = self.formats.expert
-        fused = ["fused"]
-        if self.shape.kind.kernels == "gqa" and fmt == computes(fmt):
-            fused.insert(0, "fused_gqa")
-        measured = (each for each in fused if f"{each}.{computes(fmt)}" in self.machine.reaches)
-        return next(measured, operator) if self.summed else operator
+        """Name of the operator of a die's experts: `grouped` or `contiguous` (operator) where
+        tokens are sent to them. Dies that have all tokens run another kernel if one was measured
+        that serves this kind of attention: `fused`, or `fused_gqa`."""
+        if self.summed is None:
+            return operator
+        kind, fmt = self.shape.kind.kernels, self.formats.expert
+        for name in ("fused", "fused_gqa"):
+            reach = self.machine.measured(name, fmt)
+            if reach is not None and reach.serves in (ALL_MODELS, kind):
+                return name
+        return operator
 
     @property
     def summed(self) -> wire.Exchange | None:

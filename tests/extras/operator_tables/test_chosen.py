@@ -47,6 +47,18 @@ def test_models_without_latent_attention_have_the_kernel_that_sglang_compiles_it
     names = [(e.operator, e.part) for e in chosen([fast, own, foreign])]
     assert names == [("grouped", "flashinfer"), ("fused", "flashinfer"), ("fused_gqa", "triton")]
     assert "fused_gqa" not in {e.operator for e in chosen([own, foreign])}
+    # Which models take which is said in the lines, and by a library that its kernel is of all.
+    facts = facts_from_tables(tomllib.loads(lines(chosen([fast, own]), "somewhere")))
+    assert facts["operators.fused.fp8.serves"].value == "mla"
+    assert "serves" not in facts.group("operators.fused_gqa.fp8")
+    facts = facts_from_tables(tomllib.loads(library(chosen([foreign], "vllm"), "there", "vllm")))
+    assert facts["kernels.vllm.latest.fused.fp8.serves"].value == "all"
+
+
+def test_experts_whose_packed_weights_are_read_unpacked_are_not_what_is_served():
+    unpacked = replace(fitted("sglang 0.5.14", bandwidth=0.2), format="mxfp4_bf16")
+    packed = replace(fitted("vllm 0.24.0"), format="mxfp4_bf16")
+    assert spread_of([unpacked, packed]) == [packed]
 
 
 def test_releases_are_compared_as_numbers_and_the_larger_table_counts_among_equals():

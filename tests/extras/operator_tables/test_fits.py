@@ -48,6 +48,13 @@ def test_a_format_without_a_peak_here_has_no_facts():
     assert fit(gemm_table(), Peaks({"bf16": 1e15}, 4e12, 8)) == []
 
 
+def test_weights_that_a_chip_computes_are_not_measured_unpacked():
+    """MXFP4 is unpacked to BF16 by chips without products in FP4, and only there a fact."""
+    nothing = pl.DataFrame()
+    with_fp4 = Peaks({"bf16": 1e15, "fp4": 4e15}, 4e12, 8)
+    assert fit(Table("grouped", "mxfp4_bf16", "made", nothing), with_fp4) == []
+
+
 @pytest.mark.parametrize(("nodes", "share"), [(1, 7 / 8), (4, 3 / 4)])
 def test_bytes_to_other_dies_or_to_other_nodes_alone_count(nodes, share):
     tokens = np.array([2.0**power for power in range(12)] * 2)

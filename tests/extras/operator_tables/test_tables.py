@@ -31,6 +31,15 @@ def test_per_tensor_fp8_stands_back_where_blocks_were_measured(tmp_path):
     assert table.rows["gemm_dtype"].to_list() == ["fp8_block"]
 
 
+def test_packed_weights_are_a_format_of_experts_alone(tmp_path):
+    kinds = ["int4_wo", "w4a8_mxfp4_mxfp8", "w4a16_mxfp4"]
+    same = {name: [8] * 3 for name in ("moe_ep_size", "num_experts", "inter_size")}
+    same |= {"moe_dtype": kinds, "distribution": ["balanced"] * 3, "latency": [1.0] * 3}
+    pl.DataFrame(same).write_parquet(tmp_path / "moe_perf.parquet")
+    found = {table.format: table.operator for table in read_tables(tmp_path)}
+    assert found == dict.fromkeys(("w4a16", "mxfp4", "mxfp4_bf16"), "grouped")
+
+
 def test_end_results_of_systems_are_never_opened(tmp_path):
     (tmp_path / "silicon_sample.csv").write_text("not even a table")
     with pytest.raises(NoTable, match="no table of operators"):

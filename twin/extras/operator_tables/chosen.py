@@ -6,14 +6,22 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from twin.extras.operator_tables.fits import SPREAD, SUMMED, Fitted
+from twin.model.formats import FORMATS
 
 ENGINES = ("sglang", "vllm", "trtllm")  # the first is the engine whose kernels the costs describe
 WORTH = 0.15  # mean error of held-back rows up to which a table gives a fact
 SUMS = 0.2  # of all-reduces, whose kernels change with the size
-FALLBACK = 0.3  # share of what binds it: an attention kernel below it is not what is served
+# Share of what binds it: an attention kernel below it is not what is served, and one for packed
+# weights reads them unpacked (SGLang's table of MXFP4 on Hopper: in BF16, a fifth of the memory).
+FALLBACK = 0.3
 BINDS = dict.fromkeys(("mla", "gqa"), "bandwidth") | dict.fromkeys(
     ("prefill_mla", "prefill_gqa"), "compute"
 )
+PACKED = {known.kernels for known in FORMATS.values()} - {""}
+SERVED = {
+    "source": "sgl-project/sglang pull requests 11816 and 38374: promoted for DeepSeek's family",
+    "mark": "a",
+}  # of a faster kernel for experts than the one that SGLang compiles
 TRITON = "triton"  # in the names of kernels for experts that engines compile themselves
 ORDER = (
     "gemm", "grouped", "fused", "fused_gqa", "contiguous", "mla", "gqa", "prefill_mla",
@@ -64,7 +72,7 @@ def _fused(each: Fitted) -> bool:
 
 def _worth(each: Fitted) -> bool:
     """Whether a fit has enough rows and small enough errors to become facts."""
-    share = BINDS.get(each.operator)
+    share = "bandwidth" if each.format in PACKED else BINDS.get(each.operator)
     measured_enough = share is None or each.facts[share] >= FALLBACK
     most = SUMS if each.operator == "collective" else WORTH
     return each.operator in ORDER and each.mean <= most and measured_enough
@@ -96,7 +104,11 @@ def lines(found: Iterable[Fitted], source: str, links: Mapping[str, float] | Non
     """Facts as lines of data/chips; source: of the operators; links: GB/s of a die in one
     direction, `inside` a node and `across` nodes."""
     found = list(found)
-    products = [_table(x, source) for x in found if x.operator not in APART and x.part != "host"]
+    compiled = {each.format for each in found if each.operator == "fused_gqa"}
+    products = [
+        _table(x, source, apart=x.operator == "fused" and x.format in compiled)
+        for x in found if x.operator not in APART and x.part != "host"
+    ]  # fmt: skip
     products += [_host(each, source) for each in found if each.part == "host"]
     lines = {name: _exchange(found, network, source, (links or {}).get(name, 0.0))
             for network, name in NETWORKS.items()}  # fmt: skip
@@ -160,8 +172,9 @@ def _exchange(
     return "\n".join(lines)
 
 
-def _table(each: Fitted, source: str, above: str = "operators") -> str:
-    """TOML text of one operator's facts, with source and error of the fit."""
+def _table(each: Fitted, source: str, above: str = "operators", apart: bool = False) -> str:
+    """TOML text of one operator's facts, with source and error of the fit; apart: models without
+    latent attention have another kernel for experts."""
     operator = PARTS.get(each.operator, each.operator)
     by_cache = operator in ("attention", "gqa", "prefill_mla", "prefill_gqa")
     name = "8bit" if by_cache and each.format != "bf16" else each.format
@@ -186,6 +199,10 @@ def _table(each: Fitted, source: str, above: str = "operators") -> str:
         tiled = rows[1] > 1  # else it computes no more than its rows
         if tiled or above != "operators":  # a library says what replaces other tiles
             lines += [_line(k, n * tiled, "rows", origin) for k, n in zip(TILES, rows, strict=True)]
+    if apart:
+        lines.append(_line("serves", "mla", "", SERVED))
+    elif operator == "fused" and above != "operators":
+        lines.append(_line("serves", "all", "", origin))
     lines.append(_held("held_back", each, origin))
     return "\n".join((f"[{above}.{operator}.{name}]", *lines))
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from twin.extras.operator_tables.tables import Table
-from twin.model.formats import ACTIVATION_BYTES, FORMATS
+from twin.model.formats import ACTIVATION_BYTES, FORMATS, computes
 
 Floats = NDArray[np.float64]
 HELD, SEED = 0.2, 26
@@ -23,6 +23,7 @@ POWERS = (2.0, 3.0, 4.0, 6.0)  # by which computing and reading KV add up
 # Parameters that are no shares.
 SPREAD = "deepepmoe"  # the kernel of experts that are spread over dies by DeepEP
 MASKED = "deepgemm"  # a kernel that passes over all experts of a die, used or not
+OTHER_FFN = ("nongated", "situ_as_silu")  # in names of kernels: experts without SwiGLU
 SUMMED = ", answers summed"  # of a kernel whose dies are one rank: with a term for a row's bytes
 UNBOUNDED = ("start", "each", "rate", "later", "gain", "edge", "host", "passing", "row")
 LATENT, HEAD = 192.0 + 128.0, 2.0 * 128.0  # values of a query-key pair and head: keys and values
@@ -61,8 +62,10 @@ class Fitted:
 
 def fit(table: Table, peaks: Peaks, held: float = HELD, seed: int = SEED) -> list[Fitted]:
     """Facts of a table; empty if it has too few rows or no peak for its format."""
-    if table.operator not in SENT and table.format not in peaks.flops:
+    if table.operator not in SENT and computes(table.format) not in peaks.flops:
         return []
+    if any(x.unpacked == table.format and x.operand in peaks.flops for x in FORMATS.values()):
+        return []  # how chips without such weights compute, which this one is not
     parts_of = FITS[table.operator]
     fitted = []
     for part, seconds, candidates, begin in parts_of(table.rows, peaks, table.format):
@@ -139,7 +142,7 @@ def _gemm(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
 
     def predict(at: Mapping[str, float], tile: tuple[int, int]) -> Floats:
         """Predicted seconds of each product."""
-        computing = 2.0 * whole(m, tile) * n * k / peaks.flops[fmt]
+        computing = 2.0 * whole(m, tile) * n * k / peaks.flops[computes(fmt)]
         roofs = _roofs(computing / at["compute"], moving_s / at["bandwidth"], 2.0)
         return np.asarray(at["start"] + roofs + scaling)
 
@@ -165,7 +168,7 @@ def _grouped(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
         even = even.filter(pl.col("moe_ep_size") == 1)
     parts = []
     for (kernel,), part in sorted(even.group_by(["kernel_source"]), key=lambda each: str(each[0])):
-        if "nongated" not in str(kernel):
+        if not any(word in str(kernel) for word in OTHER_FFN):
             parts.append(_grouped_part(str(kernel), part, peaks, fmt))
             if kernel != SPREAD:
                 parts.append(_grouped_part(f"{kernel}{SUMMED}", part, peaks, fmt))
@@ -195,7 +198,7 @@ def _grouped_part(
 
     def predict(at: Mapping[str, float], tile: tuple[int, int]) -> Floats:
         """Predicted seconds of each grouped product."""
-        computing = 2.0 * read * whole(total / read, tile) * weights / peaks.flops[fmt]
+        computing = 2.0 * read * whole(total / read, tile) * weights / peaks.flops[computes(fmt)]
         roofs = _roofs(computing / at["compute"], moving_s / at["bandwidth"], 2.0)
         went = at.get("passing", 0.0) * tokens + at.get("row", 0.0) * total * hidden / peaks.memory
         start_s = at["start"] + at.get("each", 0.0) * experts_here

@@ -31,6 +31,8 @@ ONE_FORMAT = {"exchange": "fp8", "alltoall": "fp4", "collective": "bf16", "eager
 PROFILE = {"Input Shapes", "Duration(us)", "Type"}  # kernel_details.csv of Ascend's profiler
 FORMATS = {"bfloat16": "bf16", "bf16": "bf16", "fp8": "fp8", "fp8_block": "fp8", "nvfp4": "fp4",
            "INT8": "int8", "DT_BF16": "bf16", "FLOAT16": "fp16"}  # fmt: skip
+# Of experts alone: weights of 4 bits that are computed in more.
+PACKED = {"int4_wo": "w4a16", "w4a8_mxfp4_mxfp8": "mxfp4", "w4a16_mxfp4": "mxfp4_bf16"}
 
 
 class NoTable(ValueError):
@@ -82,11 +84,12 @@ def _tables(file: Path) -> Iterator[Table]:
     column = {"gemm": "gemm_dtype", "grouped": "moe_dtype", "contiguous": "moe_dtype"}.get(
         operator, "kv_cache_dtype"
     )
+    formats = FORMATS | (PACKED if operator == "grouped" else {})
     for (kind,), rows in sorted(frame.group_by([column]), key=lambda part: str(part[0])):
         # Of two ways to scale FP8, checkpoints of these models take blocks.
-        if (kind == "fp8" and "fp8_block" in frame[column]) or kind not in FORMATS:
+        if (kind == "fp8" and "fp8_block" in frame[column]) or kind not in formats:
             continue
-        yield Table(operator, FORMATS[str(kind)], engine, rows)
+        yield Table(operator, formats[str(kind)], engine, rows)
 
 
 def _profiled(frame: pl.DataFrame) -> pl.DataFrame:

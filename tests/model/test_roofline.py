@@ -171,7 +171,7 @@ def test_grouped_query_prompts_on_ascend_take_what_their_profile_has(
 
 def test_a_stack_that_is_unknown_or_of_other_chips_is_refused(facts):
     with pytest.raises(
-        ModelError, match="not in data/stacks.toml: take plain, cann-recipes, mindie, sglang-0-4"
+        ModelError, match="not in data/stacks.toml: take plain, cann-recipes, chitu, mindie"
     ):
         costs(facts, **{"deployment.stack": "no-such"})
     with pytest.raises(ModelError, match="figures of nvidia chips and says nothing of ascend-910c"):

@@ -380,6 +380,7 @@ class Deployment(Section):
         "plain", "Serving stack", files="stacks", options={
             "plain": "As the machine alone",
             "cann-recipes": "cann-recipes-infer on Ascend, unknown release",
+            "chitu": "Chitu on Ascend, unknown release",
             "mindie": "MindIE on Ascend, 1.0 to 2.3",
             "sglang-npu": "SGLang on Ascend, 0.5.6 to 0.5.10",
             "vllm-ascend-0-11": "vLLM-Ascend 0.11, graphs in pieces",

@@ -314,9 +314,9 @@ def _reaches(facts: Facts, chip: Chip, table: str, kernel: str, gap: float) -> d
                 reaches[f"{operator}.{fmt}"] = replace(family, start_s=format_facts["start"].si)
                 continue
             stated = {name: figure for name, figure in REACH.items() if figure in format_facts}
-            figures = {name: format_facts[figure].si for name, figure in stated.items()}
-            texts = {n: str(format_facts[n].value) for n in TEXTS if n in format_facts}
-            reaches[f"{operator}.{fmt}"] = Reach(**{"bandwidth": 1.0, **figures}, **texts)
+            said: dict[str, Any] = {n: format_facts[figure].si for n, figure in stated.items()}
+            said |= {n: str(format_facts[n].value) for n in TEXTS if n in format_facts}
+            reaches[f"{operator}.{fmt}"] = Reach(**{"bandwidth": 1.0, **said})
     return reaches
 
 

@@ -59,6 +59,12 @@ WEIGHED = REUSE | {
     "router.policy": "weighted",
     "workload.rate_req_per_s": 300.0,
 }
+APART = PLAIN | {
+    "supernode.supernodes": 2,
+    "supernode.nodes": 2,
+    "workload.lengths": "sharegpt",
+    "workload.rate_req_per_s": 200.0,
+}
 SESSIONS = PLAIN | {
     "workload.prefix": "sessions",
     "workload.turn_gap_s": 0.3,
@@ -394,6 +400,8 @@ FIELDS: dict[str, tuple[dict[str, Any], list[Any]]] = {
          [{"role": "decode", "index": 9, "element": "node 1"}]]),
     "front_end.api_servers": (PLAIN | {"front_end.service_ms": 30.0}, [4, 2]),
     "front_end.service_ms": (PLAIN, [4.0, 5.0]),
+    "router.front": (APART, EVERY),
+    "router.front_report_s": (APART | {"router.front": "least_loaded"}, [0.0, 0.5]),
     "router.policy": (WEIGHED | {"router.prefix_weight": 3.0},
                       EVERY),
     "router.queue_weight": (WEIGHED, [1.0, 0.0]),

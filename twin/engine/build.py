@@ -41,8 +41,10 @@ def _sizes(
     prefills, decodes = settings.prefills, slots.size // settings.decode_ranks
     columns = prefills + decodes
     cells = prefills * settings.kv_cells if settings.in_hbm else 1
-    servers = max((len(setup.pool_nodes(i.index)) for i in setup.of_role("prefill")), default=1)
+    servers = max((len(setup.pool_nodes(row)) for row in set(setup.pool_of)), default=1)
     return sizes | {
+        "supernodes": setup.apart,
+        "sent": sizes["requests"] if settings.front else 1,
         "prefills": prefills,
         "decodes": decodes,
         "kv_cells": cells,
@@ -104,7 +106,12 @@ def _empty_world(setup: Setup) -> c.World:
             segment_blocks=requests.segment_blocks,
         ),
         instance=c.Instances(sizes),
-        prefill=c.Prefill(sizes),
+        front=c.Front(
+            sizes,
+            of_prefill=_rows([setup.supernode_of(i) for i in prefill]),
+            of_decode=_rows([setup.supernode_of(i) for i in decode]),
+        ),
+        prefill=c.Prefill(sizes, pool=_rows(setup.pool_of)),
         seen=View(sizes, weights=np.array([r.queue_weight, r.prefix_weight, r.kv_weight])),
         transfer=c.Transfers(
             sizes,
@@ -131,6 +138,11 @@ def _empty_world(setup: Setup) -> c.World:
     )
 
 
+def _rows(numbers: list[int]) -> np.ndarray:
+    """Numbers of instances, i4[instances]; one row without any."""
+    return np.array(numbers or [0], np.int32)
+
+
 def _ports(setup: Setup, instances: list[Instance], price: Price) -> np.ndarray:
     """Port of every die of every instance, i4[instances, dies]."""
     if not instances:
@@ -153,7 +165,7 @@ def _tier(setup: Setup, prefill: list[Instance], blocks: int, ssd: bool = False)
     pool = setup.scenario.memory_pool
     if not pool.enabled or not prefill:
         return empty_pool(1, 1, 0)
-    pools = len(prefill) if pool.scope == "local" else 1
+    pools = setup.memory_pools
     policy = "lru" if ssd and pool.policy != "ttl" else pool.policy
     rows = np.tile([int(blocks * quota) for quota in setup.quotas], pools)
     distinct = max(setup.requests.blocks, 1)

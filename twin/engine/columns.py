@@ -76,9 +76,10 @@ class Requests(Columns):
     gone = i1("made", "Its client left while its batch computes.", by="arrivals")
     held = i1("gated", "How far it is inside the admission gate.", by="admission, fair, returns")
     place = f8("gated", "Place in the admission queues; lower goes first.", by="admission, fair")
+    supernode = i2("sent", "Supernode that the front router chose.", fill=NONE, by="front")
     following = i4(
         "requests", LINK, fill=NONE,
-        by="admission, arrivals, decode, fair, faults, kv_transfer, prefill, router",
+        by="admission, arrivals, decode, fair, faults, front, kv_transfer, prefill, router",
     )  # fmt: skip
 
 
@@ -99,9 +100,23 @@ class Instances(Columns):
     busy_s = f8("instances", "Time busy.", "s", by="balancing, books, decode, pool, prefill")
 
 
+class Front(Columns):
+    """Supernodes behind a front router, one row each; one row without it."""
+
+    of_prefill = i4("prefills", "Supernode of an instance that prefills.", fill=None)
+    of_decode = i4("decodes", "Supernode of an instance that decodes.", fill=None)
+    opened = i1("supernodes", "Whether it serves.", by="front")
+    known = f8("supernodes", "Requests in progress, as last reported.", by="front")
+    due_s = f8("1", "When the next report is due.", "s", by="front")
+    sent = i8("1", "Requests that it has sent.", by="front")
+    wait = i4("supernodes, 2", "Requests that wait at a supernode.", fill=NONE, by="front")
+    waiting = i8("supernodes", "Length of that list.", by="front")
+
+
 class Prefill(Columns):
     """One row per prefill (or colocated) instance."""
 
+    pool = i4("prefills", "Memory pool of the instance.", fill=None)
     queue = i4(
         "prefills, 2", "Requests that wait.", fill=NONE, by="arrivals, faults, prefill, router"
     )
@@ -268,6 +283,7 @@ class World(Columns):
     settings = group(Settings)
     request = group(Requests)
     instance = group(Instances)
+    front = group(Front)
     prefill = group(Prefill)
     seen = group(View)
     transfer = group(Transfers)

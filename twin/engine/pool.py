@@ -33,7 +33,7 @@ from twin.policies.memory_pool import (
 @kernel
 def pool_row(world: World, p: int, i: int) -> int:
     """The row of the memory pool that holds the blocks of a request at instance p."""
-    row = p if world.settings.pool_local else 0
+    row = int(world.prefill.pool[p])
     if world.settings.namespaces > 1:
         return row * world.settings.namespaces + tenant_of(world, i)
     return row
@@ -44,7 +44,7 @@ def look_at_pool(world: World, p: int, now_s: float) -> None:
     """Set the clock of both tiers of instance p before a lookup or a store."""
     if world.settings.pool_enabled:
         names = world.settings.namespaces
-        first = p * names if world.settings.pool_local else 0
+        first = world.prefill.pool[p] * names
         for row in range(first, first + names):
             look(world.pool, row, now_s)
             look(world.ssd, row, now_s)
@@ -148,7 +148,7 @@ def note_read(world: World, p: int) -> None:
     if server == w.NONE:
         return
     streams.held_s[p] = max(0.0, end_of(world, w.READS * streams.hot.size + p) - streams.even_s[p])
-    first = p * streams.requested.shape[1] if world.settings.pool_local else 0
+    first = world.prefill.pool[p] * streams.requested.shape[1]
     begin_s = world.prefill.begin_s[p]
     add_at(world.record.held, begin_s, first + server, streams.held_s[p], world.settings)
 
@@ -157,7 +157,7 @@ def note_read(world: World, p: int) -> None:
 def book_servers(world: World, p: int, now_s: float) -> None:
     """Book the blocks that a batch reads from each memory server."""
     record, requested = world.record, world.streams.requested
-    first = p * requested.shape[1] if world.settings.pool_local else 0
+    first = world.prefill.pool[p] * requested.shape[1]
     for s in range(requested.shape[1]):
         if requested[p, s] > 0:
             add_at(record.servers, now_s, first + s, float(requested[p, s]), world.settings)
@@ -237,7 +237,7 @@ def store_answer(world: World, i: int, now_s: float) -> None:
 def kept_by(world: World, p: int) -> tuple[int, int]:
     """Blocks ever stored in DRAM and in the SSD tier, in the rows that instance p uses."""
     names, stored_blocks, archived = world.settings.namespaces, 0, 0
-    first = p * names if world.settings.pool_local else 0
+    first = world.prefill.pool[p] * names
     for row in range(first, first + names):
         stored_blocks += world.pool.used[row] + world.pool.evicted[row]
         archived += world.ssd.used[row] + world.ssd.evicted[row]

@@ -14,8 +14,8 @@ from twin.hardware.prices import nic, pool_read, port_rates
 from twin.kernels.buffers import Columns, key, number
 from twin.kernels.rng import stream_key
 from twin.model.offload import bytes_per_token
-from twin.policies.router import RANK_CHOICES, ROUTERS
-from twin.scenario import serving, sharing
+from twin.policies.router import FRONTS, RANK_CHOICES, ROUTERS
+from twin.scenario import serving, sharing, supernodes_apart
 
 if TYPE_CHECKING:
     from twin.engine.setup import Setup
@@ -46,9 +46,13 @@ class Source:
         self.data_parallel = p.attention == "dp" and not self.colocated
         self.even = p.dp_balance == "attention"
         self.pooled = pool.enabled and self.d.mode != "decode_only"
-        self.local = pool.enabled and pool.scope == "local"
+        self.several = pool.enabled and setup.memory_pools > 1
         self.keep_answers = pool.enabled and pool.answers and bool(self.prefill)
         self.block_bytes = self.costs.held_bytes(setup.requests.block_tokens)
+
+    def front(self) -> int:
+        """Code of the front router, 0 without one."""
+        return FRONTS[self.s.router.front] if supernodes_apart(self.s) else 0
 
     def sample_every(self) -> int:
         """Steps between two samples of the instances."""
@@ -144,6 +148,8 @@ class Settings(Columns):
     retries = taken(int, "recovery.retries")
 
     # Routing and batching.
+    front = number(int, "As in FRONTS; 0: no front router.", lambda f: f.front())
+    front_report_s = taken(float, "router.front_report_s")
     router_policy = number(int, "As in ROUTERS.", lambda f: ROUTERS[f.s.router.policy])
     rank_choice = number(int, "As named.", lambda f: RANK_CHOICES[f.d.decode.rank_choice])
     prefill_budget = number(int, "Prompt tokens of a batch.", lambda f: f.budget)
@@ -173,7 +179,7 @@ class Settings(Columns):
 
     # The memory pool.
     pool_enabled = number(int, "Whether prompts are looked up.", lambda f: f.pooled)
-    pool_local = number(int, "Whether each instance has its own.", lambda f: f.local)
+    pools_differ = number(int, "Whether instances differ in what it holds.", lambda f: f.several)
     in_hbm = number(int, "Whether HBM has a prefix cache.", lambda f: f.setup.in_hbm)
     kv_cells = number(int, "Of an instance, with a prefix cache each.", lambda f: f.setup.kv_cells)
     held_block_tokens = number(

@@ -27,7 +27,16 @@ from twin.model.formats import FORMATS, computes
 from twin.model.parallel import kv_cells, kv_pieces
 from twin.model.prefill import prefill_batch_s
 from twin.policies.batching import tokens_per_iteration
-from twin.scenario import Scenario, is_elastic, model_names, of_models, owners, pools, remarks
+from twin.scenario import (
+    Scenario,
+    is_elastic,
+    model_names,
+    of_models,
+    owners,
+    pools,
+    remarks,
+    supernodes_apart,
+)
 from twin.steady import Assembly, Priced
 from twin.workload.generate import Requests, TraceTable, generate, mean_lengths
 from twin.workload.requests import MOST_REQUESTS
@@ -149,10 +158,29 @@ class Setup:
         return len(tenants) if tenants and pool.enabled and pool.namespaces else 1
 
     @property
+    def apart(self) -> int:
+        """Supernodes that a front router chooses from; 1 without one."""
+        return supernodes_apart(self.scenario) or 1
+
+    def supernode_of(self, instance: Instance) -> int:
+        """The supernode behind the front router in which an instance lies; 0 without one."""
+        if self.apart == 1:
+            return 0
+        first_node = next(iter(self.fabric.nodes_of(instance.die_of_rank[:1])))
+        return int(first_node) // self.scenario.supernode.nodes
+
+    @property
     def memory_pools(self) -> int:
-        """Number of memory pools: one for all, or one for each instance that prefills."""
+        """Number of memory pools: one for all, one for each supernode behind a front router, or one
+        for each instance that prefills."""
         shared = self.scenario.memory_pool.scope == "shared"
-        return 1 if shared else len(self.of_role("prefill"))
+        return self.apart if shared else len(self.of_role("prefill"))
+
+    @property
+    def pool_of(self) -> list[int]:
+        """The memory pool that each instance that prefills uses."""
+        shared, prefill = self.scenario.memory_pool.scope == "shared", self.of_role("prefill")
+        return [self.supernode_of(i) if shared else k for k, i in enumerate(prefill)]
 
     @property
     def quotas(self) -> list[float]:
@@ -171,9 +199,14 @@ class Setup:
         return self.blocks(self.node_dram_bytes)
 
     def pool_nodes(self, row: int) -> tuple[int, ...]:
-        """Nodes whose DRAM is a memory pool: all with CPUs; if local, those of instance `row`."""
+        """Nodes whose DRAM is memory pool `row`: all with CPUs, of its supernode behind a front
+        router; if local, those of instance `row`."""
         net = self.fabric
         lending = net.once("lending", lambda: np.unique(net.node[net.of_kind("cpu")]))
+        if self.scenario.memory_pool.scope == "shared" and self.apart > 1:
+            of = lending // self.scenario.supernode.nodes
+            own = "lending", self.apart, row
+            return net.once(own, lambda: tuple(lending[of == row].tolist()))
         if self.scenario.memory_pool.scope == "shared":  # one object for all instances
             return net.once("all lending", lambda: tuple(lending.tolist()))
         own_nodes = net.nodes_of(self.of_role("prefill")[row].die_of_rank)
@@ -242,6 +275,7 @@ def set_up(
         notes=[], power=watts, declared=len(placed.instances), node_dram_bytes=dram_bytes,
         requests=None, crowd=None,  # type: ignore[arg-type]
     )  # fmt: skip
+    _refuse_across(partial)
     count = None
     if scenario.workload.arrivals == "closed_loop":
         count = closed_loop_count(partial, facts)
@@ -325,6 +359,27 @@ def _crowd(
         split={name: role.layout.split for name, role in costs.roles.items()},
         dies_per_node={name: role.dies_per_node for name, role in costs.roles.items()},
     )
+
+
+def _refuse_across(setup: Setup) -> None:
+    """Raise ScenarioError if an instance behind a front router does not lie in one supernode, or a
+    supernode lacks an instance of a pool."""
+    if setup.apart == 1:
+        return
+    front, nodes = setup.scenario.router.front, setup.scenario.supernode.nodes
+    for one in setup.instances:
+        if len({int(node) // nodes for node in setup.fabric.nodes_of(one.die_of_rank)}) > 1:
+            raise ScenarioError(
+                f"router.front = {front} needs each instance in one supernode, and {one.name} lies "
+                "in several: set deployment.placement = packed, or take smaller instances"
+            )
+    for role in setup.roles:
+        held = {setup.supernode_of(one) for one in setup.instances if one.role == role}
+        if empty := sorted(set(range(setup.apart)) - held):
+            raise ScenarioError(
+                f"router.front = {front} needs an instance of each pool in every supernode, and "
+                f"supernode {empty[0]} has no {role} instance: set deployment.placement = packed"
+            )
 
 
 def _refuse_too_large(setup: Setup, requests: Requests) -> None:

@@ -67,7 +67,7 @@ def _passes(passed: Running, log: Log, most: int) -> dict[tuple[str, int], list[
     colocated = passed.machine.world.settings.colocated
     decode_role = "colocated" if colocated else "decode"
     passes: dict[tuple[str, int], list[Pass]] = {}
-    happened = int(log.count[0])
+    happened, setup = int(log.count[0]), passed.machine.setup
     for k in range(min(happened, most)):
         column = int(log.instance[k])
         decodes = column >= prefills
@@ -76,7 +76,7 @@ def _passes(passed: Running, log: Log, most: int) -> dict[tuple[str, int], list[
         op_times = zip(names, log.operators[k].tolist(), strict=False)
         server, p = int(log.hot[k]), column % prefills
         hot = (
-            () if server < 0 else (float(log.held_s[k]), passed.machine.setup.pool_nodes(p)[server])
+            () if server < 0 else (float(log.held_s[k]), setup.pool_nodes(setup.pool_of[p])[server])
         )
         passes.setdefault(seat, []).append(
             Pass(

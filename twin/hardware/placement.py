@@ -16,7 +16,16 @@ from twin.hardware.chip import HardwareError
 from twin.hardware.faults import dies_unfit
 from twin.hardware.network import Network, Wiring, network
 from twin.hardware.walks import BOOLS, INTS
-from twin.scenario import Scenario, first_numbers, of_models, pools, seated, serving, sharing
+from twin.scenario import (
+    Scenario,
+    first_numbers,
+    of_models,
+    pools,
+    seated,
+    serving,
+    sharing,
+    supernodes_apart,
+)
 from twin.scenario.words import first_few
 
 
@@ -136,7 +145,7 @@ def place(s: Scenario, fabric: Wiring) -> Placement:
     needed = [Needed(role, i, npus, chips[role]) for role, n, npus in seated(s) for i in range(n)]
     host_pool = (d.prefill.instances, d.prefill.npus_per_instance) if sharing(s) else ()
     question = ("placement", tuple(needed), host_pool, d.placement, d.when_off, d.seats,
-                d.first_npu, d.kv_transfer_plane)  # fmt: skip
+                d.first_npu, d.kv_transfer_plane, supernodes_apart(s))  # fmt: skip
 
     def answer() -> Placement:
         instances = _place(s, net, needed)
@@ -253,20 +262,38 @@ def _npus(s: Scenario, net: Network) -> Npus:
     return Npus(net, net.node[first], rack, net.domain[first], is_on, chips, fits, first_npu)
 
 
-def packed(needed: Sequence[Needed], npus: Npus, _s: Scenario) -> list[list[int]]:
+def packed(needed: Sequence[Needed], npus: Npus, s: Scenario) -> list[list[int]]:
     """Instances one after the other, from the first NPU that may be taken on."""
-    return _in_order(needed, npus.free)
+    return _in_order(needed, npus, npus.free, s)
 
 
-def around_off(needed: Sequence[Needed], npus: Npus, _s: Scenario) -> list[list[int]]:
+def around_off(needed: Sequence[Needed], npus: Npus, s: Scenario) -> list[list[int]]:
     """Instances one after the other over the NPUs that are on."""
-    return _in_order(needed, npus.usable)
+    return _in_order(needed, npus, npus.usable, s)
 
 
-def _in_order(needed: Sequence[Needed], free: Sequence[int]) -> list[list[int]]:
-    """Consecutive free NPUs for each instance."""
-    ends = np.cumsum([0, *(one.npus for one in needed)])
-    return [list(free[a:b]) for a, b in zip(ends[:-1], ends[1:], strict=True)]
+def _in_order(
+    needed: Sequence[Needed], npus: Npus, free: Sequence[int], s: Scenario
+) -> list[list[int]]:
+    """Consecutive free NPUs for each instance; behind a front router those of one supernode for
+    each equal part of the pools."""
+    parts = [list(free)]
+    if supernodes_apart(s):
+        parts = list(_grouped(free, npus.node // s.supernode.nodes).values())
+    counts = {one.role: 0 for one in needed}
+    for one in needed:
+        counts[one.role] += 1
+    seats = []
+    for one in needed:
+        part = parts[one.index * len(parts) // counts[one.role]]
+        if len(part) < one.npus:
+            raise HardwareError(
+                f"{one.name} has no room in its supernode, where {len(part)} of the {one.npus} "
+                "NPUs that it needs are left: add nodes or take fewer or smaller instances"
+            )
+        seats.append(part[: one.npus])
+        del part[: one.npus]
+    return seats
 
 
 def spread(needed: Sequence[Needed], npus: Npus, _s: Scenario) -> list[list[int]]:

@@ -27,6 +27,11 @@ ROUTERS = {
 SEES_HITS = tuple(ROUTERS[name] for name in HIT_ROUTERS)
 SEES_WAITS = (LEAST_LOADED, POWER_OF_TWO, PREDICTED_TTFT, WEIGHTED)  # who look into queues
 
+NO_FRONT, FRONT_IN_TURN, FRONT_LEAST_LOADED = range(3)
+FRONTS = {
+    "none": NO_FRONT, "round_robin": FRONT_IN_TURN, "least_loaded": FRONT_LEAST_LOADED,
+}  # fmt: skip
+
 BY_BOTH, BY_TOKENS, BY_REQUESTS, RANKS_IN_TURN = range(4)
 RANK_CHOICES = {
     "kv_and_requests": BY_BOTH, "kv_tokens": BY_TOKENS, "requests": BY_REQUESTS,
@@ -151,6 +156,15 @@ def weighted(view: View, routed: int) -> int:
             if score > highest:
                 highest, best = score, i
     return best
+
+
+@kernel
+def choose_supernode(front: int, opened: np.ndarray, known: np.ndarray, sent: int) -> int:
+    """The supernode that a front router selects, or -1 if none serves. known f8[supernodes]:
+    requests in progress, as reported; sent: requests so far."""
+    if front == FRONT_IN_TURN:
+        return in_turn(opened, sent)
+    return least_loaded(opened, known, sent)
 
 
 @kernel

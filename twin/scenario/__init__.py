@@ -45,6 +45,7 @@ from twin.scenario.scenario import (
     pools,
     remarks,
     seated,
+    supernodes_apart,
 )
 from twin.scenario.supernode import ROUTINGS, Edit, NodeKind, Supernode
 from twin.scenario.workload import Profile, Trace, Workload

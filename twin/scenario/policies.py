@@ -6,6 +6,10 @@ from twin.scenario.declaration import Section, choice, quantity, unless, when
 
 POOL_ON = when("memory_pool.enabled", True)
 WEIGHTED = when("router.policy", "weighted")
+BEHIND_FRONT = (
+    unless("supernode.supernodes", 1), when("deployment.mode", "disaggregated", "colocated",
+                                            "decode_only"),
+)  # fmt: skip
 HIT_ROUTERS = ("prefix_affinity", "predicted_ttft", "weighted")  # that read `serve_s`, hits or KV
 
 
@@ -18,7 +22,25 @@ class FrontEnd(Section):
 
 
 class Router(Section):
-    """Which prefill instance takes the next request."""
+    """Which supernode and which prefill instance take the next request."""
+
+    front: Literal["none", "round_robin", "least_loaded"] = choice(
+        "none", "Front router of several supernodes", options={
+            "none": "None: one router sees every instance",
+            "round_robin": "Supernodes in turn",
+            "least_loaded": "Least loaded: fewest requests in progress",
+        }, applies=BEHIND_FRONT, since=4, also="gateway, load balancer, join the shortest queue",
+    )  # fmt: skip
+    """Requests go to a supernode first, whose own router then chooses among its instances. Each
+    supernode has an equal part of every pool, a memory pool and a line of waiting requests of its
+    own, and no KV crosses. None: one router sees all instances."""
+    front_report_s: float = quantity(
+        0.0, "s", "Age of the front router's metrics", (0, 3600), since=4,
+        applies=(*BEHIND_FRONT, when("router.front", "least_loaded")),
+    )  # fmt: skip
+    """Each supernode reports its requests in progress once in this time, and the front router knows
+    no more in between, not even what it sent; 0: it knows them at every step.
+    [Mitzenmacher 2000, How useful is old information?, IEEE TPDS 11(1)]"""
 
     policy: Literal[
         "round_robin", "least_loaded", "power_of_two", "prefix_affinity", "session_sticky",

@@ -111,6 +111,7 @@ def disagreements(s: Scenario) -> list[str]:
     if s.workload.arrivals == "trace" and not s.workload.trace.digest:
         problems.append("workload.arrivals = trace needs a trace: load a trace file first")
     problems += _kinds_disagree(s)
+    problems += _front_disagreements(s) if supernodes_apart(s) else []
     problems += _sharing_disagreements(s) if sharing(s) else []
     problems += _offload_disagreements(s)
     if s.models:
@@ -178,6 +179,29 @@ def _offload_disagreements(s: Scenario) -> list[str]:
         for name, asked in beside.items()
         if asked
     ]
+
+
+def supernodes_apart(s: Scenario) -> int:
+    """Number of supernodes that a front router chooses from; 0 without one."""
+    apart = s.router.front != "none" and s.deployment.mode != "prefill_only"
+    return s.supernode.supernodes if apart and s.supernode.supernodes > 1 else 0
+
+
+def _front_disagreements(s: Scenario) -> list[str]:
+    """Sentences about supernodes behind a front router that cannot run."""
+    count, why = supernodes_apart(s), f"router.front = {s.router.front}"
+    problems = [
+        f"{why} gives each of the {count} supernodes an equal part of the {role} pool, which has "
+        f"{instances} instances: take a multiple of {count}"
+        for role, instances, _ in pools(s)
+        if instances % count
+    ]
+    refused = {
+        "a machine of a recipe": s.supernode.imported,
+        "elastic.controller = fixed, for instances may start in any supernode": is_elastic(s),
+        "one model, for each model has a router of its own": bool(s.models),
+    }
+    return problems + [f"{why} needs {what}" for what, wrong in refused.items() if wrong]
 
 
 def is_elastic(s: Scenario) -> bool:

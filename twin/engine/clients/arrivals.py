@@ -12,6 +12,7 @@ from twin.engine.columns import World
 from twin.engine.contention.kv_transfer import take_back
 from twin.engine.lists import heap_pop, unlist
 from twin.engine.phases.decode import give_slot_back, pull
+from twin.engine.phases.front import leave_front
 from twin.engine.phases.prefill import leave_queue
 from twin.kernels.compiled import kernel
 
@@ -90,7 +91,7 @@ def withdraw(world: World, i: int, now_s: float) -> None:
     if i >= counters[w.FRONTED]:  # the API server and the router pass over it
         counters[w.LEFT_EARLY] += 1
     elif i < counters[w.ROUTER_SEEN]:
-        was_waiting = unlist(gate.wait, 0, following, i)
+        was_waiting = unlist(gate.wait, 0, following, i) or leave_front(world, i)
         if not was_waiting and not unlist(decode.returned, 0, following, i):
             place = taken_out(world, i)
             if place == w.NONE:

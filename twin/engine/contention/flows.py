@@ -97,6 +97,7 @@ class Seat:
     dies: tuple[int, ...]  # in service and alive
     pool_nodes: tuple[int, ...]  # whose DRAM holds its part of the memory pool
     coming: Coming | None = None  # weights from beyond its dies; else they move among these
+    supernode: int = 0  # behind a front router: no KV crosses from one to another
 
 
 def recently(net: Network, kind: str, state: Hashable, answer: Callable[[], T], most: int = 8) -> T:
@@ -113,10 +114,13 @@ def flows_of(s: Scenario, net: Network, seats: Sequence[Seat], first: INTS) -> l
     """All flows of the serving instances on this network. first: of `numbers_of`."""
     plane, hand_off = s.memory_pool.read_plane, s.deployment.kv_transfer_plane
     no_way = dies_without(net, hand_off)
-    among = [die for seat in seats if seat.role == "decode" for die in seat.dies]
-    among = [die for die in among if die not in no_way]
+    among: dict[int, list[int]] = {seat.supernode: [] for seat in seats}
+    stored: dict[int, set[int]] = {seat.supernode: set() for seat in seats}
+    for seat in seats:
+        stored[seat.supernode].update(seat.pool_nodes)
+        if seat.role == "decode":
+            among[seat.supernode] += [die for die in seat.dies if die not in no_way]
     written = demands.to_storage(net)
-    stored = sorted({node for seat in seats for node in seat.pool_nodes})
     flows: list[Flow] = []
 
     def add(kind: int, seat: Seat, load: Load, **reads: Any) -> None:
@@ -136,8 +140,8 @@ def flows_of(s: Scenario, net: Network, seats: Sequence[Seat], first: INTS) -> l
             if seat.coming is None:
                 add(w.WEIGHTS, seat, exchange)
         if seat.role == "decode":
-            if s.memory_pool.enabled and s.memory_pool.answers and stored:
-                flows += _answers(net, seat, plane, stored)
+            if s.memory_pool.enabled and s.memory_pool.answers and stored[seat.supernode]:
+                flows += _answers(net, seat, plane, sorted(stored[seat.supernode]))
             continue
         pool_enabled = s.memory_pool.enabled
         read = demands.pool(net, seat.dies, plane, seat.pool_nodes) if pool_enabled else None
@@ -155,8 +159,8 @@ def flows_of(s: Scenario, net: Network, seats: Sequence[Seat], first: INTS) -> l
             if cold is not None:
                 add(w.SSD_READ, seat, cold)
         source = [die for die in seat.dies if die not in no_way]
-        if seat.role == "prefill" and among and source:
-            hand = demands.hand_off(net, source, among, hand_off)
+        if seat.role == "prefill" and among[seat.supernode] and source:
+            hand = demands.hand_off(net, source, among[seat.supernode], hand_off)
             add(w.KV_HAND_OFF, seat, hand)
     if offloaded_share(s):
         flows += _offloads(net, seats, no_way, hand_off)

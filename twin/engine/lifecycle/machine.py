@@ -287,12 +287,13 @@ class Machine:
 
     def seats(self) -> list[Seat]:
         """Serving instances as flows need them, without failed dies."""
+        pool_of = self.setup.pool_of
         return [
             Seat(
                 i.role, i.index, self.column(k),
                 tuple(die for die in self.serving(k) if die not in self.out),
-                () if i.role == "decode" else self.setup.pool_nodes(i.index),
-                self.coming.get(k),
+                () if i.role == "decode" else self.setup.pool_nodes(pool_of[i.index]),
+                self.coming.get(k), self.setup.supernode_of(i),
             )
             for k, i in enumerate(self.setup.instances)
         ]  # fmt: skip
@@ -311,7 +312,7 @@ class Machine:
             prefill.pool_open[instance] = 1
             rate, _ = flow.load.alone(self.fabric)
             prefill.read_bytes_per_s[instance] = min(rate, traffic.pace[flow.number])
-            nodes = self.setup.pool_nodes(instance)
+            nodes = self.setup.pool_nodes(int(prefill.pool[instance]))
             streams.servers[instance] = len(nodes)
             streams.answers[instance, : len(nodes)] = np.isin(nodes, flow.sources)
             if streams.requested[instance].any():

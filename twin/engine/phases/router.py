@@ -13,6 +13,7 @@ from twin.engine.clients.shedding import handed_over_in_s, prefilled_in_s
 from twin.engine.columns import World
 from twin.engine.in_hbm import expected_here, nearest, shared_tokens
 from twin.engine.lists import any_of, append, insert, pop, total
+from twin.engine.phases.front import report, send, wait_no_more, wait_there
 from twin.engine.pool import pool_row
 from twin.kernels.compiled import kernel
 from twin.kernels.rng import uniform
@@ -29,10 +30,15 @@ def router(world: World, t0: float, t1: float) -> None:
     settings, gate = world.settings, world.gate
     if settings.gated:
         take_in(world, t0, t1)
+    if settings.front:
+        report(world, t0)
     has_requests = counters[w.ROUTER_SEEN] < counters[w.FRONTED] or gate.wait[0, w.HEAD] != w.NONE
+    has_requests = has_requests or (settings.front > 0 and any_waits(world))
     if decode.returned[0, w.HEAD] == w.NONE and not has_requests:
         return
     refresh_view(world)
+    if settings.front:
+        route_waiting(world, t0)
     now_s = t0
     while True:
         returned = decode.returned[0, w.HEAD]
@@ -55,10 +61,14 @@ def router(world: World, t0: float, t1: float) -> None:
         if request.ready_s[i] > t1:
             break
         now_s = max(now_s, request.ready_s[i])
-        reason = unservable(world, i)
+        reason, waits = unservable(world, i), False
+        if settings.front and reason == 0:
+            send(world, i)
+            waits = world.front.wait[request.supernode[i], w.HEAD] != w.NONE
         if reason == 0 and settings.shed_at > 0.0 and too_late(world, i, now_s):
             reason = w.TOO_LATE
-        if reason == 0 and not place(world, i, now_s):
+        waits = reason == 0 and (waits or not place(world, i, now_s))
+        if waits and not settings.front:
             break
         if returned != w.NONE:
             pop(decode.returned, 0, request.following)
@@ -66,7 +76,9 @@ def router(world: World, t0: float, t1: float) -> None:
             pop(gate.wait, 0, request.following)
         else:
             counters[w.ROUTER_SEEN] += 1
-        if reason == w.TOO_LATE:
+        if waits:
+            wait_there(world, i)
+        elif reason == w.TOO_LATE:
             refuse(world, i, reason, now_s)
         elif reason != 0:
             request.status[i] = w.REJECTED
@@ -76,6 +88,48 @@ def router(world: World, t0: float, t1: float) -> None:
             come_back(world, i, now_s)
         else:
             hand_on(world, i, now_s)
+
+
+@kernel
+def any_waits(world: World) -> bool:
+    """Whether a request waits in a supernode that the front router sent it to."""
+    waiting = 0
+    for g in range(world.front.waiting.size):
+        waiting += world.front.waiting[g]
+    return waiting > 0
+
+
+@kernel
+def route_waiting(world: World, t0: float) -> None:
+    """Route the requests that wait in each supernode, in order; of one that serves no more they are
+    sent to another."""
+    front = world.front
+    for g in range(front.waiting.size):
+        for _ in range(front.waiting[g]):
+            i = front.wait[g, w.HEAD]
+            now_s = max(t0, world.request.ready_s[i])
+            if front.opened[g] and world.settings.shed_at > 0.0 and too_late(world, i, now_s):
+                wait_no_more(world, g)
+                refuse(world, i, w.TOO_LATE, now_s)
+            elif front.opened[g]:
+                if not place(world, i, now_s):
+                    break
+                wait_no_more(world, g)
+                hand_on(world, i, now_s)
+            elif any_of(front.opened, 1):
+                wait_no_more(world, g)
+                send(world, i)
+                wait_there(world, i)
+            else:
+                break
+
+
+@kernel
+def serves(world: World, is_open: int, supernode: int, i: int) -> bool:
+    """Whether an instance is open and, behind a front router, in the supernode of request i."""
+    if world.settings.front:
+        return is_open == 1 and supernode == world.request.supernode[i]
+    return is_open == 1
 
 
 @kernel
@@ -116,6 +170,8 @@ def place(world: World, i: int, now_s: float) -> bool:
     settings, request = world.settings, world.request
     first = settings.prompt_row
     open_instances = world.instance.open[first : first + settings.prefills]
+    if settings.front and not world.front.opened[request.supernode[i]]:
+        return False
     instance = w.NONE
     if settings.has_prefill and (settings.colocated or not settings.has_decode):
         instance = choose_prefill(world, i, now_s)
@@ -142,18 +198,20 @@ def reserve(world: World, instance: int, i: int, need: float) -> int:
     loaded; or NONE."""
     settings, decode = world.settings, world.decode
     ranks, open_instances = settings.decode_ranks, world.instance.open[settings.prefills :]
+    of = world.front.of_decode
     best = instance
     if instance == w.NONE:
         best = 0
         for d in range(1, decode.taken.size):  # of those that are open
             fewer_requests = decode.taken[d] < decode.taken[best]
-            if open_instances[d] and (fewer_requests or not open_instances[best]):
+            worse = fewer_requests or not serves(world, open_instances[best], of[best], i)
+            if worse and serves(world, open_instances[d], of[d], i):
                 best = d
     for k in range(decode.taken.size):
         d = (best + k) % decode.taken.size
         if k > 0 and settings.colocated:
             break
-        if not open_instances[d] or decode.taken[d] >= decode.room[d]:
+        if not serves(world, open_instances[d], of[d], i) or decode.taken[d] >= decode.room[d]:
             continue
         first, end = d * ranks, (d + 1) * ranks
         if settings.in_hbm and settings.colocated and settings.router_policy in SEES_HITS:
@@ -186,10 +244,10 @@ def reserve(world: World, instance: int, i: int, need: float) -> int:
 
 
 @kernel
-def see_queues(world: World, now_s: float) -> None:
-    """Set the waiting tokens of each instance now, and the seconds until they are computed. A batch
-    that ended within this step no longer counts, or the view would depend on the step. A new
-    request still joins a batch that is not full, so only full batches add their time."""
+def see_queues(world: World, i: int, now_s: float) -> None:
+    """Set the waiting tokens of each instance now, and the seconds until they are computed; open:
+    to request i. A batch that ended within this step no longer counts, or the view would depend on
+    the step. A new request still joins a batch that is not full, so only full ones add time."""
     prefill, settings, view = world.prefill, world.settings, world.seen
     is_open, running = (
         world.instance.open[settings.prompt_row :],
@@ -197,7 +255,7 @@ def see_queues(world: World, now_s: float) -> None:
     )
     ends_s, budget = world.instance.ends_s[settings.prompt_row :], settings.prefill_budget
     for p in range(view.wait_s.size):
-        view.opened[p] = is_open[p]
+        view.opened[p] = serves(world, is_open[p], world.front.of_prefill[p], i)
         tokens, work_s, left_s = prefill.queued_tokens[p], prefill.queued_s[p], 0.0
         pass_s, waiting = prefill.pass_s[p], tokens
         if prefill.reading[p]:
@@ -274,7 +332,7 @@ def see_hits(world: World, i: int) -> None:
     view, settings = world.seen, world.settings
     hit, here = 0, 0
     for p in range(view.hit_tokens.size):
-        if p == 0 or settings.pool_local or settings.in_hbm:  # else alike everywhere
+        if p == 0 or settings.pools_differ or settings.in_hbm:  # else alike everywhere
             hit, here = cached_at(world, p, i)
         view.hit_tokens[p], view.here_tokens[p] = hit, here
         view.hit_share[p] = hit / (world.request.input_tokens[i] + world.request.emitted[i])
@@ -319,7 +377,7 @@ def choose_prefill(world: World, i: int, now_s: float) -> int:
     """Return the prefill (or colocated) instance that the policy selects."""
     settings = world.settings
     policy = settings.router_policy
-    see_queues(world, now_s)
+    see_queues(world, i, now_s)
     if policy in SEES_HITS:
         see_hits(world, i)
         see_kv(world)

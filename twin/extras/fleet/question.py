@@ -78,7 +78,8 @@ class Fleet(Section):
         "hash", "Front router", options={"weighted": "Weighted at random"}
     )
     """By a hash of the session or tenant, which keeps each at one supernode; at random by weight;
-    or in turn."""
+    or in turn. One that looks at load is a scenario of its own, with several supernodes and
+    `router.front`: the preset Four supernodes behind a front router."""
     sticky: Literal["session", "tenant"] = choice("session", "Hash of", applies=HASHED)
     """What is hashed: sessions, or requests where there are none; or tenants."""
     spill: Literal["region", "all"] = choice(
@@ -103,8 +104,9 @@ class Fleet(Section):
     def _looks_inside(cls, router: object) -> object:
         if router == "least_loaded":
             raise ValueError(
-                "looks at what runs inside, which one simulation of all "
-                "supernodes would need: take 'hash', 'weighted' or 'round_robin'"
+                "looks at what runs inside, which needs one simulation of all supernodes: take "
+                "a scenario with supernode.supernodes and router.front = least_loaded, or here "
+                "'hash', 'weighted' or 'round_robin'"
             )
         return router
 

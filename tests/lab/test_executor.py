@@ -12,6 +12,7 @@ import pytest
 from tests.lab.fake_engine import answer
 from twin.lab.runs import executor
 from twin.lab.runs.executor import Runner
+from twin.lab.runs.process import start_process
 from twin.lab.runs.runner import add_run
 from twin.lab.store import Owner, UnknownId
 from twin.lab.store.owner import _started, this_host
@@ -153,6 +154,12 @@ def test_an_engine_that_cannot_start_is_said_and_tried_again_later(store, monkey
     wait(lambda: store.runs.get(run).state == "done")
     assert runner.trouble == ""
     runner.close(kill=True)
+
+
+def test_a_process_without_work_ends_in_order_while_its_input_is_open(store):
+    words = ("--owner=one", f"--engine={ENGINE}", "--idle-s=0")
+    with start_process("twin.lab.runs.job", *words, **store.environment) as process:
+        assert process.wait(120.0) == 0
 
 
 def test_a_live_process_of_another_server_keeps_its_run(store):

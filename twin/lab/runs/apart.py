@@ -2,18 +2,14 @@
 returns as JSON and Arrow, and nothing of it is executed."""
 
 import io
-import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
-from typing import IO, Any
-
-import polars as pl
 
 from twin.hooks import FileKind, found
 from twin.lab.files import printable
 from twin.lab.kinds import KINDS, Kind, Parts, T
+from twin.lab.runs.piped import packed, unpacked
 
 MEMORY_BYTES = 3 << 30  # of address space: the largest upload that is allowed takes about a half
 SECONDS = 90.0
@@ -31,47 +27,24 @@ def apart(
     """The value of a kind in `data`, read in a separate process. Raises Refused."""
     name = printable(name)
     command = [sys.executable, "-m", "twin.lab.runs.apart", kind.key, name]
-    process = subprocess.Popen(
-        [*command, str(memory_bytes), str(seconds)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL, env={**os.environ, **FEW_THREADS},
-    )  # fmt: skip
     try:
-        answer, _ = process.communicate(data, timeout=seconds)
+        answer = subprocess.run(
+            [*command, str(memory_bytes), str(seconds)], input=data, stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL, env={**os.environ, **FEW_THREADS}, timeout=seconds,
+            check=False,
+        ).stdout  # fmt: skip
     except subprocess.TimeoutExpired:
         answer = b""
-    finally:
-        process.kill()
-        process.communicate()
-    message = unpacked(io.BytesIO(answer))
-    if message is None:  # killed, or out of memory where it could not say so
+    if not answer:  # killed, or out of memory where it could not say so
         raise Refused(
             f"{name} takes more than {memory_bytes >> 20:,} MB of memory or {seconds:g} s to be "
             "read: cut it into parts"
         )
-    head, tables = message
+    stream = io.BytesIO(answer)
+    head, tables = unpacked(stream.readline(), stream)
     if "refused" in head:
         raise Refused(head["refused"])
     return kind.join(Parts(**head, tables=tables))
-
-
-def packed(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame]) -> bytes:
-    """A message: a line of JSON that ends with the tables' sizes, then the tables as Arrow."""
-    files = {}
-    for name, frame in tables.items():
-        buffer = io.BytesIO()
-        frame.write_ipc(buffer)
-        files[name] = buffer.getvalue()
-    sizes = {name: len(file) for name, file in files.items()}
-    return json.dumps({**head, "tables": sizes}).encode() + b"\n" + b"".join(files.values())
-
-
-def unpacked(stream: IO[bytes]) -> tuple[dict[str, Any], dict[str, pl.DataFrame]] | None:
-    """The next message of a stream, None at its end."""
-    if not (line := stream.readline()):
-        return None
-    head = json.loads(line)
-    sizes = head.pop("tables")
-    return head, {name: pl.read_ipc(io.BytesIO(stream.read(n))) for name, n in sizes.items()}
 
 
 def _limit(memory_bytes: int, seconds: float) -> None:

@@ -4,30 +4,20 @@ has one warm process (`python -m twin.lab.runs.cluster`), which is killed to sto
 with its input."""
 
 import asyncio
-import json
 import logging
 import os
 import re
-import select
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Collection, Iterable
 from contextlib import suppress
 from importlib import import_module
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Any
 
 from twin.hooks import Hook
-from twin.lab.runs.process import (
-    HUNG_S,
-    PEAK_BYTES_MAX,
-    how_ended,
-    peak_bytes,
-    processor_time,
-    start_process,
-)
+from twin.lab.runs.piped import BEAT_S, Message, Piped, leave, listen
+from twin.lab.runs.process import HUNG_S, PEAK_BYTES_MAX, how_ended, peak_bytes, start_process
 
 SCHEDULER = "TWIN_SCHEDULER"
 MISSING = 'TWIN_SCHEDULER needs Dask here: pip install "distributed==2026.8.0"'
@@ -175,7 +165,6 @@ DONE = {
     "trial": "twin.lab.plan.drive:trial",
     "prices": "twin.lab.plan.drive:prices",
 }
-BEAT_S = 1.0  # between two signs of life of a process at work
 REJOIN_S = 1.0
 # What Dask measures of itself would take a core's twentieth from what simulates.
 QUIET = {
@@ -190,25 +179,38 @@ class Child:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Piped | None = None
+        self._replies: SimpleQueue[Message | None] = SimpleQueue()
         self._key = ""
 
     def answer(self, what: str, text: str, key: str = "") -> str:
         """Result of the work `what` of `DONE` on a text. Raises ClusterError."""
         with self._lock:
             if self._process is None or self._process.poll() is not None:
-                self._process = start_process("twin.lab.runs.cluster")
+                self._replies = SimpleQueue()
+                self._process = Piped(start_process("twin.lab.runs.cluster"), self._replies.put)
             self._key = key
-            try:
-                reply = json.loads(_exchanged(self._process, {"what": what, "text": text}))
-            finally:
-                self._key = ""
-            if reply["last"]:
+            self._process.say({"what": what, "text": text})
+            reply = self._reply(self._process)
+            self._key = ""
+            if reply is None:
+                code = self._process.wait()
+                raise ClusterError(f"a process that simulated ended ({how_ended(code)})")
+            if reply[0]["last"]:
                 self._process.wait()
-        if "refused" in reply:
-            raise ClusterError(reply["refused"])
-        answer: str = reply["answer"]
+        if "refused" in reply[0]:
+            raise ClusterError(reply[0]["refused"])
+        answer: str = reply[0]["answer"]
         return answer
+
+    def _reply(self, process: Piped) -> Message | None:
+        """The answer of the process, None where it ended; one that hangs is killed."""
+        while True:
+            try:
+                return self._replies.get(timeout=BEAT_S)
+            except Empty:
+                if process.silent_s(BEAT_S) > HUNG_S:
+                    process.kill()
 
     def stop(self, keys: Collection[str]) -> None:
         """Kill the process if it works on one of these."""
@@ -233,28 +235,6 @@ def work(key: str, what: str, text: str) -> str:
 def stop(keys: Collection[str]) -> None:
     """Stop tasks of this worker."""
     CHILD.stop(keys)
-
-
-def _exchanged(process: subprocess.Popen[bytes], wanted: dict[str, str]) -> bytes:
-    """The answering line; empty lines are heartbeats."""
-    assert process.stdin is not None and process.stdout is not None
-    source, text, silent_s, heartbeat = process.stdout.fileno(), b"", 0.0, ""
-    with suppress(BrokenPipeError):  # it has ended: so has its output
-        process.stdin.write(json.dumps(wanted).encode() + b"\n")
-        process.stdin.flush()
-    while True:
-        if select.select([source], [], [], BEAT_S)[0]:
-            data = os.read(source, 1 << 16)
-            if not data:
-                raise ClusterError(f"a process that simulated ended ({how_ended(process.wait())})")
-            text, silent_s = (text + data).lstrip(b"\n"), 0.0
-            if text.endswith(b"\n"):
-                return text
-            continue
-        now = processor_time(process.pid)
-        silent_s, heartbeat = (silent_s + BEAT_S if now == heartbeat else 0.0), now
-        if silent_s > HUNG_S:
-            process.kill()
 
 
 async def joined(address: str) -> None:
@@ -291,42 +271,21 @@ def serve(address: str) -> None:
 def main() -> None:
     """Answer one text after the other until the input ends."""
     logging.basicConfig(level=logging.INFO, format="simulating %(process)d: %(message)s")
-    answers = os.fdopen(os.dup(1), "wb", buffering=0)
-    os.dup2(2, 1)  # what a library prints is no answer
-    one_line = threading.Lock()
-    texts: SimpleQueue[bytes] = SimpleQueue()
-    at_work = threading.Event()
-
-    def listen() -> None:
-        for line in sys.stdin.buffer:
-            texts.put(line)
-        os._exit(0)  # at once: the answer would go nowhere, and another may begin the same
-
-    def write(line: bytes) -> None:
-        with one_line:
-            answers.write(line + b"\n")
-
-    def live() -> None:
-        while at_work.wait():
-            write(b"")
-            time.sleep(BEAT_S)
-
-    threading.Thread(target=listen, daemon=True).start()
-    threading.Thread(target=live, daemon=True).start()
+    texts: SimpleQueue[dict[str, str]] = SimpleQueue()
+    # It ends with its input: the answer would go nowhere, and another may begin the same.
+    say = listen(texts.put)
     last = False
     while not last:
-        work = json.loads(texts.get())
-        at_work.set()
+        work = texts.get()
         try:
             reply = {"answer": Hook("done", DONE[work["what"]]).load()(work["text"])}
         except ValueError as error:
             if not type(error).__module__.startswith("twin."):
                 log.exception("a process that simulates failed")
             reply = {"refused": str(error)}
-        at_work.clear()
         last = peak_bytes() > PEAK_BYTES_MAX
-        write(json.dumps({**reply, "last": last}).encode())
-    os._exit(0)  # `listen` still reads: Python's own end would fail for that
+        say({**reply, "last": last})
+    leave()
 
 
 if __name__ == "__main__":

@@ -1,10 +1,8 @@
 """Runs in the background by a few processes (`job`) that outlive pages and servers, or by a cluster
 (TWIN_SCHEDULER). One that dies, hangs or does not stop is ended; its run is rerun or marked."""
 
-import json
 import logging
 import secrets
-import subprocess
 import threading
 import time
 from collections.abc import Sequence
@@ -15,13 +13,13 @@ from twin.lab.runs import warm
 from twin.lab.runs.budget import Budget, budget_of
 from twin.lab.runs.cluster import Cluster, ClusterError, scheduler
 from twin.lab.runs.job import ENGINE
+from twin.lab.runs.piped import Message, Piped
 from twin.lab.runs.process import (
     HUNG_S,
     PEAK_BYTES_MAX,
     available_bytes,
     cores,
     how_ended,
-    processor_time,
     start_process,
 )
 from twin.lab.runs.runner import add_run
@@ -52,15 +50,6 @@ class Stage:
     took_s: float | None = None
 
 
-@dataclass(slots=True)
-class Life:
-    """Last heartbeat of a process, and for how long (s) it has not changed."""
-
-    words: int = 0  # lines that it wrote
-    seen: tuple[int, str] = (0, "")
-    silent_s: float = 0.0
-
-
 class Runner:
     """The processes of one server, and the thread that watches them."""
 
@@ -68,8 +57,8 @@ class Runner:
         self._store, self._engine, self._size = store, engine, processes or _size()
         address = scheduler()
         self._cluster = Cluster(address) if address else None
-        self._processes: dict[str, subprocess.Popen[bytes]] = {}
-        self._helpers: list[subprocess.Popen[bytes]] = []  # compile next to the first process
+        self._processes: dict[str, Piped] = {}
+        self._helpers: list[Piped] = []  # compile next to the first process
         self._lock = threading.Lock()
         self._wake = threading.Event()
         self._closed = False
@@ -79,7 +68,6 @@ class Runner:
         self._explaining = ""  # the explanation that was requested last
         self._budgets: dict[str, Budget] = {}  # of runs that were queued here and may still wait
         self._deaf: dict[str, float] = {}  # when runs were first seen to be stopped (monotonic s)
-        self._lives: dict[int, Life] = {}  # of processes and helpers, by process id
         self._hung: set[str] = set()  # names of processes that were killed because they hung
         self._rerun: set[str] = set()  # runs whose process hung once
         self._looked_s = time.monotonic()
@@ -150,11 +138,11 @@ class Runner:
             self._cluster.close(kill=kill)
         with self._lock:
             for process in self._helpers:
-                _tell(process)
+                process.let_go()
                 process.kill()
                 process.wait()
             for name, process in self._processes.items():
-                _tell(process)
+                process.let_go()
                 if kill:
                     process.kill()
                     process.wait()
@@ -166,7 +154,7 @@ class Runner:
         """Wake every waiting process, then the watching thread."""
         with self._lock:
             for process in self._processes.values():
-                _tell(process, b"\n")
+                process.say()
         self._wake.set()
 
     def _watch(self) -> None:
@@ -242,7 +230,7 @@ class Runner:
             if name in self._hung:
                 self._run_again(name)
             del self._processes[name]
-            _tell(process)
+            process.let_go()
             ended = how_ended(code)
             orphans = self._store.runs.disown(name, f"its process ended unexpectedly ({ended})")
             self._stillborn = 0 if orphans or code == 0 else self._stillborn + 1
@@ -261,15 +249,9 @@ class Runner:
     def _kill_hung(self, now_s: float) -> None:
         """Kill hung processes; time is counted in ticks, because this machine may have slept."""
         look_s, self._looked_s = min(now_s - self._looked_s, QUIET_TICK_S), now_s
-        watched = [*self._processes.items(), *(("", helper) for helper in self._helpers)]
-        pids = {process.pid for _, process in watched}
-        self._lives = {pid: life for pid, life in self._lives.items() if pid in pids}
-        for name, process in watched:
-            life = self._lives[process.pid]
-            signs = (life.words, processor_time(process.pid))
-            life.silent_s = life.silent_s + look_s if signs == life.seen else 0.0
-            life.seen = signs
-            if life.silent_s > HUNG_S:
+        helpers = (("", helper) for helper in self._helpers)
+        for name, process in [*self._processes.items(), *helpers]:
+            if process.silent_s(look_s) > HUNG_S:
                 log.error("process %d hung for %.0f s and was killed", process.pid, HUNG_S)
                 process.kill()
                 self._hung.add(name)
@@ -296,42 +278,21 @@ class Runner:
             idle_s = float("inf") if not self._processes else IDLE_S
             self._processes[name] = self._start_process(name, idle_s)
 
-    def _start_process(self, name: str, idle_s: float, *more: str) -> subprocess.Popen[bytes]:
+    def _start_process(self, name: str, idle_s: float, *more: str) -> Piped:
         """Start a process that carries out runs."""
         arguments = (f"--owner={name}", f"--engine={self._engine}", f"--idle-s={idle_s}", *more)
         process = start_process("twin.lab.runs.job", *arguments, **self._store.environment)
-        life = self._lives[process.pid] = Life()
-        threading.Thread(target=self._listen, args=(process, life), daemon=True).start()
-        return process
+        return Piped(process, self._hear)
 
-    def _listen(self, process: subprocess.Popen[bytes], life: Life) -> None:
-        """Read heartbeats and stages of a process until it ends."""
-        assert process.stdout is not None
-        with process.stdout:
-            for line in process.stdout:
-                life.words += 1
-                if not line.strip():
-                    continue
-                news = json.loads(line)
-                began = self.stages.get(news["stage"], Stage(time.monotonic())).began_s
-                self.stages[news["stage"]] = Stage(began, news["took_s"])
+    def _hear(self, news: Message | None) -> None:
+        """Note the begin or the end of a stage of preparation."""
+        if news is not None:
+            stage, took_s = news[0]["stage"], news[0]["took_s"]
+            began = self.stages.get(stage, Stage(time.monotonic())).began_s
+            self.stages[stage] = Stage(began, took_s)
 
 
 def _size() -> int:
     """Number of processes that fit: one core stays free for pages, and each may reach its memory
     limit."""
     return max(1, int(min(cores() - 1, available_bytes() / PEAK_BYTES_MAX)))
-
-
-def _tell(process: subprocess.Popen[bytes], line: bytes = b"") -> None:
-    """Wake a process with a line; without one close its input: it ends after its run."""
-    if process.stdin is None or process.stdin.closed:
-        return
-    try:
-        if line:
-            process.stdin.write(line)
-            process.stdin.flush()
-        else:
-            process.stdin.close()
-    except BrokenPipeError:
-        log.info("process %d is gone already", process.pid)

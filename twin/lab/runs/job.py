@@ -3,11 +3,9 @@ runs until its parent is gone or it was idle for long."""
 
 import argparse
 import importlib
-import json
 import logging
 import os
 import secrets
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -21,6 +19,7 @@ from twin.kernels import compiled
 from twin.lab.library import load_facts
 from twin.lab.runs import warm
 from twin.lab.runs.budget import Budget, budget_of, limit_bytes
+from twin.lab.runs.piped import leave, listen
 from twin.lab.runs.process import PEAK_BYTES_MAX, peak_bytes, resident_bytes
 from twin.lab.store import Owner, RunRow, Store, StoreError, open_store
 from twin.lab.store.models import EXPLAINED
@@ -184,26 +183,18 @@ def _sentence(error: Exception, run: str) -> str:
 
 
 class Parent:
-    """Connection to the parent process: woken by standard input, reporting on standard output."""
+    """Connection to the parent process, which wakes this one."""
 
     def __init__(self) -> None:
         self._woken = threading.Event()
         self.gone = False
         self.ready = False  # before, nothing has begun that must be ended in order
-        threading.Thread(target=self._listen, daemon=True).start()
-        threading.Thread(target=self._live, daemon=True).start()
+        self._say = listen(lambda _: self._woken.set(), self._end)
 
-    def _live(self) -> None:
-        """Send a heartbeat every second, as an empty line."""
-        while self._say(""):
-            time.sleep(POLL_S)
-
-    def _listen(self) -> None:
-        """Wake this process at each line of its parent, and note when the parent is gone."""
-        for _line in sys.stdin:
-            self._woken.set()
+    def _end(self) -> None:
+        """Note that the parent is gone."""
         if not self.ready:
-            os._exit(0)  # no process waits for what is being compiled
+            leave()  # no process waits for what is being compiled
         self.gone = True
         self._woken.set()
 
@@ -214,16 +205,7 @@ class Parent:
 
     def tell(self, stage: str, took_s: float | None) -> None:
         """Report that a stage of preparation has begun, or its duration."""
-        if not self._say(json.dumps({"stage": stage, "took_s": took_s})):
-            log.info("the other end is closed")
-
-    def _say(self, line: str) -> bool:
-        """Write one whole line, from any thread; False: the pipe is closed."""
-        try:
-            os.write(1, f"{line}\n".encode())
-        except BrokenPipeError:
-            return False
-        return True
+        self._say({"stage": stage, "took_s": took_s})
 
 
 def set_up_once() -> None:
@@ -334,10 +316,11 @@ def main() -> None:
     if arguments.prepare_only:
         os.nice(10)  # the first visitor's page goes before
         warm.prepare(stages, parent.tell, shared_only=True)
-        return
-    warm.prepare(stages, parent.tell, later=LATER)
-    parent.ready = True
-    serve(open_store(), Owner.here(arguments.owner), engine, parent, arguments.idle_s)
+    else:
+        warm.prepare(stages, parent.tell, later=LATER)
+        parent.ready = True
+        serve(open_store(), Owner.here(arguments.owner), engine, parent, arguments.idle_s)
+    leave()
 
 
 if __name__ == "__main__":

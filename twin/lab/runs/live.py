@@ -1,20 +1,16 @@
 """Live runs: a draft simulated while it is edited, never stored. A warm process (`python -m
 twin.lab.runs.live`) answers each question within about `SECONDS`, and capacities when idle."""
 
-import json
 import logging
 import math
-import os
 import secrets
-import subprocess
-import sys
 import threading
 import time
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from queue import Empty, SimpleQueue
-from typing import Any, BinaryIO
+from typing import Any
 
 import polars as pl
 
@@ -23,9 +19,9 @@ from twin.lab.explain.capacity import Search, searching, steady_by_itself, with_
 from twin.lab.kinds import COUNTS, TRACE
 from twin.lab.library import load_facts
 from twin.lab.runs import warm
-from twin.lab.runs.apart import packed, unpacked
 from twin.lab.runs.budget import estimate
 from twin.lab.runs.job import ENGINE, LATER, load_engine, stages_of
+from twin.lab.runs.piped import Message, Piped, listen
 from twin.lab.runs.process import start_process
 from twin.lab.share.shipped import TABLES
 from twin.scenario import Scenario, SpecError, canonical, scenario_from_canonical, with_overrides
@@ -107,38 +103,28 @@ class Live:
             self._send(run, None)
 
     def _send(self, run: str, question: Scenario | None) -> None:
-        """Send a question, or a stop, to the process of live runs; log it if that is gone."""
-        assert self._process.stdin is not None
-        try:
-            text = canonical(question) if question else None  # None: stop it
-            self._process.stdin.write(json.dumps([run, text]).encode() + b"\n")
-            self._process.stdin.flush()
-        except OSError:
-            log.info("the process of live runs is gone")
+        """Send a question, or a stop, to the process of live runs."""
+        self._process.say([run, canonical(question) if question else None])
 
-    def _start(self) -> subprocess.Popen[bytes]:
-        process = start_process("twin.lab.runs.live")
-        threading.Thread(target=self._listen, args=(process,), daemon=True).start()
-        return process
+    def _start(self) -> Piped:
+        return Piped(start_process("twin.lab.runs.live"), self._hear)
 
-    def _listen(self, process: subprocess.Popen[bytes]) -> None:
-        """Store every report of the process until it ends."""
-        assert process.stdout is not None
-        while message := unpacked(process.stdout):
-            head, tables = message
-            with self._changed:
+    def _hear(self, message: Message | None) -> None:
+        """Store a report of the process; at its end drop what has no answer."""
+        with self._changed:
+            if message is None:  # the run under way and those that waited have no answer
+                self._deaths += 1
+                ended = {run: look for run, look in self._runs.items() if look.ended}
+                self._runs.clear()
+                self._runs.update({run: replace(at, searching=False) for run, at in ended.items()})
+            else:
+                head, tables = message
                 self._deaths = 0
                 run, before = head["run"], self._runs.get(head["run"])
                 if head["seen"] is None:
                     self._runs.pop(run, None)
                 elif before is not None:
                     self._runs[run] = Look(**head["seen"], tables=tables or before.tables)
-                self._changed.notify_all()
-        with self._changed:  # the run under way and those that waited have no answer
-            self._deaths += 1
-            ended = {run: look for run, look in self._runs.items() if look.ended}
-            self._runs.clear()
-            self._runs.update({run: replace(look, searching=False) for run, look in ended.items()})
             self._changed.notify_all()
 
 
@@ -170,28 +156,25 @@ def _of_capacity(question: Scenario) -> str:
 class Answering:
     """The process's side: questions from one stream, answers to another."""
 
-    def __init__(self, questions: BinaryIO, answers: BinaryIO) -> None:
+    def __init__(self) -> None:
         """Start listening, so that dropped runs are stopped, including the running one."""
-        self._answers = answers
-        self._waiting: SimpleQueue[tuple[str, Scenario] | None] = SimpleQueue()
+        self._waiting: SimpleQueue[tuple[str, Scenario]] = SimpleQueue()
         self._dropped: set[str] = set()
-        self._searches: dict[str, tuple[Search, Scenario, Look]] = {}
-        self._wanted: dict[str, str] = {}  # of a run, what its capacity depends on
+        # By run, each with its next trial, its state, and what its capacity depends on:
+        self._searches: dict[str, tuple[Search, Scenario, Look, str]] = {}
         self._found: OrderedDict[str, Mapping[str, Any]] = OrderedDict()  # by that
-        threading.Thread(target=self._listen, args=(questions,), daemon=True).start()
+        self._say = listen(self._hear)
 
-    def _listen(self, questions: BinaryIO) -> None:
-        """Read questions and stops from the parent."""
-        for line in questions:
-            run, text = json.loads(line)
-            if text is None:
-                self._dropped.add(run)
-            else:
-                self._waiting.put((run, scenario_from_canonical(text)))
-        self._waiting.put(None)
+    def _hear(self, word: tuple[str, str | None]) -> None:
+        """Take a question or a stop."""
+        run, text = word
+        if text is None:
+            self._dropped.add(run)
+        else:
+            self._waiting.put((run, scenario_from_canonical(text)))
 
     def serve(self) -> None:
-        """Answer questions in order, and search capacities in between, until the input ends."""
+        """Answer questions in order, and search capacities in between, until this process ends."""
         self._engine, self._facts = load_engine(), load_facts()
         while True:
             try:
@@ -199,8 +182,6 @@ class Answering:
             except Empty:
                 self._search_on()
                 continue
-            if message is None:
-                return
             if message[0] not in self._dropped:
                 self._answer(*message)
 
@@ -234,14 +215,14 @@ class Answering:
         self._report(run, look, tables)
         if open_:
             search = searching(question, self._facts)
-            self._searches[run], self._wanted[run] = (search, next(search), look), capacity_key
+            self._searches[run] = search, next(search), look, capacity_key
 
     def _search_on(self) -> None:
         """Run the next simulation of the last search; again later if a question interrupts."""
         run = next(reversed(self._searches))
-        search, trial, look = self._searches[run]
-        if (capacity_found := self._found.get(self._wanted[run])) is not None:
-            self._end_search(run, capacity_found)  # that of another visitor has found it
+        search, trial, look, wanted = self._searches[run]
+        if wanted in self._found:  # that of another visitor has found it
+            self._end_search(run)
             return
 
         def progress(_fraction: float, _live: Mapping[str, Any]) -> bool:
@@ -252,42 +233,37 @@ class Answering:
             summary = self._engine.simulate(trial, self._facts, progress=progress).summary
         except self._engine.cancelled:
             if run in self._dropped:
-                del self._searches[run], self._wanted[run]
+                del self._searches[run]
             return
         except ValueError as error:
             log.info("a load cannot run: %s", error)
         try:
-            self._searches[run] = search, search.send(summary), look
+            self._searches[run] = search, search.send(summary), look, wanted
         except StopIteration as ended:
             capacity = asdict(ended.value) | {"unit": ended.value.unit}
             if capacity["high"] == math.inf:
                 capacity["high"] = None
-            self._found[self._wanted[run]] = capacity
+            self._found[wanted] = capacity
             if len(self._found) > FOUND_MOST:
                 self._found.popitem(last=False)
-            self._end_search(run, capacity)
+            self._end_search(run)
 
-    def _end_search(self, run: str, found: Mapping[str, Any]) -> None:
-        _, _, look = self._searches.pop(run)
-        del self._wanted[run]
-        self._report(run, replace(look, searching=False, capacity=found))
+    def _end_search(self, run: str) -> None:
+        _, _, look, wanted = self._searches.pop(run)
+        self._report(run, replace(look, searching=False, capacity=self._found[wanted]))
 
     def _report(self, run: str, seen: Look | None, tables: Mapping[str, pl.DataFrame] = {}) -> None:
         """Send the state of a run, None: it failed. Tables are sent once."""
         state = {k: v for k, v in asdict(seen).items() if k != "tables"} if seen else None
-        self._answers.write(packed({"run": run, "seen": state}, tables))
-        self._answers.flush()
+        self._say({"run": run, "seen": state}, tables)
 
 
 def main() -> None:
     """Load what runs need, then answer."""
     logging.basicConfig(level=logging.WARNING, format="live %(process)d: %(message)s")
-    # What a library prints must not come between answers.
-    with os.fdopen(os.dup(sys.stdout.fileno()), "wb") as answers:
-        os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-        answering = Answering(sys.stdin.buffer, answers)
-        warm.prepare(stages_of(ENGINE), lambda _stage, _took_s: None, later=LATER)
-        answering.serve()
+    answering = Answering()
+    warm.prepare(stages_of(ENGINE), lambda _stage, _took_s: None, later=LATER)
+    answering.serve()
 
 
 if __name__ == "__main__":

@@ -176,10 +176,10 @@ class Runner:
         """Handle queue, processes and cluster once; returns whether a run waits or runs."""
         now = time.monotonic()
         with self._lock:
-            self._bury()  # before `recover`, which knows less about how one of ours ended
+            self._bury()
         if now >= self._recover_at_s:
             self._recover_at_s = now + RECOVER_S
-            self._store.runs.recover()
+            self._store.runs.recover(self._lives)
         if now >= self._sweep_at_s:
             self._sweep_at_s = now + SWEEP_S
             self._store.sweep()
@@ -219,6 +219,10 @@ class Runner:
                 if claimed is not None:
                     self._store.runs.fail(run, claimed.owner, f"the cluster gave it up: {answer}")
         return bool(running or waiting)
+
+    def _lives(self, owner: Owner, silent_s: float) -> bool:
+        """Whether the owner of a run lives; only `_bury` says that a process of ours ended."""
+        return owner.name in self._processes or owner.lives(silent_s)
 
     def _bury(self) -> None:
         """Remove processes that ended, and end their runs."""

@@ -100,7 +100,8 @@ def _spread(
                 break
             mixed, proven = float(full.max()), bound
         if before is None:
-            log_weight = START * each(math.log, capacity / capacity.max())
+            widths, width_of = np.unique(capacity, return_inverse=True)  # few: a log is slow
+            log_weight = START * each(math.log, widths / widths[-1])[width_of]
         slope = prices() / capacity
         step = slope if before is None else 2.0 * slope - before
         log_weight = log_weight - LINK_STEP * step * total / max(bound, LEAST_BOUND * full.max())

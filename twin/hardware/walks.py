@@ -110,19 +110,24 @@ class Walks:
         rows = self.rows.size
         steps = []
         need = np.zeros_like(reach[0])
+        tail_in_order, head_in_order = tail[order], head[order]
         for hops in range(len(reach) - 1, 0, -1):
             end, row = np.nonzero(self._arrives(hops))
             exists = reach[hops][self.ends[end], row]
             end, row = end[exists], row[exists]
             need[self.ends[end], row] = True
             need &= reach[hops]
-            some = order[_somewhere(need)[head[order]] & _somewhere(reach[hops - 1])[tail[order]]]
-            link, row_index = np.nonzero(need[head[some]] & reach[hops - 1][tail[some]])
-            links = some[link]
-            head_rows = head[links] * rows + row_index
-            by_head = np.argsort(head_rows, kind="stable")
-            source = (tail[links] * rows + row_index)[by_head]
-            steps.append((links[by_head], source, head_rows[by_head], end, row))
+            some = np.flatnonzero(
+                _somewhere(need)[head_in_order] & _somewhere(reach[hops - 1])[tail_in_order]
+            )
+            heads, sources = head_in_order[some], tail_in_order[some]
+            link, row_index = np.nonzero(need[heads] & reach[hops - 1][sources])
+            links, head_rows = order[some[link]], heads[link] * rows + row_index
+            source = sources[link] * rows + row_index
+            if rows > 1:  # else they are in order of their heads
+                by_head = np.argsort(head_rows, kind="stable")
+                links, source, head_rows = links[by_head], source[by_head], head_rows[by_head]
+            steps.append((links, source, head_rows, end, row))
             need = np.zeros_like(need)
             need.ravel()[source] = True  # walks go back from the ends: what leads nowhere drops out
         used = _numbers(tail.size, *(links for links, *_ in steps))
@@ -130,10 +135,12 @@ class Walks:
         place[used] = np.arange(used.size)
         levels = []
         before = np.sort(self.rows * rows + np.arange(rows))
+        state_of = np.zeros(self.size * rows, np.int64)  # by vertex and row: index in `before`
         for links, source, head_rows, end, row in reversed(steps):
             head_start = _starts(head_rows)
             states = head_rows[head_start]
-            tails = np.searchsorted(before, source)
+            state_of[before] = np.arange(before.size)
+            tails = state_of[source]
             by_tail = np.argsort(tails, kind="stable")
             tail_start = _starts(tails[by_tail])
             levels.append(

@@ -23,11 +23,12 @@ def searched(s: Scenario, *_: Any) -> Capacity:
 @contextmanager
 def ends_soon() -> Iterator[None]:
     """In the suite, a search ends within 3 % where 1.5 % is usual, and the runs that judge its ends
-    are half as many and a quarter as long: a real search all the same. tests/lab/test_capacity.py
-    says how its ends are judged, `make long` how well."""
+    are half as many, never more, and a quarter as long: a real search all the same.
+    tests/lab/test_capacity.py says how its ends are judged, `make long` how well."""
     with pytest.MonkeyPatch.context() as patch:
         if FACTOR == 1:
             patch.setattr(capacity, "LONGER", capacity.LONGER // 4)
             patch.setattr(capacity, "FEWER", capacity.FEWER // 2)
+            patch.setattr(capacity, "MANY", capacity.FEWER // 2)
             patch.setattr(capacity, "CLOSE", capacity.CLOSE**2)
         yield

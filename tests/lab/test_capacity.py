@@ -6,7 +6,16 @@ import random
 import pytest
 
 from tests.lab.plan.small import small
-from twin.lab.explain.capacity import CLOSE, FEWER, SEEDS, at_steady, capacity, with_load
+from twin.lab.explain.capacity import (
+    CLOSE,
+    FEWER,
+    MANY,
+    OTHERS,
+    SEEDS,
+    at_steady,
+    capacity,
+    with_load,
+)
 from twin.lab.explain.view import holds, load_of
 from twin.lab.library import load_facts
 from twin.scenario import with_overrides
@@ -63,8 +72,25 @@ def test_both_ends_of_what_is_answered_are_judged_by_longer_runs():
     held = float(f"{found.held:.4g}")
     above = min(load for load, longer in runs if longer and load > held)
     assert 98.0 <= held <= 100.0 < above <= held * CLOSE
-    for end in (held, above):
-        assert len(set(runs[end, True])) == FEWER
+    assert len(set(runs[above, True])) == FEWER  # all of them miss it by far
+    assert len(set(runs[held, True])) == MANY  # one as bad as those would be too many
+    assert found.runs == sum(map(len, runs.values()))
+
+
+def test_seeds_are_added_where_some_fall_behind_for_good_and_others_do_not():
+    runs = {}
+
+    def simulated(s):
+        load, longer = load_of(s)[1], s.horizon_s > 400.0
+        runs.setdefault((load, longer), []).append(s.seed)
+        # Beyond 104 every second run that is long enough falls behind, from 100 none of the first.
+        falls = load > (104.0 if s.seed < OTHERS + FEWER else 100.0) and s.seed % 2 == 0
+        share = 0.5 if load > 110.0 or longer and falls else 1.0
+        return {"slo_attainment": share, "requests": 10_000, "requests_steady": 10_000}
+
+    found = capacity(QUICK, load_facts(), simulated)
+    assert 100.0 / CLOSE <= found.load <= 100.0 * CLOSE
+    assert FEWER < max(len(set(seeds)) for seeds in runs.values()) <= MANY
     assert found.runs == sum(map(len, runs.values()))
 
 

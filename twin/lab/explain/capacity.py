@@ -3,6 +3,7 @@ by bisection over steady simulations, beginning at the formula's answer (`outloo
 judge both ends, because near the capacity a queue takes many lives of a request to grow."""
 
 import math
+import statistics
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 
@@ -21,7 +22,10 @@ STEP = 1.06  # off the formula's answer
 LEAST, MOST = 1 / 64, 32.0  # of the load where the search begins: no load beyond is tried
 LONGER = 16  # as many lives of a request as in the other runs
 MOST_REQUESTS = 400_000.0  # of a longer run: more take minutes, and chance is small
-FEWER = 4  # seeds at most where longer runs decide
+FEWER = 4  # seeds where longer runs decide; doubled where these leave the load open,
+MANY = 16  # at most to so many
+SETTLED = 0.003  # of a load: its standard error that needs no more seeds
+TRIED = 60  # loads at most
 SURE = 2.0  # standard errors
 CLUSTERED = 4.0  # standard errors that a share of requests has at least: they share iterations
 FIGURES = 4  # of a load
@@ -78,25 +82,28 @@ def searching(s: Scenario, facts: Facts, begin: float | None = None) -> Search:
     while first * LEAST <= load <= first * MOST:
         now = _Load(load, s.slo.share)
         tried.append(now)
-        runs += yield from _judged(long if ends else short_run, now, variances, every=ends)
+        if ends:
+            runs += yield from _judged(long, now, [], least=_fewest(long))
+        else:
+            runs += yield from _judged(short_run, now, variances)
         if now.meets:
             met.append(now)
         else:
             least_missed = now
-        if met and not math.isinf(least_missed.load):
-            low = met[-1]
-            if least_missed.load <= CLOSE * low.load or least_missed.load - low.load <= least_gap:
-                ends = True
-                runs += yield from _judged(long, low, variances, every=True)
-                runs += yield from _judged(long, least_missed, variances, every=True)
-                if low.meets and not least_missed.meets:
-                    break
-                step = CLOSE
-                if low.meets:
-                    met.append(least_missed)
-                    least_missed = _Load(math.inf, s.slo.share)
-                else:
-                    least_missed = met.pop()
+        settled = False
+        while met and _close(met[-1].load, least_missed.load, least_gap):
+            low, ends, step = met[-1], True, CLOSE
+            runs += yield from _both(long, low, least_missed)
+            settled = low.meets and not least_missed.meets
+            if settled:
+                break
+            if low.meets:
+                met.append(least_missed)
+                least_missed = _Load(math.inf, s.slo.share)
+            else:
+                least_missed = met.pop()
+        if settled or len(tried) == TRIED:
+            break
         if met and not math.isinf(least_missed.load):
             load = math.sqrt(met[-1].load * least_missed.load)
         else:
@@ -185,16 +192,57 @@ def with_load(s: Scenario, load: float) -> Scenario:
     return with_overrides(s, {path: max(1, round(rounded)) if is_count else rounded})
 
 
+def _fewest(s: Scenario) -> int:
+    """Seeds at least of a load at the ends."""
+    return FEWER if steady_by_itself(s) else SEEDS
+
+
+def _close(low: float, missed: float, least_gap: float) -> bool:
+    """Whether two loads are near enough to be the ends."""
+    return missed <= CLOSE * low or missed - low <= least_gap
+
+
+def _both(s: Scenario, low: _Load, missed: _Load) -> Generator[Scenario, Summary | None, int]:
+    """Run both ends, with more and more seeds as long as they are ends and chance may have made
+    them; returns the number of runs. Near its capacity a deployment may run for long with short
+    queues and then fall behind for good: whether it does within a run differs by seed."""
+    runs = 0
+    for each in (low, missed):
+        runs += yield from _judged(s, each, [], least=_fewest(s))
+    while low.meets and not missed.meets and steady_by_itself(s):
+        few = [each for each in _unsettled(low, missed) if len(each.shares) < MANY]
+        if not few:
+            break
+        for each in few:
+            runs += yield from _judged(s, each, [], least=2 * len(each.shares))
+    return runs
+
+
+def _unsettled(low: _Load, missed: _Load) -> list[_Load]:
+    """Ends that need more seeds. Both: what seeds differ by is not small against what the share
+    falls by between them. The lower one: one more run as bad as the worst of the other end would
+    have it miss the SLO."""
+    if missed.refused:
+        return []
+    variance = (statistics.variance(low.shares) + statistics.variance(missed.shares)) / 2.0
+    error = math.sqrt(variance / min(len(low.shares), len(missed.shares)))
+    falls = low.beyond - missed.beyond
+    if error * math.log(missed.load / low.load) > SETTLED * falls:
+        return [low, missed]
+    one_more = (sum(low.shares) + min(missed.shares)) / (len(low.shares) + 1)
+    return [low] if one_more < low.share else []
+
+
 def _judged(
-    s: Scenario, at: _Load, variances: list[float], *, every: bool = False
+    s: Scenario, at: _Load, variances: list[float], *, least: int = 0
 ) -> Generator[Scenario, Summary | None, int]:
-    """Run a load until it is sure whether the SLO is met (every: all seeds); returns the number of
-    runs. Variances of the share between seeds at earlier loads count too: two seeds that agree by
-    chance do not decide."""
+    """Run a load until it is sure whether the SLO is met (least: that many seeds, no more); returns
+    the number of runs. Variances of the share between seeds at earlier loads count too: two seeds
+    that agree by chance do not decide."""
     if at.runs_of is not s:
         at.runs_of, at.shares, at.overloaded, at.sure = s, [], 0, False
     first_seeds, own_variance = len(at.shares), 0.0
-    seeds = FEWER if steady_by_itself(s) else SEEDS
+    seeds, every = least or _fewest(s), least > 0
     try:
         scenario = with_load(s, at.load)
     except SpecError:
@@ -215,8 +263,8 @@ def _judged(
         own_variance = sum((x - mean) ** 2 for x in at.shares) / (count - 1)
         variance = own_variance if every else (sum(variances) + own_variance) / (len(variances) + 1)
         judged_requests = max(float(summary.get("requests_steady") or 0), 1.0)
-        least = CLUSTERED**2 * s.slo.share * (1.0 - s.slo.share) / judged_requests
-        margin = SURE * math.sqrt(max(variance, least) / count)
+        least_variance = CLUSTERED**2 * s.slo.share * (1.0 - s.slo.share) / judged_requests
+        margin = SURE * math.sqrt(max(variance, least_variance) / count)
         at.sure = at.overloaded == count or (not at.overloaded and abs(at.beyond) > margin)
     if not every and not at.overloaded and first_seeds < 3 <= len(at.shares):
         variances.append(own_variance)

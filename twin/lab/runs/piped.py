@@ -38,9 +38,10 @@ class Piped:
         threading.Thread(target=self._listen, args=(hear,), daemon=True).start()
 
     def _listen(self, hear: Callable[[Message | None], object]) -> None:
-        assert self._process.stdout is not None
-        with self._process.stdout as stream:
-            while line := stream.readline():
+        stream = self._process.stdout
+        assert stream is not None
+        with stream:
+            for line in stream:
                 self._lines += 1
                 if line.strip():
                     hear(unpacked(line, stream))

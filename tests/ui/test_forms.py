@@ -118,7 +118,8 @@ def scenarios():
     yield with_overrides(Scenario(), {"deployment.prefill.chunk_tokens": 8192})
     for attention in ("tp", "dp"):
         yield with_overrides(Scenario(), {"deployment.prefill.attention": attention})
-    yield next(p.scenario for p in presets() if p.key == "prefill-on-decode")
+    for key in ("prefill-on-decode", "four-supernodes-front-router"):
+        yield next(p.scenario for p in presets() if p.key == key)
     yield with_overrides(Scenario(), {"supernode.machine": "dragonfly"})
     yield with_overrides(Scenario(), {"deployment.decode.expert_npus": 48})
     yield with_overrides(Scenario(), {"deployment.decode.attention_offload": 0.2})

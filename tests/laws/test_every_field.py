@@ -356,6 +356,7 @@ FIELDS: dict[str, tuple[dict[str, Any], list[Any]]] = {
     "deployment.decode.rank_choice": (
         PLAIN | {"workload.lengths": "servegen-deepseek-r1", "workload.rate_req_per_s": 400.0},
         EVERY),
+    "deployment.decode.swap_gb_per_die": (DECODE, [0.0, 5.0]),
     "deployment.decode.expert_npus": (R1, [0, 8]),
     "deployment.decode.attention_offload": (PLAIN, [0.0, 0.3]),
     "deployment.prefill.lent_cores": (

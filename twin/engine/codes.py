@@ -49,16 +49,20 @@ PLANES = ("ub", "rdma", "vpc")
 # PER_INSTANCE has a flow for every instance, the others for every one that computes prompts.
 TRAFFIC = (
     "experts", "attention", "kv_hand_off", "pool_read", "pool_write", "weights",
-    "ssd_read", "ssd_write", "offload",
+    "ssd_read", "ssd_write", "offload", "swap",
 )  # fmt: skip
 (
     EXPERTS, ATTENTION, KV_HAND_OFF, POOL_READ, POOL_WRITE, WEIGHTS, SSD_READ, SSD_WRITE, OFFLOAD,
-) = range(9)  # fmt: skip
+    SWAP,
+) = range(10)  # fmt: skip
 FLOWS = (EXPERTS, POOL_READ, POOL_WRITE, KV_HAND_OFF, WEIGHTS, SSD_WRITE, SSD_READ)
 PER_INSTANCE = (EXPERTS, WEIGHTS)
 # Classes whose bytes are streams (contention/streams.py): rows of instances in this order.
 STREAMS = (POOL_READ, POOL_WRITE, SSD_WRITE, SSD_READ)
 READS, WRITES, ARCHIVES, RECALLS = range(4)
+
+# Bytes of swapped KV (engine/swap.py): in host memory now; copied there; copied back; dropped.
+HELD, OUT, BACK, DROPPED = range(4)
 
 # Fields of an instance's record: sampled sums, then what iterations and batches book.
 (

@@ -79,7 +79,8 @@ class Requests(Columns):
     supernode = i2("sent", "Supernode that the front router chose.", fill=NONE, by="front")
     following = i4(
         "requests", LINK, fill=NONE,
-        by="admission, arrivals, decode, fair, faults, front, kv_transfer, prefill, router",
+        by="admission, arrivals, decode, fair, faults, front, kv_transfer, prefill, router, "
+        "swap",
     )  # fmt: skip
 
 
@@ -219,11 +220,13 @@ class Decode(Columns):
     slots = i8("ranks", "Requests it may hold; 0 when out of service.", fill=None, by="machine")
     taken_slots = i8("ranks", "Slots running or reserved on it.", by="decode, router")
     reserved_tokens = f8(
-        "ranks", "KV of requests on their way.", "tokens", by="decode, drain, router"
+        "ranks", "KV of requests on their way.", "tokens", by="decode, drain, router, swap"
     )
     taken_tokens = f8("ranks", "KV that the router counts.", "tokens", by="router")
     all_tokens = f8("decodes", "`taken_tokens` of all its ranks.", "tokens", by="router")
-    changed = i1("decodes", "The router must read its load anew.", fill=1, by="decode, router")
+    changed = i1(
+        "decodes", "The router must read its load anew.", fill=1, by="decode, router, swap"
+    )
     price = f8("ranks", "Scratch of the choice of a rank.", by="router")
     floor = f8(
         "decodes, rank_blocks", "Load that no rank of a block is below.",
@@ -233,6 +236,16 @@ class Decode(Columns):
     request_s = f8("ranks", "Integral of requests over busy time.", "s", by="decode")
     context_s = f8("ranks", "Integral of context over busy time.", "tokens s", by="decode")
     received_bytes = f8("ranks", "Bytes of KV received.", "B", by="kv_transfer")
+    swapped = i4(
+        "ranks, 2", "List of those with KV in host memory.", fill=NONE,
+        by="arrivals, faults, swap",
+    )  # fmt: skip
+    swapped_out = i8("decodes", "Requests with KV in host memory.", by="swap")
+    swapped_tokens = f8("ranks", "Of these, in `reserved_tokens`.", "tokens", by="swap")
+    swapped_bytes = f8("ranks, 4", "As in codes HELD to DROPPED, of each die.", "B", by="swap")
+    booked_copies = f8("decodes", "Of all copies so far, in the traffic.", "B", by="swap")
+    copy_s = f8("ranks", "Copies to and from host memory before the next pass.", "s", by="swap")
+    s_per_host_byte = f8("decodes, 2", "Into and out of host memory, of a die.", by="machine")
     returned = i4(
         "1, 2", "List of requests that go back to the router.", fill=NONE,
         by="arrivals, decode, faults, router",

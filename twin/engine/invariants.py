@@ -18,6 +18,7 @@ from twin.engine.contention.kv_transfer import kv_bytes
 from twin.engine.in_hbm import shared_tokens
 from twin.engine.lifecycle.life import Life
 from twin.engine.setup import Setup
+from twin.engine.swap import copied_bytes
 from twin.engine.tabling import parts
 from twin.metrics.steadiness import samples_of_stays
 from twin.policies.memory_pool import ABSENT
@@ -49,6 +50,7 @@ class Check:
 
 def check_all(setup: Setup, world: World, tables: dict[str, pl.DataFrame]) -> list[Check]:
     """Check every invariant of a finished run but the memory pool's, which is checked earlier."""
+    swapped = swapped_conserved(world)
     return [
         conserved(world),
         little(world),
@@ -56,6 +58,7 @@ def check_all(setup: Setup, world: World, tables: dict[str, pl.DataFrame]) -> li
         bytes_conserved(world),
         within_capacity(tables["windows"]),
         kv_space(setup, world),
+        *([swapped] if swapped else []),
         causal(tables["requests"]),
         work_conserving(world),
         tokens_conserved(world),
@@ -215,6 +218,29 @@ def prefix_cache_fits(world: World) -> Check | None:
         "I5c", "prefix cache: blocks counted once, and no more than HBM has room for",
         bool(ok and fullest <= 1 + ROUNDING),
         f"{int(prefix.idle.sum()):,} blocks idle; fullest with such at {100 * fullest:.1f} %",
+    )  # fmt: skip
+
+
+def swapped_conserved(world: World) -> Check | None:
+    """I5: KV copied to host memory = copied back + dropped + there, which is that of the requests
+    whose KV is there; None without swap."""
+    s, d = world.settings, world.decode
+    if s.swap_bytes <= 0.0:
+        return None
+    held, out, back, dropped = d.swapped_bytes.T
+    there, count = np.zeros(held.size), np.zeros(d.swapped_out.size, np.int64)
+    for rank, head in enumerate(d.swapped[:, w.HEAD]):
+        i = int(head)
+        while i != w.NONE:
+            there[rank] += copied_bytes(world, i)
+            count[rank // s.decode_ranks] += 1
+            i = int(world.request.following[i])
+    gap = max(np.abs(out - back - dropped - held).max(), np.abs(held - there).max())
+    ok = gap <= 1.0 + 1e-9 * out.max() and held.max() <= s.swap_bytes
+    return Check(
+        "I5d", "KV copied to host memory = copied back + dropped + there, and fits",
+        bool(ok and (count == d.swapped_out).all()),
+        f"{out.sum():.6g} B out, {back.sum():.6g} B back, {held.sum():.6g} B there",
     )  # fmt: skip
 
 

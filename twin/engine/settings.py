@@ -14,6 +14,7 @@ from twin.hardware.prices import nic, pool_read, port_rates
 from twin.kernels.buffers import Columns, key, number
 from twin.kernels.rng import stream_key
 from twin.model.offload import bytes_per_token
+from twin.model.parallel import kv_pieces
 from twin.policies.router import FRONTS, RANK_CHOICES, ROUTERS
 from twin.scenario import serving, sharing, supernodes_apart
 
@@ -192,6 +193,19 @@ class Settings(Columns):
     block_tokens = number(int, "Of a KV block.", lambda f: f.setup.requests.block_tokens)
     block_bytes = number(float, "KV of a block.", lambda f: f.block_bytes)
     page_tokens = taken(int, "memory_pool.block_tokens")
+    swap_bytes = number(
+        float, "Of a die's KV in host memory, at most.",
+        lambda f: 1e9 * f.d.decode.swap_gb_per_die if f.decode else 0.0,
+    )  # fmt: skip
+    swap_share = number(
+        float, "Of a rank's KV space, for requests that come back from there.",
+        lambda f: 1.0 - f.costs.deployed.facts.si("operators.swap.watermark"),
+    )  # fmt: skip
+    rank_dies = number(int, "Dies of a decode rank.", lambda f: f.setup.rank_dies)
+    kv_pieces = number(
+        int, "Dies that each hold a part of a request's KV.",
+        lambda f: kv_pieces(f.costs.decoding.pool) if f.costs.decoding else 1,
+    )  # fmt: skip
     fetch_latency_s = number(float, "Of a read.", lambda f: f.fetch_latency_s())
     pool_plane = number(int, "As in PLANES.", lambda f: w.PLANES.index(f.s.memory_pool.read_plane))
     ssd_write_bytes_per_s = number(float, "Of an instance.", lambda f: f.ssd_pace())

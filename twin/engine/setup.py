@@ -26,6 +26,7 @@ from twin.model.fetch import node_dram_bytes
 from twin.model.formats import FORMATS, computes
 from twin.model.parallel import kv_cells, kv_pieces
 from twin.model.prefill import prefill_batch_s
+from twin.model.roofline import stack_facts
 from twin.policies.batching import tokens_per_iteration
 from twin.scenario import (
     Scenario,
@@ -294,6 +295,10 @@ def set_up(
     notes = [f"{n:,} requests: {reason}" for reason, n in sorted(requests.counts.items()) if n]
     notes += [*requests.notes, *placed.moved, *remarks(scenario)]
     notes += costs.remarks
+    stack = scenario.deployment.stack
+    scheduler = stack_facts(facts, stack, "schedulers")
+    if scenario.deployment.decode.swap_gb_per_die and scheduler and "swaps" not in scheduler:
+        notes.append(f"The scheduler of {stack} has no swap: it computes preempted requests again.")
     notes += [
         f"A cap of {scenario.cost.cap_w:g} W an NPU lowers the clock of {role} to {share:.1%}."
         for role, share in costs.clocks.items()

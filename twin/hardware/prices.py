@@ -138,6 +138,17 @@ def pool_read(
     )
 
 
+def host_copy(fabric: Wiring, dies: Sequence[int], plane: Plane) -> tuple[float, float]:
+    """Bytes/s of all of `dies` together into the DRAM of their own nodes, and out of it. Raises
+    HardwareError where a die does not reach it."""
+    net = network(fabric)
+    nodes = net.nodes_of(dies)
+    written = demands.pool(net, dies, plane, nodes, "write")
+    out = pool_read(net, dies, plane, nodes)
+    assert written is not None  # as it is read
+    return _priced(net, written[0], f"a copy to host memory over {plane}")[0], out.bytes_per_s
+
+
 def server_port(
     fabric: Wiring, dies: Sequence[int], plane: Plane = "ub", nodes: Sequence[int] | None = None,
 ) -> float:  # fmt: skip

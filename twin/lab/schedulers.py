@@ -69,6 +69,8 @@ def _of_pool(
     if role != "prefill":
         if sequences := traits.get("sequences"):
             changes["deployment.decode.batch_per_npu"] = sequences * ranks // own.npus
+        if "swap_gb" in traits:
+            changes["deployment.decode.swap_gb_per_die"] = float(traits["swap_gb"])
         if choice := traits.get("rank_choice"):
             changes["deployment.decode.rank_choice"] = choice
     return changes

@@ -34,6 +34,13 @@ class Fetch:
         return latency_s + tokens * (self.ahead_s_per_token(latency_s) + moved_s)
 
 
+def copies_bytes_per_s(facts: Facts, size: float, dies: int = 1) -> float:
+    """Bytes/s at which copies of `size` bytes start between a node's memory and so many dies, a few
+    in flight each."""
+    in_flight = facts.si("operators.pool_copy.in_flight")
+    return dies * in_flight * size / facts.si("operators.pool_copy.start")
+
+
 def fetch(
     pool: MemoryPool, facts: Facts, readers: float, dies: int, dies_per_node: int, kv_bytes: float,
     layers: int,
@@ -42,7 +49,7 @@ def fetch(
     pieces = layers * int(facts.si(f"stores.{pool.store}.pieces")) if pool.layout == "layer" else 1
     in_flight = facts.si("operators.pool_copy.in_flight")
     size = pool.block_tokens * kv_bytes / pieces
-    copy_rate = dies * in_flight * size / facts.si("operators.pool_copy.start")
+    copy_rate = copies_bytes_per_s(facts, size, dies)
     lookups = in_flight * pool.block_tokens
     if pool.read_plane == "ub":
         return Fetch(kv_bytes * readers, copy_rate, 0.0, lookups)

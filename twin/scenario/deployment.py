@@ -197,6 +197,14 @@ class Decode(Section):
     requests, each over its mean (what DeepSeek evens); the fewest KV tokens (xDeepServe); the
     fewest requests, then KV tokens (vLLM); or the next in turn (SGLang). [DeepSeek open-infra-index
     day 6; xDeepServe, arXiv 2508.02520]"""
+    swap_gb_per_die: float = quantity(
+        0.0, "GB/die", "Host memory for swapped KV", (0, 1024), applies=DECODES, since=4,
+        also="preemption, swap space, swap_space, cpuMemSize, maxPreemptCount",
+    )  # fmt: skip
+    """Memory of its node for KV of requests that a full die preempts. Their blocks are copied there
+    before the next pass and come back, first of all, when there is room. What has no room there is
+    computed again, as everything is with 0. [vLLM V0, preemption-mode swap with swap-space of 4
+    GiB; MindIE, maxPreemptCount with cpuMemSize of 5 GB; vLLM V1 computes again]"""
     microbatch: Literal["auto", "on", "off"] = choice(
         "auto", "Decode microbatches", applies=DECODE_POOL
     )

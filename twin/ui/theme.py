@@ -44,6 +44,7 @@ OPERATOR = {
     "embedding": "#C9CDD8",
     "launch_gaps": "#9AA1B2",
     "prefill_chunk": ROLE["prefill"],
+    "kv_swap": "#7F6A4A",
 }
 OTHER = "#7C8496"
 

@@ -14,6 +14,7 @@ from twin.engine.lists import heap_pop, unlist
 from twin.engine.phases.decode import give_slot_back, pull
 from twin.engine.phases.front import leave_front
 from twin.engine.phases.prefill import leave_queue
+from twin.engine.swap import forget_copy
 from twin.kernels.compiled import kernel
 
 
@@ -136,6 +137,10 @@ def taken_out(world: World, i: int) -> int:
         return w.NONE
     d = request.rank[i] // settings.decode_ranks
     if unlist(decode.wait, d, following, i):
+        give_slot_back(world, i)
+        return w.BACK_FROM_DECODE
+    if status == w.DECODING and unlist(decode.swapped, request.rank[i], following, i):
+        forget_copy(world, i)
         give_slot_back(world, i)
         return w.BACK_FROM_DECODE
     if status == w.DECODING:

@@ -162,6 +162,8 @@ def flows_of(s: Scenario, net: Network, seats: Sequence[Seat], first: INTS) -> l
         if seat.role == "prefill" and among[seat.supernode] and source:
             hand = demands.hand_off(net, source, among[seat.supernode], hand_off)
             add(w.KV_HAND_OFF, seat, hand)
+    if s.deployment.decode.swap_gb_per_die:
+        flows += _swaps(net, seats, plane)
     if offloaded_share(s):
         flows += _offloads(net, seats, no_way, hand_off)
     return flows
@@ -183,6 +185,30 @@ def _answers(net: Network, seat: Seat, plane: str, nodes: Sequence[int]) -> Iter
         yield Flow(w.NONE, w.POOL_WRITE, seat.role, seat.index, load[0])
 
 
+def _swaps(net: Network, seats: Sequence[Seat], plane: str) -> Iterator[Flow]:
+    """Flows of swapped KV between dies that decode and the memory of their nodes, as many bytes out
+    as back. They only locate the bytes and take no part in sharing."""
+    for seat in seats:
+        loads: list[tuple[Load, float]] = []  # each with its part of the bytes
+        for node in net.nodes_of(seat.dies) if seat.role != "prefill" else ():
+            dies = [die for die in seat.dies if net.node[net.dies[die]] == node]
+            for operation in ("write", "read"):
+                if (load := demands.pool(net, dies, plane, (node,), operation)) is not None:
+                    loads.append((load[0], float(len(dies))))
+        if loads:
+            yield Flow(w.NONE, w.SWAP, seat.role, seat.index, _placed(loads))
+
+
+def _placed(loads: Sequence[tuple[Load, float]]) -> Load:
+    """A load with the places of all of these, each times its factor, and the links of the first."""
+    first = loads[0][0]
+    pattern = Pattern(
+        first.links, first.amounts, np.concatenate([load.places for load, _ in loads]),
+        np.concatenate([factor * load.placed for load, factor in loads]),
+    )  # fmt: skip
+    return replace(first, pattern=pattern, moved=Moved(), moved_places=Moved())
+
+
 def _offloads(
     net: Network, seats: Sequence[Seat], no_way: frozenset[int], plane: str
 ) -> Iterator[Flow]:
@@ -196,12 +222,7 @@ def _offloads(
         if seat.role == "decode" and with_path and lend:
             out = demands.hand_off(net, with_path, lend, plane)
             back = demands.hand_off(net, lend, with_path, plane)
-            pattern = Pattern(
-                out.links, out.amounts, np.concatenate((out.places, back.places)),
-                np.concatenate((out.placed, back.placed)),
-            )  # fmt: skip
-            load = replace(out, pattern=pattern, moved=Moved(), moved_places=Moved())
-            yield Flow(w.NONE, w.OFFLOAD, seat.role, seat.index, load)
+            yield Flow(w.NONE, w.OFFLOAD, seat.role, seat.index, _placed([(out, 1.0), (back, 1.0)]))
 
 
 def from_storage(net: Network, dies: Sequence[int]) -> Load | None:

@@ -15,6 +15,7 @@ from twin.engine.lists import append, length, pop
 from twin.engine.phases.decode import give_slot_back, pull
 from twin.engine.phases.prefill import leave_queue, note_ending
 from twin.engine.pool import stop_reading
+from twin.engine.swap import forget_copy
 from twin.kernels.compiled import kernel
 
 
@@ -49,6 +50,12 @@ def empty_decode(world: World, d: int, rank: int, now_s: float) -> int:
         while (every_rank or r == rank) and state.requests[r] > 0:
             i = state.slot_table[r, state.requests[r] - 1]
             pull(world, d, i)
+            send_back(world, i, now_s, w.BACK_FROM_DECODE)
+            count += 1
+        while (every_rank or r == rank) and state.swapped[r, w.HEAD] != w.NONE:
+            i = pop(state.swapped, r, world.request.following)
+            forget_copy(world, i)
+            give_slot_back(world, i)
             send_back(world, i, now_s, w.BACK_FROM_DECODE)
             count += 1
         if world.settings.colocated and (every_rank or r == rank):

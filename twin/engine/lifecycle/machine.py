@@ -21,10 +21,12 @@ from twin.facts import Facts
 from twin.hardware.chip import HardwareError
 from twin.hardware.faults import broken, dies_unfit, slow_dies
 from twin.hardware.network import Network
-from twin.hardware.prices import nic, port_rates, ports_of, transfer_collision
+from twin.hardware.prices import host_copy, nic, port_rates, ports_of, transfer_collision
 from twin.model.batch import attention_s_per_token, batch_line, recompute_s_per_token
 from twin.model.costs import RoleCosts, role_costs
+from twin.model.fetch import copies_bytes_per_s
 from twin.model.record import numbers, slowed
+from twin.model.space import kv_layers
 from twin.scenario import Fault
 
 T = TypeVar("T")
@@ -203,12 +205,29 @@ class Machine:
         if i.role != "prefill":
             self._seat(k)
             self.world.decode.kv_tokens[row] = self.setup.kv_tokens(costs)
+            self._price_copies(k)
         if i.role != "decode":
             self._price_reads(row, costs)
         crowding = traffic.crowding[int(traffic.first[w.EXPERTS]) + self.column(k)]
         now[row, places] *= crowding
         c.priced[self.column(k)] = crowding
         self._plug_in(k)
+
+    def _price_copies(self, k: int) -> None:
+        """Set the seconds of a byte between a die and its node's memory, as one rank has it."""
+        rank = next((rank for rank in self.ranks(k) if None not in rank), ())
+        dies = [die for die in rank if die is not None]
+        if self.world.settings.swap_bytes <= 0.0 or not dies:
+            return
+        s, costs = self.setup.scenario, self.setup.costs
+        layers = kv_layers(costs.deployed.shape, costs.deployed.drafter)
+        layer_bytes = costs.kv_bytes_per_token / layers / self.world.settings.kv_pieces
+        copies = copies_bytes_per_s(self.facts, s.memory_pool.block_tokens * layer_bytes)
+        rates = host_copy(self.fabric, dies, s.memory_pool.read_plane)
+        row = self.setup.instances[k].index
+        self.world.decode.s_per_host_byte[row] = [
+            1.0 / min(rate / len(dies), copies) for rate in rates
+        ]
 
     def _price_reads(self, at: int, costs: RoleCosts) -> None:
         """Set the pool read rate of instance `at`, and seconds of prompts and cached tokens."""

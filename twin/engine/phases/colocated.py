@@ -11,6 +11,7 @@ from twin.engine.contention.traffic import price_exchange
 from twin.engine.lists import fill
 from twin.engine.phases import decode
 from twin.engine.phases.prefill import form_batch, move_activations, next_computed
+from twin.engine.swap import copies_s
 from twin.kernels.compiled import kernel
 from twin.model.decode import decode_hbm_bytes
 from twin.model.mixed import mixed_flops, mixed_hits_s, mixed_iteration_s
@@ -93,6 +94,7 @@ def launch_mixed(world: World, c: int, read_s: float) -> None:
     )  # fmt: skip
     if queue.batch_hits[c] > 0.0:
         took_s += mixed_hits_s(prices, queue.batch_hits[c], operators)
+    took_s += copies_s(world, c, now_s, operators)
     took_s += read_s - now_s
     if batch_tokens > 0.0:
         book_pieces(world, c, now_s, now_s + took_s, batch_tokens)

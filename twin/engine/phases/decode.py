@@ -15,6 +15,7 @@ from twin.engine.contention.traffic import note_duty, price_exchange, slowed_by_
 from twin.engine.in_hbm import has_joined, keep_here, let_go, make_way, shared_tokens
 from twin.engine.lists import append, fill, pop
 from twin.engine.pool import store_answer
+from twin.engine.swap import copies_s, swap_in, swap_out
 from twin.kernels.compiled import kernel
 from twin.model.decode import decode_flops, decode_hbm_bytes, decode_iteration_s
 from twin.policies.batching import iterations_needed
@@ -45,16 +46,24 @@ def acts_s(world: World, d: int, head: int) -> float:
     """Time at which an instance ends its iteration, or can begin one (s)."""
     column = world.settings.prefills + d
     ends_s = world.instance.ends_s[column]
-    # A batch that a fault stopped goes on by itself.
-    if world.instance.running[column] or world.decode.in_batch[d] > 0:
+    # A batch that a fault stopped goes on by itself, and so do requests in host memory.
+    state = world.decode
+    if world.instance.running[column] or state.in_batch[d] > 0 or state.swapped_out[d] > 0:
         return float(ends_s)
     return np.inf if head == w.NONE else max(ends_s, world.request.ready_s[head])
 
 
 @kernel
 def admit(world: World, d: int, now_s: float) -> None:
-    """Let every request whose KV arrived by now_s join the batch."""
+    """Let every request whose KV arrived by now_s join the batch, after those that come back from
+    host memory."""
     state, request = world.decode, world.request
+    if state.swapped_out[d] > 0:
+        for r in range(d * world.settings.decode_ranks, (d + 1) * world.settings.decode_ranks):
+            back = swap_in(world, d, r)
+            while back != w.NONE:
+                enter(world, d, back)
+                back = swap_in(world, d, r)
     while state.wait[d, w.HEAD] != w.NONE and request.ready_s[state.wait[d, w.HEAD]] <= now_s:
         i = pop(state.wait, d, request.following)
         join(world, d, i, now_s)
@@ -76,7 +85,7 @@ def first_token(world: World, i: int, now_s: float) -> None:
 
 @kernel
 def join(world: World, d: int, i: int, now_s: float) -> None:
-    """Put a request into its reserved slot and set the iteration at which it is due to end."""
+    """Let a request whose KV arrived join the batch; a short answer may have ended."""
     settings, request, state = world.settings, world.request, world.decode
     rank = request.rank[i]
     length = request.input_tokens[i] + request.emitted[i]
@@ -90,11 +99,19 @@ def join(world: World, d: int, i: int, now_s: float) -> None:
     if settings.order == w.FAIR:
         charge(world, tenant_of(world, i), 1.0)
     request.status[i] = w.DECODING
-    tokens_left = request.output_tokens[i] - request.emitted[i]
-    if tokens_left <= 0:
+    if request.output_tokens[i] <= request.emitted[i]:
         release(world, d, i)
         end_request(world, i, max(now_s, request.ready_s[i]))
         return
+    enter(world, d, i)
+
+
+@kernel
+def enter(world: World, d: int, i: int) -> None:
+    """Put a request into its reserved slot and set the iteration at which it is due to end."""
+    settings, request, state = world.settings, world.request, world.decode
+    rank = request.rank[i]
+    tokens_left = request.output_tokens[i] - request.emitted[i]
     iterations = iterations_needed(
         tokens_left, settings.draft_tokens, settings.acceptance, settings.key_accept,
         settings.key_round, i * 64 + min(request.preemptions[i], 63),
@@ -110,7 +127,7 @@ def join(world: World, d: int, i: int, now_s: float) -> None:
     request.slot[i] = slot
     state.requests[rank] += 1
     state.in_batch[d] += 1
-    state.context[rank] += length + 1
+    state.context[rank] += request.input_tokens[i] + request.emitted[i]
     state.growth[rank] += tokens_left / iterations
     if settings.order == w.FAIR:
         note_growth(world, d, i, tokens_left / iterations)
@@ -130,6 +147,7 @@ def launch(world: World, d: int, now_s: float) -> None:
         prices, state.requests, state.context, first, settings.decode_ranks,
         costs.decode_hot_tokens, costs.decode_hot_factor[d], operators,
     )  # fmt: skip
+    took_s += copies_s(world, d, now_s, operators)
     tokens, context = sit_through(world, d, now_s, now_s + took_s)
     total = float(state.in_batch[d])
     hbm_bytes = decode_hbm_bytes(prices, total, context, float(settings.decode_ranks))
@@ -309,8 +327,9 @@ def end_request(world: World, i: int, now_s: float) -> None:
 
 @kernel
 def preempt(world: World, d: int, rank: int, now_s: float) -> None:
-    """Preempt the request that joined a full rank last; its KV is lost and recomputed. A request
-    that is alone on its rank and too large is rejected."""
+    """Preempt the request that joined a full rank last: its KV goes to host memory and comes back,
+    or, where that has no room for it, is lost and recomputed. A request that is alone on its rank
+    and too large is rejected."""
     request, state = world.request, world.decode
     victim = state.slot_table[rank, 0]
     for k in range(1, state.requests[rank]):
@@ -318,8 +337,11 @@ def preempt(world: World, d: int, rank: int, now_s: float) -> None:
         if (request.joined[i], i) > (request.joined[victim], victim):
             victim = i
     is_last = state.requests[rank] == 1
-    pull(world, d, victim)
-    request.ready_s[victim] = now_s
+    suspend(world, d, victim)
+    swaps = not is_last and swap_out(world, d, victim)
+    if not swaps:
+        release(world, d, victim)
+        request.ready_s[victim] = now_s
     if is_last:
         request.status[victim] = w.REJECTED
         request.reason[victim] = w.OUTGREW_DECODE
@@ -327,22 +349,29 @@ def preempt(world: World, d: int, rank: int, now_s: float) -> None:
         come_back(world, victim, now_s)
         return
     request.preemptions[victim] += 1
-    request.status[victim] = w.WAITING
-    world.record.counters[w.PREEMPTED] += 1
     add_at(world.record.windows, now_s, w.PREEMPTIONS, 1.0, world.settings)
-    append(state.returned, 0, request.following, victim)
+    if not swaps:
+        request.status[victim] = w.WAITING
+        world.record.counters[w.PREEMPTED] += 1
+        append(state.returned, 0, request.following, victim)
 
 
 @kernel
 def pull(world: World, d: int, i: int) -> None:
-    """Remove a running request from its batch; its emitted tokens stay emitted."""
+    """Remove a running request from its batch and its slot; its emitted tokens stay emitted."""
+    suspend(world, d, i)
+    release(world, d, i)
+
+
+@kernel
+def suspend(world: World, d: int, i: int) -> None:
+    """Remove a running request from its batch, not from its slot."""
     request = world.request
     unschedule(world, d, i)
     iterations = world.decode.iteration[d] - request.joined[i]
     span = request.due[i] - request.joined[i]
     tokens_left = request.output_tokens[i] - request.emitted[i]
     leave(world, d, i)
-    release(world, d, i)
     request.emitted[i] += int(tokens_left * iterations / span)
 
 

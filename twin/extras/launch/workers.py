@@ -112,6 +112,8 @@ def left_out(s: Scenario) -> list[str]:
                     "instance.")  # fmt: skip
     if offloaded_share(s):
         notes.append("Attention offload: all attention stays on decode's own dies.")
+    if roles.keys() != {"prefill"} and d.decode.swap_gb_per_die:
+        notes.append("Swap of preempted requests: vLLM-Ascend and SGLang compute them again.")
     if s.memory_pool.enabled and s.memory_pool.scope != "local":
         notes.append("The memory pool over nodes: each instance has its own prefix cache; a shared "
                     "store (Mooncake, HiCache) has a configuration of its own.")  # fmt: skip

@@ -45,6 +45,7 @@ TRAFFIC = {
     "ssd_read": "SSD tier, reads",
     "ssd_write": "SSD tier, writes",
     "offload": "Offloaded attention",
+    "swap": "KV swap",
 }
 
 Array = np.ndarray[Any, Any]

@@ -1,0 +1,112 @@
+"""Preemption by swap: KV of a preempted request goes to its node's memory and comes back.
+
+As in vLLM V0 (vllm/core/scheduler.py, vllm/worker/worker.py): copies run before the pass on its
+stream, so that an instance waits for the rank that copies longest; requests come back to their
+rank in the order in which they left, before others join, and only where a share of the KV space
+stays free (`operators.swap.watermark`). Meanwhile a request keeps its slot and its tokens stay
+reserved. Ranks that copy at once do not slow each other down."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from twin.engine import codes as w
+from twin.engine.books import book_traffic
+from twin.engine.columns import World
+from twin.engine.contention.kv_transfer import kv_bytes
+from twin.engine.in_hbm import let_go, shared_tokens
+from twin.engine.lists import append, pop
+from twin.kernels.compiled import kernel
+from twin.metrics.operators import DECODE_OPERATORS
+
+PLACE = DECODE_OPERATORS.index("kv_swap")
+
+
+@kernel
+def copied_bytes(world: World, i: int) -> float:
+    """Bytes of a request's KV now on each die of its rank."""
+    return kv_bytes(world, i) / world.settings.kv_pieces
+
+
+@kernel
+def swap_out(world: World, d: int, i: int) -> bool:
+    """Copy the KV of a request that left its batch to host memory; False where that has no room."""
+    state, request, rank = world.decode, world.request, world.request.rank[i]
+    size = copied_bytes(world, i)
+    if state.swapped_bytes[rank, w.HELD] + size > world.settings.swap_bytes:
+        return False
+    let_go(world, i)
+    tokens = float(request.input_tokens[i] + request.emitted[i])
+    state.changed[d] = 1
+    state.reserved_tokens[rank] += tokens
+    state.swapped_tokens[rank] += tokens
+    state.swapped_out[d] += 1
+    state.swapped_bytes[rank, w.HELD] += size
+    state.swapped_bytes[rank, w.OUT] += size
+    state.copy_s[rank] += size * state.s_per_host_byte[d, 0]
+    append(state.swapped, rank, request.following, i)
+    return True
+
+
+@kernel
+def swap_in(world: World, d: int, rank: int) -> int:
+    """Copy back the KV of the first swapped request of a rank if it has room, and return the
+    request; otherwise NONE. A rank without requests has room."""
+    settings, state, request = world.settings, world.decode, world.request
+    i = state.swapped[rank, w.HEAD]
+    if i == w.NONE:
+        return w.NONE
+    tokens = float(request.input_tokens[i] + request.emitted[i])
+    used = state.context[rank] + state.reserved_tokens[rank] - state.swapped_tokens[rank]
+    used += 0.5 * settings.page_tokens * (state.requests[rank] + 1) - shared_tokens(world, rank)
+    if state.requests[rank] > 0 and used + tokens > settings.swap_share * state.kv_tokens[d]:
+        return w.NONE
+    pop(state.swapped, rank, request.following)
+    size = copied_bytes(world, i)
+    take_away(world, i)
+    state.changed[d] = 1
+    state.reserved_tokens[rank] -= tokens
+    state.swapped_bytes[rank, w.BACK] += size
+    state.copy_s[rank] += size * state.s_per_host_byte[d, 1]
+    return int(i)
+
+
+@kernel
+def take_away(world: World, i: int) -> None:
+    """Count a request, already removed from the list, as no longer in host memory."""
+    state, request, rank = world.decode, world.request, world.request.rank[i]
+    state.swapped_bytes[rank, w.HELD] -= copied_bytes(world, i)
+    state.swapped_tokens[rank] -= float(request.input_tokens[i] + request.emitted[i])
+    state.swapped_out[rank // world.settings.decode_ranks] -= 1
+    if state.swapped[rank, w.HEAD] == w.NONE:  # no rounding outlives the last
+        state.swapped_bytes[rank, w.HELD] = 0.0
+        state.swapped_tokens[rank] = 0.0
+
+
+@kernel
+def forget_copy(world: World, i: int) -> None:
+    """Drop a request's KV in host memory; the request has been removed from the list."""
+    world.decode.swapped_bytes[world.request.rank[i], w.DROPPED] += copied_bytes(world, i)
+    take_away(world, i)
+
+
+@kernel
+def copies_s(world: World, d: int, now_s: float, operators: np.ndarray) -> float:
+    """Seconds of copies before a pass that begins now, of the rank that copies longest; books them
+    and the bytes of all ranks, and begins to count anew."""
+    settings, state = world.settings, world.decode
+    longest_s, copied = 0.0, 0.0
+    if settings.swap_bytes <= 0.0:
+        return longest_s
+    for r in range(d * settings.decode_ranks, (d + 1) * settings.decode_ranks):
+        copied += state.swapped_bytes[r, w.OUT] + state.swapped_bytes[r, w.BACK]
+        longest_s = max(longest_s, state.copy_s[r])
+        state.copy_s[r] = 0.0
+    copied *= settings.rank_dies
+    operators[PLACE] += longest_s
+    book_traffic(
+        world, w.SWAP, settings.pool_plane, settings.prefills + d, now_s, now_s + longest_s,
+        copied - state.booked_copies[d],
+    )  # fmt: skip
+    state.booked_copies[d] = copied
+    return longest_s

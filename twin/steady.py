@@ -85,7 +85,7 @@ def _assemble(
     parts = Assembly(net, costs, routed, *uneven, per_request)
     if scenario.cost.cap_w <= 0.0:
         return parts
-    full = _predict(parts, traffic_of(scenario, facts, trace))
+    full = _predict(parts, traffic_of(scenario, facts, trace, costs))
     return replace(parts, costs=build_costs(scenario, facts, net, clocks(scenario, facts, full)))
 
 
@@ -100,9 +100,10 @@ def steady(
     """Sustained rates of the deployment when it is always full, and their limit; traffic:
     `traffic_of` if None. Raises as `assemble`, and ModelError if the model or a request does not
     fit."""
+    parts = assemble(scenario, facts, trace, counts)
     if traffic is None:
-        traffic = traffic_of(scenario, facts, trace)
-    return _full(scenario, assemble(scenario, facts, trace, counts), traffic)
+        traffic = traffic_of(scenario, facts, trace, parts.costs)
+    return _full(scenario, parts, traffic)
 
 
 def _full(scenario: Scenario, parts: Assembly, traffic: Traffic) -> Prediction:
@@ -128,7 +129,7 @@ class Priced:
     @cached_property
     def traffic(self) -> Traffic:
         """Mean lengths and reuse of the traffic."""
-        return traffic_of(self.scenario, self.facts, self.trace)
+        return traffic_of(self.scenario, self.facts, self.trace, self.parts.costs)
 
     @cached_property
     def full(self) -> Prediction:
@@ -156,13 +157,16 @@ def capacity(priced: Priced) -> Prediction:
     return replace(full, advice=f"{full.advice} {largest_batch(priced, bound_s).sentence}")
 
 
-def traffic_of(scenario: Scenario, facts: Facts, trace: TraceTable | None = None) -> Traffic:
+def traffic_of(
+    scenario: Scenario, facts: Facts, trace: TraceTable | None = None, costs: Costs | None = None
+) -> Traffic:
     """Mean lengths of a long run, and the reuse of a sample: in an unlimited memory pool, and in
-    the HBM of its instances."""
+    the HBM of its instances; costs: of the scenario, computed where HBM has blocks if None."""
     means, hits, here = length_means(scenario.workload, facts, trace), 0.0, 0.0
     if scenario.deployment.mode != "decode_only":
         if scenario.memory_pool.in_hbm:
-            here = _reuse_here(scenario, facts, trace, means) * means.input_tokens
+            costs = costs or build_costs(scenario, facts, wired(scenario.supernode, facts))
+            here = _reuse_here(scenario, facts, trace, means, costs) * means.input_tokens
         if scenario.memory_pool.enabled:
             hits = offered(scenario, facts, trace).reuse * means.input_tokens
     return Traffic(
@@ -172,12 +176,11 @@ def traffic_of(scenario: Scenario, facts: Facts, trace: TraceTable | None = None
 
 
 def _reuse_here(
-    scenario: Scenario, facts: Facts, trace: TraceTable | None, means: MeanLengths
+    scenario: Scenario, facts: Facts, trace: TraceTable | None, means: MeanLengths, costs: Costs
 ) -> float:
     """Share of prompt tokens that the prefix caches in HBM have, by an LRU over a sample. Running
     requests' prompts are part of it; what their answers hold is not. Where the router looks for
     hits, a prefix is in one cache, and all together are one; else each gets every n-th request."""
-    costs = build_costs(scenario, facts, wired(scenario.supernode, facts))
     role = costs.prefilling
     if role is None:
         return 0.0

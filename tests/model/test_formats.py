@@ -109,11 +109,12 @@ def test_only_chips_with_a_peak_of_fp4_read_4_bits_in_their_products(
         ).decode
         m = load_machine(facts, load_chip(facts, chip))
         own = costs.sequence.experts
-        at = FORMATS[on_chip(weights, m.chip.flops)]
+        there = on_chip(weights, m.chip.flops)
+        at = FORMATS[there]
         assert at.computes == (native if chip == "b200" else "bf16") and at.linear == wide
-        rate = m.gemm_flops(on_chip(weights, m.chip.flops), operator="grouped")
+        rate = m.gemm_flops(there, operator="grouped")
         assert own.flop == pytest.approx(2 * EXPERT / rate * m.slowest(64), rel=1e-6)
-        read = EXPERT * at.weight_bytes / m.stream_bytes_per_s(1.0, at.computes, "grouped")
+        read = EXPERT * at.weight_bytes / m.stream_bytes_per_s(1.0, there, "grouped")
         assert own.weight == pytest.approx(read * m.slowest(64), rel=1e-6)
         found[chip] = costs.demand
     assert found["b200"].expert_bytes == found["h200"].expert_bytes

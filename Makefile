@@ -105,7 +105,7 @@ $(VENV)/.runtime: requirements.lock | $(BIN)/python
 # The last step of setting up, so that no first visitor waits for a compiler; where it fails, the
 # first run does it.
 $(VENV)/.compiled: $(VENV)/.runtime
-	@echo "Compiling what runs are computed with: once, in half a minute."
+	@echo "Compiling what runs are computed with: once, in two to five minutes."
 	@if $(BIN)/python -m twin warm; then touch $@; \
 	else echo "It could not be compiled here: the first run will try again."; fi
 

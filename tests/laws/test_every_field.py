@@ -356,7 +356,12 @@ FIELDS: dict[str, tuple[dict[str, Any], list[Any]]] = {
     "deployment.decode.rank_choice": (
         PLAIN | {"workload.lengths": "servegen-deepseek-r1", "workload.rate_req_per_s": 400.0},
         EVERY),
-    "deployment.decode.swap_gb_per_die": (DECODE, [0.0, 5.0]),
+    # Ranks of two dies with room for nine requests and 65 tokens of each answer.
+    "deployment.decode.swap_gb_per_die": (
+        R1 | {"deployment.decode.instances": 1, "deployment.decode.npus_per_instance": 8,
+              "deployment.decode.tp_dies": 2, "workload.input_tokens": 4000,
+              "workload.output_tokens": 150, "workload.rate_req_per_s": 100.0, "horizon_s": 6.0},
+        [0.0, 5.0]),
     "deployment.decode.expert_npus": (R1, [0, 8]),
     "deployment.decode.attention_offload": (PLAIN, [0.0, 0.3]),
     "deployment.prefill.lent_cores": (

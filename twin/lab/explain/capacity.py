@@ -209,8 +209,8 @@ def _both(s: Scenario, low: _Load, missed: _Load) -> Generator[Scenario, Summary
     runs = 0
     for each in (low, missed):
         runs += yield from _judged(s, each, [], least=_fewest(s))
-    while low.meets and not missed.meets and steady_by_itself(s):
-        few = [each for each in _unsettled(low, missed) if len(each.shares) < MANY]
+    while low.meets and not missed.meets and steady_by_itself(s) and _unsettled(low, missed):
+        few = [each for each in (low, missed) if len(each.shares) < MANY]
         if not few:
             break
         for each in few:
@@ -218,19 +218,13 @@ def _both(s: Scenario, low: _Load, missed: _Load) -> Generator[Scenario, Summary
     return runs
 
 
-def _unsettled(low: _Load, missed: _Load) -> list[_Load]:
-    """Ends that need more seeds. Both: what seeds differ by is not small against what the share
-    falls by between them. The lower one: one more run as bad as the worst of the other end would
-    have it miss the SLO."""
+def _unsettled(low: _Load, missed: _Load) -> bool:
+    """Whether seeds differ by more than a small part of what the share falls between the ends."""
     if missed.refused:
-        return []
+        return False
     variance = (statistics.variance(low.shares) + statistics.variance(missed.shares)) / 2.0
     error = math.sqrt(variance / min(len(low.shares), len(missed.shares)))
-    falls = low.beyond - missed.beyond
-    if error * math.log(missed.load / low.load) > SETTLED * falls:
-        return [low, missed]
-    one_more = (sum(low.shares) + min(missed.shares)) / (len(low.shares) + 1)
-    return [low] if one_more < low.share else []
+    return error * math.log(missed.load / low.load) > SETTLED * (low.beyond - missed.beyond)
 
 
 def _judged(

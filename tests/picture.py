@@ -53,7 +53,7 @@ def _shot(address: str) -> bytes:
         explain = page.get_by_role("button", name="Explain this run")
         if explain.is_visible():  # a server without other work begins by itself
             explain.click()
-        page.locator(".st-key-waterfall .js-plotly-plot").first.wait_for(timeout=120_000)
+        page.get_by_role("button", name="Apply and compare").first.wait_for(timeout=600_000)
         page.wait_for_timeout(2000)  # charts grow into place
         content = page.screenshot()
         browser.close()

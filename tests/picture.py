@@ -54,7 +54,7 @@ def _shot(address: str) -> bytes:
         if explain.is_visible():  # a server without other work begins by itself
             explain.click()
         page.get_by_role("button", name="Apply and compare").first.wait_for(timeout=600_000)
-        page.wait_for_timeout(2000)  # charts grow into place
+        page.wait_for_timeout(2000)  # what was there before fades
         content = page.screenshot()
         browser.close()
     image = Image.open(BytesIO(content)).convert("RGB").quantize(COLOURS)

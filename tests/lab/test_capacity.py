@@ -88,7 +88,7 @@ def test_seeds_are_added_where_some_fall_behind_for_good_and_others_do_not():
         share = 0.5 if load > 110.0 or longer and falls else 1.0
         return {"slo_attainment": share, "requests": 10_000, "requests_steady": 10_000}
 
-    found = capacity(QUICK, load_facts(), simulated)
+    found = capacity(QUICK, load_facts(), simulated, thorough=True)
     assert 100.0 / CLOSE <= found.load <= 100.0 * CLOSE
     assert FEWER < max(len(set(seeds)) for seeds in runs.values()) <= MANY
     assert found.runs == sum(map(len, runs.values()))

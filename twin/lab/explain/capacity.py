@@ -22,8 +22,8 @@ STEP = 1.06  # off the formula's answer
 LEAST, MOST = 1 / 64, 32.0  # of the load where the search begins: no load beyond is tried
 LONGER = 16  # as many lives of a request as in the other runs
 MOST_REQUESTS = 400_000.0  # of a longer run: more take minutes, and chance is small
-FEWER = 4  # seeds where longer runs decide; doubled where these leave the load open,
-MANY = 16  # at most to so many
+FEWER = 4  # seeds where longer runs decide
+MANY = 16  # at most, of a thorough search: doubled where fewer leave the load open
 SETTLED = 0.003  # of a load: its standard error that needs no more seeds
 TRIED = 60  # loads at most
 SURE = 2.0  # standard errors
@@ -54,9 +54,11 @@ class Capacity:
         return UNITS.get(self.path, "times the trace's speed")
 
 
-def capacity(s: Scenario, facts: Facts, simulated: Simulated) -> Capacity:
+def capacity(
+    s: Scenario, facts: Facts, simulated: Simulated, *, thorough: bool = False
+) -> Capacity:
     """The capacity of a scenario. Raises what `simulated` raises."""
-    search = searching(s, facts)
+    search = searching(s, facts, thorough=thorough)
     query = next(search)
     while True:
         try:
@@ -65,10 +67,13 @@ def capacity(s: Scenario, facts: Facts, simulated: Simulated) -> Capacity:
             return found.value
 
 
-def searching(s: Scenario, facts: Facts, begin: float | None = None) -> Search:
+def searching(
+    s: Scenario, facts: Facts, begin: float | None = None, *, thorough: bool = False
+) -> Search:
     """Generator of the search: yields scenarios, receives summaries, returns the capacity. Steps
     grow until the SLO changes between met and missed, then halve; the last interval is interpolated
-    by share."""
+    by share. thorough: with more seeds where few leave the load open, which takes up to three times
+    as long."""
     require_one_model(s, "a capacity")
     path, own_load = load_of(s)
     first = load = begin or first_load(s, facts) or own_load
@@ -93,7 +98,7 @@ def searching(s: Scenario, facts: Facts, begin: float | None = None) -> Search:
         settled = False
         while met and _close(met[-1].load, least_missed.load, least_gap):
             low, ends, step = met[-1], True, CLOSE
-            runs += yield from _both(long, low, least_missed)
+            runs += yield from _both(long, low, least_missed, thorough)
             settled = low.meets and not least_missed.meets
             if settled:
                 break
@@ -202,14 +207,17 @@ def _close(low: float, missed: float, least_gap: float) -> bool:
     return missed <= CLOSE * low or missed - low <= least_gap
 
 
-def _both(s: Scenario, low: _Load, missed: _Load) -> Generator[Scenario, Summary | None, int]:
-    """Run both ends, with more and more seeds as long as they are ends and chance may have made
-    them; returns the number of runs. Near its capacity a deployment may run for long with short
-    queues and then fall behind for good: whether it does within a run differs by seed."""
+def _both(
+    s: Scenario, low: _Load, missed: _Load, thorough: bool
+) -> Generator[Scenario, Summary | None, int]:
+    """Run both ends, thorough: with more and more seeds as long as they are ends and chance may
+    have made them; returns the number of runs. Near its capacity a deployment may run for long with
+    short queues and then fall behind for good: whether it does within a run differs by seed."""
     runs = 0
     for each in (low, missed):
         runs += yield from _judged(s, each, [], least=_fewest(s))
-    while low.meets and not missed.meets and steady_by_itself(s) and _unsettled(low, missed):
+    thorough = thorough and steady_by_itself(s)
+    while thorough and low.meets and not missed.meets and _unsettled(low, missed):
         few = [each for each in (low, missed) if len(each.shares) < MANY]
         if not few:
             break

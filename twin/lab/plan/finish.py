@@ -186,7 +186,7 @@ class Finish:
         missed_by: dict[int, list[tuple[float, Trial]]] = {id(f): [] for f in finalists}  # loads
         for f in finalists:
             begin = f.rate if self.search.one_load else f.tested.middle
-            search = searching(f.scenario, self.facts, begin)
+            search = searching(f.scenario, self.facts, begin, thorough=True)
             in_progress.append((f, search, next(search)))
         while in_progress:
             answers = yield tuple(scenario for _, _, scenario in in_progress)

@@ -190,9 +190,11 @@ class Child:
                 self._replies = SimpleQueue()
                 self._process = Piped(start_process("twin.lab.runs.cluster"), self._replies.put)
             self._key = key
-            self._process.say({"what": what, "text": text})
-            reply = self._reply(self._process)
-            self._key = ""
+            try:
+                self._process.say({"what": what, "text": text})
+                reply = self._reply(self._process)
+            finally:
+                self._key = ""
             if reply is None:
                 code = self._process.wait()
                 raise ClusterError(f"a process that simulated ended ({how_ended(code)})")

@@ -15,7 +15,7 @@ from twin.extras.evidence.choices import one_skew
 from twin.extras.evidence.made import keep_first, load_made, make, write_made
 from twin.extras.evidence.points import check_options, fit_points, write_private
 from twin.lab.evidence.judge import evidence as rows_of
-from twin.lab.evidence.judge import headlines, score_table, write_errors
+from twin.lab.evidence.judge import headlines, score_table, today, write_errors
 from twin.lab.evidence.near import covered_in_words, row_bands
 from twin.lab.library import load_facts
 
@@ -122,7 +122,13 @@ def print_evidence(rows: Sequence[Mapping[str, Any]]) -> None:
     print_rows("Published figures", heads, cells)
     _print_table("Absolute error: mean (worst, rows)", score_table(rows))
     record = load_made()
-    sentences = (*headlines(rows), *covered_in_words(), one_skew(load_facts()), record.default_skew)
+    sentences = (
+        *headlines(rows),
+        today(rows),
+        *covered_in_words(),
+        one_skew(load_facts()),
+        record.default_skew,
+    )
     for sentence in sentences:
         out.print(escape(sentence))
     out.print(

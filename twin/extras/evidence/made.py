@@ -13,7 +13,7 @@ import tomli_w
 from twin.extras.evidence.calibrate import CrossValidation, LeftOut, Span, cross_validate
 from twin.extras.evidence.choices import Moved, all_moved, at_default_skew, one_skew
 from twin.facts import Facts
-from twin.lab.evidence.judge import answer_row, evidence, headlines, score_table
+from twin.lab.evidence.judge import answer_row, evidence, headlines, score_table, today
 from twin.lab.evidence.near import covered_in_words
 from twin.lab.evidence.rows import (
     FIRST,
@@ -176,7 +176,7 @@ Table: TypeAlias = Callable[[Sequence[Mapping[str, str]]], str]  # rows as a Mar
 def accuracy_table(rows: Rows, table: Table) -> str:
     """Headlines of both groups of machines, and the errors by kind of row."""
     skew = f"{one_skew(load_facts())} {load_made().default_skew}"
-    lines = [f"- {line}" for line in (*headlines(rows), *covered_in_words(), skew)]
+    lines = [f"- {line}" for line in (*headlines(rows), today(rows), *covered_in_words(), skew)]
     return "\n".join([*lines, "", table(score_table(rows))])
 
 

@@ -11,7 +11,7 @@ from twin.extras.evidence.page import charts, proof
 from twin.extras.evidence.rankings import ranking_table
 from twin.extras.evidence.slides import slide_table
 from twin.lab.evidence.envelope import outside_evidence, reach
-from twin.lab.evidence.judge import evidence, headlines, score_table
+from twin.lab.evidence.judge import evidence, headlines, score_table, today
 from twin.lab.evidence.near import covered_in_words
 from twin.lab.evidence.rows import KINDS, UNJUDGED, EvidenceError, Row, load_beyond, load_published
 from twin.lab.runs.runner import find_run
@@ -101,6 +101,7 @@ def name_row(row: str = "") -> None:
 # 2) In a few numbers, one picture, and what is worst.
 for sentence_of_group in headlines(answers):
     st.markdown(f"**{sentence_of_group}**")
+st.caption(today(answers))
 picture, worst = st.columns([3, 2], gap="large")
 with picture:
     plot(charts.errors(answers), "evidence-errors")

@@ -199,10 +199,16 @@ def _finite(parts: Sequence[str], ask: Ask) -> float:
 
 
 def _benchmark(parts: Sequence[str], ask: Ask) -> float:
-    """A benchmark: `clients` begin at once and send `prompts`; equal answers stay in step."""
-    begin = {"start": "empty", "warmup_s": 0.0, "horizon_s": HOUR_S, "memory_pool.enabled": False,
-             "workload.arrivals": "closed_loop", "workload.concurrency": int(ask.args["clients"]),
-             "workload.prompts": int(ask.args["prompts"])}  # fmt: skip
+    """A benchmark from its first request: `clients` begin at once and send `prompts`, where equal
+    answers stay in step; or evenly spaced requests, `rate` of them a second for `seconds`."""
+    begin: dict[str, Any] = {"start": "empty", "warmup_s": 0.0, "memory_pool.enabled": False}
+    if "rate" in ask.args:
+        begin |= {"workload.arrivals": "uniform", "horizon_s": float(ask.args["seconds"]),
+                  "workload.rate_req_per_s": float(ask.args["rate"])}  # fmt: skip
+    else:
+        begin |= {"workload.arrivals": "closed_loop", "horizon_s": HOUR_S,
+                  "workload.concurrency": int(ask.args["clients"]),
+                  "workload.prompts": int(ask.args["prompts"])}  # fmt: skip
     from twin.engine.simulate import simulate  # a formula waits for no compiler
 
     finished_run = simulate(with_overrides(ask.scenario, begin), ask.facts)

@@ -5,21 +5,7 @@ in archives and at every read; an invalid value reads as empty, and the row's se
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from sqlalchemy import (
-    JSON,
-    BigInteger,
-    Double,
-    ForeignKey,
-    Index,
-    MetaData,
-    String,
-    Text,
-    TypeDecorator,
-    column,
-    func,
-    select,
-    table,
-)
+import sqlalchemy as sa
 from sqlalchemy.orm import DeclarativeBase, Mapped, column_property, composite, mapped_column
 
 from twin.lab.store.owner import Owner
@@ -29,10 +15,10 @@ SECONDS_MAX = 9e9  # since 1970: the year 2255; nanoseconds in 64 bits end in 22
 FIGURE_MAX = float(1 << 63)
 
 
-class Cell(TypeDecorator[Any]):
+class Cell(sa.TypeDecorator[Any]):
     """A JSON column of one type; wrong: function that returns a value's fault, '' if none."""
 
-    impl, cache_ok = JSON, True
+    impl, cache_ok = sa.JSON, True
 
     def __init__(
         self,
@@ -53,10 +39,10 @@ class Cell(TypeDecorator[Any]):
         return self.empty() if self.wrong(value) else value
 
 
-class Seconds(TypeDecorator[float]):
+class Seconds(sa.TypeDecorator[float]):
     """A time of day (Unix seconds), a duration or a share."""
 
-    impl, cache_ok = Double, True
+    impl, cache_ok = sa.Double, True
 
     def wrong(self, value: Any) -> str:
         """Fault of a value, '' if it has none."""
@@ -108,16 +94,16 @@ TRANSITIONS = (
     (RUNNING, INTERRUPTED),
 )
 
-DIGEST = String(64)
+DIGEST = sa.String(64)
 # Named before their classes are.
-_RUNS = table("runs", column("scenario"))
-_IMPORT_TABLES = table("import_tables", column("digest"), column("sha256"))
+_RUNS = sa.table("runs", sa.column("scenario"))
+_IMPORT_TABLES = sa.table("import_tables", sa.column("digest"), sa.column("sha256"))
 
 
 class Row(DeclarativeBase):
     """A row of any table."""
 
-    metadata = MetaData(
+    metadata = sa.MetaData(
         naming_convention={
             "pk": "pk_%(table_name)s",
             "fk": "fk_%(table_name)s_%(column_0_name)s",
@@ -127,7 +113,7 @@ class Row(DeclarativeBase):
     )
     type_annotation_map: ClassVar[dict[Any, Any]] = {
         float: Seconds,  # there is no other
-        str: Text,
+        str: sa.Text,
         dict[str, Any]: Cell(dict),
     }
 
@@ -136,23 +122,23 @@ class ScenarioRow(Row):
     """A stored scenario; `published`: its link was given away."""
 
     __tablename__ = "scenarios"
-    __table_args__ = (Index("ix_scenarios_created_s", "created_s"),)
+    __table_args__ = (sa.Index("ix_scenarios_created_s", "created_s"),)
 
     digest: Mapped[str] = mapped_column(DIGEST, primary_key=True)
     schema_version: Mapped[int]
     # Canonical JSON: its SHA-256 is the digest.
     body: Mapped[str] = mapped_column(deferred=True)
-    name: Mapped[str] = mapped_column(String(120))
+    name: Mapped[str] = mapped_column(sa.String(120))
     question: Mapped[str]
     source: Mapped[str]
     trace_digest: Mapped[str] = mapped_column(DIGEST)  # "" without a trace; may not be stored here
     parent: Mapped[str | None] = mapped_column(DIGEST)  # what it was forked from: of older twins
-    preset: Mapped[str] = mapped_column(String(120))  # key of the preset it is, or ""
+    preset: Mapped[str] = mapped_column(sa.String(120))  # key of the preset it is, or ""
     created_s: Mapped[float]
     published_s: Mapped[float | None]
 
     runs: Mapped[int] = column_property(  # how many it has
-        select(func.count())
+        sa.select(sa.func.count())
         .select_from(_RUNS)
         .where(_RUNS.c.scenario == digest)
         .correlate_except(_RUNS)
@@ -172,7 +158,7 @@ class AliasRow(Row):
 
     digest: Mapped[str] = mapped_column(DIGEST, primary_key=True)
     scenario: Mapped[str] = mapped_column(
-        DIGEST, ForeignKey("scenarios.digest", ondelete="CASCADE"), index=True
+        DIGEST, sa.ForeignKey("scenarios.digest", ondelete="CASCADE"), index=True
     )
 
 
@@ -194,29 +180,29 @@ class RunRow(Row):
 
     __tablename__ = "runs"
     __table_args__ = (
-        Index("ix_runs_queued_s", "queued_s"),
-        Index("ix_runs_state_queued_s", "state", "queued_s"),
-        Index("ix_runs_scenario_facts_digest", "scenario", "facts_digest"),
+        sa.Index("ix_runs_queued_s", "queued_s"),
+        sa.Index("ix_runs_state_queued_s", "state", "queued_s"),
+        sa.Index("ix_runs_scenario_facts_digest", "scenario", "facts_digest"),
     )
 
-    id: Mapped[str] = mapped_column(String(64), primary_key=True)
+    id: Mapped[str] = mapped_column(sa.String(64), primary_key=True)
     # The question: pinned when the run is made.
-    scenario: Mapped[str] = mapped_column(DIGEST, ForeignKey("scenarios.digest"))
-    facts_digest: Mapped[str] = mapped_column(DIGEST, ForeignKey("facts.digest"))
-    engine_version: Mapped[str] = mapped_column(String(64))
-    seed: Mapped[int] = mapped_column(BigInteger)
+    scenario: Mapped[str] = mapped_column(DIGEST, sa.ForeignKey("scenarios.digest"))
+    facts_digest: Mapped[str] = mapped_column(DIGEST, sa.ForeignKey("facts.digest"))
+    engine_version: Mapped[str] = mapped_column(sa.String(64))
+    seed: Mapped[int] = mapped_column(sa.BigInteger)
     queued_s: Mapped[float]
     # The attempt.
-    state: Mapped[str] = mapped_column(String(16))
+    state: Mapped[str] = mapped_column(sa.String(16))
     cancel_s: Mapped[float | None]  # when a stop was requested
     progress: Mapped[float] = mapped_column(default=0.0)  # 0..1
     live: Mapped[dict[str, Any]] = mapped_column(default=dict)
     started_s: Mapped[float | None]
     beat_s: Mapped[float | None]
-    owner_name: Mapped[str] = mapped_column("owner", String(64))  # "" until claimed
-    owner_host: Mapped[str] = mapped_column(String(255))
-    owner_pid: Mapped[int] = mapped_column(BigInteger)
-    owner_started: Mapped[str] = mapped_column(String(64))
+    owner_name: Mapped[str] = mapped_column("owner", sa.String(64))  # "" until claimed
+    owner_host: Mapped[str] = mapped_column(sa.String(255))
+    owner_pid: Mapped[int] = mapped_column(sa.BigInteger)
+    owner_started: Mapped[str] = mapped_column(sa.String(64))
     owner: Mapped[Owner] = composite(owner_name, owner_host, owner_pid, owner_started)
     # The answer: written once, with the change to a final state.
     finished_s: Mapped[float | None]
@@ -231,7 +217,7 @@ class RunRow(Row):
     published_s: Mapped[float | None]
 
     name: Mapped[str] = column_property(
-        select(ScenarioRow.name)
+        sa.select(ScenarioRow.name)
         .where(ScenarioRow.digest == scenario)
         .correlate_except(ScenarioRow)
         .scalar_subquery()
@@ -253,8 +239,8 @@ class HoldingRow(Row):
 
     __tablename__ = "holdings"
 
-    visitor: Mapped[str] = mapped_column(String(255), primary_key=True)
-    name: Mapped[str] = mapped_column(String(64), primary_key=True, index=True)  # id or digest
+    visitor: Mapped[str] = mapped_column(sa.String(255), primary_key=True)
+    name: Mapped[str] = mapped_column(sa.String(64), primary_key=True, index=True)  # id or digest
 
 
 class NoteRow(Row):
@@ -262,9 +248,9 @@ class NoteRow(Row):
 
     __tablename__ = "notes"
 
-    visitor: Mapped[str] = mapped_column(String(255), primary_key=True)  # "" without logins
-    name: Mapped[str] = mapped_column(String(64), primary_key=True, index=True)  # id or digest
-    title: Mapped[str] = mapped_column(String(120))  # shown in place of the scenario's name
+    visitor: Mapped[str] = mapped_column(sa.String(255), primary_key=True)  # "" without logins
+    name: Mapped[str] = mapped_column(sa.String(64), primary_key=True, index=True)  # id or digest
+    title: Mapped[str] = mapped_column(sa.String(120))  # shown in place of the scenario's name
     tags: Mapped[str]  # one a line
     text: Mapped[str]
 
@@ -275,8 +261,8 @@ class ArtefactRow(Row):
     __tablename__ = "artefacts"
 
     sha256: Mapped[str] = mapped_column(DIGEST, primary_key=True)
-    bytes: Mapped[int] = mapped_column(BigInteger)
-    rows: Mapped[int] = mapped_column(BigInteger)
+    bytes: Mapped[int] = mapped_column(sa.BigInteger)
+    rows: Mapped[int] = mapped_column(sa.BigInteger)
     created_s: Mapped[float]
 
 
@@ -286,31 +272,31 @@ class RunTableRow(Row):
     __tablename__ = "run_tables"
 
     run: Mapped[str] = mapped_column(
-        String(64), ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True
+        sa.String(64), sa.ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True
     )
-    name: Mapped[str] = mapped_column(String(64), primary_key=True)
-    sha256: Mapped[str] = mapped_column(DIGEST, ForeignKey("artefacts.sha256"), index=True)
+    name: Mapped[str] = mapped_column(sa.String(64), primary_key=True)
+    sha256: Mapped[str] = mapped_column(DIGEST, sa.ForeignKey("artefacts.sha256"), index=True)
 
 
 class ImportRow(Row):
     """An imported value without its tables: a trace, expert counts (see `lab.kinds`)."""
 
     __tablename__ = "imports"
-    __table_args__ = (Index("ix_imports_kind_created_s", "kind", "created_s"),)
+    __table_args__ = (sa.Index("ix_imports_kind_created_s", "kind", "created_s"),)
 
     digest: Mapped[str] = mapped_column(DIGEST, primary_key=True)
-    kind: Mapped[str] = mapped_column(String(64))
-    name: Mapped[str] = mapped_column(String(255))
-    format: Mapped[str] = mapped_column(String(64))
+    kind: Mapped[str] = mapped_column(sa.String(64))
+    name: Mapped[str] = mapped_column(sa.String(255))
+    format: Mapped[str] = mapped_column(sa.String(64))
     about: Mapped[dict[str, Any]]  # scalars, and the counts of rows left out
-    rows: Mapped[int] = mapped_column(BigInteger)  # of its first table: requests of a trace
+    rows: Mapped[int] = mapped_column(sa.BigInteger)  # of its first table: requests of a trace
     seal: Mapped[str] = mapped_column(DIGEST)  # SHA-256 over all this and its tables
     created_s: Mapped[float]
 
     SEALED: ClassVar = ("digest", "kind", "name", "format", "about", "rows")
 
     bytes: Mapped[int] = column_property(
-        select(func.sum(ArtefactRow.bytes))
+        sa.select(sa.func.sum(ArtefactRow.bytes))
         .join(_IMPORT_TABLES, _IMPORT_TABLES.c.sha256 == ArtefactRow.sha256)
         .where(_IMPORT_TABLES.c.digest == digest)
         .correlate_except(ArtefactRow, _IMPORT_TABLES)
@@ -324,7 +310,7 @@ class ImportTableRow(Row):
     __tablename__ = "import_tables"
 
     digest: Mapped[str] = mapped_column(
-        DIGEST, ForeignKey("imports.digest", ondelete="CASCADE"), primary_key=True
+        DIGEST, sa.ForeignKey("imports.digest", ondelete="CASCADE"), primary_key=True
     )
-    name: Mapped[str] = mapped_column(String(64), primary_key=True)
-    sha256: Mapped[str] = mapped_column(DIGEST, ForeignKey("artefacts.sha256"), index=True)
+    name: Mapped[str] = mapped_column(sa.String(64), primary_key=True)
+    sha256: Mapped[str] = mapped_column(DIGEST, sa.ForeignKey("artefacts.sha256"), index=True)

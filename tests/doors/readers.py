@@ -36,8 +36,7 @@ from twin.lab.library import (
 from twin.lab.machines import built_machine, read_machine
 from twin.lab.share import links
 from twin.lab.store import Store, StoreError, open_store
-from twin.lab.store.archive import write_archive
-from twin.lab.store.restore import read_archive
+from twin.lab.store.archive import read_archive, write_archive
 from twin.lab.traces.reader import preview, read_trace
 from twin.lab.traces.source import TraceError
 from twin.scenario import Scenario, SpecError, scenario_from_canonical, with_overrides

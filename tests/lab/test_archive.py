@@ -19,11 +19,18 @@ from tests.lab.conftest import adding_to
 from tests.lab.test_store import ME, counts, trace
 from twin.lab.library import ROOT
 from twin.lab.machines import read_machine
-from twin.lab.store import StoreError, open_store, restore
-from twin.lab.store.archive import KINDS, MEMBER, export_runs, write_archive
+from twin.lab.store import StoreError, open_store
+from twin.lab.store import archive as archives
+from twin.lab.store.archive import (
+    KINDS,
+    MEMBER,
+    export_runs,
+    read_archive,
+    read_archive_file,
+    write_archive,
+)
 from twin.lab.store.models import DONE, HoldingRow, ImportRow, ScenarioRow
-from twin.lab.store.restore import read_archive, read_archive_file
-from twin.lab.store.result import ANSWER, seal
+from twin.lab.store.runs import ANSWER, seal
 from twin.scenario import Scenario, legacy_digests
 
 
@@ -347,7 +354,7 @@ def test_what_is_no_table_and_what_is_too_large_is_not_read(file_store, monkeypa
             self.read_bytes += len(piece)
             return piece
 
-    monkeypatch.setattr(restore, "TABLE_BYTES_MAX", 20 << 20)
+    monkeypatch.setattr(archives, "TABLE_BYTES_MAX", 20 << 20)
     name = f"twin-1/table/{'0' * 64}.parquet"
     file = Counted(packed((name, bytes(19 << 20)), (name, b"PAR1" + bytes(20 << 20))))
     left_out = read_archive(file_store, file, "large.tar").left_out

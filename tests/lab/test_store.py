@@ -36,8 +36,7 @@ from twin.lab.store import (
 )
 from twin.lab.store.errors import StoreFull
 from twin.lab.store.models import FactsRow, ImportTableRow
-from twin.lab.store.result import facts_of_text
-from twin.lab.store.runs import new_id
+from twin.lab.store.runs import facts_of_text, new_id
 from twin.scenario import Scenario, scenario_digest
 from twin.workload.requests import TraceTable
 

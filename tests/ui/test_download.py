@@ -10,7 +10,7 @@ from tests.ui.stored_runs import done, scenario
 from twin.engine.recorder import STATUS
 from twin.lab.library import scenario_from_toml
 from twin.lab.store import open_store
-from twin.lab.store.restore import read_archive_file
+from twin.lab.store.archive import read_archive_file
 from twin.ui.pages.run import results
 
 

@@ -12,8 +12,7 @@ from twin.commands.terminal import AsJson, out, print_json, print_rows, progress
 from twin.lab.files import whole_file
 from twin.lab.runs.runner import verified
 from twin.lab.store import open_store
-from twin.lab.store.archive import write_archive
-from twin.lab.store.restore import read_archive_file
+from twin.lab.store.archive import read_archive_file, write_archive
 from twin.lab.traces.reader import preview, read_trace
 from twin.lab.traces.source import LOCAL
 

@@ -1,7 +1,7 @@
 """What a stranger may hand in: how it is read, and sound examples."""
 
 from tests.doors.on_disk import on_disk
-from twin.extras.evidence.points import PointsError, read_points
+from twin.extras.evidence.calibrate import PointsError, read_points
 from twin.lab.library import DATA, load_facts
 
 POINTS = DATA / "examples" / "measured-points.csv"

@@ -13,8 +13,8 @@ from twin.lab.machines import keep_brought
 from twin.lab.runs.budget import Budget, budget_of, require_fits
 from twin.lab.runs.job import ENGINE, Watch, answered, execute, load_engine
 from twin.lab.store import Owner, RunRow, Store, StoreError, open_store
+from twin.lab.store.archive import read_archive_file
 from twin.lab.store.models import DONE
-from twin.lab.store.restore import read_archive_file
 from twin.lab.store.statements import require
 from twin.scenario import Scenario, SpecError, scenario_digest
 

@@ -21,8 +21,7 @@ from twin.lab.store.artefacts import SWEEP_AGE_S, Artefacts
 from twin.lab.store.engines import Database, check_integrity, open_database, prepare_file
 from twin.lab.store.errors import StoreError, StoreFull
 from twin.lab.store.migrate import check_guards, upgrade
-from twin.lab.store.result import facts_of_text
-from twin.lab.store.runs import Runs
+from twin.lab.store.runs import Runs, facts_of_text
 from twin.lab.store.scenarios import Scenarios
 from twin.lab.store.statements import require
 from twin.lab.store.values import AGAIN, Values

@@ -1,18 +1,22 @@
 """Stored runs: queued -> running -> done | failed | cancelled | interrupted, queued -> cancelled. A
-change is one UPDATE that names old states and owner; results' seals are checked at opening."""
+change is one UPDATE that names old states and owner. A result has the facts that it was made with,
+and a seal that is checked at opening."""
 
+import hashlib
+import json
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
 import polars as pl
 from sqlalchemy import ColumnElement, Select, delete, func, or_, select, update
 from sqlalchemy.orm import Session
 
-from twin.facts import Facts
+from twin.facts import Facts, facts_from_tables
 from twin.lab.store.artefacts import Artefact, Artefacts
-from twin.lab.store.engines import Database
+from twin.lab.store.engines import Database, json_text
 from twin.lab.store.errors import StoreError
 from twin.lab.store.models import (
     CANCELLED,
@@ -30,16 +34,7 @@ from twin.lab.store.models import (
     ScenarioRow,
 )
 from twin.lab.store.owner import CLUSTER, Owner
-from twin.lab.store.result import (
-    ANSWER,
-    broken_checks,
-    contradiction,
-    facts_text,
-    same_question,
-    seal,
-    tables_of,
-)
-from twin.lab.store.scenarios import stored_as
+from twin.lab.store.scenarios import called, stored_as
 from twin.lab.store.statements import (
     PAGE,
     Page,
@@ -50,6 +45,81 @@ from twin.lab.store.statements import (
     require,
 )
 from twin.lab.store.visitors import WRITTEN, Undo, Visitor, forget, noted, undo_of
+
+if TYPE_CHECKING:
+    from twin.engine.simulate import Run
+
+ANSWER = ("summary", "checks", "notes", "result_digest", "valid")  # what the seal covers
+
+
+def seal(answer: Mapping[str, Any], tables: Mapping[str, str]) -> str:
+    """SHA-256 over a result's columns (ANSWER) and the hashes of its tables."""
+    return hashlib.sha256(json_text({**answer, "tables": tables}).encode()).hexdigest()
+
+
+def broken_checks(result: "Run") -> str:
+    """Sentence on the laws that do not hold; '' if all do."""
+    if result.valid:
+        return ""
+    broken = [f"{c['id']}: {c['statement']} ({c['detail']})" for c in result.checks if not c["ok"]]
+    return "checks do not hold: " + ("; ".join(broken) or "the engine says so, without naming one")
+
+
+def tables_of(session: Session, run: str) -> dict[str, Artefact]:
+    """Names, sizes and hashes of a run's tables."""
+    a, t = ArtefactRow, RunTableRow
+    query = select(t.name, a.sha256, a.bytes, a.rows).join(a, a.sha256 == t.sha256)
+    rows = session.execute(query.where(t.run == run).order_by(t.name))
+    return {name: Artefact(sha256, size, height) for name, sha256, size, height in rows}
+
+
+def same_question(
+    session: Session, scenario: str, facts: str, version: str, states: Sequence[str]
+) -> str | None:
+    """Newest run of a question in one of some states, without a request to stop."""
+    r = RunRow
+    return session.scalar(
+        select(r.id)
+        .where(called(r.scenario, scenario), r.facts_digest == facts, r.engine_version == version)
+        .where(r.state.in_(list(states)), r.cancel_s.is_(None) | (r.state == DONE))
+        .order_by(r.queued_s.desc(), r.id)
+        .limit(1)
+    )
+
+
+def contradiction(session: Session, row: RunRow, digest: str) -> str:
+    """Sentence if an earlier run of the same question gave other bytes; otherwise ''."""
+    r = RunRow
+    other = session.scalar(
+        select(r.id)
+        .where(r.scenario == row.scenario, r.facts_digest == row.facts_digest)
+        .where(r.engine_version == row.engine_version, r.state == DONE, r.result_digest != digest)
+        .limit(1)
+    )
+    return f"the same question gave another result in run {other}" if other else ""
+
+
+FACT = ("value", "unit", "source", "mark", "note")
+
+
+@lru_cache(maxsize=4)
+def facts_text(facts: Facts) -> str:
+    """Stored text of facts, without notes, which the digest does not cover."""
+    rows = {name: [f.value, f.unit, f.source, f.mark, ""] for name, f in facts.items()}
+    return json_text(rows)
+
+
+def facts_of_text(text: str, digest: str) -> Facts:
+    """Facts of a stored text; raises StoreError if their digest differs."""
+    try:
+        rows = json.loads(text).items()
+        facts = facts_from_tables({n: dict(zip(FACT, f, strict=True)) for n, f in rows})
+    except (AttributeError, LookupError, TypeError, ValueError):
+        facts = None
+    if facts is None or facts.digest != digest:
+        raise StoreError(f"the facts {digest} are damaged on disk: restore a backup")
+    return facts
+
 
 if TYPE_CHECKING:
     from twin.engine.simulate import Run

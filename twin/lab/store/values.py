@@ -15,7 +15,7 @@ from twin.lab.store.artefacts import Artefact, Artefacts
 from twin.lab.store.engines import Database
 from twin.lab.store.errors import StoreError
 from twin.lab.store.models import ImportRow, ImportTableRow, ScenarioRow
-from twin.lab.store.result import seal
+from twin.lab.store.runs import seal
 from twin.lab.store.statements import PAGE, Page, page_of, remember, require, users
 from twin.lab.store.visitors import Visitor
 from twin.scenario import Scenario

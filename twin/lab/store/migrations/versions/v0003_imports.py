@@ -4,7 +4,7 @@ import sqlalchemy as sa
 from alembic import op
 
 from twin.lab.store.migrations.tables import foreign, make
-from twin.lab.store.result import seal
+from twin.lab.store.runs import seal
 
 revision, down_revision = "v0003", "v0002"
 

@@ -3,29 +3,159 @@
 or not this visitor's, 413 too large, 422 a scenario that cannot be, 409 what the store refuses."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import FastAPI, Request
+from fastapi import APIRouter, Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.middleware.trustedhost import TrustedHostMiddleware
 from fastapi.responses import JSONResponse, Response
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict, Field, create_model
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from twin.api import plans
-from twin.api.question import Question, Seen
 from twin.engine.simulate import ENGINE_VERSION
-from twin.lab.library import presets
-from twin.lab.plan.question import PlanError
-from twin.lab.plan.work import PlansBusy
-from twin.lab.runs.budget import TooLarge
+from twin.lab.ask import scenario_named, with_machine
+from twin.lab.library import load_facts, presets
+from twin.lab.plan.question import Plan, PlanError, plan_from, usual_goal
+from twin.lab.plan.work import Plans, PlansBusy, plans_of
+from twin.lab.runs.budget import TooLarge, budget_of, require_fits
 from twin.lab.runs.executor import Runner
 from twin.lab.runs.predicted import predicted
 from twin.lab.store import Store, StoreError
 from twin.lab.store.errors import UnknownId
 from twin.lab.store.statements import require
 from twin.model.shape import ModelError
-from twin.scenario import SpecError, scenario_digest
+from twin.scenario import Scenario, SpecError, parse_scenario, scenario_digest
+
+
+def _seen(request: Request) -> Store:
+    """The store as a request's visitor sees it. Raises PermissionError without a login."""
+    store: Store = request.app.state.store_of(request)
+    return store
+
+
+Seen = Annotated[Store, Depends(_seen)]
+
+
+class Question(BaseModel):
+    """A scenario: a preset's key or a table of fields, and fields that replace some of them."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    scenario: str | dict[str, Any] = Field(examples=["quickstart"])
+    settings: dict[str, Any] = Field(
+        default_factory=dict, examples=[{"workload.rate_req_per_s": 120.0}]
+    )
+
+    def resolved(self) -> Scenario:
+        """The scenario; raises SpecError. A file's name is refused: presets and tables only."""
+        if isinstance(self.scenario, dict):
+            return with_machine(parse_scenario(self.scenario), self.settings)
+        if self.scenario.endswith(".toml"):
+            raise SpecError("name a preset, or send the scenario's fields as a table")
+        return with_machine(scenario_named(self.scenario), self.settings)
+
+
+# Its fields but the scenario, whose declarations no schema of JSON holds.
+_FIELDS: dict[str, Any] = {
+    name: (field.annotation, field)
+    for name, field in Plan.model_fields.items()
+    if name != "scenario"
+}
+LIMITS = create_model("Limits", **_FIELDS).model_json_schema()["properties"]
+
+
+class PlanQuestion(Question):
+    """A scenario, and what its plan has to find within which limits."""
+
+    limits: dict[str, Any] = Field(
+        default_factory=dict,
+        description="Fields of docs/PLAN.md; the goal as the traffic suggests if left out.",
+        examples=[{"goal": "npus", "simulations": 48, "survives": ["node"]}],
+        json_schema_extra={"properties": LIMITS, "additionalProperties": False},
+    )
+
+    def plan(self) -> Plan:
+        """The plan; raises SpecError or PlanError."""
+        if unknown := self.limits.keys() - LIMITS.keys():
+            raise PlanError(f"limits have no {min(unknown)!r}: choose of {', '.join(LIMITS)}")
+        scenario = self.resolved()
+        return plan_from(scenario, {"goal": usual_goal(scenario)} | self.limits)
+
+
+class PlanState(BaseModel):
+    """State of a plan: its progress (0 to 1), the best so far, and whether it has answered."""
+
+    plan: str
+    name: str
+    limits: dict[str, Any]
+    working: bool
+    answered: bool
+    progress: float
+    problem: str = Field(description="Why it ended without an answer; submitted again it goes on.")
+    so_far: dict[str, Any]
+
+
+def plan_router() -> APIRouter:
+    """The paths below `/plans`."""
+    paths = APIRouter(prefix="/plans", tags=["plans"])
+
+    @paths.post("", status_code=202)
+    def submit(question: PlanQuestion, seen: Seen) -> PlanState:
+        """Begin a plan, or go on with one that was stopped; the same question is the same plan."""
+        plan = question.plan()
+        seen.require_writes()
+        if missing := seen.lacking(plan.scenario):
+            raise StoreError(missing)
+        require_fits(budget_of(seen, plan.scenario, load_facts()))
+        return _plan_shown(seen, _plans(seen).start(plan))
+
+    @paths.get("/{plan}")
+    def status(plan: str, seen: Seen) -> PlanState:
+        """State of a plan."""
+        return _plan_shown(seen, plan)
+
+    @paths.delete("/{plan}")
+    def stop(plan: str, seen: Seen) -> PlanState:
+        """Request that a plan stops; its simulations stay stored, and it can be resumed."""
+        plans, _ = _found(seen, plan)
+        seen.require_writes()
+        plans.stop(plan)
+        return _plan_shown(seen, plan)
+
+    @paths.get("/{plan}/result")
+    def result(plan: str, seen: Seen) -> dict[str, Any]:
+        """What `plan --json` prints: `ranked`, `gap`, `relaxations`, `front`, `ledger`."""
+        look = _found(seen, plan)[0].look(plan)
+        if not look.answer:
+            raise StoreError(look.problem or f"plan {plan} is at work: its answer is to come")
+        return dict(look.answer)
+
+    return paths
+
+
+def _plans(seen: Store) -> Plans:
+    return plans_of(seen.artefacts.folder, load_facts())
+
+
+def _found(seen: Store, key: str) -> tuple[Plans, Plan]:
+    """The store of plans and one plan by key. Raises UnknownId."""
+    plans = _plans(seen)
+    if (question := plans.question(key)) is None:
+        raise UnknownId("plan", key)
+    return plans, question
+
+
+def _plan_shown(seen: Store, key: str) -> PlanState:
+    """A plan's state as the API returns it."""
+    plans, question = _found(seen, key)
+    look = plans.look(key)
+    return PlanState(
+        plan=key, name=question.scenario.name,
+        limits=question.model_dump(mode="json", exclude={"scenario"}), working=look.working,
+        answered=bool(look.answer), progress=1.0 if look.answer else look.progress,
+        problem=look.problem, so_far=dict(look.so_far),
+    )  # fmt: skip
+
 
 MOST_BYTES = 256 * 1024  # of a request: as much as a link unpacks to
 
@@ -67,7 +197,7 @@ def application(
         app.add_exception_handler(kind, _refuse(code))
     app.add_exception_handler(RequestValidationError, _malformed)
     app.state.store_of = store_of
-    app.include_router(plans.router())
+    app.include_router(plan_router())
 
     @app.get("/presets")
     def list_presets(_seen: Seen) -> list[dict[str, str]]:

@@ -4,7 +4,7 @@ import polars as pl
 import pytest
 
 from tests.laws.advice import LITE
-from twin.lab.explain.cause import Change, expected, promised
+from twin.lab.explain.causes import Change, expected, promised
 from twin.lab.explain.view import View, waiting_s
 from twin.lab.library import load_facts
 from twin.scenario import parse_scenario, with_overrides

@@ -16,7 +16,7 @@ from tests.conftest import ROOT
 from tests.doors.on_disk import brought
 from tests.draws import draws
 from tests.made_trace import archive, lines
-from twin.lab.traces import cells, requests
+from twin.lab.traces import requests
 from twin.lab.traces.formats import Format
 from twin.lab.traces.reader import EVERY, FORMATS, preview, read_trace
 from twin.lab.traces.source import Limits, TraceError
@@ -340,7 +340,7 @@ def test_what_a_portion_ends_in_changes_nothing(monkeypatch):
     data = lines(*rows[:50]) + b"\n\n" + lines(*rows[50:])
     whole = read_trace(data, "a.jsonl")
     for size in (0, 1, 777):
-        monkeypatch.setattr(cells, "PORTION_BYTES", size)
+        monkeypatch.setattr(requests, "PORTION_BYTES", size)
         assert read_trace(data, "a.jsonl").digest == whole.digest
     with pytest.raises(TraceError, match="line 202 is not JSON"):
         read_trace(data + b"\n{", "a.jsonl")

@@ -11,8 +11,7 @@ import polars as pl
 
 from twin.kernels.rng import stream_key, uniform
 from twin.lab.library import load_facts
-from twin.lab.traces import cells as c
-from twin.lab.traces.cells import hash_lists
+from twin.lab.traces import requests as c
 from twin.lab.traces.formats import MOST_BLOCK_TOKENS, SEED, Columns, Format, Reading
 from twin.lab.traces.source import Limits, Piece, TraceError
 
@@ -65,7 +64,7 @@ def read_weka(reading: Reading) -> Columns:
             _read_session(place, body, most, sessions)
     cells = c.cells_of_rows(sessions.bodies, sessions.places.__getitem__)
     session = np.repeat(np.arange(len(sessions.lengths)), sessions.lengths)
-    offset, hashes = c.hash_array(hash_lists(cells), cells.where)
+    offset, hashes = c.hash_array(c.hash_lists(cells), cells.where)
     columns = Columns(
         ticks=_clock(np.array(sessions.times_s), session), ticks_per_s=1.0, in_order=False,
         input_tokens=cells.tokens("in"), output_tokens=cells.tokens("out"),

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from twin.lab.files import printable, read_bytes
 from twin.lab.kinds import CountsTable, Floats
-from twin.lab.traces.cells import Cells, csv_cells, decode, text_of
+from twin.lab.traces.requests import Cells, csv_cells, decode, text_of
 from twin.lab.traces.source import LOCAL, UPLOAD, ZIP_MAGIC, Limits, Piece, TraceError, open_source
 
 MOST_LAYERS, MOST_EXPERTS = 512, 4096

@@ -8,8 +8,8 @@ import numpy as np
 
 from twin.kernels.compiled import late
 from twin.kernels.rng import exponential, gamma, stream_key, uniform, weibull
-from twin.lab.traces.cells import MOST_TOKENS, decode, text_of
 from twin.lab.traces.formats import SEED, Columns, Format, Reading
+from twin.lab.traces.requests import MOST_TOKENS, decode, text_of
 from twin.lab.traces.source import Piece, TraceError
 
 PIECE_NAME = re.compile(r"(?:^|/)chunk-(\d{1,6})-(trace\.csv|dataset\.json)$")

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from twin.facts import Facts
-from twin.lab.explain import causes, pools  # noqa: F401  their entries are registered
+from twin.lab.explain import pools  # noqa: F401  its entries are registered
 from twin.lab.explain.capacity import RUNS, Capacity, capacity, with_load
-from twin.lab.explain.cause import (
+from twin.lab.explain.causes import (
     CAUSE,
     CAUSES,
     DEMAND,

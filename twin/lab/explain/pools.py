@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable
 
-from twin.lab.explain.cause import WAITS, Change, Found, cause
+from twin.lab.explain.causes import WAITS, Change, Found, cause
 from twin.lab.explain.view import Settings, View
 from twin.model.stages import idle_dies
 from twin.scenario import Scenario, serving, sharing

@@ -5,8 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from twin.extras.evidence.choices import one_skew
-from twin.extras.evidence.made import load_made
+from twin.extras.evidence.made import load_made, one_skew
 from twin.extras.evidence.page import charts as drawings
 from twin.extras.evidence.page import proof
 from twin.extras.evidence.reproduce import Part

@@ -4,12 +4,14 @@ import tomllib
 import pytest
 
 from twin.extras.evidence import calibrate
-from twin.extras.evidence.calibrate import CALIBRATION, CONSTANTS, with_constants
-from twin.extras.evidence.points import (
+from twin.extras.evidence.calibrate import (
+    CALIBRATION,
+    CONSTANTS,
     PointsError,
     check_options,
     fit_points,
     read_points,
+    with_constants,
     write_private,
 )
 from twin.facts import FactError

@@ -10,10 +10,13 @@ from rich.markup import escape
 
 from twin.commands.terminal import AsJson, err, out, print_json, print_rows
 from twin.extras.evidence.calibrate import calibrate as fitted
-from twin.extras.evidence.calibrate import write_calibration
-from twin.extras.evidence.choices import one_skew
-from twin.extras.evidence.made import keep_first, load_made, make, write_made
-from twin.extras.evidence.points import check_options, fit_points, write_private
+from twin.extras.evidence.calibrate import (
+    check_options,
+    fit_points,
+    write_calibration,
+    write_private,
+)
+from twin.extras.evidence.made import keep_first, load_made, make, one_skew, write_made
 from twin.lab.evidence.judge import evidence as rows_of
 from twin.lab.evidence.judge import headlines, score_table, today, write_errors
 from twin.lab.evidence.near import covered_in_words, row_bands

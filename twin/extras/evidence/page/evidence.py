@@ -5,8 +5,7 @@ from typing import Any
 import streamlit as st
 
 from twin.extras.evidence import reproduce
-from twin.extras.evidence.choices import one_skew
-from twin.extras.evidence.made import load_made
+from twin.extras.evidence.made import load_made, one_skew
 from twin.extras.evidence.page import charts, proof
 from twin.extras.evidence.rankings import ranking_table
 from twin.extras.evidence.slides import slide_table

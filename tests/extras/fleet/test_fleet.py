@@ -8,10 +8,8 @@ import pytest
 
 from tests.engine.small import small
 from twin.engine.simulate import simulate
-from twin.extras.fleet.answer import fleet_answer, in_words
-from twin.extras.fleet.figures import Served, spread_merged
-from twin.extras.fleet.layout import lay_out
-from twin.extras.fleet.lives import lives_of
+from twin.extras.fleet.answer import Served, fleet_answer, in_words, spread_merged
+from twin.extras.fleet.layout import lay_out, lives_of
 from twin.extras.fleet.question import (
     FleetError,
     fleet_from,
